@@ -1,0 +1,81 @@
+//! How long to wait before the next try.
+
+use super::{Duration, Instant};
+
+/// The wait after the first failure.
+const FIRST: Duration = Duration::from_millis(100);
+/// The longest wait.
+const LONGEST: Duration = Duration::from_secs(5);
+
+/// A wait that doubles with every failure, from 100 ms to 5 s.
+///
+/// A tenth to a half is taken off at random, so that hundreds of routers that lost the same agent
+/// at the same moment do not come back in step, and so that an agent that returns is found within
+/// 5 s with time to spare.
+#[derive(Debug)]
+pub(super) struct Backoff {
+    base: Duration,
+    random: u32,
+}
+
+impl Backoff {
+    /// `seed` should differ between processes.
+    pub(super) fn new(seed: u32) -> Self {
+        // Zero is the one state that xorshift never leaves.
+        Self { base: FIRST, random: seed.max(1) }
+    }
+
+    /// When to try again after a failure at `now`.
+    pub(super) fn after_failure(&mut self, now: Instant) -> Instant {
+        let base = self.base;
+        self.base = (base * 2).min(LONGEST);
+        // 500 to 900 thousandths of the base.
+        let thousandths = 500 + self.next_random() % 401;
+        now + base * thousandths / 1000
+    }
+
+    /// Starts again from the shortest wait.
+    pub(super) fn reset(&mut self) {
+        self.base = FIRST;
+    }
+
+    /// Marsaglia's xorshift32.
+    fn next_random(&mut self) -> u32 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 17;
+        self.random ^= self.random << 5;
+        self.random
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn doubles_from_100_ms_to_5_s_with_jitter() {
+        let bases = [100, 200, 400, 800, 1600, 3200, 5000, 5000, 5000];
+        for seed in 0..1000 {
+            let mut backoff = Backoff::new(seed);
+            for base in bases {
+                let wait = (backoff.after_failure(Instant::ZERO) - Instant::ZERO).total_millis();
+                assert!((base / 2..=base * 9 / 10).contains(&wait), "{wait} ms of {base} ms");
+            }
+            backoff.reset();
+            assert!(backoff.after_failure(Instant::ZERO) < Instant::from_millis(100));
+        }
+    }
+
+    #[test]
+    fn neighbouring_seeds_part() {
+        let waits: heapless::Vec<_, 16> = (1..=16)
+            .map(|seed| {
+                let mut backoff = Backoff::new(seed);
+                (0..8).map(|_| backoff.after_failure(Instant::ZERO)).max()
+            })
+            .collect();
+        for (i, wait) in waits.iter().enumerate() {
+            assert!(!waits[..i].contains(wait));
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! What goes into the core, and what comes out.
+
+use heapless::Vec;
+
+use super::{DumpEnd, Note, Outcome, State};
+use crate::errno::Errno;
+use crate::wire::rtnl::Body;
+
+/// The most that one input can bring about: see [`super::Monitor::on`].
+pub(super) const MAX_ACTIONS: usize = 12;
+
+/// What happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Input {
+    /// The kernel told of an address or a link.
+    Kernel(Body),
+    /// The dump under way ended.
+    DumpEnded(DumpEnd),
+    /// The kernel had to drop netlink events.
+    Overrun,
+    /// A netlink message could not be read, or was too long for the buffer.
+    Unreadable,
+    /// A netlink message from elsewhere than the kernel, with its sender's port.
+    ForeignSender(u32),
+    /// The netlink queue has been read empty, now or at [`super::Monitor::deadline`].
+    QueueEmpty,
+    /// A write of the state file ended.
+    StateFile(Result<State, Errno>),
+    /// An attempt to tell the agent came to something.
+    Agent(Outcome),
+    /// Somebody asks for something.
+    Request(Request),
+}
+
+/// What can be asked of the daemon by a signal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// SIGTERM, SIGINT, SIGQUIT: leave.
+    Leave,
+    /// SIGHUP: reopen the log, read, write and report everything again.
+    Reload,
+    /// SIGUSR1: log a status.
+    Status,
+}
+
+/// What is to be done, in this order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Ask the kernel for all links.
+    DumpLinks,
+    /// Ask the kernel for the addresses of the interface with this index.
+    DumpAddresses(u32),
+    /// Write the state file. [`Input::StateFile`] tells what came of it.
+    WriteState(State),
+    /// Tell the agent, over a new connection. [`Input::Agent`] tells what comes of it.
+    Notify(State),
+    /// Close the connection to the agent.
+    HangUp,
+    /// The initial state is written: whoever waits for the start may go on.
+    Ready,
+    /// Write a line.
+    Log(Note),
+    /// Write the status.
+    LogStatus(Status),
+    /// Close the log file and open it again.
+    ReopenLog,
+    /// End now.
+    Exit,
+}
+
+/// The answer to one input.
+pub type Actions = Vec<Action, MAX_ACTIONS>;
+
+/// What SIGUSR1 shows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Status {
+    /// The last state reported.
+    pub state: Option<State>,
+    /// The index of the watched interface.
+    pub ifindex: Option<u32>,
+    /// The state that the agent has not confirmed.
+    pub undelivered: Option<State>,
+    /// Netlink messages about addresses and links.
+    pub events: u32,
+    /// Changes of state, the initial one included.
+    pub transitions: u32,
+    /// Times that the kernel had to drop netlink events.
+    pub overruns: u32,
+    /// Netlink messages that could not be read.
+    pub unreadable: u32,
+    /// Dumps that were asked for.
+    pub dumps: u32,
+    /// Dumps that failed.
+    pub dump_failures: u32,
+    /// Netlink messages that did not come from the kernel.
+    pub foreign: u32,
+    /// State file writes that succeeded.
+    pub writes: u32,
+    /// State file writes that failed.
+    pub write_failures: u32,
+    /// Notifications that the agent answered with 200.
+    pub notifications: u32,
+    /// Attempts that failed.
+    pub notification_failures: u32,
+}

@@ -1,0 +1,54 @@
+//! Every decision, and nothing else: no file descriptor, no clock, no system call.
+//!
+//! [`Monitor::on`] takes what happened and the time, and answers with what is to be done about it.
+//! The loop in `run.rs` carries that out and brings the outcome back as the next input.
+
+#![forbid(unsafe_code)]
+
+mod backoff;
+mod io;
+mod monitor;
+mod note;
+mod outbox;
+mod repeat;
+mod resync;
+mod vip;
+
+use io::MAX_ACTIONS;
+pub use io::{Action, Actions, Input, Request, Status};
+pub use monitor::Monitor;
+pub use note::Note;
+pub use outbox::{Failure, Outcome};
+pub use resync::{DumpEnd, Stage};
+pub use smoltcp::time::{Duration, Instant};
+
+/// Whether this router is the active one: what keepalived says by adding or removing the VIP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// The VIP is on the watched interface.
+    Active,
+    /// It is not.
+    Backup,
+}
+
+/// The word by which the agent and the state file know [`State::Active`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ActiveWord {
+    /// `master`, as the first generation of Neutron's monitor.
+    #[default]
+    Master,
+    /// `primary`, as the later ones.
+    Primary,
+}
+
+impl State {
+    /// The state as a word.
+    #[must_use]
+    pub fn word(self, active: ActiveWord) -> &'static str {
+        match (self, active) {
+            (Self::Active, ActiveWord::Master) => "master",
+            (Self::Active, ActiveWord::Primary) => "primary",
+            (Self::Backup, _) => "backup",
+        }
+    }
+}

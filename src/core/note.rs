@@ -1,0 +1,69 @@
+//! What is worth a line in the log. The words are in the log module.
+
+use super::{DumpEnd, Failure, Stage, State};
+use crate::errno::Errno;
+
+/// An event that operators want to read of. `count` is how often it happened since its last line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Note {
+    /// The first state known.
+    Initial(State),
+    /// The state file holds this now.
+    Wrote(State),
+    /// The state file could not be written; it is tried again.
+    NotWritten {
+        /// Why.
+        errno: Errno,
+        /// How often.
+        count: u32,
+    },
+    /// The agent answered 200 for this.
+    Notified(State),
+    /// The agent took a state after so many failed attempts.
+    AgentBack {
+        /// Attempts that failed.
+        failures: u32,
+    },
+    /// An attempt to tell the agent failed; it is tried again.
+    NotNotified {
+        /// Why.
+        failure: Failure,
+        /// How often.
+        count: u32,
+    },
+    /// The watched interface is there, with this index.
+    InterfaceFound {
+        /// Its index.
+        ifindex: u32,
+    },
+    /// The watched interface is not there.
+    InterfaceMissing,
+    /// Netlink events were lost; everything is asked for again.
+    Overrun {
+        /// How often.
+        count: u32,
+    },
+    /// A netlink message could not be read; everything is asked for again.
+    Unreadable {
+        /// How often.
+        count: u32,
+    },
+    /// A dump failed; it is asked for again.
+    DumpFailed {
+        /// What was asked for.
+        stage: Stage,
+        /// Why.
+        end: DumpEnd,
+        /// How often.
+        count: u32,
+    },
+    /// Somebody other than the kernel sent a netlink message; it was ignored.
+    ForeignSender {
+        /// The sender's netlink port.
+        port: u32,
+        /// How often.
+        count: u32,
+    },
+    /// SIGHUP: everything is read, written and reported again.
+    Reloading,
+}

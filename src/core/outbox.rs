@@ -1,0 +1,269 @@
+//! The notification still owed to the agent: the newest state wins.
+
+use super::backoff::Backoff;
+use super::{Duration, Instant, State};
+use crate::errno::Errno;
+
+/// From connecting to the end of the reply.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Why an attempt failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// There is no socket at the path (`ENOENT`).
+    NoSocket,
+    /// Nobody listens on the socket (`ECONNREFUSED`).
+    Refused,
+    /// The agent lets too many wait already (`EAGAIN`).
+    BacklogFull,
+    /// The socket may not be used (`EACCES`, `EPERM`).
+    NoPermission,
+    /// The reply did not come in time.
+    TimedOut,
+    /// The agent closed before the end of a status line.
+    ClosedEarly,
+    /// The reply is no HTTP/1.
+    Malformed,
+    /// The agent answered with this status instead of 200.
+    Status(u16),
+    /// Any other error of the socket.
+    Socket(Errno),
+}
+
+impl Failure {
+    /// How many kinds there are.
+    pub(super) const KINDS: usize = 9;
+
+    /// Tells the kinds apart, without what they carry: below [`Failure::KINDS`].
+    pub(super) fn kind(self) -> usize {
+        match self {
+            Self::NoSocket => 0,
+            Self::Refused => 1,
+            Self::BacklogFull => 2,
+            Self::NoPermission => 3,
+            Self::TimedOut => 4,
+            Self::ClosedEarly => 5,
+            Self::Malformed => 6,
+            Self::Status(_) => 7,
+            Self::Socket(_) => 8,
+        }
+    }
+}
+
+/// What became of an attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The agent answered 200; it may still be sending the rest.
+    Delivered,
+    /// After that, the agent has closed.
+    Closed,
+    /// It did not succeed, and the connection is closed.
+    Failed(Failure),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Attempt {
+    None,
+    /// Sent, or being sent; no 200 yet.
+    InFlight {
+        state: State,
+        deadline: Instant,
+    },
+    /// Delivered. The agent is left to finish its reply, as closing first would make its write fail.
+    Lingering {
+        deadline: Instant,
+    },
+}
+
+/// Delivers the newest state until the agent has answered 200 for it.
+///
+/// There is never more than one attempt in flight, and a newer state waits for the end of it: agents
+/// handle each connection in a thread of its own, and could take two requests in the wrong order.
+#[derive(Debug)]
+pub(super) struct Outbox {
+    /// The newest state, as long as it is not delivered.
+    pending: Option<State>,
+    not_before: Instant,
+    attempt: Attempt,
+    backoff: Backoff,
+    /// Attempts that failed since the last delivery.
+    failures: u32,
+}
+
+impl Outbox {
+    pub(super) fn new(seed: u32) -> Self {
+        Self {
+            pending: None,
+            not_before: Instant::ZERO,
+            attempt: Attempt::None,
+            backoff: Backoff::new(seed),
+            failures: 0,
+        }
+    }
+
+    /// Takes a state to deliver, in place of any older one, at once.
+    pub(super) fn post(&mut self, state: State, now: Instant) {
+        self.pending = Some(state);
+        self.not_before = now;
+        self.backoff.reset();
+    }
+
+    /// The state to attempt now. An older connection is to be closed for it.
+    pub(super) fn begin(&mut self, now: Instant) -> Option<State> {
+        if self.is_in_flight() || now < self.not_before {
+            return None;
+        }
+        let state = self.pending?;
+        self.attempt = Attempt::InFlight { state, deadline: now + PATIENCE };
+        Some(state)
+    }
+
+    /// Takes a 200. Tells which state was delivered, and after how many failed attempts.
+    pub(super) fn delivered(&mut self) -> Option<(State, u32)> {
+        let Attempt::InFlight { state, deadline } = self.attempt else { return None };
+        self.attempt = Attempt::Lingering { deadline };
+        if self.pending == Some(state) {
+            self.pending = None;
+        }
+        self.backoff.reset();
+        Some((state, core::mem::take(&mut self.failures)))
+    }
+
+    /// Takes the end of the connection, after a 200 or before it. Tells whether an attempt failed.
+    pub(super) fn closed(&mut self, now: Instant) -> bool {
+        let Attempt::InFlight { state, .. } = core::mem::replace(&mut self.attempt, Attempt::None)
+        else {
+            return false;
+        };
+        self.failures = self.failures.saturating_add(1);
+        // A state that came meanwhile does not wait for the failures of its predecessor.
+        if self.pending == Some(state) {
+            self.not_before = self.backoff.after_failure(now);
+        }
+        true
+    }
+
+    /// Whether the connection should have come to its end by now.
+    pub(super) fn is_overdue(&self, now: Instant) -> bool {
+        self.attempt_deadline().is_some_and(|deadline| now >= deadline)
+    }
+
+    /// Whether there is a connection to the agent.
+    pub(super) fn is_connected(&self) -> bool {
+        self.attempt != Attempt::None
+    }
+
+    /// Whether an attempt is under way that may yet deliver.
+    pub(super) fn is_in_flight(&self) -> bool {
+        matches!(self.attempt, Attempt::InFlight { .. })
+    }
+
+    /// The state that the agent does not know of yet.
+    pub(super) fn pending(&self) -> Option<State> {
+        self.pending
+    }
+
+    /// When to look again.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        let retry = self.pending.filter(|_| !self.is_in_flight()).map(|_| self.not_before);
+        self.attempt_deadline().into_iter().chain(retry).min()
+    }
+
+    fn attempt_deadline(&self) -> Option<Instant> {
+        match self.attempt {
+            Attempt::None => None,
+            Attempt::InFlight { deadline, .. } | Attempt::Lingering { deadline } => Some(deadline),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use State::{Active, Backup};
+
+    const T0: Instant = Instant::ZERO;
+
+    #[test]
+    fn delivers_once() {
+        let mut outbox = Outbox::new(1);
+        assert_eq!(outbox.begin(T0), None);
+        outbox.post(Active, T0);
+        assert_eq!(outbox.begin(T0), Some(Active));
+        assert_eq!(outbox.begin(T0), None, "one attempt at a time");
+        assert_eq!(outbox.delivered(), Some((Active, 0)));
+        assert!(!outbox.closed(T0), "closing after a 200 is no failure");
+        assert_eq!((outbox.begin(T0), outbox.deadline()), (None, None));
+    }
+
+    #[test]
+    fn retries_with_a_growing_wait() {
+        let mut outbox = Outbox::new(1);
+        outbox.post(Active, T0);
+        let mut now = T0;
+        let mut waits = heapless::Vec::<Duration, 8>::new();
+        for _ in 0..8 {
+            assert_eq!(outbox.begin(now), Some(Active));
+            assert!(outbox.closed(now));
+            assert_eq!(outbox.begin(now), None, "not before the wait is over");
+            let again = outbox.deadline().unwrap();
+            waits.push(again - now).unwrap();
+            now = again;
+        }
+        assert!(waits[7] > waits[0] * 10);
+        outbox.begin(now);
+        assert_eq!(outbox.delivered(), Some((Active, 8)));
+    }
+
+    #[test]
+    fn newer_state_does_not_wait_for_the_backoff() {
+        let mut outbox = Outbox::new(1);
+        outbox.post(Active, T0);
+        outbox.begin(T0);
+        outbox.closed(T0);
+        outbox.post(Backup, T0);
+        assert_eq!(outbox.begin(T0), Some(Backup));
+    }
+
+    #[test]
+    fn newer_state_follows_the_attempt_in_flight_at_once_however_that_ends() {
+        for delivered in [true, false] {
+            let mut outbox = Outbox::new(1);
+            outbox.post(Active, T0);
+            outbox.begin(T0);
+            outbox.post(Backup, T0);
+            assert_eq!(outbox.begin(T0), None);
+            if delivered {
+                outbox.delivered();
+            } else {
+                outbox.closed(T0);
+            }
+            assert_eq!(outbox.begin(T0), Some(Backup));
+        }
+    }
+
+    #[test]
+    fn state_that_flipped_back_in_flight_is_not_repeated() {
+        let mut outbox = Outbox::new(1);
+        outbox.post(Active, T0);
+        outbox.begin(T0);
+        outbox.post(Backup, T0);
+        outbox.post(Active, T0);
+        outbox.delivered();
+        assert_eq!(outbox.begin(T0), None);
+    }
+
+    #[test]
+    fn silence_is_overdue_before_and_after_the_200() {
+        let mut outbox = Outbox::new(1);
+        outbox.post(Active, T0);
+        outbox.begin(T0);
+        assert_eq!(outbox.deadline(), Some(T0 + PATIENCE));
+        assert!(!outbox.is_overdue(T0));
+        assert!(outbox.is_overdue(T0 + PATIENCE));
+        outbox.delivered();
+        assert!(outbox.is_overdue(T0 + PATIENCE));
+        outbox.closed(T0 + PATIENCE);
+        assert_eq!(outbox.deadline(), None);
+    }
+}

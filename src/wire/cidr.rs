@@ -1,0 +1,130 @@
+//! An address with a prefix length, as an operator writes it: `169.254.0.5/24`.
+
+use core::fmt;
+use core::net::IpAddr;
+use core::str::FromStr;
+
+/// An IPv4 or IPv6 address and the prefix length it is configured with.
+///
+/// Host bits are kept: this is an address on an interface, not a network. Two values are equal
+/// only if both parts are, because the kernel holds `10.0.0.1/24` and `10.0.0.1/32` as two
+/// different addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cidr {
+    address: IpAddr,
+    prefix_len: u8,
+}
+
+/// The text or the numbers do not form a [`Cidr`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NotCidr;
+
+impl Cidr {
+    /// Joins an address and a prefix length in bits.
+    ///
+    /// # Errors
+    /// [`NotCidr`] if the prefix is longer than the address (32 or 128 bits).
+    pub fn new(address: IpAddr, prefix_len: u8) -> Result<Self, NotCidr> {
+        if prefix_len > bits(address) {
+            return Err(NotCidr);
+        }
+        Ok(Self { address, prefix_len })
+    }
+
+    /// The address, host bits included.
+    #[must_use]
+    pub fn address(&self) -> IpAddr {
+        self.address
+    }
+
+    /// The prefix length in bits.
+    #[must_use]
+    pub fn prefix_len(&self) -> u8 {
+        self.prefix_len
+    }
+}
+
+/// The width of an address in bits.
+fn bits(address: IpAddr) -> u8 {
+    if address.is_ipv4() { 32 } else { 128 }
+}
+
+impl FromStr for Cidr {
+    type Err = NotCidr;
+
+    /// Reads `ADDRESS/PREFIX`, or a bare address, which means its full length.
+    ///
+    /// The address is what [`IpAddr`] accepts (RFC 4291 section 2.2, no zone). The prefix is
+    /// decimal without sign or leading zero.
+    fn from_str(text: &str) -> Result<Self, NotCidr> {
+        let (address, prefix) = match text.split_once('/') {
+            Some((address, prefix)) => (address, Some(prefix)),
+            None => (text, None),
+        };
+        let address: IpAddr = address.parse().map_err(|_| NotCidr)?;
+        let prefix_len = match prefix {
+            None => bits(address),
+            // `u8::from_str` alone would take "+8" and "08".
+            Some(digits) if digits.starts_with('+') => return Err(NotCidr),
+            Some(digits) if digits.len() > 1 && digits.starts_with('0') => return Err(NotCidr),
+            Some(digits) => digits.parse().map_err(|_| NotCidr)?,
+        };
+        Self::new(address, prefix_len)
+    }
+}
+
+impl fmt::Display for Cidr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.address, self.prefix_len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keeps_host_bits_and_prints_what_it_read() {
+        for text in ["169.254.0.5/24", "10.0.0.1/32", "fe80::1/64", "2001:db8::5/128", "0.0.0.0/0"]
+        {
+            assert_eq!(text.parse::<Cidr>().unwrap().to_string(), text);
+        }
+    }
+
+    #[test]
+    fn bare_address_has_its_full_length() {
+        assert_eq!("10.0.0.1".parse(), "10.0.0.1/32".parse::<Cidr>());
+        assert_eq!("2001:db8::1".parse(), "2001:db8::1/128".parse::<Cidr>());
+    }
+
+    #[test]
+    fn refuses_everything_else() {
+        let wrong = [
+            "",
+            "/",
+            "10.0.0.1/",
+            "/24",
+            "10.0.0.1/33",
+            "10.0.0.1/-1",
+            "10.0.0.1/+8",
+            "10.0.0.1/08",
+            "10.0.0.1/8/8",
+            " 10.0.0.1/8",
+            "10.0.0.1/8 ",
+            "10.0.0/8",
+            "10.0.0.1/256",
+            "::1/129",
+            "fe80::1%eth0/64",
+            "example.org/8",
+            "10.0.0.1\n/8",
+        ];
+        for text in wrong {
+            assert_eq!(text.parse::<Cidr>(), Err(NotCidr), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn another_prefix_is_another_address() {
+        assert_ne!("10.0.0.1/24".parse::<Cidr>(), "10.0.0.1/32".parse::<Cidr>());
+    }
+}

@@ -1,0 +1,74 @@
+//! The name of a network interface.
+
+use core::fmt::{self, Write};
+use heapless::Vec;
+
+/// The longest name in bytes: `IFNAMSIZ` (`include/uapi/linux/if.h`) less the closing NUL.
+pub const MAX_LEN: usize = 15;
+
+/// A name that the kernel would accept for an interface: 1 to 15 bytes.
+///
+/// It may hold bytes that are not text; it prints them escaped, so that a name never breaks a line.
+#[derive(Clone, PartialEq, Eq)]
+pub struct InterfaceName(Vec<u8, MAX_LEN>);
+
+/// The bytes are not a legal interface name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NotInterfaceName;
+
+impl InterfaceName {
+    /// Checks the bytes by the rules of `dev_valid_name` (`net/core/dev.c`).
+    ///
+    /// # Errors
+    /// [`NotInterfaceName`] if they are none, too many, `.`, `..`, or hold `/`, `:`, white space or
+    /// NUL.
+    pub fn new(bytes: &[u8]) -> Result<Self, NotInterfaceName> {
+        // The kernel's isspace() also counts vertical tab and, being Latin-1, the no-break space.
+        let illegal = |byte: &u8| matches!(byte, b'/' | b':' | b' ' | b'\t'..=b'\r' | 0 | 0xa0);
+        if bytes.is_empty() || bytes == b"." || bytes == b".." || bytes.iter().any(illegal) {
+            return Err(NotInterfaceName);
+        }
+        Vec::from_slice(bytes).map(Self).map_err(|_| NotInterfaceName)
+    }
+
+    /// The name's bytes, without NUL.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Display for InterfaceName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| match byte {
+            b'!'..=b'~' => f.write_char(char::from(*byte)),
+            _ => write!(f, "\\x{byte:02x}"),
+        })
+    }
+}
+
+impl fmt::Debug for InterfaceName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn takes_what_the_kernel_takes() {
+        for name in ["lo", "ha-0123456789ab", "eth0.5@x", "..."] {
+            assert_eq!(InterfaceName::new(name.as_bytes()).unwrap().to_string(), name);
+        }
+        assert_eq!(InterfaceName::new(b"e\x01\xff").unwrap().to_string(), "e\\x01\\xff");
+    }
+
+    #[test]
+    fn refuses_what_the_kernel_refuses() {
+        for name in ["", ".", "..", "a/b", "a b", "a\tb", "a:b", "a\0", "0123456789abcdef"] {
+            assert_eq!(InterfaceName::new(name.as_bytes()), Err(NotInterfaceName), "{name:?}");
+        }
+    }
+}

@@ -1,0 +1,161 @@
+use super::*;
+
+/// A message in the byte order of this host: header, fixed part, attributes.
+fn message(kind: u16, flags: u16, fixed: &[u8], attributes: &[(u16, &[u8])]) -> Vec<u8> {
+    let mut payload = fixed.to_vec();
+    for (kind, value) in attributes {
+        let len = u16::try_from(4 + value.len()).unwrap();
+        payload.extend([len.to_ne_bytes(), kind.to_ne_bytes()].concat());
+        payload.extend(*value);
+        payload.resize(payload.len().next_multiple_of(4), 0);
+    }
+    let len = u32::try_from(HEADER_LEN + payload.len()).unwrap().to_ne_bytes();
+    let numbers = [7_u32.to_ne_bytes(), 9_u32.to_ne_bytes()].concat();
+    [&len[..], &kind.to_ne_bytes(), &flags.to_ne_bytes(), &numbers, &payload].concat()
+}
+
+fn ifaddrmsg(family: u8, prefix_len: u8, flags: u8, ifindex: u32) -> Vec<u8> {
+    [&[family, prefix_len, flags, 0][..], &ifindex.to_ne_bytes()].concat()
+}
+
+fn ifinfomsg(family: u8, arphrd: u16, ifindex: u32, flags: u32) -> Vec<u8> {
+    let words = [ifindex.to_ne_bytes(), flags.to_ne_bytes(), [0; 4]].concat();
+    [&[family, 0][..], &arphrd.to_ne_bytes(), &words].concat()
+}
+
+fn bodies(datagram: &[u8]) -> Vec<Result<Body, Malformed>> {
+    Messages::new(datagram).map(|message| message.map(|message| message.body)).collect()
+}
+
+const INET: u8 = 2;
+const INET6: u8 = 10;
+const BRIDGE: u8 = 7;
+const VIP: [u8; 4] = [169, 254, 0, 5];
+const PEER: [u8; 4] = [10, 9, 0, 1];
+
+fn vip(ifindex: u32, peer: [u8; 4], flags: AddressFlags) -> Address {
+    let cidr = "169.254.0.5/24".parse().unwrap();
+    Address { ifindex, cidr, peer: peer.into(), flags }
+}
+
+#[test]
+fn takes_apart_an_ipv4_address() {
+    let flags = 0x80_u32.to_ne_bytes();
+    let attributes: [(u16, &[u8]); 5] =
+        [(1, &VIP), (2, &VIP), (3, b"v0\0"), (8, &flags), (6, &[0xff; 16])];
+    let new = message(libc::RTM_NEWADDR, 0, &ifaddrmsg(INET, 24, 0x80, 3), &attributes);
+    let gone = message(libc::RTM_DELADDR, 0, &ifaddrmsg(INET, 24, 0x80, 3), &attributes);
+    let address = vip(3, VIP, AddressFlags::Permanent);
+    assert_eq!(
+        bodies(&[new, gone].concat()),
+        [Ok(Body::NewAddress(address)), Ok(Body::DelAddress(address))]
+    );
+}
+
+#[test]
+fn local_address_counts_where_there_is_a_peer() {
+    let fixed = ifaddrmsg(INET, 24, 0, 3);
+    let new = message(libc::RTM_NEWADDR, 0, &fixed, &[(1, &PEER), (2, &VIP)]);
+    let address = vip(3, PEER, AddressFlags::empty());
+    assert_eq!(bodies(&new), [Ok(Body::NewAddress(address))]);
+}
+
+#[test]
+fn takes_apart_an_ipv6_address_with_more_flags_than_the_header_holds() {
+    let ip: Ipv6Addr = "fd00::5".parse().unwrap();
+    let flags = 0x2c0_u32.to_ne_bytes();
+    let fixed = ifaddrmsg(INET6, 64, 0xc0, 3);
+    let new = message(libc::RTM_NEWADDR, 0, &fixed, &[(1, &ip.octets()), (8, &flags)]);
+    let flags = AddressFlags::Noprefixroute | AddressFlags::Permanent | AddressFlags::Tentative;
+    let cidr = "fd00::5/64".parse().unwrap();
+    let address = Address { ifindex: 3, cidr, peer: ip.into(), flags };
+    assert_eq!(bodies(&new), [Ok(Body::NewAddress(address))]);
+}
+
+#[test]
+fn takes_apart_a_link() {
+    let mac = [2, 0, 0, 0, 0, 1];
+    let attributes: [(u16, &[u8]); 3] = [(3, b"v0\0"), (1, &mac), (4, &[0, 0, 5, 0xdc])];
+    let new = message(libc::RTM_NEWLINK, 0, &ifinfomsg(0, 1, 3, 0x1_1043), &attributes);
+    let name = InterfaceName::new(b"v0").ok();
+    let flags = LinkFlags::from_bits_retain(0x1_1043);
+    let link = Link { ifindex: 3, name, flags, mac: Some(mac) };
+    assert_eq!(bodies(&new), [Ok(Body::NewLink(link))]);
+}
+
+#[test]
+fn port_that_leaves_a_bridge_is_not_a_link_that_is_gone() {
+    let gone = message(libc::RTM_DELLINK, 0, &ifinfomsg(BRIDGE, 1, 3, 0), &[(3, b"v0\0")]);
+    assert_eq!(bodies(&gone), [Ok(Body::Other)]);
+}
+
+#[test]
+fn ends_of_a_dump() {
+    let end = |kind, code: i32| bodies(&message(kind, 2, &code.to_ne_bytes(), &[]));
+    assert_eq!(end(NLMSG_DONE, 0), [Ok(Body::Done(None))]);
+    assert_eq!(end(NLMSG_DONE, -19), [Ok(Body::Done(Some(19)))]);
+    assert_eq!(end(NLMSG_ERROR, -16), [Ok(Body::Error(16))]);
+    assert_eq!(end(NLMSG_ERROR, 0), [Ok(Body::Other)]);
+    assert_eq!(end(NLMSG_ERROR, i32::MIN), [Ok(Body::Error(i32::MAX))]);
+    assert_eq!(bodies(&message(NLMSG_DONE, 2, &[], &[])), [Ok(Body::Done(None))]);
+    assert_eq!(bodies(&message(NLMSG_OVERRUN, 0, &[], &[])), [Err(Malformed)]);
+}
+
+#[test]
+fn header_tells_whose_reply_it_is_and_whether_it_has_gaps() {
+    let done = message(NLMSG_DONE, 2 | NLM_F_DUMP_INTR, &[0; 4], &[]);
+    let message = Messages::new(&done).next().unwrap().unwrap();
+    assert_eq!((message.sequence, message.port, message.interrupted), (7, 9, true));
+}
+
+#[test]
+fn every_cut_is_malformed_and_ends_the_datagram() {
+    let fixed = ifaddrmsg(INET, 24, 0, 3);
+    let new = message(libc::RTM_NEWADDR, 0, &fixed, &[(1, &VIP), (2, &VIP)]);
+    for len in 1..new.len() {
+        assert_eq!(bodies(&new[..len]), [Err(Malformed)], "{len} bytes");
+    }
+    // The same with a length that claims to be right.
+    for len in 1..new.len() - HEADER_LEN {
+        let len = HEADER_LEN + len;
+        let mut cut = new[..len].to_vec();
+        cut[..4].copy_from_slice(&u32::try_from(len).unwrap().to_ne_bytes());
+        // Without IFA_LOCAL it is still an address.
+        let expected = usize::from(len != 32);
+        let malformed = bodies(&cut).iter().filter(|body| body.is_err()).count();
+        assert_eq!(malformed, expected, "{len} bytes");
+    }
+}
+
+#[test]
+fn hostile_lengths_and_values_are_malformed() {
+    let fixed = ifaddrmsg(INET, 24, 0, 3);
+    let mut short = message(libc::RTM_NEWADDR, 0, &fixed, &[(1, &VIP)]);
+    for len in [0_u32, 15, 0x7fff_ffff, 0xffff_ffff] {
+        short[..4].copy_from_slice(&len.to_ne_bytes());
+        assert_eq!(bodies(&short), [Err(Malformed)], "{len}");
+    }
+    let wrong: [&[(u16, &[u8])]; 4] =
+        [&[], &[(1, &[1, 2, 3])], &[(1, &[0; 16])], &[(1, &VIP), (8, &[0; 3])]];
+    for attributes in wrong {
+        let new = message(libc::RTM_NEWADDR, 0, &fixed, attributes);
+        assert_eq!(bodies(&new), [Err(Malformed)], "{attributes:?}");
+    }
+    let long = message(libc::RTM_NEWADDR, 0, &ifaddrmsg(INET, 33, 0, 3), &[(1, &VIP)]);
+    assert_eq!(bodies(&long), [Err(Malformed)]);
+    let name = message(libc::RTM_NEWLINK, 0, &ifinfomsg(0, 1, 3, 0), &[(3, b"a/b\0")]);
+    assert_eq!(bodies(&name), [Err(Malformed)]);
+}
+
+#[test]
+fn requests_are_what_the_kernel_wants() {
+    let links = message(libc::RTM_GETLINK, 0x301, &ifinfomsg(0, 0, 0, 0), &[]);
+    let addresses = message(libc::RTM_GETADDR, 0x301, &ifaddrmsg(0, 0, 0, 3), &[]);
+    // Sent to the kernel with port 0.
+    let with_port = |mut bytes: Vec<u8>, port: u32| {
+        bytes[12..16].copy_from_slice(&port.to_ne_bytes());
+        bytes
+    };
+    assert_eq!(request_links(7)[..], with_port(links, 0));
+    assert_eq!(request_addresses(7, 3)[..], with_port(addresses, 0));
+}
