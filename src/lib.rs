@@ -4,8 +4,21 @@
 //! change is missed, that the newest state arrives at the agent however long that is absent, and that
 //! it neither allocates nor wakes up without a reason once it runs.
 //!
-//! [`wire`] turns bytes into values, [`core`] decides what is to be done about them.
+//! Data goes one way:
+//!
+//! 1. [`sys`] reads bytes from the kernel and the agent;
+//! 2. [`wire`] turns them into values;
+//! 3. [`core`] decides what is to be done: `Monitor::on(Input, now)` answers with a list of actions;
+//! 4. [`run`], the loop, lets [`sys`] do it, and what comes of that is the next input.
+//!
+//! [`options`] is what is asked for, [`log`] what is told to people.
 
+pub mod check;
 pub mod core;
 pub mod errno;
+pub mod log;
+pub mod options;
+pub mod run;
+mod start;
+pub mod sys;
 pub mod wire;

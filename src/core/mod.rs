@@ -1,7 +1,7 @@
 //! Every decision, and nothing else: no file descriptor, no clock, no system call.
 //!
 //! [`Monitor::on`] takes what happened and the time, and answers with what is to be done about it.
-//! The loop in `run.rs` carries that out and brings the outcome back as the next input.
+//! The loop in [`crate::run`] carries that out and brings the outcome back as the next input.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! What is worth a line in the log. The words are in the log module.
+//! What is worth a line in the log. The words are in [`crate::log`].
 
 use super::{DumpEnd, Failure, Stage, State};
 use crate::errno::Errno;

@@ -1,0 +1,120 @@
+//! `--check`: would it work? Nothing is created, changed or told to anybody.
+
+use std::fmt::{Display, Write};
+use std::fs;
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
+
+use nix::fcntl::{AT_FDCWD, AtFlags};
+use nix::poll::{PollFd, PollFlags, poll};
+use nix::unistd::{AccessFlags, faccessat};
+
+use crate::core::{Action, Input, Monitor, State};
+use crate::errno::Errno;
+use crate::options::Config;
+use crate::sys::netlink::{self, Received, RouteSocket};
+use crate::sys::state_file::StateFile;
+use crate::sys::{clock, namespace};
+
+/// What would be watched, a line each, and whether all of it works.
+#[must_use]
+pub fn check(config: &Config) -> (String, bool) {
+    let mut report = Report { text: String::new(), works: true };
+    report.fact("router", &config.router_id);
+    if let Some(path) = &config.namespace {
+        report.thing("namespace", path.display(), namespace::enter(path).map(|()| "entered"));
+    }
+    let vip = format!("{} on {}", config.vip, config.interface);
+    report.thing("VIP", vip, state(config).map(|state| presence(config, state)));
+    let state_file = config.conf_dir.join("state");
+    let writable = StateFile::new(&config.conf_dir).map(|_| "can be written");
+    report.thing("state file", state_file.display(), writable);
+    report.thing("agent", config.agent_socket.display(), Ok(agent(&config.agent_socket)));
+    for (what, path) in [("pid file", &config.pid_file), ("log file", &config.log_file)] {
+        if let Some(path) = path {
+            report.thing(what, path.display(), may_write(path).map(|()| "can be written"));
+        }
+    }
+    for option in &config.without_effect {
+        report.thing("option", option, Ok("does nothing yet"));
+    }
+    (report.text, report.works)
+}
+
+struct Report {
+    text: String,
+    works: bool,
+}
+
+impl Report {
+    fn fact(&mut self, what: &str, value: impl Display) {
+        let _ = writeln!(self.text, "{what:<11} {value}");
+    }
+
+    fn thing(&mut self, what: &str, name: impl Display, result: Result<impl Display, Errno>) {
+        match result {
+            Ok(result) => self.fact(what, format_args!("{name}: {result}")),
+            Err(errno) => {
+                self.works = false;
+                self.fact(what, format_args!("{name}: does not work: {errno}"));
+            }
+        }
+    }
+}
+
+/// The state that would be reported first, found as the daemon finds it.
+fn state(config: &Config) -> Result<State, Errno> {
+    let mut route = RouteSocket::open(config.netlink_rcvbuf)?;
+    let mut monitor = Monitor::new(config.interface.clone(), config.vip, 1);
+    let mut buffer = netlink::buffer();
+    loop {
+        let mut inputs = Vec::new();
+        match route.receive(&mut buffer) {
+            Received::Messages(messages) => {
+                inputs.extend(messages.flatten().filter_map(|message| route.input(message)));
+            }
+            Received::Overrun | Received::TooLong => inputs.push(Input::Overrun),
+            Received::Foreign(_) => {}
+            Received::Empty => inputs.push(Input::QueueEmpty),
+        }
+        let waiting = inputs == [Input::QueueEmpty];
+        for action in inputs.iter().flat_map(|input| monitor.on(input, clock::now())) {
+            match action {
+                Action::DumpLinks => route.request_links()?,
+                Action::DumpAddresses(ifindex) => route.request_addresses(ifindex)?,
+                Action::WriteState(state) => return Ok(state),
+                _ => {}
+            }
+        }
+        if waiting {
+            poll(&mut [PollFd::new(route.as_fd(), PollFlags::POLLIN)], 100u8)?;
+        }
+    }
+}
+
+fn presence(config: &Config, state: State) -> String {
+    let there = if state == State::Active { "present" } else { "absent" };
+    format!("{there}, would start as {}", state.word(config.active_word))
+}
+
+/// Not by connecting: an agent takes that for a notification.
+fn agent(path: &Path) -> String {
+    match fs::metadata(path) {
+        Ok(metadata) if metadata.file_type().is_socket() => "there".into(),
+        Ok(_) => "there, but no socket; would be tried again and again".into(),
+        Err(error) => format!("{}; would be waited for", Errno::from(error)),
+    }
+}
+
+/// Whether a file can be written, or created if it is not there.
+fn may_write(path: &Path) -> Result<(), Errno> {
+    let may = |path: &Path, access| faccessat(AT_FDCWD, path, access, AtFlags::AT_EACCESS);
+    match may(path, AccessFlags::W_OK) {
+        Err(nix::Error::ENOENT) => {
+            let directory = path.parent().unwrap_or(Path::new("/"));
+            Ok(may(directory, AccessFlags::W_OK | AccessFlags::X_OK)?)
+        }
+        result => Ok(result?),
+    }
+}

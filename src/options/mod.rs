@@ -1,0 +1,337 @@
+//! What is asked for: the command line, read and checked before anything is opened.
+
+mod argv;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use crate::core::ActiveWord;
+use crate::log::Level;
+use crate::sys::namespace;
+use crate::wire::cidr::Cidr;
+use crate::wire::http::RouterId;
+use crate::wire::ifname::InterfaceName;
+use argv::{Arguments, spelling};
+
+/// Name of the agent's socket in `--state_path`.
+const AGENT_SOCKET: &str = "keepalived-state-change";
+/// Name of the log file where none is given, as the original's.
+const LOG_FILE: &str = "neutron-keepalived-state-change.log";
+/// The longest path of a Unix socket: `sun_path` less its NUL.
+const MAX_SOCKET_PATH: usize = 107;
+/// Netlink receive buffer in bytes: room for about 2,500 events, as the kernel doubles it.
+const NETLINK_RCVBUF: usize = 1 << 20;
+
+/// What the command line asks for.
+#[derive(Debug)]
+pub enum Command {
+    /// Watch.
+    Run(Config),
+    /// Check whether watching would work.
+    Check(Config),
+    /// Print this.
+    Print(String),
+}
+
+/// The command line is wrong: one line that names the option, its value and what it wants.
+#[derive(Debug, PartialEq, Eq)]
+pub struct UsageError(pub String);
+
+/// What to watch, and how.
+#[derive(Debug)]
+pub struct Config {
+    /// The identity sent to the agent.
+    pub router_id: RouterId,
+    /// The file of the network namespace to enter; none: stay in the present one.
+    pub namespace: Option<PathBuf>,
+    /// Where the state file is kept.
+    pub conf_dir: PathBuf,
+    /// The interface that carries the VIP.
+    pub interface: InterfaceName,
+    /// The VIP.
+    pub vip: Cidr,
+    /// The pid file; none only in the foreground.
+    pub pid_file: Option<PathBuf>,
+    /// The agent's socket.
+    pub agent_socket: PathBuf,
+    /// Do not become a daemon.
+    pub foreground: bool,
+    /// The word for the active state.
+    pub active_word: ActiveWord,
+    /// The log file; none: standard error, if there is no syslog either.
+    pub log_file: Option<PathBuf>,
+    /// Log to syslog.
+    pub syslog: bool,
+    /// The least that is logged.
+    pub log_level: Level,
+    /// Netlink receive buffer in bytes.
+    pub netlink_rcvbuf: usize,
+    /// Options that were given and do nothing yet.
+    pub without_effect: Vec<&'static str>,
+}
+
+/// Reads and checks a command line without the program's name.
+///
+/// # Errors
+/// [`UsageError`].
+pub fn parse(argv: Vec<OsString>) -> Result<Command, UsageError> {
+    let arguments = match argv::read(argv) {
+        Ok(arguments) => arguments,
+        Err(exit) if exit.status.is_ok() => return Ok(Command::Print(exit.output)),
+        Err(exit) => return Err(UsageError(exit.output.trim_end().into())),
+    };
+    if arguments.version {
+        return Ok(Command::Print(concat!("keepwatch ", env!("CARGO_PKG_VERSION"), "\n").into()));
+    }
+    let check = arguments.check;
+    let config = Config::new(arguments)?;
+    Ok(if check { Command::Check(config) } else { Command::Run(config) })
+}
+
+impl Config {
+    fn new(arguments: Arguments) -> Result<Self, UsageError> {
+        let without_effect = without_effect(&arguments);
+        let foreground = arguments.foreground;
+        let conf_dir =
+            required("--conf-dir", arguments.conf_dir, "an existing directory", |text| {
+                Some(PathBuf::from(text)).filter(|path| path.is_dir())
+            })?;
+        let conf_dir = std::path::absolute(conf_dir).unwrap_or_default();
+        let pid_file = optional("--pid-file", arguments.pid_file, "a path", absolute)?;
+        if pid_file.is_none() && !foreground {
+            return Err(missing("--pid-file", "a path, unless --foreground is given"));
+        }
+        let log_file = log_file(
+            optional("--log-file", arguments.log_file, "a path", |text| Some(text.into()))?,
+            optional("--log-dir", arguments.log_dir, "a directory", absolute)?,
+            || conf_dir.join(LOG_FILE),
+            !foreground && !arguments.use_syslog,
+        );
+        Ok(Self {
+            router_id: required(
+                "--router-id",
+                arguments.router_id,
+                "1 to 64 printable ASCII characters without space",
+                parsed,
+            )?,
+            namespace: optional(
+                "--namespace",
+                arguments.namespace,
+                "the name of a network namespace or an absolute path",
+                namespace_path,
+            )?,
+            interface: required(
+                "--monitor-interface",
+                arguments.monitor_interface,
+                "an interface name of 1 to 15 bytes",
+                |text| InterfaceName::new(text.as_bytes()).ok(),
+            )?,
+            vip: required(
+                "--monitor-cidr",
+                arguments.monitor_cidr,
+                "an IPv4 or IPv6 address with its prefix length, such as 169.254.0.5/24",
+                vip,
+            )?,
+            agent_socket: required(
+                "--state-path",
+                arguments.state_path,
+                "the directory of the agent's socket, whose path has at most 107 bytes",
+                agent_socket,
+            )?,
+            active_word: optional(
+                "--active-word",
+                arguments.active_word,
+                "master or primary",
+                active_word,
+            )?
+            .unwrap_or_default(),
+            netlink_rcvbuf: optional(
+                "--netlink-rcvbuf",
+                arguments.netlink_rcvbuf,
+                "a number of bytes from 1 to 1073741823",
+                |text| parsed(text).filter(|bytes| (1..1 << 30).contains(bytes)),
+            )?
+            .unwrap_or(NETLINK_RCVBUF),
+            log_level: if arguments.debug { Level::Debug } else { Level::Info },
+            syslog: arguments.use_syslog,
+            conf_dir,
+            pid_file,
+            foreground,
+            log_file,
+            without_effect,
+        })
+    }
+}
+
+/// An option that must be given.
+fn required<T>(
+    option: &str,
+    value: Option<String>,
+    wants: &str,
+    read: impl FnOnce(&str) -> Option<T>,
+) -> Result<T, UsageError> {
+    optional(option, value, wants, read)?.ok_or_else(|| missing(option, wants))
+}
+
+/// An option that may be given.
+fn optional<T>(
+    option: &str,
+    value: Option<String>,
+    wants: &str,
+    read: impl FnOnce(&str) -> Option<T>,
+) -> Result<Option<T>, UsageError> {
+    let Some(value) = value else { return Ok(None) };
+    // A NUL ends every path and name that the kernel is given.
+    match read(&value).filter(|_| !value.is_empty() && !value.contains('\0')) {
+        Some(read) => Ok(Some(read)),
+        None => Err(UsageError(format!("{} {value:?}: wants {wants}", spelling(option)))),
+    }
+}
+
+fn missing(option: &str, wants: &str) -> UsageError {
+    UsageError(format!("{} is missing: wants {wants}", spelling(option)))
+}
+
+fn parsed<T: core::str::FromStr>(text: &str) -> Option<T> {
+    text.parse().ok()
+}
+
+/// A daemon leaves the directory it was started in, so its paths are made absolute.
+fn absolute(text: &str) -> Option<PathBuf> {
+    std::path::absolute(text).ok()
+}
+
+fn namespace_path(text: &str) -> Option<PathBuf> {
+    let is_name = !text.contains('/') && !matches!(text, "." | "..");
+    (is_name || text.starts_with('/')).then(|| namespace::path(text))
+}
+
+fn vip(text: &str) -> Option<Cidr> {
+    // No interface ever has one of these.
+    parsed(text)
+        .filter(|vip: &Cidr| !vip.address().is_unspecified() && !vip.address().is_multicast())
+}
+
+fn agent_socket(text: &str) -> Option<PathBuf> {
+    absolute(text)
+        .map(|directory| directory.join(AGENT_SOCKET))
+        .filter(|path| path.as_os_str().len() <= MAX_SOCKET_PATH)
+}
+
+fn active_word(text: &str) -> Option<ActiveWord> {
+    match text {
+        "master" => Some(ActiveWord::Master),
+        "primary" => Some(ActiveWord::Primary),
+        _ => None,
+    }
+}
+
+/// Where to log, by the rules of the original: a relative file is in the log directory, and a log
+/// directory alone gets the file of the default name.
+fn log_file(
+    file: Option<PathBuf>,
+    directory: Option<PathBuf>,
+    default: impl FnOnce() -> PathBuf,
+    wanted: bool,
+) -> Option<PathBuf> {
+    let file = match (file, directory) {
+        (Some(file), Some(directory)) => directory.join(file),
+        (Some(file), None) => file,
+        (None, Some(directory)) => directory.join(LOG_FILE),
+        (None, None) => return wanted.then(default),
+    };
+    std::path::absolute(file).ok()
+}
+
+/// Options that are taken for the sake of the callers before they do anything.
+fn without_effect(arguments: &Arguments) -> Vec<&'static str> {
+    [
+        ("--no-announce", arguments.no_announce),
+        ("--user", arguments.user.is_some()),
+        ("--group", arguments.group.is_some()),
+        ("--enable_conntrackd", arguments.enable_conntrackd),
+    ]
+    .into_iter()
+    .filter_map(|(option, given)| given.then_some(option))
+    .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the least of command lines and these options make.
+    fn config(options: &[&str]) -> Result<Config, UsageError> {
+        let least = [
+            "--router_id=r1",
+            "--conf_dir=/",
+            "--monitor_interface=ha0",
+            "--monitor_cidr=169.254.0.5/24",
+            "--state_path=/run/agent",
+            "--pid_file=/run/pid",
+        ];
+        match parse(least.iter().chain(options).map(OsString::from).collect())? {
+            Command::Run(config) | Command::Check(config) => Ok(config),
+            Command::Print(text) => panic!("{text}"),
+        }
+    }
+
+    #[test]
+    fn least_command_line() {
+        let config = config(&[]).unwrap();
+        assert_eq!(config.vip.to_string(), "169.254.0.5/24");
+        assert_eq!(config.agent_socket, PathBuf::from("/run/agent/keepalived-state-change"));
+        assert_eq!((config.active_word, config.log_level), (ActiveWord::Master, Level::Info));
+        assert_eq!(config.namespace, None);
+    }
+
+    #[test]
+    fn where_the_log_goes() {
+        let default = "/neutron-keepalived-state-change.log";
+        let cases: [(&[&str], Option<&str>); 7] = [
+            (&[], Some(default)),
+            (&["--foreground"], None),
+            (&["--use-syslog"], None),
+            (&["--use-syslog", "--log-file=/var/log/x"], Some("/var/log/x")),
+            (&["--foreground", "--log-file=/var/log/x"], Some("/var/log/x")),
+            (&["--log-dir=/var/log", "--log-file=x"], Some("/var/log/x")),
+            (&["--log-dir=/"], Some(default)),
+        ];
+        for (options, expected) in cases {
+            assert_eq!(
+                config(options).unwrap().log_file,
+                expected.map(PathBuf::from),
+                "{options:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn namespace_is_a_name_or_an_absolute_path() {
+        let path = |namespace| config(&[namespace]).map(|config| config.namespace);
+        assert_eq!(path("--namespace=qrouter-1"), Ok(Some("/run/netns/qrouter-1".into())));
+        assert_eq!(path("--namespace=/proc/1/ns/net"), Ok(Some("/proc/1/ns/net".into())));
+        for wrong in ["--namespace=a/b", "--namespace=.", "--namespace=..", "--namespace="] {
+            assert!(path(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn longest_socket_path_fits_and_one_more_does_not() {
+        let path = |len| format!("--state_path=/{}", "d".repeat(len - 1));
+        let longest = MAX_SOCKET_PATH - AGENT_SOCKET.len() - 1;
+        assert!(config(&[&path(longest)]).is_ok());
+        assert!(config(&[&path(longest + 1)]).is_err());
+    }
+
+    #[test]
+    fn pid_file_may_be_missing_in_the_foreground_only() {
+        let missing = |options: &[&str]| {
+            let words = ["--router_id=r", "--conf_dir=/", "--monitor_interface=i"];
+            let more = ["--monitor_cidr=10.0.0.1", "--state_path=/"];
+            parse(words.iter().chain(&more).chain(options).map(OsString::from).collect()).is_err()
+        };
+        assert!(missing(&[]));
+        assert!(!missing(&["--foreground"]));
+    }
+}

@@ -1,0 +1,208 @@
+//! The loop: wait, read what is ready, let the core decide, carry that out.
+
+use std::io::ErrorKind;
+
+use mio::{Events, Poll, Token};
+use signal_hook::consts::{SIGHUP, SIGUSR1};
+use signal_hook::low_level::signal_name;
+
+use crate::core::{Action, DumpEnd, Duration, Input, Instant, Monitor, Outcome, Request, State};
+use crate::log::{self, Labels, debug, info};
+use crate::sys::agent::Agent;
+use crate::sys::clock;
+use crate::sys::netlink::{self, Received, RouteSocket};
+use crate::sys::pid_file::PidFile;
+use crate::sys::process::Starter;
+use crate::sys::signals::Signals;
+use crate::sys::state_file::StateFile;
+use crate::wire::http;
+use crate::wire::rtnl::Malformed;
+
+/// The route socket.
+pub(crate) const ROUTE: Token = Token(0);
+/// The signalfd.
+pub(crate) const SIGNALS: Token = Token(1);
+/// The connection to the agent.
+const AGENT: Token = Token(2);
+
+/// Netlink datagrams read in one turn, so that a burst starves neither the agent nor signals.
+const DATAGRAMS_PER_TURN: usize = 64;
+
+/// What the poll said. Edge-triggered: each is to be read until it has no more.
+#[derive(Debug, Default)]
+struct Ready {
+    route: bool,
+    signals: bool,
+    agent: bool,
+}
+
+/// The two notifications there are, ready to be sent.
+#[derive(Debug)]
+pub(crate) struct Requests {
+    pub(crate) active: http::Request,
+    pub(crate) backup: http::Request,
+}
+
+/// The running daemon: see [`Daemon::start`] and [`Daemon::run`].
+#[derive(Debug)]
+pub struct Daemon<'a> {
+    pub(crate) poll: Poll,
+    pub(crate) route: RouteSocket,
+    pub(crate) signals: Signals,
+    pub(crate) agent: Agent,
+    pub(crate) state_file: StateFile,
+    /// Removed when the daemon ends.
+    pub(crate) _pid_file: Option<PidFile>,
+    pub(crate) starter: &'a mut Starter,
+    pub(crate) requests: Requests,
+    pub(crate) monitor: Monitor,
+    pub(crate) labels: Labels,
+    /// The time of the present turn.
+    pub(crate) now: Instant,
+    /// The signal that asked to leave.
+    pub(crate) leaving: Option<i32>,
+    pub(crate) exit: bool,
+}
+
+impl Daemon<'_> {
+    /// Runs until a signal asks to leave, and tells which.
+    ///
+    /// # Errors
+    /// One line, if the poll itself fails, which nothing can be done about.
+    pub fn run(mut self) -> Result<Option<i32>, String> {
+        let mut events = Events::with_capacity(8);
+        let mut buffer = netlink::buffer();
+        // The socket may have something from before the poll knew of it.
+        let mut ready = Ready { route: true, ..Ready::default() };
+        loop {
+            // The kernel first, so that whoever sends a signal after changing an address finds that
+            // taken into account.
+            let due = self.monitor.deadline().is_some_and(|deadline| self.now >= deadline);
+            if ready.route || due {
+                ready.route = self.take_route(&mut buffer);
+            }
+            if ready.signals {
+                self.take_signals();
+            }
+            if ready.agent {
+                self.take_replies();
+            }
+            if self.exit {
+                break;
+            }
+            log::flush();
+            let timeout = if ready.route { Some(Duration::ZERO) } else { self.timeout() };
+            match self.poll.poll(&mut events, timeout.map(Into::into)) {
+                Ok(()) => {}
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(format!("epoll: {error}")),
+            }
+            self.now = clock::now();
+            ready = Ready { route: ready.route, ..Ready::default() };
+            for event in &events {
+                match event.token() {
+                    ROUTE => ready.route = true,
+                    SIGNALS => ready.signals = true,
+                    _ => ready.agent = true,
+                }
+            }
+        }
+        if let Some(signal) = self.leaving.and_then(signal_name) {
+            info!("leaving on {}", signal);
+        }
+        log::flush();
+        Ok(self.leaving)
+    }
+
+    /// How long to sleep if nothing happens. None: for ever.
+    fn timeout(&self) -> Option<Duration> {
+        let deadline = self.monitor.deadline()?;
+        Some(if deadline > self.now { deadline - self.now } else { Duration::ZERO })
+    }
+
+    /// Reads what the kernel has to tell. True: there may be more.
+    fn take_route(&mut self, buffer: &mut netlink::Buffer) -> bool {
+        for _ in 0..DATAGRAMS_PER_TURN {
+            match self.route.receive(buffer) {
+                Received::Messages(messages) => {
+                    for message in messages {
+                        let input = match message {
+                            Ok(message) => self.route.input(message),
+                            Err(Malformed) => Some(Input::Unreadable),
+                        };
+                        if let Some(input) = input {
+                            self.feed(&input);
+                        }
+                    }
+                }
+                Received::Foreign(port) => self.feed(&Input::ForeignSender(port)),
+                Received::Overrun => self.feed(&Input::Overrun),
+                Received::TooLong => self.feed(&Input::Unreadable),
+                Received::Empty => {
+                    self.feed(&Input::QueueEmpty);
+                    return false;
+                }
+            }
+        }
+        true
+    }
+
+    fn take_signals(&mut self) {
+        while let Some(signal) = self.signals.next() {
+            let request = match signal {
+                SIGHUP => Request::Reload,
+                SIGUSR1 => Request::Status,
+                _ => {
+                    self.leaving = Some(signal);
+                    Request::Leave
+                }
+            };
+            self.feed(&Input::Request(request));
+        }
+    }
+
+    fn take_replies(&mut self) {
+        while let Some(outcome) = self.agent.advance() {
+            self.feed(&Input::Agent(outcome));
+        }
+    }
+
+    /// Lets the core decide, and carries that out; what comes of it at once is the next input.
+    fn feed(&mut self, input: &Input) {
+        debug!("{:?}", input);
+        for action in self.monitor.on(input, self.now) {
+            if let Some(outcome) = self.carry_out(&action) {
+                self.feed(&outcome);
+            }
+        }
+    }
+
+    fn carry_out(&mut self, action: &Action) -> Option<Input> {
+        let dump_failed = |errno| Input::DumpEnded(DumpEnd::Failed(errno));
+        match *action {
+            Action::DumpLinks => return self.route.request_links().err().map(dump_failed),
+            Action::DumpAddresses(ifindex) => {
+                return self.route.request_addresses(ifindex).err().map(dump_failed);
+            }
+            Action::WriteState(state) => {
+                let written = self.state_file.write(state.word(self.labels.active));
+                return Some(Input::StateFile(written.map(|()| state)));
+            }
+            Action::Notify(state) => {
+                let request = match state {
+                    State::Active => &self.requests.active,
+                    State::Backup => &self.requests.backup,
+                };
+                let sent = self.agent.notify(request, self.poll.registry(), AGENT);
+                return sent.err().map(|failure| Input::Agent(Outcome::Failed(failure)));
+            }
+            Action::HangUp => self.agent.hang_up(),
+            Action::Ready => self.starter.ready(),
+            Action::Log(ref note) => self.labels.note(note),
+            Action::LogStatus(ref status) => self.labels.status(status),
+            Action::ReopenLog => log::reopen(),
+            Action::Exit => self.exit = true,
+        }
+        None
+    }
+}

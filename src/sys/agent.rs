@@ -1,0 +1,164 @@
+//! The connection to the agent: nonblocking from connect to close.
+
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::net::SocketAddr;
+use std::path::Path;
+
+use mio::net::UnixStream;
+use mio::{Interest, Registry, Token};
+use nix::errno::Errno as Known;
+
+use crate::core::{Failure, Outcome};
+use crate::errno::Errno;
+use crate::wire::http::{Reply, ReplyReader, Request};
+
+/// An agent that goes on sending after its 200 is cut off after this many bytes.
+const MAX_REST: usize = 65_536;
+
+/// The agent's socket, and at most one connection to it.
+#[derive(Debug)]
+pub struct Agent {
+    address: SocketAddr,
+    connection: Option<Connection>,
+}
+
+#[derive(Debug)]
+struct Connection {
+    stream: UnixStream,
+    request: Request,
+    sent: usize,
+    reply: ReplyReader,
+    delivered: bool,
+    /// Bytes that came behind the status line.
+    rest: usize,
+}
+
+impl Agent {
+    /// Names the socket; it need not be there.
+    ///
+    /// # Errors
+    /// `EINVAL` if the path is too long for a Unix socket (107 bytes).
+    pub fn new(path: &Path) -> Result<Self, Errno> {
+        Ok(Self { address: SocketAddr::from_pathname(path)?, connection: None })
+    }
+
+    /// Connects and sends the request, all in one piece if the socket takes it.
+    ///
+    /// An older connection is closed. The reply comes with [`Agent::advance`], to be called whenever
+    /// the poll reports `token`.
+    ///
+    /// # Errors
+    /// The failure, with nothing left open.
+    pub fn notify(
+        &mut self,
+        request: &Request,
+        registry: &Registry,
+        token: Token,
+    ) -> Result<(), Failure> {
+        self.hang_up();
+        // A Unix socket is connected at once or not at all; a full backlog is EAGAIN.
+        let stream =
+            UnixStream::connect_addr(&self.address).map_err(|error| connecting(error.into()))?;
+        let mut connection = Connection {
+            stream,
+            request: request.clone(),
+            sent: 0,
+            reply: ReplyReader::default(),
+            delivered: false,
+            rest: 0,
+        };
+        connection.send()?;
+        let sent = connection.sent == connection.request.len();
+        let interest =
+            if sent { Interest::READABLE } else { Interest::READABLE | Interest::WRITABLE };
+        // Registering reports also what came before it.
+        registry
+            .register(&mut connection.stream, token, interest)
+            .map_err(|error| Failure::Socket(error.into()))?;
+        self.connection = Some(connection);
+        Ok(())
+    }
+
+    /// Goes on as far as the socket allows. To be called until it answers none.
+    pub fn advance(&mut self) -> Option<Outcome> {
+        let outcome = self.connection.as_mut()?.advance()?;
+        if outcome != Outcome::Delivered {
+            self.hang_up();
+        }
+        Some(outcome)
+    }
+
+    /// Closes the connection, if there is one; that also ends its registration with the poll.
+    pub fn hang_up(&mut self) {
+        self.connection = None;
+    }
+}
+
+impl Connection {
+    fn send(&mut self) -> Result<(), Failure> {
+        while let Some(rest) = self.request.get(self.sent..)
+            && !rest.is_empty()
+        {
+            match self.stream.write(rest) {
+                Ok(sent) => self.sent += sent,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(error) => return Err(connected(error.into())),
+            }
+        }
+        Ok(())
+    }
+
+    fn advance(&mut self) -> Option<Outcome> {
+        if let Err(failure) = self.send() {
+            return Some(Outcome::Failed(failure));
+        }
+        let mut buffer = [0; 512];
+        loop {
+            let bytes = match self.stream.read(&mut buffer) {
+                Ok(length) => buffer.get(..length)?,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return None,
+                Err(_) if self.delivered => return Some(Outcome::Closed),
+                Err(error) => return Some(Outcome::Failed(connected(error.into()))),
+            };
+            if self.delivered {
+                self.rest += bytes.len();
+                if bytes.is_empty() || self.rest > MAX_REST {
+                    return Some(Outcome::Closed);
+                }
+                continue;
+            }
+            if bytes.is_empty() {
+                return Some(Outcome::Failed(Failure::ClosedEarly));
+            }
+            match self.reply.push(bytes) {
+                Reply::Incomplete => {}
+                Reply::Status(200) => {
+                    self.delivered = true;
+                    return Some(Outcome::Delivered);
+                }
+                Reply::Status(other) => return Some(Outcome::Failed(Failure::Status(other))),
+                Reply::Malformed => return Some(Outcome::Failed(Failure::Malformed)),
+            }
+        }
+    }
+}
+
+/// What an errno of `connect` means.
+fn connecting(errno: Errno) -> Failure {
+    match Known::from_raw(errno.0) {
+        Known::ENOENT => Failure::NoSocket,
+        Known::ECONNREFUSED => Failure::Refused,
+        Known::EAGAIN => Failure::BacklogFull,
+        Known::EACCES | Known::EPERM => Failure::NoPermission,
+        _ => Failure::Socket(errno),
+    }
+}
+
+/// What an errno of a connected socket means: an agent that closes without having read everything
+/// resets the connection.
+fn connected(errno: Errno) -> Failure {
+    match Known::from_raw(errno.0) {
+        Known::EPIPE | Known::ECONNRESET => Failure::ClosedEarly,
+        _ => Failure::Socket(errno),
+    }
+}

@@ -1,0 +1,88 @@
+//! The two clocks: one that never jumps, for deadlines, and the one on the wall, for the log.
+
+#![expect(unsafe_code, reason = "local time is only to be had from libc")]
+
+use core::fmt;
+use core::mem::MaybeUninit;
+
+use nix::libc;
+use nix::sys::time::TimeValLike;
+use nix::time::{ClockId, clock_gettime};
+use smoltcp::time::Instant;
+
+/// The time since some moment before the start (`CLOCK_MONOTONIC`).
+#[must_use]
+pub fn now() -> Instant {
+    // It fails only for clocks that the kernel does not know.
+    clock_gettime(ClockId::CLOCK_MONOTONIC)
+        .map_or(Instant::ZERO, |time| Instant::from_micros(time.num_microseconds()))
+}
+
+/// A moment in local time, to the millisecond.
+#[derive(Clone, Copy)]
+pub struct LocalTime {
+    tm: libc::tm,
+    millis: i64,
+}
+
+/// The local time, by the time zone that `TZ` or `/etc/localtime` named at the first call.
+#[must_use]
+pub fn local_time() -> LocalTime {
+    let (seconds, millis) = clock_gettime(ClockId::CLOCK_REALTIME)
+        .map_or((0, 0), |time| (time.tv_sec(), time.num_milliseconds() % 1000));
+    let mut tm = MaybeUninit::<libc::tm>::zeroed();
+    // SAFETY: both pointers are valid for the call, and all zeroes are a valid `tm` in case it
+    // fails, which it does for years that do not fit an int.
+    let tm = unsafe {
+        libc::localtime_r(&raw const seconds, tm.as_mut_ptr());
+        tm.assume_init()
+    };
+    LocalTime { tm, millis }
+}
+
+impl fmt::Display for LocalTime {
+    /// `2026-11-20 10:00:00.123`
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { tm, millis } = self;
+        let (year, month) = (tm.tm_year + 1900, tm.tm_mon + 1);
+        write!(f, "{year:04}-{month:02}-{:02} ", tm.tm_mday)?;
+        write!(f, "{:02}:{:02}:{:02}.{millis:03}", tm.tm_hour, tm.tm_min, tm.tm_sec)
+    }
+}
+
+impl LocalTime {
+    /// `Nov 20 10:00:00`, as syslog wants it (RFC 3164 section 4.1.2).
+    #[must_use]
+    pub fn syslog(&self) -> impl fmt::Display {
+        const MONTHS: [&str; 12] =
+            ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+        let tm = self.tm;
+        fmt::from_fn(move |f| {
+            let month = usize::try_from(tm.tm_mon).ok().and_then(|month| MONTHS.get(month));
+            write!(f, "{} {:2} ", month.unwrap_or(&"Jan"), tm.tm_mday)?;
+            write!(f, "{:02}:{:02}:{:02}", tm.tm_hour, tm.tm_min, tm.tm_sec)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prints_as_in_the_log_and_as_syslog_wants() {
+        // SAFETY: all zeroes are a valid `tm`.
+        let mut tm: libc::tm = unsafe { core::mem::zeroed() };
+        (tm.tm_year, tm.tm_mon, tm.tm_mday) = (126, 10, 2);
+        (tm.tm_hour, tm.tm_min, tm.tm_sec) = (1, 2, 3);
+        let time = LocalTime { tm, millis: 4 };
+        assert_eq!(time.to_string(), "2026-11-02 01:02:03.004");
+        assert_eq!(time.syslog().to_string(), "Nov  2 01:02:03");
+    }
+
+    #[test]
+    fn monotonic_clock_runs() {
+        let earlier = now();
+        assert!(earlier > Instant::ZERO && now() >= earlier);
+    }
+}

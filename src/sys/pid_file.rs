@@ -1,0 +1,84 @@
+//! The pid file, which is also the lock that keeps a second instance out.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno as Known;
+use nix::fcntl::{Flock, FlockArg};
+use nix::libc;
+
+use crate::errno::Errno;
+
+/// A locked pid file, removed when it is dropped. The lock ends with the process, so a stale file is taken over.
+#[derive(Debug)]
+pub struct PidFile {
+    path: PathBuf,
+    lock: Flock<File>,
+}
+
+/// Why the pid file could not be had.
+#[derive(Debug, PartialEq, Eq)]
+pub enum NoPidFile {
+    /// Another instance holds it; this is what the file says of it.
+    Held(String),
+    /// It cannot be opened or locked.
+    Errno(Errno),
+}
+
+impl PidFile {
+    /// Opens or creates the file, mode 0644, and locks it. Its content comes with
+    /// [`PidFile::write`].
+    ///
+    /// # Errors
+    /// [`NoPidFile`].
+    pub fn lock(path: &Path) -> Result<Self, NoPidFile> {
+        loop {
+            let file = OpenOptions::new()
+                .read(true)
+                .write(true)
+                .create(true)
+                .truncate(false)
+                .mode(0o644)
+                .custom_flags(libc::O_NOFOLLOW)
+                .open(path)
+                .map_err(|error| NoPidFile::Errno(error.into()))?;
+            let lock = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+                Ok(lock) => lock,
+                Err((mut file, Known::EWOULDBLOCK)) => {
+                    let mut holder = String::new();
+                    let _ = file.read_to_string(&mut holder);
+                    return Err(NoPidFile::Held(holder));
+                }
+                Err((_, errno)) => return Err(NoPidFile::Errno(errno.into())),
+            };
+            // Its holder may have removed it between our opening and locking it.
+            let same = |there: fs::Metadata, ours: fs::Metadata| {
+                (there.dev(), there.ino()) == (ours.dev(), ours.ino())
+            };
+            if let (Ok(there), Ok(ours)) = (fs::metadata(path), lock.metadata())
+                && same(there, ours)
+            {
+                return Ok(Self { path: path.into(), lock });
+            }
+        }
+    }
+
+    /// Makes this process's pid the content: digits, no newline.
+    ///
+    /// # Errors
+    /// The errno of the step that failed.
+    pub fn write(&mut self) -> Result<(), Errno> {
+        self.lock.set_len(0)?;
+        write!(&*self.lock, "{}", std::process::id())?;
+        Ok(())
+    }
+}
+
+impl Drop for PidFile {
+    /// Removes the file before the lock ends.
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
+    }
+}

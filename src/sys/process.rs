@@ -1,0 +1,153 @@
+//! Becoming a daemon, and telling whoever started it that it is up.
+
+#![expect(unsafe_code, reason = "fork")]
+
+use std::env;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+
+use nix::fcntl::{OFlag, open};
+use nix::libc;
+use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr, sendto, socket};
+use nix::sys::stat::Mode;
+use nix::sys::wait::waitpid;
+use nix::unistd::{ForkResult, chdir, dup2_stderr, dup2_stdin, dup2_stdout, fork, pipe2, setsid};
+
+use crate::errno::Errno;
+
+/// What the daemon says into the pipe to its parent once it is up. Anything else is an error.
+const UP: &[u8] = b"up";
+
+/// Whoever waits for the daemon to be up.
+#[derive(Debug)]
+pub enum Starter {
+    /// The process that forked the daemon, at the other end of this pipe.
+    Parent(File),
+    /// A service manager, by its notification socket (`sd_notify(3)`).
+    Manager(OwnedFd, UnixAddr),
+    /// Nobody, or nobody any more.
+    Nobody,
+}
+
+/// Which process one is after [`daemonize`].
+#[derive(Debug)]
+pub enum Side {
+    /// The one that was started: it waits at this pipe for what the daemon says.
+    Parent(File),
+    /// The daemon.
+    Daemon(Starter),
+}
+
+/// Closes every descriptor but the standard streams: whoever starts the daemon may have left some
+/// open, and would wait for the end of a pipe as long as the daemon holds it.
+///
+/// To be called before anything else is opened.
+pub fn close_inherited() {
+    // SAFETY: nobody in this process owns any of them yet.
+    let closed = unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, 0) };
+    if closed != 0 {
+        // Before Linux 5.9.
+        for fd in 3..1024 {
+            // SAFETY: as above.
+            unsafe { libc::close(fd) };
+        }
+    }
+}
+
+/// Forks twice, so that the daemon leads no session and belongs to no terminal. It keeps the command
+/// line, by which the agent recognises it, and has `/dev/null` for its standard streams.
+///
+/// # Errors
+/// The errno of the step that failed, in one line.
+pub fn daemonize() -> Result<Side, String> {
+    fork_twice().map_err(|errno| format!("becoming a daemon: {}", Errno::from(errno)))
+}
+
+fn fork_twice() -> nix::Result<Side> {
+    let (parent_end, daemon_end) = pipe2(OFlag::O_CLOEXEC)?;
+    // SAFETY: the process has one thread.
+    if let ForkResult::Parent { child } = unsafe { fork() }? {
+        drop(daemon_end);
+        waitpid(child, None)?;
+        return Ok(Side::Parent(parent_end.into()));
+    }
+    drop(parent_end);
+    setsid()?;
+    // SAFETY: as above.
+    if let ForkResult::Parent { .. } = unsafe { fork() }? {
+        // SAFETY: ends this process, and runs nothing of what the other has inherited.
+        unsafe { libc::_exit(0) }
+    }
+    chdir("/")?;
+    let null = open("/dev/null", OFlag::O_RDWR | OFlag::O_CLOEXEC, Mode::empty())?;
+    dup2_stdin(&null)?;
+    dup2_stdout(&null)?;
+    dup2_stderr(&null)?;
+    Ok(Side::Daemon(Starter::Parent(daemon_end.into())))
+}
+
+/// In the parent: waits until the daemon is up.
+///
+/// # Errors
+/// Why it did not come up, in its own words.
+pub fn await_daemon(mut pipe: File) -> Result<(), String> {
+    let mut said = Vec::new();
+    let read = pipe.read_to_end(&mut said);
+    if said == UP {
+        return Ok(());
+    }
+    match (read, String::from_utf8(said)) {
+        (Ok(_), Ok(error)) if !error.is_empty() => Err(error),
+        _ => Err("the daemon died before it was up".into()),
+    }
+}
+
+impl Starter {
+    /// The service manager that `NOTIFY_SOCKET` names, or nobody.
+    ///
+    /// # Errors
+    /// The variable and what is wrong with it, in one line.
+    pub fn from_environment() -> Result<Self, String> {
+        let Some(path) = env::var_os("NOTIFY_SOCKET") else { return Ok(Self::Nobody) };
+        let open = || {
+            let address = match path.as_bytes().strip_prefix(b"@") {
+                Some(name) => UnixAddr::new_abstract(name)?,
+                None => UnixAddr::new(path.as_os_str())?,
+            };
+            let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
+            Ok((socket(AddressFamily::Unix, SockType::Datagram, flags, None)?, address))
+        };
+        open().map(|(socket, address)| Self::Manager(socket, address)).map_err(
+            |errno: nix::Error| format!("NOTIFY_SOCKET {}: {}", path.display(), Errno::from(errno)),
+        )
+    }
+
+    /// Tells that the daemon is up. Once is enough.
+    pub fn ready(&mut self) {
+        // A starter that has gone meanwhile misses nothing.
+        match core::mem::replace(self, Self::Nobody) {
+            Self::Parent(mut pipe) => {
+                let _ = pipe.write_all(UP);
+            }
+            Self::Manager(socket, address) => {
+                let flags = MsgFlags::MSG_NOSIGNAL;
+                let _ = sendto(socket.as_raw_fd(), b"READY=1", &address, flags);
+            }
+            Self::Nobody => {}
+        }
+    }
+
+    /// Tells why the daemon does not come up: the parent, which prints it, or standard error.
+    pub fn failed(&mut self, error: &str) {
+        match self {
+            Self::Parent(pipe) => {
+                let _ = pipe.write_all(error.as_bytes());
+            }
+            Self::Manager(..) | Self::Nobody => {
+                let _ = writeln!(std::io::stderr(), "keepwatch: {error}");
+            }
+        }
+    }
+}
