@@ -1,0 +1,279 @@
+//! An agent with every kind of manners, on a real Unix socket.
+
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::sys::socket::{Backlog, listen};
+
+use crate::{NEWEST_REPLY, PATIENCE};
+
+/// What an agent does with a request that it has read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Manners {
+    /// Sends these pieces, each in a write of its own, and closes.
+    Reply(Vec<&'static [u8]>),
+    /// Sends this one byte at a time, and closes.
+    Dribble(&'static [u8]),
+    /// Closes without a word.
+    CloseEarly,
+    /// Closes without even reading.
+    CloseUnread,
+    /// Says nothing and keeps the connection open.
+    Hang,
+    /// Sends this and keeps the connection open.
+    ReplyAndHang(&'static [u8]),
+    /// Never stops sending.
+    Babble,
+}
+
+impl Manners {
+    /// As the newest Neutron: one piece, LF, no blank line.
+    pub fn newest() -> Self {
+        Self::Reply(vec![NEWEST_REPLY])
+    }
+
+    /// As older ones: CRLF, in several pieces.
+    pub fn eventlet() -> Self {
+        Self::Reply(vec![
+            b"HTTP/1.1 200",
+            b" OK\r\nContent-Type: text/html; charset=UTF-8\r\nContent-Length: 0\r",
+            b"\nDate: Fri, 20 Nov 2026 10:00:00 GMT\r\nConnection: close\r\n\r\n",
+        ])
+    }
+
+    /// Whether the sender may take it for delivered.
+    fn acknowledges(&self) -> bool {
+        let is_200 = |reply: &[u8]| reply.starts_with(b"HTTP/1.1 200");
+        match self {
+            Self::Reply(pieces) => is_200(&pieces.concat()),
+            Self::Dribble(reply) | Self::ReplyAndHang(reply) => is_200(reply),
+            Self::CloseEarly | Self::CloseUnread | Self::Hang | Self::Babble => false,
+        }
+    }
+}
+
+/// A request that arrived.
+#[derive(Clone, Debug)]
+pub struct Arrival {
+    pub at: Instant,
+    pub router: String,
+    pub state: String,
+    /// The whole request.
+    pub text: String,
+    /// How many reads it took.
+    pub reads: usize,
+    /// It was answered with 200.
+    pub acknowledged: bool,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    arrivals: Mutex<Vec<Arrival>>,
+    arrived: Condvar,
+    manners: Mutex<Option<Manners>>,
+}
+
+/// A listening agent.
+#[derive(Debug)]
+pub struct Agent {
+    path: PathBuf,
+    shared: Arc<Shared>,
+    stop: UnixStream,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+impl Agent {
+    /// Listens on `<state_path>/keepalived-state-change`, with the newest Neutron's manners and its
+    /// backlog of 5.
+    pub fn start(state_path: &Path) -> Self {
+        let path = state_path.join("keepalived-state-change");
+        let _ = std::fs::remove_file(&path);
+        let listener = UnixListener::bind(&path).expect("the agent's socket");
+        listen(&listener, Backlog::new(5).expect("a backlog")).expect("to listen");
+        let shared = Arc::new(Shared::default());
+        let (stop, stopped) = UnixStream::pair().expect("a socket pair");
+        let thread = thread::spawn({
+            let shared = Arc::clone(&shared);
+            move || serve(&listener, &stopped, &shared)
+        });
+        Self { path, shared, stop, thread: Some(thread) }
+    }
+
+    /// From now on.
+    pub fn behave(&self, manners: Manners) {
+        *self.shared.manners.lock().expect("manners") = Some(manners);
+    }
+
+    /// Everything that has arrived so far.
+    pub fn arrivals(&self) -> Vec<Arrival> {
+        self.lock().clone()
+    }
+
+    /// The state that was last answered with 200.
+    pub fn acknowledged(&self) -> Option<String> {
+        last_acknowledged(&self.lock())
+    }
+
+    /// Waits until the state last answered with 200 is this one.
+    pub fn wait_acknowledged(&self, state: &str) {
+        self.wait(&format!("a 200 for {state}"), |arrivals| {
+            last_acknowledged(arrivals).as_deref() == Some(state)
+        });
+    }
+
+    /// Waits until what has arrived satisfies a condition.
+    pub fn wait(&self, what: &str, condition: impl Fn(&[Arrival]) -> bool) {
+        let (arrivals, timeout) = self
+            .shared
+            .arrived
+            .wait_timeout_while(self.lock(), PATIENCE, |arrivals| !condition(arrivals))
+            .expect("the agent's arrivals");
+        assert!(!timeout.timed_out(), "waited in vain for {what}; there was {arrivals:#?}");
+    }
+
+    /// Fails unless the agent's last word is this state and nothing came after it.
+    pub fn assert_last_word(&self, state: &str) {
+        let arrivals = self.lock();
+        let last = arrivals.last().expect("at least one request");
+        assert!(last.acknowledged && last.state == state, "{arrivals:#?}");
+    }
+
+    /// Stops listening. The socket file stays, as after a SIGKILL, unless `tidy`.
+    pub fn stop(&mut self, tidy: bool) {
+        self.shut_down();
+        if tidy {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+
+    fn shut_down(&mut self) {
+        let _ = self.stop.shutdown(std::net::Shutdown::Both);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Arrival>> {
+        self.shared.arrivals.lock().expect("the agent's arrivals")
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        self.shut_down();
+    }
+}
+
+fn last_acknowledged(arrivals: &[Arrival]) -> Option<String> {
+    arrivals.iter().rfind(|arrival| arrival.acknowledged).map(|arrival| arrival.state.clone())
+}
+
+/// Serves one connection after the other; those that are left hanging are kept.
+fn serve(listener: &UnixListener, stopped: &UnixStream, shared: &Shared) {
+    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+    use std::os::fd::AsFd;
+    let mut hanging = Vec::new();
+    loop {
+        let mut fds = [
+            PollFd::new(listener.as_fd(), PollFlags::POLLIN),
+            PollFd::new(stopped.as_fd(), PollFlags::POLLIN),
+        ];
+        let _ = poll(&mut fds, PollTimeout::NONE);
+        if fds[1].any() == Some(true) {
+            return;
+        }
+        let Ok((stream, _)) = listener.accept() else { continue };
+        hanging.extend(converse(stream, stopped, shared));
+    }
+}
+
+/// Takes one request. Returns the connection if it is to be kept.
+fn converse(mut stream: UnixStream, stopped: &UnixStream, shared: &Shared) -> Option<UnixStream> {
+    let manners = shared.manners.lock().expect("manners").clone().unwrap_or(Manners::newest());
+    if manners == Manners::CloseUnread {
+        // Not before there is something unread, or it is no more than an early close.
+        crate::files::wait_readable(&stream, PATIENCE);
+        record(shared, Instant::now(), String::new(), 0, false);
+        return None;
+    }
+    let (text, reads) = read_request(&mut stream);
+    let at = Instant::now();
+    // A dribbled or broken reply is acknowledged only once it is through.
+    let sent = match &manners {
+        Manners::Reply(pieces) => pieces.iter().all(|piece| stream.write_all(piece).is_ok()),
+        Manners::Dribble(reply) => reply.iter().all(|byte| {
+            thread::sleep(Duration::from_millis(1));
+            stream.write_all(&[*byte]).is_ok()
+        }),
+        Manners::ReplyAndHang(reply) => stream.write_all(reply).is_ok(),
+        Manners::Babble => {
+            babble(&mut stream, stopped);
+            false
+        }
+        Manners::CloseEarly | Manners::CloseUnread | Manners::Hang => false,
+    };
+    record(shared, at, text, reads, sent && manners.acknowledges());
+    matches!(manners, Manners::Hang | Manners::ReplyAndHang(_)).then_some(stream)
+}
+
+fn read_request(stream: &mut UnixStream) -> (String, usize) {
+    let (mut text, mut reads, mut buffer) = (Vec::new(), 0, [0; 4096]);
+    while !text.ends_with(b"\r\n\r\n") {
+        match stream.read(&mut buffer) {
+            Ok(0) | Err(_) => break,
+            Ok(length) => text.extend_from_slice(&buffer[..length]),
+        }
+        reads += 1;
+    }
+    (String::from_utf8_lossy(&text).into_owned(), reads)
+}
+
+fn babble(stream: &mut UnixStream, stopped: &UnixStream) {
+    let _ = stream.set_write_timeout(Some(Duration::from_millis(10)));
+    let _ = stopped.set_nonblocking(true);
+    let mut byte = [0; 1];
+    loop {
+        match stream.write(&[b'x'; 4096]) {
+            Err(error) if error.kind() != ErrorKind::WouldBlock => return,
+            _ => {}
+        }
+        if !matches!(nix::unistd::read(stopped, &mut byte), Err(nix::Error::EAGAIN)) {
+            return;
+        }
+    }
+}
+
+fn record(shared: &Shared, at: Instant, text: String, reads: usize, acknowledged: bool) {
+    let header = |name: &str| {
+        text.lines()
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
+            .unwrap_or_default()
+            .to_string()
+    };
+    let (router, state) = (header("X-Neutron-Router-Id"), header("X-Neutron-State"));
+    let arrival = Arrival { at, router, state, text, reads, acknowledged };
+    shared.arrivals.lock().expect("the agent's arrivals").push(arrival);
+    shared.arrived.notify_all();
+}
+
+/// A socket that somebody listens on but never accepts from, with its backlog already full.
+#[derive(Debug)]
+pub struct FullBacklog {
+    _listener: UnixListener,
+    _waiting: Vec<UnixStream>,
+}
+
+impl FullBacklog {
+    pub fn new(state_path: &Path) -> Self {
+        let path = state_path.join("keepalived-state-change");
+        let listener = UnixListener::bind(&path).expect("the agent's socket");
+        listen(&listener, Backlog::new(0).expect("a backlog")).expect("to listen");
+        // A backlog of 0 holds one.
+        let waiting = vec![UnixStream::connect(&path).expect("to connect")];
+        Self { _listener: listener, _waiting: waiting }
+    }
+}

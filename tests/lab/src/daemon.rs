@@ -1,0 +1,284 @@
+//! keepwatch as a running program.
+
+use std::ffi::OsString;
+use std::fmt::{self, Display};
+use std::io::Read;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::PATIENCE;
+use crate::files::{Directory, Watch, content, wait_readable};
+
+/// Where one keepwatch lives, and how it is started.
+#[derive(Debug)]
+pub struct Setup {
+    program: PathBuf,
+    directory: Directory,
+    /// The file `state` and the log are here.
+    pub conf_dir: PathBuf,
+    /// The agent's socket is here.
+    pub state_path: PathBuf,
+    /// The router's identity.
+    pub router: String,
+    /// The interface to watch.
+    pub interface: String,
+    /// The VIP to watch for.
+    pub vip: String,
+    /// More options.
+    pub extra: Vec<OsString>,
+}
+
+impl Setup {
+    /// Watches `ha0` for 169.254.0.5/24.
+    pub fn new(program: impl AsRef<Path>) -> Self {
+        let directory = Directory::new();
+        Self {
+            program: program.as_ref().into(),
+            conf_dir: directory.sub("conf"),
+            state_path: directory.sub("agent"),
+            directory,
+            router: "3c2f5c0e-9f0e-4d43-a3b5-0e1f5d8f9b11".into(),
+            interface: "ha0".into(),
+            vip: "169.254.0.5/24".into(),
+            extra: Vec::new(),
+        }
+    }
+
+    /// With one more option.
+    #[must_use]
+    pub fn with(mut self, option: impl Into<OsString>) -> Self {
+        self.extra.push(option.into());
+        self
+    }
+
+    /// A directory beside the others.
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    pub fn state_file(&self) -> PathBuf {
+        self.conf_dir.join("state")
+    }
+
+    pub fn pid_file(&self) -> PathBuf {
+        self.directory.path().join("pid")
+    }
+
+    pub fn log_file(&self) -> PathBuf {
+        self.conf_dir.join("neutron-keepalived-state-change.log")
+    }
+
+    /// The state file's content.
+    pub fn state(&self) -> String {
+        content(&self.state_file())
+    }
+
+    /// The log's content.
+    pub fn log(&self) -> String {
+        content(&self.log_file())
+    }
+
+    /// The command that starts it, in the option style of Neutron's agent.
+    pub fn command(&self) -> Command {
+        let mut command = Command::new(&self.program);
+        command
+            .arg(format!("--router_id={}", self.router))
+            .arg(format!("--monitor_interface={}", self.interface))
+            .arg(format!("--monitor_cidr={}", self.vip))
+            .args([
+                option("--conf_dir=", &self.conf_dir),
+                option("--state_path=", &self.state_path),
+            ])
+            .args([
+                option("--pid_file=", &self.pid_file()),
+                option("--log-file=", &self.log_file()),
+            ])
+            .args(&self.extra)
+            .stdin(Stdio::null());
+        command
+    }
+
+    /// Runs the command to its end.
+    pub fn run(&self) -> Output {
+        self.command().output().expect("to start keepwatch")
+    }
+
+    /// Starts it in the foreground; it need not be up yet.
+    pub fn spawn(&self) -> Running<'_> {
+        let child = self.command().arg("--foreground").spawn().expect("to start keepwatch");
+        Running::new(self, child.id(), Some(child))
+    }
+
+    /// Starts it in the foreground and waits for its first state.
+    pub fn start(&self) -> Running<'_> {
+        let _ = std::fs::remove_file(self.state_file());
+        let running = self.spawn();
+        running.wait_state_file("any state", |state| !state.is_empty());
+        running
+    }
+
+    /// Starts it as a daemon, which returns when it is up.
+    pub fn daemonize(&self) -> Running<'_> {
+        self.adopt(&self.run())
+    }
+
+    /// Takes charge of the daemon that a command has started.
+    pub fn adopt(&self, output: &Output) -> Running<'_> {
+        assert!(output.status.success(), "{output:?}");
+        self.running()
+    }
+
+    /// Takes charge of the one that runs already, by its pid file.
+    pub fn running(&self) -> Running<'_> {
+        let pid = content(&self.pid_file());
+        Running::new(self, pid.parse().unwrap_or_else(|_| panic!("pid file holds {pid:?}")), None)
+    }
+}
+
+fn option(name: &str, value: &Path) -> OsString {
+    let mut option = OsString::from(name);
+    option.push(value);
+    option
+}
+
+/// A keepwatch that runs. It is killed when this is dropped.
+#[derive(Debug)]
+pub struct Running<'a> {
+    setup: &'a Setup,
+    pid: u32,
+    child: Option<Child>,
+    files: Watch,
+}
+
+impl<'a> Running<'a> {
+    fn new(setup: &'a Setup, pid: u32, child: Option<Child>) -> Self {
+        Self { setup, pid, child, files: Watch::new(&setup.conf_dir) }
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// The child process, if it runs in the foreground.
+    pub fn child(&mut self) -> &mut Child {
+        self.child.as_mut().expect("a keepwatch in the foreground")
+    }
+
+    /// Waits until the state file holds this word.
+    pub fn wait_state(&self, word: &str) {
+        self.wait_state_file(word, |state| state == word);
+    }
+
+    fn wait_state_file(&self, what: &str, condition: impl Fn(&str) -> bool) {
+        let what = self.and_log(format!("the state file to hold {what}"));
+        self.files.until(what, || condition(&self.setup.state()).then_some(()));
+    }
+
+    /// Waits until the log holds a text, at least so many times.
+    pub fn wait_log(&self, text: &str, times: usize) {
+        let what = self.and_log(format!("{times} x {text:?} in the log"));
+        self.files.until(what, || (self.setup.log().matches(text).count() >= times).then_some(()));
+    }
+
+    /// What is waited for, and, if it comes to that, the log as it is then.
+    fn and_log(&self, what: String) -> impl Display {
+        fmt::from_fn(move |f| write!(f, "{what}:\n{}", self.setup.log()))
+    }
+
+    /// Waits until a condition holds, looked at whenever a file in `conf_dir` changes.
+    pub fn wait(&self, what: &str, condition: impl Fn() -> bool) {
+        self.files.until(self.and_log(what.into()), || condition().then_some(()));
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        kill(self.nix_pid(), signal).expect("to send a signal");
+    }
+
+    /// Asks for a status with SIGUSR1 and returns the lines of the block, without their prefixes.
+    pub fn status(&self) -> String {
+        let end = "notification_failures=";
+        let seen = self.setup.log().matches(end).count();
+        self.signal(Signal::SIGUSR1);
+        self.wait_log(end, seen + 1);
+        let log = self.setup.log();
+        let block = log.rfind("status: state=").expect("the beginning of the status");
+        log[block..]
+            .lines()
+            .filter_map(|line| line.split_once("status: "))
+            .fold(String::new(), |text, (_, line)| text + line + "\n")
+    }
+
+    /// A number of the status by its name.
+    pub fn counter(&self, name: &str) -> u64 {
+        let status = self.status();
+        let (_, rest) =
+            status.split_once(&format!("{name}=")).unwrap_or_else(|| panic!("{status}"));
+        let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
+        digits.parse().expect("a number")
+    }
+
+    /// Sends SIGTERM and waits for the end.
+    pub fn terminate(self) -> Option<ExitStatus> {
+        self.signal(Signal::SIGTERM);
+        self.wait_exit()
+    }
+
+    /// Waits for the end; the status is known of one in the foreground.
+    pub fn wait_exit(mut self) -> Option<ExitStatus> {
+        let pidfd = pidfd(self.pid);
+        if let Some(pidfd) = pidfd {
+            assert!(wait_readable(&pidfd, PATIENCE), "keepwatch does not end");
+        }
+        self.child.take().map(|mut child| child.wait().expect("an exit status"))
+    }
+
+    /// A line of `/proc/PID/status`.
+    pub fn proc_status(&self, field: &str) -> String {
+        let status = content(&PathBuf::from(format!("/proc/{}/status", self.pid)));
+        let line = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+        line.unwrap_or_else(|| panic!("{field} in {status}")).trim().into()
+    }
+
+    fn nix_pid(&self) -> Pid {
+        Pid::from_raw(i32::try_from(self.pid).expect("a pid"))
+    }
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.child {
+            let _ = child.kill();
+            let _ = child.wait();
+        } else if pidfd(self.pid).is_some_and(|fd| !wait_readable(fd.as_fd(), Duration::ZERO)) {
+            let _ = kill(self.nix_pid(), Signal::SIGKILL);
+        }
+    }
+}
+
+/// A descriptor that becomes readable when the process ends; none if it has ended.
+fn pidfd(pid: u32) -> Option<OwnedFd> {
+    use std::os::fd::FromRawFd;
+    // SAFETY: a system call without pointers, whose result is checked before it is owned.
+    unsafe {
+        let fd = nix::libc::syscall(nix::libc::SYS_pidfd_open, pid, 0);
+        i32::try_from(fd).ok().filter(|fd| *fd >= 0).map(|fd| OwnedFd::from_raw_fd(fd))
+    }
+}
+
+/// Reads a pipe to its end, or for as long as a test waits.
+pub fn read_all(mut pipe: impl Read + AsFd) -> String {
+    let (mut text, deadline) = (Vec::new(), Instant::now() + PATIENCE);
+    let mut buffer = [0; 4096];
+    while wait_readable(&pipe, deadline.saturating_duration_since(Instant::now())) {
+        match pipe.read(&mut buffer) {
+            Ok(0) | Err(_) => break,
+            Ok(length) => text.extend_from_slice(&buffer[..length]),
+        }
+    }
+    String::from_utf8_lossy(&text).into_owned()
+}

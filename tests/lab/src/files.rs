@@ -1,0 +1,90 @@
+//! Waiting for what happens to files, woken by the kernel.
+
+use std::fmt::Display;
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
+use std::os::fd::AsFd;
+
+use crate::PATIENCE;
+
+/// Watches the files of a directory.
+#[derive(Debug)]
+pub struct Watch(Inotify);
+
+impl Watch {
+    pub fn new(directory: &Path) -> Self {
+        let inotify = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)
+            .expect("an inotify instance");
+        let events = AddWatchFlags::IN_MOVED_TO
+            | AddWatchFlags::IN_CREATE
+            | AddWatchFlags::IN_MODIFY
+            | AddWatchFlags::IN_DELETE;
+        inotify.add_watch(directory, events).expect("a directory to watch");
+        Self(inotify)
+    }
+
+    /// Returns as soon as the condition yields something; it is looked at whenever a file changes.
+    pub fn until<T>(&self, what: impl Display, mut condition: impl FnMut() -> Option<T>) -> T {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Some(result) = condition() {
+                return result;
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            assert!(!left.is_zero(), "waited in vain for {what}");
+            wait_readable(&self.0, left);
+            while self.0.read_events().is_ok() {}
+        }
+    }
+}
+
+/// Waits until there is something to read. Tells whether there is.
+pub fn wait_readable(fd: impl AsFd, patience: Duration) -> bool {
+    let timeout = PollTimeout::try_from(patience).unwrap_or(PollTimeout::MAX);
+    let mut fds = [PollFd::new(fd.as_fd(), PollFlags::POLLIN)];
+    poll(&mut fds, timeout).is_ok_and(|ready| ready > 0)
+}
+
+/// The content of a file; empty if it is not there.
+pub fn content(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_default()
+}
+
+/// A directory that is removed with everything in it.
+#[derive(Debug)]
+pub struct Directory(std::path::PathBuf);
+
+impl Directory {
+    /// A new one under the system's directory for temporary files.
+    pub fn new() -> Self {
+        let template = std::env::temp_dir().join("keepwatch-XXXXXX");
+        Self(nix::unistd::mkdtemp(&template).expect("a temporary directory"))
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// A directory within, made if it is not there.
+    pub fn sub(&self, name: &str) -> std::path::PathBuf {
+        let path = self.0.join(name);
+        fs::create_dir_all(&path).expect("a directory");
+        path
+    }
+}
+
+impl Default for Directory {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}

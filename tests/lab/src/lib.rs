@@ -1,0 +1,21 @@
+//! What the tests and the example need of the world: namespaces of their own, links and addresses
+//! in them, an agent with every kind of manners, and keepwatch itself as a running program.
+//!
+//! Everything here is the real thing. What goes wrong ends the test by a panic that says what was
+//! waited for.
+
+pub mod agent;
+pub mod daemon;
+pub mod files;
+pub mod namespace;
+pub mod old_kernel;
+pub mod rtnl;
+
+use std::time::Duration;
+
+/// How long a test waits for what ought to happen. Far longer than it ever takes.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The newest Neutron's reply, byte for byte: LF, a stray quote, no blank line.
+pub const NEWEST_REPLY: &[u8] = b"HTTP/1.1 200 OK\nContent-Type: text/plain; charset=UTF-8\n\
+    Connection: close\nContent-Location': http://127.0.0.1/";

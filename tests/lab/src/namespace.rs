@@ -1,0 +1,111 @@
+//! Namespaces of one's own, without root where the kernel lets users make them.
+
+use std::env;
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::thread;
+
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, setns, unshare};
+use nix::unistd::{getegid, geteuid};
+
+/// Moves the process into a user namespace, unless it is root and `LAB` is not `userns`, and in any
+/// case into network and mount namespaces of its own, with an empty `/run/netns`.
+///
+/// To be called first thing, before there is a second thread.
+pub fn enter() -> io::Result<()> {
+    let (uid, gid) = (geteuid(), getegid());
+    let private = CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS;
+    if uid.is_root() && env::var_os("LAB").is_none_or(|lab| lab != "userns") {
+        unshare(private)?;
+    } else {
+        unshare(private | CloneFlags::CLONE_NEWUSER)?;
+        fs::write("/proc/self/setgroups", "deny")?;
+        fs::write("/proc/self/uid_map", format!("0 {uid} 1"))?;
+        fs::write("/proc/self/gid_map", format!("0 {gid} 1"))?;
+    }
+    let none: Option<&str> = None;
+    mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)?;
+    // Where /run is not ours to write to, one of our own is put over it.
+    if fs::create_dir_all("/run/netns").is_err() || !geteuid().is_root() {
+        mount_tmpfs(Path::new("/run"))?;
+        fs::create_dir_all("/run/netns")?;
+    }
+    mount_tmpfs(Path::new("/run/netns"))
+}
+
+/// Gives the calling thread, and what it starts, a `/dev` with nothing in it but `null`.
+pub fn enter_empty_dev() -> io::Result<()> {
+    unshare(CloneFlags::CLONE_NEWNS)?;
+    let (none, keep): (Option<&str>, _) = (None, Path::new("/run/netns/null"));
+    fs::write(keep, "")?;
+    mount(Some("/dev/null"), keep, none, MsFlags::MS_BIND, none)?;
+    mount_tmpfs(Path::new("/dev"))?;
+    fs::write("/dev/null", "")?;
+    Ok(mount(Some(keep), "/dev/null", none, MsFlags::MS_BIND, none)?)
+}
+
+/// Puts an empty file system in memory over a directory.
+pub fn mount_tmpfs(directory: &Path) -> io::Result<()> {
+    let none: Option<&str> = None;
+    Ok(mount(Some("tmpfs"), directory, Some("tmpfs"), MsFlags::empty(), none)?)
+}
+
+/// A network namespace.
+#[derive(Debug)]
+pub struct Netns(OwnedFd);
+
+impl Netns {
+    /// A new, empty one. The caller stays where it is.
+    pub fn new() -> Self {
+        let made = thread::spawn(|| {
+            unshare(CloneFlags::CLONE_NEWNET).expect("a new network namespace");
+            Self::current()
+        });
+        made.join().expect("a thread in a new network namespace")
+    }
+
+    /// The one that the calling thread is in.
+    pub fn current() -> Self {
+        Self(fs::File::open("/proc/thread-self/ns/net").expect("the thread's namespace").into())
+    }
+
+    /// Moves the calling thread into it; children that it starts are there too.
+    pub fn enter(&self) {
+        setns(&self.0, CloneFlags::CLONE_NEWNET).expect("to enter the namespace");
+    }
+
+    /// Runs something inside and comes back.
+    pub fn run<T>(&self, f: impl FnOnce() -> T) -> T {
+        let outside = Self::current();
+        self.enter();
+        let result = f();
+        outside.enter();
+        result
+    }
+
+    /// Gives it a name under `/run/netns`, as `ip netns add` does.
+    pub fn bind(&self, name: &str) {
+        let path = Path::new("/run/netns").join(name);
+        fs::write(&path, "").expect("a file to bind to");
+        self.run(|| {
+            let none: Option<&str> = None;
+            mount(Some("/proc/thread-self/ns/net"), &path, none, MsFlags::MS_BIND, none)
+                .expect("to bind the namespace");
+        });
+    }
+}
+
+impl AsFd for Netns {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl Default for Netns {
+    fn default() -> Self {
+        Self::new()
+    }
+}

@@ -1,0 +1,275 @@
+//! Links and addresses in the present network namespace, made by asking the kernel over rtnetlink.
+
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, AsRawFd};
+
+use netlink_packet_core::{
+    NLM_F_ACK, NLM_F_APPEND, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE, NLM_F_REQUEST,
+    NetlinkMessage, NetlinkPayload,
+};
+use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressMessage};
+use netlink_packet_route::link::{
+    InfoData, InfoKind, InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage, Prop,
+};
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
+use netlink_sys::protocols::NETLINK_ROUTE;
+use netlink_sys::{Socket, SocketAddr};
+use nix::libc;
+
+use crate::PATIENCE;
+use crate::files::wait_readable;
+use crate::namespace::Netns;
+
+/// A socket for requests, in the namespace in which it was made.
+#[derive(Debug)]
+pub struct Rtnl(Socket);
+
+impl Rtnl {
+    pub fn new() -> Self {
+        let mut socket = Socket::new(NETLINK_ROUTE).expect("a netlink socket");
+        socket.bind_auto().expect("a netlink port");
+        Self(socket)
+    }
+
+    /// The port of the socket.
+    pub fn port(&self) -> u32 {
+        let mut address = SocketAddr::new(0, 0);
+        self.0.get_address(&mut address).expect("the socket's address");
+        address.port_number()
+    }
+
+    /// Sends bytes as they are to another port.
+    pub fn send_raw(&self, bytes: &[u8], port: u32) -> io::Result<usize> {
+        self.0.send_to(bytes, &SocketAddr::new(port, 0), 0)
+    }
+
+    /// Makes a pair of Ethernet interfaces, both down.
+    pub fn add_veth(&self, name: &str, peer: &str) {
+        let mut other = LinkMessage::default();
+        other.attributes.push(LinkAttribute::IfName(peer.into()));
+        let info = LinkAttribute::LinkInfo(vec![
+            LinkInfo::Kind(InfoKind::Veth),
+            LinkInfo::Data(InfoData::Veth(InfoVeth::Peer(other))),
+        ]);
+        self.add_link(name, info).unwrap_or_else(|error| panic!("veth {name}: {error}"));
+    }
+
+    /// Makes an Ethernet bridge, down.
+    pub fn add_bridge(&self, name: &str) {
+        let info = LinkAttribute::LinkInfo(vec![LinkInfo::Kind(InfoKind::Bridge)]);
+        self.add_link(name, info).unwrap_or_else(|error| panic!("bridge {name}: {error}"));
+    }
+
+    fn add_link(&self, name: &str, info: LinkAttribute) -> io::Result<()> {
+        let mut link = LinkMessage::default();
+        link.attributes.extend([LinkAttribute::IfName(name.into()), info]);
+        self.request(RouteNetlinkMessage::NewLink(link), NLM_F_CREATE | NLM_F_EXCL)
+    }
+
+    /// The index of a link by its name.
+    pub fn ifindex(&self, name: &str) -> u32 {
+        nix::net::if_::if_nametoindex(name).unwrap_or_else(|errno| panic!("{name}: {errno}"))
+    }
+
+    /// Removes a link, and its peer if it has one.
+    pub fn delete(&self, name: &str) {
+        let mut link = LinkMessage::default();
+        link.header.index = self.ifindex(name);
+        self.request(RouteNetlinkMessage::DelLink(link), 0)
+            .unwrap_or_else(|error| panic!("delete {name}: {error}"));
+    }
+
+    /// Brings a link up.
+    pub fn up(&self, name: &str) {
+        self.flag(name, LinkFlags::Up, true);
+    }
+
+    /// Takes a link down.
+    pub fn down(&self, name: &str) {
+        self.flag(name, LinkFlags::Up, false);
+    }
+
+    /// Sets or clears flags of a link.
+    pub fn flag(&self, name: &str, flags: LinkFlags, on: bool) {
+        self.change(name, |link| {
+            link.header.change_mask = flags;
+            link.header.flags = if on { flags } else { LinkFlags::empty() };
+        });
+    }
+
+    /// Gives a link another name. It must be down.
+    pub fn rename(&self, name: &str, to: &str) {
+        self.change(name, |link| link.attributes.push(LinkAttribute::IfName(to.into())));
+    }
+
+    /// Gives a link another MAC.
+    pub fn set_mac(&self, name: &str, mac: [u8; 6]) {
+        self.change(name, |link| link.attributes.push(LinkAttribute::Address(mac.into())));
+    }
+
+    /// Makes a link a port of a bridge; of none with `None`.
+    pub fn set_bridge(&self, name: &str, bridge: Option<&str>) {
+        let index = bridge.map_or(0, |bridge| self.ifindex(bridge));
+        self.change(name, |link| link.attributes.push(LinkAttribute::Controller(index)));
+    }
+
+    /// Gives a link alternative names of the greatest length, so that messages about it are long.
+    pub fn add_alternative_names(&self, name: &str, names: u32) {
+        for n in 0..names {
+            let alternative = Prop::AltIfName(format!("{name}-{n:0>120}"));
+            let mut link = LinkMessage::default();
+            link.header.index = self.ifindex(name);
+            link.attributes.push(LinkAttribute::PropList(vec![alternative]));
+            let flags = NLM_F_CREATE | NLM_F_EXCL | NLM_F_APPEND;
+            self.request(RouteNetlinkMessage::NewLinkProp(link), flags)
+                .expect("an alternative name");
+        }
+    }
+
+    /// Moves a link into another namespace.
+    pub fn move_to(&self, name: &str, netns: &Netns) {
+        let fd = netns.as_fd().as_raw_fd();
+        self.change(name, |link| link.attributes.push(LinkAttribute::NetNsFd(fd)));
+    }
+
+    fn change(&self, name: &str, change: impl FnOnce(&mut LinkMessage)) {
+        let mut link = LinkMessage::default();
+        link.header.index = self.ifindex(name);
+        change(&mut link);
+        self.request(RouteNetlinkMessage::SetLink(link), 0)
+            .unwrap_or_else(|error| panic!("change {name}: {error}"));
+    }
+
+    /// Adds an address such as `10.0.0.1/24`, or `fd00::1/64` without duplicate address detection.
+    pub fn add_address(&self, name: &str, cidr: &str) {
+        self.add(name, Address::new(cidr));
+    }
+
+    /// Adds an address in detail.
+    pub fn add(&self, name: &str, address: Address) {
+        self.try_add(name, address).unwrap_or_else(|error| panic!("add to {name}: {error}"));
+    }
+
+    /// As [`Rtnl::add`], with the kernel's answer.
+    pub fn try_add(&self, name: &str, address: Address) -> io::Result<()> {
+        let message = RouteNetlinkMessage::NewAddress(address.message(self.ifindex(name)));
+        self.request(message, NLM_F_CREATE | NLM_F_REPLACE)
+    }
+
+    /// Removes an address.
+    pub fn delete_address(&self, name: &str, cidr: &str) {
+        self.remove(name, Address::new(cidr));
+    }
+
+    /// Removes an address, in detail.
+    pub fn remove(&self, name: &str, address: Address) {
+        let message = RouteNetlinkMessage::DelAddress(address.message(self.ifindex(name)));
+        self.request(message, 0).unwrap_or_else(|error| panic!("remove from {name}: {error}"));
+    }
+
+    /// Sends a request and waits for the kernel's acknowledgement.
+    fn request(&self, message: RouteNetlinkMessage, flags: u16) -> io::Result<()> {
+        let mut message = NetlinkMessage::from(message);
+        message.header.flags = NLM_F_REQUEST | NLM_F_ACK | flags;
+        message.finalize();
+        let mut bytes = vec![0; message.buffer_len()];
+        message.serialize(&mut bytes);
+        self.0.send(&bytes, 0)?;
+        let (reply, _) = self.0.recv_from_full()?;
+        let reply = NetlinkMessage::<RouteNetlinkMessage>::deserialize(&reply)
+            .map_err(|error| io::Error::other(error.to_string()))?;
+        match reply.payload {
+            NetlinkPayload::Error(error) if error.code.is_some() => Err(error.to_io()),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A socket that hears of every change of an address.
+#[derive(Debug)]
+pub struct Events(Socket);
+
+impl Events {
+    pub fn new() -> Self {
+        let mut socket = Socket::new(NETLINK_ROUTE).expect("a netlink socket");
+        socket.bind_auto().expect("a netlink port");
+        for group in [libc::RTNLGRP_IPV4_IFADDR, libc::RTNLGRP_IPV6_IFADDR] {
+            socket.add_membership(group).expect("to join a group");
+        }
+        Self(socket)
+    }
+
+    /// Waits for an address that was added or changed and satisfies a condition.
+    pub fn wait_address(&self, what: &str, condition: impl Fn(&AddressMessage) -> bool) {
+        loop {
+            assert!(wait_readable(&self.0, PATIENCE), "waited in vain for {what}");
+            let (bytes, _) = self.0.recv_from_full().expect("an event");
+            let message = NetlinkMessage::<RouteNetlinkMessage>::deserialize(&bytes);
+            if let Ok(NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewAddress(address))) =
+                message.map(|message| message.payload)
+                && condition(&address)
+            {
+                return;
+            }
+        }
+    }
+}
+
+impl Default for Events {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Default for Rtnl {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// An address to be added or removed.
+#[derive(Clone, Copy, Debug)]
+pub struct Address {
+    pub local: IpAddr,
+    pub prefix_len: u8,
+    /// The other end, where that is not the same.
+    pub peer: Option<IpAddr>,
+    pub flags: AddressFlags,
+    /// Seconds of validity; for ever if none.
+    pub lifetime: Option<u32>,
+}
+
+impl Address {
+    /// From text such as `10.0.0.1/24`.
+    pub fn new(cidr: &str) -> Self {
+        let (local, prefix_len) = cidr.split_once('/').expect("an address with a prefix length");
+        Self {
+            local: local.parse().expect("an IP address"),
+            prefix_len: prefix_len.parse().expect("a prefix length"),
+            peer: None,
+            flags: AddressFlags::Nodad,
+            lifetime: None,
+        }
+    }
+
+    fn message(self, ifindex: u32) -> AddressMessage {
+        let mut message = AddressMessage::default();
+        message.header.index = ifindex;
+        message.header.prefix_len = self.prefix_len;
+        message.header.family =
+            if self.local.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
+        message.attributes = vec![
+            AddressAttribute::Local(self.local),
+            AddressAttribute::Address(self.peer.unwrap_or(self.local)),
+            AddressAttribute::Flags(self.flags),
+        ];
+        if let Some(seconds) = self.lifetime {
+            let mut info = netlink_packet_route::address::CacheInfo::default();
+            info.ifa_valid = seconds;
+            info.ifa_preferred = seconds;
+            message.attributes.push(AddressAttribute::CacheInfo(info));
+        }
+        message
+    }
+}

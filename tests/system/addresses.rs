@@ -1,0 +1,145 @@
+//! What counts as the VIP, and what does not.
+
+use lab::rtnl::{Address, Events, Rtnl};
+use libtest_mimic::Trial;
+use netlink_packet_route::address::{AddressAttribute, AddressFlags};
+
+use crate::world::{World, add_interface, setup};
+
+pub fn trials() -> Vec<Trial> {
+    crate::trials![
+        ipv4,
+        ipv6,
+        ipv6_with_duplicate_address_detection,
+        bare_address,
+        neighbours_of_the_vip_do_not_count,
+        local_address_counts_and_not_the_peer,
+        two_peers,
+        refresh_is_no_news,
+    ]
+}
+
+/// Adds and removes the VIP three times and expects each to be written and told once.
+fn comes_and_goes(vip: &str, address: Address) {
+    let world = World::with(setup().with(format!("--monitor_cidr={vip}")));
+    let (keepwatch, agent) = (world.setup.start(), &world.agent);
+    agent.wait_acknowledged("backup");
+    for _ in 0..3 {
+        world.rtnl.add("ha0", address);
+        keepwatch.wait_state("master");
+        agent.wait_acknowledged("master");
+        world.rtnl.remove("ha0", address);
+        keepwatch.wait_state("backup");
+        agent.wait_acknowledged("backup");
+    }
+    keepwatch.terminate();
+    assert_eq!(agent.arrivals().len(), 7);
+}
+
+fn ipv4() {
+    comes_and_goes("169.254.0.5/24", Address::new("169.254.0.5/24"));
+}
+
+fn ipv6() {
+    comes_and_goes("fd00::5/64", Address::new("fd00::5/64"));
+}
+
+fn ipv6_with_duplicate_address_detection() {
+    let world = World::with(setup().with("--monitor_cidr=fd00::5/64"));
+    let (keepwatch, agent) = (world.setup.start(), &world.agent);
+    let (ip, events) = ("fd00::5".parse().unwrap(), Events::new());
+    let tentative = Address { flags: AddressFlags::empty(), ..Address::new("fd00::5/64") };
+    world.rtnl.add("ha0", tentative);
+    agent.wait_acknowledged("master");
+    events.wait_address("the end of duplicate address detection", |address| {
+        let settled = AddressAttribute::Flags(AddressFlags::Permanent);
+        address.header.prefix_len == 64
+            && address.attributes.contains(&settled)
+            && address.attributes.contains(&AddressAttribute::Address(ip))
+    });
+    assert_eq!(keepwatch.counter("transitions"), 2);
+    keepwatch.terminate();
+    assert_eq!(agent.arrivals().len(), 2);
+}
+
+fn bare_address() {
+    comes_and_goes("10.0.0.1", Address::new("10.0.0.1/32"));
+    add_interface(&Rtnl::new(), "ha1");
+    let setup = setup().with("--monitor_cidr=fd00::1").with("--monitor_interface=ha1");
+    let keepwatch = setup.start();
+    Rtnl::new().add_address("ha1", "fd00::1/64");
+    Rtnl::new().add_address("ha1", "fd00::2/128");
+    assert_eq!(keepwatch.counter("transitions"), 1);
+    Rtnl::new().delete_address("ha1", "fd00::1/64");
+    Rtnl::new().add_address("ha1", "fd00::1/128");
+    keepwatch.wait_state("master");
+}
+
+fn neighbours_of_the_vip_do_not_count() {
+    let world = World::new();
+    add_interface(&world.rtnl, "ha1");
+    let keepwatch = world.setup.start();
+    for (interface, cidr) in [
+        ("ha0", "169.254.0.5/32"),
+        ("ha0", "169.254.0.5/25"),
+        ("ha0", "169.254.0.6/24"),
+        ("ha1", "169.254.0.5/24"),
+    ] {
+        world.rtnl.add_address(interface, cidr);
+    }
+    // The kernel's queue is in order: when the VIP is seen, so were the others.
+    assert_eq!(keepwatch.counter("transitions"), 1);
+    world.set_vip(true);
+    keepwatch.wait_state("master");
+    for (interface, cidr) in [("ha1", "169.254.0.5/24"), ("ha0", "169.254.0.5/32")] {
+        world.rtnl.delete_address(interface, cidr);
+    }
+    world.rtnl.add_address("ha0", "169.254.0.7/24");
+    assert_eq!(keepwatch.counter("transitions"), 2);
+    assert_eq!(world.setup.state(), "master");
+}
+
+fn local_address_counts_and_not_the_peer() {
+    let peer = "10.9.0.1".parse().ok();
+    comes_and_goes("169.254.0.5/24", Address { peer, ..Address::new("169.254.0.5/24") });
+    let world = World::new();
+    let keepwatch = world.setup.start();
+    let vip = "169.254.0.5".parse().ok();
+    world.rtnl.add("ha0", Address { peer: vip, ..Address::new("10.9.0.1/24") });
+    assert_eq!(keepwatch.counter("transitions"), 1);
+}
+
+fn two_peers() {
+    let world = World::new();
+    let keepwatch = world.setup.start();
+    let peer = "10.9.0.1".parse().ok();
+    let (plain, with_peer) = {
+        let plain = Address::new("169.254.0.5/24");
+        (plain, Address { peer, ..plain })
+    };
+    world.rtnl.add("ha0", with_peer);
+    world.rtnl.add("ha0", plain);
+    keepwatch.wait_state("master");
+    world.rtnl.remove("ha0", with_peer);
+    assert_eq!(keepwatch.counter("transitions"), 2, "the VIP is still there");
+    world.rtnl.remove("ha0", plain);
+    keepwatch.wait_state("backup");
+}
+
+fn refresh_is_no_news() {
+    let world = World::new();
+    let keepwatch = world.setup.start();
+    world.set_vip(true);
+    world.agent.wait_acknowledged("master");
+    let events = keepwatch.counter("events");
+    for lifetime in [1000, 2000, 3000] {
+        let vip = Address::new(crate::world::VIP);
+        world.rtnl.add("ha0", Address { lifetime: Some(lifetime), ..vip });
+    }
+    world.rtnl.set_mac("ha0", [2, 0, 0, 0, 0, 7]);
+    let status = keepwatch.status();
+    assert!(status.contains("transitions=2 writes=2 "), "{status}");
+    assert!(keepwatch.counter("events") >= events + 4);
+    keepwatch.terminate();
+    assert_eq!(world.agent.arrivals().len(), 2);
+}

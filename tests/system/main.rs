@@ -1,0 +1,58 @@
+//! The real program in real network namespaces: one file per promise.
+//!
+//! Every test has a network namespace of its own. Without root they live in a user namespace.
+
+#![expect(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test fails by panicking"
+)]
+
+mod addresses;
+mod agent;
+mod interface;
+mod options;
+mod overrun;
+mod signals;
+mod start;
+mod state_file;
+mod stdio;
+mod world;
+
+use libtest_mimic::{Arguments, Trial};
+
+/// A list of test functions as trials named after them, each in a network namespace of its own.
+macro_rules! trials {
+    ($($test:ident),+ $(,)?) => {
+        vec![$(crate::trial(concat!(module_path!(), "::", stringify!($test)), $test)),+]
+    };
+}
+use trials;
+
+fn trial(name: &str, test: fn()) -> Trial {
+    let name = name.split_once("::").map_or(name, |(_, name)| name);
+    Trial::test(name, move || {
+        lab::namespace::Netns::new().enter();
+        test();
+        Ok(())
+    })
+}
+
+fn main() {
+    let arguments = Arguments::from_args();
+    lab::namespace::enter().expect("namespaces: wants root or unprivileged user namespaces");
+    let trials = [
+        addresses::trials(),
+        agent::trials(),
+        interface::trials(),
+        options::trials(),
+        overrun::trials(),
+        signals::trials(),
+        start::trials(),
+        state_file::trials(),
+        stdio::trials(),
+    ];
+    libtest_mimic::run(&arguments, trials.into_iter().flatten().collect()).exit();
+}

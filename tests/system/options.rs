@@ -1,0 +1,130 @@
+//! Every bad option: exit code 2 and one line that names it, its value and what it wants.
+
+use std::os::unix::ffi::OsStrExt;
+use std::process::Command;
+
+use lab::agent::Agent;
+use lab::rtnl::Rtnl;
+use libtest_mimic::Trial;
+
+use crate::world::{add_interface, setup};
+
+pub fn trials() -> Vec<Trial> {
+    crate::trials![bad_options, missing_options, not_text, help_and_version, every_style_of_caller]
+}
+
+/// Runs it and returns the one line on standard error.
+fn complaint(command: &mut Command) -> String {
+    let output = command.output().unwrap();
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    assert!(output.stdout.is_empty());
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(error.matches('\n').count(), 1, "{error}");
+    error.strip_prefix("keepwatch: ").expect("its name first").trim_end().into()
+}
+
+fn bad_options() {
+    let cidr = "wants an IPv4 or IPv6 address with its prefix length, such as 169.254.0.5/24";
+    let identity = "wants 1 to 64 printable ASCII characters without space";
+    let path = "wants the directory of the agent's socket, whose path has at most 107 bytes";
+    let long = "r".repeat(65);
+    let deep = format!("/{}", "d".repeat(85));
+    let cases = [
+        ("--monitor_cidr", "", cidr),
+        ("--monitor_cidr", "169.254.0.5/33", cidr),
+        ("--monitor_cidr", "169.254.0/24", cidr),
+        ("--monitor_cidr", "example.org", cidr),
+        ("--monitor_cidr", "0.0.0.0/0", cidr),
+        ("--monitor_cidr", "ff02::1/128", cidr),
+        ("--monitor_cidr", "fe80::1%eth0/64", cidr),
+        ("--router_id", "", identity),
+        ("--router_id", "two words", identity),
+        ("--router_id", "é", identity),
+        ("--router_id", &long, identity),
+        ("--monitor_interface", "", "wants an interface name of 1 to 15 bytes"),
+        ("--monitor_interface", "a/b", "wants an interface name of 1 to 15 bytes"),
+        ("--monitor_interface", "0123456789abcdef", "wants an interface name of 1 to 15 bytes"),
+        ("--conf_dir", "/nowhere", "wants an existing directory"),
+        ("--conf_dir", "/dev/null", "wants an existing directory"),
+        ("--state_path", &deep, path),
+        ("--namespace", "a/b", "wants the name of a network namespace or an absolute path"),
+        ("--namespace", "..", "wants the name of a network namespace or an absolute path"),
+        ("--pid_file", "", "wants a path"),
+        ("--active-word", "leader", "wants master or primary"),
+        ("--netlink-rcvbuf", "many", "wants a number of bytes from 1 to 1073741823"),
+        ("--netlink-rcvbuf", "-1", "wants a number of bytes from 1 to 1073741823"),
+        ("--foreground", "yes", "wants no value"),
+    ];
+    for (option, value, wants) in cases {
+        let setup = setup().with(format!("{option}={value}"));
+        assert_eq!(complaint(&mut setup.command()), format!("{option} {value:?}: {wants}"));
+        assert!(!setup.log_file().exists() && !setup.pid_file().exists());
+    }
+    let hostile = setup().with("--router_id=a\r\nX-Evil: 1");
+    assert!(complaint(&mut hostile.command()).starts_with(r#"--router_id "a\r\nX-Evil: 1": "#));
+    let unknown = setup().with("--frobnicate");
+    let error = complaint(&mut unknown.command());
+    assert_eq!(error, r#"unknown option "--frobnicate": --help lists what there is"#);
+    let last = setup().with("--user");
+    assert_eq!(complaint(&mut last.command()), "--user: wants a value");
+}
+
+fn missing_options() {
+    let setup = setup();
+    for option in
+        ["--router_id", "--conf_dir", "--monitor_interface", "--monitor_cidr", "--state_path"]
+    {
+        let mut command = Command::new(setup.command().get_program());
+        let given = setup.command();
+        command.args(given.get_args().filter(|arg| !arg.as_bytes().starts_with(option.as_bytes())));
+        let error = complaint(&mut command);
+        assert!(error.starts_with(&format!("{option} is missing: wants ")), "{error}");
+    }
+    let mut command = Command::new(setup.command().get_program());
+    let given = setup.command();
+    command.args(given.get_args().filter(|arg| !arg.as_bytes().starts_with(b"--pid_file")));
+    let error = complaint(&mut command);
+    assert_eq!(error, "--pid_file is missing: wants a path, unless --foreground is given");
+}
+
+fn not_text() {
+    let setup = setup().with(std::ffi::OsStr::from_bytes(b"--user=\xff"));
+    assert_eq!(complaint(&mut setup.command()), "an argument is not UTF-8");
+}
+
+fn help_and_version() {
+    for (option, begins) in [
+        ("--help", "Usage: keepwatch --router_id ID"),
+        ("-h", "Usage: "),
+        ("--version", "keepwatch 0.1.0\n"),
+    ] {
+        let output = Command::new(env!("CARGO_BIN_EXE_keepwatch")).arg(option).output().unwrap();
+        assert_eq!(output.status.code(), Some(0));
+        assert!(String::from_utf8(output.stdout).unwrap().starts_with(begins));
+    }
+}
+
+/// The command lines of the three generations, with everything that their callers pass.
+fn every_style_of_caller() {
+    let rtnl = Rtnl::new();
+    add_interface(&rtnl, "ha0");
+    let ignored =
+        ["--AGENT-root_helper=sudo neutron-rootwrap /etc/neutron/rootwrap.conf", "--nodebug"];
+    for equals in [true, false] {
+        let setup = setup();
+        let agent = Agent::start(&setup.state_path);
+        let mut command = Command::new(setup.command().get_program());
+        for arg in setup.command().get_args() {
+            let (name, value) = arg.to_str().unwrap().split_once('=').unwrap();
+            if equals {
+                command.arg(arg);
+            } else {
+                command.args([name.replace('_', "-"), value.to_string()]);
+            }
+        }
+        let output =
+            command.args(ignored).args(["--config-file", "/etc/neutron/x"]).output().unwrap();
+        let _keepwatch = setup.adopt(&output);
+        agent.wait_acknowledged("backup");
+    }
+}

@@ -1,0 +1,144 @@
+//! Promise 8: after lost events the state is right.
+
+use std::thread;
+
+use lab::old_kernel::without_option;
+use lab::rtnl::Rtnl;
+use libtest_mimic::Trial;
+use nix::libc::{NETLINK_GET_STRICT_CHK, SOL_NETLINK};
+use nix::sys::signal::Signal;
+
+use crate::world::{VIP, World, add_interface, setup, word};
+
+pub fn trials() -> Vec<Trial> {
+    crate::trials![
+        flood_while_the_vip_flips,
+        vip_changed_unseen,
+        message_longer_than_the_buffer,
+        kernel_without_filtered_dumps,
+        burst_starves_neither_signals_nor_the_agent,
+        foreign_sender_is_not_believed,
+    ]
+}
+
+/// Adds this many addresses to the peer of `ha0`.
+fn flood(addresses: u32) {
+    let rtnl = Rtnl::new();
+    for n in 0..addresses {
+        rtnl.add_address("ha0-peer", &format!("10.{}.{}.1/32", n / 250, n % 250));
+    }
+}
+
+fn flood_while_the_vip_flips() {
+    let world = World::with(setup().with("--netlink-rcvbuf=4096"));
+    let (keepwatch, agent) = (world.setup.start(), &world.agent);
+    let netns = lab::namespace::Netns::current();
+    let flooding = thread::spawn(move || {
+        netns.enter();
+        flood(5000);
+    });
+    let mut present = false;
+    let mut flips = 0;
+    while !flooding.is_finished() || flips % 2 == 0 {
+        present = !present;
+        world.set_vip(present);
+        flips += 1;
+    }
+    flooding.join().unwrap();
+    keepwatch.wait_state(word(present));
+    agent.wait_acknowledged(word(present));
+    assert!(keepwatch.counter("overruns") > 0, "{}", keepwatch.status());
+    keepwatch.wait_log("netlink events were lost; reading everything anew", 1);
+    // And it goes on as before.
+    world.set_vip(!present);
+    agent.wait_acknowledged(word(!present));
+    keepwatch.terminate();
+    agent.assert_last_word(word(!present));
+}
+
+/// The VIP comes, or goes, while everything is lost: only the dump can tell.
+fn vip_changed_unseen() {
+    let world = World::with(setup().with("--netlink-rcvbuf=4096"));
+    let keepwatch = world.setup.start();
+    for present in [true, false] {
+        let overruns = keepwatch.counter("overruns");
+        keepwatch.signal(Signal::SIGSTOP);
+        flood(100);
+        world.set_vip(present);
+        keepwatch.signal(Signal::SIGCONT);
+        keepwatch.wait_state(word(present));
+        assert!(keepwatch.counter("overruns") > overruns);
+        for n in 0..100 {
+            world.rtnl.delete_address("ha0-peer", &format!("10.0.{n}.1/32"));
+        }
+    }
+}
+
+/// Interfaces may have so many names that a message about one is longer than 32 kB.
+fn message_longer_than_the_buffer() {
+    let world = World::new();
+    add_interface(&world.rtnl, "long");
+    let keepwatch = world.setup.start();
+    world.rtnl.add_alternative_names("ha0", 100);
+    world.rtnl.add_alternative_names("long", 300);
+    keepwatch.wait_log("unreadable netlink message; reading everything anew", 1);
+    world.set_vip(true);
+    keepwatch.wait_state("master");
+    keepwatch.signal(Signal::SIGHUP);
+    keepwatch.wait_log("Notified agent router", 3);
+    assert_eq!(keepwatch.counter("transitions"), 2);
+}
+
+/// Linux before 4.20: a dump has the addresses of all interfaces.
+fn kernel_without_filtered_dumps() {
+    let world = World::new();
+    add_interface(&world.rtnl, "ha1");
+    world.rtnl.add_address("ha1", VIP);
+    for present in [false, true] {
+        let mut command = world.setup.command();
+        without_option(&mut command, SOL_NETLINK, NETLINK_GET_STRICT_CHK);
+        let _keepwatch = world.setup.adopt(&command.output().unwrap());
+        assert_eq!(world.setup.state(), word(present));
+        world.set_vip(!present);
+        world.agent.wait_acknowledged(word(!present));
+    }
+}
+
+/// 4,000 events are read in turns, between which there is time for everything else.
+fn burst_starves_neither_signals_nor_the_agent() {
+    let world = World::with(setup().with("--netlink-rcvbuf=100000000"));
+    let (keepwatch, agent) = (world.setup.start(), &world.agent);
+    agent.wait_acknowledged("backup");
+    keepwatch.signal(Signal::SIGSTOP);
+    world.set_vip(true);
+    flood(4000);
+    keepwatch.signal(Signal::SIGUSR1);
+    keepwatch.signal(Signal::SIGCONT);
+    agent.wait_acknowledged("master");
+    keepwatch.wait_log("notification_failures=", 1);
+    let log = world.setup.log();
+    let (_, status) = log.split_once("status: events=").expect("a status");
+    let events: u32 = status.split(' ').next().unwrap().parse().unwrap();
+    assert!(events < 1000, "{events} events were read before the signal was");
+}
+
+/// Another process in the namespace can send to the daemon's netlink port.
+fn foreign_sender_is_not_believed() {
+    let world = World::new();
+    let keepwatch = world.setup.start();
+    // RTM_NEWADDR, as the kernel would say that the VIP is there.
+    let lie = [
+        &32_u32.to_ne_bytes()[..],
+        &20_u16.to_ne_bytes(),
+        &[0; 10],
+        &[2, 24, 0, 0],
+        &world.rtnl.ifindex("ha0").to_ne_bytes(),
+        &8_u16.to_ne_bytes(),
+        &2_u16.to_ne_bytes(),
+        &[169, 254, 0, 5],
+    ];
+    world.rtnl.send_raw(&lie.concat(), keepwatch.pid()).expect("to send to the daemon's port");
+    keepwatch.wait_log("ignored a netlink message from port", 1);
+    assert_eq!(keepwatch.counter("transitions"), 1);
+    assert_eq!(keepwatch.counter("foreign"), 1);
+}

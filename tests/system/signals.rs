@@ -1,0 +1,202 @@
+//! Promises 14 and 15: signals, the pid file, the log file.
+
+use std::fs;
+use std::os::unix::net::UnixDatagram;
+use std::os::unix::process::ExitStatusExt;
+
+use lab::agent::Manners;
+use lab::daemon::Setup;
+use lab::files::content;
+use libtest_mimic::Trial;
+use nix::sys::signal::Signal;
+
+use crate::world::{World, setup};
+
+pub fn trials() -> Vec<Trial> {
+    crate::trials![
+        asked_to_leave,
+        request_in_flight_is_finished,
+        request_in_flight_does_not_delay_for_long,
+        quit_dies_of_it,
+        hangup_does_everything_again,
+        status,
+        broken_pipe_is_ignored,
+        log_moved_away,
+        syslog,
+        second_instance,
+        stale_pid_file,
+        pid_file_that_cannot_be,
+        log_that_cannot_be,
+    ]
+}
+
+fn asked_to_leave() {
+    for signal in [Signal::SIGTERM, Signal::SIGINT] {
+        let world = World::new();
+        world.set_vip(true);
+        let keepwatch = world.setup.start();
+        world.agent.wait_acknowledged("master");
+        assert_eq!(content(&world.setup.pid_file()), keepwatch.pid().to_string());
+        keepwatch.signal(signal);
+        assert_eq!(keepwatch.wait_exit().unwrap().code(), Some(0));
+        assert!(!world.setup.pid_file().exists());
+        assert_eq!(world.setup.state(), "master", "the state file stays as it is");
+        assert!(world.setup.log().contains(&format!("leaving on {signal}")));
+    }
+}
+
+fn request_in_flight_is_finished() {
+    let world = World::new();
+    let reply = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+    world.agent.behave(Manners::Dribble(reply));
+    let keepwatch = world.setup.start();
+    keepwatch.terminate();
+    world.agent.wait_acknowledged("backup");
+    assert!(world.setup.log().contains("Notified agent router"));
+}
+
+fn request_in_flight_does_not_delay_for_long() {
+    let world = World::new();
+    world.agent.behave(Manners::Hang);
+    let keepwatch = world.setup.start();
+    world.agent.wait("a request", |arrivals| !arrivals.is_empty());
+    keepwatch.signal(Signal::SIGTERM);
+    let asked = std::time::Instant::now();
+    assert_eq!(keepwatch.wait_exit().unwrap().code(), Some(0));
+    // The reply would have been waited for five seconds.
+    assert!(asked.elapsed() < std::time::Duration::from_secs(4));
+}
+
+fn quit_dies_of_it() {
+    let world = World::new();
+    let keepwatch = world.setup.start();
+    keepwatch.signal(Signal::SIGQUIT);
+    assert_eq!(keepwatch.wait_exit().unwrap().signal(), Some(Signal::SIGQUIT as i32));
+    assert!(!world.setup.pid_file().exists());
+}
+
+fn hangup_does_everything_again() {
+    let world = World::new();
+    let keepwatch = world.setup.start();
+    keepwatch.wait_log("Notified agent router", 1);
+    fs::write(world.setup.state_file(), "nonsense").unwrap();
+    keepwatch.signal(Signal::SIGHUP);
+    keepwatch.wait_state("backup");
+    keepwatch.wait_log("Notified agent router", 2);
+    let status = keepwatch.status();
+    assert!(status.contains("dumps=4 ") && status.contains("transitions=1 "), "{status}");
+    keepwatch.terminate();
+    assert_eq!(world.agent.arrivals().len(), 2);
+}
+
+fn status() {
+    let world = World::new();
+    world.set_vip(true);
+    let keepwatch = world.setup.start();
+    world.agent.wait_acknowledged("master");
+    keepwatch.wait_log("Notified agent router", 1);
+    let status = keepwatch.status();
+    let index = world.rtnl.ifindex("ha0");
+    for line in [
+        &format!("state=master undelivered=none ifindex={index}\n"),
+        " overruns=0 unreadable=0 foreign=0 dumps=2 dump_failures=0\n",
+        "transitions=1 writes=1 write_failures=0 notifications=1 notification_failures=0\n",
+    ] {
+        assert!(status.contains(line), "{status}");
+    }
+    assert!(keepwatch.counter("events") >= 4);
+}
+
+fn broken_pipe_is_ignored() {
+    let world = World::new();
+    let keepwatch = world.setup.start();
+    keepwatch.signal(Signal::SIGPIPE);
+    world.set_vip(true);
+    keepwatch.wait_state("master");
+}
+
+fn log_moved_away() {
+    let world = World::new();
+    let keepwatch = world.setup.start();
+    world.agent.wait_acknowledged("backup");
+    keepwatch.wait_log("Notified agent router", 1);
+    let old = world.setup.conf_dir.join("log.1");
+    fs::rename(world.setup.log_file(), &old).unwrap();
+    keepwatch.signal(Signal::SIGHUP);
+    keepwatch.wait_log("Notified agent router", 1);
+    assert!(world.setup.log().contains("SIGHUP: reading"));
+    assert!(content(&old).contains("Initial status") && !content(&old).contains("SIGHUP"));
+}
+
+fn syslog() {
+    lab::namespace::enter_empty_dev().unwrap();
+    let log = UnixDatagram::bind("/dev/log").unwrap();
+    let World { setup, .. } = &World::with(setup().with("--use-syslog"));
+    let keepwatch = setup.start();
+    let receive = |log: &UnixDatagram| {
+        assert!(lab::files::wait_readable(log, lab::PATIENCE));
+        let mut buffer = [0; 1024];
+        let length = log.recv(&mut buffer).unwrap();
+        String::from_utf8(buffer[..length].to_vec()).unwrap()
+    };
+    let (router, pid) = (&setup.router, keepwatch.pid());
+    let message = receive(&log);
+    assert!(message.starts_with("<30>"), "daemon.info: {message}");
+    let text = format!(" keepwatch[{pid}]: {router}: watched interface has index ");
+    assert!(message.contains(&text), "{message}");
+    keepwatch.wait_log("Notified agent router", 1);
+    // A log daemon that is restarted is found again.
+    drop(log);
+    keepwatch.signal(Signal::SIGHUP);
+    keepwatch.wait_log("Notified agent router", 2);
+    std::fs::remove_file("/dev/log").unwrap();
+    let log = UnixDatagram::bind("/dev/log").unwrap();
+    keepwatch.signal(Signal::SIGUSR1);
+    assert!(receive(&log).contains("status: state=backup"));
+}
+
+fn error(setup: &Setup) -> String {
+    let output = setup.run();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(output.stdout.is_empty());
+    String::from_utf8(output.stderr).unwrap()
+}
+
+fn second_instance() {
+    let world = World::new();
+    let keepwatch = world.setup.start();
+    world.agent.wait_acknowledged("backup");
+    let (path, pid) = (world.setup.pid_file(), keepwatch.pid());
+    let expected =
+        format!("keepwatch: pid file {}: held by another instance, pid {pid}\n", path.display());
+    assert_eq!(error(&world.setup), expected);
+    assert_eq!(content(&path), pid.to_string(), "the first instance's file is left alone");
+    world.set_vip(true);
+    keepwatch.wait_state("master");
+}
+
+fn stale_pid_file() {
+    let world = World::new();
+    fs::write(world.setup.pid_file(), "4194303 and more").unwrap();
+    let keepwatch = world.setup.daemonize();
+    assert_eq!(content(&world.setup.pid_file()), keepwatch.pid().to_string());
+    keepwatch.signal(Signal::SIGKILL);
+    keepwatch.wait_exit();
+    let keepwatch = world.setup.daemonize();
+    assert_eq!(content(&world.setup.pid_file()), keepwatch.pid().to_string());
+}
+
+fn pid_file_that_cannot_be() {
+    let setup = setup();
+    fs::create_dir(setup.pid_file()).unwrap();
+    let path = setup.pid_file();
+    let expected = format!("keepwatch: pid file {}: Is a directory (EISDIR)\n", path.display());
+    assert_eq!(error(&setup), expected);
+}
+
+fn log_that_cannot_be() {
+    let setup = setup().with("--log-file=/nowhere/log");
+    let expected = "keepwatch: log file /nowhere/log: No such file or directory (ENOENT)\n";
+    assert_eq!(error(&setup), expected);
+    assert!(!setup.pid_file().exists(), "nothing is left behind");
+}

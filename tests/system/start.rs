@@ -1,0 +1,183 @@
+//! Promises 1 and 2: nothing is missed at start, and the first state is always reported.
+
+use std::fs;
+use std::os::unix::net::UnixDatagram;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use lab::files::{Watch, wait_readable};
+use lab::namespace::Netns;
+use lab::rtnl::Rtnl;
+use libtest_mimic::Trial;
+use nix::libc::{SYS_epoll_pwait, SYS_epoll_wait};
+
+use crate::world::{World, add_interface, setup, word};
+
+pub fn trials() -> Vec<Trial> {
+    crate::trials![
+        vip_present,
+        vip_absent,
+        vip_changed_around_start,
+        daemon_is_up_when_its_parent_returns,
+        service_manager_is_told,
+        named_namespace,
+        missing_namespace,
+        check_changes_nothing,
+        sleeps_for_ever_when_nothing_happens,
+    ]
+}
+
+fn vip_present() {
+    let world = World::new();
+    world.set_vip(true);
+    let keepwatch = world.setup.start();
+    assert_eq!(world.setup.state(), "master");
+    world.agent.wait_acknowledged("master");
+    keepwatch.wait_log("Notified agent router", 1);
+    let router = &world.setup.router;
+    for line in [
+        format!(" INFO {router}: Initial status of router {router} is master\n"),
+        format!(" INFO {router}: Wrote router {router} state master\n"),
+        format!(" INFO {router}: Notified agent router {router}, state master\n"),
+    ] {
+        assert!(world.setup.log().contains(&line), "{line}{}", world.setup.log());
+    }
+}
+
+fn vip_absent() {
+    let world = World::with(setup().with("--active-word=primary"));
+    let keepwatch = world.setup.start();
+    assert_eq!(world.setup.state(), "backup");
+    world.agent.wait_acknowledged("backup");
+    world.set_vip(true);
+    keepwatch.wait_state("primary");
+    world.agent.wait_acknowledged("primary");
+}
+
+/// 200 starts, each with the VIP changed at some other moment of it.
+fn vip_changed_around_start() {
+    let world = World::new();
+    let mut random = 0x2545_f491_4f6c_dd1d_u64;
+    for run in 0..200 {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        let present = run % 2 == 0;
+        let keepwatch = world.setup.spawn();
+        // The start takes one or two milliseconds.
+        thread::sleep(Duration::from_micros(random % 4000));
+        world.set_vip(present);
+        world.agent.wait_acknowledged(word(present));
+        keepwatch.wait_state(word(present));
+        keepwatch.terminate();
+        world.agent.assert_last_word(word(present));
+    }
+}
+
+fn daemon_is_up_when_its_parent_returns() {
+    let world = World::new();
+    let keepwatch = world.setup.daemonize();
+    assert_eq!(world.setup.state(), "backup");
+    let cmdline = fs::read_to_string(format!("/proc/{}/cmdline", keepwatch.pid())).unwrap();
+    assert!(cmdline.contains(&world.setup.router), "the agent looks for the router in {cmdline:?}");
+    let stat = fs::read_to_string(format!("/proc/{}/stat", keepwatch.pid())).unwrap();
+    let fields: Vec<&str> = stat.split_whitespace().collect();
+    assert_ne!(fields[5], fields[0], "leads no session");
+    assert_eq!(fields[6], "0", "has no terminal");
+    assert_eq!(fs::read_link(format!("/proc/{}/cwd", keepwatch.pid())).unwrap().as_os_str(), "/");
+    world.set_vip(true);
+    keepwatch.wait_state("master");
+    world.agent.wait_acknowledged("master");
+    keepwatch.terminate();
+    assert!(!world.setup.pid_file().exists());
+}
+
+fn service_manager_is_told() {
+    let world = World::new();
+    let path = world.setup.directory().join("notify");
+    let socket = UnixDatagram::bind(&path).unwrap();
+    let mut command = world.setup.command();
+    let mut child = command.arg("--foreground").env("NOTIFY_SOCKET", &path).spawn().unwrap();
+    assert!(wait_readable(&socket, lab::PATIENCE));
+    let mut buffer = [0; 64];
+    let length = socket.recv(&mut buffer).unwrap();
+    assert_eq!(&buffer[..length], b"READY=1");
+    assert_eq!(world.setup.state(), "backup", "not before the state is written");
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+fn named_namespace() {
+    let inside = Netns::new();
+    inside.bind("qrouter-1");
+    let rtnl = inside.run(|| {
+        let rtnl = Rtnl::new();
+        add_interface(&rtnl, "ha0");
+        rtnl.add_address("ha0", crate::world::VIP);
+        rtnl
+    });
+    for namespace in ["qrouter-1", "/run/netns/qrouter-1"] {
+        let setup = setup().with(format!("--namespace={namespace}"));
+        let keepwatch = setup.start();
+        assert_eq!(setup.state(), "master");
+        inside.run(|| rtnl.delete_address("ha0", crate::world::VIP));
+        keepwatch.wait_state("backup");
+        inside.run(|| rtnl.add_address("ha0", crate::world::VIP));
+    }
+}
+
+fn missing_namespace() {
+    let setup = setup().with("--namespace=nowhere");
+    let output = setup.run();
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(
+        String::from_utf8_lossy(&output.stderr),
+        "keepwatch: namespace /run/netns/nowhere: No such file or directory (ENOENT)\n"
+    );
+    assert!(!setup.pid_file().exists() && !setup.log_file().exists());
+}
+
+/// No timer, no wake-up: one `epoll_wait` without timeout.
+fn sleeps_for_ever_when_nothing_happens() {
+    let world = World::new();
+    let keepwatch = world.setup.start();
+    world.agent.wait_acknowledged("backup");
+    let path = format!("/proc/{}/syscall", keepwatch.pid());
+    let deadline = Instant::now() + lab::PATIENCE;
+    let asleep = |call: &str| {
+        let mut words = call.split_whitespace();
+        let number = words.next().and_then(|number| number.parse().ok());
+        let timeout = words.nth(3).and_then(|word| u64::from_str_radix(&word[2..], 16).ok());
+        let waits = number == Some(SYS_epoll_wait) || number == Some(SYS_epoll_pwait);
+        waits && timeout.is_some_and(|timeout| timeout & 0xffff_ffff == 0xffff_ffff)
+    };
+    // The agent may still be about to close.
+    while !asleep(&lab::files::content(path.as_ref())) {
+        assert!(Instant::now() < deadline, "{}", lab::files::content(path.as_ref()));
+        thread::yield_now();
+    }
+    let switches = keepwatch.proc_status("voluntary_ctxt_switches");
+    thread::sleep(Duration::from_millis(500));
+    assert_eq!(keepwatch.proc_status("voluntary_ctxt_switches"), switches);
+}
+
+fn check_changes_nothing() {
+    let world = World::new();
+    world.set_vip(true);
+    let watch = Watch::new(world.setup.directory());
+    let output = world.setup.command().arg("--check").output().unwrap();
+    let report = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{report}");
+    for fact in [
+        "router      3c2f5c0e-9f0e-4d43-a3b5-0e1f5d8f9b11\n",
+        "VIP         169.254.0.5/24 on ha0: present, would start as master\n",
+        "keepalived-state-change: there\n",
+    ] {
+        assert!(report.contains(fact), "{report}");
+    }
+    watch.until("the directory", || {
+        let files = |path| fs::read_dir(path).unwrap().count();
+        (files(&world.setup.conf_dir) == 0 && !world.setup.pid_file().exists()).then_some(())
+    });
+    assert!(world.agent.arrivals().is_empty());
+}

@@ -1,0 +1,174 @@
+//! Promise 3: the state file is whole at any moment, whatever happens to its directory.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, symlink};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use lab::daemon::Setup;
+use lab::files::content;
+use lab::namespace::mount_tmpfs;
+use libtest_mimic::Trial;
+use nix::mount::{MsFlags, mount};
+
+use crate::world::{World, setup, word};
+
+pub fn trials() -> Vec<Trial> {
+    crate::trials![
+        reader_sees_the_two_words_only,
+        symlink_is_replaced,
+        strange_things_in_the_place_of_the_temporary_file,
+        mode_and_content,
+        read_only_directory_is_survived,
+        full_directory_is_survived,
+        replaced_directory_is_followed,
+        unwritable_at_start,
+    ]
+}
+
+fn reader_sees_the_two_words_only() {
+    let world = World::new();
+    let keepwatch = world.setup.start();
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            let mut reads = [0_u32; 2];
+            while !done.load(Ordering::Relaxed) {
+                match fs::read_to_string(world.setup.state_file()).as_deref() {
+                    Ok("master") => reads[0] += 1,
+                    Ok("backup") => reads[1] += 1,
+                    other => panic!("state file: {other:?}"),
+                }
+            }
+            reads
+        });
+        for flip in 0..1000 {
+            world.set_vip(flip % 2 == 0);
+        }
+        keepwatch.wait_log("Wrote router", 1001);
+        done.store(true, Ordering::Relaxed);
+        let reads = reader.join().unwrap();
+        assert!(reads.iter().all(|reads| *reads > 0), "{reads:?}");
+    });
+}
+
+fn symlink_is_replaced() {
+    let world = World::new();
+    let precious = world.setup.directory().join("precious");
+    fs::write(&precious, "as it was").unwrap();
+    let keepwatch = world.setup.start();
+    fs::remove_file(world.setup.state_file()).unwrap();
+    symlink(&precious, world.setup.state_file()).unwrap();
+    world.set_vip(true);
+    keepwatch.wait_state("master");
+    assert!(fs::symlink_metadata(world.setup.state_file()).unwrap().is_file());
+    assert_eq!(content(&precious), "as it was");
+}
+
+fn strange_things_in_the_place_of_the_temporary_file() {
+    let world = World::new();
+    let keepwatch = world.setup.start();
+    let temporary = world.setup.conf_dir.join(".state.keepwatch");
+    let precious = world.setup.directory().join("precious");
+    fs::write(&precious, "as it was").unwrap();
+    symlink(&precious, &temporary).unwrap();
+    world.set_vip(true);
+    keepwatch.wait_state("master");
+    nix::unistd::mkfifo(&temporary, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    world.set_vip(false);
+    keepwatch.wait_state("backup");
+    assert_eq!(content(&precious), "as it was");
+    assert!(!temporary.exists());
+}
+
+fn mode_and_content() {
+    let world = World::new();
+    // Whatever the umask of whoever starts it.
+    for umask in ["0", "077"] {
+        let command = world.setup.command();
+        let output = std::process::Command::new("sh")
+            .args(["-c", &format!("umask {umask}; exec \"$0\" \"$@\"")])
+            .arg(command.get_program())
+            .args(command.get_args())
+            .output()
+            .unwrap();
+        let _keepwatch = world.setup.adopt(&output);
+        for path in [world.setup.state_file(), world.setup.log_file(), world.setup.pid_file()] {
+            assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o644, "{}", path.display());
+            fs::remove_file(path).unwrap();
+        }
+    }
+}
+
+/// Makes the directory unwritable, flips the VIP, makes it writable again.
+fn survives(world: &World, break_it: impl Fn(), mend_it: impl Fn()) {
+    let (setup, agent) = (&world.setup, &world.agent);
+    let log = format!("--log-file={}", setup.directory().join("log").display());
+    let mut command = setup.command();
+    let mut child = command.args([&log, "--foreground"]).spawn().unwrap();
+    agent.wait_acknowledged("backup");
+    for present in [true, false] {
+        break_it();
+        world.set_vip(present);
+        agent.wait_acknowledged(word(present));
+        assert_ne!(setup.state(), word(present), "the directory was not broken at all");
+        mend_it();
+        let watch = lab::files::Watch::new(&setup.conf_dir);
+        watch.until("the state file", || (setup.state() == word(present)).then_some(()));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let log = content(&setup.directory().join("log"));
+    assert!(log.contains("ERROR") && log.contains("state file not written: "), "{log}");
+}
+
+fn remount(setup: &Setup, flags: MsFlags) {
+    let none: Option<&str> = None;
+    mount(none, &setup.conf_dir, none, MsFlags::MS_REMOUNT | flags, none).unwrap();
+}
+
+fn read_only_directory_is_survived() {
+    let world = World::new();
+    mount_tmpfs(&world.setup.conf_dir).unwrap();
+    let read_only = || remount(&world.setup, MsFlags::MS_RDONLY);
+    survives(&world, read_only, || remount(&world.setup, MsFlags::empty()));
+}
+
+fn full_directory_is_survived() {
+    let world = World::new();
+    let setup = &world.setup;
+    let none: Option<&str> = None;
+    let size = Some("size=64k");
+    mount(none, &setup.conf_dir, Some("tmpfs"), MsFlags::empty(), size).unwrap();
+    let ballast = setup.conf_dir.join("ballast");
+    let fill = || {
+        let _ = fs::write(&ballast, vec![0; 65536]);
+    };
+    survives(&world, fill, || fs::remove_file(&ballast).unwrap());
+}
+
+fn replaced_directory_is_followed() {
+    let world = World::new();
+    let setup = &world.setup;
+    let aside = setup.directory().join("aside");
+    let remove = || {
+        let _ = fs::remove_dir_all(&aside);
+        fs::rename(&setup.conf_dir, &aside).unwrap();
+    };
+    survives(&world, remove, || fs::create_dir(&setup.conf_dir).unwrap());
+}
+
+fn mount_read_only(setup: &Setup) {
+    let none: Option<&str> = None;
+    mount(none, &setup.conf_dir, Some("tmpfs"), MsFlags::MS_RDONLY, none).unwrap();
+}
+
+fn unwritable_at_start() {
+    let setup = setup();
+    mount_read_only(&setup);
+    let log = format!("--log-file={}", setup.directory().join("log").display());
+    let output = setup.command().arg(log).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(error.ends_with("/conf/state: Read-only file system (EROFS)\n"), "{error}");
+}

@@ -1,0 +1,55 @@
+//! What most tests begin with.
+
+use lab::agent::Agent;
+use lab::daemon::Setup;
+use lab::namespace::Netns;
+use lab::rtnl::Rtnl;
+
+/// The VIP of a [`Setup`].
+pub const VIP: &str = "169.254.0.5/24";
+
+/// A namespace with an interface `ha0` that is up, an agent that listens, and a keepwatch not yet started.
+pub struct World {
+    pub rtnl: Rtnl,
+    pub agent: Agent,
+    pub setup: Setup,
+}
+
+impl World {
+    pub fn new() -> Self {
+        Self::with(setup())
+    }
+
+    pub fn with(setup: Setup) -> Self {
+        Netns::new().enter();
+        let rtnl = Rtnl::new();
+        add_interface(&rtnl, "ha0");
+        Self { rtnl, agent: Agent::start(&setup.state_path), setup }
+    }
+
+    /// Adds the VIP or takes it away.
+    pub fn set_vip(&self, present: bool) {
+        if present {
+            self.rtnl.add_address("ha0", VIP);
+        } else {
+            self.rtnl.delete_address("ha0", VIP);
+        }
+    }
+}
+
+pub fn setup() -> Setup {
+    Setup::new(env!("CARGO_BIN_EXE_keepwatch"))
+}
+
+/// Makes an Ethernet interface that is up and has carrier.
+pub fn add_interface(rtnl: &Rtnl, name: &str) {
+    let peer = format!("{name}-peer");
+    rtnl.add_veth(name, &peer);
+    rtnl.up(name);
+    rtnl.up(&peer);
+}
+
+/// The word for a VIP that is there or not.
+pub fn word(present: bool) -> &'static str {
+    if present { "master" } else { "backup" }
+}
