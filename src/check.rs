@@ -10,10 +10,11 @@ use nix::fcntl::{AT_FDCWD, AtFlags};
 use nix::poll::{PollFd, PollFlags, poll};
 use nix::unistd::{AccessFlags, faccessat};
 
-use crate::core::{Action, Input, Monitor, State};
+use crate::core::{Action, Input, Monitor, State, Watch};
 use crate::errno::Errno;
 use crate::options::Config;
 use crate::sys::netlink::{self, Received, RouteSocket};
+use crate::sys::packet::PacketSocket;
 use crate::sys::state_file::StateFile;
 use crate::sys::{clock, namespace};
 
@@ -35,6 +36,11 @@ pub fn check(config: &Config) -> (String, bool) {
         if let Some(path) = path {
             report.thing(what, path.display(), may_write(path).map(|()| "can be written"));
         }
+    }
+    if config.wants_packets() {
+        let name = "announcements and split brain";
+        let opened = PacketSocket::open(config.vip.address()).map(|_| "can be opened");
+        report.thing("packets", name, opened);
     }
     for option in &config.without_effect {
         report.thing("option", option, Ok("does nothing yet"));
@@ -65,8 +71,14 @@ impl Report {
 
 /// The state that would be reported first, found as the daemon finds it.
 fn state(config: &Config) -> Result<State, Errno> {
-    let mut route = RouteSocket::open(config.netlink_rcvbuf)?;
-    let mut monitor = Monitor::new(config.interface.clone(), config.vip, 1);
+    let mut route = RouteSocket::open(config.netlink_rcvbuf, &netlink::WATCH)?;
+    let mut monitor = Monitor::new(Watch {
+        interface: config.interface.clone(),
+        vip: config.vip,
+        seed: 1,
+        announce: None,
+        detect_split_brain: false,
+    });
     let mut buffer = netlink::buffer();
     loop {
         let mut inputs = Vec::new();

@@ -2,8 +2,10 @@
 
 use std::io::{Write, stderr, stdout};
 use std::process::ExitCode;
+use std::sync::{Mutex, PoisonError};
 
 use keepwatch::check;
+use keepwatch::core::Tables;
 use keepwatch::options::{self, Command, Config};
 use keepwatch::run::Daemon;
 use keepwatch::sys::process::{self, Side, Starter};
@@ -14,6 +16,9 @@ use signal_hook::low_level::emulate_default_handler;
 const FAILURE: u8 = 1;
 /// The command line is wrong.
 const USAGE: u8 = 2;
+
+/// Here, and not on the stack, of the announcer's memory only that is used which is needed.
+static TABLES: Mutex<Tables> = Mutex::new(Tables::new());
 
 fn main() -> ExitCode {
     match options::parse(std::env::args_os().skip(1).collect()) {
@@ -45,7 +50,8 @@ fn run(config: &Config) -> ExitCode {
         }
         Err(error) => return complain(&error, FAILURE),
     };
-    match Daemon::start(config, &mut starter).and_then(Daemon::run) {
+    let mut tables = TABLES.lock().unwrap_or_else(PoisonError::into_inner);
+    match Daemon::start(config, &mut starter, &mut tables).and_then(Daemon::run) {
         Ok(Some(SIGQUIT)) if std::process::id() != 1 => {
             // So that the parent sees what it died of.
             let _ = emulate_default_handler(SIGQUIT);

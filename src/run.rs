@@ -1,16 +1,21 @@
 //! The loop: wait, read what is ready, let the core decide, carry that out.
 
 use std::io::ErrorKind;
+use std::os::fd::AsRawFd;
 
-use mio::{Events, Poll, Token};
+use mio::unix::SourceFd;
+use mio::{Events, Interest, Poll, Token};
 use signal_hook::consts::{SIGHUP, SIGUSR1};
 use signal_hook::low_level::signal_name;
 
-use crate::core::{Action, DumpEnd, Duration, Input, Instant, Monitor, Outcome, Request, State};
-use crate::log::{self, Labels, debug, info};
+use crate::core::{
+    Action, DumpEnd, Duration, Input, Instant, Monitor, Outcome, Request, Sent, State,
+};
+use crate::log::{self, Labels, debug, info, warning};
 use crate::sys::agent::Agent;
 use crate::sys::clock;
 use crate::sys::netlink::{self, Received, RouteSocket};
+use crate::sys::packet::PacketSocket;
 use crate::sys::pid_file::PidFile;
 use crate::sys::process::Starter;
 use crate::sys::signals::Signals;
@@ -22,8 +27,10 @@ use crate::wire::rtnl::Malformed;
 pub(crate) const ROUTE: Token = Token(0);
 /// The signalfd.
 pub(crate) const SIGNALS: Token = Token(1);
+/// The packet socket.
+pub(crate) const PACKETS: Token = Token(2);
 /// The connection to the agent.
-const AGENT: Token = Token(2);
+const AGENT: Token = Token(3);
 
 /// Netlink datagrams read in one turn, so that a burst starves neither the agent nor signals.
 const DATAGRAMS_PER_TURN: usize = 64;
@@ -34,7 +41,12 @@ struct Ready {
     route: bool,
     signals: bool,
     agent: bool,
+    claims: bool,
+    writable: bool,
 }
+
+/// Claims of the VIP taken in one turn; the queue holds few more.
+const CLAIMS_PER_TURN: usize = 64;
 
 /// The two notifications there are, ready to be sent.
 #[derive(Debug)]
@@ -55,7 +67,8 @@ pub struct Daemon<'a> {
     pub(crate) _pid_file: Option<PidFile>,
     pub(crate) starter: &'a mut Starter,
     pub(crate) requests: Requests,
-    pub(crate) monitor: Monitor,
+    pub(crate) packets: Option<PacketSocket>,
+    pub(crate) monitor: Monitor<'a>,
     pub(crate) labels: Labels,
     /// The time of the present turn.
     pub(crate) now: Instant,
@@ -87,6 +100,13 @@ impl Daemon<'_> {
             if ready.agent {
                 self.take_replies();
             }
+            if ready.writable {
+                self.await_writable(false);
+                self.feed(&Input::Writable);
+            }
+            if ready.claims {
+                self.take_claims();
+            }
             if self.exit {
                 break;
             }
@@ -103,6 +123,10 @@ impl Daemon<'_> {
                 match event.token() {
                     ROUTE => ready.route = true,
                     SIGNALS => ready.signals = true,
+                    PACKETS => {
+                        ready.claims = event.is_readable() || event.is_error();
+                        ready.writable = event.is_writable();
+                    }
                     _ => ready.agent = true,
                 }
             }
@@ -167,6 +191,24 @@ impl Daemon<'_> {
         }
     }
 
+    fn take_claims(&mut self) {
+        for _ in 0..CLAIMS_PER_TURN {
+            let claim = self.packets.as_ref().and_then(PacketSocket::next_claim);
+            let Some((ifindex, claim)) = claim else { return };
+            self.feed(&Input::Claimed(ifindex, claim));
+        }
+    }
+
+    /// Has the poll tell when the packet socket takes frames again, or no more.
+    fn await_writable(&mut self, await_it: bool) {
+        let Some(packets) = &self.packets else { return };
+        let interest =
+            if await_it { Interest::READABLE | Interest::WRITABLE } else { Interest::READABLE };
+        // Were that to fail, the frame would be tried again all the same, only later.
+        let _ =
+            self.poll.registry().reregister(&mut SourceFd(&packets.as_raw_fd()), PACKETS, interest);
+    }
+
     /// Lets the core decide, and carries that out; what comes of it at once is the next input.
     fn feed(&mut self, input: &Input) {
         debug!("{:?}", input);
@@ -195,6 +237,18 @@ impl Daemon<'_> {
                 };
                 let sent = self.agent.notify(request, self.poll.registry(), AGENT);
                 return sent.err().map(|failure| Input::Agent(Outcome::Failed(failure)));
+            }
+            Action::Listen(ifindex) => {
+                if let Some(Err(errno)) = self.packets.as_mut().map(|p| p.listen(ifindex)) {
+                    warning!("not listening for claims of the VIP: {}", errno);
+                }
+            }
+            Action::Announce(ref announcement) => {
+                let sent = self.packets.as_ref().map_or(Sent::Failed, |p| p.send(announcement));
+                if sent == Sent::Blocked {
+                    self.await_writable(true);
+                }
+                return Some(Input::Sent(sent));
             }
             Action::HangUp => self.agent.hang_up(),
             Action::Ready => self.starter.ready(),

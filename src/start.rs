@@ -7,16 +7,17 @@ use mio::unix::SourceFd;
 use mio::{Interest, Poll};
 use nix::sys::stat::{Mode, umask};
 
-use crate::core::{Monitor, State};
+use crate::core::{Monitor, State, Tables, Watch};
 use crate::errno::Errno;
 use crate::log::{self, Labels, Log, warning};
 use crate::options::Config;
-use crate::run::{Daemon, ROUTE, Requests, SIGNALS};
+use crate::run::{Daemon, PACKETS, ROUTE, Requests, SIGNALS};
 use crate::sys::agent::Agent;
 use crate::sys::clock;
 use crate::sys::log_file::{LogFile, Syslog};
 use crate::sys::namespace;
-use crate::sys::netlink::RouteSocket;
+use crate::sys::netlink::{self, RouteSocket};
+use crate::sys::packet::PacketSocket;
 use crate::sys::pid_file::{NoPidFile, PidFile};
 use crate::sys::process::Starter;
 use crate::sys::signals::Signals;
@@ -28,7 +29,11 @@ impl<'a> Daemon<'a> {
     ///
     /// # Errors
     /// One line that names the thing and what is wrong with it.
-    pub fn start(config: &Config, starter: &'a mut Starter) -> Result<Self, String> {
+    pub fn start(
+        config: &Config,
+        starter: &'a mut Starter,
+        tables: &'a mut Tables,
+    ) -> Result<Self, String> {
         if let Some(path) = &config.namespace {
             namespace::enter(path).map_err(named("namespace", path.display()))?;
         }
@@ -38,13 +43,16 @@ impl<'a> Daemon<'a> {
         let mut pid_file = pid_file.map_err(|error| no_pid_file(config, &error))?;
         open_log(config)?;
         let signals = Signals::block().map_err(named("signalfd", ""))?;
-        let route =
-            RouteSocket::open(config.netlink_rcvbuf).map_err(named("netlink socket", ""))?;
+        let groups: &[u32] =
+            if config.announce.is_some() { &netlink::ANNOUNCE } else { &netlink::WATCH };
+        let route = RouteSocket::open(config.netlink_rcvbuf, groups)
+            .map_err(named("netlink socket", ""))?;
+        let packets = open_packets(config)?;
         let state_file = StateFile::new(&config.conf_dir)
             .map_err(named("state file", config.conf_dir.join("state").display()))?;
         let agent = Agent::new(&config.agent_socket)
             .map_err(named("agent socket", config.agent_socket.display()))?;
-        let poll = poll(&route, &signals).map_err(named("epoll", ""))?;
+        let poll = poll(&route, &signals, packets.as_ref()).map_err(named("epoll", ""))?;
         if let (Some(pid_file), Some(path)) = (&mut pid_file, &config.pid_file) {
             pid_file.write().map_err(named("pid file", path.display()))?;
         }
@@ -60,7 +68,14 @@ impl<'a> Daemon<'a> {
             _pid_file: pid_file,
             starter,
             requests: requests(config)?,
-            monitor: Monitor::new(config.interface.clone(), config.vip, seed()),
+            packets,
+            monitor: Monitor::new(Watch {
+                interface: config.interface.clone(),
+                vip: config.vip,
+                seed: seed(),
+                announce: config.announce.map(|tempo| (tempo, tables)),
+                detect_split_brain: config.detect_split_brain,
+            }),
             labels: Labels { router: config.router_id.clone(), active: config.active_word },
             now: clock::now(),
             leaving: None,
@@ -98,12 +113,27 @@ fn open_log(config: &Config) -> Result<(), String> {
     Ok(())
 }
 
-fn poll(route: &RouteSocket, signals: &Signals) -> Result<Poll, Errno> {
+fn open_packets(config: &Config) -> Result<Option<PacketSocket>, String> {
+    if !config.wants_packets() {
+        return Ok(None);
+    }
+    let socket = PacketSocket::open(config.vip.address());
+    socket.map(Some).map_err(named("packet socket", "(--no-announce does without)"))
+}
+
+fn poll(
+    route: &RouteSocket,
+    signals: &Signals,
+    packets: Option<&PacketSocket>,
+) -> Result<Poll, Errno> {
     let poll = Poll::new()?;
     let register =
         |fd, token| poll.registry().register(&mut SourceFd(&fd), token, Interest::READABLE);
     register(route.as_raw_fd(), ROUTE)?;
     register(signals.as_raw_fd(), SIGNALS)?;
+    if let Some(packets) = packets {
+        register(packets.as_raw_fd(), PACKETS)?;
+    }
     Ok(poll)
 }
 

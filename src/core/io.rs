@@ -2,9 +2,10 @@
 
 use heapless::Vec;
 
-use super::{DumpEnd, Note, Outcome, State};
+use super::{Announcement, DumpEnd, Note, Outcome, Sent, State};
 use crate::errno::Errno;
-use crate::wire::rtnl::Body;
+use crate::wire::Claim;
+use crate::wire::rtnl::{Body, Mac};
 
 /// The most that one input can bring about: see [`super::Monitor::on`].
 pub(super) const MAX_ACTIONS: usize = 12;
@@ -12,8 +13,10 @@ pub(super) const MAX_ACTIONS: usize = 12;
 /// What happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Input {
-    /// The kernel told of an address or a link.
-    Kernel(Body),
+    /// The kernel tells that an address or a link has changed.
+    Event(Body),
+    /// The kernel tells of an address or a link in a dump.
+    Listed(Body),
     /// The dump under way ended.
     DumpEnded(DumpEnd),
     /// The kernel had to drop netlink events.
@@ -30,6 +33,12 @@ pub enum Input {
     Agent(Outcome),
     /// Somebody asks for something.
     Request(Request),
+    /// An announcement went out or not.
+    Sent(Sent),
+    /// The packet socket takes frames again.
+    Writable,
+    /// A station on the interface with this index claims an address.
+    Claimed(u32, Claim),
 }
 
 /// What can be asked of the daemon by a signal.
@@ -50,6 +59,10 @@ pub enum Action {
     DumpLinks,
     /// Ask the kernel for the addresses of the interface with this index.
     DumpAddresses(u32),
+    /// Listen for claims of the VIP on the interface with this index, or no more.
+    Listen(Option<u32>),
+    /// Send a frame. [`Input::Sent`] tells what came of it.
+    Announce(Announcement),
     /// Write the state file. [`Input::StateFile`] tells what came of it.
     WriteState(State),
     /// Tell the agent, over a new connection. [`Input::Agent`] tells what comes of it.
@@ -102,4 +115,14 @@ pub struct Status {
     pub notifications: u32,
     /// Attempts that failed.
     pub notification_failures: u32,
+    /// Frames sent to announce addresses.
+    pub announcements: u32,
+    /// Frames that could not be sent.
+    pub announcement_failures: u32,
+    /// Addresses that were not announced, because there were too many at once.
+    pub unannounced: u32,
+    /// Claims of the VIP by other stations while it was ours.
+    pub claims: u32,
+    /// The last station that made one.
+    pub claimant: Option<Mac>,
 }

@@ -5,18 +5,22 @@
 
 #![forbid(unsafe_code)]
 
+mod announce;
 mod backoff;
 mod io;
+mod links;
 mod monitor;
 mod note;
 mod outbox;
 mod repeat;
 mod resync;
+mod stations;
 mod vip;
 
+pub use announce::{Announcement, Kind, Sent, Tables, Tempo};
 use io::MAX_ACTIONS;
 pub use io::{Action, Actions, Input, Request, Status};
-pub use monitor::Monitor;
+pub use monitor::{Monitor, Watch};
 pub use note::Note;
 pub use outbox::{Failure, Outcome};
 pub use resync::{DumpEnd, Stage};

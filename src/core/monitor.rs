@@ -1,15 +1,20 @@
 //! The monitor as a whole: inputs in, actions out.
 
+mod dumps;
+mod frames;
+mod report;
+
+use super::announce::{Announcer, Tables, Tempo};
 use super::backoff::Backoff;
 use super::outbox::Outbox;
 use super::repeat::Repeat;
 use super::resync::Resync;
+use super::stations::Stations;
 use super::vip::{Interface, Vip};
 use super::{
-    Action, Actions, DumpEnd, Duration, Failure, Input, Instant, MAX_ACTIONS, Note, Outcome,
-    Request, Stage, State, Status,
+    Action, Actions, DumpEnd, Duration, Failure, Input, Instant, MAX_ACTIONS, Note, Request, Stage,
+    Status,
 };
-use crate::errno::Errno;
 use crate::wire::cidr::Cidr;
 use crate::wire::ifname::InterfaceName;
 use crate::wire::rtnl::Body;
@@ -17,12 +22,32 @@ use crate::wire::rtnl::Body;
 /// How long a request in flight may delay the end of the daemon.
 const LEAVE_TAKING: Duration = Duration::from_secs(1);
 
+/// What to watch.
+#[derive(Debug)]
+pub struct Watch<'a> {
+    /// The interface that carries the VIP.
+    pub interface: InterfaceName,
+    /// The VIP.
+    pub vip: Cidr,
+    /// Differs between processes.
+    pub seed: u32,
+    /// Announce addresses like this.
+    pub announce: Option<(Tempo, &'a mut Tables)>,
+    /// Listen for other stations that claim the VIP.
+    pub detect_split_brain: bool,
+}
+
 /// The state machine.
 #[derive(Debug)]
-pub struct Monitor {
+pub struct Monitor<'a> {
     now: Instant,
     actions: Actions,
     vip: Vip,
+    announcer: Option<Announcer<'a>>,
+    detect_split_brain: bool,
+    /// Where claims of the VIP are listened for.
+    listening: Option<u32>,
+    stations: Stations,
     resync: Resync,
     queue_empty: bool,
     /// Report at the end of the dump even if nothing has changed.
@@ -43,20 +68,24 @@ struct Repeats {
     unreadable: Repeat,
     dump_failed: [Repeat; DumpEnd::KINDS],
     foreign_sender: Repeat,
+    unannounced: Repeat,
     not_written: Repeat,
     not_notified: [Repeat; Failure::KINDS],
 }
 
-impl Monitor {
-    /// Watches the interface of this name for this address. `seed` should differ between processes.
-    ///
+impl<'a> Monitor<'a> {
     /// It begins to act at the first [`Input::QueueEmpty`].
     #[must_use]
-    pub fn new(interface: InterfaceName, vip: Cidr, seed: u32) -> Self {
+    pub fn new(watch: Watch<'a>) -> Self {
+        let seed = watch.seed;
         Self {
             now: Instant::ZERO,
             actions: Actions::new(),
-            vip: Vip::new(interface, vip),
+            vip: Vip::new(watch.interface, watch.vip),
+            announcer: watch.announce.map(|(tempo, tables)| Announcer::new(tempo, tables)),
+            detect_split_brain: watch.detect_split_brain,
+            listening: None,
+            stations: Stations::default(),
             resync: Resync::new(seed),
             queue_empty: false,
             report_again: false,
@@ -74,7 +103,8 @@ impl Monitor {
     pub fn on(&mut self, input: &Input, now: Instant) -> Actions {
         self.now = now;
         match input {
-            Input::Kernel(body) => self.on_kernel(body),
+            Input::Event(body) => self.on_kernel(body, false),
+            Input::Listed(body) => self.on_kernel(body, true),
             Input::DumpEnded(end) => self.on_dump_ended(*end),
             Input::Overrun => self.on_overrun(),
             Input::Unreadable => self.on_unreadable(),
@@ -83,11 +113,19 @@ impl Monitor {
             Input::StateFile(result) => self.on_state_file(*result),
             Input::Agent(outcome) => self.on_agent(*outcome),
             Input::Request(request) => self.on_request(*request),
+            Input::Sent(sent) => self.on_sent(*sent),
+            Input::Writable => self.with_announcer(Announcer::on_writable),
+            Input::Claimed(ifindex, claim) => self.on_claim(*ifindex, claim),
         }
         self.give_up_what_is_overdue();
         self.begin_dump();
         self.report();
         self.notify();
+        self.listen();
+        if *input == Input::QueueEmpty {
+            // One frame each time round, so that nothing else has to wait for them.
+            self.announce();
+        }
         self.leave();
         core::mem::take(&mut self.actions)
     }
@@ -96,7 +134,8 @@ impl Monitor {
     /// happens.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
-        [self.resync.deadline(), self.rewrite_at, self.outbox.deadline(), self.leave_by]
+        let announce = self.announcer.as_ref().and_then(Announcer::deadline);
+        [self.resync.deadline(), self.rewrite_at, self.outbox.deadline(), self.leave_by, announce]
             .into_iter()
             .flatten()
             .min()
@@ -107,7 +146,7 @@ impl Monitor {
         debug_assert!(pushed.is_ok(), "one input brings about at most {MAX_ACTIONS} actions");
     }
 
-    fn on_kernel(&mut self, body: &Body) {
+    fn on_kernel(&mut self, body: &Body, listed: bool) {
         self.queue_empty = false;
         count(&mut self.status.events);
         self.update_vip(|vip| match body {
@@ -115,99 +154,19 @@ impl Monitor {
             Body::DelAddress(address) => vip.on_address_gone(address),
             Body::NewLink(link) => vip.on_link(link),
             Body::DelLink(link) => vip.on_link_gone(link.ifindex),
+            _ => {}
+        });
+        let watched = self.vip.ifindex();
+        self.with_announcer(|announcer, now| match body {
+            Body::NewAddress(address) if listed => announcer.on_listed(address, now),
+            Body::NewAddress(address) => announcer.on_address(address, now),
+            Body::DelAddress(address) => announcer.on_address_gone(address),
+            // keepalived itself announces what it puts on the watched interface.
+            Body::NewLink(link) if watched != Some(link.ifindex) => announcer.on_link(link),
+            Body::NewLink(link) | Body::DelLink(link) => announcer.on_link_gone(link.ifindex),
+            Body::Ipv6Forwarding { ifindex, on } => announcer.on_forwarding(*ifindex, *on),
             Body::Done(_) | Body::Error(_) | Body::Other => {}
         });
-    }
-
-    fn on_dump_ended(&mut self, end: DumpEnd) {
-        let Some((stage, end)) = self.resync.end(end, self.now) else { return };
-        match (end, stage) {
-            (DumpEnd::Complete, Stage::Links) => {
-                self.update_vip(Vip::links_end);
-                self.resync.want(Stage::Addresses);
-            }
-            (DumpEnd::Complete, Stage::Addresses) => self.vip.addresses_end(),
-            _ => {
-                count(&mut self.status.dump_failures);
-                let repeat = self.repeats.dump_failed.get_mut(end.kind());
-                if let Some(count) = repeat.and_then(|repeat| repeat.occurred(self.now)) {
-                    self.push(Action::Log(Note::DumpFailed { stage, end, count }));
-                }
-            }
-        }
-    }
-
-    fn on_overrun(&mut self) {
-        self.queue_empty = false;
-        count(&mut self.status.overruns);
-        self.resync.want(Stage::Links);
-        if let Some(count) = self.repeats.overrun.occurred(self.now) {
-            self.push(Action::Log(Note::Overrun { count }));
-        }
-    }
-
-    fn on_unreadable(&mut self) {
-        self.queue_empty = false;
-        count(&mut self.status.unreadable);
-        self.resync.spoil();
-        if let Some(count) = self.repeats.unreadable.occurred(self.now) {
-            self.push(Action::Log(Note::Unreadable { count }));
-        }
-    }
-
-    fn on_foreign_sender(&mut self, port: u32) {
-        count(&mut self.status.foreign);
-        if let Some(count) = self.repeats.foreign_sender.occurred(self.now) {
-            self.push(Action::Log(Note::ForeignSender { port, count }));
-        }
-    }
-
-    fn on_state_file(&mut self, result: Result<State, Errno>) {
-        match result {
-            Ok(state) => {
-                count(&mut self.status.writes);
-                self.rewrite_backoff.reset();
-                self.push(Action::Log(Note::Wrote(state)));
-                if !core::mem::replace(&mut self.ready, true) {
-                    self.push(Action::Ready);
-                }
-            }
-            Err(errno) => {
-                count(&mut self.status.write_failures);
-                self.rewrite_at = Some(self.rewrite_backoff.after_failure(self.now));
-                if let Some(count) = self.repeats.not_written.occurred(self.now) {
-                    self.push(Action::Log(Note::NotWritten { errno, count }));
-                }
-            }
-        }
-    }
-
-    fn on_agent(&mut self, outcome: Outcome) {
-        match outcome {
-            Outcome::Delivered => {
-                let Some((state, failures)) = self.outbox.delivered() else { return };
-                count(&mut self.status.notifications);
-                self.push(Action::Log(Note::Notified(state)));
-                if failures > 0 {
-                    self.push(Action::Log(Note::AgentBack { failures }));
-                }
-            }
-            Outcome::Closed => {
-                self.outbox.closed(self.now);
-            }
-            Outcome::Failed(failure) => self.on_agent_failure(failure),
-        }
-    }
-
-    fn on_agent_failure(&mut self, failure: Failure) {
-        if !self.outbox.closed(self.now) {
-            return;
-        }
-        count(&mut self.status.notification_failures);
-        let repeat = self.repeats.not_notified.get_mut(failure.kind());
-        if let Some(count) = repeat.and_then(|repeat| repeat.occurred(self.now)) {
-            self.push(Action::Log(Note::NotNotified { failure, count }));
-        }
     }
 
     fn on_request(&mut self, request: Request) {
@@ -255,65 +214,6 @@ impl Monitor {
         if self.outbox.is_overdue(self.now) {
             self.push(Action::HangUp);
             self.on_agent_failure(Failure::TimedOut);
-        }
-    }
-
-    /// Reports the state, if it is new: the file first, then the agent.
-    fn report(&mut self) {
-        let again = self.report_again && self.resync.is_settled();
-        match self.vip.state() {
-            Some(state) if again || self.status.state != Some(state) => {
-                self.report_again &= !again;
-                let last = self.status.state.replace(state);
-                if last.is_none() {
-                    self.push(Action::Log(Note::Initial(state)));
-                }
-                if last != Some(state) {
-                    count(&mut self.status.transitions);
-                }
-                self.write(state);
-                self.outbox.post(state, self.now);
-            }
-            _ => {
-                if self.rewrite_at.is_some_and(|at| self.now >= at)
-                    && let Some(state) = self.status.state
-                {
-                    self.write(state);
-                }
-            }
-        }
-    }
-
-    fn write(&mut self, state: State) {
-        self.rewrite_at = None;
-        self.push(Action::WriteState(state));
-    }
-
-    fn begin_dump(&mut self) {
-        if !self.queue_empty {
-            return;
-        }
-        let Some(stage) = self.resync.begin(self.now) else { return };
-        let action = match stage {
-            Stage::Links => {
-                self.vip.links_begin();
-                Action::DumpLinks
-            }
-            Stage::Addresses => match self.vip.addresses_begin() {
-                Some(ifindex) => Action::DumpAddresses(ifindex),
-                // Without the interface there is nothing to ask for.
-                None => return self.on_dump_ended(DumpEnd::Complete),
-            },
-        };
-        count(&mut self.status.dumps);
-        // What it lists is about to be queued.
-        self.queue_empty = false;
-        self.push(action);
-    }
-
-    fn notify(&mut self) {
-        if let Some(state) = self.outbox.begin(self.now) {
-            self.push(Action::Notify(state));
         }
     }
 

@@ -2,6 +2,7 @@
 
 use super::{DumpEnd, Failure, Stage, State};
 use crate::errno::Errno;
+use crate::wire::rtnl::Mac;
 
 /// An event that operators want to read of. `count` is how often it happened since its last line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +64,20 @@ pub enum Note {
         port: u32,
         /// How often.
         count: u32,
+    },
+    /// Another station claims the VIP while it is ours.
+    SplitBrain {
+        /// The station.
+        mac: Mac,
+        /// Where it was heard.
+        ifindex: u32,
+        /// How often.
+        count: u32,
+    },
+    /// Addresses are not announced, because there are too many at once.
+    TooManyAddresses {
+        /// How many in all.
+        total: u32,
     },
     /// SIGHUP: everything is read, written and reported again.
     Reloading,

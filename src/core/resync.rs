@@ -10,7 +10,9 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// What one dump lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stage {
-    /// Addresses.
+    /// Addresses of another interface, to be announced.
+    Others,
+    /// Addresses of the watched interface.
     Addresses,
     /// Links, after which the addresses follow.
     Links,

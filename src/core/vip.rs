@@ -6,7 +6,7 @@ use heapless::Vec;
 use super::State;
 use crate::wire::cidr::Cidr;
 use crate::wire::ifname::InterfaceName;
-use crate::wire::rtnl::{Address, Link};
+use crate::wire::rtnl::{Address, Link, Mac};
 
 /// Configurations of one local IPv4 address on one interface that are told apart by their peer.
 /// One is the rule, two an oddity.
@@ -33,6 +33,7 @@ pub(super) struct Vip {
     name: InterfaceName,
     cidr: Cidr,
     interface: Interface,
+    mac: Option<Mac>,
     interface_seen: bool,
     /// The interface whose addresses the dump under way lists.
     listing: Option<u32>,
@@ -50,6 +51,7 @@ impl Vip {
             name,
             cidr,
             interface: Interface::Unknown,
+            mac: None,
             interface_seen: false,
             listing: None,
             listed: false,
@@ -76,6 +78,16 @@ impl Vip {
         }
     }
 
+    /// The VIP itself.
+    pub(super) fn ip(&self) -> IpAddr {
+        self.cidr.address()
+    }
+
+    /// The MAC of the watched interface, if it is an Ethernet.
+    pub(super) fn mac(&self) -> Option<Mac> {
+        self.mac
+    }
+
     /// Where the watched interface is. At a new index its addresses have to be listed.
     pub(super) fn interface(&self) -> Interface {
         self.interface
@@ -85,6 +97,7 @@ impl Vip {
     pub(super) fn on_link(&mut self, link: &Link) {
         if link.name.as_ref() == Some(&self.name) {
             self.interface_seen = true;
+            self.mac = link.mac;
             if self.interface != Interface::At(link.ifindex) {
                 self.become_interface(Interface::At(link.ifindex));
             }
@@ -179,12 +192,20 @@ mod tests {
 
     fn link(ifindex: u32, name: &str) -> Link {
         let name = InterfaceName::new(name.as_bytes()).ok();
-        Link { ifindex, name, flags: LinkFlags::Up, mac: None }
+        Link {
+            ifindex,
+            name,
+            flags: LinkFlags::Up,
+            mac: None,
+            carrier_changes: 0,
+            ipv6_forwarding: None,
+        }
     }
 
     fn address(ifindex: u32, cidr: &str) -> Address {
         let cidr: Cidr = cidr.parse().unwrap();
-        Address { ifindex, cidr, peer: cidr.address(), flags: AddressFlags::Permanent }
+        let flags = AddressFlags::Permanent;
+        Address { ifindex, cidr, peer: cidr.address(), flags, refreshed: false }
     }
 
     /// A watch on `ha` (index 5) for the VIP, after a first dump that showed these addresses.

@@ -6,6 +6,7 @@ use core::fmt;
 use super::{error, info, warning};
 use crate::core::{ActiveWord, DumpEnd, Failure, Note, Stage, State, Status};
 use crate::wire::http::RouterId;
+use smoltcp::wire::EthernetAddress;
 
 /// What the lines call things.
 #[derive(Debug)]
@@ -52,6 +53,18 @@ impl Labels {
             Note::ForeignSender { port, count } => {
                 warning!("ignored a netlink message from port {}{}", port, Times(count));
             }
+            Note::SplitBrain { mac, ifindex, count } => {
+                let mac = EthernetAddress(mac);
+                warning!(
+                    "split brain: {} claims the VIP on interface index {}{}",
+                    mac,
+                    ifindex,
+                    Times(count)
+                );
+            }
+            Note::TooManyAddresses { total } => {
+                error!("too many addresses at once: {} are not announced", total);
+            }
             Note::Reloading => info!("SIGHUP: reading, writing and reporting everything anew"),
         }
     }
@@ -81,6 +94,14 @@ impl Labels {
             status.write_failures,
             status.notifications,
             status.notification_failures
+        );
+        info!(
+            "status: announcements={} announcement_failures={} unannounced={} claims={} claimant={}",
+            status.announcements,
+            status.announcement_failures,
+            status.unannounced,
+            status.claims,
+            EthernetAddress(status.claimant.unwrap_or_default())
         );
     }
 }
@@ -130,6 +151,7 @@ impl fmt::Display for Stage {
         f.write_str(match self {
             Self::Links => "links",
             Self::Addresses => "addresses",
+            Self::Others => "addresses to announce",
         })
     }
 }

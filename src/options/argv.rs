@@ -10,7 +10,7 @@ use argh::{ArgsInfo, EarlyExit, FlagInfoKind, FromArgs};
 use super::UsageError;
 
 /// Options whose names the callers write with `_`, which `argh` does not take.
-const UNDERSCORED: [&str; 7] = [
+const UNDERSCORED: [&str; 10] = [
     "--router-id",
     "--conf-dir",
     "--monitor-interface",
@@ -18,6 +18,9 @@ const UNDERSCORED: [&str; 7] = [
     "--pid-file",
     "--state-path",
     "--enable-conntrackd",
+    "--garp-master-repeat",
+    "--garp-master-delay",
+    "--garp-interval",
 ];
 
 /// Options of the original that are taken with their value and ignored.
@@ -31,7 +34,6 @@ const NEGATABLE: [&str; 4] = ["--debug", "--verbose", "--use-syslog", "--enable-
 /// Watch whether keepalived has put a virtual IP address (VIP) on an interface, keep a one-word
 /// state file, and tell the agent over HTTP on a Unix socket.
 #[derive(Debug, Default, FromArgs, ArgsInfo)]
-#[expect(clippy::struct_excessive_bools, reason = "a switch is a bool")]
 #[argh(help_triggers("-h", "--help"))]
 #[argh(
     usage = "--router-id ID --conf-dir DIR --monitor-interface NAME --monitor-cidr CIDR --state-path DIR (--pid-file FILE | --foreground) [options]"
@@ -81,6 +83,22 @@ pub(super) struct Arguments {
     /// send no gratuitous ARP and no neighbour advertisements
     #[argh(switch)]
     pub(super) no_announce: bool,
+
+    /// rounds of announcements for an address; default: 3
+    #[argh(option)]
+    pub(super) garp_master_repeat: Option<String>,
+
+    /// seconds from one round of an address to the next; default: 2
+    #[argh(option)]
+    pub(super) garp_master_delay: Option<String>,
+
+    /// seconds from the announcement of one address to that of another; default: 0.001
+    #[argh(option)]
+    pub(super) garp_interval: Option<String>,
+
+    /// watch out for other stations that claim the VIP, even with --no-announce
+    #[argh(switch)]
+    pub(super) detect_split_brain: bool,
 
     /// run conntrackd's sync commands on each transition
     #[argh(switch)]

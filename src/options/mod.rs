@@ -5,7 +5,7 @@ mod argv;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use crate::core::ActiveWord;
+use crate::core::{ActiveWord, Duration, Tempo};
 use crate::log::Level;
 use crate::sys::namespace;
 use crate::wire::cidr::Cidr;
@@ -66,6 +66,10 @@ pub struct Config {
     pub log_level: Level,
     /// Netlink receive buffer in bytes.
     pub netlink_rcvbuf: usize,
+    /// Announce addresses like this.
+    pub announce: Option<Tempo>,
+    /// Watch out for other stations that claim the VIP.
+    pub detect_split_brain: bool,
     /// Options that were given and do nothing yet.
     pub without_effect: Vec<&'static str>,
 }
@@ -107,6 +111,12 @@ impl Config {
             || conf_dir.join(LOG_FILE),
             !foreground && !arguments.use_syslog,
         );
+        let tempo = tempo(
+            arguments.garp_master_repeat,
+            arguments.garp_master_delay,
+            arguments.garp_interval,
+        )?;
+        let announce = (!arguments.no_announce).then_some(tempo);
         Ok(Self {
             router_id: required(
                 "--router-id",
@@ -152,6 +162,8 @@ impl Config {
                 |text| parsed(text).filter(|bytes| (1..1 << 30).contains(bytes)),
             )?
             .unwrap_or(NETLINK_RCVBUF),
+            detect_split_brain: arguments.detect_split_brain || !arguments.no_announce,
+            announce,
             log_level: if arguments.debug { Level::Debug } else { Level::Info },
             syslog: arguments.use_syslog,
             conf_dir,
@@ -161,6 +173,45 @@ impl Config {
             without_effect,
         })
     }
+}
+
+impl Config {
+    /// Whether frames are to be sent or heard.
+    pub fn wants_packets(&self) -> bool {
+        self.announce.is_some() || self.detect_split_brain
+    }
+}
+
+/// How announcements are made.
+fn tempo(
+    repeat: Option<String>,
+    delay: Option<String>,
+    interval: Option<String>,
+) -> Result<Tempo, UsageError> {
+    let default = Tempo::default();
+    Ok(Tempo {
+        repeat: optional("--garp-master-repeat", repeat, "a number from 1 to 100", |text| {
+            parsed(text).filter(|repeat| (1..=100).contains(repeat))
+        })?
+        .unwrap_or(default.repeat),
+        delay: optional("--garp-master-delay", delay, "seconds from 0.1 to 3600", |text| {
+            seconds(text).filter(|delay| delay.total_millis() >= 100)
+        })?
+        .unwrap_or(default.delay),
+        interval: optional("--garp-interval", interval, "seconds from 0 to 3600", seconds)?
+            .unwrap_or(default.interval),
+    })
+}
+
+/// A time of at most an hour in decimal seconds, to the microsecond, such as `0.001`.
+fn seconds(text: &str) -> Option<Duration> {
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
+    let is_number = |digits: &str| !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
+    if !is_number(whole) || !is_number(fraction) || fraction.len() > 6 {
+        return None;
+    }
+    let micros = format!("{whole}{fraction:0<6}").parse().ok()?;
+    Some(Duration::from_micros(micros)).filter(|time| *time <= Duration::from_secs(3600))
 }
 
 /// An option that must be given.
@@ -246,7 +297,6 @@ fn log_file(
 /// Options that are taken for the sake of the callers before they do anything.
 fn without_effect(arguments: &Arguments) -> Vec<&'static str> {
     [
-        ("--no-announce", arguments.no_announce),
         ("--user", arguments.user.is_some()),
         ("--group", arguments.group.is_some()),
         ("--enable_conntrackd", arguments.enable_conntrackd),

@@ -28,6 +28,12 @@ pub fn buffer() -> Buffer {
     BUFFER.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// What the watch itself needs to hear of.
+pub const WATCH: [u32; 3] =
+    [libc::RTNLGRP_LINK, libc::RTNLGRP_IPV4_IFADDR, libc::RTNLGRP_IPV6_IFADDR];
+/// What announcements need beside that: which interfaces forward IPv6.
+pub const ANNOUNCE: [u32; 4] = [WATCH[0], WATCH[1], WATCH[2], libc::RTNLGRP_IPV6_NETCONF];
+
 /// What one read from the socket gave.
 #[derive(Debug)]
 pub enum Received<'a> {
@@ -55,21 +61,21 @@ pub struct RouteSocket {
 }
 
 impl RouteSocket {
-    /// Subscribes. What happens from now on can be read, and what is there can be dumped.
+    /// Subscribes to groups ([`WATCH`] or [`ANNOUNCE`]). What happens from now on can be read, and what is there can be dumped.
     ///
     /// `receive_buffer` is in bytes, of which each event takes about 800. Without `CAP_NET_ADMIN`
     /// there are no more than `net.core.rmem_max` to be had.
     ///
     /// # Errors
     /// The errno of the step that failed.
-    pub fn open(receive_buffer: usize) -> Result<Self, Errno> {
+    pub fn open(receive_buffer: usize, groups: &[u32]) -> Result<Self, Errno> {
         let mut socket = Socket::new(NETLINK_ROUTE)?;
         setsockopt(&socket, sockopt::RcvBufForce, &receive_buffer)
             .or_else(|_| setsockopt(&socket, sockopt::RcvBuf, &receive_buffer))?;
         let port = socket.bind_auto()?.port_number();
         socket.set_non_blocking(true)?;
-        for group in [libc::RTNLGRP_LINK, libc::RTNLGRP_IPV4_IFADDR, libc::RTNLGRP_IPV6_IFADDR] {
-            socket.add_membership(group)?;
+        for group in groups {
+            socket.add_membership(*group)?;
         }
         // Linux 4.20. Without it a dump has the addresses of all interfaces, which is only slower.
         let _ = socket.set_netlink_get_strict_chk(true);
@@ -133,7 +139,8 @@ impl RouteSocket {
             Body::Done(None) if self.interrupted => Some(Input::DumpEnded(DumpEnd::Interrupted)),
             Body::Done(None) => Some(Input::DumpEnded(DumpEnd::Complete)),
             Body::Other => None,
-            body => Some(Input::Kernel(body)),
+            body if is_reply => Some(Input::Listed(body)),
+            body => Some(Input::Event(body)),
         }
     }
 }

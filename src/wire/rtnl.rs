@@ -24,6 +24,11 @@ const ADDRESS_HEADER_LEN: usize = 8;
 /// Length of `struct ifinfomsg`.
 const LINK_HEADER_LEN: usize = 16;
 
+/// Of a link: what the address families add (`include/uapi/linux/if_link.h`).
+const IFLA_AF_SPEC: u16 = 26;
+/// Of a link: how often its carrier has changed.
+const IFLA_CARRIER_CHANGES: u16 = 35;
+
 /// An Ethernet address.
 pub type Mac = [u8; 6];
 
@@ -39,6 +44,8 @@ pub struct Address {
     pub peer: IpAddr,
     /// `IFA_FLAGS`.
     pub flags: AddressFlags,
+    /// It has been changed since it was added: a lifetime was refreshed, for instance.
+    pub refreshed: bool,
 }
 
 /// A link, which is what the kernel calls an interface.
@@ -52,6 +59,10 @@ pub struct Link {
     pub flags: LinkFlags,
     /// Its address, if it is an Ethernet (`ARPHRD_ETHER`).
     pub mac: Option<Mac>,
+    /// How often its carrier has come or gone (`IFLA_CARRIER_CHANGES`).
+    pub carrier_changes: u32,
+    /// Whether it forwards IPv6; none if the kernel does not say.
+    pub ipv6_forwarding: Option<bool>,
 }
 
 /// What one message says.
@@ -65,6 +76,13 @@ pub enum Body {
     NewLink(Link),
     /// `RTM_DELLINK`.
     DelLink(Link),
+    /// `RTM_NEWNETCONF`: an interface begins or ceases to forward IPv6.
+    Ipv6Forwarding {
+        /// Index of the interface.
+        ifindex: u32,
+        /// Whether it forwards.
+        on: bool,
+    },
     /// `NLMSG_DONE`: the end of a dump, with a positive errno where it failed.
     Done(Option<i32>),
     /// `NLMSG_ERROR`: the request failed with this positive errno.
@@ -144,6 +162,7 @@ fn body(kind: u16, payload: &[u8]) -> Result<Body, Malformed> {
         libc::RTM_DELADDR => address(payload)?.map_or(Body::Other, Body::DelAddress),
         libc::RTM_NEWLINK => link(payload)?.map_or(Body::Other, Body::NewLink),
         libc::RTM_DELLINK => link(payload)?.map_or(Body::Other, Body::DelLink),
+        libc::RTM_NEWNETCONF => netconf(payload)?,
         // Kernels before 2.6.33 ended a dump without a result.
         NLMSG_DONE => Body::Done(errno(payload).ok().filter(|errno| *errno != 0)),
         NLMSG_ERROR => match errno(payload)? {
@@ -179,13 +198,14 @@ fn address(payload: &[u8]) -> Result<Option<Address>, Malformed> {
     }
     // The header has room for eight flags only; IFA_FLAGS, where present, has them all.
     let mut flags = AddressFlags::from_bits_retain(header.flags.bits().into());
-    let (mut own, mut peer) = (None, None);
+    let (mut own, mut peer, mut refreshed) = (None, None, false);
     for attribute in attributes {
         let attribute = attribute?;
         match attribute.kind() {
             libc::IFA_LOCAL => own = Some(ip(attribute.value(), header.family)?),
             libc::IFA_ADDRESS => peer = Some(ip(attribute.value(), header.family)?),
             libc::IFA_FLAGS => flags = AddressFlags::from_bits_retain(word(attribute.value())?),
+            libc::IFA_CACHEINFO => refreshed = is_refreshed(attribute.value())?,
             _ => {}
         }
     }
@@ -195,7 +215,16 @@ fn address(payload: &[u8]) -> Result<Option<Address>, Malformed> {
         cidr: Cidr::new(own, header.prefix_len).map_err(|_| Malformed)?,
         peer: peer.unwrap_or(own),
         flags,
+        refreshed,
     }))
+}
+
+/// Compares the times of creation and of the last change in `struct ifa_cacheinfo`, which are in
+/// hundredths of a second.
+fn is_refreshed(cacheinfo: &[u8]) -> Result<bool, Malformed> {
+    let times = cacheinfo.get(8..).and_then(|times| times.first_chunk::<8>()).ok_or(Malformed)?;
+    let (created, changed) = times.split_at(4);
+    Ok(created != changed)
 }
 
 /// Reads `struct ifinfomsg` and its attributes. None: not about a link itself.
@@ -207,7 +236,14 @@ fn link(payload: &[u8]) -> Result<Option<Link>, Malformed> {
     if header.interface_family != AddressFamily::Unspec {
         return Ok(None);
     }
-    let mut link = Link { ifindex: header.index, name: None, flags: header.flags, mac: None };
+    let mut link = Link {
+        ifindex: header.index,
+        name: None,
+        flags: header.flags,
+        mac: None,
+        carrier_changes: 0,
+        ipv6_forwarding: None,
+    };
     for attribute in attributes {
         let attribute = attribute?;
         let value = attribute.value();
@@ -219,10 +255,43 @@ fn link(payload: &[u8]) -> Result<Option<Link>, Malformed> {
             libc::IFLA_ADDRESS if header.link_layer_type == LinkLayerType::Ether => {
                 link.mac = value.try_into().ok();
             }
+            IFLA_CARRIER_CHANGES => link.carrier_changes = word(value)?,
+            IFLA_AF_SPEC => link.ipv6_forwarding = ipv6_forwarding(value),
             _ => {}
         }
     }
     Ok(Some(link))
+}
+
+/// Digs out of `IFLA_AF_SPEC`, for `AF_INET6`, of the array `IFLA_INET6_CONF`, whether it forwards.
+fn ipv6_forwarding(af_spec: &[u8]) -> Option<bool> {
+    /// `IFLA_INET6_CONF` (`include/uapi/linux/if_link.h`).
+    const CONF: u16 = 2;
+    let inet6 = find(af_spec, u8::from(AddressFamily::Inet6).into())?;
+    // DEVCONF_FORWARDING is the first (`include/uapi/linux/ipv6.h`).
+    let forwarding = find(inet6, CONF)?.first_chunk::<4>()?;
+    Some(*forwarding != [0; 4])
+}
+
+/// Reads `struct netconfmsg`, which is padded to four bytes, and its attributes.
+fn netconf(payload: &[u8]) -> Result<Body, Malformed> {
+    /// `NETCONFA_IFINDEX` and `NETCONFA_FORWARDING` (`include/uapi/linux/netconf.h`).
+    const IFINDEX: u16 = 1;
+    const FORWARDING: u16 = 2;
+    let (family, attributes) = payload.split_first_chunk::<4>().ok_or(Malformed)?;
+    let is_ipv6 = family[0] == u8::from(AddressFamily::Inet6);
+    let value = |kind| find(attributes, kind).map(word).transpose();
+    match (value(IFINDEX)?, value(FORWARDING)?) {
+        (Some(ifindex), Some(on)) if is_ipv6 => Ok(Body::Ipv6Forwarding { ifindex, on: on != 0 }),
+        _ => Ok(Body::Other),
+    }
+}
+
+/// The value of the first attribute of a kind.
+fn find(attributes: &[u8], kind: u16) -> Option<&[u8]> {
+    let found = NlasIterator::new(attributes).flatten().find(|found| found.kind() == kind)?;
+    let end = usize::from(found.length());
+    found.into_inner().get(4..end)
 }
 
 fn word(value: &[u8]) -> Result<u32, Malformed> {

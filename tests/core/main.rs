@@ -17,7 +17,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 20_000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn newest_state_always_arrives(script in prop::collection::vec(any::<u8>(), 0..400)) {
+    fn newest_state_always_arrives(script in prop::collection::vec(any::<u8>(), 0..120)) {
         World::live(&script);
     }
 }

@@ -1,8 +1,8 @@
-//! A VIP moves back and forth, and a person sees what keepwatch makes of it.
+//! A VIP moves back and forth, another address with it, and a person sees what keepwatch makes of it.
 //!
 //! `cargo run --release --example failover` needs nothing but Rust and Linux: it builds keepwatch,
 //! makes namespaces of its own, starts the daemon and a small agent, and ends by itself. The exit
-//! code is 0 only if every move arrived in the state file and at the agent.
+//! code is 0 only if every move arrived in the state file and at the agent, and on the wire.
 
 #![expect(clippy::print_stdout, reason = "it talks to a person")]
 
@@ -14,14 +14,17 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
+use lab::capture::{Capture, Frame};
 use lab::daemon::Setup;
 use lab::rtnl::Rtnl;
 use lab::{NEWEST_REPLY, namespace};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 
+/// An address that keepalived would move together with the VIP.
+const LAN_ADDRESS: &str = "192.0.2.10/24";
 /// How often the VIP moves.
 const MOVES: usize = 20;
 /// Between two moves, so that each is seen by itself.
@@ -33,28 +36,38 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     let program = build()?;
     namespace::enter().map_err(|error| format!("namespaces: {error}: try it as root"))?;
     let rtnl = Rtnl::new();
-    rtnl.add_veth("ha0", "ha0-peer");
-    rtnl.up("ha0");
-    rtnl.up("ha0-peer");
+    for name in ["ha0", "lan0"] {
+        let peer = format!("{name}-peer");
+        rtnl.add_veth(name, &peer);
+        rtnl.up(name);
+        rtnl.up(&peer);
+    }
     let setup = Setup::new(program);
     let observer = Observer::new(&setup)?;
-    println!("{} watches {} on ha0\n", version(&setup)?, setup.vip);
+    println!(
+        "{} watches {} on ha0; {LAN_ADDRESS} on lan0 moves with it\n",
+        version(&setup)?,
+        setup.vip
+    );
     let started = Instant::now();
     let keepwatch = setup.spawn();
     let start = observer.watch_until("backup", started);
-    println!("{}", line("start", "", "backup", &start));
+    println!("{}", line("start", "absent", "backup", &start));
     let mut moves = Vec::new();
     for n in 1..=MOVES {
         observer.idle(PAUSE);
-        let (what, word) =
-            if n % 2 == 1 { ("VIP added", "master") } else { ("VIP removed", "backup") };
-        if n % 2 == 1 {
+        let seen = if n % 2 == 1 {
             rtnl.add_address("ha0", &setup.vip);
+            // The kernel has acknowledged; the daemon may already be at it.
+            let seen = observer.watch_until("master", Instant::now());
+            rtnl.add_address("lan0", LAN_ADDRESS);
+            Seen { wire: observer.announced(SystemTime::now()), ..seen }
         } else {
+            rtnl.delete_address("lan0", LAN_ADDRESS);
             rtnl.delete_address("ha0", &setup.vip);
-        }
-        // The kernel has acknowledged; the daemon may already be at it.
-        let seen = observer.watch_until(word, Instant::now());
+            observer.watch_until("backup", Instant::now())
+        };
+        let (what, word) = if n % 2 == 1 { ("added", "master") } else { ("removed", "backup") };
         println!("{}", line(&n.to_string(), what, word, &seen));
         moves.push(seen);
     }
@@ -81,11 +94,13 @@ fn version(setup: &Setup) -> Result<String, Box<dyn Error>> {
     Ok(String::from_utf8(output.stdout)?.trim().to_string())
 }
 
-/// When a state was seen, counted from the kernel's acknowledgement.
+/// When a change was seen, counted from the kernel's acknowledgement.
 #[derive(Default)]
 struct Seen {
     file: Option<Duration>,
     agent: Option<Duration>,
+    /// The first announcement of the address on the LAN.
+    wire: Option<Duration>,
 }
 
 /// Sees the state file change and is the agent, in one thread, so that there is one clock and no
@@ -94,6 +109,8 @@ struct Observer {
     files: Inotify,
     agent: UnixListener,
     state_file: PathBuf,
+    /// A station on the LAN.
+    station: Capture,
 }
 
 impl Observer {
@@ -101,7 +118,8 @@ impl Observer {
         let files = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC)?;
         files.add_watch(&setup.conf_dir, AddWatchFlags::IN_MOVED_TO)?;
         let agent = UnixListener::bind(setup.state_path.join("keepalived-state-change"))?;
-        Ok(Self { files, agent, state_file: setup.state_file() })
+        let station = Capture::new("lan0-peer");
+        Ok(Self { files, agent, state_file: setup.state_file(), station })
     }
 
     /// Waits until the word has been seen in the state file and told to the agent.
@@ -118,6 +136,15 @@ impl Observer {
             }
         }
         seen
+    }
+
+    /// Waits for the first announcement since then, by the clock of the kernel.
+    fn announced(&self, since: SystemTime) -> Option<Duration> {
+        let since = since.duration_since(SystemTime::UNIX_EPOCH).ok()?;
+        // It may even be earlier than the acknowledgement; the last one was a pause ago.
+        let is_news = |frame: &&Frame| frame.is_arp() && frame.at + PAUSE / 2 > since;
+        let frames = self.station.wait("an announcement", |f| f.iter().any(|f| is_news(&f)));
+        frames.iter().find(is_news).map(|frame| frame.at.saturating_sub(since))
     }
 
     /// Lets time pass in which nothing should happen.
@@ -154,7 +181,9 @@ impl Observer {
 
 fn line(n: &str, what: &str, word: &str, seen: &Seen) -> String {
     let (file, agent) = (show(seen.file), show(seen.agent));
-    format!("{n:>7}  {what:<11}   state file: {word} {file:>9}   agent told: {word} {agent:>9}")
+    let wire = seen.wire.map(|wire| format!("   announced: {:>9}", show(Some(wire))));
+    let wire = wire.unwrap_or_default();
+    format!("{n:>5}  VIP {what:<7}   state file: {word} {file:>9}   agent told: {agent:>9}{wire}")
 }
 
 fn show(latency: Option<Duration>) -> String {
@@ -164,12 +193,15 @@ fn show(latency: Option<Duration>) -> String {
 fn summary(moves: &[Seen]) -> ExitCode {
     let mut text = format!("\n{:<27}{:>12}{:>12}\n", "from the kernel's event", "median", "worst");
     let mut arrived = true;
-    for (what, latency) in [
-        ("to the state file", (|seen| seen.file) as fn(&Seen) -> _),
-        ("to the agent", |seen| seen.agent),
-    ] {
-        let mut latencies: Vec<Duration> = moves.iter().filter_map(latency).collect();
-        arrived &= latencies.len() == moves.len();
+    let latencies =
+        |latency: fn(&Seen) -> Option<Duration>| moves.iter().filter_map(latency).collect();
+    let rows: [(&str, usize, Vec<Duration>); 3] = [
+        ("to the state file", MOVES, latencies(|seen| seen.file)),
+        ("to the agent", MOVES, latencies(|seen| seen.agent)),
+        ("to the station on the LAN", MOVES / 2, latencies(|seen| seen.wire)),
+    ];
+    for (what, expected, mut latencies) in rows {
+        arrived &= latencies.len() == expected;
         latencies.sort_unstable();
         let median = latencies.get(latencies.len() / 2).copied();
         let worst = latencies.last().copied();

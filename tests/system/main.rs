@@ -3,15 +3,20 @@
 //! Every test has a network namespace of its own. Without root they live in a user namespace.
 
 #![expect(
+    clippy::cast_possible_truncation,
     clippy::expect_used,
     clippy::indexing_slicing,
     clippy::panic,
+    clippy::print_stdout,
+    clippy::unchecked_time_subtraction,
     clippy::unwrap_used,
-    reason = "a test fails by panicking"
+    reason = "a test fails by panicking, and may tell what it measured"
 )]
 
 mod addresses;
 mod agent;
+mod announce;
+mod claims;
 mod interface;
 mod options;
 mod overrun;
@@ -46,6 +51,8 @@ fn main() {
     let trials = [
         addresses::trials(),
         agent::trials(),
+        announce::trials(),
+        claims::trials(),
         interface::trials(),
         options::trials(),
         overrun::trials(),

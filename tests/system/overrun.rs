@@ -81,7 +81,8 @@ fn message_longer_than_the_buffer() {
     let keepwatch = world.setup.start();
     world.rtnl.add_alternative_names("ha0", 100);
     world.rtnl.add_alternative_names("long", 300);
-    keepwatch.wait_log("unreadable netlink message; reading everything anew", 1);
+    // It may be too slow to see them at all.
+    keepwatch.wait_log("; reading everything anew", 1);
     world.set_vip(true);
     keepwatch.wait_state("master");
     keepwatch.signal(Signal::SIGHUP);

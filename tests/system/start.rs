@@ -3,13 +3,12 @@
 use std::fs;
 use std::os::unix::net::UnixDatagram;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use lab::files::{Watch, wait_readable};
 use lab::namespace::Netns;
 use lab::rtnl::Rtnl;
 use libtest_mimic::Trial;
-use nix::libc::{SYS_epoll_pwait, SYS_epoll_wait};
 
 use crate::world::{World, add_interface, setup, word};
 
@@ -142,20 +141,7 @@ fn sleeps_for_ever_when_nothing_happens() {
     let world = World::new();
     let keepwatch = world.setup.start();
     world.agent.wait_acknowledged("backup");
-    let path = format!("/proc/{}/syscall", keepwatch.pid());
-    let deadline = Instant::now() + lab::PATIENCE;
-    let asleep = |call: &str| {
-        let mut words = call.split_whitespace();
-        let number = words.next().and_then(|number| number.parse().ok());
-        let timeout = words.nth(3).and_then(|word| u64::from_str_radix(&word[2..], 16).ok());
-        let waits = number == Some(SYS_epoll_wait) || number == Some(SYS_epoll_pwait);
-        waits && timeout.is_some_and(|timeout| timeout & 0xffff_ffff == 0xffff_ffff)
-    };
-    // The agent may still be about to close.
-    while !asleep(&lab::files::content(path.as_ref())) {
-        assert!(Instant::now() < deadline, "{}", lab::files::content(path.as_ref()));
-        thread::yield_now();
-    }
+    keepwatch.wait_asleep();
     let switches = keepwatch.proc_status("voluntary_ctxt_switches");
     thread::sleep(Duration::from_millis(500));
     assert_eq!(keepwatch.proc_status("voluntary_ctxt_switches"), switches);

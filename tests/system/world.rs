@@ -45,8 +45,19 @@ pub fn setup() -> Setup {
 pub fn add_interface(rtnl: &Rtnl, name: &str) {
     let peer = format!("{name}-peer");
     rtnl.add_veth(name, &peer);
+    up_quietly(rtnl, name);
+    up_quietly(rtnl, &peer);
+}
+
+/// Brings a link up without the address that IPv6 would give it, and have announced.
+pub fn up_quietly(rtnl: &Rtnl, name: &str) {
+    set_sysctl(&format!("ipv6/conf/{name}/addr_gen_mode"), 1);
     rtnl.up(name);
-    rtnl.up(&peer);
+}
+
+/// Puts a number into a setting under `/proc/sys/net`, of the present namespace.
+pub fn set_sysctl(path: &str, value: u32) {
+    std::fs::write(format!("/proc/sys/net/{path}"), value.to_string()).unwrap();
 }
 
 /// The word for a VIP that is there or not.

@@ -2,16 +2,19 @@ use super::*;
 
 /// A message in the byte order of this host: header, fixed part, attributes.
 fn message(kind: u16, flags: u16, fixed: &[u8], attributes: &[(u16, &[u8])]) -> Vec<u8> {
-    let mut payload = fixed.to_vec();
-    for (kind, value) in attributes {
-        let len = u16::try_from(4 + value.len()).unwrap();
-        payload.extend([len.to_ne_bytes(), kind.to_ne_bytes()].concat());
-        payload.extend(*value);
-        payload.resize(payload.len().next_multiple_of(4), 0);
-    }
+    let attributes = attributes.iter().flat_map(|(kind, value)| nla(*kind, value));
+    let payload: Vec<u8> = fixed.iter().copied().chain(attributes).collect();
     let len = u32::try_from(HEADER_LEN + payload.len()).unwrap().to_ne_bytes();
     let numbers = [7_u32.to_ne_bytes(), 9_u32.to_ne_bytes()].concat();
     [&len[..], &kind.to_ne_bytes(), &flags.to_ne_bytes(), &numbers, &payload].concat()
+}
+
+/// An attribute, with padding.
+fn nla(kind: u16, value: &[u8]) -> Vec<u8> {
+    let len = u16::try_from(4 + value.len()).unwrap();
+    let mut nla = [&len.to_ne_bytes()[..], &kind.to_ne_bytes(), value].concat();
+    nla.resize(nla.len().next_multiple_of(4), 0);
+    nla
 }
 
 fn ifaddrmsg(family: u8, prefix_len: u8, flags: u8, ifindex: u32) -> Vec<u8> {
@@ -35,7 +38,7 @@ const PEER: [u8; 4] = [10, 9, 0, 1];
 
 fn vip(ifindex: u32, peer: [u8; 4], flags: AddressFlags) -> Address {
     let cidr = "169.254.0.5/24".parse().unwrap();
-    Address { ifindex, cidr, peer: peer.into(), flags }
+    Address { ifindex, cidr, peer: peer.into(), flags, refreshed: false }
 }
 
 #[test]
@@ -68,19 +71,77 @@ fn takes_apart_an_ipv6_address_with_more_flags_than_the_header_holds() {
     let new = message(libc::RTM_NEWADDR, 0, &fixed, &[(1, &ip.octets()), (8, &flags)]);
     let flags = AddressFlags::Noprefixroute | AddressFlags::Permanent | AddressFlags::Tentative;
     let cidr = "fd00::5/64".parse().unwrap();
-    let address = Address { ifindex: 3, cidr, peer: ip.into(), flags };
+    let address = Address { ifindex: 3, cidr, peer: ip.into(), flags, refreshed: false };
     assert_eq!(bodies(&new), [Ok(Body::NewAddress(address))]);
 }
 
 #[test]
 fn takes_apart_a_link() {
     let mac = [2, 0, 0, 0, 0, 1];
-    let attributes: [(u16, &[u8]); 3] = [(3, b"v0\0"), (1, &mac), (4, &[0, 0, 5, 0xdc])];
+    let carrier_changes = 5_u32.to_ne_bytes();
+    let attributes: [(u16, &[u8]); 4] =
+        [(3, b"v0\0"), (1, &mac), (35, &carrier_changes), (26, &af_spec(&[1, 0]))];
     let new = message(libc::RTM_NEWLINK, 0, &ifinfomsg(0, 1, 3, 0x1_1043), &attributes);
     let name = InterfaceName::new(b"v0").ok();
     let flags = LinkFlags::from_bits_retain(0x1_1043);
-    let link = Link { ifindex: 3, name, flags, mac: Some(mac) };
+    let link = Link {
+        ifindex: 3,
+        name,
+        flags,
+        mac: Some(mac),
+        carrier_changes: 5,
+        ipv6_forwarding: Some(true),
+    };
     assert_eq!(bodies(&new), [Ok(Body::NewLink(link))]);
+}
+
+/// `IFLA_AF_SPEC` with something for IPv4, and for IPv6 an array of settings behind its flags.
+fn af_spec(settings: &[i32]) -> Vec<u8> {
+    let settings: Vec<u8> = settings.iter().flat_map(|setting| setting.to_ne_bytes()).collect();
+    let inet6 = nla(10, &[nla(1, &[0; 4]), nla(2, &settings)].concat());
+    [nla(2, &[7; 5]), inet6].concat()
+}
+
+#[test]
+fn forwarding_is_dug_out_of_a_link() {
+    let forwarding = |settings| {
+        let fixed = ifinfomsg(0, 1, 3, 0);
+        match &bodies(&message(libc::RTM_NEWLINK, 0, &fixed, &[(26, &af_spec(settings))]))[..] {
+            [Ok(Body::NewLink(link))] => link.ipv6_forwarding,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(forwarding(&[1, 64]), Some(true));
+    assert_eq!(forwarding(&[0, 64]), Some(false));
+    assert_eq!(forwarding(&[]), None);
+}
+
+#[test]
+fn takes_apart_a_change_of_forwarding() {
+    let change = |family, ifindex: i32, forwarding: i32| {
+        let (ifindex, forwarding) = (ifindex.to_ne_bytes(), forwarding.to_ne_bytes());
+        let attributes: [(u16, &[u8]); 2] = [(1, &ifindex), (2, &forwarding)];
+        bodies(&message(libc::RTM_NEWNETCONF, 0, &[family, 0, 0, 0], &attributes))
+    };
+    assert_eq!(change(INET6, 3, 1), [Ok(Body::Ipv6Forwarding { ifindex: 3, on: true })]);
+    assert_eq!(change(INET6, 3, 0), [Ok(Body::Ipv6Forwarding { ifindex: 3, on: false })]);
+    assert_eq!(change(INET, 3, 1), [Ok(Body::Other)]);
+    assert_eq!(bodies(&message(libc::RTM_NEWNETCONF, 0, &[], &[])), [Err(Malformed)]);
+}
+
+#[test]
+fn refreshed_address_is_told_from_a_new_one() {
+    let refreshed = |created: u32, changed: u32| {
+        let times = [created.to_ne_bytes(), changed.to_ne_bytes()].concat();
+        let info = [&[0xff; 8], &times[..]].concat();
+        let fixed = ifaddrmsg(INET, 24, 0, 3);
+        match bodies(&message(libc::RTM_NEWADDR, 0, &fixed, &[(1, &VIP), (6, &info)]))[..] {
+            [Ok(Body::NewAddress(address))] => address.refreshed,
+            ref other => panic!("{other:?}"),
+        }
+    };
+    assert!(!refreshed(100, 100));
+    assert!(refreshed(100, 250));
 }
 
 #[test]

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use nix::libc::{SYS_epoll_pwait, c_long};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -222,6 +223,19 @@ impl<'a> Running<'a> {
         digits.parse().expect("a number")
     }
 
+    /// Waits until a number of the status has grown to this.
+    pub fn wait_counter(&self, name: &str, least: u64) {
+        let deadline = Instant::now() + PATIENCE;
+        while self.counter(name) < least {
+            assert!(
+                Instant::now() < deadline,
+                "waited in vain for {least} {name}: {}",
+                self.status()
+            );
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
     /// Sends SIGTERM and waits for the end.
     pub fn terminate(self) -> Option<ExitStatus> {
         self.signal(Signal::SIGTERM);
@@ -235,6 +249,17 @@ impl<'a> Running<'a> {
             assert!(wait_readable(&pidfd, PATIENCE), "keepwatch does not end");
         }
         self.child.take().map(|mut child| child.wait().expect("an exit status"))
+    }
+
+    /// Waits until it sleeps without a timeout: until there is nothing left to do.
+    pub fn wait_asleep(&self) {
+        let path = PathBuf::from(format!("/proc/{}/syscall", self.pid));
+        let deadline = Instant::now() + PATIENCE;
+        while !sleeps_for_ever(&content(&path)) {
+            assert!(Instant::now() < deadline, "in {}; log:\n{}", content(&path), self.setup.log());
+            // Nothing tells of it, so it has to be looked at now and then.
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// A line of `/proc/PID/status`.
@@ -254,11 +279,27 @@ impl Drop for Running<'_> {
         if let Some(child) = &mut self.child {
             let _ = child.kill();
             let _ = child.wait();
-        } else if pidfd(self.pid).is_some_and(|fd| !wait_readable(fd.as_fd(), Duration::ZERO)) {
+        } else if let Some(pidfd) = pidfd(self.pid) {
             let _ = kill(self.nix_pid(), Signal::SIGKILL);
+            wait_readable(&pidfd, PATIENCE);
         }
     }
 }
+
+/// Whether `/proc/PID/syscall` shows an `epoll_wait` without timeout.
+fn sleeps_for_ever(call: &str) -> bool {
+    let mut words = call.split_whitespace();
+    let number = words.next().and_then(|number| number.parse().ok());
+    let timeout = words.nth(3).and_then(|word| u64::from_str_radix(word.get(2..)?, 16).ok());
+    let waits = number == Some(SYS_epoll_pwait) || number == SYS_EPOLL_WAIT;
+    waits && timeout.is_some_and(|timeout| timeout & 0xffff_ffff == 0xffff_ffff)
+}
+
+/// Not every architecture has it.
+#[cfg(target_arch = "x86_64")]
+const SYS_EPOLL_WAIT: Option<c_long> = Some(nix::libc::SYS_epoll_wait);
+#[cfg(not(target_arch = "x86_64"))]
+const SYS_EPOLL_WAIT: Option<c_long> = None;
 
 /// A descriptor that becomes readable when the process ends; none if it has ended.
 fn pidfd(pid: u32) -> Option<OwnedFd> {
@@ -268,6 +309,18 @@ fn pidfd(pid: u32) -> Option<OwnedFd> {
         let fd = nix::libc::syscall(nix::libc::SYS_pidfd_open, pid, 0);
         i32::try_from(fd).ok().filter(|fd| *fd >= 0).map(|fd| OwnedFd::from_raw_fd(fd))
     }
+}
+
+/// Reads a pipe up to the end of a line, or for as long as a test waits.
+pub fn read_line(mut pipe: impl Read + AsFd) -> String {
+    let (mut text, mut byte) = (Vec::new(), [0]);
+    while !text.ends_with(b"\n") && wait_readable(&pipe, PATIENCE) {
+        match pipe.read(&mut byte) {
+            Ok(0) | Err(_) => break,
+            Ok(_) => text.extend(byte),
+        }
+    }
+    String::from_utf8_lossy(&text).into_owned()
 }
 
 /// Reads a pipe to its end, or for as long as a test waits.

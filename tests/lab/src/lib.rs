@@ -5,6 +5,7 @@
 //! waited for.
 
 pub mod agent;
+pub mod capture;
 pub mod daemon;
 pub mod files;
 pub mod namespace;

@@ -1,6 +1,7 @@
 //! Links and addresses in the present network namespace, made by asking the kernel over rtnetlink.
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd};
 
@@ -12,6 +13,7 @@ use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressMessa
 use netlink_packet_route::link::{
     InfoData, InfoKind, InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage, Prop,
 };
+use netlink_packet_route::neighbour::{NeighbourAttribute, NeighbourMessage, NeighbourState};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink_sys::protocols::NETLINK_ROUTE;
 use netlink_sys::{Socket, SocketAddr};
@@ -168,21 +170,68 @@ impl Rtnl {
         self.request(message, 0).unwrap_or_else(|error| panic!("remove from {name}: {error}"));
     }
 
+    /// Puts an entry into the neighbour table, old enough to be replaced.
+    pub fn add_stale_neighbour(&self, name: &str, ip: IpAddr, mac: [u8; 6]) {
+        let mut neighbour = self.neighbour_message(name, ip);
+        neighbour.header.state = NeighbourState::Stale;
+        neighbour.attributes.push(NeighbourAttribute::LinkLayerAddress(mac.into()));
+        let message = RouteNetlinkMessage::NewNeighbour(neighbour);
+        self.request(message, NLM_F_CREATE | NLM_F_REPLACE).expect("a neighbour");
+    }
+
+    /// The MAC that the neighbour table has for an address.
+    pub fn neighbour(&self, name: &str, ip: IpAddr) -> Option<[u8; 6]> {
+        let message = RouteNetlinkMessage::GetNeighbour(self.neighbour_message(name, ip));
+        let RouteNetlinkMessage::NewNeighbour(neighbour) = self.ask(message).ok()? else {
+            return None;
+        };
+        neighbour.attributes.into_iter().find_map(|attribute| match attribute {
+            NeighbourAttribute::LinkLayerAddress(mac) => mac.try_into().ok(),
+            _ => None,
+        })
+    }
+
+    fn neighbour_message(&self, name: &str, ip: IpAddr) -> NeighbourMessage {
+        let mut message = NeighbourMessage::default();
+        message.header.ifindex = self.ifindex(name);
+        message.header.family =
+            if ip.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
+        message.attributes.push(NeighbourAttribute::Destination(ip.into()));
+        message
+    }
+
+    /// Sends a request for one object and returns it.
+    fn ask(&self, message: RouteNetlinkMessage) -> io::Result<RouteNetlinkMessage> {
+        match self.exchange(message, 0)? {
+            NetlinkPayload::InnerMessage(reply) => Ok(reply),
+            NetlinkPayload::Error(error) => Err(error.to_io()),
+            _ => Err(io::Error::other("an unexpected reply")),
+        }
+    }
+
     /// Sends a request and waits for the kernel's acknowledgement.
     fn request(&self, message: RouteNetlinkMessage, flags: u16) -> io::Result<()> {
+        match self.exchange(message, NLM_F_ACK | flags)? {
+            NetlinkPayload::Error(error) if error.code.is_some() => Err(error.to_io()),
+            _ => Ok(()),
+        }
+    }
+
+    fn exchange(
+        &self,
+        message: RouteNetlinkMessage,
+        flags: u16,
+    ) -> io::Result<NetlinkPayload<RouteNetlinkMessage>> {
         let mut message = NetlinkMessage::from(message);
-        message.header.flags = NLM_F_REQUEST | NLM_F_ACK | flags;
+        message.header.flags = NLM_F_REQUEST | flags;
         message.finalize();
         let mut bytes = vec![0; message.buffer_len()];
         message.serialize(&mut bytes);
         self.0.send(&bytes, 0)?;
         let (reply, _) = self.0.recv_from_full()?;
-        let reply = NetlinkMessage::<RouteNetlinkMessage>::deserialize(&reply)
-            .map_err(|error| io::Error::other(error.to_string()))?;
-        match reply.payload {
-            NetlinkPayload::Error(error) if error.code.is_some() => Err(error.to_io()),
-            _ => Ok(()),
-        }
+        NetlinkMessage::deserialize(&reply)
+            .map(|reply| reply.payload)
+            .map_err(|error| io::Error::other(error.to_string()))
     }
 }
 
@@ -225,6 +274,38 @@ impl Default for Events {
 impl Default for Rtnl {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+/// A point-to-point interface without ARP, whose other end is this.
+#[derive(Debug)]
+pub struct Tun(File);
+
+impl Tun {
+    pub fn new(name: &str) -> Self {
+        let file =
+            File::options().read(true).write(true).open("/dev/net/tun").expect("a tun device");
+        // struct ifreq: the name, and IFF_TUN | IFF_NO_PI.
+        let mut request = [0_u8; 40];
+        request[..name.len()].copy_from_slice(name.as_bytes());
+        request[16..18].copy_from_slice(&0x1001_u16.to_ne_bytes());
+        // SAFETY: the kernel reads and writes a `struct ifreq`, which is no longer than this.
+        let made = unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETIFF, request.as_mut_ptr()) };
+        assert_eq!(made, 0, "TUNSETIFF: {}", io::Error::last_os_error());
+        Self(file)
+    }
+
+    /// Whether an ARP packet or a neighbour advertisement was sent to it.
+    pub fn has_announcements(&mut self) -> bool {
+        let mut packet = [0; 2048];
+        while wait_readable(&self.0, std::time::Duration::ZERO) {
+            let length = self.0.read(&mut packet).expect("a packet");
+            // Without an Ethernet header; ICMPv6 type 136.
+            if packet[..length].get(40) == Some(&136) || packet[..2] == [0, 1] {
+                return true;
+            }
+        }
+        false
     }
 }
 

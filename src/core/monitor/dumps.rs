@@ -1,0 +1,88 @@
+//! What the netlink queue brings beside events: dumps, losses, strangers.
+
+use super::{Announcer, Monitor, Vip, count};
+use crate::core::{Action, DumpEnd, Note, Stage};
+
+impl Monitor<'_> {
+    pub(super) fn on_dump_ended(&mut self, end: DumpEnd) {
+        let Some((stage, end)) = self.resync.end(end, self.now) else { return };
+        match (end, stage) {
+            (DumpEnd::Complete, Stage::Links) => {
+                self.update_vip(Vip::links_end);
+                self.with_announcer(|announcer, _| announcer.links_end());
+                self.resync.want(Stage::Addresses);
+            }
+            (DumpEnd::Complete, Stage::Addresses) => self.vip.addresses_end(),
+            (DumpEnd::Complete, Stage::Others) => {
+                self.with_announcer(|announcer, _| announcer.listing_end(true));
+            }
+            _ => {
+                self.with_announcer(|announcer, _| announcer.listing_end(false));
+                count(&mut self.status.dump_failures);
+                let repeat = self.repeats.dump_failed.get_mut(end.kind());
+                if let Some(count) = repeat.and_then(|repeat| repeat.occurred(self.now)) {
+                    self.push(Action::Log(Note::DumpFailed { stage, end, count }));
+                }
+            }
+        }
+    }
+
+    pub(super) fn on_overrun(&mut self) {
+        self.queue_empty = false;
+        count(&mut self.status.overruns);
+        self.resync.want(Stage::Links);
+        self.with_announcer(|announcer, _| announcer.on_loss());
+        if let Some(count) = self.repeats.overrun.occurred(self.now) {
+            self.push(Action::Log(Note::Overrun { count }));
+        }
+    }
+
+    pub(super) fn on_unreadable(&mut self) {
+        self.queue_empty = false;
+        count(&mut self.status.unreadable);
+        self.resync.spoil();
+        self.with_announcer(|announcer, _| announcer.on_loss());
+        if let Some(count) = self.repeats.unreadable.occurred(self.now) {
+            self.push(Action::Log(Note::Unreadable { count }));
+        }
+    }
+
+    pub(super) fn on_foreign_sender(&mut self, port: u32) {
+        count(&mut self.status.foreign);
+        if let Some(count) = self.repeats.foreign_sender.occurred(self.now) {
+            self.push(Action::Log(Note::ForeignSender { port, count }));
+        }
+    }
+
+    /// Asks for the next dump, if it is time for one.
+    pub(super) fn begin_dump(&mut self) {
+        while self.queue_empty {
+            if self.announcer.as_mut().is_some_and(Announcer::wants_listing) {
+                self.resync.want(Stage::Others);
+            }
+            let Some(stage) = self.resync.begin(self.now) else { return };
+            let action = match stage {
+                Stage::Links => {
+                    self.vip.links_begin();
+                    self.with_announcer(|announcer, _| announcer.links_begin());
+                    Some(Action::DumpLinks)
+                }
+                Stage::Addresses => self.vip.addresses_begin().map(Action::DumpAddresses),
+                Stage::Others => {
+                    let link = self.announcer.as_mut().and_then(Announcer::listing_begin);
+                    link.map(Action::DumpAddresses)
+                }
+            };
+            match action {
+                Some(action) => {
+                    count(&mut self.status.dumps);
+                    // What it lists is about to be queued.
+                    self.queue_empty = false;
+                    self.push(action);
+                }
+                // The interface has gone meanwhile: there is nothing to ask for.
+                None => self.on_dump_ended(DumpEnd::Complete),
+            }
+        }
+    }
+}

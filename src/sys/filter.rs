@@ -1,0 +1,100 @@
+//! Kernel filters in classic BPF: what they reject neither wakes the daemon nor takes room in a queue.
+//!
+//! Loads are in network byte order whatever the machine, so constants are made with `from_be_bytes`.
+
+#![expect(unsafe_code, reason = "no library attaches a filter to a socket")]
+
+use core::net::IpAddr;
+use std::mem::size_of;
+use std::os::fd::{AsFd, AsRawFd};
+
+use heapless::Vec;
+use nix::errno::Errno as Known;
+use nix::libc::{self, sock_filter, sock_fprog};
+
+use crate::errno::Errno;
+
+/// A filter program.
+pub type Program = Vec<sock_filter, 24>;
+
+/// What a frame that passes is cut to, in bytes: more than all of it.
+const WHOLE: u32 = 0xffff;
+
+/// Lets no frame pass.
+pub fn nothing() -> Program {
+    Program::from_iter([statement(libc::BPF_RET | libc::BPF_K, 0)])
+}
+
+/// Lets only those frames pass that claim `ip`: ARP packets whose sender it is, or neighbour
+/// advertisements whose target it is. The socket is bound to the protocol already.
+pub fn claims_of(ip: IpAddr) -> Program {
+    let mut program = Program::new();
+    match ip {
+        // The sender's address, behind 14 bytes of Ethernet and 14 of ARP.
+        IpAddr::V4(ip) => accept_if(&mut program, &[(libc::BPF_W, 28, u32::from(ip))]),
+        IpAddr::V6(ip) => {
+            let word = |n: usize| {
+                let bytes = ip.octets().as_chunks::<4>().0.get(n).copied();
+                u32::from_be_bytes(bytes.unwrap_or_default())
+            };
+            accept_if(
+                &mut program,
+                &[
+                    (libc::BPF_B, 20, 58),  // next header: ICMPv6
+                    (libc::BPF_B, 54, 136), // type: neighbour advertisement
+                    (libc::BPF_W, 62, word(0)),
+                    (libc::BPF_W, 66, word(1)),
+                    (libc::BPF_W, 70, word(2)),
+                    (libc::BPF_W, 74, word(3)),
+                ],
+            );
+        }
+    }
+    program
+}
+
+/// Accepts what has all these values, each of a width at an offset.
+fn accept_if(program: &mut Program, conditions: &[(u32, u32, u32)]) {
+    let mut push = |instruction| {
+        let pushed = program.push(instruction);
+        debug_assert!(pushed.is_ok(), "a program of known length");
+    };
+    for (after, (width, offset, value)) in conditions.iter().enumerate() {
+        push(statement(libc::BPF_LD | width | libc::BPF_ABS, *offset));
+        // On to the next condition, or over what is left to the last instruction.
+        let left = 2 * (conditions.len() - after) - 1;
+        let jump = statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, *value);
+        push(sock_filter { jf: u8::try_from(left).unwrap_or(u8::MAX), ..jump });
+    }
+    push(statement(libc::BPF_RET | libc::BPF_K, WHOLE));
+    push(statement(libc::BPF_RET | libc::BPF_K, 0));
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "BPF codes have 16 bits")]
+fn statement(code: u32, k: u32) -> sock_filter {
+    sock_filter { code: code as u16, jt: 0, jf: 0, k }
+}
+
+/// Puts a filter on a socket, in the place of any other.
+///
+/// # Errors
+/// The errno of `setsockopt`.
+pub fn attach(socket: impl AsFd, program: &mut Program) -> Result<(), Errno> {
+    let len = u16::try_from(program.len()).map_err(|_| Known::EINVAL)?;
+    let program = sock_fprog { len, filter: program.as_mut_ptr() };
+    #[expect(clippy::cast_possible_truncation, reason = "16 bytes")]
+    let size = size_of::<sock_fprog>() as libc::socklen_t;
+    // SAFETY: the kernel reads `size` bytes of `program`, which tells the truth about its length,
+    // and copies the instructions before the call returns.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_ATTACH_FILTER,
+            (&raw const program).cast(),
+            size,
+        )
+    };
+    Known::result(result)?;
+    Ok(())
+}

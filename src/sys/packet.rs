@@ -1,0 +1,178 @@
+//! The raw socket: sends announcements on any interface, hears claims of the VIP on one.
+
+#![expect(unsafe_code, reason = "link-layer addresses are only to be had from libc")]
+
+use core::mem::MaybeUninit;
+use core::net::IpAddr;
+use std::mem::size_of;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+
+use nix::errno::Errno as Known;
+use nix::libc::{self, sockaddr_ll};
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, setsockopt, socket, sockopt};
+
+use super::filter;
+use crate::core::{Announcement, Kind, Sent};
+use crate::errno::Errno;
+use crate::wire::{Claim, arp, claim, ndisc};
+
+/// Room for some dozen claims; more of them would say nothing new.
+const RECEIVE_BUFFER: usize = 16_384;
+/// Longer than any claim.
+const MAX_FRAME: usize = 128;
+
+/// A packet socket (`packet(7)`).
+#[derive(Debug)]
+pub struct PacketSocket {
+    socket: OwnedFd,
+    vip: IpAddr,
+    /// The interface on which it hears, if the filter lets it.
+    bound_to: Option<u32>,
+}
+
+impl PacketSocket {
+    /// Opens a socket that hears nothing yet.
+    ///
+    /// # Errors
+    /// The errno of the step that failed; `EPERM` without `CAP_NET_RAW`.
+    pub fn open(vip: IpAddr) -> Result<Self, Errno> {
+        let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
+        // Without a protocol nothing arrives.
+        let socket = socket(AddressFamily::Packet, SockType::Raw, flags, None)?;
+        setsockopt(&socket, sockopt::RcvBuf, &RECEIVE_BUFFER)?;
+        Ok(Self { socket, vip, bound_to: None })
+    }
+
+    /// From now on hears claims of the VIP on this interface, or nothing.
+    ///
+    /// To hear nothing, it changes the filter. Unbinding the socket would do as well, but makes the
+    /// kernel wait until no packet is on its way through it, for some 10 ms.
+    ///
+    /// # Errors
+    /// The errno of the step that failed; `ENODEV` if the interface has gone.
+    pub fn listen(&mut self, ifindex: Option<u32>) -> Result<(), Errno> {
+        let Some(ifindex) = ifindex else {
+            return filter::attach(&self.socket, &mut filter::nothing());
+        };
+        filter::attach(&self.socket, &mut filter::claims_of(self.vip))?;
+        if self.bound_to != Some(ifindex) {
+            self.bind(ifindex)?;
+            self.bound_to = Some(ifindex);
+        }
+        Ok(())
+    }
+
+    fn bind(&self, ifindex: u32) -> Result<(), Errno> {
+        let protocol = if self.vip.is_ipv4() { libc::ETH_P_ARP } else { libc::ETH_P_IPV6 };
+        let protocol = u16::try_from(protocol).map_err(|_| Known::EINVAL)?;
+        let address = link_address(ifindex, protocol);
+        // SAFETY: the kernel reads `LINK_ADDRESS_LEN` bytes of `address`.
+        let result = unsafe {
+            libc::bind(self.socket.as_raw_fd(), (&raw const address).cast(), LINK_ADDRESS_LEN)
+        };
+        Known::result(result)?;
+        Ok(())
+    }
+
+    /// Sends one frame.
+    pub fn send(&self, announcement: &Announcement) -> Sent {
+        let Announcement { ifindex, mac, kind } = *announcement;
+        match kind {
+            Kind::ArpRequest(ip) => {
+                self.send_frame(ifindex, &arp::announcement(arp::Operation::Request, mac, ip))
+            }
+            Kind::ArpReply(ip) => {
+                self.send_frame(ifindex, &arp::announcement(arp::Operation::Reply, mac, ip))
+            }
+            Kind::Advertisement { ip, router } => {
+                self.send_frame(ifindex, &ndisc::advertisement(mac, ip, router))
+            }
+        }
+    }
+
+    fn send_frame(&self, ifindex: u32, frame: &[u8]) -> Sent {
+        let address = link_address(ifindex, 0);
+        let try_once = || {
+            // SAFETY: the kernel reads the frame's bytes and `LINK_ADDRESS_LEN` of `address`.
+            let result = unsafe {
+                libc::sendto(
+                    self.socket.as_raw_fd(),
+                    frame.as_ptr().cast(),
+                    frame.len(),
+                    0,
+                    (&raw const address).cast(),
+                    LINK_ADDRESS_LEN,
+                )
+            };
+            Known::result(result)
+        };
+        // The interface that is listened on going down leaves an error for the next call, whatever
+        // interface that is about.
+        let retry = |errno| if errno == Known::ENETDOWN { try_once() } else { Err(errno) };
+        let sent = try_once().or_else(retry);
+        match sent {
+            Ok(_) => Sent::Yes,
+            Err(Known::EAGAIN) => Sent::Blocked,
+            Err(Known::ENOBUFS) => Sent::QueueFull,
+            Err(_) => Sent::Failed,
+        }
+    }
+
+    /// The next claim that was heard, and the index of the interface.
+    pub fn next_claim(&self) -> Option<(u32, Claim)> {
+        let mut frame = [0; MAX_FRAME];
+        let mut address = MaybeUninit::<sockaddr_ll>::zeroed();
+        loop {
+            let mut address_len = LINK_ADDRESS_LEN;
+            // SAFETY: the kernel writes at most `MAX_FRAME` bytes to `frame` and `LINK_ADDRESS_LEN` to
+            // `address`.
+            let received = unsafe {
+                libc::recvfrom(
+                    self.socket.as_raw_fd(),
+                    frame.as_mut_ptr().cast(),
+                    MAX_FRAME,
+                    0,
+                    address.as_mut_ptr().cast(),
+                    &raw mut address_len,
+                )
+            };
+            // SAFETY: all zeroes are a valid value, and so is whatever the kernel wrote.
+            let ifindex = unsafe { address.assume_init() }.sll_ifindex;
+            match Known::result(received) {
+                Ok(length) => {
+                    let frame = usize::try_from(length).ok().and_then(|length| frame.get(..length));
+                    if let Some(claim) = frame.and_then(claim)
+                        && let Ok(ifindex) = u32::try_from(ifindex)
+                    {
+                        return Some((ifindex, claim));
+                    }
+                }
+                Err(Known::EAGAIN) => return None,
+                // ENETDOWN: said once, when the interface goes down.
+                Err(_) => {}
+            }
+        }
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "20 bytes")]
+const LINK_ADDRESS_LEN: libc::socklen_t = size_of::<sockaddr_ll>() as libc::socklen_t;
+
+fn link_address(ifindex: u32, protocol: u16) -> sockaddr_ll {
+    sockaddr_ll {
+        sll_family: u16::try_from(libc::AF_PACKET).unwrap_or_default(),
+        sll_protocol: protocol.to_be(),
+        // An index that is too large is none, as the kernel will say.
+        sll_ifindex: i32::try_from(ifindex).unwrap_or(-1),
+        sll_hatype: 0,
+        sll_pkttype: 0,
+        sll_halen: 0,
+        sll_addr: [0; 8],
+    }
+}
+
+impl AsRawFd for PacketSocket {
+    fn as_raw_fd(&self) -> RawFd {
+        self.socket.as_raw_fd()
+    }
+}

@@ -1,0 +1,153 @@
+//! What really goes over the wire, seen from the other end.
+
+use std::io::IoSliceMut;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread;
+use std::time::Duration;
+
+use nix::libc;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::{
+    AddressFamily, ControlMessageOwned, LinkAddr, MsgFlags, SockFlag, SockType, SockaddrLike, bind,
+    recvmsg, setsockopt, socket, sockopt,
+};
+
+use crate::PATIENCE;
+
+/// A frame and when the kernel received it, since the epoch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Frame {
+    pub at: Duration,
+    pub bytes: Vec<u8>,
+}
+
+impl Frame {
+    /// Of an Ethernet frame.
+    pub fn source(&self) -> [u8; 6] {
+        self.bytes[6..12].try_into().expect("six bytes")
+    }
+
+    /// An ARP packet.
+    pub fn is_arp(&self) -> bool {
+        self.bytes[12..14] == [0x08, 0x06]
+    }
+
+    /// A neighbour advertisement.
+    pub fn is_advertisement(&self) -> bool {
+        self.bytes[12..14] == [0x86, 0xdd] && self.bytes.get(54) == Some(&136)
+    }
+}
+
+/// Hears every frame that arrives at an interface, from the beginning, in a thread of its own.
+#[derive(Debug)]
+pub struct Capture {
+    socket: Arc<OwnedFd>,
+    heard: Arc<Heard>,
+    stop: UnixStream,
+}
+
+#[derive(Debug, Default)]
+struct Heard {
+    frames: Mutex<Vec<Frame>>,
+    more: Condvar,
+}
+
+impl Capture {
+    pub fn new(interface: &str) -> Self {
+        let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+        let socket = socket(AddressFamily::Packet, SockType::Raw, flags, None)
+            .expect("a packet socket to capture with");
+        setsockopt(&socket, sockopt::ReceiveTimestampns, &true).expect("timestamps");
+        // If it is not allowed, what is usual has to do.
+        let _ = setsockopt(&socket, sockopt::RcvBufForce, &(16 << 20));
+        let index = nix::net::if_::if_nametoindex(interface).expect("an interface to capture on");
+        bind(socket.as_raw_fd(), &link_address(index)).expect("to bind the capture");
+        let (socket, heard) = (Arc::new(socket), Arc::new(Heard::default()));
+        let (stop, stopped) = UnixStream::pair().expect("a socket pair");
+        thread::spawn({
+            let (socket, heard) = (Arc::clone(&socket), Arc::clone(&heard));
+            move || hear(&socket, &heard, &stopped)
+        });
+        Self { socket, heard, stop }
+    }
+
+    /// Everything that has arrived so far.
+    pub fn frames(&self) -> Vec<Frame> {
+        self.lock().clone()
+    }
+
+    /// Waits until what has arrived satisfies a condition.
+    pub fn wait(&self, what: &str, condition: impl Fn(&[Frame]) -> bool) -> Vec<Frame> {
+        let more = &self.heard.more;
+        let (frames, timeout) = more
+            .wait_timeout_while(self.lock(), PATIENCE, |frames| !condition(frames))
+            .expect("the captured frames");
+        assert!(!timeout.timed_out(), "waited in vain for {what}; there were {}", frames.len());
+        frames.clone()
+    }
+
+    /// Sends a frame as it is.
+    pub fn send(&self, frame: &[u8]) {
+        let sent = nix::unistd::write(&self.socket, frame).expect("to send a frame");
+        assert_eq!(sent, frame.len());
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Frame>> {
+        self.heard.frames.lock().expect("the captured frames")
+    }
+}
+
+impl Drop for Capture {
+    fn drop(&mut self) {
+        let _ = self.stop.shutdown(std::net::Shutdown::Both);
+    }
+}
+
+fn hear(socket: &OwnedFd, heard: &Heard, stopped: &UnixStream) {
+    let mut buffer = [0; 2048];
+    loop {
+        let mut fds = [
+            PollFd::new(socket.as_fd(), PollFlags::POLLIN),
+            PollFd::new(stopped.as_fd(), PollFlags::POLLIN),
+        ];
+        let _ = poll(&mut fds, PollTimeout::NONE);
+        if fds[1].any() == Some(true) {
+            return;
+        }
+        while let Some(frame) = receive(socket, &mut buffer) {
+            heard.frames.lock().expect("the captured frames").push(frame);
+        }
+        heard.more.notify_all();
+    }
+}
+
+fn receive(socket: &OwnedFd, buffer: &mut [u8]) -> Option<Frame> {
+    let mut control = nix::cmsg_space!(libc::timespec);
+    let mut slices = [IoSliceMut::new(buffer)];
+    let flags = MsgFlags::empty();
+    let message =
+        recvmsg::<LinkAddr>(socket.as_raw_fd(), &mut slices, Some(&mut control), flags).ok()?;
+    let at = message.cmsgs().ok()?.find_map(|control| match control {
+        ControlMessageOwned::ScmTimestampns(time) => Some(Duration::from(time)),
+        _ => None,
+    });
+    let length = message.bytes;
+    Some(Frame { at: at?, bytes: buffer[..length].to_vec() })
+}
+
+/// All protocols on an interface.
+fn link_address(index: u32) -> LinkAddr {
+    let address = libc::sockaddr_ll {
+        sll_family: libc::AF_PACKET as u16,
+        sll_protocol: (libc::ETH_P_ALL as u16).to_be(),
+        sll_ifindex: index as i32,
+        sll_hatype: 0,
+        sll_pkttype: 0,
+        sll_halen: 0,
+        sll_addr: [0; 8],
+    };
+    // SAFETY: the pointer is to a link-layer address.
+    unsafe { LinkAddr::from_raw((&raw const address).cast(), None) }.expect("a link-layer address")
+}

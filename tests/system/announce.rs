@@ -1,0 +1,377 @@
+//! Promise 11: addresses that appear are announced to the stations around, seen from one of these.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::time::{Duration, Instant};
+
+use keepwatch::wire::arp::{self, Operation};
+use keepwatch::wire::ndisc;
+use lab::capture::{Capture, Frame};
+use lab::daemon::Running;
+use lab::files::content;
+use lab::namespace::Netns;
+use lab::rtnl::{Address, Events, Rtnl};
+use libtest_mimic::Trial;
+use netlink_packet_route::address::AddressFlags;
+use netlink_packet_route::link::LinkFlags;
+use nix::sys::signal::Signal;
+
+use crate::world::{World, add_interface, set_sysctl, setup, up_quietly, word};
+
+pub fn trials() -> Vec<Trial> {
+    crate::trials![
+        ipv4,
+        ipv6,
+        advertisements_say_whether_the_interface_forwards,
+        not_before_duplicate_address_detection_is_done,
+        nothing_that_nobody_should_hear,
+        address_deleted_before_its_next_round,
+        address_that_another_station_has,
+        interface_without_carrier,
+        carrier_lost_and_found,
+        mac_changed,
+        addresses_added_while_events_were_lost,
+        neighbour_tables_follow_an_address,
+        thousands_at_once,
+        no_socket_without_need,
+    ]
+}
+
+const MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
+const IPV4: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
+const IPV6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1);
+
+/// A world with another interface, `lan0`, and a capture at its other end. The daemon is in a hurry.
+fn world(options: &[&str]) -> (World, Capture) {
+    let setup = setup().with("--garp_master_delay=0.2").with("--garp_interval=0");
+    let world = World::with(options.iter().fold(setup, |setup, option| setup.with(*option)));
+    add_lan(&world.rtnl, "lan0", MAC);
+    let capture = Capture::new("lan0-peer");
+    (world, capture)
+}
+
+fn add_lan(rtnl: &Rtnl, name: &str, mac: [u8; 6]) {
+    add_interface(rtnl, name);
+    rtnl.set_mac(name, mac);
+}
+
+/// Waits for so many announcements, and until there is nothing left to announce.
+fn announcements(capture: &Capture, keepwatch: &Running<'_>, count: usize) -> Vec<Frame> {
+    let ours = |frames: &[Frame]| -> Vec<Frame> {
+        frames.iter().filter(|frame| is_announcement(frame)).cloned().collect()
+    };
+    capture.wait(&format!("{count} announcements"), |frames| ours(frames).len() >= count);
+    keepwatch.wait_asleep();
+    let frames = ours(&capture.frames());
+    assert_eq!(frames.len(), count, "{frames:?}");
+    frames
+}
+
+/// ARP or a neighbour advertisement from one of our interfaces, whose MACs differ in the last byte.
+fn is_announcement(frame: &Frame) -> bool {
+    (frame.is_arp() || frame.is_advertisement()) && frame.source()[..5] == MAC[..5]
+}
+
+fn bytes(frames: &[Frame]) -> Vec<Vec<u8>> {
+    frames.iter().map(|frame| frame.bytes.clone()).collect()
+}
+
+fn arp_rounds(mac: [u8; 6], rounds: usize) -> Vec<Vec<u8>> {
+    let kinds = [Operation::Request, Operation::Reply];
+    kinds
+        .iter()
+        .cycle()
+        .take(2 * rounds)
+        .map(|kind| arp::announcement(*kind, mac, IPV4).into())
+        .collect()
+}
+
+fn advertisements(router: bool, rounds: usize) -> Vec<Vec<u8>> {
+    vec![ndisc::advertisement(MAC, IPV6, router).into(); rounds]
+}
+
+/// Three rounds, two seconds apart.
+fn ipv4() {
+    let (world, capture) = world(&["--garp_master_delay=2"]);
+    let keepwatch = world.setup.start();
+    world.rtnl.add_address("lan0", "10.0.0.1/24");
+    let frames = announcements(&capture, &keepwatch, 6);
+    assert_eq!(bytes(&frames), arp_rounds(MAC, 3));
+    for (earlier, later) in [(0, 2), (2, 4)] {
+        let apart = frames[later].at - frames[earlier].at;
+        assert!(apart > Duration::from_millis(1900), "{apart:?} from round to round");
+    }
+    assert_eq!(keepwatch.counter("announcements"), 6);
+}
+
+fn ipv6() {
+    let (world, capture) = world(&["--garp_master_repeat=5"]);
+    let keepwatch = world.setup.start();
+    world.rtnl.add_address("lan0", "fd00::1/64");
+    let frames = announcements(&capture, &keepwatch, 5);
+    assert_eq!(bytes(&frames), advertisements(false, 5));
+}
+
+fn advertisements_say_whether_the_interface_forwards() {
+    let (world, capture) = world(&["--garp_master_repeat=1"]);
+    set_sysctl("ipv6/conf/lan0/forwarding", 1);
+    let keepwatch = world.setup.start();
+    let mut expected = Vec::new();
+    for (path, forwarding) in [("lan0", 1), ("lan0", 0), ("all", 1), ("all", 0)] {
+        set_sysctl(&format!("ipv6/conf/{path}/forwarding"), forwarding);
+        world.rtnl.add_address("lan0", "fd00::1/64");
+        expected.extend(advertisements(forwarding == 1, 1));
+        let frames = announcements(&capture, &keepwatch, expected.len());
+        assert_eq!(bytes(&frames), expected);
+        world.rtnl.delete_address("lan0", "fd00::1/64");
+    }
+}
+
+fn not_before_duplicate_address_detection_is_done() {
+    let (world, capture) = world(&["--garp_master_repeat=1"]);
+    let keepwatch = world.setup.start();
+    let tentative = Address { flags: AddressFlags::empty(), ..Address::new("fd00::1/64") };
+    world.rtnl.add("lan0", tentative);
+    let frames = announcements(&capture, &keepwatch, 1);
+    assert_eq!(bytes(&frames), advertisements(false, 1));
+    // The kernel asks whether anybody has it, and waits for a second.
+    let asked =
+        |frame: &&Frame| frame.bytes.get(54) == Some(&135) && frame.bytes[62..78] == IPV6.octets();
+    let heard = capture.frames();
+    let asked = heard.iter().find(asked).expect("a neighbour solicitation").at;
+    assert!(frames[0].at - asked > Duration::from_millis(900));
+}
+
+fn nothing_that_nobody_should_hear() {
+    let (world, capture) = world(&["--garp_master_repeat=1"]);
+    let on_ha0 = Capture::new("ha0-peer");
+    world.rtnl.set_mac("ha0", [2, 0, 0, 0, 0, 7]);
+    world.rtnl.up("lo");
+    world.rtnl.add_address("lan0", "10.0.0.9/24");
+    let mut tun = lab::rtnl::Tun::new("tun0");
+    world.rtnl.up("tun0");
+    let keepwatch = world.setup.start();
+    // On the watched interface, be it the VIP or not.
+    world.set_vip(true);
+    world.rtnl.add_address("ha0", "169.254.192.7/18");
+    // Loopback, multicast, a link without ARP, a point-to-point link.
+    world.rtnl.add_address("lo", "10.0.0.8/32");
+    world
+        .rtnl
+        .add("lan0", Address { flags: AddressFlags::Mcautojoin, ..Address::new("224.0.0.9/32") });
+    world.rtnl.add_address("tun0", "10.0.1.1/24");
+    world.rtnl.flag("lan0", LinkFlags::Noarp, true);
+    world.rtnl.add_address("lan0", "10.0.0.7/24");
+    world.rtnl.flag("lan0", LinkFlags::Noarp, false);
+    // A refresh of an address that was there at the start. The kernel's times of creation and change
+    // are in hundredths of a second.
+    std::thread::sleep(Duration::from_millis(20));
+    let old = Address { lifetime: Some(1000), ..Address::new("10.0.0.9/24") };
+    world.rtnl.add("lan0", old);
+    // And one that is to be announced, so that there is an end to it.
+    world.rtnl.add_address("lan0", "10.0.0.1/24");
+    let frames = announcements(&capture, &keepwatch, 2);
+    assert_eq!(bytes(&frames), arp_rounds(MAC, 1));
+    assert_eq!(on_ha0.frames().iter().filter(|frame| is_announcement(frame)).count(), 0);
+    assert!(!tun.has_announcements());
+}
+
+fn address_deleted_before_its_next_round() {
+    let (world, capture) = world(&["--garp_master_delay=0.5"]);
+    let keepwatch = world.setup.start();
+    world.rtnl.add_address("lan0", "10.0.0.1/24");
+    capture.wait("the first round", |frames| {
+        frames.iter().filter(|frame| is_announcement(frame)).count() == 2
+    });
+    world.rtnl.delete_address("lan0", "10.0.0.1/24");
+    announcements(&capture, &keepwatch, 2);
+}
+
+fn address_that_another_station_has() {
+    let (world, _) = world(&["--garp_master_repeat=1"]);
+    let keepwatch = world.setup.start();
+    let elsewhere = Netns::new();
+    world.rtnl.move_to("lan0-peer", &elsewhere);
+    let capture = elsewhere.run(|| {
+        Rtnl::new().up("lan0-peer");
+        Rtnl::new().add_address("lan0-peer", "fd00::1/64");
+        Capture::new("lan0-peer")
+    });
+    let events = Events::new();
+    let tentative = Address { flags: AddressFlags::empty(), ..Address::new("fd00::1/64") };
+    world.rtnl.add("lan0", tentative);
+    events.wait_address("failed duplicate address detection", |address| {
+        address.attributes.iter().any(|attribute| {
+            matches!(attribute, netlink_packet_route::address::AddressAttribute::Flags(flags)
+                if flags.contains(AddressFlags::Dadfailed))
+        })
+    });
+    world.rtnl.add_address("lan0", "10.0.0.1/24");
+    let frames = announcements(&capture, &keepwatch, 2);
+    assert_eq!(bytes(&frames), arp_rounds(MAC, 1));
+}
+
+fn interface_without_carrier() {
+    let (world, capture) = world(&["--garp_master_repeat=1"]);
+    world.rtnl.down("lan0-peer");
+    let keepwatch = world.setup.start();
+    world.rtnl.add_address("lan0", "10.0.0.1/24");
+    assert_eq!(keepwatch.counter("announcements"), 0);
+    keepwatch.wait_asleep();
+    assert_eq!(capture.frames(), []);
+    world.rtnl.up("lan0-peer");
+    let frames = announcements(&capture, &keepwatch, 2);
+    assert_eq!(bytes(&frames), arp_rounds(MAC, 1));
+}
+
+/// Also an address that was there before the start.
+fn carrier_lost_and_found() {
+    let (world, capture) = world(&["--garp_master_repeat=1"]);
+    world.rtnl.add_address("lan0", "10.0.0.1/24");
+    let keepwatch = world.setup.start();
+    for times in 1..=3 {
+        world.rtnl.down("lan0-peer");
+        world.rtnl.up("lan0-peer");
+        let frames = announcements(&capture, &keepwatch, 2 * times);
+        assert_eq!(bytes(&frames), arp_rounds(MAC, times));
+    }
+}
+
+fn mac_changed() {
+    let (world, capture) = world(&["--garp_master_repeat=1"]);
+    world.rtnl.add_address("lan0", "10.0.0.1/24");
+    let keepwatch = world.setup.start();
+    let mut expected = Vec::new();
+    for last in 2..5 {
+        let mac = [2, 0, 0, 0, 0, last];
+        world.rtnl.set_mac("lan0", mac);
+        expected.extend(arp_rounds(mac, 1));
+        let frames = announcements(&capture, &keepwatch, expected.len());
+        assert_eq!(bytes(&frames), expected);
+    }
+}
+
+fn addresses_added_while_events_were_lost() {
+    let (world, capture) = world(&["--garp_master_repeat=1", "--netlink-rcvbuf=4096"]);
+    let keepwatch = world.setup.start();
+    keepwatch.signal(Signal::SIGSTOP);
+    for n in 0..100 {
+        world.rtnl.add_address("lan0", &format!("10.0.1.{n}/32"));
+    }
+    keepwatch.signal(Signal::SIGCONT);
+    // Those whose events were not lost may have been announced before the others were found.
+    capture.wait("every address", |frames| {
+        let announced = |n| frames.iter().any(|f| f.is_arp() && f.bytes[28..32] == [10, 0, 1, n]);
+        (0..100).all(announced)
+    });
+    assert!(keepwatch.counter("overruns") > 0);
+}
+
+/// An address moves from one router to another, and a third station's table follows, with an entry
+/// there before and without one.
+fn neighbour_tables_follow_an_address() {
+    let (home, rtnl) = (Netns::current(), Rtnl::new());
+    rtnl.add_bridge("br0");
+    rtnl.up("br0");
+    // Not only to update what is there.
+    set_sysctl("ipv4/conf/all/arp_accept", 1);
+    set_sysctl("ipv6/conf/br0/forwarding", 1);
+    set_sysctl("ipv6/conf/br0/accept_untracked_na", 1);
+    rtnl.add_address("br0", "10.0.0.254/24");
+    rtnl.add_address("br0", "fd00::fe/64");
+    let routers = [1, 2].map(|n| {
+        let (router, port) =
+            (World::with(setup().with("--garp_master_repeat=1")), format!("port{n}"));
+        router.rtnl.add_veth("lan0", &port);
+        router.rtnl.set_mac("lan0", [2, 0, 0, 0, 0, n]);
+        up_quietly(&router.rtnl, "lan0");
+        router.rtnl.move_to(&port, &home);
+        home.run(|| {
+            rtnl.set_bridge(&port, Some("br0"));
+            up_quietly(&rtnl, &port);
+        });
+        (router, Netns::current())
+    });
+    let _keepwatches = routers.each_ref().map(|(router, netns)| netns.run(|| router.setup.start()));
+    for cidr in ["10.0.0.1/24", "fd00::1/64"] {
+        let ip: IpAddr = cidr.split('/').next().unwrap().parse().unwrap();
+        assert_eq!(home.run(|| rtnl.neighbour("br0", ip)), None);
+        for turn in 0..4 {
+            let (to, from) = (turn % 2, 1 - turn % 2);
+            if turn > 0 {
+                let (router, netns) = &routers[from];
+                netns.run(|| router.rtnl.delete_address("lan0", cidr));
+            }
+            let (router, netns) = &routers[to];
+            netns.run(|| router.rtnl.add_address("lan0", cidr));
+            home.run(|| wait_neighbour(&rtnl, ip, [2, 0, 0, 0, 0, to as u8 + 1]));
+            // Twice found out anew, twice in the place of an entry gone stale.
+            if turn == 1 {
+                home.run(|| rtnl.add_stale_neighbour("br0", ip, [2, 0, 0, 0, 0, 9]));
+            }
+        }
+    }
+}
+
+fn wait_neighbour(rtnl: &Rtnl, ip: IpAddr, mac: [u8; 6]) {
+    let deadline = Instant::now() + lab::PATIENCE;
+    while rtnl.neighbour("br0", ip) != Some(mac) {
+        assert!(Instant::now() < deadline, "{ip}: {:?}", rtnl.neighbour("br0", ip));
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// 4,096 addresses in one batch while the VIP flips: every one is announced three times, every flip
+/// told, and memory stays what it is.
+fn thousands_at_once() {
+    let (world, _) = world(&["--garp_interval=0.0001"]);
+    let keepwatch = world.setup.start();
+    world.agent.wait_acknowledged("backup");
+    let quiet = flip(&world, 20);
+    let cidr = |n: u32| format!("10.{}.{}.1/32", n / 256, n % 256);
+    // The first time the table grows to its full size, which is all that it ever will.
+    (0..4096).for_each(|n| world.rtnl.add_address("lan0", &cidr(n)));
+    (0..4096).for_each(|n| world.rtnl.delete_address("lan0", &cidr(n)));
+    keepwatch.wait_asleep();
+    let before = keepwatch.proc_status("VmRSS");
+    let capture = Capture::new("lan0-peer");
+    (0..4096).for_each(|n| world.rtnl.add_address("lan0", &cidr(n)));
+    let busy = flip(&world, 20);
+    announcements(&capture, &keepwatch, 6 * 4096);
+    assert_eq!(keepwatch.proc_status("VmRSS"), before, "memory stays what it is");
+    let mut times = HashMap::new();
+    for frame in capture.frames().iter().filter(|frame| is_announcement(frame)) {
+        *times.entry(frame.bytes[28..32].to_vec()).or_insert(0) += 1;
+    }
+    assert!(times.len() == 4096 && times.values().all(|times| *times == 6));
+    println!("agent told of a flip after {quiet:?}, among 4,096 announcements after {busy:?}");
+    assert_eq!(keepwatch.counter("unannounced"), 0);
+    assert_eq!(keepwatch.counter("transitions"), 41);
+}
+
+/// Flips the VIP, waiting for the agent each time; the median time that took.
+fn flip(world: &World, times: usize) -> Duration {
+    let mut latencies: Vec<Duration> = (1..=times)
+        .map(|n| {
+            world.set_vip(n % 2 == 1);
+            let since = Instant::now();
+            world.agent.wait_acknowledged(word(n % 2 == 1));
+            world.agent.arrivals().last().unwrap().at.saturating_duration_since(since)
+        })
+        .collect();
+    latencies.sort_unstable();
+    latencies[times / 2]
+}
+
+fn no_socket_without_need() {
+    let sockets = || content("/proc/thread-self/net/packet".as_ref()).lines().count() - 1;
+    for (options, expected) in
+        [(&["--no-announce"][..], 0), (&["--no-announce", "--detect-split-brain"], 1), (&[], 1)]
+    {
+        let world = World::with(options.iter().fold(setup(), |setup, option| setup.with(*option)));
+        let keepwatch = world.setup.start();
+        assert_eq!(sockets(), expected, "{options:?}");
+        world.rtnl.add_veth("lan0", "lan0-peer");
+        drop(keepwatch);
+    }
+}
