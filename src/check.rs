@@ -42,8 +42,10 @@ pub fn check(config: &Config) -> (String, bool) {
         let opened = PacketSocket::open(config.vip.address()).map(|_| "can be opened");
         report.thing("packets", name, opened);
     }
-    for option in &config.without_effect {
-        report.thing("option", option, Ok("does nothing yet"));
+    if let Some(conntrackd) = &config.conntrackd {
+        let runs = faccessat(AT_FDCWD, conntrackd, AccessFlags::X_OK, AtFlags::AT_EACCESS);
+        let runs = runs.map(|()| "can be run").map_err(Errno::from);
+        report.thing("conntrackd", conntrackd.display(), runs);
     }
     (report.text, report.works)
 }
@@ -78,6 +80,8 @@ fn state(config: &Config) -> Result<State, Errno> {
         seed: 1,
         announce: None,
         detect_split_brain: false,
+        sync_conntrack: false,
+        check_namespace: None,
     });
     let mut buffer = netlink::buffer();
     loop {

@@ -5,12 +5,10 @@ use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
 
 use keepwatch::check;
-use keepwatch::core::Tables;
+use keepwatch::core::{Ending, Tables};
 use keepwatch::options::{self, Command, Config};
 use keepwatch::run::Daemon;
 use keepwatch::sys::process::{self, Side, Starter};
-use signal_hook::consts::SIGQUIT;
-use signal_hook::low_level::emulate_default_handler;
 
 /// Something does not work.
 const FAILURE: u8 = 1;
@@ -52,12 +50,8 @@ fn run(config: &Config) -> ExitCode {
     };
     let mut tables = TABLES.lock().unwrap_or_else(PoisonError::into_inner);
     match Daemon::start(config, &mut starter, &mut tables).and_then(Daemon::run) {
-        Ok(Some(SIGQUIT)) if std::process::id() != 1 => {
-            // So that the parent sees what it died of.
-            let _ = emulate_default_handler(SIGQUIT);
-            ExitCode::FAILURE
-        }
-        Ok(_) => ExitCode::SUCCESS,
+        Ok(Ending::Asked) => ExitCode::SUCCESS,
+        Ok(Ending::NamespaceGone) => ExitCode::from(FAILURE),
         Err(error) => {
             starter.failed(&error);
             ExitCode::from(FAILURE)

@@ -1,7 +1,7 @@
 //! The loop: wait, read what is ready, let the core decide, carry that out.
 
 use std::io::ErrorKind;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, RawFd};
 
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token};
@@ -9,11 +9,14 @@ use signal_hook::consts::{SIGHUP, SIGUSR1};
 use signal_hook::low_level::signal_name;
 
 use crate::core::{
-    Action, DumpEnd, Duration, Input, Instant, Monitor, Outcome, Request, Sent, State,
+    Action, DumpEnd, Duration, Ending, Input, Instant, Monitor, Outcome, Request, Sent, State,
 };
+use crate::errno::Errno;
 use crate::log::{self, Labels, debug, info, warning};
 use crate::sys::agent::Agent;
 use crate::sys::clock;
+use crate::sys::conntrackd::{Answer, Conntrackd};
+use crate::sys::namespace::NamespaceWatch;
 use crate::sys::netlink::{self, Received, RouteSocket};
 use crate::sys::packet::PacketSocket;
 use crate::sys::pid_file::PidFile;
@@ -24,13 +27,17 @@ use crate::wire::http;
 use crate::wire::rtnl::Malformed;
 
 /// The route socket.
-pub(crate) const ROUTE: Token = Token(0);
+const ROUTE: Token = Token(0);
 /// The signalfd.
-pub(crate) const SIGNALS: Token = Token(1);
+const SIGNALS: Token = Token(1);
 /// The packet socket.
-pub(crate) const PACKETS: Token = Token(2);
+const PACKETS: Token = Token(2);
+/// The directory of the network namespace.
+const NAMESPACE: Token = Token(3);
+/// The process that runs conntrackd: its answers, and what the commands print.
+const CONNTRACKD: Token = Token(4);
 /// The connection to the agent.
-const AGENT: Token = Token(3);
+const AGENT: Token = Token(5);
 
 /// Netlink datagrams read in one turn, so that a burst starves neither the agent nor signals.
 const DATAGRAMS_PER_TURN: usize = 64;
@@ -43,6 +50,8 @@ struct Ready {
     agent: bool,
     claims: bool,
     writable: bool,
+    namespace: bool,
+    conntrackd: bool,
 }
 
 /// Claims of the VIP taken in one turn; the queue holds few more.
@@ -68,26 +77,28 @@ pub struct Daemon<'a> {
     pub(crate) starter: &'a mut Starter,
     pub(crate) requests: Requests,
     pub(crate) packets: Option<PacketSocket>,
+    pub(crate) namespace: Option<NamespaceWatch>,
+    pub(crate) conntrackd: Option<Conntrackd>,
     pub(crate) monitor: Monitor<'a>,
     pub(crate) labels: Labels,
     /// The time of the present turn.
     pub(crate) now: Instant,
     /// The signal that asked to leave.
     pub(crate) leaving: Option<i32>,
-    pub(crate) exit: bool,
+    pub(crate) ending: Option<Ending>,
 }
 
 impl Daemon<'_> {
-    /// Runs until a signal asks to leave, and tells which.
+    /// Runs until it is asked to leave, or there is nothing left to watch. Tells which.
     ///
     /// # Errors
     /// One line, if the poll itself fails, which nothing can be done about.
-    pub fn run(mut self) -> Result<Option<i32>, String> {
+    pub fn run(mut self) -> Result<Ending, String> {
         let mut events = Events::with_capacity(8);
         let mut buffer = netlink::buffer();
         // The socket may have something from before the poll knew of it.
         let mut ready = Ready { route: true, ..Ready::default() };
-        loop {
+        let ending = loop {
             // The kernel first, so that whoever sends a signal after changing an address finds that
             // taken into account.
             let due = self.monitor.deadline().is_some_and(|deadline| self.now >= deadline);
@@ -107,8 +118,14 @@ impl Daemon<'_> {
             if ready.claims {
                 self.take_claims();
             }
-            if self.exit {
-                break;
+            if ready.namespace {
+                self.check_namespace();
+            }
+            if ready.conntrackd {
+                self.take_answers();
+            }
+            if let Some(ending) = self.ending {
+                break ending;
             }
             log::flush();
             let timeout = if ready.route { Some(Duration::ZERO) } else { self.timeout() };
@@ -127,15 +144,17 @@ impl Daemon<'_> {
                         ready.claims = event.is_readable() || event.is_error();
                         ready.writable = event.is_writable();
                     }
+                    NAMESPACE => ready.namespace = true,
+                    CONNTRACKD => ready.conntrackd = true,
                     _ => ready.agent = true,
                 }
             }
-        }
+        };
         if let Some(signal) = self.leaving.and_then(signal_name) {
             info!("leaving on {}", signal);
         }
         log::flush();
-        Ok(self.leaving)
+        Ok(ending)
     }
 
     /// How long to sleep if nothing happens. None: for ever.
@@ -199,6 +218,51 @@ impl Daemon<'_> {
         }
     }
 
+    fn check_namespace(&mut self) {
+        if self.namespace.as_ref().is_some_and(NamespaceWatch::is_gone) {
+            self.feed(&Input::NamespaceGone);
+        }
+    }
+
+    fn take_answers(&mut self) {
+        let mut buffer = [0; 256];
+        while let Some(output) = self.conntrackd.as_ref().and_then(|c| c.output(&mut buffer)) {
+            for line in output.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+                info!("conntrackd: {}", line.escape_ascii());
+            }
+        }
+        loop {
+            let input = match self.conntrackd.as_ref().and_then(Conntrackd::answer) {
+                None => return,
+                Some(Answer::Ended(end)) => Input::CommandEnded(end),
+                Some(Answer::Gone) => {
+                    self.conntrackd = None;
+                    Input::ConntrackdGone
+                }
+            };
+            self.feed(&input);
+        }
+    }
+
+    /// Has the poll tell of everything there is but the agent, who comes and goes.
+    pub(crate) fn register(&self) -> Result<(), Errno> {
+        let register = |fd: RawFd, token| {
+            self.poll.registry().register(&mut SourceFd(&fd), token, Interest::READABLE)
+        };
+        register(self.route.as_raw_fd(), ROUTE)?;
+        register(self.signals.as_raw_fd(), SIGNALS)?;
+        if let Some(packets) = &self.packets {
+            register(packets.as_raw_fd(), PACKETS)?;
+        }
+        if let Some(fd) = self.namespace.as_ref().and_then(NamespaceWatch::fd) {
+            register(fd, NAMESPACE)?;
+        }
+        for fd in self.conntrackd.iter().flat_map(Conntrackd::fds) {
+            register(fd, CONNTRACKD)?;
+        }
+        Ok(())
+    }
+
     /// Has the poll tell when the packet socket takes frames again, or no more.
     fn await_writable(&mut self, await_it: bool) {
         let Some(packets) = &self.packets else { return };
@@ -255,7 +319,15 @@ impl Daemon<'_> {
             Action::Log(ref note) => self.labels.note(note),
             Action::LogStatus(ref status) => self.labels.status(status),
             Action::ReopenLog => log::reopen(),
-            Action::Exit => self.exit = true,
+            Action::Run(command) => {
+                let run = self.conntrackd.as_ref().map(|conntrackd| conntrackd.run(command));
+                return run?.err().map(|_| Input::ConntrackdGone);
+            }
+            Action::CheckNamespace => {
+                let gone = self.namespace.as_ref().is_some_and(NamespaceWatch::is_gone);
+                return gone.then_some(Input::NamespaceGone);
+            }
+            Action::Exit(ending) => self.ending = Some(ending),
         }
         None
     }

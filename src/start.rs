@@ -1,25 +1,27 @@
 //! From a checked command line to a daemon ready to run: everything is opened here, in this order.
 
 use std::fmt::Display;
-use std::os::fd::AsRawFd;
+use std::path::Path;
 
-use mio::unix::SourceFd;
-use mio::{Interest, Poll};
-use nix::sys::stat::{Mode, umask};
+use mio::Poll;
+use nix::sys::stat::{Mode, stat, umask};
 
-use crate::core::{Monitor, State, Tables, Watch};
+use crate::core::{Duration, Monitor, State, Tables, Watch};
 use crate::errno::Errno;
 use crate::log::{self, Labels, Log, warning};
 use crate::options::Config;
-use crate::run::{Daemon, PACKETS, ROUTE, Requests, SIGNALS};
+use crate::run::{Daemon, Requests};
 use crate::sys::agent::Agent;
 use crate::sys::clock;
+use crate::sys::conntrackd::Conntrackd;
 use crate::sys::log_file::{LogFile, Syslog};
-use crate::sys::namespace;
+use crate::sys::namespace::{self, NamespaceWatch};
 use crate::sys::netlink::{self, RouteSocket};
 use crate::sys::packet::PacketSocket;
 use crate::sys::pid_file::{NoPidFile, PidFile};
+use crate::sys::privileges;
 use crate::sys::process::Starter;
+use crate::sys::seccomp;
 use crate::sys::signals::Signals;
 use crate::sys::state_file::StateFile;
 use crate::wire::http;
@@ -39,69 +41,115 @@ impl<'a> Daemon<'a> {
         }
         // The modes of files are given where they are made.
         umask(Mode::S_IWGRP | Mode::S_IWOTH);
-        let pid_file = config.pid_file.as_deref().map(PidFile::lock).transpose();
-        let mut pid_file = pid_file.map_err(|error| no_pid_file(config, &error))?;
+        let conntrackd = fork_conntrackd(config)?;
+        let mut pid_file = lock_pid_file(config)?;
         open_log(config)?;
+        let namespace = config.namespace.as_deref().and_then(watch_namespace);
         let signals = Signals::block().map_err(named("signalfd", ""))?;
         let groups: &[u32] =
             if config.announce.is_some() { &netlink::ANNOUNCE } else { &netlink::WATCH };
         let route = RouteSocket::open(config.netlink_rcvbuf, groups)
             .map_err(named("netlink socket", ""))?;
         let packets = open_packets(config)?;
+        if let (Some(pid_file), Some(path)) = (&mut pid_file, &config.pid_file) {
+            pid_file.write().map_err(named("pid file", path.display()))?;
+        }
+        privileges::drop(config.identity)?;
+        // These are used, and thus checked, as whoever the daemon is now.
+        warn_of_open_door(config);
         let state_file = StateFile::new(&config.conf_dir)
             .map_err(named("state file", config.conf_dir.join("state").display()))?;
         let agent = Agent::new(&config.agent_socket)
             .map_err(named("agent socket", config.agent_socket.display()))?;
-        let poll = poll(&route, &signals, packets.as_ref()).map_err(named("epoll", ""))?;
-        if let (Some(pid_file), Some(path)) = (&mut pid_file, &config.pid_file) {
-            pid_file.write().map_err(named("pid file", path.display()))?;
-        }
-        for option in &config.without_effect {
-            warning!("{} does nothing yet", option);
-        }
-        Ok(Self {
-            poll,
+        let monitor = Monitor::new(Watch {
+            interface: config.interface.clone(),
+            vip: config.vip,
+            seed: seed(),
+            announce: config.announce.map(|tempo| (tempo, tables)),
+            detect_split_brain: config.detect_split_brain,
+            sync_conntrack: conntrackd.is_some(),
+            check_namespace: namespace
+                .as_ref()
+                .filter(|namespace| namespace.fd().is_none())
+                .map(|_| CHECK_NAMESPACE),
+        });
+        let daemon = Self {
+            poll: Poll::new().map_err(Errno::from).map_err(named("epoll", ""))?,
             route,
             signals,
+            packets,
+            namespace,
+            conntrackd,
             agent,
             state_file,
             _pid_file: pid_file,
             starter,
             requests: requests(config)?,
-            packets,
-            monitor: Monitor::new(Watch {
-                interface: config.interface.clone(),
-                vip: config.vip,
-                seed: seed(),
-                announce: config.announce.map(|tempo| (tempo, tables)),
-                detect_split_brain: config.detect_split_brain,
-            }),
+            monitor,
             labels: Labels { router: config.router_id.clone(), active: config.active_word },
             now: clock::now(),
             leaving: None,
-            exit: false,
-        })
+            ending: None,
+        };
+        daemon.register().map_err(named("epoll", ""))?;
+        if config.seccomp && !seccomp::install().map_err(named("seccomp", ""))? {
+            warning!("there is no seccomp filter for this system");
+        }
+        Ok(daemon)
     }
 }
+
+/// How often to look whether the namespace is still there, where nothing tells.
+const CHECK_NAMESPACE: Duration = Duration::from_secs(5);
 
 /// Puts the name of a thing before what is wrong with it.
 fn named<T: Display>(thing: &str, which: T) -> impl FnOnce(Errno) -> String {
     move |errno| format!("{thing} {which}: {errno}").replace(" :", ":")
 }
 
-fn no_pid_file(config: &Config, error: &NoPidFile) -> String {
-    let path = config.pid_file.as_deref().unwrap_or("".as_ref()).display();
-    match error {
-        NoPidFile::Held(pid) => format!("pid file {path}: held by another instance, pid {pid}"),
-        NoPidFile::Errno(errno) => format!("pid file {path}: {errno}"),
+fn fork_conntrackd(config: &Config) -> Result<Option<Conntrackd>, String> {
+    let Some(program) = &config.conntrackd else { return Ok(None) };
+    let conntrackd = Conntrackd::fork(program, &config.conf_dir.join("conntrackd.conf"));
+    conntrackd.map(Some).map_err(named("process for conntrackd", ""))
+}
+
+fn lock_pid_file(config: &Config) -> Result<Option<PidFile>, String> {
+    let Some(path) = &config.pid_file else { return Ok(None) };
+    PidFile::lock(path).map(Some).map_err(|error| match error {
+        NoPidFile::Held(pid) => {
+            format!("pid file {}: held by another instance, pid {pid}", path.display())
+        }
+        NoPidFile::Errno(errno) => named("pid file", path.display())(errno),
+    })
+}
+
+/// Without a watch the daemon still does its work.
+fn watch_namespace(path: &Path) -> Option<NamespaceWatch> {
+    // There is no name in /proc that could be deleted.
+    if path.starts_with("/proc") {
+        return None;
+    }
+    let watch = NamespaceWatch::new(path);
+    if let Err(errno) = &watch {
+        warning!("not watching whether namespace {} is deleted: {}", path.display(), errno);
+    }
+    watch.ok()
+}
+
+/// Whoever may write to the state file's directory may say what the state is.
+fn warn_of_open_door(config: &Config) {
+    if let Ok(stat) = stat(&config.conf_dir) {
+        let mode = Mode::from_bits_truncate(stat.st_mode);
+        if mode.contains(Mode::S_IWOTH) && !mode.contains(Mode::S_ISVTX) {
+            warning!("everybody may write to {}", config.conf_dir.display());
+        }
     }
 }
 
 fn open_log(config: &Config) -> Result<(), String> {
-    let file = config
-        .log_file
-        .as_deref()
-        .map(|path| LogFile::open(path).map_err(named("log file", path.display())));
+    let file = config.log_file.as_deref().map(|path| {
+        LogFile::open(path, config.identity).map_err(named("log file", path.display()))
+    });
     let syslog = config.syslog.then(|| Syslog::open().map_err(named("syslog socket", "")));
     log::open(Log {
         router: config.router_id.clone(),
@@ -119,22 +167,6 @@ fn open_packets(config: &Config) -> Result<Option<PacketSocket>, String> {
     }
     let socket = PacketSocket::open(config.vip.address());
     socket.map(Some).map_err(named("packet socket", "(--no-announce does without)"))
-}
-
-fn poll(
-    route: &RouteSocket,
-    signals: &Signals,
-    packets: Option<&PacketSocket>,
-) -> Result<Poll, Errno> {
-    let poll = Poll::new()?;
-    let register =
-        |fd, token| poll.registry().register(&mut SourceFd(&fd), token, Interest::READABLE);
-    register(route.as_raw_fd(), ROUTE)?;
-    register(signals.as_raw_fd(), SIGNALS)?;
-    if let Some(packets) = packets {
-        register(packets.as_raw_fd(), PACKETS)?;
-    }
-    Ok(poll)
 }
 
 fn requests(config: &Config) -> Result<Requests, String> {

@@ -2,7 +2,7 @@
 
 use heapless::Vec;
 
-use super::{Announcement, DumpEnd, Note, Outcome, Sent, State};
+use super::{Announcement, Command, CommandEnd, DumpEnd, Note, Outcome, Sent, State};
 use crate::errno::Errno;
 use crate::wire::Claim;
 use crate::wire::rtnl::{Body, Mac};
@@ -37,6 +37,12 @@ pub enum Input {
     Sent(Sent),
     /// The packet socket takes frames again.
     Writable,
+    /// The command under way ended.
+    CommandEnded(CommandEnd),
+    /// Commands can be run no more.
+    ConntrackdGone,
+    /// The network namespace has been deleted.
+    NamespaceGone,
     /// A station on the interface with this index claims an address.
     Claimed(u32, Claim),
 }
@@ -44,7 +50,7 @@ pub enum Input {
 /// What can be asked of the daemon by a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// SIGTERM, SIGINT, SIGQUIT: leave.
+    /// SIGTERM, SIGINT: leave.
     Leave,
     /// SIGHUP: reopen the log, read, write and report everything again.
     Reload,
@@ -77,8 +83,21 @@ pub enum Action {
     LogStatus(Status),
     /// Close the log file and open it again.
     ReopenLog,
+    /// Run a command. [`Input::CommandEnded`] tells when it has ended.
+    Run(Command),
+    /// Look whether the network namespace is still there.
+    CheckNamespace,
     /// End now.
-    Exit,
+    Exit(Ending),
+}
+
+/// Why the daemon ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// It was asked to.
+    Asked,
+    /// There is nothing left to watch.
+    NamespaceGone,
 }
 
 /// The answer to one input.
@@ -125,4 +144,8 @@ pub struct Status {
     pub claims: u32,
     /// The last station that made one.
     pub claimant: Option<Mac>,
+    /// Commands of conntrackd that were run.
+    pub commands: u32,
+    /// Commands that failed.
+    pub command_failures: u32,
 }

@@ -7,6 +7,7 @@
 
 mod announce;
 mod backoff;
+mod conntrack;
 mod io;
 mod links;
 mod monitor;
@@ -18,8 +19,9 @@ mod stations;
 mod vip;
 
 pub use announce::{Announcement, Kind, Sent, Tables, Tempo};
+pub use conntrack::{Command, CommandEnd};
 use io::MAX_ACTIONS;
-pub use io::{Action, Actions, Input, Request, Status};
+pub use io::{Action, Actions, Ending, Input, Request, Status};
 pub use monitor::{Monitor, Watch};
 pub use note::Note;
 pub use outbox::{Failure, Outcome};

@@ -1,19 +1,21 @@
 //! The monitor as a whole: inputs in, actions out.
 
+mod commands;
 mod dumps;
 mod frames;
 mod report;
 
 use super::announce::{Announcer, Tables, Tempo};
 use super::backoff::Backoff;
+use super::conntrack::Conntrack;
 use super::outbox::Outbox;
 use super::repeat::Repeat;
 use super::resync::Resync;
 use super::stations::Stations;
 use super::vip::{Interface, Vip};
 use super::{
-    Action, Actions, DumpEnd, Duration, Failure, Input, Instant, MAX_ACTIONS, Note, Request, Stage,
-    Status,
+    Action, Actions, DumpEnd, Duration, Ending, Failure, Input, Instant, MAX_ACTIONS, Note,
+    Request, Stage, Status,
 };
 use crate::wire::cidr::Cidr;
 use crate::wire::ifname::InterfaceName;
@@ -21,6 +23,9 @@ use crate::wire::rtnl::Body;
 
 /// How long a request in flight may delay the end of the daemon.
 const LEAVE_TAKING: Duration = Duration::from_secs(1);
+
+/// How long the daemon tries to tell that the namespace has gone.
+const LAST_WORDS: Duration = Duration::from_secs(5);
 
 /// What to watch.
 #[derive(Debug)]
@@ -35,6 +40,10 @@ pub struct Watch<'a> {
     pub announce: Option<(Tempo, &'a mut Tables)>,
     /// Listen for other stations that claim the VIP.
     pub detect_split_brain: bool,
+    /// Run conntrackd's commands on each transition.
+    pub sync_conntrack: bool,
+    /// Look this often whether the network namespace is still there.
+    pub check_namespace: Option<Duration>,
 }
 
 /// The state machine.
@@ -57,7 +66,11 @@ pub struct Monitor<'a> {
     rewrite_at: Option<Instant>,
     rewrite_backoff: Backoff,
     outbox: Outbox,
-    leave_by: Option<Instant>,
+    conntrack: Option<Conntrack>,
+    /// When to look next whether the network namespace is still there, and how long after that.
+    check_namespace: Option<(Instant, Duration)>,
+    /// Why to end, and by when.
+    ending: Option<(Ending, Instant)>,
     status: Status,
     repeats: Repeats,
 }
@@ -93,7 +106,9 @@ impl<'a> Monitor<'a> {
             rewrite_at: None,
             rewrite_backoff: Backoff::new(seed),
             outbox: Outbox::new(seed),
-            leave_by: None,
+            conntrack: watch.sync_conntrack.then(Conntrack::new),
+            check_namespace: watch.check_namespace.map(|every| (Instant::ZERO, every)),
+            ending: None,
             status: Status::default(),
             repeats: Repeats::default(),
         }
@@ -116,16 +131,21 @@ impl<'a> Monitor<'a> {
             Input::Sent(sent) => self.on_sent(*sent),
             Input::Writable => self.with_announcer(Announcer::on_writable),
             Input::Claimed(ifindex, claim) => self.on_claim(*ifindex, claim),
+            Input::CommandEnded(end) => self.on_command_ended(*end),
+            Input::ConntrackdGone => self.on_conntrackd_gone(),
+            Input::NamespaceGone => self.on_namespace_gone(),
         }
         self.give_up_what_is_overdue();
         self.begin_dump();
         self.report();
         self.notify();
+        self.run_command();
         self.listen();
         if *input == Input::QueueEmpty {
             // One frame each time round, so that nothing else has to wait for them.
             self.announce();
         }
+        self.check_namespace();
         self.leave();
         core::mem::take(&mut self.actions)
     }
@@ -135,10 +155,10 @@ impl<'a> Monitor<'a> {
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
         let announce = self.announcer.as_ref().and_then(Announcer::deadline);
-        [self.resync.deadline(), self.rewrite_at, self.outbox.deadline(), self.leave_by, announce]
-            .into_iter()
-            .flatten()
-            .min()
+        let check = self.check_namespace.map(|(next, _)| next);
+        let ending = self.ending.map(|(_, by)| by);
+        let (resync, outbox) = (self.resync.deadline(), self.outbox.deadline());
+        [resync, outbox, self.rewrite_at, announce, check, ending].into_iter().flatten().min()
     }
 
     fn push(&mut self, action: Action) {
@@ -171,7 +191,7 @@ impl<'a> Monitor<'a> {
 
     fn on_request(&mut self, request: Request) {
         match request {
-            Request::Leave => self.leave_by = Some(self.now + LEAVE_TAKING),
+            Request::Leave => self.ending = Some((Ending::Asked, self.now + LEAVE_TAKING)),
             Request::Reload => {
                 self.push(Action::ReopenLog);
                 self.push(Action::Log(Note::Reloading));
@@ -217,11 +237,35 @@ impl<'a> Monitor<'a> {
         }
     }
 
-    fn leave(&mut self) {
-        if let Some(leave_by) = self.leave_by
-            && (self.now >= leave_by || !self.outbox.is_connected())
+    /// Looks now and then, where nothing would tell.
+    fn check_namespace(&mut self) {
+        if let Some((next, every)) = &mut self.check_namespace
+            && self.now >= *next
         {
-            self.push(Action::Exit);
+            *next = self.now + *every;
+            self.push(Action::CheckNamespace);
+        }
+    }
+
+    fn on_namespace_gone(&mut self) {
+        if self.ending.is_none() {
+            self.ending = Some((Ending::NamespaceGone, self.now + LAST_WORDS));
+            self.check_namespace = None;
+            self.vip.lose();
+            self.push(Action::Log(Note::NamespaceGone));
+        }
+    }
+
+    fn leave(&mut self) {
+        let Some((ending, by)) = self.ending else { return };
+        // Whoever asks for the end does not wait for an agent that is not there; the end of the
+        // namespace is news that should arrive.
+        let said = match ending {
+            Ending::Asked => true,
+            Ending::NamespaceGone => self.outbox.pending().is_none(),
+        };
+        if self.now >= by || (said && !self.outbox.is_connected()) {
+            self.push(Action::Exit(ending));
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What is worth a line in the log. The words are in [`crate::log`].
 
-use super::{DumpEnd, Failure, Stage, State};
+use super::{Command, CommandEnd, DumpEnd, Failure, Stage, State};
 use crate::errno::Errno;
 use crate::wire::rtnl::Mac;
 
@@ -79,6 +79,19 @@ pub enum Note {
         /// How many in all.
         total: u32,
     },
+    /// All commands for a state have been run.
+    Synced(State),
+    /// A command of conntrackd failed; the others are run all the same.
+    CommandFailed {
+        /// Which.
+        command: Command,
+        /// How.
+        end: CommandEnd,
+    },
+    /// conntrackd can be run no more.
+    ConntrackdGone,
+    /// The network namespace has been deleted.
+    NamespaceGone,
     /// SIGHUP: everything is read, written and reported again.
     Reloading,
 }

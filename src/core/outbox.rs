@@ -18,6 +18,8 @@ pub enum Failure {
     BacklogFull,
     /// The socket may not be used (`EACCES`, `EPERM`).
     NoPermission,
+    /// Somebody listens on the socket who should not: a process of this user.
+    Untrusted(u32),
     /// The reply did not come in time.
     TimedOut,
     /// The agent closed before the end of a status line.
@@ -32,7 +34,7 @@ pub enum Failure {
 
 impl Failure {
     /// How many kinds there are.
-    pub(super) const KINDS: usize = 9;
+    pub(super) const KINDS: usize = 10;
 
     /// Tells the kinds apart, without what they carry: below [`Failure::KINDS`].
     pub(super) fn kind(self) -> usize {
@@ -46,6 +48,7 @@ impl Failure {
             Self::Malformed => 6,
             Self::Status(_) => 7,
             Self::Socket(_) => 8,
+            Self::Untrusted(_) => 9,
         }
     }
 }

@@ -35,6 +35,8 @@ pub(super) struct Vip {
     interface: Interface,
     mac: Option<Mac>,
     interface_seen: bool,
+    /// The network namespace has gone.
+    lost: bool,
     /// The interface whose addresses the dump under way lists.
     listing: Option<u32>,
     /// The addresses of the interface have been listed: a VIP not seen is a VIP not there.
@@ -53,6 +55,7 @@ impl Vip {
             interface: Interface::Unknown,
             mac: None,
             interface_seen: false,
+            lost: false,
             listing: None,
             listed: false,
             held: Holders::new(),
@@ -63,6 +66,7 @@ impl Vip {
     /// The state, or none as long as it cannot be told.
     pub(super) fn state(&self) -> Option<State> {
         match self.interface {
+            _ if self.lost => Some(State::Backup),
             Interface::Unknown => None,
             Interface::Absent => Some(State::Backup),
             Interface::At(_) if !self.held.is_empty() => Some(State::Active),
@@ -112,6 +116,11 @@ impl Vip {
         if self.interface == Interface::At(ifindex) {
             self.become_interface(Interface::Absent);
         }
+    }
+
+    /// From now on nobody can reach the VIP, whatever interface it is on.
+    pub(super) fn lose(&mut self) {
+        self.lost = true;
     }
 
     fn become_interface(&mut self, interface: Interface) {

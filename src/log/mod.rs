@@ -90,6 +90,8 @@ thread_local! {
 
 /// Begins to log. Until then lines are dropped.
 pub fn open(log: Log) {
+    // The first time reads the file of the time zone, which later there may be no right to.
+    clock::local_time();
     let open = Open { log, pid: std::process::id(), waiting: String::new() };
     OPEN.set(Some(open));
 }
@@ -106,6 +108,19 @@ pub fn reopen() {
 /// Writes the lines that wait.
 pub fn flush() {
     with_open(Open::flush);
+}
+
+/// Writes a line at once; to standard error alone, if it is the log itself that has failed.
+pub fn last_words(text: fmt::Arguments<'_>) {
+    let written = with_open(|open| {
+        open.line(Level::Error, text);
+        open.flush();
+    });
+    if written.is_none() {
+        let mut line = Line::default();
+        let _ = write!(line, "{text}");
+        write_stderr(line.end().as_bytes());
+    }
 }
 
 /// Adds a line. Use the macros.

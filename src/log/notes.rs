@@ -4,8 +4,9 @@
 use core::fmt;
 
 use super::{error, info, warning};
-use crate::core::{ActiveWord, DumpEnd, Failure, Note, Stage, State, Status};
+use crate::core::{ActiveWord, Command, CommandEnd, DumpEnd, Failure, Note, Stage, State, Status};
 use crate::wire::http::RouterId;
+use signal_hook::low_level::signal_name;
 use smoltcp::wire::EthernetAddress;
 
 /// What the lines call things.
@@ -65,6 +66,18 @@ impl Labels {
             Note::TooManyAddresses { total } => {
                 error!("too many addresses at once: {} are not announced", total);
             }
+            Note::Synced(state) => {
+                // Always "primary", whatever the active word.
+                let state = state.word(ActiveWord::Primary);
+                info!("Synced connection tracking state on {} for router {}", state, router);
+            }
+            Note::CommandFailed { command, end } => {
+                error!("conntrackd {}: {}", command, end);
+            }
+            Note::ConntrackdGone => {
+                error!("conntrackd can be run no more; not syncing");
+            }
+            Note::NamespaceGone => error!("the network namespace has been deleted; leaving"),
             Note::Reloading => info!("SIGHUP: reading, writing and reporting everything anew"),
         }
     }
@@ -103,6 +116,7 @@ impl Labels {
             status.claims,
             EthernetAddress(status.claimant.unwrap_or_default())
         );
+        info!("status: commands={} command_failures={}", status.commands, status.command_failures);
     }
 }
 
@@ -125,11 +139,31 @@ impl fmt::Display for Failure {
             Self::Refused => f.write_str("nobody listens (ECONNREFUSED)"),
             Self::BacklogFull => f.write_str("backlog full (EAGAIN)"),
             Self::NoPermission => f.write_str("no permission for the socket (EACCES)"),
+            Self::Untrusted(user) => write!(f, "socket belongs to user {user}, who is not trusted"),
             Self::TimedOut => f.write_str("no reply in time"),
             Self::ClosedEarly => f.write_str("closed before a reply was complete"),
             Self::Malformed => f.write_str("reply is not HTTP"),
             Self::Status(status) => write!(f, "reply has status {status}"),
             Self::Socket(errno) => errno.fmt(f),
+        }
+    }
+}
+
+impl fmt::Display for Command {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.flag().to_str().unwrap_or_default())
+    }
+}
+
+impl fmt::Display for CommandEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exited(code) => write!(f, "exit code {code}"),
+            Self::Signalled(signal) => {
+                f.write_str(signal_name(i32::from(*signal)).unwrap_or("an unknown signal"))
+            }
+            Self::TimedOut => f.write_str("killed, as it did not end"),
+            Self::NotStarted(errno) => errno.fmt(f),
         }
     }
 }

@@ -100,6 +100,10 @@ pub(super) struct Arguments {
     #[argh(switch)]
     pub(super) detect_split_brain: bool,
 
+    /// allow itself every system call; for a system on which the filter goes wrong
+    #[argh(switch)]
+    pub(super) no_seccomp: bool,
+
     /// run conntrackd's sync commands on each transition
     #[argh(switch)]
     pub(super) enable_conntrackd: bool,

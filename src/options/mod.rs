@@ -5,9 +5,13 @@ mod argv;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use nix::fcntl::{AT_FDCWD, AtFlags};
+use nix::unistd::{AccessFlags, Gid, Group, Uid, User, faccessat};
+
 use crate::core::{ActiveWord, Duration, Tempo};
 use crate::log::Level;
 use crate::sys::namespace;
+use crate::sys::privileges::Identity;
 use crate::wire::cidr::Cidr;
 use crate::wire::http::RouterId;
 use crate::wire::ifname::InterfaceName;
@@ -70,8 +74,12 @@ pub struct Config {
     pub announce: Option<Tempo>,
     /// Watch out for other stations that claim the VIP.
     pub detect_split_brain: bool,
-    /// Options that were given and do nothing yet.
-    pub without_effect: Vec<&'static str>,
+    /// Whom to be once everything is open.
+    pub identity: Identity,
+    /// Limit itself to the system calls that it needs.
+    pub seccomp: bool,
+    /// Run this program's sync commands on each transition.
+    pub conntrackd: Option<PathBuf>,
 }
 
 /// Reads and checks a command line without the program's name.
@@ -94,7 +102,6 @@ pub fn parse(argv: Vec<OsString>) -> Result<Command, UsageError> {
 
 impl Config {
     fn new(arguments: Arguments) -> Result<Self, UsageError> {
-        let without_effect = without_effect(&arguments);
         let foreground = arguments.foreground;
         let conf_dir =
             required("--conf-dir", arguments.conf_dir, "an existing directory", |text| {
@@ -116,6 +123,7 @@ impl Config {
             arguments.garp_master_delay,
             arguments.garp_interval,
         )?;
+        let identity = identity(arguments.user, arguments.group)?;
         let announce = (!arguments.no_announce).then_some(tempo);
         Ok(Self {
             router_id: required(
@@ -170,7 +178,9 @@ impl Config {
             pid_file,
             foreground,
             log_file,
-            without_effect,
+            identity,
+            seccomp: !arguments.no_seccomp,
+            conntrackd: arguments.enable_conntrackd.then(find_conntrackd),
         })
     }
 }
@@ -294,16 +304,41 @@ fn log_file(
     std::path::absolute(file).ok()
 }
 
-/// Options that are taken for the sake of the callers before they do anything.
-fn without_effect(arguments: &Arguments) -> Vec<&'static str> {
-    [
-        ("--user", arguments.user.is_some()),
-        ("--group", arguments.group.is_some()),
-        ("--enable_conntrackd", arguments.enable_conntrackd),
-    ]
-    .into_iter()
-    .filter_map(|(option, given)| given.then_some(option))
-    .collect()
+/// Whom to be. Without a group a user brings his own.
+fn identity(user: Option<String>, group: Option<String>) -> Result<Identity, UsageError> {
+    let group = optional("--group", group, "the name or number of a group", |text| {
+        let known = Group::from_name(text).ok().flatten().map(|group| group.gid);
+        known.or_else(|| parsed(text).map(Gid::from_raw))
+    })?;
+    let user = optional("--user", user, "the name or number of a user", |text| {
+        let by_number = || Some((Uid::from_raw(parsed(text)?), None));
+        let entry = match parsed(text) {
+            Some(number) => User::from_uid(Uid::from_raw(number)),
+            None => User::from_name(text),
+        };
+        entry.ok().flatten().map(|user| (user.uid, Some(user.gid))).or_else(by_number)
+    })?;
+    match (user, group) {
+        (None, group) => Ok(Identity { user: None, group }),
+        (Some((user, own)), group) => match group.or(own) {
+            Some(group) => Ok(Identity { user: Some(user), group: Some(group) }),
+            None => Err(missing("--group", "a group for a user who is in no password file")),
+        },
+    }
+}
+
+/// Where conntrackd is, or ought to be. A daemon's `PATH` may lack the directories of the system.
+fn find_conntrackd() -> PathBuf {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let system = ["/usr/local/sbin", "/usr/sbin", "/sbin"].map(PathBuf::from);
+    std::env::split_paths(&path)
+        .chain(system)
+        .map(|directory| directory.join("conntrackd"))
+        .find(|file| {
+            file.is_absolute()
+                && faccessat(AT_FDCWD, file, AccessFlags::X_OK, AtFlags::AT_EACCESS).is_ok()
+        })
+        .unwrap_or("/usr/sbin/conntrackd".into())
 }
 
 #[cfg(test)]

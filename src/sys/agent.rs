@@ -1,13 +1,18 @@
 //! The connection to the agent: nonblocking from connect to close.
 
+use std::ffi::CString;
 use std::io::{ErrorKind, Read, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::SocketAddr;
 use std::path::Path;
 
 use mio::net::UnixStream;
 use mio::{Interest, Registry, Token};
 use nix::errno::Errno as Known;
+use nix::sys::socket::{getsockopt, sockopt};
+use nix::unistd::Uid;
 
+use super::file::identify;
 use crate::core::{Failure, Outcome};
 use crate::errno::Errno;
 use crate::wire::http::{Reply, ReplyReader, Request};
@@ -19,6 +24,10 @@ const MAX_REST: usize = 65_536;
 #[derive(Debug)]
 pub struct Agent {
     address: SocketAddr,
+    /// Where the socket is.
+    directory: CString,
+    /// Who the daemon is.
+    own: Uid,
     connection: Option<Connection>,
 }
 
@@ -34,12 +43,18 @@ struct Connection {
 }
 
 impl Agent {
-    /// Names the socket; it need not be there.
+    /// Names the socket; it need not be there. To be called by the user that the daemon runs as.
     ///
     /// # Errors
     /// `EINVAL` if the path is too long for a Unix socket (107 bytes).
     pub fn new(path: &Path) -> Result<Self, Errno> {
-        Ok(Self { address: SocketAddr::from_pathname(path)?, connection: None })
+        let directory = path.parent().unwrap_or(Path::new("/"));
+        Ok(Self {
+            address: SocketAddr::from_pathname(path)?,
+            directory: CString::new(directory.as_os_str().as_bytes()).map_err(|_| Known::EINVAL)?,
+            own: Uid::effective(),
+            connection: None,
+        })
     }
 
     /// Connects and sends the request, all in one piece if the socket takes it.
@@ -59,6 +74,7 @@ impl Agent {
         // A Unix socket is connected at once or not at all; a full backlog is EAGAIN.
         let stream =
             UnixStream::connect_addr(&self.address).map_err(|error| connecting(error.into()))?;
+        self.check_trust(&stream)?;
         let mut connection = Connection {
             stream,
             request: request.clone(),
@@ -77,6 +93,19 @@ impl Agent {
             .map_err(|error| Failure::Socket(error.into()))?;
         self.connection = Some(connection);
         Ok(())
+    }
+
+    /// Whoever listens must be root, the user that the daemon runs as, or the owner of the directory
+    /// that the socket is in. Anybody else may have put a socket there to learn the state, or to keep
+    /// it from the agent.
+    fn check_trust(&self, stream: &UnixStream) -> Result<(), Failure> {
+        let listener = getsockopt(stream, sockopt::PeerCredentials)
+            .map_err(|errno| Failure::Socket(errno.into()))?
+            .uid();
+        let trusted = listener == 0
+            || listener == self.own.as_raw()
+            || identify(&self.directory).is_ok_and(|directory| directory.user == listener);
+        if trusted { Ok(()) } else { Err(Failure::Untrusted(listener)) }
     }
 
     /// Goes on as far as the socket allows. To be called until it answers none.

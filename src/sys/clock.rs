@@ -26,7 +26,6 @@ pub struct LocalTime {
 }
 
 /// The local time, by the time zone that `TZ` or `/etc/localtime` named at the first call.
-#[must_use]
 pub fn local_time() -> LocalTime {
     let (seconds, millis) = clock_gettime(ClockId::CLOCK_REALTIME)
         .map_or((0, 0), |time| (time.tv_sec(), time.num_milliseconds() % 1000));

@@ -62,17 +62,28 @@ fn accept_if(program: &mut Program, conditions: &[(u32, u32, u32)]) {
     for (after, (width, offset, value)) in conditions.iter().enumerate() {
         push(statement(libc::BPF_LD | width | libc::BPF_ABS, *offset));
         // On to the next condition, or over what is left to the last instruction.
-        let left = 2 * (conditions.len() - after) - 1;
-        let jump = statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, *value);
-        push(sock_filter { jf: u8::try_from(left).unwrap_or(u8::MAX), ..jump });
+        push(jump_unless(*value, 2 * (conditions.len() - after) - 1));
     }
     push(statement(libc::BPF_RET | libc::BPF_K, WHOLE));
     push(statement(libc::BPF_RET | libc::BPF_K, 0));
 }
 
+/// An instruction without a jump.
 #[expect(clippy::cast_possible_truncation, reason = "BPF codes have 16 bits")]
-fn statement(code: u32, k: u32) -> sock_filter {
+pub(super) fn statement(code: u32, k: u32) -> sock_filter {
     sock_filter { code: code as u16, jt: 0, jf: 0, k }
+}
+
+/// Goes over so many instructions if what was loaded has this value.
+pub(super) fn jump_if(value: u32, over: usize) -> sock_filter {
+    let over = u8::try_from(over).unwrap_or(u8::MAX);
+    sock_filter { jt: over, ..statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, value) }
+}
+
+/// Goes over so many instructions if what was loaded has not this value.
+pub(super) fn jump_unless(value: u32, over: usize) -> sock_filter {
+    let over = u8::try_from(over).unwrap_or(u8::MAX);
+    sock_filter { jf: over, ..statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, value) }
 }
 
 /// Puts a filter on a socket, in the place of any other.

@@ -1,18 +1,18 @@
 //! Where the log goes: a file, standard error, syslog.
 
 use std::ffi::CString;
-use std::io::IsTerminal;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use nix::errno::Errno as Known;
-use nix::fcntl::{OFlag, open};
+use nix::fcntl::{AT_FDCWD, OFlag, openat};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr, sendto, socket};
-use nix::sys::stat::Mode;
-use nix::unistd::write;
+use nix::sys::stat::{Mode, SFlag, fstat};
+use nix::unistd::{fchown, write};
 
+use super::privileges::Identity;
 use crate::errno::Errno;
 
 /// A log file that is appended to, and can be opened anew after it was moved away.
@@ -23,13 +23,30 @@ pub struct LogFile {
 }
 
 impl LogFile {
-    /// Opens or creates the file, mode 0644.
+    /// Opens or creates the file, mode 0644. A file that is created belongs to `owner`, so that it can
+    /// be opened again by whom the daemon is then.
+    ///
+    /// Root must not be led to append to just any file: a symlink is not followed, and a file with
+    /// another name elsewhere is refused.
     ///
     /// # Errors
-    /// The errno of `open`.
-    pub fn open(path: &Path) -> Result<Self, Errno> {
+    /// The errno of the step that failed; `ELOOP` for a symlink, `EMLINK` for a file of several names.
+    pub fn open(path: &Path, owner: Identity) -> Result<Self, Errno> {
         let path = CString::new(path.as_os_str().as_bytes()).map_err(|_| Known::EINVAL)?;
-        let file = append(&path)?;
+        let created = append(&path, OFlag::O_CREAT | OFlag::O_EXCL);
+        let file = match created {
+            Err(Known::EEXIST) => append(&path, OFlag::empty())?,
+            created => {
+                let file = created?;
+                fchown(&file, owner.user, owner.group)?;
+                file
+            }
+        };
+        let stat = fstat(&file)?;
+        let is_regular = SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT == SFlag::S_IFREG;
+        if is_regular && stat.st_nlink > 1 {
+            return Err(Known::EMLINK.into());
+        }
         Ok(Self { path, file })
     }
 
@@ -38,7 +55,7 @@ impl LogFile {
     /// # Errors
     /// The errno of `open`.
     pub fn reopen(&mut self) -> Result<(), Errno> {
-        self.file = append(&self.path)?;
+        self.file = append(&self.path, OFlag::O_CREAT)?;
         Ok(())
     }
 
@@ -48,14 +65,11 @@ impl LogFile {
     }
 }
 
-fn append(path: &CString) -> nix::Result<OwnedFd> {
-    let flags = OFlag::O_WRONLY | OFlag::O_APPEND | OFlag::O_CREAT | OFlag::O_CLOEXEC;
+fn append(path: &CString, more: OFlag) -> nix::Result<OwnedFd> {
+    let flags = OFlag::O_WRONLY | OFlag::O_APPEND | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW;
     // A FIFO without a reader would block the open, and a full one the writes.
-    open(
-        path.as_c_str(),
-        flags | OFlag::O_NONBLOCK | OFlag::O_NOCTTY,
-        Mode::from_bits_truncate(0o644),
-    )
+    let flags = flags | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | more;
+    openat(AT_FDCWD, path.as_c_str(), flags, Mode::from_bits_truncate(0o644))
 }
 
 /// Writes complete lines to standard error, if it takes them at once: it may be a pipe that nobody
@@ -63,7 +77,7 @@ fn append(path: &CString) -> nix::Result<OwnedFd> {
 pub fn write_stderr(lines: &[u8]) {
     let stderr = std::io::stderr();
     // The flag O_NONBLOCK would be shared with every other process that has the same pipe.
-    if stderr.is_terminal() || is_writable(stderr.as_fd()) {
+    if is_writable(stderr.as_fd()) {
         let _ = write(&stderr, lines);
     }
 }

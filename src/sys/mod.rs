@@ -2,12 +2,16 @@
 
 pub mod agent;
 pub mod clock;
+pub mod conntrackd;
+pub mod file;
 pub mod filter;
 pub mod log_file;
 pub mod namespace;
 pub mod netlink;
 pub mod packet;
 pub mod pid_file;
+pub mod privileges;
 pub mod process;
+pub mod seccomp;
 pub mod signals;
 pub mod state_file;

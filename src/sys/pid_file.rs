@@ -6,8 +6,9 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno as Known;
-use nix::fcntl::{Flock, FlockArg};
+use nix::fcntl::{AT_FDCWD, Flock, FlockArg};
 use nix::libc;
+use nix::unistd::{UnlinkatFlags, unlinkat};
 
 use crate::errno::Errno;
 
@@ -79,6 +80,7 @@ impl PidFile {
 impl Drop for PidFile {
     /// Removes the file before the lock ends.
     fn drop(&mut self) {
-        let _ = fs::remove_file(&self.path);
+        // Who has dropped to a user that may not remove it leaves it, unlocked, to be taken over.
+        let _ = unlinkat(AT_FDCWD, &self.path, UnlinkatFlags::NoRemoveDir);
     }
 }

@@ -17,10 +17,9 @@ impl Signals {
     /// # Errors
     /// The errno of `signalfd`, if the process has no descriptor left.
     pub fn block() -> Result<Self, Errno> {
-        let mask: SigSet =
-            [Signal::SIGTERM, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGHUP, Signal::SIGUSR1]
-                .into_iter()
-                .collect();
+        let mask: SigSet = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGUSR1]
+            .into_iter()
+            .collect();
         mask.thread_block()?;
         Ok(Self(SignalFd::with_flags(&mask, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?))
     }

@@ -5,9 +5,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use nix::errno::Errno as Known;
-use nix::fcntl::{AtFlags, OFlag, open, renameat};
+use nix::fcntl::{AT_FDCWD, AtFlags, OFlag, openat, renameat};
 use nix::sys::stat::Mode;
-use nix::unistd::{AccessFlags, faccessat, unlink, write};
+use nix::unistd::{AccessFlags, UnlinkatFlags, faccessat, unlinkat, write};
 
 use crate::errno::Errno;
 
@@ -28,7 +28,7 @@ impl StateFile {
     /// The errno if the directory may not be written. A full one is no error here.
     pub fn new(conf_dir: &Path) -> Result<Self, Errno> {
         let access = AccessFlags::W_OK | AccessFlags::X_OK;
-        faccessat(nix::fcntl::AT_FDCWD, conf_dir, access, AtFlags::AT_EACCESS)?;
+        faccessat(AT_FDCWD, conf_dir, access, AtFlags::AT_EACCESS)?;
         let c_path = |name| {
             CString::new(conf_dir.join(name).as_os_str().as_bytes())
                 .map_err(|_| Errno::from(Known::EINVAL))
@@ -42,12 +42,11 @@ impl StateFile {
     /// The errno of the step that failed; the old content is still there.
     pub fn write(&self, word: &str) -> Result<(), Errno> {
         let written = self.write_temporary(word).and_then(|()| {
-            let here = nix::fcntl::AT_FDCWD;
-            renameat(here, self.temporary.as_c_str(), here, self.path.as_c_str())
+            renameat(AT_FDCWD, self.temporary.as_c_str(), AT_FDCWD, self.path.as_c_str())
         });
         if written.is_err() {
             // Not to leave it behind; if there is none, all the better.
-            let _ = unlink(self.temporary.as_c_str());
+            let _ = self.remove_temporary();
         }
         Ok(written?)
     }
@@ -55,15 +54,20 @@ impl StateFile {
     fn write_temporary(&self, word: &str) -> nix::Result<()> {
         // O_EXCL: whatever else is there under this name, be it a link or a FIFO, is not opened.
         let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_CLOEXEC;
-        let create = || open(self.temporary.as_c_str(), flags, Mode::from_bits_truncate(0o644));
+        let mode = Mode::from_bits_truncate(0o644);
+        let create = || openat(AT_FDCWD, self.temporary.as_c_str(), flags, mode);
         let file = create().or_else(|errno| match errno {
             Known::EEXIST => {
-                unlink(self.temporary.as_c_str())?;
+                self.remove_temporary()?;
                 create()
             }
             _ => Err(errno),
         })?;
         // A file takes less than it is given only if the file system is full.
         if write(&file, word.as_bytes())? == word.len() { Ok(()) } else { Err(Known::ENOSPC) }
+    }
+
+    fn remove_temporary(&self) -> nix::Result<()> {
+        unlinkat(AT_FDCWD, self.temporary.as_c_str(), UnlinkatFlags::NoRemoveDir)
     }
 }

@@ -72,6 +72,8 @@ impl<'a> World<'a> {
             seed,
             announce: Some((Tempo::default(), tables)),
             detect_split_brain: true,
+            sync_conntrack: false,
+            check_namespace: None,
         };
         Self {
             monitor: Monitor::new(watch),
@@ -388,7 +390,8 @@ impl<'a> World<'a> {
                 self.ready = true;
                 None
             }
-            Action::Exit => {
+            Action::Run(_) | Action::CheckNamespace => panic!("not asked for"),
+            Action::Exit(_) => {
                 self.exited = true;
                 None
             }

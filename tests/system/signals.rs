@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::os::unix::net::UnixDatagram;
-use std::os::unix::process::ExitStatusExt;
 
 use lab::agent::Manners;
 use lab::daemon::Setup;
@@ -17,7 +16,6 @@ pub fn trials() -> Vec<Trial> {
         asked_to_leave,
         request_in_flight_is_finished,
         request_in_flight_does_not_delay_for_long,
-        quit_dies_of_it,
         hangup_does_everything_again,
         status,
         broken_pipe_is_ignored,
@@ -65,14 +63,6 @@ fn request_in_flight_does_not_delay_for_long() {
     assert_eq!(keepwatch.wait_exit().unwrap().code(), Some(0));
     // The reply would have been waited for five seconds.
     assert!(asked.elapsed() < std::time::Duration::from_secs(4));
-}
-
-fn quit_dies_of_it() {
-    let world = World::new();
-    let keepwatch = world.setup.start();
-    keepwatch.signal(Signal::SIGQUIT);
-    assert_eq!(keepwatch.wait_exit().unwrap().signal(), Some(Signal::SIGQUIT as i32));
-    assert!(!world.setup.pid_file().exists());
 }
 
 fn hangup_does_everything_again() {

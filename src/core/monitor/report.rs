@@ -37,6 +37,9 @@ impl Monitor<'_> {
                 }
                 if last != Some(state) {
                     count(&mut self.status.transitions);
+                    if let Some(conntrack) = &mut self.conntrack {
+                        conntrack.post(state);
+                    }
                 }
                 self.write(state);
                 self.outbox.post(state, self.now);

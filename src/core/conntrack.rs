@@ -1,0 +1,155 @@
+//! Connection tracking: what conntrackd is asked to do on each transition, one command after another.
+
+use core::ffi::CStr;
+
+use super::State;
+use crate::errno::Errno;
+
+/// One run of `conntrackd -C FILE` with a flag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// `-c`: commit the external cache, which the peers have filled, to the kernel.
+    Commit,
+    /// `-f`: flush the internal and the external cache.
+    Flush,
+    /// `-R`: fill the internal cache from the kernel.
+    Resync,
+    /// `-B`: send all of it to the peers.
+    Bulk,
+    /// `-t`: shorten the kernel's timers, so that what is left over goes away.
+    Timers,
+    /// `-n`: ask the active peer for all it has.
+    Request,
+}
+
+impl Command {
+    /// All of them.
+    pub const ALL: [Self; 6] =
+        [Self::Commit, Self::Flush, Self::Resync, Self::Bulk, Self::Timers, Self::Request];
+
+    /// As conntrackd knows it.
+    #[must_use]
+    pub fn flag(self) -> &'static CStr {
+        match self {
+            Self::Commit => c"-c",
+            Self::Flush => c"-f",
+            Self::Resync => c"-R",
+            Self::Bulk => c"-B",
+            Self::Timers => c"-t",
+            Self::Request => c"-n",
+        }
+    }
+}
+
+/// How a command ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CommandEnd {
+    /// By itself, with this code.
+    Exited(u8),
+    /// By this signal.
+    Signalled(u8),
+    /// It hung and was killed.
+    TimedOut,
+    /// It did not even start.
+    NotStarted(Errno),
+}
+
+/// The commands still to be run.
+#[derive(Debug)]
+pub(super) struct Conntrack {
+    state: State,
+    rest: &'static [Command],
+    running: Option<Command>,
+}
+
+impl Conntrack {
+    pub(super) fn new() -> Self {
+        Self { state: State::Backup, rest: &[], running: None }
+    }
+
+    /// Takes a new state, whose commands replace what is left of an older one's.
+    pub(super) fn post(&mut self, state: State) {
+        const ACTIVE: [Command; 4] =
+            [Command::Commit, Command::Flush, Command::Resync, Command::Bulk];
+        const BACKUP: [Command; 2] = [Command::Timers, Command::Request];
+        self.state = state;
+        self.rest = match state {
+            State::Active => &ACTIVE,
+            State::Backup => &BACKUP,
+        };
+    }
+
+    /// The command to be run now.
+    pub(super) fn begin(&mut self) -> Option<Command> {
+        if self.running.is_some() {
+            return None;
+        }
+        let (command, rest) = self.rest.split_first()?;
+        self.rest = rest;
+        self.running = Some(*command);
+        self.running
+    }
+
+    /// Takes the end of the command that ran; tells which one that was, and the state with which all
+    /// that was to be done for it is done now.
+    pub(super) fn end(&mut self) -> Option<(Command, Option<State>)> {
+        let command = self.running.take()?;
+        Some((command, self.rest.is_empty().then_some(self.state)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use State::{Active, Backup};
+
+    /// Runs to the end and returns the flags, and what was done in the end.
+    fn run(conntrack: &mut Conntrack) -> (String, Option<State>) {
+        let (mut flags, mut done) = (String::new(), None);
+        while let Some(command) = conntrack.begin() {
+            assert_eq!(conntrack.begin(), None, "one at a time");
+            flags += command.flag().to_str().unwrap();
+            let (ended, synced) = conntrack.end().unwrap();
+            assert_eq!(ended, command);
+            done = synced;
+        }
+        (flags, done)
+    }
+
+    #[test]
+    fn each_state_has_its_commands() {
+        let mut conntrack = Conntrack::new();
+        assert_eq!(run(&mut conntrack), (String::new(), None));
+        conntrack.post(Active);
+        assert_eq!(run(&mut conntrack), ("-c-f-R-B".into(), Some(Active)));
+        conntrack.post(Backup);
+        assert_eq!(run(&mut conntrack), ("-t-n".into(), Some(Backup)));
+    }
+
+    #[test]
+    fn newer_state_replaces_what_is_left() {
+        let mut conntrack = Conntrack::new();
+        conntrack.post(Active);
+        assert_eq!(conntrack.begin(), Some(Command::Commit));
+        conntrack.post(Backup);
+        assert_eq!(conntrack.begin(), None, "what runs is not interrupted");
+        assert_eq!(conntrack.end(), Some((Command::Commit, None)));
+        assert_eq!(run(&mut conntrack), ("-t-n".into(), Some(Backup)));
+    }
+
+    #[test]
+    fn last_command_of_an_older_state_does_not_finish_the_newer() {
+        let mut conntrack = Conntrack::new();
+        conntrack.post(Backup);
+        conntrack.begin();
+        conntrack.end();
+        assert_eq!(conntrack.begin(), Some(Command::Request));
+        conntrack.post(Active);
+        assert_eq!(conntrack.end(), Some((Command::Request, None)));
+    }
+
+    #[test]
+    fn end_of_nothing_is_nothing() {
+        assert_eq!(Conntrack::new().end(), None);
+    }
+}

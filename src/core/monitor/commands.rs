@@ -1,0 +1,33 @@
+//! conntrackd's commands, which run beside the reports and never delay them.
+
+use super::{Monitor, count};
+use crate::core::conntrack::Conntrack;
+use crate::core::{Action, CommandEnd, Note};
+
+impl Monitor<'_> {
+    pub(super) fn run_command(&mut self) {
+        if let Some(command) = self.conntrack.as_mut().and_then(Conntrack::begin) {
+            self.push(Action::Run(command));
+        }
+    }
+
+    pub(super) fn on_command_ended(&mut self, end: CommandEnd) {
+        let ended = self.conntrack.as_mut().and_then(Conntrack::end);
+        let Some((command, synced)) = ended else { return };
+        count(&mut self.status.commands);
+        if end != CommandEnd::Exited(0) {
+            count(&mut self.status.command_failures);
+            self.push(Action::Log(Note::CommandFailed { command, end }));
+        }
+        if let Some(state) = synced {
+            self.push(Action::Log(Note::Synced(state)));
+        }
+    }
+
+    pub(super) fn on_conntrackd_gone(&mut self) {
+        // Not to be asked again, so said once.
+        if self.conntrack.take().is_some() {
+            self.push(Action::Log(Note::ConntrackdGone));
+        }
+    }
+}

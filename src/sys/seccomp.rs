@@ -1,0 +1,159 @@
+//! The system calls that the daemon may make once it runs (`seccomp(2)`).
+
+#![expect(unsafe_code, reason = "no library of these does MIPS")]
+
+use core::mem::size_of;
+
+use heapless::Vec;
+use nix::errno::Errno as Known;
+use nix::libc::{self, c_int, c_long, c_void, siginfo_t, sock_filter, sock_fprog};
+use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
+
+use super::filter::{jump_if, jump_unless, statement};
+use crate::errno::Errno;
+use crate::log;
+
+/// Each with what it is for. On an architecture that lacks one there is another of the same purpose.
+const ALLOWED: &[c_long] = &[
+    // Sleeping.
+    libc::SYS_epoll_pwait,
+    #[cfg(not(target_arch = "aarch64"))]
+    libc::SYS_epoll_wait,
+    // The connection to the agent, made anew each time.
+    libc::SYS_connect,
+    libc::SYS_getsockopt,
+    libc::SYS_epoll_ctl,
+    // What comes from the kernel, the agent, the wire and conntrackd, and what goes to them.
+    libc::SYS_recvfrom,
+    libc::SYS_sendto,
+    // Signals, deleted namespaces, the output of conntrackd.
+    libc::SYS_read,
+    // The state file and the log.
+    libc::SYS_openat,
+    libc::SYS_write,
+    libc::SYS_close,
+    libc::SYS_renameat,
+    // Before it closes a descriptor, the standard library looks whether there is one.
+    #[cfg(debug_assertions)]
+    libc::SYS_fcntl,
+    // The pid file at the end, and what is left of a state file that could not be written.
+    libc::SYS_unlinkat,
+    libc::SYS_flock,
+    // Whether standard error takes a line at once.
+    #[cfg(not(target_arch = "aarch64"))]
+    libc::SYS_poll,
+    #[cfg(target_arch = "aarch64")]
+    libc::SYS_ppoll,
+    // Which interface claims of the VIP are heard on, and whether they are.
+    libc::SYS_bind,
+    libc::SYS_setsockopt,
+    // Whom the agent's directory belongs to; whether the namespace is still there.
+    libc::SYS_statx,
+    // The time, where the kernel does not show it without a call.
+    libc::SYS_clock_gettime,
+    #[cfg(target_pointer_width = "32")]
+    CLOCK_GETTIME64,
+    // The end, where the runtime gives back its signal stack.
+    libc::SYS_exit_group,
+    libc::SYS_sigaltstack,
+    libc::SYS_munmap,
+];
+
+/// Not known to libc under this name everywhere.
+#[cfg(all(target_pointer_width = "32", target_arch = "mips"))]
+const CLOCK_GETTIME64: c_long = 4403;
+#[cfg(all(target_pointer_width = "32", not(target_arch = "mips")))]
+const CLOCK_GETTIME64: c_long = 403;
+
+/// `AUDIT_ARCH_*` (`include/uapi/linux/audit.h`): the ELF machine, and bits for 64 and little-endian.
+const ARCHITECTURE: Option<u32> = if cfg!(target_arch = "x86_64") {
+    Some(0xc000_003e)
+} else if cfg!(target_arch = "aarch64") {
+    Some(0xc000_00b7)
+} else if cfg!(target_arch = "arm") {
+    Some(0x4000_0028)
+} else if cfg!(all(target_arch = "mips", target_endian = "big")) {
+    Some(0x0000_0008)
+} else if cfg!(all(target_arch = "mips", target_endian = "little")) {
+    Some(0x4000_0008)
+} else {
+    None
+};
+
+/// Offsets in `struct seccomp_data` (`include/uapi/linux/seccomp.h`): words in the host's byte order.
+const NUMBER: u32 = 0;
+const ARCH: u32 = 4;
+/// The low half of the first argument, which has 64 bits.
+const FIRST_ARGUMENT: u32 = if cfg!(target_endian = "big") { 20 } else { 16 };
+
+type Program = Vec<sock_filter, { ALLOWED.len() + 12 }>;
+
+/// Installs the filter for good. A call that is not allowed ends the daemon, with a line in the log.
+/// Tells whether there is a filter for this architecture and kernel.
+///
+/// # Errors
+/// The errno of installing it, for other reasons than that the kernel has no such thing.
+pub fn install() -> Result<bool, Errno> {
+    let Some(architecture) = ARCHITECTURE else { return Ok(false) };
+    let mut program = program(architecture);
+    report_violations()?;
+    let len = u16::try_from(program.len()).map_err(|_| Known::EINVAL)?;
+    let program = sock_fprog { len, filter: program.as_mut_ptr() };
+    // SAFETY: the program tells the truth about its length, and the kernel copies it.
+    let installed = unsafe {
+        libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program, 0, 0)
+    };
+    match Known::result(installed) {
+        Ok(_) => Ok(true),
+        // Built without CONFIG_SECCOMP_FILTER.
+        Err(Known::EINVAL | Known::ENOSYS) => Ok(false),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+fn program(architecture: u32) -> Program {
+    let load = |offset| statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, offset);
+    let number = |call: c_long| u32::try_from(call).unwrap_or(u32::MAX);
+    let unix = u32::try_from(libc::AF_UNIX).unwrap_or(u32::MAX);
+    let mut program = Program::new();
+    let calls = ALLOWED.len();
+    let mut push = |instruction| {
+        let pushed = program.push(instruction);
+        debug_assert!(pushed.is_ok(), "a program of known length");
+    };
+    // Numbers mean other calls on other architectures.
+    push(load(ARCH));
+    push(jump_unless(architecture, calls + 5));
+    push(load(NUMBER));
+    // New sockets: to the agent only.
+    push(jump_unless(number(libc::SYS_socket), 2));
+    push(load(FIRST_ARGUMENT));
+    push(jump_if(unix, calls + 1));
+    for (before, call) in ALLOWED.iter().enumerate() {
+        push(jump_if(number(*call), calls - before));
+    }
+    push(statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_TRAP));
+    push(statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW));
+    program
+}
+
+/// Has the kernel call [`on_violation`] instead of killing without a word.
+fn report_violations() -> Result<(), Errno> {
+    let handler = SigHandler::SigAction(on_violation);
+    let action = SigAction::new(handler, SaFlags::SA_SIGINFO, SigSet::empty());
+    // SAFETY: the handler is called by the thread that made the call, between two instructions of
+    // ours or of libc, and never returns.
+    unsafe { sigaction(Signal::SIGSYS, &action) }?;
+    Ok(())
+}
+
+extern "C" fn on_violation(_: c_int, info: *mut siginfo_t, _: *mut c_void) {
+    /// Of the number in `siginfo_t`: behind three ints, padding, and a pointer to the instruction.
+    const NUMBER: usize =
+        (3 * size_of::<c_int>()).next_multiple_of(align_of::<usize>()) + size_of::<usize>();
+    // SAFETY: the kernel passes a valid `siginfo_t`, in which SIGSYS has the number there.
+    let number = unsafe { info.cast::<u8>().add(NUMBER).cast::<c_int>().read_unaligned() };
+    log::last_words(format_args!("seccomp: system call {number} is not allowed; ending"));
+    // SAFETY: ends the process, whatever state it is in.
+    unsafe { libc::_exit(1) }
+}
