@@ -160,10 +160,10 @@ impl fmt::Display for CommandEnd {
         match self {
             Self::Exited(code) => write!(f, "exit code {code}"),
             Self::Signalled(signal) => {
-                f.write_str(signal_name(i32::from(*signal)).unwrap_or("an unknown signal"))
+                write!(f, "killed by {}", signal_name((*signal).into()).unwrap_or("some signal"))
             }
-            Self::TimedOut => f.write_str("killed, as it did not end"),
-            Self::NotStarted(errno) => errno.fmt(f),
+            Self::TimedOut => f.write_str("killed, as it did not end in time"),
+            Self::NotStarted(errno) => write!(f, "not started: {errno}"),
         }
     }
 }

@@ -80,7 +80,10 @@ impl PidFile {
 impl Drop for PidFile {
     /// Removes the file before the lock ends.
     fn drop(&mut self) {
-        // Who has dropped to a user that may not remove it leaves it, unlocked, to be taken over.
-        let _ = unlinkat(AT_FDCWD, &self.path, UnlinkatFlags::NoRemoveDir);
+        let removed = unlinkat(AT_FDCWD, &self.path, UnlinkatFlags::NoRemoveDir);
+        if removed.is_err() {
+            // Who has dropped to a user that may not remove it leaves it, but it names nobody.
+            let _ = self.lock.set_len(0);
+        }
     }
 }

@@ -13,11 +13,13 @@ use super::filter::{jump_if, jump_unless, statement};
 use crate::errno::Errno;
 use crate::log;
 
-/// Each with what it is for. On an architecture that lacks one there is another of the same purpose.
-const ALLOWED: &[c_long] = &[
+/// Each with what it is for, beside `socket` for Unix sockets. On an architecture that lacks one there
+/// is another of the same purpose.
+pub const ALLOWED: &[c_long] = &[
     // Sleeping.
+    #[cfg(any(target_env = "musl", target_arch = "aarch64"))]
     libc::SYS_epoll_pwait,
-    #[cfg(not(target_arch = "aarch64"))]
+    #[cfg(not(any(target_env = "musl", target_arch = "aarch64")))]
     libc::SYS_epoll_wait,
     // The connection to the agent, made anew each time.
     libc::SYS_connect,
@@ -38,6 +40,10 @@ const ALLOWED: &[c_long] = &[
     libc::SYS_fcntl,
     // The pid file at the end, and what is left of a state file that could not be written.
     libc::SYS_unlinkat,
+    #[cfg(target_pointer_width = "64")]
+    libc::SYS_ftruncate,
+    #[cfg(target_pointer_width = "32")]
+    libc::SYS_ftruncate64,
     libc::SYS_flock,
     // Whether standard error takes a line at once.
     #[cfg(not(target_arch = "aarch64"))]

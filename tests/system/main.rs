@@ -17,13 +17,17 @@ mod addresses;
 mod agent;
 mod announce;
 mod claims;
+mod conntrackd;
 mod interface;
+mod namespace;
 mod options;
 mod overrun;
+mod privileges;
 mod signals;
 mod start;
 mod state_file;
 mod stdio;
+mod trust;
 mod world;
 
 use libtest_mimic::{Arguments, Trial};
@@ -35,6 +39,17 @@ macro_rules! trials {
     };
 }
 use trials;
+
+/// The same for tests with more than one user, of which a user namespace has but one. There they are
+/// listed as ignored.
+macro_rules! trials_with_other_users {
+    ($($test:ident),+ $(,)?) => {
+        crate::trials![$($test),+]
+            .into_iter()
+            .map(|trial| trial.with_ignored_flag(!lab::users::has_others()))
+    };
+}
+use trials_with_other_users;
 
 fn trial(name: &str, test: fn()) -> Trial {
     let name = name.split_once("::").map_or(name, |(_, name)| name);
@@ -49,17 +64,22 @@ fn main() {
     let arguments = Arguments::from_args();
     lab::namespace::enter().expect("namespaces: wants root or unprivileged user namespaces");
     let trials = [
+        // It has the longest, beside which the others run.
+        conntrackd::trials(),
         addresses::trials(),
         agent::trials(),
         announce::trials(),
         claims::trials(),
         interface::trials(),
+        namespace::trials(),
         options::trials(),
         overrun::trials(),
+        privileges::trials(),
         signals::trials(),
         start::trials(),
         state_file::trials(),
         stdio::trials(),
+        trust::trials(),
     ];
     libtest_mimic::run(&arguments, trials.into_iter().flatten().collect()).exit();
 }

@@ -32,6 +32,8 @@ pub struct Setup {
     pub vip: String,
     /// More options.
     pub extra: Vec<OsString>,
+    /// More of the environment.
+    pub environment: Vec<(OsString, OsString)>,
 }
 
 impl Setup {
@@ -47,6 +49,7 @@ impl Setup {
             interface: "ha0".into(),
             vip: "169.254.0.5/24".into(),
             extra: Vec::new(),
+            environment: Vec::new(),
         }
     }
 
@@ -100,6 +103,7 @@ impl Setup {
                 option("--log-file=", &self.log_file()),
             ])
             .args(&self.extra)
+            .envs(self.environment.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null());
         command
     }
@@ -202,7 +206,7 @@ impl<'a> Running<'a> {
 
     /// Asks for a status with SIGUSR1 and returns the lines of the block, without their prefixes.
     pub fn status(&self) -> String {
-        let end = "notification_failures=";
+        let end = "command_failures=";
         let seen = self.setup.log().matches(end).count();
         self.signal(Signal::SIGUSR1);
         self.wait_log(end, seen + 1);
@@ -244,10 +248,7 @@ impl<'a> Running<'a> {
 
     /// Waits for the end; the status is known of one in the foreground.
     pub fn wait_exit(mut self) -> Option<ExitStatus> {
-        let pidfd = pidfd(self.pid);
-        if let Some(pidfd) = pidfd {
-            assert!(wait_readable(&pidfd, PATIENCE), "keepwatch does not end");
-        }
+        wait_end(self.pid);
         self.child.take().map(|mut child| child.wait().expect("an exit status"))
     }
 
@@ -260,6 +261,12 @@ impl<'a> Running<'a> {
             // Nothing tells of it, so it has to be looked at now and then.
             std::thread::sleep(Duration::from_millis(1));
         }
+    }
+
+    /// The processes that it has started and that have not been waited for.
+    pub fn children(&self) -> Vec<u32> {
+        let list = content(&PathBuf::from(format!("/proc/{0}/task/{0}/children", self.pid)));
+        list.split_whitespace().map(|pid| pid.parse().expect("a pid")).collect()
     }
 
     /// A line of `/proc/PID/status`.
@@ -300,6 +307,13 @@ fn sleeps_for_ever(call: &str) -> bool {
 const SYS_EPOLL_WAIT: Option<c_long> = Some(nix::libc::SYS_epoll_wait);
 #[cfg(not(target_arch = "x86_64"))]
 const SYS_EPOLL_WAIT: Option<c_long> = None;
+
+/// Waits until a process has ended.
+pub fn wait_end(pid: u32) {
+    if let Some(pidfd) = pidfd(pid) {
+        assert!(wait_readable(&pidfd, PATIENCE), "process {pid} does not end");
+    }
+}
 
 /// A descriptor that becomes readable when the process ends; none if it has ended.
 fn pidfd(pid: u32) -> Option<OwnedFd> {

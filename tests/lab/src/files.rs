@@ -1,7 +1,8 @@
 //! Waiting for what happens to files, woken by the kernel.
 
 use std::fmt::Display;
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -28,8 +29,18 @@ impl Watch {
     }
 
     /// Returns as soon as the condition yields something; it is looked at whenever a file changes.
-    pub fn until<T>(&self, what: impl Display, mut condition: impl FnMut() -> Option<T>) -> T {
-        let deadline = Instant::now() + PATIENCE;
+    pub fn until<T>(&self, what: impl Display, condition: impl FnMut() -> Option<T>) -> T {
+        self.within(PATIENCE, what, condition)
+    }
+
+    /// The same with another patience than usual.
+    pub fn within<T>(
+        &self,
+        patience: Duration,
+        what: impl Display,
+        mut condition: impl FnMut() -> Option<T>,
+    ) -> T {
+        let deadline = Instant::now() + patience;
         loop {
             if let Some(result) = condition() {
                 return result;
@@ -59,10 +70,12 @@ pub fn content(path: &Path) -> String {
 pub struct Directory(std::path::PathBuf);
 
 impl Directory {
-    /// A new one under the system's directory for temporary files.
+    /// A new one under the system's directory for temporary files, open to every user.
     pub fn new() -> Self {
         let template = std::env::temp_dir().join("keepwatch-XXXXXX");
-        Self(nix::unistd::mkdtemp(&template).expect("a temporary directory"))
+        let path = nix::unistd::mkdtemp(&template).expect("a temporary directory");
+        fs::set_permissions(&path, Permissions::from_mode(0o755)).expect("to open the directory");
+        Self(path)
     }
 
     pub fn path(&self) -> &Path {

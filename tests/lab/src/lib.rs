@@ -11,6 +11,7 @@ pub mod files;
 pub mod namespace;
 pub mod old_kernel;
 pub mod rtnl;
+pub mod users;
 
 use std::time::Duration;
 

@@ -4,10 +4,10 @@ use std::env;
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::thread;
 
-use nix::mount::{MsFlags, mount};
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, setns, unshare};
 use nix::unistd::{getegid, geteuid};
 
@@ -88,7 +88,7 @@ impl Netns {
 
     /// Gives it a name under `/run/netns`, as `ip netns add` does.
     pub fn bind(&self, name: &str) {
-        let path = Path::new("/run/netns").join(name);
+        let path = path(name);
         fs::write(&path, "").expect("a file to bind to");
         self.run(|| {
             let none: Option<&str> = None;
@@ -96,6 +96,16 @@ impl Netns {
                 .expect("to bind the namespace");
         });
     }
+}
+
+/// Takes the name away, as `ip netns delete` does.
+pub fn unbind(name: &str) {
+    umount2(&path(name), MntFlags::MNT_DETACH).expect("a namespace to unmount");
+    fs::remove_file(path(name)).expect("a file to remove");
+}
+
+fn path(name: &str) -> PathBuf {
+    Path::new("/run/netns").join(name)
 }
 
 impl AsFd for Netns {

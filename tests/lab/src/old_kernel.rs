@@ -1,5 +1,5 @@
-//! A kernel that knows less: a seccomp filter that refuses a socket option, as kernels do that have
-//! never heard of it.
+//! A kernel that knows less: a seccomp filter that refuses a system call or a socket option, as
+//! kernels do that have never heard of it.
 
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -9,35 +9,40 @@ use nix::libc;
 
 /// Makes `setsockopt(level, option)` fail with `ENOPROTOOPT` in the program that is started.
 pub fn without_option(command: &mut Command, level: libc::c_int, option: libc::c_int) {
-    // SAFETY: between fork and exec it makes two system calls, on data of its own.
-    unsafe {
-        command.pre_exec(move || refuse(level, option));
-    }
-}
-
-fn refuse(level: libc::c_int, option: libc::c_int) -> io::Result<()> {
-    let word = |value: libc::c_int| u32::from_ne_bytes(value.to_ne_bytes());
-    let load = |offset| statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, offset);
-    // To the next instruction if equal, else to the one that allows.
-    let go_on_if = |value, allow| libc::sock_filter {
-        code: (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16,
-        jt: 0,
-        jf: allow,
-        k: value,
-    };
     // Offsets in struct seccomp_data: nr 0, args 16, each of 64 bits, of which the low half counts.
     let low = if cfg!(target_endian = "big") { 4 } else { 0 };
-    let errno = libc::SECCOMP_RET_ERRNO | word(libc::ENOPROTOOPT);
-    let mut filter = [
+    let filter = [
         load(0),
         go_on_if(libc::SYS_setsockopt as u32, 5),
         load(16 + 8 + low),
         go_on_if(word(level), 3),
         load(16 + 16 + low),
         go_on_if(word(option), 1),
-        statement(libc::BPF_RET | libc::BPF_K, errno),
+        statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ERRNO | word(libc::ENOPROTOOPT)),
         statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW),
     ];
+    install_in(command, filter);
+}
+
+/// Makes a system call fail with `ENOSYS` in the program that is started.
+pub fn without_call(command: &mut Command, call: libc::c_long) {
+    let filter = [
+        load(0),
+        go_on_if(call as u32, 1),
+        statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ERRNO | word(libc::ENOSYS)),
+        statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW),
+    ];
+    install_in(command, filter);
+}
+
+fn install_in<const N: usize>(command: &mut Command, mut filter: [libc::sock_filter; N]) {
+    // SAFETY: between fork and exec it makes two system calls, on data of its own.
+    unsafe {
+        command.pre_exec(move || install(&mut filter));
+    }
+}
+
+fn install(filter: &mut [libc::sock_filter]) -> io::Result<()> {
     let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
     // SAFETY: the program and its instructions live until the call returns.
     let installed = unsafe {
@@ -45,6 +50,20 @@ fn refuse(level: libc::c_int, option: libc::c_int) -> io::Result<()> {
             && libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) == 0
     };
     if installed { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+fn word(value: libc::c_int) -> u32 {
+    u32::from_ne_bytes(value.to_ne_bytes())
+}
+
+fn load(offset: u32) -> libc::sock_filter {
+    statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, offset)
+}
+
+/// To the next instruction if equal, else over as many as `otherwise`.
+fn go_on_if(value: u32, otherwise: u8) -> libc::sock_filter {
+    let code = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
+    libc::sock_filter { code, jt: 0, jf: otherwise, k: value }
 }
 
 fn statement(code: u32, k: u32) -> libc::sock_filter {

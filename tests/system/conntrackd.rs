@@ -1,0 +1,249 @@
+//! Promise 13: conntrackd is told to sync on each transition, beside everything else. What stands in
+//! for it here writes down what it is asked, and does as it is told.
+
+use std::ffi::CString;
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use lab::daemon::{Running, Setup, wait_end};
+use lab::files::{Watch, content};
+use libtest_mimic::Trial;
+use nix::sys::signal::{Signal, kill};
+use nix::sys::stat::Mode;
+use nix::unistd::{Pid, mkfifo};
+
+use crate::world::{World, setup};
+
+pub fn trials() -> Vec<Trial> {
+    let mut trials = crate::trials![
+        hang,
+        commands_of_each_state,
+        failure,
+        notification_does_not_wait,
+        newer_transition,
+        output,
+        missing_program,
+        nothing_is_left_behind,
+        killed_runner,
+    ];
+    trials.extend(crate::trials_with_other_users![as_another_user]);
+    trials
+}
+
+/// Does with `$3`, the flag, what the file of that name has to say.
+const STAND_IN: &str = r#"#!/bin/sh
+echo "$*" >>"$RECORD/calls"
+echo "$(id -u) $(readlink /proc/self/ns/net)" >>"$RECORD/identity"
+if [ -e "$RECORD/$3" ]; then . "$RECORD/$3"; fi
+"#;
+
+/// A world with a stand-in for conntrackd, and its directory.
+struct Tracked {
+    world: World,
+    record: PathBuf,
+}
+
+impl Tracked {
+    fn new() -> Self {
+        Self::with(setup())
+    }
+
+    fn with(setup: Setup) -> Self {
+        let mut setup = setup.with("--enable_conntrackd");
+        let record = setup.directory().join("record");
+        fs::create_dir(&record).unwrap();
+        let program = record.join("conntrackd");
+        fs::write(&program, STAND_IN.replace("$RECORD", record.to_str().unwrap())).unwrap();
+        fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
+        let path = format!("{}:{}", record.display(), std::env::var("PATH").unwrap());
+        setup.environment.push(("PATH".into(), path.into()));
+        Self { world: World::with(setup), record }
+    }
+
+    /// What the stand-in does when it is called with a flag.
+    fn when(&self, flag: &str, script: &str) {
+        fs::write(self.record.join(flag), script).unwrap();
+    }
+
+    /// Has the stand-in wait at a flag. Returns what it waits for to be written to.
+    fn hold(&self, flag: &str) -> PathBuf {
+        let gate = self.record.join("gate");
+        let path = CString::new(gate.as_os_str().as_bytes()).unwrap();
+        mkfifo(path.as_c_str(), Mode::S_IRWXU).unwrap();
+        self.when(flag, &format!("read line <{}", gate.display()));
+        gate
+    }
+
+    /// The flags of the calls so far.
+    fn calls(&self) -> String {
+        let calls = content(&self.record.join("calls"));
+        let config = format!("-C {}/conntrackd.conf ", self.world.setup.conf_dir.display());
+        calls.lines().map(|call| call.strip_prefix(&config).expect("the configuration")).collect()
+    }
+
+    fn wait_calls(&self, calls: &str) {
+        let files = Watch::new(&self.record);
+        files.until(format!("{calls}, not {}", self.calls()), || {
+            (self.calls() == calls).then_some(())
+        });
+    }
+
+    fn wait_synced(&self, keepwatch: &Running<'_>, state: &str) {
+        let router = &self.world.setup.router;
+        let line = format!("Synced connection tracking state on {state} for router {router}");
+        keepwatch.wait_log(&line, 1);
+    }
+}
+
+fn open(gate: &Path) {
+    OpenOptions::new().write(true).open(gate).unwrap().write_all(b"\n").unwrap();
+}
+
+fn commands_of_each_state() {
+    let tracked = Tracked::new();
+    let keepwatch = tracked.world.setup.start();
+    tracked.wait_synced(&keepwatch, "backup");
+    assert_eq!(tracked.calls(), "-t-n");
+    tracked.world.set_vip(true);
+    tracked.wait_synced(&keepwatch, "primary");
+    assert_eq!(tracked.calls(), "-t-n-c-f-R-B");
+    assert_eq!((keepwatch.counter("commands"), keepwatch.counter("command_failures")), (6, 0));
+    let inside = fs::read_link("/proc/thread-self/ns/net").unwrap();
+    for identity in content(&tracked.record.join("identity")).lines() {
+        assert_eq!(identity, format!("0 {}", inside.display()));
+    }
+}
+
+fn failure() {
+    let tracked = Tracked::new();
+    tracked.when("-c", "echo cannot commit >&2; exit 3");
+    tracked.when("-f", "kill -SEGV $$");
+    tracked.world.set_vip(true);
+    let keepwatch = tracked.world.setup.start();
+    tracked.wait_synced(&keepwatch, "primary");
+    assert_eq!(tracked.calls(), "-c-f-R-B", "the rest is run all the same");
+    for line in [
+        " INFO 3c2f5c0e-9f0e-4d43-a3b5-0e1f5d8f9b11: conntrackd: cannot commit\n",
+        ": conntrackd -c: exit code 3\n",
+        ": conntrackd -f: killed by SIGSEGV\n",
+    ] {
+        assert!(tracked.world.setup.log().contains(line), "{}", tracked.world.setup.log());
+    }
+    assert_eq!(keepwatch.counter("command_failures"), 2);
+}
+
+fn notification_does_not_wait() {
+    let tracked = Tracked::new();
+    let gate = tracked.hold("-t");
+    let keepwatch = tracked.world.setup.start();
+    tracked.world.agent.wait_acknowledged("backup");
+    tracked.wait_calls("-t");
+    tracked.world.set_vip(true);
+    keepwatch.wait_state("master");
+    tracked.world.agent.wait_acknowledged("master");
+    assert_eq!(tracked.calls(), "-t");
+    open(&gate);
+    tracked.wait_synced(&keepwatch, "primary");
+}
+
+fn newer_transition() {
+    let tracked = Tracked::new();
+    tracked.world.set_vip(true);
+    let gate = tracked.hold("-f");
+    let keepwatch = tracked.world.setup.start();
+    tracked.wait_calls("-c-f");
+    for present in [false, true, false] {
+        tracked.world.set_vip(present);
+        keepwatch.wait_state(crate::world::word(present));
+    }
+    open(&gate);
+    tracked.wait_synced(&keepwatch, "backup");
+    assert_eq!(tracked.calls(), "-c-f-t-n", "nothing of the older states");
+}
+
+fn hang() {
+    let tracked = Tracked::new();
+    // Neither asking nor killing the shell alone would end it all.
+    tracked.when(
+        "-t",
+        &format!("trap '' TERM; sleep 1000 & echo $! >{}/sleep; wait", tracked.record.display()),
+    );
+    let keepwatch = tracked.world.setup.start();
+    tracked.world.agent.wait_acknowledged("backup");
+    let next = || (tracked.calls() == "-t-n").then_some(());
+    Watch::new(&tracked.record).within(Duration::from_mins(1), "the next command", next);
+    tracked.wait_synced(&keepwatch, "backup");
+    keepwatch.wait_log("conntrackd -t: killed, as it did not end in time\n", 1);
+    let sleep = content(&tracked.record.join("sleep"));
+    wait_end(sleep.trim().parse().unwrap());
+}
+
+fn output() {
+    let tracked = Tracked::new();
+    tracked.when(
+        "-t",
+        r"printf 'one\ntwo \033[31m\r\n\377\n'; yes long | tr -d '\n' | head -c 100000",
+    );
+    let keepwatch = tracked.world.setup.start();
+    tracked.wait_synced(&keepwatch, "backup");
+    for line in ["conntrackd: one\n", "conntrackd: two \\x1b[31m\\r\n", "conntrackd: \\xff\n"] {
+        keepwatch.wait_log(line, 1);
+    }
+    let log = tracked.world.setup.log();
+    assert!(log.lines().all(|line| line.len() < 512 && !line.contains('\x1b')), "{log}");
+}
+
+fn missing_program() {
+    let tracked = Tracked::new();
+    let keepwatch = tracked.world.setup.start();
+    tracked.wait_synced(&keepwatch, "backup");
+    fs::remove_file(tracked.record.join("conntrackd")).unwrap();
+    tracked.world.set_vip(true);
+    tracked.wait_synced(&keepwatch, "primary");
+    tracked.world.agent.wait_acknowledged("master");
+    keepwatch.wait_log("conntrackd -B: not started: No such file or directory (ENOENT)\n", 1);
+}
+
+fn nothing_is_left_behind() {
+    let tracked = Tracked::new();
+    let keepwatch = tracked.world.setup.start();
+    tracked.wait_synced(&keepwatch, "backup");
+    let [runner] = keepwatch.children()[..] else { panic!("{:?}", keepwatch.children()) };
+    let left = content(&PathBuf::from(format!("/proc/{runner}/task/{runner}/children")));
+    assert_eq!(left, "", "a command that nobody has waited for");
+    assert_eq!(keepwatch.terminate().unwrap().code(), Some(0));
+    wait_end(runner);
+}
+
+fn killed_runner() {
+    let tracked = Tracked::new();
+    let keepwatch = tracked.world.setup.start();
+    tracked.wait_synced(&keepwatch, "backup");
+    let [runner] = keepwatch.children()[..] else { panic!("{:?}", keepwatch.children()) };
+    kill(Pid::from_raw(runner.try_into().unwrap()), Signal::SIGKILL).unwrap();
+    keepwatch.wait_log("conntrackd can be run no more; not syncing\n", 1);
+    wait_end(runner);
+    assert!(keepwatch.children().is_empty(), "a zombie");
+    tracked.world.set_vip(true);
+    tracked.world.agent.wait_acknowledged("master");
+    assert_eq!(tracked.calls(), "-t-n");
+}
+
+/// The commands are still run by root, whose conntrackd listens to nobody else.
+fn as_another_user() {
+    let tracked = Tracked::with(crate::privileges::setup_of_nobody());
+    File::options().create(true).append(true).open(tracked.record.join("calls")).unwrap();
+    let keepwatch = tracked.world.setup.start();
+    tracked.wait_synced(&keepwatch, "backup");
+    tracked.world.set_vip(true);
+    tracked.wait_synced(&keepwatch, "primary");
+    assert_eq!(tracked.calls(), "-t-n-c-f-R-B");
+    assert!(keepwatch.proc_status("Uid").starts_with("65534"));
+    for identity in content(&tracked.record.join("identity")).lines() {
+        assert!(identity.starts_with("0 "), "{identity}");
+    }
+}

@@ -1,0 +1,204 @@
+//! Promise 16: what the daemon is once it runs is no more than it needs, and it still does everything.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::{MetadataExt, chown};
+use std::os::unix::process::ExitStatusExt;
+
+use lab::agent::Agent;
+use lab::capture::Capture;
+use lab::daemon::{Running, Setup};
+use lab::users::run_as;
+use libtest_mimic::Trial;
+use nix::libc;
+use nix::sys::ptrace;
+use nix::sys::signal::Signal;
+use nix::sys::wait::{WaitPidFlag, waitpid};
+use nix::unistd::Pid;
+
+use crate::world::{World, add_interface, setup};
+
+pub fn trials() -> Vec<Trial> {
+    let mut trials = crate::trials![root_keeps_one_capability, descriptors, no_seccomp];
+    #[cfg(target_arch = "x86_64")]
+    trials.extend(crate::trials![other_system_call]);
+    trials.extend(crate::trials_with_other_users![
+        nobody_has_none,
+        nobody_does_everything,
+        names_and_numbers
+    ]);
+    trials
+}
+
+const NOBODY: u32 = 65_534;
+
+/// A daemon that drops to somebody who owns the directories that it works in.
+pub fn setup_of_nobody() -> Setup {
+    let setup = setup().with("--user=nobody").with("--group=nogroup");
+    for directory in [setup.directory(), &setup.conf_dir, &setup.state_path] {
+        chown(directory, Some(NOBODY), Some(NOBODY)).unwrap();
+    }
+    setup
+}
+
+fn assert_status(keepwatch: &Running<'_>, lines: &[(&str, &str)]) {
+    for (field, value) in lines {
+        assert_eq!(keepwatch.proc_status(field), *value, "{field}");
+    }
+}
+
+const NO_CAPABILITIES: &str = "0000000000000000";
+
+const LOCKED: [(&str, &str); 6] = [
+    ("CapInh", NO_CAPABILITIES),
+    ("CapBnd", NO_CAPABILITIES),
+    ("CapAmb", NO_CAPABILITIES),
+    ("NoNewPrivs", "1"),
+    ("Seccomp", "2"),
+    ("Groups", ""),
+];
+
+/// Without it root could not write into an agent's directory.
+fn root_keeps_one_capability() {
+    let world = World::new();
+    let keepwatch = world.setup.daemonize();
+    // In a user namespace the groups stay what they were outside.
+    let lines = if lab::users::has_others() { &LOCKED[..] } else { &LOCKED[..5] };
+    assert_status(&keepwatch, lines);
+    let dac_override = "0000000000000002";
+    assert_status(&keepwatch, &[("CapPrm", dac_override), ("CapEff", dac_override)]);
+}
+
+fn nobody_has_none() {
+    let world = World::with(setup_of_nobody());
+    let keepwatch = world.setup.daemonize();
+    assert_status(&keepwatch, &LOCKED);
+    assert_status(&keepwatch, &[("CapPrm", NO_CAPABILITIES), ("CapEff", NO_CAPABILITIES)]);
+    let ids = ["65534"; 4].join("\t");
+    assert_status(&keepwatch, &[("Uid", &ids), ("Gid", &ids)]);
+    // Not dumpable: what is in /proc belongs to root.
+    let proc = fs::metadata(format!("/proc/{}/fd", keepwatch.pid())).unwrap();
+    assert_eq!(proc.uid(), 0);
+}
+
+/// How many there are of each kind.
+fn kinds(keepwatch: &Running<'_>, setup: &Setup) -> BTreeMap<String, usize> {
+    let mut kinds = BTreeMap::new();
+    for fd in fs::read_dir(format!("/proc/{}/fd", keepwatch.pid())).unwrap() {
+        let target = fs::read_link(fd.unwrap().path()).unwrap();
+        let target = target.strip_prefix(setup.directory()).unwrap_or(&target);
+        let kind = target.to_str().unwrap();
+        let kind = if kind.starts_with("socket:") { "socket:" } else { kind };
+        *kinds.entry(kind.to_string()).or_default() += 1;
+    }
+    kinds
+}
+
+/// Standard streams that lead nowhere, the log, the pid file; of sockets netlink and packet.
+fn descriptors() {
+    let world = World::new();
+    let keepwatch = world.setup.daemonize();
+    world.agent.wait_acknowledged("backup");
+    keepwatch.wait_log("Notified", 1);
+    keepwatch.wait_asleep();
+    let expected = [
+        ("/dev/null", 3),
+        ("anon_inode:[eventpoll]", 1),
+        ("anon_inode:[signalfd]", 1),
+        ("conf/neutron-keepalived-state-change.log", 1),
+        ("pid", 1),
+        ("socket:", 2),
+    ];
+    assert_eq!(kinds(&keepwatch, &world.setup), expected.map(|(kind, n)| (kind.into(), n)).into());
+}
+
+fn no_seccomp() {
+    let world = World::with(setup().with("--no-seccomp"));
+    let keepwatch = world.setup.start();
+    assert_status(&keepwatch, &[("Seccomp", "0"), ("NoNewPrivs", "1")]);
+}
+
+/// Everything that the daemon does while it runs, as somebody without any right to it.
+fn nobody_does_everything() {
+    let mut world = World::with(setup_of_nobody().with("--garp_master_delay=0.2"));
+    world.agent.stop(true);
+    world.agent = run_as(NOBODY, || Agent::start(&world.setup.state_path));
+    add_interface(&world.rtnl, "lan0");
+    let capture = Capture::new("lan0-peer");
+    let keepwatch = world.setup.daemonize();
+    world.agent.wait_acknowledged("backup");
+    world.set_vip(true);
+    keepwatch.wait_state("master");
+    world.agent.wait_acknowledged("master");
+    world.rtnl.add_address("lan0", "10.0.0.1/24");
+    capture.wait("three rounds", |frames| frames.iter().filter(|f| f.is_arp()).count() >= 6);
+    keepwatch.counter("transitions");
+    let rotated = world.setup.conf_dir.join("log.1");
+    fs::rename(world.setup.log_file(), rotated).unwrap();
+    keepwatch.signal(Signal::SIGHUP);
+    keepwatch.wait_log("Notified agent router", 1);
+    for file in [world.setup.state_file(), world.setup.log_file()] {
+        let metadata = fs::metadata(&file).unwrap();
+        assert_eq!(
+            (metadata.uid(), metadata.mode() & 0o777),
+            (NOBODY, 0o644),
+            "{}",
+            file.display()
+        );
+    }
+    world.rtnl.delete("ha0");
+    keepwatch.wait_state("backup");
+    world.agent.wait_acknowledged("backup");
+    keepwatch.terminate();
+    assert!(!world.setup.pid_file().exists());
+}
+
+fn names_and_numbers() {
+    for (options, ids) in [
+        (&["--user=nobody"][..], (NOBODY, NOBODY)),
+        (&["--user=65534", "--group=65534"], (NOBODY, NOBODY)),
+        (&["--group=nogroup"], (0, NOBODY)),
+        (&["--user=12345", "--group=54321"], (12345, 54321)),
+    ] {
+        let setup = options.iter().fold(setup(), |setup, option| setup.with(*option));
+        for directory in [&setup.conf_dir, &setup.state_path] {
+            chown(directory, Some(ids.0), Some(ids.1)).unwrap();
+        }
+        let mut world = World::with(setup);
+        world.agent.stop(true);
+        world.agent = run_as(ids.0, || Agent::start(&world.setup.state_path));
+        let keepwatch = world.setup.daemonize();
+        let status = |field| keepwatch.proc_status(field);
+        assert!(status("Uid").starts_with(&ids.0.to_string()), "{options:?}");
+        assert!(status("Gid").starts_with(&ids.1.to_string()), "{options:?}");
+        world.agent.wait_acknowledged("backup");
+        keepwatch.wait_log("Notified agent router", 1);
+        keepwatch.terminate();
+        // In a directory of root's it cannot be removed, but it names nobody any more.
+        assert_eq!(lab::files::content(&world.setup.pid_file()), "");
+    }
+}
+
+/// Whatever makes it call something else: it ends, and says why.
+#[cfg(target_arch = "x86_64")]
+fn other_system_call() {
+    let world = World::new();
+    let mut keepwatch = world.setup.start();
+    keepwatch.wait_log("Notified agent router", 1);
+    let pid = Pid::from_raw(keepwatch.pid().try_into().unwrap());
+    let stopped = || waitpid(pid, Some(WaitPidFlag::__WALL)).unwrap();
+    ptrace::attach(pid).unwrap();
+    stopped();
+    // Where it enters its next system call, another is put in its place.
+    ptrace::syscall(pid, None).unwrap();
+    stopped();
+    let mut registers = ptrace::getregs(pid).unwrap();
+    registers.orig_rax = libc::SYS_getppid.try_into().unwrap();
+    ptrace::setregs(pid, registers).unwrap();
+    ptrace::detach(pid, None).unwrap();
+    let status = keepwatch.child().wait().unwrap();
+    assert_eq!((status.code(), status.signal()), (Some(1), None));
+    keepwatch.wait_log("ERROR", 1);
+    let line = format!("seccomp: system call {} is not allowed; ending\n", libc::SYS_getppid);
+    assert!(world.setup.log().ends_with(&line), "{}", world.setup.log());
+}

@@ -1,0 +1,151 @@
+//! Promise 17, and whom else not to trust: sockets, links and directories that others have put there.
+
+use std::fs::{self, Permissions, hard_link};
+use std::io::Read;
+use std::os::unix::fs::{PermissionsExt, chown, symlink};
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+
+use lab::users::run_as;
+use libtest_mimic::Trial;
+
+use crate::world::{World, setup};
+
+pub fn trials() -> Vec<Trial> {
+    let mut trials = crate::trials![
+        log_is_a_link,
+        pid_file_is_a_link,
+        directory_that_everybody_may_write_to,
+        symlink_to_the_agent,
+    ];
+    trials.extend(crate::trials_with_other_users![
+        socket_of_another_user,
+        symlink_to_a_socket_of_another_user,
+        socket_of_the_owner_of_its_directory,
+        socket_of_oneself,
+    ]);
+    trials
+}
+
+const SOMEBODY: u32 = 12_345;
+
+/// Listens as somebody else.
+fn listen_as(user: u32, path: &Path) -> UnixListener {
+    let directory = path.parent().unwrap();
+    fs::set_permissions(directory, Permissions::from_mode(0o1777)).unwrap();
+    run_as(user, || UnixListener::bind(path).unwrap())
+}
+
+/// Whoever listens is told nothing, and the log says why.
+fn assert_told_nothing(world: &World, listener: &UnixListener) {
+    let keepwatch = world.setup.start();
+    let line = "agent not notified: socket belongs to user 12345, who is not trusted; retrying\n";
+    keepwatch.wait_log(line, 1);
+    let mut said = String::new();
+    listener.accept().unwrap().0.read_to_string(&mut said).unwrap();
+    assert_eq!(said, "");
+}
+
+/// A world whose agent is gone with its socket.
+fn world(setup: lab::daemon::Setup) -> World {
+    let mut world = World::with(setup);
+    world.agent.stop(true);
+    world
+}
+
+fn socket(world: &World) -> std::path::PathBuf {
+    world.setup.state_path.join("keepalived-state-change")
+}
+
+fn socket_of_another_user() {
+    let world = world(setup());
+    assert_told_nothing(&world, &listen_as(SOMEBODY, &socket(&world)));
+}
+
+fn symlink_to_a_socket_of_another_user() {
+    let world = world(setup());
+    // It does not matter whose the directory is that the link leads to.
+    let elsewhere = lab::files::Directory::new();
+    chown(elsewhere.path(), Some(SOMEBODY), None).unwrap();
+    let listener = listen_as(SOMEBODY, &elsewhere.path().join("socket"));
+    symlink(elsewhere.path().join("socket"), socket(&world)).unwrap();
+    assert_told_nothing(&world, &listener);
+}
+
+fn assert_told(world: &World, listener: &UnixListener) {
+    let keepwatch = world.setup.start();
+    let (mut stream, _) = listener.accept().unwrap();
+    let mut said = [0; 512];
+    let length = stream.read(&mut said).unwrap();
+    assert!(said[..length].starts_with(b"GET / HTTP/1.1\r\n"));
+    drop(keepwatch);
+}
+
+fn socket_of_the_owner_of_its_directory() {
+    let world = world(setup());
+    let listener = listen_as(SOMEBODY, &socket(&world));
+    chown(&world.setup.state_path, Some(SOMEBODY), None).unwrap();
+    assert_told(&world, &listener);
+}
+
+fn socket_of_oneself() {
+    let world = world(setup().with("--user=12345").with("--group=12345"));
+    chown(&world.setup.conf_dir, Some(SOMEBODY), None).unwrap();
+    let listener = listen_as(SOMEBODY, &socket(&world));
+    assert_told(&world, &listener);
+}
+
+/// Of whom it leads to, it does not matter how.
+fn symlink_to_the_agent() {
+    let setup = setup();
+    let target = setup.directory().join("agent-elsewhere");
+    fs::create_dir(&target).unwrap();
+    let agent = lab::agent::Agent::start(&target);
+    symlink(
+        target.join("keepalived-state-change"),
+        setup.state_path.join("keepalived-state-change"),
+    )
+    .unwrap();
+    let _keepwatch = setup.start();
+    agent.wait_acknowledged("backup");
+}
+
+/// Root does not append to what others have linked to.
+fn log_is_a_link() {
+    for (make, error) in [
+        (symlink as fn(_, _) -> _, "Too many symbolic links encountered (ELOOP)"),
+        (hard_link, "Too many links (EMLINK)"),
+    ] {
+        let setup = setup();
+        let precious = setup.directory().join("precious");
+        fs::write(&precious, "precious").unwrap();
+        make(precious.clone(), setup.log_file()).unwrap();
+        let output = setup.run();
+        assert_eq!(output.status.code(), Some(1));
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(said, format!("keepwatch: log file {}: {error}\n", setup.log_file().display()));
+        assert_eq!(fs::read(&precious).unwrap(), b"precious");
+    }
+}
+
+fn pid_file_is_a_link() {
+    let setup = setup();
+    let precious = setup.directory().join("precious");
+    fs::write(&precious, "precious").unwrap();
+    symlink(&precious, setup.pid_file()).unwrap();
+    let output = setup.run();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("(ELOOP)"), "{output:?}");
+    assert_eq!(fs::read(&precious).unwrap(), b"precious");
+}
+
+fn directory_that_everybody_may_write_to() {
+    for (mode, warned) in [(0o777, 1), (0o1777, 0), (0o775, 0)] {
+        let world = World::new();
+        fs::set_permissions(&world.setup.conf_dir, Permissions::from_mode(mode)).unwrap();
+        let keepwatch = world.setup.start();
+        keepwatch.wait_log("Notified agent router", 1);
+        let line = format!("WARNING {}: everybody may write to", world.setup.router);
+        assert_eq!(world.setup.log().matches(&line).count(), warned, "{mode:o}");
+    }
+}
