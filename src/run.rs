@@ -69,6 +69,8 @@ pub(crate) struct Requests {
 pub struct Daemon<'a> {
     pub(crate) poll: Poll,
     pub(crate) route: RouteSocket,
+    /// Have the kernel keep back events that do not matter.
+    pub(crate) filter_events: bool,
     pub(crate) signals: Signals,
     pub(crate) agent: Agent,
     pub(crate) state_file: StateFile,
@@ -302,6 +304,13 @@ impl Daemon<'_> {
                 let sent = self.agent.notify(request, self.poll.registry(), AGENT);
                 return sent.err().map(|failure| Input::Agent(Outcome::Failed(failure)));
             }
+            Action::Heed(ifindex) if self.filter_events => {
+                if let Err(errno) = self.route.heed(ifindex) {
+                    warning!("no filter for netlink events: {}; hearing of all addresses", errno);
+                    self.filter_events = false;
+                }
+            }
+            Action::Heed(_) => {}
             Action::Listen(ifindex) => {
                 if let Some(Err(errno)) = self.packets.as_mut().map(|p| p.listen(ifindex)) {
                     warning!("not listening for claims of the VIP: {}", errno);

@@ -76,6 +76,7 @@ impl<'a> Daemon<'a> {
         let daemon = Self {
             poll: Poll::new().map_err(Errno::from).map_err(named("epoll", ""))?,
             route,
+            filter_events: config.netlink_filter,
             signals,
             packets,
             namespace,

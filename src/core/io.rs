@@ -65,6 +65,9 @@ pub enum Action {
     DumpLinks,
     /// Ask the kernel for the addresses of the interface with this index.
     DumpAddresses(u32),
+    /// Hear of addresses on the interface with this index only, or of none at all; of links and of what
+    /// was asked for anyway.
+    Heed(Option<u32>),
     /// Listen for claims of the VIP on the interface with this index, or no more.
     Listen(Option<u32>),
     /// Send a frame. [`Input::Sent`] tells what came of it.

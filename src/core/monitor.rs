@@ -54,6 +54,8 @@ pub struct Monitor<'a> {
     vip: Vip,
     announcer: Option<Announcer<'a>>,
     detect_split_brain: bool,
+    /// Where addresses are heeded, once that has been said.
+    heeding: Option<Interface>,
     /// Where claims of the VIP are listened for.
     listening: Option<u32>,
     stations: Stations,
@@ -97,6 +99,7 @@ impl<'a> Monitor<'a> {
             vip: Vip::new(watch.interface, watch.vip),
             announcer: watch.announce.map(|(tempo, tables)| Announcer::new(tempo, tables)),
             detect_split_brain: watch.detect_split_brain,
+            heeding: None,
             listening: None,
             stations: Stations::default(),
             resync: Resync::new(seed),
@@ -136,6 +139,7 @@ impl<'a> Monitor<'a> {
             Input::NamespaceGone => self.on_namespace_gone(),
         }
         self.give_up_what_is_overdue();
+        self.heed();
         self.begin_dump();
         self.report();
         self.notify();

@@ -100,6 +100,10 @@ pub(super) struct Arguments {
     #[argh(switch)]
     pub(super) detect_split_brain: bool,
 
+    /// hear of the addresses of all interfaces; for diagnosis
+    #[argh(switch)]
+    pub(super) no_netlink_filter: bool,
+
     /// allow itself every system call; for a system on which the filter goes wrong
     #[argh(switch)]
     pub(super) no_seccomp: bool,

@@ -70,6 +70,8 @@ pub struct Config {
     pub log_level: Level,
     /// Netlink receive buffer in bytes.
     pub netlink_rcvbuf: usize,
+    /// Have the kernel keep back events of addresses that do not matter.
+    pub netlink_filter: bool,
     /// Announce addresses like this.
     pub announce: Option<Tempo>,
     /// Watch out for other stations that claim the VIP.
@@ -179,6 +181,7 @@ impl Config {
             foreground,
             log_file,
             identity,
+            netlink_filter: !arguments.no_netlink_filter,
             seccomp: !arguments.no_seccomp,
             conntrackd: arguments.enable_conntrackd.then(find_conntrackd),
         })
@@ -308,11 +311,11 @@ fn log_file(
 fn identity(user: Option<String>, group: Option<String>) -> Result<Identity, UsageError> {
     let group = optional("--group", group, "the name or number of a group", |text| {
         let known = Group::from_name(text).ok().flatten().map(|group| group.gid);
-        known.or_else(|| parsed(text).map(Gid::from_raw))
+        known.or_else(|| id(text).map(Gid::from_raw))
     })?;
     let user = optional("--user", user, "the name or number of a user", |text| {
-        let by_number = || Some((Uid::from_raw(parsed(text)?), None));
-        let entry = match parsed(text) {
+        let by_number = || Some((Uid::from_raw(id(text)?), None));
+        let entry = match id(text) {
             Some(number) => User::from_uid(Uid::from_raw(number)),
             None => User::from_name(text),
         };
@@ -325,6 +328,11 @@ fn identity(user: Option<String>, group: Option<String>) -> Result<Identity, Usa
             None => Err(missing("--group", "a group for a user who is in no password file")),
         },
     }
+}
+
+/// The number of a user or group. -1 stands for none (`setresuid(2)`).
+fn id(text: &str) -> Option<u32> {
+    parsed(text).filter(|id| *id != u32::MAX)
 }
 
 /// Where conntrackd is, or ought to be. A daemon's `PATH` may lack the directories of the system.
@@ -342,81 +350,4 @@ fn find_conntrackd() -> PathBuf {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// What the least of command lines and these options make.
-    fn config(options: &[&str]) -> Result<Config, UsageError> {
-        let least = [
-            "--router_id=r1",
-            "--conf_dir=/",
-            "--monitor_interface=ha0",
-            "--monitor_cidr=169.254.0.5/24",
-            "--state_path=/run/agent",
-            "--pid_file=/run/pid",
-        ];
-        match parse(least.iter().chain(options).map(OsString::from).collect())? {
-            Command::Run(config) | Command::Check(config) => Ok(config),
-            Command::Print(text) => panic!("{text}"),
-        }
-    }
-
-    #[test]
-    fn least_command_line() {
-        let config = config(&[]).unwrap();
-        assert_eq!(config.vip.to_string(), "169.254.0.5/24");
-        assert_eq!(config.agent_socket, PathBuf::from("/run/agent/keepalived-state-change"));
-        assert_eq!((config.active_word, config.log_level), (ActiveWord::Master, Level::Info));
-        assert_eq!(config.namespace, None);
-    }
-
-    #[test]
-    fn where_the_log_goes() {
-        let default = "/neutron-keepalived-state-change.log";
-        let cases: [(&[&str], Option<&str>); 7] = [
-            (&[], Some(default)),
-            (&["--foreground"], None),
-            (&["--use-syslog"], None),
-            (&["--use-syslog", "--log-file=/var/log/x"], Some("/var/log/x")),
-            (&["--foreground", "--log-file=/var/log/x"], Some("/var/log/x")),
-            (&["--log-dir=/var/log", "--log-file=x"], Some("/var/log/x")),
-            (&["--log-dir=/"], Some(default)),
-        ];
-        for (options, expected) in cases {
-            assert_eq!(
-                config(options).unwrap().log_file,
-                expected.map(PathBuf::from),
-                "{options:?}"
-            );
-        }
-    }
-
-    #[test]
-    fn namespace_is_a_name_or_an_absolute_path() {
-        let path = |namespace| config(&[namespace]).map(|config| config.namespace);
-        assert_eq!(path("--namespace=qrouter-1"), Ok(Some("/run/netns/qrouter-1".into())));
-        assert_eq!(path("--namespace=/proc/1/ns/net"), Ok(Some("/proc/1/ns/net".into())));
-        for wrong in ["--namespace=a/b", "--namespace=.", "--namespace=..", "--namespace="] {
-            assert!(path(wrong).is_err(), "{wrong}");
-        }
-    }
-
-    #[test]
-    fn longest_socket_path_fits_and_one_more_does_not() {
-        let path = |len| format!("--state_path=/{}", "d".repeat(len - 1));
-        let longest = MAX_SOCKET_PATH - AGENT_SOCKET.len() - 1;
-        assert!(config(&[&path(longest)]).is_ok());
-        assert!(config(&[&path(longest + 1)]).is_err());
-    }
-
-    #[test]
-    fn pid_file_may_be_missing_in_the_foreground_only() {
-        let missing = |options: &[&str]| {
-            let words = ["--router_id=r", "--conf_dir=/", "--monitor_interface=i"];
-            let more = ["--monitor_cidr=10.0.0.1", "--state_path=/"];
-            parse(words.iter().chain(&more).chain(options).map(OsString::from).collect()).is_err()
-        };
-        assert!(missing(&[]));
-        assert!(!missing(&["--foreground"]));
-    }
-}
+mod tests;

@@ -17,8 +17,8 @@ use crate::errno::Errno;
 /// A filter program.
 pub type Program = Vec<sock_filter, 24>;
 
-/// What a frame that passes is cut to, in bytes: more than all of it.
-const WHOLE: u32 = 0xffff;
+/// What a packet that passes is cut to, in bytes: more than all of it.
+const WHOLE: u32 = u32::MAX;
 
 /// Lets no frame pass.
 pub fn nothing() -> Program {
@@ -51,6 +51,33 @@ pub fn claims_of(ip: IpAddr) -> Program {
         }
     }
     program
+}
+
+/// Lets netlink messages about addresses pass only if they are about the interface with this index, or
+/// part of a dump; with none, only the latter. Everything else passes.
+///
+/// The kernel sends one event a datagram; a dump has several, all with `NLM_F_MULTI`.
+pub fn addresses_of(ifindex: Option<u32>) -> Program {
+    // Offsets in `struct nlmsghdr`, and of `ifa_index` behind that. These are in the host's order.
+    const TYPE: u32 = 4;
+    const FLAGS: u32 = 6;
+    const INDEX: u32 = 20;
+    let short = |value: u16| u32::from(u16::from_be_bytes(value.to_ne_bytes()));
+    let multi = u16::try_from(libc::NLM_F_MULTI).map(short).unwrap_or_default();
+    // No interface has the index 0.
+    let ifindex = u32::from_be_bytes(ifindex.unwrap_or(0).to_ne_bytes());
+    let load = |width, offset| statement(libc::BPF_LD | width | libc::BPF_ABS, offset);
+    Program::from_iter([
+        load(libc::BPF_H, TYPE),
+        jump_if(short(libc::RTM_NEWADDR), 1),
+        jump_unless(short(libc::RTM_DELADDR), 4),
+        load(libc::BPF_H, FLAGS),
+        sock_filter { jt: 2, ..statement(libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K, multi) },
+        load(libc::BPF_W, INDEX),
+        jump_unless(ifindex, 1),
+        statement(libc::BPF_RET | libc::BPF_K, WHOLE),
+        statement(libc::BPF_RET | libc::BPF_K, 0),
+    ])
 }
 
 /// Accepts what has all these values, each of a width at an offset.
@@ -108,4 +135,21 @@ pub fn attach(socket: impl AsFd, program: &mut Program) -> Result<(), Errno> {
     };
     Known::result(result)?;
     Ok(())
+}
+
+/// Takes away the filter of a socket, if it has one.
+pub fn detach(socket: impl AsFd) {
+    let none: libc::c_int = 0;
+    #[expect(clippy::cast_possible_truncation, reason = "4 bytes")]
+    let size = size_of::<libc::c_int>() as libc::socklen_t;
+    // SAFETY: the kernel reads an int, whose value does not matter. It fails if there is no filter.
+    unsafe {
+        libc::setsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_DETACH_FILTER,
+            (&raw const none).cast(),
+            size,
+        );
+    }
 }

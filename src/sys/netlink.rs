@@ -9,6 +9,7 @@ use nix::errno::Errno as Known;
 use nix::libc;
 use nix::sys::socket::{setsockopt, sockopt};
 
+use super::filter;
 use crate::core::{DumpEnd, Input};
 use crate::errno::Errno;
 use crate::wire::rtnl::{self, Body, Message, Messages};
@@ -80,6 +81,19 @@ impl RouteSocket {
         // Linux 4.20. Without it a dump has the addresses of all interfaces, which is only slower.
         let _ = socket.set_netlink_get_strict_chk(true);
         Ok(Self { socket, port, sequence: 0, interrupted: false })
+    }
+
+    /// Has the kernel keep back events of addresses on other interfaces than the one with this index; with
+    /// none, on all of them.
+    ///
+    /// # Errors
+    /// The errno of a kernel that takes no filter. Then nothing is kept back.
+    pub fn heed(&self, ifindex: Option<u32>) -> Result<(), Errno> {
+        let attached = filter::attach(&self.socket, &mut filter::addresses_of(ifindex));
+        if attached.is_err() {
+            filter::detach(&self.socket);
+        }
+        attached
     }
 
     /// Asks for a dump of all links.

@@ -390,7 +390,7 @@ impl<'a> World<'a> {
                 self.ready = true;
                 None
             }
-            Action::Run(_) | Action::CheckNamespace => panic!("not asked for"),
+            Action::Heed(_) | Action::Run(_) | Action::CheckNamespace => panic!("not asked for"),
             Action::Exit(_) => {
                 self.exited = true;
                 None

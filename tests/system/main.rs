@@ -18,6 +18,7 @@ mod agent;
 mod announce;
 mod claims;
 mod conntrackd;
+mod filter;
 mod interface;
 mod namespace;
 mod options;
@@ -70,6 +71,7 @@ fn main() {
         agent::trials(),
         announce::trials(),
         claims::trials(),
+        filter::trials(),
         interface::trials(),
         namespace::trials(),
         options::trials(),

@@ -54,6 +54,18 @@ impl Monitor<'_> {
         }
     }
 
+    /// Has only those addresses heard of that matter. What is missed on an interface before it is heeded
+    /// the dump shows that follows.
+    ///
+    /// To announce the addresses of all interfaces one has to hear of them all, and of their end.
+    pub(super) fn heed(&mut self) {
+        let wanted = Some(self.vip.interface());
+        if self.announcer.is_none() && self.heeding != wanted {
+            self.heeding = wanted;
+            self.push(Action::Heed(self.vip.ifindex()));
+        }
+    }
+
     /// Asks for the next dump, if it is time for one.
     pub(super) fn begin_dump(&mut self) {
         while self.queue_empty {

@@ -1,0 +1,114 @@
+use super::*;
+
+/// What the least of command lines and these options make.
+fn config(options: &[&str]) -> Result<Config, UsageError> {
+    let least = [
+        "--router_id=r1",
+        "--conf_dir=/",
+        "--monitor_interface=ha0",
+        "--monitor_cidr=169.254.0.5/24",
+        "--state_path=/run/agent",
+        "--pid_file=/run/pid",
+    ];
+    match parse(least.iter().chain(options).map(OsString::from).collect())? {
+        Command::Run(config) | Command::Check(config) => Ok(config),
+        Command::Print(text) => panic!("{text}"),
+    }
+}
+
+#[test]
+fn least_command_line() {
+    let config = config(&[]).unwrap();
+    assert_eq!(config.vip.to_string(), "169.254.0.5/24");
+    assert_eq!(config.agent_socket, PathBuf::from("/run/agent/keepalived-state-change"));
+    assert_eq!((config.active_word, config.log_level), (ActiveWord::Master, Level::Info));
+    assert_eq!(config.namespace, None);
+}
+
+#[test]
+fn where_the_log_goes() {
+    let default = "/neutron-keepalived-state-change.log";
+    let cases: [(&[&str], Option<&str>); 7] = [
+        (&[], Some(default)),
+        (&["--foreground"], None),
+        (&["--use-syslog"], None),
+        (&["--use-syslog", "--log-file=/var/log/x"], Some("/var/log/x")),
+        (&["--foreground", "--log-file=/var/log/x"], Some("/var/log/x")),
+        (&["--log-dir=/var/log", "--log-file=x"], Some("/var/log/x")),
+        (&["--log-dir=/"], Some(default)),
+    ];
+    for (options, expected) in cases {
+        assert_eq!(config(options).unwrap().log_file, expected.map(PathBuf::from), "{options:?}");
+    }
+}
+
+#[test]
+fn namespace_is_a_name_or_an_absolute_path() {
+    let path = |namespace| config(&[namespace]).map(|config| config.namespace);
+    assert_eq!(path("--namespace=qrouter-1"), Ok(Some("/run/netns/qrouter-1".into())));
+    assert_eq!(path("--namespace=/proc/1/ns/net"), Ok(Some("/proc/1/ns/net".into())));
+    for wrong in ["--namespace=a/b", "--namespace=.", "--namespace=..", "--namespace="] {
+        assert!(path(wrong).is_err(), "{wrong}");
+    }
+}
+
+#[test]
+fn longest_socket_path_fits_and_one_more_does_not() {
+    let path = |len| format!("--state_path=/{}", "d".repeat(len - 1));
+    let longest = MAX_SOCKET_PATH - AGENT_SOCKET.len() - 1;
+    assert!(config(&[&path(longest)]).is_ok());
+    assert!(config(&[&path(longest + 1)]).is_err());
+}
+
+#[test]
+fn pid_file_may_be_missing_in_the_foreground_only() {
+    let missing = |options: &[&str]| {
+        let words = ["--router_id=r", "--conf_dir=/", "--monitor_interface=i"];
+        let more = ["--monitor_cidr=10.0.0.1", "--state_path=/"];
+        parse(words.iter().chain(&more).chain(options).map(OsString::from).collect()).is_err()
+    };
+    assert!(missing(&[]));
+    assert!(!missing(&["--foreground"]));
+}
+
+#[test]
+fn who_to_be() {
+    let identity = |options: &[&str]| {
+        let Identity { user, group } = config(options).map_err(|error| error.0)?.identity;
+        Ok((user.map(Uid::as_raw), group.map(Gid::as_raw)))
+    };
+    assert_eq!(identity(&[]), Ok((None, None)));
+    assert_eq!(identity(&["--user=root"]), Ok((Some(0), Some(0))), "with the group of the user");
+    assert_eq!(identity(&["--user=0", "--group=12"]), Ok((Some(0), Some(12))));
+    assert_eq!(identity(&["--group=root"]), Ok((None, Some(0))));
+    let wrong: [(&[&str], &str); 4] = [
+        (&["--user=nobody here"], "--user \"nobody here\""),
+        (&["--group=-1"], "--group \"-1\""),
+        (&["--user=4294967295"], "--user \"4294967295\""),
+        (&["--user=123456789"], "--group is missing"),
+    ];
+    for (options, begin) in wrong {
+        let error: Result<(Option<u32>, Option<u32>), String> = identity(options);
+        assert!(error.as_ref().is_err_and(|error| error.starts_with(begin)), "{error:?}");
+    }
+}
+
+#[test]
+fn times_are_decimal_seconds() {
+    let cases = [
+        ("2", Some(2_000_000)),
+        ("0.001", Some(1000)),
+        ("3600", Some(3_600_000_000)),
+        ("3600.000001", None),
+        ("0.0000001", None),
+        ("1.", None),
+        (".5", None),
+        ("-1", None),
+        ("+1", None),
+        ("1e3", None),
+        ("99999999999999999999", None),
+    ];
+    for (text, micros) in cases {
+        assert_eq!(seconds(text).map(|time| time.total_micros()), micros, "{text}");
+    }
+}

@@ -1,0 +1,114 @@
+//! The kernel keeps back what does not matter: addresses of other interfaces, when there is nothing to
+//! announce.
+
+use lab::old_kernel::without_option;
+use lab::rtnl::Rtnl;
+use libtest_mimic::Trial;
+use nix::libc::{SO_ATTACH_FILTER, SOL_SOCKET};
+
+use crate::world::{VIP, World, add_interface, setup, word};
+
+pub fn trials() -> Vec<Trial> {
+    crate::trials![
+        not_woken_by_other_interfaces,
+        interface_that_comes_and_goes,
+        ipv6,
+        switched_off,
+        refused_by_the_kernel,
+    ]
+}
+
+fn world() -> World {
+    World::with(setup().with("--no-announce").with("--netlink-rcvbuf=4096"))
+}
+
+/// 10,000 events: each address is added and deleted.
+fn others_change() {
+    let rtnl = Rtnl::new();
+    for n in 0..5000 {
+        let address = format!("10.{}.{}.1/32", n / 250, n % 250);
+        rtnl.add_address("ha0-peer", &address);
+        rtnl.delete_address("ha0-peer", &address);
+    }
+}
+
+fn not_woken_by_other_interfaces() {
+    let world = world();
+    let keepwatch = world.setup.start();
+    world.agent.wait_acknowledged("backup");
+    keepwatch.wait_log("Notified agent router", 1);
+    keepwatch.wait_asleep();
+    let wakes = || {
+        ["voluntary_ctxt_switches", "nonvoluntary_ctxt_switches"]
+            .map(|field| keepwatch.proc_status(field).parse::<u32>().unwrap())
+    };
+    let before = wakes();
+    others_change();
+    assert_eq!(wakes(), before);
+    world.set_vip(true);
+    world.agent.wait_acknowledged("master");
+    assert_eq!(keepwatch.counter("overruns"), 0);
+}
+
+fn interface_that_comes_and_goes() {
+    let world = world();
+    let keepwatch = world.setup.start();
+    for round in 0..20 {
+        world.rtnl.add_address("ha0", VIP);
+        world.agent.wait_acknowledged("master");
+        match round % 3 {
+            0 => world.rtnl.delete("ha0"),
+            1 => world.rtnl.rename("ha0", &format!("away{round}")),
+            _ => world.rtnl.delete("ha0-peer"),
+        }
+        world.agent.wait_acknowledged("backup");
+        if round % 3 == 1 {
+            world.rtnl.delete("ha0-peer");
+        }
+        // With the VIP on it before anybody can have heeded it.
+        add_interface(&world.rtnl, "ha0");
+        world.rtnl.add_address("ha0", VIP);
+        world.agent.wait_acknowledged("master");
+        world.rtnl.delete_address("ha0", VIP);
+        world.agent.wait_acknowledged("backup");
+    }
+    assert_eq!(keepwatch.counter("transitions"), 81);
+}
+
+fn ipv6() {
+    let mut setup = setup().with("--no-announce");
+    setup.vip = "fd00::5/64".into();
+    let world = World::with(setup);
+    let _keepwatch = world.setup.start();
+    for present in [true, false, true] {
+        if present {
+            world.rtnl.add_address("ha0", "fd00::5/64");
+        } else {
+            world.rtnl.delete_address("ha0", "fd00::5/64");
+        }
+        world.agent.wait_acknowledged(word(present));
+    }
+}
+
+fn switched_off() {
+    let world = World::with(setup().with("--no-announce").with("--no-netlink-filter"));
+    let keepwatch = world.setup.start();
+    world.rtnl.add_address("ha0-peer", "10.0.0.1/32");
+    keepwatch.wait_counter("events", 4);
+}
+
+fn refused_by_the_kernel() {
+    let world = World::with(setup().with("--no-announce"));
+    let mut command = world.setup.command();
+    without_option(&mut command, SOL_SOCKET, SO_ATTACH_FILTER);
+    let keepwatch = world.setup.adopt(&command.output().unwrap());
+    let line = "no filter for netlink events: Protocol not available (ENOPROTOOPT)";
+    keepwatch.wait_log(line, 1);
+    world.rtnl.add_address("ha0-peer", "10.0.0.1/32");
+    world.set_vip(true);
+    world.agent.wait_acknowledged("master");
+    world.rtnl.delete("ha0");
+    world.agent.wait_acknowledged("backup");
+    keepwatch.wait_counter("events", 6);
+    assert_eq!(world.setup.log().matches(line).count(), 1);
+}
