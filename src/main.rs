@@ -49,7 +49,7 @@ fn run(config: &Config) -> ExitCode {
         Err(error) => return complain(&error, FAILURE),
     };
     let mut tables = TABLES.lock().unwrap_or_else(PoisonError::into_inner);
-    match Daemon::start(config, &mut starter, &mut tables).and_then(Daemon::run) {
+    match Daemon::start(config, &mut starter, &mut tables).and_then(|mut daemon| daemon.run()) {
         Ok(Ending::Asked) => ExitCode::SUCCESS,
         Ok(Ending::NamespaceGone) => ExitCode::from(FAILURE),
         Err(error) => {

@@ -68,6 +68,8 @@ pub(crate) struct Requests {
 #[derive(Debug)]
 pub struct Daemon<'a> {
     pub(crate) poll: Poll,
+    /// What the poll reported last.
+    pub(crate) events: Events,
     pub(crate) route: RouteSocket,
     /// Have the kernel keep back events that do not matter.
     pub(crate) filter_events: bool,
@@ -91,12 +93,11 @@ pub struct Daemon<'a> {
 }
 
 impl Daemon<'_> {
-    /// Runs until it is asked to leave, or there is nothing left to watch. Tells which.
+    /// Runs until it is asked to leave, or there is nothing left to watch. Tells which. Allocates nothing.
     ///
     /// # Errors
     /// One line, if the poll itself fails, which nothing can be done about.
-    pub fn run(mut self) -> Result<Ending, String> {
-        let mut events = Events::with_capacity(8);
+    pub fn run(&mut self) -> Result<Ending, String> {
         let mut buffer = netlink::buffer();
         // The socket may have something from before the poll knew of it.
         let mut ready = Ready { route: true, ..Ready::default() };
@@ -131,14 +132,14 @@ impl Daemon<'_> {
             }
             log::flush();
             let timeout = if ready.route { Some(Duration::ZERO) } else { self.timeout() };
-            match self.poll.poll(&mut events, timeout.map(Into::into)) {
+            match self.poll.poll(&mut self.events, timeout.map(Into::into)) {
                 Ok(()) => {}
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return Err(format!("epoll: {error}")),
             }
             self.now = clock::now();
             ready = Ready { route: ready.route, ..Ready::default() };
-            for event in &events {
+            for event in &self.events {
                 match event.token() {
                     ROUTE => ready.route = true,
                     SIGNALS => ready.signals = true,

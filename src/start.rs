@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::path::Path;
 
-use mio::Poll;
+use mio::{Events, Poll};
 use nix::sys::stat::{Mode, stat, umask};
 
 use crate::core::{Duration, Monitor, State, Tables, Watch};
@@ -74,6 +74,7 @@ impl<'a> Daemon<'a> {
                 .map(|_| CHECK_NAMESPACE),
         });
         let daemon = Self {
+            events: Events::with_capacity(EVENTS),
             poll: Poll::new().map_err(Errno::from).map_err(named("epoll", ""))?,
             route,
             filter_events: config.netlink_filter,
@@ -99,6 +100,9 @@ impl<'a> Daemon<'a> {
         Ok(daemon)
     }
 }
+
+/// As many as there are descriptors to poll.
+const EVENTS: usize = 8;
 
 /// How often to look whether the namespace is still there, where nothing tells.
 const CHECK_NAMESPACE: Duration = Duration::from_secs(5);

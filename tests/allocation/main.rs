@@ -1,0 +1,207 @@
+//! Promise 18: once it runs, the daemon never allocates, nor frees, whatever happens.
+//!
+//! This program is both the test and the daemon that is tested: keepwatch with libc's allocator
+//! replaced by one that ends the process.
+
+#![expect(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "a test fails by panicking, and tells what it measured"
+)]
+
+mod malloc;
+mod program;
+#[path = "../system/world.rs"]
+#[expect(dead_code, reason = "not every kind of test needs all of it")]
+mod world;
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
+use std::process::ExitCode;
+
+use keepwatch::wire::arp::{self, Operation};
+use lab::agent::{Agent, FullBacklog, Manners};
+use lab::capture::Capture;
+use lab::daemon::{Running, Setup};
+use lab::files::content;
+use lab::namespace::{Netns, unbind};
+use lab::rtnl::Rtnl;
+use libtest_mimic::{Arguments, Trial};
+use nix::sys::signal::Signal;
+use world::{VIP, World, add_interface, set_sysctl, word};
+
+/// Set for the daemon.
+const PROGRAM: &str = "KEEPWATCH_PROGRAM";
+
+fn main() -> ExitCode {
+    if std::env::var_os(PROGRAM).is_some() {
+        return program::main();
+    }
+    let arguments = Arguments::from_args();
+    lab::namespace::enter().expect("namespaces: wants root or unprivileged user namespaces");
+    let trials = vec![
+        trial("allocation_is_noticed", allocation_is_noticed),
+        trial("every_event", every_event),
+        trial("every_failure_of_the_agent", every_failure_of_the_agent),
+        trial("events_lost", events_lost),
+        trial("namespace_deleted", namespace_deleted),
+    ];
+    libtest_mimic::run(&arguments, trials).exit_code()
+}
+
+fn trial(name: &str, test: fn()) -> Trial {
+    Trial::test(name, move || {
+        Netns::new().enter();
+        test();
+        Ok(())
+    })
+}
+
+fn setup() -> Setup {
+    let mut setup = Setup::new(std::env::current_exe().unwrap());
+    setup.environment.push((PROGRAM.into(), "1".into()));
+    setup.with("--garp_master_delay=0.1")
+}
+
+/// It ends as it should, and thus without having allocated.
+fn assert_ends(keepwatch: Running<'_>) {
+    let smaps = content(format!("/proc/{}/smaps", keepwatch.pid()).as_ref());
+    let stack = smaps.split("[stack]").nth(1).unwrap();
+    let peak = stack.lines().find_map(|line| line.strip_prefix("Rss:")).unwrap();
+    println!("stack, arguments and environment: {}", peak.trim());
+    assert_eq!(keepwatch.terminate().unwrap().code(), Some(0));
+}
+
+fn allocation_is_noticed() {
+    let world = World::with(setup());
+    let keepwatch = world.setup.start();
+    world.agent.wait_acknowledged("backup");
+    keepwatch.signal(Signal::SIGUSR2);
+    assert_eq!(keepwatch.wait_exit().unwrap().code(), Some(malloc::ALLOCATED));
+}
+
+/// A conntrackd that fails, and says so.
+fn with_conntrackd(mut setup: Setup) -> Setup {
+    let program = setup.directory().join("conntrackd");
+    fs::write(&program, "#!/bin/sh\necho $*\n[ $3 != -f ]\n").unwrap();
+    fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
+    setup.environment.push(("PATH".into(), setup.directory().into()));
+    setup.with("--enable_conntrackd")
+}
+
+fn every_event() {
+    let world = World::with(with_conntrackd(setup()).with("--debug"));
+    let (rtnl, setup) = (&world.rtnl, &world.setup);
+    add_interface(rtnl, "lan0");
+    let (ours, lan) = (Capture::new("ha0-peer"), Capture::new("lan0-peer"));
+    let keepwatch = setup.start();
+    for present in [true, false, true] {
+        world.set_vip(present);
+        world.agent.wait_acknowledged(word(present));
+    }
+    keepwatch.wait_counter("commands", 4);
+    let claim =
+        arp::announcement(Operation::Reply, [2, 9, 9, 9, 9, 9], "169.254.0.5".parse().unwrap());
+    ours.send(&claim);
+    keepwatch.wait_counter("claims", 1);
+    rtnl.add_address("lan0", "10.0.0.1/24");
+    rtnl.add_address("lan0", "fd00::1/64");
+    keepwatch.wait_counter("announcements", 9);
+    set_sysctl("ipv6/conf/lan0/forwarding", 1);
+    rtnl.set_mac("lan0", [2, 0, 0, 0, 0, 7]);
+    rtnl.down("lan0-peer");
+    rtnl.add_address("lan0", "10.0.0.2/24");
+    rtnl.up("lan0-peer");
+    lan.wait("the address added meanwhile", |frames| {
+        frames.iter().any(|frame| frame.is_arp() && frame.bytes[28..32] == [10, 0, 0, 2])
+    });
+    rtnl.delete("lan0");
+    rtnl.rename("ha0", "away0");
+    world.agent.wait_acknowledged("backup");
+    rtnl.rename("away0", "ha0");
+    world.agent.wait_acknowledged("master");
+    break_state_file(&world, &keepwatch);
+    fs::rename(setup.log_file(), setup.conf_dir.join("log.1")).unwrap();
+    keepwatch.signal(Signal::SIGHUP);
+    keepwatch.wait_log("Notified agent router", 1);
+    rtnl.send_raw(&[0; 16], keepwatch.pid()).unwrap();
+    keepwatch.wait_counter("foreign", 1);
+    assert_ends(keepwatch);
+}
+
+fn break_state_file(world: &World, keepwatch: &Running<'_>) {
+    let aside = world.setup.directory().join("aside");
+    fs::rename(&world.setup.conf_dir, &aside).unwrap();
+    world.set_vip(false);
+    world.agent.wait_acknowledged("backup");
+    fs::rename(&aside, &world.setup.conf_dir).unwrap();
+    keepwatch.wait_state("backup");
+    world.set_vip(true);
+    world.agent.wait_acknowledged("master");
+}
+
+fn every_failure_of_the_agent() {
+    let mut world = World::with(setup());
+    world.agent.stop(true);
+    let (state_path, keepwatch) = (&world.setup.state_path, world.setup.start());
+    let fails = |how: &str| keepwatch.wait_log(&format!("agent not notified: {how}"), 1);
+    fails("no socket");
+    let full = FullBacklog::new(state_path);
+    fails("backlog full");
+    drop(full);
+    fs::remove_file(state_path.join("keepalived-state-change")).unwrap();
+    drop(UnixListener::bind(state_path.join("keepalived-state-change")).unwrap());
+    fails("nobody listens");
+    let agent = Agent::start(state_path);
+    for (manners, how) in [
+        (Manners::Reply(vec![b"HTTP/1.1 500 No\r\n\r\n"]), "reply has status 500"),
+        (Manners::CloseEarly, "closed before"),
+        (Manners::CloseUnread, "closed before"),
+        (Manners::Babble, "reply is not HTTP"),
+        (Manners::Hang, "no reply in time"),
+    ] {
+        agent.behave(manners);
+        fails(how);
+    }
+    for (manners, present) in [(Manners::eventlet(), true), (Manners::newest(), false)] {
+        agent.behave(manners);
+        world.set_vip(present);
+        agent.wait_acknowledged(word(present));
+    }
+    assert_ends(keepwatch);
+}
+
+fn events_lost() {
+    let world = World::with(setup().with("--netlink-rcvbuf=4096"));
+    let keepwatch = world.setup.start();
+    let rtnl = Rtnl::new();
+    let mut n = 0_u32;
+    while keepwatch.counter("overruns") == 0 {
+        for _ in 0..1000 {
+            rtnl.add_address("ha0-peer", &format!("10.{}.{}.1/32", n / 250, n % 250));
+            n += 1;
+        }
+    }
+    world.set_vip(true);
+    world.agent.wait_acknowledged("master");
+    assert_ends(keepwatch);
+}
+
+fn namespace_deleted() {
+    let world = World::with(setup().with("--namespace=deleted"));
+    let inside = Netns::new();
+    inside.bind("deleted");
+    inside.run(|| {
+        let rtnl = Rtnl::new();
+        add_interface(&rtnl, "ha0");
+        rtnl.add_address("ha0", VIP);
+    });
+    let keepwatch = world.setup.start();
+    world.agent.wait_acknowledged("master");
+    unbind("deleted");
+    world.agent.wait_acknowledged("backup");
+    assert_eq!(keepwatch.wait_exit().unwrap().code(), Some(1));
+}

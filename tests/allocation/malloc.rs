@@ -1,0 +1,104 @@
+//! libc's allocator, which ends the process if it is called when nobody should.
+//!
+//! Whoever allocates, Rust or libc itself, comes through here: the functions take the place of libc's.
+
+#![expect(unsafe_code, reason = "the functions of libc's allocator")]
+
+use core::ffi::{c_int, c_void};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use nix::libc;
+
+/// The exit code of a process that has allocated or freed.
+pub const ALLOCATED: i32 = 99;
+
+static FORBIDDEN: AtomicBool = AtomicBool::new(false);
+
+/// From now on, or no more.
+pub fn forbid(forbidden: bool) {
+    FORBIDDEN.store(forbidden, Ordering::Relaxed);
+}
+
+fn called(function: &str) {
+    if FORBIDDEN.load(Ordering::Relaxed) {
+        for text in ["allocation: ", function, " was called\n"] {
+            // SAFETY: the kernel reads the text.
+            unsafe { libc::write(2, text.as_ptr().cast(), text.len()) };
+        }
+        // SAFETY: ends the process as it is.
+        unsafe { libc::_exit(ALLOCATED) }
+    }
+}
+
+// SAFETY: what glibc calls its own functions, for whom has others of their names.
+unsafe extern "C" {
+    fn __libc_malloc(size: usize) -> *mut c_void;
+    fn __libc_calloc(count: usize, size: usize) -> *mut c_void;
+    fn __libc_realloc(memory: *mut c_void, size: usize) -> *mut c_void;
+    fn __libc_memalign(alignment: usize, size: usize) -> *mut c_void;
+    fn __libc_free(memory: *mut c_void);
+}
+
+/// Of libc, as are the others.
+///
+/// # Safety
+/// As documented there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn malloc(size: usize) -> *mut c_void {
+    called("malloc");
+    // SAFETY: as the caller says.
+    unsafe { __libc_malloc(size) }
+}
+
+/// # Safety
+/// As documented there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn calloc(count: usize, size: usize) -> *mut c_void {
+    called("calloc");
+    // SAFETY: as the caller says.
+    unsafe { __libc_calloc(count, size) }
+}
+
+/// # Safety
+/// As documented there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn realloc(memory: *mut c_void, size: usize) -> *mut c_void {
+    called("realloc");
+    // SAFETY: as the caller says.
+    unsafe { __libc_realloc(memory, size) }
+}
+
+/// # Safety
+/// As documented there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn aligned_alloc(alignment: usize, size: usize) -> *mut c_void {
+    called("aligned_alloc");
+    // SAFETY: as the caller says.
+    unsafe { __libc_memalign(alignment, size) }
+}
+
+/// # Safety
+/// As documented there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn posix_memalign(
+    memory: *mut *mut c_void,
+    alignment: usize,
+    size: usize,
+) -> c_int {
+    called("posix_memalign");
+    // SAFETY: as the caller says.
+    unsafe { *memory = __libc_memalign(alignment, size) };
+    // SAFETY: it has just been written.
+    if unsafe { (*memory).is_null() } { libc::ENOMEM } else { 0 }
+}
+
+/// # Safety
+/// As documented there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn free(memory: *mut c_void) {
+    if !memory.is_null() {
+        called("free");
+    }
+    // SAFETY: as the caller says.
+    unsafe { __libc_free(memory) }
+}

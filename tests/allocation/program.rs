@@ -1,0 +1,43 @@
+//! keepwatch with an allocator that forbids itself as soon as everything is open.
+
+use std::process::ExitCode;
+use std::sync::{Mutex, PoisonError};
+
+use keepwatch::core::{Ending, Tables};
+use keepwatch::options::{self, Command};
+use keepwatch::run::Daemon;
+use keepwatch::sys::process::{Starter, close_inherited};
+use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
+
+use crate::malloc::forbid;
+
+static TABLES: Mutex<Tables> = Mutex::new(Tables::new());
+
+/// As the program's own, in the foreground.
+pub fn main() -> ExitCode {
+    let arguments = std::env::args_os().skip(1).collect();
+    let Ok(Command::Run(config)) = options::parse(arguments) else { return ExitCode::from(2) };
+    allocate_on(Signal::SIGUSR2);
+    close_inherited();
+    let mut starter = Starter::from_environment().expect("no service manager");
+    let mut tables = TABLES.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut daemon = Daemon::start(&config, &mut starter, &mut tables).expect("to start");
+    forbid(true);
+    let ending = daemon.run();
+    forbid(false);
+    match ending {
+        Ok(Ending::Asked) => ExitCode::SUCCESS,
+        _ => ExitCode::FAILURE,
+    }
+}
+
+/// What nobody should do: whatever is allocated in the loop must be noticed.
+fn allocate_on(signal: Signal) {
+    extern "C" fn allocate(signal: i32) {
+        std::hint::black_box(format!("signal {signal}"));
+    }
+    let action = SigAction::new(SigHandler::Handler(allocate), SaFlags::empty(), SigSet::empty());
+    #[expect(unsafe_code, reason = "a signal handler")]
+    // SAFETY: what the handler does is what is to be found out, and it ends the process.
+    unsafe { sigaction(signal, &action) }.expect("to catch a signal");
+}
