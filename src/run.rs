@@ -42,6 +42,10 @@ const AGENT: Token = Token(5);
 /// Netlink datagrams read in one turn, so that a burst starves neither the agent nor signals.
 const DATAGRAMS_PER_TURN: usize = 64;
 
+/// An agent usually replies at once. So long its line is waited for, to be written together with those
+/// before it.
+const LULL: Duration = Duration::from_millis(10);
+
 /// What the poll said. Edge-triggered: each is to be read until it has no more.
 #[derive(Debug, Default)]
 struct Ready {
@@ -85,6 +89,8 @@ pub struct Daemon<'a> {
     pub(crate) conntrackd: Option<Conntrackd>,
     pub(crate) monitor: Monitor<'a>,
     pub(crate) labels: Labels,
+    /// Lines wait for the agent's reply.
+    pub(crate) log_waits: bool,
     /// The time of the present turn.
     pub(crate) now: Instant,
     /// The signal that asked to leave.
@@ -101,63 +107,82 @@ impl Daemon<'_> {
         let mut buffer = netlink::buffer();
         // The socket may have something from before the poll knew of it.
         let mut ready = Ready { route: true, ..Ready::default() };
-        let ending = loop {
-            // The kernel first, so that whoever sends a signal after changing an address finds that
-            // taken into account.
-            let due = self.monitor.deadline().is_some_and(|deadline| self.now >= deadline);
-            if ready.route || due {
-                ready.route = self.take_route(&mut buffer);
-            }
-            if ready.signals {
-                self.take_signals();
-            }
-            if ready.agent {
-                self.take_replies();
-            }
-            if ready.writable {
-                self.await_writable(false);
-                self.feed(&Input::Writable);
-            }
-            if ready.claims {
-                self.take_claims();
-            }
-            if ready.namespace {
-                self.check_namespace();
-            }
-            if ready.conntrackd {
-                self.take_answers();
-            }
+        loop {
+            let more = self.take(&ready, &mut buffer);
             if let Some(ending) = self.ending {
-                break ending;
+                if let Some(signal) = self.leaving.and_then(signal_name) {
+                    info!("leaving on {}", signal);
+                }
+                log::flush();
+                return Ok(ending);
             }
+            ready = self.wait(more)?;
+        }
+    }
+
+    /// Takes what is ready. True: there may be more from the kernel.
+    fn take(&mut self, ready: &Ready, buffer: &mut netlink::Buffer) -> bool {
+        // The kernel first, so that whoever sends a signal after changing an address finds that taken
+        // into account.
+        let due = self.monitor.deadline().is_some_and(|deadline| self.now >= deadline);
+        let more = (ready.route || due) && self.take_route(buffer);
+        if ready.signals {
+            self.take_signals();
+        }
+        if ready.agent {
+            self.take_replies();
+        }
+        if ready.writable {
+            self.await_writable(false);
+            self.feed(&Input::Writable);
+        }
+        if ready.claims {
+            self.take_claims();
+        }
+        if ready.namespace {
+            self.check_namespace();
+        }
+        if ready.conntrackd {
+            self.take_answers();
+        }
+        more
+    }
+
+    /// Sleeps until something is ready or due; not at all if there is more from the kernel.
+    fn wait(&mut self, more: bool) -> Result<Ready, String> {
+        let mut timeout = if more { Some(Duration::ZERO) } else { self.timeout() };
+        self.log_waits = self.agent.is_waiting() && !self.log_waits;
+        if self.log_waits {
+            timeout = timeout.map(|timeout| timeout.min(LULL));
+        } else {
             log::flush();
-            let timeout = if ready.route { Some(Duration::ZERO) } else { self.timeout() };
-            match self.poll.poll(&mut self.events, timeout.map(Into::into)) {
-                Ok(()) => {}
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(format!("epoll: {error}")),
-            }
-            self.now = clock::now();
-            ready = Ready { route: ready.route, ..Ready::default() };
-            for event in &self.events {
-                match event.token() {
-                    ROUTE => ready.route = true,
-                    SIGNALS => ready.signals = true,
-                    PACKETS => {
-                        ready.claims = event.is_readable() || event.is_error();
-                        ready.writable = event.is_writable();
+        }
+        match self.poll.poll(&mut self.events, timeout.map(Into::into)) {
+            Ok(()) => {}
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(format!("epoll: {error}")),
+        }
+        self.now = clock::now();
+        let mut ready = Ready { route: more, ..Ready::default() };
+        for event in &self.events {
+            match event.token() {
+                ROUTE => ready.route = true,
+                SIGNALS => ready.signals = true,
+                PACKETS => {
+                    ready.claims = event.is_readable() || event.is_error();
+                    ready.writable = event.is_writable();
+                }
+                NAMESPACE => ready.namespace = true,
+                CONNTRACKD => ready.conntrackd = true,
+                _ => {
+                    ready.agent = true;
+                    if event.is_read_closed() {
+                        self.agent.on_closed();
                     }
-                    NAMESPACE => ready.namespace = true,
-                    CONNTRACKD => ready.conntrackd = true,
-                    _ => ready.agent = true,
                 }
             }
-        };
-        if let Some(signal) = self.leaving.and_then(signal_name) {
-            info!("leaving on {}", signal);
         }
-        log::flush();
-        Ok(ending)
+        Ok(ready)
     }
 
     /// How long to sleep if nothing happens. None: for ever.

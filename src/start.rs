@@ -89,6 +89,7 @@ impl<'a> Daemon<'a> {
             requests: requests(config)?,
             monitor,
             labels: Labels { router: config.router_id.clone(), active: config.active_word },
+            log_waits: false,
             now: clock::now(),
             leaving: None,
             ending: None,

@@ -38,6 +38,10 @@ struct Connection {
     sent: usize,
     reply: ReplyReader,
     delivered: bool,
+    /// The agent will send no more.
+    closed: bool,
+    /// The last read took all that was there.
+    drained: bool,
     /// Bytes that came behind the status line.
     rest: usize,
 }
@@ -81,6 +85,8 @@ impl Agent {
             sent: 0,
             reply: ReplyReader::default(),
             delivered: false,
+            closed: false,
+            drained: false,
             rest: 0,
         };
         connection.send()?;
@@ -108,6 +114,13 @@ impl Agent {
         if trusted { Ok(()) } else { Err(Failure::Untrusted(listener)) }
     }
 
+    /// The poll says that the agent will send no more than what there is to read.
+    pub fn on_closed(&mut self) {
+        if let Some(connection) = &mut self.connection {
+            connection.closed = true;
+        }
+    }
+
     /// Goes on as far as the socket allows. To be called until it answers none.
     pub fn advance(&mut self) -> Option<Outcome> {
         let outcome = self.connection.as_mut()?.advance()?;
@@ -115,6 +128,11 @@ impl Agent {
             self.hang_up();
         }
         Some(outcome)
+    }
+
+    /// A request is under way.
+    pub fn is_waiting(&self) -> bool {
+        self.connection.as_ref().is_some_and(|connection| !connection.delivered)
     }
 
     /// Closes the connection, if there is one; that also ends its registration with the poll.
@@ -143,12 +161,16 @@ impl Connection {
         }
         let mut buffer = [0; 512];
         loop {
+            if self.delivered && self.drained && self.closed {
+                return Some(Outcome::Closed);
+            }
             let bytes = match self.stream.read(&mut buffer) {
                 Ok(length) => buffer.get(..length)?,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return None,
                 Err(_) if self.delivered => return Some(Outcome::Closed),
                 Err(error) => return Some(Outcome::Failed(connected(error.into()))),
             };
+            self.drained = bytes.len() < buffer.len();
             if self.delivered {
                 self.rest += bytes.len();
                 if bytes.is_empty() || self.rest > MAX_REST {

@@ -16,7 +16,7 @@ pub mod users;
 use std::time::Duration;
 
 /// How long a test waits for what ought to happen. Far longer than it ever takes.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const PATIENCE: Duration = Duration::from_mins(1);
 
 /// The newest Neutron's reply, byte for byte: LF, a stray quote, no blank line.
 pub const NEWEST_REPLY: &[u8] = b"HTTP/1.1 200 OK\nContent-Type: text/plain; charset=UTF-8\n\
