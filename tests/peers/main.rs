@@ -10,6 +10,7 @@
 )]
 
 mod decoded;
+mod syscalls;
 #[path = "../system/world.rs"]
 #[expect(dead_code, reason = "not every kind of test needs all of it")]
 mod world;
@@ -46,6 +47,6 @@ fn output(program: &str, arguments: &[&str]) -> String {
 fn main() {
     let arguments = Arguments::from_args();
     lab::namespace::enter().expect("namespaces: wants root or unprivileged user namespaces");
-    let trials = [decoded::trials()];
+    let trials = [decoded::trials(), syscalls::trials()];
     libtest_mimic::run(&arguments, trials.into_iter().flatten().collect()).exit();
 }

@@ -6,6 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use nix::mount::{MntFlags, umount2};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use std::os::fd::AsFd;
@@ -88,6 +89,10 @@ impl Default for Directory {
 
 impl Drop for Directory {
     fn drop(&mut self) {
+        // What tests have mounted there.
+        for entry in fs::read_dir(&self.0).into_iter().flatten().flatten() {
+            let _ = umount2(&entry.path(), MntFlags::MNT_DETACH);
+        }
         let _ = fs::remove_dir_all(&self.0);
     }
 }

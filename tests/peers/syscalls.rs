@@ -1,0 +1,84 @@
+//! The system calls that the daemon makes once it runs, as strace sees them: all that are allowed are
+//! needed, and all that are needed are allowed.
+
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use keepwatch::sys::seccomp::ALLOWED;
+use lab::agent::Agent;
+use lab::files::content;
+use lab::users::run_as;
+use libtest_mimic::Trial;
+use nix::libc;
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+
+use crate::world::{World, setup};
+
+pub fn trials() -> Vec<Trial> {
+    crate::trials![every_rule_is_needed]
+}
+
+const SOMEBODY: u32 = 12_345;
+const NOBODY: u32 = 65_534;
+
+/// A daemon whose directories belong to various people, and which logs to its standard error.
+fn every_rule_is_needed() {
+    let mut world = World::with(setup().with("--user=nobody").with("--group=nogroup"));
+    chown(&world.setup.conf_dir, Some(NOBODY), None).unwrap();
+    chown(&world.setup.state_path, Some(SOMEBODY), None).unwrap();
+    world.agent.stop(true);
+    world.agent = run_as(SOMEBODY, || Agent::start(&world.setup.state_path));
+    let socket = world.setup.state_path.join("keepalived-state-change");
+    fs::set_permissions(socket, Permissions::from_mode(0o666)).unwrap();
+    let trace = world.setup.directory().join("trace");
+    let mut strace = Strace::start(&world, &trace);
+    world.agent.wait_acknowledged("backup");
+    world.set_vip(true);
+    world.agent.wait_acknowledged("master");
+    let keepwatch = world.setup.running();
+    keepwatch.signal(Signal::SIGTERM);
+    assert!(strace.0.wait().unwrap().success());
+    let made = made(&content(&trace));
+    let allowed: BTreeSet<libc::c_long> =
+        ALLOWED.iter().copied().chain([libc::SYS_socket]).collect();
+    // Where the kernel shows the time without a call, there is none to be seen.
+    let unseen = BTreeSet::from([libc::SYS_clock_gettime]);
+    assert_eq!(made.difference(&allowed).count(), 0, "made: {made:?}");
+    assert_eq!(&allowed - &made, &unseen - &made, "allowed, but not needed");
+}
+
+/// The daemon under strace.
+struct Strace(Child);
+
+impl Strace {
+    fn start(world: &World, trace: &Path) -> Self {
+        let daemon = world.setup.command();
+        let to_stderr = |arg: &&OsStr| !arg.to_string_lossy().starts_with("--log-file");
+        let mut command = Command::new("strace");
+        command.arg("--syscall-number").arg("-o").arg(trace).arg(daemon.get_program());
+        command.args(daemon.get_args().filter(to_stderr)).arg("--foreground");
+        let streams = command.process_group(0).stdout(Stdio::null()).stderr(Stdio::piped());
+        Self(streams.spawn().expect("strace"))
+    }
+}
+
+impl Drop for Strace {
+    fn drop(&mut self) {
+        // And with it the daemon.
+        let _ = killpg(Pid::from_raw(self.0.id().try_into().unwrap()), Signal::SIGKILL);
+        let _ = self.0.wait();
+    }
+}
+
+/// The numbers of the calls made under the filter.
+fn made(trace: &str) -> BTreeSet<libc::c_long> {
+    let (_, filtered) = trace.split_once("SECCOMP_MODE_FILTER").expect("a filter");
+    let calls = filtered.lines().skip(1).filter_map(|line| line.strip_prefix('['));
+    calls.map(|call| call.split(']').next().unwrap().trim().parse().unwrap()).collect()
+}
