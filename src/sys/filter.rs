@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use heapless::Vec;
 use nix::errno::Errno as Known;
-use nix::libc::{self, sock_filter, sock_fprog};
+use nix::libc::{self, c_int, sock_filter, sock_fprog};
 
 use crate::errno::Errno;
 
@@ -120,36 +120,26 @@ pub(super) fn jump_unless(value: u32, over: usize) -> sock_filter {
 pub fn attach(socket: impl AsFd, program: &mut Program) -> Result<(), Errno> {
     let len = u16::try_from(program.len()).map_err(|_| Known::EINVAL)?;
     let program = sock_fprog { len, filter: program.as_mut_ptr() };
-    #[expect(clippy::cast_possible_truncation, reason = "16 bytes")]
-    let size = size_of::<sock_fprog>() as libc::socklen_t;
-    // SAFETY: the kernel reads `size` bytes of `program`, which tells the truth about its length,
-    // and copies the instructions before the call returns.
-    let result = unsafe {
-        libc::setsockopt(
-            socket.as_fd().as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_ATTACH_FILTER,
-            (&raw const program).cast(),
-            size,
-        )
-    };
-    Known::result(result)?;
-    Ok(())
+    // SAFETY: the program tells the truth about its length, and the kernel copies it.
+    unsafe { set(socket, libc::SO_ATTACH_FILTER, &program) }
 }
 
 /// Takes away the filter of a socket, if it has one.
 pub fn detach(socket: impl AsFd) {
-    let none: libc::c_int = 0;
-    #[expect(clippy::cast_possible_truncation, reason = "4 bytes")]
-    let size = size_of::<libc::c_int>() as libc::socklen_t;
-    // SAFETY: the kernel reads an int, whose value does not matter. It fails if there is no filter.
-    unsafe {
-        libc::setsockopt(
-            socket.as_fd().as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_DETACH_FILTER,
-            (&raw const none).cast(),
-            size,
-        );
-    }
+    // SAFETY: the kernel wants an int, whose value does not matter. It fails if there is no filter.
+    let _ = unsafe { set(socket, libc::SO_DETACH_FILTER, &0_i32) };
+}
+
+/// # Safety
+/// The value is what the option wants.
+unsafe fn set<T>(socket: impl AsFd, option: c_int, value: &T) -> Result<(), Errno> {
+    let socket = socket.as_fd().as_raw_fd();
+    let size = libc::socklen_t::try_from(size_of::<T>()).map_err(|_| Known::EINVAL)?;
+    // SAFETY: the kernel reads `size` bytes of the value, and the caller has seen to it that they are
+    // what it wants.
+    let result = unsafe {
+        libc::setsockopt(socket, libc::SOL_SOCKET, option, (&raw const *value).cast(), size)
+    };
+    Known::result(result)?;
+    Ok(())
 }
