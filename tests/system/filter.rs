@@ -37,6 +37,7 @@ fn not_woken_by_other_interfaces() {
     let keepwatch = world.setup.start();
     world.agent.wait_acknowledged("backup");
     keepwatch.wait_log("Notified agent router", 1);
+    let overruns = keepwatch.counter("overruns");
     keepwatch.wait_asleep();
     let wakes = || {
         ["voluntary_ctxt_switches", "nonvoluntary_ctxt_switches"]
@@ -47,7 +48,7 @@ fn not_woken_by_other_interfaces() {
     assert_eq!(wakes(), before);
     world.set_vip(true);
     world.agent.wait_acknowledged("master");
-    assert_eq!(keepwatch.counter("overruns"), 0);
+    assert_eq!(keepwatch.counter("overruns"), overruns, "they fill no queue either");
 }
 
 fn interface_that_comes_and_goes() {
