@@ -10,6 +10,8 @@
 )]
 
 mod decoded;
+mod keepalived;
+mod node;
 #[path = "../system/world.rs"]
 #[expect(dead_code, reason = "not every kind of test needs all of it")]
 mod world;
@@ -46,6 +48,6 @@ fn output(program: &str, arguments: &[&str]) -> String {
 fn main() {
     let arguments = Arguments::from_args();
     lab::namespace::enter().expect("namespaces: wants root or unprivileged user namespaces");
-    let trials = [decoded::trials()];
+    let trials = [decoded::trials(), keepalived::trials()];
     libtest_mimic::run(&arguments, trials.into_iter().flatten().collect()).exit();
 }
