@@ -9,9 +9,13 @@
     reason = "a test fails by panicking"
 )]
 
+mod agent_server;
+mod backlog;
 mod decoded;
 mod keepalived;
+mod neutron;
 mod node;
+mod process_manager;
 #[path = "../system/world.rs"]
 #[expect(dead_code, reason = "not every kind of test needs all of it")]
 mod world;
@@ -48,6 +52,12 @@ fn output(program: &str, arguments: &[&str]) -> String {
 fn main() {
     let arguments = Arguments::from_args();
     lab::namespace::enter().expect("namespaces: wants root or unprivileged user namespaces");
-    let trials = [decoded::trials(), keepalived::trials()];
+    let trials = [
+        decoded::trials(),
+        keepalived::trials(),
+        neutron::trials(),
+        backlog::trials(),
+        process_manager::trials(),
+    ];
     libtest_mimic::run(&arguments, trials.into_iter().flatten().collect()).exit();
 }
