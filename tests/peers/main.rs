@@ -11,6 +11,7 @@
 
 mod agent_server;
 mod backlog;
+mod conntrackd;
 mod decoded;
 mod keepalived;
 mod neutron;
@@ -58,6 +59,7 @@ fn main() {
         neutron::trials(),
         backlog::trials(),
         process_manager::trials(),
+        conntrackd::trials(),
     ];
     libtest_mimic::run(&arguments, trials.into_iter().flatten().collect()).exit();
 }
