@@ -1,22 +1,27 @@
 //! The pid file, which is also the lock that keeps a second instance out.
 
+use std::ffi::CString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use nix::errno::Errno as Known;
 use nix::fcntl::{AT_FDCWD, Flock, FlockArg};
 use nix::libc;
 use nix::unistd::{UnlinkatFlags, unlinkat};
 
+use super::file::{Identity, identify};
 use crate::errno::Errno;
 
 /// A locked pid file, removed when it is dropped. The lock ends with the process, so a stale file is taken over.
 #[derive(Debug)]
 pub struct PidFile {
-    path: PathBuf,
+    path: CString,
     lock: Flock<File>,
+    /// None if the system cannot tell.
+    identity: Option<Identity>,
 }
 
 /// Why the pid file could not be had.
@@ -61,7 +66,10 @@ impl PidFile {
             if let (Ok(there), Ok(ours)) = (fs::metadata(path), lock.metadata())
                 && same(there, ours)
             {
-                return Ok(Self { path: path.into(), lock });
+                let path = CString::new(path.as_os_str().as_bytes())
+                    .map_err(|_| NoPidFile::Errno(Known::EINVAL.into()))?;
+                let identity = identify(&path).ok();
+                return Ok(Self { path, lock, identity });
             }
         }
     }
@@ -78,9 +86,13 @@ impl PidFile {
 }
 
 impl Drop for PidFile {
-    /// Removes the file before the lock ends.
+    /// Removes the file before the lock ends, unless it is another's by now: Neutron's agent removes
+    /// the file itself as soon as it has sent SIGTERM, and may have started the next one.
     fn drop(&mut self) {
-        let removed = unlinkat(AT_FDCWD, &self.path, UnlinkatFlags::NoRemoveDir);
+        if identify(&self.path).is_ok_and(|there| Some(there) != self.identity) {
+            return;
+        }
+        let removed = unlinkat(AT_FDCWD, self.path.as_c_str(), UnlinkatFlags::NoRemoveDir);
         if removed.is_err() {
             // Who has dropped to a user that may not remove it leaves it, but it names nobody.
             let _ = self.lock.set_len(0);

@@ -9,7 +9,14 @@
     reason = "a test fails by panicking"
 )]
 
+mod agent_server;
+mod backlog;
+mod conntrackd;
 mod decoded;
+mod keepalived;
+mod neutron;
+mod node;
+mod process_manager;
 mod syscalls;
 #[path = "../system/world.rs"]
 #[expect(dead_code, reason = "not every kind of test needs all of it")]
@@ -47,6 +54,14 @@ fn output(program: &str, arguments: &[&str]) -> String {
 fn main() {
     let arguments = Arguments::from_args();
     lab::namespace::enter().expect("namespaces: wants root or unprivileged user namespaces");
-    let trials = [decoded::trials(), syscalls::trials()];
+    let trials = [
+        decoded::trials(),
+        syscalls::trials(),
+        keepalived::trials(),
+        neutron::trials(),
+        backlog::trials(),
+        process_manager::trials(),
+        conntrackd::trials(),
+    ];
     libtest_mimic::run(&arguments, trials.into_iter().flatten().collect()).exit();
 }

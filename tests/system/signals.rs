@@ -23,6 +23,7 @@ pub fn trials() -> Vec<Trial> {
         syslog,
         second_instance,
         stale_pid_file,
+        pid_file_of_a_successor,
         pid_file_that_cannot_be,
         log_that_cannot_be,
     ]
@@ -174,6 +175,17 @@ fn stale_pid_file() {
     keepwatch.wait_exit();
     let keepwatch = world.setup.daemonize();
     assert_eq!(content(&world.setup.pid_file()), keepwatch.pid().to_string());
+}
+
+/// Neutron's agent removes the pid file as soon as it has sent SIGTERM, and may start the next
+/// monitor while the last is still leaving.
+fn pid_file_of_a_successor() {
+    let world = World::new();
+    let old = world.setup.start();
+    fs::remove_file(world.setup.pid_file()).unwrap();
+    let new = world.setup.daemonize();
+    old.terminate();
+    assert_eq!(content(&world.setup.pid_file()), new.pid().to_string());
 }
 
 fn pid_file_that_cannot_be() {

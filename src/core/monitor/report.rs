@@ -77,7 +77,11 @@ impl Monitor<'_> {
     }
 
     pub(super) fn on_agent_failure(&mut self, failure: Failure) {
-        if !self.outbox.closed(self.now) {
+        let failed = match failure {
+            Failure::TimedOut => self.outbox.timed_out(self.now),
+            _ => self.outbox.closed(self.now),
+        };
+        if !failed {
             return;
         }
         count(&mut self.status.notification_failures);

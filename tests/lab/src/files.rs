@@ -30,8 +30,18 @@ impl Watch {
     }
 
     /// Returns as soon as the condition yields something; it is looked at whenever a file changes.
-    pub fn until<T>(&self, what: impl Display, mut condition: impl FnMut() -> Option<T>) -> T {
-        let deadline = Instant::now() + PATIENCE;
+    pub fn until<T>(&self, what: impl Display, condition: impl FnMut() -> Option<T>) -> T {
+        self.within(PATIENCE, what, condition)
+    }
+
+    /// As [`Watch::until`], for what takes its time.
+    pub fn within<T>(
+        &self,
+        patience: Duration,
+        what: impl Display,
+        mut condition: impl FnMut() -> Option<T>,
+    ) -> T {
+        let deadline = Instant::now() + patience;
         loop {
             if let Some(result) = condition() {
                 return result;

@@ -1,0 +1,133 @@
+//! Two nodes with keepalived, configured as Neutron does, and keepwatch in step with it: what the
+//! agents are told is what keepalived itself says, and nothing else.
+
+use lab::daemon::Running;
+use lab::rtnl::Events;
+use libtest_mimic::Trial;
+
+use crate::node::{Network, Node};
+
+pub fn trials() -> Vec<Trial> {
+    crate::trials![
+        stop,
+        link_down,
+        carrier_lost,
+        crash,
+        crash_of_worker,
+        crash_of_supervisor,
+        preemption,
+        reload
+    ]
+}
+
+/// Makes two nodes, has the left one become master, and plays.
+fn play(preempt: bool, play: impl FnOnce(&Node, &Node, &Running)) {
+    let network = Network::new();
+    let (left, right) = (Node::new("left", 1, &network), Node::new("right", 2, &network));
+    left.configure(60, preempt, None);
+    right.configure(50, preempt, None);
+    let (left_keepwatch, _right_keepwatch) = (left.watch(), right.watch());
+    left.start_keepalived();
+    left.wait("start of the first", "MASTER");
+    right.start_keepalived();
+    right.wait("start of the second", "BACKUP");
+    play(&left, &right, &left_keepwatch);
+    left.assert_in_step();
+    right.assert_in_step();
+}
+
+fn stop() {
+    play(false, |left, right, _| {
+        left.stop_keepalived();
+        left.wait("master stopped", "STOP");
+        right.wait("master stopped", "MASTER");
+        left.start_keepalived();
+        left.wait("start, without preemption", "BACKUP");
+        right.stop_keepalived();
+        right.wait("other master stopped", "STOP");
+        left.wait("other master stopped", "MASTER");
+    });
+}
+
+fn link_down() {
+    play(false, |left, right, _| {
+        left.netns.run(|| left.rtnl.down("ha0"));
+        left.wait("link of the master down", "FAULT");
+        right.wait("link of the master down", "MASTER");
+        left.netns.run(|| left.rtnl.up("ha0"));
+        left.wait("link up again", "BACKUP");
+    });
+}
+
+fn carrier_lost() {
+    play(false, |left, right, _| {
+        left.set_carrier(false);
+        left.wait("carrier of the master lost", "FAULT");
+        right.wait("carrier of the master lost", "MASTER");
+        left.set_carrier(true);
+        left.wait("carrier back", "BACKUP");
+    });
+}
+
+/// keepalived does not take its address away, so there are two who have it: both are active, one of
+/// them hears the other claim the address, and the next keepalived clears up.
+fn crash() {
+    play(false, |left, right, left_keepwatch| {
+        left.kill_keepalived();
+        right.wait("master killed", "MASTER");
+        left_keepwatch.wait_log("split brain: ", 1);
+        assert_eq!(left.setup.state(), "primary");
+        left.agent.assert_last_word("primary");
+        left.start_keepalived();
+        left.wait("started again", "BACKUP");
+        right.agent.assert_last_word("primary");
+    });
+}
+
+/// The process that does the work dies, and the other starts it anew, as backup.
+fn crash_of_worker() {
+    play(false, |left, right, _| {
+        left.kill_worker();
+        left.wait("worker of the master killed", "BACKUP");
+        right.wait("worker of the master killed", "MASTER");
+    });
+}
+
+/// The process that looks after the other dies, and the other ends in an orderly way.
+fn crash_of_supervisor() {
+    play(false, |left, right, _| {
+        left.kill_supervisor();
+        left.wait("supervisor of the master killed", "STOP");
+        right.wait("supervisor of the master killed", "MASTER");
+    });
+}
+
+fn preemption() {
+    play(true, |left, right, _| {
+        left.stop_keepalived();
+        left.wait("master stopped", "STOP");
+        right.wait("master stopped", "MASTER");
+        left.start_keepalived();
+        left.wait("preemption", "MASTER");
+        right.wait("preemption", "BACKUP");
+    });
+}
+
+/// A floating IP comes, as Neutron brings it: into the configuration of both.
+fn reload() {
+    const FLOATING_IP: &str = "192.0.2.20/32";
+    play(false, |left, right, _| {
+        left.configure(60, false, Some(FLOATING_IP));
+        right.configure(50, false, Some(FLOATING_IP));
+        let events = left.netns.run(Events::new);
+        right.reload_keepalived();
+        left.reload_keepalived();
+        events.wait_address("the floating IP", |address| address.header.prefix_len == 32);
+        left.wait("reloaded", "MASTER");
+        right.wait("reloaded", "BACKUP");
+        let events = right.netns.run(Events::new);
+        left.stop_keepalived();
+        events.wait_address("the floating IP", |address| address.header.prefix_len == 32);
+        right.wait("master stopped", "MASTER");
+    });
+}

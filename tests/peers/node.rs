@@ -1,0 +1,320 @@
+//! A node of a highly available router: a namespace with keepalived, keepwatch and an agent.
+
+use std::cell::Cell;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::rc::Rc;
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread::{self, JoinHandle};
+use std::time::{Instant, SystemTime};
+
+use lab::agent::Agent;
+use lab::daemon::{Running, Setup};
+use lab::files::content;
+use lab::namespace::Netns;
+use lab::rtnl::Rtnl;
+use nix::sys::signal::{Signal, kill, killpg};
+use nix::unistd::{Pid, mkfifo};
+
+use crate::world::{add_interface, setup, up_quietly};
+
+/// The nodes' network: a namespace with a bridge, so that one node's link can be down without the
+/// other's.
+pub struct Network {
+    netns: Netns,
+    rtnl: Rtnl,
+}
+
+impl Network {
+    pub fn new() -> Rc<Self> {
+        let netns = Netns::new();
+        let rtnl = netns.run(|| {
+            let rtnl = Rtnl::new();
+            rtnl.add_bridge("bridge");
+            up_quietly(&rtnl, "bridge");
+            rtnl
+        });
+        Rc::new(Self { netns, rtnl })
+    }
+
+    /// Connects an interface of the present namespace.
+    fn connect(&self, rtnl: &Rtnl, name: &str, port: &str) {
+        rtnl.add_veth(name, port);
+        rtnl.move_to(port, &self.netns);
+        self.netns.run(|| {
+            self.rtnl.set_bridge(port, Some("bridge"));
+            up_quietly(&self.rtnl, port);
+        });
+        up_quietly(rtnl, name);
+    }
+}
+
+/// What keepalived said of its instance, and when by both clocks.
+#[derive(Clone, Debug)]
+pub struct Said {
+    pub state: String,
+    pub at: Instant,
+    pub wall: SystemTime,
+}
+
+#[derive(Debug, Default)]
+struct Heard {
+    said: Mutex<Vec<Said>>,
+    more: Condvar,
+}
+
+pub struct Node {
+    name: &'static str,
+    pub netns: Netns,
+    pub rtnl: Rtnl,
+    pub setup: Setup,
+    pub agent: Agent,
+    keepalived: Cell<Option<Child>>,
+    heard: Arc<Heard>,
+    /// Reads what keepalived says.
+    ear: Option<JoinHandle<()>>,
+    /// How much of that was reported when.
+    reported: Cell<usize>,
+    /// Lives as long as one of its nodes.
+    network: Rc<Network>,
+}
+
+impl Node {
+    /// With the interfaces that Neutron would give it. The number is the last of its HA address.
+    pub fn new(name: &'static str, number: u8, network: &Rc<Network>) -> Self {
+        let netns = Netns::new();
+        let rtnl = netns.run(|| {
+            let rtnl = Rtnl::new();
+            network.connect(&rtnl, "ha0", name);
+            rtnl.add_address("ha0", &format!("169.254.192.{number}/18"));
+            for lan in ["qr0", "qg0"] {
+                add_interface(&rtnl, lan);
+            }
+            rtnl
+        });
+        let setup = setup().with("--active-word=primary").with("--detect-split-brain");
+        let agent = Agent::start(&setup.state_path);
+        let mut node = Self {
+            name,
+            netns,
+            rtnl,
+            setup,
+            agent,
+            keepalived: Cell::new(None),
+            heard: Arc::default(),
+            ear: None,
+            reported: Cell::new(0),
+            network: Rc::clone(network),
+        };
+        mkfifo(&node.file("fifo"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+        // Open for writing, too, so that it does not end with the keepalived that writes to it.
+        let fifo = File::options().read(true).write(true).open(node.file("fifo")).unwrap();
+        let heard = Arc::clone(&node.heard);
+        node.ear = Some(thread::spawn(move || listen(fifo, &heard)));
+        node
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.setup.directory().join(name)
+    }
+
+    /// Writes the configuration as Neutron does, with its shortest interval. What Neutron leaves out
+    /// is only the first line.
+    pub fn configure(&self, priority: u8, preempt: bool, floating_ip: Option<&str>) {
+        let fifo = self.file("fifo").display().to_string();
+        let nopreempt = if preempt { "" } else { "nopreempt" };
+        let floating_ip =
+            floating_ip.map(|ip| format!("        {ip} dev qg0 no_track\n")).unwrap_or_default();
+        let text = format!(
+            "global_defs {{
+    vrrp_notify_fifo {fifo}
+    notification_email_from neutron@openstack.local
+    router_id neutron
+}}
+vrrp_instance VR_5 {{
+    state BACKUP
+    interface ha0
+    virtual_router_id 5
+    priority {priority}
+    garp_master_delay 60
+    {nopreempt}
+    advert_int 1
+    track_interface {{
+        ha0
+    }}
+    virtual_ipaddress {{
+        169.254.0.5/24 dev ha0
+    }}
+    virtual_ipaddress_excluded {{
+        10.0.0.1/24 dev qr0 no_track
+        192.0.2.10/24 dev qg0 no_track
+{floating_ip}    }}
+    virtual_routes {{
+        0.0.0.0/0 via 192.0.2.1 dev qg0 no_track protocol static
+    }}
+}}
+"
+        );
+        std::fs::write(self.file("keepalived.conf"), text).unwrap();
+    }
+
+    /// Starts keepwatch.
+    pub fn watch(&self) -> Running<'_> {
+        self.netns.run(|| self.setup.start())
+    }
+
+    /// Starts keepalived with the options that Neutron gives it, but in the foreground.
+    pub fn start_keepalived(&self) {
+        let log = File::options().create(true).append(true).open(self.file("keepalived.log"));
+        let log = log.unwrap();
+        let mut command = Command::new("keepalived");
+        command.args(["-n", "-P", "-l", "-D", "-f"]).arg(self.file("keepalived.conf"));
+        command.arg("-p").arg(self.file("keepalived.pid"));
+        command.arg("-r").arg(self.file("keepalived.pid-vrrp"));
+        command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
+        // In a process group of its own, so that it can be killed as a whole.
+        std::os::unix::process::CommandExt::process_group(&mut command, 0);
+        let child = self.netns.run(|| command.spawn()).expect("keepalived");
+        self.keepalived.set(Some(child));
+    }
+
+    /// Asks keepalived to end, and waits for that.
+    pub fn stop_keepalived(&self) {
+        let mut child = self.keepalived.take().expect("a keepalived that runs");
+        kill(pid(&child), Signal::SIGTERM).unwrap();
+        child.wait().unwrap();
+    }
+
+    /// Kills all processes of keepalived at once, which then cannot take their addresses away.
+    pub fn kill_keepalived(&self) {
+        let mut child = self.keepalived.take().expect("a keepalived that runs");
+        killpg(pid(&child), Signal::SIGKILL).unwrap();
+        child.wait().unwrap();
+        // A pid file that is left over keeps the next from starting, if its pid is in use again.
+        for name in ["keepalived.pid", "keepalived.pid-vrrp"] {
+            std::fs::remove_file(self.file(name)).unwrap();
+        }
+    }
+
+    /// Kills the process that does the work.
+    pub fn kill_worker(&self) {
+        let pid = content(&self.file("keepalived.pid-vrrp")).trim().parse().unwrap();
+        kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
+    }
+
+    /// Kills the process that looks after the other.
+    pub fn kill_supervisor(&self) {
+        let mut child = self.keepalived.take().expect("a keepalived that runs");
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    /// Takes the carrier away from the HA interface, or gives it back.
+    pub fn set_carrier(&self, carrier: bool) {
+        let Network { netns, rtnl } = &*self.network;
+        netns.run(|| if carrier { rtnl.up(self.name) } else { rtnl.down(self.name) });
+    }
+
+    /// Has keepalived read its configuration again, as Neutron does for every new address.
+    pub fn reload_keepalived(&self) {
+        let child = self.keepalived.take().expect("a keepalived that runs");
+        kill(pid(&child), Signal::SIGHUP).unwrap();
+        self.keepalived.set(Some(child));
+    }
+
+    /// Everything that keepalived has said so far.
+    pub fn said(&self) -> Vec<Said> {
+        self.heard.said.lock().unwrap().clone()
+    }
+
+    /// Waits until the last that keepalived has said is this, and until keepwatch has told the agent
+    /// the same; prints when each happened.
+    pub fn wait(&self, what: &str, state: &str) {
+        let heard = self.heard.said.lock().unwrap();
+        let is_last = |said: &Vec<Said>| said.last().is_some_and(|said| said.state == state);
+        let more = &self.heard.more;
+        let (heard, timeout) =
+            more.wait_timeout_while(heard, lab::PATIENCE, |said| !is_last(said)).unwrap();
+        assert!(
+            !timeout.timed_out(),
+            "waited in vain for {state} of {}: {heard:#?}\n{}",
+            self.name,
+            content(&self.file("keepalived.log"))
+        );
+        let said = heard.clone();
+        drop(heard);
+        self.agent.wait_acknowledged(word(state));
+        assert_eq!(self.setup.state(), word(state));
+        let before = said.iter().rev().nth(1).map_or("backup", |said| word(&said.state));
+        if before != word(state) && self.reported.replace(said.len()) < said.len() {
+            self.print_times(what, &said[said.len() - 1]);
+        }
+    }
+
+    #[expect(clippy::print_stdout, reason = "times are for people")]
+    fn print_times(&self, what: &str, said: &Said) {
+        let arrival = self.agent.arrivals().into_iter().next_back().unwrap();
+        let written = std::fs::metadata(self.setup.state_file()).unwrap().modified().unwrap();
+        let file = match written.duration_since(said.wall) {
+            Ok(after) => after.as_secs_f64(),
+            Err(before) => -before.duration().as_secs_f64(),
+        };
+        let agent = match arrival.at.checked_duration_since(said.at) {
+            Some(after) => after.as_secs_f64(),
+            None => -(said.at - arrival.at).as_secs_f64(),
+        };
+        println!(
+            "{what:<31} {:<5} {:<6}   state file {:>+7.1} ms   agent {:>+7.1} ms",
+            self.name,
+            said.state,
+            file * 1e3,
+            agent * 1e3
+        );
+    }
+
+    /// Fails unless the agent was told what keepalived said, in the same order and nothing else.
+    pub fn assert_in_step(&self) {
+        let said = self.said();
+        let mut said: Vec<&str> = said.iter().map(|said| word(&said.state)).collect();
+        let arrivals = self.agent.arrivals();
+        let mut told: Vec<&str> = arrivals.iter().map(|arrival| arrival.state.as_str()).collect();
+        said.dedup();
+        told.dedup();
+        assert_eq!(told, said, "{}: what the agent was told, and what keepalived said", self.name);
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.keepalived.take() {
+            let _ = killpg(pid(&child), Signal::SIGKILL);
+            let _ = child.wait();
+        }
+        let fifo = File::options().write(true).open(self.file("fifo"));
+        let told = fifo.and_then(|mut fifo| fifo.write_all(b"END\n"));
+        if let (Ok(()), Some(ear)) = (told, self.ear.take()) {
+            let _ = ear.join();
+        }
+    }
+}
+
+/// Reads lines such as `INSTANCE "VR_5" MASTER 50`, up to one that is nothing of the sort.
+fn listen(fifo: File, heard: &Heard) {
+    for line in BufReader::new(fifo).lines().map_while(Result::ok) {
+        let Some(state) = line.split(' ').nth(2) else { return };
+        let said = Said { state: state.into(), at: Instant::now(), wall: SystemTime::now() };
+        heard.said.lock().unwrap().push(said);
+        heard.more.notify_all();
+    }
+}
+
+/// What Neutron calls a state of keepalived.
+fn word(state: &str) -> &'static str {
+    if state == "MASTER" { "primary" } else { "backup" }
+}
+
+fn pid(child: &Child) -> Pid {
+    Pid::from_raw(child.id().try_into().unwrap())
+}

@@ -1,0 +1,186 @@
+//! The code of Neutron's L3 agent that starts, watches and stops its monitors does so with keepwatch,
+//! by the wrappers that the README shows.
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Stdio};
+
+use lab::daemon::{Setup, read_line};
+use lab::files::{Directory, Watch, content, wait_readable};
+use lab::namespace::Netns;
+use lab::rtnl::Rtnl;
+use libtest_mimic::Trial;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::agent_server::{AgentServer, PATIENCE, python};
+use crate::world::{VIP, add_interface, up_quietly};
+
+pub fn trials() -> Vec<Trial> {
+    crate::trials![before_2021, with_eventlet, last_in_python, newest]
+}
+
+/// The router's port, as in `process_manager.py`.
+const INTERFACE: &str = "ha-aaaaaaaa-aa";
+
+/// These releases run on no Python of today: their wrapper is started by hand, in their style.
+fn before_2021() {
+    add_interface(&Rtnl::new(), "ha0");
+    let bin = install("up to 16");
+    let mut setup = Setup::new(bin.path().join(NAME));
+    setup.extra = ["--user=0", "--group=0", "--AGENT-root_helper=sudo"].map(Into::into).into();
+    let mut command = setup.command();
+    let output = command.env("PATH", search_path(&bin)).output().unwrap();
+    let keepwatch = setup.adopt(&output);
+    assert_eq!(setup.state(), "backup");
+    Rtnl::new().add_address("ha0", VIP);
+    keepwatch.wait_state("master");
+    assert!(cmdline(keepwatch.pid()).contains(&setup.router));
+    assert!(keepwatch.counter("announcements") == 0, "not on the watched interface");
+    keepwatch.terminate();
+}
+
+fn with_eventlet() {
+    play("26.0.5", "18 to 28");
+}
+
+fn last_in_python() {
+    play("28.0.2", "18 to 28");
+}
+
+fn newest() {
+    play("29.0.0", "from 29");
+}
+
+/// The name by which the agent finds its monitor.
+const NAME: &str = "neutron-keepalived-state-change";
+
+/// Puts a wrapper from the README where the agent finds it, and keepwatch where the wrapper does.
+fn install(releases: &str) -> Directory {
+    let readme = include_str!("../../README.md");
+    let marker = format!("<!-- wrapper: {releases} -->\n```sh\n");
+    let (_, rest) =
+        readme.split_once(&marker).unwrap_or_else(|| panic!("no {marker} in README.md"));
+    let (script, _) = rest.split_once("```\n").expect("the end of the block");
+    let bin = Directory::new();
+    fs::write(bin.path().join(NAME), script).unwrap();
+    fs::set_permissions(bin.path().join(NAME), fs::Permissions::from_mode(0o755)).unwrap();
+    symlink(env!("CARGO_BIN_EXE_keepwatch"), bin.path().join("keepwatch")).unwrap();
+    bin
+}
+
+fn search_path(bin: &Directory) -> String {
+    format!("{}:{}", bin.path().display(), std::env::var("PATH").unwrap())
+}
+
+fn cmdline(pid: u32) -> String {
+    content(Path::new(&format!("/proc/{pid}/cmdline"))).replace('\0', " ")
+}
+
+/// The part of the agent that starts and stops monitors.
+struct L3Agent {
+    child: Child,
+    stdin: ChildStdin,
+    stdout: ChildStdout,
+    errors: PathBuf,
+}
+
+impl L3Agent {
+    fn start(release: &str, bin: &Directory, directory: &Path, router: &str) -> Self {
+        let errors = directory.join("errors");
+        let mut command = python(release, "process_manager.py");
+        command.arg(directory).arg(router).env("PATH", search_path(bin));
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        command.stderr(fs::File::create(&errors).unwrap());
+        let mut child = command.spawn().expect("the agent's process manager");
+        let (stdin, stdout) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        Self { child, stdin, stdout, errors }
+    }
+
+    /// Has it do something. Tells the pid of the monitor if the agent finds that active.
+    fn ask(&mut self, command: &str) -> Option<u32> {
+        writeln!(self.stdin, "{command}").unwrap();
+        wait_readable(&self.stdout, PATIENCE);
+        let answer = read_line(&mut self.stdout);
+        let answer = answer.trim_end();
+        let pid = answer.parse().ok();
+        let known = pid.is_some() || answer == "inactive";
+        assert!(known, "{command}: {answer:?}\n{}", content(&self.errors));
+        pid
+    }
+}
+
+impl Drop for L3Agent {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The life of a monitor: started, told to reload, found by an agent that was restarted itself,
+/// killed and started again by the agent, stopped.
+fn play(release: &str, wrapper: &str) {
+    let (directory, bin) = (Directory::new(), install(wrapper));
+    let router = format!("7e6b5a41-8f0a-4f0e-9c0c-{release:0>12}");
+    let namespace = Netns::new();
+    namespace.bind(&format!("qrouter-{router}"));
+    let rtnl = namespace.run(|| {
+        let rtnl = Rtnl::new();
+        rtnl.add_veth(INTERFACE, "peer");
+        up_quietly(&rtnl, INTERFACE);
+        up_quietly(&rtnl, "peer");
+        rtnl
+    });
+    let conf_dir = directory.sub(&format!("ha_confs/{router}"));
+    let files = Watch::new(&conf_dir);
+    let wait_state = |state: &str| {
+        let is_state = || (content(&conf_dir.join("state")) == state).then_some(());
+        files.until(format!("state {state}"), is_state);
+    };
+    let server = AgentServer::start(release, directory.path());
+
+    let mut agent = L3Agent::start(release, &bin, directory.path(), &router);
+    let pid = agent.ask("spawn").expect("an active monitor");
+    let _killed_in_the_end = Monitor(directory.sub("pids"));
+    let program = fs::read_link(format!("/proc/{pid}/exe")).unwrap();
+    assert_eq!(program, fs::canonicalize(env!("CARGO_BIN_EXE_keepwatch")).unwrap());
+    server.wait_state("backup");
+    namespace.run(|| rtnl.add_address(INTERFACE, VIP));
+    server.wait_state("primary");
+    wait_state("primary");
+    assert_eq!(agent.ask("reload"), Some(pid));
+    server.wait("all reported again", |arrivals| arrivals.len() == 3);
+
+    drop(agent);
+    let mut agent = L3Agent::start(release, &bin, directory.path(), &router);
+    assert_eq!(agent.ask("spawn"), Some(pid), "found active, and not started a second time");
+
+    kill(Pid::from_raw(pid.try_into().unwrap()), Signal::SIGKILL).unwrap();
+    let next = agent.ask("respawned").expect("an active monitor");
+    assert_ne!(next, pid);
+    server.wait("what the next one found", |arrivals| arrivals.len() == 4);
+    server.wait_state("primary");
+
+    assert_eq!(agent.ask("destroy"), None, "{}", cmdline(next));
+    assert!(fs::read_dir(directory.sub("pids")).unwrap().next().is_none(), "the pid file is left");
+    assert_eq!(content(&conf_dir.join("state")), "primary");
+    // The agent takes a process whose pid file it has removed for ended.
+    let log = conf_dir.join(format!("{NAME}.log"));
+    let ends = || content(&log).contains("leaving on SIGTERM").then_some(());
+    files.until("the end of the monitor", ends);
+}
+
+/// Whatever monitor has its pid file here is killed when the test fails.
+struct Monitor(PathBuf);
+
+impl Drop for Monitor {
+    fn drop(&mut self) {
+        for entry in fs::read_dir(&self.0).into_iter().flatten().flatten() {
+            if let Ok(pid) = content(&entry.path()).parse() {
+                let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+            }
+        }
+    }
+}
