@@ -37,6 +37,9 @@ fn not_woken_by_other_interfaces() {
     let keepwatch = world.setup.start();
     world.agent.wait_acknowledged("backup");
     keepwatch.wait_log("Notified agent router", 1);
+    for link in ["ha0", "ha0-peer"] {
+        world.rtnl.wait_running(link);
+    }
     let overruns = keepwatch.counter("overruns");
     keepwatch.wait_asleep();
     let wakes = || {

@@ -4,6 +4,8 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use netlink_packet_core::{
     NLM_F_ACK, NLM_F_APPEND, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE, NLM_F_REQUEST,
@@ -17,7 +19,9 @@ use netlink_packet_route::neighbour::{NeighbourAttribute, NeighbourMessage, Neig
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink_sys::protocols::NETLINK_ROUTE;
 use netlink_sys::{Socket, SocketAddr};
+use nix::ifaddrs::{InterfaceAddress, getifaddrs};
 use nix::libc;
+use nix::net::if_::InterfaceFlags;
 
 use crate::PATIENCE;
 use crate::files::wait_readable;
@@ -85,6 +89,19 @@ impl Rtnl {
     /// Brings a link up.
     pub fn up(&self, name: &str) {
         self.flag(name, LinkFlags::Up, true);
+    }
+
+    /// Waits until the kernel has told everybody that a link is up and has carrier.
+    pub fn wait_running(&self, name: &str) {
+        let deadline = Instant::now() + PATIENCE;
+        let running = |interface: InterfaceAddress| {
+            interface.interface_name == name
+                && interface.flags.contains(InterfaceFlags::IFF_RUNNING)
+        };
+        while !getifaddrs().expect("the interfaces").any(running) {
+            assert!(Instant::now() < deadline, "{name} is not running");
+            sleep(Duration::from_millis(1));
+        }
     }
 
     /// Takes a link down.
