@@ -1,7 +1,9 @@
 //! The loop: wait, read what is ready, let the core decide, carry that out.
 
+use std::ffi::OsStr;
 use std::io::ErrorKind;
 use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
 
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token};
@@ -253,22 +255,20 @@ impl Daemon<'_> {
     }
 
     fn take_answers(&mut self) {
-        let mut buffer = [0; 256];
-        while let Some(output) = self.conntrackd.as_ref().and_then(|c| c.output(&mut buffer)) {
-            for line in output.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
-                info!("conntrackd: {}", line.escape_ascii());
-            }
-        }
-        loop {
-            let input = match self.conntrackd.as_ref().and_then(Conntrackd::answer) {
+        while let Some(conntrackd) = &mut self.conntrackd {
+            // A command ends after it has printed, so its output is there when its end is.
+            let answer = conntrackd.answer();
+            conntrackd.output(answer.is_some(), |line| {
+                info!("conntrackd: {}", OsStr::from_bytes(line).display());
+            });
+            match answer {
                 None => return,
-                Some(Answer::Ended(end)) => Input::CommandEnded(end),
+                Some(Answer::Ended(end)) => self.feed(&Input::CommandEnded(end)),
                 Some(Answer::Gone) => {
                     self.conntrackd = None;
-                    Input::ConntrackdGone
+                    self.feed(&Input::ConntrackdGone);
                 }
-            };
-            self.feed(&input);
+            }
         }
     }
 

@@ -91,6 +91,8 @@ pub(super) struct Outbox {
     backoff: Backoff,
     /// Attempts that failed since the last delivery.
     failures: u32,
+    /// At the last attempt the agent's backlog was full.
+    full: bool,
     /// An agent that hangs may yet take a request that nobody waits for any more.
     unread: bool,
     /// What is unread says something else than the newest state.
@@ -105,6 +107,7 @@ impl Outbox {
             attempt: Attempt::None,
             backoff: Backoff::new(seed),
             failures: 0,
+            full: false,
             unread: false,
             contradicted: false,
         }
@@ -160,12 +163,20 @@ impl Outbox {
         true
     }
 
-    /// Takes the end of an attempt that the agent did not answer in time; as [`Outbox::closed`].
-    pub(super) fn timed_out(&mut self, now: Instant) -> bool {
-        if let Attempt::InFlight { state, .. } = self.attempt {
+    /// Takes a failure, as [`Outbox::closed`].
+    pub(super) fn failed(&mut self, failure: Failure, now: Instant) -> bool {
+        if let Attempt::InFlight { state, .. } = self.attempt
+            && failure == Failure::TimedOut
+        {
             self.unread = true;
             self.contradicted |= self.pending != Some(state);
         }
+        // An agent with a full backlog is there, and will soon have room.
+        let full = failure == Failure::BacklogFull;
+        if full && !self.full {
+            self.backoff.reset();
+        }
+        self.full = full;
         self.closed(now)
     }
 
@@ -288,7 +299,7 @@ mod tests {
             if posted_in_flight {
                 outbox.post(Backup, T0);
             }
-            assert!(outbox.timed_out(T0));
+            assert!(outbox.failed(Failure::TimedOut, T0));
             outbox.post(Backup, T0);
             for _ in 0..2 {
                 assert_eq!(outbox.begin(T0), Some(Backup));
@@ -304,11 +315,34 @@ mod tests {
         let mut outbox = Outbox::new(1);
         outbox.post(Active, T0);
         outbox.begin(T0);
-        outbox.timed_out(T0);
+        outbox.failed(Failure::TimedOut, T0);
         let again = outbox.deadline().unwrap();
         assert_eq!(outbox.begin(again), Some(Active));
         outbox.delivered();
         assert_eq!(outbox.begin(again), None);
+    }
+
+    #[test]
+    fn agent_that_is_back_but_busy_is_not_waited_for_as_one_that_is_gone() {
+        let mut outbox = Outbox::new(1);
+        outbox.post(Active, T0);
+        let mut now = T0;
+        let mut fail = |failure| {
+            outbox.begin(now);
+            assert!(outbox.failed(failure, now));
+            let wait = outbox.deadline().unwrap() - now;
+            now += wait;
+            wait
+        };
+        for _ in 0..10 {
+            fail(Failure::Refused);
+        }
+        assert!(fail(Failure::Refused) > Duration::from_secs(2));
+        assert!(fail(Failure::BacklogFull) < Duration::from_millis(100));
+        for _ in 0..10 {
+            fail(Failure::BacklogFull);
+        }
+        assert!(fail(Failure::BacklogFull) > Duration::from_secs(2), "busy for good");
     }
 
     #[test]

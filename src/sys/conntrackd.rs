@@ -13,6 +13,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use heapless::Vec;
 use nix::errno::Errno as Known;
 use nix::fcntl::{FcntlArg, OFlag, fcntl, open};
 use nix::libc;
@@ -29,12 +30,17 @@ use crate::wire::conntrackd::{answer, answered, ask, asked};
 /// A command that has not ended after so many seconds is killed.
 const PATIENCE: libc::time_t = 30;
 
+/// The longest line that is taken in one piece, in bytes.
+const MAX_LINE: usize = 256;
+
 /// The daemon's end of it.
 #[derive(Debug)]
 pub struct Conntrackd {
     channel: OwnedFd,
     /// What the commands print.
     output: OwnedFd,
+    /// A line of that, as far as it has come.
+    line: Vec<u8, MAX_LINE>,
 }
 
 /// What came from it.
@@ -69,7 +75,7 @@ impl Conntrackd {
         // Whenever it ends, nobody has to wait for it.
         // SAFETY: no handler is installed.
         unsafe { signal(Signal::SIGCHLD, SigHandler::SigIgn) }?;
-        Ok(Self { channel, output })
+        Ok(Self { channel, output, line: Vec::new() })
     }
 
     /// Asks for a command, when no other is under way.
@@ -95,10 +101,30 @@ impl Conntrackd {
         }
     }
 
-    /// What the commands have printed: a piece of a line, or several lines.
-    pub fn output<'a>(&self, buffer: &'a mut [u8]) -> Option<&'a [u8]> {
-        let length = read(&self.output, buffer).ok()?;
-        buffer.get(..length).filter(|output| !output.is_empty())
+    /// Hands over what the commands have printed, line by line, a long one in pieces; what has no end
+    /// yet only if the command has `ended`.
+    pub fn output(&mut self, ended: bool, mut each: impl FnMut(&[u8])) {
+        let mut buffer = [0; MAX_LINE];
+        let mut end_line = |line: &mut Vec<u8, MAX_LINE>| {
+            if !line.is_empty() {
+                each(line);
+                line.clear();
+            }
+        };
+        while let Ok(length @ 1..) = read(&self.output, &mut buffer) {
+            for byte in buffer.iter().take(length) {
+                if *byte == b'\n' {
+                    end_line(&mut self.line);
+                } else if self.line.push(*byte).is_err() {
+                    end_line(&mut self.line);
+                    // Now there is room.
+                    let _ = self.line.push(*byte);
+                }
+            }
+        }
+        if ended {
+            end_line(&mut self.line);
+        }
     }
 
     /// The descriptors to poll: of the channel, and of the output.

@@ -182,14 +182,14 @@ fn hang() {
 
 fn output() {
     let tracked = Tracked::new();
-    tracked.when(
-        "-t",
-        r"printf 'one\ntwo \033[31m\r\n\377\n'; yes long | tr -d '\n' | head -c 100000",
-    );
+    let lines = r#"printf "can't\ntwo \033[31m\r\n\377\nin "; sleep 0.1; printf 'pieces\nno end'"#;
+    tracked.when("-t", lines);
+    tracked.when("-n", r"yes long | tr -d '\n' | head -c 100000");
     let keepwatch = tracked.world.setup.start();
     tracked.wait_synced(&keepwatch, "backup");
-    for line in ["conntrackd: one\n", "conntrackd: two \\x1b[31m\\r\n", "conntrackd: \\xff\n"] {
-        keepwatch.wait_log(line, 1);
+    for line in ["can't\n", "two \\u{1b}[31m\\r\n", "\u{fffd}\n", "in pieces\n", "no end\n"] {
+        let line = format!("conntrackd: {line}");
+        keepwatch.wait_log(&line, 1);
     }
     let log = tracked.world.setup.log();
     assert!(log.lines().all(|line| line.len() < 512 && !line.contains('\x1b')), "{log}");

@@ -77,11 +77,7 @@ impl Monitor<'_> {
     }
 
     pub(super) fn on_agent_failure(&mut self, failure: Failure) {
-        let failed = match failure {
-            Failure::TimedOut => self.outbox.timed_out(self.now),
-            _ => self.outbox.closed(self.now),
-        };
-        if !failed {
+        if !self.outbox.failed(failure, self.now) {
             return;
         }
         count(&mut self.status.notification_failures);
