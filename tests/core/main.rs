@@ -1,7 +1,6 @@
 //! The core by itself: whatever happens, the newest state arrives.
 
 #![expect(
-    clippy::cast_possible_truncation,
     clippy::expect_used,
     clippy::indexing_slicing,
     clippy::panic,
