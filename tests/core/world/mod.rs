@@ -128,26 +128,25 @@ impl<'a> World<'a> {
     }
 
     fn live_through(&mut self, options: u8, script: &[u8]) {
-        let world = self;
         for step in script.chunks(2) {
-            world.step(step[0], step.get(1).copied().unwrap_or_default());
+            self.step(step[0], step.get(1).copied().unwrap_or_default());
         }
-        world.come_to_rest();
-        if world.exited {
+        self.come_to_rest();
+        if self.exited {
             return;
         }
-        let truth = world.truth();
-        assert_eq!(world.disk.file, Some(truth), "the state file holds the truth");
-        assert_eq!(world.agent.acknowledged, Some(truth), "the agent has said 200 to the truth");
-        assert!(world.ready && !world.namespace_deleted);
-        assert!(world.conntrackd.is_done());
+        let truth = self.truth();
+        assert_eq!(self.disk.file, Some(truth), "the state file holds the truth");
+        assert_eq!(self.agent.acknowledged, Some(truth), "the agent has said 200 to the truth");
+        assert!(self.ready && !self.namespace_deleted);
+        assert!(self.conntrackd.is_done());
         if options & 2 == 0 {
-            world.lan.is_announced();
+            self.lan.is_announced();
         }
         let listens = options & 4 == 0 && truth == State::Active;
-        assert_eq!(world.listening, world.kernel.ifindex.filter(|_| listens));
-        world.ask(LEAVE);
-        assert!(world.exited, "with nothing in flight it leaves at once");
+        assert_eq!(self.listening, self.kernel.ifindex.filter(|_| listens));
+        self.ask(LEAVE);
+        assert!(self.exited, "with nothing in flight it leaves at once");
     }
 
     fn truth(&self) -> State {
