@@ -83,6 +83,8 @@ struct Entry {
     frames: u8,
     ifindex: u32,
     due: Instant,
+    /// The dump under way, or an event since it began, has shown it.
+    seen: bool,
 }
 
 /// The memory of the announcer. It is large, and most of it is never touched.
@@ -115,8 +117,10 @@ pub(super) struct Announcer<'a> {
     listing: Option<u32>,
     /// There has been a dump of all links.
     links_known: bool,
-    /// Addresses may have appeared unseen since the last dump of all links.
+    /// Events were lost, and no dump of all links has begun since.
     lost: bool,
+    /// Addresses may have appeared unseen: after the next complete dump of all links they are listed.
+    unseen: bool,
     /// No entry is due before this; none if none ever is.
     next_due: Option<Instant>,
     /// No frame goes out before this.
@@ -135,6 +139,7 @@ impl<'a> Announcer<'a> {
             listing: None,
             links_known: false,
             lost: false,
+            unseen: false,
             next_due: None,
             not_before: Instant::ZERO,
             cursor: 0,
@@ -169,7 +174,7 @@ impl<'a> Announcer<'a> {
     /// Takes an address that is new or changed.
     pub(super) fn on_address(&mut self, address: &Address, now: Instant) {
         // At the very start the event may be earlier than the news of its link.
-        self.lost |= !self.links_known;
+        self.unseen |= !self.links_known;
         self.take(address, false, now);
     }
 
@@ -196,15 +201,17 @@ impl<'a> Announcer<'a> {
         let frames = if undecided { 0 } else { self.frames(ip) };
         let entries = &mut self.tables.entries;
         match entries.iter_mut().find(|entry| is_ours(entry)) {
-            // The end of duplicate address detection, or all anew.
-            Some(entry) if entry.frames == 0 || listed => {
+            // Duplicate address detection has begun or ended, or all is to be announced anew; or the
+            // event is about what the dump under way has not shown: it had gone and is back.
+            Some(entry) if undecided || entry.frames == 0 || listed || !entry.seen => {
                 entry.frames = frames;
                 entry.due = now;
+                entry.seen = true;
             }
             Some(_) => return,
             None if refreshed && !listed && !undecided => return,
             None => {
-                if entries.push(Entry { ip, frames, ifindex, due: now }).is_err() {
+                if entries.push(Entry { ip, frames, ifindex, due: now, seen: true }).is_err() {
                     self.dropped = self.dropped.saturating_add(1);
                 }
             }
@@ -227,21 +234,22 @@ impl<'a> Announcer<'a> {
         self.tables.entries.retain(|entry| !which(entry));
     }
 
-    /// Events were lost: after the next dump of all links, all addresses are announced again.
+    /// Events were lost: after the next dump of all links, all addresses are announced again. The one
+    /// under way may have been answered before.
     pub(super) fn on_loss(&mut self) {
         self.lost = true;
     }
 
     /// A dump of all links begins.
     pub(super) fn links_begin(&mut self) {
+        self.unseen |= core::mem::take(&mut self.lost);
         self.tables.links.begin();
     }
 
     /// The dump of all links is complete.
     pub(super) fn links_end(&mut self) {
         self.links_known = true;
-        let lost = core::mem::take(&mut self.lost);
-        self.tables.links.end(lost);
+        self.tables.links.end(core::mem::take(&mut self.unseen));
         let Tables { links, entries } = &mut *self.tables;
         entries.retain(|entry| links.get(entry.ifindex).is_some_and(|link| link.up));
     }
@@ -255,15 +263,21 @@ impl<'a> Announcer<'a> {
     pub(super) fn listing_begin(&mut self) -> Option<u32> {
         let link = self.tables.links.unlisted()?;
         link.unlisted = false;
-        self.listing = Some(link.ifindex);
+        let ifindex = link.ifindex;
+        for entry in self.tables.entries.iter_mut().filter(|entry| entry.ifindex == ifindex) {
+            entry.seen = false;
+        }
+        self.listing = Some(ifindex);
         self.listing
     }
 
-    /// That dump has ended, well or not.
+    /// That dump has ended, well or not. What it has not shown is gone.
     pub(super) fn listing_end(&mut self, complete: bool) {
-        let link = self.listing.take().and_then(|ifindex| self.tables.links.get_mut(ifindex));
-        if let Some(link) = link {
-            link.unlisted |= !complete;
+        let Some(ifindex) = self.listing.take() else { return };
+        if complete {
+            self.drop_entries(|entry| entry.ifindex == ifindex && !entry.seen);
+        } else if let Some(link) = self.tables.links.get_mut(ifindex) {
+            link.unlisted = true;
         }
     }
 

@@ -93,12 +93,12 @@ impl Links {
         }
     }
 
-    /// The dump is complete: what it has not shown is gone. If events had been lost, any link may have
-    /// addresses that nobody has told of.
-    pub(super) fn end(&mut self, lost: bool) {
+    /// The dump is complete: what it has not shown is gone. If `unseen`, any link may have addresses
+    /// that nobody has told of.
+    pub(super) fn end(&mut self, unseen: bool) {
         self.0.retain(|link| link.seen);
         for link in &mut self.0 {
-            link.unlisted |= lost;
+            link.unlisted |= unseen;
         }
     }
 

@@ -64,6 +64,8 @@ pub struct Monitor<'a> {
     /// Report at the end of the dump even if nothing has changed.
     report_again: bool,
     ready: bool,
+    /// The state file has yet to hold the last state reported.
+    unwritten: bool,
     /// When to try the state file again, after a failure.
     rewrite_at: Option<Instant>,
     rewrite_backoff: Backoff,
@@ -106,6 +108,7 @@ impl<'a> Monitor<'a> {
             queue_empty: false,
             report_again: false,
             ready: false,
+            unwritten: false,
             rewrite_at: None,
             rewrite_backoff: Backoff::new(seed),
             outbox: Outbox::new(seed),
@@ -195,7 +198,12 @@ impl<'a> Monitor<'a> {
 
     fn on_request(&mut self, request: Request) {
         match request {
-            Request::Leave => self.ending = Some((Ending::Asked, self.now + LEAVE_TAKING)),
+            Request::Leave => {
+                // To be asked again, or for another reason before, is no reason to stay for longer.
+                let by = self.now + LEAVE_TAKING;
+                let by = self.ending.map_or(by, |(_, earlier)| earlier.min(by));
+                self.ending = Some((Ending::Asked, by));
+            }
             Request::Reload => {
                 self.push(Action::ReopenLog);
                 self.push(Action::Log(Note::Reloading));
@@ -266,7 +274,7 @@ impl<'a> Monitor<'a> {
         // namespace is news that should arrive.
         let said = match ending {
             Ending::Asked => true,
-            Ending::NamespaceGone => self.outbox.pending().is_none(),
+            Ending::NamespaceGone => !self.unwritten && self.outbox.pending().is_none(),
         };
         if self.now >= by || (said && !self.outbox.is_connected()) {
             self.push(Action::Exit(ending));

@@ -213,11 +213,13 @@ fn normalise(argv: Vec<OsString>) -> Result<Vec<String>, UsageError> {
             "-h" => "--help".into(),
             _ => word,
         };
-        let (name, inline) = match word.split_once('=') {
-            Some((name, value)) => (name.replace('_', "-"), Some(value.to_string())),
-            None => (word.replace('_', "-"), None),
-        };
         let unknown = || UsageError(format!("unknown option {word:?}: --help lists what there is"));
+        let option = word.strip_prefix("--").ok_or_else(unknown)?;
+        let (name, inline) = match option.split_once('=') {
+            Some((name, value)) => (name, Some(value.to_string())),
+            None => (option, None),
+        };
+        let name = format!("--{}", name.replace('_', "-"));
         let kind = kind(&name).ok_or_else(unknown)?;
         let value = match (&kind, inline) {
             (Kind::Switch | Kind::Off(_), None) => None,
@@ -229,10 +231,9 @@ fn normalise(argv: Vec<OsString>) -> Result<Vec<String>, UsageError> {
                 let value = words.next().map(text).transpose()?;
                 // An option in the place of a value means that the value was forgotten.
                 let value = value.filter(|value| !value.starts_with("--"));
-                Some(
-                    value
-                        .ok_or_else(|| UsageError(format!("{}: wants a value", spelling(&name))))?,
-                )
+                // What begins with the prefix of the ignored ones may be anything.
+                let shown = || spelling(&name).escape_debug().to_string();
+                Some(value.ok_or_else(|| UsageError(format!("{}: wants a value", shown())))?)
             }
         };
         match kind {
@@ -298,13 +299,15 @@ mod tests {
 
     #[test]
     fn mistakes_are_named() {
-        let cases: [(&[&str], &str); 8] = [
+        let cases: [(&[&str], &str); 10] = [
             (&["--frob"], "unknown option \"--frob\": --help lists what there is"),
             (&["stray\n"], "unknown option \"stray\\n\": --help lists what there is"),
             (&["--"], "unknown option \"--\": --help lists what there is"),
             (&["--router_id"], "--router_id: wants a value"),
             (&["--router-id", "--debug"], "--router_id: wants a value"),
             (&["--config-file"], "--config-file: wants a value"),
+            (&["--AGENT-a\n"], "--AGENT-a\\n: wants a value"),
+            (&["__debug"], "unknown option \"__debug\": --help lists what there is"),
             (&["--foreground=1"], "--foreground \"1\": wants no value"),
             (&["--noforeground"], "unknown option \"--noforeground\": --help lists what there is"),
         ];

@@ -35,7 +35,7 @@ pub type Mac = [u8; 6];
 /// An address on an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Address {
-    /// Index of the interface.
+    /// Index of the interface; never 0.
     pub ifindex: u32,
     /// The interface's own address (`IFA_LOCAL`, or `IFA_ADDRESS` where there is no peer).
     pub cidr: Cidr,
@@ -164,10 +164,11 @@ fn body(kind: u16, payload: &[u8]) -> Result<Body, Malformed> {
         libc::RTM_DELLINK => link(payload)?.map_or(Body::Other, Body::DelLink),
         libc::RTM_NEWNETCONF => netconf(payload)?,
         // Kernels before 2.6.33 ended a dump without a result.
-        NLMSG_DONE => Body::Done(errno(payload).ok().filter(|errno| *errno != 0)),
+        NLMSG_DONE => Body::Done(errno(payload).ok().filter(|errno| *errno > 0)),
         NLMSG_ERROR => match errno(payload)? {
             0 => Body::Other, // an acknowledgement
-            errno => Body::Error(errno),
+            errno @ 1.. => Body::Error(errno),
+            _ => return Err(Malformed),
         },
         NLMSG_OVERRUN => return Err(Malformed),
         _ => Body::Other,
@@ -195,6 +196,9 @@ fn address(payload: &[u8]) -> Result<Option<Address>, Malformed> {
     let header = AddressHeader::parse(payload).map_err(|_| Malformed)?;
     if !matches!(header.family, AddressFamily::Inet | AddressFamily::Inet6) {
         return Ok(None);
+    }
+    if header.index == 0 {
+        return Err(Malformed);
     }
     // The header has room for eight flags only; IFA_FLAGS, where present, has them all.
     let mut flags = AddressFlags::from_bits_retain(header.flags.bits().into());
@@ -235,6 +239,9 @@ fn link(payload: &[u8]) -> Result<Option<Link>, Malformed> {
     // means that the port left the bridge, not that the link is gone.
     if header.interface_family != AddressFamily::Unspec {
         return Ok(None);
+    }
+    if header.index == 0 {
+        return Err(Malformed);
     }
     let mut link = Link {
         ifindex: header.index,

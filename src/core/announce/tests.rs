@@ -253,3 +253,68 @@ fn links_beyond_the_table_are_counted() {
     }
     assert_eq!(announcer.dropped, 1);
 }
+
+/// Announces one address on link 3 for the first time, then loses events and knows the links again.
+fn after_a_loss<'a>(tables: &'a mut Tables, address: &Address) -> Announcer<'a> {
+    let mut announcer = announcer(tables);
+    announcer.on_address(address, Instant::ZERO);
+    announcer.next(Instant::ZERO).expect("the first frame");
+    announcer.on_sent(Sent::Yes, Instant::ZERO);
+    announcer.on_loss();
+    announcer.links_begin();
+    announcer.on_link(&link(3, UP));
+    announcer.links_end();
+    assert_eq!(announcer.listing_begin(), Some(3));
+    announcer
+}
+
+#[test]
+fn what_is_not_listed_after_a_loss_is_not_announced_any_more() {
+    let mut tables = Tables::new();
+    let mut announcer = after_a_loss(&mut tables, &address(3, "10.0.0.1/24"));
+    announcer.on_listed(&address(3, "10.0.0.2/24"), Instant::ZERO);
+    announcer.listing_end(true);
+    let frames = frames(&mut announcer, Instant::ZERO);
+    let [request, reply] = ipv4("10.0.0.2");
+    assert!(frames.len() == 6 && frames.iter().all(|(_, kind)| [request, reply].contains(kind)));
+}
+
+#[test]
+fn address_that_had_gone_unseen_and_is_back_has_all_its_rounds() {
+    let mut tables = Tables::new();
+    let mut announcer = after_a_loss(&mut tables, &address(3, "10.0.0.1/24"));
+    announcer.on_address(&address(3, "10.0.0.1/24"), Instant::ZERO);
+    announcer.listing_end(true);
+    assert_eq!(frames(&mut announcer, Instant::ZERO).len(), 6);
+}
+
+#[test]
+fn address_that_is_tentative_again_is_not_announced() {
+    let mut tables = Tables::new();
+    let mut announcer = announcer(&mut tables);
+    let address = address(3, "fd00::1/64");
+    announcer.on_address(&address, Instant::ZERO);
+    announcer.on_address(&Address { flags: AddressFlags::Tentative, ..address }, Instant::ZERO);
+    assert_eq!(frames(&mut announcer, Instant::ZERO), []);
+    announcer.on_address(&address, Instant::ZERO);
+    assert_eq!(frames(&mut announcer, Instant::ZERO).len(), 3);
+}
+
+#[test]
+fn loss_during_a_dump_of_all_links_is_made_good_by_the_next() {
+    let mut tables = Tables::new();
+    let mut announcer = announcer(&mut tables);
+    announcer.links_begin();
+    announcer.on_link(&link(3, UP));
+    announcer.on_loss();
+    announcer.links_end();
+    assert!(!announcer.wants_listing(), "it was answered before");
+    announcer.links_begin();
+    announcer.on_link(&link(3, UP));
+    announcer.on_link(&link(4, UP));
+    announcer.links_end();
+    for ifindex in [3, 4] {
+        assert_eq!(announcer.listing_begin(), Some(ifindex));
+        announcer.listing_end(true);
+    }
+}

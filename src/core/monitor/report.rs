@@ -9,6 +9,7 @@ impl Monitor<'_> {
         match result {
             Ok(state) => {
                 count(&mut self.status.writes);
+                self.unwritten = false;
                 self.rewrite_backoff.reset();
                 self.push(Action::Log(Note::Wrote(state)));
                 if !core::mem::replace(&mut self.ready, true) {
@@ -55,6 +56,7 @@ impl Monitor<'_> {
     }
 
     pub(super) fn write(&mut self, state: State) {
+        self.unwritten = true;
         self.rewrite_at = None;
         self.push(Action::WriteState(state));
     }

@@ -158,6 +158,8 @@ fn ends_of_a_dump() {
     assert_eq!(end(NLMSG_ERROR, -16), [Ok(Body::Error(16))]);
     assert_eq!(end(NLMSG_ERROR, 0), [Ok(Body::Other)]);
     assert_eq!(end(NLMSG_ERROR, i32::MIN), [Ok(Body::Error(i32::MAX))]);
+    assert_eq!(end(NLMSG_DONE, 5), [Ok(Body::Done(None))], "no errno");
+    assert_eq!(end(NLMSG_ERROR, 5), [Err(Malformed)]);
     assert_eq!(bodies(&message(NLMSG_DONE, 2, &[], &[])), [Ok(Body::Done(None))]);
     assert_eq!(bodies(&message(NLMSG_OVERRUN, 0, &[], &[])), [Err(Malformed)]);
 }
@@ -204,6 +206,10 @@ fn hostile_lengths_and_values_are_malformed() {
     }
     let long = message(libc::RTM_NEWADDR, 0, &ifaddrmsg(INET, 33, 0, 3), &[(1, &VIP)]);
     assert_eq!(bodies(&long), [Err(Malformed)]);
+    let nowhere = message(libc::RTM_NEWADDR, 0, &ifaddrmsg(INET, 24, 0, 0), &[(1, &VIP)]);
+    assert_eq!(bodies(&nowhere), [Err(Malformed)], "no interface has index 0");
+    let nothing = message(libc::RTM_NEWLINK, 0, &ifinfomsg(0, 1, 0, 0), &[]);
+    assert_eq!(bodies(&nothing), [Err(Malformed)], "no interface has index 0");
     let name = message(libc::RTM_NEWLINK, 0, &ifinfomsg(0, 1, 3, 0), &[(3, b"a/b\0")]);
     assert_eq!(bodies(&name), [Err(Malformed)]);
 }

@@ -1,0 +1,57 @@
+//! The command line: whatever it is, the answer is a configuration or one line; and however an option
+//! is spelt, it means the same.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+
+use keepwatch::options::{Command, UsageError, parse};
+
+/// Takes words with a NUL behind each, as in `/proc/PID/cmdline`.
+pub fn holds(cmdline: &[u8]) {
+    let cmdline = cmdline.strip_suffix(b"\0").unwrap_or(cmdline);
+    let words: Vec<OsString> =
+        cmdline.split(|byte| *byte == 0).map(|word| OsStr::from_bytes(word).into()).collect();
+    let meaning = match parse(words.clone()) {
+        Err(UsageError(line)) => {
+            assert!(!line.is_empty() && !line.contains(char::is_control), "not one line: {line:?}");
+            return;
+        }
+        Ok(Command::Print(_)) => return,
+        Ok(meaning) => format!("{meaning:?}"),
+    };
+    let words: Vec<String> = words.into_iter().flat_map(OsString::into_string).collect();
+    let spellings = [
+        respelt(&words, |name| name.replace('-', "_")),
+        respelt(&words, |name| name.replace('_', "-")),
+        split(&words),
+        // A later one replaces an earlier one, be it the same.
+        [&words[..], &words].concat(),
+    ];
+    for spelling in spellings {
+        let again = parse(spelling.iter().map(OsString::from).collect());
+        assert_eq!(again.map(|again| format!("{again:?}")), Ok(meaning.clone()), "{spelling:?}");
+    }
+}
+
+/// With another name for each option. A word on its own that begins with `--` is no value.
+fn respelt(words: &[String], respell: impl Fn(&str) -> String) -> Vec<String> {
+    let respell = |word: &String| match word.strip_prefix("--") {
+        None => word.clone(),
+        Some(option) => match option.split_once('=') {
+            None => format!("--{}", respell(option)),
+            Some((name, value)) => format!("--{}={value}", respell(name)),
+        },
+    };
+    words.iter().map(respell).collect()
+}
+
+/// With every value as a word of its own, unless it looks like an option.
+fn split(words: &[String]) -> Vec<String> {
+    let split = |word: &String| match word.split_once('=') {
+        Some((name, value)) if name.starts_with("--") && !value.starts_with("--") => {
+            vec![name.into(), value.into()]
+        }
+        _ => vec![word.clone()],
+    };
+    words.iter().flat_map(split).collect()
+}

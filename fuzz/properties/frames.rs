@@ -1,0 +1,71 @@
+//! Frames: a claim is heard only where the bytes make it, in a valid ARP packet or advertisement, and
+//! every frame that we send is heard as the claim that it is.
+
+use std::net::IpAddr;
+
+use keepwatch::wire::arp::Operation;
+use keepwatch::wire::{Claim, arp, claim, ndisc};
+
+/// Takes a frame as it was received.
+pub fn holds(frame: &[u8]) {
+    match claim(frame) {
+        Some(Claim { mac, ip: IpAddr::V4(ip) }) => {
+            assert_eq!(frame[12..14], [0x08, 0x06], "ethertype");
+            assert_eq!(frame[14..20], [0, 1, 8, 0, 6, 4], "IPv4 over Ethernet");
+            assert_eq!((mac, ip.octets()), (taken(frame, 22), taken(frame, 28)));
+            assert!(!ip.is_unspecified(), "a probe claims nothing");
+        }
+        Some(Claim { mac, ip: IpAddr::V6(ip) }) => {
+            assert_eq!(frame[12..14], [0x86, 0xdd], "ethertype");
+            assert_eq!(
+                (frame[14] >> 4, frame[20], frame[21]),
+                (6, 58, 255),
+                "has crossed no router"
+            );
+            let length = usize::from(u16::from_be_bytes(taken(frame, 18)));
+            let message = &frame[54..54 + length];
+            assert_eq!(message[0], 136, "an advertisement");
+            assert_eq!(checksum(&frame[22..54], message), 0xffff);
+            assert_eq!(ip.octets(), taken(message, 8));
+            let is_option = |at| message.get(at..at + 2) == Some(&[2, 1]);
+            let stated =
+                (24..length).step_by(8).any(|at| is_option(at) && taken(message, at + 2) == mac);
+            assert!(stated || mac == taken(frame, 6), "nobody says so");
+        }
+        None => {}
+    }
+    if let Some(bytes) = frame.first_chunk::<22>() {
+        ours_are_heard(taken(bytes, 0), bytes[6..].try_into().unwrap());
+    }
+}
+
+fn ours_are_heard(mac: [u8; 6], ip: [u8; 16]) {
+    let v4: [u8; 4] = taken(&ip, 0);
+    for operation in [Operation::Request, Operation::Reply] {
+        let frame = arp::announcement(operation, mac, v4.into());
+        let expected = (v4 != [0; 4]).then_some(Claim { mac, ip: v4.into() });
+        assert_eq!(claim(&frame), expected);
+    }
+    for router in [true, false] {
+        // Nobody announces a multicast address; for the rest see RFC 4861 section 7.1.2.
+        if ip[0] != 0xff {
+            let frame = ndisc::advertisement(mac, ip.into(), router);
+            assert_eq!(claim(&frame), Some(Claim { mac, ip: ip.into() }));
+        }
+    }
+}
+
+fn taken<const LEN: usize>(bytes: &[u8], at: usize) -> [u8; LEN] {
+    bytes[at..at + LEN].try_into().unwrap()
+}
+
+/// Of an `ICMPv6` message, with the pseudo-header (RFC 8200 section 8.1). 0xffff: right.
+fn checksum(addresses: &[u8], message: &[u8]) -> u16 {
+    let length = u32::try_from(message.len()).unwrap().to_be_bytes();
+    let bytes = [addresses, &length, &[0, 0, 0, 58], message].concat();
+    let sum = bytes.chunks(2).fold(0_u32, |sum, pair| {
+        sum + (u32::from(pair[0]) << 8) + u32::from(pair.get(1).copied().unwrap_or(0))
+    });
+    let folded = (sum & 0xffff) + (sum >> 16);
+    u16::try_from((folded & 0xffff) + (folded >> 16)).unwrap()
+}

@@ -1,0 +1,46 @@
+//! The notification: for every router identity that is legal, exactly one request with exactly four
+//! headers, read back by a parser that is not ours. No other identity is legal.
+
+use keepwatch::core::{ActiveWord, State};
+use keepwatch::wire::http::{RouterId, encode};
+
+const WORDS: [(State, ActiveWord); 3] = [
+    (State::Active, ActiveWord::Master),
+    (State::Active, ActiveWord::Primary),
+    (State::Backup, ActiveWord::Master),
+];
+
+/// Takes an identity as it is, and a legal one made of it.
+pub fn holds(bytes: &[u8]) {
+    let Some((choice, bytes)) = bytes.split_first() else { return };
+    let (state, active) = WORDS[usize::from(*choice) % WORDS.len()];
+    let text = String::from_utf8_lossy(bytes);
+    let legal = (1..=64).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic());
+    assert_eq!(text.parse::<RouterId>().is_ok(), legal, "{text:?}");
+    if legal {
+        is_one_request(&text, state.word(active));
+    }
+    let printable = bytes.iter().take(64).map(|byte| char::from(b'!' + byte % 94));
+    let printable: String = printable.collect();
+    if !printable.is_empty() {
+        is_one_request(&printable, state.word(active));
+    }
+}
+
+fn is_one_request(router: &str, word: &str) {
+    let identity: RouterId = router.parse().expect("a legal identity");
+    let bytes = encode(&identity, word).expect("room for the longest identity");
+    let mut headers = [httparse::EMPTY_HEADER; 16];
+    let mut request = httparse::Request::new(&mut headers);
+    let parsed = request.parse(&bytes).expect("a well-formed request");
+    assert_eq!(parsed, httparse::Status::Complete(bytes.len()), "one request and nothing else");
+    assert_eq!((request.method, request.path, request.version), (Some("GET"), Some("/"), Some(1)));
+    let headers: Vec<_> = request.headers.iter().map(|h| (h.name, h.value)).collect();
+    let expected = [
+        ("Host", "127.0.0.1"),
+        ("X-Neutron-Router-Id", router),
+        ("X-Neutron-State", word),
+        ("Connection", "close"),
+    ];
+    assert_eq!(headers, expected.map(|(name, value)| (name, value.as_bytes())));
+}

@@ -1,0 +1,161 @@
+//! Netlink datagrams: whatever the bytes, it comes to an end, and every message that comes out is one
+//! that they hold, with nothing left out on the way.
+
+use keepwatch::wire::ifname::InterfaceName;
+use keepwatch::wire::rtnl::{Address, Body, Link, Message, Messages};
+
+/// Reads the datagram a second time, by offsets, and compares message by message.
+pub fn holds(datagram: &[u8]) {
+    let mut messages = Messages::new(datagram);
+    let mut rest = datagram;
+    while let Some(message) = messages.next() {
+        match (message, split_message(rest)) {
+            (Ok(message), Some((raw, behind))) => {
+                compare(&message, raw);
+                rest = behind;
+            }
+            (Ok(message), None) => panic!("this is not there: {message:?}"),
+            (Err(_), raw) => {
+                assert_eq!(messages.next(), None, "nothing can follow an error");
+                if let Some((raw, _)) = raw {
+                    assert!(INTERESTING.contains(&half(raw, 4)), "no business of ours: {raw:?}");
+                }
+                return;
+            }
+        }
+    }
+    assert!(rest.is_empty(), "left over: {rest:?}");
+}
+
+const DONE: u16 = 3;
+const ERROR: u16 = 2;
+const OVERRUN: u16 = 4;
+const NEWLINK: u16 = 16;
+const DELLINK: u16 = 17;
+const NEWADDR: u16 = 20;
+const DELADDR: u16 = 21;
+const NEWNETCONF: u16 = 80;
+/// What may be malformed by its content.
+const INTERESTING: [u16; 7] = [ERROR, OVERRUN, NEWLINK, DELLINK, NEWADDR, DELADDR, NEWNETCONF];
+
+/// The first message without padding, and what follows it.
+fn split_message(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    if bytes.len() < 16 {
+        return None;
+    }
+    let length = word(bytes, 0) as usize;
+    if length < 16 || length > bytes.len() {
+        return None;
+    }
+    let aligned = length.next_multiple_of(4);
+    Some((&bytes[..length], &bytes[aligned.min(bytes.len())..]))
+}
+
+fn compare(message: &Message, raw: &[u8]) {
+    let (kind, payload) = (half(raw, 4), &raw[16..]);
+    assert_eq!(message.interrupted, half(raw, 6) & 0x10 != 0);
+    assert_eq!((message.sequence, message.port), (word(raw, 8), word(raw, 12)));
+    match &message.body {
+        Body::NewAddress(address) => compare_address(address, kind == NEWADDR, payload),
+        Body::DelAddress(address) => compare_address(address, kind == DELADDR, payload),
+        Body::NewLink(link) => compare_link(link, kind == NEWLINK, payload),
+        Body::DelLink(link) => compare_link(link, kind == DELLINK, payload),
+        Body::Ipv6Forwarding { ifindex, on } => {
+            assert!(kind == NEWNETCONF && payload[0] == 10);
+            let attributes = attributes(&payload[4..]);
+            assert_eq!(word(first(&attributes, 1).unwrap(), 0), *ifindex);
+            assert_eq!(word(first(&attributes, 2).unwrap(), 0) != 0, *on);
+        }
+        Body::Done(errno) => {
+            assert_eq!(kind, DONE);
+            let code = payload.first_chunk().map_or(0, |code| i32::from_ne_bytes(*code));
+            assert_eq!(*errno, (code < 0).then(|| code.saturating_neg()));
+        }
+        Body::Error(errno) => {
+            assert!(kind == ERROR && *errno > 0);
+            assert_eq!(word(payload, 0).cast_signed().saturating_neg(), *errno);
+        }
+        Body::Other => match kind {
+            NEWLINK | DELLINK => assert_ne!(payload[0], 0, "only another family's are ignored"),
+            NEWADDR | DELADDR => assert!(![2, 10].contains(&payload[0]), "an IP address"),
+            ERROR => assert_eq!(word(payload, 0), 0, "only an acknowledgement is ignored"),
+            kind => assert!(![DONE, OVERRUN].contains(&kind)),
+        },
+    }
+}
+
+fn compare_address(address: &Address, right_kind: bool, payload: &[u8]) {
+    assert!(right_kind);
+    assert_eq!(payload[0], if address.peer.is_ipv4() { 2 } else { 10 });
+    assert_eq!(address.cidr.prefix_len(), payload[1]);
+    assert_eq!(address.ifindex, word(payload, 4));
+    assert_ne!(address.ifindex, 0, "no interface has index 0");
+    let attributes = attributes(&payload[8..]);
+    let (local, other) = (last(&attributes, 2), last(&attributes, 1));
+    let octets = |ip| match ip {
+        std::net::IpAddr::V4(ip) => ip.octets().to_vec(),
+        std::net::IpAddr::V6(ip) => ip.octets().to_vec(),
+    };
+    assert_eq!(Some(&octets(address.cidr.address())[..]), local.or(other));
+    assert_eq!(Some(&octets(address.peer)[..]), other.or(local));
+    let flags = last(&attributes, 8).map_or(payload[2].into(), |flags| word(flags, 0));
+    assert_eq!(address.flags.bits(), flags);
+    let changed = last(&attributes, 6).is_some_and(|info| word(info, 8) != word(info, 12));
+    assert_eq!(address.refreshed, changed);
+}
+
+fn compare_link(link: &Link, right_kind: bool, payload: &[u8]) {
+    assert!(right_kind && payload[0] == 0);
+    assert_eq!(link.ifindex, word(payload, 4));
+    assert_ne!(link.ifindex, 0, "no interface has index 0");
+    assert_eq!(link.flags.bits(), word(payload, 8));
+    let attributes = attributes(&payload[16..]);
+    let name = last(&attributes, 3).map(|name| name.strip_suffix(b"\0").unwrap_or(name));
+    assert_eq!(link.name.as_ref().map(InterfaceName::as_bytes), name);
+    if let Some(name) = name {
+        assert!(
+            (1..16).contains(&name.len()) && !name.iter().any(|byte| b"/: \0\n".contains(byte))
+        );
+    }
+    let mac = last(&attributes, 1).filter(|_| half(payload, 2) == 1);
+    assert_eq!(link.mac.as_ref().map(|mac| &mac[..]), mac.filter(|mac| mac.len() == 6));
+    let changes = last(&attributes, 35).map_or(0, |changes| word(changes, 0));
+    assert_eq!(link.carrier_changes, changes);
+    if let Some(forwarding) = link.ipv6_forwarding {
+        let families = self::attributes(last(&attributes, 26).unwrap());
+        let inet6 = self::attributes(first(&families, 10).unwrap());
+        assert_eq!(word(first(&inet6, 2).unwrap(), 0) != 0, forwarding);
+    }
+}
+
+type Attributes<'a> = Vec<(u16, &'a [u8])>;
+
+/// Every `struct nlattr` up to the first that does not fit, by its kind without flags.
+fn attributes(mut bytes: &[u8]) -> Attributes<'_> {
+    let mut attributes = Vec::new();
+    while bytes.len() >= 4 {
+        let length = usize::from(half(bytes, 0));
+        if length < 4 || length > bytes.len() {
+            break;
+        }
+        attributes.push((half(bytes, 2) & 0x3fff, &bytes[4..length]));
+        bytes = &bytes[length.next_multiple_of(4).min(bytes.len())..];
+    }
+    attributes
+}
+
+fn first<'a>(attributes: &Attributes<'a>, kind: u16) -> Option<&'a [u8]> {
+    attributes.iter().find(|attribute| attribute.0 == kind).map(|attribute| attribute.1)
+}
+
+fn last<'a>(attributes: &Attributes<'a>, kind: u16) -> Option<&'a [u8]> {
+    attributes.iter().rfind(|attribute| attribute.0 == kind).map(|attribute| attribute.1)
+}
+
+fn half(bytes: &[u8], at: usize) -> u16 {
+    u16::from_ne_bytes(bytes[at..at + 2].try_into().unwrap())
+}
+
+fn word(bytes: &[u8], at: usize) -> u32 {
+    u32::from_ne_bytes(bytes[at..at + 4].try_into().unwrap())
+}

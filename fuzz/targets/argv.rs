@@ -1,0 +1,6 @@
+#![no_main]
+
+#[path = "../properties/argv.rs"]
+mod property;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| property::holds(bytes));

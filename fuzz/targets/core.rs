@@ -1,0 +1,6 @@
+#![no_main]
+
+#[path = "../properties/core.rs"]
+mod property;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| property::holds(bytes));

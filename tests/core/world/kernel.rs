@@ -1,0 +1,187 @@
+//! The kernel: where the VIP is, a queue that overflows, dumps that go wrong.
+
+use std::collections::VecDeque;
+
+use keepwatch::core::{DumpEnd, Input};
+use keepwatch::errno::Errno;
+use keepwatch::wire::cidr::Cidr;
+use keepwatch::wire::ifname::InterfaceName;
+use keepwatch::wire::rtnl::{Address, Body, Link, Mac};
+use netlink_packet_route::address::AddressFlags;
+use netlink_packet_route::link::LinkFlags;
+
+/// Events that fit into the queue.
+const QUEUE: usize = 6;
+
+pub const UP: LinkFlags = LinkFlags::Up.union(LinkFlags::Running).union(LinkFlags::LowerUp);
+pub const MAC: Mac = [2, 0, 0, 0, 0, 1];
+
+pub struct Kernel {
+    pub cidr: Cidr,
+    /// The index of the watched interface, and whether it has the VIP.
+    pub ifindex: Option<u32>,
+    pub vip: bool,
+    last_index: u32,
+    /// The one interface of whose addresses there are events, or 0 for no interface.
+    pub heeded: Option<u32>,
+    queue: VecDeque<Input>,
+    /// The queue has overflowed, and nothing more gets in until it is empty.
+    congested: bool,
+    overrun: bool,
+    /// How the dump under way will end.
+    dump: Option<DumpEnd>,
+    pub next_dump_end: DumpEnd,
+}
+
+impl Kernel {
+    pub fn new(cidr: Cidr) -> Self {
+        Self {
+            cidr,
+            ifindex: None,
+            vip: false,
+            last_index: 1,
+            heeded: None,
+            queue: VecDeque::new(),
+            congested: false,
+            overrun: false,
+            dump: None,
+            next_dump_end: DumpEnd::Complete,
+        }
+    }
+
+    pub fn set_vip(&mut self, present: bool) {
+        let Some(ifindex) = self.ifindex else { return };
+        let vip = self.address(ifindex);
+        if present != self.vip {
+            self.vip = present;
+            self.emit(if present { Body::NewAddress(vip) } else { Body::DelAddress(vip) });
+        } else if present {
+            self.emit(Body::NewAddress(Address { refreshed: true, ..vip }));
+        }
+    }
+
+    pub fn create_interface(&mut self) {
+        if self.ifindex.is_none() {
+            self.ifindex = Some(self.new_index());
+            self.emit(Body::NewLink(link(self.last_index, "ha")));
+        }
+    }
+
+    pub fn lose_interface(&mut self, renamed: bool) {
+        let Some(ifindex) = self.ifindex.take() else { return };
+        if renamed {
+            self.emit(Body::NewLink(link(ifindex, "away")));
+        } else {
+            if self.vip {
+                self.emit(Body::DelAddress(self.address(ifindex)));
+            }
+            self.emit(Body::DelLink(link(ifindex, "ha")));
+        }
+        self.vip = false;
+    }
+
+    /// No index is ever used again.
+    pub fn new_index(&mut self) -> u32 {
+        self.last_index += 1;
+        self.last_index
+    }
+
+    fn address(&self, ifindex: u32) -> Address {
+        address(ifindex, self.cidr, AddressFlags::Permanent)
+    }
+
+    /// What does not fit is dropped, and everything after it until the queue has been read empty; what
+    /// nobody wants to hear of takes no room.
+    pub fn emit(&mut self, event: Body) {
+        let heeded = match &event {
+            Body::NewAddress(address) | Body::DelAddress(address) => {
+                self.heeded.is_none_or(|ifindex| ifindex == address.ifindex)
+            }
+            _ => true,
+        };
+        if self.congested || !heeded {
+            return;
+        }
+        if self.queue.len() < QUEUE {
+            self.queue.push_back(Input::Event(event));
+        } else {
+            self.congested = true;
+            self.overrun = true;
+        }
+    }
+
+    /// Queues something that is no event.
+    pub fn insert(&mut self, input: Input) {
+        self.queue.push_back(input);
+    }
+
+    /// What the next read gives.
+    pub fn read(&mut self) -> Input {
+        if std::mem::take(&mut self.overrun) {
+            return Input::Overrun;
+        }
+        if let Some(input) = self.queue.pop_front() {
+            return input;
+        }
+        self.congested = false;
+        // The rest of a dump is queued when there is room for it.
+        match self.dump.take() {
+            None | Some(DumpEnd::TimedOut) => Input::QueueEmpty,
+            Some(end) => Input::DumpEnded(end),
+        }
+    }
+
+    pub fn has_unread(&self) -> bool {
+        self.overrun || !self.queue.is_empty() || self.dump.is_some()
+    }
+
+    /// The watched interface, for a dump of all links.
+    pub fn link(&self) -> Option<Body> {
+        self.ifindex.map(|ifindex| Body::NewLink(link(ifindex, "ha")))
+    }
+
+    /// The VIP, for a dump of an interface.
+    pub fn listed_vip(&self, ifindex: u32) -> Option<Body> {
+        let there = self.vip && self.ifindex == Some(ifindex);
+        there.then(|| Body::NewAddress(self.address(ifindex)))
+    }
+
+    /// Some: it failed at once.
+    pub fn begin_dump(&mut self, content: Vec<Body>) -> Option<Input> {
+        assert!(self.dump.is_none(), "two dumps at once");
+        let end = std::mem::replace(&mut self.next_dump_end, DumpEnd::Complete);
+        if let DumpEnd::Failed(_) = end {
+            return Some(Input::DumpEnded(end));
+        }
+        self.queue.extend(content.into_iter().map(Input::Listed));
+        self.dump = Some(end);
+        None
+    }
+
+    pub fn spoil_the_next_dump(&mut self, how: u8) {
+        self.next_dump_end = match how % 3 {
+            0 => DumpEnd::Interrupted,
+            1 => DumpEnd::Failed(Errno(16)),
+            _ => DumpEnd::TimedOut,
+        };
+    }
+}
+
+pub fn name(name: &str) -> InterfaceName {
+    InterfaceName::new(name.as_bytes()).expect("a legal name")
+}
+
+pub fn address(ifindex: u32, cidr: Cidr, flags: AddressFlags) -> Address {
+    Address { ifindex, cidr, peer: cidr.address(), flags, refreshed: false }
+}
+
+pub fn link(ifindex: u32, name_: &str) -> Link {
+    Link {
+        ifindex,
+        name: Some(name(name_)),
+        flags: UP,
+        mac: Some(MAC),
+        carrier_changes: 0,
+        ipv6_forwarding: None,
+    }
+}

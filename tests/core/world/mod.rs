@@ -1,0 +1,368 @@
+//! A world for the core to live in: a kernel with a queue that overflows, a disk that fails, an agent
+//! that comes and goes, conntrackd, a namespace that is deleted, and time that jumps. What happens is
+//! told by bytes, so that a property test and a fuzzer can both drive it.
+//!
+//! Whatever happens, at every moment
+//!
+//! - the newest truth has arrived, or there is something to be read or a time at which to look again,
+//!   at most 5 s ahead: nothing is ever forgotten;
+//! - a new state goes to the file first and then at once to the agent, unless an attempt is under way,
+//!   and whatever conntrackd does meanwhile;
+//! - there is at most one attempt, one dump and one command at a time, and no attempt is repeated
+//!   without a wait;
+//! - no frame goes out for an address that the core could know to be gone, undecided or failed, nor
+//!   with anything but the present MAC and router flag;
+//! - what is scheduled lies ahead, and whatever has been seen to there is not seen to again;
+//! - a command belongs to the newest state and comes in its place;
+//! - once asked to, it leaves within 1 s; without a namespace, within 5 s and not before it has told.
+//!
+//! And when nothing more happens and everything works, the file and the agent have the truth,
+//! conntrackd has done what belongs to it, and every address has been announced.
+
+mod invariants;
+mod kernel;
+mod lan;
+mod peers;
+
+use std::cell::RefCell;
+
+use keepwatch::core::{
+    Action, Duration, Input, Instant, Monitor, Request, State, Tables, Tempo, Watch,
+};
+use keepwatch::wire::Claim;
+use kernel::{Kernel, MAC, name};
+use lan::Lan;
+use peers::{Agent, Conntrackd, Disk};
+
+thread_local! {
+    /// Large enough for it to take time to make them anew for each life.
+    static TABLES: RefCell<Tables> = const { RefCell::new(Tables::new()) };
+}
+
+const OTHER_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
+/// What asks it to leave.
+const LEAVE: u8 = 31;
+/// How often the core looks whether the namespace is there.
+const CHECK: Duration = Duration::from_secs(10);
+
+/// The core and everything around it.
+pub struct World<'a> {
+    monitor: Monitor<'a>,
+    now: Instant,
+    kernel: Kernel,
+    lan: Lan,
+    disk: Disk,
+    agent: Agent,
+    conntrackd: Conntrackd,
+    checks_namespace: bool,
+    namespace_deleted: bool,
+    /// When the core came to know of it.
+    namespace_gone: Option<Instant>,
+    /// The newest state that the core has reported.
+    reported: Option<State>,
+    listening: Option<u32>,
+    /// The claim that is being heard.
+    claim: Option<(u32, Claim)>,
+    ready: bool,
+    asked_to_leave: bool,
+    leave_by: Option<Instant>,
+    exited: bool,
+    /// When something was last done but looking for the namespace.
+    busy: Instant,
+    /// How many inputs have brought about the present one.
+    depth: u8,
+    sent: bool,
+}
+
+impl<'a> World<'a> {
+    fn new(options: u8, tables: &'a mut Tables) -> Self {
+        let option = |bit: u8| options & (1 << bit) != 0;
+        let vip = if option(0) { "fd00::5/64" } else { "169.254.0.5/24" };
+        let vip = vip.parse().expect("an address");
+        let mut kernel = Kernel::new(vip);
+        let lan = Lan::new(kernel.new_index());
+        let now = Instant::from_secs(1);
+        let watch = Watch {
+            interface: name("ha"),
+            vip,
+            seed: options.into(),
+            announce: (!option(1)).then_some((Tempo::default(), tables)),
+            detect_split_brain: !option(2),
+            sync_conntrack: option(3),
+            check_namespace: option(4).then_some(CHECK),
+        };
+        Self {
+            monitor: Monitor::new(watch),
+            now,
+            kernel,
+            lan,
+            disk: Disk { works: true, file: None },
+            agent: Agent::new(),
+            conntrackd: Conntrackd::new(option(3)),
+            checks_namespace: option(4),
+            namespace_deleted: false,
+            namespace_gone: None,
+            reported: None,
+            listening: None,
+            claim: None,
+            ready: false,
+            asked_to_leave: false,
+            leave_by: None,
+            exited: false,
+            busy: now,
+            depth: 0,
+            sent: false,
+        }
+    }
+
+    /// Lets things happen as the bytes say, then lets the world come to rest, and checks that the
+    /// truth has arrived everywhere.
+    ///
+    /// The first byte is for the options, then two are for each thing that happens.
+    pub fn live(script: &[u8]) {
+        let (options, script) = script.split_first().map_or((0, script), |(o, rest)| (*o, rest));
+        TABLES.with_borrow_mut(|tables| {
+            *tables = Tables::new();
+            World::new(options, tables).live_through(options, script);
+        });
+    }
+
+    fn live_through(&mut self, options: u8, script: &[u8]) {
+        for step in script.chunks(2) {
+            self.step(step[0], step.get(1).copied().unwrap_or_default());
+        }
+        self.come_to_rest();
+        if self.exited {
+            return;
+        }
+        let truth = self.truth();
+        assert_eq!(self.disk.file, Some(truth), "the state file holds the truth");
+        assert_eq!(self.agent.acknowledged, Some(truth), "the agent has said 200 to the truth");
+        assert!(self.ready && !self.namespace_deleted);
+        assert!(self.conntrackd.is_done());
+        if options & 2 == 0 {
+            self.lan.is_announced();
+        }
+        let listens = options & 4 == 0 && truth == State::Active;
+        assert_eq!(self.listening, self.kernel.ifindex.filter(|_| listens));
+        self.ask(LEAVE);
+        assert!(self.exited, "with nothing in flight it leaves at once");
+    }
+
+    fn truth(&self) -> State {
+        let there = self.kernel.ifindex.is_some() && self.kernel.vip;
+        if there && self.namespace_gone.is_none() { State::Active } else { State::Backup }
+    }
+
+    fn step(&mut self, what: u8, how: u8) {
+        match what % 20 {
+            0 | 1 => self.kernel.set_vip(true),
+            2 | 3 => self.kernel.set_vip(false),
+            4 => self.kernel.create_interface(),
+            5 => self.kernel.lose_interface(how.is_multiple_of(2)),
+            6 => self.lan.change_address(how).into_iter().for_each(|event| self.kernel.emit(event)),
+            7 => {
+                let events = self.lan.change_link(how, || self.kernel.new_index());
+                for event in events {
+                    self.kernel.emit(event);
+                }
+            }
+            8 | 9 => self.read(usize::from(how % 8)),
+            10 => self.pass(Duration::from_millis(u64::from(how).pow(2))),
+            11 => self.agent_acts(how),
+            12 => self.agent.listens = how.is_multiple_of(2),
+            13 => self.disk.works = how.is_multiple_of(2),
+            14 => self.ask(how),
+            15 => self.kernel.spoil_the_next_dump(how),
+            16 => self.now += Duration::from_millis(u64::from(how).pow(3)),
+            17 => self.conntrackd_acts(how),
+            18 => self.claim(how),
+            _ => self.trouble(how),
+        }
+    }
+
+    fn ask(&mut self, how: u8) {
+        let request = match how % 32 {
+            0..16 => Request::Reload,
+            LEAVE => Request::Leave,
+            _ => Request::Status,
+        };
+        if request == Request::Leave {
+            self.asked_to_leave = true;
+            self.leave_at_the_latest(self.now + Duration::from_secs(1));
+        }
+        self.feed(&Input::Request(request));
+    }
+
+    fn leave_at_the_latest(&mut self, by: Instant) {
+        self.leave_by = Some(self.leave_by.map_or(by, |earlier| earlier.min(by)));
+    }
+
+    fn trouble(&mut self, how: u8) {
+        match how % 8 {
+            0 | 1 => self.kernel.insert(Input::Unreadable),
+            2 => self.feed(&Input::ForeignSender(how.into())),
+            3 | 4 => self.lan.wire_full = !self.lan.wire_full,
+            5 => self.feed(&Input::Writable),
+            // The daemon is told at once, or finds out when it looks.
+            _ if self.checks_namespace && how > 127 => {
+                self.namespace_deleted = true;
+                if how.is_multiple_of(2) {
+                    self.feed(&Input::NamespaceGone);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// A station claims the VIP, or something else, or is ourselves.
+    fn claim(&mut self, how: u8) {
+        let mac = if how & 1 == 0 { OTHER_MAC } else { MAC };
+        let ip = if how & 2 == 0 { self.kernel.cidr.address() } else { [192, 0, 2, 1].into() };
+        let ifindex = self.listening.unwrap_or(1) + u32::from(how & 4 != 0);
+        let claim = Claim { mac, ip };
+        self.claim = Some((ifindex, claim));
+        self.feed(&Input::Claimed(ifindex, claim));
+        self.claim = None;
+    }
+
+    fn agent_acts(&mut self, how: u8) {
+        let outcome = self.agent.act(how, self.now);
+        self.feed(&Input::Agent(outcome));
+    }
+
+    fn conntrackd_acts(&mut self, how: u8) {
+        if how == 255 {
+            self.conntrackd.die();
+            self.feed(&Input::ConntrackdGone);
+        } else {
+            let end = self.conntrackd.end(how);
+            self.feed(&Input::CommandEnded(end));
+        }
+    }
+
+    fn read(&mut self, datagrams: usize) {
+        for _ in 0..datagrams {
+            let input = self.kernel.read();
+            self.feed(&input);
+            if input == Input::QueueEmpty {
+                return;
+            }
+        }
+    }
+
+    /// Lets time pass, with a look at the queue at every deadline on the way.
+    fn pass(&mut self, duration: Duration) {
+        let end = self.now + duration;
+        while let Some(deadline) = self.monitor.deadline()
+            && deadline <= end
+            && !self.exited
+        {
+            self.now = self.now.max(deadline);
+            self.read(usize::MAX);
+        }
+        self.now = self.now.max(end);
+    }
+
+    fn feed(&mut self, input: &Input) {
+        if self.exited {
+            return;
+        }
+        self.depth += 1;
+        assert!(self.depth < 5, "one thing leads to another without end");
+        self.lan.tell(input, self.now);
+        // Whoever is about to leave has no news any more.
+        let leaves = self.asked_to_leave || self.namespace_gone.is_some();
+        if *input == Input::NamespaceGone && !leaves {
+            self.namespace_gone = Some(self.now);
+            self.leave_at_the_latest(self.now + Duration::from_secs(5));
+        }
+        let in_flight = self.agent.is_in_flight();
+        let actions = self.monitor.on(input, self.now);
+        self.note_report(&actions, in_flight);
+        for action in actions {
+            if action != Action::CheckNamespace {
+                self.busy = self.now;
+            }
+            self.lan.asked(&action, self.now);
+            if let Some(outcome) = self.carry_out(&action) {
+                self.feed(&outcome);
+            }
+        }
+        self.depth -= 1;
+        if self.depth == 0 && !self.exited {
+            self.nothing_is_forgotten();
+            let sent = std::mem::take(&mut self.sent);
+            if *input == Input::QueueEmpty && !sent {
+                let ahead = self.monitor.deadline().is_none_or(|deadline| deadline > self.now);
+                assert!(ahead, "nothing was done at a deadline, and it did not move");
+            }
+        }
+    }
+
+    fn carry_out(&mut self, action: &Action) -> Option<Input> {
+        match *action {
+            Action::DumpLinks => {
+                let links = self.kernel.link().into_iter().chain(self.lan.link());
+                return self.kernel.begin_dump(links.collect());
+            }
+            Action::DumpAddresses(ifindex) => {
+                assert_ne!(ifindex, 0, "of all interfaces");
+                let addresses = self.lan.listed().chain(self.kernel.listed_vip(ifindex));
+                return self.kernel.begin_dump(addresses.collect());
+            }
+            Action::Announce(ref announcement) => {
+                self.sent = true;
+                return Some(Input::Sent(self.lan.announce(announcement)));
+            }
+            Action::Heed(ifindex) => self.kernel.heeded = Some(ifindex.unwrap_or(0)),
+            Action::Listen(ifindex) => self.listening = ifindex,
+            Action::WriteState(state) => return Some(Input::StateFile(self.disk.write(state))),
+            Action::Notify(state) => {
+                return self.agent.notify(state, self.now).map(Input::Agent);
+            }
+            Action::HangUp => self.agent.hang_up(self.now),
+            Action::Ready => {
+                assert!(!self.ready && self.disk.file.is_some(), "ready once, with a state");
+                self.ready = true;
+            }
+            Action::Run(command) => self.conntrackd.run(command),
+            Action::CheckNamespace => {
+                assert!(self.checks_namespace && self.namespace_gone.is_none());
+                return self.namespace_deleted.then_some(Input::NamespaceGone);
+            }
+            Action::Exit(ending) => self.exit(ending),
+            Action::Log(ref note) => self.read_log(note),
+            Action::LogStatus(ref status) => assert_eq!(status.unannounced, 0, "there is room"),
+            Action::ReopenLog => {}
+        }
+        None
+    }
+
+    /// Everything works from now on; waits until there is nothing left to do.
+    fn come_to_rest(&mut self) {
+        (self.disk.works, self.agent.listens, self.lan.wire_full) = (true, true, false);
+        self.busy = self.now;
+        for _ in 0..10_000 {
+            self.kernel.next_dump_end = keepwatch::core::DumpEnd::Complete;
+            self.read(usize::MAX);
+            if self.agent.is_connected() {
+                self.agent_acts(0);
+            }
+            if self.conntrackd.is_running() {
+                self.conntrackd_acts(0);
+            }
+            let quiet = !self.kernel.has_unread()
+                && !self.agent.is_connected()
+                && !self.conntrackd.is_running();
+            match self.monitor.deadline() {
+                _ if self.exited => return,
+                _ if !quiet => {}
+                None => return,
+                Some(_) if self.checks_namespace && self.now > self.busy + CHECK * 3 => return,
+                Some(deadline) => self.now = self.now.max(deadline),
+            }
+        }
+        panic!("the core does not come to rest: {:?}", self.monitor);
+    }
+}

@@ -1,0 +1,175 @@
+//! Whom the core tells: the disk, the agent, conntrackd.
+
+use keepwatch::core::{Command, CommandEnd, Duration, Failure, Instant, Outcome, State};
+use keepwatch::errno::Errno;
+
+pub struct Disk {
+    pub works: bool,
+    pub file: Option<State>,
+}
+
+impl Disk {
+    pub fn write(&mut self, state: State) -> Result<State, Errno> {
+        if !self.works {
+            return Err(Errno(28));
+        }
+        self.file = Some(state);
+        Ok(state)
+    }
+}
+
+pub struct Agent {
+    pub listens: bool,
+    connection: Connection,
+    /// What it last answered with 200.
+    pub acknowledged: Option<State>,
+    /// The state of the last attempt, and when that failed.
+    failed: Option<(State, Instant)>,
+    /// What is to be reported anew need not wait.
+    anew: bool,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Connection {
+    None,
+    InFlight(State),
+    Lingering,
+}
+
+impl Agent {
+    pub fn new() -> Self {
+        Self {
+            listens: true,
+            connection: Connection::None,
+            acknowledged: None,
+            failed: None,
+            anew: false,
+        }
+    }
+
+    pub fn is_connected(&self) -> bool {
+        self.connection != Connection::None
+    }
+
+    pub fn is_in_flight(&self) -> bool {
+        matches!(self.connection, Connection::InFlight(_))
+    }
+
+    /// The next attempt is a report, and no retry.
+    pub fn expect_report(&mut self) {
+        self.anew = true;
+    }
+
+    /// Some: that came of it at once.
+    pub fn notify(&mut self, state: State, now: Instant) -> Option<Outcome> {
+        assert!(!self.is_in_flight(), "two attempts at once");
+        let anew = std::mem::take(&mut self.anew);
+        if let Some((failed, at)) = self.failed.take()
+            && failed == state
+            && !anew
+        {
+            assert!(now >= at + Duration::from_millis(50), "hammered at");
+        }
+        if self.listens {
+            self.connection = Connection::InFlight(state);
+            return None;
+        }
+        self.connection = Connection::None;
+        self.failed = Some((state, now));
+        Some(Outcome::Failed(Failure::Refused))
+    }
+
+    pub fn hang_up(&mut self, now: Instant) {
+        assert!(self.is_connected(), "there is nothing to hang up");
+        self.fail(now);
+    }
+
+    fn fail(&mut self, now: Instant) {
+        if let Connection::InFlight(state) = self.connection {
+            self.failed = Some((state, now));
+        }
+        self.connection = Connection::None;
+    }
+
+    /// What the core sees of what it does.
+    pub fn act(&mut self, how: u8, now: Instant) -> Outcome {
+        let Connection::InFlight(state) = self.connection else {
+            // Without a connection that is an echo of an older one.
+            self.connection = Connection::None;
+            return Outcome::Closed;
+        };
+        let failure = match how % 8 {
+            0..4 => {
+                self.acknowledged = Some(state);
+                self.connection = Connection::Lingering;
+                return Outcome::Delivered;
+            }
+            4 => Failure::ClosedEarly,
+            5 => Failure::Malformed,
+            6 => Failure::Status(500),
+            _ => Failure::Socket(Errno(5)),
+        };
+        self.fail(now);
+        Outcome::Failed(failure)
+    }
+}
+
+/// The process that runs conntrackd's commands.
+pub struct Conntrackd {
+    pub lives: bool,
+    running: Option<Command>,
+    /// What the newest state wants done, and how much of it has begun.
+    wanted: &'static [Command],
+    begun: usize,
+}
+
+impl Conntrackd {
+    pub fn new(lives: bool) -> Self {
+        Self { lives, running: None, wanted: &[], begun: 0 }
+    }
+
+    pub fn is_running(&self) -> bool {
+        self.running.is_some()
+    }
+
+    /// A new state has been reported.
+    pub fn want(&mut self, state: State) {
+        const ACTIVE: [Command; 4] =
+            [Command::Commit, Command::Flush, Command::Resync, Command::Bulk];
+        const BACKUP: [Command; 2] = [Command::Timers, Command::Request];
+        self.begun = 0;
+        self.wanted = match state {
+            State::Active => &ACTIVE,
+            State::Backup => &BACKUP,
+        };
+    }
+
+    pub fn run(&mut self, command: Command) {
+        assert!(self.lives, "nobody is there to run it");
+        assert_eq!(self.running, None, "two commands at once");
+        assert_eq!(Some(&command), self.wanted.get(self.begun), "not the next of the newest state");
+        self.begun += 1;
+        self.running = Some(command);
+    }
+
+    /// How the command under way ends, and what an answer without one would be.
+    pub fn end(&mut self, how: u8) -> CommandEnd {
+        self.running = None;
+        match how % 8 {
+            0..4 => CommandEnd::Exited(0),
+            4 => CommandEnd::Exited(1),
+            5 => CommandEnd::Signalled(9),
+            6 => CommandEnd::TimedOut,
+            _ => CommandEnd::NotStarted(Errno(2)),
+        }
+    }
+
+    pub fn die(&mut self) {
+        (self.lives, self.running) = (false, None);
+    }
+
+    /// Everything that the newest state wants done has been.
+    pub fn is_done(&self) -> bool {
+        !self.lives || (self.begun == self.wanted.len() && self.running.is_none())
+    }
+}

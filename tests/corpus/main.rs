@@ -1,0 +1,86 @@
+//! The fuzz targets' properties, for all that the fuzzer has found worth keeping: `fuzz/corpus`, or the
+//! directory that `CORPUS` names.
+
+#![expect(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test fails by panicking"
+)]
+
+#[path = "../../fuzz/properties/mod.rs"]
+mod properties;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+
+use keepwatch::wire::rtnl::{Body, Messages};
+
+/// The files of a target's corpus: their names and contents.
+fn corpus(target: &str) -> Vec<(String, Vec<u8>)> {
+    let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/fuzz/corpus");
+    let directory = std::env::var_os("CORPUS").unwrap_or(directory.into());
+    let files = std::fs::read_dir(PathBuf::from(directory).join(target)).expect(target);
+    let read = |file: std::io::Result<std::fs::DirEntry>| {
+        let file = file.expect("a directory that can be read");
+        let name = file.file_name().into_string().expect("a name in UTF-8");
+        (name, std::fs::read(file.path()).expect("a file that can be read"))
+    };
+    let corpus: Vec<_> = files.map(read).collect();
+    assert!(!corpus.is_empty(), "an empty corpus proves nothing");
+    corpus
+}
+
+fn replay(target: &str, holds: fn(&[u8])) {
+    for (name, bytes) in corpus(target) {
+        let held = catch_unwind(AssertUnwindSafe(|| holds(&bytes)));
+        assert!(held.is_ok(), "fuzz/corpus/{target}/{name}");
+    }
+}
+
+macro_rules! replay {
+    ($($target:ident)*) => {$(
+        #[test]
+        fn $target() {
+            replay(stringify!($target), properties::$target::holds);
+        }
+    )*};
+}
+
+replay!(argv cidr conntrackd core frames reply request rtnl);
+
+/// What the fuzzer has found has a hash for a name, what was recorded has not.
+fn recorded(target: &str) -> impl Iterator<Item = (String, Vec<u8>)> {
+    let is_hash = |name: &str| name.len() == 40 && name.bytes().all(|b| b.is_ascii_hexdigit());
+    corpus(target).into_iter().filter(move |(name, _)| !is_hash(name))
+}
+
+#[test]
+fn all_that_the_kernel_has_sent_is_understood() {
+    let mut bodies = [0; 6];
+    for (name, datagram) in recorded("rtnl") {
+        for message in Messages::new(&datagram) {
+            let message = message.unwrap_or_else(|_| panic!("{name}"));
+            let kind = match message.body {
+                Body::NewAddress(_) => 0,
+                Body::DelAddress(_) => 1,
+                Body::NewLink(_) => 2,
+                Body::DelLink(_) => 3,
+                Body::Ipv6Forwarding { .. } => 4,
+                Body::Done(_) | Body::Error(_) | Body::Other => 5,
+            };
+            bodies[kind] += 1;
+        }
+    }
+    assert!(bodies.iter().all(|count| *count > 0), "{bodies:?}");
+}
+
+#[test]
+fn claims_are_heard_in_frames_of_the_kernel() {
+    for (name, frame) in recorded("frames") {
+        // Requests, replies and advertisements.
+        let claims = ["arp-1", "arp-2", "icmpv6-136"].iter().any(|kind| name.starts_with(kind));
+        assert_eq!(keepwatch::wire::claim(&frame).is_some(), claims, "{name}");
+    }
+}
