@@ -12,6 +12,8 @@ pub struct Candidate {
     pub name: String,
     pub kind: Kind,
     pub program: PathBuf,
+    /// A program that runs it, with options; mostly none.
+    pub under: Vec<String>,
     /// What is on the disk for its sake.
     pub installed: Vec<PathBuf>,
 }
@@ -27,7 +29,14 @@ pub enum Kind {
 impl Candidate {
     /// For one router. It is to say `primary` and to send its reports to the observer.
     pub fn command(&self, router: &Router) -> Command {
-        let mut command = Command::new(&self.program);
+        let mut command = match self.under.split_first() {
+            None => Command::new(&self.program),
+            Some((program, options)) => {
+                let mut command = Command::new(program);
+                command.args(options).arg(&self.program);
+                command
+            }
+        };
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         if self.kind == Kind::Floor {
             let socket = state_path().join("keepalived-state-change");
@@ -45,6 +54,8 @@ impl Candidate {
         if let Kind::Keepwatch { announces } = self.kind {
             command.args(["--foreground", "--active-word", "primary"]);
             command.args((!announces).then_some("--no-announce"));
+            // Valgrind makes system calls of its own in the daemon's name.
+            command.args((!self.under.is_empty()).then_some("--no-seccomp"));
         }
         command
     }

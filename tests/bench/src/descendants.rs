@@ -95,6 +95,14 @@ pub fn kill_all() {
     }
 }
 
+/// Asks the youngest generation to leave, and waits for the end of all.
+pub fn terminate_innermost() {
+    if let Some(pid) = all().last() {
+        let _ = kill(Pid::from_raw(pid.cast_signed()), Signal::SIGTERM);
+    }
+    while waitpid(Pid::from_raw(-1), None) != Err(Errno::ECHILD) {}
+}
+
 /// Waits until no process has come or gone for a while.
 pub fn wait_settled() {
     let (mut seen, mut times) = (all(), 0);

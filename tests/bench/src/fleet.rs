@@ -15,8 +15,10 @@ use crate::router::{OTHER, Router};
 const FOREIGN: &str = "10.1.0.1/32";
 /// Transitions of each router between the two measurements.
 const LOAD: usize = 4;
-/// Without another report for so long, those that are missing will not come.
+/// Without another report for so long, and more for each that is starting, those that are missing
+/// will not come.
 const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE_EACH: Duration = Duration::from_secs(10);
 
 /// What a number of routers takes.
 #[derive(Clone, Copy, Debug)]
@@ -71,6 +73,7 @@ fn await_first(
 ) -> Result<(), Box<dyn Error>> {
     let mut missing: BTreeMap<&str, &Router> =
         routers.iter().map(|router| (router.id.as_str(), router)).collect();
+    let patience = PATIENCE + PATIENCE_EACH * u32::try_from(routers.len())?;
     let mut progress = Instant::now();
     while !missing.is_empty() {
         if !candidate.reports_at_start() {
@@ -88,7 +91,7 @@ fn await_first(
                 break;
             }
         }
-        if progress.elapsed() > PATIENCE {
+        if progress.elapsed() > patience {
             return Err(format!("{}: {} do not report", candidate.name, missing.len()).into());
         }
     }

@@ -36,3 +36,9 @@ pub fn description() -> String {
         std::env::consts::ARCH
     )
 }
+
+/// How many processes wanted to run in the last minute.
+pub fn load() -> String {
+    let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    load.split(' ').next().unwrap_or_default().to_string()
+}

@@ -10,6 +10,7 @@ mod fleet;
 mod machine;
 mod observer;
 mod picture;
+mod profile;
 mod report;
 mod router;
 mod size;
@@ -49,8 +50,8 @@ pub struct Options {
     /// the virtual environment of the Python generation
     #[argh(option)]
     python: PathBuf,
-    /// routers of the Python generation at the same time, at most; default 25
-    #[argh(option, default = "25")]
+    /// routers of the Python generation at the same time, at most; default 10
+    #[argh(option, default = "10")]
     python_routers: usize,
     /// how often it goes round; default 5
     #[argh(option, default = "5")]
@@ -61,6 +62,9 @@ pub struct Options {
     /// where results.md and results.svg go; default tests/bench
     #[argh(option, default = "PathBuf::from(\"tests/bench\")")]
     output: PathBuf,
+    /// measure nothing, but let keepwatch make its transitions under this program, such as strace
+    #[argh(option)]
+    under: Option<String>,
 }
 
 /// A slow one makes fewer transitions by this.
@@ -74,7 +78,10 @@ const FLEETS: [usize; 3] = [1, 10, 250];
 
 fn main() -> ExitCode {
     let options: Options = argh::from_env();
-    match run(&options) {
+    let result = run(&options);
+    // Whatever went wrong, nothing is left behind.
+    descendants::kill_all();
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("bench: {error}");
@@ -84,15 +91,21 @@ fn main() -> ExitCode {
 }
 
 fn run(options: &Options) -> Result<(), Box<dyn Error>> {
+    let load = machine::load();
     // Where the results go is found before /mnt is ours.
     let output = fs::canonicalize(&options.output)?;
     lab::namespace::enter().map_err(|error| format!("namespaces: {error}: it wants root"))?;
     lab::namespace::mount_tmpfs(Path::new(ROOT))?;
     descendants::adopt_orphans()?;
-    let cores = Cores::new(machine::cores())?;
+    let cores = Cores::new()?;
     cores.keep_to_ours()?;
     let mut observer = Observer::new()?;
     let candidates = candidates(options)?;
+    if let Some(under) = &options.under {
+        let own = candidates.into_iter().nth(1).ok_or("keepwatch is there")?;
+        let router = Router::new(0)?;
+        return profile::run(own, under, &router, &mut observer, &cores, options.transitions);
+    }
     let mut all: Vec<_> = candidates.iter().map(|_| Figures::default()).collect();
     let routers = (0..FLEETS[2]).map(Router::new).collect::<Result<Vec<_>, _>>()?;
     for round in 1..=options.rounds {
@@ -117,7 +130,7 @@ fn run(options: &Options) -> Result<(), Box<dyn Error>> {
         }
     }
     let measured: Vec<_> = candidates.iter().zip(&all).collect();
-    let table = report::markdown(options, &measured);
+    let table = report::markdown(options, &load, &measured);
     println!("{table}");
     fs::write(output.join("results.md"), table)?;
     fs::write(output.join("results.svg"), picture::draw(&measured))?;
@@ -131,6 +144,7 @@ fn candidates(options: &Options) -> Result<Vec<Candidate>, Box<dyn Error>> {
         name: name.into(),
         kind,
         program: program.into(),
+        under: Vec::new(),
         installed: vec![program.into()],
     };
     let mut candidates = vec![
@@ -152,7 +166,7 @@ fn candidates(options: &Options) -> Result<Vec<Candidate>, Box<dyn Error>> {
 }
 
 /// Failures of a generation that are put up with; they are counted in the results.
-const FAILURES: usize = 100;
+const FAILURES: usize = 5;
 
 /// Starts a candidate until it does what it is asked to. keepwatch and the floor have to at once.
 fn attempt<T>(

@@ -9,7 +9,7 @@ use crate::svg::{Point, Scale, Svg};
 
 /// For the candidates in their order; they differ also for eyes that see fewer colours.
 const COLOURS: [&str; 5] = ["#7a7a7a", "#0072b2", "#56b4e9", "#d55e00", "#009e73"];
-const WIDTH: f64 = 1000.0;
+const WIDTH: f64 = 1080.0;
 /// Of one distribution.
 const BAND: f64 = 46.0;
 const GRID: &str = "stroke=\"#dddddd\"";
@@ -32,7 +32,7 @@ fn distributions(svg: &mut Svg, measured: &[Measured], bottom: f64) {
     for value in scale.decades() {
         let x = scale.at(value);
         svg.line((x, 40.0), (x, bottom), GRID);
-        svg.text((x, bottom + 16.0), "middle", SMALL, &format!("{} ms", number(value)));
+        svg.text((x, bottom + 16.0), "middle", SMALL, &format!("{value} ms"));
     }
     let mut base = 40.0;
     for ((candidate, figures), colour) in measured.iter().zip(COLOURS) {
@@ -87,7 +87,8 @@ fn memory(svg: &mut Svg, measured: &[Measured], bottom: f64) {
         let at = (right.at(routers as f64), bottom + 16.0);
         svg.text(at, "middle", SMALL, &routers.to_string());
     }
-    for ((candidate, figures), colour) in measured.iter().zip(COLOURS) {
+    let mut labels = Vec::new();
+    for ((candidate, figures), colour) in measured.iter().zip(&COLOURS) {
         let all: Vec<(Point, f64, bool)> = (0..FLEETS.len())
             .map(|n| {
                 let (pss, real) = together(&figures.fleets, n, |fleet| fleet.loaded.pss);
@@ -110,10 +111,17 @@ fn memory(svg: &mut Svg, measured: &[Measured], bottom: f64) {
         }
         if let Some(((x, y), pss, real)) = all.last() {
             let about = if *real { "" } else { "≈ " };
-            let style = format!("fill=\"{colour}\" font-size=\"11\"");
             let label = format!("{} {about}{}", candidate.name, bytes(*pss));
-            svg.text((x + 9.0, y + 4.0), "start", &style, &label);
+            labels.push(((x + 9.0, y + 4.0), label, *colour));
         }
+    }
+    // From the top down, none over the one before.
+    labels.sort_by(|((_, one), ..), ((_, other), ..)| one.total_cmp(other));
+    let mut free = 0.0_f64;
+    for ((x, y), label, colour) in labels {
+        let y = y.max(free);
+        svg.text((x, y), "start", &format!("fill=\"{colour}\" font-size=\"12\""), &label);
+        free = y + 14.0;
     }
     svg.text((610.0, bottom + 36.0), "start", SMALL, "after load; dashed: extrapolated");
 }

@@ -18,8 +18,8 @@ pub type Measured<'a> = (&'a Candidate, &'a Figures);
 type Latencies = fn(&Figures) -> &Vec<Duration>;
 type Field = fn(&Memory) -> u64;
 
-pub fn markdown(options: &Options, measured: &[Measured]) -> String {
-    let mut text = introduction(options);
+pub fn markdown(options: &Options, load: &str, measured: &[Measured]) -> String {
+    let mut text = introduction(options, load);
     text += "\n## One router\n\n";
     text += &heading("", measured);
     latencies(&mut text, measured);
@@ -35,10 +35,11 @@ pub fn markdown(options: &Options, measured: &[Measured]) -> String {
     text
 }
 
-fn introduction(options: &Options) -> String {
+fn introduction(options: &Options, load: &str) -> String {
     format!(
         "# keepwatch beside what it replaces\n\n\
-         Printed by `tests/bench/run` on a {}; [picture](results.svg).\n\n\
+         Printed by `tests/bench/run` on a {}, with a load average of {load} when it began; \
+         [picture](results.svg).\n\n\
          The floor is the least that could do the work (`floor.c`); in parentheses: times the floor. \
          The shell generation is neutron 29.0.0, the Python generation 28.0.2. The candidates took \
          turns in {} rounds, each with {} transitions of a fast one, {} of a slow one, and some \

@@ -26,13 +26,15 @@ pub struct Cores {
 }
 
 impl Cores {
-    pub fn new(count: usize) -> nix::Result<Self> {
+    pub fn new() -> nix::Result<Self> {
         let all = sched_getaffinity(Pid::from_raw(0))?;
+        let cores: Vec<usize> =
+            (0..CpuSet::count()).filter(|core| all.is_set(*core).unwrap_or(false)).collect();
+        // On a single core both have to share it.
+        let split = cores.len().saturating_sub(1).max(1);
         let (mut ours, mut theirs) = (CpuSet::new(), CpuSet::new());
-        ours.set(count - 1)?;
-        for core in 0..(count - 1).max(1) {
-            theirs.set(core)?;
-        }
+        cores.iter().skip(cores.len().saturating_sub(1)).try_for_each(|core| ours.set(*core))?;
+        cores.iter().take(split).try_for_each(|core| theirs.set(*core))?;
         Ok(Self { ours, theirs, all })
     }
 
@@ -142,6 +144,11 @@ impl<'a> Trial<'a> {
             self.observer.idle(self.candidate.pause())?;
         }
         Ok((latencies, self.usage_since(before, count)?))
+    }
+
+    /// Asks it to leave, as an init does, and waits until it has.
+    pub fn end(self) {
+        descendants::terminate_innermost();
     }
 
     fn transition(&mut self) -> Result<Latency, Box<dyn Error>> {
