@@ -7,12 +7,15 @@ use std::io::{Read, Write};
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use lab::NEWEST_REPLY;
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::router::ROOT;
 
@@ -46,6 +49,8 @@ pub struct Observer {
     /// Those that have not sent all of their request, by their descriptor.
     connections: HashMap<u64, (UnixStream, Vec<u8>)>,
     seen: VecDeque<Seen>,
+    /// Somebody wants us to stop, which must not leave anything running.
+    stop: Arc<AtomicBool>,
 }
 
 impl Observer {
@@ -58,7 +63,11 @@ impl Observer {
         epoll.add(&listener, readable(&listener))?;
         epoll.add(&files, readable(&files))?;
         let (connections, seen) = (HashMap::new(), VecDeque::new());
-        Ok(Self { epoll, listener, files, connections, seen })
+        let stop = Arc::new(AtomicBool::new(false));
+        for signal in [SIGINT, SIGTERM, SIGHUP] {
+            signal_hook::flag::register(signal, Arc::clone(&stop))?;
+        }
+        Ok(Self { epoll, listener, files, connections, seen, stop })
     }
 
     /// Sees the state file in this directory from now on: renamed into place, or, by the programs
@@ -72,6 +81,9 @@ impl Observer {
     /// The next thing seen, if there is one until then.
     pub fn next(&mut self, until: Instant, wait: Wait) -> Result<Option<Seen>, Box<dyn Error>> {
         loop {
+            if self.stop.load(Ordering::Relaxed) {
+                return Err("stopped by a signal".into());
+            }
             if let Some(seen) = self.seen.pop_front() {
                 return Ok(Some(seen));
             }
