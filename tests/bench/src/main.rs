@@ -28,7 +28,7 @@ use argh::FromArgs;
 
 use candidate::{Candidate, Kind};
 use figures::Figures;
-use observer::Observer;
+use observer::{Observer, Stopped};
 use router::{ROOT, Router};
 use trial::{Cores, Trial};
 
@@ -176,6 +176,7 @@ fn attempt<T>(
 ) -> Result<T, Box<dyn Error>> {
     loop {
         match what(figures) {
+            Err(error) if error.is::<Stopped>() => return Err(error),
             Err(error) if candidate.is_slow() && figures.failures < FAILURES => {
                 figures.failures += 1;
                 eprintln!("  once more: {error}");

@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::error::Error;
+use std::fmt;
 use std::fs;
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, AsRawFd};
@@ -82,7 +83,7 @@ impl Observer {
     pub fn next(&mut self, until: Instant, wait: Wait) -> Result<Option<Seen>, Box<dyn Error>> {
         loop {
             if self.stop.load(Ordering::Relaxed) {
-                return Err("stopped by a signal".into());
+                return Err(Box::new(Stopped));
             }
             if let Some(seen) = self.seen.pop_front() {
                 return Ok(Some(seen));
@@ -172,6 +173,18 @@ impl Observer {
         }
     }
 }
+
+/// A signal asked for the end.
+#[derive(Debug)]
+pub struct Stopped;
+
+impl fmt::Display for Stopped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("stopped by a signal")
+    }
+}
+
+impl Error for Stopped {}
 
 /// The directory of the agent's socket.
 pub fn state_path() -> PathBuf {
