@@ -1,0 +1,115 @@
+//! Everything that was started and still runs, however often it forked.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::Path;
+use std::process;
+use std::thread;
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+
+/// Memory in kB, summed up over processes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Memory {
+    pub processes: u64,
+    pub rss: u64,
+    /// Shared pages count in part: each page by the number of those who have it.
+    pub pss: u64,
+    pub private: u64,
+    pub dirty: u64,
+}
+
+/// Adopts what loses its parent, so that a daemon stays a descendant.
+pub fn adopt_orphans() -> nix::Result<()> {
+    nix::sys::prctl::set_child_subreaper(true)
+}
+
+/// All of them now, parents before children.
+pub fn all() -> Vec<u32> {
+    let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
+    for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
+            continue;
+        };
+        if let Some(parent) = parent(&entry.path()) {
+            children.entry(parent).or_default().push(pid);
+        }
+    }
+    let mut found = vec![process::id()];
+    let mut next = 0;
+    while let Some(pid) = found.get(next) {
+        found.extend(children.remove(pid).unwrap_or_default());
+        next += 1;
+    }
+    found.split_off(1)
+}
+
+/// The parent of a process that has not ended.
+fn parent(process: &Path) -> Option<u32> {
+    let stat = fs::read_to_string(process.join("stat")).ok()?;
+    // The name before it is in parentheses and may contain anything.
+    let mut rest = stat.rsplit_once(") ")?.1.split(' ');
+    let (state, parent) = (rest.next()?, rest.next()?);
+    if state == "Z" { None } else { parent.parse().ok() }
+}
+
+/// What they use together.
+pub fn memory() -> Memory {
+    let mut sum = Memory::default();
+    for pid in all() {
+        let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
+        let field = |name: &str| -> u64 {
+            let line = rollup.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+            let number = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse().ok());
+            number.unwrap_or_default()
+        };
+        sum.processes += 1;
+        sum.rss += field("Rss");
+        sum.pss += field("Pss");
+        sum.private += field("Private_Clean") + field("Private_Dirty");
+        sum.dirty += field("Private_Dirty");
+    }
+    sum
+}
+
+/// Ends them all and waits for that.
+pub fn kill_all() {
+    loop {
+        let running = all();
+        for pid in &running {
+            let _ = kill(Pid::from_raw(pid.cast_signed()), Signal::SIGKILL);
+        }
+        // Those that fork while this goes on, and orphans that come to us, are for the next turn.
+        loop {
+            match waitpid(Pid::from_raw(-1), Some(WaitPidFlag::WNOHANG)) {
+                Err(Errno::ECHILD) if running.is_empty() => return,
+                Err(_) | Ok(WaitStatus::StillAlive) => break,
+                Ok(_) => {}
+            }
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Asks the youngest generation to leave, and waits for the end of all.
+pub fn terminate_innermost() {
+    if let Some(pid) = all().last() {
+        let _ = kill(Pid::from_raw(pid.cast_signed()), Signal::SIGTERM);
+    }
+    while waitpid(Pid::from_raw(-1), None) != Err(Errno::ECHILD) {}
+}
+
+/// Waits until no process has come or gone for a while.
+pub fn wait_settled() {
+    let (mut seen, mut times) = (all(), 0);
+    while times < 5 {
+        thread::sleep(Duration::from_millis(100));
+        let now = all();
+        times = if now == seen { times + 1 } else { 0 };
+        seen = now;
+    }
+}
