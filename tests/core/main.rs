@@ -13,8 +13,15 @@ mod world;
 use proptest::prelude::{ProptestConfig, any, prop, proptest};
 use world::World;
 
+/// 20,000 lives, unless the environment names another number as `PROPTEST_CASES`.
+fn config() -> ProptestConfig {
+    let default = ProptestConfig::default();
+    let cases = if std::env::var_os("PROPTEST_CASES").is_some() { default.cases } else { 20_000 };
+    ProptestConfig { cases, failure_persistence: None, ..default }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 20_000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(config())]
 
     #[test]
     fn newest_state_always_arrives(script in prop::collection::vec(any::<u8>(), 0..160)) {

@@ -123,6 +123,8 @@ fn thousand_flips(rtnl: &Rtnl, agent: &Agent) {
 
 /// Events come while it is stopped, and the VIP among those that are lost.
 fn flood(rtnl: &Rtnl, agent: &Agent, keepwatch: &Running<'_>) {
+    // Or it would not read the agent's last reply in time.
+    keepwatch.wait_asleep();
     keepwatch.signal(Signal::SIGSTOP);
     for n in 0..EVENTS / 2 {
         // The same address again and again, to need no memory for thousands.
