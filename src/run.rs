@@ -12,7 +12,7 @@ use crate::core::{
     Action, DumpEnd, Duration, Ending, Input, Instant, Monitor, Outcome, Request, Sent, State,
 };
 use crate::errno::Errno;
-use crate::log::{self, Labels, debug, info, warning};
+use crate::log::{self, Labels, Text, debug, info, warning};
 use crate::sys::agent::Agent;
 use crate::sys::clock;
 use crate::sys::conntrackd::{Answer, Conntrackd};
@@ -228,7 +228,7 @@ impl Daemon<'_> {
         let mut buffer = [0; 256];
         while let Some(output) = self.conntrackd.as_ref().and_then(|c| c.output(&mut buffer)) {
             for line in output.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
-                info!("conntrackd: {}", line.escape_ascii());
+                info!("conntrackd: {}", Text(line.escape_ascii()));
             }
         }
         loop {
@@ -304,7 +304,7 @@ impl Daemon<'_> {
             }
             Action::Listen(ifindex) => {
                 if let Some(Err(errno)) = self.packets.as_mut().map(|p| p.listen(ifindex)) {
-                    warning!("not listening for claims of the VIP: {}", errno);
+                    warning!("not listening for claims of the VIP: {}", Text(errno));
                 }
             }
             Action::Announce(ref announcement) => {

@@ -95,6 +95,10 @@ pub fn parse(argv: Vec<OsString>) -> Result<Command, UsageError> {
     if arguments.version {
         return Ok(Command::Print(concat!("keepwatch ", env!("CARGO_PKG_VERSION"), "\n").into()));
     }
+    if cfg!(feature = "defmt") && arguments.use_syslog {
+        let why = "this build logs frames of defmt, which syslog does not take";
+        return Err(UsageError(format!("--use-syslog: {why}: wants a --log-file instead")));
+    }
     let check = arguments.check;
     let config = Config::new(arguments)?;
     Ok(if check { Command::Check(config) } else { Command::Run(config) })
@@ -383,6 +387,10 @@ mod tests {
             (&["--log-dir=/"], Some(default)),
         ];
         for (options, expected) in cases {
+            if cfg!(feature = "defmt") && options.contains(&"--use-syslog") {
+                assert!(config(options).is_err());
+                continue;
+            }
             assert_eq!(
                 config(options).unwrap().log_file,
                 expected.map(PathBuf::from),
