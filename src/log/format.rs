@@ -1,10 +1,16 @@
 //! How values from outside go into frames.
 
+use core::fmt;
+use core::net::IpAddr;
+
 use defmt::{Format, Formatter, write};
 
 use super::Text;
+use crate::wire::Claim;
+use crate::wire::cidr::Cidr;
 use crate::wire::http::RouterId;
 use crate::wire::ifname::InterfaceName;
+use crate::wire::rtnl::{Address, Link};
 
 /// A router of Neutron is called by a UUID, which as a number has less than half the size.
 impl Format for RouterId {
@@ -24,6 +30,72 @@ impl Format for InterfaceName {
     fn format(&self, f: Formatter<'_>) {
         Text(self).format(f);
     }
+}
+
+/// An IP address, of which IPv6's own way to shorten zeros is the shortest.
+struct Ip(IpAddr);
+
+impl Format for Ip {
+    fn format(&self, f: Formatter<'_>) {
+        match self.0 {
+            IpAddr::V4(ip) => {
+                write!(f, "{0=24..32}.{0=16..24}.{0=8..16}.{0=0..8}", ip.to_bits());
+            }
+            IpAddr::V6(ip) => Text(ip).format(f),
+        }
+    }
+}
+
+// What follows reads as `Debug` does.
+
+impl Format for Cidr {
+    fn format(&self, f: Formatter<'_>) {
+        let (address, prefix_len) = (Ip(self.address()), self.prefix_len());
+        write!(f, "Cidr {{ address: {}, prefix_len: {=u8} }}", address, prefix_len);
+    }
+}
+
+impl Format for Address {
+    fn format(&self, f: Formatter<'_>) {
+        let Self { ifindex, cidr, peer, flags, refreshed } = self;
+        write!(
+            f,
+            "Address {{ ifindex: {=u32}, cidr: {}, peer: {}, flags: {}, refreshed: {=bool} }}",
+            ifindex,
+            cidr,
+            Ip(*peer),
+            debug(flags),
+            refreshed
+        );
+    }
+}
+
+impl Format for Link {
+    fn format(&self, f: Formatter<'_>) {
+        let Self { ifindex, name, flags, mac, carrier_changes, ipv6_forwarding } = self;
+        write!(
+            f,
+            "Link {{ ifindex: {=u32}, name: {}, flags: {}, mac: {}, carrier_changes: {=u32}, \
+             ipv6_forwarding: {} }}",
+            ifindex,
+            name,
+            debug(flags),
+            mac,
+            carrier_changes,
+            ipv6_forwarding
+        );
+    }
+}
+
+impl Format for Claim {
+    fn format(&self, f: Formatter<'_>) {
+        write!(f, "Claim {{ mac: {}, ip: {} }}", self.mac, Ip(self.ip));
+    }
+}
+
+/// Flags, whose names are on this side only.
+fn debug(flags: &impl fmt::Debug) -> Text<impl fmt::Display> {
+    Text(fmt::from_fn(|f| flags.fmt(f)))
 }
 
 /// The number in a UUID as Neutron writes it (RFC 9562 section 4, lower case).

@@ -25,7 +25,8 @@ impl<T: fmt::Display> defmt::Format for Text<T> {
         let mut text = Line::<{ super::MAX_LINE * 3 / 4 }>::default();
         // What is too long is cut.
         let _ = write!(text, "{}", self.0);
-        defmt::write!(f, "{=str}", text.as_str());
+        // Nested in a value that is logged with `{:?}`, it would be quoted without this hint.
+        defmt::write!(f, "{=str:a}", text.as_str());
     }
 }
 

@@ -10,9 +10,7 @@ use core::str::FromStr;
 /// only if both parts are, because the kernel holds `10.0.0.1/24` and `10.0.0.1/32` as two
 /// different addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct Cidr {
-    #[cfg_attr(feature = "defmt", defmt(Display2Format))]
     address: IpAddr,
     prefix_len: u8,
 }

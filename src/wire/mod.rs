@@ -13,12 +13,10 @@ pub mod rtnl;
 
 /// What a station says to everybody on a link: this address is mine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct Claim {
     /// The station.
     pub mac: rtnl::Mac,
     /// The address.
-    #[cfg_attr(feature = "defmt", defmt(Display2Format))]
     pub ip: core::net::IpAddr,
 }
 

@@ -34,7 +34,6 @@ pub type Mac = [u8; 6];
 
 /// An address on an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct Address {
     /// Index of the interface.
     pub ifindex: u32,
@@ -42,10 +41,8 @@ pub struct Address {
     pub cidr: Cidr,
     /// `IFA_ADDRESS`: the peer's address, or the same as `cidr`. IPv4 allows one local address
     /// several times on an interface, with different peers.
-    #[cfg_attr(feature = "defmt", defmt(Display2Format))]
     pub peer: IpAddr,
     /// `IFA_FLAGS`.
-    #[cfg_attr(feature = "defmt", defmt(Debug2Format))]
     pub flags: AddressFlags,
     /// It has been changed since it was added: a lifetime was refreshed, for instance.
     pub refreshed: bool,
@@ -53,14 +50,12 @@ pub struct Address {
 
 /// A link, which is what the kernel calls an interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct Link {
     /// Index of the interface; never 0.
     pub ifindex: u32,
     /// Its present name.
     pub name: Option<InterfaceName>,
     /// `IFF_*` flags.
-    #[cfg_attr(feature = "defmt", defmt(Debug2Format))]
     pub flags: LinkFlags,
     /// Its address, if it is an Ethernet (`ARPHRD_ETHER`).
     pub mac: Option<Mac>,

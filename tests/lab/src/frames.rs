@@ -34,7 +34,7 @@ impl Decoder {
         let mut lines = Vec::new();
         loop {
             match decoder.decode() {
-                Ok(frame) => lines.push(Some(line(&frame))),
+                Ok(frame) => lines.push(line(&frame)),
                 Err(DecodeError::Malformed) => lines.push(None),
                 Err(DecodeError::UnexpectedEof) => return lines,
             }
@@ -59,18 +59,17 @@ impl Decoder {
     }
 }
 
-fn line(frame: &Frame<'_>) -> Line {
-    Line {
-        time: frame.display_timestamp().expect("a time").to_string(),
-        level: match frame.level().expect("a level").as_str() {
-            "error" => "ERROR",
-            "warn" => "WARNING",
-            "info" => "INFO",
-            "debug" => "DEBUG",
-            other => panic!("level {other}"),
-        },
-        text: frame.display_message().to_string(),
-    }
+/// None if it is a part of a line, which a damaged frame can seem to be.
+fn line(frame: &Frame<'_>) -> Option<Line> {
+    let level = match frame.level()?.as_str() {
+        "error" => "ERROR",
+        "warn" => "WARNING",
+        "info" => "INFO",
+        "debug" => "DEBUG",
+        _ => return None,
+    };
+    let time = frame.display_timestamp()?.to_string();
+    Some(Line { time, level, text: frame.display_message().to_string() })
 }
 
 /// The pid and the router of the line that every log begins with.
