@@ -57,9 +57,15 @@ pub(super) fn introduce() {
 
 /// Adds a line. Use the macros.
 pub(crate) fn frame(level: Level, log: impl FnOnce()) {
-    if with_open(|open| level <= open.log.level && open.form.is_free()) == Some(true) {
+    if is_wanted(level) {
         log();
     }
+}
+
+// Once in the program, and not in every place that logs.
+#[inline(never)]
+fn is_wanted(level: Level) -> bool {
+    with_open(|open| level <= open.log.level && open.form.is_free()) == Some(true)
 }
 
 /// A frame begins.

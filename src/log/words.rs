@@ -21,13 +21,19 @@ impl<T: fmt::Display> fmt::Display for Text<T> {
 #[cfg(feature = "defmt")]
 impl<T: fmt::Display> defmt::Format for Text<T> {
     fn format(&self, f: defmt::Formatter<'_>) {
-        use core::fmt::Write;
-        let mut text = Line::<{ super::MAX_LINE * 3 / 4 }>::default();
-        // What is too long is cut.
-        let _ = write!(text, "{}", self.0);
-        // Nested in a value that is logged with `{:?}`, it would be quoted without this hint.
-        defmt::write!(f, "{=str:a}", text.as_str());
+        format(&self.0, f);
     }
+}
+
+// Once in the program, and not for every type.
+#[cfg(feature = "defmt")]
+fn format(value: &dyn fmt::Display, f: defmt::Formatter<'_>) {
+    use core::fmt::Write;
+    let mut text = Line::<{ super::MAX_LINE * 3 / 4 }>::default();
+    // What is too long is cut.
+    let _ = write!(text, "{value}");
+    // Nested in a value that is logged with `{:?}`, it would be quoted without this hint.
+    defmt::write!(f, "{=str:a}", text.as_str());
 }
 
 /// A value in words.

@@ -1,11 +1,9 @@
 //! With which linkers it links, and what one hears with the others.
 
-use std::path::Path;
-
 use lab::frames::Decoder;
 use libtest_mimic::Trial;
 
-use crate::programs::cargo;
+use crate::programs::{cargo, tmp};
 
 pub fn trials() -> Vec<Trial> {
     crate::trials![gnu_ld, unsuitable]
@@ -13,7 +11,7 @@ pub fn trials() -> Vec<Trial> {
 
 /// Builds, links with what `-fuse-ld` names. Tells how that went, and what was said.
 fn build(linker: &str) -> (bool, String) {
-    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("linkers");
+    let directory = tmp().join("linkers");
     let mut cargo = cargo();
     cargo
         .args(["build", "--quiet", "--locked", "--bin", "keepwatch", "--features", "defmt"])

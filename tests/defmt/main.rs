@@ -41,7 +41,7 @@ fn trial(name: &str, test: fn()) -> Trial {
 fn main() {
     let arguments = Arguments::from_args();
     // Before there is a namespace: cargo may want the network.
-    programs::build();
+    programs::provide();
     lab::namespace::enter().expect("namespaces: wants root or unprivileged user namespaces");
     let trials = [
         allocations::trials(),

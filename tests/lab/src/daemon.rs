@@ -19,7 +19,7 @@ use crate::files::{Directory, Watch, content, wait_readable};
 #[derive(Debug)]
 pub struct Setup {
     program: PathBuf,
-    /// The program again, with its symbols.
+    /// The program again, with its symbols; what `KEEPWATCH_SYMBOLS` names, if there is that.
     #[cfg(feature = "defmt")]
     pub symbols: PathBuf,
     #[cfg(feature = "defmt")]
@@ -46,7 +46,8 @@ impl Setup {
         Self {
             program: program.as_ref().into(),
             #[cfg(feature = "defmt")]
-            symbols: program.as_ref().into(),
+            symbols: std::env::var_os("KEEPWATCH_SYMBOLS")
+                .map_or_else(|| program.as_ref().into(), PathBuf::from),
             #[cfg(feature = "defmt")]
             decoder: std::sync::OnceLock::new(),
             conf_dir: directory.sub("conf"),
