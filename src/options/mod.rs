@@ -99,77 +99,80 @@ pub fn parse(argv: Vec<OsString>) -> Result<Command, UsageError> {
         let why = "this build logs frames of defmt, which syslog does not take";
         return Err(UsageError(format!("--use-syslog: {why}: wants a --log-file instead")));
     }
-    let check = arguments.check;
-    let config = Config::new(arguments)?;
-    Ok(if check { Command::Check(config) } else { Command::Run(config) })
+    let config = Config::new(&arguments)?;
+    Ok(if arguments.check { Command::Check(config) } else { Command::Run(config) })
 }
 
 impl Config {
-    fn new(arguments: Arguments) -> Result<Self, UsageError> {
+    fn new(arguments: &Arguments) -> Result<Self, UsageError> {
         let foreground = arguments.foreground;
-        let conf_dir =
-            required("--conf-dir", arguments.conf_dir, "an existing directory", |text| {
-                Some(PathBuf::from(text)).filter(|path| path.is_dir())
-            })?;
+        let conf_dir = required(
+            "--conf-dir",
+            arguments.conf_dir.as_deref(),
+            "an existing directory",
+            |text| Some(PathBuf::from(text)).filter(|path| path.is_dir()),
+        )?;
         let conf_dir = std::path::absolute(conf_dir).unwrap_or_default();
-        let pid_file = optional("--pid-file", arguments.pid_file, "a path", absolute)?;
+        let pid_file = optional("--pid-file", arguments.pid_file.as_deref(), "a path", absolute)?;
         if pid_file.is_none() && !foreground {
             return Err(missing("--pid-file", "a path, unless --foreground is given"));
         }
         let log_file = log_file(
-            optional("--log-file", arguments.log_file, "a path", |text| Some(text.into()))?,
-            optional("--log-dir", arguments.log_dir, "a directory", absolute)?,
+            optional("--log-file", arguments.log_file.as_deref(), "a path", |text| {
+                Some(text.into())
+            })?,
+            optional("--log-dir", arguments.log_dir.as_deref(), "a directory", absolute)?,
             || conf_dir.join(LOG_FILE),
             !foreground && !arguments.use_syslog,
         );
         let tempo = tempo(
-            arguments.garp_master_repeat,
-            arguments.garp_master_delay,
-            arguments.garp_interval,
+            arguments.garp_master_repeat.as_deref(),
+            arguments.garp_master_delay.as_deref(),
+            arguments.garp_interval.as_deref(),
         )?;
-        let identity = identity(arguments.user, arguments.group)?;
+        let identity = identity(arguments.user.as_deref(), arguments.group.as_deref())?;
         let announce = (!arguments.no_announce).then_some(tempo);
         Ok(Self {
             router_id: required(
                 "--router-id",
-                arguments.router_id,
+                arguments.router_id.as_deref(),
                 "1 to 64 printable ASCII characters without space",
                 parsed,
             )?,
             namespace: optional(
                 "--namespace",
-                arguments.namespace,
+                arguments.namespace.as_deref(),
                 "the name of a network namespace or an absolute path",
                 namespace_path,
             )?,
             interface: required(
                 "--monitor-interface",
-                arguments.monitor_interface,
+                arguments.monitor_interface.as_deref(),
                 "an interface name of 1 to 15 bytes",
                 |text| InterfaceName::new(text.as_bytes()).ok(),
             )?,
             vip: required(
                 "--monitor-cidr",
-                arguments.monitor_cidr,
+                arguments.monitor_cidr.as_deref(),
                 "an IPv4 or IPv6 address with its prefix length, such as 169.254.0.5/24",
                 vip,
             )?,
             agent_socket: required(
                 "--state-path",
-                arguments.state_path,
+                arguments.state_path.as_deref(),
                 "the directory of the agent's socket, whose path has at most 107 bytes",
                 agent_socket,
             )?,
             active_word: optional(
                 "--active-word",
-                arguments.active_word,
+                arguments.active_word.as_deref(),
                 "master or primary",
                 active_word,
             )?
             .unwrap_or_default(),
             netlink_rcvbuf: optional(
                 "--netlink-rcvbuf",
-                arguments.netlink_rcvbuf,
+                arguments.netlink_rcvbuf.as_deref(),
                 "a number of bytes from 1 to 1073741823",
                 |text| parsed(text).filter(|bytes| (1..1 << 30).contains(bytes)),
             )?
@@ -198,9 +201,9 @@ impl Config {
 
 /// How announcements are made.
 fn tempo(
-    repeat: Option<String>,
-    delay: Option<String>,
-    interval: Option<String>,
+    repeat: Option<&str>,
+    delay: Option<&str>,
+    interval: Option<&str>,
 ) -> Result<Tempo, UsageError> {
     let default = Tempo::default();
     Ok(Tempo {
@@ -231,7 +234,7 @@ fn seconds(text: &str) -> Option<Duration> {
 /// An option that must be given.
 fn required<T>(
     option: &str,
-    value: Option<String>,
+    value: Option<&str>,
     wants: &str,
     read: impl FnOnce(&str) -> Option<T>,
 ) -> Result<T, UsageError> {
@@ -241,18 +244,25 @@ fn required<T>(
 /// An option that may be given.
 fn optional<T>(
     option: &str,
-    value: Option<String>,
+    value: Option<&str>,
     wants: &str,
     read: impl FnOnce(&str) -> Option<T>,
 ) -> Result<Option<T>, UsageError> {
     let Some(value) = value else { return Ok(None) };
     // A NUL ends every path and name that the kernel is given.
-    match read(&value).filter(|_| !value.is_empty() && !value.contains('\0')) {
+    match read(value).filter(|_| !value.is_empty() && !value.contains('\0')) {
         Some(read) => Ok(Some(read)),
-        None => Err(UsageError(format!("{} {value:?}: wants {wants}", spelling(option)))),
+        None => Err(wrong(option, value, wants)),
     }
 }
 
+// Once in the program, and not in every place that calls the above.
+#[inline(never)]
+fn wrong(option: &str, value: &str, wants: &str) -> UsageError {
+    UsageError(format!("{} {value:?}: wants {wants}", spelling(option)))
+}
+
+#[inline(never)]
 fn missing(option: &str, wants: &str) -> UsageError {
     UsageError(format!("{} is missing: wants {wants}", spelling(option)))
 }
@@ -309,7 +319,7 @@ fn log_file(
 }
 
 /// Whom to be. Without a group a user brings his own.
-fn identity(user: Option<String>, group: Option<String>) -> Result<Identity, UsageError> {
+fn identity(user: Option<&str>, group: Option<&str>) -> Result<Identity, UsageError> {
     let group = optional("--group", group, "the name or number of a group", |text| {
         let known = Group::from_name(text).ok().flatten().map(|group| group.gid);
         known.or_else(|| parsed(text).map(Gid::from_raw))

@@ -8,6 +8,7 @@
 
 use core::mem::MaybeUninit;
 use core::ptr::null_mut;
+use core::time::Duration;
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
@@ -19,6 +20,7 @@ use nix::libc;
 use nix::sys::signal::{SigHandler, SigSet, Signal, killpg, signal};
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, recv, send, socketpair};
 use nix::sys::stat::Mode;
+use nix::sys::time::TimeSpec;
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, Pid, fork, pipe2, read};
 
@@ -26,8 +28,8 @@ use crate::core::{Command, CommandEnd};
 use crate::errno::Errno;
 use crate::wire::conntrackd::{answer, answered, ask, asked};
 
-/// A command that has not ended after so many seconds is killed.
-const PATIENCE: libc::time_t = 30;
+/// A command that has not ended after this is killed.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The daemon's end of it.
 #[derive(Debug)]
@@ -203,13 +205,10 @@ fn done(errno: libc::c_int) -> nix::Result<()> {
 fn wait(pid: Pid) -> CommandEnd {
     let mut child_ended = SigSet::empty();
     child_ended.add(Signal::SIGCHLD);
-    // SAFETY: all zeroes are a valid time.
-    let mut patience: libc::timespec = unsafe { core::mem::zeroed() };
-    patience.tv_sec = PATIENCE;
+    let patience = TimeSpec::from_duration(PATIENCE);
     // The signal is blocked, so one that came before the call is not missed.
     // SAFETY: both pointers are valid, and nothing is to be told of the signal.
-    let waited =
-        unsafe { libc::sigtimedwait(child_ended.as_ref(), null_mut(), &raw const patience) };
+    let waited = unsafe { libc::sigtimedwait(child_ended.as_ref(), null_mut(), patience.as_ref()) };
     let hangs = waited < 0 && Known::last() == Known::EAGAIN;
     if hangs {
         // If it has ended at the last moment, so much the better.

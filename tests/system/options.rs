@@ -98,7 +98,8 @@ fn help_and_version() {
         ("-h", "Usage: "),
         ("--version", "keepwatch 0.1.0\n"),
     ] {
-        let output = Command::new(env!("CARGO_BIN_EXE_keepwatch")).arg(option).output().unwrap();
+        let mut command = Command::new(setup().command().get_program());
+        let output = command.arg(option).output().unwrap();
         assert_eq!(output.status.code(), Some(0));
         assert!(String::from_utf8(output.stdout).unwrap().starts_with(begins));
     }

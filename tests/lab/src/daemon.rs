@@ -1,5 +1,6 @@
 //! keepwatch as a running program.
 
+use std::env;
 use std::ffi::OsString;
 use std::fmt::{self, Display};
 use std::io::Read;
@@ -41,10 +42,14 @@ pub struct Setup {
 
 impl Setup {
     /// Watches `ha0` for 169.254.0.5/24.
+    ///
+    /// What the environment names as `KEEPWATCH` is taken instead of `program`: one that was built
+    /// otherwise, or a script that runs one built for another machine.
     pub fn new(program: impl AsRef<Path>) -> Self {
         let directory = Directory::new();
         Self {
-            program: program.as_ref().into(),
+            program: env::var_os("KEEPWATCH")
+                .map_or_else(|| program.as_ref().into(), PathBuf::from),
             #[cfg(feature = "defmt")]
             symbols: std::env::var_os("KEEPWATCH_SYMBOLS")
                 .map_or_else(|| program.as_ref().into(), PathBuf::from),

@@ -1,0 +1,52 @@
+# shellcheck shell=bash disable=SC2154 # What is not set here is set by targets.bash.
+# How to call cargo for a target. To be sourced by the scripts here, after targets.bash.
+
+# Runs cargo with a standard library built for a target described before, in one of these ways:
+#   release   small: a panic prints its message and aborts
+#   smallest  a panic is a trap without a message
+#   test      a panic unwinds, as tests need it to
+# rustc for MIPS is not to be had with a standard library; RUSTC_BOOTSTRAP lets a stable one build it.
+cross_cargo() { # WAY COMMAND [ARGUMENT...]
+    local way=$1 command=$2 zig_path
+    shift 2
+    zig_path=$(printf '%s\n' "$cache"/venv/lib/python3*/site-packages/ziglang/zig)
+    [ -x "$zig_path" ] || die "zig is not installed; run cross/install"
+    local flags="-Ctarget-feature=+crt-static -Clink-self-contained=no -Crelocation-model=static --cfg libc_unstable_musl_v1_2"
+    # cargo strips what has no debugging information, and zig then strips the symbols too.
+    local std=std,panic_abort unstable=(--config profile.release.strip=false) drop_unwind=1
+    case $way in
+    release)
+        flags+=" -Cforce-unwind-tables=no -Zlocation-detail=none"
+        ;;
+    smallest)
+        flags+=" -Cforce-unwind-tables=no -Zlocation-detail=none -Zfmt-debug=shallow"
+        unstable+=(-Zpanic-immediate-abort --config 'profile.release.panic="immediate-abort"')
+        ;;
+    test)
+        std=std,panic_unwind,test drop_unwind=''
+        unstable=(--config profile.dev.opt-level=1 --config profile.dev.debug=false)
+        ;;
+    esac
+    local linker=${triple//-/_}
+    env "CARGO_TARGET_${linker^^}_LINKER=$PWD/cross/cc" \
+        "CARGO_TARGET_${linker^^}_RUNNER=$user" \
+        ZIG="$zig_path" ZIG_TARGET="$zig" ZIG_CPU="$cpu" PAGE_SIZE="$page_size" DROP_UNWIND="$drop_unwind" \
+        ZIG_GLOBAL_CACHE_DIR="$cache/zig" ZIG_LOCAL_CACHE_DIR="$cache/zig" \
+        PATH="/usr/bin:$PATH" RUSTC=/usr/bin/rustc RUSTC_BOOTSTRAP=1 RUSTFLAGS="$flags" \
+        CARGO_TARGET_DIR="$cache/$way" \
+        /usr/bin/cargo "$command" --quiet --locked --target "$triple" \
+        -Zbuild-std="$std" -Zbuild-std-features=optimize_for_size "${unstable[@]}" "$@"
+}
+
+# For MIPS lld's own stripping would leave `.pdr` in a file, a third of it.
+strip() { # FROM TO
+    "$binutils-objcopy" --strip-all -R .pdr -R .mdebug.abi32 -R .comment "$1" "$2"
+}
+
+# The newest test program of a name, stripped.
+strip_test() { # DIRECTORY NAME TO
+    local programs
+    mapfile -t programs < <(find "$cache/$1/deps" -name "$2-*" -type f -perm -u+x -printf '%T@ %p\n' | sort -rn)
+    [ ${#programs[@]} -gt 0 ] || die "no test $2 was built"
+    strip "${programs[0]#* }" "$3"
+}

@@ -1,0 +1,163 @@
+//! What is done inside a machine that `cross/boot` has booted, after its `init`: keepwatch on a kernel
+//! and a CPU of the kind that it is for. Prints what it measures.
+
+#![expect(
+    clippy::expect_used,
+    clippy::print_stdout,
+    reason = "a test fails by panicking, and tells"
+)]
+
+use std::fs;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use keepwatch::wire::arp::{self, Operation};
+use lab::agent::Agent;
+use lab::capture::Capture;
+use lab::daemon::{Running, Setup};
+use lab::rtnl::Rtnl;
+use nix::sys::signal::Signal;
+
+/// The VIP of a [`Setup`].
+const VIP: &str = "169.254.0.5/24";
+/// Moves of the VIP that are timed.
+const MOVES: usize = 100;
+/// Events that nobody waits for: more than the netlink socket has room for.
+const EVENTS: usize = 6000;
+
+fn main() {
+    let rtnl = Rtnl::new();
+    for interface in ["ha0", "lan0"] {
+        let peer = format!("{interface}-peer");
+        rtnl.add_veth(interface, &peer);
+        rtnl.up(interface);
+        rtnl.up(&peer);
+    }
+    let setup = Setup::new("/keepwatch");
+    let agent = Agent::start(&setup.state_path);
+    let keepwatch = setup.start();
+    agent.wait_acknowledged("backup");
+    keepwatch.wait_asleep();
+    report_memory("idle", &keepwatch);
+
+    by_script(&agent, &keepwatch);
+    latency(&rtnl, &agent);
+    announcement(&rtnl);
+    thousand_flips(&rtnl, &agent);
+    flood(&rtnl, &agent, &keepwatch);
+
+    keepwatch.wait_asleep();
+    report_memory("afterwards", &keepwatch);
+    report_cpu(&keepwatch);
+    let ended = keepwatch.terminate().expect("an exit status");
+    assert!(ended.success(), "{ended}");
+    agent.assert_last_word("backup");
+    let log = setup.log();
+    // That there is no seccomp filter would be one; that it is too strict, an error.
+    let complaints: Vec<&str> = log
+        .lines()
+        .filter(|line| line.contains(" WARNING ") || line.contains(" ERROR "))
+        .filter(|line| !line.contains("events were lost"))
+        .collect();
+    assert!(complaints.is_empty(), "{complaints:#?}");
+}
+
+/// The VIP comes and goes by a script, as a router's own would have it.
+fn by_script(agent: &Agent, keepwatch: &Running<'_>) {
+    for (change, word) in [("add", "master"), ("del", "backup")] {
+        let status = Command::new("/vip").arg(change).status().expect("to run the script");
+        assert!(status.success(), "vip {change}: {status}");
+        keepwatch.wait_state(word);
+        agent.wait_acknowledged(word);
+    }
+}
+
+fn set_vip(rtnl: &Rtnl, present: bool) -> &'static str {
+    if present {
+        rtnl.add_address("ha0", VIP);
+        "master"
+    } else {
+        rtnl.delete_address("ha0", VIP);
+        "backup"
+    }
+}
+
+/// How long it takes from asking the kernel for the change to the agent's having read the request.
+fn latency(rtnl: &Rtnl, agent: &Agent) {
+    let mut latencies: Vec<Duration> = (1..=MOVES)
+        .map(|n| {
+            let arrived = agent.arrivals().len();
+            let began = Instant::now();
+            let word = set_vip(rtnl, n % 2 == 1);
+            agent.wait_acknowledged(word);
+            let arrival = agent.arrivals().into_iter().nth(arrived).expect("an arrival");
+            arrival.at - began
+        })
+        .collect();
+    latencies.sort_unstable();
+    let median = latencies.get(MOVES / 2).expect("latencies");
+    let worst = latencies.last().expect("latencies");
+    let (median, worst) = (median.as_secs_f64() * 1e3, worst.as_secs_f64() * 1e3);
+    println!("event to receipt: median {median:.1} ms, worst {worst:.1} ms, of {MOVES}");
+}
+
+/// A new address is announced to the station at the other end.
+fn announcement(rtnl: &Rtnl) {
+    let mac = [2, 0, 0, 0, 0, 1];
+    rtnl.set_mac("lan0", mac);
+    let capture = Capture::new("lan0-peer");
+    rtnl.add_address("lan0", "10.0.0.1/24");
+    let expected = arp::announcement(Operation::Request, mac, [10, 0, 0, 1].into());
+    capture.wait("an announcement", |frames| frames.iter().any(|f| f.bytes[..] == expected[..]));
+    println!("announced: {} bytes captured at the other end", expected.len());
+}
+
+fn thousand_flips(rtnl: &Rtnl, agent: &Agent) {
+    let mut word = "";
+    for n in 1..=1000 {
+        word = set_vip(rtnl, n % 2 == 1);
+    }
+    agent.wait_acknowledged(word);
+    println!("flips: 1000, the agent knows the last");
+}
+
+/// Events come while it is stopped, and the VIP among those that are lost.
+fn flood(rtnl: &Rtnl, agent: &Agent, keepwatch: &Running<'_>) {
+    keepwatch.signal(Signal::SIGSTOP);
+    for n in 0..EVENTS / 2 {
+        // The same address again and again, to need no memory for thousands.
+        let address = format!("10.1.0.{}/32", n % 250 + 1);
+        rtnl.add_address("ha0-peer", &address);
+        rtnl.delete_address("ha0-peer", &address);
+    }
+    let word = set_vip(rtnl, true);
+    keepwatch.signal(Signal::SIGCONT);
+    agent.wait_acknowledged(word);
+    let overruns = keepwatch.counter("overruns");
+    assert!(overruns > 0, "{}", keepwatch.status());
+    agent.wait_acknowledged(set_vip(rtnl, false));
+    println!("flood: {EVENTS} events, {overruns} overrun, the agent knows the last");
+}
+
+/// `VmRSS` is wrong on kernels made for many CPUs, so what the pages themselves say goes with it.
+fn report_memory(when: &str, keepwatch: &Running<'_>) {
+    let path = format!("/proc/{}/smaps_rollup", keepwatch.pid());
+    let rollup = fs::read_to_string(path).expect("smaps_rollup");
+    let field = |name: &str| {
+        let line = rollup.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        line.expect("a field of smaps_rollup").trim()
+    };
+    let (resident, dirty) = (field("Rss"), field("Private_Dirty"));
+    let (vm_rss, vm_hwm) = (keepwatch.proc_status("VmRSS"), keepwatch.proc_status("VmHWM"));
+    println!("memory {when}: Rss {resident}, dirty {dirty}, VmRSS {vm_rss}, VmHWM {vm_hwm}");
+}
+
+fn report_cpu(keepwatch: &Running<'_>) {
+    let path = format!("/proc/{}/stat", keepwatch.pid());
+    let stat = fs::read_to_string(path).expect("stat");
+    let (_, fields) = stat.rsplit_once(") ").expect("a name");
+    let mut times = fields.split(' ').skip(11).map(|ticks| ticks.parse::<u64>().expect("ticks"));
+    // In hundredths of a second, whatever the kernel counts in (USER_HZ).
+    let mut next = || times.next().expect("a time") * 10;
+    println!("CPU: {} ms in user mode, {} ms in the kernel", next(), next());
+}
