@@ -1,4 +1,4 @@
-//! What it is good for, as a table, and how much of that is promised.
+//! What it is good for, in figures, and how much of that is promised.
 
 use std::fs;
 
@@ -8,30 +8,32 @@ use crate::programs::Log;
 use crate::world::{World, word};
 
 /// Transitions that the bytes of the log are counted over.
-const TRANSITIONS: usize = 20;
+const TRANSITIONS: u64 = 20;
 
 pub fn trials() -> Vec<Trial> {
-    crate::trials![figures]
+    crate::trials![program_size, log_size]
 }
 
-fn figures() {
-    let [text, frames] = [Log::Text, Log::Frames].map(|log| {
-        let size = fs::metadata(log.stripped()).unwrap().len();
-        (bytes_per_transition(log), usize::try_from(size).unwrap())
-    });
-    println!("\n{:<26}{:>10}{:>10}{:>9}", "", "text", "defmt", "");
-    for (what, text, frames) in [
-        ("log, bytes a transition", text.0, frames.0),
-        ("stripped program, bytes", text.1, frames.1),
-    ] {
-        println!("{what:<26}{text:>10}{frames:>10}{:>7} %", frames * 100 / text);
-    }
-    assert!(frames.0 * 100 <= text.0 * 40, "more than 40 % of text");
-    assert!(frames.1 <= text.1, "a larger program");
+/// Prints a row of the table, and tells how many per cent of text that is.
+fn compare(what: &str, [text, frames]: [u64; 2]) -> u64 {
+    let percent = frames * 100 / text;
+    println!("{what:<25} text {text:>8}   defmt {frames:>8}   {percent:>3} %");
+    percent
+}
+
+fn program_size() {
+    let sizes = [Log::Text, Log::Frames].map(|log| fs::metadata(log.stripped()).unwrap().len());
+    compare("stripped program, bytes", sizes);
+    assert!(sizes[1] <= sizes[0], "a larger program");
+}
+
+fn log_size() {
+    let sizes = [Log::Text, Log::Frames].map(bytes_per_transition);
+    assert!(compare("log, bytes a transition", sizes) <= 40);
 }
 
 /// As the program logs it by default, for a router with a UUID.
-fn bytes_per_transition(log: Log) -> usize {
+fn bytes_per_transition(log: Log) -> u64 {
     let world = World::with(log.setup());
     let keepwatch = world.setup.start();
     keepwatch.wait_log("Notified agent router", 1);
@@ -40,7 +42,7 @@ fn bytes_per_transition(log: Log) -> usize {
     for transition in 0..TRANSITIONS {
         world.set_vip(transition % 2 == 0);
         world.agent.wait_acknowledged(word(transition % 2 == 0));
-        keepwatch.wait_log("Notified agent router", transition + 2);
+        keepwatch.wait_log("Notified agent router", 2 + usize::try_from(transition).unwrap());
     }
-    usize::try_from(length() - before).unwrap() / TRANSITIONS
+    (length() - before) / TRANSITIONS
 }

@@ -20,7 +20,7 @@ use crate::programs::Log;
 use crate::world::{World, add_interface};
 
 pub fn trials() -> Vec<Trial> {
-    crate::trials![same_as_text, begins_with_whose_it_is, long_text_is_cut, last_words]
+    crate::trials![status, same_as_text, begins_with_whose_it_is, long_text_is_cut, last_words]
 }
 
 /// A line without its time and pid, which differ between runs.
@@ -88,6 +88,21 @@ fn told(log: &str) -> (Vec<String>, BTreeSet<String>) {
         .map(String::from)
         .partition(|line| line.starts_with("DEBUG "));
     (told, debug.into_iter().collect())
+}
+
+/// Needs the least of the world: even an emulated one in which netlink is not understood.
+fn status() {
+    let [text, frames] = [Log::Text, Log::Frames].map(|log| {
+        let world = World::with(log.setup());
+        let keepwatch = world.setup.spawn();
+        // Signals are taken from then on.
+        keepwatch.wait_log("\n", 1);
+        let status = keepwatch.status();
+        let names = status.split_whitespace().map(|word| word.split_once('=').unwrap().0);
+        names.map(String::from).collect::<Vec<_>>()
+    });
+    assert!(text.len() > 15, "{text:?}");
+    assert_eq!(text, frames);
 }
 
 fn same_as_text() {

@@ -51,7 +51,7 @@ impl Setup {
             program: env::var_os("KEEPWATCH")
                 .map_or_else(|| program.as_ref().into(), PathBuf::from),
             #[cfg(feature = "defmt")]
-            symbols: std::env::var_os("KEEPWATCH_SYMBOLS")
+            symbols: env::var_os("KEEPWATCH_SYMBOLS")
                 .map_or_else(|| program.as_ref().into(), PathBuf::from),
             #[cfg(feature = "defmt")]
             decoder: std::sync::OnceLock::new(),
