@@ -5,6 +5,7 @@ use nix::errno::Errno as Known;
 
 /// What a system call failed with, as a positive `errno`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct Errno(pub i32);
 
 impl From<Known> for Errno {

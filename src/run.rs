@@ -14,7 +14,7 @@ use crate::core::{
     Action, DumpEnd, Duration, Ending, Input, Instant, Monitor, Outcome, Request, Sent, State,
 };
 use crate::errno::Errno;
-use crate::log::{self, Labels, debug, info, warning};
+use crate::log::{self, Labels, Text, debug, info, warning};
 use crate::sys::agent::Agent;
 use crate::sys::clock;
 use crate::sys::conntrackd::{Answer, Conntrackd};
@@ -259,7 +259,7 @@ impl Daemon<'_> {
             // A command ends after it has printed, so its output is there when its end is.
             let answer = conntrackd.answer();
             conntrackd.output(answer.is_some(), |line| {
-                info!("conntrackd: {}", OsStr::from_bytes(line).display());
+                info!("conntrackd: {}", Text(OsStr::from_bytes(line).display()));
             });
             match answer {
                 None => return,
@@ -332,14 +332,17 @@ impl Daemon<'_> {
             }
             Action::Heed(ifindex) if self.filter_events => {
                 if let Err(errno) = self.route.heed(ifindex) {
-                    warning!("no filter for netlink events: {}; hearing of all addresses", errno);
+                    warning!(
+                        "no filter for netlink events: {}; hearing of all addresses",
+                        Text(errno)
+                    );
                     self.filter_events = false;
                 }
             }
             Action::Heed(_) => {}
             Action::Listen(ifindex) => {
                 if let Some(Err(errno)) = self.packets.as_mut().map(|p| p.listen(ifindex)) {
-                    warning!("not listening for claims of the VIP: {}", errno);
+                    warning!("not listening for claims of the VIP: {}", Text(errno));
                 }
             }
             Action::Announce(ref announcement) => {

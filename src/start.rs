@@ -8,7 +8,7 @@ use nix::sys::stat::{Mode, stat, umask};
 
 use crate::core::{Duration, Monitor, State, Tables, Watch};
 use crate::errno::Errno;
-use crate::log::{self, Labels, Log, warning};
+use crate::log::{self, Labels, Log, Text, warning};
 use crate::options::Config;
 use crate::run::{Daemon, Requests};
 use crate::sys::agent::Agent;
@@ -137,7 +137,11 @@ fn watch_namespace(path: &Path) -> Option<NamespaceWatch> {
     }
     let watch = NamespaceWatch::new(path);
     if let Err(errno) = &watch {
-        warning!("not watching whether namespace {} is deleted: {}", path.display(), errno);
+        warning!(
+            "not watching whether namespace {} is deleted: {}",
+            Text(path.display()),
+            Text(errno)
+        );
     }
     watch.ok()
 }
@@ -147,7 +151,7 @@ fn warn_of_open_door(config: &Config) {
     if let Ok(stat) = stat(&config.conf_dir) {
         let mode = Mode::from_bits_truncate(stat.st_mode);
         if mode.contains(Mode::S_IWOTH) && !mode.contains(Mode::S_ISVTX) {
-            warning!("everybody may write to {}", config.conf_dir.display());
+            warning!("everybody may write to {}", Text(config.conf_dir.display()));
         }
     }
 }

@@ -64,6 +64,7 @@ pub enum Kind {
 
 /// What became of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub enum Sent {
     /// It is out.
     Yes,

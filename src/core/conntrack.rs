@@ -43,6 +43,7 @@ impl Command {
 
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub enum CommandEnd {
     /// By itself, with this code.
     Exited(u8),

@@ -12,6 +12,7 @@ pub(super) const MAX_ACTIONS: usize = 12;
 
 /// What happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub enum Input {
     /// The kernel tells that an address or a link has changed.
     Event(Body),
@@ -49,6 +50,7 @@ pub enum Input {
 
 /// What can be asked of the daemon by a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub enum Request {
     /// SIGTERM, SIGINT: leave.
     Leave,

@@ -9,6 +9,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Why an attempt failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub enum Failure {
     /// There is no socket at the path (`ENOENT`).
     NoSocket,
@@ -55,6 +56,7 @@ impl Failure {
 
 /// What became of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub enum Outcome {
     /// The agent answered 200; it may still be sending the rest.
     Delivered,

@@ -20,6 +20,7 @@ pub enum Stage {
 
 /// How a dump ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub enum DumpEnd {
     /// All was listed.
     Complete,

@@ -1,13 +1,12 @@
 //! The words of the log. Operators and their tools search for some of these lines, so those keep
 //! their exact text.
 
-use core::fmt;
-
-use super::{error, info, warning};
-use crate::core::{ActiveWord, Command, CommandEnd, DumpEnd, Failure, Note, Stage, State, Status};
-use crate::wire::http::RouterId;
-use signal_hook::low_level::signal_name;
 use smoltcp::wire::EthernetAddress;
+
+use super::words::{Words, times};
+use super::{Text, error, info, warning};
+use crate::core::{ActiveWord, Note, State, Status};
+use crate::wire::http::RouterId;
 
 /// What the lines call things.
 #[derive(Debug)]
@@ -29,7 +28,7 @@ impl Labels {
             }
             Note::Wrote(state) => info!("Wrote router {} state {}", router, word(state)),
             Note::NotWritten { errno, count } => {
-                error!("state file not written: {}; retrying{}", errno, Times(count));
+                error!("state file not written: {}; retrying{}", Text(errno), times(count));
             }
             Note::Notified(state) => {
                 info!("Notified agent router {}, state {}", router, word(state));
@@ -38,29 +37,29 @@ impl Labels {
                 info!("agent took it after {} failed attempts", failures);
             }
             Note::NotNotified { failure, count } => {
-                warning!("agent not notified: {}; retrying{}", failure, Times(count));
+                warning!("agent not notified: {}; retrying{}", Words(failure), times(count));
             }
             Note::InterfaceFound { ifindex } => info!("watched interface has index {}", ifindex),
             Note::InterfaceMissing => warning!("watched interface is not there; waiting for it"),
             Note::Overrun { count } => {
-                warning!("netlink events were lost; reading everything anew{}", Times(count));
+                warning!("netlink events were lost; reading everything anew{}", times(count));
             }
             Note::Unreadable { count } => {
-                error!("unreadable netlink message; reading everything anew{}", Times(count));
+                error!("unreadable netlink message; reading everything anew{}", times(count));
             }
             Note::DumpFailed { stage, end, count } => {
-                error!("dump of {} failed: {}; retrying{}", stage, end, Times(count));
+                error!("dump of {} failed: {}; retrying{}", Words(stage), Words(end), times(count));
             }
             Note::ForeignSender { port, count } => {
-                warning!("ignored a netlink message from port {}{}", port, Times(count));
+                warning!("ignored a netlink message from port {}{}", port, times(count));
             }
             Note::SplitBrain { mac, ifindex, count } => {
-                let mac = EthernetAddress(mac);
+                let mac = Text(EthernetAddress(mac));
                 warning!(
                     "split brain: {} claims the VIP on interface index {}{}",
                     mac,
                     ifindex,
-                    Times(count)
+                    times(count)
                 );
             }
             Note::TooManyAddresses { total } => {
@@ -72,7 +71,7 @@ impl Labels {
                 info!("Synced connection tracking state on {} for router {}", state, router);
             }
             Note::CommandFailed { command, end } => {
-                error!("conntrackd {}: {}", command, end);
+                error!("conntrackd {}: {}", Words(command), Words(end));
             }
             Note::ConntrackdGone => {
                 error!("conntrackd can be run no more; not syncing");
@@ -114,78 +113,8 @@ impl Labels {
             status.announcement_failures,
             status.unannounced,
             status.claims,
-            EthernetAddress(status.claimant.unwrap_or_default())
+            Text(EthernetAddress(status.claimant.unwrap_or_default()))
         );
         info!("status: commands={} command_failures={}", status.commands, status.command_failures);
-    }
-}
-
-/// How often, if it is not the first time.
-struct Times(u32);
-
-impl fmt::Display for Times {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            0 | 1 => Ok(()),
-            times => write!(f, " ({times} times since the last such line)"),
-        }
-    }
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoSocket => f.write_str("no socket (ENOENT)"),
-            Self::Refused => f.write_str("nobody listens (ECONNREFUSED)"),
-            Self::BacklogFull => f.write_str("backlog full (EAGAIN)"),
-            Self::NoPermission => f.write_str("no permission for the socket (EACCES)"),
-            Self::Untrusted(user) => write!(f, "socket belongs to user {user}, who is not trusted"),
-            Self::TimedOut => f.write_str("no reply in time"),
-            Self::ClosedEarly => f.write_str("closed before a reply was complete"),
-            Self::Malformed => f.write_str("reply is not HTTP"),
-            Self::Status(status) => write!(f, "reply has status {status}"),
-            Self::Socket(errno) => errno.fmt(f),
-        }
-    }
-}
-
-impl fmt::Display for Command {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.flag().to_str().unwrap_or_default())
-    }
-}
-
-impl fmt::Display for CommandEnd {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Exited(code) => write!(f, "exit code {code}"),
-            Self::Signalled(signal) => {
-                write!(f, "killed by {}", signal_name((*signal).into()).unwrap_or("some signal"))
-            }
-            Self::TimedOut => f.write_str("killed, as it did not end in time"),
-            Self::NotStarted(errno) => write!(f, "not started: {errno}"),
-        }
-    }
-}
-
-impl fmt::Display for DumpEnd {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Complete => f.write_str("complete"),
-            Self::Interrupted => f.write_str("changed meanwhile"),
-            Self::Unreadable => f.write_str("unreadable message"),
-            Self::Failed(errno) => errno.fmt(f),
-            Self::TimedOut => f.write_str("no end in time"),
-        }
-    }
-}
-
-impl fmt::Display for Stage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Links => "links",
-            Self::Addresses => "addresses",
-            Self::Others => "addresses to announce",
-        })
     }
 }

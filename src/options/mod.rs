@@ -97,6 +97,10 @@ pub fn parse(argv: Vec<OsString>) -> Result<Command, UsageError> {
     if arguments.version {
         return Ok(Command::Print(concat!("keepwatch ", env!("CARGO_PKG_VERSION"), "\n").into()));
     }
+    if cfg!(feature = "defmt") && arguments.use_syslog {
+        let why = "this build logs frames of defmt, which syslog does not take";
+        return Err(UsageError(format!("--use-syslog: {why}: wants a --log-file instead")));
+    }
     let config = Config::new(&arguments)?;
     Ok(if arguments.check { Command::Check(config) } else { Command::Run(config) })
 }

@@ -50,6 +50,25 @@ impl fmt::Display for LocalTime {
 }
 
 impl LocalTime {
+    /// Year, month, day, hour, minute, second and millisecond in 12, 4, 5, 5, 6, 6 and 10 bits.
+    #[cfg(feature = "defmt")]
+    #[must_use]
+    pub fn packed(&self) -> u64 {
+        let Self { tm, millis } = self;
+        let fields = [
+            (i64::from(tm.tm_year) + 1900, 12),
+            (i64::from(tm.tm_mon) + 1, 4),
+            (tm.tm_mday.into(), 5),
+            (tm.tm_hour.into(), 5),
+            (tm.tm_min.into(), 6),
+            (tm.tm_sec.into(), 6),
+            (*millis, 10),
+        ];
+        fields.iter().fold(0, |packed, (value, bits)| {
+            packed << bits | (u64::try_from(*value).unwrap_or_default() & ((1 << bits) - 1))
+        })
+    }
+
     /// `Nov 20 10:00:00`, as syslog wants it (RFC 3164 section 4.1.2).
     #[must_use]
     pub fn syslog(&self) -> impl fmt::Display {

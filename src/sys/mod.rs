@@ -5,6 +5,8 @@ pub mod clock;
 pub mod conntrackd;
 pub mod file;
 pub mod filter;
+#[cfg(feature = "defmt")]
+mod frames;
 pub mod log_file;
 pub mod namespace;
 pub mod netlink;

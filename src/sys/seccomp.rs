@@ -11,7 +11,7 @@ use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction
 
 use super::filter::{jump_if, jump_unless, statement};
 use crate::errno::Errno;
-use crate::log;
+use crate::log::last_words;
 
 /// Each with what it is for, beside `socket` for Unix sockets. On an architecture that lacks one there
 /// is another of the same purpose.
@@ -159,7 +159,7 @@ extern "C" fn on_violation(_: c_int, info: *mut siginfo_t, _: *mut c_void) {
         (3 * size_of::<c_int>()).next_multiple_of(align_of::<usize>()) + size_of::<usize>();
     // SAFETY: the kernel passes a valid `siginfo_t`, in which SIGSYS has the number there.
     let number = unsafe { info.cast::<u8>().add(NUMBER).cast::<c_int>().read_unaligned() };
-    log::last_words(format_args!("seccomp: system call {number} is not allowed; ending"));
+    last_words!("seccomp: system call {} is not allowed; ending", number);
     // SAFETY: ends the process, whatever state it is in.
     unsafe { libc::_exit(1) }
 }

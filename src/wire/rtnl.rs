@@ -67,6 +67,7 @@ pub struct Link {
 
 /// What one message says.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub enum Body {
     /// `RTM_NEWADDR`: an address was added or changed, or is part of a dump.
     NewAddress(Address),

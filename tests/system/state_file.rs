@@ -118,7 +118,7 @@ fn survives(world: &World, break_it: impl Fn(), mend_it: impl Fn()) {
     }
     child.kill().unwrap();
     child.wait().unwrap();
-    let log = content(&setup.directory().join("log"));
+    let log = setup.log_in(&setup.directory().join("log"));
     assert!(log.contains("ERROR") && log.contains("state file not written: "), "{log}");
 }
 

@@ -20,6 +20,11 @@ use crate::files::{Directory, Watch, content, wait_readable};
 #[derive(Debug)]
 pub struct Setup {
     program: PathBuf,
+    /// The program again, with its symbols; what `KEEPWATCH_SYMBOLS` names, if there is that.
+    #[cfg(feature = "defmt")]
+    pub symbols: PathBuf,
+    #[cfg(feature = "defmt")]
+    decoder: std::sync::OnceLock<Option<crate::frames::Decoder>>,
     directory: Directory,
     /// The file `state` and the log are here.
     pub conf_dir: PathBuf,
@@ -47,6 +52,11 @@ impl Setup {
         Self {
             program: env::var_os("KEEPWATCH")
                 .map_or_else(|| program.as_ref().into(), PathBuf::from),
+            #[cfg(feature = "defmt")]
+            symbols: env::var_os("KEEPWATCH_SYMBOLS")
+                .map_or_else(|| program.as_ref().into(), PathBuf::from),
+            #[cfg(feature = "defmt")]
+            decoder: std::sync::OnceLock::new(),
             conf_dir: directory.sub("conf"),
             state_path: directory.sub("agent"),
             directory,
@@ -89,7 +99,28 @@ impl Setup {
 
     /// The log's content.
     pub fn log(&self) -> String {
-        content(&self.log_file())
+        self.log_in(&self.log_file())
+    }
+
+    /// The content of a log elsewhere.
+    pub fn log_in(&self, path: &Path) -> String {
+        self.text(std::fs::read(path).unwrap_or_default())
+    }
+
+    /// What the program logs as text, whatever form that has.
+    #[cfg(not(feature = "defmt"))]
+    pub fn text(&self, log: Vec<u8>) -> String {
+        String::from_utf8(log).expect("a log of text")
+    }
+
+    /// What the program logs as text, whatever form that has.
+    #[cfg(feature = "defmt")]
+    pub fn text(&self, log: Vec<u8>) -> String {
+        let decoder = self.decoder.get_or_init(|| crate::frames::Decoder::of(&self.symbols));
+        match decoder {
+            Some(decoder) => decoder.text(&log),
+            None => String::from_utf8(log).expect("a log of text"),
+        }
     }
 
     /// The command that starts it, in the option style of Neutron's agent.
@@ -343,14 +374,14 @@ pub fn read_line(mut pipe: impl Read + AsFd) -> String {
 }
 
 /// Reads a pipe to its end, or for as long as a test waits.
-pub fn read_all(mut pipe: impl Read + AsFd) -> String {
-    let (mut text, deadline) = (Vec::new(), Instant::now() + PATIENCE);
+pub fn read_all(mut pipe: impl Read + AsFd) -> Vec<u8> {
+    let (mut bytes, deadline) = (Vec::new(), Instant::now() + PATIENCE);
     let mut buffer = [0; 4096];
     while wait_readable(&pipe, deadline.saturating_duration_since(Instant::now())) {
         match pipe.read(&mut buffer) {
             Ok(0) | Err(_) => break,
-            Ok(length) => text.extend_from_slice(&buffer[..length]),
+            Ok(length) => bytes.extend_from_slice(&buffer[..length]),
         }
     }
-    String::from_utf8_lossy(&text).into_owned()
+    bytes
 }

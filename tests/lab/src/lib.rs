@@ -8,6 +8,8 @@ pub mod agent;
 pub mod capture;
 pub mod daemon;
 pub mod files;
+#[cfg(feature = "defmt")]
+pub mod frames;
 pub mod namespace;
 pub mod old_kernel;
 pub mod rtnl;

@@ -1,0 +1,86 @@
+//! Lines of text.
+
+use core::fmt::{self, Write};
+
+use super::line::Line;
+use super::{Level, MAX_LINE, Open, with_open};
+use crate::sys::clock::{self, LocalTime};
+
+macro_rules! error { ($($line:tt)+) => { $crate::log::line($crate::log::Level::Error, format_args!($($line)+)) } }
+macro_rules! warning { ($($line:tt)+) => { $crate::log::line($crate::log::Level::Warning, format_args!($($line)+)) } }
+macro_rules! info { ($($line:tt)+) => { $crate::log::line($crate::log::Level::Info, format_args!($($line)+)) } }
+macro_rules! debug { ($($line:tt)+) => { $crate::log::line($crate::log::Level::Debug, format_args!($($line)+)) } }
+pub(crate) use {debug, error, info, warning};
+
+/// What lines need from one to the next: nothing.
+pub(super) struct Form;
+
+impl Form {
+    pub(super) fn new() -> Self {
+        Self
+    }
+
+    /// Whether a line may be logged now.
+    #[expect(clippy::unused_self, reason = "it depends where lines are frames")]
+    pub(super) fn is_free(&self) -> bool {
+        true
+    }
+}
+
+/// Every line says whose it is.
+pub(super) fn introduce() {}
+
+/// Adds a line. Use the macros.
+pub(crate) fn line(level: Level, text: fmt::Arguments<'_>) {
+    with_open(|open| {
+        if level <= open.log.level {
+            open.line(level, text);
+        }
+    });
+}
+
+impl Open {
+    fn line(&mut self, level: Level, text: fmt::Arguments<'_>) {
+        let now = clock::local_time();
+        if self.log.file.is_some() || self.log.stderr {
+            let mut line = Line::<MAX_LINE>::default();
+            let (pid, level, router) = (self.pid, name(level), &self.log.router);
+            // A line that is too long is cut, and that is all there is to do about it.
+            let _ = write!(line, "{now} {pid} {level} {router}: {text}");
+            self.wait(line.end().as_bytes());
+        }
+        if self.log.syslog.is_some() {
+            self.send_to_syslog(level, &now, text);
+        }
+    }
+
+    fn send_to_syslog(&self, level: Level, now: &LocalTime, text: fmt::Arguments<'_>) {
+        const DAEMON: u8 = 3;
+        let priority = DAEMON * 8 + severity(level);
+        let (time, pid, router) = (now.syslog(), self.pid, &self.log.router);
+        let mut line = Line::<MAX_LINE>::default();
+        let _ = write!(line, "<{priority}>{time} keepwatch[{pid}]: {router}: {text}");
+        if let Some(syslog) = &self.log.syslog {
+            syslog.send(line.as_str().as_bytes());
+        }
+    }
+}
+
+fn name(level: Level) -> &'static str {
+    match level {
+        Level::Error => "ERROR",
+        Level::Warning => "WARNING",
+        Level::Info => "INFO",
+        Level::Debug => "DEBUG",
+    }
+}
+
+/// The severity of RFC 3164 section 4.1.1.
+fn severity(level: Level) -> u8 {
+    match level {
+        Level::Error => 3,
+        Level::Warning => 4,
+        Level::Info => 6,
+        Level::Debug => 7,
+    }
+}

@@ -1,0 +1,110 @@
+//! The words for values, once for both forms of the log.
+
+use core::fmt;
+
+use signal_hook::low_level::signal_name;
+
+#[cfg(feature = "defmt")]
+use super::line::Line;
+use crate::core::{Command, CommandEnd, DumpEnd, Failure, Stage};
+
+/// A value as it reads in a line; in frames, too, it is text.
+pub(crate) struct Text<T>(pub(crate) T);
+
+#[cfg(not(feature = "defmt"))]
+impl<T: fmt::Display> fmt::Display for Text<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+#[cfg(feature = "defmt")]
+impl<T: fmt::Display> defmt::Format for Text<T> {
+    fn format(&self, f: defmt::Formatter<'_>) {
+        format(&self.0, f);
+    }
+}
+
+// Once in the program, and not for every type.
+#[cfg(feature = "defmt")]
+fn format(value: &dyn fmt::Display, f: defmt::Formatter<'_>) {
+    use core::fmt::Write;
+    let mut text = Line::<{ super::MAX_LINE * 3 / 4 }>::default();
+    // What is too long is cut.
+    let _ = write!(text, "{value}");
+    // Nested in a value that is logged with `{:?}`, it would be quoted without this hint.
+    defmt::write!(f, "{=str:a}", text.as_str());
+}
+
+/// A value in words.
+pub(super) struct Words<T>(pub(super) T);
+
+macro_rules! words {
+    ($type:ty { $($pattern:pat => $words:literal $(, $argument:expr)*;)+ }) => {
+        #[cfg(not(feature = "defmt"))]
+        impl fmt::Display for Words<$type> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                match self.0 { $($pattern => write!(f, $words $(, $argument)*),)+ }
+            }
+        }
+
+        #[cfg(feature = "defmt")]
+        impl defmt::Format for Words<$type> {
+            fn format(&self, f: defmt::Formatter<'_>) {
+                match self.0 { $($pattern => defmt::write!(f, $words $(, $argument)*),)+ }
+            }
+        }
+    };
+}
+
+/// How often.
+pub(super) struct Times(u32);
+
+/// How often, if it is not the first time.
+pub(super) fn times(count: u32) -> Words<Times> {
+    Words(Times(count))
+}
+
+words! { Times {
+    Times(0 | 1) => "";
+    Times(times) => " ({} times since the last such line)", times;
+} }
+
+words! { Failure {
+    Failure::NoSocket => "no socket (ENOENT)";
+    Failure::Refused => "nobody listens (ECONNREFUSED)";
+    Failure::BacklogFull => "backlog full (EAGAIN)";
+    Failure::NoPermission => "no permission for the socket (EACCES)";
+    Failure::Untrusted(user) => "socket belongs to user {}, who is not trusted", user;
+    Failure::TimedOut => "no reply in time";
+    Failure::ClosedEarly => "closed before a reply was complete";
+    Failure::Malformed => "reply is not HTTP";
+    Failure::Status(status) => "reply has status {}", status;
+    Failure::Socket(errno) => "{}", Text(errno);
+} }
+
+words! { Command {
+    command => "{}", command.flag().to_str().unwrap_or_default();
+} }
+
+words! { CommandEnd {
+    CommandEnd::Exited(code) => "exit code {}", code;
+    CommandEnd::Signalled(signal) =>
+        "killed by {}", signal_name(i32::from(signal)).unwrap_or("some signal");
+    CommandEnd::TimedOut => "killed, as it did not end in time";
+    CommandEnd::NotStarted(errno) => "not started: {}", Text(errno);
+} }
+
+words! { DumpEnd {
+    DumpEnd::Complete => "complete";
+    DumpEnd::Interrupted => "changed meanwhile";
+    DumpEnd::Unreadable => "unreadable message";
+    DumpEnd::Failed(errno) => "{}", Text(errno);
+    DumpEnd::TimedOut => "no end in time";
+} }
+
+words! { Stage {
+    Stage::Links => "links";
+    Stage::Addresses => "addresses";
+    Stage::Others => "addresses to announce";
+} }

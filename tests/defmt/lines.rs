@@ -1,0 +1,201 @@
+//! What frames say is what text says.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use keepwatch::wire::arp;
+use lab::agent::Manners;
+use lab::capture::Capture;
+use lab::frames::Decoder;
+use libtest_mimic::Trial;
+use nix::libc::SYS_getpid;
+use nix::sys::ptrace;
+use nix::sys::signal::Signal;
+use nix::sys::wait::waitpid;
+use nix::unistd::Pid;
+use smoltcp::wire::ArpOperation;
+
+use crate::programs::Log;
+use crate::world::{World, add_interface};
+
+pub fn trials() -> Vec<Trial> {
+    crate::trials![status, same_as_text, begins_with_whose_it_is, long_text_is_cut, last_words]
+}
+
+/// A line without its time and pid, which differ between runs.
+fn words(line: &str) -> &str {
+    line.splitn(4, ' ').nth(3).unwrap_or(line)
+}
+
+/// Whether a line begins as `2026-11-20 10:00:00.123 4711 `.
+fn has_time_and_pid(line: &str) -> bool {
+    let shape: String = line.chars().map(|c| if c.is_ascii_digit() { '0' } else { c }).collect();
+    let pid = shape.strip_prefix("0000-00-00 00:00:00.000 ");
+    pid.is_some_and(|rest| rest.trim_start_matches('0').starts_with(' '))
+}
+
+/// Something of every kind happens to a program; the world is afterwards as before.
+pub fn everything(world: &World) -> String {
+    let World { rtnl, agent, setup } = world;
+    // Each step has come to its end before the next, so that the lines have one order.
+    let keepwatch = setup.start();
+    keepwatch.wait_log("Notified agent router", 1);
+    world.set_vip(true);
+    keepwatch.wait_log("Notified agent router", 2);
+    Capture::new("ha0-peer").send(&arp::announcement(
+        ArpOperation::Request,
+        [2, 0, 0, 0, 0, 2],
+        "169.254.0.5".parse().unwrap(),
+    ));
+    keepwatch.wait_log("split brain", 1);
+    for (address, announced) in [("192.0.2.10/24", 4), ("2001:db8::10/64", 6)] {
+        rtnl.add_address("lan0", address);
+        keepwatch.wait_counter("announcements", announced);
+        rtnl.delete_address("lan0", address);
+    }
+    let message = [&16_u32.to_ne_bytes()[..], &[0; 12]].concat();
+    rtnl.send_raw(&message, keepwatch.pid()).unwrap();
+    keepwatch.wait_log("ignored a netlink message", 1);
+    agent.behave(Manners::Reply(vec![b"HTTP/1.1 503 No\r\n\r\n"]));
+    world.set_vip(false);
+    keepwatch.wait_log("agent not notified", 1);
+    agent.behave(Manners::newest());
+    keepwatch.wait_log("agent took it after", 1);
+    keepwatch.signal(Signal::SIGHUP);
+    keepwatch.wait_log("Notified agent router", 4);
+    keepwatch.terminate();
+    fs::read(setup.log_file()).map(|log| setup.text(log)).unwrap()
+}
+
+/// A world in which everything can happen.
+pub fn world(log: Log) -> World {
+    let options = ["--debug", "--garp_master_repeat=2", "--garp_master_delay=0.1"];
+    let setup = options.iter().fold(log.setup(), |setup, option| setup.with(*option));
+    let world = World::with(setup);
+    add_interface(&world.rtnl, "lan0");
+    world
+}
+
+/// The lines that say what came of everything, in order; and what kinds of debug lines there were.
+fn told(log: &str) -> (Vec<String>, BTreeSet<String>) {
+    let (debug, told): (Vec<_>, Vec<_>) = log
+        .lines()
+        .inspect(|line| assert!(has_time_and_pid(line), "{line}"))
+        .map(words)
+        // How often it looked at its status, and what is in there, depends on how fast it was.
+        .filter(|line| !line.contains(": status: ") && !line.contains("Request(Status)"))
+        .map(String::from)
+        .partition(|line| line.starts_with("DEBUG "));
+    (told, debug.into_iter().collect())
+}
+
+/// Needs the least of the world: even an emulated one in which netlink is not understood.
+fn status() {
+    let [text, frames] = [Log::Text, Log::Frames].map(|log| {
+        let world = World::with(log.setup());
+        let keepwatch = world.setup.spawn();
+        // Signals are taken from then on.
+        keepwatch.wait_log("\n", 1);
+        let status = keepwatch.status();
+        let names = status.split_whitespace().map(|word| word.split_once('=').unwrap().0);
+        names.map(String::from).collect::<Vec<_>>()
+    });
+    assert!(text.len() > 15, "{text:?}");
+    assert_eq!(text, frames);
+}
+
+fn same_as_text() {
+    let mut world = world(Log::Text);
+    let text = everything(&world);
+    // The same links, with the same numbers and addresses, once more.
+    let frames = Log::Frames.setup();
+    let extra = world.setup.extra.clone();
+    world.agent = lab::agent::Agent::start(&frames.state_path);
+    world.setup = frames;
+    world.setup.extra = extra;
+    let frames = everything(&world);
+    let ((text, debug), (frames, debug_frames)) = (told(&text), told(&frames));
+    assert!(text.len() > 15, "{text:#?}");
+    assert_eq!(text, frames);
+    assert!(debug.len() > 20, "{debug:#?}");
+    assert_eq!(debug, debug_frames);
+}
+
+/// A log file that several wrote to, and was moved away, can still be told apart.
+fn begins_with_whose_it_is() {
+    let world = World::with(Log::Frames.setup());
+    let decoder = Decoder::of(&Log::Frames.symbols()).unwrap();
+    let read = || {
+        let lines = decoder.lines(&fs::read(world.setup.log_file()).unwrap());
+        lines.into_iter().map(|line| line.expect("a whole frame").text).collect::<Vec<_>>()
+    };
+    let whose = |pid| {
+        let version = env!("CARGO_PKG_VERSION");
+        format!("keepwatch {version}, pid {pid}, router {}", world.setup.router)
+    };
+    let mut pids = Vec::new();
+    for _ in 0..2 {
+        let keepwatch = world.setup.start();
+        pids.push(keepwatch.pid());
+        keepwatch.terminate();
+    }
+    let lines = read();
+    let (first, second) = (whose(pids[0]), whose(pids[1]));
+    assert_eq!(lines[0], first);
+    assert_eq!(lines.iter().filter(|line| **line == second).count(), 1, "{lines:#?}");
+    let keepwatch = world.setup.start();
+    fs::rename(world.setup.log_file(), world.setup.directory().join("old")).unwrap();
+    keepwatch.signal(Signal::SIGHUP);
+    keepwatch.wait_log("SIGHUP", 1);
+    assert_eq!(read()[0], whose(keepwatch.pid()));
+}
+
+/// Text of any length comes from outside, with any bytes in it.
+fn long_text_is_cut() {
+    let mut setup = Log::Frames.setup();
+    setup.conf_dir = (0..20).fold(setup.conf_dir, |path, _| path.join("a\nb".repeat(20)));
+    fs::create_dir_all(&setup.conf_dir).unwrap();
+    fs::set_permissions(&setup.conf_dir, fs::Permissions::from_mode(0o777)).unwrap();
+    let world = World::with(setup);
+    let keepwatch = world.setup.start();
+    keepwatch.wait_log("everybody may write to /", 1);
+    let log = world.setup.log();
+    let line = log.lines().find(|line| line.contains("everybody")).unwrap();
+    assert!(line.contains("a\\nba\\nb") && (300..500).contains(&line.len()), "{line}");
+    world.set_vip(true);
+    keepwatch.wait_log("Notified agent router", 2);
+}
+
+/// The last line is written at once, by the handler of the signal that ends it.
+fn last_words() {
+    for log in [Log::Text, Log::Frames] {
+        let world = World::with(log.setup());
+        let mut keepwatch = world.setup.start();
+        keepwatch.wait_log("Notified agent router", 1);
+        keepwatch.wait_asleep();
+        make_call(keepwatch.pid(), SYS_getpid);
+        world.set_vip(true);
+        let status = keepwatch.child().wait().unwrap();
+        assert_eq!(status.code(), Some(1));
+        let log = world.setup.log();
+        let end = format!("seccomp: system call {SYS_getpid} is not allowed; ending");
+        let last = log.lines().last().unwrap();
+        assert!(words(last).starts_with("ERROR ") && last.ends_with(&end), "{log}");
+    }
+}
+
+/// Has a process that sleeps in a system call make another one.
+fn make_call(pid: u32, call: nix::libc::c_long) {
+    let pid = Pid::from_raw(pid.try_into().unwrap());
+    ptrace::attach(pid).unwrap();
+    waitpid(pid, None).unwrap();
+    let mut registers = ptrace::getregs(pid).unwrap();
+    registers.rax = call.try_into().unwrap();
+    // The call it slept in is not to be begun again.
+    registers.orig_rax = u64::MAX;
+    // Back to the instruction `syscall`.
+    registers.rip -= 2;
+    ptrace::setregs(pid, registers).unwrap();
+    ptrace::detach(pid, None).unwrap();
+}

@@ -1,0 +1,40 @@
+//! With which linkers it links, and what one hears with the others.
+
+use lab::frames::Decoder;
+use libtest_mimic::Trial;
+
+use crate::programs::{cargo, tmp};
+
+pub fn trials() -> Vec<Trial> {
+    crate::trials![gnu_ld, unsuitable]
+}
+
+/// Builds, links with what `-fuse-ld` names. Tells how that went, and what was said.
+fn build(linker: &str) -> (bool, String) {
+    let directory = tmp().join("linkers");
+    let mut cargo = cargo();
+    cargo
+        .args(["build", "--quiet", "--locked", "--bin", "keepwatch", "--features", "defmt"])
+        .arg("--target-dir")
+        .arg(&directory)
+        .env("RUSTFLAGS", format!("-Clinker-features=-lld -Clink-arg=-fuse-ld={linker}"));
+    let output = cargo.output().unwrap();
+    if output.status.success() {
+        let program = directory.join("debug/keepwatch");
+        assert!(Decoder::of(&program).is_some(), "linked without the texts");
+    }
+    (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+/// Not rustc's own, which the other tests link with.
+fn gnu_ld() {
+    let (linked, error) = build("bfd");
+    assert!(linked, "{error}");
+}
+
+fn unsuitable() {
+    let (linked, error) = build("gold");
+    assert!(!linked);
+    let named = "error: keepwatch@0.1.0: feature `defmt` needs a linker script, which gold does not take: link with GNU ld or lld";
+    assert!(error.contains(named), "{error}");
+}
