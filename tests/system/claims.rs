@@ -88,6 +88,8 @@ fn only_while_active() {
         keepwatch.wait_state("master");
         world.set_vip(false);
         keepwatch.wait_state("backup");
+        // It stops to listen in the same turn in which it writes, so before it takes a signal.
+        keepwatch.status();
     }
     assert_eq!(keepwatch.counter("claims"), 0);
     world.set_vip(true);
