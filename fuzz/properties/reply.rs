@@ -33,7 +33,7 @@ fn is_what_it_says(reply: &[u8], verdict: Reply) {
     let end = reply.iter().position(|byte| *byte == b'\n');
     let line = &reply[..end.unwrap_or(reply.len())];
     let text = str::from_utf8(line).unwrap_or_default();
-    let words: Vec<&str> = text.trim_end_matches('\r').split(' ').collect();
+    let words: Vec<&str> = text.strip_suffix('\r').unwrap_or(text).split(' ').collect();
     match verdict {
         Reply::Incomplete => assert!(end.is_none() && line.len() <= 256),
         Reply::Status(code) => {

@@ -23,7 +23,8 @@ pub struct Lan {
     router: bool,
     addresses: BTreeMap<IpAddr, Entry>,
     told: Told,
-    pub wire_full: bool,
+    /// What becomes of the next frames.
+    pub wire: Sent,
 }
 
 struct Entry {
@@ -61,7 +62,7 @@ impl Lan {
                 shown: None,
                 dump_deadline: Instant::ZERO,
             },
-            wire_full: false,
+            wire: Sent::Yes,
         }
     }
 
@@ -186,13 +187,13 @@ impl Lan {
         let flags = self.told.addresses.get(&(ifindex, ip));
         let flags = flags.unwrap_or_else(|| panic!("a frame for {ip}, which is gone"));
         assert_eq!(*flags, AddressFlags::Permanent, "detection is not over, or has failed");
-        if self.wire_full {
-            return Sent::QueueFull;
-        }
-        if let Some(entry) = self.addresses.get_mut(&ip) {
+        // A frame that will not go out is not tried again.
+        if matches!(self.wire, Sent::Yes | Sent::Failed)
+            && let Some(entry) = self.addresses.get_mut(&ip)
+        {
             entry.frames += 1;
         }
-        Sent::Yes
+        self.wire
     }
 
     /// Every address that can be used has had its three rounds.

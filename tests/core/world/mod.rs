@@ -27,7 +27,7 @@ mod peers;
 use std::cell::RefCell;
 
 use keepwatch::core::{
-    Action, Duration, Input, Instant, Monitor, Request, State, Tables, Tempo, Watch,
+    Action, Duration, Input, Instant, Monitor, Request, Sent, State, Tables, Tempo, Watch,
 };
 use keepwatch::wire::Claim;
 use kernel::{Kernel, MAC, name};
@@ -202,7 +202,10 @@ impl<'a> World<'a> {
         match how % 8 {
             0 | 1 => self.kernel.insert(Input::Unreadable),
             2 => self.feed(&Input::ForeignSender(how.into())),
-            3 | 4 => self.lan.wire_full = !self.lan.wire_full,
+            3 => self.lan.wire = Sent::Yes,
+            4 if how > 127 => self.lan.wire = Sent::Failed,
+            4 if how > 63 => self.lan.wire = Sent::Blocked,
+            4 => self.lan.wire = Sent::QueueFull,
             5 => self.feed(&Input::Writable),
             // The daemon is told at once, or finds out when it looks.
             _ if self.checks_namespace && how > 127 => {
@@ -341,7 +344,7 @@ impl<'a> World<'a> {
 
     /// Everything works from now on; waits until there is nothing left to do.
     fn come_to_rest(&mut self) {
-        (self.disk.works, self.agent.listens, self.lan.wire_full) = (true, true, false);
+        (self.disk.works, self.agent.listens, self.lan.wire) = (true, true, Sent::Yes);
         self.busy = self.now;
         for _ in 0..10_000 {
             self.kernel.next_dump_end = keepwatch::core::DumpEnd::Complete;

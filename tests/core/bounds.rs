@@ -1,0 +1,35 @@
+//! What there is no room for is counted and said.
+
+use keepwatch::core::{Action, Input, Instant, Monitor, Note, Request, Tables, Tempo, Watch};
+use keepwatch::wire::ifname::InterfaceName;
+use keepwatch::wire::rtnl::{Body, Link};
+use netlink_packet_route::link::LinkFlags;
+
+#[test]
+fn links_beyond_the_table_are_counted_and_said_once_a_minute() {
+    let mut tables = Box::new(Tables::new());
+    let mut monitor = Monitor::new(Watch {
+        interface: InterfaceName::new(b"ha0").expect("a legal name"),
+        vip: "169.254.0.5/24".parse().expect("an address"),
+        seed: 1,
+        announce: Some((Tempo::default(), &mut tables)),
+        detect_split_brain: false,
+        sync_conntrack: false,
+        check_namespace: None,
+    });
+    let mut said = Vec::new();
+    for ifindex in 1..=1026 {
+        let link = Link {
+            ifindex,
+            name: InterfaceName::new(b"eth0").ok(),
+            flags: LinkFlags::empty(),
+            mac: Some([2, 0, 0, 0, 0, 1]),
+            carrier_changes: 0,
+            ipv6_forwarding: None,
+        };
+        said.extend(monitor.on(&Input::Event(Body::NewLink(link)), Instant::ZERO));
+    }
+    assert_eq!(said, [Action::Log(Note::TooManyAddresses { total: 1 })]);
+    let actions = monitor.on(&Input::Request(Request::Status), Instant::ZERO);
+    assert!(matches!(actions[..], [Action::LogStatus(status)] if status.unannounced == 2));
+}
