@@ -29,7 +29,6 @@ use lab::daemon::{Running, Setup};
 use lab::files::content;
 use lab::namespace::{Netns, unbind};
 use lab::rtnl::Rtnl;
-use libtest_mimic::{Arguments, Trial};
 use nix::sys::signal::Signal;
 use world::{VIP, World, add_interface, set_sysctl, word};
 
@@ -40,24 +39,13 @@ fn main() -> ExitCode {
     if std::env::var_os(PROGRAM).is_some() {
         return program::main();
     }
-    let arguments = Arguments::from_args();
-    lab::namespace::enter().expect("namespaces: wants root or unprivileged user namespaces");
-    let trials = vec![
-        trial("allocation_is_noticed", allocation_is_noticed),
-        trial("every_event", every_event),
-        trial("every_failure_of_the_agent", every_failure_of_the_agent),
-        trial("events_lost", events_lost),
-        trial("namespace_deleted", namespace_deleted),
-    ];
-    libtest_mimic::run(&arguments, trials).exit_code()
-}
-
-fn trial(name: &str, test: fn()) -> Trial {
-    Trial::test(name, move || {
-        Netns::new().enter();
-        test();
-        Ok(())
-    })
+    lab::trial::run([lab::trials![
+        allocation_is_noticed,
+        every_event,
+        every_failure_of_the_agent,
+        events_lost,
+        namespace_deleted,
+    ]])
 }
 
 fn setup() -> Setup {

@@ -14,7 +14,7 @@ use lab::files::Directory;
 use libtest_mimic::Trial;
 
 pub fn trials() -> Vec<Trial> {
-    crate::trials![nothing_is_allocated]
+    lab::trials![nothing_is_allocated]
 }
 
 thread_local! {

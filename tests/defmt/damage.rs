@@ -9,7 +9,7 @@ use crate::lines::{everything, world};
 use crate::programs::Log;
 
 pub fn trials() -> Vec<Trial> {
-    crate::trials![damaged_byte_costs_one_frame, writing_that_was_cut_off_costs_one_frame]
+    lab::trials![damaged_byte_costs_one_frame, writing_that_was_cut_off_costs_one_frame]
 }
 
 /// A log with everything in it, and what decodes it.

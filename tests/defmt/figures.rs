@@ -11,7 +11,7 @@ use crate::world::{World, word};
 const TRANSITIONS: u64 = 20;
 
 pub fn trials() -> Vec<Trial> {
-    crate::trials![program_size, log_size]
+    lab::trials![program_size, log_size]
 }
 
 /// Prints a row of the table, and tells how many per cent of text that is.

@@ -20,7 +20,7 @@ use crate::programs::Log;
 use crate::world::{World, add_interface};
 
 pub fn trials() -> Vec<Trial> {
-    crate::trials![status, same_as_text, begins_with_whose_it_is, long_text_is_cut, last_words]
+    lab::trials![status, same_as_text, begins_with_whose_it_is, long_text_is_cut, last_words]
 }
 
 /// A line without its time and pid, which differ between runs.

@@ -6,7 +6,7 @@ use libtest_mimic::Trial;
 use crate::programs::{cargo, tmp};
 
 pub fn trials() -> Vec<Trial> {
-    crate::trials![gnu_ld, unsuitable]
+    lab::trials![gnu_ld, unsuitable]
 }
 
 /// Builds, links with what `-fuse-ld` names. Tells how that went, and what was said.

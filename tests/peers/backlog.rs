@@ -13,7 +13,7 @@ use crate::neutron::THREADED;
 use crate::world::add_interface;
 
 pub fn trials() -> Vec<Trial> {
-    crate::trials![agent_is_away_for_a_minute]
+    lab::trials![agent_is_away_for_a_minute]
 }
 
 const ROUTERS: usize = 100;

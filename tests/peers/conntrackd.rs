@@ -18,7 +18,7 @@ use crate::output;
 use crate::world::{VIP, setup, up_quietly};
 
 pub fn trials() -> Vec<Trial> {
-    crate::trials![connection_survives_failover, also_as_nobody, conntrackd_is_not_there]
+    lab::trials![connection_survives_failover, also_as_nobody, conntrackd_is_not_there]
 }
 
 fn connection_survives_failover() {

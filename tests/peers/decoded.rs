@@ -12,7 +12,7 @@ use crate::output;
 use crate::world::{World, add_interface, set_sysctl, setup};
 
 pub fn trials() -> Vec<Trial> {
-    crate::trials![arp, advertisements, full_queue, full_socket]
+    lab::trials![arp, advertisements, full_queue, full_socket]
 }
 
 const MAC: &str = "02:00:00:00:00:01";

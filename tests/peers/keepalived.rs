@@ -8,7 +8,7 @@ use libtest_mimic::Trial;
 use crate::node::{Network, Node};
 
 pub fn trials() -> Vec<Trial> {
-    crate::trials![
+    lab::trials![
         stop,
         link_down,
         carrier_lost,

@@ -24,25 +24,6 @@ mod world;
 
 use std::process::Command;
 
-use libtest_mimic::{Arguments, Trial};
-
-/// A list of test functions as trials named after them, each in a network namespace of its own.
-macro_rules! trials {
-    ($($test:ident),+ $(,)?) => {
-        vec![$(crate::trial(concat!(module_path!(), "::", stringify!($test)), $test)),+]
-    };
-}
-use trials;
-
-fn trial(name: &str, test: fn()) -> Trial {
-    let name = name.split_once("::").map_or(name, |(_, name)| name);
-    Trial::test(name, move || {
-        lab::namespace::Netns::new().enter();
-        test();
-        Ok(())
-    })
-}
-
 /// Runs a program to its end and returns what it prints.
 fn output(program: &str, arguments: &[&str]) -> String {
     let output = Command::new(program).args(arguments).output();
@@ -52,8 +33,6 @@ fn output(program: &str, arguments: &[&str]) -> String {
 }
 
 fn main() {
-    let arguments = Arguments::from_args();
-    lab::namespace::enter().expect("namespaces: wants root or unprivileged user namespaces");
     let trials = [
         decoded::trials(),
         syscalls::trials(),
@@ -63,5 +42,5 @@ fn main() {
         process_manager::trials(),
         conntrackd::trials(),
     ];
-    libtest_mimic::run(&arguments, trials.into_iter().flatten().collect()).exit();
+    lab::trial::run(trials)
 }

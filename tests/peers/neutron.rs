@@ -14,7 +14,7 @@ const EVENTLET: &str = "26.0.5";
 pub const THREADED: &str = "29.0.0";
 
 pub fn trials() -> Vec<Trial> {
-    crate::trials![
+    lab::trials![
         threaded_server_is_told_all,
         eventlet_server_is_told_all,
         threaded_server_comes_late_and_is_killed,

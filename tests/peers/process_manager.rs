@@ -19,7 +19,7 @@ use crate::agent_server::{AgentServer, PATIENCE, python};
 use crate::world::{VIP, add_interface, up_quietly};
 
 pub fn trials() -> Vec<Trial> {
-    crate::trials![before_2021, with_eventlet, last_in_python, newest]
+    lab::trials![before_2021, with_eventlet, last_in_python, newest]
 }
 
 /// The router's port, as in `process_manager.py`.

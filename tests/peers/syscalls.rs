@@ -21,7 +21,7 @@ use nix::unistd::Pid;
 use crate::world::{World, setup};
 
 pub fn trials() -> Vec<Trial> {
-    crate::trials![every_rule_is_needed]
+    lab::trials![every_rule_is_needed]
 }
 
 const SOMEBODY: u32 = 12_345;

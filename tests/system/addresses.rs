@@ -7,7 +7,7 @@ use netlink_packet_route::address::{AddressAttribute, AddressFlags};
 use crate::world::{World, add_interface, setup};
 
 pub fn trials() -> Vec<Trial> {
-    crate::trials![
+    lab::trials![
         ipv4,
         ipv6,
         ipv6_with_duplicate_address_detection,

@@ -11,7 +11,7 @@ use libtest_mimic::Trial;
 use crate::world::{World, setup, word};
 
 pub fn trials() -> Vec<Trial> {
-    crate::trials![
+    lab::trials![
         request_is_one_write,
         newest_neutron,
         older_neutron,

@@ -19,7 +19,7 @@ use nix::sys::signal::Signal;
 use crate::world::{World, add_interface, set_sysctl, setup, up_quietly, word};
 
 pub fn trials() -> Vec<Trial> {
-    crate::trials![
+    lab::trials![
         ipv4,
         ipv6,
         advertisements_say_whether_the_interface_forwards,

@@ -13,7 +13,7 @@ use libtest_mimic::Trial;
 use crate::world::{World, setup};
 
 pub fn trials() -> Vec<Trial> {
-    crate::trials![
+    lab::trials![
         foreign_claims_are_logged_and_counted,
         ipv6_claims,
         only_while_active,

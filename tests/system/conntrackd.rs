@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use lab::daemon::{Running, Setup, wait_end};
 use lab::files::{Watch, content};
+use lab::trial::with_other_users;
 use libtest_mimic::Trial;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::stat::Mode;
@@ -18,7 +19,7 @@ use nix::unistd::{Pid, mkfifo};
 use crate::world::{World, setup};
 
 pub fn trials() -> Vec<Trial> {
-    let mut trials = crate::trials![
+    let mut trials = lab::trials![
         hang,
         commands_of_each_state,
         failure,
@@ -29,7 +30,7 @@ pub fn trials() -> Vec<Trial> {
         nothing_is_left_behind,
         killed_runner,
     ];
-    trials.extend(crate::trials_with_other_users![as_another_user]);
+    trials.extend(with_other_users(lab::trials![as_another_user]));
     trials
 }
 

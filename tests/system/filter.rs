@@ -9,7 +9,7 @@ use nix::libc::{SO_ATTACH_FILTER, SOL_SOCKET};
 use crate::world::{VIP, World, add_interface, setup, word};
 
 pub fn trials() -> Vec<Trial> {
-    crate::trials![
+    lab::trials![
         not_woken_by_other_interfaces,
         interface_that_comes_and_goes,
         ipv6,

@@ -6,7 +6,7 @@ use libtest_mimic::Trial;
 use crate::world::{VIP, World, add_interface};
 
 pub fn trials() -> Vec<Trial> {
-    crate::trials![
+    lab::trials![
         absent_then_created,
         deleted_and_recreated_with_the_vip,
         renamed_away_and_into_place,

@@ -31,39 +31,7 @@ mod stdio;
 mod trust;
 mod world;
 
-use libtest_mimic::{Arguments, Trial};
-
-/// A list of test functions as trials named after them, each in a network namespace of its own.
-macro_rules! trials {
-    ($($test:ident),+ $(,)?) => {
-        vec![$(crate::trial(concat!(module_path!(), "::", stringify!($test)), $test)),+]
-    };
-}
-use trials;
-
-/// The same for tests with more than one user, of which a user namespace has but one. There they are
-/// listed as ignored.
-macro_rules! trials_with_other_users {
-    ($($test:ident),+ $(,)?) => {
-        crate::trials![$($test),+]
-            .into_iter()
-            .map(|trial| trial.with_ignored_flag(!lab::users::has_others()))
-    };
-}
-use trials_with_other_users;
-
-fn trial(name: &str, test: fn()) -> Trial {
-    let name = name.split_once("::").map_or(name, |(_, name)| name);
-    Trial::test(name, move || {
-        lab::namespace::Netns::new().enter();
-        test();
-        Ok(())
-    })
-}
-
 fn main() {
-    let arguments = Arguments::from_args();
-    lab::namespace::enter().expect("namespaces: wants root or unprivileged user namespaces");
     let trials = [
         // It has the longest, beside which the others run.
         conntrackd::trials(),
@@ -83,5 +51,5 @@ fn main() {
         stdio::trials(),
         trust::trials(),
     ];
-    libtest_mimic::run(&arguments, trials.into_iter().flatten().collect()).exit();
+    lab::trial::run(trials)
 }

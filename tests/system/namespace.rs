@@ -14,7 +14,7 @@ use nix::net::if_::if_nametoindex;
 use crate::world::{VIP, World, add_interface, setup};
 
 pub fn trials() -> Vec<Trial> {
-    crate::trials![
+    lab::trials![
         deleted_while_nothing_tells,
         deleted,
         deleted_without_an_agent,

@@ -10,7 +10,7 @@ use libtest_mimic::Trial;
 use crate::world::{add_interface, setup};
 
 pub fn trials() -> Vec<Trial> {
-    crate::trials![bad_options, missing_options, not_text, help_and_version, every_style_of_caller]
+    lab::trials![bad_options, missing_options, not_text, help_and_version, every_style_of_caller]
 }
 
 /// Runs it and returns the one line on standard error.

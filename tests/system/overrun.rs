@@ -11,7 +11,7 @@ use nix::sys::signal::Signal;
 use crate::world::{VIP, World, add_interface, setup, word};
 
 pub fn trials() -> Vec<Trial> {
-    crate::trials![
+    lab::trials![
         flood_while_the_vip_flips,
         vip_changed_unseen,
         message_longer_than_the_buffer,

@@ -8,6 +8,7 @@ use std::os::unix::process::ExitStatusExt;
 use lab::agent::Agent;
 use lab::capture::Capture;
 use lab::daemon::{Running, Setup};
+use lab::trial::with_other_users;
 use lab::users::run_as;
 use libtest_mimic::Trial;
 use nix::libc;
@@ -19,14 +20,14 @@ use nix::unistd::Pid;
 use crate::world::{World, add_interface, setup};
 
 pub fn trials() -> Vec<Trial> {
-    let mut trials = crate::trials![root_keeps_one_capability, descriptors, no_seccomp];
+    let mut trials = lab::trials![root_keeps_one_capability, descriptors, no_seccomp];
     #[cfg(target_arch = "x86_64")]
-    trials.extend(crate::trials![other_system_call]);
-    trials.extend(crate::trials_with_other_users![
+    trials.extend(lab::trials![other_system_call]);
+    trials.extend(with_other_users(lab::trials![
         nobody_has_none,
         nobody_does_everything,
         names_and_numbers
-    ]);
+    ]));
     trials
 }
 

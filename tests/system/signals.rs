@@ -11,7 +11,7 @@ use nix::sys::signal::Signal;
 use crate::world::{World, setup};
 
 pub fn trials() -> Vec<Trial> {
-    crate::trials![
+    lab::trials![
         asked_to_leave,
         request_in_flight_is_finished,
         request_in_flight_does_not_delay_for_long,

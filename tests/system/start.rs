@@ -13,7 +13,7 @@ use libtest_mimic::Trial;
 use crate::world::{World, add_interface, setup, word};
 
 pub fn trials() -> Vec<Trial> {
-    crate::trials![
+    lab::trials![
         vip_present,
         vip_absent,
         vip_changed_around_start,

@@ -14,7 +14,7 @@ use nix::mount::{MsFlags, mount};
 use crate::world::{World, setup, word};
 
 pub fn trials() -> Vec<Trial> {
-    crate::trials![
+    lab::trials![
         reader_sees_the_two_words_only,
         symlink_is_replaced,
         strange_things_in_the_place_of_the_temporary_file,

@@ -11,7 +11,7 @@ use nix::fcntl::{FcntlArg, fcntl};
 use crate::world::{World, word};
 
 pub fn trials() -> Vec<Trial> {
-    crate::trials![
+    lab::trials![
         streams_closed,
         pipes_nobody_reads,
         pipes_closed_at_the_other_end,

@@ -6,24 +6,25 @@ use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 
+use lab::trial::with_other_users;
 use lab::users::run_as;
 use libtest_mimic::Trial;
 
 use crate::world::{World, setup};
 
 pub fn trials() -> Vec<Trial> {
-    let mut trials = crate::trials![
+    let mut trials = lab::trials![
         log_is_a_link,
         pid_file_is_a_link,
         directory_that_everybody_may_write_to,
         symlink_to_the_agent,
     ];
-    trials.extend(crate::trials_with_other_users![
+    trials.extend(with_other_users(lab::trials![
         socket_of_another_user,
         symlink_to_a_socket_of_another_user,
         socket_of_the_owner_of_its_directory,
         socket_of_oneself,
-    ]);
+    ]));
     trials
 }
 

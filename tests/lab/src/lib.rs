@@ -13,6 +13,7 @@ pub mod frames;
 pub mod namespace;
 pub mod old_kernel;
 pub mod rtnl;
+pub mod trial;
 pub mod users;
 
 use std::time::Duration;

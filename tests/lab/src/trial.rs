@@ -1,0 +1,37 @@
+//! Tests as trials of `libtest_mimic`, which has a `main` of ours to enter namespaces first.
+
+use libtest_mimic::{Arguments, Trial};
+
+use crate::namespace::{Netns, enter};
+use crate::users::has_others;
+
+/// A list of test functions as trials named after them, each in a network namespace of its own.
+#[macro_export]
+macro_rules! trials {
+    ($($test:ident),+ $(,)?) => {
+        vec![$($crate::trial::trial(concat!(module_path!(), "::", stringify!($test)), $test)),+]
+    };
+}
+
+/// One trial, of the name without the program's.
+pub fn trial(name: &str, test: fn()) -> Trial {
+    let name = name.split_once("::").map_or(name, |(_, name)| name);
+    Trial::test(name, move || {
+        Netns::new().enter();
+        test();
+        Ok(())
+    })
+}
+
+/// Trials with more than one user, of which a user namespace has but one. There they are listed as
+/// ignored.
+pub fn with_other_users(trials: Vec<Trial>) -> impl Iterator<Item = Trial> {
+    trials.into_iter().map(|trial| trial.with_ignored_flag(!has_others()))
+}
+
+/// Runs the trials that the command line asks for, in namespaces of their own, and ends the process.
+pub fn run(trials: impl IntoIterator<Item = Vec<Trial>>) -> ! {
+    let arguments = Arguments::from_args();
+    enter().expect("namespaces: wants root or unprivileged user namespaces");
+    libtest_mimic::run(&arguments, trials.into_iter().flatten().collect()).exit()
+}
