@@ -21,9 +21,12 @@ fn main() {
     }
     let root = env::var("CARGO_MANIFEST_DIR").unwrap_or_default();
     let script = Path::new(&root).join(SCRIPT);
-    println!("cargo::rustc-link-arg-bins=-Wl,-T,{}", script.display());
-    // Frames call a text by its address, which must not depend on where the program is loaded.
-    println!("cargo::rustc-link-arg-bins=-no-pie");
+    // One of the tests is a keepwatch of its own.
+    for programs in ["bins", "tests"] {
+        println!("cargo::rustc-link-arg-{programs}=-Wl,-T,{}", script.display());
+        // Frames call a text by its address, which must not depend on where the program is loaded.
+        println!("cargo::rustc-link-arg-{programs}=-no-pie");
+    }
     // What defmt compiles in; `--debug` decides what is logged. A value from outside may leave it out.
     println!("cargo::rerun-if-env-changed=DEFMT_LOG");
     let levels = env::var("DEFMT_LOG").unwrap_or("debug".into());

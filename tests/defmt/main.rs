@@ -9,7 +9,6 @@
     reason = "a test fails by panicking, and tells what it measured"
 )]
 
-mod allocations;
 mod damage;
 mod figures;
 mod lines;
@@ -22,12 +21,6 @@ mod world;
 fn main() {
     // Before there is a namespace: cargo may want the network.
     programs::provide();
-    let trials = [
-        allocations::trials(),
-        damage::trials(),
-        figures::trials(),
-        lines::trials(),
-        linkers::trials(),
-    ];
+    let trials = [damage::trials(), figures::trials(), lines::trials(), linkers::trials()];
     lab::trial::run(trials)
 }
