@@ -39,13 +39,15 @@ fn main() -> ExitCode {
     if std::env::var_os(PROGRAM).is_some() {
         return program::main();
     }
-    lab::trial::run([lab::trials![
-        allocation_is_noticed,
-        every_event,
-        every_failure_of_the_agent,
-        events_lost,
-        namespace_deleted,
-    ]])
+    lab::trial::run(|| {
+        [lab::trials![
+            allocation_is_noticed,
+            every_event,
+            every_failure_of_the_agent,
+            events_lost,
+            namespace_deleted,
+        ]]
+    })
 }
 
 fn setup() -> Setup {
@@ -165,14 +167,13 @@ fn every_failure_of_the_agent() {
 fn events_lost() {
     let world = World::with(setup().with("--netlink-rcvbuf=4096"));
     let keepwatch = world.setup.start();
-    let rtnl = Rtnl::new();
-    let mut n = 0_u32;
-    while keepwatch.counter("overruns") == 0 {
-        for _ in 0..1000 {
-            rtnl.add_address("ha0-peer", &format!("10.{}.{}.1/32", n / 250, n % 250));
-            n += 1;
-        }
+    world.agent.wait_acknowledged("backup");
+    keepwatch.signal(Signal::SIGSTOP);
+    for n in 0..1000 {
+        world.rtnl.add_address("ha0-peer", &format!("10.{}.{}.1/32", n / 250, n % 250));
     }
+    keepwatch.signal(Signal::SIGCONT);
+    keepwatch.wait_counter("overruns", 1);
     world.set_vip(true);
     world.agent.wait_acknowledged("master");
     assert_ends(keepwatch);

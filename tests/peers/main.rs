@@ -33,14 +33,15 @@ fn output(program: &str, arguments: &[&str]) -> String {
 }
 
 fn main() {
-    let trials = [
-        decoded::trials(),
-        syscalls::trials(),
-        keepalived::trials(),
-        neutron::trials(),
-        backlog::trials(),
-        process_manager::trials(),
-        conntrackd::trials(),
-    ];
-    lab::trial::run(trials)
+    lab::trial::run(|| {
+        [
+            decoded::trials(),
+            syscalls::trials(),
+            keepalived::trials(),
+            neutron::trials(),
+            backlog::trials(),
+            process_manager::trials(),
+            conntrackd::trials(),
+        ]
+    })
 }

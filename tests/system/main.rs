@@ -32,24 +32,25 @@ mod trust;
 mod world;
 
 fn main() {
-    let trials = [
-        // It has the longest, beside which the others run.
-        conntrackd::trials(),
-        addresses::trials(),
-        agent::trials(),
-        announce::trials(),
-        claims::trials(),
-        filter::trials(),
-        interface::trials(),
-        namespace::trials(),
-        options::trials(),
-        overrun::trials(),
-        privileges::trials(),
-        signals::trials(),
-        start::trials(),
-        state_file::trials(),
-        stdio::trials(),
-        trust::trials(),
-    ];
-    lab::trial::run(trials)
+    lab::trial::run(|| {
+        [
+            // It has the longest, beside which the others run.
+            conntrackd::trials(),
+            addresses::trials(),
+            agent::trials(),
+            announce::trials(),
+            claims::trials(),
+            filter::trials(),
+            interface::trials(),
+            namespace::trials(),
+            options::trials(),
+            overrun::trials(),
+            privileges::trials(),
+            signals::trials(),
+            start::trials(),
+            state_file::trials(),
+            stdio::trials(),
+            trust::trials(),
+        ]
+    })
 }

@@ -84,7 +84,7 @@ fn message_longer_than_the_buffer() {
     // It may be too slow to see them at all.
     keepwatch.wait_log("; reading everything anew", 1);
     world.set_vip(true);
-    keepwatch.wait_state("master");
+    keepwatch.wait_log("Notified agent router", 2);
     keepwatch.signal(Signal::SIGHUP);
     keepwatch.wait_log("Notified agent router", 3);
     assert_eq!(keepwatch.counter("transitions"), 2);

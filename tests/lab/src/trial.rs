@@ -30,8 +30,9 @@ pub fn with_other_users(trials: Vec<Trial>) -> impl Iterator<Item = Trial> {
 }
 
 /// Runs the trials that the command line asks for, in namespaces of their own, and ends the process.
-pub fn run(trials: impl IntoIterator<Item = Vec<Trial>>) -> ! {
+/// Which there are is asked inside.
+pub fn run<T: IntoIterator<Item = Vec<Trial>>>(trials: impl FnOnce() -> T) -> ! {
     let arguments = Arguments::from_args();
     enter().expect("namespaces: wants root or unprivileged user namespaces");
-    libtest_mimic::run(&arguments, trials.into_iter().flatten().collect()).exit()
+    libtest_mimic::run(&arguments, trials().into_iter().flatten().collect()).exit()
 }
