@@ -21,6 +21,5 @@ mod world;
 fn main() {
     // Before there is a namespace: cargo may want the network.
     programs::provide();
-    let trials = [damage::trials(), figures::trials(), lines::trials(), linkers::trials()];
-    lab::trial::run(trials)
+    lab::trial::run(|| [damage::trials(), figures::trials(), lines::trials(), linkers::trials()])
 }
