@@ -10,10 +10,7 @@ use lab::capture::Capture;
 use lab::frames::Decoder;
 use libtest_mimic::Trial;
 use nix::libc::SYS_getpid;
-use nix::sys::ptrace;
 use nix::sys::signal::Signal;
-use nix::sys::wait::waitpid;
-use nix::unistd::Pid;
 use smoltcp::wire::ArpOperation;
 
 use crate::programs::Log;
@@ -174,7 +171,7 @@ fn last_words() {
         let mut keepwatch = world.setup.start();
         keepwatch.wait_log("Notified agent router", 1);
         keepwatch.wait_asleep();
-        make_call(keepwatch.pid(), SYS_getpid);
+        keepwatch.replace_next_call(SYS_getpid);
         world.set_vip(true);
         let status = keepwatch.child().wait().unwrap();
         assert_eq!(status.code(), Some(1));
@@ -183,19 +180,4 @@ fn last_words() {
         let last = log.lines().last().unwrap();
         assert!(words(last).starts_with("ERROR ") && last.ends_with(&end), "{log}");
     }
-}
-
-/// Has a process that sleeps in a system call make another one.
-fn make_call(pid: u32, call: nix::libc::c_long) {
-    let pid = Pid::from_raw(pid.try_into().unwrap());
-    ptrace::attach(pid).unwrap();
-    waitpid(pid, None).unwrap();
-    let mut registers = ptrace::getregs(pid).unwrap();
-    registers.rax = call.try_into().unwrap();
-    // The call it slept in is not to be begun again.
-    registers.orig_rax = u64::MAX;
-    // Back to the instruction `syscall`.
-    registers.rip -= 2;
-    ptrace::setregs(pid, registers).unwrap();
-    ptrace::detach(pid, None).unwrap();
 }

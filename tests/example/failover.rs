@@ -37,10 +37,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     namespace::enter().map_err(|error| format!("namespaces: {error}: try it as root"))?;
     let rtnl = Rtnl::new();
     for name in ["ha0", "lan0"] {
-        let peer = format!("{name}-peer");
-        rtnl.add_veth(name, &peer);
-        rtnl.up(name);
-        rtnl.up(&peer);
+        rtnl.add_ethernet(name);
     }
     let setup = Setup::new(program);
     let observer = Observer::new(&setup)?;

@@ -28,10 +28,7 @@ const EVENTS: usize = 6000;
 fn main() {
     let rtnl = Rtnl::new();
     for interface in ["ha0", "lan0"] {
-        let peer = format!("{interface}-peer");
-        rtnl.add_veth(interface, &peer);
-        rtnl.up(interface);
-        rtnl.up(&peer);
+        rtnl.add_ethernet(interface);
     }
     let setup = Setup::new("/keepwatch");
     let agent = Agent::start(&setup.state_path);

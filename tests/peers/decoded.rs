@@ -36,7 +36,7 @@ impl Tcpdump {
             .expect("tcpdump");
         // It says when it listens.
         let mut stderr = child.stderr.take().unwrap();
-        let said = lab::daemon::read_line(&mut stderr);
+        let said = lab::files::read_line(&mut stderr);
         assert!(said.contains("listening on"), "{said}");
         child.stderr = Some(stderr);
         Self { directory, child }

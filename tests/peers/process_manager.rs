@@ -7,7 +7,8 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 
-use lab::daemon::{Setup, read_line};
+use lab::daemon::Setup;
+use lab::files::read_line;
 use lab::files::{Directory, Watch, content, wait_readable};
 use lab::namespace::Netns;
 use lab::rtnl::Rtnl;

@@ -12,7 +12,7 @@ use std::process::{Child, Command, Stdio};
 use keepwatch::sys::seccomp::ALLOWED;
 use lab::agent::Agent;
 use lab::files::content;
-use lab::users::run_as;
+use lab::users::{NOBODY, SOMEBODY, run_as};
 use libtest_mimic::Trial;
 use nix::libc;
 use nix::sys::signal::{Signal, killpg};
@@ -23,9 +23,6 @@ use crate::world::{World, setup};
 pub fn trials() -> Vec<Trial> {
     lab::trials![every_rule_is_needed]
 }
-
-const SOMEBODY: u32 = 12_345;
-const NOBODY: u32 = 65_534;
 
 /// A daemon whose directories belong to various people, and which logs to its standard error.
 fn every_rule_is_needed() {

@@ -9,13 +9,10 @@ use lab::agent::Agent;
 use lab::capture::Capture;
 use lab::daemon::{Running, Setup};
 use lab::trial::with_other_users;
-use lab::users::run_as;
+use lab::users::{NOBODY, run_as};
 use libtest_mimic::Trial;
-use nix::libc;
-use nix::sys::ptrace;
+use nix::libc::SYS_getppid;
 use nix::sys::signal::Signal;
-use nix::sys::wait::{WaitPidFlag, waitpid};
-use nix::unistd::Pid;
 
 use crate::world::{World, add_interface, setup};
 
@@ -30,8 +27,6 @@ pub fn trials() -> Vec<Trial> {
     ]));
     trials
 }
-
-const NOBODY: u32 = 65_534;
 
 /// A daemon that drops to somebody who owns the directories that it works in.
 pub fn setup_of_nobody() -> Setup {
@@ -186,20 +181,10 @@ fn other_system_call() {
     let world = World::new();
     let mut keepwatch = world.setup.start();
     keepwatch.wait_log("Notified agent router", 1);
-    let pid = Pid::from_raw(keepwatch.pid().try_into().unwrap());
-    let stopped = || waitpid(pid, Some(WaitPidFlag::__WALL)).unwrap();
-    ptrace::attach(pid).unwrap();
-    stopped();
-    // Where it enters its next system call, another is put in its place.
-    ptrace::syscall(pid, None).unwrap();
-    stopped();
-    let mut registers = ptrace::getregs(pid).unwrap();
-    registers.orig_rax = libc::SYS_getppid.try_into().unwrap();
-    ptrace::setregs(pid, registers).unwrap();
-    ptrace::detach(pid, None).unwrap();
+    keepwatch.replace_next_call(SYS_getppid);
     let status = keepwatch.child().wait().unwrap();
     assert_eq!((status.code(), status.signal()), (Some(1), None));
     keepwatch.wait_log("ERROR", 1);
-    let line = format!("seccomp: system call {} is not allowed; ending\n", libc::SYS_getppid);
+    let line = format!("seccomp: system call {SYS_getppid} is not allowed; ending\n");
     assert!(world.setup.log().ends_with(&line), "{}", world.setup.log());
 }

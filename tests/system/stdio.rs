@@ -67,7 +67,7 @@ fn pipes_nobody_reads() {
     a_thousand_flips(&world);
     child.kill().unwrap();
     child.wait().unwrap();
-    let log = lab::daemon::read_all(stderr);
+    let log = lab::files::read_all(stderr);
     assert!(log.len() <= 4096, "{} bytes", log.len());
     let text = world.setup.text(log);
     assert!(text.contains(" DEBUG "), "{text}");
@@ -93,8 +93,8 @@ fn daemon_leaves_its_pipes_alone() {
     assert!(child.wait().unwrap().success());
     world.agent.wait_acknowledged("backup");
     // Read to the end, which only comes when nobody holds the other end any more.
-    assert_eq!(lab::daemon::read_all(child.stdout.take().unwrap()), b"");
-    assert_eq!(lab::daemon::read_all(child.stderr.take().unwrap()), b"");
+    assert_eq!(lab::files::read_all(child.stdout.take().unwrap()), b"");
+    assert_eq!(lab::files::read_all(child.stderr.take().unwrap()), b"");
     let _keepwatch = world.setup.running();
     a_thousand_flips(&world);
 }

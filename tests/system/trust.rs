@@ -7,7 +7,7 @@ use std::os::unix::net::UnixListener;
 use std::path::Path;
 
 use lab::trial::with_other_users;
-use lab::users::run_as;
+use lab::users::{SOMEBODY, run_as};
 use libtest_mimic::Trial;
 
 use crate::world::{World, setup};
@@ -27,8 +27,6 @@ pub fn trials() -> Vec<Trial> {
     ]));
     trials
 }
-
-const SOMEBODY: u32 = 12_345;
 
 /// Listens as somebody else.
 fn listen_as(user: u32, path: &Path) -> UnixListener {

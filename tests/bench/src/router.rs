@@ -43,10 +43,7 @@ impl Router {
         let vip = netns.run(|| {
             let rtnl = Rtnl::new();
             for name in [WATCHED, OTHER] {
-                let peer = format!("{name}-peer");
-                rtnl.add_veth(name, &peer);
-                rtnl.up(name);
-                rtnl.up(&peer);
+                rtnl.add_ethernet(name);
             }
             Vip::new()
         })?;

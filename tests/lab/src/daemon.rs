@@ -3,14 +3,18 @@
 use std::env;
 use std::ffi::OsString;
 use std::fmt::{self, Display};
-use std::io::Read;
-use std::os::fd::{AsFd, OwnedFd};
+
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::libc::{SYS_epoll_pwait, c_long};
+#[cfg(target_arch = "x86_64")]
+use nix::sys::ptrace;
 use nix::sys::signal::{Signal, kill};
+#[cfg(target_arch = "x86_64")]
+use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::Pid;
 
 use crate::PATIENCE;
@@ -299,6 +303,21 @@ impl<'a> Running<'a> {
         }
     }
 
+    /// Puts another system call in the place of the next one that it makes.
+    #[cfg(target_arch = "x86_64")]
+    pub fn replace_next_call(&self, call: c_long) {
+        let pid = self.nix_pid();
+        let wait_stopped = || waitpid(pid, Some(WaitPidFlag::__WALL)).expect("a stopped keepwatch");
+        ptrace::attach(pid).expect("to trace keepwatch");
+        wait_stopped();
+        ptrace::syscall(pid, None).expect("to let it run to its next call");
+        wait_stopped();
+        let mut registers = ptrace::getregs(pid).expect("its registers");
+        registers.orig_rax = call.try_into().expect("the number of a call");
+        ptrace::setregs(pid, registers).expect("to change its registers");
+        ptrace::detach(pid, None).expect("to let it go");
+    }
+
     /// The processes that it has started and that have not been waited for.
     pub fn children(&self) -> Vec<u32> {
         let list = content(&PathBuf::from(format!("/proc/{0}/task/{0}/children", self.pid)));
@@ -359,29 +378,4 @@ fn pidfd(pid: u32) -> Option<OwnedFd> {
         let fd = nix::libc::syscall(nix::libc::SYS_pidfd_open, pid, 0);
         i32::try_from(fd).ok().filter(|fd| *fd >= 0).map(|fd| OwnedFd::from_raw_fd(fd))
     }
-}
-
-/// Reads a pipe up to the end of a line, or for as long as a test waits.
-pub fn read_line(mut pipe: impl Read + AsFd) -> String {
-    let (mut text, mut byte) = (Vec::new(), [0]);
-    while !text.ends_with(b"\n") && wait_readable(&pipe, PATIENCE) {
-        match pipe.read(&mut byte) {
-            Ok(0) | Err(_) => break,
-            Ok(_) => text.extend(byte),
-        }
-    }
-    String::from_utf8_lossy(&text).into_owned()
-}
-
-/// Reads a pipe to its end, or for as long as a test waits.
-pub fn read_all(mut pipe: impl Read + AsFd) -> Vec<u8> {
-    let (mut bytes, deadline) = (Vec::new(), Instant::now() + PATIENCE);
-    let mut buffer = [0; 4096];
-    while wait_readable(&pipe, deadline.saturating_duration_since(Instant::now())) {
-        match pipe.read(&mut buffer) {
-            Ok(0) | Err(_) => break,
-            Ok(length) => bytes.extend_from_slice(&buffer[..length]),
-        }
-    }
-    bytes
 }

@@ -2,6 +2,8 @@
 
 use std::fmt::Display;
 use std::fs::{self, Permissions};
+use std::io::Read;
+use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -9,7 +11,6 @@ use std::time::{Duration, Instant};
 use nix::mount::{MntFlags, umount2};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
-use std::os::fd::AsFd;
 
 use crate::PATIENCE;
 
@@ -64,6 +65,31 @@ pub fn wait_readable(fd: impl AsFd, patience: Duration) -> bool {
 /// The content of a file; empty if it is not there.
 pub fn content(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_default()
+}
+
+/// Reads a pipe up to the end of a line, or for as long as a test waits.
+pub fn read_line(mut pipe: impl Read + AsFd) -> String {
+    let (mut text, mut byte) = (Vec::new(), [0]);
+    while !text.ends_with(b"\n") && wait_readable(&pipe, PATIENCE) {
+        match pipe.read(&mut byte) {
+            Ok(0) | Err(_) => break,
+            Ok(_) => text.extend(byte),
+        }
+    }
+    String::from_utf8_lossy(&text).into_owned()
+}
+
+/// Reads a pipe to its end, or for as long as a test waits.
+pub fn read_all(mut pipe: impl Read + AsFd) -> Vec<u8> {
+    let (mut bytes, deadline) = (Vec::new(), Instant::now() + PATIENCE);
+    let mut buffer = [0; 4096];
+    while wait_readable(&pipe, deadline.saturating_duration_since(Instant::now())) {
+        match pipe.read(&mut buffer) {
+            Ok(0) | Err(_) => break,
+            Ok(length) => bytes.extend_from_slice(&buffer[..length]),
+        }
+    }
+    bytes
 }
 
 /// A directory that is removed with everything in it.

@@ -61,6 +61,14 @@ impl Rtnl {
         self.add_link(name, info).unwrap_or_else(|error| panic!("veth {name}: {error}"));
     }
 
+    /// Makes an Ethernet interface that is up and has carrier, by its other end `NAME-peer`.
+    pub fn add_ethernet(&self, name: &str) {
+        let peer = format!("{name}-peer");
+        self.add_veth(name, &peer);
+        self.up(name);
+        self.up(&peer);
+    }
+
     /// Makes an Ethernet bridge, down.
     pub fn add_bridge(&self, name: &str) {
         let info = LinkAttribute::LinkInfo(vec![LinkInfo::Kind(InfoKind::Bridge)]);

@@ -6,11 +6,16 @@ use std::thread;
 use nix::libc;
 use nix::unistd::geteuid;
 
+/// The user that owns nothing.
+pub const NOBODY: u32 = 65_534;
+/// A user whom nobody knows.
+pub const SOMEBODY: u32 = 12_345;
+
 /// Whether there are other users than oneself: in a user namespace of an ordinary user there are none.
 pub fn has_others() -> bool {
     let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
     let users = map.split_whitespace().nth(2).and_then(|count| count.parse().ok());
-    geteuid().is_root() && users.is_some_and(|users: u32| users > 65_534)
+    geteuid().is_root() && users.is_some_and(|users: u32| users > NOBODY)
 }
 
 /// Runs something as another user.
