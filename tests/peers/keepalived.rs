@@ -20,12 +20,12 @@ pub fn trials() -> Vec<Trial> {
     ]
 }
 
-/// Makes two nodes, has the left one become master, and plays.
-fn play(preempt: bool, play: impl FnOnce(&Node, &Node, &Running)) {
+/// Makes two nodes, the left one of priority 60, has it become master, and plays.
+fn play(right_priority: u8, preempt: bool, play: impl FnOnce(&Node, &Node, &Running)) {
     let network = Network::new();
     let (left, right) = (Node::new("left", 1, &network), Node::new("right", 2, &network));
     left.configure(60, preempt, None);
-    right.configure(50, preempt, None);
+    right.configure(right_priority, preempt, None);
     let (left_keepwatch, _right_keepwatch) = (left.watch(), right.watch());
     left.start_keepalived();
     left.wait("start of the first", "MASTER");
@@ -37,7 +37,7 @@ fn play(preempt: bool, play: impl FnOnce(&Node, &Node, &Running)) {
 }
 
 fn stop() {
-    play(false, |left, right, _| {
+    play(50, false, |left, right, _| {
         left.stop_keepalived();
         left.wait("master stopped", "STOP");
         right.wait("master stopped", "MASTER");
@@ -50,7 +50,7 @@ fn stop() {
 }
 
 fn link_down() {
-    play(false, |left, right, _| {
+    play(50, false, |left, right, _| {
         left.netns.run(|| left.rtnl.down("ha0"));
         left.wait("link of the master down", "FAULT");
         right.wait("link of the master down", "MASTER");
@@ -60,7 +60,7 @@ fn link_down() {
 }
 
 fn carrier_lost() {
-    play(false, |left, right, _| {
+    play(50, false, |left, right, _| {
         left.set_carrier(false);
         left.wait("carrier of the master lost", "FAULT");
         right.wait("carrier of the master lost", "MASTER");
@@ -72,7 +72,7 @@ fn carrier_lost() {
 /// keepalived does not take its address away, so there are two who have it: both are active, one of
 /// them hears the other claim the address, and the next keepalived clears up.
 fn crash() {
-    play(false, |left, right, left_keepwatch| {
+    play(50, false, |left, right, left_keepwatch| {
         left.kill_keepalived();
         right.wait("master killed", "MASTER");
         left_keepwatch.wait_log("split brain: ", 1);
@@ -86,7 +86,9 @@ fn crash() {
 
 /// The process that does the work dies, and the other starts it anew, as backup.
 fn crash_of_worker() {
-    play(false, |left, right, _| {
+    // The new worker, too, waits for an advertisement. The higher priority waits for a shorter time,
+    // even if the last one came just before the crash.
+    play(70, false, |left, right, _| {
         left.kill_worker();
         left.wait("worker of the master killed", "BACKUP");
         right.wait("worker of the master killed", "MASTER");
@@ -95,7 +97,7 @@ fn crash_of_worker() {
 
 /// The process that looks after the other dies, and the other ends in an orderly way.
 fn crash_of_supervisor() {
-    play(false, |left, right, _| {
+    play(50, false, |left, right, _| {
         left.kill_supervisor();
         left.wait("supervisor of the master killed", "STOP");
         right.wait("supervisor of the master killed", "MASTER");
@@ -103,7 +105,7 @@ fn crash_of_supervisor() {
 }
 
 fn preemption() {
-    play(true, |left, right, _| {
+    play(50, true, |left, right, _| {
         left.stop_keepalived();
         left.wait("master stopped", "STOP");
         right.wait("master stopped", "MASTER");
@@ -116,7 +118,7 @@ fn preemption() {
 /// A floating IP comes, as Neutron brings it: into the configuration of both.
 fn reload() {
     const FLOATING_IP: &str = "192.0.2.20/32";
-    play(false, |left, right, _| {
+    play(50, false, |left, right, _| {
         left.configure(60, false, Some(FLOATING_IP));
         right.configure(50, false, Some(FLOATING_IP));
         let events = left.netns.run(Events::new);
