@@ -1,7 +1,10 @@
 //! The program: command line in, exit code out. What it does is in the library.
 
-use std::io::{Write, stderr, stdout};
-use std::process::ExitCode;
+#![no_main]
+#![expect(unsafe_code, reason = "called by the C library")]
+
+use std::ffi::{c_char, c_int};
+use std::io::{Write, stderr};
 use std::sync::{Mutex, PoisonError};
 
 use keepwatch::check;
@@ -10,28 +13,34 @@ use keepwatch::options::{self, Command, Config};
 use keepwatch::run::Daemon;
 use keepwatch::sys::process::{self, Side, Starter};
 
+/// All is well.
+const SUCCESS: c_int = 0;
 /// Something does not work.
-const FAILURE: u8 = 1;
+const FAILURE: c_int = 1;
 /// The command line is wrong.
-const USAGE: u8 = 2;
+const USAGE: c_int = 2;
 
 /// Here, and not on the stack, of the announcer's memory only that is used which is needed.
 static TABLES: Mutex<Tables> = Mutex::new(Tables::new());
 
-fn main() -> ExitCode {
-    match options::parse(std::env::args_os().skip(1).collect()) {
+/// Called by the C library and not by Rust's own start, which brings 10 kB of code to say that the
+/// stack has overflown, before the same signal ends the process.
+#[unsafe(no_mangle)]
+extern "C" fn main(count: c_int, words: *const *const c_char) -> c_int {
+    // SAFETY: this is the start of the program, and these are its arguments.
+    let argv = unsafe { process::begin(count, words) };
+    match options::parse(argv) {
         Ok(Command::Run(config)) => run(&config),
         Ok(Command::Check(config)) => check(&config),
         Ok(Command::Print(text)) => {
-            // A reader that has gone away is no failure of ours.
-            let _ = stdout().write_all(text.as_bytes());
-            ExitCode::SUCCESS
+            process::print(&text);
+            SUCCESS
         }
         Err(error) => complain(&error.0, USAGE),
     }
 }
 
-fn run(config: &Config) -> ExitCode {
+fn run(config: &Config) -> c_int {
     process::close_inherited();
     let side = if config.foreground {
         Starter::from_environment().map(Side::Daemon)
@@ -42,7 +51,7 @@ fn run(config: &Config) -> ExitCode {
         Ok(Side::Daemon(starter)) => starter,
         Ok(Side::Parent(pipe)) => {
             return match process::await_daemon(pipe) {
-                Ok(()) => ExitCode::SUCCESS,
+                Ok(()) => SUCCESS,
                 Err(error) => complain(&error, FAILURE),
             };
         }
@@ -50,22 +59,22 @@ fn run(config: &Config) -> ExitCode {
     };
     let mut tables = TABLES.lock().unwrap_or_else(PoisonError::into_inner);
     match Daemon::start(config, &mut starter, &mut tables).and_then(|mut daemon| daemon.run()) {
-        Ok(Ending::Asked) => ExitCode::SUCCESS,
-        Ok(Ending::NamespaceGone) => ExitCode::from(FAILURE),
+        Ok(Ending::Asked) => SUCCESS,
+        Ok(Ending::NamespaceGone) => FAILURE,
         Err(error) => {
             starter.failed(&error);
-            ExitCode::from(FAILURE)
+            FAILURE
         }
     }
 }
 
-fn check(config: &Config) -> ExitCode {
+fn check(config: &Config) -> c_int {
     let (report, works) = check::check(config);
-    let _ = stdout().write_all(report.as_bytes());
-    ExitCode::from(if works { 0 } else { FAILURE })
+    process::print(&report);
+    if works { SUCCESS } else { FAILURE }
 }
 
-fn complain(error: &str, code: u8) -> ExitCode {
+fn complain(error: &str, code: c_int) -> c_int {
     let _ = writeln!(stderr(), "keepwatch: {error}");
-    ExitCode::from(code)
+    code
 }

@@ -3,13 +3,16 @@
 #![expect(unsafe_code, reason = "fork")]
 
 use std::env;
+use std::ffi::{CStr, OsStr, OsString, c_char, c_int};
 use std::fs::File;
 use std::io::{Read, Write};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::mem::ManuallyDrop;
+use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 
 use nix::fcntl::{OFlag, open};
 use nix::libc;
+use nix::sys::signal::{SigHandler, Signal, signal};
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr, sendto, socket};
 use nix::sys::stat::Mode;
 use nix::sys::wait::waitpid;
@@ -38,6 +41,38 @@ pub enum Side {
     Parent(File),
     /// The daemon.
     Daemon(Starter),
+}
+
+/// Does what Rust's own start would do, where the C library enters the program: opens those of the
+/// standard streams that are closed, so that nothing else gets their numbers, and has a pipe that
+/// nobody reads be an error and not the end.
+///
+/// # Safety
+/// To be called once, before anything else, with what the C library gave `main`.
+pub unsafe fn begin(count: c_int, words: *const *const c_char) -> Vec<OsString> {
+    for fd in 0..=2 {
+        // SAFETY: takes nothing but the number.
+        if unsafe { libc::fcntl(fd, libc::F_GETFD) } < 0 {
+            // The lowest number that is free is the one it gets.
+            let null = open("/dev/null", OFlag::O_RDWR, Mode::empty());
+            let _ = null.map(IntoRawFd::into_raw_fd);
+        }
+    }
+    // SAFETY: nothing handles a signal yet.
+    let _ = unsafe { signal(Signal::SIGPIPE, SigHandler::SigIgn) };
+    let words = (1..usize::try_from(count).unwrap_or(1)).map(|n| {
+        // SAFETY: the caller says that there are so many strings.
+        let word = unsafe { CStr::from_ptr(*words.add(n)) };
+        OsStr::from_bytes(word.to_bytes()).into()
+    });
+    words.collect()
+}
+
+/// Prints to standard output. A reader that has gone away is no failure of ours.
+pub fn print(text: &str) {
+    // SAFETY: the descriptor is open, and is not closed by this.
+    let mut stdout = ManuallyDrop::new(unsafe { File::from_raw_fd(libc::STDOUT_FILENO) });
+    let _ = stdout.write_all(text.as_bytes());
 }
 
 /// Closes every descriptor but the standard streams: whoever starts the daemon may have left some

@@ -59,9 +59,8 @@ pub const ALLOWED: &[c_long] = &[
     libc::SYS_clock_gettime,
     #[cfg(target_pointer_width = "32")]
     CLOCK_GETTIME64,
-    // The end, where the runtime gives back its signal stack.
+    // The end, where memory may be given back.
     libc::SYS_exit_group,
-    libc::SYS_sigaltstack,
     libc::SYS_munmap,
 ];
 

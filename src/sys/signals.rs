@@ -12,7 +12,7 @@ use crate::errno::Errno;
 pub struct Signals(SignalFd);
 
 impl Signals {
-    /// Blocks them. SIGPIPE needs nothing: the Rust runtime ignores it from the start.
+    /// Blocks them. SIGPIPE is ignored from the start.
     ///
     /// # Errors
     /// The errno of `signalfd`, if the process has no descriptor left.
