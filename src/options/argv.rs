@@ -5,22 +5,60 @@
 
 use std::ffi::OsString;
 
-use argh::{ArgsInfo, EarlyExit, FlagInfoKind, FromArgs};
+use argh::{EarlyExit, FromArgs};
 
 use super::UsageError;
 
-/// Options whose names the callers write with `_`, which `argh` does not take.
-const UNDERSCORED: [&str; 10] = [
-    "--router-id",
-    "--conf-dir",
-    "--monitor-interface",
-    "--monitor-cidr",
-    "--pid-file",
-    "--state-path",
-    "--enable-conntrackd",
-    "--garp-master-repeat",
-    "--garp-master-delay",
-    "--garp-interval",
+/// An option, named as the callers write it; `argh` has it with dashes.
+struct Known {
+    name: &'static str,
+    takes_value: bool,
+    /// The original also takes it with `no` before its name.
+    negatable: bool,
+}
+
+const fn value(name: &'static str) -> Known {
+    Known { name, takes_value: true, negatable: false }
+}
+
+const fn switch(name: &'static str) -> Known {
+    Known { name, takes_value: false, negatable: false }
+}
+
+const fn negatable(name: &'static str) -> Known {
+    Known { name, takes_value: false, negatable: true }
+}
+
+/// What there is in [`Arguments`].
+static OPTIONS: [Known; 28] = [
+    value("--router_id"),
+    value("--namespace"),
+    value("--conf_dir"),
+    value("--monitor_interface"),
+    value("--monitor_cidr"),
+    value("--pid_file"),
+    value("--state_path"),
+    value("--user"),
+    value("--group"),
+    value("--active-word"),
+    switch("--no-announce"),
+    value("--garp_master_repeat"),
+    value("--garp_master_delay"),
+    value("--garp_interval"),
+    switch("--detect-split-brain"),
+    switch("--no-netlink-filter"),
+    switch("--no-seccomp"),
+    negatable("--enable_conntrackd"),
+    switch("--foreground"),
+    switch("--check"),
+    value("--log-file"),
+    value("--log-dir"),
+    negatable("--use-syslog"),
+    negatable("--debug"),
+    negatable("--verbose"),
+    value("--netlink-rcvbuf"),
+    switch("--version"),
+    switch("--help"),
 ];
 
 /// Options of the original that are taken with their value and ignored.
@@ -28,15 +66,13 @@ const IGNORED: [&str; 2] = ["--config-file", "--config-dir"];
 /// What else is ignored begins like this.
 const IGNORED_PREFIX: &str = "--AGENT-";
 
-/// Switches that the original also takes with `no` before their name.
-const NEGATABLE: [&str; 4] = ["--debug", "--verbose", "--use-syslog", "--enable-conntrackd"];
-
 /// Watch whether keepalived has put a virtual IP address (VIP) on an interface, keep a one-word
 /// state file, and tell the agent over HTTP on a Unix socket.
-#[derive(Debug, Default, FromArgs, ArgsInfo)]
+#[derive(Debug, Default, FromArgs)]
+#[cfg_attr(test, derive(argh::ArgsInfo))]
 #[argh(help_triggers("-h", "--help"))]
 #[argh(
-    usage = "--router-id ID --conf-dir DIR --monitor-interface NAME --monitor-cidr CIDR --state-path DIR (--pid-file FILE | --foreground) [options]"
+    usage = "--router_id ID --conf_dir DIR --monitor_interface NAME --monitor_cidr CIDR --state_path DIR (--pid_file FILE | --foreground) [options]"
 )]
 #[argh(note = "Names may be written with _ or -, values as --name=VALUE or --name VALUE.")]
 pub(super) struct Arguments {
@@ -151,15 +187,6 @@ pub(super) struct Arguments {
     pub(super) version: bool,
 }
 
-/// How an option is written by those who call the original.
-pub(super) fn spelling(option: &str) -> String {
-    if UNDERSCORED.contains(&option) {
-        format!("--{}", option.trim_start_matches('-').replace('-', "_"))
-    } else {
-        option.into()
-    }
-}
-
 /// Reads the command line without the program's name.
 ///
 /// # Errors
@@ -168,88 +195,106 @@ pub(super) fn read(argv: Vec<OsString>) -> Result<Arguments, EarlyExit> {
     let words = normalise(argv).map_err(|UsageError(error)| EarlyExit::from(error))?;
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     Arguments::from_args(&["keepwatch"], &words).map_err(|mut exit| {
-        for option in UNDERSCORED {
-            exit.output = exit.output.replace(option, &spelling(option));
-        }
+        let words = exit.output.split_inclusive([' ', '\n']);
+        exit.output = words.map(as_written).collect();
         exit
     })
 }
 
-enum Kind {
-    Value,
-    Switch,
-    /// The switch of this name, turned off.
-    Off(String),
-    IgnoredValue,
+/// A word of the help, with its space, as the callers write it.
+fn as_written(word: &str) -> String {
+    let (name, space) = word.split_at(word.trim_end().len());
+    [find(name).map_or(name, |known| known.name), space].concat()
 }
 
-/// What an option with dashes only is, if it is one at all.
-fn kind(name: &str) -> Option<Kind> {
-    if name.starts_with(IGNORED_PREFIX) || IGNORED.contains(&name) {
-        return Some(Kind::IgnoredValue);
+/// The option of this name, whichever way it is written.
+fn find(name: &str) -> Option<&'static Known> {
+    let dashed = |byte| if byte == b'_' { b'-' } else { byte };
+    let is = |known: &&Known| known.name.bytes().map(dashed).eq(name.bytes().map(dashed));
+    name.starts_with("--").then(|| OPTIONS.iter().find(is))?
+}
+
+/// What a word asks for.
+enum Meaning {
+    Option(&'static Known),
+    /// A switch, turned off.
+    Off(&'static Known),
+    /// Nothing, but it has a value.
+    Ignored,
+}
+
+fn meaning(name: &str) -> Option<Meaning> {
+    if let Some(known) = find(name) {
+        return Some(Meaning::Option(known));
     }
-    let info = Arguments::get_args_info();
-    match info.flags.iter().find(|flag| flag.long == name).map(|flag| &flag.kind) {
-        Some(FlagInfoKind::Option { .. }) => Some(Kind::Value),
-        Some(FlagInfoKind::Switch) => Some(Kind::Switch),
-        None => {
-            let switch = format!("--{}", name.strip_prefix("--no")?.trim_start_matches('-'));
-            NEGATABLE.contains(&switch.as_str()).then_some(Kind::Off(switch))
-        }
+    let dashed = name.replace('_', "-");
+    if name.starts_with("--")
+        && (dashed.starts_with(IGNORED_PREFIX) || IGNORED.contains(&dashed.as_str()))
+    {
+        return Some(Meaning::Ignored);
     }
+    let switch = format!("--{}", name.strip_prefix("--no")?.trim_start_matches('-'));
+    find(&switch).filter(|known| known.negatable).map(Meaning::Off)
 }
 
 /// Brings the command line to `--name value` with dashes, each option at most once.
 fn normalise(argv: Vec<OsString>) -> Result<Vec<String>, UsageError> {
-    let mut options: Vec<(String, Option<String>)> = Vec::new();
-    let mut words = argv.into_iter();
-    let text = |word: OsString| {
-        word.into_string().map_err(|_| UsageError("an argument is not UTF-8".into()))
-    };
-    while let Some(word) = words.next() {
-        let word = text(word)?;
+    let mut options: Vec<(&Known, String)> = Vec::new();
+    let mut words = argv
+        .into_iter()
+        .map(|word| word.into_string().map_err(|_| UsageError("an argument is not UTF-8".into())));
+    while let Some(word) = words.next().transpose()? {
         let word = match word.as_str() {
-            "-d" => "--debug".into(),
-            "-h" => "--help".into(),
-            _ => word,
+            "-d" => "--debug",
+            "-h" => "--help",
+            word => word,
         };
-        let unknown = || UsageError(format!("unknown option {word:?}: --help lists what there is"));
-        let option = word.strip_prefix("--").ok_or_else(unknown)?;
-        let (name, inline) = match option.split_once('=') {
+        let (name, inline) = match word.split_once('=') {
             Some((name, value)) => (name, Some(value.to_string())),
-            None => (option, None),
+            None => (word, None),
         };
-        let name = format!("--{}", name.replace('_', "-"));
-        let kind = kind(&name).ok_or_else(unknown)?;
-        let value = match (&kind, inline) {
-            (Kind::Switch | Kind::Off(_), None) => None,
-            (Kind::Switch | Kind::Off(_), Some(value)) => {
-                return Err(UsageError(format!("{} {value:?}: wants no value", spelling(&name))));
-            }
-            (Kind::Value | Kind::IgnoredValue, Some(value)) => Some(value),
-            (Kind::Value | Kind::IgnoredValue, None) => {
-                let value = words.next().map(text).transpose()?;
+        let meaning = meaning(name).ok_or_else(|| {
+            UsageError(format!("unknown option {word:?}: --help lists what there is"))
+        })?;
+        let takes_value = match meaning {
+            Meaning::Option(known) => known.takes_value,
+            Meaning::Off(_) => false,
+            Meaning::Ignored => true,
+        };
+        let value = match inline {
+            Some(value) if takes_value => value,
+            Some(value) => return Err(UsageError(format!("{name} {value:?}: wants no value"))),
+            None if takes_value => {
+                let value = words.next().transpose()?;
                 // An option in the place of a value means that the value was forgotten.
                 let value = value.filter(|value| !value.starts_with("--"));
                 // What begins with the prefix of the ignored ones may be anything.
-                let shown = || spelling(&name).escape_debug().to_string();
-                Some(value.ok_or_else(|| UsageError(format!("{}: wants a value", shown())))?)
+                value
+                    .ok_or_else(|| UsageError(format!("{}: wants a value", name.escape_debug())))?
             }
+            None => String::new(),
         };
-        match kind {
-            Kind::IgnoredValue => {}
-            Kind::Off(switch) => options.retain(|(other, _)| *other != switch),
-            Kind::Value | Kind::Switch => {
-                options.retain(|(other, _)| *other != name);
-                options.push((name, value));
+        if let Meaning::Option(known) | Meaning::Off(known) = meaning {
+            options.retain(|(other, _)| other.name != known.name);
+            if let Meaning::Option(_) = meaning {
+                options.push((known, value));
             }
         }
     }
-    Ok(options.into_iter().flat_map(|(name, value)| [Some(name), value]).flatten().collect())
+    let mut words = Vec::new();
+    for (known, value) in options {
+        words.push(known.name.replace('_', "-"));
+        words.extend(known.takes_value.then_some(value));
+    }
+    Ok(words)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
+    use argh::{ArgsInfo, FlagInfoKind};
+
     use super::*;
 
     fn normal(words: &[&str]) -> Result<Vec<String>, UsageError> {
@@ -304,7 +349,7 @@ mod tests {
             (&["stray\n"], "unknown option \"stray\\n\": --help lists what there is"),
             (&["--"], "unknown option \"--\": --help lists what there is"),
             (&["--router_id"], "--router_id: wants a value"),
-            (&["--router-id", "--debug"], "--router_id: wants a value"),
+            (&["--router-id", "--debug"], "--router-id: wants a value"),
             (&["--config-file"], "--config-file: wants a value"),
             (&["--AGENT-a\n"], "--AGENT-a\\n: wants a value"),
             (&["__debug"], "unknown option \"__debug\": --help lists what there is"),
@@ -317,12 +362,32 @@ mod tests {
     }
 
     #[test]
-    fn help_shows_the_names_with_underscores() {
+    fn what_argh_knows_is_what_is_let_through() {
+        let of_argh = Arguments::get_args_info().flags.iter();
+        let of_argh = of_argh.map(|flag| (flag.long, !matches!(flag.kind, FlagInfoKind::Switch)));
+        let ours = OPTIONS.iter().map(|known| (known.name.replace('_', "-"), known.takes_value));
+        assert_eq!(
+            ours.collect::<BTreeSet<_>>(),
+            of_argh.map(|(name, takes_value)| (name.into(), takes_value)).collect()
+        );
+    }
+
+    #[test]
+    fn help_shows_the_names_as_the_callers_write_them() {
         let help = read(vec!["--help".into()]).unwrap_err();
         assert_eq!(help.status, Ok(()));
-        for option in UNDERSCORED {
-            assert!(help.output.contains(&format!("\n  {}", spelling(option))), "{}", help.output);
-            assert!(!help.output.contains(option), "{}", help.output);
+        for known in &OPTIONS {
+            let names: Vec<_> = help
+                .output
+                .split_whitespace()
+                .filter(|word| find(word).is_some_and(|found| found.name == known.name))
+                .collect();
+            assert!(
+                !names.is_empty() && names.iter().all(|name| *name == known.name),
+                "{}: {}",
+                known.name,
+                help.output
+            );
         }
     }
 }

@@ -15,7 +15,7 @@ use crate::sys::privileges::Identity;
 use crate::wire::cidr::Cidr;
 use crate::wire::http::RouterId;
 use crate::wire::ifname::InterfaceName;
-use argv::{Arguments, spelling};
+use argv::Arguments;
 
 /// Name of the agent's socket in `--state_path`.
 const AGENT_SOCKET: &str = "keepalived-state-change";
@@ -109,15 +109,15 @@ impl Config {
     fn new(arguments: &Arguments) -> Result<Self, UsageError> {
         let foreground = arguments.foreground;
         let conf_dir = required(
-            "--conf-dir",
+            "--conf_dir",
             arguments.conf_dir.as_deref(),
             "an existing directory",
             |text| Some(PathBuf::from(text)).filter(|path| path.is_dir()),
         )?;
         let conf_dir = std::path::absolute(conf_dir).unwrap_or_default();
-        let pid_file = optional("--pid-file", arguments.pid_file.as_deref(), "a path", absolute)?;
+        let pid_file = optional("--pid_file", arguments.pid_file.as_deref(), "a path", absolute)?;
         if pid_file.is_none() && !foreground {
-            return Err(missing("--pid-file", "a path, unless --foreground is given"));
+            return Err(missing("--pid_file", "a path, unless --foreground is given"));
         }
         let log_file = log_file(
             optional("--log-file", arguments.log_file.as_deref(), "a path", |text| {
@@ -136,7 +136,7 @@ impl Config {
         let announce = (!arguments.no_announce).then_some(tempo);
         Ok(Self {
             router_id: required(
-                "--router-id",
+                "--router_id",
                 arguments.router_id.as_deref(),
                 "1 to 64 printable ASCII characters without space",
                 parsed,
@@ -148,19 +148,19 @@ impl Config {
                 namespace_path,
             )?,
             interface: required(
-                "--monitor-interface",
+                "--monitor_interface",
                 arguments.monitor_interface.as_deref(),
                 "an interface name of 1 to 15 bytes",
                 |text| InterfaceName::new(text.as_bytes()).ok(),
             )?,
             vip: required(
-                "--monitor-cidr",
+                "--monitor_cidr",
                 arguments.monitor_cidr.as_deref(),
                 "an IPv4 or IPv6 address with its prefix length, such as 169.254.0.5/24",
                 vip,
             )?,
             agent_socket: required(
-                "--state-path",
+                "--state_path",
                 arguments.state_path.as_deref(),
                 "the directory of the agent's socket, whose path has at most 107 bytes",
                 agent_socket,
@@ -210,15 +210,15 @@ fn tempo(
 ) -> Result<Tempo, UsageError> {
     let default = Tempo::default();
     Ok(Tempo {
-        repeat: optional("--garp-master-repeat", repeat, "a number from 1 to 100", |text| {
+        repeat: optional("--garp_master_repeat", repeat, "a number from 1 to 100", |text| {
             parsed(text).filter(|repeat| (1..=100).contains(repeat))
         })?
         .unwrap_or(default.repeat),
-        delay: optional("--garp-master-delay", delay, "seconds from 0.1 to 3600", |text| {
+        delay: optional("--garp_master_delay", delay, "seconds from 0.1 to 3600", |text| {
             seconds(text).filter(|delay| delay.total_millis() >= 100)
         })?
         .unwrap_or(default.delay),
-        interval: optional("--garp-interval", interval, "seconds from 0 to 3600", seconds)?
+        interval: optional("--garp_interval", interval, "seconds from 0 to 3600", seconds)?
             .unwrap_or(default.interval),
     })
 }
@@ -262,12 +262,12 @@ fn optional<T>(
 // Once in the program, and not in every place that calls the above.
 #[inline(never)]
 fn wrong(option: &str, value: &str, wants: &str) -> UsageError {
-    UsageError(format!("{} {value:?}: wants {wants}", spelling(option)))
+    UsageError(format!("{option} {value:?}: wants {wants}"))
 }
 
 #[inline(never)]
 fn missing(option: &str, wants: &str) -> UsageError {
-    UsageError(format!("{} is missing: wants {wants}", spelling(option)))
+    UsageError(format!("{option} is missing: wants {wants}"))
 }
 
 fn parsed<T: core::str::FromStr>(text: &str) -> Option<T> {
