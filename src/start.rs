@@ -1,6 +1,5 @@
 //! From a checked command line to a daemon ready to run: everything is opened here, in this order.
 
-use std::fmt::Display;
 use std::path::Path;
 
 use mio::{Events, Poll};
@@ -37,7 +36,7 @@ impl<'a> Daemon<'a> {
         tables: &'a mut Tables,
     ) -> Result<Self, String> {
         if let Some(path) = &config.namespace {
-            namespace::enter(path).map_err(named("namespace", path.display()))?;
+            namespace::enter(path).map_err(at("namespace", path))?;
         }
         // The modes of files are given where they are made.
         umask(Mode::S_IWGRP | Mode::S_IWOTH);
@@ -45,22 +44,22 @@ impl<'a> Daemon<'a> {
         let mut pid_file = lock_pid_file(config)?;
         open_log(config)?;
         let namespace = config.namespace.as_deref().and_then(watch_namespace);
-        let signals = Signals::block().map_err(named("signalfd", ""))?;
+        let signals = Signals::block().map_err(named("signalfd"))?;
         let groups: &[u32] =
             if config.announce.is_some() { &netlink::ANNOUNCE } else { &netlink::WATCH };
-        let route = RouteSocket::open(config.netlink_rcvbuf, groups)
-            .map_err(named("netlink socket", ""))?;
+        let route =
+            RouteSocket::open(config.netlink_rcvbuf, groups).map_err(named("netlink socket"))?;
         let packets = open_packets(config)?;
         if let (Some(pid_file), Some(path)) = (&mut pid_file, &config.pid_file) {
-            pid_file.write().map_err(named("pid file", path.display()))?;
+            pid_file.write().map_err(at("pid file", path))?;
         }
         privileges::drop(config.identity)?;
         // These are used, and thus checked, as whoever the daemon is now.
         warn_of_open_door(config);
         let state_file = StateFile::new(&config.conf_dir)
-            .map_err(named("state file", config.conf_dir.join("state").display()))?;
-        let agent = Agent::new(&config.agent_socket)
-            .map_err(named("agent socket", config.agent_socket.display()))?;
+            .map_err(at("state file", &config.conf_dir.join("state")))?;
+        let agent =
+            Agent::new(&config.agent_socket).map_err(at("agent socket", &config.agent_socket))?;
         let monitor = Monitor::new(Watch {
             interface: config.interface.clone(),
             vip: config.vip,
@@ -75,7 +74,7 @@ impl<'a> Daemon<'a> {
         });
         let daemon = Self {
             events: Events::with_capacity(EVENTS),
-            poll: Poll::new().map_err(Errno::from).map_err(named("epoll", ""))?,
+            poll: Poll::new().map_err(Errno::from).map_err(named("epoll"))?,
             route,
             filter_events: config.netlink_filter,
             signals,
@@ -94,8 +93,8 @@ impl<'a> Daemon<'a> {
             leaving: None,
             ending: None,
         };
-        daemon.register().map_err(named("epoll", ""))?;
-        if config.seccomp && !seccomp::install().map_err(named("seccomp", ""))? {
+        daemon.register().map_err(named("epoll"))?;
+        if config.seccomp && !seccomp::install().map_err(named("seccomp"))? {
             warning!("there is no seccomp filter for this system");
         }
         Ok(daemon)
@@ -109,14 +108,19 @@ const EVENTS: usize = 8;
 const CHECK_NAMESPACE: Duration = Duration::from_secs(5);
 
 /// Puts the name of a thing before what is wrong with it.
-fn named<T: Display>(thing: &str, which: T) -> impl FnOnce(Errno) -> String {
-    move |errno| format!("{thing} {which}: {errno}").replace(" :", ":")
+fn named(thing: &str) -> impl FnOnce(Errno) -> String {
+    move |errno| format!("{thing}: {errno}")
+}
+
+/// The same for one that has a path.
+fn at<'a>(thing: &'a str, path: &'a Path) -> impl FnOnce(Errno) -> String + 'a {
+    move |errno| format!("{thing} {}: {errno}", path.display())
 }
 
 fn fork_conntrackd(config: &Config) -> Result<Option<Conntrackd>, String> {
     let Some(program) = &config.conntrackd else { return Ok(None) };
     let conntrackd = Conntrackd::fork(program, &config.conf_dir.join("conntrackd.conf"));
-    conntrackd.map(Some).map_err(named("process for conntrackd", ""))
+    conntrackd.map(Some).map_err(named("process for conntrackd"))
 }
 
 fn lock_pid_file(config: &Config) -> Result<Option<PidFile>, String> {
@@ -125,7 +129,7 @@ fn lock_pid_file(config: &Config) -> Result<Option<PidFile>, String> {
         NoPidFile::Held(pid) => {
             format!("pid file {}: held by another instance, pid {pid}", path.display())
         }
-        NoPidFile::Errno(errno) => named("pid file", path.display())(errno),
+        NoPidFile::Errno(errno) => at("pid file", path)(errno),
     })
 }
 
@@ -157,10 +161,11 @@ fn warn_of_open_door(config: &Config) {
 }
 
 fn open_log(config: &Config) -> Result<(), String> {
-    let file = config.log_file.as_deref().map(|path| {
-        LogFile::open(path, config.identity).map_err(named("log file", path.display()))
-    });
-    let syslog = config.syslog.then(|| Syslog::open().map_err(named("syslog socket", "")));
+    let file = config
+        .log_file
+        .as_deref()
+        .map(|path| LogFile::open(path, config.identity).map_err(at("log file", path)));
+    let syslog = config.syslog.then(|| Syslog::open().map_err(named("syslog socket")));
     log::open(Log {
         router: config.router_id.clone(),
         level: config.log_level,
@@ -176,7 +181,7 @@ fn open_packets(config: &Config) -> Result<Option<PacketSocket>, String> {
         return Ok(None);
     }
     let socket = PacketSocket::open(config.vip.address());
-    socket.map(Some).map_err(named("packet socket", "(--no-announce does without)"))
+    socket.map(Some).map_err(named("packet socket (--no-announce does without)"))
 }
 
 fn requests(config: &Config) -> Result<Requests, String> {
