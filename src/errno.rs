@@ -1,7 +1,12 @@
 //! Error numbers as values, for every layer.
 
+#![expect(unsafe_code, reason = "strerror_r")]
+
+use core::ffi::CStr;
 use core::fmt;
+
 use nix::errno::Errno as Known;
+use nix::libc;
 
 /// What a system call failed with, as a positive `errno`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +30,16 @@ impl fmt::Display for Errno {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match Known::from_raw(self.0) {
             Known::UnknownErrno => write!(f, "errno {}", self.0),
-            known => write!(f, "{} ({known:?})", known.desc()),
+            known => write!(f, "{} ({known:?})", self.text(&mut [0; 64])),
         }
+    }
+}
+
+impl Errno {
+    /// In the words of libc, which are there anyway. nix has its own, of 8 kB, and std allocates.
+    fn text<'a>(&self, buffer: &'a mut [u8; 64]) -> &'a str {
+        // SAFETY: libc writes no more than the buffer's length, and a NUL at the end.
+        unsafe { libc::strerror_r(self.0, buffer.as_mut_ptr().cast(), buffer.len()) };
+        CStr::from_bytes_until_nul(buffer).ok().and_then(|text| text.to_str().ok()).unwrap_or("")
     }
 }

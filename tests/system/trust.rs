@@ -111,18 +111,17 @@ fn symlink_to_the_agent() {
 
 /// Root does not append to what others have linked to.
 fn log_is_a_link() {
-    for (make, error) in [
-        (symlink as fn(_, _) -> _, "Too many symbolic links encountered (ELOOP)"),
-        (hard_link, "Too many links (EMLINK)"),
-    ] {
+    for (make, error) in [(symlink as fn(_, _) -> _, "(ELOOP)"), (hard_link, "(EMLINK)")] {
         let setup = setup();
         let precious = setup.directory().join("precious");
         fs::write(&precious, "precious").unwrap();
         make(precious.clone(), setup.log_file()).unwrap();
         let output = setup.run();
         assert_eq!(output.status.code(), Some(1));
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(said, format!("keepwatch: log file {}: {error}\n", setup.log_file().display()));
+        let said = String::from_utf8_lossy(&output.stderr);
+        // In the words of libc, of which there are several.
+        let begins = format!("keepwatch: log file {}: ", setup.log_file().display());
+        assert!(said.starts_with(&begins) && said.ends_with(&format!("{error}\n")), "{said}");
         assert_eq!(fs::read(&precious).unwrap(), b"precious");
     }
 }
