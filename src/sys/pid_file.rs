@@ -1,14 +1,14 @@
 //! The pid file, which is also the lock that keeps a second instance out.
 
 use std::ffi::CString;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use nix::errno::Errno as Known;
-use nix::fcntl::{AT_FDCWD, Flock, FlockArg};
+use nix::fcntl::AT_FDCWD;
 use nix::libc;
 use nix::unistd::{UnlinkatFlags, unlinkat};
 
@@ -19,7 +19,8 @@ use crate::errno::Errno;
 #[derive(Debug)]
 pub struct PidFile {
     path: CString,
-    lock: Flock<File>,
+    /// Its lock ends when it is closed.
+    file: File,
     /// None if the system cannot tell.
     identity: Option<Identity>,
 }
@@ -41,7 +42,7 @@ impl PidFile {
     /// [`NoPidFile`].
     pub fn lock(path: &Path) -> Result<Self, NoPidFile> {
         loop {
-            let file = OpenOptions::new()
+            let mut file = OpenOptions::new()
                 .read(true)
                 .write(true)
                 .create(true)
@@ -50,26 +51,26 @@ impl PidFile {
                 .custom_flags(libc::O_NOFOLLOW)
                 .open(path)
                 .map_err(|error| NoPidFile::Errno(error.into()))?;
-            let lock = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
-                Ok(lock) => lock,
-                Err((mut file, Known::EWOULDBLOCK)) => {
+            match file.try_lock() {
+                Ok(()) => {}
+                Err(TryLockError::WouldBlock) => {
                     let mut holder = String::new();
                     let _ = file.read_to_string(&mut holder);
                     return Err(NoPidFile::Held(holder));
                 }
-                Err((_, errno)) => return Err(NoPidFile::Errno(errno.into())),
-            };
+                Err(TryLockError::Error(error)) => return Err(NoPidFile::Errno(error.into())),
+            }
             // Its holder may have removed it between our opening and locking it.
             let same = |there: fs::Metadata, ours: fs::Metadata| {
                 (there.dev(), there.ino()) == (ours.dev(), ours.ino())
             };
-            if let (Ok(there), Ok(ours)) = (fs::metadata(path), lock.metadata())
+            if let (Ok(there), Ok(ours)) = (fs::metadata(path), file.metadata())
                 && same(there, ours)
             {
                 let path = CString::new(path.as_os_str().as_bytes())
                     .map_err(|_| NoPidFile::Errno(Known::EINVAL.into()))?;
                 let identity = identify(&path).ok();
-                return Ok(Self { path, lock, identity });
+                return Ok(Self { path, file, identity });
             }
         }
     }
@@ -79,8 +80,8 @@ impl PidFile {
     /// # Errors
     /// The errno of the step that failed.
     pub fn write(&mut self) -> Result<(), Errno> {
-        self.lock.set_len(0)?;
-        write!(&*self.lock, "{}", std::process::id())?;
+        self.file.set_len(0)?;
+        write!(self.file, "{}", std::process::id())?;
         Ok(())
     }
 }
@@ -95,7 +96,7 @@ impl Drop for PidFile {
         let removed = unlinkat(AT_FDCWD, self.path.as_c_str(), UnlinkatFlags::NoRemoveDir);
         if removed.is_err() {
             // Who has dropped to a user that may not remove it leaves it, but it names nobody.
-            let _ = self.lock.set_len(0);
+            let _ = self.file.set_len(0);
         }
     }
 }
