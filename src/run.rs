@@ -89,7 +89,8 @@ pub struct Daemon<'a> {
     pub(crate) packets: Option<PacketSocket>,
     pub(crate) namespace: Option<NamespaceWatch>,
     pub(crate) conntrackd: Option<Conntrackd>,
-    pub(crate) monitor: Monitor<'a>,
+    /// Too much to be moved about on the stack.
+    pub(crate) monitor: Box<Monitor<'a>>,
     pub(crate) labels: Labels,
     /// Lines wait for the agent's reply.
     pub(crate) log_waits: bool,

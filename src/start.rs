@@ -60,7 +60,7 @@ impl<'a> Daemon<'a> {
             .map_err(at("state file", &config.conf_dir.join("state")))?;
         let agent =
             Agent::new(&config.agent_socket).map_err(at("agent socket", &config.agent_socket))?;
-        let monitor = Monitor::new(Watch {
+        let monitor = Box::new(Monitor::new(Watch {
             interface: config.interface.clone(),
             vip: config.vip,
             seed: seed(),
@@ -71,7 +71,7 @@ impl<'a> Daemon<'a> {
                 .as_ref()
                 .filter(|namespace| namespace.fd().is_none())
                 .map(|_| CHECK_NAMESPACE),
-        });
+        }));
         let daemon = Self {
             events: Events::with_capacity(EVENTS),
             poll: Poll::new().map_err(Errno::from).map_err(named("epoll"))?,
