@@ -6,7 +6,9 @@ use std::sync::{Mutex, PoisonError};
 use keepwatch::core::{Ending, Tables};
 use keepwatch::options::{self, Command};
 use keepwatch::run::Daemon;
+use keepwatch::sys::netlink;
 use keepwatch::sys::process::{Starter, close_inherited};
+use nix::libc;
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 
 use crate::malloc::forbid;
@@ -21,13 +23,16 @@ pub fn main() -> ExitCode {
     close_inherited();
     let mut starter = Starter::from_environment().expect("no service manager");
     let mut tables = TABLES.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut buffer = netlink::buffer();
     let mut daemon = Daemon::start(&config, &mut starter, &mut tables).expect("to start");
     forbid(true);
-    let ending = daemon.run();
+    let ending = daemon.run(&mut buffer);
     forbid(false);
-    match ending {
-        Ok(Ending::Asked) => ExitCode::SUCCESS,
-        _ => ExitCode::FAILURE,
+    drop(daemon);
+    #[expect(unsafe_code, reason = "Rust's own exit makes system calls that the program does not")]
+    // SAFETY: nothing is left to be done.
+    unsafe {
+        libc::_exit(i32::from(!matches!(ending, Ok(Ending::Asked))))
     }
 }
 
