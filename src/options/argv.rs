@@ -211,7 +211,7 @@ fn as_written(word: &str) -> String {
 fn find(name: &str) -> Option<&'static Known> {
     let dashed = |byte| if byte == b'_' { b'-' } else { byte };
     let is = |known: &&Known| known.name.bytes().map(dashed).eq(name.bytes().map(dashed));
-    name.starts_with("--").then(|| OPTIONS.iter().find(is))?
+    OPTIONS.iter().find(is)
 }
 
 /// What a word asks for.
@@ -224,17 +224,20 @@ enum Meaning {
 }
 
 fn meaning(name: &str) -> Option<Meaning> {
+    if !name.starts_with("--") {
+        return None;
+    }
     if let Some(known) = find(name) {
         return Some(Meaning::Option(known));
     }
     let dashed = name.replace('_', "-");
-    if name.starts_with("--")
-        && (dashed.starts_with(IGNORED_PREFIX) || IGNORED.contains(&dashed.as_str()))
-    {
+    if dashed.starts_with(IGNORED_PREFIX) || IGNORED.contains(&dashed.as_str()) {
         return Some(Meaning::Ignored);
     }
-    let switch = format!("--{}", name.strip_prefix("--no")?.trim_start_matches('-'));
-    find(&switch).filter(|known| known.negatable).map(Meaning::Off)
+    let switch = dashed.strip_prefix("--no")?;
+    find(&format!("--{}", switch.strip_prefix('-').unwrap_or(switch)))
+        .filter(|known| known.negatable)
+        .map(Meaning::Off)
 }
 
 /// Brings the command line to `--name value` with dashes, each option at most once.
@@ -339,12 +342,13 @@ mod tests {
         assert_eq!(normal(&["--user=a", "--user=b"]).unwrap(), ["--user", "b"]);
         assert_eq!(normal(&["--debug", "--nodebug"]).unwrap(), [""; 0]);
         assert_eq!(normal(&["--nodebug", "-d"]).unwrap(), ["--debug"]);
+        assert_eq!(normal(&["--debug", "--no_debug"]).unwrap(), [""; 0]);
         assert_eq!(normal(&["--noenable_conntrackd", "--nouse-syslog"]).unwrap(), [""; 0]);
     }
 
     #[test]
     fn mistakes_are_named() {
-        let cases: [(&[&str], &str); 10] = [
+        let cases: [(&[&str], &str); 11] = [
             (&["--frob"], "unknown option \"--frob\": --help lists what there is"),
             (&["stray\n"], "unknown option \"stray\\n\": --help lists what there is"),
             (&["--"], "unknown option \"--\": --help lists what there is"),
@@ -352,6 +356,7 @@ mod tests {
             (&["--router-id", "--debug"], "--router-id: wants a value"),
             (&["--config-file"], "--config-file: wants a value"),
             (&["--AGENT-a\n"], "--AGENT-a\\n: wants a value"),
+            (&["__no_debug"], "unknown option \"__no_debug\": --help lists what there is"),
             (&["__debug"], "unknown option \"__debug\": --help lists what there is"),
             (&["--foreground=1"], "--foreground \"1\": wants no value"),
             (&["--noforeground"], "unknown option \"--noforeground\": --help lists what there is"),
