@@ -209,8 +209,10 @@ fn as_written(word: &str) -> String {
 
 /// The option of this name, whichever way it is written.
 fn find(name: &str) -> Option<&'static Known> {
-    let dashed = |byte| if byte == b'_' { b'-' } else { byte };
-    let is = |known: &&Known| known.name.bytes().map(dashed).eq(name.bytes().map(dashed));
+    let same = |(a, b)| a == b || matches!((a, b), (b'_', b'-') | (b'-', b'_'));
+    let is = |known: &&Known| {
+        known.name.len() == name.len() && known.name.bytes().zip(name.bytes()).all(same)
+    };
     OPTIONS.iter().find(is)
 }
 
