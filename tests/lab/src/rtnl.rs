@@ -110,6 +110,8 @@ impl Rtnl {
             assert!(Instant::now() < deadline, "{name} is not running");
             sleep(Duration::from_millis(1));
         }
+        // It shows that before it has told; but who changes something waits until it has.
+        self.up(name);
     }
 
     /// Takes a link down.
