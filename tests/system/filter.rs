@@ -6,7 +6,7 @@ use lab::rtnl::Rtnl;
 use libtest_mimic::Trial;
 use nix::libc::{SO_ATTACH_FILTER, SOL_SOCKET};
 
-use crate::world::{VIP, World, add_interface, setup, word};
+use crate::world::{VIP, World, begin_interface, setup, word};
 
 pub fn trials() -> Vec<Trial> {
     lab::trials![
@@ -37,9 +37,6 @@ fn not_woken_by_other_interfaces() {
     let keepwatch = world.setup.start();
     world.agent.wait_acknowledged("backup");
     keepwatch.wait_log("Notified agent router", 1);
-    for link in ["ha0", "ha0-peer"] {
-        world.rtnl.wait_running(link);
-    }
     let overruns = keepwatch.counter("overruns");
     keepwatch.wait_asleep();
     let wakes = || {
@@ -70,7 +67,7 @@ fn interface_that_comes_and_goes() {
             world.rtnl.delete("ha0-peer");
         }
         // With the VIP on it before anybody can have heeded it.
-        add_interface(&world.rtnl, "ha0");
+        begin_interface(&world.rtnl, "ha0");
         world.rtnl.add_address("ha0", VIP);
         world.agent.wait_acknowledged("master");
         world.rtnl.delete_address("ha0", VIP);

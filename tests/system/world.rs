@@ -41,8 +41,16 @@ pub fn setup() -> Setup {
     Setup::new(env!("CARGO_BIN_EXE_keepwatch"))
 }
 
-/// Makes an Ethernet interface that is up and has carrier.
+/// Makes an Ethernet interface that is up and has carrier, and takes frames.
 pub fn add_interface(rtnl: &Rtnl, name: &str) {
+    begin_interface(rtnl, name);
+    for link in [name, &format!("{name}-peer")] {
+        rtnl.wait_running(link);
+    }
+}
+
+/// Makes an Ethernet interface of which the kernel has yet to tell that it has carrier.
+pub fn begin_interface(rtnl: &Rtnl, name: &str) {
     let peer = format!("{name}-peer");
     rtnl.add_veth(name, &peer);
     up_quietly(rtnl, name);

@@ -110,8 +110,11 @@ impl Rtnl {
             assert!(Instant::now() < deadline, "{name} is not running");
             sleep(Duration::from_millis(1));
         }
-        // It shows that before it has told; but who changes something waits until it has.
-        self.up(name);
+        // It shows that before it tells, which it puts off for up to a second; but not for who asks for
+        // this one link (`rtnl_getlink` since Linux 6.12).
+        let mut link = LinkMessage::default();
+        link.header.index = self.ifindex(name);
+        self.exchange(RouteNetlinkMessage::GetLink(link), 0).expect("the link");
     }
 
     /// Takes a link down.
