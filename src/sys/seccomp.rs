@@ -61,8 +61,9 @@ pub const ALLOWED: &[c_long] = &[
     libc::SYS_clock_gettime,
     #[cfg(target_pointer_width = "32")]
     CLOCK_GETTIME64,
-    // The end, where memory may be given back.
+    // The end, where musl gives memory back.
     libc::SYS_exit_group,
+    #[cfg(target_env = "musl")]
     libc::SYS_munmap,
 ];
 
