@@ -11,7 +11,6 @@ use keepwatch::check;
 use keepwatch::core::{Ending, Tables};
 use keepwatch::options::{self, Command, Config};
 use keepwatch::run::Daemon;
-use keepwatch::sys::netlink;
 use keepwatch::sys::process::{self, Side, Starter};
 
 /// All is well.
@@ -59,9 +58,7 @@ fn run(config: &Config) -> c_int {
         Err(error) => return complain(&error, FAILURE),
     };
     let mut tables = TABLES.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut buffer = netlink::buffer();
-    let daemon = Daemon::start(config, &mut starter, &mut tables);
-    match daemon.and_then(|mut daemon| daemon.run(&mut buffer)) {
+    match Daemon::start(config, &mut starter, &mut tables).and_then(|mut daemon| daemon.run()) {
         Ok(Ending::Asked) => SUCCESS,
         Ok(Ending::NamespaceGone) => FAILURE,
         Err(error) => {

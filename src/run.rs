@@ -19,7 +19,7 @@ use crate::sys::agent::Agent;
 use crate::sys::clock;
 use crate::sys::conntrackd::{Answer, Conntrackd};
 use crate::sys::namespace::NamespaceWatch;
-use crate::sys::netlink::{Buffer, Received, RouteSocket};
+use crate::sys::netlink::{self, Received, RouteSocket};
 use crate::sys::packet::PacketSocket;
 use crate::sys::pid_file::PidFile;
 use crate::sys::process::Starter;
@@ -102,16 +102,16 @@ pub struct Daemon<'a> {
 }
 
 impl Daemon<'_> {
-    /// Runs until it is asked to leave, or there is nothing left to watch. Tells which. Allocates nothing;
-    /// `buffer` is for what comes from the kernel.
+    /// Runs until it is asked to leave, or there is nothing left to watch. Tells which. Allocates nothing.
     ///
     /// # Errors
     /// One line, if the poll itself fails, which nothing can be done about.
-    pub fn run(&mut self, buffer: &mut Buffer) -> Result<Ending, String> {
+    pub fn run(&mut self) -> Result<Ending, String> {
+        let mut buffer = netlink::buffer();
         // The socket may have something from before the poll knew of it.
         let mut ready = Ready { route: true, ..Ready::default() };
         loop {
-            let more = self.take(&ready, buffer);
+            let more = self.take(&ready, &mut buffer);
             if let Some(ending) = self.ending {
                 if let Some(signal) = self.leaving.and_then(signal_name) {
                     info!("leaving on {}", signal);
@@ -124,7 +124,7 @@ impl Daemon<'_> {
     }
 
     /// Takes what is ready. True: there may be more from the kernel.
-    fn take(&mut self, ready: &Ready, buffer: &mut Buffer) -> bool {
+    fn take(&mut self, ready: &Ready, buffer: &mut netlink::Buffer) -> bool {
         // The kernel first, so that whoever sends a signal after changing an address finds that taken
         // into account.
         let due = self.monitor.deadline().is_some_and(|deadline| self.now >= deadline);
@@ -195,7 +195,7 @@ impl Daemon<'_> {
     }
 
     /// Reads what the kernel has to tell. True: there may be more.
-    fn take_route(&mut self, buffer: &mut Buffer) -> bool {
+    fn take_route(&mut self, buffer: &mut netlink::Buffer) -> bool {
         for _ in 0..DATAGRAMS_PER_TURN {
             match self.route.receive(buffer) {
                 Received::Messages(messages) => {

@@ -1,15 +1,13 @@
 //! The route socket: events of addresses and links, and dumps.
 
-use std::io::IoSliceMut;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use heapless::Vec;
 use netlink_sys::protocols::NETLINK_ROUTE;
 use netlink_sys::{Socket, SocketAddr};
 use nix::errno::Errno as Known;
 use nix::libc;
-use nix::sys::socket::{MsgFlags, MultiHeaders, NetlinkAddr, recvmmsg, setsockopt, sockopt};
+use nix::sys::socket::{setsockopt, sockopt};
 
 use super::filter;
 use crate::core::{DumpEnd, Input};
@@ -20,68 +18,15 @@ use crate::wire::rtnl::{self, Body, Message, Messages};
 /// longer. Of this only as much memory is used as the longest datagram takes.
 const BUFFER_LEN: usize = 32_768;
 
-/// Datagrams read by one system call. If there are fewer, there are no more, and nobody need ask again.
-const AT_ONCE: usize = 2;
-
 /// Not on the stack, where all of it would be touched to make it zero.
-static BYTES: Mutex<[[u8; BUFFER_LEN]; AT_ONCE]> = Mutex::new([[0; BUFFER_LEN]; AT_ONCE]);
+static BUFFER: Mutex<[u8; BUFFER_LEN]> = Mutex::new([0; BUFFER_LEN]);
 
-/// The one buffer for datagrams, which are read some at once and taken one by one.
-#[derive(Debug)]
-pub struct Buffer {
-    bytes: MutexGuard<'static, [[u8; BUFFER_LEN]; AT_ONCE]>,
-    headers: MultiHeaders<NetlinkAddr>,
-    /// Lengths and senders' ports of what was read last.
-    read: Vec<(usize, u32), AT_ONCE>,
-    /// How many of these have been taken.
-    taken: usize,
-}
+/// The one buffer for datagrams.
+pub type Buffer = MutexGuard<'static, [u8; BUFFER_LEN]>;
 
 /// Takes the buffer, for as long as the caller has it.
 pub fn buffer() -> Buffer {
-    Buffer {
-        bytes: BYTES.lock().unwrap_or_else(PoisonError::into_inner),
-        headers: MultiHeaders::preallocate(AT_ONCE, None),
-        read: Vec::new(),
-        taken: 0,
-    }
-}
-
-impl Buffer {
-    /// Reads more. False: there is nothing.
-    fn fill(&mut self, socket: RawFd) -> nix::Result<bool> {
-        self.taken = 0;
-        // Fewer than there could have been were all there were. If an error ended the reading, the
-        // kernel keeps it for the next (`__sys_recvmmsg`), and the poll tells of it.
-        let were_all = !self.read.is_empty() && !self.read.is_full();
-        self.read.clear();
-        if were_all {
-            return Ok(false);
-        }
-        let mut slices = self.bytes.each_mut().map(|bytes| [IoSliceMut::new(bytes)]);
-        let flags = MsgFlags::MSG_TRUNC;
-        match recvmmsg(socket, &mut self.headers, &mut slices, flags, None) {
-            Ok(datagrams) => {
-                let sender = |from: Option<NetlinkAddr>| from.map_or(0, |address| address.pid());
-                self.read = datagrams.map(|read| (read.bytes, sender(read.address))).collect();
-                Ok(true)
-            }
-            Err(Known::EAGAIN) => Ok(false),
-            Err(errno) => Err(errno),
-        }
-    }
-
-    /// The next datagram that was read.
-    fn take(&mut self) -> Option<Received<'_>> {
-        let &(length, port) = self.read.get(self.taken)?;
-        let bytes = self.bytes.get(self.taken)?;
-        self.taken += 1;
-        Some(match (port, bytes.get(..length)) {
-            (0, Some(datagram)) => Received::Messages(Messages::new(datagram)),
-            (0, None) => Received::TooLong,
-            (port, _) => Received::Foreign(port),
-        })
-    }
+    BUFFER.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What the watch itself needs to hear of.
@@ -180,17 +125,19 @@ impl RouteSocket {
         Ok(())
     }
 
-    /// Takes a datagram from `buffer`, and reads some into it if it has none.
-    pub fn receive<'a>(&self, buffer: &'a mut Buffer) -> Received<'a> {
-        if buffer.taken == buffer.read.len() {
-            match buffer.fill(self.as_raw_fd()) {
-                Ok(true) => {}
-                Ok(false) => return Received::Empty,
-                // ENOBUFS. Any other error is what a dump died of; its end is then waited for in vain.
-                Err(_) => return Received::Overrun,
-            }
+    /// Reads one datagram into `buffer`.
+    pub fn receive<'a>(&self, buffer: &'a mut [u8; BUFFER_LEN]) -> Received<'a> {
+        let received = self.socket.recv_from(&mut buffer.as_mut_slice(), libc::MSG_TRUNC);
+        match received {
+            Ok((length, sender)) => match (sender.port_number(), buffer.get(..length)) {
+                (0, Some(datagram)) => Received::Messages(Messages::new(datagram)),
+                (0, None) => Received::TooLong,
+                (port, _) => Received::Foreign(port),
+            },
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => Received::Empty,
+            // ENOBUFS. Any other error is what a dump died of; its end is then waited for in vain.
+            Err(_) => Received::Overrun,
         }
-        buffer.take().unwrap_or(Received::Empty)
     }
 
     /// What a message means to the core, if anything.

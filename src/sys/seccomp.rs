@@ -26,9 +26,6 @@ pub const ALLOWED: &[c_long] = &[
     libc::SYS_getsockopt,
     libc::SYS_epoll_ctl,
     // What comes from the kernel, the agent, the wire and conntrackd, and what goes to them.
-    libc::SYS_recvmmsg,
-    #[cfg(target_pointer_width = "32")]
-    RECVMMSG_TIME64,
     libc::SYS_recvfrom,
     libc::SYS_sendto,
     // Signals, deleted namespaces, the output of conntrackd.
@@ -67,14 +64,11 @@ pub const ALLOWED: &[c_long] = &[
     libc::SYS_munmap,
 ];
 
-/// The number of the first call. Some that take a time have a second number on 32 bits, which libc
-/// does not name everywhere.
-#[cfg(target_pointer_width = "32")]
-const FIRST_CALL: c_long = if cfg!(target_arch = "mips") { 4000 } else { 0 };
-#[cfg(target_pointer_width = "32")]
-const CLOCK_GETTIME64: c_long = FIRST_CALL + 403;
-#[cfg(target_pointer_width = "32")]
-const RECVMMSG_TIME64: c_long = FIRST_CALL + 417;
+/// Not known to libc under this name everywhere.
+#[cfg(all(target_pointer_width = "32", target_arch = "mips"))]
+const CLOCK_GETTIME64: c_long = 4403;
+#[cfg(all(target_pointer_width = "32", not(target_arch = "mips")))]
+const CLOCK_GETTIME64: c_long = 403;
 
 /// `AUDIT_ARCH_*` (`include/uapi/linux/audit.h`): the ELF machine, and bits for 64 and little-endian.
 const ARCHITECTURE: Option<u32> = if cfg!(target_arch = "x86_64") {

@@ -6,7 +6,6 @@ use std::sync::{Mutex, PoisonError};
 use keepwatch::core::{Ending, Tables};
 use keepwatch::options::{self, Command};
 use keepwatch::run::Daemon;
-use keepwatch::sys::netlink;
 use keepwatch::sys::process::{Starter, close_inherited};
 use nix::libc;
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
@@ -23,10 +22,9 @@ pub fn main() -> ExitCode {
     close_inherited();
     let mut starter = Starter::from_environment().expect("no service manager");
     let mut tables = TABLES.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut buffer = netlink::buffer();
     let mut daemon = Daemon::start(&config, &mut starter, &mut tables).expect("to start");
     forbid(true);
-    let ending = daemon.run(&mut buffer);
+    let ending = daemon.run();
     forbid(false);
     drop(daemon);
     #[expect(unsafe_code, reason = "Rust's own exit makes system calls that the program does not")]
