@@ -8,8 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 
 use lab::daemon::Setup;
-use lab::files::read_line;
-use lab::files::{Directory, Watch, content, wait_readable};
+use lab::files::{Directory, Watch, content, read_line, wait_readable};
 use lab::namespace::Netns;
 use lab::rtnl::Rtnl;
 use libtest_mimic::Trial;
