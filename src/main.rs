@@ -28,7 +28,10 @@ static TABLES: Mutex<Tables> = Mutex::new(Tables::new());
 #[unsafe(no_mangle)]
 extern "C" fn main(count: c_int, words: *const *const c_char) -> c_int {
     // SAFETY: this is the start of the program, and these are its arguments.
-    let argv = unsafe { process::begin(count, words) };
+    let argv = match unsafe { process::begin(count, words) } {
+        Ok(argv) => argv,
+        Err(error) => return complain(&error, FAILURE),
+    };
     match options::parse(argv) {
         Ok(Command::Run(config)) => run(&config),
         Ok(Command::Check(config)) => check(&config),

@@ -1,6 +1,6 @@
 //! Becoming a daemon, and telling whoever started it that it is up.
 
-#![expect(unsafe_code, reason = "fork")]
+#![expect(unsafe_code, reason = "fork, and what the C library gives")]
 
 use std::env;
 use std::ffi::{CStr, OsStr, OsString, c_char, c_int};
@@ -45,17 +45,21 @@ pub enum Side {
 
 /// Does what Rust's own start would do, where the C library enters the program: opens those of the
 /// standard streams that are closed, so that nothing else gets their numbers, and has a pipe that
-/// nobody reads be an error and not the end.
+/// nobody reads be an error and not the end. Gives the arguments behind the program's name.
+///
+/// # Errors
+/// One line, if a stream is closed and there is no `/dev/null` to put in its place.
 ///
 /// # Safety
 /// To be called once, before anything else, with what the C library gave `main`.
-pub unsafe fn begin(count: c_int, words: *const *const c_char) -> Vec<OsString> {
+pub unsafe fn begin(count: c_int, words: *const *const c_char) -> Result<Vec<OsString>, String> {
     for fd in 0..=2 {
         // SAFETY: takes nothing but the number.
         if unsafe { libc::fcntl(fd, libc::F_GETFD) } < 0 {
             // The lowest number that is free is the one it gets.
             let null = open("/dev/null", OFlag::O_RDWR, Mode::empty());
-            let _ = null.map(IntoRawFd::into_raw_fd);
+            let _ =
+                null.map_err(|errno| format!("/dev/null: {}", Errno::from(errno)))?.into_raw_fd();
         }
     }
     // SAFETY: nothing handles a signal yet.
@@ -65,7 +69,7 @@ pub unsafe fn begin(count: c_int, words: *const *const c_char) -> Vec<OsString> 
         let word = unsafe { CStr::from_ptr(*words.add(n)) };
         OsStr::from_bytes(word.to_bytes()).into()
     });
-    words.collect()
+    Ok(words.collect())
 }
 
 /// Prints to standard output. A reader that has gone away is no failure of ours.

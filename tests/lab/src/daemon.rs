@@ -3,7 +3,6 @@
 use std::env;
 use std::ffi::OsString;
 use std::fmt::{self, Display};
-
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
