@@ -22,6 +22,7 @@ use crate::sys::namespace::NamespaceWatch;
 use crate::sys::netlink::{self, Received, RouteSocket};
 use crate::sys::packet::PacketSocket;
 use crate::sys::pid_file::PidFile;
+use crate::sys::poll::register_level_triggered;
 use crate::sys::process::Starter;
 use crate::sys::signals::Signals;
 use crate::sys::state_file::StateFile;
@@ -48,8 +49,9 @@ const DATAGRAMS_PER_TURN: usize = 64;
 /// before it.
 const LULL: Duration = Duration::from_millis(10);
 
-/// What the poll said. Edge-triggered: each is to be read until it has no more.
-#[derive(Debug, Default)]
+/// What the poll said. But for the route socket it tells once of all that has come, so each is to be read
+/// until it has no more.
+#[derive(Debug, Default, PartialEq)]
 struct Ready {
     route: bool,
     signals: bool,
@@ -108,10 +110,9 @@ impl Daemon<'_> {
     /// One line, if the poll itself fails, which nothing can be done about.
     pub fn run(&mut self) -> Result<Ending, String> {
         let mut buffer = netlink::buffer();
-        // The socket may have something from before the poll knew of it.
-        let mut ready = Ready { route: true, ..Ready::default() };
         loop {
-            let more = self.take(&ready, &mut buffer);
+            let ready = self.wait()?;
+            self.take(&ready, &mut buffer);
             if let Some(ending) = self.ending {
                 if let Some(signal) = self.leaving.and_then(signal_name) {
                     info!("leaving on {}", signal);
@@ -119,16 +120,20 @@ impl Daemon<'_> {
                 log::flush();
                 return Ok(ending);
             }
-            ready = self.wait(more)?;
         }
     }
 
-    /// Takes what is ready. True: there may be more from the kernel.
-    fn take(&mut self, ready: &Ready, buffer: &mut netlink::Buffer) -> bool {
+    /// Takes what is ready.
+    fn take(&mut self, ready: &Ready, buffer: &mut netlink::Buffer) {
         // The kernel first, so that whoever sends a signal after changing an address finds that taken
         // into account.
-        let due = self.monitor.deadline().is_some_and(|deadline| self.now >= deadline);
-        let more = (ready.route || due) && self.take_route(buffer);
+        if ready.route {
+            // An event mostly comes alone. If this one did not, the poll says so.
+            let alone = *ready == Ready { route: true, ..Ready::default() };
+            self.take_route(if alone { 1 } else { DATAGRAMS_PER_TURN }, buffer);
+        } else if self.monitor.deadline().is_some_and(|deadline| self.now >= deadline) {
+            self.feed(&Input::QueueEmpty);
+        }
         if ready.signals {
             self.take_signals();
         }
@@ -148,12 +153,11 @@ impl Daemon<'_> {
         if ready.conntrackd {
             self.take_answers();
         }
-        more
     }
 
-    /// Sleeps until something is ready or due; not at all if there is more from the kernel.
-    fn wait(&mut self, more: bool) -> Result<Ready, String> {
-        let mut timeout = if more { Some(Duration::ZERO) } else { self.timeout() };
+    /// Sleeps until something is ready or due.
+    fn wait(&mut self) -> Result<Ready, String> {
+        let mut timeout = self.timeout();
         self.log_waits = self.agent.is_waiting() && !self.log_waits;
         if self.log_waits {
             timeout = timeout.map(|timeout| timeout.min(LULL));
@@ -166,7 +170,7 @@ impl Daemon<'_> {
             Err(error) => return Err(format!("epoll: {error}")),
         }
         self.now = clock::now();
-        let mut ready = Ready { route: more, ..Ready::default() };
+        let mut ready = Ready::default();
         for event in &self.events {
             match event.token() {
                 ROUTE => ready.route = true,
@@ -194,9 +198,9 @@ impl Daemon<'_> {
         Some(if deadline > self.now { deadline - self.now } else { Duration::ZERO })
     }
 
-    /// Reads what the kernel has to tell. True: there may be more.
-    fn take_route(&mut self, buffer: &mut netlink::Buffer) -> bool {
-        for _ in 0..DATAGRAMS_PER_TURN {
+    /// Reads what the kernel has to tell, at most so many datagrams.
+    fn take_route(&mut self, datagrams: usize, buffer: &mut netlink::Buffer) {
+        for _ in 0..datagrams {
             match self.route.receive(buffer) {
                 Received::Messages(messages) => {
                     for message in messages {
@@ -214,11 +218,10 @@ impl Daemon<'_> {
                 Received::TooLong => self.feed(&Input::Unreadable),
                 Received::Empty => {
                     self.feed(&Input::QueueEmpty);
-                    return false;
+                    return;
                 }
             }
         }
-        true
     }
 
     fn take_signals(&mut self) {
@@ -278,7 +281,7 @@ impl Daemon<'_> {
         let register = |fd: RawFd, token| {
             self.poll.registry().register(&mut SourceFd(&fd), token, Interest::READABLE)
         };
-        register(self.route.as_raw_fd(), ROUTE)?;
+        register_level_triggered(&self.poll, self.route.as_raw_fd(), ROUTE)?;
         register(self.signals.as_raw_fd(), SIGNALS)?;
         if let Some(packets) = &self.packets {
             register(packets.as_raw_fd(), PACKETS)?;

@@ -26,7 +26,7 @@ pub enum Input {
     Unreadable,
     /// A netlink message from elsewhere than the kernel, with its sender's port.
     ForeignSender(u32),
-    /// The netlink queue has been read empty, now or at [`super::Monitor::deadline`].
+    /// The netlink queue is empty: told after a read, and at [`super::Monitor::deadline`].
     QueueEmpty,
     /// A write of the state file ended.
     StateFile(Result<State, Errno>),

@@ -157,7 +157,7 @@ impl<'a> Monitor<'a> {
         core::mem::take(&mut self.actions)
     }
 
-    /// When to read the queue again, be there something in it or not. None: not before something
+    /// When to look at the netlink queue again, be there something in it or not. None: not before something
     /// happens.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {

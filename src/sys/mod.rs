@@ -12,6 +12,7 @@ pub mod namespace;
 pub mod netlink;
 pub mod packet;
 pub mod pid_file;
+pub mod poll;
 pub mod privileges;
 pub mod process;
 pub mod seccomp;

@@ -66,13 +66,14 @@ impl Monitor<'_> {
         }
     }
 
-    /// Asks for the next dump, if it is time for one.
+    /// Asks for the next dump, if it is time for one and the queue is empty.
     pub(super) fn begin_dump(&mut self) {
-        while self.queue_empty {
+        loop {
             if self.announcer.as_mut().is_some_and(Announcer::wants_listing) {
                 self.resync.want(Stage::Others);
             }
-            let Some(stage) = self.resync.begin(self.now) else { return };
+            let begun = if self.queue_empty { self.resync.begin(self.now) } else { None };
+            let Some(stage) = begun else { return };
             let action = match stage {
                 Stage::Links => {
                     self.vip.links_begin();

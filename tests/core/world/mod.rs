@@ -244,13 +244,19 @@ impl<'a> World<'a> {
         }
     }
 
+    /// Reads so many datagrams. That there are no more it tells only at a deadline: otherwise the daemon
+    /// does not look.
     fn read(&mut self, datagrams: usize) {
         for _ in 0..datagrams {
             let input = self.kernel.read();
-            self.feed(&input);
-            if input == Input::QueueEmpty {
-                return;
+            if input != Input::QueueEmpty {
+                self.feed(&input);
+                continue;
             }
+            if self.monitor.deadline().is_some_and(|deadline| deadline <= self.now) {
+                self.feed(&input);
+            }
+            return;
         }
     }
 
