@@ -135,8 +135,9 @@ impl<'a> Trial<'a> {
         Ok(())
     }
 
-    /// So many transitions, each on its own.
+    /// So many transitions, each on its own, once the addresses of the start have been announced.
     pub fn transitions(&mut self, count: usize) -> Result<(Vec<Latency>, Usage), Box<dyn Error>> {
+        self.settle()?;
         let mut latencies = Vec::with_capacity(count);
         let before = self.counters.read()?;
         for _ in 0..count {
