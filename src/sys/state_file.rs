@@ -1,6 +1,8 @@
 //! The one-word state file: whole or not at all.
 
+use core::ffi::CStr;
 use std::ffi::CString;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -11,14 +13,21 @@ use nix::unistd::{AccessFlags, UnlinkatFlags, faccessat, unlinkat, write};
 
 use crate::errno::Errno;
 
+/// The name of the new file, for the instant until it is renamed.
+const TEMPORARY: &CStr = c".state.keepwatch";
+
 /// `<conf_dir>/state`, replaced by renaming a complete file over it, so that a reader sees the old
 /// word or the new one.
 ///
 /// There is no fsync: after a crash of the machine the state is found out anew.
 #[derive(Debug)]
 pub struct StateFile {
+    conf_dir: CString,
     path: CString,
-    temporary: CString,
+    /// Where the new file is made, so that `conf_dir` is looked up once for each word and not three
+    /// times, which shows. The last time it is by its name: should that be another directory by now,
+    /// the file gets there all the same, or cannot.
+    directory: OwnedFd,
 }
 
 impl StateFile {
@@ -29,33 +38,42 @@ impl StateFile {
     pub fn new(conf_dir: &Path) -> Result<Self, Errno> {
         let access = AccessFlags::W_OK | AccessFlags::X_OK;
         faccessat(AT_FDCWD, conf_dir, access, AtFlags::AT_EACCESS)?;
-        let c_path = |name| {
-            CString::new(conf_dir.join(name).as_os_str().as_bytes())
-                .map_err(|_| Errno::from(Known::EINVAL))
+        let c_path = |path: &Path| {
+            CString::new(path.as_os_str().as_bytes()).map_err(|_| Errno::from(Known::EINVAL))
         };
-        Ok(Self { path: c_path("state")?, temporary: c_path(".state.keepwatch")? })
+        let directory = open_directory(conf_dir)?;
+        Ok(Self { conf_dir: c_path(conf_dir)?, path: c_path(&conf_dir.join("state"))?, directory })
     }
 
     /// Makes `word` the content, mode 0644. A symlink in its place is replaced, not followed.
     ///
     /// # Errors
     /// The errno of the step that failed; the old content is still there.
-    pub fn write(&self, word: &str) -> Result<(), Errno> {
-        let written = self.write_temporary(word).and_then(|()| {
-            renameat(AT_FDCWD, self.temporary.as_c_str(), AT_FDCWD, self.path.as_c_str())
-        });
-        if written.is_err() {
+    pub fn write(&mut self, word: &str) -> Result<(), Errno> {
+        if self.replace(word).is_err() {
+            // The directory may have been deleted and made anew, or mounted over.
+            self.directory = open_directory(self.conf_dir.as_c_str())?;
+            self.replace(word)?;
+        }
+        Ok(())
+    }
+
+    fn replace(&self, word: &str) -> nix::Result<()> {
+        let replaced = self
+            .write_temporary(word)
+            .and_then(|()| renameat(&self.directory, TEMPORARY, AT_FDCWD, self.path.as_c_str()));
+        if replaced.is_err() {
             // Not to leave it behind; if there is none, all the better.
             let _ = self.remove_temporary();
         }
-        Ok(written?)
+        replaced
     }
 
     fn write_temporary(&self, word: &str) -> nix::Result<()> {
         // O_EXCL: whatever else is there under this name, be it a link or a FIFO, is not opened.
         let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_CLOEXEC;
         let mode = Mode::from_bits_truncate(0o644);
-        let create = || openat(AT_FDCWD, self.temporary.as_c_str(), flags, mode);
+        let create = || openat(&self.directory, TEMPORARY, flags, mode);
         let file = create().or_else(|errno| match errno {
             Known::EEXIST => {
                 self.remove_temporary()?;
@@ -68,6 +86,12 @@ impl StateFile {
     }
 
     fn remove_temporary(&self) -> nix::Result<()> {
-        unlinkat(AT_FDCWD, self.temporary.as_c_str(), UnlinkatFlags::NoRemoveDir)
+        unlinkat(&self.directory, TEMPORARY, UnlinkatFlags::NoRemoveDir)
     }
+}
+
+/// A directory to make files in, whoever we are when we do.
+fn open_directory<P: nix::NixPath + ?Sized>(path: &P) -> nix::Result<OwnedFd> {
+    let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+    openat(AT_FDCWD, path, flags, Mode::empty())
 }

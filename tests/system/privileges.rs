@@ -101,6 +101,7 @@ fn descriptors() {
         ("/dev/null", 3),
         ("anon_inode:[eventpoll]", 1),
         ("anon_inode:[signalfd]", 1),
+        ("conf", 1),
         ("conf/neutron-keepalived-state-change.log", 1),
         ("pid", 1),
         ("socket:", 2),

@@ -1,7 +1,9 @@
 //! Promise 3: the state file is whole at any moment, whatever happens to its directory.
 
-use std::fs;
+use std::fs::{self, File};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, symlink};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
@@ -22,6 +24,7 @@ pub fn trials() -> Vec<Trial> {
         read_only_directory_is_survived,
         full_directory_is_survived,
         replaced_directory_is_followed,
+        directory_that_is_mounted_over_is_followed,
         unwritable_at_start,
     ]
 }
@@ -156,6 +159,22 @@ fn replaced_directory_is_followed() {
         fs::rename(&setup.conf_dir, &aside).unwrap();
     };
     survives(&world, remove, || fs::create_dir(&setup.conf_dir).unwrap());
+}
+
+fn directory_that_is_mounted_over_is_followed() {
+    let world = World::new();
+    let setup = &world.setup;
+    let _keepwatch = setup.start();
+    world.agent.wait_acknowledged("backup");
+    let below = File::open(&setup.conf_dir).unwrap();
+    mount_tmpfs(&setup.conf_dir).unwrap();
+    for present in [true, false] {
+        world.set_vip(present);
+        world.agent.wait_acknowledged(word(present));
+        assert_eq!(setup.state(), word(present));
+    }
+    let below = Path::new("/proc/self/fd").join(below.as_raw_fd().to_string());
+    assert!(below.join("state").exists() && !below.join(".state.keepwatch").exists());
 }
 
 fn mount_read_only(setup: &Setup) {
