@@ -22,6 +22,11 @@ impl<const MAX: usize> Line<MAX> {
 
 impl<const MAX: usize> Write for Line<MAX> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
+        // As nearly all text is.
+        let printable = text.bytes().all(|byte| matches!(byte, b' '..=b'~'));
+        if printable && self.0.len() + text.len() < MAX {
+            return self.0.push_str(text).map_err(|_| fmt::Error);
+        }
         for c in text.chars() {
             if c.is_control() {
                 write!(self, "{}", c.escape_default())?;
