@@ -359,7 +359,7 @@ impl Daemon<'_> {
             Action::HangUp => self.agent.hang_up(),
             Action::Ready => self.starter.ready(),
             Action::Log(ref note) => self.labels.note(note),
-            Action::LogStatus(ref status) => self.labels.status(status),
+            Action::LogStatus => self.labels.status(&self.monitor.status()),
             Action::ReopenLog => log::reopen(),
             Action::Run(command) => {
                 let run = self.conntrackd.as_ref().map(|conntrackd| conntrackd.run(command));

@@ -84,8 +84,8 @@ pub enum Action {
     Ready,
     /// Write a line.
     Log(Note),
-    /// Write the status.
-    LogStatus(Status),
+    /// Write the status, which [`super::Monitor::status`] tells.
+    LogStatus,
     /// Close the log file and open it again.
     ReopenLog,
     /// Run a command. [`Input::CommandEnded`] tells when it has ended.

@@ -168,6 +168,12 @@ impl<'a> Monitor<'a> {
         [resync, outbox, self.rewrite_at, announce, check, ending].into_iter().flatten().min()
     }
 
+    /// What there is to be shown on request.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        Status { ifindex: self.vip.ifindex(), undelivered: self.outbox.pending(), ..self.status }
+    }
+
     fn push(&mut self, action: Action) {
         let pushed = self.actions.push(action);
         debug_assert!(pushed.is_ok(), "one input brings about at most {MAX_ACTIONS} actions");
@@ -210,14 +216,7 @@ impl<'a> Monitor<'a> {
                 self.resync.want(Stage::Links);
                 self.report_again = true;
             }
-            Request::Status => {
-                let status = Status {
-                    ifindex: self.vip.ifindex(),
-                    undelivered: self.outbox.pending(),
-                    ..self.status
-                };
-                self.push(Action::LogStatus(status));
-            }
+            Request::Status => self.push(Action::LogStatus),
         }
     }
 
