@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use crate::candidate::Kind;
 use crate::figures::Figures;
 use crate::report::{Measured, number, together};
-use crate::statistics::Summary;
+use crate::statistics::{Summary, median};
 
 /// A static build of keepwatch by its name.
 pub const STATIC: &str = "keepwatch, static";
@@ -49,8 +49,8 @@ fn speed(text: &mut String, build: &str, own: &Figures, floor: &Figures, shell: 
         let what = "context switches by 10,000 foreign address events, announcements off";
         bar(what, "0", usage.switches, usage.switches == 0.0);
     }
-    let calls = own.transitions.system_calls / own.transitions.count;
-    bar("system calls per transition", "<= 16", calls, calls <= 16.0);
+    let calls = median(&own.system_calls);
+    bar("system calls per transition, median", "<= 16", calls, calls <= 16.0);
 }
 
 fn footprint(text: &mut String, own: &Figures) {

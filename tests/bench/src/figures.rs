@@ -14,7 +14,9 @@ pub struct Figures {
     /// From the start to the first state file, and to the first report.
     pub first_file: Vec<Duration>,
     pub first_report: Vec<Duration>,
+    /// All transitions together, and the system calls of each.
     pub transitions: Usage,
+    pub system_calls: Vec<f64>,
     /// Addresses of other interfaces.
     pub foreign: Usage,
     pub foreign_without_announcements: Option<Usage>,

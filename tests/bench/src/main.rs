@@ -203,10 +203,12 @@ fn latencies(
             figures.first_report.extend(trial.first_report);
             if start == starts {
                 trial.warm_up()?;
-                let (latencies, usage) = trial.transitions(count)?;
-                figures.file.extend(latencies.iter().map(|latency| latency.file));
-                figures.agent.extend(latencies.iter().map(|latency| latency.agent));
-                figures.transitions.add(usage);
+                for (latency, usage) in trial.transitions(count)? {
+                    figures.file.push(latency.file);
+                    figures.agent.push(latency.agent);
+                    figures.system_calls.push(usage.system_calls);
+                    figures.transitions.add(usage);
+                }
             }
             Ok(())
         })?;

@@ -9,7 +9,7 @@ use crate::counters::Usage;
 use crate::descendants::Memory;
 use crate::figures::Figures;
 use crate::fleet::Fleet;
-use crate::statistics::Summary;
+use crate::statistics::{Summary, median};
 use crate::{FLEETS, FOREIGN_EVENTS, Options, machine};
 
 /// A candidate and what was measured of it.
@@ -82,7 +82,7 @@ fn costs(text: &mut String, measured: &[Measured]) {
         |of: fn(&Usage) -> f64| move |f: &Figures| Some(of(&f.transitions) / f.transitions.count);
     row(text, "CPU time per transition, ms", measured, each(|usage| usage.cpu));
     row(text, "context switches per transition", measured, each(|usage| usage.switches));
-    row(text, "system calls per transition", measured, each(|usage| usage.system_calls));
+    row(text, "system calls per transition, median", measured, |f| Some(median(&f.system_calls)));
     let start = |times: &Vec<_>| (!times.is_empty()).then(|| Summary::new(times).median);
     row(text, "start to first state file, median, ms", measured, |f| start(&f.first_file));
     row(text, "start to first report, median, ms [^report]", measured, |f| start(&f.first_report));

@@ -23,6 +23,13 @@ impl Summary {
     }
 }
 
+/// The middle one. There has to be at least one.
+pub fn median(numbers: &[f64]) -> f64 {
+    let mut sorted = numbers.to_vec();
+    sorted.sort_unstable_by(f64::total_cmp);
+    sorted[(sorted.len() - 1) / 2]
+}
+
 pub fn milliseconds(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
 }

@@ -136,15 +136,17 @@ impl<'a> Trial<'a> {
     }
 
     /// So many transitions, each on its own, once the addresses of the start have been announced.
-    pub fn transitions(&mut self, count: usize) -> Result<(Vec<Latency>, Usage), Box<dyn Error>> {
+    pub fn transitions(&mut self, count: usize) -> Result<Vec<(Latency, Usage)>, Box<dyn Error>> {
         self.settle()?;
-        let mut latencies = Vec::with_capacity(count);
-        let before = self.counters.read()?;
-        for _ in 0..count {
-            latencies.push(self.transition()?);
+        let mut before = self.counters.read()?;
+        let mut one = || {
+            let latency = self.transition()?;
             self.observer.idle(self.candidate.pause())?;
-        }
-        Ok((latencies, self.usage_since(before, count)?))
+            let usage = self.usage_since(before, 1)?;
+            before.add(usage);
+            Ok((latency, usage))
+        };
+        (0..count).map(|_| one()).collect()
     }
 
     /// Asks it to leave, as an init does, and waits until it has.
