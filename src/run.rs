@@ -20,7 +20,7 @@ use crate::sys::clock;
 use crate::sys::conntrackd::{Answer, Conntrackd};
 use crate::sys::namespace::NamespaceWatch;
 use crate::sys::netlink::{self, Received, RouteSocket};
-use crate::sys::packet::PacketSocket;
+use crate::sys::packet::{self, PacketSocket};
 use crate::sys::pid_file::PidFile;
 use crate::sys::poll::register_level_triggered;
 use crate::sys::process::Starter;
@@ -61,9 +61,6 @@ struct Ready {
     namespace: bool,
     conntrackd: bool,
 }
-
-/// Claims of the VIP taken in one turn; the queue holds few more.
-const CLAIMS_PER_TURN: usize = 64;
 
 /// The two notifications there are, ready to be sent.
 #[derive(Debug)]
@@ -245,7 +242,7 @@ impl Daemon<'_> {
     }
 
     fn take_claims(&mut self) {
-        for _ in 0..CLAIMS_PER_TURN {
+        for _ in 0..packet::MAX_CLAIMS {
             let claim = self.packets.as_ref().and_then(PacketSocket::next_claim);
             let Some((ifindex, claim)) = claim else { return };
             self.feed(&Input::Claimed(ifindex, claim));

@@ -70,8 +70,8 @@ pub enum Action {
     /// Hear of addresses on the interface with this index only, or of none at all; of links and of what
     /// was asked for anyway.
     Heed(Option<u32>),
-    /// Listen for claims of the VIP on the interface with this index, or no more.
-    Listen(Option<u32>),
+    /// Listen for claims of the VIP on the interface with this index. Earlier ones do not count.
+    Listen(u32),
     /// Send a frame. [`Input::Sent`] tells what came of it.
     Announce(Announcement),
     /// Write the state file. [`Input::StateFile`] tells what came of it.

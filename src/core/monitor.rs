@@ -56,7 +56,7 @@ pub struct Monitor<'a> {
     detect_split_brain: bool,
     /// Where addresses are heeded, once that has been said.
     heeding: Option<Interface>,
-    /// Where claims of the VIP are listened for.
+    /// Where claims of the VIP are heeded.
     listening: Option<u32>,
     stations: Stations,
     resync: Resync,
@@ -157,8 +157,8 @@ impl<'a> Monitor<'a> {
         core::mem::take(&mut self.actions)
     }
 
-    /// When to look at the netlink queue again, be there something in it or not. None: not before something
-    /// happens.
+    /// When to look at the netlink queue again, be there something in it or not. None: not before
+    /// something happens.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
         let announce = self.announcer.as_ref().and_then(Announcer::deadline);

@@ -20,11 +20,6 @@ pub type Program = Vec<sock_filter, 24>;
 /// What a packet that passes is cut to, in bytes: more than all of it.
 const WHOLE: u32 = u32::MAX;
 
-/// Lets no frame pass.
-pub fn nothing() -> Program {
-    Program::from_iter([statement(libc::BPF_RET | libc::BPF_K, 0)])
-}
-
 /// Lets only those frames pass that claim `ip`: ARP packets whose sender it is, or neighbour
 /// advertisements whose target it is. The socket is bound to the protocol already.
 pub fn claims_of(ip: IpAddr) -> Program {

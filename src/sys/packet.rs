@@ -18,6 +18,8 @@ use crate::wire::{Claim, arp, claim, ndisc};
 
 /// Room for some dozen claims; more of them would say nothing new.
 const RECEIVE_BUFFER: usize = 16_384;
+/// Claims to be read at once: more than have room in there.
+pub const MAX_CLAIMS: usize = 64;
 /// Longer than any claim.
 const MAX_FRAME: usize = 128;
 
@@ -26,7 +28,7 @@ const MAX_FRAME: usize = 128;
 pub struct PacketSocket {
     socket: OwnedFd,
     vip: IpAddr,
-    /// The interface on which it hears, if the filter lets it.
+    /// The interface on which it hears.
     bound_to: Option<u32>,
 }
 
@@ -43,21 +45,24 @@ impl PacketSocket {
         Ok(Self { socket, vip, bound_to: None })
     }
 
-    /// From now on hears claims of the VIP on this interface, or nothing.
+    /// Hears claims of the VIP on this interface, and forgets those that have come already.
     ///
-    /// To hear nothing, it changes the filter. Unbinding the socket would do as well, but makes the
-    /// kernel wait until no packet is on its way through it, for some 10 ms.
+    /// Nothing makes it deaf again. Another filter would, but the kernel compiles that, which takes as
+    /// long as a quarter of all the rest of a transition; unbinding would, but waits until no packet is
+    /// on its way through the socket, some 10 ms. Claims are rare enough to be read and not heeded.
     ///
     /// # Errors
     /// The errno of the step that failed; `ENODEV` if the interface has gone.
-    pub fn listen(&mut self, ifindex: Option<u32>) -> Result<(), Errno> {
-        let Some(ifindex) = ifindex else {
-            return filter::attach(&self.socket, &mut filter::nothing());
-        };
-        filter::attach(&self.socket, &mut filter::claims_of(self.vip))?;
+    pub fn listen(&mut self, ifindex: u32) -> Result<(), Errno> {
         if self.bound_to != Some(ifindex) {
+            filter::attach(&self.socket, &mut filter::claims_of(self.vip))?;
             self.bind(ifindex)?;
             self.bound_to = Some(ifindex);
+        }
+        for _ in 0..MAX_CLAIMS {
+            if self.next_claim().is_none() {
+                break;
+            }
         }
         Ok(())
     }

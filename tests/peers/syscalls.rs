@@ -24,9 +24,11 @@ pub fn trials() -> Vec<Trial> {
     lab::trials![every_rule_is_needed]
 }
 
-/// A daemon whose directories belong to various people, and which logs to its standard error.
+/// A daemon whose directories belong to various people, and which logs to its standard error. Without
+/// announcements it filters what the kernel tells.
 fn every_rule_is_needed() {
-    let mut world = World::with(setup().with("--user=nobody").with("--group=nogroup"));
+    let setup = setup().with("--user=nobody").with("--group=nogroup");
+    let mut world = World::with(setup.with("--no-announce").with("--detect-split-brain"));
     chown(&world.setup.conf_dir, Some(NOBODY), None).unwrap();
     chown(&world.setup.state_path, Some(SOMEBODY), None).unwrap();
     world.agent.stop(true);

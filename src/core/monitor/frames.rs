@@ -5,13 +5,15 @@ use crate::core::{Action, Instant, Note, Sent, State};
 use crate::wire::Claim;
 
 impl<'a> Monitor<'a> {
-    /// Listens for claims of the VIP as long as it is ours.
+    /// Heeds claims of the VIP as long as it is ours.
     pub(super) fn listen(&mut self) {
         let active = self.detect_split_brain && self.vip.state() == Some(State::Active);
         let wanted = self.vip.ifindex().filter(|_| active);
         if wanted != self.listening {
             self.listening = wanted;
-            self.push(Action::Listen(wanted));
+            if let Some(ifindex) = wanted {
+                self.push(Action::Listen(ifindex));
+            }
         }
     }
 

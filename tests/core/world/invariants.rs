@@ -50,6 +50,7 @@ impl World<'_> {
                 let claim = Claim { mac, ip: self.kernel.cidr.address() };
                 assert_eq!(self.claim, Some((ifindex, claim)), "somebody said so");
                 assert!(mac != MAC && self.listening == Some(ifindex), "it was to be heard");
+                assert_eq!(self.reported, Some(State::Active), "while the VIP is here");
             }
             Note::Synced(state) => {
                 assert!(self.conntrackd.is_done() && self.reported == Some(state));
