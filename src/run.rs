@@ -107,8 +107,9 @@ impl Daemon<'_> {
     /// One line, if the poll itself fails, which nothing can be done about.
     pub fn run(&mut self) -> Result<Ending, String> {
         let mut buffer = netlink::buffer();
+        // The first look; from then on the poll tells when there is something.
+        let mut ready = Ready { route: true, ..Ready::default() };
         loop {
-            let ready = self.wait()?;
             self.take(&ready, &mut buffer);
             if let Some(ending) = self.ending {
                 if let Some(signal) = self.leaving.and_then(signal_name) {
@@ -117,6 +118,7 @@ impl Daemon<'_> {
                 log::flush();
                 return Ok(ending);
             }
+            ready = self.wait()?;
         }
     }
 
