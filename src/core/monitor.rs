@@ -60,7 +60,6 @@ pub struct Monitor<'a> {
     listening: Option<u32>,
     stations: Stations,
     resync: Resync,
-    queue_empty: bool,
     /// Report at the end of the dump even if nothing has changed.
     report_again: bool,
     ready: bool,
@@ -105,7 +104,6 @@ impl<'a> Monitor<'a> {
             listening: None,
             stations: Stations::default(),
             resync: Resync::new(seed),
-            queue_empty: false,
             report_again: false,
             ready: false,
             unwritten: false,
@@ -130,7 +128,7 @@ impl<'a> Monitor<'a> {
             Input::Overrun => self.on_overrun(),
             Input::Unreadable => self.on_unreadable(),
             Input::ForeignSender(port) => self.on_foreign_sender(*port),
-            Input::QueueEmpty => self.queue_empty = true,
+            Input::QueueEmpty => {}
             Input::StateFile(result) => self.on_state_file(*result),
             Input::Agent(outcome) => self.on_agent(*outcome),
             Input::Request(request) => self.on_request(*request),
@@ -143,12 +141,13 @@ impl<'a> Monitor<'a> {
         }
         self.give_up_what_is_overdue();
         self.heed();
-        self.begin_dump();
+        let queue_is_empty = *input == Input::QueueEmpty;
+        self.begin_dump(queue_is_empty);
         self.report();
         self.notify();
         self.run_command();
         self.listen();
-        if *input == Input::QueueEmpty {
+        if queue_is_empty {
             // One frame each time round, so that nothing else has to wait for them.
             self.announce();
         }
@@ -180,7 +179,6 @@ impl<'a> Monitor<'a> {
     }
 
     fn on_kernel(&mut self, body: &Body, listed: bool) {
-        self.queue_empty = false;
         count(&mut self.status.events);
         self.update_vip(|vip| match body {
             Body::NewAddress(address) => vip.on_address(address),

@@ -28,7 +28,6 @@ impl Monitor<'_> {
     }
 
     pub(super) fn on_overrun(&mut self) {
-        self.queue_empty = false;
         count(&mut self.status.overruns);
         self.resync.want(Stage::Links);
         self.with_announcer(|announcer, _| announcer.on_loss());
@@ -38,7 +37,6 @@ impl Monitor<'_> {
     }
 
     pub(super) fn on_unreadable(&mut self) {
-        self.queue_empty = false;
         count(&mut self.status.unreadable);
         self.resync.spoil();
         self.with_announcer(|announcer, _| announcer.on_loss());
@@ -66,13 +64,13 @@ impl Monitor<'_> {
         }
     }
 
-    /// Asks for the next dump, if it is time for one and the queue is empty.
-    pub(super) fn begin_dump(&mut self) {
+    /// Asks for the next dump, if it is time for one. Otherwise the deadline says when.
+    pub(super) fn begin_dump(&mut self, queue_is_empty: bool) {
         loop {
             if self.announcer.as_mut().is_some_and(Announcer::wants_listing) {
                 self.resync.want(Stage::Others);
             }
-            let begun = if self.queue_empty { self.resync.begin(self.now) } else { None };
+            let begun = if queue_is_empty { self.resync.begin(self.now) } else { None };
             let Some(stage) = begun else { return };
             let action = match stage {
                 Stage::Links => {
@@ -89,9 +87,8 @@ impl Monitor<'_> {
             match action {
                 Some(action) => {
                     count(&mut self.status.dumps);
-                    // What it lists is about to be queued.
-                    self.queue_empty = false;
                     self.push(action);
+                    return;
                 }
                 // The interface has gone meanwhile: there is nothing to ask for.
                 None => self.on_dump_ended(DumpEnd::Complete),
