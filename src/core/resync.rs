@@ -50,7 +50,7 @@ impl DumpEnd {
     }
 }
 
-/// One dump at a time, the next as soon as the queue has been read empty.
+/// One dump at a time, the next as soon as the queue is empty.
 ///
 /// A netlink socket carries one dump at a time (`EBUSY`). After an overrun the kernel drops every
 /// event until the queue is empty, so a dump asked for earlier would leave a gap behind it.

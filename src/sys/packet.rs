@@ -47,9 +47,10 @@ impl PacketSocket {
 
     /// Hears claims of the VIP on this interface, and forgets those that have come already.
     ///
-    /// Nothing makes it deaf again. Another filter would, but the kernel compiles that, which takes as
-    /// long as a quarter of all the rest of a transition; unbinding would, but waits until no packet is
-    /// on its way through the socket, some 10 ms. Claims are rare enough to be read and not heeded.
+    /// Nothing makes it deaf again. Another filter would, but the kernel compiles each that is attached,
+    /// which takes longer than any other system call of a transition; unbinding would, but waits until
+    /// no packet is on its way through the socket, some 10 ms. Claims are rare enough to be read and not
+    /// heeded.
     ///
     /// # Errors
     /// The errno of the step that failed; `ENODEV` if the interface has gone.

@@ -49,7 +49,7 @@ pub const ALLOWED: &[c_long] = &[
     libc::SYS_poll,
     #[cfg(target_arch = "aarch64")]
     libc::SYS_ppoll,
-    // Which interface claims of the VIP are heard on, and whether they are.
+    // Which interface claims of the VIP are heard on, and which ones address events are heard of.
     libc::SYS_bind,
     libc::SYS_setsockopt,
     // Whom the agent's directory belongs to; whether the namespace is still there.

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use crate::candidate::Kind;
 use crate::figures::Figures;
 use crate::report::{Measured, number, together};
-use crate::statistics::{Summary, median};
+use crate::statistics::Summary;
 
 /// A static build of keepwatch by its name.
 pub const STATIC: &str = "keepwatch, static";
@@ -30,8 +30,8 @@ pub fn rows(measured: &[Measured]) -> String {
 }
 
 fn speed(text: &mut String, build: &str, own: &Figures, floor: &Figures, shell: &Figures) {
-    let agent = |figures: &Figures| Summary::new(&figures.agent).median;
-    let file = |figures: &Figures| Summary::new(&figures.file).median;
+    let agent = |figures: &Figures| Summary::of_times(&figures.agent).median;
+    let file = |figures: &Figures| Summary::of_times(&figures.file).median;
     let cpu = |figures: &Figures| figures.transitions.cpu / figures.transitions.count;
     let mut bar = |what: &str, bar: &str, measured: f64, met: bool| {
         let met = if met { "yes" } else { "no" };
@@ -49,7 +49,7 @@ fn speed(text: &mut String, build: &str, own: &Figures, floor: &Figures, shell: 
         let what = "context switches by 10,000 foreign address events, announcements off";
         bar(what, "0", usage.switches, usage.switches == 0.0);
     }
-    let calls = median(&own.system_calls);
+    let calls = Summary::new(own.system_calls.clone()).median;
     bar("system calls per transition, median", "<= 16", calls, calls <= 16.0);
 }
 

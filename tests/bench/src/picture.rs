@@ -43,7 +43,7 @@ fn distributions(svg: &mut Svg, measured: &[Measured], bottom: f64) {
             base += BAND;
             let style = format!("fill=\"{colour}\" fill-opacity=\"{opacity}\"");
             svg.polygon(&silhouette(latencies, &scale, base), &style);
-            let median = Summary::new(latencies).median;
+            let median = Summary::of_times(latencies).median;
             let label = format!("{what} {} ms", number(median));
             // Where there is room.
             let left = scale.at(median) > 400.0;

@@ -9,7 +9,7 @@ use crate::counters::Usage;
 use crate::descendants::Memory;
 use crate::figures::Figures;
 use crate::fleet::Fleet;
-use crate::statistics::{Summary, median};
+use crate::statistics::Summary;
 use crate::{FLEETS, FOREIGN_EVENTS, Options, machine};
 
 /// A candidate and what was measured of it.
@@ -68,7 +68,7 @@ fn latencies(text: &mut String, measured: &[Measured]) {
         let of = [("median", 0), ("p99", 1), ("worst", 2)];
         for (kind, n) in of {
             let figure = move |figures: &Figures| {
-                let summary = Summary::new(latencies(figures));
+                let summary = Summary::of_times(latencies(figures));
                 Some([summary.median, summary.p99, summary.worst][n])
             };
             row(text, &format!("VIP to {name}, {kind}, ms"), measured, figure);
@@ -82,8 +82,10 @@ fn costs(text: &mut String, measured: &[Measured]) {
         |of: fn(&Usage) -> f64| move |f: &Figures| Some(of(&f.transitions) / f.transitions.count);
     row(text, "CPU time per transition, ms", measured, each(|usage| usage.cpu));
     row(text, "context switches per transition", measured, each(|usage| usage.switches));
-    row(text, "system calls per transition, median", measured, |f| Some(median(&f.system_calls)));
-    let start = |times: &Vec<_>| (!times.is_empty()).then(|| Summary::new(times).median);
+    row(text, "system calls per transition, median", measured, |f| {
+        Some(Summary::new(f.system_calls.clone()).median)
+    });
+    let start = |times: &Vec<_>| (!times.is_empty()).then(|| Summary::of_times(times).median);
     row(text, "start to first state file, median, ms", measured, |f| start(&f.first_file));
     row(text, "start to first report, median, ms [^report]", measured, |f| start(&f.first_report));
     let scaled = |usage: &Usage, sum: f64| sum / usage.count * FOREIGN_EVENTS as f64;

@@ -11,23 +11,20 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// In milliseconds. There has to be at least one.
-    pub fn new(latencies: &[Duration]) -> Self {
-        let mut sorted = latencies.to_vec();
-        sorted.sort_unstable();
+    /// There has to be at least one.
+    pub fn new(mut numbers: Vec<f64>) -> Self {
+        numbers.sort_unstable_by(f64::total_cmp);
         let at = |percent: usize| {
-            let rank = (sorted.len() * percent).div_ceil(100).clamp(1, sorted.len());
-            milliseconds(sorted[rank - 1])
+            let rank = (numbers.len() * percent).div_ceil(100).clamp(1, numbers.len());
+            numbers[rank - 1]
         };
         Self { median: at(50), p99: at(99), worst: at(100) }
     }
-}
 
-/// The middle one. There has to be at least one.
-pub fn median(numbers: &[f64]) -> f64 {
-    let mut sorted = numbers.to_vec();
-    sorted.sort_unstable_by(f64::total_cmp);
-    sorted[(sorted.len() - 1) / 2]
+    /// In milliseconds. There has to be at least one.
+    pub fn of_times(times: &[Duration]) -> Self {
+        Self::new(times.iter().copied().map(milliseconds).collect())
+    }
 }
 
 pub fn milliseconds(time: Duration) -> f64 {
