@@ -10,7 +10,7 @@ use nix::fcntl::{AT_FDCWD, AtFlags};
 use nix::poll::{PollFd, PollFlags, poll};
 use nix::unistd::{AccessFlags, faccessat};
 
-use crate::core::{Action, Input, Monitor, State, Watch};
+use crate::core::{Action, Input, Monitor, Renotify, State, Watch};
 use crate::errno::Errno;
 use crate::options::Config;
 use crate::sys::netlink::{self, Received, RouteSocket};
@@ -80,6 +80,7 @@ fn state(config: &Config) -> Result<State, Errno> {
         seed: 1,
         announce: None,
         detect_split_brain: false,
+        renotify: Renotify::new(),
         sync_conntrack: false,
         check_namespace: None,
     });

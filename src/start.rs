@@ -66,6 +66,7 @@ impl<'a> Daemon<'a> {
             seed: seed(),
             announce: config.announce.map(|tempo| (tempo, tables)),
             detect_split_brain: config.detect_split_brain,
+            renotify: config.renotify.clone(),
             sync_conntrack: conntrackd.is_some(),
             check_namespace: namespace
                 .as_ref()

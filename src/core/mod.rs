@@ -24,7 +24,7 @@ use io::MAX_ACTIONS;
 pub use io::{Action, Actions, Ending, Input, Request, Status};
 pub use monitor::{Monitor, Watch};
 pub use note::Note;
-pub use outbox::{Failure, Outcome};
+pub use outbox::{Failure, Outcome, Renotify};
 pub use resync::{DumpEnd, Stage};
 pub use smoltcp::time::{Duration, Instant};
 

@@ -15,7 +15,7 @@ use super::stations::Stations;
 use super::vip::{Interface, Vip};
 use super::{
     Action, Actions, DumpEnd, Duration, Ending, Failure, Input, Instant, MAX_ACTIONS, Note,
-    Request, Stage, Status,
+    Renotify, Request, Stage, Status,
 };
 use crate::wire::cidr::Cidr;
 use crate::wire::ifname::InterfaceName;
@@ -40,6 +40,8 @@ pub struct Watch<'a> {
     pub announce: Option<(Tempo, &'a mut Tables)>,
     /// Listen for other stations that claim the VIP.
     pub detect_split_brain: bool,
+    /// When to tell an agent that was away again.
+    pub renotify: Renotify,
     /// Run conntrackd's commands on each transition.
     pub sync_conntrack: bool,
     /// Look this often whether the network namespace is still there.
@@ -109,7 +111,7 @@ impl<'a> Monitor<'a> {
             unwritten: false,
             rewrite_at: None,
             rewrite_backoff: Backoff::new(seed),
-            outbox: Outbox::new(seed),
+            outbox: Outbox::new(seed, watch.renotify),
             conntrack: watch.sync_conntrack.then(Conntrack::new),
             check_namespace: watch.check_namespace.map(|every| (Instant::ZERO, every)),
             ending: None,

@@ -52,7 +52,18 @@ impl Failure {
             Self::Untrusted(_) => 9,
         }
     }
+
+    /// Whether an agent that does so may be restarting.
+    fn is_outage(self) -> bool {
+        matches!(self, Self::NoSocket | Self::Refused | Self::ClosedEarly | Self::TimedOut)
+    }
 }
+
+/// When the newest state is told again after a delivery that followed an outage, from that delivery on;
+/// in ascending order.
+///
+/// An agent that has just started may answer 200 before it knows its routers, and drop the report.
+pub type Renotify = heapless::Vec<Duration, 4>;
 
 /// What became of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,11 +110,19 @@ pub(super) struct Outbox {
     unread: bool,
     /// What is unread says something else than the newest state.
     contradicted: bool,
+    renotify: Renotify,
+    /// The agent was away at some attempt since the last delivery, or its return is being renotified.
+    was_away: bool,
+    /// The state to tell again, the delivery that the times count from, and how many have passed.
+    again: Option<(State, Instant, usize)>,
 }
 
 impl Outbox {
-    pub(super) fn new(seed: u32) -> Self {
+    pub(super) fn new(seed: u32, renotify: Renotify) -> Self {
         Self {
+            renotify,
+            was_away: false,
+            again: None,
             pending: None,
             not_before: Instant::ZERO,
             attempt: Attempt::None,
@@ -118,6 +137,8 @@ impl Outbox {
     /// Takes a state to deliver, in place of any older one, at once.
     pub(super) fn post(&mut self, state: State, now: Instant) {
         self.pending = Some(state);
+        // Should the agent have returned not long ago, this state is told as often as the last.
+        self.was_away |= self.again.take().is_some();
         self.contradicted |= self.unread;
         self.not_before = now;
         self.backoff.reset();
@@ -125,6 +146,13 @@ impl Outbox {
 
     /// The state to attempt now. An older connection is to be closed for it.
     pub(super) fn begin(&mut self, now: Instant) -> Option<State> {
+        if self.again_at().is_some_and(|at| now >= at)
+            && let Some((state, _, passed)) = &mut self.again
+        {
+            *passed += 1;
+            self.pending = Some(*state);
+            self.not_before = now;
+        }
         if self.is_in_flight() || now < self.not_before {
             return None;
         }
@@ -138,13 +166,17 @@ impl Outbox {
     /// An agent that hung takes all that waits at once, each request in a thread of its own, and the
     /// newest is not always the last to be heeded: Neutron 29 got it wrong in some of a hundred cases.
     /// By the time of this 200 the older threads have begun, so saying it once more settles it.
-    pub(super) fn delivered(&mut self) -> Option<(State, u32)> {
+    pub(super) fn delivered(&mut self, now: Instant) -> Option<(State, u32)> {
         let Attempt::InFlight { state, deadline } = self.attempt else { return None };
         self.attempt = Attempt::Lingering { deadline };
         if self.pending == Some(state) {
             self.unread = false;
             if !core::mem::take(&mut self.contradicted) {
                 self.pending = None;
+                if core::mem::take(&mut self.was_away) {
+                    self.again = Some((state, now, 0));
+                }
+                self.again = self.again.filter(|(_, _, passed)| *passed < self.renotify.len());
             }
         }
         self.backoff.reset();
@@ -173,6 +205,7 @@ impl Outbox {
             self.unread = true;
             self.contradicted |= self.pending != Some(state);
         }
+        self.was_away |= failure.is_outage();
         // An agent with a full backlog is there, and will soon have room.
         let full = failure == Failure::BacklogFull;
         if full && !self.full {
@@ -205,7 +238,13 @@ impl Outbox {
     /// When to look again.
     pub(super) fn deadline(&self) -> Option<Instant> {
         let retry = self.pending.filter(|_| !self.is_in_flight()).map(|_| self.not_before);
-        self.attempt_deadline().into_iter().chain(retry).min()
+        [self.attempt_deadline(), retry, self.again_at()].into_iter().flatten().min()
+    }
+
+    /// When to tell a delivered state again.
+    fn again_at(&self) -> Option<Instant> {
+        let (_, delivered, passed) = self.again.filter(|_| self.pending.is_none())?;
+        self.renotify.get(passed).map(|delay| delivered + *delay)
     }
 
     fn attempt_deadline(&self) -> Option<Instant> {
@@ -225,19 +264,19 @@ mod tests {
 
     #[test]
     fn delivers_once() {
-        let mut outbox = Outbox::new(1);
+        let mut outbox = Outbox::new(1, Renotify::new());
         assert_eq!(outbox.begin(T0), None);
         outbox.post(Active, T0);
         assert_eq!(outbox.begin(T0), Some(Active));
         assert_eq!(outbox.begin(T0), None, "one attempt at a time");
-        assert_eq!(outbox.delivered(), Some((Active, 0)));
+        assert_eq!(outbox.delivered(T0), Some((Active, 0)));
         assert!(!outbox.closed(T0), "closing after a 200 is no failure");
         assert_eq!((outbox.begin(T0), outbox.deadline()), (None, None));
     }
 
     #[test]
     fn retries_with_a_growing_wait() {
-        let mut outbox = Outbox::new(1);
+        let mut outbox = Outbox::new(1, Renotify::new());
         outbox.post(Active, T0);
         let mut now = T0;
         let mut waits = heapless::Vec::<Duration, 8>::new();
@@ -251,12 +290,12 @@ mod tests {
         }
         assert!(waits[7] > waits[0] * 10);
         outbox.begin(now);
-        assert_eq!(outbox.delivered(), Some((Active, 8)));
+        assert_eq!(outbox.delivered(T0), Some((Active, 8)));
     }
 
     #[test]
     fn newer_state_does_not_wait_for_the_backoff() {
-        let mut outbox = Outbox::new(1);
+        let mut outbox = Outbox::new(1, Renotify::new());
         outbox.post(Active, T0);
         outbox.begin(T0);
         outbox.closed(T0);
@@ -267,13 +306,13 @@ mod tests {
     #[test]
     fn newer_state_follows_the_attempt_in_flight_at_once_however_that_ends() {
         for delivered in [true, false] {
-            let mut outbox = Outbox::new(1);
+            let mut outbox = Outbox::new(1, Renotify::new());
             outbox.post(Active, T0);
             outbox.begin(T0);
             outbox.post(Backup, T0);
             assert_eq!(outbox.begin(T0), None);
             if delivered {
-                outbox.delivered();
+                outbox.delivered(T0);
             } else {
                 outbox.closed(T0);
             }
@@ -283,19 +322,19 @@ mod tests {
 
     #[test]
     fn state_that_flipped_back_in_flight_is_not_repeated() {
-        let mut outbox = Outbox::new(1);
+        let mut outbox = Outbox::new(1, Renotify::new());
         outbox.post(Active, T0);
         outbox.begin(T0);
         outbox.post(Backup, T0);
         outbox.post(Active, T0);
-        outbox.delivered();
+        outbox.delivered(T0);
         assert_eq!(outbox.begin(T0), None);
     }
 
     #[test]
     fn newest_state_is_repeated_after_another_that_may_be_unread() {
         for posted_in_flight in [true, false] {
-            let mut outbox = Outbox::new(1);
+            let mut outbox = Outbox::new(1, Renotify::new());
             outbox.post(Active, T0);
             outbox.begin(T0);
             if posted_in_flight {
@@ -305,7 +344,7 @@ mod tests {
             outbox.post(Backup, T0);
             for _ in 0..2 {
                 assert_eq!(outbox.begin(T0), Some(Backup));
-                assert!(outbox.delivered().is_some());
+                assert!(outbox.delivered(T0).is_some());
                 assert!(!outbox.closed(T0));
             }
             assert_eq!(outbox.begin(T0), None);
@@ -314,19 +353,19 @@ mod tests {
 
     #[test]
     fn state_that_may_be_unread_itself_is_not_repeated() {
-        let mut outbox = Outbox::new(1);
+        let mut outbox = Outbox::new(1, Renotify::new());
         outbox.post(Active, T0);
         outbox.begin(T0);
         outbox.failed(Failure::TimedOut, T0);
         let again = outbox.deadline().unwrap();
         assert_eq!(outbox.begin(again), Some(Active));
-        outbox.delivered();
+        outbox.delivered(T0);
         assert_eq!(outbox.begin(again), None);
     }
 
     #[test]
     fn agent_that_is_back_but_busy_is_not_waited_for_as_one_that_is_gone() {
-        let mut outbox = Outbox::new(1);
+        let mut outbox = Outbox::new(1, Renotify::new());
         outbox.post(Active, T0);
         let mut now = T0;
         let mut fail = |failure| {
@@ -349,15 +388,70 @@ mod tests {
 
     #[test]
     fn silence_is_overdue_before_and_after_the_200() {
-        let mut outbox = Outbox::new(1);
+        let mut outbox = Outbox::new(1, Renotify::new());
         outbox.post(Active, T0);
         outbox.begin(T0);
         assert_eq!(outbox.deadline(), Some(T0 + PATIENCE));
         assert!(!outbox.is_overdue(T0));
         assert!(outbox.is_overdue(T0 + PATIENCE));
-        outbox.delivered();
+        outbox.delivered(T0);
         assert!(outbox.is_overdue(T0 + PATIENCE));
         outbox.closed(T0 + PATIENCE);
         assert_eq!(outbox.deadline(), None);
+    }
+
+    /// Delivers what is due at the deadlines to come. Returns when that was, in seconds.
+    fn told_at(outbox: &mut Outbox) -> heapless::Vec<i64, 8> {
+        core::iter::from_fn(|| {
+            let now = outbox.deadline()?;
+            outbox.begin(now).expect("due at its deadline");
+            outbox.delivered(now);
+            outbox.closed(now);
+            Some(now.secs())
+        })
+        .collect()
+    }
+
+    #[test]
+    fn agent_that_was_away_is_told_again_and_no_other() {
+        let renotify = Renotify::from_iter([30, 120, 600].map(Duration::from_secs));
+        for (failure, times) in [
+            (Failure::NoSocket, &[0, 30, 120, 600][..]),
+            (Failure::Refused, &[0, 30, 120, 600]),
+            (Failure::ClosedEarly, &[0, 30, 120, 600]),
+            (Failure::BacklogFull, &[0]),
+            (Failure::Status(500), &[0]),
+        ] {
+            let mut outbox = Outbox::new(1, renotify.clone());
+            outbox.post(Active, T0);
+            outbox.begin(T0);
+            outbox.failed(failure, T0);
+            assert_eq!(told_at(&mut outbox), times, "{failure:?}");
+            outbox.post(Backup, T0 + Duration::from_secs(1000));
+            assert_eq!(told_at(&mut outbox), [1000], "{failure:?}: it is there now");
+        }
+    }
+
+    #[test]
+    fn change_and_outage_begin_the_renotifications_anew() {
+        let renotify = Renotify::from_iter([30, 120].map(Duration::from_secs));
+        let mut outbox = Outbox::new(1, renotify);
+        outbox.post(Active, T0);
+        outbox.begin(T0);
+        outbox.failed(Failure::Refused, T0);
+        let now = outbox.deadline().unwrap();
+        outbox.begin(now);
+        outbox.delivered(now);
+        outbox.closed(now);
+        let now = T0 + Duration::from_secs(10);
+        outbox.post(Backup, now);
+        assert_eq!(outbox.begin(now), Some(Backup));
+        outbox.delivered(now);
+        outbox.closed(now);
+        let now = T0 + Duration::from_secs(40);
+        assert_eq!(outbox.deadline(), Some(now));
+        assert_eq!(outbox.begin(now), Some(Backup));
+        outbox.failed(Failure::Refused, now);
+        assert_eq!(told_at(&mut outbox), [40, 70, 160]);
     }
 }

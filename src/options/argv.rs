@@ -30,7 +30,7 @@ const fn negatable(name: &'static str) -> Known {
 }
 
 /// What there is in [`Arguments`].
-static OPTIONS: [Known; 28] = [
+static OPTIONS: [Known; 29] = [
     value("--router_id"),
     value("--namespace"),
     value("--conf_dir"),
@@ -41,6 +41,7 @@ static OPTIONS: [Known; 28] = [
     value("--user"),
     value("--group"),
     value("--active-word"),
+    value("--renotify"),
     switch("--no-announce"),
     value("--garp_master_repeat"),
     value("--garp_master_delay"),
@@ -115,6 +116,11 @@ pub(super) struct Arguments {
     /// word for the active state, `master` or `primary`; default: master
     #[argh(option)]
     pub(super) active_word: Option<String>,
+
+    /// seconds after which an agent that was away is told again, as it may not have known its routers
+    /// yet; 0: never; default: 30,120,600
+    #[argh(option)]
+    pub(super) renotify: Option<String>,
 
     /// send no gratuitous ARP and no neighbour advertisements
     #[argh(switch)]

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use nix::fcntl::{AT_FDCWD, AtFlags};
 use nix::unistd::{AccessFlags, Gid, Group, Uid, User, faccessat};
 
-use crate::core::{ActiveWord, Duration, Tempo};
+use crate::core::{ActiveWord, Duration, Renotify, Tempo};
 use crate::log::Level;
 use crate::sys::namespace;
 use crate::sys::privileges::Identity;
@@ -62,6 +62,8 @@ pub struct Config {
     pub foreground: bool,
     /// The word for the active state.
     pub active_word: ActiveWord,
+    /// When to tell an agent that was away again.
+    pub renotify: Renotify,
     /// The log file; none: standard error, if there is no syslog either.
     pub log_file: Option<PathBuf>,
     /// Log to syslog.
@@ -172,6 +174,13 @@ impl Config {
                 active_word,
             )?
             .unwrap_or_default(),
+            renotify: optional(
+                "--renotify",
+                arguments.renotify.as_deref(),
+                "0, or 1 to 4 ascending numbers of seconds up to 86400, such as 30,120,600",
+                renotify,
+            )?
+            .unwrap_or_else(|| [30, 120, 600].map(Duration::from_secs).into_iter().collect()),
             netlink_rcvbuf: optional(
                 "--netlink-rcvbuf",
                 arguments.netlink_rcvbuf.as_deref(),
@@ -302,6 +311,20 @@ fn active_word(text: &str) -> Option<ActiveWord> {
         "primary" => Some(ActiveWord::Primary),
         _ => None,
     }
+}
+
+/// When to tell an agent that was away again.
+fn renotify(text: &str) -> Option<Renotify> {
+    let mut times = Renotify::new();
+    if text == "0" {
+        return Some(times);
+    }
+    for seconds in text.split(',') {
+        let after = times.last().map_or(0, Duration::secs);
+        let seconds = parsed(seconds).filter(|seconds| (after + 1..=86_400).contains(seconds))?;
+        times.push(Duration::from_secs(seconds)).ok()?;
+    }
+    Some(times)
 }
 
 /// Where to log, by the rules of the original: a relative file is in the log directory, and a log

@@ -116,3 +116,17 @@ fn times_are_decimal_seconds() {
         assert_eq!(seconds(text).map(|time| time.total_micros()), micros, "{text}");
     }
 }
+
+#[test]
+fn renotifications_are_ascending_seconds() {
+    let seconds = |option: &[&str]| {
+        let times = config(option).map(|config| config.renotify);
+        times.map(|times| times.iter().map(Duration::secs).collect::<Vec<_>>())
+    };
+    assert_eq!(seconds(&[]).unwrap(), [30, 120, 600]);
+    assert_eq!(seconds(&["--renotify=0"]).unwrap(), [0; 0]);
+    assert_eq!(seconds(&["--renotify=1,2,3,86400"]).unwrap(), [1, 2, 3, 86_400]);
+    for wrong in ["", "0,1", "2,1", "1,1", "1,", "-1", "86401", "1,2,3,4,5", "1.5", "1 2"] {
+        assert!(seconds(&[&format!("--renotify={wrong}")]).is_err(), "{wrong}");
+    }
+}

@@ -1,6 +1,8 @@
 //! What there is no room for is counted and said.
 
-use keepwatch::core::{Action, Input, Instant, Monitor, Note, Request, Tables, Tempo, Watch};
+use keepwatch::core::{
+    Action, Input, Instant, Monitor, Note, Renotify, Request, Tables, Tempo, Watch,
+};
 use keepwatch::wire::ifname::InterfaceName;
 use keepwatch::wire::rtnl::{Body, Link};
 use netlink_packet_route::link::LinkFlags;
@@ -14,6 +16,7 @@ fn links_beyond_the_table_are_counted_and_said_once_a_minute() {
         seed: 1,
         announce: Some((Tempo::default(), &mut tables)),
         detect_split_brain: false,
+        renotify: Renotify::new(),
         sync_conntrack: false,
         check_namespace: None,
     });

@@ -1,8 +1,8 @@
 //! The end: in time, and not before what had to be told has been.
 
 use keepwatch::core::{
-    Action, Actions, DumpEnd, Duration, Ending, Input, Instant, Monitor, Outcome, Request, State,
-    Watch,
+    Action, Actions, DumpEnd, Duration, Ending, Input, Instant, Monitor, Outcome, Renotify,
+    Request, State, Watch,
 };
 use keepwatch::errno::Errno;
 use keepwatch::wire::ifname::InterfaceName;
@@ -17,6 +17,7 @@ fn monitor() -> Monitor<'static> {
         seed: 1,
         announce: None,
         detect_split_brain: false,
+        renotify: Renotify::new(),
         sync_conntrack: false,
         check_namespace: None,
     });

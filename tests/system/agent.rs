@@ -24,6 +24,7 @@ pub fn trials() -> Vec<Trial> {
         junk,
         babbles,
         absent_then_started,
+        told_again_only_after_an_outage,
         nobody_listens,
         full_backlog,
         no_socket_but_a_file,
@@ -141,6 +142,25 @@ fn absent_then_started() {
     agent.wait_acknowledged("master");
     keepwatch.terminate();
     assert_eq!(agent.arrivals().len(), 1, "the older state is not told any more");
+}
+
+/// An agent that has just started may answer 200 and forget, as it does not know its routers yet.
+fn told_again_only_after_an_outage() {
+    let mut world = World::with(setup().with("--renotify=1,2"));
+    let keepwatch = world.setup.start();
+    world.agent.wait_acknowledged("backup");
+    world.agent.stop(true);
+    world.set_vip(true);
+    keepwatch.wait_log("agent not notified: no socket", 1);
+    world.agent = Agent::start(&world.setup.state_path);
+    keepwatch.wait_log("Notified agent router", 4);
+    keepwatch.wait_asleep();
+    world.set_vip(false);
+    keepwatch.wait_log("Notified agent router", 5);
+    keepwatch.wait_asleep();
+    let states: Vec<_> = world.agent.arrivals().into_iter().map(|arrival| arrival.state).collect();
+    assert_eq!(states, ["master", "master", "master", "backup"]);
+    assert_eq!(keepwatch.counter("writes"), 3, "the file held it already");
 }
 
 fn nobody_listens() {

@@ -64,7 +64,7 @@ impl Monitor<'_> {
     pub(super) fn on_agent(&mut self, outcome: Outcome) {
         match outcome {
             Outcome::Delivered => {
-                let Some((state, failures)) = self.outbox.delivered() else { return };
+                let Some((state, failures)) = self.outbox.delivered(self.now) else { return };
                 count(&mut self.status.notifications);
                 self.push(Action::Log(Note::Notified(state)));
                 if failures > 0 {

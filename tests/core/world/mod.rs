@@ -16,6 +16,8 @@
 //! - a command belongs to the newest state and comes in its place;
 //! - once asked to, it leaves within 1 s; without a namespace, within 5 s and not before it has told.
 //!
+//! An agent that was away answers 200 for a while before it knows its routers, and forgets the report.
+//!
 //! And when nothing more happens and everything works, the file and the agent have the truth,
 //! conntrackd has done what belongs to it, and every address has been announced.
 
@@ -88,6 +90,7 @@ impl<'a> World<'a> {
             seed: options.into(),
             announce: (!option(1)).then_some((Tempo::default(), tables)),
             detect_split_brain: !option(2),
+            renotify: [30, 120, 600].map(Duration::from_secs).into_iter().collect(),
             sync_conntrack: option(3),
             check_namespace: option(4).then_some(CHECK),
         };
@@ -138,6 +141,7 @@ impl<'a> World<'a> {
         let truth = self.truth();
         assert_eq!(self.disk.file, Some(truth), "the state file holds the truth");
         assert_eq!(self.agent.acknowledged, Some(truth), "the agent has said 200 to the truth");
+        assert_eq!(self.agent.heeded, Some(truth), "an agent that was away has come to know it");
         assert!(self.ready && !self.namespace_deleted);
         assert!(self.conntrackd.is_done());
         if options & 2 == 0 {
@@ -171,7 +175,10 @@ impl<'a> World<'a> {
             8 | 9 => self.read(usize::from(how % 8)),
             10 => self.pass(Duration::from_millis(u64::from(how).pow(2))),
             11 => self.agent_acts(how),
-            12 => self.agent.listens = how.is_multiple_of(2),
+            12 => {
+                self.agent.listens = how.is_multiple_of(2);
+                self.agent.starts_for = Duration::from_secs(u64::from(how / 2) * 4);
+            }
             13 => self.disk.works = how.is_multiple_of(2),
             14 => self.ask(how),
             15 => self.kernel.spoil_the_next_dump(how),
@@ -351,6 +358,13 @@ impl<'a> World<'a> {
         None
     }
 
+    /// Nothing but looking for the namespace is left to be done.
+    fn only_checks(&self) -> bool {
+        // An agent that was away is told again after some minutes.
+        let patience = if self.agent.heeded == self.reported { CHECK * 3 } else { CHECK * 60 };
+        self.checks_namespace && self.now > self.busy + patience
+    }
+
     /// Everything works from now on; waits until there is nothing left to do.
     fn come_to_rest(&mut self) {
         (self.disk.works, self.agent.listens, self.lan.wire) = (true, true, Sent::Yes);
@@ -371,7 +385,7 @@ impl<'a> World<'a> {
                 _ if self.exited => return,
                 _ if !quiet => {}
                 None => return,
-                Some(_) if self.checks_namespace && self.now > self.busy + CHECK * 3 => return,
+                Some(_) if self.only_checks() => return,
                 Some(deadline) => self.now = self.now.max(deadline),
             }
         }

@@ -23,6 +23,12 @@ pub struct Agent {
     connection: Connection,
     /// What it last answered with 200.
     pub acknowledged: Option<State>,
+    /// Of that, what it has acted on.
+    pub heeded: Option<State>,
+    /// Until then it knows no routers: it has been started, and somebody has found it away before.
+    knows_routers_at: Instant,
+    /// How long it takes from its start until it knows them.
+    pub starts_for: Duration,
     /// The state of the last attempt, and when that failed.
     failed: Option<(State, Instant)>,
     /// What is to be reported anew need not wait.
@@ -42,6 +48,9 @@ impl Agent {
             listens: true,
             connection: Connection::None,
             acknowledged: None,
+            heeded: None,
+            knows_routers_at: Instant::ZERO,
+            starts_for: Duration::ZERO,
             failed: None,
             anew: false,
         }
@@ -76,6 +85,8 @@ impl Agent {
         }
         self.connection = Connection::None;
         self.failed = Some((state, now));
+        // It starts when it listens again.
+        self.knows_routers_at = Instant::from_millis(i64::MAX / 1000);
         Some(Outcome::Failed(Failure::Refused))
     }
 
@@ -100,7 +111,11 @@ impl Agent {
         };
         let failure = match how % 8 {
             0..4 => {
+                self.knows_routers_at = self.knows_routers_at.min(now + self.starts_for);
                 self.acknowledged = Some(state);
+                if now >= self.knows_routers_at {
+                    self.heeded = Some(state);
+                }
                 self.connection = Connection::Lingering;
                 return Outcome::Delivered;
             }
