@@ -14,6 +14,7 @@ mod backlog;
 mod conntrackd;
 mod decoded;
 mod keepalived;
+mod late_agent;
 mod neutron;
 mod node;
 mod process_manager;
@@ -40,6 +41,7 @@ fn main() {
             keepalived::trials(),
             neutron::trials(),
             backlog::trials(),
+            late_agent::trials(),
             process_manager::trials(),
             conntrackd::trials(),
         ]
