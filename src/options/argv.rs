@@ -386,6 +386,23 @@ mod tests {
     }
 
     #[test]
+    fn manual_page_has_every_option() {
+        let manual = include_str!("../../docs/keepwatch.8");
+        for known in &OPTIONS {
+            let entry = format!("Fl {}", known.name.strip_prefix('-').unwrap());
+            let is_there = manual.lines().any(|line| {
+                line.starts_with(".It")
+                    && line.split(" , ").any(|part| {
+                        let part = part.trim_start_matches(".It ");
+                        part == entry || part.starts_with(&format!("{entry} "))
+                    })
+            });
+            let in_text = manual.contains(&format!(".{entry}\n"));
+            assert!(is_there || in_text, "{} is not in the manual page", known.name);
+        }
+    }
+
+    #[test]
     fn help_shows_the_names_as_the_callers_write_them() {
         let help = read(vec!["--help".into()]).unwrap_err();
         assert_eq!(help.status, Ok(()));
