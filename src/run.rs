@@ -93,7 +93,7 @@ pub struct Daemon<'a> {
     pub(crate) labels: Labels,
     /// Lines wait for the agent's reply.
     pub(crate) log_waits: bool,
-    /// The time of the present turn.
+    /// The time of the last input.
     pub(crate) now: Instant,
     /// The signal that asked to leave.
     pub(crate) leaving: Option<i32>,
@@ -156,19 +156,24 @@ impl Daemon<'_> {
 
     /// Sleeps until something is ready or due.
     fn wait(&mut self) -> Result<Ready, String> {
-        let mut timeout = self.timeout();
         self.log_waits = self.agent.is_waiting() && !self.log_waits;
-        if self.log_waits {
-            timeout = timeout.map(|timeout| timeout.min(LULL));
-        } else {
+        if !self.log_waits {
             log::flush();
         }
-        match self.poll.poll(&mut self.events, timeout.map(Into::into)) {
-            Ok(()) => {}
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) => return Err(format!("epoll: {error}")),
+        loop {
+            let mut timeout = self.timeout();
+            if self.log_waits {
+                timeout = timeout.map(|timeout| timeout.min(LULL));
+            }
+            let polled = self.poll.poll(&mut self.events, timeout.map(Into::into));
+            self.now = clock::now();
+            match polled {
+                Ok(()) => break,
+                // SIGCONT: whether something is ready has not been looked at.
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(format!("epoll: {error}")),
+            }
         }
-        self.now = clock::now();
         let mut ready = Ready::default();
         for event in &self.events {
             match event.token() {
@@ -307,6 +312,11 @@ impl Daemon<'_> {
     /// Lets the core decide, and carries that out; what comes of it at once is the next input.
     fn feed(&mut self, input: &Input) {
         debug!("{:?}", input);
+        // The queue was empty when it was last looked at; every other input comes now, however long a disk
+        // has kept us meanwhile.
+        if *input != Input::QueueEmpty {
+            self.now = clock::now();
+        }
         for action in self.monitor.on(input, self.now) {
             if let Some(outcome) = self.carry_out(&action) {
                 self.feed(&outcome);
@@ -354,6 +364,10 @@ impl Daemon<'_> {
                     self.await_writable(true);
                 }
                 return Some(Input::Sent(sent));
+            }
+            Action::ReadReplies => {
+                self.take_replies();
+                return Some(Input::RepliesRead);
             }
             Action::HangUp => self.agent.hang_up(),
             Action::Ready => self.starter.ready(),

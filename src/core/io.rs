@@ -32,6 +32,8 @@ pub enum Input {
     StateFile(Result<State, Errno>),
     /// An attempt to tell the agent came to something.
     Agent(Outcome),
+    /// All that the agent has sent so far has been read: told after [`Action::ReadReplies`].
+    RepliesRead,
     /// Somebody asks for something.
     Request(Request),
     /// An announcement went out or not.
@@ -78,6 +80,8 @@ pub enum Action {
     WriteState(State),
     /// Tell the agent, over a new connection. [`Input::Agent`] tells what comes of it.
     Notify(State),
+    /// Read what the agent has sent. [`Input::Agent`] tells what that was, then [`Input::RepliesRead`].
+    ReadReplies,
     /// Close the connection to the agent.
     HangUp,
     /// The initial state is written: whoever waits for the start may go on.

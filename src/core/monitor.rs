@@ -74,10 +74,19 @@ pub struct Monitor<'a> {
     conntrack: Option<Conntrack>,
     /// When to look next whether the network namespace is still there, and how long after that.
     check_namespace: Option<(Instant, Duration)>,
-    /// Why to end, and by when.
-    ending: Option<(Ending, Instant)>,
+    leaving: Option<Leaving>,
     status: Status,
     repeats: Repeats,
+}
+
+/// The end that is near.
+#[derive(Debug)]
+struct Leaving {
+    ending: Ending,
+    /// At the latest.
+    by: Instant,
+    /// What the kernel had told when the end was asked for has been read.
+    queue_read: bool,
 }
 
 #[derive(Debug, Default)]
@@ -114,7 +123,7 @@ impl<'a> Monitor<'a> {
             outbox: Outbox::new(seed, watch.renotify),
             conntrack: watch.sync_conntrack.then(Conntrack::new),
             check_namespace: watch.check_namespace.map(|every| (Instant::ZERO, every)),
-            ending: None,
+            leaving: None,
             status: Status::default(),
             repeats: Repeats::default(),
         }
@@ -130,7 +139,7 @@ impl<'a> Monitor<'a> {
             Input::Overrun => self.on_overrun(),
             Input::Unreadable => self.on_unreadable(),
             Input::ForeignSender(port) => self.on_foreign_sender(*port),
-            Input::QueueEmpty => {}
+            Input::QueueEmpty | Input::RepliesRead => {}
             Input::StateFile(result) => self.on_state_file(*result),
             Input::Agent(outcome) => self.on_agent(*outcome),
             Input::Request(request) => self.on_request(*request),
@@ -141,7 +150,7 @@ impl<'a> Monitor<'a> {
             Input::ConntrackdGone => self.on_conntrackd_gone(),
             Input::NamespaceGone => self.on_namespace_gone(),
         }
-        self.give_up_what_is_overdue();
+        self.give_up_what_is_overdue(input);
         self.heed();
         let queue_is_empty = *input == Input::QueueEmpty;
         self.begin_dump(queue_is_empty);
@@ -154,7 +163,7 @@ impl<'a> Monitor<'a> {
             self.announce();
         }
         self.check_namespace();
-        self.leave();
+        self.leave(queue_is_empty);
         core::mem::take(&mut self.actions)
     }
 
@@ -164,9 +173,10 @@ impl<'a> Monitor<'a> {
     pub fn deadline(&self) -> Option<Instant> {
         let announce = self.announcer.as_ref().and_then(Announcer::deadline);
         let check = self.check_namespace.map(|(next, _)| next);
-        let ending = self.ending.map(|(_, by)| by);
+        let leaving = self.leaving.as_ref();
+        let leaving = leaving.map(|leaving| if leaving.queue_read { leaving.by } else { self.now });
         let (resync, outbox) = (self.resync.deadline(), self.outbox.deadline());
-        [resync, outbox, self.rewrite_at, announce, check, ending].into_iter().flatten().min()
+        [resync, outbox, self.rewrite_at, announce, check, leaving].into_iter().flatten().min()
     }
 
     /// What there is to be shown on request.
@@ -207,8 +217,11 @@ impl<'a> Monitor<'a> {
             Request::Leave => {
                 // To be asked again, or for another reason before, is no reason to stay for longer.
                 let by = self.now + LEAVE_TAKING;
-                let by = self.ending.map_or(by, |(_, earlier)| earlier.min(by));
-                self.ending = Some((Ending::Asked, by));
+                let (by, queue_read) = self
+                    .leaving
+                    .as_ref()
+                    .map_or((by, false), |earlier| (earlier.by.min(by), earlier.queue_read));
+                self.leaving = Some(Leaving { ending: Ending::Asked, by, queue_read });
             }
             Request::Reload => {
                 self.push(Action::ReopenLog);
@@ -238,13 +251,22 @@ impl<'a> Monitor<'a> {
         }
     }
 
-    fn give_up_what_is_overdue(&mut self) {
-        if self.resync.is_overdue(self.now) {
+    /// What is awaited may have come long ago and wait to be read, if the process was stopped or a disk
+    /// hung. So nothing is given up before everything has been read.
+    fn give_up_what_is_overdue(&mut self, input: &Input) {
+        if *input == Input::QueueEmpty && self.resync.is_overdue(self.now) {
             self.on_dump_ended(DumpEnd::TimedOut);
         }
         if self.outbox.is_overdue(self.now) {
-            self.push(Action::HangUp);
-            self.on_agent_failure(Failure::TimedOut);
+            match input {
+                Input::RepliesRead => {
+                    self.push(Action::HangUp);
+                    self.on_agent_failure(Failure::TimedOut);
+                }
+                // There may be more.
+                Input::Agent(_) => {}
+                _ => self.push(Action::ReadReplies),
+            }
         }
     }
 
@@ -259,20 +281,24 @@ impl<'a> Monitor<'a> {
     }
 
     fn on_namespace_gone(&mut self) {
-        if self.ending.is_none() {
-            self.ending = Some((Ending::NamespaceGone, self.now + LAST_WORDS));
+        if self.leaving.is_none() {
+            let by = self.now + LAST_WORDS;
+            self.leaving = Some(Leaving { ending: Ending::NamespaceGone, by, queue_read: true });
             self.check_namespace = None;
             self.vip.lose();
             self.push(Action::Log(Note::NamespaceGone));
         }
     }
 
-    fn leave(&mut self) {
-        let Some((ending, by)) = self.ending else { return };
-        // Whoever asks for the end does not wait for an agent that is not there; the end of the
-        // namespace is news that should arrive.
+    fn leave(&mut self, queue_is_empty: bool) {
+        let Some(leaving) = &mut self.leaving else { return };
+        leaving.queue_read |= queue_is_empty;
+        let Leaving { ending, by, queue_read } = *leaving;
         let said = match ending {
-            Ending::Asked => true,
+            // What was so when the end was asked for is reported. But whoever asks for it does not wait
+            // for a disk that is full or an agent that is not there.
+            Ending::Asked => queue_read && !self.resync.is_behind() && !self.is_writing(),
+            // This is news that should arrive.
             Ending::NamespaceGone => !self.unwritten && self.outbox.pending().is_none(),
         };
         if self.now >= by || (said && !self.outbox.is_connected()) {

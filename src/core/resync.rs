@@ -123,6 +123,12 @@ impl Resync {
         self.wanted.is_none() && self.running.is_none()
     }
 
+    /// Whether something has yet to be listed that tells where the VIP is.
+    pub(super) fn is_behind(&self) -> bool {
+        let running = self.running.map(|(stage, _)| stage);
+        self.wanted.max(running).is_some_and(|stage| stage > Stage::Others)
+    }
+
     /// When to look again.
     pub(super) fn deadline(&self) -> Option<Instant> {
         match self.running {

@@ -9,7 +9,7 @@ use keepwatch::wire::ifname::InterfaceName;
 
 const T0: Instant = Instant::ZERO;
 
-/// A monitor that is telling the agent of its first state, backup.
+/// A monitor that is writing its first state, backup.
 fn monitor() -> Monitor<'static> {
     let mut monitor = Monitor::new(Watch {
         interface: InterfaceName::new(b"ha0").expect("a legal name"),
@@ -23,8 +23,16 @@ fn monitor() -> Monitor<'static> {
     });
     monitor.on(&Input::QueueEmpty, T0);
     let actions = monitor.on(&Input::DumpEnded(DumpEnd::Complete), T0);
-    assert!(actions.ends_with(&[Action::WriteState(State::Backup), Action::Notify(State::Backup)]));
+    assert!(actions.ends_with(&[Action::WriteState(State::Backup)]));
     assert!(monitor.on(&Input::QueueEmpty, T0).is_empty(), "there are no addresses to ask for");
+    monitor
+}
+
+/// The same, once the file has been written or not.
+fn telling(written: Result<State, Errno>) -> Monitor<'static> {
+    let mut monitor = monitor();
+    let actions = monitor.on(&Input::StateFile(written), T0);
+    assert!(actions.ends_with(&[Action::Notify(State::Backup)]), "{actions:?}");
     monitor
 }
 
@@ -34,12 +42,12 @@ fn exits(actions: &Actions, ending: Ending) -> bool {
 
 #[test]
 fn to_be_asked_again_is_no_reason_to_stay_for_longer() {
-    let mut monitor = monitor();
-    monitor.on(&Input::StateFile(Ok(State::Backup)), T0);
+    let mut monitor = telling(Ok(State::Backup));
     for millis in [0, 500, 900] {
         let now = T0 + Duration::from_millis(millis);
         let actions = monitor.on(&Input::Request(Request::Leave), now);
         assert!(!exits(&actions, Ending::Asked), "a request is in flight");
+        assert!(!exits(&monitor.on(&Input::QueueEmpty, now), Ending::Asked));
         assert_eq!(monitor.deadline(), Some(T0 + Duration::from_secs(1)));
     }
     let actions = monitor.on(&Input::QueueEmpty, T0 + Duration::from_secs(1));
@@ -48,8 +56,7 @@ fn to_be_asked_again_is_no_reason_to_stay_for_longer() {
 
 #[test]
 fn deleted_namespace_is_not_left_before_the_file_says_backup() {
-    let mut monitor = monitor();
-    monitor.on(&Input::StateFile(Err(Errno(28))), T0);
+    let mut monitor = telling(Err(Errno(28)));
     for input in
         [Input::NamespaceGone, Input::Agent(Outcome::Delivered), Input::Agent(Outcome::Closed)]
     {
@@ -64,9 +71,62 @@ fn deleted_namespace_is_not_left_before_the_file_says_backup() {
 
 #[test]
 fn nor_is_it_stayed_in_for_ever() {
-    let mut monitor = monitor();
-    monitor.on(&Input::StateFile(Err(Errno(28))), T0);
+    let mut monitor = telling(Err(Errno(28)));
     monitor.on(&Input::NamespaceGone, T0);
     let actions = monitor.on(&Input::QueueEmpty, T0 + Duration::from_secs(5));
     assert!(exits(&actions, Ending::NamespaceGone));
+}
+
+/// Events that came before the request are in the queue still.
+#[test]
+fn queue_is_read_before_it_leaves() {
+    let mut monitor = monitor();
+    monitor.on(&Input::StateFile(Ok(State::Backup)), T0);
+    for outcome in [Outcome::Delivered, Outcome::Closed] {
+        monitor.on(&Input::Agent(outcome), T0);
+    }
+    assert!(!exits(&monitor.on(&Input::Request(Request::Leave), T0), Ending::Asked));
+    assert_eq!(monitor.deadline(), Some(T0), "to look at once");
+    // Some were lost, so it reads everything, for as long as it may stay.
+    assert!(!exits(&monitor.on(&Input::Overrun, T0), Ending::Asked));
+    let actions = monitor.on(&Input::QueueEmpty, T0);
+    assert!(actions.contains(&Action::DumpLinks) && !exits(&actions, Ending::Asked));
+    let actions = monitor.on(&Input::DumpEnded(DumpEnd::Complete), T0);
+    assert!(!exits(&actions, Ending::Asked), "the addresses are yet to come");
+    assert!(exits(&monitor.on(&Input::QueueEmpty, T0), Ending::Asked));
+}
+
+/// The disk kept us for so long that the time is over, and the reply has come meanwhile.
+#[test]
+fn reply_is_read_before_it_is_given_up() {
+    let mut monitor = telling(Ok(State::Backup));
+    let late = T0 + Duration::from_secs(6);
+    assert_eq!(monitor.on(&Input::QueueEmpty, late), [Action::ReadReplies]);
+    let actions = monitor.on(&Input::Agent(Outcome::Delivered), late);
+    assert!(!actions.contains(&Action::HangUp), "{actions:?}");
+    assert_eq!(monitor.on(&Input::RepliesRead, late), [Action::HangUp], "nothing more came");
+    assert_eq!(monitor.status().notification_failures, 0);
+}
+
+/// As the one above, for the end of a dump that is in the queue.
+#[test]
+fn queue_is_read_before_a_dump_is_given_up() {
+    let mut monitor = telling(Ok(State::Backup));
+    monitor.on(&Input::Request(Request::Reload), T0);
+    assert_eq!(monitor.on(&Input::QueueEmpty, T0), [Action::DumpLinks]);
+    let late = T0 + Duration::from_secs(6);
+    monitor.on(&Input::Overrun, late);
+    monitor.on(&Input::DumpEnded(DumpEnd::Complete), late);
+    assert_eq!(monitor.status().dump_failures, 0);
+}
+
+/// The time for the reply begins when the request goes out, however long the file took.
+#[test]
+fn request_has_all_its_time() {
+    let mut monitor = monitor();
+    let late = T0 + Duration::from_secs(6);
+    assert!(!monitor.on(&Input::QueueEmpty, late).contains(&Action::Notify(State::Backup)));
+    let actions = monitor.on(&Input::StateFile(Ok(State::Backup)), late);
+    assert!(actions.ends_with(&[Action::Notify(State::Backup)]), "{actions:?}");
+    assert_eq!(monitor.deadline(), Some(late + Duration::from_secs(5)));
 }

@@ -25,6 +25,7 @@ mod options;
 mod overrun;
 mod privileges;
 mod signals;
+mod stalls;
 mod start;
 mod state_file;
 mod stdio;
@@ -48,6 +49,7 @@ fn main() {
             privileges::trials(),
             signals::trials(),
             start::trials(),
+            stalls::trials(),
             state_file::trials(),
             stdio::trials(),
             trust::trials(),

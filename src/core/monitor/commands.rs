@@ -5,7 +5,12 @@ use crate::core::conntrack::Conntrack;
 use crate::core::{Action, CommandEnd, Note};
 
 impl Monitor<'_> {
+    /// Begins the next command, if there is one. While the state file is being written none is begun: a disk
+    /// may hang, and the state be another when it is back.
     pub(super) fn run_command(&mut self) {
+        if self.is_writing() {
+            return;
+        }
         if let Some(command) = self.conntrack.as_mut().and_then(Conntrack::begin) {
             self.push(Action::Run(command));
         }

@@ -89,7 +89,17 @@ impl Monitor<'_> {
         }
     }
 
+    /// Whether the outcome of a write is yet to come.
+    pub(super) fn is_writing(&self) -> bool {
+        self.unwritten && self.rewrite_at.is_none()
+    }
+
+    /// Tells the agent, if it is time for that. A disk may hang; so the file comes first, and the time for
+    /// the reply begins when the request is sent.
     pub(super) fn notify(&mut self) {
+        if self.is_writing() {
+            return;
+        }
         if let Some(state) = self.outbox.begin(self.now) {
             self.push(Action::Notify(state));
         }

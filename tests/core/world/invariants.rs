@@ -1,6 +1,6 @@
 //! What has to hold at every moment.
 
-use keepwatch::core::{Action, Actions, Duration, Ending, Note, State};
+use keepwatch::core::{Action, Actions, Duration, Ending, Input, Note, State};
 use keepwatch::wire::Claim;
 
 use super::World;
@@ -22,22 +22,26 @@ impl World<'_> {
         assert!(self.leave_by.is_none_or(|by| self.now < by), "it ought to have left");
     }
 
-    /// A new state goes to the file, then to the agent.
-    pub(super) fn note_report(&mut self, actions: &Actions, in_flight: bool) {
-        let place = |wanted: &Action| actions.iter().position(|action| action == wanted);
+    /// A new state goes to the file, and once that has come to something, to the agent.
+    pub(super) fn note_report(&mut self, input: &Input, actions: &Actions, in_flight: bool) {
+        let notifies = actions.iter().any(|action| matches!(action, Action::Notify(_)));
+        if let Input::StateFile(_) = input {
+            // What is to be reported again may be so at any time from then on.
+            if notifies && (self.news || self.reloaded) {
+                self.agent.expect_report();
+            }
+            assert!(notifies || !self.news || !self.free, "the agent is told at once");
+            self.news = false;
+        }
         let written = actions.iter().find_map(|action| match action {
             Action::WriteState(state) => Some(*state),
             _ => None,
         });
         let Some(state) = written else { return };
-        let notify = place(&Action::Notify(state));
-        if notify.is_some() {
-            assert!(notify > place(&Action::WriteState(state)), "the agent before the file");
-            self.agent.expect_report();
-        }
+        assert!(!notifies, "the agent before the file");
         if self.reported != Some(state) {
-            let free = !in_flight || place(&Action::HangUp).is_some();
-            assert!(notify.is_some() || !free, "the agent is told at once");
+            self.news = true;
+            self.free = !in_flight || actions.contains(&Action::HangUp);
             self.reported = Some(state);
             self.conntrackd.want(state);
         }
@@ -66,6 +70,9 @@ impl World<'_> {
         self.exited = true;
         if ending == Ending::Asked {
             assert!(self.asked_to_leave, "nobody asked");
+            let reported = self.reported.is_some_and(|s| self.truths_since_asked.contains(&s));
+            let in_time = self.leave_by.is_some_and(|by| self.now >= by);
+            assert!(reported || in_time, "the truth, before it leaves");
             return;
         }
         let gone = self.namespace_gone.expect("a namespace that has gone");

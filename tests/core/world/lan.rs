@@ -157,7 +157,7 @@ impl Lan {
             Input::DumpEnded(_) | Input::Unreadable => told.forget_dump(),
             _ => {}
         }
-        if now >= told.dump_deadline {
+        if now >= told.dump_deadline && *input == Input::QueueEmpty {
             told.forget_dump();
         }
     }

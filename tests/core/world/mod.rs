@@ -1,6 +1,7 @@
-//! A world for the core to live in: a kernel with a queue that overflows, a disk that fails, an agent
-//! that comes and goes, conntrackd, a namespace that is deleted, and time that jumps. What happens is
-//! told by bytes, so that a property test and a fuzzer can both drive it.
+//! A world for the core to live in: a kernel with a queue that overflows, a disk that fails or hangs, an
+//! agent that comes and goes, and whose reply is not read at once, conntrackd, a namespace that is
+//! deleted, and time that jumps. What happens is told by bytes, so that a property test and a fuzzer can
+//! both drive it.
 //!
 //! Whatever happens, at every moment
 //!
@@ -10,17 +11,20 @@
 //!   and whatever conntrackd does meanwhile;
 //! - there is at most one attempt, one dump and one command at a time, and no attempt is repeated
 //!   without a wait;
+//! - no reply and no end of a dump that has come is given up, however late it is read;
 //! - no frame goes out for an address that the core could know to be gone, undecided or failed, nor
 //!   with anything but the present MAC and router flag;
 //! - what is scheduled lies ahead, and whatever has been seen to there is not seen to again;
 //! - a command belongs to the newest state and comes in its place;
-//! - once asked to, it leaves within 1 s; without a namespace, within 5 s and not before it has told.
+//! - once asked to, it leaves within 1 s, and sooner only if it has reported what was so when it was
+//!   asked; without a namespace, within 5 s and not before it has told.
 //!
 //! An agent that was away answers 200 for a while before it knows its routers, and forgets the report.
 //!
 //! And when nothing more happens and everything works, the file and the agent have the truth,
 //! conntrackd has done what belongs to it, and every address has been announced.
 
+mod actions;
 mod invariants;
 mod kernel;
 mod lan;
@@ -66,6 +70,14 @@ pub struct World<'a> {
     /// The claim that is being heard.
     claim: Option<(u32, Claim)>,
     ready: bool,
+    /// What has been so since it was asked to leave.
+    truths_since_asked: Vec<State>,
+    /// What is being written has yet to be told to the agent.
+    news: bool,
+    /// When that was to be written, no attempt was under way.
+    free: bool,
+    /// It was asked to report the same again.
+    reloaded: bool,
     asked_to_leave: bool,
     leave_by: Option<Instant>,
     exited: bool,
@@ -99,7 +111,7 @@ impl<'a> World<'a> {
             now,
             kernel,
             lan,
-            disk: Disk { works: true, file: None },
+            disk: Disk { works: true, hangs: Duration::ZERO, file: None },
             agent: Agent::new(),
             conntrackd: Conntrackd::new(option(3)),
             checks_namespace: option(4),
@@ -109,6 +121,10 @@ impl<'a> World<'a> {
             listening: None,
             claim: None,
             ready: false,
+            truths_since_asked: Vec::new(),
+            news: false,
+            free: true,
+            reloaded: false,
             asked_to_leave: false,
             leave_by: None,
             exited: false,
@@ -151,7 +167,8 @@ impl<'a> World<'a> {
             assert_eq!(self.listening, self.kernel.ifindex, "where the VIP is");
         }
         self.ask(LEAVE);
-        assert!(self.exited, "with nothing in flight it leaves at once");
+        self.read(usize::MAX);
+        assert!(self.exited, "with nothing in flight and nothing to read it leaves at once");
     }
 
     fn truth(&self) -> State {
@@ -160,6 +177,13 @@ impl<'a> World<'a> {
     }
 
     fn step(&mut self, what: u8, how: u8) {
+        self.happen(what, how);
+        if self.asked_to_leave {
+            self.truths_since_asked.push(self.truth());
+        }
+    }
+
+    fn happen(&mut self, what: u8, how: u8) {
         match what % 20 {
             0 | 1 => self.kernel.set_vip(true),
             2 | 3 => self.kernel.set_vip(false),
@@ -195,8 +219,10 @@ impl<'a> World<'a> {
             LEAVE => Request::Leave,
             _ => Request::Status,
         };
+        self.reloaded |= request == Request::Reload;
         if request == Request::Leave {
             self.asked_to_leave = true;
+            self.truths_since_asked.push(self.truth());
             self.leave_at_the_latest(self.now + Duration::from_secs(1));
         }
         self.feed(&Input::Request(request));
@@ -222,6 +248,8 @@ impl<'a> World<'a> {
                     self.feed(&Input::NamespaceGone);
                 }
             }
+            6 if how < 128 => self.disk.hangs = Duration::from_millis(u64::from(how / 8) * 700),
+            7 if how < 128 => self.agent.reply_unread(how / 8),
             _ => {}
         }
     }
@@ -286,7 +314,7 @@ impl<'a> World<'a> {
             return;
         }
         self.depth += 1;
-        assert!(self.depth < 5, "one thing leads to another without end");
+        assert!(self.depth < 8, "one thing leads to another without end");
         self.lan.tell(input, self.now);
         // Whoever is about to leave has no news any more.
         let leaves = self.asked_to_leave || self.namespace_gone.is_some();
@@ -294,9 +322,12 @@ impl<'a> World<'a> {
             self.namespace_gone = Some(self.now);
             self.leave_at_the_latest(self.now + Duration::from_secs(5));
         }
+        let fed_at = self.now;
         let in_flight = self.agent.is_in_flight();
         let actions = self.monitor.on(input, self.now);
-        self.note_report(&actions, in_flight);
+        self.note_report(input, &actions, in_flight);
+        let looks = actions.contains(&Action::CheckNamespace);
+        assert!(!looks || self.namespace_gone.is_none(), "looks for what is known to have gone");
         for action in actions {
             if action != Action::CheckNamespace {
                 self.busy = self.now;
@@ -311,51 +342,10 @@ impl<'a> World<'a> {
             self.nothing_is_forgotten();
             let sent = std::mem::take(&mut self.sent);
             if *input == Input::QueueEmpty && !sent {
-                let ahead = self.monitor.deadline().is_none_or(|deadline| deadline > self.now);
+                let ahead = self.monitor.deadline().is_none_or(|deadline| deadline > fed_at);
                 assert!(ahead, "nothing was done at a deadline, and it did not move");
             }
         }
-    }
-
-    fn carry_out(&mut self, action: &Action) -> Option<Input> {
-        match *action {
-            Action::DumpLinks => {
-                let links = self.kernel.link().into_iter().chain(self.lan.link());
-                return self.kernel.begin_dump(links.collect());
-            }
-            Action::DumpAddresses(ifindex) => {
-                assert_ne!(ifindex, 0, "of all interfaces");
-                let addresses = self.lan.listed().chain(self.kernel.listed_vip(ifindex));
-                return self.kernel.begin_dump(addresses.collect());
-            }
-            Action::Announce(ref announcement) => {
-                self.sent = true;
-                return Some(Input::Sent(self.lan.announce(announcement)));
-            }
-            Action::Heed(ifindex) => self.kernel.heeded = Some(ifindex.unwrap_or(0)),
-            Action::Listen(ifindex) => self.listening = Some(ifindex),
-            Action::WriteState(state) => return Some(Input::StateFile(self.disk.write(state))),
-            Action::Notify(state) => {
-                return self.agent.notify(state, self.now).map(Input::Agent);
-            }
-            Action::HangUp => self.agent.hang_up(self.now),
-            Action::Ready => {
-                assert!(!self.ready && self.disk.file.is_some(), "ready once, with a state");
-                self.ready = true;
-            }
-            Action::Run(command) => self.conntrackd.run(command),
-            Action::CheckNamespace => {
-                assert!(self.checks_namespace && self.namespace_gone.is_none());
-                return self.namespace_deleted.then_some(Input::NamespaceGone);
-            }
-            Action::Exit(ending) => self.exit(ending),
-            Action::Log(ref note) => self.read_log(note),
-            Action::LogStatus => {
-                assert_eq!(self.monitor.status().unannounced, 0, "there is room");
-            }
-            Action::ReopenLog => {}
-        }
-        None
     }
 
     /// Nothing but looking for the namespace is left to be done.

@@ -5,6 +5,8 @@ use keepwatch::errno::Errno;
 
 pub struct Disk {
     pub works: bool,
+    /// The next write takes so long.
+    pub hangs: Duration,
     pub file: Option<State>,
 }
 
@@ -21,6 +23,8 @@ impl Disk {
 pub struct Agent {
     pub listens: bool,
     connection: Connection,
+    /// Its reply to the attempt in flight, which has come but has not been read.
+    unread: Option<u8>,
     /// What it last answered with 200.
     pub acknowledged: Option<State>,
     /// Of that, what it has acted on.
@@ -47,6 +51,7 @@ impl Agent {
         Self {
             listens: true,
             connection: Connection::None,
+            unread: None,
             acknowledged: None,
             heeded: None,
             knows_routers_at: Instant::ZERO,
@@ -92,6 +97,7 @@ impl Agent {
 
     pub fn hang_up(&mut self, now: Instant) {
         assert!(self.is_connected(), "there is nothing to hang up");
+        assert_eq!(self.unread, None, "a reply has come");
         self.fail(now);
     }
 
@@ -102,8 +108,21 @@ impl Agent {
         self.connection = Connection::None;
     }
 
-    /// What the core sees of what it does.
+    /// It replies, and nobody reads that yet.
+    pub fn reply_unread(&mut self, how: u8) {
+        if self.is_in_flight() {
+            self.unread.get_or_insert(how);
+        }
+    }
+
+    /// The reply, if there is one to be read.
+    pub fn read_reply(&mut self, now: Instant) -> Option<Outcome> {
+        self.unread.map(|how| self.act(how, now))
+    }
+
+    /// What the core sees of what it does, unless it did something else before.
     pub fn act(&mut self, how: u8, now: Instant) -> Outcome {
+        let how = self.unread.take().unwrap_or(how);
         let Connection::InFlight(state) = self.connection else {
             // Without a connection that is an echo of an older one.
             self.connection = Connection::None;

@@ -1,0 +1,58 @@
+//! What becomes of what the core wants done.
+
+use keepwatch::core::{Action, Input};
+
+use super::World;
+
+impl World<'_> {
+    /// Some: that came of it at once.
+    pub(super) fn carry_out(&mut self, action: &Action) -> Option<Input> {
+        match *action {
+            Action::DumpLinks => {
+                let links = self.kernel.link().into_iter().chain(self.lan.link());
+                return self.kernel.begin_dump(links.collect());
+            }
+            Action::DumpAddresses(ifindex) => {
+                assert_ne!(ifindex, 0, "of all interfaces");
+                let addresses = self.lan.listed().chain(self.kernel.listed_vip(ifindex));
+                return self.kernel.begin_dump(addresses.collect());
+            }
+            Action::Announce(ref announcement) => {
+                self.sent = true;
+                return Some(Input::Sent(self.lan.announce(announcement)));
+            }
+            Action::Heed(ifindex) => self.kernel.heeded = Some(ifindex.unwrap_or(0)),
+            Action::Listen(ifindex) => self.listening = Some(ifindex),
+            Action::WriteState(state) => {
+                self.now += std::mem::take(&mut self.disk.hangs);
+                return Some(Input::StateFile(self.disk.write(state)));
+            }
+            Action::Notify(state) => {
+                return self.agent.notify(state, self.now).map(Input::Agent);
+            }
+            Action::ReadReplies => {
+                while let Some(outcome) = self.agent.read_reply(self.now) {
+                    self.feed(&Input::Agent(outcome));
+                }
+                return Some(Input::RepliesRead);
+            }
+            Action::HangUp => self.agent.hang_up(self.now),
+            Action::Ready => {
+                assert!(!self.ready && self.disk.file.is_some(), "ready once, with a state");
+                self.ready = true;
+            }
+            Action::Run(command) => self.conntrackd.run(command),
+            Action::CheckNamespace => {
+                assert!(self.checks_namespace);
+                return self.namespace_deleted.then_some(Input::NamespaceGone);
+            }
+            Action::Exit(ending) => self.exit(ending),
+            Action::Log(ref note) => self.read_log(note),
+            Action::LogStatus => {
+                assert_eq!(self.monitor.status().unannounced, 0, "there is room");
+            }
+            Action::ReopenLog => {}
+        }
+        None
+    }
+}
