@@ -131,8 +131,14 @@ fn syslog() {
     );
 }
 
+/// In a thread of its own, as the present one has other tests after this, which want a `/dev`.
 #[cfg(not(feature = "defmt"))]
 fn syslog() {
+    std::thread::spawn(syslog_in_empty_dev).join().unwrap();
+}
+
+#[cfg(not(feature = "defmt"))]
+fn syslog_in_empty_dev() {
     use std::os::unix::net::UnixDatagram;
     lab::namespace::enter_empty_dev().unwrap();
     let log = UnixDatagram::bind("/dev/log").unwrap();
