@@ -22,7 +22,7 @@ use crate::sys::privileges;
 use crate::sys::process::Starter;
 use crate::sys::seccomp;
 use crate::sys::signals::Signals;
-use crate::sys::state_file::StateFile;
+use crate::sys::state_file::{StateFile, remove_forsaken};
 use crate::wire::http;
 
 impl<'a> Daemon<'a> {
@@ -56,6 +56,7 @@ impl<'a> Daemon<'a> {
         privileges::drop(config.identity)?;
         // These are used, and thus checked, as whoever the daemon is now.
         warn_of_open_door(config);
+        remove_forsaken(&config.conf_dir);
         let state_file = StateFile::new(&config.conf_dir)
             .map_err(at("state file", &config.conf_dir.join("state")))?;
         let agent =
@@ -155,7 +156,7 @@ fn watch_namespace(path: &Path) -> Option<NamespaceWatch> {
 fn warn_of_open_door(config: &Config) {
     if let Ok(stat) = stat(&config.conf_dir) {
         let mode = Mode::from_bits_truncate(stat.st_mode);
-        if mode.contains(Mode::S_IWOTH) && !mode.contains(Mode::S_ISVTX) {
+        if mode.contains(Mode::S_IWOTH) {
             warning!("everybody may write to {}", Text(config.conf_dir.display()));
         }
     }

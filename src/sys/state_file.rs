@@ -1,20 +1,33 @@
 //! The one-word state file: whole or not at all.
 
 use core::ffi::CStr;
+use core::fmt::Write;
+use core::time::Duration;
 use std::ffi::CString;
+use std::fs;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use heapless::String;
 use nix::errno::Errno as Known;
 use nix::fcntl::{AT_FDCWD, AtFlags, OFlag, openat, renameat};
 use nix::sys::stat::Mode;
-use nix::unistd::{AccessFlags, UnlinkatFlags, faccessat, unlinkat, write};
+use nix::unistd::{AccessFlags, UnlinkatFlags, faccessat, geteuid, unlinkat, write};
 
 use crate::errno::Errno;
 
-/// The name of the new file, for the instant until it is renamed.
-const TEMPORARY: &CStr = c".state.keepwatch";
+/// How the name of the new file begins, for the instant until it is renamed. It ends in a number, another
+/// one each time: two daemons of one router may overlap, and neither may have the other's file.
+const TEMPORARY: &str = ".state.keepwatch";
+
+/// Names that are tried until there is one that nobody has.
+const NAMES: usize = 8;
+
+/// A new file that is older than this nobody will rename any more.
+const FORSAKEN: Duration = Duration::from_secs(60);
 
 /// `<conf_dir>/state`, replaced by renaming a complete file over it, so that a reader sees the old
 /// word or the new one.
@@ -28,6 +41,8 @@ pub struct StateFile {
     /// times, which shows. The last time it is by its name: should that be another directory by now,
     /// the file gets there all the same, or cannot.
     directory: OwnedFd,
+    /// The last number in a name. Nobody else can know the next and be there first.
+    random: u64,
 }
 
 impl StateFile {
@@ -42,7 +57,13 @@ impl StateFile {
             CString::new(path.as_os_str().as_bytes()).map_err(|_| Errno::from(Known::EINVAL))
         };
         let directory = open_directory(conf_dir)?;
-        Ok(Self { conf_dir: c_path(conf_dir)?, path: c_path(&conf_dir.join("state"))?, directory })
+        Ok(Self {
+            conf_dir: c_path(conf_dir)?,
+            path: c_path(&conf_dir.join("state"))?,
+            directory,
+            // Zero is the one state that xorshift never leaves.
+            random: RandomState::new().build_hasher().finish().max(1),
+        })
     }
 
     /// Makes `word` the content, mode 0644. A symlink in its place is replaced, not followed.
@@ -58,35 +79,65 @@ impl StateFile {
         Ok(())
     }
 
-    fn replace(&self, word: &str) -> nix::Result<()> {
-        let replaced = self
-            .write_temporary(word)
-            .and_then(|()| renameat(&self.directory, TEMPORARY, AT_FDCWD, self.path.as_c_str()));
+    fn replace(&mut self, word: &str) -> nix::Result<()> {
+        let mut name = String::new();
+        let file = self.create(&mut name)?;
+        let name = c_name(&name)?;
+        let replaced = match write(&file, word.as_bytes()) {
+            Ok(written) if written == word.len() => {
+                renameat(&self.directory, name, AT_FDCWD, self.path.as_c_str())
+            }
+            // A file takes less than it is given only if the file system is full.
+            Ok(_) => Err(Known::ENOSPC),
+            Err(errno) => Err(errno),
+        };
         if replaced.is_err() {
-            // Not to leave it behind; if there is none, all the better.
-            let _ = self.remove_temporary();
+            // Not to leave it behind.
+            let _ = unlinkat(&self.directory, name, UnlinkatFlags::NoRemoveDir);
         }
         replaced
     }
 
-    fn write_temporary(&self, word: &str) -> nix::Result<()> {
-        // O_EXCL: whatever else is there under this name, be it a link or a FIFO, is not opened.
+    /// Creates the new file; gives its name with a NUL at the end.
+    fn create(&mut self, name: &mut String<40>) -> nix::Result<OwnedFd> {
+        // O_EXCL: whatever else is there under this name is somebody else's.
         let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_CLOEXEC;
         let mode = Mode::from_bits_truncate(0o644);
-        let create = || openat(&self.directory, TEMPORARY, flags, mode);
-        let file = create().or_else(|errno| match errno {
-            Known::EEXIST => {
-                self.remove_temporary()?;
-                create()
+        for _ in 0..NAMES {
+            // Marsaglia's xorshift64.
+            self.random ^= self.random << 13;
+            self.random ^= self.random >> 7;
+            self.random ^= self.random << 17;
+            name.clear();
+            write!(name, "{TEMPORARY}-{:016x}\0", self.random).map_err(|_| Known::EINVAL)?;
+            match openat(&self.directory, c_name(name)?, flags, mode) {
+                Err(Known::EEXIST) => {}
+                created => return created,
             }
-            _ => Err(errno),
-        })?;
-        // A file takes less than it is given only if the file system is full.
-        if write(&file, word.as_bytes())? == word.len() { Ok(()) } else { Err(Known::ENOSPC) }
+        }
+        Err(Known::EEXIST)
     }
+}
 
-    fn remove_temporary(&self) -> nix::Result<()> {
-        unlinkat(&self.directory, TEMPORARY, UnlinkatFlags::NoRemoveDir)
+/// A name that ends with a NUL.
+fn c_name(name: &str) -> nix::Result<&CStr> {
+    CStr::from_bytes_with_nul(name.as_bytes()).map_err(|_| Known::EINVAL)
+}
+
+/// Removes what a daemon has left in `conf_dir` that was killed just when it wrote the state file.
+pub fn remove_forsaken(conf_dir: &Path) {
+    for entry in fs::read_dir(conf_dir).into_iter().flatten().flatten() {
+        let is_forsaken = |file: &fs::Metadata| {
+            let age = file.modified().ok().and_then(|then| then.elapsed().ok());
+            file.is_file()
+                && file.uid() == geteuid().as_raw()
+                && age.is_some_and(|age| age > FORSAKEN)
+        };
+        if entry.file_name().as_bytes().starts_with(TEMPORARY.as_bytes())
+            && entry.metadata().is_ok_and(|file| is_forsaken(&file))
+        {
+            let _ = fs::remove_file(entry.path());
+        }
     }
 }
 

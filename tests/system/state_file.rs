@@ -3,12 +3,14 @@
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, symlink};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::Child;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::{Duration, SystemTime};
 
 use lab::daemon::Setup;
-use lab::files::content;
+use lab::files::{Watch, content};
 use lab::namespace::mount_tmpfs;
 use libtest_mimic::Trial;
 use nix::mount::{MsFlags, mount};
@@ -18,6 +20,8 @@ use crate::world::{World, setup, word};
 pub fn trials() -> Vec<Trial> {
     lab::trials![
         reader_sees_the_two_words_only,
+        two_daemons_write,
+        what_a_killed_daemon_left_is_removed,
         symlink_is_replaced,
         strange_things_in_the_place_of_the_temporary_file,
         mode_and_content,
@@ -77,11 +81,97 @@ fn strange_things_in_the_place_of_the_temporary_file() {
     symlink(&precious, &temporary).unwrap();
     world.set_vip(true);
     keepwatch.wait_state("master");
+    fs::remove_file(&temporary).unwrap();
     nix::unistd::mkfifo(&temporary, nix::sys::stat::Mode::S_IRWXU).unwrap();
     world.set_vip(false);
     keepwatch.wait_state("backup");
+    fs::remove_file(&temporary).unwrap();
+    fs::create_dir(&temporary).unwrap();
+    world.set_vip(true);
+    keepwatch.wait_state("master");
     assert_eq!(content(&precious), "as it was");
-    assert!(!temporary.exists());
+    assert_eq!(temporaries(&world.setup), [temporary], "somebody else's is left alone");
+}
+
+/// What there is under a name that is only for the instant of a write.
+fn temporaries(setup: &Setup) -> Vec<PathBuf> {
+    let paths = fs::read_dir(&setup.conf_dir).unwrap().map(|entry| entry.unwrap().path());
+    let is_temporary = |path: &PathBuf| path.to_string_lossy().contains("/.state");
+    paths.filter(is_temporary).collect()
+}
+
+/// A process that is killed when this is dropped.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Neutron's agent starts the next one while the last is still leaving.
+fn two_daemons_write() {
+    let world = World::new();
+    let mut other = setup();
+    other.conf_dir.clone_from(&world.setup.conf_dir);
+    let logs = [world.setup.directory().join("log-1"), world.setup.directory().join("log-2")];
+    let start = |setup: &Setup, log: &Path| {
+        let log = format!("--log-file={}", log.display());
+        Killed(setup.command().arg(log).arg("--foreground").spawn().unwrap())
+    };
+    let daemons = [start(&world.setup, &logs[0]), start(&other, &logs[1])];
+    let watch = Watch::new(world.setup.directory());
+    let wait_written = |times| {
+        for log in &logs {
+            let written = || world.setup.log_in(log).matches("Wrote router").count() >= times;
+            watch.until("both to have written", || written().then_some(()));
+        }
+    };
+    wait_written(1);
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                let state = world.setup.state();
+                assert!(["master", "backup"].contains(&state.as_str()), "{state:?}");
+            }
+        });
+        let driver = scope.spawn(|| {
+            for flip in 0..2000 {
+                world.set_vip(flip % 2 == 0);
+            }
+            wait_written(2001);
+        });
+        let driven = driver.join();
+        done.store(true, Ordering::Relaxed);
+        reader.join().unwrap();
+        driven.unwrap();
+    });
+    drop(daemons);
+    for log in &logs {
+        let log = world.setup.log_in(log);
+        assert!(!log.contains("state file not written"), "{log}");
+    }
+    assert_eq!(temporaries(&world.setup), [] as [&Path; 0]);
+}
+
+fn what_a_killed_daemon_left_is_removed() {
+    let world = World::new();
+    let [old, new, other] = ["-old", "-new", "other"].map(|end| {
+        let path = world.setup.conf_dir.join(format!(".state.keepwatch{end}"));
+        fs::write(&path, "mast").unwrap();
+        path
+    });
+    let long_ago = SystemTime::now() - Duration::from_secs(120);
+    let age = |path: &Path| File::options().write(true).open(path).unwrap().set_modified(long_ago);
+    age(&old).unwrap();
+    fs::remove_file(&other).unwrap();
+    symlink(&new, &other).unwrap();
+    let _keepwatch = world.setup.start();
+    let mut left = temporaries(&world.setup);
+    left.sort();
+    assert_eq!(left, [new, other]);
 }
 
 fn mode_and_content() {
@@ -116,11 +206,12 @@ fn survives(world: &World, break_it: impl Fn(), mend_it: impl Fn()) {
         agent.wait_acknowledged(word(present));
         assert_ne!(setup.state(), word(present), "the directory was not broken at all");
         mend_it();
-        let watch = lab::files::Watch::new(&setup.conf_dir);
+        let watch = Watch::new(&setup.conf_dir);
         watch.until("the state file", || (setup.state() == word(present)).then_some(()));
     }
     child.kill().unwrap();
     child.wait().unwrap();
+    assert_eq!(temporaries(setup), [] as [&Path; 0]);
     let log = setup.log_in(&setup.directory().join("log"));
     assert!(log.contains("ERROR") && log.contains("state file not written: "), "{log}");
 }
@@ -174,7 +265,9 @@ fn directory_that_is_mounted_over_is_followed() {
         assert_eq!(setup.state(), word(present));
     }
     let below = Path::new("/proc/self/fd").join(below.as_raw_fd().to_string());
-    assert!(below.join("state").exists() && !below.join(".state.keepwatch").exists());
+    let mut seen_below = crate::world::setup();
+    seen_below.conf_dir = below;
+    assert!(seen_below.state_file().exists() && temporaries(&seen_below).is_empty());
 }
 
 fn mount_read_only(setup: &Setup) {

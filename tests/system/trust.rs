@@ -143,7 +143,7 @@ fn pid_file_is_a_link() {
 }
 
 fn directory_that_everybody_may_write_to() {
-    for (mode, warned) in [(0o777, 1), (0o1777, 0), (0o775, 0)] {
+    for (mode, warned) in [(0o777, 1), (0o1777, 1), (0o775, 0)] {
         let world = World::new();
         fs::set_permissions(&world.setup.conf_dir, Permissions::from_mode(mode)).unwrap();
         let keepwatch = world.setup.start();
