@@ -12,6 +12,7 @@ use keepwatch::core::{Ending, Tables};
 use keepwatch::options::{self, Command, Config};
 use keepwatch::run::Daemon;
 use keepwatch::sys::process::{self, Side, Starter};
+use keepwatch::sys::signals;
 
 /// All is well.
 const SUCCESS: c_int = 0;
@@ -32,7 +33,11 @@ extern "C" fn main(count: c_int, words: *const *const c_char) -> c_int {
         Ok(argv) => argv,
         Err(error) => return complain(&error, FAILURE),
     };
-    match options::parse(argv) {
+    let command = options::parse(argv);
+    if !matches!(command, Ok(Command::Run(_))) {
+        signals::unblock();
+    }
+    match command {
         Ok(Command::Run(config)) => run(&config),
         Ok(Command::Check(config)) => check(&config),
         Ok(Command::Print(text)) => {
@@ -52,8 +57,8 @@ fn run(config: &Config) -> c_int {
     };
     let mut starter = match side {
         Ok(Side::Daemon(starter)) => starter,
-        Ok(Side::Parent(pipe)) => {
-            return match process::await_daemon(pipe) {
+        Ok(Side::Parent(waiting)) => {
+            return match process::await_daemon(waiting) {
                 Ok(()) => SUCCESS,
                 Err(error) => complain(&error, FAILURE),
             };

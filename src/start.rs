@@ -41,7 +41,7 @@ impl<'a> Daemon<'a> {
         // The modes of files are given where they are made.
         umask(Mode::S_IWGRP | Mode::S_IWOTH);
         let conntrackd = fork_conntrackd(config)?;
-        let mut pid_file = lock_pid_file(config)?;
+        let pid_file = lock_pid_file(config)?;
         open_log(config)?;
         let namespace = config.namespace.as_deref().and_then(watch_namespace);
         let signals = Signals::block().map_err(named("signalfd"))?;
@@ -50,9 +50,6 @@ impl<'a> Daemon<'a> {
         let route =
             RouteSocket::open(config.netlink_rcvbuf, groups).map_err(named("netlink socket"))?;
         let packets = open_packets(config)?;
-        if let (Some(pid_file), Some(path)) = (&mut pid_file, &config.pid_file) {
-            pid_file.write().map_err(at("pid file", path))?;
-        }
         privileges::drop(config.identity)?;
         // These are used, and thus checked, as whoever the daemon is now.
         warn_of_open_door(config);

@@ -35,8 +35,8 @@ pub enum NoPidFile {
 }
 
 impl PidFile {
-    /// Opens or creates the file, mode 0644, and locks it. Its content comes with
-    /// [`PidFile::write`].
+    /// Opens or creates the file, mode 0644, locks it, and makes this process's pid its content: digits, no
+    /// newline.
     ///
     /// # Errors
     /// [`NoPidFile`].
@@ -70,18 +70,18 @@ impl PidFile {
                 let path = CString::new(path.as_os_str().as_bytes())
                     .map_err(|_| NoPidFile::Errno(Known::EINVAL.into()))?;
                 let identity = identify(&path).ok();
-                return Ok(Self { path, file, identity });
+                let mut locked = Self { path, file, identity };
+                return locked.write().map(|()| locked).map_err(NoPidFile::Errno);
             }
         }
     }
 
-    /// Makes this process's pid the content: digits, no newline.
-    ///
-    /// # Errors
-    /// The errno of the step that failed.
-    pub fn write(&mut self) -> Result<(), Errno> {
-        self.file.set_len(0)?;
-        write!(self.file, "{}", std::process::id())?;
+    /// At once, and the pid before what is left of an older one is cut off, so that the file is not found
+    /// empty.
+    fn write(&mut self) -> Result<(), Errno> {
+        let pid = std::process::id().to_string();
+        self.file.write_all(pid.as_bytes())?;
+        self.file.set_len(pid.len() as u64)?;
         Ok(())
     }
 }

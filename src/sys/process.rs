@@ -7,17 +7,21 @@ use std::ffi::{CStr, OsStr, OsString, c_char, c_int};
 use std::fs::File;
 use std::io::{Read, Write};
 use std::mem::ManuallyDrop;
-use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 
 use nix::fcntl::{OFlag, open};
 use nix::libc;
-use nix::sys::signal::{SigHandler, Signal, signal};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{SigSet, Signal, killpg, raise};
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr, sendto, socket};
 use nix::sys::stat::Mode;
-use nix::sys::wait::waitpid;
-use nix::unistd::{ForkResult, chdir, dup2_stderr, dup2_stdin, dup2_stdout, fork, pipe2, setsid};
+use nix::sys::wait::{Id, WaitPidFlag, waitid};
+use nix::unistd::{
+    ForkResult, Pid, chdir, dup2_stderr, dup2_stdin, dup2_stdout, fork, pipe2, setsid,
+};
 
+use super::signals::{self, Signals};
 use crate::errno::Errno;
 
 /// What the daemon says into the pipe to its parent once it is up. Anything else is an error.
@@ -34,18 +38,27 @@ pub enum Starter {
     Nobody,
 }
 
+/// What the process that was started waits for.
+#[derive(Debug)]
+pub struct Waiting {
+    pipe: File,
+    /// The daemon's process group. Its leader has ended and is not waited for, so that this remains its
+    /// number.
+    group: Pid,
+}
+
 /// Which process one is after [`daemonize`].
 #[derive(Debug)]
 pub enum Side {
-    /// The one that was started: it waits at this pipe for what the daemon says.
-    Parent(File),
+    /// The one that was started: it waits for what the daemon says.
+    Parent(Waiting),
     /// The daemon.
     Daemon(Starter),
 }
 
-/// Does what Rust's own start would do, where the C library enters the program: opens those of the
-/// standard streams that are closed, so that nothing else gets their numbers, and has a pipe that
-/// nobody reads be an error and not the end. Gives the arguments behind the program's name.
+/// Sees to the signals, and does what Rust's own start would do, where the C library enters the program:
+/// opens those of the standard streams that are closed, so that nothing else gets their numbers. Gives the
+/// arguments behind the program's name.
 ///
 /// # Errors
 /// One line, if a stream is closed and there is no `/dev/null` to put in its place.
@@ -53,6 +66,7 @@ pub enum Side {
 /// # Safety
 /// To be called once, before anything else, with what the C library gave `main`.
 pub unsafe fn begin(count: c_int, words: *const *const c_char) -> Result<Vec<OsString>, String> {
+    signals::begin();
     for fd in 0..=2 {
         // SAFETY: takes nothing but the number.
         if unsafe { libc::fcntl(fd, libc::F_GETFD) } < 0 {
@@ -62,8 +76,6 @@ pub unsafe fn begin(count: c_int, words: *const *const c_char) -> Result<Vec<OsS
                 null.map_err(|errno| format!("/dev/null: {}", Errno::from(errno)))?.into_raw_fd();
         }
     }
-    // SAFETY: nothing handles a signal yet.
-    let _ = unsafe { signal(Signal::SIGPIPE, SigHandler::SigIgn) };
     let words = (1..usize::try_from(count).unwrap_or(1)).map(|n| {
         // SAFETY: the caller says that there are so many strings.
         let word = unsafe { CStr::from_ptr(*words.add(n)) };
@@ -109,8 +121,8 @@ fn fork_twice() -> nix::Result<Side> {
     // SAFETY: the process has one thread.
     if let ForkResult::Parent { child } = unsafe { fork() }? {
         drop(daemon_end);
-        waitpid(child, None)?;
-        return Ok(Side::Parent(parent_end.into()));
+        waitid(Id::Pid(child), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT)?;
+        return Ok(Side::Parent(Waiting { pipe: parent_end.into(), group: child }));
     }
     drop(parent_end);
     setsid()?;
@@ -127,19 +139,50 @@ fn fork_twice() -> nix::Result<Side> {
     Ok(Side::Daemon(Starter::Parent(daemon_end.into())))
 }
 
-/// In the parent: waits until the daemon is up.
+/// In the parent: waits until the daemon is up. A signal to end is the daemon's too, as it is not in the
+/// terminal's group any more.
 ///
 /// # Errors
 /// Why it did not come up, in its own words.
-pub fn await_daemon(mut pipe: File) -> Result<(), String> {
+pub fn await_daemon(mut waiting: Waiting) -> Result<(), String> {
+    if let Err(errno) = waiting.heed_signals() {
+        return Err(format!("waiting for the daemon: {}", Errno::from(errno)));
+    }
     let mut said = Vec::new();
-    let read = pipe.read_to_end(&mut said);
+    let read = waiting.pipe.read_to_end(&mut said);
     if said == UP {
         return Ok(());
     }
     match (read, String::from_utf8(said)) {
         (Ok(_), Ok(error)) if !error.is_empty() => Err(error),
         _ => Err("the daemon died before it was up".into()),
+    }
+}
+
+impl Waiting {
+    /// Returns when the daemon has said something.
+    fn heed_signals(&self) -> nix::Result<()> {
+        let to_end: SigSet = [Signal::SIGTERM, Signal::SIGINT].into_iter().collect();
+        // Those that the daemon alone heeds end this process.
+        to_end.thread_set_mask()?;
+        let signals = Signals::of(to_end).map_err(|Errno(errno)| nix::Error::from_raw(errno))?;
+        loop {
+            let fds = &mut [self.pipe.as_fd(), signals.as_fd()]
+                .map(|fd| PollFd::new(fd, PollFlags::POLLIN));
+            match poll(fds, PollTimeout::NONE) {
+                Ok(_) | Err(nix::Error::EINTR) => {}
+                Err(errno) => return Err(errno),
+            }
+            if let Some(signal) = signals.next().and_then(|n| Signal::try_from(n).ok()) {
+                // It ends as quickly by itself.
+                let _ = killpg(self.group, signal);
+                signals::unblock();
+                raise(signal)?;
+            }
+            if fds[0].any() == Some(true) {
+                return Ok(());
+            }
+        }
     }
 }
 

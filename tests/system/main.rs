@@ -27,6 +27,7 @@ mod privileges;
 mod signals;
 mod stalls;
 mod start;
+mod starter;
 mod state_file;
 mod stdio;
 mod trust;
@@ -50,6 +51,7 @@ fn main() {
             signals::trials(),
             start::trials(),
             stalls::trials(),
+            starter::trials(),
             state_file::trials(),
             stdio::trials(),
             trust::trials(),
