@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use keepwatch::core::{Command, CommandEnd};
 use keepwatch::errno::Errno;
+use keepwatch::wire::conntrackd::Message;
 use keepwatch::wire::{conntrackd, http, rtnl};
 use lab::PATIENCE;
 use lab::agent::{Agent, Manners};
@@ -221,17 +222,26 @@ fn record_replies(corpus: &Corpus) {
 /// What the daemon and its helper process say to each other.
 fn record_channel(corpus: &Corpus) {
     for command in Command::ALL {
-        corpus.add(&format!("ask{}", command.flag().to_string_lossy()), &conntrackd::ask(command));
+        corpus.add(&format!("ask{}", command.flag().to_string_lossy()), &conntrackd::ask(command, 1));
     }
     let ends = [
         ("exited", CommandEnd::Exited(1)),
         ("signalled", CommandEnd::Signalled(9)),
         ("timed-out", CommandEnd::TimedOut),
         ("not-started", CommandEnd::NotStarted(Errno(2))),
+        ("not-configured", CommandEnd::NotConfigured(Errno(40))),
+        ("not-confined", CommandEnd::NotConfined(Errno(1))),
+        ("aborted", CommandEnd::Aborted),
     ];
-    for (name, end) in ends {
-        corpus.add(name, &conntrackd::answer(end));
+    let ends = ends.map(|(name, end)| (name, Message::Ended { number: 1, end, dropped: 0 }));
+    let others = [
+        ("printed", Message::Printed(b"can't connect: is conntrackd running?")),
+        ("restarted", Message::Restarted(Some(1))),
+    ];
+    for (name, message) in ends.into_iter().chain(others) {
+        corpus.add(name, &conntrackd::tell(&message));
     }
+    corpus.add("configuration", b"UNIX {\n    Path /d/conntrackd.ctl\n}\n");
 }
 
 /// The command lines of the three generations of the original, and what is in them.

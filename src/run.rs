@@ -37,7 +37,7 @@ const SIGNALS: Token = Token(1);
 const PACKETS: Token = Token(2);
 /// The directory of the network namespace.
 const NAMESPACE: Token = Token(3);
-/// The process that runs conntrackd: its answers, and what the commands print.
+/// The process that runs conntrackd.
 const CONNTRACKD: Token = Token(4);
 /// The connection to the agent.
 const AGENT: Token = Token(5);
@@ -45,12 +45,15 @@ const AGENT: Token = Token(5);
 /// Netlink datagrams read in one turn, so that a burst starves neither the agent nor signals.
 const DATAGRAMS_PER_TURN: usize = 64;
 
+/// Lines that a command has printed, and ends of commands, taken in one turn, for the same reason.
+const ANSWERS_PER_TURN: usize = 16;
+
 /// An agent usually replies at once. So long its line is waited for, to be written together with those
 /// before it.
 const LULL: Duration = Duration::from_millis(10);
 
-/// What the poll said. But for the route socket it tells once of all that has come, so each is to be read
-/// until it has no more.
+/// What the poll said. But for the route socket and conntrackd it tells once of all that has come, so each
+/// is to be read until it has no more.
 #[derive(Debug, Default, PartialEq)]
 struct Ready {
     route: bool,
@@ -263,15 +266,26 @@ impl Daemon<'_> {
     }
 
     fn take_answers(&mut self) {
-        while let Some(conntrackd) = &mut self.conntrackd {
-            // A command ends after it has printed, so its output is there when its end is.
-            let answer = conntrackd.answer();
-            conntrackd.output(answer.is_some(), |line| {
-                info!("conntrackd: {}", Text(OsStr::from_bytes(line).display()));
-            });
+        let mut buffer = [0; _];
+        for _ in 0..ANSWERS_PER_TURN {
+            let answer = self.conntrackd.as_ref().and_then(|c| c.answer(&mut buffer));
             match answer {
                 None => return,
-                Some(Answer::Ended(end)) => self.feed(&Input::CommandEnded(end)),
+                Some(Answer::Printed(line)) => {
+                    info!("conntrackd: {}", Text(OsStr::from_bytes(line).display()));
+                }
+                Some(Answer::Ended(end, dropped)) => {
+                    if dropped > 0 {
+                        warning!("conntrackd: {} more bytes of output thrown away", dropped);
+                    }
+                    self.feed(&Input::CommandEnded(end));
+                }
+                Some(Answer::Restarted(aborted)) => {
+                    self.feed(&Input::ConntrackdRestarted);
+                    if let Some(end) = aborted {
+                        self.feed(&Input::CommandEnded(end));
+                    }
+                }
                 Some(Answer::Gone) => {
                     self.conntrackd = None;
                     self.feed(&Input::ConntrackdGone);
@@ -293,8 +307,8 @@ impl Daemon<'_> {
         if let Some(fd) = self.namespace.as_ref().and_then(NamespaceWatch::fd) {
             register(fd, NAMESPACE)?;
         }
-        for fd in self.conntrackd.iter().flat_map(Conntrackd::fds) {
-            register(fd, CONNTRACKD)?;
+        if let Some(conntrackd) = &self.conntrackd {
+            register_level_triggered(&self.poll, conntrackd.fd(), CONNTRACKD)?;
         }
         Ok(())
     }
@@ -375,7 +389,7 @@ impl Daemon<'_> {
             Action::LogStatus => self.labels.status(&self.monitor.status()),
             Action::ReopenLog => log::reopen(),
             Action::Run(command) => {
-                let run = self.conntrackd.as_ref().map(|conntrackd| conntrackd.run(command));
+                let run = self.conntrackd.as_mut().map(|conntrackd| conntrackd.run(command));
                 return run?.err().map(|_| Input::ConntrackdGone);
             }
             Action::CheckNamespace => {

@@ -118,7 +118,7 @@ fn at<'a>(thing: &'a str, path: &'a Path) -> impl FnOnce(Errno) -> String + 'a {
 
 fn fork_conntrackd(config: &Config) -> Result<Option<Conntrackd>, String> {
     let Some(program) = &config.conntrackd else { return Ok(None) };
-    let conntrackd = Conntrackd::fork(program, &config.conf_dir.join("conntrackd.conf"));
+    let conntrackd = Conntrackd::fork(program, &config.conf_dir, config.identity);
     conntrackd.map(Some).map_err(named("process for conntrackd"))
 }
 

@@ -13,20 +13,20 @@ const LONGEST: Duration = Duration::from_secs(5);
 /// at the same moment do not come back in step, and so that an agent that returns is found within
 /// 5 s with time to spare.
 #[derive(Debug)]
-pub(super) struct Backoff {
+pub struct Backoff {
     base: Duration,
     random: u32,
 }
 
 impl Backoff {
     /// `seed` should differ between processes.
-    pub(super) fn new(seed: u32) -> Self {
+    pub fn new(seed: u32) -> Self {
         // Zero is the one state that xorshift never leaves.
         Self { base: FIRST, random: seed.max(1) }
     }
 
     /// When to try again after a failure at `now`.
-    pub(super) fn after_failure(&mut self, now: Instant) -> Instant {
+    pub fn after_failure(&mut self, now: Instant) -> Instant {
         let base = self.base;
         self.base = (base * 2).min(LONGEST);
         // 500 to 900 thousandths of the base.
@@ -35,7 +35,7 @@ impl Backoff {
     }
 
     /// Starts again from the shortest wait.
-    pub(super) fn reset(&mut self) {
+    pub fn reset(&mut self) {
         self.base = FIRST;
     }
 

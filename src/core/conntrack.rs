@@ -53,6 +53,13 @@ pub enum CommandEnd {
     TimedOut,
     /// It did not even start.
     NotStarted(Errno),
+    /// It was not started, as its configuration could not be taken.
+    NotConfigured(Errno),
+    /// It was not started, as it could not be confined to what a configuration of somebody else than root
+    /// may have it do.
+    NotConfined(Errno),
+    /// The process that ran it was killed.
+    Aborted,
 }
 
 /// The commands still to be run.

@@ -42,6 +42,8 @@ pub enum Input {
     Writable,
     /// The command under way ended.
     CommandEnded(CommandEnd),
+    /// The process that runs the commands was killed, and has been begun anew.
+    ConntrackdRestarted,
     /// Commands can be run no more.
     ConntrackdGone,
     /// The network namespace has been deleted.

@@ -13,18 +13,21 @@ mod links;
 mod monitor;
 mod note;
 mod outbox;
+mod output;
 mod repeat;
 mod resync;
 mod stations;
 mod vip;
 
 pub use announce::{Announcement, Kind, Sent, Tables, Tempo};
+pub use backoff::Backoff;
 pub use conntrack::{Command, CommandEnd};
 use io::MAX_ACTIONS;
 pub use io::{Action, Actions, Ending, Input, Request, Status};
 pub use monitor::{Monitor, Watch};
 pub use note::Note;
 pub use outbox::{Failure, Outcome, Renotify};
+pub use output::{MAX_LINE, Output};
 pub use resync::{DumpEnd, Stage};
 pub use smoltcp::time::{Duration, Instant};
 

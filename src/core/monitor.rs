@@ -96,6 +96,7 @@ struct Repeats {
     dump_failed: [Repeat; DumpEnd::KINDS],
     foreign_sender: Repeat,
     unannounced: Repeat,
+    conntrackd_restarted: Repeat,
     not_written: Repeat,
     not_notified: [Repeat; Failure::KINDS],
 }
@@ -147,6 +148,7 @@ impl<'a> Monitor<'a> {
             Input::Writable => self.with_announcer(Announcer::on_writable),
             Input::Claimed(ifindex, claim) => self.on_claim(*ifindex, claim),
             Input::CommandEnded(end) => self.on_command_ended(*end),
+            Input::ConntrackdRestarted => self.on_conntrackd_restarted(),
             Input::ConntrackdGone => self.on_conntrackd_gone(),
             Input::NamespaceGone => self.on_namespace_gone(),
         }

@@ -88,6 +88,11 @@ pub enum Note {
         /// How.
         end: CommandEnd,
     },
+    /// The process that runs conntrackd was killed, and has been begun anew.
+    ConntrackdRestarted {
+        /// How often.
+        count: u32,
+    },
     /// conntrackd can be run no more.
     ConntrackdGone,
     /// The network namespace has been deleted.

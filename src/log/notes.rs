@@ -73,6 +73,9 @@ impl Labels {
             Note::CommandFailed { command, end } => {
                 error!("conntrackd {}: {}", Words(command), Words(end));
             }
+            Note::ConntrackdRestarted { count } => {
+                error!("process for conntrackd was killed; begun anew{}", times(count));
+            }
             Note::ConntrackdGone => {
                 error!("conntrackd can be run no more; not syncing");
             }

@@ -93,6 +93,9 @@ words! { CommandEnd {
         "killed by {}", signal_name(i32::from(signal)).unwrap_or("some signal");
     CommandEnd::TimedOut => "killed, as it did not end in time";
     CommandEnd::NotStarted(errno) => "not started: {}", Text(errno);
+    CommandEnd::NotConfigured(errno) => "not started: its configuration: {}", Text(errno);
+    CommandEnd::NotConfined(errno) => "not started: it cannot be confined: {}", Text(errno);
+    CommandEnd::Aborted => "given up, as the process that ran it was killed";
 } }
 
 words! { DumpEnd {

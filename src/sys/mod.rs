@@ -7,6 +7,7 @@ pub mod file;
 pub mod filter;
 #[cfg(feature = "defmt")]
 mod frames;
+mod jail;
 pub mod log_file;
 pub mod namespace;
 pub mod netlink;
@@ -15,6 +16,8 @@ pub mod pid_file;
 pub mod poll;
 pub mod privileges;
 pub mod process;
+mod program;
 pub mod seccomp;
 pub mod signals;
 pub mod state_file;
+pub mod trust;

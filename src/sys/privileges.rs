@@ -30,7 +30,7 @@ pub fn drop(identity: Identity) -> Result<(), String> {
     };
     if geteuid().is_root() {
         step("clearing groups", clear_groups(identity))?;
-        step("dropping capabilities", drop_bounding_set())?;
+        step("dropping capabilities", drop_bounding_set(0))?;
     }
     if let Some(group) = identity.group {
         step(&format!("becoming group {group}"), setresgid(group, group, group))?;
@@ -39,13 +39,60 @@ pub fn drop(identity: Identity) -> Result<(), String> {
         step(&format!("becoming user {user}"), setresuid(user, user, user))?;
     }
     let kept = if geteuid().is_root() { 1 << CAP_DAC_OVERRIDE } else { 0 };
-    step("dropping capabilities", set_capabilities(kept))?;
+    step("dropping capabilities", set_capabilities(kept, 0))?;
     step("setting no_new_privs", prctl::set_no_new_privs())?;
     step("becoming undumpable", prctl::set_dumpable(false))
 }
 
+/// Keeps what it takes to run conntrackd's commands, if this is root: to become a user, in a place made for
+/// the purpose, and to kill his processes. Where there is less, it is kept as it is.
+pub(super) fn keep_for_commands() {
+    const KEPT: [u32; 8] = [
+        CAP_DAC_OVERRIDE,
+        CAP_KILL,
+        CAP_SETGID,
+        CAP_SETUID,
+        CAP_SETPCAP,
+        CAP_NET_ADMIN,
+        CAP_SYS_CHROOT,
+        CAP_SYS_ADMIN,
+    ];
+    if geteuid().is_root() {
+        let _ = set_capabilities(KEPT.iter().fold(0, |kept, capability| kept | 1 << capability), 0);
+    }
+}
+
+/// Limits root to what a client of conntrackd may need: its socket, and in old releases that there be
+/// `CAP_NET_ADMIN`.
+pub(super) fn limit_root() -> nix::Result<()> {
+    if !geteuid().is_root() {
+        return Ok(());
+    }
+    drop_bounding_set(1 << CAP_DAC_OVERRIDE | 1 << CAP_NET_ADMIN)
+}
+
+/// Becomes a user for good, in whose place a program then has `CAP_DAC_OVERRIDE` and no other capability.
+pub(super) fn become_client(user: Uid, group: Gid) -> nix::Result<()> {
+    let kept: u32 = 1 << CAP_DAC_OVERRIDE;
+    drop_bounding_set(kept.into())?;
+    prctl::set_keepcaps(true)?;
+    setresgid(group, group, group)?;
+    setresuid(user, user, user)?;
+    set_capabilities(kept, kept)?;
+    let (raise, capability) = (libc::PR_CAP_AMBIENT_RAISE, CAP_DAC_OVERRIDE);
+    // SAFETY: a system call without pointers.
+    Known::result(unsafe { libc::prctl(libc::PR_CAP_AMBIENT, raise, capability, 0, 0) }).map(|_| ())
+}
+
 /// From `include/uapi/linux/capability.h`, as are the next.
 const CAP_DAC_OVERRIDE: u32 = 1;
+const CAP_KILL: u32 = 5;
+const CAP_SETGID: u32 = 6;
+const CAP_SETUID: u32 = 7;
+const CAP_SETPCAP: u32 = 8;
+const CAP_NET_ADMIN: u32 = 12;
+const CAP_SYS_CHROOT: u32 = 18;
+const CAP_SYS_ADMIN: u32 = 21;
 const LINUX_CAPABILITY_VERSION_3: u32 = 0x2008_0522;
 
 /// In a user namespace of an ordinary user groups cannot be changed, and need not be.
@@ -56,9 +103,9 @@ fn clear_groups(identity: Identity) -> nix::Result<()> {
     }
 }
 
-/// What is not in the bounding set no program that is executed can get.
-fn drop_bounding_set() -> nix::Result<()> {
-    for capability in 0..64 {
+/// What is not in the bounding set no program that is executed can get. These remain.
+fn drop_bounding_set(kept: u64) -> nix::Result<()> {
+    for capability in (0..64).filter(|capability| kept & 1 << capability == 0) {
         // SAFETY: a system call without pointers.
         let dropped = unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) };
         match Known::result(dropped) {
@@ -71,9 +118,9 @@ fn drop_bounding_set() -> nix::Result<()> {
     Ok(())
 }
 
-/// Makes these the permitted and effective capabilities, of the first 32, and empties the
-/// inheritable and thereby the ambient set.
-fn set_capabilities(kept: u32) -> nix::Result<()> {
+/// Makes these the permitted and effective capabilities, of the first 32, and those the inheritable ones;
+/// what is not among these is not in the ambient set either.
+fn set_capabilities(kept: u32, inheritable: u32) -> nix::Result<()> {
     #[repr(C)]
     struct Header {
         version: u32,
@@ -87,7 +134,7 @@ fn set_capabilities(kept: u32) -> nix::Result<()> {
         inheritable: u32,
     }
     let header = Header { version: LINUX_CAPABILITY_VERSION_3, pid: 0 };
-    let low = Data { effective: kept, permitted: kept, inheritable: 0 };
+    let low = Data { effective: kept, permitted: kept, inheritable };
     let data = [low, Data::default()];
     // SAFETY: the kernel reads a header and, in this version, two elements of data.
     let set = unsafe { libc::syscall(libc::SYS_capset, &raw const header, data.as_ptr()) };

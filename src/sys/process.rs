@@ -2,17 +2,20 @@
 
 #![expect(unsafe_code, reason = "fork, and what the C library gives")]
 
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use std::env;
 use std::ffi::{CStr, OsStr, OsString, c_char, c_int};
 use std::fs::File;
 use std::io::{Read, Write};
 use std::mem::ManuallyDrop;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 
 use nix::fcntl::{OFlag, open};
 use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::prctl;
 use nix::sys::signal::{SigSet, Signal, killpg, raise};
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr, sendto, socket};
 use nix::sys::stat::Mode;
@@ -76,12 +79,15 @@ pub unsafe fn begin(count: c_int, words: *const *const c_char) -> Result<Vec<OsS
                 null.map_err(|errno| format!("/dev/null: {}", Errno::from(errno)))?.into_raw_fd();
         }
     }
-    let words = (1..usize::try_from(count).unwrap_or(1)).map(|n| {
-        // SAFETY: the caller says that there are so many strings.
-        let word = unsafe { CStr::from_ptr(*words.add(n)) };
-        OsStr::from_bytes(word.to_bytes()).into()
-    });
-    Ok(words.collect())
+    let count = usize::try_from(count).unwrap_or_default();
+    // SAFETY: the caller says that there are so many strings.
+    let words = unsafe { core::slice::from_raw_parts(words, count) };
+    // SAFETY: as above.
+    unsafe { remember_command_line(words) };
+    // SAFETY: as above.
+    let copy = |word: &*const c_char| unsafe { CStr::from_ptr(*word) };
+    let words = words.iter().skip(1).map(copy);
+    Ok(words.map(|word| OsStr::from_bytes(word.to_bytes()).into()).collect())
 }
 
 /// Prints to standard output. A reader that has gone away is no failure of ours.
@@ -96,15 +102,64 @@ pub fn print(text: &str) {
 ///
 /// To be called before anything else is opened.
 pub fn close_inherited() {
-    // SAFETY: nobody in this process owns any of them yet.
-    let closed = unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, 0) };
+    close(3, RawFd::MAX);
+}
+
+/// In a process just forked: closes every descriptor but the standard streams and this one.
+pub(super) fn close_all_but(fd: BorrowedFd<'_>) {
+    close(3, fd.as_raw_fd() - 1);
+    close(fd.as_raw_fd() + 1, RawFd::MAX);
+}
+
+/// Closes these, and whatever is between them, which nobody in this process is to use any more.
+fn close(first: RawFd, last: RawFd) {
+    if first > last {
+        return;
+    }
+    // SAFETY: they are used no more.
+    let closed = unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
     if closed != 0 {
         // Before Linux 5.9.
-        for fd in 3..1024 {
+        for fd in first..=last.min(1023) {
             // SAFETY: as above.
             unsafe { libc::close(fd) };
         }
     }
+}
+
+/// Calls this process something else, by its name and by its command line: others look for the daemon by
+/// that.
+pub(super) fn rename(name: &CStr) {
+    let _ = prctl::set_name(name);
+    let line = COMMAND_LINE.load(Ordering::Relaxed);
+    // All but the last byte, which is the end of the last word.
+    let length = COMMAND_LINE_LENGTH.load(Ordering::Relaxed).saturating_sub(1);
+    let bytes = name.to_bytes().iter().copied().chain(core::iter::repeat(0));
+    for (place, byte) in (0..length).zip(bytes) {
+        // SAFETY: the memory that the kernel has put the words into, which is this process's own and is
+        // nobody's string any more: they have been copied.
+        unsafe { line.add(place).write(byte) };
+    }
+}
+
+/// Where the kernel has put the command line, and how many bytes it has.
+static COMMAND_LINE: AtomicPtr<u8> = AtomicPtr::new(null_mut());
+static COMMAND_LINE_LENGTH: AtomicUsize = AtomicUsize::new(0);
+
+/// # Safety
+/// These are the words that the kernel has put there.
+unsafe fn remember_command_line(words: &[*const c_char]) {
+    let Some(first) = words.first() else { return };
+    let mut end = *first;
+    for word in words {
+        // One after another, as the kernel puts them.
+        if *word == end {
+            // SAFETY: it is a string, and the end of it is within or just behind what it is in.
+            end = unsafe { word.add(CStr::from_ptr(*word).count_bytes() + 1) };
+        }
+    }
+    COMMAND_LINE.store(first.cast::<u8>().cast_mut(), Ordering::Relaxed);
+    COMMAND_LINE_LENGTH.store(end.addr() - first.addr(), Ordering::Relaxed);
 }
 
 /// Forks twice, so that the daemon leads no session and belongs to no terminal. It keeps the command

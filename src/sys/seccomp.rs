@@ -102,6 +102,11 @@ pub fn install() -> Result<bool, Errno> {
     let Some(architecture) = ARCHITECTURE else { return Ok(false) };
     let mut program = program(architecture);
     report_violations()?;
+    Ok(set(&mut program)?)
+}
+
+/// Tells whether the kernel has such a thing.
+fn set(program: &mut [sock_filter]) -> nix::Result<bool> {
     let len = u16::try_from(program.len()).map_err(|_| Known::EINVAL)?;
     let program = sock_fprog { len, filter: program.as_mut_ptr() };
     // SAFETY: the program tells the truth about its length, and the kernel copies it.
@@ -112,9 +117,42 @@ pub fn install() -> Result<bool, Errno> {
         Ok(_) => Ok(true),
         // Built without CONFIG_SECCOMP_FILTER.
         Err(Known::EINVAL | Known::ENOSYS) => Ok(false),
-        Err(errno) => Err(errno.into()),
+        Err(errno) => Err(errno),
     }
 }
+
+/// For a client of conntrackd, whose configuration may be hostile: it can connect to Unix sockets only, be
+/// handed no descriptor over them, make no namespaces, and look into nobody.
+pub(super) fn limit_client() -> nix::Result<()> {
+    const DENIED: [c_long; 5] = [
+        libc::SYS_recvmsg,
+        libc::SYS_recvmmsg,
+        libc::SYS_io_uring_setup,
+        libc::SYS_unshare,
+        libc::SYS_ptrace,
+    ];
+    const CALLS: usize = DENIED.len();
+    let Some(architecture) = ARCHITECTURE else { return Ok(()) };
+    let load = |offset| statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, offset);
+    let ret = |action| statement(libc::BPF_RET | libc::BPF_K, action);
+    let number = |call: c_long| u32::try_from(call).unwrap_or(u32::MAX);
+    let unix = u32::try_from(libc::AF_UNIX).unwrap_or(u32::MAX);
+    let begin = [
+        load(ARCH),
+        jump_unless(architecture, CALLS + 5),
+        load(NUMBER),
+        jump_unless(number(libc::SYS_socket), 2),
+        load(FIRST_ARGUMENT),
+        sock_filter { jt: jump_if(unix, CALLS).jt, ..jump_unless(unix, CALLS + 1) },
+    ];
+    let calls = (0..).zip(DENIED).map(|(before, call)| jump_if(number(call), CALLS - before));
+    let end = [ret(libc::SECCOMP_RET_ALLOW), ret(libc::SECCOMP_RET_ERRNO | EPERM)];
+    let mut program: Vec<_, { CALLS + 8 }> = begin.into_iter().chain(calls).chain(end).collect();
+    set(&mut program).map(|_| ())
+}
+
+/// `EPERM`, as a filter has it.
+const EPERM: u32 = 1;
 
 fn program(architecture: u32) -> Program {
     let load = |offset| statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, offset);
@@ -161,4 +199,38 @@ extern "C" fn on_violation(_: c_int, info: *mut siginfo_t, _: *mut c_void) {
     last_words!("seccomp: system call {} is not allowed; ending", number);
     // SAFETY: ends the process, whatever state it is in.
     unsafe { libc::_exit(1) }
+}
+
+#[cfg(test)]
+mod tests {
+    use nix::sched::{CloneFlags, unshare};
+    use nix::sys::prctl::set_no_new_privs;
+    use nix::sys::socket::{
+        AddressFamily, MsgFlags, SockFlag, SockType, recvmsg, socket, socketpair,
+    };
+    use std::os::fd::AsRawFd;
+
+    use super::*;
+
+    /// A filter is its thread's own.
+    #[test]
+    fn client_reaches_unix_sockets_only() {
+        let client = std::thread::spawn(|| {
+            let (ours, theirs) =
+                socketpair(AddressFamily::Unix, SockType::Stream, None, SockFlag::SOCK_NONBLOCK)
+                    .unwrap();
+            set_no_new_privs().unwrap();
+            limit_client().unwrap();
+            let open = |family| socket(family, SockType::Datagram, SockFlag::empty(), None);
+            assert!(open(AddressFamily::Unix).is_ok());
+            for family in [AddressFamily::Inet, AddressFamily::Inet6, AddressFamily::Netlink] {
+                assert_eq!(open(family).unwrap_err(), Known::EPERM);
+            }
+            let received = recvmsg::<()>(theirs.as_raw_fd(), &mut [], None, MsgFlags::empty());
+            assert_eq!(received.unwrap_err(), Known::EPERM);
+            assert_eq!(unshare(CloneFlags::CLONE_NEWUSER), Err(Known::EPERM));
+            drop(ours);
+        });
+        client.join().unwrap();
+    }
 }

@@ -2,7 +2,10 @@
 //! transition, so that a connection survives the failover.
 
 use std::cell::Cell;
+use std::io::ErrorKind;
 use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -18,16 +21,45 @@ use crate::output;
 use crate::world::{VIP, setup, up_quietly};
 
 pub fn trials() -> Vec<Trial> {
-    lab::trials![connection_survives_failover, also_as_nobody, conntrackd_is_not_there]
+    lab::trials![
+        connection_survives_failover,
+        also_as_nobody,
+        also_with_a_directory_of_nobodys,
+        conntrackd_is_not_there,
+        hostile_configurations,
+    ]
 }
 
 fn connection_survives_failover() {
-    play(None);
+    play(Whose::Roots);
 }
 
 /// conntrackd's control socket belongs to root.
 fn also_as_nobody() {
-    play(Some("nobody"));
+    play(Whose::Users("nobody"));
+}
+
+fn also_with_a_directory_of_nobodys() {
+    play(Whose::Directory("nobody"));
+}
+
+/// Whose the configuration is.
+#[derive(Clone, Copy)]
+enum Whose {
+    Roots,
+    /// Of the user that the daemon becomes.
+    Users(&'static str),
+    /// Of a user, and the daemon remains root.
+    Directory(&'static str),
+}
+
+impl Whose {
+    fn owner(self) -> Option<&'static str> {
+        match self {
+            Self::Roots => None,
+            Self::Users(user) | Self::Directory(user) => Some(user),
+        }
+    }
 }
 
 /// What conntrackd logs for each command, in the order of the commands.
@@ -39,8 +71,8 @@ const ACTIVE: [&str; 4] = [
 ];
 const BACKUP: [&str; 2] = ["flushing conntrack table in 60 secs", "resync requested"];
 
-fn play(user: Option<&str>) {
-    let (left, right) = (Node::new(1, user), Node::new(2, user));
+fn play(whose: Whose) {
+    let (left, right) = (Node::new(1, whose), Node::new(2, whose));
     connect(&left, &right);
     let _conntrackd = [left.start_conntrackd(), right.start_conntrackd()];
     let keepwatch = [left.start_keepwatch(), right.start_keepwatch()];
@@ -64,7 +96,7 @@ fn play(user: Option<&str>) {
     let flows = right.netns.run(|| output("conntrack", &["-L"]));
     assert!(flows.contains("src=10.0.0.2 dst=198.51.100.7 sport=1234 dport=80"), "{flows:?}");
     for keepwatch in keepwatch {
-        let uid = user.map_or(0, |name| user_id(name).0).to_string();
+        let uid = if let Whose::Users(name) = whose { user_id(name).0 } else { 0 }.to_string();
         assert_eq!(keepwatch.proc_status("Uid").split_whitespace().next(), Some(uid.as_str()));
         assert_eq!(keepwatch.counter("command_failures"), 0);
     }
@@ -72,7 +104,7 @@ fn play(user: Option<&str>) {
 
 /// The commands fail, are run all the same, and the agent is told.
 fn conntrackd_is_not_there() {
-    let (node, other) = (Node::new(1, None), Node::new(2, None));
+    let (node, other) = (Node::new(1, Whose::Roots), Node::new(2, Whose::Roots));
     connect(&node, &other);
     node.configure();
     let keepwatch = node.start_keepwatch();
@@ -82,6 +114,56 @@ fn conntrackd_is_not_there() {
     node.agent.wait_acknowledged("primary");
     assert_eq!(keepwatch.counter("command_failures"), 6);
     keepwatch.wait_log("t connect: is conntrackd running?", 6);
+}
+
+/// What a hostile user can write there has root read, write and connect to nothing of its own.
+fn hostile_configurations() {
+    let (node, other) = (Node::new(1, Whose::Users("nobody")), Node::new(2, Whose::Roots));
+    connect(&node, &other);
+    let directory = node.setup.directory();
+    let of_root = |name: &str| {
+        let path = directory.join(name);
+        std::fs::write(&path, "hidden { in a file of root }\n").unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        path
+    };
+    let (secret, log) = (of_root("secret"), of_root("log"));
+    let socket = directory.join("socket");
+    let listener = UnixListener::bind(&socket).unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let usual = node.text();
+    let own = node.setup.conf_dir.display().to_string();
+    let path = |path: &Path| path.display().to_string();
+    let alias = node.setup.conf_dir.join("alias.ctl");
+    std::os::unix::fs::symlink(&socket, &alias).unwrap();
+    let texts = [
+        // Another's socket, by its name, by a link to it, and out of the directory.
+        usual.replace(&format!("{own}/conntrackd.ctl"), &path(&socket)),
+        usual.replace(&format!("{own}/conntrackd.ctl"), &path(&alias)),
+        usual.replace(&format!("{own}/conntrackd.ctl"), &format!("{own}/../socket")),
+        // Files to be written to.
+        usual.replace(&format!("{own}/conntrackd.log"), &path(&log)),
+        usual.replace(&format!("{own}/conntrackd.lock"), &path(&log)),
+        // A file to be read, and a library to be run.
+        format!("include {}\n", path(&secret)),
+        format!("{usual}\nHelper {{ Type ../../../../{} inet tcp {{ }} }}\n", path(&secret)),
+        usual.replace("General {", "General {\n Scheduler {\n Type FIFO\n Priority 99\n }\n"),
+    ];
+    let keepwatch = node.start_keepwatch();
+    node.wait_commands_end(&keepwatch, "backup");
+    for (n, text) in texts.iter().enumerate() {
+        std::fs::write(node.configuration(), text).unwrap();
+        node.run_all(&keepwatch, n);
+    }
+    std::fs::remove_file(node.configuration()).unwrap();
+    std::os::unix::fs::symlink(&secret, node.configuration()).unwrap();
+    node.run_all(&keepwatch, texts.len());
+    let said = node.setup.log();
+    assert!(said.contains("(ELOOP)") && said.contains("syntax error"), "{said}");
+    assert!(!said.contains("hidden"), "{said}");
+    assert_eq!(listener.accept().unwrap_err().kind(), ErrorKind::WouldBlock);
+    assert_eq!(content(&log), content(&secret));
+    assert_eq!(content(&log), "hidden { in a file of root }\n");
 }
 
 /// A network namespace with the HA interface, which belongs to a user as far as it has to.
@@ -96,13 +178,15 @@ struct Node {
 }
 
 impl Node {
-    fn new(number: u8, user: Option<&str>) -> Self {
+    fn new(number: u8, whose: Whose) -> Self {
         let netns = Netns::new();
         let rtnl = netns.run(Rtnl::new);
         let mut setup = setup().with("--active-word=primary").with("--enable_conntrackd");
         let agent = Agent::start(&setup.state_path);
-        if let Some(user) = user {
+        if let Whose::Users(user) = whose {
             setup = setup.with(format!("--user={user}"));
+        }
+        if let Some(user) = whose.owner() {
             let (uid, gid) = user_id(user);
             let socket = setup.state_path.join("keepalived-state-change");
             for path in [&setup.conf_dir, &setup.state_path, &socket] {
@@ -120,8 +204,16 @@ impl Node {
 
     /// Writes the configuration as Neutron does, but with a log file.
     fn configure(&self) {
+        std::fs::write(self.configuration(), self.text()).unwrap();
+    }
+
+    fn configuration(&self) -> PathBuf {
+        self.setup.conf_dir.join("conntrackd.conf")
+    }
+
+    fn text(&self) -> String {
         let (directory, address) = (self.setup.conf_dir.display(), self.address());
-        let text = format!(
+        format!(
             "General {{
     HashSize 32768
     HashLimit 131072
@@ -157,8 +249,7 @@ Sync {{
     }}
 }}
 "
-        );
-        std::fs::write(self.setup.conf_dir.join("conntrackd.conf"), text).unwrap();
+        )
     }
 
     /// Starts conntrackd and waits until it serves.
@@ -204,6 +295,15 @@ Sync {{
         let mut lines = new.lines();
         let in_order = commands.iter().all(|command| lines.any(|line| line.ends_with(command)));
         assert!(in_order, "{commands:?} in\n{new}");
+    }
+
+    /// Has every command run, for the so many-th time.
+    fn run_all(&self, keepwatch: &Running, times: usize) {
+        for (present, state, before) in [(true, "primary", 0), (false, "backup", 1)] {
+            self.set_vip(present);
+            let line = format!("Synced connection tracking state on {state} for");
+            keepwatch.wait_log(&line, times + 1 + before);
+        }
     }
 
     fn wait_commands_end(&self, keepwatch: &Running, state: &str) {

@@ -2,7 +2,7 @@
 //! for it here writes down what it is asked, and does as it is told.
 
 use std::ffi::CString;
-use std::fs::{self, File, OpenOptions, Permissions};
+use std::fs::{self, OpenOptions, Permissions};
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
@@ -10,16 +10,14 @@ use std::path::{Path, PathBuf};
 
 use lab::daemon::{Running, Setup, wait_end};
 use lab::files::{Watch, content};
-use lab::trial::with_other_users;
 use libtest_mimic::Trial;
-use nix::sys::signal::{Signal, kill};
 use nix::sys::stat::Mode;
-use nix::unistd::{Pid, mkfifo};
+use nix::unistd::mkfifo;
 
 use crate::world::{World, setup};
 
 pub fn trials() -> Vec<Trial> {
-    let mut trials = lab::trials![
+    lab::trials![
         hang,
         commands_of_each_state,
         failure,
@@ -27,11 +25,7 @@ pub fn trials() -> Vec<Trial> {
         newer_transition,
         output,
         missing_program,
-        nothing_is_left_behind,
-        killed_runner,
-    ];
-    trials.extend(with_other_users(lab::trials![as_another_user]));
-    trials
+    ]
 }
 
 /// Does with `$3`, the flag, what the file of that name has to say.
@@ -42,17 +36,17 @@ if [ -e "$RECORD/$3" ]; then . "$RECORD/$3"; fi
 "#;
 
 /// A world with a stand-in for conntrackd, and its directory.
-struct Tracked {
-    world: World,
-    record: PathBuf,
+pub struct Tracked {
+    pub world: World,
+    pub record: PathBuf,
 }
 
 impl Tracked {
-    fn new() -> Self {
+    pub fn new() -> Self {
         Self::with(setup())
     }
 
-    fn with(setup: Setup) -> Self {
+    pub fn with(setup: Setup) -> Self {
         let mut setup = setup.with("--enable_conntrackd");
         let record = setup.directory().join("record");
         fs::create_dir(&record).unwrap();
@@ -65,12 +59,12 @@ impl Tracked {
     }
 
     /// What the stand-in does when it is called with a flag.
-    fn when(&self, flag: &str, script: &str) {
+    pub fn when(&self, flag: &str, script: &str) {
         fs::write(self.record.join(flag), script).unwrap();
     }
 
     /// Has the stand-in wait at a flag. Returns what it waits for to be written to.
-    fn hold(&self, flag: &str) -> PathBuf {
+    pub fn hold(&self, flag: &str) -> PathBuf {
         let gate = self.record.join("gate");
         let path = CString::new(gate.as_os_str().as_bytes()).unwrap();
         mkfifo(path.as_c_str(), Mode::S_IRWXU).unwrap();
@@ -79,27 +73,27 @@ impl Tracked {
     }
 
     /// The flags of the calls so far.
-    fn calls(&self) -> String {
+    pub fn calls(&self) -> String {
         let calls = content(&self.record.join("calls"));
         let config = format!("-C {}/conntrackd.conf ", self.world.setup.conf_dir.display());
         calls.lines().map(|call| call.strip_prefix(&config).expect("the configuration")).collect()
     }
 
-    fn wait_calls(&self, calls: &str) {
+    pub fn wait_calls(&self, calls: &str) {
         let files = Watch::new(&self.record);
         files.until(format!("{calls}, not {}", self.calls()), || {
             (self.calls() == calls).then_some(())
         });
     }
 
-    fn wait_synced(&self, keepwatch: &Running<'_>, state: &str) {
+    pub fn wait_synced(&self, keepwatch: &Running<'_>, state: &str) {
         let router = &self.world.setup.router;
         let line = format!("Synced connection tracking state on {state} for router {router}");
         keepwatch.wait_log(&line, 1);
     }
 }
 
-fn open(gate: &Path) {
+pub fn open(gate: &Path) {
     OpenOptions::new().write(true).open(gate).unwrap().write_all(b"\n").unwrap();
 }
 
@@ -165,6 +159,7 @@ fn newer_transition() {
     assert_eq!(tracked.calls(), "-c-f-t-n", "nothing of the older states");
 }
 
+/// Every time, whatever else the kernel tells of the command before: that it was stopped, for one.
 fn hang() {
     let tracked = Tracked::new();
     // Neither asking nor killing the shell alone would end it all.
@@ -172,13 +167,16 @@ fn hang() {
         "-t",
         &format!("trap '' TERM; sleep 1000 & echo $! >{}/sleep; wait", tracked.record.display()),
     );
+    tracked.when("-n", "kill -STOP $$");
     let keepwatch = tracked.world.setup.start();
     tracked.world.agent.wait_acknowledged("backup");
-    // After thirty seconds.
-    tracked.wait_synced(&keepwatch, "backup");
-    keepwatch.wait_log("conntrackd -t: killed, as it did not end in time\n", 1);
+    // After thirty seconds each.
+    let killed = "killed, as it did not end in time\n";
+    keepwatch.wait_log(&format!("conntrackd -t: {killed}"), 1);
     let sleep = content(&tracked.record.join("sleep"));
     wait_end(sleep.trim().parse().unwrap());
+    keepwatch.wait_log(&format!("conntrackd -n: {killed}"), 1);
+    tracked.wait_synced(&keepwatch, "backup");
 }
 
 fn output() {
@@ -205,44 +203,4 @@ fn missing_program() {
     tracked.wait_synced(&keepwatch, "primary");
     tracked.world.agent.wait_acknowledged("master");
     keepwatch.wait_log("conntrackd -B: not started: No such file or directory (ENOENT)\n", 1);
-}
-
-fn nothing_is_left_behind() {
-    let tracked = Tracked::new();
-    let keepwatch = tracked.world.setup.start();
-    tracked.wait_synced(&keepwatch, "backup");
-    let [runner] = keepwatch.children()[..] else { panic!("{:?}", keepwatch.children()) };
-    let left = content(&PathBuf::from(format!("/proc/{runner}/task/{runner}/children")));
-    assert_eq!(left, "", "a command that nobody has waited for");
-    assert_eq!(keepwatch.terminate().unwrap().code(), Some(0));
-    wait_end(runner);
-}
-
-fn killed_runner() {
-    let tracked = Tracked::new();
-    let keepwatch = tracked.world.setup.start();
-    tracked.wait_synced(&keepwatch, "backup");
-    let [runner] = keepwatch.children()[..] else { panic!("{:?}", keepwatch.children()) };
-    kill(Pid::from_raw(runner.try_into().unwrap()), Signal::SIGKILL).unwrap();
-    keepwatch.wait_log("conntrackd can be run no more; not syncing\n", 1);
-    wait_end(runner);
-    assert!(keepwatch.children().is_empty(), "a zombie");
-    tracked.world.set_vip(true);
-    tracked.world.agent.wait_acknowledged("master");
-    assert_eq!(tracked.calls(), "-t-n");
-}
-
-/// The commands are still run by root, whose conntrackd listens to nobody else.
-fn as_another_user() {
-    let tracked = Tracked::with(crate::privileges::setup_of_nobody());
-    File::options().create(true).append(true).open(tracked.record.join("calls")).unwrap();
-    let keepwatch = tracked.world.setup.start();
-    tracked.wait_synced(&keepwatch, "backup");
-    tracked.world.set_vip(true);
-    tracked.wait_synced(&keepwatch, "primary");
-    assert_eq!(tracked.calls(), "-t-n-c-f-R-B");
-    assert!(keepwatch.proc_status("Uid").starts_with("65534"));
-    for identity in content(&tracked.record.join("identity")).lines() {
-        assert!(identity.starts_with("0 "), "{identity}");
-    }
 }

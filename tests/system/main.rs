@@ -18,6 +18,8 @@ mod agent;
 mod announce;
 mod claims;
 mod conntrackd;
+mod conntrackd_jail;
+mod conntrackd_process;
 mod filter;
 mod interface;
 mod namespace;
@@ -38,6 +40,8 @@ fn main() {
         [
             // It has the longest, beside which the others run.
             conntrackd::trials(),
+            conntrackd_jail::trials(),
+            conntrackd_process::trials(),
             addresses::trials(),
             agent::trials(),
             announce::trials(),

@@ -36,7 +36,7 @@ pub fn trials() -> Vec<Trial> {
 }
 
 /// Has the starter ignore the end of its children and block every signal, as some do by mistake.
-fn careless(mut command: Command) -> Command {
+pub fn careless(mut command: Command) -> Command {
     let make = || {
         // SAFETY: no handler is installed.
         unsafe { signal(Signal::SIGCHLD, SigHandler::SigIgn) }?;

@@ -29,6 +29,12 @@ impl Monitor<'_> {
         }
     }
 
+    pub(super) fn on_conntrackd_restarted(&mut self) {
+        if let Some(count) = self.repeats.conntrackd_restarted.occurred(self.now) {
+            self.push(Action::Log(Note::ConntrackdRestarted { count }));
+        }
+    }
+
     pub(super) fn on_conntrackd_gone(&mut self) {
         // Not to be asked again, so said once.
         if self.conntrack.take().is_some() {

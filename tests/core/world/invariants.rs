@@ -59,6 +59,7 @@ impl World<'_> {
             Note::Synced(state) => {
                 assert!(self.conntrackd.is_done() && self.reported == Some(state));
             }
+            Note::ConntrackdRestarted { .. } => assert!(self.conntrackd.restarted),
             Note::Wrote(state) => assert_eq!(self.disk.file, Some(state)),
             Note::Notified(state) => assert_eq!(self.agent.acknowledged, Some(state)),
             _ => {}

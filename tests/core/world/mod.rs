@@ -248,8 +248,9 @@ impl<'a> World<'a> {
                     self.feed(&Input::NamespaceGone);
                 }
             }
-            6 if how < 128 => self.disk.hangs = Duration::from_millis(u64::from(how / 8) * 700),
-            7 if how < 128 => self.agent.reply_unread(how / 8),
+            6 if how < 64 => self.disk.hangs = Duration::from_millis(u64::from(how / 8) * 1400),
+            7 if how < 64 => self.agent.reply_unread(how / 8),
+            6 | 7 if how < 128 => self.conntrackd_restarts(),
             _ => {}
         }
     }
@@ -276,6 +277,17 @@ impl<'a> World<'a> {
             self.feed(&Input::ConntrackdGone);
         } else {
             let end = self.conntrackd.end(how);
+            self.feed(&Input::CommandEnded(end));
+        }
+    }
+
+    /// The process that runs the commands is killed, and with it the one under way.
+    fn conntrackd_restarts(&mut self) {
+        if self.conntrackd.restart() {
+            self.feed(&Input::ConntrackdRestarted);
+        }
+        if self.conntrackd.is_running() {
+            let end = self.conntrackd.abort();
             self.feed(&Input::CommandEnded(end));
         }
     }

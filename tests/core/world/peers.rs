@@ -151,6 +151,8 @@ impl Agent {
 /// The process that runs conntrackd's commands.
 pub struct Conntrackd {
     pub lives: bool,
+    /// It was killed and begun anew.
+    pub restarted: bool,
     running: Option<Command>,
     /// What the newest state wants done, and how much of it has begun.
     wanted: &'static [Command],
@@ -159,7 +161,7 @@ pub struct Conntrackd {
 
 impl Conntrackd {
     pub fn new(lives: bool) -> Self {
-        Self { lives, running: None, wanted: &[], begun: 0 }
+        Self { lives, restarted: false, running: None, wanted: &[], begun: 0 }
     }
 
     pub fn is_running(&self) -> bool {
@@ -196,6 +198,18 @@ impl Conntrackd {
             6 => CommandEnd::TimedOut,
             _ => CommandEnd::NotStarted(Errno(2)),
         }
+    }
+
+    /// Tells whether there is one to be begun anew.
+    pub fn restart(&mut self) -> bool {
+        self.restarted |= self.lives;
+        self.lives
+    }
+
+    /// How the command under way ends when the process that runs it is killed.
+    pub fn abort(&mut self) -> CommandEnd {
+        self.running = None;
+        CommandEnd::Aborted
     }
 
     pub fn die(&mut self) {

@@ -1,0 +1,274 @@
+//! What conntrackd's commands are shut in when their configuration is somebody else's than root's, who
+//! could name any file and any socket in it.
+//!
+//! Such a command is run as that user, in a file system of its own that has the system's programs and
+//! libraries, a copy of the configuration, and by their names the sockets in its directory; nothing in it
+//! can be written to. The one capability that it has is for the control socket, which belongs to root.
+
+#![expect(unsafe_code, reason = "system calls that no library has")]
+
+use std::ffi::{CStr, CString};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use nix::errno::Errno as Known;
+use nix::fcntl::{OFlag, open, openat};
+use nix::libc;
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, unshare};
+use nix::sys::stat::{FileStat, Mode, SFlag, fstat, lstat, stat};
+use nix::unistd::{
+    Gid, Uid, chdir, chroot, fchdir, geteuid, mkdir, read, setfsgid, setfsuid, setgroups,
+    symlinkat, write,
+};
+
+use super::privileges::{Identity, become_client, limit_root};
+use super::{seccomp, trust};
+use crate::core::CommandEnd;
+use crate::errno::Errno;
+use crate::wire::conntrackd::sockets;
+
+/// No configuration is longer, in bytes.
+const MAX_CONFIGURATION: usize = 1 << 16;
+
+/// Where the new file system is put together: a directory that is there on every system, and in which
+/// nothing is that belongs to it.
+const STAGE: &CStr = c"/proc";
+/// Where the configuration's directory is in there.
+const SOCKETS: &CStr = c".sockets";
+
+/// What a program needs to be executed, and conntrackd to read its configuration. What there is of it is
+/// shown, symlinks as such.
+const SHOWN: [&CStr; 13] = [
+    c"/usr",
+    c"/bin",
+    c"/sbin",
+    c"/lib",
+    c"/lib32",
+    c"/lib64",
+    c"/libx32",
+    c"/nix",
+    c"/etc/ld.so.cache",
+    c"/etc/localtime",
+    c"/etc/nsswitch.conf",
+    c"/etc/protocols",
+    c"/dev/null",
+];
+
+/// The user who owns nothing.
+const NOBODY: u32 = 65_534;
+
+/// Where conntrackd's configuration is, and whose it is.
+#[derive(Debug)]
+pub(super) struct Jail {
+    directory: CString,
+    configuration: CString,
+    program: CString,
+    /// Who owns the directory.
+    owner: u32,
+    /// Whose rights the configuration is read and used with. None: nobody but root can put one there.
+    user: Option<(Uid, Gid)>,
+}
+
+impl Jail {
+    /// `user` is whom the daemon is to become.
+    pub(super) fn new(conf_dir: &Path, program: &Path, user: Identity) -> Result<Self, Errno> {
+        let c_string = |path: &Path| CString::new(path.as_os_str().as_bytes());
+        let directory = std::fs::metadata(conf_dir)?;
+        let owner = (Uid::from_raw(directory.uid()), Gid::from_raw(directory.gid()));
+        // Who is not root runs it with what rights he has himself.
+        let trusted = !geteuid().is_root() || trust::is_safe(conf_dir);
+        let user = user.user.zip(user.group).filter(|(user, _)| !user.is_root());
+        Ok(Self {
+            directory: c_string(conf_dir).map_err(|_| Known::EINVAL)?,
+            configuration: c_string(&conf_dir.join("conntrackd.conf"))
+                .map_err(|_| Known::EINVAL)?,
+            program: c_string(program).map_err(|_| Known::EINVAL)?,
+            owner: directory.uid(),
+            user: (!trusted).then(|| user.unwrap_or_else(|| somebody(owner))),
+        })
+    }
+
+    /// Shuts this process in for good, if the configuration is not root's own.
+    pub(super) fn enter(&self) -> Result<(), CommandEnd> {
+        let not_confined = |errno: Known| CommandEnd::NotConfined(errno.into());
+        let Some((user, group)) = self.user.or_else(|| self.owner_of_file()) else {
+            return limit_root().map_err(not_confined);
+        };
+        // This process is not the daemon, which allocates nothing.
+        let mut text = vec![0; MAX_CONFIGURATION];
+        let (directory, text) = self
+            .read(user, group, &mut text)
+            .map_err(|errno| CommandEnd::NotConfigured(errno.into()))?;
+        self.build(&directory, text)
+            .and_then(|()| limit_resources())
+            .and_then(|()| become_client(user, group))
+            .and_then(|()| seccomp::limit_client())
+            .map_err(not_confined)
+    }
+
+    /// In a directory of root's: who owns the configuration, or may write to it, if that is not root alone.
+    fn owner_of_file(&self) -> Option<(Uid, Gid)> {
+        let file = stat(self.configuration.as_c_str()).ok().filter(|_| geteuid().is_root())?;
+        let is_open = file.st_mode & 0o022 != 0;
+        let owner = (Uid::from_raw(file.st_uid), Gid::from_raw(file.st_gid));
+        (is_open || !owner.0.is_root()).then(|| somebody(owner))
+    }
+
+    /// Opens the directory, and reads the configuration in it, with a user's rights.
+    fn read<'a>(
+        &self,
+        user: Uid,
+        group: Gid,
+        buffer: &'a mut [u8],
+    ) -> nix::Result<(OwnedFd, &'a [u8])> {
+        setgroups(&[])?;
+        let (own, own_group) = (setfsuid(user), setfsgid(group));
+        let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        let opened = open(self.directory.as_c_str(), flags, Mode::empty()).and_then(|directory| {
+            // Neither a FIFO nor a terminal is waited for.
+            let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
+            let flags = flags | OFlag::O_CLOEXEC;
+            Ok((openat(&directory, c"conntrackd.conf", flags, Mode::empty())?, directory))
+        });
+        setfsuid(own);
+        setfsgid(own_group);
+        let (file, directory) = opened?;
+        // Another that has come into its place may have sockets that are not the user's to know.
+        if kind(&fstat(&file)?) != SFlag::S_IFREG || fstat(&directory)?.st_uid != self.owner {
+            return Err(Known::EPERM);
+        }
+        let mut length = 0;
+        while let Some(rest) = buffer.get_mut(length..) {
+            match read(&file, rest)? {
+                0 if rest.is_empty() => return Err(Known::EFBIG),
+                0 => break,
+                more => length += more,
+            }
+        }
+        Ok((directory, buffer.get(..length).unwrap_or_default()))
+    }
+
+    /// Puts the file system together and goes there.
+    fn build(&self, directory: &OwnedFd, configuration: &[u8]) -> nix::Result<()> {
+        let none: Option<&CStr> = None;
+        fchdir(directory)?;
+        unshare(CloneFlags::CLONE_NEWNS)?;
+        mount(none, c"/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)?;
+        let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
+        mount(none, STAGE, Some(c"tmpfs"), flags, Some(c"mode=755,size=256k"))?;
+        // By its descriptor, whatever has its name by now.
+        let sockets_in_stage = c"/proc/.sockets";
+        mkdir(sockets_in_stage, Mode::S_IRWXU)?;
+        show_at(c".", sockets_in_stage, MsFlags::MS_NODEV | MsFlags::MS_NOEXEC)?;
+        chdir(STAGE)?;
+        self.copy(configuration)?;
+        for path in SHOWN {
+            show(path)?;
+        }
+        show(&self.program)?;
+        read_only(c".", flags)?;
+        chroot(c".")?;
+        chdir(c"/")
+    }
+
+    /// Puts the configuration into its place, and beside it, by their names, the sockets that it speaks of.
+    fn copy(&self, configuration: &[u8]) -> nix::Result<()> {
+        make_directories(self.configuration.to_bytes())?;
+        let directory =
+            open(relative(&self.directory)?, OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty())?;
+        for name in sockets(configuration, self.directory.to_bytes()) {
+            let mut target = heapless::Vec::<u8, 512>::new();
+            let parts = [b"/", SOCKETS.to_bytes(), b"/", name];
+            if parts.iter().all(|part| target.extend_from_slice(part).is_ok()) {
+                // One that comes again, or has the configuration's name, is there already.
+                let _ = symlinkat(target.as_slice(), &directory, name);
+            }
+        }
+        let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_TRUNC | OFlag::O_CLOEXEC;
+        let mode = Mode::S_IRUSR | Mode::S_IRGRP | Mode::S_IROTH;
+        let file = openat(&directory, c"conntrackd.conf", flags | OFlag::O_NOFOLLOW, mode)?;
+        let written = write(&file, configuration)?;
+        if written < configuration.len() { Err(Known::ENOSPC) } else { Ok(()) }
+    }
+}
+
+/// A user in whose name to act: never root.
+fn somebody((user, group): (Uid, Gid)) -> (Uid, Gid) {
+    if user.is_root() { (Uid::from_raw(NOBODY), Gid::from_raw(NOBODY)) } else { (user, group) }
+}
+
+fn kind(stat: &FileStat) -> SFlag {
+    SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT
+}
+
+/// Shows a directory or a file at its own place in the stage, which is the working directory, if there is
+/// one; a symlink is made anew.
+fn show(path: &CStr) -> nix::Result<()> {
+    let Ok(stat) = lstat(path) else { return Ok(()) };
+    let place = relative(path)?;
+    if lstat(place).is_ok() {
+        return Ok(());
+    }
+    make_directories(path.to_bytes())?;
+    if kind(&stat) == SFlag::S_IFLNK {
+        let mut target = [0_u8; 512];
+        // SAFETY: the kernel writes no more than the buffer's length.
+        let length =
+            unsafe { libc::readlink(path.as_ptr(), target.as_mut_ptr().cast(), target.len()) };
+        let length = usize::try_from(length).map_err(|_| Known::last())?;
+        return symlinkat(target.get(..length).unwrap_or_default(), nix::fcntl::AT_FDCWD, place);
+    }
+    if kind(&stat) == SFlag::S_IFDIR {
+        mkdir(place, Mode::S_IRWXU)?;
+    } else {
+        open(place, OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_CLOEXEC, Mode::S_IRWXU)?;
+    }
+    // The one device there is has to be one.
+    show_at(path, place, MsFlags::empty())
+}
+
+/// Shows what is at a path at another, to be read only.
+fn show_at(path: &CStr, place: &CStr, flags: MsFlags) -> nix::Result<()> {
+    let none: Option<&CStr> = None;
+    mount(Some(path), place, none, MsFlags::MS_BIND, none)?;
+    read_only(place, flags | MsFlags::MS_NOSUID)
+}
+
+fn read_only(place: &CStr, flags: MsFlags) -> nix::Result<()> {
+    let none: Option<&CStr> = None;
+    let flags = flags | MsFlags::MS_REMOUNT | MsFlags::MS_BIND | MsFlags::MS_RDONLY;
+    mount(none, place, none, flags, none)
+}
+
+/// Makes the directories above an absolute path, in the working directory.
+fn make_directories(path: &[u8]) -> nix::Result<()> {
+    for (place, byte) in path.iter().enumerate().skip(1) {
+        if *byte == b'/' {
+            match mkdir(path.get(1..place).unwrap_or_default(), Mode::from_bits_truncate(0o755)) {
+                Ok(()) | Err(Known::EEXIST) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+    }
+    Ok(())
+}
+
+/// An absolute path without the slash that it begins with.
+fn relative(path: &CStr) -> nix::Result<&CStr> {
+    let rest = path.to_bytes_with_nul().get(1..).unwrap_or_default();
+    CStr::from_bytes_with_nul(rest).map_err(|_| Known::EINVAL)
+}
+
+fn limit_resources() -> nix::Result<()> {
+    for (resource, limit) in
+        [(libc::RLIMIT_CORE, 0), (libc::RLIMIT_AS, 1 << 28), (libc::RLIMIT_NOFILE, 64)]
+    {
+        let limit = libc::rlimit { rlim_cur: limit, rlim_max: limit };
+        // SAFETY: the kernel reads the limit.
+        Known::result(unsafe { libc::setrlimit(resource, &raw const limit) })?;
+    }
+    Ok(())
+}
