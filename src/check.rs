@@ -12,7 +12,7 @@ use nix::unistd::{AccessFlags, faccessat};
 
 use crate::core::{Action, Input, Monitor, Renotify, State, Watch};
 use crate::errno::Errno;
-use crate::options::Config;
+use crate::options::{Config, Program, REFUSED};
 use crate::sys::netlink::{self, Received, RouteSocket};
 use crate::sys::packet::PacketSocket;
 use crate::sys::state_file::StateFile;
@@ -42,10 +42,13 @@ pub fn check(config: &Config) -> (String, bool) {
         let opened = PacketSocket::open(config.vip.address()).map(|_| "can be opened");
         report.thing("packets", name, opened);
     }
-    if let Some(conntrackd) = &config.conntrackd {
-        let runs = faccessat(AT_FDCWD, conntrackd, AccessFlags::X_OK, AtFlags::AT_EACCESS);
+    if let Some(Program { path, refused }) = &config.conntrackd {
+        let runs = faccessat(AT_FDCWD, path, AccessFlags::X_OK, AtFlags::AT_EACCESS);
         let runs = runs.map(|()| "can be run").map_err(Errno::from);
-        report.thing("conntrackd", conntrackd.display(), runs);
+        report.thing("conntrackd", path.display(), runs);
+        if let Some(refused) = refused {
+            report.fact("conntrackd", format_args!("{}: {REFUSED}", refused.display()));
+        }
     }
     (report.text, report.works)
 }

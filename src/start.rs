@@ -8,7 +8,7 @@ use nix::sys::stat::{Mode, stat, umask};
 use crate::core::{Duration, Monitor, State, Tables, Watch};
 use crate::errno::Errno;
 use crate::log::{self, Labels, Log, Text, warning};
-use crate::options::Config;
+use crate::options::{Config, REFUSED};
 use crate::run::{Daemon, Requests};
 use crate::sys::agent::Agent;
 use crate::sys::clock;
@@ -43,6 +43,7 @@ impl<'a> Daemon<'a> {
         let conntrackd = fork_conntrackd(config)?;
         let pid_file = lock_pid_file(config)?;
         open_log(config)?;
+        warn_of_refused_program(config);
         let namespace = config.namespace.as_deref().and_then(watch_namespace);
         let signals = Signals::block().map_err(named("signalfd"))?;
         let groups: &[u32] =
@@ -118,7 +119,7 @@ fn at<'a>(thing: &'a str, path: &'a Path) -> impl FnOnce(Errno) -> String + 'a {
 
 fn fork_conntrackd(config: &Config) -> Result<Option<Conntrackd>, String> {
     let Some(program) = &config.conntrackd else { return Ok(None) };
-    let conntrackd = Conntrackd::fork(program, &config.conf_dir, config.identity);
+    let conntrackd = Conntrackd::fork(&program.path, &config.conf_dir, config.identity);
     conntrackd.map(Some).map_err(named("process for conntrackd"))
 }
 
@@ -147,6 +148,13 @@ fn watch_namespace(path: &Path) -> Option<NamespaceWatch> {
         );
     }
     watch.ok()
+}
+
+/// Who brings a program of his own into root's `PATH` is not to have it run.
+fn warn_of_refused_program(config: &Config) {
+    if let Some(path) = config.conntrackd.as_ref().and_then(|program| program.refused.as_ref()) {
+        warning!("{}: {}", Text(path.display()), Text(REFUSED));
+    }
 }
 
 /// Whoever may write to the state file's directory may say what the state is.

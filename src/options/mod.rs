@@ -2,7 +2,7 @@
 
 mod argv;
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
 use nix::fcntl::{AT_FDCWD, AtFlags};
@@ -12,6 +12,7 @@ use crate::core::{ActiveWord, Duration, Renotify, Tempo};
 use crate::log::Level;
 use crate::sys::namespace;
 use crate::sys::privileges::Identity;
+use crate::sys::trust;
 use crate::wire::cidr::Cidr;
 use crate::wire::http::RouterId;
 use crate::wire::ifname::InterfaceName;
@@ -83,7 +84,7 @@ pub struct Config {
     /// Limit itself to the system calls that it needs.
     pub seccomp: bool,
     /// Run this program's sync commands on each transition.
-    pub conntrackd: Option<PathBuf>,
+    pub conntrackd: Option<Program>,
 }
 
 /// Reads and checks a command line without the program's name.
@@ -199,7 +200,9 @@ impl Config {
             identity,
             netlink_filter: !arguments.no_netlink_filter,
             seccomp: !arguments.no_seccomp,
-            conntrackd: arguments.enable_conntrackd.then(find_conntrackd),
+            conntrackd: arguments
+                .enable_conntrackd
+                .then(|| find_conntrackd(&std::env::var_os("PATH").unwrap_or_default())),
         })
     }
 }
@@ -372,18 +375,38 @@ fn id(text: &str) -> Option<u32> {
     parsed(text).filter(|id| *id != u32::MAX)
 }
 
-/// Where conntrackd is, or ought to be. A daemon's `PATH` may lack the directories of the system.
-fn find_conntrackd() -> PathBuf {
-    let path = std::env::var_os("PATH").unwrap_or_default();
+/// What is said of a program that is not run.
+pub const REFUSED: &str = "not run, as others than root may change it or what is above it";
+
+/// conntrackd, as far as it was found.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Program {
+    /// Where it is, or ought to be.
+    pub path: PathBuf,
+    /// One that comes first, but that others than root could put something else in the place of.
+    pub refused: Option<PathBuf>,
+}
+
+/// A daemon's `PATH` may lack the directories of the system.
+fn find_conntrackd(path: &OsStr) -> Program {
     let system = ["/usr/local/sbin", "/usr/sbin", "/sbin"].map(PathBuf::from);
-    std::env::split_paths(&path)
+    let mut refused = None;
+    let found = std::env::split_paths(path)
         .chain(system)
         .map(|directory| directory.join("conntrackd"))
-        .find(|file| {
+        .filter(|file| {
             file.is_absolute()
+                && file.is_file()
                 && faccessat(AT_FDCWD, file, AccessFlags::X_OK, AtFlags::AT_EACCESS).is_ok()
         })
-        .unwrap_or("/usr/sbin/conntrackd".into())
+        .find(|file| {
+            let safe = trust::is_safe(file);
+            if !safe {
+                refused.get_or_insert_with(|| file.clone());
+            }
+            safe
+        });
+    Program { path: found.unwrap_or("/usr/sbin/conntrackd".into()), refused }
 }
 
 #[cfg(test)]

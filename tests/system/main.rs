@@ -20,6 +20,7 @@ mod claims;
 mod conntrackd;
 mod conntrackd_jail;
 mod conntrackd_process;
+mod conntrackd_program;
 mod filter;
 mod interface;
 mod namespace;
@@ -42,6 +43,7 @@ fn main() {
             conntrackd::trials(),
             conntrackd_jail::trials(),
             conntrackd_process::trials(),
+            conntrackd_program::trials(),
             addresses::trials(),
             agent::trials(),
             announce::trials(),
