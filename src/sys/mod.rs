@@ -8,6 +8,7 @@ pub mod filter;
 #[cfg(feature = "defmt")]
 mod frames;
 mod jail;
+pub mod landlock;
 pub mod log_file;
 pub mod namespace;
 pub mod netlink;

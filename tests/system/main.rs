@@ -23,6 +23,7 @@ mod conntrackd_process;
 mod conntrackd_program;
 mod filter;
 mod interface;
+mod landlock;
 mod namespace;
 mod options;
 mod overrun;
@@ -50,6 +51,7 @@ fn main() {
             claims::trials(),
             filter::trials(),
             interface::trials(),
+            landlock::trials(),
             namespace::trials(),
             options::trials(),
             overrun::trials(),
