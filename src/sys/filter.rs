@@ -125,6 +125,15 @@ pub fn detach(socket: impl AsFd) {
     let _ = unsafe { set(socket, libc::SO_DETACH_FILTER, &0_i32) };
 }
 
+/// Keeps the filter of a socket as it is, for as long as there is the socket.
+///
+/// # Errors
+/// The errno of `setsockopt`.
+pub fn lock(socket: impl AsFd) -> Result<(), Errno> {
+    // SAFETY: the kernel wants an int.
+    unsafe { set(socket, libc::SO_LOCK_FILTER, &1_i32) }
+}
+
 /// # Safety
 /// The value is what the option wants.
 unsafe fn set<T>(socket: impl AsFd, option: c_int, value: &T) -> Result<(), Errno> {

@@ -33,7 +33,8 @@ pub struct PacketSocket {
 }
 
 impl PacketSocket {
-    /// Opens a socket that hears nothing yet.
+    /// Opens a socket that hears nothing yet, and never anything but claims of the VIP: its filter is for
+    /// good.
     ///
     /// # Errors
     /// The errno of the step that failed; `EPERM` without `CAP_NET_RAW`.
@@ -42,21 +43,20 @@ impl PacketSocket {
         // Without a protocol nothing arrives.
         let socket = socket(AddressFamily::Packet, SockType::Raw, flags, None)?;
         setsockopt(&socket, sockopt::RcvBuf, &RECEIVE_BUFFER)?;
+        filter::attach(&socket, &mut filter::claims_of(vip))?;
+        filter::lock(&socket)?;
         Ok(Self { socket, vip, bound_to: None })
     }
 
     /// Hears claims of the VIP on this interface, and forgets those that have come already.
     ///
-    /// Nothing makes it deaf again. Another filter would, but the kernel compiles each that is attached,
-    /// which takes longer than any other system call of a transition; unbinding would, but waits until
-    /// no packet is on its way through the socket, some 10 ms. Claims are rare enough to be read and not
-    /// heeded.
+    /// Nothing makes it deaf again. Unbinding would, but waits until no packet is on its way through the
+    /// socket, some 10 ms. Claims are rare enough to be read and not heeded.
     ///
     /// # Errors
     /// The errno of the step that failed; `ENODEV` if the interface has gone.
     pub fn listen(&mut self, ifindex: u32) -> Result<(), Errno> {
         if self.bound_to != Some(ifindex) {
-            filter::attach(&self.socket, &mut filter::claims_of(self.vip))?;
             self.bind(ifindex)?;
             self.bound_to = Some(ifindex);
         }
