@@ -17,7 +17,9 @@ use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl;
 use nix::sys::signal::{SigSet, Signal, killpg, raise};
-use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr, sendto, socket};
+use nix::sys::socket::{
+    AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr, connect, send, socket,
+};
 use nix::sys::stat::Mode;
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::{
@@ -36,7 +38,7 @@ pub enum Starter {
     /// The process that forked the daemon, at the other end of this pipe.
     Parent(File),
     /// A service manager, by its notification socket (`sd_notify(3)`).
-    Manager(OwnedFd, UnixAddr),
+    Manager(OwnedFd),
     /// Nobody, or nobody any more.
     Nobody,
 }
@@ -254,11 +256,14 @@ impl Starter {
                 None => UnixAddr::new(path.as_os_str())?,
             };
             let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
-            Ok((socket(AddressFamily::Unix, SockType::Datagram, flags, None)?, address))
+            let socket = socket(AddressFamily::Unix, SockType::Datagram, flags, None)?;
+            // Later there may be no right to. A manager that is not there misses nothing.
+            let _ = connect(socket.as_raw_fd(), &address);
+            Ok(socket)
         };
-        open().map(|(socket, address)| Self::Manager(socket, address)).map_err(
-            |errno: nix::Error| format!("NOTIFY_SOCKET {}: {}", path.display(), Errno::from(errno)),
-        )
+        open().map(Self::Manager).map_err(|errno: nix::Error| {
+            format!("NOTIFY_SOCKET {}: {}", path.display(), Errno::from(errno))
+        })
     }
 
     /// Tells that the daemon is up. Once is enough.
@@ -268,9 +273,8 @@ impl Starter {
             Self::Parent(mut pipe) => {
                 let _ = pipe.write_all(UP);
             }
-            Self::Manager(socket, address) => {
-                let flags = MsgFlags::MSG_NOSIGNAL;
-                let _ = sendto(socket.as_raw_fd(), b"READY=1", &address, flags);
+            Self::Manager(socket) => {
+                let _ = send(socket.as_raw_fd(), b"READY=1", MsgFlags::MSG_NOSIGNAL);
             }
             Self::Nobody => {}
         }
@@ -282,7 +286,7 @@ impl Starter {
             Self::Parent(pipe) => {
                 let _ = pipe.write_all(error.as_bytes());
             }
-            Self::Manager(..) | Self::Nobody => {
+            Self::Manager(_) | Self::Nobody => {
                 let _ = writeln!(std::io::stderr(), "keepwatch: {error}");
             }
         }

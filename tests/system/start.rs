@@ -1,7 +1,8 @@
 //! Promises 1 and 2: nothing is missed at start, and the first state is always reported.
 
 use std::fs;
-use std::os::unix::net::UnixDatagram;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::thread;
 use std::time::Duration;
 
@@ -92,18 +93,27 @@ fn daemon_is_up_when_its_parent_returns() {
 }
 
 fn service_manager_is_told() {
-    let world = World::new();
-    let path = world.setup.directory().join("notify");
-    let socket = UnixDatagram::bind(&path).unwrap();
-    let mut command = world.setup.command();
-    let mut child = command.arg("--foreground").env("NOTIFY_SOCKET", &path).spawn().unwrap();
-    assert!(wait_readable(&socket, lab::PATIENCE));
-    let mut buffer = [0; 64];
-    let length = socket.recv(&mut buffer).unwrap();
-    assert_eq!(&buffer[..length], b"READY=1");
-    assert_eq!(world.setup.state(), "backup", "not before the state is written");
-    child.kill().unwrap();
-    child.wait().unwrap();
+    for is_abstract in [false, true] {
+        let world = World::new();
+        let path = world.setup.directory().join("notify");
+        let (socket, name) = if is_abstract {
+            // Which later it may not send to: see `sys::landlock`.
+            let name = path.to_str().unwrap();
+            let address = SocketAddr::from_abstract_name(name).unwrap();
+            (UnixDatagram::bind_addr(&address).unwrap(), format!("@{name}").into())
+        } else {
+            (UnixDatagram::bind(&path).unwrap(), path)
+        };
+        let mut command = world.setup.command();
+        let mut child = command.arg("--foreground").env("NOTIFY_SOCKET", &name).spawn().unwrap();
+        assert!(wait_readable(&socket, lab::PATIENCE));
+        let mut buffer = [0; 64];
+        let length = socket.recv(&mut buffer).unwrap();
+        assert_eq!(&buffer[..length], b"READY=1");
+        assert_eq!(world.setup.state(), "backup", "not before the state is written");
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
 }
 
 fn named_namespace() {
