@@ -4,17 +4,20 @@
 
 use core::ffi::CStr;
 use core::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd};
 
 use nix::errno::Errno as Known;
+use nix::fcntl::{AT_FDCWD, AtFlags};
 use nix::libc;
+use nix::sys::stat::fstatat;
 
 use crate::errno::Errno;
 
 /// What tells a file from any other, and whose it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// Major and minor number of the device.
-    pub device: (u32, u32),
+    /// The number of the device.
+    pub device: u64,
     /// Number of the inode.
     pub inode: u64,
     /// The owner.
@@ -24,16 +27,39 @@ pub struct Identity {
 /// Looks at the file at a path, through symlinks.
 ///
 /// # Errors
-/// The errno of `statx`; `ENOSYS` before Linux 4.11.
+/// The errno of `statx`, or of `fstatat` where there is no `statx`.
 pub fn identify(path: &CStr) -> Result<Identity, Errno> {
+    identify_at(AT_FDCWD, path, AtFlags::empty())
+}
+
+/// The same for a path that begins at a directory, with `AT_SYMLINK_NOFOLLOW` for a symlink itself, or
+/// with `AT_EMPTY_PATH` and no path for an open file.
+///
+/// # Errors
+/// As [`identify`].
+pub fn identify_at(directory: impl AsFd, path: &CStr, flags: AtFlags) -> Result<Identity, Errno> {
+    // With this flag, musl has no other call in its place.
+    let flags = flags | AtFlags::AT_NO_AUTOMOUNT;
+    match by_statx(&directory, path, flags) {
+        // Before Linux 4.11; and sandboxes that are older than the call.
+        Err(Known::ENOSYS | Known::EPERM) => {
+            let file = fstatat(directory, path, flags)?;
+            let (device, inode) = (wide(file.st_dev), wide(file.st_ino));
+            Ok(Identity { device, inode, user: file.st_uid })
+        }
+        result => Ok(result?),
+    }
+}
+
+fn by_statx(directory: impl AsFd, path: &CStr, flags: AtFlags) -> nix::Result<Identity> {
     let mut file = MaybeUninit::<libc::statx>::zeroed();
     // SAFETY: the kernel reads the path and writes a `struct statx`.
     let result = unsafe {
         libc::syscall(
             libc::SYS_statx,
-            libc::AT_FDCWD,
+            directory.as_fd().as_raw_fd(),
             path.as_ptr(),
-            0,
+            flags.bits(),
             libc::STATX_INO | libc::STATX_UID,
             file.as_mut_ptr(),
         )
@@ -42,8 +68,25 @@ pub fn identify(path: &CStr) -> Result<Identity, Errno> {
     // SAFETY: all zeroes are a valid value, and so is what the kernel wrote.
     let file = unsafe { file.assume_init() };
     Ok(Identity {
-        device: (file.stx_dev_major, file.stx_dev_minor),
+        device: libc::makedev(file.stx_dev_major, file.stx_dev_minor),
         inode: file.stx_ino,
         user: file.stx_uid,
     })
+}
+
+/// These have another width on every architecture.
+fn wide(number: impl Into<u64>) -> u64 {
+    number.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_calls_tell_the_same() {
+        let file = fstatat(AT_FDCWD, c"/proc/self/ns/net", AtFlags::AT_NO_AUTOMOUNT).unwrap();
+        let identity = identify(c"/proc/self/ns/net").unwrap();
+        assert_eq!((identity.device, identity.inode), (file.st_dev, file.st_ino));
+    }
 }

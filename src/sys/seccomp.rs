@@ -28,7 +28,7 @@ pub const ALLOWED: &[c_long] = &[
     // What comes from the kernel, the agent, the wire and conntrackd, and what goes to them.
     libc::SYS_recvfrom,
     libc::SYS_sendto,
-    // Signals, deleted namespaces, the output of conntrackd.
+    // Signals, the output of conntrackd.
     libc::SYS_read,
     // The state file and the log.
     libc::SYS_openat,
@@ -52,8 +52,10 @@ pub const ALLOWED: &[c_long] = &[
     // Which interface claims of the VIP are heard on, and which ones address events are heard of.
     libc::SYS_bind,
     libc::SYS_setsockopt,
-    // Whom the agent's directory belongs to; whether the namespace is still there.
+    // Whom the agent's directory belongs to; whether the namespace is still there. Before Linux 4.11
+    // there is but the older call.
     libc::SYS_statx,
+    FSTATAT,
     // The time, where the kernel does not show it without a call.
     libc::SYS_clock_gettime,
     #[cfg(target_pointer_width = "32")]
@@ -69,6 +71,14 @@ pub const ALLOWED: &[c_long] = &[
 const CLOCK_GETTIME64: c_long = 4403;
 #[cfg(all(target_pointer_width = "32", not(target_arch = "mips")))]
 const CLOCK_GETTIME64: c_long = 403;
+
+/// It has another name where files have had 32-bit sizes, which libc does not know everywhere.
+#[cfg(target_pointer_width = "64")]
+const FSTATAT: c_long = libc::SYS_newfstatat;
+#[cfg(all(target_pointer_width = "32", target_arch = "mips"))]
+const FSTATAT: c_long = 4293;
+#[cfg(all(target_pointer_width = "32", not(target_arch = "mips")))]
+const FSTATAT: c_long = 327;
 
 /// `AUDIT_ARCH_*` (`include/uapi/linux/audit.h`): the ELF machine, and bits for 64 and little-endian.
 const ARCHITECTURE: Option<u32> = if cfg!(target_arch = "x86_64") {

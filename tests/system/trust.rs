@@ -6,9 +6,12 @@ use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 
+use lab::agent::Agent;
+use lab::old_kernel::without_call;
 use lab::trial::with_other_users;
 use lab::users::{SOMEBODY, run_as};
 use libtest_mimic::Trial;
+use nix::libc::SYS_statx;
 
 use crate::world::{World, setup};
 
@@ -23,6 +26,7 @@ pub fn trials() -> Vec<Trial> {
         socket_of_another_user,
         symlink_to_a_socket_of_another_user,
         socket_of_the_owner_of_its_directory,
+        kernel_without_statx,
         socket_of_oneself,
     ]));
     trials
@@ -87,6 +91,17 @@ fn socket_of_the_owner_of_its_directory() {
     assert_told(&world, &listener);
 }
 
+/// Linux before 4.11.
+fn kernel_without_statx() {
+    let world = world(setup());
+    chown(&world.setup.state_path, Some(SOMEBODY), None).unwrap();
+    let mut command = world.setup.command();
+    without_call(&mut command, SYS_statx);
+    let agent = run_as(SOMEBODY, || Agent::start(&world.setup.state_path));
+    let _keepwatch = world.setup.adopt(&command.output().unwrap());
+    agent.wait_acknowledged("backup");
+}
+
 fn socket_of_oneself() {
     let world = world(setup().with("--user=12345").with("--group=12345"));
     chown(&world.setup.conf_dir, Some(SOMEBODY), None).unwrap();
@@ -99,7 +114,7 @@ fn symlink_to_the_agent() {
     let setup = setup();
     let target = setup.directory().join("agent-elsewhere");
     fs::create_dir(&target).unwrap();
-    let agent = lab::agent::Agent::start(&target);
+    let agent = Agent::start(&target);
     symlink(
         target.join("keepalived-state-change"),
         setup.state_path.join("keepalived-state-change"),
