@@ -10,7 +10,7 @@ use nix::fcntl::{AT_FDCWD, AtFlags};
 use nix::poll::{PollFd, PollFlags, poll};
 use nix::unistd::{AccessFlags, faccessat};
 
-use crate::core::{Action, Input, Monitor, Renotify, State, Watch};
+use crate::core::{Action, Input, Monitor, NamespaceCheck, Renotify, State, Watch};
 use crate::errno::Errno;
 use crate::options::{Config, Program, REFUSED};
 use crate::sys::netlink::{self, Received, RouteSocket};
@@ -24,7 +24,7 @@ pub fn check(config: &Config) -> (String, bool) {
     let mut report = Report { text: String::new(), works: true };
     report.fact("router", &config.router_id);
     if let Some(path) = &config.namespace {
-        report.thing("namespace", path.display(), namespace::enter(path).map(|()| "entered"));
+        report.thing("namespace", path.display(), namespace::enter(path).map(|_| "entered"));
     }
     let vip = format!("{} on {}", config.vip, config.interface);
     report.thing("VIP", vip, state(config).map(|state| presence(config, state)));
@@ -85,7 +85,7 @@ fn state(config: &Config) -> Result<State, Errno> {
         detect_split_brain: false,
         renotify: Renotify::new(),
         sync_conntrack: false,
-        check_namespace: None,
+        check_namespace: NamespaceCheck::Never,
     });
     let mut buffer = netlink::buffer();
     loop {

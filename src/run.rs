@@ -22,7 +22,7 @@ use crate::sys::namespace::NamespaceWatch;
 use crate::sys::netlink::{self, Received, RouteSocket};
 use crate::sys::packet::{self, PacketSocket};
 use crate::sys::pid_file::PidFile;
-use crate::sys::poll::register_level_triggered;
+use crate::sys::poll::{register_level_triggered, register_once};
 use crate::sys::process::Starter;
 use crate::sys::signals::Signals;
 use crate::sys::state_file::StateFile;
@@ -35,8 +35,8 @@ const ROUTE: Token = Token(0);
 const SIGNALS: Token = Token(1);
 /// The packet socket.
 const PACKETS: Token = Token(2);
-/// The directory of the network namespace.
-const NAMESPACE: Token = Token(3);
+/// The mounts, of which names of network namespaces are some.
+const MOUNTS: Token = Token(3);
 /// The process that runs conntrackd.
 const CONNTRACKD: Token = Token(4);
 /// The connection to the agent.
@@ -61,7 +61,7 @@ struct Ready {
     agent: bool,
     claims: bool,
     writable: bool,
-    namespace: bool,
+    mounts: bool,
     conntrackd: bool,
 }
 
@@ -149,8 +149,8 @@ impl Daemon<'_> {
         if ready.claims {
             self.take_claims();
         }
-        if ready.namespace {
-            self.check_namespace();
+        if ready.mounts {
+            self.feed(&Input::MountsChanged);
         }
         if ready.conntrackd {
             self.take_answers();
@@ -186,7 +186,7 @@ impl Daemon<'_> {
                     ready.claims = event.is_readable() || event.is_error();
                     ready.writable = event.is_writable();
                 }
-                NAMESPACE => ready.namespace = true,
+                MOUNTS => ready.mounts = true,
                 CONNTRACKD => ready.conntrackd = true,
                 _ => {
                     ready.agent = true;
@@ -259,12 +259,6 @@ impl Daemon<'_> {
         }
     }
 
-    fn check_namespace(&mut self) {
-        if self.namespace.as_ref().is_some_and(NamespaceWatch::is_gone) {
-            self.feed(&Input::NamespaceGone);
-        }
-    }
-
     fn take_answers(&mut self) {
         let mut buffer = [0; _];
         for _ in 0..ANSWERS_PER_TURN {
@@ -305,7 +299,7 @@ impl Daemon<'_> {
             register(packets.as_raw_fd(), PACKETS)?;
         }
         if let Some(fd) = self.namespace.as_ref().and_then(NamespaceWatch::fd) {
-            register(fd, NAMESPACE)?;
+            register_once(&self.poll, fd, MOUNTS, false)?;
         }
         if let Some(conntrackd) = &self.conntrackd {
             register_level_triggered(&self.poll, conntrackd.fd(), CONNTRACKD)?;
@@ -393,8 +387,12 @@ impl Daemon<'_> {
                 return run?.err().map(|_| Input::ConntrackdGone);
             }
             Action::CheckNamespace => {
-                let gone = self.namespace.as_ref().is_some_and(NamespaceWatch::is_gone);
-                return gone.then_some(Input::NamespaceGone);
+                let namespace = self.namespace.as_ref()?;
+                // First of all, so that no change after the look is missed. It fails for no reason.
+                if let Some(fd) = namespace.fd() {
+                    let _ = register_once(&self.poll, fd, MOUNTS, true);
+                }
+                return (namespace.is_gone() == Ok(true)).then_some(Input::NamespaceGone);
             }
             Action::Exit(ending) => self.ending = Some(ending),
         }

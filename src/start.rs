@@ -5,7 +5,7 @@ use std::path::Path;
 use mio::{Events, Poll};
 use nix::sys::stat::{Mode, stat, umask};
 
-use crate::core::{Duration, Monitor, State, Tables, Watch};
+use crate::core::{Duration, Monitor, NamespaceCheck, State, Tables, Watch};
 use crate::errno::Errno;
 use crate::log::{self, Labels, Log, Text, warning};
 use crate::options::{Config, REFUSED};
@@ -35,16 +35,19 @@ impl<'a> Daemon<'a> {
         starter: &'a mut Starter,
         tables: &'a mut Tables,
     ) -> Result<Self, String> {
-        if let Some(path) = &config.namespace {
-            namespace::enter(path).map_err(at("namespace", path))?;
-        }
+        let namespace = match &config.namespace {
+            Some(path) => namespace::enter(path).map_err(at("namespace", path)).map(Some)?,
+            // Unknown without /proc.
+            None => namespace::present().ok(),
+        };
         // The modes of files are given where they are made.
         umask(Mode::S_IWGRP | Mode::S_IWOTH);
         let conntrackd = fork_conntrackd(config)?;
         let pid_file = lock_pid_file(config)?;
         open_log(config)?;
         warn_of_refused_program(config);
-        let namespace = config.namespace.as_deref().and_then(watch_namespace);
+        let namespace = namespace
+            .and_then(|identity| NamespaceWatch::new(config.namespace.as_deref(), identity));
         let signals = Signals::block().map_err(named("signalfd"))?;
         let groups: &[u32] =
             if config.announce.is_some() { &netlink::ANNOUNCE } else { &netlink::WATCH };
@@ -55,6 +58,7 @@ impl<'a> Daemon<'a> {
         // These are used, and thus checked, as whoever the daemon is now.
         warn_of_open_door(config);
         remove_forsaken(&config.conf_dir);
+        warn_of_hidden_namespace(namespace.as_ref());
         let state_file = StateFile::new(&config.conf_dir)
             .map_err(at("state file", &config.conf_dir.join("state")))?;
         let agent =
@@ -67,10 +71,10 @@ impl<'a> Daemon<'a> {
             detect_split_brain: config.detect_split_brain,
             renotify: config.renotify.clone(),
             sync_conntrack: conntrackd.is_some(),
-            check_namespace: namespace
-                .as_ref()
-                .filter(|namespace| namespace.fd().is_none())
-                .map(|_| CHECK_NAMESPACE),
+            check_namespace: namespace.as_ref().map_or(NamespaceCheck::Never, |namespace| {
+                let told = namespace.fd().map(|_| NamespaceCheck::WhenMountsChange);
+                told.unwrap_or(NamespaceCheck::Every(CHECK_NAMESPACE))
+            }),
         }));
         let daemon = Self {
             events: Events::with_capacity(EVENTS),
@@ -133,21 +137,11 @@ fn lock_pid_file(config: &Config) -> Result<Option<PidFile>, String> {
     })
 }
 
-/// Without a watch the daemon still does its work.
-fn watch_namespace(path: &Path) -> Option<NamespaceWatch> {
-    // There is no name in /proc that could be deleted.
-    if path.starts_with("/proc") {
-        return None;
+/// The user that the daemon is now may be kept from seeing it.
+fn warn_of_hidden_namespace(namespace: Option<&NamespaceWatch>) {
+    if let Some(Err(errno)) = namespace.map(NamespaceWatch::is_gone) {
+        warning!("it will not be noticed if the network namespace is deleted: {}", Text(errno));
     }
-    let watch = NamespaceWatch::new(path);
-    if let Err(errno) = &watch {
-        warning!(
-            "not watching whether namespace {} is deleted: {}",
-            Text(path.display()),
-            Text(errno)
-        );
-    }
-    watch.ok()
 }
 
 /// Who brings a program of his own into root's `PATH` is not to have it run.

@@ -46,6 +46,9 @@ pub enum Input {
     ConntrackdRestarted,
     /// Commands can be run no more.
     ConntrackdGone,
+    /// Something was mounted or unmounted: the network namespace may have been deleted. Not told again
+    /// before [`Action::CheckNamespace`].
+    MountsChanged,
     /// The network namespace has been deleted.
     NamespaceGone,
     /// A station on the interface with this index claims an address.

@@ -8,14 +8,15 @@ mod report;
 use super::announce::{Announcer, Tables, Tempo};
 use super::backoff::Backoff;
 use super::conntrack::Conntrack;
+use super::namespace::NamespaceLook;
 use super::outbox::Outbox;
 use super::repeat::Repeat;
 use super::resync::Resync;
 use super::stations::Stations;
 use super::vip::{Interface, Vip};
 use super::{
-    Action, Actions, DumpEnd, Duration, Ending, Failure, Input, Instant, MAX_ACTIONS, Note,
-    Renotify, Request, Stage, Status,
+    Action, Actions, DumpEnd, Duration, Ending, Failure, Input, Instant, MAX_ACTIONS,
+    NamespaceCheck, Note, Renotify, Request, Stage, Status,
 };
 use crate::wire::cidr::Cidr;
 use crate::wire::ifname::InterfaceName;
@@ -44,8 +45,8 @@ pub struct Watch<'a> {
     pub renotify: Renotify,
     /// Run conntrackd's commands on each transition.
     pub sync_conntrack: bool,
-    /// Look this often whether the network namespace is still there.
-    pub check_namespace: Option<Duration>,
+    /// What tells that the network namespace may have been deleted.
+    pub check_namespace: NamespaceCheck,
 }
 
 /// The state machine.
@@ -72,8 +73,7 @@ pub struct Monitor<'a> {
     rewrite_backoff: Backoff,
     outbox: Outbox,
     conntrack: Option<Conntrack>,
-    /// When to look next whether the network namespace is still there, and how long after that.
-    check_namespace: Option<(Instant, Duration)>,
+    namespace: NamespaceLook,
     leaving: Option<Leaving>,
     status: Status,
     repeats: Repeats,
@@ -123,7 +123,7 @@ impl<'a> Monitor<'a> {
             rewrite_backoff: Backoff::new(seed),
             outbox: Outbox::new(seed, watch.renotify),
             conntrack: watch.sync_conntrack.then(Conntrack::new),
-            check_namespace: watch.check_namespace.map(|every| (Instant::ZERO, every)),
+            namespace: NamespaceLook::new(watch.check_namespace),
             leaving: None,
             status: Status::default(),
             repeats: Repeats::default(),
@@ -150,6 +150,7 @@ impl<'a> Monitor<'a> {
             Input::CommandEnded(end) => self.on_command_ended(*end),
             Input::ConntrackdRestarted => self.on_conntrackd_restarted(),
             Input::ConntrackdGone => self.on_conntrackd_gone(),
+            Input::MountsChanged => self.namespace.mounts_changed(self.now),
             Input::NamespaceGone => self.on_namespace_gone(),
         }
         self.give_up_what_is_overdue(input);
@@ -174,7 +175,7 @@ impl<'a> Monitor<'a> {
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
         let announce = self.announcer.as_ref().and_then(Announcer::deadline);
-        let check = self.check_namespace.map(|(next, _)| next);
+        let check = self.namespace.deadline();
         let leaving = self.leaving.as_ref();
         let leaving = leaving.map(|leaving| if leaving.queue_read { leaving.by } else { self.now });
         let (resync, outbox) = (self.resync.deadline(), self.outbox.deadline());
@@ -272,12 +273,8 @@ impl<'a> Monitor<'a> {
         }
     }
 
-    /// Looks now and then, where nothing would tell.
     fn check_namespace(&mut self) {
-        if let Some((next, every)) = &mut self.check_namespace
-            && self.now >= *next
-        {
-            *next = self.now + *every;
+        if self.namespace.begin(self.now) {
             self.push(Action::CheckNamespace);
         }
     }
@@ -286,7 +283,7 @@ impl<'a> Monitor<'a> {
         if self.leaving.is_none() {
             let by = self.now + LAST_WORDS;
             self.leaving = Some(Leaving { ending: Ending::NamespaceGone, by, queue_read: true });
-            self.check_namespace = None;
+            self.namespace = NamespaceLook::new(NamespaceCheck::Never);
             self.vip.lose();
             self.push(Action::Log(Note::NamespaceGone));
         }

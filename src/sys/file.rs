@@ -13,8 +13,8 @@ use nix::sys::stat::fstatat;
 
 use crate::errno::Errno;
 
-/// What tells a file from any other, and whose it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What tells a file from any other, and whose it is, which may change.
+#[derive(Clone, Copy, Debug)]
 pub struct Identity {
     /// The number of the device.
     pub device: u64,
@@ -22,6 +22,12 @@ pub struct Identity {
     pub inode: u64,
     /// The owner.
     pub user: u32,
+}
+
+impl PartialEq for Identity {
+    fn eq(&self, other: &Self) -> bool {
+        (self.device, self.inode) == (other.device, other.inode)
+    }
 }
 
 /// Looks at the file at a path, through symlinks.

@@ -1,12 +1,12 @@
 //! What mio has no words for.
 
-#![expect(unsafe_code, reason = "mio registers for edges only")]
+#![expect(unsafe_code, reason = "mio registers for edges only, and again and again")]
 
 use std::os::fd::{AsRawFd, RawFd};
 
 use mio::{Poll, Token};
 use nix::errno::Errno as Known;
-use nix::libc;
+use nix::libc::{self, c_int};
 
 use crate::errno::Errno;
 
@@ -18,11 +18,30 @@ use crate::errno::Errno;
 /// # Errors
 /// The errno of `epoll_ctl`.
 pub fn register_level_triggered(poll: &Poll, fd: RawFd, token: Token) -> Result<(), Errno> {
+    control(poll, libc::EPOLL_CTL_ADD, fd, token, libc::EPOLLIN)
+}
+
+/// Has the poll report the next exceptional condition of `fd`, and then nothing until it is `again` told
+/// to. However often there is one, that wakes nobody meanwhile.
+///
+/// # Errors
+/// As [`register_level_triggered`].
+pub fn register_once(poll: &Poll, fd: RawFd, token: Token, again: bool) -> Result<(), Errno> {
+    let operation = if again { libc::EPOLL_CTL_MOD } else { libc::EPOLL_CTL_ADD };
+    control(poll, operation, fd, token, libc::EPOLLPRI | libc::EPOLLONESHOT)
+}
+
+fn control(
+    poll: &Poll,
+    operation: c_int,
+    fd: RawFd,
+    token: Token,
+    events: c_int,
+) -> Result<(), Errno> {
     let Token(data) = token;
-    let mut event = libc::epoll_event { events: libc::EPOLLIN.cast_unsigned(), u64: data as u64 };
+    let mut event = libc::epoll_event { events: events.cast_unsigned(), u64: data as u64 };
     // SAFETY: the kernel reads the event.
-    let result =
-        unsafe { libc::epoll_ctl(poll.as_raw_fd(), libc::EPOLL_CTL_ADD, fd, &raw mut event) };
+    let result = unsafe { libc::epoll_ctl(poll.as_raw_fd(), operation, fd, &raw mut event) };
     Known::result(result)?;
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! What there is no room for is counted and said.
 
 use keepwatch::core::{
-    Action, Input, Instant, Monitor, Note, Renotify, Request, Tables, Tempo, Watch,
+    Action, Input, Instant, Monitor, NamespaceCheck, Note, Renotify, Request, Tables, Tempo, Watch,
 };
 use keepwatch::wire::ifname::InterfaceName;
 use keepwatch::wire::rtnl::{Body, Link};
@@ -18,7 +18,7 @@ fn links_beyond_the_table_are_counted_and_said_once_a_minute() {
         detect_split_brain: false,
         renotify: Renotify::new(),
         sync_conntrack: false,
-        check_namespace: None,
+        check_namespace: NamespaceCheck::Never,
     });
     let mut said = Vec::new();
     for ifindex in 1..=1026 {

@@ -1,8 +1,8 @@
 //! The end: in time, and not before what had to be told has been.
 
 use keepwatch::core::{
-    Action, Actions, DumpEnd, Duration, Ending, Input, Instant, Monitor, Outcome, Renotify,
-    Request, State, Watch,
+    Action, Actions, DumpEnd, Duration, Ending, Input, Instant, Monitor, NamespaceCheck, Outcome,
+    Renotify, Request, State, Watch,
 };
 use keepwatch::errno::Errno;
 use keepwatch::wire::ifname::InterfaceName;
@@ -19,7 +19,7 @@ fn monitor() -> Monitor<'static> {
         detect_split_brain: false,
         renotify: Renotify::new(),
         sync_conntrack: false,
-        check_namespace: None,
+        check_namespace: NamespaceCheck::Never,
     });
     monitor.on(&Input::QueueEmpty, T0);
     let actions = monitor.on(&Input::DumpEnded(DumpEnd::Complete), T0);

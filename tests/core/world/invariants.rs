@@ -19,6 +19,8 @@ impl World<'_> {
         assert!(soon || self.disk.file == self.reported, "the state file");
         assert!(soon || self.agent.acknowledged == self.reported, "the agent");
         assert!(self.conntrackd.is_running() || self.conntrackd.is_done(), "conntrackd");
+        let looks = deadline.is_some_and(|deadline| deadline <= self.now + Duration::from_secs(1));
+        assert!(looks || !self.mounts_changed || self.namespace_gone.is_some(), "the namespace");
         assert!(self.leave_by.is_none_or(|by| self.now < by), "it ought to have left");
     }
 
@@ -44,6 +46,17 @@ impl World<'_> {
             self.free = !in_flight || actions.contains(&Action::HangUp);
             self.reported = Some(state);
             self.conntrackd.want(state);
+        }
+    }
+
+    /// It looks for the namespace at most once a second, whatever a disk that hangs then makes of the time.
+    pub(super) fn note_look(&mut self, actions: &Actions) {
+        if actions.contains(&Action::CheckNamespace) {
+            assert!(self.namespace_gone.is_none(), "there is nothing to be looked for");
+            let pause = Duration::from_secs(1);
+            let rested = self.looked.is_none_or(|looked| self.now >= looked + pause);
+            assert!(rested, "it looks again and again");
+            self.looked = Some(self.now);
         }
     }
 

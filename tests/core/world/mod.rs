@@ -33,7 +33,8 @@ mod peers;
 use std::cell::RefCell;
 
 use keepwatch::core::{
-    Action, Duration, Input, Instant, Monitor, Request, Sent, State, Tables, Tempo, Watch,
+    Action, Duration, Input, Instant, Monitor, NamespaceCheck, Request, Sent, State, Tables, Tempo,
+    Watch,
 };
 use keepwatch::wire::Claim;
 use kernel::{Kernel, MAC, name};
@@ -60,7 +61,12 @@ pub struct World<'a> {
     disk: Disk,
     agent: Agent,
     conntrackd: Conntrackd,
-    checks_namespace: bool,
+    /// Nothing tells of mounts.
+    mounts_are_hidden: bool,
+    /// A change of the mounts has been told, and the core has yet to look.
+    mounts_changed: bool,
+    /// When the core looked at the namespace.
+    looked: Option<Instant>,
     namespace_deleted: bool,
     /// When the core came to know of it.
     namespace_gone: Option<Instant>,
@@ -104,7 +110,11 @@ impl<'a> World<'a> {
             detect_split_brain: !option(2),
             renotify: [30, 120, 600].map(Duration::from_secs).into_iter().collect(),
             sync_conntrack: option(3),
-            check_namespace: option(4).then_some(CHECK),
+            check_namespace: if option(4) {
+                NamespaceCheck::Every(CHECK)
+            } else {
+                NamespaceCheck::WhenMountsChange
+            },
         };
         Self {
             monitor: Monitor::new(watch),
@@ -114,7 +124,9 @@ impl<'a> World<'a> {
             disk: Disk { works: true, hangs: Duration::ZERO, file: None },
             agent: Agent::new(),
             conntrackd: Conntrackd::new(option(3)),
-            checks_namespace: option(4),
+            mounts_are_hidden: option(4),
+            mounts_changed: false,
+            looked: None,
             namespace_deleted: false,
             namespace_gone: None,
             reported: None,
@@ -242,16 +254,27 @@ impl<'a> World<'a> {
             4 => self.lan.wire = Sent::QueueFull,
             5 => self.feed(&Input::Writable),
             // The daemon is told at once, or finds out when it looks.
-            _ if self.checks_namespace && how > 127 => {
+            _ if how > 127 => {
                 self.namespace_deleted = true;
-                if how.is_multiple_of(2) {
+                if !self.mounts_are_hidden {
+                    self.change_mounts();
+                } else if how.is_multiple_of(2) {
                     self.feed(&Input::NamespaceGone);
                 }
             }
             6 if how < 64 => self.disk.hangs = Duration::from_millis(u64::from(how / 8) * 1400),
             7 if how < 64 => self.agent.reply_unread(how / 8),
             6 | 7 if how < 128 => self.conntrackd_restarts(),
+            6 => self.change_mounts(),
             _ => {}
+        }
+    }
+
+    /// Something is mounted or unmounted. It is told once, until the core has looked.
+    fn change_mounts(&mut self) {
+        if !self.mounts_are_hidden && !self.mounts_changed {
+            self.mounts_changed = true;
+            self.feed(&Input::MountsChanged);
         }
     }
 
@@ -338,8 +361,7 @@ impl<'a> World<'a> {
         let in_flight = self.agent.is_in_flight();
         let actions = self.monitor.on(input, self.now);
         self.note_report(input, &actions, in_flight);
-        let looks = actions.contains(&Action::CheckNamespace);
-        assert!(!looks || self.namespace_gone.is_none(), "looks for what is known to have gone");
+        self.note_look(&actions);
         for action in actions {
             if action != Action::CheckNamespace {
                 self.busy = self.now;
@@ -364,7 +386,7 @@ impl<'a> World<'a> {
     fn only_checks(&self) -> bool {
         // An agent that was away is told again after some minutes.
         let patience = if self.agent.heeded == self.reported { CHECK * 3 } else { CHECK * 60 };
-        self.checks_namespace && self.now > self.busy + patience
+        self.mounts_are_hidden && self.now > self.busy + patience
     }
 
     /// Everything works from now on; waits until there is nothing left to do.

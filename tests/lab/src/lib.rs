@@ -13,6 +13,8 @@ pub mod frames;
 pub mod namespace;
 pub mod old_kernel;
 pub mod rtnl;
+#[cfg(target_arch = "x86_64")]
+pub mod traced;
 pub mod trial;
 pub mod users;
 

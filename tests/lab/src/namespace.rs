@@ -86,7 +86,7 @@ impl Netns {
         result
     }
 
-    /// Gives it a name under `/run/netns`, as `ip netns add` does.
+    /// Gives it a name under `/run/netns`, as `ip netns add` does, or elsewhere by an absolute path.
     pub fn bind(&self, name: &str) {
         let path = path(name);
         fs::write(&path, "").expect("a file to bind to");
@@ -102,6 +102,23 @@ impl Netns {
 pub fn unbind(name: &str) {
     umount2(&path(name), MntFlags::MNT_DETACH).expect("a namespace to unmount");
     fs::remove_file(path(name)).expect("a file to remove");
+}
+
+/// Takes the name away in a mount namespace of its own, which shares with this one what is mounted where
+/// this one shares it. Elsewhere all that is to be seen here is that the file is removed.
+pub fn unbind_elsewhere(name: &str) {
+    let name = name.to_owned();
+    let unbinding = thread::spawn(move || {
+        unshare(CloneFlags::CLONE_NEWNS).expect("a new mount namespace");
+        unbind(&name);
+    });
+    unbinding.join().expect("a thread in a new mount namespace");
+}
+
+/// Has mounts in a directory that is a mount itself shared with mount namespaces to come.
+pub fn share_mounts(directory: &Path) -> io::Result<()> {
+    let none: Option<&str> = None;
+    Ok(mount(none, directory, none, MsFlags::MS_SHARED, none)?)
 }
 
 fn path(name: &str) -> PathBuf {

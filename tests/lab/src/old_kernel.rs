@@ -1,11 +1,15 @@
 //! A kernel that knows less: a seccomp filter that refuses a system call or a socket option, as
-//! kernels do that have never heard of it.
+//! kernels do that have never heard of it; and one that shows less.
 
 use std::io;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::Command;
 
 use nix::libc;
+use nix::sched::{CloneFlags, unshare};
+
+use crate::namespace::mount_tmpfs;
 
 /// Makes `setsockopt(level, option)` fail with `ENOPROTOOPT` in the program that is started.
 pub fn without_option(command: &mut Command, level: libc::c_int, option: libc::c_int) {
@@ -33,6 +37,17 @@ pub fn without_call(command: &mut Command, call: libc::c_long) {
         statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW),
     ];
     install_in(command, filter);
+}
+
+/// Keeps `/proc` from the program that is started.
+pub fn without_proc(command: &mut Command) {
+    // SAFETY: between fork and exec it makes two system calls.
+    unsafe {
+        command.pre_exec(|| {
+            unshare(CloneFlags::CLONE_NEWNS)?;
+            mount_tmpfs(Path::new("/proc"))
+        });
+    }
 }
 
 fn install_in<const N: usize>(command: &mut Command, mut filter: [libc::sock_filter; N]) {

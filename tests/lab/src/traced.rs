@@ -1,0 +1,47 @@
+//! Stopping a program between two of its steps.
+
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command};
+
+use nix::libc::c_long;
+use nix::sys::ptrace;
+use nix::sys::wait::{WaitPidFlag, waitpid};
+use nix::unistd::Pid;
+
+/// A program that has been stopped.
+#[derive(Debug)]
+pub struct Stopped(Child);
+
+/// Starts a program and stops it when it has made this system call for the first time.
+pub fn spawn_up_to(command: &mut Command, call: c_long) -> Stopped {
+    // SAFETY: one system call between fork and exec.
+    unsafe {
+        command.pre_exec(|| Ok(ptrace::traceme()?));
+    }
+    let stopped = Stopped(command.spawn().expect("to start the program"));
+    let pid = stopped.pid();
+    let wait_stopped = || waitpid(pid, Some(WaitPidFlag::__WALL)).expect("a stopped program");
+    let run_to_next_stop = || {
+        ptrace::syscall(pid, None).expect("to let it run to its next call");
+        wait_stopped();
+    };
+    wait_stopped();
+    while ptrace::getregs(pid).expect("its registers").orig_rax != call.cast_unsigned() {
+        run_to_next_stop();
+    }
+    // From before the call to after it.
+    run_to_next_stop();
+    stopped
+}
+
+impl Stopped {
+    /// Lets it go on.
+    pub fn go_on(self) -> Child {
+        ptrace::detach(self.pid(), None).expect("to let it go");
+        self.0
+    }
+
+    fn pid(&self) -> Pid {
+        Pid::from_raw(self.0.id().try_into().expect("a pid"))
+    }
+}
