@@ -16,7 +16,8 @@ use crate::options::{Config, Program, REFUSED};
 use crate::sys::netlink::{self, Received, RouteSocket};
 use crate::sys::packet::PacketSocket;
 use crate::sys::state_file::StateFile;
-use crate::sys::{clock, namespace};
+use crate::sys::{clock, interface, namespace};
+use crate::wire::rtnl::Malformed;
 
 /// What would be watched, a line each, and whether all of it works.
 #[must_use]
@@ -27,11 +28,17 @@ pub fn check(config: &Config) -> (String, bool) {
         report.thing("namespace", path.display(), namespace::enter(path).map(|_| "entered"));
     }
     let vip = format!("{} on {}", config.vip, config.interface);
-    report.thing("VIP", vip, state(config).map(|state| presence(config, state)));
+    let own_name = interface::check_own_name(&config.interface);
+    let state = own_name.and_then(|()| state(config).map_err(|errno| errno.to_string()));
+    report.thing("VIP", vip, state.map(|state| presence(config, state)));
     let state_file = config.conf_dir.join("state");
     let writable = StateFile::new(&config.conf_dir).map(|_| "can be written");
     report.thing("state file", state_file.display(), writable);
-    report.thing("agent", config.agent_socket.display(), Ok(agent(&config.agent_socket)));
+    report.thing(
+        "agent",
+        config.agent_socket.display(),
+        Ok::<_, Errno>(agent(&config.agent_socket)),
+    );
     for (what, path) in [("pid file", &config.pid_file), ("log file", &config.log_file)] {
         if let Some(path) = path {
             report.thing(what, path.display(), may_write(path).map(|()| "can be written"));
@@ -63,12 +70,17 @@ impl Report {
         let _ = writeln!(self.text, "{what:<11} {value}");
     }
 
-    fn thing(&mut self, what: &str, name: impl Display, result: Result<impl Display, Errno>) {
+    fn thing<E: Display>(
+        &mut self,
+        what: &str,
+        name: impl Display,
+        result: Result<impl Display, E>,
+    ) {
         match result {
             Ok(result) => self.fact(what, format_args!("{name}: {result}")),
-            Err(errno) => {
+            Err(error) => {
                 self.works = false;
-                self.fact(what, format_args!("{name}: does not work: {errno}"));
+                self.fact(what, format_args!("{name}: does not work: {error}"));
             }
         }
     }
@@ -78,7 +90,7 @@ impl Report {
 fn state(config: &Config) -> Result<State, Errno> {
     let mut route = RouteSocket::open(config.netlink_rcvbuf, &netlink::WATCH)?;
     let mut monitor = Monitor::new(Watch {
-        interface: config.interface.clone(),
+        interface: config.interface,
         vip: config.vip,
         seed: 1,
         announce: None,
@@ -92,7 +104,10 @@ fn state(config: &Config) -> Result<State, Errno> {
         let mut inputs = Vec::new();
         match route.receive(&mut buffer) {
             Received::Messages(messages) => {
-                inputs.extend(messages.flatten().filter_map(|message| route.input(message)));
+                inputs.extend(messages.filter_map(|message| match message {
+                    Ok(message) => route.input(message),
+                    Err(Malformed) => Some(Input::Unreadable),
+                }));
             }
             Received::Overrun | Received::TooLong => inputs.push(Input::Overrun),
             Received::Foreign(_) => {}
@@ -102,6 +117,7 @@ fn state(config: &Config) -> Result<State, Errno> {
         for action in inputs.iter().flat_map(|input| monitor.on(input, clock::now())) {
             match action {
                 Action::DumpLinks => route.request_links()?,
+                Action::RequestInterface => route.request_link(&config.interface)?,
                 Action::DumpAddresses(ifindex) => route.request_addresses(ifindex)?,
                 Action::WriteState(state) => return Ok(state),
                 _ => {}

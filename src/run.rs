@@ -336,6 +336,9 @@ impl Daemon<'_> {
         let dump_failed = |errno| Input::DumpEnded(DumpEnd::Failed(errno));
         match *action {
             Action::DumpLinks => return self.route.request_links().err().map(dump_failed),
+            Action::RequestInterface => {
+                return self.route.request_link(&self.labels.interface).err().map(dump_failed);
+            }
             Action::DumpAddresses(ifindex) => {
                 return self.route.request_addresses(ifindex).err().map(dump_failed);
             }

@@ -13,6 +13,7 @@ use crate::run::{Daemon, Requests};
 use crate::sys::agent::Agent;
 use crate::sys::clock;
 use crate::sys::conntrackd::Conntrackd;
+use crate::sys::interface;
 use crate::sys::log_file::{LogFile, Syslog};
 use crate::sys::namespace::{self, NamespaceWatch};
 use crate::sys::netlink::{self, RouteSocket};
@@ -40,6 +41,8 @@ impl<'a> Daemon<'a> {
             // Unknown without /proc.
             None => namespace::present().ok(),
         };
+        interface::check_own_name(&config.interface)
+            .map_err(|wants| format!("--monitor_interface \"{}\": {wants}", config.interface))?;
         // The modes of files are given where they are made.
         umask(Mode::S_IWGRP | Mode::S_IWOTH);
         let conntrackd = fork_conntrackd(config)?;
@@ -64,7 +67,7 @@ impl<'a> Daemon<'a> {
         let agent =
             Agent::new(&config.agent_socket).map_err(at("agent socket", &config.agent_socket))?;
         let monitor = Box::new(Monitor::new(Watch {
-            interface: config.interface.clone(),
+            interface: config.interface,
             vip: config.vip,
             seed: seed(),
             announce: config.announce.map(|tempo| (tempo, tables)),
@@ -91,7 +94,11 @@ impl<'a> Daemon<'a> {
             starter,
             requests: requests(config)?,
             monitor,
-            labels: Labels { router: config.router_id.clone(), active: config.active_word },
+            labels: Labels {
+                router: config.router_id.clone(),
+                active: config.active_word,
+                interface: config.interface,
+            },
             log_waits: false,
             now: clock::now(),
             leaving: None,

@@ -72,6 +72,8 @@ pub enum Request {
 pub enum Action {
     /// Ask the kernel for all links.
     DumpLinks,
+    /// Ask the kernel for the link that has the watched interface's name, be it but an alternative one.
+    RequestInterface,
     /// Ask the kernel for the addresses of the interface with this index.
     DumpAddresses(u32),
     /// Hear of addresses on the interface with this index only, or of none at all; of links and of what

@@ -20,7 +20,7 @@ use super::{
 };
 use crate::wire::cidr::Cidr;
 use crate::wire::ifname::InterfaceName;
-use crate::wire::rtnl::Body;
+use crate::wire::rtnl::{Body, Link};
 
 /// How long a request in flight may delay the end of the daemon.
 const LEAVE_TAKING: Duration = Duration::from_secs(1);
@@ -63,6 +63,8 @@ pub struct Monitor<'a> {
     listening: Option<u32>,
     stations: Stations,
     resync: Resync,
+    /// Which interface has the watched name for an alternative one, once that has been said.
+    owner: Option<InterfaceName>,
     /// Report at the end of the dump even if nothing has changed.
     report_again: bool,
     ready: bool,
@@ -116,6 +118,7 @@ impl<'a> Monitor<'a> {
             listening: None,
             stations: Stations::default(),
             resync: Resync::new(seed),
+            owner: None,
             report_again: false,
             ready: false,
             unwritten: false,
@@ -203,6 +206,11 @@ impl<'a> Monitor<'a> {
             _ => {}
         });
         let watched = self.vip.ifindex();
+        if let Body::NewLink(Link { ifindex, name: Some(name), .. }) = body
+            && watched != Some(*ifindex)
+        {
+            self.on_other_link(*name, listed);
+        }
         self.with_announcer(|announcer, now| match body {
             Body::NewAddress(address) if listed => announcer.on_listed(address, now),
             Body::NewAddress(address) => announcer.on_address(address, now),
@@ -247,6 +255,7 @@ impl<'a> Monitor<'a> {
         match after {
             Interface::At(ifindex) => {
                 self.resync.want(Stage::Addresses);
+                self.owner = None;
                 self.push(Action::Log(Note::InterfaceFound { ifindex }));
             }
             Interface::Absent => self.push(Action::Log(Note::InterfaceMissing)),

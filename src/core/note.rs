@@ -2,6 +2,7 @@
 
 use super::{Command, CommandEnd, DumpEnd, Failure, Stage, State};
 use crate::errno::Errno;
+use crate::wire::ifname::InterfaceName;
 use crate::wire::rtnl::Mac;
 
 /// An event that operators want to read of. `count` is how often it happened since its last line.
@@ -39,6 +40,11 @@ pub enum Note {
     },
     /// The watched interface is not there.
     InterfaceMissing,
+    /// The watched interface is not there, but its name is an alternative one of another.
+    AlternativeName {
+        /// The other interface's own name.
+        owner: InterfaceName,
+    },
     /// Netlink events were lost; everything is asked for again.
     Overrun {
         /// How often.

@@ -7,13 +7,15 @@ use crate::errno::Errno;
 /// A dump that has not ended after this long has failed.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What one dump lists.
+/// What one dump lists; the least urgent first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stage {
     /// Addresses of another interface, to be announced.
     Others,
     /// Addresses of the watched interface.
     Addresses,
+    /// The watched interface, by its name.
+    Interface,
     /// Links, after which the addresses follow.
     Links,
 }
@@ -125,8 +127,12 @@ impl Resync {
 
     /// Whether something has yet to be listed that tells where the VIP is.
     pub(super) fn is_behind(&self) -> bool {
-        let running = self.running.map(|(stage, _)| stage);
-        self.wanted.max(running).is_some_and(|stage| stage > Stage::Others)
+        self.wanted.max(self.stage()).is_some_and(|stage| stage > Stage::Others)
+    }
+
+    /// What is being listed.
+    pub(super) fn stage(&self) -> Option<Stage> {
+        self.running.map(|(stage, _)| stage)
     }
 
     /// When to look again.

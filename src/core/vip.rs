@@ -114,6 +114,7 @@ impl Vip {
     /// Takes the end of a link, or of its having our name.
     pub(super) fn on_link_gone(&mut self, ifindex: u32) {
         if self.interface == Interface::At(ifindex) {
+            self.interface_seen = false;
             self.become_interface(Interface::Absent);
         }
     }
@@ -160,8 +161,13 @@ impl Vip {
         self.interface_seen = false;
     }
 
-    /// The dump of all links is complete.
-    pub(super) fn links_end(&mut self) {
+    /// Whether the dump of all links, or an event since it began, has shown the interface.
+    pub(super) fn is_interface_seen(&self) -> bool {
+        self.interface_seen
+    }
+
+    /// It has been asked for by its name, too.
+    pub(super) fn interface_end(&mut self) {
         if !self.interface_seen && self.interface != Interface::Absent {
             self.become_interface(Interface::Absent);
         }
@@ -224,7 +230,7 @@ mod tests {
         vip.links_begin();
         vip.on_link(&link(1, "lo"));
         vip.on_link(&link(5, "ha"));
-        vip.links_end();
+        vip.interface_end();
         assert_eq!(vip.state(), None, "not before the addresses are known");
         vip.addresses_begin();
         for address in shown {
@@ -291,7 +297,7 @@ mod tests {
             |vip| vip.on_link(&link(5, "away")),
             |vip| {
                 vip.links_begin();
-                vip.links_end();
+                vip.interface_end();
             },
         ];
         for lose in ways {

@@ -7,6 +7,7 @@ use super::words::{Words, times};
 use super::{Text, error, info, warning};
 use crate::core::{ActiveWord, Note, State, Status};
 use crate::wire::http::RouterId;
+use crate::wire::ifname::InterfaceName;
 
 /// What the lines call things.
 #[derive(Debug)]
@@ -15,6 +16,8 @@ pub struct Labels {
     pub router: RouterId,
     /// The active state.
     pub active: ActiveWord,
+    /// The watched interface.
+    pub interface: InterfaceName,
 }
 
 impl Labels {
@@ -41,6 +44,14 @@ impl Labels {
             }
             Note::InterfaceFound { ifindex } => info!("watched interface has index {}", ifindex),
             Note::InterfaceMissing => warning!("watched interface is not there; waiting for it"),
+            Note::AlternativeName { owner } => {
+                let name = self.interface;
+                warning!(
+                    "{} is an alternative name of {}; waiting for an interface of its own",
+                    name,
+                    owner
+                );
+            }
             Note::Overrun { count } => {
                 warning!("netlink events were lost; reading everything anew{}", times(count));
             }

@@ -108,6 +108,7 @@ words! { DumpEnd {
 
 words! { Stage {
     Stage::Links => "links";
+    Stage::Interface => "the watched interface";
     Stage::Addresses => "addresses";
     Stage::Others => "addresses to announce";
 } }

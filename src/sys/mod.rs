@@ -7,6 +7,7 @@ pub mod file;
 pub mod filter;
 #[cfg(feature = "defmt")]
 mod frames;
+pub mod interface;
 mod jail;
 pub mod landlock;
 pub mod log_file;

@@ -12,11 +12,13 @@ use nix::sys::socket::{setsockopt, sockopt};
 use super::filter;
 use crate::core::{DumpEnd, Input};
 use crate::errno::Errno;
+use crate::wire::ifname::InterfaceName;
 use crate::wire::rtnl::{self, Body, Message, Messages};
 
-/// The most that the kernel packs into one datagram (`netlink_recvmsg`), unless one message alone is
-/// longer. Of this only as much memory is used as the longest datagram takes.
-const BUFFER_LEN: usize = 32_768;
+/// More than the longest message: one about a link has all its alternative names in one attribute, which
+/// is shorter than 64 kB, and so is what else it has. Of this only as much memory is used as the longest
+/// datagram takes.
+const BUFFER_LEN: usize = 131_072;
 
 /// Not on the stack, where all of it would be touched to make it zero.
 static BUFFER: Mutex<[u8; BUFFER_LEN]> = Mutex::new([0; BUFFER_LEN]);
@@ -56,7 +58,7 @@ pub struct RouteSocket {
     socket: Socket,
     /// Our own port, which the kernel repeats in its replies.
     port: u32,
-    /// Of the last dump asked for.
+    /// Of the last request.
     sequence: u32,
     interrupted: bool,
 }
@@ -103,6 +105,15 @@ impl RouteSocket {
     pub fn request_links(&mut self) -> Result<(), Errno> {
         let sequence = self.next_sequence();
         self.send(&rtnl::request_links(sequence))
+    }
+
+    /// Asks for the link that has this name, be it but an alternative one.
+    ///
+    /// # Errors
+    /// As [`RouteSocket::request_links`].
+    pub fn request_link(&mut self, name: &InterfaceName) -> Result<(), Errno> {
+        let sequence = self.next_sequence();
+        self.send(&rtnl::request_link(sequence, name))
     }
 
     /// Asks for a dump of the addresses of one interface.
@@ -161,7 +172,8 @@ impl RouteSocket {
 
 /// How a dump ended that the kernel ended with this errno.
 fn dump_end(errno: i32) -> DumpEnd {
-    // The interface whose addresses were asked for is gone, and they with it.
+    // The interface whose addresses were asked for is gone, and they with it; or there is none of the
+    // name that was asked for.
     if errno == Known::ENODEV as i32 { DumpEnd::Complete } else { DumpEnd::Failed(Errno(errno)) }
 }
 

@@ -1,7 +1,7 @@
 //! The name of a network interface.
 
+use core::ffi::CStr;
 use core::fmt::{self, Write};
-use heapless::Vec;
 
 /// The longest name in bytes: `IFNAMSIZ` (`include/uapi/linux/if.h`) less the closing NUL.
 pub const MAX_LEN: usize = 15;
@@ -9,8 +9,8 @@ pub const MAX_LEN: usize = 15;
 /// A name that the kernel would accept for an interface: 1 to 15 bytes.
 ///
 /// It may hold bytes that are not text; it prints them escaped, so that a name never breaks a line.
-#[derive(Clone, PartialEq, Eq)]
-pub struct InterfaceName(Vec<u8, MAX_LEN>);
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct InterfaceName([u8; MAX_LEN + 1]);
 
 /// The bytes are not a legal interface name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,19 +28,29 @@ impl InterfaceName {
         if bytes.is_empty() || bytes == b"." || bytes == b".." || bytes.iter().any(illegal) {
             return Err(NotInterfaceName);
         }
-        Vec::from_slice(bytes).map(Self).map_err(|_| NotInterfaceName)
+        let mut name = [0; MAX_LEN + 1];
+        let (room, _nul) = name.split_at_mut(MAX_LEN);
+        room.get_mut(..bytes.len()).ok_or(NotInterfaceName)?.copy_from_slice(bytes);
+        Ok(Self(name))
     }
 
     /// The name's bytes, without NUL.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
+        CStr::from_bytes_until_nul(&self.0).map_or(&[], CStr::to_bytes)
+    }
+
+    /// The same as the kernel takes it: as long as the longest, with NUL where it is shorter, and at the
+    /// end.
+    #[must_use]
+    pub fn padded(&self) -> &[u8; MAX_LEN + 1] {
         &self.0
     }
 }
 
 impl fmt::Display for InterfaceName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| match byte {
+        self.as_bytes().iter().try_for_each(|byte| match byte {
             b'!'..=b'~' => f.write_char(char::from(*byte)),
             _ => write!(f, "\\x{byte:02x}"),
         })

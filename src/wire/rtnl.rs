@@ -6,8 +6,8 @@
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use netlink_packet_core::{
-    Emitable, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REQUEST, NLMSG_DONE, NLMSG_ERROR, NLMSG_OVERRUN,
-    NetlinkBuffer, NlaBuffer, NlasIterator,
+    Emitable, NLM_F_ACK, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REQUEST, NLMSG_DONE, NLMSG_ERROR,
+    NLMSG_OVERRUN, NetlinkBuffer, NlaBuffer, NlasIterator,
 };
 use netlink_packet_route::AddressFamily;
 use netlink_packet_route::address::{AddressFlags, AddressHeader};
@@ -26,6 +26,8 @@ const LINK_HEADER_LEN: usize = 16;
 
 /// Of a link: what the address families add (`include/uapi/linux/if_link.h`).
 const IFLA_AF_SPEC: u16 = 26;
+/// Of a request for links: what of them to tell (`RTEXT_FILTER_*`).
+const IFLA_EXT_MASK: u16 = 29;
 /// Of a link: how often its carrier has changed.
 const IFLA_CARRIER_CHANGES: u16 = 35;
 
@@ -84,7 +86,8 @@ pub enum Body {
         /// Whether it forwards.
         on: bool,
     },
-    /// `NLMSG_DONE`: the end of a dump, with a positive errno where it failed.
+    /// `NLMSG_DONE`: the end of a dump, with a positive errno where it failed. `NLMSG_ERROR` without an
+    /// error: the end of the answer to another request.
     Done(Option<i32>),
     /// `NLMSG_ERROR`: the request failed with this positive errno.
     Error(i32),
@@ -167,7 +170,7 @@ fn body(kind: u16, payload: &[u8]) -> Result<Body, Malformed> {
         // Kernels before 2.6.33 ended a dump without a result.
         NLMSG_DONE => Body::Done(errno(payload).ok().filter(|errno| *errno > 0)),
         NLMSG_ERROR => match errno(payload)? {
-            0 => Body::Other, // an acknowledgement
+            0 => Body::Done(None),
             errno @ 1.. => Body::Error(errno),
             _ => return Err(Malformed),
         },
@@ -314,21 +317,51 @@ fn ip(value: &[u8], family: AddressFamily) -> Result<IpAddr, Malformed> {
     .map_err(|_| Malformed)
 }
 
-/// A request to dump all links.
-pub fn request_links(sequence: u32) -> [u8; 32] {
-    request(libc::RTM_GETLINK, sequence, |payload| LinkHeader::default().emit(payload))
+/// A request to dump all links, without their statistics.
+///
+/// Were it not said what to leave out, the kernel would not look how much room the longest takes
+/// (`rtnl_calcit`). Where one took more than 32 kB, the dump would then end before it, as if complete.
+pub fn request_links(sequence: u32) -> [u8; 40] {
+    const RTEXT_FILTER_SKIP_STATS: u32 = 1 << 3;
+    request(libc::RTM_GETLINK, NLM_F_DUMP, sequence, |payload| {
+        let mask = RTEXT_FILTER_SKIP_STATS.to_ne_bytes();
+        emit_link(payload, IFLA_EXT_MASK, &mask);
+    })
+}
+
+/// A request for the link that has this name, be it but an alternative one, whose answer ends with an
+/// acknowledgement.
+pub fn request_link(sequence: u32, name: &InterfaceName) -> [u8; 52] {
+    request(libc::RTM_GETLINK, NLM_F_ACK, sequence, |payload| {
+        emit_link(payload, libc::IFLA_IFNAME, name.padded());
+    })
+}
+
+/// Writes `struct ifinfomsg` and one attribute, which fills the rest.
+fn emit_link(payload: &mut [u8], kind: u16, value: &[u8]) {
+    let (header, attribute) = payload.split_at_mut(LINK_HEADER_LEN);
+    LinkHeader::default().emit(header);
+    let mut attribute = NlaBuffer::new(attribute);
+    attribute.set_kind(kind);
+    attribute.set_length(u16::try_from(4 + value.len()).unwrap_or_default());
+    attribute.value_mut().copy_from_slice(value);
 }
 
 /// A request to dump the addresses of one interface, or with index 0 of all.
 ///
 /// The kernel heeds the index only on a socket with `NETLINK_GET_STRICT_CHK`; others get all.
 pub fn request_addresses(sequence: u32, ifindex: u32) -> [u8; 24] {
-    request(libc::RTM_GETADDR, sequence, |payload| {
+    request(libc::RTM_GETADDR, NLM_F_DUMP, sequence, |payload| {
         AddressHeader { index: ifindex, ..AddressHeader::default() }.emit(payload);
     })
 }
 
-fn request<const LEN: usize>(kind: u16, sequence: u32, emit: impl FnOnce(&mut [u8])) -> [u8; LEN] {
+fn request<const LEN: usize>(
+    kind: u16,
+    flags: u16,
+    sequence: u32,
+    emit: impl FnOnce(&mut [u8]),
+) -> [u8; LEN] {
     const { assert!(HEADER_LEN <= LEN && LEN <= 64) };
     #[expect(clippy::cast_possible_truncation, reason = "asserted to be at most 64")]
     let len = LEN as u32;
@@ -336,7 +369,7 @@ fn request<const LEN: usize>(kind: u16, sequence: u32, emit: impl FnOnce(&mut [u
     let mut header = NetlinkBuffer::new(&mut bytes);
     header.set_length(len);
     header.set_message_type(kind);
-    header.set_flags(NLM_F_REQUEST | NLM_F_DUMP);
+    header.set_flags(NLM_F_REQUEST | flags);
     header.set_sequence_number(sequence);
     emit(bytes.split_at_mut(HEADER_LEN).1);
     bytes

@@ -22,6 +22,8 @@ fn monitor() -> Monitor<'static> {
         check_namespace: NamespaceCheck::Never,
     });
     monitor.on(&Input::QueueEmpty, T0);
+    assert!(monitor.on(&Input::DumpEnded(DumpEnd::Complete), T0).is_empty(), "there may be more");
+    assert_eq!(monitor.on(&Input::QueueEmpty, T0), [Action::RequestInterface]);
     let actions = monitor.on(&Input::DumpEnded(DumpEnd::Complete), T0);
     assert!(actions.ends_with(&[Action::WriteState(State::Backup)]));
     assert!(monitor.on(&Input::QueueEmpty, T0).is_empty(), "there are no addresses to ask for");
@@ -91,6 +93,9 @@ fn queue_is_read_before_it_leaves() {
     assert!(!exits(&monitor.on(&Input::Overrun, T0), Ending::Asked));
     let actions = monitor.on(&Input::QueueEmpty, T0);
     assert!(actions.contains(&Action::DumpLinks) && !exits(&actions, Ending::Asked));
+    let actions = monitor.on(&Input::DumpEnded(DumpEnd::Complete), T0);
+    assert!(!exits(&actions, Ending::Asked), "the interface is yet to be asked for");
+    assert_eq!(monitor.on(&Input::QueueEmpty, T0), [Action::RequestInterface]);
     let actions = monitor.on(&Input::DumpEnded(DumpEnd::Complete), T0);
     assert!(!exits(&actions, Ending::Asked), "the addresses are yet to come");
     assert!(exits(&monitor.on(&Input::QueueEmpty, T0), Ending::Asked));

@@ -1,5 +1,6 @@
 //! Promise 9: the watched interface is followed by its name.
 
+use lab::capture::{Capture, Frame};
 use lab::namespace::Netns;
 use libtest_mimic::Trial;
 
@@ -13,6 +14,9 @@ pub fn trials() -> Vec<Trial> {
         replaced_by_another,
         moved_to_another_namespace,
         port_of_a_bridge,
+        behind_one_with_many_names,
+        alternative_name_is_refused,
+        alternative_name_of_another,
     ]
 }
 
@@ -96,4 +100,68 @@ fn port_of_a_bridge() {
     }
     assert_eq!(keepwatch.counter("transitions"), 1);
     assert_eq!(world.setup.state(), "master");
+}
+
+/// A message about an interface may be longer than what the kernel, left alone, has room for in a dump.
+fn behind_one_with_many_names() {
+    let world = World::new();
+    add_interface(&world.rtnl, "long");
+    world.rtnl.delete("ha0");
+    for interface in ["ha0", "lan0"] {
+        add_interface(&world.rtnl, interface);
+    }
+    world.rtnl.add_alternative_names("long", 300);
+    world.set_vip(true);
+    let output = world.setup.command().arg("--check").output().unwrap();
+    let report = String::from_utf8(output.stdout).unwrap();
+    assert!(report.contains("on ha0: present, would start as master\n"), "{report}");
+    let capture = Capture::new("lan0-peer");
+    let keepwatch = world.setup.start();
+    assert_eq!(world.setup.state(), "master");
+    world.rtnl.add_address("lan0", "192.0.2.1/24");
+    capture.wait("an announcement", |frames| frames.iter().any(Frame::is_arp));
+    assert_eq!(keepwatch.counter("transitions"), 1);
+}
+
+/// Events would never name it.
+fn alternative_name_is_refused() {
+    let mut world = World::new();
+    world.rtnl.add_alternative_name("ha0", "other");
+    world.setup.interface = "other".into();
+    let wants = "wants the interface's own name, which is ha0";
+    let output = world.setup.run();
+    assert_eq!(output.status.code(), Some(1));
+    let expected = format!("keepwatch: --monitor_interface \"other\": {wants}\n");
+    assert_eq!(String::from_utf8(output.stderr).unwrap(), expected);
+    assert!(!world.setup.state_file().exists() && !world.setup.pid_file().exists());
+    let output = world.setup.command().arg("--check").output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let report = String::from_utf8(output.stdout).unwrap();
+    let expected = format!("169.254.0.5/24 on other: does not work: {wants}\n");
+    assert!(report.contains(&expected), "{report}");
+}
+
+/// It is not taken for the watched one, even if it comes in its place.
+fn alternative_name_of_another() {
+    let world = World::new();
+    let keepwatch = world.setup.start();
+    add_interface(&world.rtnl, "spare");
+    world.rtnl.add_address("spare", VIP);
+    for times in [1, 2] {
+        world.rtnl.delete("ha0");
+        world.rtnl.add_alternative_name("spare", "ha0");
+        let line = "ha0 is an alternative name of spare; waiting for an interface of its own\n";
+        keepwatch.wait_log(line, times);
+        for _ in 0..3 {
+            world.rtnl.down("spare");
+            world.rtnl.up("spare");
+        }
+        world.rtnl.delete("spare");
+        add_interface(&world.rtnl, "ha0");
+        world.set_vip(true);
+        keepwatch.wait_state("master");
+        assert_eq!(world.setup.log().matches(line).count(), times);
+        add_interface(&world.rtnl, "spare");
+    }
+    assert_eq!(keepwatch.counter("transitions"), 4);
 }

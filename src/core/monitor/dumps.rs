@@ -1,15 +1,20 @@
 //! What the netlink queue brings beside events: dumps, losses, strangers.
 
-use super::{Announcer, Monitor, Vip, count};
+use super::{Announcer, Interface, Monitor, Vip, count};
 use crate::core::{Action, DumpEnd, Note, Stage};
+use crate::wire::ifname::InterfaceName;
 
 impl Monitor<'_> {
     pub(super) fn on_dump_ended(&mut self, end: DumpEnd) {
         let Some((stage, end)) = self.resync.end(end, self.now) else { return };
         match (end, stage) {
             (DumpEnd::Complete, Stage::Links) => {
-                self.update_vip(Vip::links_end);
                 self.with_announcer(|announcer, _| announcer.links_end());
+                // Not to be shown is no proof.
+                self.resync.want(Stage::Interface);
+            }
+            (DumpEnd::Complete, Stage::Interface) => {
+                self.update_vip(Vip::interface_end);
                 self.resync.want(Stage::Addresses);
             }
             (DumpEnd::Complete, Stage::Addresses) => self.vip.addresses_end(),
@@ -24,6 +29,21 @@ impl Monitor<'_> {
                     self.push(Action::Log(Note::DumpFailed { stage, end, count }));
                 }
             }
+        }
+    }
+
+    /// Takes another link than the watched interface, while that is not there.
+    pub(super) fn on_other_link(&mut self, name: InterfaceName, listed: bool) {
+        let asked_for = listed && self.resync.stage() == Some(Stage::Interface);
+        if self.owner.is_some() {
+            // Nothing has to be said, nor looked for, again.
+        } else if asked_for {
+            self.owner = Some(name);
+            self.push(Action::Log(Note::AlternativeName { owner: name }));
+        } else if !listed && self.vip.interface() == Interface::Absent {
+            // It may have got the watched name for an alternative one, of which there may be hundreds to
+            // be read through; so the kernel is asked.
+            self.resync.want(Stage::Interface);
         }
     }
 
@@ -78,6 +98,9 @@ impl Monitor<'_> {
                     self.with_announcer(|announcer, _| announcer.links_begin());
                     Some(Action::DumpLinks)
                 }
+                Stage::Interface => {
+                    (!self.vip.is_interface_seen()).then_some(Action::RequestInterface)
+                }
                 Stage::Addresses => self.vip.addresses_begin().map(Action::DumpAddresses),
                 Stage::Others => {
                     let link = self.announcer.as_mut().and_then(Announcer::listing_begin);
@@ -90,7 +113,7 @@ impl Monitor<'_> {
                     self.push(action);
                     return;
                 }
-                // The interface has gone meanwhile: there is nothing to ask for.
+                // There is nothing to ask for: the interface has been seen, or has gone meanwhile.
                 None => self.on_dump_ended(DumpEnd::Complete),
             }
         }

@@ -156,7 +156,7 @@ fn ends_of_a_dump() {
     assert_eq!(end(NLMSG_DONE, 0), [Ok(Body::Done(None))]);
     assert_eq!(end(NLMSG_DONE, -19), [Ok(Body::Done(Some(19)))]);
     assert_eq!(end(NLMSG_ERROR, -16), [Ok(Body::Error(16))]);
-    assert_eq!(end(NLMSG_ERROR, 0), [Ok(Body::Other)]);
+    assert_eq!(end(NLMSG_ERROR, 0), [Ok(Body::Done(None))], "an acknowledgement");
     assert_eq!(end(NLMSG_ERROR, i32::MIN), [Ok(Body::Error(i32::MAX))]);
     assert_eq!(end(NLMSG_DONE, 5), [Ok(Body::Done(None))], "no errno");
     assert_eq!(end(NLMSG_ERROR, 5), [Err(Malformed)]);
@@ -216,7 +216,10 @@ fn hostile_lengths_and_values_are_malformed() {
 
 #[test]
 fn requests_are_what_the_kernel_wants() {
-    let links = message(libc::RTM_GETLINK, 0x301, &ifinfomsg(0, 0, 0, 0), &[]);
+    let (any, mask) = (ifinfomsg(0, 0, 0, 0), 8_u32.to_ne_bytes());
+    let links = message(libc::RTM_GETLINK, 0x301, &any, &[(29, &mask)]);
+    let name = InterfaceName::new(b"ha0").unwrap();
+    let link = message(libc::RTM_GETLINK, 5, &any, &[(3, b"ha0\0\0\0\0\0\0\0\0\0\0\0\0\0")]);
     let addresses = message(libc::RTM_GETADDR, 0x301, &ifaddrmsg(0, 0, 0, 3), &[]);
     // Sent to the kernel with port 0.
     let with_port = |mut bytes: Vec<u8>, port: u32| {
@@ -224,5 +227,6 @@ fn requests_are_what_the_kernel_wants() {
         bytes
     };
     assert_eq!(request_links(7)[..], with_port(links, 0));
+    assert_eq!(request_link(7, &name)[..], with_port(link, 0));
     assert_eq!(request_addresses(7, 3)[..], with_port(addresses, 0));
 }

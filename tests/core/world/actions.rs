@@ -9,8 +9,11 @@ impl World<'_> {
     pub(super) fn carry_out(&mut self, action: &Action) -> Option<Input> {
         match *action {
             Action::DumpLinks => {
-                let links = self.kernel.link().into_iter().chain(self.lan.link());
+                let links = self.lan.link().into_iter().chain(self.kernel.link());
                 return self.kernel.begin_dump(links.collect());
+            }
+            Action::RequestInterface => {
+                return self.kernel.request_interface(self.lan.link());
             }
             Action::DumpAddresses(ifindex) => {
                 assert_ne!(ifindex, 0, "of all interfaces");
@@ -42,10 +45,7 @@ impl World<'_> {
                 self.ready = true;
             }
             Action::Run(command) => self.conntrackd.run(command),
-            Action::CheckNamespace => {
-                self.mounts_changed = false;
-                return self.namespace_deleted.then_some(Input::NamespaceGone);
-            }
+            Action::CheckNamespace => return self.look_at_namespace(),
             Action::Exit(ending) => self.exit(ending),
             Action::Log(ref note) => self.read_log(note),
             Action::LogStatus => {

@@ -4,7 +4,7 @@ use keepwatch::core::{Action, Actions, Duration, Ending, Input, Note, State};
 use keepwatch::wire::Claim;
 
 use super::World;
-use super::kernel::MAC;
+use super::kernel::{MAC, name};
 
 /// The longest time ahead for which a retry is scheduled.
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
@@ -68,6 +68,10 @@ impl World<'_> {
                 assert_eq!(self.claim, Some((ifindex, claim)), "somebody said so");
                 assert!(mac != MAC && self.listening == Some(ifindex), "it was to be heard");
                 assert_eq!(self.reported, Some(State::Active), "while the VIP is here");
+            }
+            Note::InterfaceMissing => assert!(self.kernel.absence_told, "nobody has said so"),
+            Note::AlternativeName { owner } => {
+                assert!(self.kernel.alternative_told && owner == name("lan"), "nobody has said so");
             }
             Note::Synced(state) => {
                 assert!(self.conntrackd.is_done() && self.reported == Some(state));

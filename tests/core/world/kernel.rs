@@ -31,6 +31,17 @@ pub struct Kernel {
     /// How the dump under way will end.
     dump: Option<DumpEnd>,
     pub next_dump_end: DumpEnd,
+    /// The next dump of links ends before the watched interface, as if complete.
+    pub cut_next_links: bool,
+    /// Another link has the watched name for an alternative one.
+    pub alternative: bool,
+    /// The core has been told that there is no interface of the watched name, and not since that there
+    /// is.
+    pub absence_told: bool,
+    /// The answer under way is about the watched name.
+    by_name: bool,
+    /// And that other link has been told of in such an answer.
+    pub alternative_told: bool,
 }
 
 impl Kernel {
@@ -46,6 +57,11 @@ impl Kernel {
             overrun: false,
             dump: None,
             next_dump_end: DumpEnd::Complete,
+            cut_next_links: false,
+            alternative: false,
+            absence_told: false,
+            by_name: false,
+            alternative_told: false,
         }
     }
 
@@ -62,6 +78,8 @@ impl Kernel {
 
     pub fn create_interface(&mut self) {
         if self.ifindex.is_none() {
+            // It could not be made else.
+            self.alternative = false;
             self.ifindex = Some(self.new_index());
             self.emit(Body::NewLink(link(self.last_index, "ha")));
         }
@@ -136,8 +154,39 @@ impl Kernel {
     }
 
     /// The watched interface, for a dump of all links.
-    pub fn link(&self) -> Option<Body> {
-        self.ifindex.map(|ifindex| Body::NewLink(link(ifindex, "ha")))
+    pub fn link(&mut self) -> Option<Body> {
+        let cut = std::mem::take(&mut self.cut_next_links);
+        self.ifindex.filter(|_| !cut).map(|ifindex| Body::NewLink(link(ifindex, "ha")))
+    }
+
+    /// Answers what link has the watched name; `other` may have it for an alternative one.
+    pub fn request_interface(&mut self, other: Option<Body>) -> Option<Input> {
+        let own = self.ifindex.map(|ifindex| Body::NewLink(link(ifindex, "ha")));
+        let found = own.or(other.filter(|_| self.alternative));
+        let failed = self.begin_dump(found.into_iter().collect());
+        self.by_name = failed.is_none();
+        failed
+    }
+
+    /// Notes what the core learns of the watched interface.
+    pub fn tell(&mut self, input: &Input) {
+        match input {
+            Input::Event(Body::NewLink(link)) | Input::Listed(Body::NewLink(link))
+                if link.name == Some(name("ha")) =>
+            {
+                self.absence_told = false;
+                self.by_name = false;
+            }
+            Input::Event(Body::DelLink(link)) if link.name == Some(name("ha")) => {
+                self.absence_told = true;
+            }
+            Input::Event(Body::NewLink(link)) if link.name == Some(name("away")) => {
+                self.absence_told = true;
+            }
+            Input::Listed(Body::NewLink(_)) => self.alternative_told |= self.by_name,
+            Input::DumpEnded(DumpEnd::Complete) => self.absence_told |= self.by_name,
+            _ => {}
+        }
     }
 
     /// The VIP, for a dump of an interface.
@@ -149,6 +198,7 @@ impl Kernel {
     /// Some: it failed at once.
     pub fn begin_dump(&mut self, content: Vec<Body>) -> Option<Input> {
         assert!(self.dump.is_none(), "two dumps at once");
+        self.by_name = false;
         let end = std::mem::replace(&mut self.next_dump_end, DumpEnd::Complete);
         if let DumpEnd::Failed(_) = end {
             return Some(Input::DumpEnded(end));

@@ -166,6 +166,7 @@ impl Lan {
     pub fn asked(&mut self, action: &Action, now: Instant) {
         (self.told.shown, self.told.shown_links) = match action {
             Action::DumpLinks => (None, Some(BTreeSet::new())),
+            Action::RequestInterface => (None, None),
             Action::DumpAddresses(ifindex) => (Some((*ifindex, BTreeSet::new())), None),
             _ => return,
         };

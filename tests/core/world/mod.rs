@@ -12,6 +12,8 @@
 //! - there is at most one attempt, one dump and one command at a time, and no attempt is repeated
 //!   without a wait;
 //! - no reply and no end of a dump that has come is given up, however late it is read;
+//! - the watched interface is not said to be gone, nor an alternative name to be taken, before the kernel
+//!   has said so; that a dump does not show it says nothing;
 //! - no frame goes out for an address that the core could know to be gone, undecided or failed, nor
 //!   with anything but the present MAC and router flag;
 //! - what is scheduled lies ahead, and whatever has been seen to there is not seen to again;
@@ -28,6 +30,7 @@ mod actions;
 mod invariants;
 mod kernel;
 mod lan;
+mod namespace;
 mod peers;
 
 use std::cell::RefCell;
@@ -254,27 +257,13 @@ impl<'a> World<'a> {
             4 => self.lan.wire = Sent::QueueFull,
             5 => self.feed(&Input::Writable),
             // The daemon is told at once, or finds out when it looks.
-            _ if how > 127 => {
-                self.namespace_deleted = true;
-                if !self.mounts_are_hidden {
-                    self.change_mounts();
-                } else if how.is_multiple_of(2) {
-                    self.feed(&Input::NamespaceGone);
-                }
-            }
+            _ if how > 127 => self.delete_namespace(how.is_multiple_of(2)),
             6 if how < 64 => self.disk.hangs = Duration::from_millis(u64::from(how / 8) * 1400),
-            7 if how < 64 => self.agent.reply_unread(how / 8),
-            6 | 7 if how < 128 => self.conntrackd_restarts(),
+            6 if how < 96 => self.conntrackd_restarts(),
             6 => self.change_mounts(),
-            _ => {}
-        }
-    }
-
-    /// Something is mounted or unmounted. It is told once, until the core has looked.
-    fn change_mounts(&mut self) {
-        if !self.mounts_are_hidden && !self.mounts_changed {
-            self.mounts_changed = true;
-            self.feed(&Input::MountsChanged);
+            _ if how < 64 => self.agent.reply_unread(how / 8),
+            _ if how < 96 => self.kernel.cut_next_links = true,
+            _ => self.kernel.alternative = self.kernel.ifindex.is_none(),
         }
     }
 
@@ -351,6 +340,7 @@ impl<'a> World<'a> {
         self.depth += 1;
         assert!(self.depth < 8, "one thing leads to another without end");
         self.lan.tell(input, self.now);
+        self.kernel.tell(input);
         // Whoever is about to leave has no news any more.
         let leaves = self.asked_to_leave || self.namespace_gone.is_some();
         if *input == Input::NamespaceGone && !leaves {

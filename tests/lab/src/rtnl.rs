@@ -149,14 +149,18 @@ impl Rtnl {
     /// Gives a link alternative names of the greatest length, so that messages about it are long.
     pub fn add_alternative_names(&self, name: &str, names: u32) {
         for n in 0..names {
-            let alternative = Prop::AltIfName(format!("{name}-{n:0>120}"));
-            let mut link = LinkMessage::default();
-            link.header.index = self.ifindex(name);
-            link.attributes.push(LinkAttribute::PropList(vec![alternative]));
-            let flags = NLM_F_CREATE | NLM_F_EXCL | NLM_F_APPEND;
-            self.request(RouteNetlinkMessage::NewLinkProp(link), flags)
-                .expect("an alternative name");
+            self.add_alternative_name(name, &format!("{name}-{n:0>120}"));
         }
+    }
+
+    /// Gives a link an alternative name.
+    pub fn add_alternative_name(&self, name: &str, alternative: &str) {
+        let alternative = Prop::AltIfName(alternative.into());
+        let mut link = LinkMessage::default();
+        link.header.index = self.ifindex(name);
+        link.attributes.push(LinkAttribute::PropList(vec![alternative]));
+        let flags = NLM_F_CREATE | NLM_F_EXCL | NLM_F_APPEND;
+        self.request(RouteNetlinkMessage::NewLinkProp(link), flags).expect("an alternative name");
     }
 
     /// Moves a link into another namespace.
