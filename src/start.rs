@@ -98,6 +98,7 @@ impl<'a> Daemon<'a> {
                 router: config.router_id.clone(),
                 active: config.active_word,
                 interface: config.interface,
+                vip: config.vip,
             },
             log_waits: false,
             now: clock::now(),

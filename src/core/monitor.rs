@@ -99,6 +99,7 @@ struct Repeats {
     foreign_sender: Repeat,
     unannounced: Repeat,
     conntrackd_restarted: Repeat,
+    dad_failed: Repeat,
     not_written: Repeat,
     not_notified: [Repeat; Failure::KINDS],
 }
@@ -205,6 +206,12 @@ impl<'a> Monitor<'a> {
             Body::DelLink(link) => vip.on_link_gone(link.ifindex),
             _ => {}
         });
+        if let Body::NewAddress(address) = body
+            && self.vip.is_unusable(address)
+            && let Some(count) = self.repeats.dad_failed.occurred(self.now)
+        {
+            self.push(Action::Log(Note::DadFailed { count }));
+        }
         let watched = self.vip.ifindex();
         if let Body::NewLink(Link { ifindex, name: Some(name), .. }) = body
             && watched != Some(*ifindex)

@@ -71,6 +71,11 @@ pub enum Note {
         /// How often.
         count: u32,
     },
+    /// The VIP failed duplicate address detection: the kernel does not use it, so it is not here.
+    DadFailed {
+        /// How often.
+        count: u32,
+    },
     /// Another station claims the VIP while it is ours.
     SplitBrain {
         /// The station.

@@ -2,6 +2,7 @@
 
 use core::net::IpAddr;
 use heapless::Vec;
+use netlink_packet_route::address::AddressFlags;
 
 use super::State;
 use crate::wire::cidr::Cidr;
@@ -133,7 +134,9 @@ impl Vip {
 
     /// Takes a new or changed address.
     pub(super) fn on_address(&mut self, address: &Address) {
-        if self.is_vip(address) {
+        if self.is_unusable(address) {
+            self.on_address_gone(address);
+        } else if self.is_vip(address) {
             for holders in [&mut self.held, &mut self.seen] {
                 if !holders.contains(&holder(address)) {
                     // Full only when the VIP is already there eight times over.
@@ -150,6 +153,11 @@ impl Vip {
                 holders.retain(|present| *present != holder(address));
             }
         }
+    }
+
+    /// Whether it is the VIP, but the kernel does not use it, because another station has it.
+    pub(super) fn is_unusable(&self, address: &Address) -> bool {
+        address.flags.contains(AddressFlags::Dadfailed) && self.is_vip(address)
     }
 
     fn is_vip(&self, address: &Address) -> bool {
@@ -200,7 +208,6 @@ fn holder(address: &Address) -> IpAddr {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use netlink_packet_route::address::AddressFlags;
     use netlink_packet_route::link::LinkFlags;
 
     const VIP: &str = "169.254.0.5/24";
@@ -305,6 +312,24 @@ mod tests {
             lose(&mut vip);
             assert_eq!((vip.state(), vip.interface()), (Some(State::Backup), Interface::Absent));
         }
+    }
+
+    #[test]
+    fn vip_that_failed_duplicate_address_detection_is_not_held() {
+        let tentative = Address { flags: AddressFlags::Tentative, ..address(5, VIP) };
+        let flags = AddressFlags::Tentative | AddressFlags::Dadfailed;
+        let failed = Address { flags, ..address(5, VIP) };
+        let mut vip = listed(&[tentative]);
+        assert_eq!((vip.state(), vip.is_unusable(&tentative)), (Some(State::Active), false));
+        vip.addresses_begin();
+        vip.on_address(&tentative);
+        vip.on_address(&failed);
+        assert_eq!((vip.state(), vip.is_unusable(&failed)), (Some(State::Backup), true));
+        vip.addresses_end();
+        assert_eq!(vip.state(), Some(State::Backup));
+        let elsewhere = Address { ifindex: 6, ..failed };
+        assert!(!vip.is_unusable(&elsewhere));
+        assert_eq!(listed(&[failed]).state(), Some(State::Backup));
     }
 
     #[test]

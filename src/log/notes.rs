@@ -6,6 +6,7 @@ use smoltcp::wire::EthernetAddress;
 use super::words::{Words, times};
 use super::{Text, error, info, warning};
 use crate::core::{ActiveWord, Note, State, Status};
+use crate::wire::cidr::Cidr;
 use crate::wire::http::RouterId;
 use crate::wire::ifname::InterfaceName;
 
@@ -18,6 +19,8 @@ pub struct Labels {
     pub active: ActiveWord,
     /// The watched interface.
     pub interface: InterfaceName,
+    /// The VIP.
+    pub vip: Cidr,
 }
 
 impl Labels {
@@ -70,6 +73,13 @@ impl Labels {
                     "split brain: {} claims the VIP on interface index {}{}",
                     mac,
                     ifindex,
+                    times(count)
+                );
+            }
+            Note::DadFailed { count } => {
+                warning!(
+                    "VIP {} failed duplicate address detection: another station has it{}",
+                    Text(self.vip),
                     times(count)
                 );
             }

@@ -1,5 +1,6 @@
 //! What counts as the VIP, and what does not.
 
+use lab::namespace::Netns;
 use lab::rtnl::{Address, Events, Rtnl};
 use libtest_mimic::Trial;
 use netlink_packet_route::address::{AddressAttribute, AddressFlags};
@@ -11,6 +12,7 @@ pub fn trials() -> Vec<Trial> {
         ipv4,
         ipv6,
         ipv6_with_duplicate_address_detection,
+        ipv6_that_failed_duplicate_address_detection,
         bare_address,
         neighbours_of_the_vip_do_not_count,
         local_address_counts_and_not_the_peer,
@@ -60,6 +62,39 @@ fn ipv6_with_duplicate_address_detection() {
     assert_eq!(keepwatch.counter("transitions"), 2);
     keepwatch.terminate();
     assert_eq!(agent.arrivals().len(), 2);
+}
+
+/// Another station has the address already: nobody can reach it here.
+fn ipv6_that_failed_duplicate_address_detection() {
+    let world = World::with(setup().with("--monitor_cidr=fd00::5/64"));
+    let other = Netns::new();
+    world.rtnl.move_to("ha0-peer", &other);
+    let rtnl = other.run(|| {
+        let rtnl = Rtnl::new();
+        rtnl.up("ha0-peer");
+        rtnl.add_address("ha0-peer", "fd00::5/64");
+        rtnl
+    });
+    world.rtnl.wait_running("ha0");
+    let line = "VIP fd00::5/64 failed duplicate address detection";
+    let keepwatch = world.setup.start();
+    let detected = Address { flags: AddressFlags::empty(), ..Address::new("fd00::5/64") };
+    world.rtnl.add("ha0", detected);
+    keepwatch.wait_log(line, 1);
+    keepwatch.wait_state("backup");
+    world.agent.wait_acknowledged("backup");
+    keepwatch.terminate();
+    // It is still there, for whoever asks.
+    std::fs::remove_file(world.setup.log_file()).unwrap();
+    let keepwatch = world.setup.start();
+    keepwatch.wait_log(line, 1);
+    assert_eq!(world.setup.state(), "backup");
+    // When the other has gone it can be had.
+    other.run(|| rtnl.delete_address("ha0-peer", "fd00::5/64"));
+    world.rtnl.remove("ha0", detected);
+    world.rtnl.add("ha0", detected);
+    keepwatch.wait_state("master");
+    world.agent.wait_acknowledged("master");
 }
 
 fn bare_address() {
