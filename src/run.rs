@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 
 use mio::unix::SourceFd;
-use mio::{Events, Interest, Poll, Token};
+use mio::{Events, Poll, Token};
 use signal_hook::consts::{SIGHUP, SIGUSR1};
 use signal_hook::low_level::signal_name;
 
@@ -20,9 +20,9 @@ use crate::sys::clock;
 use crate::sys::conntrackd::{Answer, Conntrackd};
 use crate::sys::namespace::NamespaceWatch;
 use crate::sys::netlink::{self, Received, RouteSocket};
-use crate::sys::packet::{self, PacketSocket};
+use crate::sys::packet::PacketSocket;
 use crate::sys::pid_file::PidFile;
-use crate::sys::poll::{register_level_triggered, register_once};
+use crate::sys::poll::{self, Interest, register_level_triggered, register_once};
 use crate::sys::process::Starter;
 use crate::sys::signals::Signals;
 use crate::sys::state_file::StateFile;
@@ -59,7 +59,7 @@ struct Ready {
     route: bool,
     signals: bool,
     agent: bool,
-    claims: bool,
+    frames: bool,
     writable: bool,
     mounts: bool,
     conntrackd: bool,
@@ -94,6 +94,8 @@ pub struct Daemon<'a> {
     /// Too much to be moved about on the stack.
     pub(crate) monitor: Box<Monitor<'a>>,
     pub(crate) labels: Labels,
+    /// What the packet socket is waited for.
+    pub(crate) interest: Interest,
     /// Lines wait for the agent's reply.
     pub(crate) log_waits: bool,
     /// The time of the last input.
@@ -143,11 +145,11 @@ impl Daemon<'_> {
             self.take_replies();
         }
         if ready.writable {
-            self.await_writable(false);
+            self.await_packets(Interest { writable: false, ..self.interest });
             self.feed(&Input::Writable);
         }
-        if ready.claims {
-            self.take_claims();
+        if ready.frames {
+            self.take_frames();
         }
         if ready.mounts {
             self.feed(&Input::MountsChanged);
@@ -183,7 +185,7 @@ impl Daemon<'_> {
                 ROUTE => ready.route = true,
                 SIGNALS => ready.signals = true,
                 PACKETS => {
-                    ready.claims = event.is_readable() || event.is_error();
+                    ready.frames = event.is_readable() || event.is_error();
                     ready.writable = event.is_writable();
                 }
                 MOUNTS => ready.mounts = true,
@@ -251,11 +253,12 @@ impl Daemon<'_> {
         }
     }
 
-    fn take_claims(&mut self) {
-        for _ in 0..packet::MAX_CLAIMS {
-            let claim = self.packets.as_ref().and_then(PacketSocket::next_claim);
-            let Some((ifindex, claim)) = claim else { return };
-            self.feed(&Input::Claimed(ifindex, claim));
+    /// Reads frames until there are no more, or the core has had enough of them.
+    fn take_frames(&mut self) {
+        while self.interest.readable
+            && let Some(input) = self.packets.as_ref().and_then(PacketSocket::receive)
+        {
+            self.feed(&input);
         }
     }
 
@@ -291,7 +294,7 @@ impl Daemon<'_> {
     /// Has the poll tell of everything there is but the agent, who comes and goes.
     pub(crate) fn register(&self) -> Result<(), Errno> {
         let register = |fd: RawFd, token| {
-            self.poll.registry().register(&mut SourceFd(&fd), token, Interest::READABLE)
+            self.poll.registry().register(&mut SourceFd(&fd), token, mio::Interest::READABLE)
         };
         register_level_triggered(&self.poll, self.route.as_raw_fd(), ROUTE)?;
         register(self.signals.as_raw_fd(), SIGNALS)?;
@@ -307,14 +310,13 @@ impl Daemon<'_> {
         Ok(())
     }
 
-    /// Has the poll tell when the packet socket takes frames again, or no more.
-    fn await_writable(&mut self, await_it: bool) {
-        let Some(packets) = &self.packets else { return };
-        let interest =
-            if await_it { Interest::READABLE | Interest::WRITABLE } else { Interest::READABLE };
-        // Were that to fail, the frame would be tried again all the same, only later.
-        let _ =
-            self.poll.registry().reregister(&mut SourceFd(&packets.as_raw_fd()), PACKETS, interest);
+    /// Has the poll tell when the packet socket has frames, and when it takes them again.
+    fn await_packets(&mut self, interest: Interest) {
+        self.interest = interest;
+        if let Some(packets) = &self.packets {
+            // Were that to fail, a frame would be sent all the same, only later.
+            let _ = poll::reregister(&self.poll, packets.as_raw_fd(), PACKETS, interest);
+        }
     }
 
     /// Lets the core decide, and carries that out; what comes of it at once is the next input.
@@ -364,15 +366,19 @@ impl Daemon<'_> {
                 }
             }
             Action::Heed(_) => {}
-            Action::Listen(ifindex) => {
-                if let Some(Err(errno)) = self.packets.as_mut().map(|p| p.listen(ifindex)) {
+            Action::Listen { ifindex, rebind } => {
+                let listen = self.packets.as_mut().map(|packets| packets.listen(ifindex, rebind));
+                if let Some(Err(errno)) = listen {
                     warning!("not listening for claims of the VIP: {}", Text(errno));
                 }
+            }
+            Action::ReadFrames(readable) => {
+                self.await_packets(Interest { readable, ..self.interest });
             }
             Action::Announce(ref announcement) => {
                 let sent = self.packets.as_ref().map_or(Sent::Failed, |p| p.send(announcement));
                 if sent == Sent::Blocked {
-                    self.await_writable(true);
+                    self.await_packets(Interest { writable: true, ..self.interest });
                 }
                 return Some(Input::Sent(sent));
             }

@@ -19,6 +19,7 @@ use crate::sys::namespace::{self, NamespaceWatch};
 use crate::sys::netlink::{self, RouteSocket};
 use crate::sys::packet::PacketSocket;
 use crate::sys::pid_file::{NoPidFile, PidFile};
+use crate::sys::poll::Interest;
 use crate::sys::privileges;
 use crate::sys::process::Starter;
 use crate::sys::seccomp;
@@ -97,9 +98,10 @@ impl<'a> Daemon<'a> {
             labels: Labels {
                 router: config.router_id.clone(),
                 active: config.active_word,
-                interface: config.interface,
+                interface: config.interface.clone(),
                 vip: config.vip,
             },
+            interest: Interest { readable: true, writable: false },
             log_waits: false,
             now: clock::now(),
             leaving: None,

@@ -51,8 +51,10 @@ pub enum Input {
     MountsChanged,
     /// The network namespace has been deleted.
     NamespaceGone,
-    /// A station on the interface with this index claims an address.
+    /// A frame came: a station on the interface with this index claims an address.
     Claimed(u32, Claim),
+    /// A frame came that claims nothing, or an error of the packet socket in its place.
+    NoClaim,
 }
 
 /// What can be asked of the daemon by a signal.
@@ -79,8 +81,16 @@ pub enum Action {
     /// Hear of addresses on the interface with this index only, or of none at all; of links and of what
     /// was asked for anyway.
     Heed(Option<u32>),
-    /// Listen for claims of the VIP on the interface with this index. Earlier ones do not count.
-    Listen(u32),
+    /// Listen for claims of the VIP on this interface. Earlier ones do not count.
+    Listen {
+        /// Its index.
+        ifindex: u32,
+        /// The kernel may have unbound the socket since, though the index is the same: it does so when
+        /// an interface goes, and another may come with its index.
+        rebind: bool,
+    },
+    /// Read frames, or leave them to the kernel until told otherwise.
+    ReadFrames(bool),
     /// Send a frame. [`Input::Sent`] tells what came of it.
     Announce(Announcement),
     /// Write the state file. [`Input::StateFile`] tells what came of it.

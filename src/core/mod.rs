@@ -15,9 +15,11 @@ mod namespace;
 mod note;
 mod outbox;
 mod output;
+mod own_macs;
 mod repeat;
 mod resync;
 mod stations;
+mod throttle;
 mod vip;
 
 pub use announce::{Announcement, Kind, Sent, Tables, Tempo};

@@ -1,5 +1,6 @@
 //! The monitor as a whole: inputs in, actions out.
 
+mod claims;
 mod commands;
 mod dumps;
 mod frames;
@@ -12,7 +13,6 @@ use super::namespace::NamespaceLook;
 use super::outbox::Outbox;
 use super::repeat::Repeat;
 use super::resync::Resync;
-use super::stations::Stations;
 use super::vip::{Interface, Vip};
 use super::{
     Action, Actions, DumpEnd, Duration, Ending, Failure, Input, Instant, MAX_ACTIONS,
@@ -21,6 +21,7 @@ use super::{
 use crate::wire::cidr::Cidr;
 use crate::wire::ifname::InterfaceName;
 use crate::wire::rtnl::{Body, Link};
+use claims::Detector;
 
 /// How long a request in flight may delay the end of the daemon.
 const LEAVE_TAKING: Duration = Duration::from_secs(1);
@@ -56,12 +57,10 @@ pub struct Monitor<'a> {
     actions: Actions,
     vip: Vip,
     announcer: Option<Announcer<'a>>,
-    detect_split_brain: bool,
+    /// Sees other stations that claim the VIP, if wanted.
+    detector: Option<Detector>,
     /// Where addresses are heeded, once that has been said.
     heeding: Option<Interface>,
-    /// Where claims of the VIP are heeded.
-    listening: Option<u32>,
-    stations: Stations,
     resync: Resync,
     /// Which interface has the watched name for an alternative one, once that has been said.
     owner: Option<InterfaceName>,
@@ -114,10 +113,8 @@ impl<'a> Monitor<'a> {
             actions: Actions::new(),
             vip: Vip::new(watch.interface, watch.vip),
             announcer: watch.announce.map(|(tempo, tables)| Announcer::new(tempo, tables)),
-            detect_split_brain: watch.detect_split_brain,
+            detector: watch.detect_split_brain.then(Detector::default),
             heeding: None,
-            listening: None,
-            stations: Stations::default(),
             resync: Resync::new(seed),
             owner: None,
             report_again: false,
@@ -151,6 +148,7 @@ impl<'a> Monitor<'a> {
             Input::Sent(sent) => self.on_sent(*sent),
             Input::Writable => self.with_announcer(Announcer::on_writable),
             Input::Claimed(ifindex, claim) => self.on_claim(*ifindex, claim),
+            Input::NoClaim => self.on_frame(),
             Input::CommandEnded(end) => self.on_command_ended(*end),
             Input::ConntrackdRestarted => self.on_conntrackd_restarted(),
             Input::ConntrackdGone => self.on_conntrackd_gone(),
@@ -165,7 +163,9 @@ impl<'a> Monitor<'a> {
         self.notify();
         self.run_command();
         self.listen();
+        self.read_frames_again();
         if queue_is_empty {
+            self.report_claim();
             // One frame each time round, so that nothing else has to wait for them.
             self.announce();
         }
@@ -183,7 +183,10 @@ impl<'a> Monitor<'a> {
         let leaving = self.leaving.as_ref();
         let leaving = leaving.map(|leaving| if leaving.queue_read { leaving.by } else { self.now });
         let (resync, outbox) = (self.resync.deadline(), self.outbox.deadline());
-        [resync, outbox, self.rewrite_at, announce, check, leaving].into_iter().flatten().min()
+        let settled = self.resync.is_settled();
+        let claims = self.detector.as_ref().and_then(|detector| detector.deadline(settled));
+        let all = [resync, outbox, self.rewrite_at, announce, claims, check, leaving];
+        all.into_iter().flatten().min()
     }
 
     /// What there is to be shown on request.
@@ -211,6 +214,9 @@ impl<'a> Monitor<'a> {
             && let Some(count) = self.repeats.dad_failed.occurred(self.now)
         {
             self.push(Action::Log(Note::DadFailed { count }));
+        }
+        if let Some(detector) = &mut self.detector {
+            detector.on_kernel(body);
         }
         let watched = self.vip.ifindex();
         if let Body::NewLink(Link { ifindex, name: Some(name), .. }) = body
@@ -258,6 +264,9 @@ impl<'a> Monitor<'a> {
         let after = self.vip.interface();
         if after == before {
             return;
+        }
+        if let Some(detector) = &mut self.detector {
+            detector.on_interface_changed();
         }
         match after {
             Interface::At(ifindex) => {

@@ -85,6 +85,13 @@ pub enum Note {
         /// How often.
         count: u32,
     },
+    /// Other stations claim the VIP while it is ours, beside those that have a line of their own.
+    MoreClaims {
+        /// Where they were heard.
+        ifindex: u32,
+        /// How often.
+        count: u32,
+    },
     /// Addresses are not announced, because there are too many at once.
     TooManyAddresses {
         /// How many in all.

@@ -1,8 +1,6 @@
 //! The words of the log. Operators and their tools search for some of these lines, so those keep
 //! their exact text.
 
-use smoltcp::wire::EthernetAddress;
-
 use super::words::{Words, times};
 use super::{Text, error, info, warning};
 use crate::core::{ActiveWord, Note, State, Status};
@@ -68,12 +66,22 @@ impl Labels {
                 warning!("ignored a netlink message from port {}{}", port, times(count));
             }
             Note::SplitBrain { mac, ifindex, count } => {
-                let mac = Text(EthernetAddress(mac));
                 warning!(
-                    "split brain: {} claims the VIP on interface index {}{}",
-                    mac,
+                    "split brain: {} claims {} on {} (index {}){}",
+                    Words(mac),
+                    Text(self.vip.address()),
+                    Text(&self.interface),
                     ifindex,
                     times(count)
+                );
+            }
+            Note::MoreClaims { ifindex, count } => {
+                warning!(
+                    "split brain: {} more claims of {} on {} (index {})",
+                    count,
+                    Text(self.vip.address()),
+                    Text(&self.interface),
+                    ifindex
                 );
             }
             Note::DadFailed { count } => {
@@ -137,7 +145,7 @@ impl Labels {
             status.announcement_failures,
             status.unannounced,
             status.claims,
-            Text(EthernetAddress(status.claimant.unwrap_or_default()))
+            Words(status.claimant.unwrap_or_default())
         );
         info!("status: commands={} command_failures={}", status.commands, status.command_failures);
     }

@@ -7,6 +7,7 @@ use signal_hook::low_level::signal_name;
 #[cfg(feature = "defmt")]
 use super::line::Line;
 use crate::core::{Command, CommandEnd, DumpEnd, Failure, Stage};
+use crate::wire::rtnl::Mac;
 
 /// A value as it reads in a line; in frames, too, it is text.
 pub(crate) struct Text<T>(pub(crate) T);
@@ -68,6 +69,10 @@ pub(super) fn times(count: u32) -> Words<Times> {
 words! { Times {
     Times(0 | 1) => "";
     Times(times) => " ({} times since the last such line)", times;
+} }
+
+words! { Mac {
+    [m0, m1, m2, m3, m4, m5] => "{:02x}:{:02x}:{:02x}:{:02x}:{:02x}:{:02x}", m0, m1, m2, m3, m4, m5;
 } }
 
 words! { Failure {

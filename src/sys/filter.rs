@@ -20,33 +20,42 @@ pub type Program = Vec<sock_filter, 24>;
 /// What a packet that passes is cut to, in bytes: more than all of it.
 const WHOLE: u32 = u32::MAX;
 
-/// Lets only those frames pass that claim `ip`: ARP packets whose sender it is, or neighbour
-/// advertisements whose target it is. The socket is bound to the protocol already.
+/// Lets only those frames pass that claim `ip`: ARP packets for IPv4 over Ethernet whose sender it is, or
+/// neighbour advertisements from this link whose target it is. The socket is bound to the protocol
+/// already.
+///
+/// A frame for another host is none of them, nor one in another VLAN, whose tag the kernel has taken off:
+/// it calls both [`libc::PACKET_OTHERHOST`].
 pub fn claims_of(ip: IpAddr) -> Program {
-    let mut program = Program::new();
+    let (half, word) = (libc::BPF_H, libc::BPF_W);
+    let mut conditions = Vec::<_, 6>::new();
     match ip {
-        // The sender's address, behind 14 bytes of Ethernet and 14 of ARP.
-        IpAddr::V4(ip) => accept_if(&mut program, &[(libc::BPF_W, 28, u32::from(ip))]),
+        IpAddr::V4(ip) => conditions.extend([
+            (word, 14, 0x0001_0800), // Ethernet, IPv4
+            (half, 18, 0x0604),      // the lengths of their addresses
+            // The sender's address, behind 14 bytes of Ethernet and 14 of ARP.
+            (word, 28, u32::from(ip)),
+        ]),
         IpAddr::V6(ip) => {
-            let word = |n: usize| {
-                let bytes = ip.octets().as_chunks::<4>().0.get(n).copied();
-                u32::from_be_bytes(bytes.unwrap_or_default())
-            };
-            accept_if(
-                &mut program,
-                &[
-                    (libc::BPF_B, 20, 58),  // next header: ICMPv6
-                    (libc::BPF_B, 54, 136), // type: neighbour advertisement
-                    (libc::BPF_W, 62, word(0)),
-                    (libc::BPF_W, 66, word(1)),
-                    (libc::BPF_W, 70, word(2)),
-                    (libc::BPF_W, 74, word(3)),
-                ],
-            );
+            conditions.extend([
+                (half, 20, 0x3aff), // next header: ICMPv6; hop limit: 255
+                (half, 54, 0x8800), // type: neighbour advertisement; code: 0
+            ]);
+            let octets = ip.octets();
+            let target = octets.as_chunks::<4>().0.iter().map(|part| u32::from_be_bytes(*part));
+            conditions.extend((62..).step_by(4).zip(target).map(|(at, part)| (word, at, part)));
         }
     }
-    program
+    accept_if(&conditions)
 }
+
+/// Whether a frame of this type (`sll_pkttype`) is meant for this host, or for everybody.
+pub(super) fn is_for_us(packet_type: u8) -> bool {
+    packet_type <= MOST_FOR_US
+}
+
+/// Lower are [`libc::PACKET_HOST`] and [`libc::PACKET_BROADCAST`].
+const MOST_FOR_US: u8 = libc::PACKET_MULTICAST;
 
 /// Lets netlink messages about addresses pass only if they are about the interface with this index, or
 /// part of a dump; with none, only the latter. Everything else passes.
@@ -75,12 +84,17 @@ pub fn addresses_of(ifindex: Option<u32>) -> Program {
     ])
 }
 
-/// Accepts what has all these values, each of a width at an offset.
-fn accept_if(program: &mut Program, conditions: &[(u32, u32, u32)]) {
+/// Accepts what is for us and has all these values, each of a width at an offset.
+fn accept_if(conditions: &[(u32, u32, u32)]) -> Program {
+    // The kernel's own words on a packet are behind all of its bytes (`linux/filter.h`).
+    let packet_type = (libc::SKF_AD_OFF + libc::SKF_AD_PKTTYPE).cast_unsigned();
+    let mut program = Program::new();
     let mut push = |instruction| {
         let pushed = program.push(instruction);
         debug_assert!(pushed.is_ok(), "a program of known length");
     };
+    push(statement(libc::BPF_LD | libc::BPF_B | libc::BPF_ABS, packet_type));
+    push(jump_if_greater(MOST_FOR_US.into(), 2 * conditions.len() + 1));
     for (after, (width, offset, value)) in conditions.iter().enumerate() {
         push(statement(libc::BPF_LD | width | libc::BPF_ABS, *offset));
         // On to the next condition, or over what is left to the last instruction.
@@ -88,6 +102,7 @@ fn accept_if(program: &mut Program, conditions: &[(u32, u32, u32)]) {
     }
     push(statement(libc::BPF_RET | libc::BPF_K, WHOLE));
     push(statement(libc::BPF_RET | libc::BPF_K, 0));
+    program
 }
 
 /// An instruction without a jump.
@@ -100,6 +115,12 @@ pub(super) fn statement(code: u32, k: u32) -> sock_filter {
 pub(super) fn jump_if(value: u32, over: usize) -> sock_filter {
     let over = u8::try_from(over).unwrap_or(u8::MAX);
     sock_filter { jt: over, ..statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, value) }
+}
+
+/// Goes over so many instructions if what was loaded is greater.
+fn jump_if_greater(value: u32, over: usize) -> sock_filter {
+    let over = u8::try_from(over).unwrap_or(u8::MAX);
+    sock_filter { jt: over, ..statement(libc::BPF_JMP | libc::BPF_JGT | libc::BPF_K, value) }
 }
 
 /// Goes over so many instructions if what was loaded has not this value.

@@ -12,14 +12,14 @@ use nix::libc::{self, sockaddr_ll};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, setsockopt, socket, sockopt};
 
 use super::filter;
-use crate::core::{Announcement, Kind, Sent};
+use crate::core::{Announcement, Input, Kind, Sent};
 use crate::errno::Errno;
-use crate::wire::{Claim, arp, claim, ndisc};
+use crate::wire::{arp, claim, ndisc};
 
 /// Room for some dozen claims; more of them would say nothing new.
 const RECEIVE_BUFFER: usize = 16_384;
-/// Claims to be read at once: more than have room in there.
-pub const MAX_CLAIMS: usize = 64;
+/// More frames than have room in there.
+const MAX_FRAMES: usize = 64;
 /// Longer than any claim.
 const MAX_FRAME: usize = 128;
 
@@ -50,18 +50,22 @@ impl PacketSocket {
 
     /// Hears claims of the VIP on this interface, and forgets those that have come already.
     ///
+    /// The kernel unbinds the socket when the interface goes, but nothing tells whether it has: hence
+    /// `rebind`. Where the socket is still bound, it notices that there is nothing to be done.
+    ///
     /// Nothing makes it deaf again. Unbinding would, but waits until no packet is on its way through the
     /// socket, some 10 ms. Claims are rare enough to be read and not heeded.
     ///
     /// # Errors
     /// The errno of the step that failed; `ENODEV` if the interface has gone.
-    pub fn listen(&mut self, ifindex: u32) -> Result<(), Errno> {
-        if self.bound_to != Some(ifindex) {
+    pub fn listen(&mut self, ifindex: u32, rebind: bool) -> Result<(), Errno> {
+        if rebind || self.bound_to != Some(ifindex) {
+            self.bound_to = None;
             self.bind(ifindex)?;
             self.bound_to = Some(ifindex);
         }
-        for _ in 0..MAX_CLAIMS {
-            if self.next_claim().is_none() {
+        for _ in 0..MAX_FRAMES {
+            if self.receive().is_none() {
                 break;
             }
         }
@@ -124,40 +128,35 @@ impl PacketSocket {
         }
     }
 
-    /// The next claim that was heard, and the index of the interface.
-    pub fn next_claim(&self) -> Option<(u32, Claim)> {
+    /// The next frame that was heard, or error; none if there is none.
+    pub fn receive(&self) -> Option<Input> {
         let mut frame = [0; MAX_FRAME];
         let mut address = MaybeUninit::<sockaddr_ll>::zeroed();
-        loop {
-            let mut address_len = LINK_ADDRESS_LEN;
-            // SAFETY: the kernel writes at most `MAX_FRAME` bytes to `frame` and `LINK_ADDRESS_LEN` to
-            // `address`.
-            let received = unsafe {
-                libc::recvfrom(
-                    self.socket.as_raw_fd(),
-                    frame.as_mut_ptr().cast(),
-                    MAX_FRAME,
-                    0,
-                    address.as_mut_ptr().cast(),
-                    &raw mut address_len,
-                )
-            };
-            // SAFETY: all zeroes are a valid value, and so is whatever the kernel wrote.
-            let ifindex = unsafe { address.assume_init() }.sll_ifindex;
-            match Known::result(received) {
-                Ok(length) => {
-                    let frame = usize::try_from(length).ok().and_then(|length| frame.get(..length));
-                    if let Some(claim) = frame.and_then(claim)
-                        && let Ok(ifindex) = u32::try_from(ifindex)
-                    {
-                        return Some((ifindex, claim));
-                    }
-                }
-                Err(Known::EAGAIN) => return None,
-                // ENETDOWN: said once, when the interface goes down.
-                Err(_) => {}
-            }
-        }
+        let mut address_len = LINK_ADDRESS_LEN;
+        // SAFETY: the kernel writes at most `MAX_FRAME` bytes to `frame` and `LINK_ADDRESS_LEN` to
+        // `address`.
+        let received = unsafe {
+            libc::recvfrom(
+                self.socket.as_raw_fd(),
+                frame.as_mut_ptr().cast(),
+                MAX_FRAME,
+                0,
+                address.as_mut_ptr().cast(),
+                &raw mut address_len,
+            )
+        };
+        // SAFETY: all zeroes are a valid value, and so is whatever the kernel wrote.
+        let address = unsafe { address.assume_init() };
+        let length = match Known::result(received) {
+            Ok(length) => usize::try_from(length).unwrap_or_default(),
+            Err(Known::EAGAIN) => return None,
+            // ENETDOWN: said once, when the interface goes down.
+            Err(_) => return Some(Input::NoClaim),
+        };
+        let frame = frame.get(..length).filter(|_| filter::is_for_us(address.sll_pkttype));
+        let ifindex = u32::try_from(address.sll_ifindex).ok();
+        let heard = ifindex.zip(frame.and_then(claim));
+        Some(heard.map_or(Input::NoClaim, |(ifindex, claim)| Input::Claimed(ifindex, claim)))
     }
 }
 

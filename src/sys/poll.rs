@@ -1,6 +1,9 @@
 //! What mio has no words for.
 
-#![expect(unsafe_code, reason = "mio registers for edges only, and again and again")]
+#![expect(
+    unsafe_code,
+    reason = "mio registers for edges only, again and again, and for at least one"
+)]
 
 use std::os::fd::{AsRawFd, RawFd};
 
@@ -29,6 +32,26 @@ pub fn register_level_triggered(poll: &Poll, fd: RawFd, token: Token) -> Result<
 pub fn register_once(poll: &Poll, fd: RawFd, token: Token, again: bool) -> Result<(), Errno> {
     let operation = if again { libc::EPOLL_CTL_MOD } else { libc::EPOLL_CTL_ADD };
     control(poll, operation, fd, token, libc::EPOLLPRI | libc::EPOLLONESHOT)
+}
+
+/// What a descriptor is to be waited for.
+#[derive(Clone, Copy, Debug)]
+pub struct Interest {
+    /// There is something to read.
+    pub readable: bool,
+    /// There is room to write.
+    pub writable: bool,
+}
+
+/// Has the poll report a descriptor, which it knows already, for this and for errors only, which mio
+/// cannot have for nothing. What is ready already is reported once more.
+///
+/// # Errors
+/// The errno of `epoll_ctl`.
+pub fn reregister(poll: &Poll, fd: RawFd, token: Token, interest: Interest) -> Result<(), Errno> {
+    let readable = if interest.readable { libc::EPOLLIN } else { 0 };
+    let writable = if interest.writable { libc::EPOLLOUT } else { 0 };
+    control(poll, libc::EPOLL_CTL_MOD, fd, token, libc::EPOLLET | readable | writable)
 }
 
 fn control(

@@ -18,6 +18,7 @@ mod program;
 mod world;
 
 use std::fs::{self, Permissions};
+use std::net::Ipv4Addr;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::process::ExitCode;
@@ -34,6 +35,8 @@ use world::{VIP, World, add_interface, set_sysctl, word};
 
 /// Set for the daemon.
 const PROGRAM: &str = "KEEPWATCH_PROGRAM";
+/// The address of [`VIP`].
+const CLAIMED: Ipv4Addr = Ipv4Addr::new(169, 254, 0, 5);
 
 fn main() -> ExitCode {
     if std::env::var_os(PROGRAM).is_some() {
@@ -93,10 +96,14 @@ fn every_event() {
         world.agent.wait_acknowledged(word(present));
     }
     keepwatch.wait_counter("commands", 4);
-    let claim =
-        arp::announcement(Operation::Reply, [2, 9, 9, 9, 9, 9], "169.254.0.5".parse().unwrap());
+    let claim = arp::announcement(Operation::Reply, [2, 9, 9, 9, 9, 9], CLAIMED);
     ours.send(&claim);
     keepwatch.wait_counter("claims", 1);
+    // More than it reads in a second.
+    for station in 0..40 {
+        ours.send(&arp::announcement(Operation::Request, [2, 9, 9, 9, 9, station], CLAIMED));
+    }
+    keepwatch.wait_log("split brain", 16);
     rtnl.add_address("lan0", "10.0.0.1/24");
     rtnl.add_address("lan0", "fd00::1/64");
     keepwatch.wait_counter("announcements", 9);

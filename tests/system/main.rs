@@ -22,6 +22,7 @@ mod conntrackd_jail;
 mod conntrackd_process;
 mod conntrackd_program;
 mod filter;
+mod floods;
 mod interface;
 mod landlock;
 mod namespace;
@@ -50,6 +51,7 @@ fn main() {
             announce::trials(),
             claims::trials(),
             filter::trials(),
+            floods::trials(),
             interface::trials(),
             landlock::trials(),
             namespace::trials(),

@@ -10,6 +10,9 @@ impl Monitor<'_> {
         match (end, stage) {
             (DumpEnd::Complete, Stage::Links) => {
                 self.with_announcer(|announcer, _| announcer.links_end());
+                if let Some(detector) = &mut self.detector {
+                    detector.links_end();
+                }
                 // Not to be shown is no proof.
                 self.resync.want(Stage::Interface);
             }
@@ -96,6 +99,9 @@ impl Monitor<'_> {
                 Stage::Links => {
                     self.vip.links_begin();
                     self.with_announcer(|announcer, _| announcer.links_begin());
+                    if let Some(detector) = &mut self.detector {
+                        detector.links_begin();
+                    }
                     Some(Action::DumpLinks)
                 }
                 Stage::Interface => {

@@ -25,7 +25,8 @@ impl World<'_> {
                 return Some(Input::Sent(self.lan.announce(announcement)));
             }
             Action::Heed(ifindex) => self.kernel.heeded = Some(ifindex.unwrap_or(0)),
-            Action::Listen(ifindex) => self.listening = Some(ifindex),
+            Action::Listen { ifindex, rebind } => self.wire.listen(ifindex, rebind, &self.kernel),
+            Action::ReadFrames(on) => self.wire.pause(!on),
             Action::WriteState(state) => {
                 self.now += std::mem::take(&mut self.disk.hangs);
                 return Some(Input::StateFile(self.disk.write(state)));

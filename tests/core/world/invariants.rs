@@ -1,10 +1,9 @@
 //! What has to hold at every moment.
 
 use keepwatch::core::{Action, Actions, Duration, Ending, Input, Note, State};
-use keepwatch::wire::Claim;
 
 use super::World;
-use super::kernel::{MAC, name};
+use super::kernel::name;
 
 /// The longest time ahead for which a retry is scheduled.
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
@@ -21,6 +20,10 @@ impl World<'_> {
         assert!(self.conntrackd.is_running() || self.conntrackd.is_done(), "conntrackd");
         let looks = deadline.is_some_and(|deadline| deadline <= self.now + Duration::from_secs(1));
         assert!(looks || !self.mounts_changed || self.namespace_gone.is_some(), "the namespace");
+        self.wire.nothing_is_forgotten(deadline, self.now);
+        let listens = self.wire.listening.is_some() && self.reported == Some(State::Active);
+        let bound = self.wire.is_bound_to(&self.kernel);
+        assert!(soon || unread || !listens || bound, "deaf on the interface that is there");
         assert!(self.leave_by.is_none_or(|by| self.now < by), "it ought to have left");
     }
 
@@ -45,6 +48,7 @@ impl World<'_> {
             self.news = true;
             self.free = !in_flight || actions.contains(&Action::HangUp);
             self.reported = Some(state);
+            self.forget_claims();
             self.conntrackd.want(state);
         }
     }
@@ -61,18 +65,17 @@ impl World<'_> {
     }
 
     /// No line says what is not so.
-    pub(super) fn read_log(&self, note: &Note) {
+    pub(super) fn read_log(&mut self, note: &Note) {
         match *note {
-            Note::SplitBrain { mac, ifindex, .. } => {
-                let claim = Claim { mac, ip: self.kernel.cidr.address() };
-                assert_eq!(self.claim, Some((ifindex, claim)), "somebody said so");
-                assert!(mac != MAC && self.listening == Some(ifindex), "it was to be heard");
-                assert_eq!(self.reported, Some(State::Active), "while the VIP is here");
+            Note::SplitBrain { mac, ifindex, count } => {
+                self.read_claim(Some(mac), ifindex, count);
             }
             Note::InterfaceMissing => assert!(self.kernel.absence_told, "nobody has said so"),
             Note::AlternativeName { owner } => {
                 assert!(self.kernel.alternative_told && owner == name("lan"), "nobody has said so");
             }
+            Note::MoreClaims { ifindex, count } => self.read_claim(None, ifindex, count),
+            Note::DadFailed { .. } => assert!(self.vip_has_failed),
             Note::Synced(state) => {
                 assert!(self.conntrackd.is_done() && self.reported == Some(state));
             }

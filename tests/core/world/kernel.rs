@@ -21,6 +21,11 @@ pub struct Kernel {
     /// The index of the watched interface, and whether it has the VIP.
     pub ifindex: Option<u32>,
     pub vip: bool,
+    /// The VIP has failed duplicate address detection.
+    pub vip_failed: bool,
+    /// Tells apart interfaces that have the same index one after another.
+    pub instance: u32,
+    mac: Mac,
     last_index: u32,
     /// The one interface of whose addresses there are events, or 0 for no interface.
     pub heeded: Option<u32>,
@@ -45,11 +50,14 @@ pub struct Kernel {
 }
 
 impl Kernel {
-    pub fn new(cidr: Cidr) -> Self {
+    pub fn new(cidr: Cidr, mac: Mac) -> Self {
         Self {
             cidr,
             ifindex: None,
             vip: false,
+            vip_failed: false,
+            instance: 0,
+            mac,
             last_index: 1,
             heeded: None,
             queue: VecDeque::new(),
@@ -69,10 +77,18 @@ impl Kernel {
         let Some(ifindex) = self.ifindex else { return };
         let vip = self.address(ifindex);
         if present != self.vip {
-            self.vip = present;
+            (self.vip, self.vip_failed) = (present, false);
             self.emit(if present { Body::NewAddress(vip) } else { Body::DelAddress(vip) });
         } else if present {
             self.emit(Body::NewAddress(Address { refreshed: true, ..vip }));
+        }
+    }
+
+    /// Another station has the VIP, too.
+    pub fn fail_vip(&mut self) {
+        if let Some(ifindex) = self.ifindex.filter(|_| self.vip) {
+            self.vip_failed = true;
+            self.emit(Body::NewAddress(self.address(ifindex)));
         }
     }
 
@@ -80,32 +96,52 @@ impl Kernel {
         if self.ifindex.is_none() {
             // It could not be made else.
             self.alternative = false;
-            self.ifindex = Some(self.new_index());
-            self.emit(Body::NewLink(link(self.last_index, "ha")));
+            let ifindex = self.new_index();
+            self.create_interface_at(ifindex);
         }
+    }
+
+    fn create_interface_at(&mut self, ifindex: u32) {
+        self.ifindex = Some(ifindex);
+        self.instance += 1;
+        self.emit(Body::NewLink(self.watched(ifindex, "ha")));
     }
 
     pub fn lose_interface(&mut self, renamed: bool) {
         let Some(ifindex) = self.ifindex.take() else { return };
         if renamed {
-            self.emit(Body::NewLink(link(ifindex, "away")));
+            self.emit(Body::NewLink(self.watched(ifindex, "away")));
         } else {
             if self.vip {
                 self.emit(Body::DelAddress(self.address(ifindex)));
             }
-            self.emit(Body::DelLink(link(ifindex, "ha")));
+            self.emit(Body::DelLink(self.watched(ifindex, "ha")));
         }
-        self.vip = false;
+        (self.vip, self.vip_failed) = (false, false);
     }
 
-    /// No index is ever used again.
+    /// It goes to another namespace and comes back: as a new one, with its old index.
+    pub fn return_interface(&mut self) {
+        if let Some(ifindex) = self.ifindex {
+            self.lose_interface(false);
+            self.create_interface_at(ifindex);
+        }
+    }
+
+    fn watched(&self, ifindex: u32, name: &str) -> Link {
+        Link { mac: Some(self.mac), ..link(ifindex, name) }
+    }
+
+    /// None of these has been used before.
     pub fn new_index(&mut self) -> u32 {
         self.last_index += 1;
         self.last_index
     }
 
     fn address(&self, ifindex: u32) -> Address {
-        address(ifindex, self.cidr, AddressFlags::Permanent)
+        let failed = AddressFlags::Dadfailed | AddressFlags::Tentative;
+        let flags = if self.vip_failed { failed } else { AddressFlags::Permanent };
+        address(ifindex, self.cidr, flags)
     }
 
     /// What does not fit is dropped, and everything after it until the queue has been read empty; what
@@ -156,12 +192,12 @@ impl Kernel {
     /// The watched interface, for a dump of all links.
     pub fn link(&mut self) -> Option<Body> {
         let cut = std::mem::take(&mut self.cut_next_links);
-        self.ifindex.filter(|_| !cut).map(|ifindex| Body::NewLink(link(ifindex, "ha")))
+        self.ifindex.filter(|_| !cut).map(|ifindex| Body::NewLink(self.watched(ifindex, "ha")))
     }
 
     /// Answers what link has the watched name; `other` may have it for an alternative one.
     pub fn request_interface(&mut self, other: Option<Body>) -> Option<Input> {
-        let own = self.ifindex.map(|ifindex| Body::NewLink(link(ifindex, "ha")));
+        let own = self.ifindex.map(|ifindex| Body::NewLink(self.watched(ifindex, "ha")));
         let found = own.or(other.filter(|_| self.alternative));
         let failed = self.begin_dump(found.into_iter().collect());
         self.by_name = failed.is_none();

@@ -125,6 +125,16 @@ impl Lan {
         self.link().into_iter().collect()
     }
 
+    /// Its MAC.
+    pub fn mac(&self) -> Mac {
+        self.mac
+    }
+
+    /// Whether the core could know an interface of ours by its MAC.
+    pub fn knows(&self, mac: Mac) -> bool {
+        self.told.links.values().any(|(known, ..)| *known == mac)
+    }
+
     /// The link, if it is there, for an event or for a dump of all links.
     pub fn link(&self) -> Option<Body> {
         let flags = if self.up { UP } else { LinkFlags::Up };

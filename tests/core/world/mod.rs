@@ -16,6 +16,9 @@
 //!   has said so; that a dump does not show it says nothing;
 //! - no frame goes out for an address that the core could know to be gone, undecided or failed, nor
 //!   with anything but the present MAC and router flag;
+//! - whoever listens for claims of the VIP is bound to the interface that is there now, and reads few
+//!   frames a second; each foreign claim is counted, and logged if the VIP stays for a second, and there
+//!   are few lines a minute;
 //! - what is scheduled lies ahead, and whatever has been seen to there is not seen to again;
 //! - a command belongs to the newest state and comes in its place;
 //! - once asked to, it leaves within 1 s, and sooner only if it has reported what was so when it was
@@ -32,6 +35,7 @@ mod kernel;
 mod lan;
 mod namespace;
 mod peers;
+mod wire;
 
 use std::cell::RefCell;
 
@@ -39,17 +43,16 @@ use keepwatch::core::{
     Action, Duration, Input, Instant, Monitor, NamespaceCheck, Request, Sent, State, Tables, Tempo,
     Watch,
 };
-use keepwatch::wire::Claim;
 use kernel::{Kernel, MAC, name};
 use lan::Lan;
 use peers::{Agent, Conntrackd, Disk};
+use wire::{VIRTUAL_MAC, Wire};
 
 thread_local! {
     /// Large enough for it to take time to make them anew for each life.
     static TABLES: RefCell<Tables> = const { RefCell::new(Tables::new()) };
 }
 
-const OTHER_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
 /// What asks it to leave.
 const LEAVE: u8 = 31;
 /// How often the core looks whether the namespace is there.
@@ -70,14 +73,15 @@ pub struct World<'a> {
     mounts_changed: bool,
     /// When the core looked at the namespace.
     looked: Option<Instant>,
+    detects: bool,
     namespace_deleted: bool,
     /// When the core came to know of it.
     namespace_gone: Option<Instant>,
     /// The newest state that the core has reported.
     reported: Option<State>,
-    listening: Option<u32>,
-    /// The claim that is being heard.
-    claim: Option<(u32, Claim)>,
+    wire: Wire,
+    /// The VIP has failed duplicate address detection at least once.
+    vip_has_failed: bool,
     ready: bool,
     /// What has been so since it was asked to leave.
     truths_since_asked: Vec<State>,
@@ -102,7 +106,7 @@ impl<'a> World<'a> {
         let option = |bit: u8| options & (1 << bit) != 0;
         let vip = if option(0) { "fd00::5/64" } else { "169.254.0.5/24" };
         let vip = vip.parse().expect("an address");
-        let mut kernel = Kernel::new(vip);
+        let mut kernel = Kernel::new(vip, if option(5) { VIRTUAL_MAC } else { MAC });
         let lan = Lan::new(kernel.new_index());
         let now = Instant::from_secs(1);
         let watch = Watch {
@@ -130,11 +134,12 @@ impl<'a> World<'a> {
             mounts_are_hidden: option(4),
             mounts_changed: false,
             looked: None,
+            detects: !option(2),
             namespace_deleted: false,
             namespace_gone: None,
             reported: None,
-            listening: None,
-            claim: None,
+            wire: Wire::default(),
+            vip_has_failed: false,
             ready: false,
             truths_since_asked: Vec::new(),
             news: false,
@@ -164,6 +169,7 @@ impl<'a> World<'a> {
     fn live_through(&mut self, options: u8, script: &[u8]) {
         for step in script.chunks(2) {
             self.step(step[0], step.get(1).copied().unwrap_or_default());
+            self.hear();
         }
         self.come_to_rest();
         if self.exited {
@@ -179,7 +185,9 @@ impl<'a> World<'a> {
             self.lan.is_announced();
         }
         if options & 4 == 0 && truth == State::Active {
-            assert_eq!(self.listening, self.kernel.ifindex, "where the VIP is");
+            assert_eq!(self.wire.listening, self.kernel.ifindex, "where the VIP is");
+            assert!(self.wire.is_bound_to(&self.kernel));
+            self.wire.all_is_said();
         }
         self.ask(LEAVE);
         self.read(usize::MAX);
@@ -187,7 +195,7 @@ impl<'a> World<'a> {
     }
 
     fn truth(&self) -> State {
-        let there = self.kernel.ifindex.is_some() && self.kernel.vip;
+        let there = self.kernel.ifindex.is_some() && self.kernel.vip && !self.kernel.vip_failed;
         if there && self.namespace_gone.is_none() { State::Active } else { State::Backup }
     }
 
@@ -258,24 +266,22 @@ impl<'a> World<'a> {
             5 => self.feed(&Input::Writable),
             // The daemon is told at once, or finds out when it looks.
             _ if how > 127 => self.delete_namespace(how.is_multiple_of(2)),
-            6 if how < 64 => self.disk.hangs = Duration::from_millis(u64::from(how / 8) * 1400),
+            6 if how < 32 => self.disk.hangs = Duration::from_millis(u64::from(how / 8) * 2800),
+            6 if how < 64 => {
+                let vip = self.kernel.vip;
+                self.kernel.return_interface();
+                self.kernel.set_vip(vip && how < 48);
+            }
             6 if how < 96 => self.conntrackd_restarts(),
             6 => self.change_mounts(),
             _ if how < 64 => self.agent.reply_unread(how / 8),
-            _ if how < 96 => self.kernel.cut_next_links = true,
-            _ => self.kernel.alternative = self.kernel.ifindex.is_none(),
+            _ if how < 80 => self.kernel.cut_next_links = true,
+            _ if how < 96 => self.kernel.alternative = self.kernel.ifindex.is_none(),
+            _ => {
+                self.kernel.fail_vip();
+                self.vip_has_failed |= self.kernel.vip_failed;
+            }
         }
-    }
-
-    /// A station claims the VIP, or something else, or is ourselves.
-    fn claim(&mut self, how: u8) {
-        let mac = if how & 1 == 0 { OTHER_MAC } else { MAC };
-        let ip = if how & 2 == 0 { self.kernel.cidr.address() } else { [192, 0, 2, 1].into() };
-        let ifindex = self.listening.unwrap_or(1) + u32::from(how & 4 != 0);
-        let claim = Claim { mac, ip };
-        self.claim = Some((ifindex, claim));
-        self.feed(&Input::Claimed(ifindex, claim));
-        self.claim = None;
     }
 
     fn agent_acts(&mut self, how: u8) {
@@ -329,6 +335,7 @@ impl<'a> World<'a> {
         {
             self.now = self.now.max(deadline);
             self.read(usize::MAX);
+            self.hear();
         }
         self.now = self.now.max(end);
     }
@@ -341,6 +348,10 @@ impl<'a> World<'a> {
         assert!(self.depth < 8, "one thing leads to another without end");
         self.lan.tell(input, self.now);
         self.kernel.tell(input);
+        self.wire.heeds &= !matches!(
+            input,
+            Input::Event(_) | Input::Listed(_) | Input::DumpEnded(_) | Input::NamespaceGone
+        );
         // Whoever is about to leave has no news any more.
         let leaves = self.asked_to_leave || self.namespace_gone.is_some();
         if *input == Input::NamespaceGone && !leaves {
@@ -374,8 +385,9 @@ impl<'a> World<'a> {
 
     /// Nothing but looking for the namespace is left to be done.
     fn only_checks(&self) -> bool {
-        // An agent that was away is told again after some minutes.
-        let patience = if self.agent.heeded == self.reported { CHECK * 3 } else { CHECK * 60 };
+        // What is yet to be logged waits for a minute at most; an agent that was away is told again after
+        // some minutes.
+        let patience = if self.agent.heeded == self.reported { CHECK * 7 } else { CHECK * 60 };
         self.mounts_are_hidden && self.now > self.busy + patience
     }
 
@@ -386,6 +398,7 @@ impl<'a> World<'a> {
         for _ in 0..10_000 {
             self.kernel.next_dump_end = keepwatch::core::DumpEnd::Complete;
             self.read(usize::MAX);
+            self.hear();
             if self.agent.is_connected() {
                 self.agent_acts(0);
             }

@@ -302,6 +302,14 @@ impl<'a> Running<'a> {
         }
     }
 
+    /// How often it was given the processor, having slept or not.
+    pub fn wakes(&self) -> u64 {
+        ["voluntary_ctxt_switches", "nonvoluntary_ctxt_switches"]
+            .map(|field| self.proc_status(field).parse::<u64>().expect("a number"))
+            .iter()
+            .sum()
+    }
+
     /// Puts another system call in the place of the next one that it makes.
     #[cfg(target_arch = "x86_64")]
     pub fn replace_next_call(&self, call: c_long) {

@@ -1,0 +1,118 @@
+//! The MACs of our own interfaces, to tell them from other stations.
+
+use heapless::Vec;
+
+use crate::wire::rtnl::{Link, Mac};
+
+/// The most that are known at the same time. Of more interfaces than that, those are known that came
+/// first, and the physical ones do.
+const MAX_MACS: usize = 64;
+
+#[derive(Debug)]
+struct Own {
+    ifindex: u32,
+    mac: Mac,
+    seen: bool,
+}
+
+/// The MAC of every Ethernet interface, by its index.
+#[derive(Debug, Default)]
+pub(super) struct OwnMacs(Vec<Own, MAX_MACS>);
+
+impl OwnMacs {
+    pub(super) fn contains(&self, mac: Mac) -> bool {
+        self.0.iter().any(|own| own.mac == mac)
+    }
+
+    /// Takes a new or changed link.
+    pub(super) fn on_link(&mut self, link: &Link) {
+        let Link { ifindex, mac, .. } = *link;
+        let Some(mac) = mac else { return self.on_link_gone(ifindex) };
+        let own = Own { ifindex, mac, seen: true };
+        match self.0.iter_mut().find(|own| own.ifindex == ifindex) {
+            Some(known) => *known = own,
+            // Without room it is taken for another station.
+            None => drop(self.0.push(own)),
+        }
+    }
+
+    /// Takes the end of a link.
+    pub(super) fn on_link_gone(&mut self, ifindex: u32) {
+        self.0.retain(|own| own.ifindex != ifindex);
+    }
+
+    /// A dump of all links begins.
+    pub(super) fn links_begin(&mut self) {
+        for own in &mut self.0 {
+            own.seen = false;
+        }
+    }
+
+    /// The dump is complete: what it has not shown is gone.
+    pub(super) fn links_end(&mut self) {
+        self.0.retain(|own| own.seen);
+    }
+}
+
+/// Whether it belongs to a virtual router and not to a station (RFC 9568 section 7.3): whoever is
+/// master has it.
+pub(super) fn is_virtual(mac: Mac) -> bool {
+    matches!(mac, [0, 0, 0x5e, 0, 1 | 2, _])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use netlink_packet_route::link::LinkFlags;
+
+    fn link(ifindex: u32, mac: Option<Mac>) -> Link {
+        Link {
+            ifindex,
+            name: None,
+            flags: LinkFlags::Up,
+            mac,
+            carrier_changes: 0,
+            ipv6_forwarding: None,
+        }
+    }
+
+    #[test]
+    fn each_interface_has_its_present_mac() {
+        let (a, b) = ([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]);
+        let mut own = OwnMacs::default();
+        own.on_link(&link(1, None));
+        own.on_link(&link(2, Some(a)));
+        own.on_link(&link(3, Some(a)));
+        own.on_link(&link(2, Some(b)));
+        assert!(own.contains(a) && own.contains(b));
+        own.on_link_gone(3);
+        assert!(!own.contains(a) && own.contains(b));
+        own.links_begin();
+        own.on_link(&link(4, Some(a)));
+        own.links_end();
+        assert!(own.contains(a) && !own.contains(b), "not shown, so gone");
+    }
+
+    #[test]
+    fn without_room_the_first_are_kept() {
+        let mut own = OwnMacs::default();
+        for n in 0..=64 {
+            own.on_link(&link(n.into(), Some([2, 0, 0, 0, 0, n])));
+        }
+        assert!((0..64).all(|n| own.contains([2, 0, 0, 0, 0, n])));
+        assert!(!own.contains([2, 0, 0, 0, 0, 64]));
+    }
+
+    #[test]
+    fn virtual_macs_are_those_of_vrrp() {
+        for (mac, expected) in [
+            ([0, 0, 0x5e, 0, 1, 0], true),
+            ([0, 0, 0x5e, 0, 2, 255], true),
+            ([0, 0, 0x5e, 0, 3, 1], false),
+            ([0, 0, 0x5e, 1, 1, 1], false),
+            ([2, 0, 0x5e, 0, 1, 1], false),
+        ] {
+            assert_eq!(is_virtual(mac), expected, "{mac:?}");
+        }
+    }
+}
