@@ -4,6 +4,7 @@
 use lab::daemon::Running;
 use lab::rtnl::Events;
 use libtest_mimic::Trial;
+use nix::sys::signal::Signal;
 
 use crate::node::{Network, Node};
 
@@ -16,6 +17,8 @@ pub fn trials() -> Vec<Trial> {
         crash_of_worker,
         crash_of_supervisor,
         preemption,
+        preemption_is_no_split_brain,
+        split_brain_with_virtual_macs,
         reload
     ]
 }
@@ -113,6 +116,50 @@ fn preemption() {
         left.wait("preemption", "MASTER");
         right.wait("preemption", "BACKUP");
     });
+}
+
+/// Who gives way hears the other's claims before its own address goes: always, if it is a little slow.
+fn preemption_is_no_split_brain() {
+    play(50, true, |left, right, _| {
+        let right_keepwatch = right.setup.running();
+        for round in 1..=3 {
+            left.stop_keepalived();
+            right.wait("master stopped", "MASTER");
+            let heard = right_keepwatch.counter("claims");
+            left.start_keepalived();
+            left.wait("started again", "BACKUP");
+            right.signal_keepalived(Signal::SIGSTOP);
+            right_keepwatch.wait_counter("claims", heard + 1);
+            right.signal_keepalived(Signal::SIGCONT);
+            left.wait("preemption", "MASTER");
+            right.wait("preemption", "BACKUP");
+            assert_eq!(right_keepwatch.counter("transitions"), 1 + 2 * round);
+        }
+        for node in [left, right] {
+            assert!(!node.setup.log().contains("split brain"), "{}", node.setup.log());
+        }
+    });
+}
+
+/// With `use_vmac` both have the same MAC. As in [`crash`], both have the address.
+fn split_brain_with_virtual_macs() {
+    let network = Network::new();
+    let [left, right] = [("left", 1), ("right", 2)].map(|(name, number)| {
+        let mut node = Node::new(name, number, &network);
+        node.use_virtual_mac();
+        node
+    });
+    left.configure(60, false, None);
+    right.configure(50, false, None);
+    let (left_keepwatch, _right_keepwatch) = (left.watch(), right.watch());
+    left.start_keepalived();
+    left.wait("start of the first", "MASTER");
+    right.start_keepalived();
+    right.wait("start of the second", "BACKUP");
+    left.kill_keepalived();
+    right.wait("master killed", "MASTER");
+    left_keepwatch.wait_log("split brain: 00:00:5e:00:01:05 claims 169.254.0.5 on vrrp.5 ", 1);
+    assert!(!right.setup.log().contains("split brain"), "of itself it hears nothing");
 }
 
 /// A floating IP comes, as Neutron brings it: into the configuration of both.

@@ -79,6 +79,8 @@ pub struct Node {
     reported: Cell<usize>,
     /// Lives as long as one of its nodes.
     network: Rc<Network>,
+    /// The line for an interface with a MAC of the virtual router, if there is to be one.
+    vmac: Option<&'static str>,
 }
 
 impl Node {
@@ -107,6 +109,7 @@ impl Node {
             ear: None,
             reported: Cell::new(0),
             network: Rc::clone(network),
+            vmac: None,
         };
         mkfifo(&node.file("fifo"), nix::sys::stat::Mode::S_IRWXU).unwrap();
         // Open for writing, too, so that it does not end with the keepalived that writes to it.
@@ -114,6 +117,13 @@ impl Node {
         let heard = Arc::clone(&node.heard);
         node.ear = Some(thread::spawn(move || listen(fifo, &heard)));
         node
+    }
+
+    /// Has keepalived make an interface with the MAC of the virtual router, and has that watched. To be
+    /// said before it is configured.
+    pub fn use_virtual_mac(&mut self) {
+        self.setup.interface = "vrrp.5".into();
+        self.vmac = Some("use_vmac vrrp.5");
     }
 
     fn file(&self, name: &str) -> PathBuf {
@@ -125,6 +135,10 @@ impl Node {
     pub fn configure(&self, priority: u8, preempt: bool, floating_ip: Option<&str>) {
         let fifo = self.file("fifo").display().to_string();
         let nopreempt = if preempt { "" } else { "nopreempt" };
+        let (vmac, device) = match self.vmac {
+            Some(vmac) => (vmac, ""),
+            None => ("", "dev ha0"),
+        };
         let floating_ip =
             floating_ip.map(|ip| format!("        {ip} dev qg0 no_track\n")).unwrap_or_default();
         let text = format!(
@@ -140,12 +154,13 @@ vrrp_instance VR_5 {{
     priority {priority}
     garp_master_delay 60
     {nopreempt}
+    {vmac}
     advert_int 1
     track_interface {{
         ha0
     }}
     virtual_ipaddress {{
-        169.254.0.5/24 dev ha0
+        169.254.0.5/24 {device}
     }}
     virtual_ipaddress_excluded {{
         10.0.0.1/24 dev qr0 no_track
@@ -221,6 +236,13 @@ vrrp_instance VR_5 {{
     pub fn reload_keepalived(&self) {
         let child = self.keepalived.take().expect("a keepalived that runs");
         kill(pid(&child), Signal::SIGHUP).unwrap();
+        self.keepalived.set(Some(child));
+    }
+
+    /// Sends a signal to all processes of keepalived.
+    pub fn signal_keepalived(&self, signal: Signal) {
+        let child = self.keepalived.take().expect("a keepalived that runs");
+        killpg(pid(&child), signal).unwrap();
         self.keepalived.set(Some(child));
     }
 
