@@ -6,12 +6,12 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 
 use mio::unix::SourceFd;
-use mio::{Events, Poll, Token};
+use mio::{Events, Interest, Poll, Token};
 use signal_hook::consts::{SIGHUP, SIGUSR1};
 use signal_hook::low_level::signal_name;
 
 use crate::core::{
-    Action, DumpEnd, Duration, Ending, Input, Instant, Monitor, Outcome, Request, Sent, State,
+    Action, DumpEnd, Duration, Ending, Input, Instant, Monitor, Outcome, Request, State,
 };
 use crate::errno::Errno;
 use crate::log::{self, Labels, Text, debug, info, warning};
@@ -22,7 +22,7 @@ use crate::sys::namespace::NamespaceWatch;
 use crate::sys::netlink::{self, Received, RouteSocket};
 use crate::sys::packet::PacketSocket;
 use crate::sys::pid_file::PidFile;
-use crate::sys::poll::{self, Interest, register_level_triggered, register_once};
+use crate::sys::poll::{register_level_triggered, register_once, reregister};
 use crate::sys::process::Starter;
 use crate::sys::signals::Signals;
 use crate::sys::state_file::StateFile;
@@ -60,7 +60,6 @@ struct Ready {
     signals: bool,
     agent: bool,
     frames: bool,
-    writable: bool,
     mounts: bool,
     conntrackd: bool,
 }
@@ -94,8 +93,8 @@ pub struct Daemon<'a> {
     /// Too much to be moved about on the stack.
     pub(crate) monitor: Box<Monitor<'a>>,
     pub(crate) labels: Labels,
-    /// What the packet socket is waited for.
-    pub(crate) interest: Interest,
+    /// Whether frames are read, or left to the kernel to drop.
+    pub(crate) reads_frames: bool,
     /// Lines wait for the agent's reply.
     pub(crate) log_waits: bool,
     /// The time of the last input.
@@ -144,10 +143,6 @@ impl Daemon<'_> {
         if ready.agent {
             self.take_replies();
         }
-        if ready.writable {
-            self.await_packets(Interest { writable: false, ..self.interest });
-            self.feed(&Input::Writable);
-        }
         if ready.frames {
             self.take_frames();
         }
@@ -184,10 +179,7 @@ impl Daemon<'_> {
             match event.token() {
                 ROUTE => ready.route = true,
                 SIGNALS => ready.signals = true,
-                PACKETS => {
-                    ready.frames = event.is_readable() || event.is_error();
-                    ready.writable = event.is_writable();
-                }
+                PACKETS => ready.frames = true,
                 MOUNTS => ready.mounts = true,
                 CONNTRACKD => ready.conntrackd = true,
                 _ => {
@@ -255,7 +247,7 @@ impl Daemon<'_> {
 
     /// Reads frames until there are no more, or the core has had enough of them.
     fn take_frames(&mut self) {
-        while self.interest.readable
+        while self.reads_frames
             && let Some(input) = self.packets.as_ref().and_then(PacketSocket::receive)
         {
             self.feed(&input);
@@ -294,7 +286,7 @@ impl Daemon<'_> {
     /// Has the poll tell of everything there is but the agent, who comes and goes.
     pub(crate) fn register(&self) -> Result<(), Errno> {
         let register = |fd: RawFd, token| {
-            self.poll.registry().register(&mut SourceFd(&fd), token, mio::Interest::READABLE)
+            self.poll.registry().register(&mut SourceFd(&fd), token, Interest::READABLE)
         };
         register_level_triggered(&self.poll, self.route.as_raw_fd(), ROUTE)?;
         register(self.signals.as_raw_fd(), SIGNALS)?;
@@ -308,15 +300,6 @@ impl Daemon<'_> {
             register_level_triggered(&self.poll, conntrackd.fd(), CONNTRACKD)?;
         }
         Ok(())
-    }
-
-    /// Has the poll tell when the packet socket has frames, and when it takes them again.
-    fn await_packets(&mut self, interest: Interest) {
-        self.interest = interest;
-        if let Some(packets) = &self.packets {
-            // Were that to fail, a frame would be sent all the same, only later.
-            let _ = poll::reregister(&self.poll, packets.as_raw_fd(), PACKETS, interest);
-        }
     }
 
     /// Lets the core decide, and carries that out; what comes of it at once is the next input.
@@ -373,14 +356,15 @@ impl Daemon<'_> {
                 }
             }
             Action::ReadFrames(readable) => {
-                self.await_packets(Interest { readable, ..self.interest });
+                self.reads_frames = readable;
+                if let Some(packets) = &self.packets {
+                    // Were that to fail, each frame would wake the daemon, and be left.
+                    let _ = reregister(&self.poll, packets.as_raw_fd(), PACKETS, readable);
+                }
             }
             Action::Announce(ref announcement) => {
-                let sent = self.packets.as_ref().map_or(Sent::Failed, |p| p.send(announcement));
-                if sent == Sent::Blocked {
-                    self.await_packets(Interest { writable: true, ..self.interest });
-                }
-                return Some(Input::Sent(sent));
+                let sent = self.packets.as_mut().map(|packets| packets.send(announcement));
+                return sent.map(|sent| Input::Sent(announcement.address, sent));
             }
             Action::ReadReplies => {
                 self.take_replies();

@@ -19,7 +19,6 @@ use crate::sys::namespace::{self, NamespaceWatch};
 use crate::sys::netlink::{self, RouteSocket};
 use crate::sys::packet::PacketSocket;
 use crate::sys::pid_file::{NoPidFile, PidFile};
-use crate::sys::poll::Interest;
 use crate::sys::privileges;
 use crate::sys::process::Starter;
 use crate::sys::seccomp;
@@ -101,7 +100,7 @@ impl<'a> Daemon<'a> {
                 interface: config.interface.clone(),
                 vip: config.vip,
             },
-            interest: Interest { readable: true, writable: false },
+            reads_frames: true,
             log_waits: false,
             now: clock::now(),
             leaving: None,

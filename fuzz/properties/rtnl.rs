@@ -118,9 +118,10 @@ fn compare_link(link: &Link, right_kind: bool, payload: &[u8]) {
             (1..16).contains(&name.len()) && !name.iter().any(|byte| b"/: \0\n".contains(byte))
         );
     }
-    let mac = last(&attributes, 1).filter(|_| half(payload, 2) == 1);
+    assert_eq!(link.ethernet, half(payload, 2) == 1);
+    let mac = last(&attributes, 1).filter(|_| link.ethernet);
     assert_eq!(link.mac.as_ref().map(|mac| &mac[..]), mac.filter(|mac| mac.len() == 6));
-    let changes = last(&attributes, 35).map_or(0, |changes| word(changes, 0));
+    let changes = last(&attributes, 35).map(|changes| word(changes, 0));
     assert_eq!(link.carrier_changes, changes);
     if let Some(forwarding) = link.ipv6_forwarding {
         let families = self::attributes(last(&attributes, 26).unwrap());

@@ -3,19 +3,29 @@
 //! An address that appears on any interface but the watched one is announced in rounds, so that the
 //! stations around learn where it is now. A station ignores what comes within a second of the last
 //! word on an address, hence the time between rounds.
+//!
+//! Only the active router announces. With a virtual MAC keepalived has addresses on a backup too, and a
+//! frame from there would have the switches send that one what is meant for the active router. So what
+//! appears on a backup waits until that is the active one.
 
-use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+mod entry;
+mod frame;
+mod role;
+
+pub use frame::{AddressKey, Announcement, Kind, Local, Sent};
+
 use heapless::Vec;
 use netlink_packet_route::address::AddressFlags;
 
 use super::links::{Full, Links};
 use super::{Duration, Instant};
+use crate::wire::ifname::InterfaceName;
 use crate::wire::rtnl::{Address, Link, Mac};
+use entry::{Entry, Progress};
+use role::Role;
 
 /// The most addresses that are announced at the same time.
 const MAX_ADDRESSES: usize = 4096;
-/// How long to wait if the kernel takes no more frames, unless it says before that it does again.
-const QUEUE_FULL: Duration = Duration::from_millis(100);
 
 /// How announcements are made. The names are keepalived's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,59 +43,6 @@ impl Default for Tempo {
     fn default() -> Self {
         Self { repeat: 3, delay: Duration::from_secs(2), interval: Duration::from_millis(1) }
     }
-}
-
-/// One frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Announcement {
-    /// Where it goes out.
-    pub ifindex: u32,
-    /// The interface's present MAC.
-    pub mac: Mac,
-    /// What is said.
-    pub kind: Kind,
-}
-
-/// What a frame says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// An ARP request in which sender and target are this address.
-    ArpRequest(Ipv4Addr),
-    /// An ARP reply to nobody.
-    ArpReply(Ipv4Addr),
-    /// An unsolicited neighbour advertisement.
-    Advertisement {
-        /// The address.
-        ip: Ipv6Addr,
-        /// The interface forwards.
-        router: bool,
-    },
-}
-
-/// What became of a frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
-pub enum Sent {
-    /// It is out.
-    Yes,
-    /// The socket's queue is full; the poll will tell when it is not.
-    Blocked,
-    /// The interface's queue is full; nobody will tell when it is not.
-    QueueFull,
-    /// It will not go out.
-    Failed,
-}
-
-/// An address with rounds to come.
-#[derive(Clone, Copy, Debug)]
-struct Entry {
-    ip: IpAddr,
-    /// Frames still to be sent; 0: waiting for the end of duplicate address detection.
-    frames: u8,
-    ifindex: u32,
-    due: Instant,
-    /// The dump under way, or an event since it began, has shown it.
-    seen: bool,
 }
 
 /// The memory of the announcer. It is large, and most of it is never touched.
@@ -113,6 +70,7 @@ impl Default for Tables {
 #[derive(Debug)]
 pub(super) struct Announcer<'a> {
     tempo: Tempo,
+    role: Role,
     tables: &'a mut Tables,
     /// The link whose addresses the dump under way lists.
     listing: Option<u32>,
@@ -128,14 +86,17 @@ pub(super) struct Announcer<'a> {
     not_before: Instant,
     /// Where the search for an entry that is due goes on.
     cursor: usize,
-    /// Addresses and links for which there was no room.
+    /// Addresses for which there was no room.
     pub(super) dropped: u32,
+    /// Links for which there is no room, as the last dump and events since have shown them.
+    pub(super) ignored_links: u32,
 }
 
 impl<'a> Announcer<'a> {
     pub(super) fn new(tempo: Tempo, tables: &'a mut Tables) -> Self {
         Self {
             tempo,
+            role: Role::default(),
             tables,
             listing: None,
             links_known: false,
@@ -145,16 +106,49 @@ impl<'a> Announcer<'a> {
             not_before: Instant::ZERO,
             cursor: 0,
             dropped: 0,
+            ignored_links: 0,
+        }
+    }
+
+    /// Takes whether the state is active, and the MAC of the watched interface. What waits for the active
+    /// state begins at once; rounds that its end cuts off are begun anew in the next.
+    pub(super) fn on_role(&mut self, active: bool, watched: Option<Mac>, now: Instant) {
+        let role = Role::new(active, watched);
+        if role == self.role {
+            return;
+        }
+        self.role = role;
+        self.next_due = None;
+        let beginning = self.beginning();
+        for entry in &mut self.tables.entries {
+            match entry.progress {
+                Progress::Waiting if active => (entry.progress, entry.due) = (beginning, now),
+                Progress::Announcing { .. } if !active => entry.progress = Progress::Waiting,
+                _ => {}
+            }
+            if entry.progress.is_under_way() {
+                self.next_due = Some(now);
+            }
+        }
+    }
+
+    /// What the announcing of an address begins with.
+    fn beginning(&self) -> Progress {
+        if self.role.active {
+            Progress::Announcing { rounds: self.tempo.repeat, replying: false }
+        } else {
+            Progress::Waiting
         }
     }
 
     /// Takes a new or changed link.
     pub(super) fn on_link(&mut self, link: &Link) {
         if let Err(Full) = self.tables.links.update(link) {
-            self.dropped = self.dropped.saturating_add(1);
+            self.ignored_links = self.ignored_links.saturating_add(1);
         }
-        // When it comes up again, its addresses are listed.
-        if self.tables.links.get(link.ifindex).is_none_or(|link| !link.up) {
+        // When it comes up again, its addresses are listed. One that a wireless event alone has told of at
+        // the very start has yet to be known.
+        if self.tables.links.get(link.ifindex).map_or(self.links_known, |link| !link.up) {
             self.drop_entries(|entry| entry.ifindex == link.ifindex);
         }
     }
@@ -174,8 +168,6 @@ impl<'a> Announcer<'a> {
 
     /// Takes an address that is new or changed.
     pub(super) fn on_address(&mut self, address: &Address, now: Instant) {
-        // At the very start the event may be earlier than the news of its link.
-        self.unseen |= !self.links_known;
         self.take(address, false, now);
     }
 
@@ -189,46 +181,48 @@ impl<'a> Announcer<'a> {
 
     fn take(&mut self, address: &Address, listed: bool, now: Instant) {
         let Address { ifindex, cidr, flags, refreshed, .. } = *address;
-        let ip = cidr.address();
-        let is_ours = |entry: &Entry| entry.ifindex == ifindex && entry.ip == ip;
+        let (ip, key) = (cidr.address(), AddressKey::from(address));
         if flags.contains(AddressFlags::Dadfailed) {
-            return self.drop_entries(is_ours);
+            return self.drop_entries(|entry| entry.key() == key);
         }
         let usable = !ip.is_loopback() && !ip.is_multicast() && !ip.is_unspecified();
-        if !usable || self.tables.links.get(ifindex).is_none_or(|link| !link.up) {
+        // At the very start an event may be earlier than the news of its link.
+        let up = self.tables.links.get(ifindex).map_or(!self.links_known, |link| link.up);
+        if !usable || !up || self.tempo.repeat == 0 {
             return;
         }
         let undecided = flags.intersects(AddressFlags::Tentative | AddressFlags::Optimistic);
-        let frames = if undecided { 0 } else { self.frames(ip) };
+        let progress = if undecided { Progress::Tentative } else { self.beginning() };
         let entries = &mut self.tables.entries;
-        match entries.iter_mut().find(|entry| is_ours(entry)) {
-            // Duplicate address detection has begun or ended, or all is to be announced anew; or the
-            // event is about what the dump under way has not shown: it had gone and is back.
-            Some(entry) if undecided || entry.frames == 0 || listed || !entry.seen => {
-                entry.frames = frames;
-                entry.due = now;
-                entry.seen = true;
+        match entries.iter_mut().find(|entry| entry.key() == key) {
+            // Its rounds are under way, and this is no reason to begin anew: duplicate address detection has
+            // not begun, nothing has it all announced anew, and it is not what the dump under way has not
+            // shown, which had gone and is back.
+            Some(Entry { progress: Progress::Announcing { .. }, seen: true, .. })
+                if !undecided && !listed =>
+            {
+                return;
             }
-            Some(_) => return,
+            Some(entry) => (entry.progress, entry.due, entry.seen) = (progress, now, true),
             None if refreshed && !listed && !undecided => return,
             None => {
-                if entries.push(Entry { ip, frames, ifindex, due: now, seen: true }).is_err() {
+                if entries
+                    .push(Entry { ifindex, local: key.local, progress, due: now, seen: true })
+                    .is_err()
+                {
                     self.dropped = self.dropped.saturating_add(1);
                 }
             }
         }
-        self.next_due = Some(self.next_due.map_or(now, |due| due.min(now)));
-    }
-
-    /// How many frames there are to an address: each round has a request and a reply for IPv4.
-    fn frames(&self, ip: IpAddr) -> u8 {
-        if ip.is_ipv4() { self.tempo.repeat.saturating_mul(2) } else { self.tempo.repeat }
+        if progress.is_under_way() {
+            self.next_due = Some(self.next_due.map_or(now, |due| due.min(now)));
+        }
     }
 
     /// Takes the end of an address.
     pub(super) fn on_address_gone(&mut self, address: &Address) {
-        let (ifindex, ip) = (address.ifindex, address.cidr.address());
-        self.drop_entries(|entry| entry.ifindex == ifindex && entry.ip == ip);
+        let key = AddressKey::from(address);
+        self.drop_entries(|entry| entry.key() == key);
     }
 
     fn drop_entries(&mut self, which: impl Fn(&Entry) -> bool) {
@@ -244,6 +238,7 @@ impl<'a> Announcer<'a> {
     /// A dump of all links begins.
     pub(super) fn links_begin(&mut self) {
         self.unseen |= core::mem::take(&mut self.lost);
+        self.ignored_links = 0;
         self.tables.links.begin();
     }
 
@@ -265,7 +260,8 @@ impl<'a> Announcer<'a> {
         let link = self.tables.links.unlisted()?;
         link.unlisted = false;
         let ifindex = link.ifindex;
-        for entry in self.tables.entries.iter_mut().filter(|entry| entry.ifindex == ifindex) {
+        let there = |entry: &&mut Entry| entry.ifindex == ifindex;
+        for entry in self.tables.entries.iter_mut().filter(there) {
             entry.seen = false;
         }
         self.listing = Some(ifindex);
@@ -287,53 +283,75 @@ impl<'a> Announcer<'a> {
         if now < self.not_before || self.next_due.is_none_or(|due| now < due) {
             return None;
         }
+        while let Some(index) = self.find_due(now) {
+            self.cursor = index;
+            let Tables { links, entries } = &mut *self.tables;
+            let entry = entries.get_mut(index)?;
+            match links.get(entry.ifindex) {
+                None => {
+                    entries.swap_remove(index);
+                }
+                // Until the MAC here or there is another.
+                Some(link) if !self.role.covers(link) => entry.progress = Progress::Waiting,
+                Some(link) if now < link.egress.not_before => entry.due = link.egress.not_before,
+                Some(link) => return entry.frame(link),
+            }
+        }
+        let announcing = |entry: &&Entry| entry.progress.is_under_way();
+        self.next_due = self.tables.entries.iter().filter(announcing).map(|entry| entry.due).min();
+        None
+    }
+
+    /// The next entry with a frame to be sent, in turn.
+    fn find_due(&self, now: Instant) -> Option<usize> {
         let entries = &self.tables.entries;
         let is_due = |index: &usize| {
-            entries.get(*index).is_some_and(|entry| entry.frames > 0 && entry.due <= now)
+            entries.get(*index).is_some_and(|e| e.progress.is_under_way() && e.due <= now)
         };
-        let due = (self.cursor..entries.len()).chain(0..self.cursor).find(is_due);
-        let Some(index) = due else {
-            self.next_due = entries.iter().filter(|e| e.frames > 0).map(|e| e.due).min();
-            return None;
-        };
-        self.cursor = index;
-        let entry = entries.get(index)?;
-        let Some(link) = self.tables.links.get(entry.ifindex) else {
-            self.tables.entries.swap_remove(index);
-            return None;
-        };
-        let kind = match entry.ip {
-            IpAddr::V4(ip) if entry.frames % 2 == 0 => Kind::ArpRequest(ip),
-            IpAddr::V4(ip) => Kind::ArpReply(ip),
-            IpAddr::V6(ip) => Kind::Advertisement { ip, router: link.router },
-        };
-        Some(Announcement { ifindex: link.ifindex, mac: link.mac, kind })
+        (self.cursor..entries.len()).chain(0..self.cursor).find(is_due)
     }
 
-    /// Takes what became of the last frame.
-    pub(super) fn on_sent(&mut self, sent: Sent, now: Instant) {
-        if matches!(sent, Sent::Blocked | Sent::QueueFull) {
-            self.not_before = now + QUEUE_FULL;
-            return;
+    /// Takes what became of a frame. Some: it has failed, on the interface with this name.
+    pub(super) fn on_sent(
+        &mut self,
+        address: AddressKey,
+        sent: Sent,
+        now: Instant,
+    ) -> Option<InterfaceName> {
+        let link = self.tables.links.get_mut(address.ifindex)?;
+        if link.egress.on_sent(sent, now) {
+            return None;
         }
-        let Some(entry) = self.tables.entries.get_mut(self.cursor) else { return };
-        entry.frames = entry.frames.saturating_sub(1);
-        if entry.ip.is_ipv4() && entry.frames % 2 == 1 {
+        let name = link.name;
+        self.advance(address, now);
+        (!matches!(sent, Sent::Yes { .. })).then_some(name)
+    }
+
+    /// A frame is out, or has failed.
+    fn advance(&mut self, address: AddressKey, now: Instant) {
+        let entries = &mut self.tables.entries;
+        let is_it = |index: &usize| entries.get(*index).is_some_and(|e| e.key() == address);
+        // Mostly it is where the search for it ended.
+        let index = Some(self.cursor).filter(is_it).or_else(|| (0..entries.len()).find(is_it));
+        let Some((index, entry)) = index.and_then(|index| Some((index, entries.get_mut(index)?)))
+        else {
+            return;
+        };
+        let Progress::Announcing { rounds, replying } = &mut entry.progress else { return };
+        if let (Local::V4 { .. }, false) = (address.local, *replying) {
             // The reply follows the request at once.
+            *replying = true;
             return;
         }
+        (*rounds, *replying) = (rounds.saturating_sub(1), false);
+        let done = *rounds == 0;
         entry.due = now + self.tempo.delay;
         self.not_before = now + self.tempo.interval;
-        if entry.frames == 0 {
-            self.tables.entries.swap_remove(self.cursor);
+        if done {
+            entries.swap_remove(index);
         } else {
-            self.cursor += 1;
+            self.cursor = index + 1;
         }
-    }
-
-    /// The kernel takes frames again.
-    pub(super) fn on_writable(&mut self, now: Instant) {
-        self.not_before = self.not_before.min(now);
     }
 
     /// When to ask for the next frame.

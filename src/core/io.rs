@@ -2,7 +2,7 @@
 
 use heapless::Vec;
 
-use super::{Announcement, Command, CommandEnd, DumpEnd, Note, Outcome, Sent, State};
+use super::{AddressKey, Announcement, Command, CommandEnd, DumpEnd, Note, Outcome, Sent, State};
 use crate::errno::Errno;
 use crate::wire::Claim;
 use crate::wire::rtnl::{Body, Mac};
@@ -36,10 +36,8 @@ pub enum Input {
     RepliesRead,
     /// Somebody asks for something.
     Request(Request),
-    /// An announcement went out or not.
-    Sent(Sent),
-    /// The packet socket takes frames again.
-    Writable,
+    /// An announcement of this address went out or not.
+    Sent(AddressKey, Sent),
     /// The command under way ended.
     CommandEnded(CommandEnd),
     /// The process that runs the commands was killed, and has been begun anew.
@@ -166,6 +164,8 @@ pub struct Status {
     pub announcement_failures: u32,
     /// Addresses that were not announced, because there were too many at once.
     pub unannounced: u32,
+    /// Links whose addresses are not announced, because there are too many.
+    pub ignored_links: u32,
     /// Claims of the VIP by other stations while it was ours.
     pub claims: u32,
     /// The last station that made one.

@@ -3,6 +3,8 @@
 use heapless::Vec;
 use netlink_packet_route::link::LinkFlags;
 
+use super::egress::Egress;
+use crate::wire::ifname::InterfaceName;
 use crate::wire::rtnl::{self, Mac};
 
 /// The most links that are known at the same time.
@@ -12,11 +14,13 @@ const MAX_LINKS: usize = 1024;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Link {
     pub(super) ifindex: u32,
+    pub(super) name: InterfaceName,
     pub(super) mac: Mac,
     /// It has carrier, and frames go through.
     pub(super) up: bool,
     /// It forwards IPv6.
     pub(super) router: bool,
+    pub(super) egress: Egress,
     /// So that a carrier is missed that was lost and found before the kernel told of it.
     carrier_changes: u32,
     /// All its addresses are to be announced, and have yet to be listed.
@@ -25,21 +29,43 @@ pub(super) struct Link {
 }
 
 impl Link {
-    /// None for a link that has no use for announcements: loopback, point-to-point, without ARP, or
-    /// no Ethernet at all.
+    /// None if the message does not tell enough.
     fn new(link: &rtnl::Link) -> Option<Self> {
-        let up = LinkFlags::Up | LinkFlags::Running | LinkFlags::LowerUp;
-        let alone = LinkFlags::Loopback | LinkFlags::Pointopoint | LinkFlags::Noarp;
         Some(Self {
             ifindex: link.ifindex,
-            mac: link.mac.filter(|_| !link.flags.intersects(alone))?,
-            up: link.flags.contains(up),
+            name: link.name?,
+            mac: link.mac?,
+            up: is_up(link),
             router: link.ipv6_forwarding.unwrap_or(false),
-            carrier_changes: link.carrier_changes,
+            egress: Egress::new(),
+            carrier_changes: link.carrier_changes.unwrap_or(0),
             unlisted: false,
             seen: true,
         })
     }
+
+    /// Takes a change. If the link has come up, or has another MAC, its addresses are to be announced.
+    fn change(&mut self, link: &rtnl::Link) {
+        let mac = link.mac.unwrap_or(self.mac);
+        let carrier_changes = link.carrier_changes.unwrap_or(self.carrier_changes);
+        let blinked = carrier_changes != self.carrier_changes;
+        let up = is_up(link);
+        self.unlisted |= up && (!self.up || blinked || mac != self.mac);
+        (self.mac, self.carrier_changes, self.up) = (mac, carrier_changes, up);
+        self.name = link.name.unwrap_or(self.name);
+        self.router = link.ipv6_forwarding.unwrap_or(self.router);
+        self.seen = true;
+    }
+}
+
+fn is_up(link: &rtnl::Link) -> bool {
+    link.flags.contains(LinkFlags::Up | LinkFlags::Running | LinkFlags::LowerUp)
+}
+
+/// Not so loopback, point-to-point links, those without ARP, and what is no Ethernet at all.
+fn has_use_for_announcements(link: &rtnl::Link) -> bool {
+    let alone = LinkFlags::Loopback | LinkFlags::Pointopoint | LinkFlags::Noarp;
+    link.ethernet && !link.flags.intersects(alone)
 }
 
 /// There is no room for another link.
@@ -63,23 +89,16 @@ impl Links {
         self.0.iter_mut().find(|link| link.ifindex == ifindex)
     }
 
-    /// Takes a new or changed link. If it has come up, or has another MAC, its addresses are to be
-    /// announced; those of a link that is seen for the first time have an event each.
+    /// Takes a new or changed link. The addresses of one that is seen for the first time have an event each.
     pub(super) fn update(&mut self, link: &rtnl::Link) -> Result<(), Full> {
-        let Some(new) = Link::new(link) else {
+        if !has_use_for_announcements(link) {
             self.remove(link.ifindex);
-            return Ok(());
-        };
-        match self.get_mut(link.ifindex) {
-            Some(known) => {
-                let blinked = known.carrier_changes != new.carrier_changes;
-                let moved = new.up && (!known.up || blinked || known.mac != new.mac);
-                let router = link.ipv6_forwarding.unwrap_or(known.router);
-                *known = Link { unlisted: known.unlisted || moved, router, ..new };
-                Ok(())
-            }
-            None => self.0.push(new).map_err(|_| Full),
+        } else if let Some(known) = self.get_mut(link.ifindex) {
+            known.change(link);
+        } else if let Some(new) = Link::new(link) {
+            self.0.push(new).map_err(|_| Full)?;
         }
+        Ok(())
     }
 
     pub(super) fn remove(&mut self, ifindex: u32) {

@@ -8,6 +8,7 @@
 mod announce;
 mod backoff;
 mod conntrack;
+mod egress;
 mod io;
 mod links;
 mod monitor;
@@ -22,7 +23,7 @@ mod stations;
 mod throttle;
 mod vip;
 
-pub use announce::{Announcement, Kind, Sent, Tables, Tempo};
+pub use announce::{AddressKey, Announcement, Kind, Local, Sent, Tables, Tempo};
 pub use backoff::Backoff;
 pub use conntrack::{Command, CommandEnd};
 use io::MAX_ACTIONS;

@@ -96,9 +96,11 @@ struct Repeats {
     unreadable: Repeat,
     dump_failed: [Repeat; DumpEnd::KINDS],
     foreign_sender: Repeat,
+    not_announced: Repeat,
     unannounced: Repeat,
     conntrackd_restarted: Repeat,
     dad_failed: Repeat,
+    ignored_links: Repeat,
     not_written: Repeat,
     not_notified: [Repeat; Failure::KINDS],
 }
@@ -145,8 +147,7 @@ impl<'a> Monitor<'a> {
             Input::StateFile(result) => self.on_state_file(*result),
             Input::Agent(outcome) => self.on_agent(*outcome),
             Input::Request(request) => self.on_request(*request),
-            Input::Sent(sent) => self.on_sent(*sent),
-            Input::Writable => self.with_announcer(Announcer::on_writable),
+            Input::Sent(address, sent) => self.on_sent(*address, *sent),
             Input::Claimed(ifindex, claim) => self.on_claim(*ifindex, claim),
             Input::NoClaim => self.on_frame(),
             Input::CommandEnded(end) => self.on_command_ended(*end),
@@ -164,6 +165,7 @@ impl<'a> Monitor<'a> {
         self.run_command();
         self.listen();
         self.read_frames_again();
+        self.follow_role();
         if queue_is_empty {
             self.report_claim();
             // One frame each time round, so that nothing else has to wait for them.
@@ -178,7 +180,9 @@ impl<'a> Monitor<'a> {
     /// something happens.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
-        let announce = self.announcer.as_ref().and_then(Announcer::deadline);
+        // As long as the state is in doubt no frame goes out, and the dump has a deadline of its own.
+        let announcer = self.announcer.as_ref().filter(|_| !self.resync.is_state_in_doubt());
+        let announce = announcer.and_then(Announcer::deadline);
         let check = self.namespace.deadline();
         let leaving = self.leaving.as_ref();
         let leaving = leaving.map(|leaving| if leaving.queue_read { leaving.by } else { self.now });
@@ -321,7 +325,7 @@ impl<'a> Monitor<'a> {
         let said = match ending {
             // What was so when the end was asked for is reported. But whoever asks for it does not wait
             // for a disk that is full or an agent that is not there.
-            Ending::Asked => queue_read && !self.resync.is_behind() && !self.is_writing(),
+            Ending::Asked => queue_read && !self.resync.is_state_in_doubt() && !self.is_writing(),
             // This is news that should arrive.
             Ending::NamespaceGone => !self.unwritten && self.outbox.pending().is_none(),
         };

@@ -1,6 +1,6 @@
 //! What is worth a line in the log. The words are in [`crate::log`].
 
-use super::{Command, CommandEnd, DumpEnd, Failure, Stage, State};
+use super::{Command, CommandEnd, DumpEnd, Failure, Sent, Stage, State};
 use crate::errno::Errno;
 use crate::wire::ifname::InterfaceName;
 use crate::wire::rtnl::Mac;
@@ -92,10 +92,24 @@ pub enum Note {
         /// How often.
         count: u32,
     },
+    /// A frame that announces an address could not be sent.
+    NotAnnounced {
+        /// Where.
+        interface: InterfaceName,
+        /// Why.
+        sent: Sent,
+        /// How often, on this interface or another.
+        count: u32,
+    },
     /// Addresses are not announced, because there are too many at once.
     TooManyAddresses {
         /// How many in all.
         total: u32,
+    },
+    /// The addresses of some links are not announced, because there are too many links.
+    TooManyLinks {
+        /// How many of them.
+        ignored: u32,
     },
     /// All commands for a state have been run.
     Synced(State),

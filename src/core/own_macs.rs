@@ -26,8 +26,14 @@ impl OwnMacs {
 
     /// Takes a new or changed link.
     pub(super) fn on_link(&mut self, link: &Link) {
-        let Link { ifindex, mac, .. } = *link;
-        let Some(mac) = mac else { return self.on_link_gone(ifindex) };
+        let ifindex = link.ifindex;
+        let Some(mac) = link.mac else {
+            // Not every message about an Ethernet mentions its MAC.
+            if !link.ethernet {
+                self.on_link_gone(ifindex);
+            }
+            return;
+        };
         let own = Own { ifindex, mac, seen: true };
         match self.0.iter_mut().find(|own| own.ifindex == ifindex) {
             Some(known) => *known = own,
@@ -71,7 +77,8 @@ mod tests {
             name: None,
             flags: LinkFlags::Up,
             mac,
-            carrier_changes: 0,
+            carrier_changes: Some(0),
+            ethernet: mac.is_some(),
             ipv6_forwarding: None,
         }
     }

@@ -125,9 +125,9 @@ impl Resync {
         self.wanted.is_none() && self.running.is_none()
     }
 
-    /// Whether something has yet to be listed that tells where the VIP is.
-    pub(super) fn is_behind(&self) -> bool {
-        self.wanted.max(self.stage()).is_some_and(|stage| stage > Stage::Others)
+    /// Whether the state may be another than it seems: what tells of it has yet to be listed.
+    pub(super) fn is_state_in_doubt(&self) -> bool {
+        self.wanted.max(self.stage()) >= Some(Stage::Addresses)
     }
 
     /// What is being listed.

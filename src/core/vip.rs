@@ -102,10 +102,10 @@ impl Vip {
     pub(super) fn on_link(&mut self, link: &Link) {
         if link.name.as_ref() == Some(&self.name) {
             self.interface_seen = true;
-            self.mac = link.mac;
             if self.interface != Interface::At(link.ifindex) {
                 self.become_interface(Interface::At(link.ifindex));
             }
+            self.mac = link.mac.or(self.mac).filter(|_| link.ethernet);
         } else if link.name.is_some() {
             // Some other link, or ours under a new name.
             self.on_link_gone(link.ifindex);
@@ -127,6 +127,7 @@ impl Vip {
 
     fn become_interface(&mut self, interface: Interface) {
         self.interface = interface;
+        self.mac = None;
         self.listed = false;
         self.held.clear();
         self.seen.clear();
@@ -218,8 +219,9 @@ mod tests {
             ifindex,
             name,
             flags: LinkFlags::Up,
-            mac: None,
-            carrier_changes: 0,
+            ethernet: true,
+            mac: Some([2, 0, 0, 0, 0, 1]),
+            carrier_changes: Some(0),
             ipv6_forwarding: None,
         }
     }
@@ -330,6 +332,20 @@ mod tests {
         let elsewhere = Address { ifindex: 6, ..failed };
         assert!(!vip.is_unusable(&elsewhere));
         assert_eq!(listed(&[failed]).state(), Some(State::Backup));
+    }
+
+    #[test]
+    fn mac_is_kept_until_another_is_mentioned_or_the_interface_is_another() {
+        let mac = link(5, "ha").mac;
+        let mut vip = listed(&[]);
+        vip.on_link(&Link { mac: None, ..link(5, "ha") });
+        assert_eq!(vip.mac(), mac, "a wireless event");
+        vip.on_link(&Link { mac: None, ..link(6, "ha") });
+        assert_eq!(vip.mac(), None, "that of another is not known");
+        vip.on_link(&link(6, "ha"));
+        assert_eq!(vip.mac(), mac);
+        vip.on_link(&Link { ethernet: false, mac: None, ..link(6, "ha") });
+        assert_eq!(vip.mac(), None);
     }
 
     #[test]

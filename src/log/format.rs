@@ -6,6 +6,7 @@ use core::net::IpAddr;
 use defmt::{Format, Formatter, write};
 
 use super::Text;
+use crate::core::Local;
 use crate::wire::Claim;
 use crate::wire::cidr::Cidr;
 use crate::wire::http::RouterId;
@@ -72,18 +73,34 @@ impl Format for Address {
 
 impl Format for Link {
     fn format(&self, f: Formatter<'_>) {
-        let Self { ifindex, name, flags, mac, carrier_changes, ipv6_forwarding } = self;
+        let Self { ifindex, name, flags, ethernet, mac, carrier_changes, ipv6_forwarding } = self;
         write!(
             f,
-            "Link {{ ifindex: {=u32}, name: {}, flags: {}, mac: {}, carrier_changes: {=u32}, \
-             ipv6_forwarding: {} }}",
+            "Link {{ ifindex: {=u32}, name: {}, flags: {}, ethernet: {=bool}, mac: {}, \
+             carrier_changes: {}, ipv6_forwarding: {} }}",
             ifindex,
             name,
             debug(flags),
+            ethernet,
             mac,
             carrier_changes,
             ipv6_forwarding
         );
+    }
+}
+
+impl Format for Local {
+    fn format(&self, f: Formatter<'_>) {
+        match *self {
+            Self::V4 { ip, prefix_len, peer } => write!(
+                f,
+                "V4 {{ ip: {}, prefix_len: {=u8}, peer: {} }}",
+                Ip(ip.into()),
+                prefix_len,
+                Ip(peer.into())
+            ),
+            Self::V6(ip) => write!(f, "V6({})", Ip(ip.into())),
+        }
     }
 }
 

@@ -91,8 +91,15 @@ impl Labels {
                     times(count)
                 );
             }
+            Note::NotAnnounced { interface, sent, count } => {
+                let (interface, why) = (Text(interface), Words(sent));
+                warning!("announcement not sent on {}: {}{}", interface, why, times(count));
+            }
             Note::TooManyAddresses { total } => {
                 error!("too many addresses at once: {} are not announced", total);
+            }
+            Note::TooManyLinks { ignored } => {
+                error!("too many interfaces: addresses on {} of them are not announced", ignored);
             }
             Note::Synced(state) => {
                 // Always "primary", whatever the active word.
@@ -140,10 +147,11 @@ impl Labels {
             status.notification_failures
         );
         info!(
-            "status: announcements={} announcement_failures={} unannounced={} claims={} claimant={}",
+            "status: announcements={} announcement_failures={} unannounced={} ignored_links={} claims={} claimant={}",
             status.announcements,
             status.announcement_failures,
             status.unannounced,
+            status.ignored_links,
             status.claims,
             Words(status.claimant.unwrap_or_default())
         );

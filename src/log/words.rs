@@ -6,7 +6,7 @@ use signal_hook::low_level::signal_name;
 
 #[cfg(feature = "defmt")]
 use super::line::Line;
-use crate::core::{Command, CommandEnd, DumpEnd, Failure, Stage};
+use crate::core::{Command, CommandEnd, DumpEnd, Failure, Sent, Stage};
 use crate::wire::rtnl::Mac;
 
 /// A value as it reads in a line; in frames, too, it is text.
@@ -109,6 +109,14 @@ words! { DumpEnd {
     DumpEnd::Unreadable => "unreadable message";
     DumpEnd::Failed(errno) => "{}", Text(errno);
     DumpEnd::TimedOut => "no end in time";
+} }
+
+words! { Sent {
+    Sent::Yes { .. } => "sent";
+    Sent::HeldBack { .. } => "its queue does not move";
+    Sent::Blocked => "send buffer full (EAGAIN)";
+    Sent::QueueFull => "its queue is full or drops frames (ENOBUFS)";
+    Sent::Failed(errno) => "{}", Text(errno);
 } }
 
 words! { Stage {

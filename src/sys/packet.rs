@@ -14,6 +14,7 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockType, setsockopt, socket, so
 use super::filter;
 use crate::core::{Announcement, Input, Kind, Sent};
 use crate::errno::Errno;
+use crate::wire::rtnl::Mac;
 use crate::wire::{arp, claim, ndisc};
 
 /// Room for some dozen claims; more of them would say nothing new.
@@ -84,9 +85,31 @@ impl PacketSocket {
         Ok(())
     }
 
-    /// Sends one frame.
+    /// Sends one frame, unless the send buffer holds more than the frame's limit.
     pub fn send(&self, announcement: &Announcement) -> Sent {
-        let Announcement { ifindex, mac, kind } = *announcement;
+        let Announcement { address, mac, kind, limit } = *announcement;
+        let queued = self.queued();
+        if limit.is_some_and(|limit| queued > limit) {
+            return Sent::HeldBack { queued };
+        }
+        match self.send_kind(address.ifindex, mac, kind) {
+            Ok(()) => Sent::Yes { queued },
+            Err(Known::EAGAIN) => Sent::Blocked,
+            Err(Known::ENOBUFS) => Sent::QueueFull,
+            Err(errno) => Sent::Failed(errno.into()),
+        }
+    }
+
+    /// What frames take in the send buffer that are still in some interface's queue, in bytes.
+    fn queued(&self) -> u32 {
+        let mut queued: libc::c_int = 0;
+        // SAFETY: the kernel writes an int (`SIOCOUTQ`, `include/uapi/linux/sockios.h`). Were it to fail,
+        // there would be nothing.
+        unsafe { libc::ioctl(self.socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut queued) };
+        queued.try_into().unwrap_or(0)
+    }
+
+    fn send_kind(&self, ifindex: u32, mac: Mac, kind: Kind) -> Result<(), Known> {
         match kind {
             Kind::ArpRequest(ip) => {
                 self.send_frame(ifindex, &arp::announcement(arp::Operation::Request, mac, ip))
@@ -100,7 +123,7 @@ impl PacketSocket {
         }
     }
 
-    fn send_frame(&self, ifindex: u32, frame: &[u8]) -> Sent {
+    fn send_frame(&self, ifindex: u32, frame: &[u8]) -> Result<(), Known> {
         let address = link_address(ifindex, 0);
         let try_once = || {
             // SAFETY: the kernel reads the frame's bytes and `LINK_ADDRESS_LEN` of `address`.
@@ -119,13 +142,7 @@ impl PacketSocket {
         // The interface that is listened on going down leaves an error for the next call, whatever
         // interface that is about.
         let retry = |errno| if errno == Known::ENETDOWN { try_once() } else { Err(errno) };
-        let sent = try_once().or_else(retry);
-        match sent {
-            Ok(_) => Sent::Yes,
-            Err(Known::EAGAIN) => Sent::Blocked,
-            Err(Known::ENOBUFS) => Sent::QueueFull,
-            Err(_) => Sent::Failed,
-        }
+        try_once().or_else(retry).map(|_| ())
     }
 
     /// The next frame that was heard, or error; none if there is none.

@@ -34,24 +34,14 @@ pub fn register_once(poll: &Poll, fd: RawFd, token: Token, again: bool) -> Resul
     control(poll, operation, fd, token, libc::EPOLLPRI | libc::EPOLLONESHOT)
 }
 
-/// What a descriptor is to be waited for.
-#[derive(Clone, Copy, Debug)]
-pub struct Interest {
-    /// There is something to read.
-    pub readable: bool,
-    /// There is room to write.
-    pub writable: bool,
-}
-
-/// Has the poll report a descriptor, which it knows already, for this and for errors only, which mio
-/// cannot have for nothing. What is ready already is reported once more.
+/// Has the poll report that there is something to read from a descriptor, which it knows already, or report
+/// errors only, which mio cannot have for nothing. What is ready already is reported once more.
 ///
 /// # Errors
 /// The errno of `epoll_ctl`.
-pub fn reregister(poll: &Poll, fd: RawFd, token: Token, interest: Interest) -> Result<(), Errno> {
-    let readable = if interest.readable { libc::EPOLLIN } else { 0 };
-    let writable = if interest.writable { libc::EPOLLOUT } else { 0 };
-    control(poll, libc::EPOLL_CTL_MOD, fd, token, libc::EPOLLET | readable | writable)
+pub fn reregister(poll: &Poll, fd: RawFd, token: Token, readable: bool) -> Result<(), Errno> {
+    let readable = if readable { libc::EPOLLIN } else { 0 };
+    control(poll, libc::EPOLL_CTL_MOD, fd, token, libc::EPOLLET | readable)
 }
 
 fn control(

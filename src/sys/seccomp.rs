@@ -13,8 +13,8 @@ use super::filter::{jump_if, jump_unless, statement};
 use crate::errno::Errno;
 use crate::log::last_words;
 
-/// Each with what it is for, beside `socket` for Unix sockets. On an architecture that lacks one there
-/// is another of the same purpose.
+/// Each with what it is for, beside those of [`restricted`]. On an architecture that lacks one there is
+/// another of the same purpose.
 pub const ALLOWED: &[c_long] = &[
     // Sleeping.
     #[cfg(any(target_env = "musl", target_arch = "aarch64"))]
@@ -66,6 +66,21 @@ pub const ALLOWED: &[c_long] = &[
     libc::SYS_munmap,
 ];
 
+/// Those that are allowed only with a certain argument: in which place, and which.
+#[must_use]
+pub fn restricted() -> [(c_long, u32, u32); RESTRICTED] {
+    let unix = u32::try_from(libc::AF_UNIX).unwrap_or(u32::MAX);
+    let queued = u32::try_from(libc::TIOCOUTQ).unwrap_or(u32::MAX);
+    [
+        // The connection to the agent is a Unix socket.
+        (libc::SYS_socket, 0, unix),
+        // How much the send buffer of the packet socket holds.
+        (libc::SYS_ioctl, 1, queued),
+    ]
+}
+
+const RESTRICTED: usize = 2;
+
 /// Not known to libc under this name everywhere.
 #[cfg(all(target_pointer_width = "32", target_arch = "mips"))]
 const CLOCK_GETTIME64: c_long = 4403;
@@ -98,10 +113,12 @@ const ARCHITECTURE: Option<u32> = if cfg!(target_arch = "x86_64") {
 /// Offsets in `struct seccomp_data` (`include/uapi/linux/seccomp.h`): words in the host's byte order.
 const NUMBER: u32 = 0;
 const ARCH: u32 = 4;
-/// The low half of the first argument, which has 64 bits.
-const FIRST_ARGUMENT: u32 = if cfg!(target_endian = "big") { 20 } else { 16 };
+/// The low half of an argument, which has 64 bits.
+fn argument(place: u32) -> u32 {
+    (if cfg!(target_endian = "big") { 20 } else { 16 }) + 8 * place
+}
 
-type Program = Vec<sock_filter, { ALLOWED.len() + 12 }>;
+type Program = Vec<sock_filter, { ALLOWED.len() + 4 * RESTRICTED + 5 }>;
 
 /// Installs the filter for good. A call that is not allowed ends the daemon, with a line in the log.
 /// Tells whether there is a filter for this architecture and kernel.
@@ -152,7 +169,7 @@ pub(super) fn limit_client() -> nix::Result<()> {
         jump_unless(architecture, CALLS + 5),
         load(NUMBER),
         jump_unless(number(libc::SYS_socket), 2),
-        load(FIRST_ARGUMENT),
+        load(argument(0)),
         sock_filter { jt: jump_if(unix, CALLS).jt, ..jump_unless(unix, CALLS + 1) },
     ];
     let calls = (0..).zip(DENIED).map(|(before, call)| jump_if(number(call), CALLS - before));
@@ -166,8 +183,8 @@ const EPERM: u32 = 1;
 
 fn program(architecture: u32) -> Program {
     let load = |offset| statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, offset);
+    let end = |verdict| statement(libc::BPF_RET | libc::BPF_K, verdict);
     let number = |call: c_long| u32::try_from(call).unwrap_or(u32::MAX);
-    let unix = u32::try_from(libc::AF_UNIX).unwrap_or(u32::MAX);
     let mut program = Program::new();
     let calls = ALLOWED.len();
     let mut push = |instruction| {
@@ -176,17 +193,19 @@ fn program(architecture: u32) -> Program {
     };
     // Numbers mean other calls on other architectures.
     push(load(ARCH));
-    push(jump_unless(architecture, calls + 5));
+    push(jump_unless(architecture, 4 * RESTRICTED + calls + 1));
     push(load(NUMBER));
-    // New sockets: to the agent only.
-    push(jump_unless(number(libc::SYS_socket), 2));
-    push(load(FIRST_ARGUMENT));
-    push(jump_if(unix, calls + 1));
+    for (before, (call, place, value)) in restricted().into_iter().enumerate() {
+        push(jump_unless(number(call), 3));
+        push(load(argument(place)));
+        push(jump_if(value, 4 * (RESTRICTED - before) + calls - 2));
+        push(end(libc::SECCOMP_RET_TRAP));
+    }
     for (before, call) in ALLOWED.iter().enumerate() {
         push(jump_if(number(*call), calls - before));
     }
-    push(statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_TRAP));
-    push(statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW));
+    push(end(libc::SECCOMP_RET_TRAP));
+    push(end(libc::SECCOMP_RET_ALLOW));
     program
 }
 

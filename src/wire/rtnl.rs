@@ -50,7 +50,8 @@ pub struct Address {
     pub refreshed: bool,
 }
 
-/// A link, which is what the kernel calls an interface.
+/// A link, which is what the kernel calls an interface. What a message does not mention is as it was: that of
+/// a wireless event (`IFLA_WIRELESS`) has but the name and the flags.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Link {
     /// Index of the interface; never 0.
@@ -59,11 +60,13 @@ pub struct Link {
     pub name: Option<InterfaceName>,
     /// `IFF_*` flags.
     pub flags: LinkFlags,
-    /// Its address, if it is an Ethernet (`ARPHRD_ETHER`).
+    /// It is an Ethernet (`ARPHRD_ETHER`).
+    pub ethernet: bool,
+    /// Its address, if it is an Ethernet and the message mentions it.
     pub mac: Option<Mac>,
-    /// How often its carrier has come or gone (`IFLA_CARRIER_CHANGES`).
-    pub carrier_changes: u32,
-    /// Whether it forwards IPv6; none if the kernel does not say.
+    /// How often its carrier has come or gone (`IFLA_CARRIER_CHANGES`), if the message mentions it.
+    pub carrier_changes: Option<u32>,
+    /// Whether it forwards IPv6, if the message mentions it.
     pub ipv6_forwarding: Option<bool>,
 }
 
@@ -251,8 +254,9 @@ fn link(payload: &[u8]) -> Result<Option<Link>, Malformed> {
         ifindex: header.index,
         name: None,
         flags: header.flags,
+        ethernet: header.link_layer_type == LinkLayerType::Ether,
         mac: None,
-        carrier_changes: 0,
+        carrier_changes: None,
         ipv6_forwarding: None,
     };
     for attribute in attributes {
@@ -263,10 +267,10 @@ fn link(payload: &[u8]) -> Result<Option<Link>, Malformed> {
                 let name = value.strip_suffix(b"\0").unwrap_or(value);
                 link.name = Some(InterfaceName::new(name).map_err(|_| Malformed)?);
             }
-            libc::IFLA_ADDRESS if header.link_layer_type == LinkLayerType::Ether => {
+            libc::IFLA_ADDRESS if link.ethernet => {
                 link.mac = value.try_into().ok();
             }
-            IFLA_CARRIER_CHANGES => link.carrier_changes = word(value)?,
+            IFLA_CARRIER_CHANGES => link.carrier_changes = Some(word(value)?),
             IFLA_AF_SPEC => link.ipv6_forwarding = ipv6_forwarding(value),
             _ => {}
         }

@@ -26,14 +26,15 @@ fn links_beyond_the_table_are_counted_and_said_once_a_minute() {
             ifindex,
             name: InterfaceName::new(b"eth0").ok(),
             flags: LinkFlags::empty(),
+            ethernet: true,
             mac: Some([2, 0, 0, 0, 0, 1]),
-            carrier_changes: 0,
+            carrier_changes: Some(0),
             ipv6_forwarding: None,
         };
         said.extend(monitor.on(&Input::Event(Body::NewLink(link)), Instant::ZERO));
     }
-    assert_eq!(said, [Action::Log(Note::TooManyAddresses { total: 1 })]);
+    assert_eq!(said, [Action::Log(Note::TooManyLinks { ignored: 1 })]);
     let actions = monitor.on(&Input::Request(Request::Status), Instant::ZERO);
     assert_eq!(actions[..], [Action::LogStatus]);
-    assert_eq!(monitor.status().unannounced, 2);
+    assert_eq!((monitor.status().ignored_links, monitor.status().unannounced), (2, 0));
 }

@@ -30,6 +30,21 @@ proptest! {
     }
 }
 
+/// A life too unlikely to be met by chance: sixteen addresses behind a queue that does not move.
+#[test]
+fn stuck_queue_takes_its_share_and_no_more() {
+    let (create_interface, add_vip, read, stuck) = ([4, 0], [0, 0], [8, 7], [19, 133]);
+    let mut script = vec![64];
+    script.extend([create_interface, add_vip, read, stuck].concat());
+    for n in 0..8 {
+        let (with_prefix_24, with_prefix_32) = ([6, n], [6, 16 | n]);
+        script.extend([with_prefix_24, with_prefix_32, read].concat());
+    }
+    let forty_seconds = [10, 200];
+    script.extend(forty_seconds);
+    World::live(&script);
+}
+
 #[test]
 fn nothing_has_to_happen() {
     World::live(&[]);

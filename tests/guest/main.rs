@@ -39,7 +39,7 @@ fn main() {
 
     by_script(&agent, &keepwatch);
     latency(&rtnl, &agent);
-    announcement(&rtnl);
+    announcement(&rtnl, &agent);
     thousand_flips(&rtnl, &agent);
     flood(&rtnl, &agent, &keepwatch);
 
@@ -98,14 +98,16 @@ fn latency(rtnl: &Rtnl, agent: &Agent) {
     println!("event to receipt: median {median:.1} ms, worst {worst:.1} ms, of {MOVES}");
 }
 
-/// A new address is announced to the station at the other end.
-fn announcement(rtnl: &Rtnl) {
+/// An address of the active router is announced to the station at the other end.
+fn announcement(rtnl: &Rtnl, agent: &Agent) {
     let mac = [2, 0, 0, 0, 0, 1];
     rtnl.set_mac("lan0", mac);
     let capture = Capture::new("lan0-peer");
     rtnl.add_address("lan0", "10.0.0.1/24");
+    agent.wait_acknowledged(set_vip(rtnl, true));
     let expected = arp::announcement(Operation::Request, mac, [10, 0, 0, 1].into());
     capture.wait("an announcement", |frames| frames.iter().any(|f| f.bytes[..] == expected[..]));
+    agent.wait_acknowledged(set_vip(rtnl, false));
     println!("announced: {} bytes captured at the other end", expected.len());
 }
 

@@ -54,11 +54,12 @@ impl Tcpdump {
     }
 }
 
-/// A world with another interface, `lan0`.
+/// A world with the VIP and another interface, `lan0`.
 fn world(options: &[&str]) -> World {
     let world = World::with(options.iter().fold(setup(), |setup, option| setup.with(*option)));
     add_interface(&world.rtnl, "lan0");
     world.rtnl.set_mac("lan0", [2, 0, 0, 0, 0, 1]);
+    world.set_vip(true);
     world
 }
 

@@ -21,6 +21,7 @@ mod conntrackd;
 mod conntrackd_jail;
 mod conntrackd_process;
 mod conntrackd_program;
+mod egress;
 mod filter;
 mod floods;
 mod interface;
@@ -29,6 +30,7 @@ mod namespace;
 mod options;
 mod overrun;
 mod privileges;
+mod role;
 mod signals;
 mod stalls;
 mod start;
@@ -50,6 +52,7 @@ fn main() {
             agent::trials(),
             announce::trials(),
             claims::trials(),
+            egress::trials(),
             filter::trials(),
             floods::trials(),
             interface::trials(),
@@ -58,6 +61,7 @@ fn main() {
             options::trials(),
             overrun::trials(),
             privileges::trials(),
+            role::trials(),
             signals::trials(),
             start::trials(),
             stalls::trials(),

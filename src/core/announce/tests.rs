@@ -1,5 +1,10 @@
+mod egress;
+mod identity;
+mod role;
+
 use super::*;
-use crate::wire::ifname::InterfaceName;
+use crate::errno::Errno;
+use core::net::Ipv4Addr;
 use netlink_packet_route::link::LinkFlags;
 
 const MAC: Mac = [2, 0, 0, 0, 0, 1];
@@ -7,7 +12,15 @@ const UP: LinkFlags = LinkFlags::Up.union(LinkFlags::Running).union(LinkFlags::L
 
 fn link(ifindex: u32, flags: LinkFlags) -> Link {
     let name = InterfaceName::new(b"eth0").ok();
-    Link { ifindex, name, flags, mac: Some(MAC), carrier_changes: 0, ipv6_forwarding: Some(true) }
+    Link {
+        ifindex,
+        name,
+        flags,
+        ethernet: true,
+        mac: Some(MAC),
+        carrier_changes: Some(0),
+        ipv6_forwarding: Some(true),
+    }
 }
 
 fn address(ifindex: u32, cidr: &str) -> Address {
@@ -16,11 +29,28 @@ fn address(ifindex: u32, cidr: &str) -> Address {
     Address { ifindex, cidr, peer: cidr.address(), flags, refreshed: false }
 }
 
-/// An announcer that knows link 3, which is up.
+/// The announcer of an active router that knows link 3, which is up.
 fn announcer(tables: &mut Tables) -> Announcer<'_> {
-    let mut announcer = Announcer::new(Tempo::default(), tables);
+    announcer_with(Tempo::default(), tables)
+}
+
+/// A frame is out, and so are those before it.
+const TAKEN: Sent = Sent::Yes { queued: 0 };
+
+fn announcer_with(tempo: Tempo, tables: &mut Tables) -> Announcer<'_> {
+    let mut announcer = Announcer::new(tempo, tables);
+    announcer.links_begin();
     announcer.on_link(&link(3, UP));
+    announcer.links_end();
+    announcer.on_role(true, None, Instant::ZERO);
     announcer
+}
+
+/// Has the announcer send its next frame.
+fn send(announcer: &mut Announcer<'_>, now: Instant) -> Announcement {
+    let announcement = announcer.next(now).expect("a frame");
+    announcer.on_sent(announcement.address, TAKEN, now);
+    announcement
 }
 
 /// Every frame until there is no deadline any more, with the millisecond in which it goes out.
@@ -30,7 +60,7 @@ fn frames(announcer: &mut Announcer<'_>, mut now: Instant) -> std::vec::Vec<(i64
         now = now.max(deadline);
         if let Some(announcement) = announcer.next(now) {
             frames.push((now.total_millis(), announcement.kind));
-            announcer.on_sent(Sent::Yes, now);
+            announcer.on_sent(announcement.address, TAKEN, now);
         }
     }
     frames
@@ -94,8 +124,7 @@ fn address_gone_is_not_announced_any_more() {
         let mut tables = Tables::new();
         let mut announcer = announcer(&mut tables);
         announcer.on_address(&address(3, "10.0.0.1/24"), Instant::ZERO);
-        announcer.next(Instant::ZERO).expect("the first request");
-        announcer.on_sent(Sent::Yes, Instant::ZERO);
+        send(&mut announcer, Instant::ZERO);
         lose(&mut announcer);
         assert_eq!(frames(&mut announcer, Instant::ZERO), []);
         assert!(announcer.tables.entries.is_empty());
@@ -106,14 +135,14 @@ fn address_gone_is_not_announced_any_more() {
 fn no_announcements_where_they_make_no_sense() {
     for flags in [LinkFlags::Loopback, LinkFlags::Pointopoint, LinkFlags::Noarp] {
         let mut tables = Tables::new();
-        let mut announcer = Announcer::new(Tempo::default(), &mut tables);
+        let mut announcer = announcer(&mut tables);
         announcer.on_link(&link(3, UP | flags));
         announcer.on_address(&address(3, "10.0.0.1/24"), Instant::ZERO);
         assert_eq!(frames(&mut announcer, Instant::ZERO), [], "{flags:?}");
     }
     let mut tables = Tables::new();
     let mut announcer = announcer(&mut tables);
-    announcer.on_link(&Link { mac: None, ..link(4, UP) });
+    announcer.on_link(&Link { ethernet: false, mac: None, ..link(4, UP) });
     announcer.on_address(&address(4, "10.0.0.1/24"), Instant::ZERO);
     announcer.on_address(&address(5, "10.0.0.1/24"), Instant::ZERO);
     for cidr in ["127.0.0.1/8", "::1/128", "224.0.0.1/4", "ff02::1/16", "0.0.0.0/0", "::/0"] {
@@ -134,7 +163,7 @@ fn refreshed_address_is_no_new_one() {
 #[test]
 fn link_that_comes_up_or_changes_its_mac_has_its_addresses_listed_and_announced() {
     let other = Link { mac: Some([2, 0, 0, 0, 0, 9]), ..link(3, UP) };
-    let blinked = Link { carrier_changes: 2, ..link(3, UP) };
+    let blinked = Link { carrier_changes: Some(2), ..link(3, UP) };
     for changes in [vec![link(3, LinkFlags::Up), link(3, UP)], vec![other], vec![blinked]] {
         let mut tables = Tables::new();
         let mut announcer = announcer(&mut tables);
@@ -160,6 +189,22 @@ fn present_mac_is_announced() {
     let mac = [2, 0, 0, 0, 0, 9];
     announcer.on_link(&Link { mac: Some(mac), ..link(3, UP) });
     assert_eq!(announcer.next(Instant::ZERO).map(|frame| frame.mac), Some(mac));
+}
+
+#[test]
+fn link_is_as_it_was_in_what_a_wireless_event_does_not_mention() {
+    let mut tables = Tables::new();
+    let mut announcer = announcer(&mut tables);
+    let wireless = Link { mac: None, carrier_changes: None, ipv6_forwarding: None, ..link(3, UP) };
+    announcer.on_link(&wireless);
+    announcer.on_address(&address(3, "10.0.0.1/24"), Instant::ZERO);
+    announcer.on_link(&wireless);
+    assert!(!announcer.wants_listing(), "the carrier has not changed");
+    assert_eq!(frames(&mut announcer, Instant::ZERO).len(), 6);
+    // Of an unknown link it does not tell enough.
+    announcer.on_link(&Link { ifindex: 4, ..wireless });
+    announcer.on_address(&address(4, "10.0.0.1/24"), Instant::ZERO);
+    assert_eq!(frames(&mut announcer, Instant::ZERO), []);
 }
 
 #[test]
@@ -201,23 +246,6 @@ fn after_a_loss_all_links_that_are_up_are_listed() {
 }
 
 #[test]
-fn frame_that_could_not_be_sent_is_tried_again_before_any_other() {
-    let mut tables = Tables::new();
-    let mut announcer = announcer(&mut tables);
-    announcer.on_address(&address(3, "10.0.0.1/24"), Instant::ZERO);
-    announcer.on_address(&address(3, "10.0.0.2/24"), Instant::ZERO);
-    let first = announcer.next(Instant::ZERO);
-    announcer.on_sent(Sent::QueueFull, Instant::ZERO);
-    assert_eq!(announcer.next(Instant::ZERO), None);
-    assert_eq!(announcer.deadline(), Some(Instant::ZERO + QUEUE_FULL));
-    announcer.on_writable(Instant::from_millis(1));
-    assert_eq!(announcer.next(Instant::from_millis(1)), first);
-    announcer.on_sent(Sent::QueueFull, Instant::from_millis(1));
-    assert_eq!(announcer.next(Instant::from_millis(101)), first);
-    assert_eq!(frames(&mut announcer, Instant::from_millis(101)).len(), 12);
-}
-
-#[test]
 fn as_many_as_there_is_room_for_are_all_announced_in_time() {
     let mut tables = Box::new(Tables::new());
     let mut announcer = announcer(&mut tables);
@@ -251,15 +279,16 @@ fn links_beyond_the_table_are_counted() {
     for ifindex in 4..=1027 {
         announcer.on_link(&link(ifindex, UP));
     }
-    assert_eq!(announcer.dropped, 1);
+    assert_eq!((announcer.ignored_links, announcer.dropped), (1, 0));
+    announcer.links_begin();
+    assert_eq!(announcer.ignored_links, 0, "not to be counted twice");
 }
 
 /// Announces one address on link 3 for the first time, then loses events and knows the links again.
 fn after_a_loss<'a>(tables: &'a mut Tables, address: &Address) -> Announcer<'a> {
     let mut announcer = announcer(tables);
     announcer.on_address(address, Instant::ZERO);
-    announcer.next(Instant::ZERO).expect("the first frame");
-    announcer.on_sent(Sent::Yes, Instant::ZERO);
+    send(&mut announcer, Instant::ZERO);
     announcer.on_loss();
     announcer.links_begin();
     announcer.on_link(&link(3, UP));
@@ -316,5 +345,19 @@ fn loss_during_a_dump_of_all_links_is_made_good_by_the_next() {
     for ifindex in [3, 4] {
         assert_eq!(announcer.listing_begin(), Some(ifindex));
         announcer.listing_end(true);
+    }
+}
+
+#[test]
+fn as_many_rounds_as_asked_for() {
+    for repeat in [0, 1, 127, 128, 255] {
+        let mut tables = Tables::new();
+        let mut announcer = announcer_with(Tempo { repeat, ..Tempo::default() }, &mut tables);
+        announcer.on_address(&address(3, "10.0.0.1/24"), Instant::ZERO);
+        let [request, reply] = ipv4("10.0.0.1");
+        let frames = frames(&mut announcer, Instant::ZERO);
+        let kinds: std::vec::Vec<Kind> = frames.iter().map(|(_, kind)| *kind).collect();
+        assert_eq!(kinds, [request, reply].repeat(repeat.into()));
+        assert!(announcer.tables.entries.is_empty());
     }
 }

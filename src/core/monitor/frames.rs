@@ -1,35 +1,53 @@
 //! Announcements that go out.
 
 use super::{Announcer, Monitor, count};
-use crate::core::{Action, Instant, Note, Sent};
+use crate::core::{Action, AddressKey, Instant, Note, Sent, State};
 
 impl<'a> Monitor<'a> {
+    /// Has the announcer know what this router is now.
+    pub(super) fn follow_role(&mut self) {
+        let active = self.vip.state() == Some(State::Active);
+        let watched = self.vip.mac();
+        self.with_announcer(|announcer, now| announcer.on_role(active, watched, now));
+    }
+
     pub(super) fn announce(&mut self) {
+        if self.resync.is_state_in_doubt() {
+            return;
+        }
         let announcement = self.announcer.as_mut().and_then(|announcer| announcer.next(self.now));
         if let Some(announcement) = announcement {
             self.push(Action::Announce(announcement));
         }
     }
 
-    pub(super) fn on_sent(&mut self, sent: Sent) {
-        match sent {
-            Sent::Yes => count(&mut self.status.announcements),
-            Sent::Failed => count(&mut self.status.announcement_failures),
-            Sent::Blocked | Sent::QueueFull => {}
+    pub(super) fn on_sent(&mut self, address: AddressKey, sent: Sent) {
+        if let Sent::Yes { .. } = sent {
+            count(&mut self.status.announcements);
         }
-        self.with_announcer(|announcer, now| announcer.on_sent(sent, now));
+        let now = self.now;
+        let failed = self.announcer.as_mut().and_then(|a| a.on_sent(address, sent, now));
+        let Some(interface) = failed else { return };
+        count(&mut self.status.announcement_failures);
+        if let Some(count) = self.repeats.not_announced.occurred(now) {
+            self.push(Action::Log(Note::NotAnnounced { interface, sent, count }));
+        }
     }
 
     /// Lets the announcer take something in, if there is one.
     pub(super) fn with_announcer(&mut self, take: impl FnOnce(&mut Announcer<'a>, Instant)) {
         let Some(announcer) = &mut self.announcer else { return };
         take(announcer, self.now);
-        let unannounced = announcer.dropped;
-        if self.status.unannounced != unannounced {
-            self.status.unannounced = unannounced;
-            if self.repeats.unannounced.occurred(self.now).is_some() {
-                self.push(Action::Log(Note::TooManyAddresses { total: unannounced }));
-            }
+        let (unannounced, ignored) = (announcer.dropped, announcer.ignored_links);
+        if core::mem::replace(&mut self.status.unannounced, unannounced) < unannounced
+            && self.repeats.unannounced.occurred(self.now).is_some()
+        {
+            self.push(Action::Log(Note::TooManyAddresses { total: unannounced }));
+        }
+        if core::mem::replace(&mut self.status.ignored_links, ignored) < ignored
+            && self.repeats.ignored_links.occurred(self.now).is_some()
+        {
+            self.push(Action::Log(Note::TooManyLinks { ignored }));
         }
     }
 }

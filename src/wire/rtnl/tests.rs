@@ -88,11 +88,50 @@ fn takes_apart_a_link() {
         ifindex: 3,
         name,
         flags,
+        ethernet: true,
         mac: Some(mac),
-        carrier_changes: 5,
+        carrier_changes: Some(5),
         ipv6_forwarding: Some(true),
     };
     assert_eq!(bodies(&new), [Ok(Body::NewLink(link))]);
+}
+
+#[test]
+fn wireless_event_mentions_neither_mac_nor_carrier() {
+    // As `rtnetlink_ifinfo_prep` and `wireless_send_event` (`net/wireless/wext-core.c`) put it together:
+    // the name, and in IFLA_WIRELESS a `struct iw_event`, here SIOCGIWSCAN.
+    let event = [&8_u16.to_ne_bytes()[..], &0x8b19_u16.to_ne_bytes(), &[0; 4]].concat();
+    let new = message(
+        libc::RTM_NEWLINK,
+        0,
+        &ifinfomsg(0, 1, 3, 0x1_1043),
+        &[(3, b"wlan0\0"), (11, &event)],
+    );
+    let link = Link {
+        ifindex: 3,
+        name: InterfaceName::new(b"wlan0").ok(),
+        flags: LinkFlags::from_bits_retain(0x1_1043),
+        ethernet: true,
+        mac: None,
+        carrier_changes: None,
+        ipv6_forwarding: None,
+    };
+    assert_eq!(bodies(&new), [Ok(Body::NewLink(link))]);
+}
+
+#[test]
+fn what_is_no_ethernet_has_no_mac() {
+    // ARPHRD_NONE and ARPHRD_INFINIBAND, whose addresses have no or 20 bytes.
+    for (arphrd, address) in [(0xfffe, &[][..]), (32, &[0; 20])] {
+        let new = message(
+            libc::RTM_NEWLINK,
+            0,
+            &ifinfomsg(0, arphrd, 3, 0),
+            &[(3, b"v0\0"), (1, address)],
+        );
+        let [Ok(Body::NewLink(link))] = &bodies(&new)[..] else { panic!("not a link") };
+        assert_eq!((link.ethernet, link.mac), (false, None), "{arphrd}");
+    }
 }
 
 /// `IFLA_AF_SPEC` with something for IPv4, and for IPv6 an array of settings behind its flags.

@@ -3,26 +3,29 @@
 use keepwatch::core::{Action, Input};
 
 use super::World;
+use super::lan::Lan;
 
 impl World<'_> {
     /// Some: that came of it at once.
     pub(super) fn carry_out(&mut self, action: &Action) -> Option<Input> {
         match *action {
             Action::DumpLinks => {
-                let links = self.lan.link().into_iter().chain(self.kernel.link());
+                let lans: Vec<_> = self.lans.iter().filter_map(Lan::link).collect();
+                let links = lans.into_iter().chain(self.kernel.link());
                 return self.kernel.begin_dump(links.collect());
             }
             Action::RequestInterface => {
-                return self.kernel.request_interface(self.lan.link());
+                return self.kernel.request_interface(self.lans[0].link());
             }
             Action::DumpAddresses(ifindex) => {
                 assert_ne!(ifindex, 0, "of all interfaces");
-                let addresses = self.lan.listed().chain(self.kernel.listed_vip(ifindex));
+                let lans = self.lans.iter().flat_map(Lan::listed);
+                let addresses = lans.chain(self.kernel.listed_vip(ifindex));
                 return self.kernel.begin_dump(addresses.collect());
             }
             Action::Announce(ref announcement) => {
                 self.sent = true;
-                return Some(Input::Sent(self.lan.announce(announcement)));
+                return Some(Input::Sent(announcement.address, self.announce(announcement)));
             }
             Action::Heed(ifindex) => self.kernel.heeded = Some(ifindex.unwrap_or(0)),
             Action::Listen { ifindex, rebind } => self.wire.listen(ifindex, rebind, &self.kernel),

@@ -1,12 +1,17 @@
 //! What has to hold at every moment.
 
-use keepwatch::core::{Action, Actions, Duration, Ending, Input, Note, State};
+use keepwatch::core::{Action, Actions, Announcement, Duration, Ending, Input, Note, Sent, State};
+use keepwatch::errno::Errno;
 
 use super::World;
 use super::kernel::name;
+use super::lan::Lan;
 
 /// The longest time ahead for which a retry is scheduled.
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
+
+/// A tenth of what Linux gives a socket by default: the share of one link.
+const SHARE: u32 = 212_992 / 10;
 
 impl World<'_> {
     /// What is not done yet is being done, or will be.
@@ -49,6 +54,9 @@ impl World<'_> {
             self.free = !in_flight || actions.contains(&Action::HangUp);
             self.reported = Some(state);
             self.forget_claims();
+            if state == State::Backup {
+                self.lans.iter_mut().for_each(Lan::cut_off);
+            }
             self.conntrackd.want(state);
         }
     }
@@ -64,6 +72,22 @@ impl World<'_> {
         }
     }
 
+    /// A frame goes out, in its place.
+    pub(super) fn announce(&mut self, announcement: &Announcement) -> Sent {
+        assert_eq!(self.reported, Some(State::Active), "a frame from a backup");
+        let known = self.truth() == State::Active || self.kernel.has_unread();
+        assert!(known, "a frame from what may be a backup by now, for all that the core knows");
+        self.told.check(announcement, self.kernel.mac);
+        let ifindex = announcement.address.ifindex;
+        let queued = self.lans.iter().map(Lan::queued).sum();
+        assert!(queued < SHARE, "a link has taken the send buffer of all");
+        match self.lans.iter_mut().find(|lan| lan.is(ifindex)) {
+            Some(lan) => lan.send(announcement, queued, self.now),
+            // It has gone just now.
+            None => Sent::Failed(Errno(6)),
+        }
+    }
+
     /// No line says what is not so.
     pub(super) fn read_log(&mut self, note: &Note) {
         match *note {
@@ -76,6 +100,7 @@ impl World<'_> {
             }
             Note::MoreClaims { ifindex, count } => self.read_claim(None, ifindex, count),
             Note::DadFailed { .. } => assert!(self.vip_has_failed),
+            Note::NotAnnounced { sent, .. } => assert!(!matches!(sent, Sent::Yes { .. })),
             Note::Synced(state) => {
                 assert!(self.conntrackd.is_done() && self.reported == Some(state));
             }

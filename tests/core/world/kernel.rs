@@ -14,7 +14,10 @@ use netlink_packet_route::link::LinkFlags;
 const QUEUE: usize = 6;
 
 pub const UP: LinkFlags = LinkFlags::Up.union(LinkFlags::Running).union(LinkFlags::LowerUp);
+/// The watched interface's, unless it has the next.
 pub const MAC: Mac = [2, 0, 0, 0, 0, 1];
+/// Of the VRRP instance.
+pub const VIRTUAL_MAC: Mac = [0, 0, 0x5e, 0, 1, 5];
 
 pub struct Kernel {
     pub cidr: Cidr,
@@ -25,7 +28,7 @@ pub struct Kernel {
     pub vip_failed: bool,
     /// Tells apart interfaces that have the same index one after another.
     pub instance: u32,
-    mac: Mac,
+    pub mac: Mac,
     last_index: u32,
     /// The one interface of whose addresses there are events, or 0 for no interface.
     pub heeded: Option<u32>,
@@ -225,6 +228,12 @@ impl Kernel {
         }
     }
 
+    /// What a wireless driver tells of the watched interface.
+    pub fn wireless_event(&self) -> Option<Body> {
+        let watched = self.ifindex.map(|ifindex| Body::NewLink(self.watched(ifindex, "ha")));
+        watched.map(wireless)
+    }
+
     /// The VIP, for a dump of an interface.
     pub fn listed_vip(&self, ifindex: u32) -> Option<Body> {
         let there = self.vip && self.ifindex == Some(ifindex);
@@ -261,13 +270,20 @@ pub fn address(ifindex: u32, cidr: Cidr, flags: AddressFlags) -> Address {
     Address { ifindex, cidr, peer: cidr.address(), flags, refreshed: false }
 }
 
+/// The same link in a message that mentions no more than its name.
+pub fn wireless(link: Body) -> Body {
+    let Body::NewLink(link) = link else { panic!("no link") };
+    Body::NewLink(Link { mac: None, carrier_changes: None, ipv6_forwarding: None, ..link })
+}
+
 pub fn link(ifindex: u32, name_: &str) -> Link {
     Link {
         ifindex,
         name: Some(name(name_)),
         flags: UP,
+        ethernet: true,
         mac: Some(MAC),
-        carrier_changes: 0,
+        carrier_changes: Some(0),
         ipv6_forwarding: None,
     }
 }

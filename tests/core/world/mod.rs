@@ -14,8 +14,12 @@
 //! - no reply and no end of a dump that has come is given up, however late it is read;
 //! - the watched interface is not said to be gone, nor an alternative name to be taken, before the kernel
 //!   has said so; that a dump does not show it says nothing;
+//! - no frame goes out while the VIP is not here, unless the news of that are still to be read;
 //! - no frame goes out for an address that the core could know to be gone, undecided or failed, nor
-//!   with anything but the present MAC and router flag;
+//!   with anything but the present MAC and router flag, nor with another VRRP instance's virtual MAC, nor
+//!   for an address that was there before the core;
+//! - a link that takes no frames, or whose queue does not move, takes no more than its share of the send
+//!   buffer, and the other link's frames go out all the same;
 //! - whoever listens for claims of the VIP is bound to the interface that is there now, and reads few
 //!   frames a second; each foreign claim is counted, and logged if the VIP stays for a second, and there
 //!   are few lines a minute;
@@ -27,7 +31,7 @@
 //! An agent that was away answers 200 for a while before it knows its routers, and forgets the report.
 //!
 //! And when nothing more happens and everything works, the file and the agent have the truth,
-//! conntrackd has done what belongs to it, and every address has been announced.
+//! conntrackd has done what belongs to it, and if the VIP is here, every address has been announced.
 
 mod actions;
 mod invariants;
@@ -35,6 +39,8 @@ mod kernel;
 mod lan;
 mod namespace;
 mod peers;
+mod rest;
+mod told;
 mod wire;
 
 use std::cell::RefCell;
@@ -43,10 +49,13 @@ use keepwatch::core::{
     Action, Duration, Input, Instant, Monitor, NamespaceCheck, Request, Sent, State, Tables, Tempo,
     Watch,
 };
-use kernel::{Kernel, MAC, name};
-use lan::Lan;
+use keepwatch::errno::Errno;
+use keepwatch::wire::rtnl::Body;
+use kernel::{Kernel, MAC, VIRTUAL_MAC, name};
+use lan::{Egress, Lan};
 use peers::{Agent, Conntrackd, Disk};
-use wire::{VIRTUAL_MAC, Wire};
+use told::Told;
+use wire::Wire;
 
 thread_local! {
     /// Large enough for it to take time to make them anew for each life.
@@ -63,7 +72,8 @@ pub struct World<'a> {
     monitor: Monitor<'a>,
     now: Instant,
     kernel: Kernel,
-    lan: Lan,
+    lans: [Lan; 2],
+    told: Told,
     disk: Disk,
     agent: Agent,
     conntrackd: Conntrackd,
@@ -107,7 +117,10 @@ impl<'a> World<'a> {
         let vip = if option(0) { "fd00::5/64" } else { "169.254.0.5/24" };
         let vip = vip.parse().expect("an address");
         let mut kernel = Kernel::new(vip, if option(5) { VIRTUAL_MAC } else { MAC });
-        let lan = Lan::new(kernel.new_index());
+        let mut lans = [(); 2].map(|()| Lan::new(kernel.new_index()));
+        if option(7) {
+            lans = lans.map(Lan::with_old_address);
+        }
         let now = Instant::from_secs(1);
         let watch = Watch {
             interface: name("ha"),
@@ -127,7 +140,8 @@ impl<'a> World<'a> {
             monitor: Monitor::new(watch),
             now,
             kernel,
-            lan,
+            lans,
+            told: Told::new(),
             disk: Disk { works: true, hangs: Duration::ZERO, file: None },
             agent: Agent::new(),
             conntrackd: Conntrackd::new(option(3)),
@@ -171,7 +185,7 @@ impl<'a> World<'a> {
             self.step(step[0], step.get(1).copied().unwrap_or_default());
             self.hear();
         }
-        self.come_to_rest();
+        self.come_to_rest(options & 64 != 0);
         if self.exited {
             return;
         }
@@ -181,8 +195,11 @@ impl<'a> World<'a> {
         assert_eq!(self.agent.heeded, Some(truth), "an agent that was away has come to know it");
         assert!(self.ready && !self.namespace_deleted);
         assert!(self.conntrackd.is_done());
-        if options & 2 == 0 {
-            self.lan.is_announced();
+        if options & 2 == 0 && truth == State::Active {
+            self.lans
+                .iter()
+                .filter(|lan| lan.is_open())
+                .for_each(|lan| lan.is_announced(self.kernel.mac));
         }
         if options & 4 == 0 && truth == State::Active {
             assert_eq!(self.wire.listening, self.kernel.ifindex, "where the VIP is");
@@ -212,12 +229,14 @@ impl<'a> World<'a> {
             2 | 3 => self.kernel.set_vip(false),
             4 => self.kernel.create_interface(),
             5 => self.kernel.lose_interface(how.is_multiple_of(2)),
-            6 => self.lan.change_address(how).into_iter().for_each(|event| self.kernel.emit(event)),
+            6 => {
+                let event = self.lans[usize::from(how >> 7)].change_address(how);
+                self.emit(event);
+            }
             7 => {
-                let events = self.lan.change_link(how, || self.kernel.new_index());
-                for event in events {
-                    self.kernel.emit(event);
-                }
+                let lan = &mut self.lans[usize::from(how >> 7)];
+                let events = lan.change_link(how, || self.kernel.new_index());
+                self.emit(events);
             }
             8 | 9 => self.read(usize::from(how % 8)),
             10 => self.pass(Duration::from_millis(u64::from(how).pow(2))),
@@ -233,6 +252,12 @@ impl<'a> World<'a> {
             17 => self.conntrackd_acts(how),
             18 => self.claim(how),
             _ => self.trouble(how),
+        }
+    }
+
+    fn emit(&mut self, events: impl IntoIterator<Item = Body>) {
+        for event in events {
+            self.kernel.emit(event);
         }
     }
 
@@ -259,11 +284,15 @@ impl<'a> World<'a> {
         match how % 8 {
             0 | 1 => self.kernel.insert(Input::Unreadable),
             2 => self.feed(&Input::ForeignSender(how.into())),
-            3 => self.lan.wire = Sent::Yes,
-            4 if how > 127 => self.lan.wire = Sent::Failed,
-            4 if how > 63 => self.lan.wire = Sent::Blocked,
-            4 => self.lan.wire = Sent::QueueFull,
-            5 => self.feed(&Input::Writable),
+            3 => self.set_egress(how, Egress::Open),
+            4 if how > 127 => self.set_egress(how, Egress::Refuses(Sent::Failed(Errno(6)))),
+            4 if how > 63 => self.set_egress(how, Egress::Refuses(Sent::Blocked)),
+            4 => self.set_egress(how, Egress::Refuses(Sent::QueueFull)),
+            5 if how > 127 => self.lans[0].set_egress(Egress::Stuck),
+            5 => {
+                let event = self.lans[usize::from(how >> 6)].wireless_event();
+                self.emit(event);
+            }
             // The daemon is told at once, or finds out when it looks.
             _ if how > 127 => self.delete_namespace(how.is_multiple_of(2)),
             6 if how < 32 => self.disk.hangs = Duration::from_millis(u64::from(how / 8) * 2800),
@@ -273,7 +302,11 @@ impl<'a> World<'a> {
                 self.kernel.set_vip(vip && how < 48);
             }
             6 if how < 96 => self.conntrackd_restarts(),
-            6 => self.change_mounts(),
+            6 if how < 112 => self.change_mounts(),
+            6 => {
+                let event = self.kernel.wireless_event();
+                self.emit(event);
+            }
             _ if how < 64 => self.agent.reply_unread(how / 8),
             _ if how < 80 => self.kernel.cut_next_links = true,
             _ if how < 96 => self.kernel.alternative = self.kernel.ifindex.is_none(),
@@ -282,6 +315,12 @@ impl<'a> World<'a> {
                 self.vip_has_failed |= self.kernel.vip_failed;
             }
         }
+    }
+
+    /// Of both links, or of the first alone.
+    fn set_egress(&mut self, how: u8, egress: Egress) {
+        let links = if how & 8 == 0 { 2 } else { 1 };
+        self.lans[..links].iter_mut().for_each(|lan| lan.set_egress(egress));
     }
 
     fn agent_acts(&mut self, how: u8) {
@@ -346,7 +385,10 @@ impl<'a> World<'a> {
         }
         self.depth += 1;
         assert!(self.depth < 8, "one thing leads to another without end");
-        self.lan.tell(input, self.now);
+        self.told.tell(input, self.now);
+        if matches!(input, Input::Overrun | Input::Unreadable) {
+            self.lans.iter_mut().for_each(Lan::announce_anew);
+        }
         self.kernel.tell(input);
         self.wire.heeds &= !matches!(
             input,
@@ -367,7 +409,7 @@ impl<'a> World<'a> {
             if action != Action::CheckNamespace {
                 self.busy = self.now;
             }
-            self.lan.asked(&action, self.now);
+            self.told.asked(&action, self.now);
             if let Some(outcome) = self.carry_out(&action) {
                 self.feed(&outcome);
             }
@@ -381,41 +423,5 @@ impl<'a> World<'a> {
                 assert!(ahead, "nothing was done at a deadline, and it did not move");
             }
         }
-    }
-
-    /// Nothing but looking for the namespace is left to be done.
-    fn only_checks(&self) -> bool {
-        // What is yet to be logged waits for a minute at most; an agent that was away is told again after
-        // some minutes.
-        let patience = if self.agent.heeded == self.reported { CHECK * 7 } else { CHECK * 60 };
-        self.mounts_are_hidden && self.now > self.busy + patience
-    }
-
-    /// Everything works from now on; waits until there is nothing left to do.
-    fn come_to_rest(&mut self) {
-        (self.disk.works, self.agent.listens, self.lan.wire) = (true, true, Sent::Yes);
-        self.busy = self.now;
-        for _ in 0..10_000 {
-            self.kernel.next_dump_end = keepwatch::core::DumpEnd::Complete;
-            self.read(usize::MAX);
-            self.hear();
-            if self.agent.is_connected() {
-                self.agent_acts(0);
-            }
-            if self.conntrackd.is_running() {
-                self.conntrackd_acts(0);
-            }
-            let quiet = !self.kernel.has_unread()
-                && !self.agent.is_connected()
-                && !self.conntrackd.is_running();
-            match self.monitor.deadline() {
-                _ if self.exited => return,
-                _ if !quiet => {}
-                None => return,
-                Some(_) if self.only_checks() => return,
-                Some(deadline) => self.now = self.now.max(deadline),
-            }
-        }
-        panic!("the core does not come to rest: {:?}", self.monitor);
     }
 }

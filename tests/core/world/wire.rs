@@ -7,10 +7,9 @@ use keepwatch::wire::Claim;
 use keepwatch::wire::rtnl::Mac;
 
 use super::World;
-use super::kernel::{Kernel, MAC};
+use super::kernel::{Kernel, MAC, VIRTUAL_MAC};
+use super::told::is_virtual;
 
-/// Of keepalived's virtual routers.
-pub const VIRTUAL_MAC: Mac = [0, 0, 0x5e, 0, 1, 5];
 const OTHER_MAC: Mac = [2, 0, 0, 0, 0, 2];
 
 /// Frames for which the socket has room.
@@ -118,7 +117,7 @@ impl World<'_> {
             0 => OTHER_MAC,
             1 => MAC,
             0b01000 | 0b01001 => VIRTUAL_MAC,
-            _ => self.lan.mac(),
+            _ => self.lans[0].mac(),
         };
         let frames = match how >> 5 {
             0..4 => vec![Input::Claimed(ifindex, Claim { mac, ip })],
@@ -165,7 +164,7 @@ impl World<'_> {
         let here =
             self.monitor.status().ifindex == Some(ifindex) && ip == self.kernel.cidr.address();
         let heard = here && self.reported == Some(State::Active);
-        (heard && (mac == VIRTUAL_MAC || !self.lan.knows(mac))).then_some(mac)
+        (heard && (is_virtual(mac) || !self.told.knows(mac))).then_some(mac)
     }
 
     /// A line says that a station, or more than there is room for, claims the VIP.

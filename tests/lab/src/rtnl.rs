@@ -251,7 +251,7 @@ impl Rtnl {
     }
 
     /// Sends a request and waits for the kernel's acknowledgement.
-    fn request(&self, message: RouteNetlinkMessage, flags: u16) -> io::Result<()> {
+    pub(crate) fn request(&self, message: RouteNetlinkMessage, flags: u16) -> io::Result<()> {
         match self.exchange(message, NLM_F_ACK | flags)? {
             NetlinkPayload::Error(error) if error.code.is_some() => Err(error.to_io()),
             _ => Ok(()),
