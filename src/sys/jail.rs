@@ -7,21 +7,19 @@
 
 #![expect(unsafe_code, reason = "system calls that no library has")]
 
+use core::ptr::null;
 use std::ffi::{CStr, CString};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use nix::errno::Errno as Known;
 use nix::fcntl::{OFlag, open, openat};
 use nix::libc;
-use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
-use nix::sys::stat::{FileStat, Mode, SFlag, fstat, lstat, stat};
+use nix::sys::stat::{FileStat, Mode, fstat, lstat, stat};
 use nix::unistd::{
-    Gid, Uid, chdir, chroot, fchdir, geteuid, mkdir, read, setfsgid, setfsuid, setgroups,
-    symlinkat, write,
+    Gid, Uid, chdir, chroot, fchdir, geteuid, read, setfsgid, setfsuid, setgroups, write,
 };
 
 use super::privileges::{Identity, become_client, limit_root};
@@ -36,9 +34,6 @@ const MAX_CONFIGURATION: usize = 1 << 16;
 /// Where the new file system is put together: a directory that is there on every system, and in which
 /// nothing is that belongs to it.
 const STAGE: &CStr = c"/proc";
-/// Where the configuration's directory is in there.
-const SOCKETS: &CStr = c".sockets";
-
 /// What a program needs to be executed, and conntrackd to read its configuration. What there is of it is
 /// shown, symlinks as such.
 const SHOWN: [&CStr; 13] = [
@@ -64,8 +59,8 @@ const NOBODY: u32 = 65_534;
 #[derive(Debug)]
 pub(super) struct Jail {
     directory: CString,
-    configuration: CString,
-    program: CString,
+    pub(super) configuration: CString,
+    pub(super) program: CString,
     /// Who owns the directory.
     owner: u32,
     /// Whose rights the configuration is read and used with. None: nobody but root can put one there.
@@ -76,17 +71,17 @@ impl Jail {
     /// `user` is whom the daemon is to become.
     pub(super) fn new(conf_dir: &Path, program: &Path, user: Identity) -> Result<Self, Errno> {
         let c_string = |path: &Path| CString::new(path.as_os_str().as_bytes());
-        let directory = std::fs::metadata(conf_dir)?;
-        let owner = (Uid::from_raw(directory.uid()), Gid::from_raw(directory.gid()));
+        let invalid = |_| Known::EINVAL;
+        let directory = stat(conf_dir)?;
+        let owner = (Uid::from_raw(directory.st_uid), Gid::from_raw(directory.st_gid));
         // Who is not root runs it with what rights he has himself.
         let trusted = !geteuid().is_root() || trust::is_safe(conf_dir);
         let user = user.user.zip(user.group).filter(|(user, _)| !user.is_root());
         Ok(Self {
-            directory: c_string(conf_dir).map_err(|_| Known::EINVAL)?,
-            configuration: c_string(&conf_dir.join("conntrackd.conf"))
-                .map_err(|_| Known::EINVAL)?,
-            program: c_string(program).map_err(|_| Known::EINVAL)?,
-            owner: directory.uid(),
+            directory: c_string(conf_dir).map_err(invalid)?,
+            configuration: c_string(&conf_dir.join("conntrackd.conf")).map_err(invalid)?,
+            program: c_string(program).map_err(invalid)?,
+            owner: directory.st_uid,
             user: (!trusted).then(|| user.unwrap_or_else(|| somebody(owner))),
         })
     }
@@ -112,9 +107,8 @@ impl Jail {
     /// In a directory of root's: who owns the configuration, or may write to it, if that is not root alone.
     fn owner_of_file(&self) -> Option<(Uid, Gid)> {
         let file = stat(self.configuration.as_c_str()).ok().filter(|_| geteuid().is_root())?;
-        let is_open = file.st_mode & 0o022 != 0;
         let owner = (Uid::from_raw(file.st_uid), Gid::from_raw(file.st_gid));
-        (is_open || !owner.0.is_root()).then(|| somebody(owner))
+        (trust::is_open(&file) || !owner.0.is_root()).then(|| somebody(owner))
     }
 
     /// Opens the directory, and reads the configuration in it, with a user's rights.
@@ -137,7 +131,7 @@ impl Jail {
         setfsgid(own_group);
         let (file, directory) = opened?;
         // Another that has come into its place may have sockets that are not the user's to know.
-        if kind(&fstat(&file)?) != SFlag::S_IFREG || fstat(&directory)?.st_uid != self.owner {
+        if kind(&fstat(&file)?) != libc::S_IFREG || fstat(&directory)?.st_uid != self.owner {
             return Err(Known::EPERM);
         }
         let mut length = 0;
@@ -153,16 +147,14 @@ impl Jail {
 
     /// Puts the file system together and goes there.
     fn build(&self, directory: &OwnedFd, configuration: &[u8]) -> nix::Result<()> {
-        let none: Option<&CStr> = None;
         fchdir(directory)?;
         unshare(CloneFlags::CLONE_NEWNS)?;
-        mount(none, c"/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)?;
-        let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
-        mount(none, STAGE, Some(c"tmpfs"), flags, Some(c"mode=755,size=256k"))?;
+        mount(None, c"/", None, libc::MS_REC | libc::MS_PRIVATE, None)?;
+        let flags = libc::MS_NOSUID | libc::MS_NODEV;
+        mount(Some(c"tmpfs"), STAGE, Some(c"tmpfs"), flags, Some(c"mode=755,size=256k"))?;
+        make_directory(c"/proc/.sockets")?;
         // By its descriptor, whatever has its name by now.
-        let sockets_in_stage = c"/proc/.sockets";
-        mkdir(sockets_in_stage, Mode::S_IRWXU)?;
-        show_at(c".", sockets_in_stage, MsFlags::MS_NODEV | MsFlags::MS_NOEXEC)?;
+        show_at(c".", c"/proc/.sockets", libc::MS_NODEV | libc::MS_NOEXEC)?;
         chdir(STAGE)?;
         self.copy(configuration)?;
         for path in SHOWN {
@@ -176,22 +168,21 @@ impl Jail {
 
     /// Puts the configuration into its place, and beside it, by their names, the sockets that it speaks of.
     fn copy(&self, configuration: &[u8]) -> nix::Result<()> {
-        make_directories(self.configuration.to_bytes())?;
-        let directory =
-            open(relative(&self.directory)?, OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty())?;
+        make_directories_above(&self.configuration)?;
+        let file = create(relative(&self.configuration)?, 0o444)?;
+        let written = write(&file, configuration)?;
+        if written < configuration.len() {
+            return Err(Known::ENOSPC);
+        }
         for name in sockets(configuration, self.directory.to_bytes()) {
-            let mut target = heapless::Vec::<u8, 512>::new();
-            let parts = [b"/", SOCKETS.to_bytes(), b"/", name];
-            if parts.iter().all(|part| target.extend_from_slice(part).is_ok()) {
+            let place = CString::new([relative(&self.directory)?.to_bytes(), b"/", name].concat());
+            let target = CString::new([b"/.sockets/", name].concat());
+            if let (Ok(place), Ok(target)) = (place, target) {
                 // One that comes again, or has the configuration's name, is there already.
-                let _ = symlinkat(target.as_slice(), &directory, name);
+                let _ = link(&target, &place);
             }
         }
-        let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_TRUNC | OFlag::O_CLOEXEC;
-        let mode = Mode::S_IRUSR | Mode::S_IRGRP | Mode::S_IROTH;
-        let file = openat(&directory, c"conntrackd.conf", flags | OFlag::O_NOFOLLOW, mode)?;
-        let written = write(&file, configuration)?;
-        if written < configuration.len() { Err(Known::ENOSPC) } else { Ok(()) }
+        Ok(())
     }
 }
 
@@ -200,8 +191,8 @@ fn somebody((user, group): (Uid, Gid)) -> (Uid, Gid) {
     if user.is_root() { (Uid::from_raw(NOBODY), Gid::from_raw(NOBODY)) } else { (user, group) }
 }
 
-fn kind(stat: &FileStat) -> SFlag {
-    SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT
+fn kind(stat: &FileStat) -> libc::mode_t {
+    stat.st_mode & libc::S_IFMT
 }
 
 /// Shows a directory or a file at its own place in the stage, which is the working directory, if there is
@@ -212,44 +203,72 @@ fn show(path: &CStr) -> nix::Result<()> {
     if lstat(place).is_ok() {
         return Ok(());
     }
-    make_directories(path.to_bytes())?;
-    if kind(&stat) == SFlag::S_IFLNK {
-        let mut target = [0_u8; 512];
-        // SAFETY: the kernel writes no more than the buffer's length.
-        let length =
-            unsafe { libc::readlink(path.as_ptr(), target.as_mut_ptr().cast(), target.len()) };
-        let length = usize::try_from(length).map_err(|_| Known::last())?;
-        return symlinkat(target.get(..length).unwrap_or_default(), nix::fcntl::AT_FDCWD, place);
-    }
-    if kind(&stat) == SFlag::S_IFDIR {
-        mkdir(place, Mode::S_IRWXU)?;
-    } else {
-        open(place, OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_CLOEXEC, Mode::S_IRWXU)?;
+    make_directories_above(path)?;
+    match kind(&stat) {
+        libc::S_IFLNK => {
+            let mut target = [0_u8; 512];
+            // SAFETY: the kernel writes less than all of the buffer, so that a NUL is left at the end.
+            unsafe { libc::readlink(path.as_ptr(), target.as_mut_ptr().cast(), target.len() - 1) };
+            return link(CStr::from_bytes_until_nul(&target).unwrap_or_default(), place);
+        }
+        libc::S_IFDIR => make_directory(place)?,
+        _ => drop(create(place, 0o444)?),
     }
     // The one device there is has to be one.
-    show_at(path, place, MsFlags::empty())
+    show_at(path, place, 0)
 }
 
 /// Shows what is at a path at another, to be read only.
-fn show_at(path: &CStr, place: &CStr, flags: MsFlags) -> nix::Result<()> {
-    let none: Option<&CStr> = None;
-    mount(Some(path), place, none, MsFlags::MS_BIND, none)?;
-    read_only(place, flags | MsFlags::MS_NOSUID)
+fn show_at(path: &CStr, place: &CStr, flags: libc::c_ulong) -> nix::Result<()> {
+    mount(Some(path), place, None, libc::MS_BIND, None)?;
+    read_only(place, flags | libc::MS_NOSUID)
 }
 
-fn read_only(place: &CStr, flags: MsFlags) -> nix::Result<()> {
-    let none: Option<&CStr> = None;
-    let flags = flags | MsFlags::MS_REMOUNT | MsFlags::MS_BIND | MsFlags::MS_RDONLY;
-    mount(none, place, none, flags, none)
+fn read_only(place: &CStr, flags: libc::c_ulong) -> nix::Result<()> {
+    mount(None, place, None, flags | libc::MS_REMOUNT | libc::MS_BIND | libc::MS_RDONLY, None)
 }
 
-/// Makes the directories above an absolute path, in the working directory.
-fn make_directories(path: &[u8]) -> nix::Result<()> {
-    for (place, byte) in path.iter().enumerate().skip(1) {
-        if *byte == b'/' {
-            match mkdir(path.get(1..place).unwrap_or_default(), Mode::from_bits_truncate(0o755)) {
+// nix has this once for every kind of path.
+fn mount(
+    source: Option<&CStr>,
+    place: &CStr,
+    kind: Option<&CStr>,
+    flags: libc::c_ulong,
+    data: Option<&CStr>,
+) -> nix::Result<()> {
+    let [source, kind, data] = [source, kind, data].map(|text| text.map_or(null(), CStr::as_ptr));
+    // SAFETY: the kernel reads strings, or what is null.
+    let mounted = unsafe { libc::mount(source, place.as_ptr(), kind, flags, data.cast()) };
+    Known::result(mounted).map(|_| ())
+}
+
+fn make_directory(path: &CStr) -> nix::Result<()> {
+    // SAFETY: the kernel reads a string.
+    Known::result(unsafe { libc::mkdir(path.as_ptr(), 0o755) }).map(|_| ())
+}
+
+fn link(target: &CStr, place: &CStr) -> nix::Result<()> {
+    // SAFETY: the kernel reads two strings.
+    Known::result(unsafe { libc::symlink(target.as_ptr(), place.as_ptr()) }).map(|_| ())
+}
+
+fn create(path: &CStr, mode: libc::mode_t) -> nix::Result<OwnedFd> {
+    let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_CLOEXEC;
+    open(path, flags, Mode::from_bits_truncate(mode))
+}
+
+/// Makes the directories above an absolute path, in the working directory, as far as they are not there.
+fn make_directories_above(path: &CStr) -> nix::Result<()> {
+    let mut path = relative(path)?.to_bytes_with_nul().to_vec();
+    for place in 0..path.len() {
+        if let Some(byte) = path.get_mut(place).filter(|byte| **byte == b'/') {
+            *byte = 0;
+            match make_directory(CStr::from_bytes_until_nul(&path).unwrap_or_default()) {
                 Ok(()) | Err(Known::EEXIST) => {}
                 Err(errno) => return Err(errno),
+            }
+            if let Some(byte) = path.get_mut(place) {
+                *byte = b'/';
             }
         }
     }

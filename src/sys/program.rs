@@ -46,7 +46,6 @@ pub struct Program<'a> {
 }
 
 /// What outlives the process that runs programs, for the one that begins it anew.
-#[derive(Debug)]
 pub struct Shared {
     /// The process group of the program that runs, as long as its number cannot be anybody else's.
     group: AtomicI32,
@@ -105,7 +104,6 @@ impl Shared {
 }
 
 /// What runs programs, one at a time.
-#[derive(Debug)]
 pub struct Runner {
     shared: &'static Shared,
     /// Who begins this process anew.

@@ -151,35 +151,40 @@ fn set(program: &mut [sock_filter]) -> nix::Result<bool> {
 /// For a client of conntrackd, whose configuration may be hostile: it can connect to Unix sockets only, be
 /// handed no descriptor over them, make no namespaces, and look into nobody.
 pub(super) fn limit_client() -> nix::Result<()> {
-    const DENIED: [c_long; 5] = [
-        libc::SYS_recvmsg,
-        libc::SYS_recvmmsg,
-        libc::SYS_io_uring_setup,
-        libc::SYS_unshare,
-        libc::SYS_ptrace,
+    const EQUAL: u32 = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
+    const LOAD: u32 = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;
+    const RETURN: u32 = libc::BPF_RET | libc::BPF_K;
+    // Reckoned from the instruction behind each jump.
+    let mut program = [
+        instruction(LOAD, 0, 0, ARCH),
+        instruction(EQUAL, 0, 10, ARCHITECTURE.unwrap_or_default()),
+        instruction(LOAD, 0, 0, NUMBER),
+        instruction(EQUAL, 0, 2, number(libc::SYS_socket)),
+        instruction(LOAD, 0, 0, argument(0)),
+        instruction(EQUAL, 5, 6, libc::AF_UNIX.cast_unsigned()),
+        instruction(EQUAL, 5, 0, number(libc::SYS_recvmsg)),
+        instruction(EQUAL, 4, 0, number(libc::SYS_recvmmsg)),
+        instruction(EQUAL, 3, 0, number(libc::SYS_io_uring_setup)),
+        instruction(EQUAL, 2, 0, number(libc::SYS_unshare)),
+        instruction(EQUAL, 1, 0, number(libc::SYS_ptrace)),
+        instruction(RETURN, 0, 0, libc::SECCOMP_RET_ALLOW),
+        instruction(RETURN, 0, 0, libc::SECCOMP_RET_ERRNO | libc::EPERM.cast_unsigned()),
     ];
-    const CALLS: usize = DENIED.len();
-    let Some(architecture) = ARCHITECTURE else { return Ok(()) };
-    let load = |offset| statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, offset);
-    let ret = |action| statement(libc::BPF_RET | libc::BPF_K, action);
-    let number = |call: c_long| u32::try_from(call).unwrap_or(u32::MAX);
-    let unix = u32::try_from(libc::AF_UNIX).unwrap_or(u32::MAX);
-    let begin = [
-        load(ARCH),
-        jump_unless(architecture, CALLS + 5),
-        load(NUMBER),
-        jump_unless(number(libc::SYS_socket), 2),
-        load(argument(0)),
-        sock_filter { jt: jump_if(unix, CALLS).jt, ..jump_unless(unix, CALLS + 1) },
-    ];
-    let calls = (0..).zip(DENIED).map(|(before, call)| jump_if(number(call), CALLS - before));
-    let end = [ret(libc::SECCOMP_RET_ALLOW), ret(libc::SECCOMP_RET_ERRNO | EPERM)];
-    let mut program: Vec<_, { CALLS + 8 }> = begin.into_iter().chain(calls).chain(end).collect();
-    set(&mut program).map(|_| ())
+    if ARCHITECTURE.is_some() {
+        set(&mut program)?;
+    }
+    Ok(())
 }
 
-/// `EPERM`, as a filter has it.
-const EPERM: u32 = 1;
+#[expect(clippy::cast_possible_truncation, reason = "BPF codes have 16 bits")]
+const fn instruction(code: u32, jt: u8, jf: u8, k: u32) -> sock_filter {
+    sock_filter { code: code as u16, jt, jf, k }
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "they are small")]
+const fn number(call: c_long) -> u32 {
+    call as u32
+}
 
 fn program(architecture: u32) -> Program {
     let load = |offset| statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, offset);

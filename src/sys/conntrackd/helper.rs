@@ -5,9 +5,8 @@
 
 use core::mem::MaybeUninit;
 use core::ptr::null_mut;
-use std::ffi::{CStr, CString};
+use std::ffi::CStr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use nix::errno::Errno as Known;
@@ -35,8 +34,6 @@ const LONG: Duration = Duration::from_secs(10);
 /// What both processes know.
 pub(super) struct Helper {
     channel: OwnedFd,
-    program: CString,
-    config: CString,
     jail: Jail,
     shared: &'static Shared,
 }
@@ -56,15 +53,7 @@ impl Helper {
         conf_dir: &Path,
         user: Identity,
     ) -> Result<Self, Errno> {
-        let c_string = |path: &Path| CString::new(path.as_os_str().as_bytes());
-        let config = conf_dir.join("conntrackd.conf");
-        Ok(Self {
-            channel,
-            jail: Jail::new(conf_dir, program, user)?,
-            program: c_string(program).map_err(|_| Known::EINVAL)?,
-            config: c_string(&config).map_err(|_| Known::EINVAL)?,
-            shared: Shared::new()?,
-        })
+        Ok(Self { channel, jail: Jail::new(conf_dir, program, user)?, shared: Shared::new()? })
     }
 
     /// Serves until the daemon has gone.
@@ -135,13 +124,9 @@ impl Helper {
 
     /// None: the daemon has gone meanwhile.
     fn run(&self, runner: &Runner, command: Command) -> Option<(CommandEnd, u32)> {
-        let words: &[&CStr] = &[&self.program, c"-C", &self.config, command.flag()];
-        let program = Program {
-            path: &self.program,
-            words,
-            patience: PATIENCE,
-            enter: &|| self.jail.enter(),
-        };
+        let Jail { program: path, configuration, .. } = &self.jail;
+        let words: &[&CStr] = &[path, c"-C", configuration, command.flag()];
+        let program = Program { path, words, patience: PATIENCE, enter: &|| self.jail.enter() };
         runner.run(&program, self.channel.as_fd(), &mut |line| {
             // If the daemon has gone, it is noticed soon enough.
             let _ = self.tell(&Message::Printed(line));
