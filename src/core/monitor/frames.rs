@@ -38,6 +38,12 @@ impl<'a> Monitor<'a> {
     pub(super) fn with_announcer(&mut self, take: impl FnOnce(&mut Announcer<'a>, Instant)) {
         let Some(announcer) = &mut self.announcer else { return };
         take(announcer, self.now);
+        self.tell_of_shortage();
+    }
+
+    /// Says what the announcer has no room for, if that has become more.
+    fn tell_of_shortage(&mut self) {
+        let Some(announcer) = &self.announcer else { return };
         let (unannounced, ignored) = (announcer.dropped, announcer.ignored_links);
         if core::mem::replace(&mut self.status.unannounced, unannounced) < unannounced
             && self.repeats.unannounced.occurred(self.now).is_some()
