@@ -6,18 +6,24 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
+use nix::errno::Errno as Known;
 use nix::fcntl::{AT_FDCWD, AtFlags};
 use nix::poll::{PollFd, PollFlags, poll};
 use nix::unistd::{AccessFlags, faccessat};
 
-use crate::core::{Action, Input, Monitor, NamespaceCheck, Renotify, State, Watch};
+use crate::core::{Action, Duration, Input, Monitor, NamespaceCheck, Renotify, State, Watch};
 use crate::errno::Errno;
+use crate::log::printable;
 use crate::options::{Config, Program, REFUSED};
 use crate::sys::netlink::{self, Received, RouteSocket};
+use crate::sys::own_file;
 use crate::sys::packet::PacketSocket;
 use crate::sys::state_file::StateFile;
 use crate::sys::{clock, interface, namespace};
 use crate::wire::rtnl::Malformed;
+
+/// How long to look for the state.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What would be watched, a line each, and whether all of it works.
 #[must_use]
@@ -41,7 +47,11 @@ pub fn check(config: &Config) -> (String, bool) {
     );
     for (what, path) in [("pid file", &config.pid_file), ("log file", &config.log_file)] {
         if let Some(path) = path {
-            report.thing(what, path.display(), may_write(path).map(|()| "can be written"));
+            report.thing(
+                what,
+                path.display(),
+                own_file::examine(path, config.identity).map(|()| "can be written"),
+            );
         }
     }
     if config.wants_packets() {
@@ -67,7 +77,7 @@ struct Report {
 
 impl Report {
     fn fact(&mut self, what: &str, value: impl Display) {
-        let _ = writeln!(self.text, "{what:<11} {value}");
+        let _ = writeln!(self.text, "{what:<11} {}", printable(&value.to_string()));
     }
 
     fn thing<E: Display>(
@@ -100,7 +110,9 @@ fn state(config: &Config) -> Result<State, Errno> {
         check_namespace: NamespaceCheck::Never,
     });
     let mut buffer = netlink::buffer();
-    loop {
+    let by = clock::now() + PATIENCE;
+    // Where events are lost faster than all is read, there is no end.
+    while clock::now() < by {
         let mut inputs = Vec::new();
         match route.receive(&mut buffer) {
             Received::Messages(messages) => {
@@ -127,6 +139,7 @@ fn state(config: &Config) -> Result<State, Errno> {
             poll(&mut [PollFd::new(route.as_fd(), PollFlags::POLLIN)], 100u8)?;
         }
     }
+    Err(Known::ETIMEDOUT.into())
 }
 
 fn presence(config: &Config, state: State) -> String {
@@ -140,17 +153,5 @@ fn agent(path: &Path) -> String {
         Ok(metadata) if metadata.file_type().is_socket() => "there".into(),
         Ok(_) => "there, but no socket; would be tried again and again".into(),
         Err(error) => format!("{}; would be waited for", Errno::from(error)),
-    }
-}
-
-/// Whether a file can be written, or created if it is not there.
-fn may_write(path: &Path) -> Result<(), Errno> {
-    let may = |path: &Path, access| faccessat(AT_FDCWD, path, access, AtFlags::AT_EACCESS);
-    match may(path, AccessFlags::W_OK) {
-        Err(nix::Error::ENOENT) => {
-            let directory = path.parent().unwrap_or(Path::new("/"));
-            Ok(may(directory, AccessFlags::W_OK | AccessFlags::X_OK)?)
-        }
-        result => Ok(result?),
     }
 }

@@ -9,6 +9,7 @@ use std::sync::{Mutex, PoisonError};
 
 use keepwatch::check;
 use keepwatch::core::{Ending, Tables};
+use keepwatch::log::printable;
 use keepwatch::options::{self, Command, Config};
 use keepwatch::run::Daemon;
 use keepwatch::sys::process::{self, Side, Starter};
@@ -70,7 +71,7 @@ fn run(config: &Config) -> c_int {
         Ok(Ending::Asked) => SUCCESS,
         Ok(Ending::NamespaceGone) => FAILURE,
         Err(error) => {
-            starter.failed(&error);
+            starter.failed(&printable(&error));
             FAILURE
         }
     }
@@ -85,6 +86,6 @@ fn check(config: &Config) -> c_int {
 }
 
 fn complain(error: &str, code: c_int) -> c_int {
-    let _ = writeln!(stderr(), "keepwatch: {error}");
+    let _ = writeln!(stderr(), "keepwatch: {}", printable(error));
     code
 }

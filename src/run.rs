@@ -84,7 +84,7 @@ pub struct Daemon<'a> {
     pub(crate) agent: Agent,
     pub(crate) state_file: StateFile,
     /// Removed when the daemon ends.
-    pub(crate) _pid_file: Option<PidFile>,
+    pub(crate) pid_file: Option<PidFile>,
     pub(crate) starter: &'a mut Starter,
     pub(crate) requests: Requests,
     pub(crate) packets: Option<PacketSocket>,

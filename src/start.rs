@@ -1,9 +1,11 @@
 //! From a checked command line to a daemon ready to run: everything is opened here, in this order.
 
+use std::fmt::Display;
 use std::path::Path;
 
 use mio::{Events, Poll};
 use nix::sys::stat::{Mode, stat, umask};
+use nix::unistd::chdir;
 
 use crate::core::{Duration, Monitor, NamespaceCheck, State, Tables, Watch};
 use crate::errno::Errno;
@@ -36,6 +38,8 @@ impl<'a> Daemon<'a> {
         starter: &'a mut Starter,
         tables: &'a mut Tables,
     ) -> Result<Self, String> {
+        // Not to keep a file system from being unmounted.
+        chdir("/").map_err(Errno::from).map_err(named("/"))?;
         let namespace = match &config.namespace {
             Some(path) => namespace::enter(path).map_err(at("namespace", path)).map(Some)?,
             // Unknown without /proc.
@@ -49,6 +53,7 @@ impl<'a> Daemon<'a> {
         let pid_file = lock_pid_file(config)?;
         open_log(config)?;
         warn_of_refused_program(config);
+        warn_of_stranger(pid_file.as_ref());
         let namespace = namespace
             .and_then(|identity| NamespaceWatch::new(config.namespace.as_deref(), identity));
         let signals = Signals::block().map_err(named("signalfd"))?;
@@ -90,7 +95,7 @@ impl<'a> Daemon<'a> {
             conntrackd,
             agent,
             state_file,
-            _pid_file: pid_file,
+            pid_file,
             starter,
             requests: requests(config)?,
             monitor,
@@ -107,6 +112,7 @@ impl<'a> Daemon<'a> {
             ending: None,
         };
         daemon.register().map_err(named("epoll"))?;
+        check_pid_file(config, daemon.pid_file.as_ref())?;
         if config.seccomp && !seccomp::install().map_err(named("seccomp"))? {
             warning!("there is no seccomp filter for this system");
         }
@@ -126,8 +132,8 @@ fn named(thing: &str) -> impl FnOnce(Errno) -> String {
 }
 
 /// The same for one that has a path.
-fn at<'a>(thing: &'a str, path: &'a Path) -> impl FnOnce(Errno) -> String + 'a {
-    move |errno| format!("{thing} {}: {errno}", path.display())
+fn at<'a, E: Display>(thing: &'a str, path: &'a Path) -> impl FnOnce(E) -> String + 'a {
+    move |error| format!("{thing} {}: {error}", path.display())
 }
 
 fn fork_conntrackd(config: &Config) -> Result<Option<Conntrackd>, String> {
@@ -138,12 +144,25 @@ fn fork_conntrackd(config: &Config) -> Result<Option<Conntrackd>, String> {
 
 fn lock_pid_file(config: &Config) -> Result<Option<PidFile>, String> {
     let Some(path) = &config.pid_file else { return Ok(None) };
-    PidFile::lock(path).map(Some).map_err(|error| match error {
-        NoPidFile::Held(pid) => {
-            format!("pid file {}: held by another instance, pid {pid}", path.display())
+    PidFile::lock(path, config.identity).map(Some).map_err(|error| match error {
+        NoPidFile::Held(Some(pid)) => {
+            at("pid file", path)(format_args!("held by another instance, pid {pid}"))
         }
-        NoPidFile::Errno(errno) => at("pid file", path)(errno),
+        NoPidFile::Held(None) => at("pid file", path)("held by another instance"),
+        NoPidFile::Refused(refusal) => at("pid file", path)(refusal),
     })
+}
+
+fn warn_of_stranger(pid_file: Option<&PidFile>) {
+    if let Some(stranger) = pid_file.and_then(|pid_file| pid_file.stranger) {
+        warning!("replaced the pid file, as it was locked by {}", Text(stranger));
+    }
+}
+
+/// It may have been taken away meanwhile.
+fn check_pid_file(config: &Config, pid_file: Option<&PidFile>) -> Result<(), String> {
+    let (Some(path), Some(pid_file)) = (&config.pid_file, pid_file) else { return Ok(()) };
+    if pid_file.is_ours() { Ok(()) } else { Err(at("pid file", path)("taken by another instance")) }
 }
 
 /// The user that the daemon is now may be kept from seeing it.

@@ -98,11 +98,21 @@ pub fn open(log: Log) {
 pub fn reopen() {
     flush();
     let reopened = with_open(|open| open.log.file.as_mut().map(LogFile::reopen));
-    if let Some(Some(Err(errno))) = reopened {
-        error!("log file: {}; the old one is kept", Text(errno));
+    if let Some(Some(Err(refusal))) = reopened {
+        error!("log file: {}; the old one is kept", Text(refusal));
     } else {
         form::introduce();
     }
+}
+
+/// Text for one line elsewhere than in the log, without the control characters that it may have from
+/// outside.
+pub fn printable(text: &str) -> String {
+    let mut printable = String::new();
+    for c in text.chars() {
+        if c.is_control() { printable.extend(c.escape_default()) } else { printable.push(c) }
+    }
+    printable
 }
 
 /// Writes the lines that wait.

@@ -115,9 +115,8 @@ impl Config {
             "--conf_dir",
             arguments.conf_dir.as_deref(),
             "an existing directory",
-            |text| Some(PathBuf::from(text)).filter(|path| path.is_dir()),
+            |text| absolute(text).filter(|path| path.is_dir()),
         )?;
-        let conf_dir = std::path::absolute(conf_dir).unwrap_or_default();
         let pid_file = optional("--pid_file", arguments.pid_file.as_deref(), "a path", absolute)?;
         if pid_file.is_none() && !foreground {
             return Err(missing("--pid_file", "a path, unless --foreground is given"));
@@ -286,7 +285,7 @@ fn parsed<T: core::str::FromStr>(text: &str) -> Option<T> {
     text.parse().ok()
 }
 
-/// A daemon leaves the directory it was started in, so its paths are made absolute.
+/// The daemon leaves the directory it was started in, so its paths are made absolute.
 fn absolute(text: &str) -> Option<PathBuf> {
     std::path::absolute(text).ok()
 }

@@ -13,6 +13,7 @@ use nix::sys::socket::{getsockopt, sockopt};
 use nix::unistd::Uid;
 
 use super::file::identify;
+use super::users;
 use crate::core::{Failure, Outcome};
 use crate::errno::Errno;
 use crate::wire::http::{Reply, ReplyReader, Request};
@@ -28,6 +29,8 @@ pub struct Agent {
     directory: CString,
     /// Who the daemon is.
     own: Uid,
+    /// The number of those whom nobody knows: they are not all one.
+    unknown: Option<u32>,
     connection: Option<Connection>,
 }
 
@@ -57,6 +60,7 @@ impl Agent {
             address: SocketAddr::from_pathname(path)?,
             directory: CString::new(directory.as_os_str().as_bytes()).map_err(|_| Known::EINVAL)?,
             own: Uid::effective(),
+            unknown: users::unknown(),
             connection: None,
         })
     }
@@ -108,9 +112,10 @@ impl Agent {
         let listener = getsockopt(stream, sockopt::PeerCredentials)
             .map_err(|errno| Failure::Socket(errno.into()))?
             .uid();
-        let trusted = listener == 0
-            || listener == self.own.as_raw()
-            || identify(&self.directory).is_ok_and(|directory| directory.user == listener);
+        let trusted = Some(listener) != self.unknown
+            && (listener == 0
+                || listener == self.own.as_raw()
+                || identify(&self.directory).is_ok_and(|directory| directory.user == listener));
         if trusted { Ok(()) } else { Err(Failure::Untrusted(listener)) }
     }
 

@@ -9,10 +9,12 @@ use nix::errno::Errno as Known;
 use nix::fcntl::{AT_FDCWD, OFlag, openat};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr, sendto, socket};
-use nix::sys::stat::{Mode, SFlag, fstat};
-use nix::unistd::{fchown, write};
+use nix::sys::stat::Mode;
+use nix::unistd::write;
 
+use super::own_file::{self, Refusal};
 use super::privileges::Identity;
+use super::users::Trusted;
 use crate::errno::Errno;
 
 /// A log file that is appended to, and can be opened anew after it was moved away.
@@ -20,42 +22,33 @@ use crate::errno::Errno;
 pub struct LogFile {
     path: CString,
     file: OwnedFd,
+    trusted: Trusted,
 }
 
 impl LogFile {
-    /// Opens or creates the file, mode 0644. A file that is created belongs to `owner`, so that it can
-    /// be opened again by whom the daemon is then.
-    ///
-    /// Root must not be led to append to just any file: a symlink is not followed, and a file with
-    /// another name elsewhere is refused.
+    /// Opens or creates the file, mode 0644. It belongs to `owner`, so that it can be opened again by whom the
+    /// daemon is then.
     ///
     /// # Errors
-    /// The errno of the step that failed; `ELOOP` for a symlink, `EMLINK` for a file of several names.
-    pub fn open(path: &Path, owner: Identity) -> Result<Self, Errno> {
+    /// Why the file is refused: see [`own_file::open`].
+    pub fn open(path: &Path, owner: Identity) -> Result<Self, Refusal> {
+        let file = own_file::open(path, APPEND | OFlag::O_CREAT, owner, true)?;
         let path = CString::new(path.as_os_str().as_bytes()).map_err(|_| Known::EINVAL)?;
-        let created = append(&path, OFlag::O_CREAT | OFlag::O_EXCL);
-        let file = match created {
-            Err(Known::EEXIST) => append(&path, OFlag::empty())?,
-            created => {
-                let file = created?;
-                fchown(&file, owner.user, owner.group)?;
-                file
-            }
-        };
-        let stat = fstat(&file)?;
-        let is_regular = SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT == SFlag::S_IFREG;
-        if is_regular && stat.st_nlink > 1 {
-            return Err(Known::EMLINK.into());
-        }
-        Ok(Self { path, file })
+        Ok(Self { path, file, trusted: Trusted::new(owner.user) })
     }
 
-    /// Opens the path again; the old file is kept if that fails.
+    /// Opens the path again; the old file is kept if that fails, or if the new one may not be ours alone.
     ///
     /// # Errors
-    /// The errno of `open`.
-    pub fn reopen(&mut self) -> Result<(), Errno> {
-        self.file = append(&self.path, OFlag::O_CREAT)?;
+    /// Why the file is refused.
+    pub fn reopen(&mut self) -> Result<(), Refusal> {
+        let flags = APPEND | OFlag::O_CREAT | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW;
+        // A FIFO without a reader would block the open.
+        let flags = flags | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
+        let mode = Mode::from_bits_truncate(0o644);
+        let file = openat(AT_FDCWD, self.path.as_c_str(), flags, mode)?;
+        own_file::check(&file, self.trusted)?;
+        self.file = file;
         Ok(())
     }
 
@@ -65,12 +58,7 @@ impl LogFile {
     }
 }
 
-fn append(path: &CString, more: OFlag) -> nix::Result<OwnedFd> {
-    let flags = OFlag::O_WRONLY | OFlag::O_APPEND | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW;
-    // A FIFO without a reader would block the open, and a full one the writes.
-    let flags = flags | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | more;
-    openat(AT_FDCWD, path.as_c_str(), flags, Mode::from_bits_truncate(0o644))
-}
+const APPEND: OFlag = OFlag::O_WRONLY.union(OFlag::O_APPEND);
 
 /// Writes complete lines to standard error, if it takes them at once: it may be a pipe that nobody
 /// reads.

@@ -5,7 +5,9 @@
 use nix::errno::Errno as Known;
 use nix::libc;
 use nix::sys::prctl;
-use nix::unistd::{Gid, Uid, geteuid, getgroups, setgroups, setresgid, setresuid};
+use nix::unistd::{
+    Gid, Uid, geteuid, getgroups, setfsgid, setfsuid, setgroups, setresgid, setresuid,
+};
 
 /// Whom to be from now on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -82,6 +84,27 @@ pub(super) fn become_client(user: Uid, group: Gid) -> nix::Result<()> {
     let (raise, capability) = (libc::PR_CAP_AMBIENT_RAISE, CAP_DAC_OVERRIDE);
     // SAFETY: a system call without pointers.
     Known::result(unsafe { libc::prctl(libc::PR_CAP_AMBIENT, raise, capability, 0, 0) }).map(|_| ())
+}
+
+/// Does something with the rights to files that `identity` will have, and gives up the supplementary groups
+/// for good; as oneself if that is nobody else (`setfsuid(2)`).
+///
+/// # Errors
+/// `EPERM` if these rights cannot be had.
+pub fn with_file_rights_of<T>(identity: Identity, act: impl FnOnce() -> T) -> Result<T, Known> {
+    let Some(user) = identity.user.filter(|user| geteuid().is_root() && !user.is_root()) else {
+        return Ok(act());
+    };
+    clear_groups(identity)?;
+    let old_group = identity.group.map(setfsgid);
+    let old_user = setfsuid(user);
+    // What they return is what was so before, be it changed or not; -1 changes nothing.
+    let changed = setfsuid(Uid::from_raw(u32::MAX)) == user
+        && identity.group.is_none_or(|group| setfsgid(Gid::from_raw(u32::MAX)) == group);
+    let done = changed.then(act);
+    setfsuid(old_user);
+    old_group.map(setfsgid);
+    done.ok_or(Known::EPERM)
 }
 
 /// From `include/uapi/linux/capability.h`, as are the next.

@@ -11,7 +11,9 @@ use std::io::{Read, Write};
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
+use std::path::absolute;
 
+use nix::errno::Errno as Known;
 use nix::fcntl::{OFlag, open};
 use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -253,7 +255,8 @@ impl Starter {
         let open = || {
             let address = match path.as_bytes().strip_prefix(b"@") {
                 Some(name) => UnixAddr::new_abstract(name)?,
-                None => UnixAddr::new(path.as_os_str())?,
+                // The daemon leaves the directory that it was started in.
+                None => UnixAddr::new(&absolute(&path).map_err(|_| Known::EINVAL)?)?,
             };
             let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
             let socket = socket(AddressFamily::Unix, SockType::Datagram, flags, None)?;

@@ -27,7 +27,7 @@ const TEMPORARY: &str = ".state.keepwatch";
 const NAMES: usize = 8;
 
 /// A new file that is older than this nobody will rename any more.
-const FORSAKEN: Duration = Duration::from_secs(60);
+const FORSAKEN: Duration = Duration::from_mins(1);
 
 /// `<conf_dir>/state`, replaced by renaming a complete file over it, so that a reader sees the old
 /// word or the new one.

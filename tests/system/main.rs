@@ -29,6 +29,7 @@ mod landlock;
 mod namespace;
 mod options;
 mod overrun;
+mod own_files;
 mod privileges;
 mod role;
 mod signals;
@@ -60,6 +61,7 @@ fn main() {
             namespace::trials(),
             options::trials(),
             overrun::trials(),
+            own_files::trials(),
             privileges::trials(),
             role::trials(),
             signals::trials(),

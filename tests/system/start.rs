@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use lab::files::{Watch, wait_readable};
 use lab::namespace::Netns;
+use lab::old_kernel::without_effect;
 use lab::rtnl::Rtnl;
 use libtest_mimic::Trial;
 
@@ -20,6 +21,8 @@ pub fn trials() -> Vec<Trial> {
         vip_changed_around_start,
         daemon_is_up_when_its_parent_returns,
         service_manager_is_told,
+        relative_paths_are_those_of_the_start,
+        check_comes_to_an_end,
         named_namespace,
         missing_namespace,
         check_changes_nothing,
@@ -114,6 +117,37 @@ fn service_manager_is_told() {
         child.kill().unwrap();
         child.wait().unwrap();
     }
+}
+
+/// And the directory it was started in is left, in the foreground too.
+fn relative_paths_are_those_of_the_start() {
+    let world = World::new();
+    let setup = &world.setup;
+    let socket = UnixDatagram::bind(setup.directory().join("notify")).unwrap();
+    let mut command = setup.command();
+    command.args(["--conf_dir=conf", "--state_path=agent", "--log-file=log", "--pid_file=pid"]);
+    command.current_dir(setup.directory()).env("NOTIFY_SOCKET", "notify").arg("--foreground");
+    let mut child = command.spawn().unwrap();
+    assert!(wait_readable(&socket, lab::PATIENCE));
+    world.agent.wait_acknowledged("backup");
+    assert_eq!(setup.state(), "backup");
+    assert_eq!(lab::files::content(&setup.pid_file()), child.id().to_string());
+    let cwd = fs::read_link(format!("/proc/{}/cwd", child.id())).unwrap();
+    assert_eq!(cwd.as_os_str(), "/");
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+/// Whatever it waits for: here the kernel says nothing at all.
+fn check_comes_to_an_end() {
+    let world = World::new();
+    let mut command = world.setup.command();
+    without_effect(&mut command, nix::libc::SYS_sendto);
+    let output = command.arg("--check").output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let report = String::from_utf8_lossy(&output.stdout).into_owned();
+    let vip = "169.254.0.5/24 on ha0: does not work: Connection timed out (ETIMEDOUT)\n";
+    assert!(report.contains(vip), "{report}");
 }
 
 fn named_namespace() {

@@ -30,10 +30,19 @@ pub fn without_option(command: &mut Command, level: libc::c_int, option: libc::c
 
 /// Makes a system call fail with `ENOSYS` in the program that is started.
 pub fn without_call(command: &mut Command, call: libc::c_long) {
+    fail_call(command, call, libc::ENOSYS);
+}
+
+/// Makes a system call return 0 and do nothing in the program that is started.
+pub fn without_effect(command: &mut Command, call: libc::c_long) {
+    fail_call(command, call, 0);
+}
+
+fn fail_call(command: &mut Command, call: libc::c_long, errno: libc::c_int) {
     let filter = [
         load(0),
         go_on_if(call as u32, 1),
-        statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ERRNO | word(libc::ENOSYS)),
+        statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ERRNO | word(errno)),
         statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW),
     ];
     install_in(command, filter);
