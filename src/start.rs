@@ -26,6 +26,7 @@ use crate::sys::process::Starter;
 use crate::sys::seccomp;
 use crate::sys::signals::Signals;
 use crate::sys::state_file::{StateFile, remove_forsaken};
+use crate::sys::stderr;
 use crate::wire::http;
 
 impl<'a> Daemon<'a> {
@@ -190,6 +191,10 @@ fn warn_of_open_door(config: &Config) {
 }
 
 fn open_log(config: &Config) -> Result<(), String> {
+    // A daemon has none.
+    if config.foreground {
+        stderr::prepare();
+    }
     let file = config
         .log_file
         .as_deref()

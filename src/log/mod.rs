@@ -36,7 +36,8 @@ use core::fmt::{self, Write};
 use heapless::Vec;
 
 use crate::sys::clock;
-use crate::sys::log_file::{LogFile, Syslog, write_stderr};
+use crate::sys::log_file::{LogFile, Syslog};
+use crate::sys::stderr::write_stderr;
 use crate::wire::http::RouterId;
 use form::Form;
 use line::Line;

@@ -1,13 +1,12 @@
-//! Where the log goes: a file, standard error, syslog.
+//! Where the log goes, if not to standard error: a file, syslog.
 
 use std::ffi::CString;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use nix::errno::Errno as Known;
 use nix::fcntl::{AT_FDCWD, OFlag, openat};
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr, sendto, socket};
 use nix::sys::stat::Mode;
 use nix::unistd::write;
@@ -59,22 +58,6 @@ impl LogFile {
 }
 
 const APPEND: OFlag = OFlag::O_WRONLY.union(OFlag::O_APPEND);
-
-/// Writes complete lines to standard error, if it takes them at once: it may be a pipe that nobody
-/// reads.
-pub fn write_stderr(lines: &[u8]) {
-    let stderr = std::io::stderr();
-    // The flag O_NONBLOCK would be shared with every other process that has the same pipe.
-    if is_writable(stderr.as_fd()) {
-        let _ = write(&stderr, lines);
-    }
-}
-
-fn is_writable(fd: BorrowedFd<'_>) -> bool {
-    let mut fds = [PollFd::new(fd, PollFlags::POLLOUT)];
-    poll(&mut fds, PollTimeout::ZERO).is_ok()
-        && fds[0].revents().is_some_and(|events| events.contains(PollFlags::POLLOUT))
-}
 
 /// The socket of the system's log daemon.
 #[derive(Debug)]

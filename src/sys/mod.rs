@@ -23,5 +23,6 @@ mod program;
 pub mod seccomp;
 pub mod signals;
 pub mod state_file;
+pub mod stderr;
 pub mod trust;
 pub mod users;

@@ -44,7 +44,7 @@ pub const ALLOWED: &[c_long] = &[
     libc::SYS_ftruncate,
     #[cfg(target_pointer_width = "32")]
     libc::SYS_ftruncate64,
-    // Whether standard error takes a line at once.
+    // Whether standard error takes a line at once, if that is a pipe which cannot be opened anew.
     #[cfg(not(target_arch = "aarch64"))]
     libc::SYS_poll,
     #[cfg(target_arch = "aarch64")]

@@ -73,7 +73,9 @@ impl Strace {
         let mut command = Command::new("strace");
         command.arg("--syscall-number").arg("-o").arg(trace).arg(daemon.get_program());
         command.args(daemon.get_args().filter(to_stderr)).arg("--foreground");
-        let streams = command.process_group(0).stdout(Stdio::null()).stderr(Stdio::piped());
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        let streams = command.process_group(0).stdout(Stdio::null()).stderr(writer);
         Self(streams.spawn().expect("strace"))
     }
 }

@@ -4,7 +4,6 @@ use std::fs::{self, File};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
-use std::process::Child;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, SystemTime};
@@ -15,7 +14,7 @@ use lab::namespace::mount_tmpfs;
 use libtest_mimic::Trial;
 use nix::mount::{MsFlags, mount};
 
-use crate::world::{World, setup, word};
+use crate::world::{Killed, World, setup, word};
 
 pub fn trials() -> Vec<Trial> {
     lab::trials![
@@ -100,16 +99,6 @@ fn temporaries(setup: &Setup) -> Vec<PathBuf> {
     paths.filter(is_temporary).collect()
 }
 
-/// A process that is killed when this is dropped.
-struct Killed(Child);
-
-impl Drop for Killed {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// Neutron's agent starts the next one while the last is still leaving.
 fn two_daemons_write() {
     let world = World::new();
@@ -143,10 +132,10 @@ fn two_daemons_write() {
             }
             wait_written(2001);
         });
-        let driven = driver.join();
+        let driver = driver.join();
         done.store(true, Ordering::Relaxed);
         reader.join().unwrap();
-        driven.unwrap();
+        driver.unwrap();
     });
     drop(daemons);
     for log in &logs {
@@ -163,7 +152,7 @@ fn what_a_killed_daemon_left_is_removed() {
         fs::write(&path, "mast").unwrap();
         path
     });
-    let long_ago = SystemTime::now() - Duration::from_secs(120);
+    let long_ago = SystemTime::now() - Duration::from_mins(2);
     let age = |path: &Path| File::options().write(true).open(path).unwrap().set_modified(long_ago);
     age(&old).unwrap();
     fs::remove_file(&other).unwrap();

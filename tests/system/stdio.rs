@@ -1,22 +1,35 @@
 //! However an agent starts its children: standard streams that are closed, or pipes nobody reads.
 
 use std::ffi::OsStr;
+use std::fs::{File, Permissions};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
 use lab::daemon::Setup;
+use lab::trial::with_other_users;
+use lab::users::SOMEBODY;
 use libtest_mimic::Trial;
-use nix::fcntl::{FcntlArg, fcntl};
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::pty::openpty;
 
-use crate::world::{World, word};
+use crate::world::{Killed, World, setup, word};
 
 pub fn trials() -> Vec<Trial> {
-    lab::trials![
+    let mut trials = lab::trials![
         streams_closed,
         pipes_nobody_reads,
         pipes_closed_at_the_other_end,
         daemon_leaves_its_pipes_alone,
-    ]
+        terminal_nobody_reads,
+        terminal_of_another_session,
+        socket_nobody_reads,
+    ];
+    trials.extend(with_other_users(lab::trials![streams_of_another_user]));
+    trials
 }
 
 /// Flips the VIP 1,000 times.
@@ -97,4 +110,87 @@ fn daemon_leaves_its_pipes_alone() {
     assert_eq!(lab::files::read_all(child.stderr.take().unwrap()), b"");
     let _keepwatch = world.setup.running();
     a_thousand_flips(&world);
+}
+
+/// What is there to be read, without waiting for more.
+fn read_now(file: impl Into<OwnedFd>) -> Vec<u8> {
+    let file = file.into();
+    let (mut log, mut buffer) = (Vec::new(), [0; 4096]);
+    while lab::files::wait_readable(&file, std::time::Duration::ZERO) {
+        match nix::unistd::read(&file, &mut buffer) {
+            Ok(0) | Err(_) => break,
+            Ok(length) => log.extend_from_slice(&buffer[..length]),
+        }
+    }
+    log
+}
+
+/// As when the connection of an ssh is frozen.
+fn terminal_nobody_reads() {
+    let world = World::new();
+    let terminal = openpty(None, None).unwrap();
+    let shared = terminal.slave.try_clone().unwrap();
+    let mut command = without_log_file(&world.setup);
+    let keepwatch = Killed(command.arg("--debug").stderr(terminal.slave).spawn().unwrap());
+    a_thousand_flips(&world);
+    let flags = OFlag::from_bits_retain(fcntl(&shared, FcntlArg::F_GETFL).unwrap());
+    assert!(!flags.contains(OFlag::O_NONBLOCK), "others have the same terminal");
+    drop(keepwatch);
+    let log = read_now(terminal.master);
+    assert!(!log.is_empty());
+    #[cfg(not(feature = "defmt"))]
+    assert!(String::from_utf8_lossy(&log).contains(" DEBUG "));
+}
+
+/// In the background of a session whose terminal stops whoever writes to it from there.
+fn terminal_of_another_session() {
+    let world = World::new();
+    let terminal = openpty(None, None).unwrap();
+    let command = without_log_file(&world.setup);
+    let mut shell = Command::new("setsid");
+    shell.args(["--ctty", "sh", "-mc", "stty tostop; \"$0\" \"$@\" & sleep 1000"]);
+    shell.arg(command.get_program()).args(command.get_args());
+    shell.stdin(terminal.slave.try_clone().unwrap()).stderr(terminal.slave);
+    let _shell = Killed(shell.stdout(Stdio::null()).spawn().unwrap());
+    for present in [false, true, false] {
+        world.agent.wait_acknowledged(word(present));
+        world.set_vip(!present);
+    }
+    world.setup.running().terminate();
+}
+
+/// As of journald.
+fn socket_nobody_reads() {
+    let world = World::new();
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let mut command = without_log_file(&world.setup);
+    command.arg("--debug").stderr(OwnedFd::from(theirs));
+    let keepwatch = Killed(command.spawn().unwrap());
+    drop(command);
+    a_thousand_flips(&world);
+    drop(keepwatch);
+    let text = world.setup.text(read_now(ours));
+    assert!(text.contains("Initial status"), "{text}");
+}
+
+/// Who may not open them: after su, they belong to whom one was before.
+fn streams_of_another_user() {
+    let setup = setup().with("--no-announce").with("--debug");
+    for directory in [setup.directory(), &setup.conf_dir] {
+        chown(directory, Some(SOMEBODY), None).unwrap();
+    }
+    let world = World::with(setup);
+    let socket = world.setup.state_path.join("keepalived-state-change");
+    std::fs::set_permissions(socket, Permissions::from_mode(0o666)).unwrap();
+    let terminal = openpty(None, None).unwrap();
+    let (reader, pipe) = std::io::pipe().unwrap();
+    fcntl(&pipe, FcntlArg::F_SETPIPE_SZ(4096)).unwrap();
+    for stderr in [terminal.slave, pipe.into()] {
+        let mut command = without_log_file(&world.setup);
+        let keepwatch = Killed(command.uid(SOMEBODY).stderr(stderr).spawn().unwrap());
+        a_thousand_flips(&world);
+        drop(keepwatch);
+    }
+    let text = world.setup.text(read_now(File::from(OwnedFd::from(reader))));
+    assert!(text.contains(" DEBUG "), "{text}");
 }

@@ -1,5 +1,7 @@
 //! What most tests begin with.
 
+use std::process::Child;
+
 use lab::agent::Agent;
 use lab::daemon::Setup;
 use lab::namespace::Netns;
@@ -34,6 +36,16 @@ impl World {
         } else {
             self.rtnl.delete_address("ha0", VIP);
         }
+    }
+}
+
+/// A process that is killed when this is dropped.
+pub struct Killed(pub Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 
