@@ -13,11 +13,14 @@ mod agent_server;
 mod backlog;
 mod conntrackd;
 mod decoded;
+mod host;
 mod keepalived;
+mod l3_agent;
 mod late_agent;
 mod neutron;
 mod node;
 mod process_manager;
+mod rootwrap;
 mod syscalls;
 #[path = "../system/world.rs"]
 #[expect(dead_code, reason = "not every kind of test needs all of it")]
@@ -43,6 +46,7 @@ fn main() {
             backlog::trials(),
             late_agent::trials(),
             process_manager::trials(),
+            rootwrap::trials(),
             conntrackd::trials(),
         ]
     })

@@ -1,15 +1,19 @@
-"""Starts, watches and stops the monitor of one router as Neutron's L3 agent does.
+"""Starts, watches and stops the monitors of routers as Neutron's L3 agent does.
 
-Usage: process_manager.py DIRECTORY ROUTER_ID
+Usage: process_manager.py DIRECTORY ROUTER_ID...
+       process_manager.py CONFIG_FILE ROUTER_ID...
 
-The router is the agent's own class, with as much of a router as its monitor needs: the port
-`ha0aaaaaaaa-aa` in the namespace `qrouter-ROUTER_ID`, and VRID 5. All of the agent's files are below
-DIRECTORY. The commands on standard input are `spawn`, `destroy` and `reload`; each is answered by a
-line, with the pid if the agent finds the monitor active and `inactive` if it does not. `respawned`
-waits until the agent has started another monitor by itself.
+A router is the agent's own class, with as much of a router as its monitor needs: the port
+`ha-aaaaaaaa-aa` in the namespace `qrouter-ROUTER_ID`, and VRID 5. With a directory, the agent is root
+and all of its files are below that; with a file, that is its configuration, and it becomes root as
+that says. The commands on standard input are `spawn`, `destroy`, `reload` and `delete`, which takes
+away what `destroy` leaves of the router. Each is answered by a line: for each router the pid if the
+agent finds its monitor active and `inactive` if it does not, or `refused` if rootwrap would not run
+the command. `respawned` waits until the agent has started other monitors by itself.
 """
 
 import importlib.util
+import inspect
 import os
 import sys
 
@@ -27,22 +31,31 @@ from neutron.agent.linux import external_process
 from neutron.common import utils
 from neutron.conf.agent import common as agent_options
 from oslo_config import cfg
+from oslo_rootwrap import cmd
 
 
 class Driver:
-    """As much of an interface driver as a name takes."""
+    """As much of an interface driver as a name takes, and a namespace that is deleted."""
 
     DEV_NAME_LEN = 14
 
+    def unplug(self, *arguments, **keywords):
+        """The namespace takes its devices with it."""
 
-def configure(directory):
-    """The agent's options. No sudo: the caller is root."""
+
+def configure(place):
+    """The agent's options, from a file as they are in a deployment, or for root in a directory."""
     l3_agent.register_opts(cfg.CONF)
     agent_options.register_root_helper()
+    if os.path.isfile(place):
+        cfg.CONF(["--config-file", place], project="neutron")
+        agent_options.setup_privsep()
+        return
     cfg.CONF([], project="neutron")
-    cfg.CONF.set_override("state_path", directory)
-    cfg.CONF.set_override("ha_confs_path", f"{directory}/ha_confs")
-    cfg.CONF.set_override("external_pids", f"{directory}/pids")
+    cfg.CONF.set_override("state_path", place)
+    cfg.CONF.set_override("ha_confs_path", f"{place}/ha_confs")
+    cfg.CONF.set_override("external_pids", f"{place}/pids")
+    # No sudo: the caller is root.
     cfg.CONF.set_override("root_helper", "", "AGENT")
     # The agent looks after its processes; every minute is its default.
     cfg.CONF.set_override("check_child_processes_interval", 1, "AGENT")
@@ -54,15 +67,21 @@ def make_router(router_id, process_monitor):
     """A router that is about to have its monitor started."""
     port = {"id": "aaaaaaaa-aaaa", "subnets": [], "fixed_ips": [{"ip_address": "169.254.192.2"}]}
     details = {"id": router_id, "ha_vr_id": 5, "_ha_interface": port}
-    router = ha_router.HaRouter(None, router_id, details, cfg.CONF, Driver())
+    arguments = [None, router_id, details, cfg.CONF, Driver()]
+    if "state_change_callback" in inspect.signature(ha_router.HaRouter.__init__).parameters:
+        arguments.insert(0, None)
+    router = ha_router.HaRouter(*arguments)
     router.set_ha_port()
-    router._init_conntrackd_manager(process_monitor)
+    if hasattr(router, "_init_conntrackd_manager"):
+        router._init_conntrackd_manager(process_monitor)
     router._init_keepalived_manager(process_monitor)
+    # As the agent does before it starts the monitor, to read the state of last time.
+    router.keepalived_manager.get_full_config_file_path("state")
     return router
 
 
 def command(word, router, process_monitor, known):
-    """Does what the agent does. Tells the pid of the monitor if that is active."""
+    """Does what the agent does. Returns the pid of the monitor if that is active."""
     process = router._get_state_change_monitor_process_manager()
     if word == "spawn":
         router.spawn_state_change_monitor(process_monitor)
@@ -72,22 +91,39 @@ def command(word, router, process_monitor, known):
         router.destroy_state_change_monitor(process_monitor)
     elif word == "reload":
         process.reload_cfg()
+    elif word == "delete":
+        router.disable_keepalived()
+        router.router_namespace.delete()
     elif word == "respawned":
         utils.wait_until_true(
-            lambda: process.active and process.pid != known, timeout=20, sleep=0.01
+            lambda: process.active and str(process.pid) != known, timeout=20, sleep=0.01
         )
-    return process.pid if process.active else "inactive"
+    return str(process.pid) if process.active else "inactive"
+
+
+def answer(word, router, process_monitor, known):
+    """As command(), where rootwrap may refuse."""
+    try:
+        return command(word, router, process_monitor, known)
+    except RuntimeError as error:
+        # Its class is in one place or another.
+        if getattr(error, "returncode", None) == cmd.RC_UNAUTHORIZED:
+            return "refused"
+        raise
 
 
 def main():
-    directory, router_id = sys.argv[1:]
-    configure(directory)
+    place, *router_ids = sys.argv[1:]
+    configure(place)
     process_monitor = external_process.ProcessMonitor(cfg.CONF, "router")
-    router = make_router(router_id, process_monitor)
-    answer = None
+    routers = [make_router(router_id, process_monitor) for router_id in router_ids]
+    answers = [None] * len(routers)
     for word in map(str.strip, sys.stdin):
-        answer = command(word, router, process_monitor, answer)
-        print(answer, file=ANSWERS, flush=True)
+        answers = [
+            answer(word, router, process_monitor, known)
+            for router, known in zip(routers, answers)
+        ]
+        print(*answers, file=ANSWERS, flush=True)
     process_monitor.stop()
 
 

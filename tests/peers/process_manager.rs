@@ -1,34 +1,30 @@
 //! The code of Neutron's L3 agent that starts, watches and stops its monitors does so with keepwatch,
-//! by the wrappers that the README shows.
+//! by the wrappers in `cross/neutron`, as root and without rootwrap.
 
 use std::fs;
-use std::io::Write;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 
 use lab::daemon::Setup;
-use lab::files::{Directory, Watch, content, read_line, wait_readable};
+use lab::files::{Directory, Watch, content};
 use lab::namespace::Netns;
 use lab::rtnl::Rtnl;
 use libtest_mimic::Trial;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::agent_server::{AgentServer, PATIENCE, python};
+use crate::agent_server::{AgentServer, python};
+use crate::l3_agent::{INTERFACE, L3Agent, NAME, cmdline, shipped};
 use crate::world::{VIP, add_interface, up_quietly};
 
 pub fn trials() -> Vec<Trial> {
     lab::trials![before_2021, with_eventlet, last_in_python, newest]
 }
 
-/// The router's port, as in `process_manager.py`.
-const INTERFACE: &str = "ha-aaaaaaaa-aa";
-
-/// These releases run on no Python of today: their wrapper is started by hand, in their style.
+/// The wrapper of the oldest releases, started by hand in their style.
 fn before_2021() {
     add_interface(&Rtnl::new(), "ha0");
-    let bin = install("up to 16");
+    let bin = install("up-to-16");
     let mut setup = Setup::new(bin.path().join(NAME));
     setup.extra = ["--user=0", "--group=0", "--AGENT-root_helper=sudo"].map(Into::into).into();
     let mut command = setup.command();
@@ -43,31 +39,26 @@ fn before_2021() {
 }
 
 fn with_eventlet() {
-    play("26.0.5", "18 to 28");
+    play("26.0.5", "18-to-28");
 }
 
 fn last_in_python() {
-    play("28.0.2", "18 to 28");
+    play("28.0.2", "18-to-28");
 }
 
 fn newest() {
-    play("29.0.0", "from 29");
+    play("29.0.0", "from-29");
 }
 
-/// The name by which the agent finds its monitor.
-const NAME: &str = "neutron-keepalived-state-change";
-
-/// Puts a wrapper from the README where the agent finds it, and keepwatch where the wrapper does.
-fn install(releases: &str) -> Directory {
-    let readme = include_str!("../../README.md");
-    let marker = format!("<!-- wrapper: {releases} -->\n```sh\n");
-    let (_, rest) =
-        readme.split_once(&marker).unwrap_or_else(|| panic!("no {marker} in README.md"));
-    let (script, _) = rest.split_once("```\n").expect("the end of the block");
+/// Puts a wrapper where the agent finds it, that runs keepwatch from where it was built.
+fn install(wrapper: &str) -> Directory {
     let bin = Directory::new();
+    let script = fs::read_to_string(shipped(wrapper)).unwrap();
+    let (installed, built) = ("/usr/local/sbin/keepwatch", env!("CARGO_BIN_EXE_keepwatch"));
+    assert!(script.contains(installed));
+    let script = script.replace(installed, &format!("'{built}'"));
     fs::write(bin.path().join(NAME), script).unwrap();
     fs::set_permissions(bin.path().join(NAME), fs::Permissions::from_mode(0o755)).unwrap();
-    symlink(env!("CARGO_BIN_EXE_keepwatch"), bin.path().join("keepwatch")).unwrap();
     bin
 }
 
@@ -75,48 +66,11 @@ fn search_path(bin: &Directory) -> String {
     format!("{}:{}", bin.path().display(), std::env::var("PATH").unwrap())
 }
 
-fn cmdline(pid: u32) -> String {
-    content(Path::new(&format!("/proc/{pid}/cmdline"))).replace('\0', " ")
-}
-
-/// The part of the agent that starts and stops monitors.
-struct L3Agent {
-    child: Child,
-    stdin: ChildStdin,
-    stdout: ChildStdout,
-    errors: PathBuf,
-}
-
-impl L3Agent {
-    fn start(release: &str, bin: &Directory, directory: &Path, router: &str) -> Self {
-        let errors = directory.join("errors");
-        let mut command = python(release, "process_manager.py");
-        command.arg(directory).arg(router).env("PATH", search_path(bin));
-        command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        command.stderr(fs::File::create(&errors).unwrap());
-        let mut child = command.spawn().expect("the agent's process manager");
-        let (stdin, stdout) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
-        Self { child, stdin, stdout, errors }
-    }
-
-    /// Has it do something. Tells the pid of the monitor if the agent finds that active.
-    fn ask(&mut self, command: &str) -> Option<u32> {
-        writeln!(self.stdin, "{command}").unwrap();
-        wait_readable(&self.stdout, PATIENCE);
-        let answer = read_line(&mut self.stdout);
-        let answer = answer.trim_end();
-        let pid = answer.parse().ok();
-        let known = pid.is_some() || answer == "inactive";
-        assert!(known, "{command}: {answer:?}\n{}", content(&self.errors));
-        pid
-    }
-}
-
-impl Drop for L3Agent {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+/// An agent that is root and calls nothing to become that.
+fn start(release: &str, bin: &Directory, directory: &Path, router: &str) -> L3Agent {
+    let mut command = python(release, "process_manager.py");
+    command.arg(directory).arg(router).env("PATH", search_path(bin));
+    L3Agent::start(command, directory.join("errors"))
 }
 
 /// The life of a monitor: started, told to reload, found by an agent that was restarted itself,
@@ -141,7 +95,7 @@ fn play(release: &str, wrapper: &str) {
     };
     let server = AgentServer::start(release, directory.path());
 
-    let mut agent = L3Agent::start(release, &bin, directory.path(), &router);
+    let mut agent = start(release, &bin, directory.path(), &router);
     let pid = agent.ask("spawn").expect("an active monitor");
     let _killed_in_the_end = Monitor(directory.sub("pids"));
     let program = fs::read_link(format!("/proc/{pid}/exe")).unwrap();
@@ -154,7 +108,7 @@ fn play(release: &str, wrapper: &str) {
     server.wait("all reported again", |arrivals| arrivals.len() == 3);
 
     drop(agent);
-    let mut agent = L3Agent::start(release, &bin, directory.path(), &router);
+    let mut agent = start(release, &bin, directory.path(), &router);
     assert_eq!(agent.ask("spawn"), Some(pid), "found active, and not started a second time");
 
     kill(Pid::from_raw(pid.try_into().unwrap()), Signal::SIGKILL).unwrap();

@@ -1,0 +1,141 @@
+//! The way that a deployment goes: an agent that is an ordinary user, sudo, rootwrap with the filters of
+//! each release, its daemon, and privsep.
+
+use std::fs;
+use std::path::Path;
+
+use lab::daemon::wait_end;
+use lab::files::content;
+use libtest_mimic::Trial;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::host::{self, Host, PROGRAM, Router, USER, processes};
+use crate::l3_agent::cmdline;
+
+pub fn trials() -> Vec<Trial> {
+    lab::trials![
+        release_13, release_15, release_16, release_17, release_21, release_25, release_26,
+        release_27, release_28, release_29,
+    ]
+}
+
+fn release_13() {
+    lifecycle("13.0.7", "up-to-16", "divert");
+}
+
+fn release_15() {
+    lifecycle("15.3.4", "up-to-16", "divert");
+}
+
+fn release_16() {
+    lifecycle("16.4.2", "up-to-16", "directory");
+}
+
+fn release_17() {
+    lifecycle("17.4.1", "17", "directory");
+}
+
+fn release_21() {
+    lifecycle("21.2.1", "18-to-28", "divert");
+}
+
+fn release_25() {
+    lifecycle("25.2.3", "18-to-28", "directory");
+}
+
+fn release_26() {
+    lifecycle("26.0.5", "18-to-28", "directory");
+}
+
+fn release_27() {
+    lifecycle("27.0.4", "18-to-28", "directory");
+}
+
+fn release_28() {
+    lifecycle("28.0.2", "18-to-28", "divert");
+}
+
+fn release_29() {
+    lifecycle("29.0.0", "from-29", "directory");
+}
+
+/// Whether the agent of a release kills through rootwrap, and not through privsep.
+fn needs_filter(wrapper: &str) -> bool {
+    matches!(wrapper, "up-to-16" | "17")
+}
+
+fn signal(pid: u32, signal: Signal) {
+    kill(Pid::from_raw(pid.try_into().unwrap()), signal).unwrap();
+}
+
+/// Fails unless a process is keepwatch as it was installed, and the agent's user.
+fn assert_is_keepwatch(pid: u32) {
+    let program = fs::read_link(format!("/proc/{pid}/exe")).unwrap();
+    assert_eq!(program, Path::new(PROGRAM), "{}", cmdline(pid));
+    let status = content(Path::new(&format!("/proc/{pid}/status")));
+    for ids in ["Uid", "Gid"] {
+        assert!(status.contains(&format!("{ids}:\t{USER}\t{USER}\t{USER}\t{USER}\n")), "{status}");
+    }
+}
+
+/// A monitor's life, under an agent without rootwrap's daemon and then under one with it.
+fn lifecycle(release: &'static str, wrapper: &'static str, way: &'static str) {
+    host::run(|| {
+        let host = Host::new(release, wrapper);
+        host.follow("program");
+        host.follow(way);
+        let active = if wrapper == "up-to-16" { "master" } else { "primary" };
+        let server = host.server();
+        let router = [Router::new()];
+        let state = || content(&host.conf_dir(&router[0]).join("state"));
+
+        let mut agent = host.l3_agent(false, &router);
+        let pid = agent.ask("spawn").expect("an active monitor");
+        assert_is_keepwatch(pid);
+        server.wait_acknowledged("backup");
+        router[0].set_vip(true);
+        server.wait_acknowledged(active);
+        assert_eq!(state(), active);
+        if needs_filter(wrapper) {
+            assert_eq!(agent.answers("destroy"), ["refused"]);
+            assert_is_keepwatch(pid);
+            host.follow("filter");
+            // No filter has that signal for Neutron's own monitor either.
+            assert_eq!(agent.answers("reload"), ["refused"]);
+        }
+        assert_eq!(agent.ask("destroy"), None);
+        wait_end(pid);
+        let pid = agent.ask("spawn").expect("an active monitor");
+        agent.quit();
+
+        let mut agent = host.l3_agent(true, &router);
+        assert_eq!(agent.ask("spawn"), Some(pid), "found active, and not started a second time");
+        let told = server.arrivals().len();
+        if needs_filter(wrapper) {
+            signal(pid, Signal::SIGHUP);
+        } else {
+            assert_eq!(agent.ask("reload"), Some(pid));
+        }
+        server.wait("all reported again", |arrivals| arrivals.len() > told);
+        signal(pid, Signal::SIGKILL);
+        let next = agent.ask("respawned").expect("an active monitor");
+        assert_ne!(next, pid);
+        assert_is_keepwatch(next);
+        router[0].set_vip(false);
+        server.wait_acknowledged("backup");
+        assert_eq!(agent.ask("destroy"), None, "{}", cmdline(next));
+        wait_end(next);
+        assert_eq!(agent.ask("delete"), None);
+        let left: Vec<_> = processes()
+            .into_iter()
+            .filter(|process| process.parent == agent.pid() && process.state == 'Z')
+            .collect();
+        assert!(left.is_empty(), "{left:?}");
+        let of_router = |path: &std::path::PathBuf| path.to_string_lossy().contains(&router[0].id);
+        let left: Vec<_> = host.files().into_iter().filter(of_router).collect();
+        assert!(left.is_empty(), "{left:?}");
+        agent.quit();
+        host.wait_deserted();
+    });
+}
