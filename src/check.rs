@@ -9,7 +9,7 @@ use std::path::Path;
 use nix::errno::Errno as Known;
 use nix::fcntl::{AT_FDCWD, AtFlags};
 use nix::poll::{PollFd, PollFlags, poll};
-use nix::unistd::{AccessFlags, faccessat};
+use nix::unistd::{AccessFlags, faccessat, geteuid};
 
 use crate::core::{Action, Duration, Input, Monitor, NamespaceCheck, Renotify, State, Watch};
 use crate::errno::Errno;
@@ -29,6 +29,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 #[must_use]
 pub fn check(config: &Config) -> (String, bool) {
     let mut report = Report { text: String::new(), works: true };
+    report.fact("program", program());
     report.fact("router", &config.router_id);
     if let Some(path) = &config.namespace {
         report.thing("namespace", path.display(), namespace::enter(path).map(|_| "entered"));
@@ -93,6 +94,17 @@ impl Report {
                 self.fact(what, format_args!("{name}: does not work: {error}"));
             }
         }
+    }
+}
+
+/// Which file this is, however it was reached, and who runs it.
+fn program() -> String {
+    let path = fs::read_link("/proc/self/exe");
+    let path =
+        path.map_or_else(|error| Errno::from(error).to_string(), |path| path.display().to_string());
+    match geteuid().as_raw() {
+        0 => format!("{path}: run as root"),
+        user => format!("{path}: run as user {user}, not as root"),
     }
 }
 

@@ -1,6 +1,7 @@
 //! A network node as a deployment has it: an agent that is an ordinary user, and sudo that lets it run
 //! rootwrap and nothing else. All of that is in a mount namespace of its own, over the machine's files.
 
+use std::env;
 use std::fs::{self, File, Permissions};
 use std::io::Write;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
@@ -21,7 +22,7 @@ use nix::sched::{CloneFlags, unshare};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::l3_agent::{INTERFACE, L3Agent, NAME};
+use crate::l3_agent::{INTERFACE, L3Agent, NAME, cmdline};
 use crate::world::{VIP, up_quietly};
 
 /// The user and the group of the agent.
@@ -74,9 +75,9 @@ impl Host {
         );
         write("/etc/sudoers.d/neutron", &sudoers, 0o440);
         host.install_neutron(root);
-        // What the instructions are followed from: a directory with the program and what is shipped.
-        symlink(env!("CARGO_BIN_EXE_keepwatch"), host.directory.path().join("keepwatch")).unwrap();
-        symlink(root.join("cross"), host.directory.path().join("cross")).unwrap();
+        let program = env::var("KEEPWATCH").unwrap_or(env!("CARGO_BIN_EXE_keepwatch").into());
+        symlink(root.join(program), host.directory().join("keepwatch")).unwrap();
+        symlink(root.join("cross"), host.directory().join("cross")).unwrap();
         host
     }
 
@@ -121,18 +122,17 @@ impl Host {
 
     /// Follows instructions of `docs/neutron.md`, as root.
     pub fn follow(&self, instructions: &str) {
-        let output = self.try_to_follow(instructions);
+        let output = self.try_to_follow(instructions, "");
         assert!(output.status.success(), "{instructions}: {output:?}");
     }
 
-    pub fn try_to_follow(&self, instructions: &str) -> Output {
-        let text = include_str!("../../docs/neutron.md");
-        let marker = format!("<!-- run: {instructions} -->\n```sh\n");
-        let (_, rest) = text.split_once(&marker).unwrap_or_else(|| panic!("no {marker}"));
-        let (script, _) = rest.split_once("```\n").expect("the end of the block");
+    /// The same, whatever comes of it, with a router's namespace where there is to be one.
+    pub fn try_to_follow(&self, instructions: &str, namespace: &str) -> Output {
+        let script = instruction(instructions);
         let mut command = Command::new("/bin/sh");
-        command.args(["-euc", script]).current_dir(self.directory.path());
+        command.args(["-euc", script]).current_dir(self.directory());
         command.env("wrapper", format!("cross/neutron/{}", self.wrapper)).env("PATH", PATH);
+        command.env("namespace", namespace);
         command.output().unwrap()
     }
 
@@ -142,12 +142,6 @@ impl Host {
         command.env_clear().env("PATH", PATH).env("HOME", STATE_PATH).env("LANG", "C.UTF-8");
         command.current_dir("/").uid(USER).gid(USER);
         command
-    }
-
-    /// Runs a command as the agent does, through sudo and rootwrap.
-    pub fn rootwrap(&self, command: &[&str]) -> Output {
-        let mut sudo = self.command("/usr/bin/sudo");
-        sudo.args(["-n", "neutron-rootwrap", ROOTWRAP]).args(command).output().unwrap()
     }
 
     /// Listens where the agent's server would.
@@ -176,7 +170,12 @@ impl Host {
         let mut command = self.command(python);
         command.arg(format!("{REPOSITORY}/tests/peers/process_manager.py"));
         command.arg("/etc/neutron/l3_agent.ini").args(routers.iter().map(|router| &router.id));
-        L3Agent::start(command, self.directory.path().join("errors"))
+        L3Agent::start(command, self.directory().join("errors"))
+    }
+
+    /// What the instructions are followed from.
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
     }
 
     /// Every file of the agent and of what it starts.
@@ -218,6 +217,15 @@ impl Drop for Host {
     }
 }
 
+/// A block of `docs/neutron.md`.
+pub fn instruction(name: &str) -> &'static str {
+    let text = include_str!("../../docs/neutron.md");
+    let marker = format!("<!-- run: {name} -->\n```");
+    let (_, rest) = text.split_once(&marker).unwrap_or_else(|| panic!("no {marker}"));
+    let (block, _) = rest.split_once("```\n").expect("the end of the block");
+    block.split_once('\n').expect("a language").1
+}
+
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// A router's namespace, with the port that its monitor watches.
@@ -243,6 +251,10 @@ impl Router {
             rtnl
         });
         Self { id, namespace, rtnl }
+    }
+
+    pub fn namespace(&self) -> String {
+        format!("qrouter-{}", self.id)
     }
 
     /// Adds the VIP or takes it away.
@@ -289,7 +301,18 @@ fn processes_here() -> Vec<u32> {
     processes().into_iter().map(|process| process.pid).filter(is_here).collect()
 }
 
-fn bind(from: &Path, to: &Path) {
+/// The monitors that run in this thread's mount namespace, and what the agent started them by.
+pub fn monitors() -> Vec<Process> {
+    let here = processes_here();
+    let of_monitor = |process: &Process| {
+        let cmdline = cmdline(process.pid);
+        let others = ["process_manager.py", "privsep-helper", "neutron-rootwrap-daemon"];
+        here.contains(&process.pid) && !others.iter().any(|other| cmdline.contains(other))
+    };
+    processes().into_iter().filter(of_monitor).collect()
+}
+
+pub fn bind(from: &Path, to: &Path) {
     let none: Option<&str> = None;
     mount(Some(from), to, none, MsFlags::MS_BIND | MsFlags::MS_REC, none).unwrap();
 }

@@ -13,12 +13,14 @@ mod agent_server;
 mod backlog;
 mod conntrackd;
 mod decoded;
+mod foreground;
 mod host;
 mod keepalived;
 mod l3_agent;
 mod late_agent;
 mod neutron;
 mod node;
+mod placement;
 mod process_manager;
 mod rootwrap;
 mod syscalls;
@@ -47,6 +49,8 @@ fn main() {
             late_agent::trials(),
             process_manager::trials(),
             rootwrap::trials(),
+            placement::trials(),
+            foreground::trials(),
             conntrackd::trials(),
         ]
     })

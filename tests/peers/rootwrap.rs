@@ -2,7 +2,7 @@
 //! each release, its daemon, and privsep.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use lab::daemon::wait_end;
 use lab::files::content;
@@ -10,7 +10,7 @@ use libtest_mimic::Trial;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::host::{self, Host, PROGRAM, Router, USER, processes};
+use crate::host::{self, Host, PROGRAM, Process, Router, USER, processes};
 use crate::l3_agent::cmdline;
 
 pub fn trials() -> Vec<Trial> {
@@ -65,12 +65,22 @@ fn needs_filter(wrapper: &str) -> bool {
     matches!(wrapper, "up-to-16" | "17")
 }
 
-fn signal(pid: u32, signal: Signal) {
+/// Fails unless `keepwatch --check` is reached as the agent would reach it.
+pub fn assert_found(host: &Host, release: &str, router: &Router) {
+    let in_namespace = ["13", "14", "15"].contains(&&release[..2]);
+    let checks = if in_namespace { "check up to 15" } else { "check" };
+    let output = host.try_to_follow(checks, &router.namespace());
+    let report = String::from_utf8_lossy(&output.stdout);
+    let found = format!("program     {PROGRAM}: run as root\n");
+    assert!(output.status.success() && report.contains(&found), "{output:?}");
+}
+
+pub fn signal(pid: u32, signal: Signal) {
     kill(Pid::from_raw(pid.try_into().unwrap()), signal).unwrap();
 }
 
 /// Fails unless a process is keepwatch as it was installed, and the agent's user.
-fn assert_is_keepwatch(pid: u32) {
+pub fn assert_is_keepwatch(pid: u32) {
     let program = fs::read_link(format!("/proc/{pid}/exe")).unwrap();
     assert_eq!(program, Path::new(PROGRAM), "{}", cmdline(pid));
     let status = content(Path::new(&format!("/proc/{pid}/status")));
@@ -88,6 +98,7 @@ fn lifecycle(release: &'static str, wrapper: &'static str, way: &'static str) {
         let active = if wrapper == "up-to-16" { "master" } else { "primary" };
         let server = host.server();
         let router = [Router::new()];
+        assert_found(&host, release, &router[0]);
         let state = || content(&host.conf_dir(&router[0]).join("state"));
 
         let mut agent = host.l3_agent(false, &router);
@@ -127,12 +138,10 @@ fn lifecycle(release: &'static str, wrapper: &'static str, way: &'static str) {
         assert_eq!(agent.ask("destroy"), None, "{}", cmdline(next));
         wait_end(next);
         assert_eq!(agent.ask("delete"), None);
-        let left: Vec<_> = processes()
-            .into_iter()
-            .filter(|process| process.parent == agent.pid() && process.state == 'Z')
-            .collect();
+        let zombie = |process: &Process| process.parent == agent.pid() && process.state == 'Z';
+        let left: Vec<_> = processes().into_iter().filter(zombie).collect();
         assert!(left.is_empty(), "{left:?}");
-        let of_router = |path: &std::path::PathBuf| path.to_string_lossy().contains(&router[0].id);
+        let of_router = |path: &PathBuf| path.to_string_lossy().contains(&router[0].id);
         let left: Vec<_> = host.files().into_iter().filter(of_router).collect();
         assert!(left.is_empty(), "{left:?}");
         agent.quit();

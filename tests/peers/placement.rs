@@ -1,0 +1,165 @@
+//! The ways that `docs/neutron.md` names of getting keepwatch into a deployment, and out of it, followed as
+//! they stand there, with routers that are in use.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use lab::daemon::wait_end;
+use lab::files::{Watch, content};
+use libtest_mimic::Trial;
+use nix::sys::signal::Signal;
+
+use crate::host::{self, Host, PROGRAM, Router, bind, instruction, monitors};
+use crate::l3_agent::{L3Agent, NAME};
+use crate::rootwrap::{assert_found, assert_is_keepwatch, signal};
+
+pub fn trials() -> Vec<Trial> {
+    lab::trials![
+        the_first_directory_counts_and_usr_local_is_not,
+        a_directory_of_its_own_and_back,
+        a_diversion_and_back,
+        a_diversion_outlasts_an_upgrade,
+        volumes_as_kolla_has_them,
+    ]
+}
+
+/// Neither by rootwrap's directories nor by sudo's path does the agent come to a wrapper there.
+fn the_first_directory_counts_and_usr_local_is_not() {
+    host::run(|| {
+        let host = Host::new("29.0.0", "from-29");
+        host.follow("program");
+        host.follow("passed over");
+        let router = [Router::new()];
+        for checks in ["check", "check up to 15"] {
+            let output = host.try_to_follow(checks, &router[0].namespace());
+            let report = String::from_utf8_lossy(&output.stdout);
+            assert!(!output.status.success() && !report.contains("program"), "{output:?}");
+        }
+        let _server = host.server();
+        let mut agent = host.l3_agent(false, &router);
+        let pid = agent.ask("spawn").expect("an active monitor");
+        assert_is_original(pid);
+        assert_eq!(agent.ask("destroy"), None);
+    });
+}
+
+fn a_directory_of_its_own_and_back() {
+    swap("29.0.0", "from-29", "directory");
+}
+
+fn a_diversion_and_back() {
+    swap("28.0.2", "18-to-28", "divert");
+}
+
+fn assert_is_original(pid: u32) {
+    let program = fs::read_link(format!("/proc/{pid}/exe")).unwrap();
+    assert_ne!(program, Path::new(PROGRAM));
+}
+
+/// Has the agent read rootwrap's configuration anew, which does not touch the monitor.
+fn restart(host: &Host, agent: L3Agent, router: &[Router], pid: u32) -> L3Agent {
+    agent.quit();
+    let mut agent = host.l3_agent(true, router);
+    assert_eq!(agent.ask("spawn"), Some(pid), "found active, and not started a second time");
+    agent
+}
+
+/// Ends the monitor as the instructions say, and has the VIP come or go while there is none.
+fn restart_monitor(host: &Host, agent: &mut L3Agent, router: &Router, pid: u32, vip: bool) -> u32 {
+    // So that it does not start another one before the VIP has changed.
+    signal(agent.pid(), Signal::SIGSTOP);
+    host.follow("restart");
+    wait_end(pid);
+    router.set_vip(vip);
+    signal(agent.pid(), Signal::SIGCONT);
+    agent.ask("respawned").expect("an active monitor")
+}
+
+/// In place of the original and back, while the router is in use.
+fn swap(release: &'static str, wrapper: &'static str, way: &str) {
+    host::run(|| {
+        let host = Host::new(release, wrapper);
+        let server = host.server();
+        let router = [Router::new()];
+        router[0].set_vip(true);
+        let mut agent = host.l3_agent(true, &router);
+        let conf_dir = host.conf_dir(&router[0]);
+        let original = agent.ask("spawn").expect("an active monitor");
+        let files = Watch::new(&conf_dir);
+        assert_is_original(original);
+        let state = || content(&conf_dir.join("state"));
+        files.until("the original's state", || (state() == "primary").then_some(()));
+
+        host.follow("program");
+        host.follow(way);
+        let mut agent = restart(&host, agent, &router, original);
+        let pid = restart_monitor(&host, &mut agent, &router[0], original, false);
+        assert_is_keepwatch(pid);
+        server.wait_acknowledged("backup");
+        assert_eq!(state(), "backup");
+        assert_found(&host, release, &router[0]);
+        let others: Vec<_> = monitors().into_iter().filter(|process| process.pid != pid).collect();
+        assert!(others.iter().all(|process| process.state == 'Z'), "{others:?}");
+
+        host.follow(&format!("{way}: back"));
+        let mut agent = restart(&host, agent, &router, pid);
+        let again = restart_monitor(&host, &mut agent, &router[0], pid, true);
+        assert_is_original(again);
+        files.until("the original's state", || (state() == "primary").then_some(()));
+        assert_eq!(agent.ask("destroy"), None);
+    });
+}
+
+fn a_diversion_outlasts_an_upgrade() {
+    host::run(|| {
+        let host = Host::new("28.0.2", "18-to-28");
+        host.follow("program");
+        host.follow("divert");
+        let package = host.directory().join("package");
+        fs::create_dir_all(package.join("DEBIAN")).unwrap();
+        fs::create_dir_all(package.join("usr/bin")).unwrap();
+        let control = "Package: neutron-common\nVersion: 2:99\nArchitecture: all\n\
+                       Maintainer: nobody\nDescription: the original\n";
+        fs::write(package.join("DEBIAN/control"), control).unwrap();
+        fs::write(package.join("usr/bin").join(NAME), "the new original").unwrap();
+        let upgrade =
+            "dpkg-deb --build package >&2 && dpkg --log=/dev/null --install package.deb >&2";
+        let mut shell = Command::new("/bin/sh");
+        let output = shell.args(["-c", upgrade]).current_dir(host.directory()).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let diverted = Path::new("/usr/bin").join(format!("{NAME}.neutron"));
+        assert_eq!(content(&diverted), "the new original");
+        assert_found(&host, "28.0.2", &Router::new());
+        host.follow("divert: back");
+        assert_eq!(content(&Path::new("/usr/bin").join(NAME)), "the new original");
+    });
+}
+
+fn volumes_as_kolla_has_them() {
+    host::run(|| {
+        let host = Host::new("28.0.2", "18-to-28");
+        let bin = Path::new("/var/lib/kolla/venv/bin");
+        fs::create_dir_all(bin).unwrap();
+        fs::copy(Path::new("/usr/bin").join(NAME), bin.join(NAME)).unwrap();
+        fs::remove_file(Path::new("/usr/bin").join(NAME)).unwrap();
+        let rootwrap = Path::new("/etc/neutron/rootwrap.conf");
+        let exec_dirs = format!("exec_dirs={},", bin.display());
+        fs::write(rootwrap, content(rootwrap).replace("exec_dirs=", &exec_dirs)).unwrap();
+        let output = host.try_to_follow("check", "");
+        assert!(!output.status.success(), "{output:?}");
+        host.follow("files for volumes");
+        let volumes = instruction("volumes").lines().filter_map(|line| {
+            line.trim().strip_prefix("- \"")?.strip_suffix(":ro\"")?.split_once(':')
+        });
+        let mut count = 0;
+        for (from, to) in volumes {
+            // As a container engine does where there is nothing yet.
+            let _ = fs::File::options().create_new(true).write(true).open(to);
+            bind(Path::new(from), Path::new(to));
+            count += 1;
+        }
+        assert_eq!(count, 2);
+        assert_found(&host, "28.0.2", &Router::new());
+    });
+}
