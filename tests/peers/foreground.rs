@@ -69,7 +69,8 @@ fn a_daemon_leaves_no_process_beside_it() {
 }
 
 fn measure(way: Way, rootwrap_daemon: bool, count: usize) -> Beside {
-    let host = Host::new(RELEASE, "from-29");
+    let mut host = Host::new(RELEASE, "from-29");
+    host.check_interval = 60;
     host.follow("program");
     if way != Way::Original {
         host.follow("directory");

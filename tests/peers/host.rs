@@ -52,12 +52,17 @@ pub struct Host {
     release: &'static str,
     wrapper: &'static str,
     directory: Directory,
+    /// How often the agent looks after its monitors, in seconds.
+    pub check_interval: u32,
 }
 
 impl Host {
     /// With a release of Neutron, and its own monitor in `/usr/bin`. For [`run`] only.
     pub fn new(release: &'static str, wrapper: &'static str) -> Self {
-        let host = Self { release, wrapper, directory: Directory::new() };
+        // The agent of 29 does not wait for the start of a monitor, and starts a second one if it looks
+        // for the first too soon.
+        let check_interval = if release.starts_with("29") { 5 } else { 1 };
+        let host = Self { release, wrapper, directory: Directory::new(), check_interval };
         host.cover(["/etc", "/opt", "/usr/bin", "/usr/local", "/var/lib"]);
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
         bind(root, Path::new(REPOSITORY));
@@ -162,8 +167,9 @@ impl Host {
         let configuration = format!(
             "[DEFAULT]\nstate_path = {STATE_PATH}\n\
              [oslo_concurrency]\nlock_path = {STATE_PATH}/lock\n\
-             [AGENT]\ncheck_child_processes_interval = 1\n\
-             root_helper = sudo neutron-rootwrap {ROOTWRAP}\n{daemon}"
+             [AGENT]\ncheck_child_processes_interval = {}\n\
+             root_helper = sudo neutron-rootwrap {ROOTWRAP}\n{daemon}",
+            self.check_interval
         );
         write("/etc/neutron/l3_agent.ini", &configuration, 0o644);
         let python = format!("{REPOSITORY}/target/neutron-{}/bin/python", self.release);
@@ -211,7 +217,10 @@ impl Host {
 
 impl Drop for Host {
     fn drop(&mut self) {
-        for pid in processes_here() {
+        let pid_files = fs::read_dir(Path::new(STATE_PATH).join("external/pids"));
+        let files = pid_files.into_iter().flatten().flatten();
+        let daemons = files.filter_map(|file| content(&file.path()).trim().parse().ok());
+        for pid in processes_here().into_iter().chain(daemons) {
             let _ = kill(Pid::from_raw(pid.try_into().unwrap()), Signal::SIGKILL);
         }
     }
@@ -293,12 +302,22 @@ fn process(pid: u32) -> Option<Process> {
     Some(Process { pid, name: name.into(), state, parent: fields.next()?.parse().ok()? })
 }
 
-/// All that run in this thread's mount namespace.
+/// All that run in this thread's mount namespace, and what those have started in others, as `ip netns
+/// exec` does.
 fn processes_here() -> Vec<u32> {
     let namespace = |pid: &str| fs::metadata(format!("/proc/{pid}/ns/mnt")).map(|file| file.ino());
     let here = namespace("thread-self").unwrap();
-    let is_here = |pid: &u32| namespace(&pid.to_string()).is_ok_and(|there| there == here);
-    processes().into_iter().map(|process| process.pid).filter(is_here).collect()
+    let is_here = |pid: u32| namespace(&pid.to_string()).is_ok_and(|there| there == here);
+    let mut found = Vec::new();
+    let mut all = processes();
+    // Those that have started come before what they have started, but where pids have begun anew.
+    all.sort_by_key(|process| process.pid);
+    for Process { pid, parent, .. } in all {
+        if is_here(pid) || found.contains(&parent) {
+            found.push(pid);
+        }
+    }
+    found
 }
 
 /// The monitors that run in this thread's mount namespace, and what the agent started them by.
@@ -307,7 +326,9 @@ pub fn monitors() -> Vec<Process> {
     let of_monitor = |process: &Process| {
         let cmdline = cmdline(process.pid);
         let others = ["process_manager.py", "privsep-helper", "neutron-rootwrap-daemon"];
-        here.contains(&process.pid) && !others.iter().any(|other| cmdline.contains(other))
+        process.state != 'Z'
+            && here.contains(&process.pid)
+            && !others.iter().any(|other| cmdline.contains(other))
     };
     processes().into_iter().filter(of_monitor).collect()
 }
