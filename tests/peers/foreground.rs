@@ -91,18 +91,21 @@ fn measure(way: Way, rootwrap_daemon: bool, count: usize) -> Beside {
     }
     if way == Way::AsShipped {
         // They are about to end.
-        starters().iter().for_each(|starter| wait_end(starter.pid));
+        for starter in starters() {
+            wait_end(starter.pid);
+        }
     }
     let beside = beside(&agent);
     if way != Way::Original {
-        // What was started first goes first: nobody is left of whom the agent is the parent.
         assert!(agent.answers("destroy").iter().all(|answer| answer == "inactive"));
-        pids.iter().for_each(|pid| wait_end(pid.parse().unwrap()));
+        for pid in &pids {
+            wait_end(pid.parse().unwrap());
+        }
         if way == Way::AsShipped {
             assert_eq!(zombies(&agent), 0, "they are waited for when the router goes");
         }
         agent.quit();
-        host.wait_deserted();
+        host::wait_deserted();
     }
     beside
 }

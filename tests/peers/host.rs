@@ -52,6 +52,8 @@ pub struct Host {
     release: &'static str,
     wrapper: &'static str,
     directory: Directory,
+    /// Of the agent: everything that it writes is here.
+    state_path: PathBuf,
     /// How often the agent looks after its monitors, in seconds.
     pub check_interval: u32,
 }
@@ -62,7 +64,8 @@ impl Host {
         // The agent of 29 does not wait for the start of a monitor, and starts a second one if it looks
         // for the first too soon.
         let check_interval = if release.starts_with("29") { 5 } else { 1 };
-        let host = Self { release, wrapper, directory: Directory::new(), check_interval };
+        let (directory, state_path) = (Directory::new(), PathBuf::from(STATE_PATH));
+        let host = Self { release, wrapper, directory, state_path, check_interval };
         host.cover(["/etc", "/opt", "/usr/bin", "/usr/local", "/var/lib"]);
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
         bind(root, Path::new(REPOSITORY));
@@ -144,15 +147,15 @@ impl Host {
     /// What the agent's user may run, with an environment of its own.
     pub fn command(&self, program: impl AsRef<Path>) -> Command {
         let mut command = Command::new(program.as_ref());
-        command.env_clear().env("PATH", PATH).env("HOME", STATE_PATH).env("LANG", "C.UTF-8");
+        command.env_clear().env("PATH", PATH).env("HOME", &self.state_path).env("LANG", "C.UTF-8");
         command.current_dir("/").uid(USER).gid(USER);
         command
     }
 
     /// Listens where the agent's server would.
     pub fn server(&self) -> Agent {
-        let agent = Agent::start(Path::new(STATE_PATH));
-        let socket = Path::new(STATE_PATH).join("keepalived-state-change");
+        let agent = Agent::start(&self.state_path);
+        let socket = self.state_path.join("keepalived-state-change");
         chown(socket, Some(USER), Some(USER)).unwrap();
         agent
     }
@@ -186,7 +189,7 @@ impl Host {
 
     /// Every file of the agent and of what it starts.
     pub fn files(&self) -> Vec<PathBuf> {
-        let (mut files, mut directories) = (Vec::new(), vec![PathBuf::from(STATE_PATH)]);
+        let (mut files, mut directories) = (Vec::new(), vec![self.state_path.clone()]);
         while let Some(directory) = directories.pop() {
             for entry in fs::read_dir(directory).unwrap() {
                 let path = entry.unwrap().path();
@@ -200,24 +203,13 @@ impl Host {
     }
 
     pub fn conf_dir(&self, router: &Router) -> PathBuf {
-        Path::new(STATE_PATH).join("ha_confs").join(&router.id)
-    }
-
-    /// Waits until there is no process any more.
-    pub fn wait_deserted(&self) {
-        loop {
-            let pids = processes_here();
-            if pids.is_empty() {
-                return;
-            }
-            pids.into_iter().for_each(wait_end);
-        }
+        self.state_path.join("ha_confs").join(&router.id)
     }
 }
 
 impl Drop for Host {
     fn drop(&mut self) {
-        let pid_files = fs::read_dir(Path::new(STATE_PATH).join("external/pids"));
+        let pid_files = fs::read_dir(self.state_path.join("external/pids"));
         let files = pid_files.into_iter().flatten().flatten();
         let daemons = files.filter_map(|file| content(&file.path()).trim().parse().ok());
         for pid in processes_here().into_iter().chain(daemons) {
@@ -318,6 +310,17 @@ fn processes_here() -> Vec<u32> {
         }
     }
     found
+}
+
+/// Waits until there is no process any more in this thread's mount namespace.
+pub fn wait_deserted() {
+    loop {
+        let pids = processes_here();
+        if pids.is_empty() {
+            return;
+        }
+        pids.into_iter().for_each(wait_end);
+    }
 }
 
 /// The monitors that run in this thread's mount namespace, and what the agent started them by.

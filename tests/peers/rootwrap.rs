@@ -147,6 +147,6 @@ fn lifecycle(release: &'static str, wrapper: &'static str, way: &'static str) {
         let left: Vec<_> = host.files().into_iter().filter(of_router).collect();
         assert!(left.is_empty(), "{left:?}");
         agent.quit();
-        host.wait_deserted();
+        host::wait_deserted();
     });
 }
