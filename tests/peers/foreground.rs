@@ -14,7 +14,7 @@ use lab::daemon::wait_end;
 use lab::files::content;
 use libtest_mimic::Trial;
 
-use crate::host::{self, Host, Process, Router, monitors, processes};
+use crate::host::{self, Host, Process, Router, monitors, processes, starters};
 use crate::l3_agent::{L3Agent, NAME};
 
 pub fn trials() -> Vec<Trial> {
@@ -104,16 +104,8 @@ fn measure(way: Way, rootwrap_daemon: bool, count: usize) -> Beside {
         if way == Way::AsShipped {
             assert_eq!(zombies(&agent), 0, "they are waited for when the router goes");
         }
-        agent.quit();
-        host::wait_deserted();
     }
     beside
-}
-
-/// Those that the agent becomes root by.
-fn starters() -> Vec<Process> {
-    let starts = |process: &Process| ["sudo", "neutron-rootwra"].contains(&&*process.name);
-    monitors().into_iter().filter(starts).collect()
 }
 
 /// Waits until the original has all its processes, of which nothing tells.

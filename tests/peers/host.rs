@@ -336,6 +336,12 @@ pub fn monitors() -> Vec<Process> {
     processes().into_iter().filter(of_monitor).collect()
 }
 
+/// Those that the agent becomes root by to start a monitor.
+pub fn starters() -> Vec<Process> {
+    let starts = |process: &Process| ["sudo", "neutron-rootwra"].contains(&&*process.name);
+    monitors().into_iter().filter(starts).collect()
+}
+
 pub fn bind(from: &Path, to: &Path) {
     let none: Option<&str> = None;
     mount(Some(from), to, none, MsFlags::MS_BIND | MsFlags::MS_REC, none).unwrap();

@@ -10,7 +10,7 @@ use libtest_mimic::Trial;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::host::{self, Host, PROGRAM, Process, Router, USER, processes};
+use crate::host::{self, Host, PROGRAM, Process, Router, USER, processes, starters};
 use crate::l3_agent::cmdline;
 
 pub fn trials() -> Vec<Trial> {
@@ -135,6 +135,11 @@ fn lifecycle(release: &'static str, wrapper: &'static str, way: &'static str) {
         let next = agent.ask("respawned").expect("an active monitor");
         assert_ne!(next, pid);
         assert_is_keepwatch(next);
+        // What has started it may be about to end. Of 29, the agent waits for it as the router goes, or
+        // else when it starts something the next time.
+        for starter in starters() {
+            wait_end(starter.pid);
+        }
         router[0].set_vip(false);
         server.wait_acknowledged("backup");
         assert_eq!(agent.ask("destroy"), None, "{}", cmdline(next));
