@@ -1,0 +1,255 @@
+"""Runs functional tests of Neutron's, as the agent's user, and tells of each in one line.
+
+Usage: functional.py PROGRAM [short | TEST...]
+
+The tests are those of `tests.txt` beside this file: all of them, the short choice or those named.
+What came of them is in `results.json`, which is written anew after each. Ends non-zero unless each did
+as it should: a test that skips itself for another reason than a kernel's has failed, as Neutron's
+turn the failure of what they most often wait for, the state of a router, into a skip.
+"""
+
+import collections
+import datetime
+import glob
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import time
+import traceback
+import unittest
+
+# The tests log to standard output and standard error, as do their children.
+LINES = os.fdopen(os.dup(1), "w", buffering=1)
+os.dup2(os.open("logs/output", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644), 1)
+os.dup2(1, 2)
+
+from neutron_lib.plugins.ml2 import ovs_constants
+
+# Open vSwitch's data path is in user space here. Read when the tests are imported.
+ovs_constants.OVS_DATAPATH_SYSTEM = ovs_constants.OVS_DATAPATH_NETDEV
+
+import neutron.tests.functional  # noqa: F401 (puts eventlet in place)
+import testtools
+from neutron.agent.linux import utils
+from neutron.conf.agent import common as agent_options
+from oslo_config import cfg
+from oslo_privsep import priv_context
+
+PACKAGE = "neutron.tests.functional.agent.l3"
+# Every test of these is to be in the list.
+COMPLETE = ("test_ha_router", "test_keepalived_state_change")
+MONITOR = "neutron-keepalived-state-change"
+VERSIONS = {"keepwatch": "keepwatch ", "neutron": f"{MONITOR} 26."}
+# The exit code of rootwrap for what no filter lets through.
+UNAUTHORIZED = 99
+# What this kernel may lack, and how a test says so.
+KERNEL = {
+    "no such setting for each network namespace": re.compile("This kernel doesn't support"),
+    "no police action of tc": re.compile("'tc', 'filter'.*Failed to load TC action module", re.DOTALL),
+}
+# What differs with keepwatch, by decision: it does not start with a CIDR that is none.
+REFUSED = re.compile(r"Exit code: 2;.*'--monitor_cidr=failed_IP_address'", re.DOTALL)
+
+
+def stop(why):
+    """Ends this, as it makes no sense to go on."""
+    LINES.write(f"{why}\n")
+    os._exit(1)
+
+
+def listed():
+    """The tests of the list, each with its marks."""
+    with open("tests.txt") as file:
+        lines = (line.partition("#")[0].split() for line in file)
+        return {words[0]: set(words[1:]) for words in lines if words}
+
+
+def suite_of(name):
+    """A test by its name in the list, or all of a module."""
+    return unittest.TestLoader().loadTestsFromName(f"{PACKAGE}.{name}")
+
+
+def names_in(suite):
+    """The names of all tests in a suite, as in the list."""
+    for test in suite:
+        if isinstance(test, unittest.TestSuite):
+            yield from names_in(test)
+        else:
+            yield test.id().removeprefix(PACKAGE + ".")
+
+
+def processes():
+    """Every process that is not a zombie: its command line by what tells it from all others."""
+    found = {}
+    for directory in glob.glob("/proc/[0-9]*"):
+        try:
+            with open(f"{directory}/stat") as stat, open(f"{directory}/cmdline") as cmdline:
+                started = stat.read().rpartition(")")[2].split()[19]
+                if words := cmdline.read().rstrip("\0").split("\0")[:40]:
+                    found[(directory, started)] = words
+        except OSError:
+            pass  # It ended meanwhile.
+    return {key: words for key, words in found.items() if words != [""]}
+
+
+def is_monitor(words):
+    """Whether this is the monitor of a router, or another process of the monitor's.
+
+    Neutron's own has its whole command line in one word.
+    """
+    return "--monitor_cidr=" in " ".join(words)
+
+
+def is_helper(words):
+    """Whether this stays for the tests to come: what runs commands for the agent as root."""
+    return any("rootwrap" in word or "privsep-helper" in word for word in words)
+
+
+def reports(test):
+    """How many monitors a test started, and how long it took until the agent was handling the first
+    report: milliseconds, or None for a report that never came.
+
+    That is for routers that had one monitor in the test. Where there were more, of two agents or
+    one after another, the log does not say which is heard.
+    """
+    started, answered = collections.defaultdict(list), collections.defaultdict(list)
+    stamp = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}) ")
+    with open(f"logs/dsvm-functional-logs/{PACKAGE}.{test}.txt") as log:
+        for line in log:
+            if not (at := stamp.match(line)):
+                continue
+            at = datetime.datetime.fromisoformat(at[1])
+            if "Running command" in line and f"'{MONITOR}'" in line:
+                started[re.search(r"--router_id=([^']*)", line)[1]].append(at)
+            elif heard := re.search(r"Handling notification for router ([^,]*),", line):
+                answered[heard[1]].append(at)
+    times = []
+    for router, starts in started.items():
+        if len(starts) == 1:
+            told = [at - starts[0] for at in answered[router]]
+            times.append(min(told) / datetime.timedelta(milliseconds=1) if told else None)
+    return sum(map(len, started.values())), times
+
+
+def judge(result, marks, program):
+    """What came of a test, and why."""
+    refused = program == "keepwatch" and "refused" in marks
+    if result.errors or result.failures or result.unexpectedSuccesses:
+        text = "\n".join(text for _, text in [*result.errors, *result.failures])
+        if refused and len(result.errors) == 1 and not result.failures and REFUSED.search(text):
+            return "differs", "exit code 2, as the CIDR is none"
+        return "FAILED", text
+    if result.skip_reasons:
+        reason = "; ".join(result.skip_reasons)
+        lacking = [what for what, said in KERNEL.items() if said.search(reason)]
+        if "kernel" in marks and lacking:
+            return "kernel", lacking[0]
+        return "FAILED", f"skipped: {reason}"
+    if result.testsRun != 1:
+        return "FAILED", f"{result.testsRun} tests run"
+    if refused:
+        return "FAILED", "passed, while it should differ"
+    return "ok", ""
+
+
+def run(name, marks, program):
+    """Runs one test."""
+    before = processes()
+    result = testtools.TestResult()
+    began = time.monotonic()
+    try:
+        suite_of(name).run(result)
+    except Exception:  # noqa: BLE001 (whatever it is, the next one is run)
+        result.errors.append((name, traceback.format_exc()))
+    seconds = time.monotonic() - began
+    time.sleep(0.5)
+    left = {key: words for key, words in processes().items() if key not in before and not is_helper(words)}
+    verdict, why = judge(result, marks, program)
+    try:
+        monitors, times = reports(name)
+    except OSError as error:
+        monitors, times, verdict, why = 0, [], "FAILED", why or str(error)
+    others = collections.Counter(os.path.basename(words[0]) for words in left.values() if not is_monitor(words))
+    return {
+        "test": name,
+        "verdict": verdict,
+        "why": why,
+        "seconds": round(seconds, 1),
+        "monitors": monitors,
+        "reports": times,
+        "left": sum(map(is_monitor, left.values())),
+        "others left": others,
+    }
+
+
+def tell(program, outcome):
+    """One line for a test."""
+    times = " ".join("-" if each is None else f"{each:.0f}" for each in outcome["reports"])
+    why = outcome["why"].strip().splitlines()
+    line = f"{program:10}{outcome['verdict']:8}{outcome['seconds']:6.1f} s  {outcome['test']}"
+    line += f"  first report after ms: {times}" if times else ""
+    line += f"  processes of the monitor left: {outcome['left']}" if outcome["left"] else ""
+    LINES.write(line + (f"\n{'':18}{why[-1]}" if why else "") + "\n")
+
+
+def rootwrap(*command):
+    """Runs a command as the agent does: its exit code and standard output."""
+    words = [*shlex.split(os.environ["OS_ROOTWRAP_CMD"]), *command]
+    done = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=False)
+    return done.returncode, done.stdout
+
+
+def check_world(program):
+    """Whether the agent may do what it has to and no more, and finds the program that is to be tried."""
+    if subprocess.run(["sudo", "-n", "id"], check=False).returncode == 0:
+        stop("sudo lets the agent do more than rootwrap")
+    for command in (["id"], ["kill", "-9", "1"]):
+        if rootwrap(*command)[0] != UNAUTHORIZED:
+            stop(f"rootwrap lets through {command}")
+    tagged = ["env", "PROCESS_TAG=none", MONITOR, "--version"]
+    rootwrap("ip", "netns", "add", "none")
+    found = [rootwrap(*tagged), rootwrap("ip", "netns", "exec", "none", *tagged)]
+    rootwrap("ip", "netns", "delete", "none")
+    for code, version in found:
+        if code or not version.startswith(VERSIONS[program]):
+            stop(f"the agent finds another monitor: {code} {version!r}")
+    LINES.write(f"{program:10}the agent's monitor is {version.strip()}\n")
+
+
+def main():
+    program, *wanted = sys.argv[1:]
+    marks = listed()
+    known = {name for module in COMPLETE for name in names_in(suite_of(module))}
+    if unlisted := known - set(marks):
+        stop(f"not in the list: {unlisted}")
+    if wanted == ["short"]:
+        wanted = [name for name in marks if "short" in marks[name]]
+    wanted = wanted or list(marks)
+
+    check_world(program)
+    # As the agent's configuration has it. Most tests set this themselves, from the same variables.
+    sudo, daemon = os.environ["OS_ROOTWRAP_CMD"], os.environ["OS_ROOTWRAP_DAEMON_CMD"]
+    cfg.set_defaults(agent_options.ROOT_HELPER_OPTS, root_helper=sudo, root_helper_daemon=daemon)
+    priv_context.init(root_helper=shlex.split(sudo))
+    # Otherwise the first test would wait for rootwrap's daemon to start.
+    agent_options.register_root_helper(cfg.CONF)
+    utils.execute(["ip", "netns", "list"], run_as_root=True)
+
+    outcomes = []
+    for name in wanted:
+        outcomes.append(run(name, marks.get(name, set()), program))
+        tell(program, outcomes[-1])
+        with open("results.json", "w") as file:
+            json.dump(outcomes, file, indent=1)
+    counts = collections.Counter(outcome["verdict"] for outcome in outcomes)
+    LINES.write(f"{program:10}{', '.join(f'{count} {verdict}' for verdict, count in counts.items())}\n")
+    os._exit(1 if counts["FAILED"] or len(outcomes) != len(wanted) else 0)
+
+
+try:
+    main()
+except Exception:  # noqa: BLE001 (standard error is not seen)
+    stop(traceback.format_exc())
