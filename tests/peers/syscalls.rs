@@ -3,8 +3,8 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
-use std::fs::{self, Permissions};
-use std::os::unix::fs::{PermissionsExt, chown};
+use std::fs::{self, File, Permissions};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -17,7 +17,8 @@ use lab::users::{NOBODY, SOMEBODY, run_as};
 use libtest_mimic::Trial;
 use nix::libc;
 use nix::sys::signal::{Signal, killpg};
-use nix::unistd::Pid;
+use nix::sys::stat::Mode;
+use nix::unistd::{Pid, mkfifo};
 
 use crate::world::{World, add_interface, setup};
 
@@ -73,7 +74,10 @@ impl Strace {
         let mut command = Command::new("strace");
         command.arg("--syscall-number").arg("-o").arg(trace).arg(daemon.get_program());
         command.args(daemon.get_args().filter(to_stderr)).arg("--foreground");
-        let (reader, writer) = std::io::pipe().expect("a pipe");
+        let fifo = world.setup.directory().join("fifo");
+        mkfifo(&fifo, Mode::S_IRWXU).expect("a FIFO");
+        let reader = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(&fifo);
+        let writer = File::options().write(true).open(&fifo).expect("a FIFO that is read");
         drop(reader);
         let streams = command.process_group(0).stdout(Stdio::null()).stderr(writer);
         Self(streams.spawn().expect("strace"))

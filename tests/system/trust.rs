@@ -13,7 +13,7 @@ use lab::users::{SOMEBODY, run_as};
 use libtest_mimic::Trial;
 use nix::libc::SYS_statx;
 
-use crate::world::{World, setup};
+use crate::world::{Killed, World, setup};
 
 pub fn trials() -> Vec<Trial> {
     let mut trials = lab::trials![
@@ -28,6 +28,7 @@ pub fn trials() -> Vec<Trial> {
         socket_of_the_owner_of_its_directory,
         kernel_without_statx,
         socket_of_oneself,
+        socket_of_somebody_unknown,
     ]));
     trials
 }
@@ -166,4 +167,24 @@ fn directory_that_everybody_may_write_to() {
         let line = format!("WARNING {}: everybody may write to", world.setup.router);
         assert_eq!(world.setup.log().matches(&line).count(), warned, "{mode:o}");
     }
+}
+
+/// To a user namespace all whom it has no number for are the same.
+fn socket_of_somebody_unknown() {
+    let setup = setup();
+    chown(&setup.state_path, Some(SOMEBODY), None).unwrap();
+    let path = setup.state_path.join("keepalived-state-change");
+    let listener = listen_as(SOMEBODY + 1, &path);
+    fs::set_permissions(&path, Permissions::from_mode(0o777)).unwrap();
+    let keepwatch = setup.command();
+    let mut command = std::process::Command::new("unshare");
+    command.args(["--user", "--map-root-user", "--net"]).arg(keepwatch.get_program());
+    let _keepwatch =
+        Killed(command.args(keepwatch.get_args()).arg("--foreground").spawn().unwrap());
+    let watch = lab::files::Watch::new(&setup.conf_dir);
+    let line = "agent not notified: socket belongs to user 65534, who is not trusted; retrying\n";
+    watch.until(line, || setup.log().contains(line).then_some(()));
+    let mut said = String::new();
+    listener.accept().unwrap().0.read_to_string(&mut said).unwrap();
+    assert_eq!(said, "");
 }
