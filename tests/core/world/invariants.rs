@@ -1,6 +1,8 @@
 //! What has to hold at every moment.
 
-use keepwatch::core::{Action, Actions, Announcement, Duration, Ending, Input, Note, Sent, State};
+use keepwatch::core::{
+    Action, Actions, Announcement, DumpEnd, Duration, Ending, Input, Note, Sent, State,
+};
 use keepwatch::errno::Errno;
 
 use super::World;
@@ -105,6 +107,9 @@ impl World<'_> {
                 assert!(self.conntrackd.is_done() && self.reported == Some(state));
             }
             Note::ConntrackdRestarted { .. } => assert!(self.conntrackd.restarted),
+            Note::DumpFailed { end: DumpEnd::TimedOut, .. } => {
+                assert!(!self.kernel.has_unread(), "its end may be there to be read");
+            }
             Note::Wrote(state) => assert_eq!(self.disk.file, Some(state)),
             Note::Notified(state) => assert_eq!(self.agent.acknowledged, Some(state)),
             _ => {}
