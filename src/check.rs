@@ -35,17 +35,14 @@ pub fn check(config: &Config) -> (String, bool) {
         report.thing("namespace", path.display(), namespace::enter(path).map(|_| "entered"));
     }
     let vip = format!("{} on {}", config.vip, config.interface);
-    let own_name = interface::check_own_name(&config.interface);
-    let state = own_name.and_then(|()| state(config).map_err(|errno| errno.to_string()));
-    report.thing("VIP", vip, state.map(|state| presence(config, state)));
+    match interface::check_own_name(&config.interface) {
+        Ok(()) => report.thing("VIP", vip, state(config).map(|state| presence(config, state))),
+        Err(wants) => report.failure("VIP", vip, wants),
+    }
     let state_file = config.conf_dir.join("state");
     let writable = StateFile::new(&config.conf_dir).map(|_| "can be written");
     report.thing("state file", state_file.display(), writable);
-    report.thing(
-        "agent",
-        config.agent_socket.display(),
-        Ok::<_, Errno>(agent(&config.agent_socket)),
-    );
+    report.thing("agent", config.agent_socket.display(), Ok(agent(&config.agent_socket)));
     for (what, path) in [("pid file", &config.pid_file), ("log file", &config.log_file)] {
         if let Some(path) = path {
             report.thing(
@@ -81,19 +78,16 @@ impl Report {
         let _ = writeln!(self.text, "{what:<11} {}", printable(&value.to_string()));
     }
 
-    fn thing<E: Display>(
-        &mut self,
-        what: &str,
-        name: impl Display,
-        result: Result<impl Display, E>,
-    ) {
+    fn thing(&mut self, what: &str, name: impl Display, result: Result<impl Display, Errno>) {
         match result {
             Ok(result) => self.fact(what, format_args!("{name}: {result}")),
-            Err(error) => {
-                self.works = false;
-                self.fact(what, format_args!("{name}: does not work: {error}"));
-            }
+            Err(errno) => self.failure(what, name, errno),
         }
+    }
+
+    fn failure(&mut self, what: &str, name: impl Display, why: impl Display) {
+        self.works = false;
+        self.fact(what, format_args!("{name}: does not work: {why}"));
     }
 }
 

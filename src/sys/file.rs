@@ -4,7 +4,7 @@
 
 use core::ffi::CStr;
 use core::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsRawFd, BorrowedFd};
 
 use nix::errno::Errno as Known;
 use nix::fcntl::{AT_FDCWD, AtFlags};
@@ -43,10 +43,14 @@ pub fn identify(path: &CStr) -> Result<Identity, Errno> {
 ///
 /// # Errors
 /// As [`identify`].
-pub fn identify_at(directory: impl AsFd, path: &CStr, flags: AtFlags) -> Result<Identity, Errno> {
+pub fn identify_at(
+    directory: BorrowedFd<'_>,
+    path: &CStr,
+    flags: AtFlags,
+) -> Result<Identity, Errno> {
     // With this flag, musl has no other call in its place.
     let flags = flags | AtFlags::AT_NO_AUTOMOUNT;
-    match by_statx(&directory, path, flags) {
+    match by_statx(directory, path, flags) {
         // Before Linux 4.11; and sandboxes that are older than the call.
         Err(Known::ENOSYS | Known::EPERM) => {
             let file = fstatat(directory, path, flags)?;
@@ -57,13 +61,13 @@ pub fn identify_at(directory: impl AsFd, path: &CStr, flags: AtFlags) -> Result<
     }
 }
 
-fn by_statx(directory: impl AsFd, path: &CStr, flags: AtFlags) -> nix::Result<Identity> {
+fn by_statx(directory: BorrowedFd<'_>, path: &CStr, flags: AtFlags) -> nix::Result<Identity> {
     let mut file = MaybeUninit::<libc::statx>::zeroed();
     // SAFETY: the kernel reads the path and writes a `struct statx`.
     let result = unsafe {
         libc::syscall(
             libc::SYS_statx,
-            directory.as_fd().as_raw_fd(),
+            directory.as_raw_fd(),
             path.as_ptr(),
             flags.bits(),
             libc::STATX_INO | libc::STATX_UID,

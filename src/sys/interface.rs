@@ -1,8 +1,10 @@
 //! Names of interfaces.
 
-use nix::net::if_::{if_indextoname, if_nametoindex};
+#![expect(unsafe_code, reason = "if_nametoindex and if_indextoname")]
 
-use crate::wire::ifname::InterfaceName;
+use nix::libc;
+
+use crate::wire::ifname::{InterfaceName, MAX_LEN};
 
 /// Refuses a name that is but an alternative one of an interface (`ip link property`), as events have
 /// only its own.
@@ -16,7 +18,13 @@ pub fn check_own_name(name: &InterfaceName) -> Result<(), String> {
     }
 }
 
+/// The own name of the interface that has this one, if there is any.
 fn owner_of(name: &InterfaceName) -> Option<InterfaceName> {
-    let index = if_nametoindex(name.as_bytes()).ok()?;
-    InterfaceName::new(if_indextoname(index).ok()?.to_bytes()).ok()
+    let mut own = [0_u8; MAX_LEN + 1];
+    // SAFETY: libc reads a name that ends with NUL, and writes one of at most this length.
+    let found = unsafe {
+        let index = libc::if_nametoindex(name.padded().as_ptr().cast());
+        libc::if_indextoname(index, own.as_mut_ptr().cast())
+    };
+    if found.is_null() { None } else { InterfaceName::from_padded(&own).ok() }
 }

@@ -1,13 +1,13 @@
 //! Network namespaces: entering one, and noticing that it has been deleted.
 
-use std::ffi::CString;
-use std::fs::{self, File};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::ffi::{CStr, CString, OsStr};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use nix::dir::Dir;
 use nix::errno::Errno as Known;
-use nix::fcntl::{AT_FDCWD, AtFlags, OFlag, open};
+use nix::fcntl::{AT_FDCWD, AtFlags, OFlag, open, readlink};
 use nix::sched::{CloneFlags, setns};
 use nix::sys::stat::Mode;
 
@@ -15,16 +15,13 @@ use super::file::{Identity, identify, identify_at};
 use crate::errno::Errno;
 
 /// Where `ip netns` keeps named namespaces. These are mostly the same.
-const RUN_DIRS: [&str; 2] = ["/run/netns", "/var/run/netns"];
-
-/// The most symlinks that lead to one another, as the kernel has it.
-const MAX_LINKS: usize = 40;
+const RUN_DIRS: [&CStr; 2] = [c"/run/netns", c"/var/run/netns"];
 
 /// The file that stands for a namespace, given by its name or by an absolute path.
 #[must_use]
 pub fn path(namespace: &str) -> PathBuf {
     let [run_dir, _] = RUN_DIRS;
-    Path::new(run_dir).join(namespace)
+    Path::new(OsStr::from_bytes(run_dir.to_bytes())).join(namespace)
 }
 
 /// Moves the process into the network namespace that `path` stands for, and tells which one that is.
@@ -36,7 +33,7 @@ pub fn enter(path: &Path) -> Result<Identity, Errno> {
     // A FIFO is not waited for.
     let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
     let file = open(path, flags, Mode::empty())?;
-    let identity = identify_at(&file, c"", AtFlags::AT_EMPTY_PATH)?;
+    let identity = identify_at(file.as_fd(), c"", AtFlags::AT_EMPTY_PATH)?;
     setns(file, CloneFlags::CLONE_NEWNET)?;
     Ok(identity)
 }
@@ -61,7 +58,7 @@ pub struct NamespaceWatch {
     identity: Identity,
     /// Reports an exceptional condition when anything is mounted or unmounted, and thus when a name is
     /// deleted, whoever does that. None: nothing tells.
-    mounts: Option<File>,
+    mounts: Option<OwnedFd>,
 }
 
 impl NamespaceWatch {
@@ -69,39 +66,33 @@ impl NamespaceWatch {
     /// a mount point itself says little: if the namespace has a name, that is watched in its place. None
     /// if the present namespace has no name that could be deleted.
     pub fn new(given: Option<&Path>, identity: Identity) -> Option<Self> {
-        if let Some(name) = given.filter(|path| is_mount(path, identity)) {
-            return Self::mounted(name, identity);
+        let given = given.and_then(|path| CString::new(path.as_os_str().as_bytes().to_vec()).ok());
+        let name = match &given {
+            Some(path) if is_mount(AT_FDCWD, path, identity) => Some((None, path.clone())),
+            _ => find_name(identity),
+        };
+        if let Some((directory, path)) = name {
+            let mounts = open_for(c"/proc/self/mountinfo", OFlag::O_RDONLY);
+            return Some(Self { directory, path, identity, mounts });
         }
-        if let Some(name) = find_name(identity) {
-            return Self::mounted(&name, identity);
-        }
-        let path = resolve(given?);
-        let own = Path::new("/proc").join(std::process::id().to_string());
-        if [Path::new("/proc/self"), Path::new("/proc/thread-self"), &own]
-            .iter()
-            .any(|own| path.starts_with(own))
-        {
+        let path = follow(given?);
+        let is_own = |own: &[u8]| path.to_bytes().starts_with(own);
+        if is_own(b"/proc/self/") || is_own(b"/proc/thread-self/") {
             return None;
         }
-        Self::process(&path).or_else(|| {
-            Some(Self { directory: None, path: c_path(&path)?, identity, mounts: None })
-        })
-    }
-
-    fn mounted(name: &Path, identity: Identity) -> Option<Self> {
-        let mounts = File::open("/proc/self/mountinfo").ok();
-        Some(Self { directory: None, path: c_path(name)?, identity, mounts })
+        let process = Self::process(&path);
+        process.or(Some(Self { directory: None, path, identity, mounts: None }))
     }
 
     /// Watches whether a process is in the namespace, which `/proc/PID/ns/net` stands for. That file is
     /// not for everybody to see, and the daemon gives up being somebody for whom it is; but each
     /// namespace has a `/proc/PID/net/dev` of its own.
-    fn process(path: &Path) -> Option<Self> {
-        let process = path.parent().filter(|_| path.ends_with("ns/net"))?.parent()?;
-        let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-        let directory = open(&process.join("net"), flags, Mode::empty()).ok()?;
+    fn process(path: &CStr) -> Option<Self> {
+        let mut net = path.to_bytes().strip_suffix(b"ns/net")?.to_vec();
+        net.extend(b"net");
+        let directory = open_for(&CString::new(net).ok()?, OFlag::O_PATH | OFlag::O_DIRECTORY)?;
         let file = c"dev";
-        let identity = identify_at(&directory, file, AtFlags::empty()).ok()?;
+        let identity = identify_at(directory.as_fd(), file, AtFlags::empty()).ok()?;
         // Another `/proc` has another device, but the same inodes.
         let inside = identify(c"/proc/self/net/dev").is_ok_and(|own| own.inode == identity.inode);
         let watch = Self { directory: Some(directory), path: file.into(), identity, mounts: None };
@@ -131,31 +122,39 @@ impl NamespaceWatch {
 }
 
 /// Whether the namespace is mounted there: a symlink to it does not count.
-fn is_mount(path: &Path, identity: Identity) -> bool {
-    let look = |path: CString| identify_at(AT_FDCWD, &path, AtFlags::AT_SYMLINK_NOFOLLOW);
-    c_path(path).is_some_and(|path| look(path) == Ok(identity))
+fn is_mount(directory: BorrowedFd<'_>, path: &CStr, identity: Identity) -> bool {
+    identify_at(directory, path, AtFlags::AT_SYMLINK_NOFOLLOW) == Ok(identity)
 }
 
-/// The path of a name that the namespace has.
-fn find_name(identity: Identity) -> Option<PathBuf> {
-    let entries = RUN_DIRS.iter().flat_map(fs::read_dir).flatten().flatten();
-    entries.map(|entry| entry.path()).find(|path| is_mount(path, identity))
-}
-
-/// Follows symlinks, but for the one in `/proc/PID/ns`, which leads to no path.
-fn resolve(path: &Path) -> PathBuf {
-    let mut path = path.to_path_buf();
-    for _ in 0..MAX_LINKS {
-        match fs::read_link(&path) {
-            Ok(target) if !target.as_os_str().as_bytes().starts_with(b"net:") => {
-                path = path.parent().unwrap_or(Path::new("/")).join(target);
+/// A name that the namespace has, and where.
+fn find_name(identity: Identity) -> Option<(Option<OwnedFd>, CString)> {
+    for run_dir in RUN_DIRS {
+        let Some(directory) = open_for(run_dir, OFlag::O_RDONLY | OFlag::O_DIRECTORY) else {
+            continue;
+        };
+        let entries =
+            Dir::openat(&directory, c".", OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty());
+        for entry in entries.ok()?.iter().flatten() {
+            let name = entry.file_name();
+            if is_mount(directory.as_fd(), name, identity) {
+                return Some((Some(directory), name.into()));
             }
-            _ => break,
         }
     }
-    path
+    None
 }
 
-fn c_path(path: &Path) -> Option<CString> {
-    CString::new(path.as_os_str().as_bytes()).ok()
+fn open_for(path: &CStr, flags: OFlag) -> Option<OwnedFd> {
+    open(path, flags | OFlag::O_CLOEXEC, Mode::empty()).ok()
+}
+
+/// Where a symlink leads: the path of a process may have got a name by one.
+fn follow(path: CString) -> CString {
+    // The one in `/proc/PID/ns` leads to no path.
+    match readlink(path.as_c_str()) {
+        Ok(target) if target.as_bytes().starts_with(b"/") => {
+            CString::new(target.into_encoded_bytes()).unwrap_or(path)
+        }
+        _ => path,
+    }
 }

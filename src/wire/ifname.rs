@@ -1,6 +1,5 @@
 //! The name of a network interface.
 
-use core::ffi::CStr;
 use core::fmt::{self, Write};
 
 /// The longest name in bytes: `IFNAMSIZ` (`include/uapi/linux/if.h`) less the closing NUL.
@@ -28,16 +27,26 @@ impl InterfaceName {
         if bytes.is_empty() || bytes == b"." || bytes == b".." || bytes.iter().any(illegal) {
             return Err(NotInterfaceName);
         }
+        if bytes.len() > MAX_LEN {
+            return Err(NotInterfaceName);
+        }
         let mut name = [0; MAX_LEN + 1];
-        let (room, _nul) = name.split_at_mut(MAX_LEN);
-        room.get_mut(..bytes.len()).ok_or(NotInterfaceName)?.copy_from_slice(bytes);
+        name.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
         Ok(Self(name))
+    }
+
+    /// Checks a name that ends before the first NUL.
+    ///
+    /// # Errors
+    /// As [`InterfaceName::new`].
+    pub fn from_padded(bytes: &[u8]) -> Result<Self, NotInterfaceName> {
+        Self::new(up_to_nul(bytes))
     }
 
     /// The name's bytes, without NUL.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
-        CStr::from_bytes_until_nul(&self.0).map_or(&[], CStr::to_bytes)
+        up_to_nul(&self.0)
     }
 
     /// The same as the kernel takes it: as long as the longest, with NUL where it is shorter, and at the
@@ -46,6 +55,10 @@ impl InterfaceName {
     pub fn padded(&self) -> &[u8; MAX_LEN + 1] {
         &self.0
     }
+}
+
+fn up_to_nul(bytes: &[u8]) -> &[u8] {
+    bytes.split(|byte| *byte == 0).next().unwrap_or_default()
 }
 
 impl fmt::Display for InterfaceName {

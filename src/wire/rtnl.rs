@@ -328,8 +328,7 @@ fn ip(value: &[u8], family: AddressFamily) -> Result<IpAddr, Malformed> {
 pub fn request_links(sequence: u32) -> [u8; 40] {
     const RTEXT_FILTER_SKIP_STATS: u32 = 1 << 3;
     request(libc::RTM_GETLINK, NLM_F_DUMP, sequence, |payload| {
-        let mask = RTEXT_FILTER_SKIP_STATS.to_ne_bytes();
-        emit_link(payload, IFLA_EXT_MASK, &mask);
+        emit_of_link(payload, IFLA_EXT_MASK, &RTEXT_FILTER_SKIP_STATS.to_ne_bytes());
     })
 }
 
@@ -337,18 +336,24 @@ pub fn request_links(sequence: u32) -> [u8; 40] {
 /// acknowledgement.
 pub fn request_link(sequence: u32, name: &InterfaceName) -> [u8; 52] {
     request(libc::RTM_GETLINK, NLM_F_ACK, sequence, |payload| {
-        emit_link(payload, libc::IFLA_IFNAME, name.padded());
+        emit_of_link(payload, libc::IFLA_IFNAME, name.padded());
     })
 }
 
-/// Writes `struct ifinfomsg` and one attribute, which fills the rest.
-fn emit_link(payload: &mut [u8], kind: u16, value: &[u8]) {
-    let (header, attribute) = payload.split_at_mut(LINK_HEADER_LEN);
-    LinkHeader::default().emit(header);
-    let mut attribute = NlaBuffer::new(attribute);
-    attribute.set_kind(kind);
-    attribute.set_length(u16::try_from(4 + value.len()).unwrap_or_default());
-    attribute.value_mut().copy_from_slice(value);
+/// Writes one attribute, which fills what `struct ifinfomsg` leaves. That may stay empty.
+fn emit_of_link(payload: &mut [u8], kind: u16, value: &[u8]) {
+    let (_, attribute) = payload.split_at_mut(LINK_HEADER_LEN);
+    let length = u16::try_from(attribute.len()).unwrap_or_default();
+    if let Some((header, place)) = attribute.split_first_chunk_mut() {
+        *header = pair(length, kind);
+        place.copy_from_slice(value);
+    }
+}
+
+/// Two numbers, one after the other.
+fn pair(first: u16, second: u16) -> [u8; 4] {
+    let ([a, b], [c, d]) = (first.to_ne_bytes(), second.to_ne_bytes());
+    [a, b, c, d]
 }
 
 /// A request to dump the addresses of one interface, or with index 0 of all.
@@ -367,16 +372,20 @@ fn request<const LEN: usize>(
     emit: impl FnOnce(&mut [u8]),
 ) -> [u8; LEN] {
     const { assert!(HEADER_LEN <= LEN && LEN <= 64) };
-    #[expect(clippy::cast_possible_truncation, reason = "asserted to be at most 64")]
-    let len = LEN as u32;
     let mut bytes = [0; LEN];
-    let mut header = NetlinkBuffer::new(&mut bytes);
-    header.set_length(len);
-    header.set_message_type(kind);
-    header.set_flags(NLM_F_REQUEST | flags);
-    header.set_sequence_number(sequence);
+    emit_header(&mut bytes, kind, flags, sequence);
     emit(bytes.split_at_mut(HEADER_LEN).1);
     bytes
+}
+
+// Once in the program, and not for every length.
+#[inline(never)]
+fn emit_header(message: &mut [u8], kind: u16, flags: u16, sequence: u32) {
+    let length = u32::try_from(message.len()).unwrap_or_default().to_ne_bytes();
+    if let Some((header, _)) = message.split_first_chunk_mut::<HEADER_LEN>() {
+        let fields = [length, pair(kind, NLM_F_REQUEST | flags), sequence.to_ne_bytes(), [0; 4]];
+        header.copy_from_slice(fields.as_flattened());
+    }
 }
 
 #[cfg(test)]
