@@ -42,7 +42,11 @@ pub fn check(config: &Config) -> (String, bool) {
     let state_file = config.conf_dir.join("state");
     let writable = StateFile::new(&config.conf_dir).map(|_| "can be written");
     report.thing("state file", state_file.display(), writable);
-    report.thing("agent", config.agent_socket.display(), Ok(agent(&config.agent_socket)));
+    report.thing(
+        "agent",
+        config.agent_socket.display(),
+        Ok::<_, Errno>(agent(&config.agent_socket)),
+    );
     for (what, path) in [("pid file", &config.pid_file), ("log file", &config.log_file)] {
         if let Some(path) = path {
             report.thing(
@@ -78,7 +82,12 @@ impl Report {
         let _ = writeln!(self.text, "{what:<11} {}", printable(&value.to_string()));
     }
 
-    fn thing(&mut self, what: &str, name: impl Display, result: Result<impl Display, Errno>) {
+    fn thing(
+        &mut self,
+        what: &str,
+        name: impl Display,
+        result: Result<impl Display, impl Display>,
+    ) {
         match result {
             Ok(result) => self.fact(what, format_args!("{name}: {result}")),
             Err(errno) => self.failure(what, name, errno),

@@ -36,6 +36,9 @@ impl fmt::Display for Errno {
 }
 
 impl Errno {
+    /// `ENOENT`.
+    pub const NOT_FOUND: Self = Self(libc::ENOENT);
+
     /// In the words of libc, which are there anyway. nix has its own, of 8 kB, and std allocates.
     fn text<'a>(&self, buffer: &'a mut [u8; 64]) -> &'a str {
         // SAFETY: libc writes no more than the buffer's length, and a NUL at the end.

@@ -103,7 +103,7 @@ impl<'a> Daemon<'a> {
             labels: Labels {
                 router: config.router_id.clone(),
                 active: config.active_word,
-                interface: config.interface.clone(),
+                interface: config.interface,
                 vip: config.vip,
             },
             reads_frames: true,

@@ -2,8 +2,13 @@
 
 use core::ffi::CStr;
 
-use super::State;
+use super::{Duration, Instant, State};
 use crate::errno::Errno;
+
+/// For so long the configuration is waited for: Neutron's agent writes it after it has started the monitor.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How often to look for it. The process that runs the commands looks.
+const RETRY: Duration = Duration::from_secs(1);
 
 /// One run of `conntrackd -C FILE` with a flag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,11 +73,21 @@ pub(super) struct Conntrack {
     state: State,
     rest: &'static [Command],
     running: Option<Command>,
+    /// No command is begun before this.
+    not_before: Instant,
+    /// Since when there is no configuration for the commands of this state.
+    unconfigured_since: Option<Instant>,
 }
 
 impl Conntrack {
     pub(super) fn new() -> Self {
-        Self { state: State::Backup, rest: &[], running: None }
+        Self {
+            state: State::Backup,
+            rest: &[],
+            running: None,
+            not_before: Instant::ZERO,
+            unconfigured_since: None,
+        }
     }
 
     /// Takes a new state, whose commands replace what is left of an older one's.
@@ -85,11 +100,12 @@ impl Conntrack {
             State::Active => &ACTIVE,
             State::Backup => &BACKUP,
         };
+        (self.not_before, self.unconfigured_since) = (Instant::ZERO, None);
     }
 
     /// The command to be run now.
-    pub(super) fn begin(&mut self) -> Option<Command> {
-        if self.running.is_some() {
+    pub(super) fn begin(&mut self, now: Instant) -> Option<Command> {
+        if self.running.is_some() || now < self.not_before {
             return None;
         }
         let (command, rest) = self.rest.split_first()?;
@@ -104,6 +120,29 @@ impl Conntrack {
         let command = self.running.take()?;
         Some((command, self.rest.is_empty().then_some(self.state)))
     }
+
+    /// Takes the end of a command for which there was no configuration. Tells whether all of them are to be
+    /// tried again; else none of them is.
+    pub(super) fn on_unconfigured(&mut self, now: Instant) -> bool {
+        if self.running.is_none() {
+            return false;
+        }
+        let since = *self.unconfigured_since.get_or_insert(now);
+        if now >= since + PATIENCE {
+            self.rest = &[];
+            return false;
+        }
+        self.post(self.state);
+        (self.running, self.not_before) = (None, now + RETRY);
+        self.unconfigured_since = Some(since);
+        true
+    }
+
+    /// When to begin a command that has to wait.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        let waits = self.running.is_none() && !self.rest.is_empty();
+        waits.then_some(self.not_before)
+    }
 }
 
 #[cfg(test)]
@@ -111,11 +150,13 @@ mod tests {
     use super::*;
     use State::{Active, Backup};
 
+    const T0: Instant = Instant::ZERO;
+
     /// Runs to the end and returns the flags, and what was done in the end.
     fn run(conntrack: &mut Conntrack) -> (String, Option<State>) {
         let (mut flags, mut done) = (String::new(), None);
-        while let Some(command) = conntrack.begin() {
-            assert_eq!(conntrack.begin(), None, "one at a time");
+        while let Some(command) = conntrack.begin(T0) {
+            assert_eq!(conntrack.begin(T0), None, "one at a time");
             flags += command.flag().to_str().unwrap();
             let (ended, synced) = conntrack.end().unwrap();
             assert_eq!(ended, command);
@@ -138,9 +179,9 @@ mod tests {
     fn newer_state_replaces_what_is_left() {
         let mut conntrack = Conntrack::new();
         conntrack.post(Active);
-        assert_eq!(conntrack.begin(), Some(Command::Commit));
+        assert_eq!(conntrack.begin(T0), Some(Command::Commit));
         conntrack.post(Backup);
-        assert_eq!(conntrack.begin(), None, "what runs is not interrupted");
+        assert_eq!(conntrack.begin(T0), None, "what runs is not interrupted");
         assert_eq!(conntrack.end(), Some((Command::Commit, None)));
         assert_eq!(run(&mut conntrack), ("-t-n".into(), Some(Backup)));
     }
@@ -149,9 +190,9 @@ mod tests {
     fn last_command_of_an_older_state_does_not_finish_the_newer() {
         let mut conntrack = Conntrack::new();
         conntrack.post(Backup);
-        conntrack.begin();
+        conntrack.begin(T0);
         conntrack.end();
-        assert_eq!(conntrack.begin(), Some(Command::Request));
+        assert_eq!(conntrack.begin(T0), Some(Command::Request));
         conntrack.post(Active);
         assert_eq!(conntrack.end(), Some((Command::Request, None)));
     }
@@ -159,5 +200,22 @@ mod tests {
     #[test]
     fn end_of_nothing_is_nothing() {
         assert_eq!(Conntrack::new().end(), None);
+    }
+
+    #[test]
+    fn configuration_is_waited_for_and_not_for_ever() {
+        let mut conntrack = Conntrack::new();
+        conntrack.post(Active);
+        conntrack.begin(T0);
+        assert!(conntrack.on_unconfigured(T0));
+        assert_eq!((conntrack.begin(T0), conntrack.deadline()), (None, Some(T0 + RETRY)));
+        assert_eq!(conntrack.begin(T0 + RETRY), Some(Command::Commit), "the first again");
+        let late = T0 + PATIENCE;
+        assert!(!conntrack.on_unconfigured(late));
+        assert_eq!(conntrack.end(), Some((Command::Commit, Some(Active))));
+        assert_eq!((conntrack.begin(late), conntrack.deadline()), (None, None));
+        conntrack.post(Backup);
+        assert_eq!(conntrack.begin(late), Some(Command::Timers));
+        assert!(conntrack.on_unconfigured(late), "for a newer state it is waited for anew");
     }
 }

@@ -99,6 +99,7 @@ struct Repeats {
     not_announced: Repeat,
     unannounced: Repeat,
     conntrackd_restarted: Repeat,
+    unconfigured: Repeat,
     dad_failed: Repeat,
     ignored_links: Repeat,
     not_written: Repeat,
@@ -189,7 +190,9 @@ impl<'a> Monitor<'a> {
         let (resync, outbox) = (self.resync.deadline(), self.outbox.deadline());
         let settled = self.resync.is_settled();
         let claims = self.detector.as_ref().and_then(|detector| detector.deadline(settled));
-        let all = [resync, outbox, self.rewrite_at, announce, claims, check, leaving];
+        let commands = self.conntrack.as_ref().and_then(Conntrack::deadline);
+        let commands = commands.filter(|_| !self.is_writing());
+        let all = [resync, outbox, self.rewrite_at, announce, claims, commands, check, leaving];
         all.into_iter().flatten().min()
     }
 

@@ -125,6 +125,8 @@ pub enum Note {
         /// How often.
         count: u32,
     },
+    /// conntrackd's configuration is not there yet; it is waited for.
+    ConntrackdUnconfigured,
     /// conntrackd can be run no more.
     ConntrackdGone,
     /// The network namespace has been deleted.

@@ -112,6 +112,7 @@ impl Labels {
             Note::ConntrackdRestarted { count } => {
                 error!("process for conntrackd was killed; begun anew{}", times(count));
             }
+            Note::ConntrackdUnconfigured => info!("waiting for conntrackd's configuration"),
             Note::ConntrackdGone => {
                 error!("conntrackd can be run no more; not syncing");
             }

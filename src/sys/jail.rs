@@ -90,6 +90,9 @@ impl Jail {
     pub(super) fn enter(&self) -> Result<(), CommandEnd> {
         let not_confined = |errno: Known| CommandEnd::NotConfined(errno.into());
         let Some((user, group)) = self.user.or_else(|| self.owner_of_file()) else {
+            // What is not there yet conntrackd itself would complain about.
+            let missing = |errno: Known| CommandEnd::NotConfigured(errno.into());
+            stat(self.configuration.as_c_str()).map_err(missing)?;
             return limit_root().map_err(not_confined);
         };
         // This process is not the daemon, which allocates nothing.

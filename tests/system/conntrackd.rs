@@ -23,6 +23,7 @@ pub fn trials() -> Vec<Trial> {
         failure,
         notification_does_not_wait,
         newer_transition,
+        configuration_that_comes_late,
         output,
         missing_program,
     ]
@@ -55,6 +56,7 @@ impl Tracked {
         fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
         let path = format!("{}:{}", record.display(), std::env::var("PATH").unwrap());
         setup.environment.push(("PATH".into(), path.into()));
+        fs::write(setup.conf_dir.join("conntrackd.conf"), "").unwrap();
         Self { world: World::with(setup), record }
     }
 
@@ -192,6 +194,23 @@ fn output() {
     }
     let log = tracked.world.setup.log();
     assert!(log.lines().all(|line| line.len() < 512 && !line.contains('\x1b')), "{log}");
+}
+
+/// Neutron's agent writes it after it has started the monitor.
+fn configuration_that_comes_late() {
+    let tracked = Tracked::new();
+    let configuration = tracked.world.setup.conf_dir.join("conntrackd.conf");
+    fs::remove_file(&configuration).unwrap();
+    let keepwatch = tracked.world.setup.start();
+    keepwatch.wait_log("waiting for conntrackd's configuration\n", 1);
+    tracked.world.agent.wait_acknowledged("backup");
+    assert_eq!(tracked.calls(), "");
+    fs::write(&configuration, "").unwrap();
+    tracked.wait_synced(&keepwatch, "backup");
+    assert_eq!(tracked.calls(), "-t-n");
+    let log = tracked.world.setup.log();
+    assert_eq!(log.matches("configuration").count(), 1, "{log}");
+    assert_eq!(keepwatch.counter("command_failures"), 0);
 }
 
 fn missing_program() {

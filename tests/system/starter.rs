@@ -2,36 +2,34 @@
 
 #![expect(unsafe_code, reason = "what a starter does before it executes the program")]
 
-use std::fs::{self, OpenOptions};
+use std::fs;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
 
 use lab::daemon::{Running, Setup};
-use lab::files::{Watch, content, read_line};
+use lab::files::Watch;
 use libtest_mimic::Trial;
 use nix::libc;
 use nix::mount::{MsFlags, mount};
 use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::signal::{SigHandler, SigSet, Signal, kill, signal};
-use nix::sys::stat::Mode;
-use nix::unistd::{Pid, mkfifo};
+use nix::unistd::Pid;
 
 use crate::world::{World, setup};
 
 pub fn trials() -> Vec<Trial> {
     let mut trials = lab::trials![
         signals_are_as_they_were_left,
-        early_signal_waits,
-        early_signal_ends_what_is_no_daemon,
         interrupted_start_leaves_no_daemon,
         hung_up_start_goes_on,
         log_as_large_as_may_be,
     ];
     #[cfg(target_arch = "x86_64")]
-    trials.extend(lab::trials![blocked_violation]);
+    trials.extend(lab::trials![
+        blocked_violation,
+        early_signal_waits,
+        early_signal_ends_what_is_no_daemon
+    ]);
     trials
 }
 
@@ -65,67 +63,40 @@ fn signals(keepwatch: &Running<'_>, field: &str) -> Vec<Signal> {
     Signal::iterator().filter(|signal| mask & (1 << (*signal as i32 - 1)) != 0).collect()
 }
 
-/// A FIFO for a namespace: it can be opened only when somebody opens the other end.
-struct Gate(PathBuf);
-
-impl Gate {
-    fn new(setup: &Setup) -> Self {
-        let path = setup.directory().join("gate");
-        mkfifo(&path, Mode::S_IRWXU).unwrap();
-        Self(path)
-    }
-
-    fn start(&self, setup: &Setup, how: &str) -> Child {
-        let mut command = setup.command();
-        command.arg(format!("--namespace={}", self.0.display())).arg(how);
-        let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-        let call = PathBuf::from(format!("/proc/{}/wchan", child.id()));
-        let deadline = Instant::now() + lab::PATIENCE;
-        while !content(&call).contains("wait_for_partner") {
-            assert!(Instant::now() < deadline, "in {}", content(&call));
-            // Nothing tells of it, so it has to be looked at now and then.
-            thread::sleep(Duration::from_millis(1));
-        }
-        child
-    }
-
-    fn open(&self) {
-        OpenOptions::new().write(true).open(&self.0).unwrap();
-    }
-}
-
 fn send(child: &Child, signal: Signal) {
     kill(Pid::from_raw(child.id().try_into().unwrap()), signal).unwrap();
 }
 
-/// It is taken when there is somebody to take it; here the start fails for another reason.
-fn early_signal_waits() {
-    for signal in HEEDED {
-        let setup = setup();
-        let gate = Gate::new(&setup);
-        let mut child = gate.start(&setup, "--foreground");
-        send(&child, signal);
-        gate.open();
-        let status = child.wait().unwrap();
-        assert_eq!((status.code(), status.signal()), (Some(1), None), "{signal}");
-        let error = read_line(child.stderr.take().unwrap());
-        assert!(error.contains("/gate: Invalid argument (EINVAL)"), "{error}");
-    }
-    let world = World::new();
-    let keepwatch = world.setup.spawn();
-    while signals(&keepwatch, "SigBlk").len() < HEEDED.len() {
-        thread::yield_now();
-    }
-    assert_eq!(keepwatch.terminate().unwrap().code(), Some(0));
-    assert!(!world.setup.pid_file().exists());
+/// Starts it, lets a signal come while it is still starting, and then has it go on.
+#[cfg(target_arch = "x86_64")]
+fn interrupted(setup: &Setup, how: &str, signal: Signal) -> Child {
+    let mut command = setup.command();
+    command.arg("--namespace=/proc/thread-self/ns/net").arg(how).stdout(Stdio::null());
+    let stopped = lab::traced::spawn_up_to(&mut command, libc::SYS_setns);
+    kill(stopped.pid(), signal).unwrap();
+    stopped.go_on()
 }
 
+/// It is taken when there is somebody to take it.
+#[cfg(target_arch = "x86_64")]
+fn early_signal_waits() {
+    for signal in HEEDED {
+        let world = World::new();
+        let mut child = interrupted(&world.setup, "--foreground", signal);
+        if !matches!(signal, Signal::SIGTERM | Signal::SIGINT) {
+            world.agent.wait_acknowledged("backup");
+            send(&child, Signal::SIGTERM);
+        }
+        let status = child.wait().unwrap();
+        assert_eq!((status.code(), status.signal()), (Some(0), None), "{signal}");
+        assert!(!world.setup.pid_file().exists());
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
 fn early_signal_ends_what_is_no_daemon() {
     for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
-        let setup = setup();
-        let gate = Gate::new(&setup);
-        let mut child = gate.start(&setup, "--check");
-        send(&child, signal);
+        let mut child = interrupted(&setup(), "--check", signal);
         assert_eq!(child.wait().unwrap().signal(), Some(signal as i32));
     }
 }

@@ -167,6 +167,7 @@ fn socket_nobody_reads() {
     command.arg("--debug").stderr(OwnedFd::from(theirs));
     let keepwatch = Killed(command.spawn().unwrap());
     drop(command);
+    world.agent.wait_acknowledged("backup");
     a_thousand_flips(&world);
     drop(keepwatch);
     let text = world.setup.text(read_now(ours));

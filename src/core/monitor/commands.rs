@@ -3,6 +3,7 @@
 use super::{Monitor, count};
 use crate::core::conntrack::Conntrack;
 use crate::core::{Action, CommandEnd, Note};
+use crate::errno::Errno;
 
 impl Monitor<'_> {
     /// Begins the next command, if there is one. While the state file is being written none is begun: a disk
@@ -11,12 +12,21 @@ impl Monitor<'_> {
         if self.is_writing() {
             return;
         }
-        if let Some(command) = self.conntrack.as_mut().and_then(Conntrack::begin) {
+        let now = self.now;
+        if let Some(command) = self.conntrack.as_mut().and_then(|conntrack| conntrack.begin(now)) {
             self.push(Action::Run(command));
         }
     }
 
     pub(super) fn on_command_ended(&mut self, end: CommandEnd) {
+        let unconfigured = end == CommandEnd::NotConfigured(Errno::NOT_FOUND);
+        let now = self.now;
+        if unconfigured && self.conntrack.as_mut().is_some_and(|c| c.on_unconfigured(now)) {
+            if self.repeats.unconfigured.occurred(now).is_some() {
+                self.push(Action::Log(Note::ConntrackdUnconfigured));
+            }
+            return;
+        }
         let ended = self.conntrack.as_mut().and_then(Conntrack::end);
         let Some((command, synced)) = ended else { return };
         count(&mut self.status.commands);
@@ -24,7 +34,7 @@ impl Monitor<'_> {
             count(&mut self.status.command_failures);
             self.push(Action::Log(Note::CommandFailed { command, end }));
         }
-        if let Some(state) = synced {
+        if let Some(state) = synced.filter(|_| !unconfigured) {
             self.push(Action::Log(Note::Synced(state)));
         }
     }

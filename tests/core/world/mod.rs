@@ -333,7 +333,7 @@ impl<'a> World<'a> {
             self.conntrackd.die();
             self.feed(&Input::ConntrackdGone);
         } else {
-            let end = self.conntrackd.end(how);
+            let end = self.conntrackd.end(how, self.now);
             self.feed(&Input::CommandEnded(end));
         }
     }

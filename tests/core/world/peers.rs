@@ -157,11 +157,20 @@ pub struct Conntrackd {
     /// What the newest state wants done, and how much of it has begun.
     wanted: &'static [Command],
     begun: usize,
+    /// Since when there has been no configuration for that.
+    unconfigured_since: Option<Instant>,
 }
 
 impl Conntrackd {
     pub fn new(lives: bool) -> Self {
-        Self { lives, restarted: false, running: None, wanted: &[], begun: 0 }
+        Self {
+            lives,
+            restarted: false,
+            running: None,
+            wanted: &[],
+            begun: 0,
+            unconfigured_since: None,
+        }
     }
 
     pub fn is_running(&self) -> bool {
@@ -173,7 +182,7 @@ impl Conntrackd {
         const ACTIVE: [Command; 4] =
             [Command::Commit, Command::Flush, Command::Resync, Command::Bulk];
         const BACKUP: [Command; 2] = [Command::Timers, Command::Request];
-        self.begun = 0;
+        (self.begun, self.unconfigured_since) = (0, None);
         self.wanted = match state {
             State::Active => &ACTIVE,
             State::Backup => &BACKUP,
@@ -189,15 +198,29 @@ impl Conntrackd {
     }
 
     /// How the command under way ends, and what an answer without one would be.
-    pub fn end(&mut self, how: u8) -> CommandEnd {
-        self.running = None;
+    pub fn end(&mut self, how: u8, now: Instant) -> CommandEnd {
+        let ran = self.running.take().is_some();
         match how % 8 {
+            7 if how & 8 != 0 => {
+                if ran {
+                    // All of them again, until the configuration has not been there for a minute.
+                    let since = *self.unconfigured_since.get_or_insert(now);
+                    let is_over = now >= since + Duration::from_secs(60);
+                    self.begun = if is_over { self.wanted.len() } else { 0 };
+                }
+                CommandEnd::NotConfigured(Errno::NOT_FOUND)
+            }
             0..4 => CommandEnd::Exited(0),
             4 => CommandEnd::Exited(1),
             5 => CommandEnd::Signalled(9),
             6 => CommandEnd::TimedOut,
             _ => CommandEnd::NotStarted(Errno(2)),
         }
+    }
+
+    /// The commands wait for their configuration.
+    pub fn is_unconfigured(&self) -> bool {
+        self.unconfigured_since.is_some()
     }
 
     /// Tells whether there is one to be begun anew.

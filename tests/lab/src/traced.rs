@@ -41,7 +41,7 @@ impl Stopped {
         self.0
     }
 
-    fn pid(&self) -> Pid {
+    pub fn pid(&self) -> Pid {
         Pid::from_raw(self.0.id().try_into().expect("a pid"))
     }
 }
