@@ -25,7 +25,7 @@ use crate::sys::privileges;
 use crate::sys::process::Starter;
 use crate::sys::seccomp;
 use crate::sys::signals::Signals;
-use crate::sys::state_file::{StateFile, remove_forsaken};
+use crate::sys::state_file::StateFile;
 use crate::sys::stderr;
 use crate::wire::http;
 
@@ -66,7 +66,6 @@ impl<'a> Daemon<'a> {
         privileges::drop(config.identity)?;
         // These are used, and thus checked, as whoever the daemon is now.
         warn_of_open_door(config);
-        remove_forsaken(&config.conf_dir);
         warn_of_hidden_namespace(namespace.as_ref());
         let state_file = StateFile::new(&config.conf_dir)
             .map_err(at("state file", &config.conf_dir.join("state")))?;

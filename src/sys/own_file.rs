@@ -3,17 +3,18 @@
 
 #![expect(unsafe_code, reason = "statx")]
 
+use core::ffi::CStr;
 use core::fmt;
 use core::mem::MaybeUninit;
-use std::collections::VecDeque;
-use std::ffi::{OsStr, OsString};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::path::{Component, Path};
+use std::ffi::CString;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 
 use nix::errno::Errno as Known;
-use nix::fcntl::{AT_FDCWD, AtFlags, OFlag, openat, readlinkat};
+use nix::fcntl::{AT_FDCWD, AtFlags, OFlag, openat, readlink};
 use nix::libc;
-use nix::sys::stat::{FileStat, Mode, SFlag, fstat, fstatat};
+use nix::sys::stat::{FileStat, Mode, fstat, lstat};
 use nix::unistd::{AccessFlags, UnlinkatFlags, faccessat, fchown, geteuid, unlinkat};
 
 use super::privileges::{Identity, with_file_rights_of};
@@ -47,29 +48,73 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// What matters of a file.
-struct Properties {
-    mode: u32,
-    has_other_names: bool,
-    user: u32,
-}
-
-impl Properties {
-    /// Whether it is one that is ours alone.
-    fn check(&self, trusted: Trusted) -> Result<(), Refusal> {
-        if self.mode & libc::S_IFMT != libc::S_IFREG {
-            return Err(Refusal::NotRegular);
+/// Opens a file, or creates it with mode 0644 if `flags` have `O_CREAT`.
+///
+/// If another user is to be, the file is opened with that user's rights: where those do, nobody can lead
+/// root elsewhere by what the user may rename. As root it is opened only where no one but root may put
+/// anything in its way. What root's daemon left in a directory of that user's, with no other name and for
+/// everybody to read, is given to the user, who could replace it anyway; and if `give` so is what root
+/// opens.
+///
+/// # Errors
+/// Why it is refused.
+pub fn open(path: &Path, flags: OFlag, identity: Identity, give: bool) -> Result<OwnedFd, Refusal> {
+    let trusted = Trusted::new(identity.user);
+    let opened =
+        with_rights_for(path, identity, &mut |path| open_checked(path, flags, trusted).map(Some));
+    let (file, give) = match opened {
+        Err(refusal) if is_denied(refusal) => {
+            (find_left_by_root(path, flags, identity).ok_or(refusal)?, true)
         }
-        if self.has_other_names {
-            return Err(Known::EMLINK.into());
-        }
-        if trusted.includes(self.user) { Ok(()) } else { Err(Refusal::Foreign(self.user)) }
+        opened => (opened?.ok_or(Known::EINVAL)?, give),
+    };
+    if give && geteuid().is_root() && fstat(&file)?.st_uid == 0 {
+        fchown(&file, identity.user, identity.group)?;
     }
+    Ok(file)
 }
 
-impl From<FileStat> for Properties {
-    fn from(stat: FileStat) -> Self {
-        Self { mode: stat.st_mode, has_other_names: stat.st_nlink > 1, user: stat.st_uid }
+/// Removes a file if it is still this one.
+///
+/// # Errors
+/// Why it is not removed.
+pub fn remove(path: &Path, file: &OwnedFd, identity: Identity) -> Result<(), Refusal> {
+    with_rights_for(path, identity, &mut |path| {
+        if is_at(path, file) {
+            unlinkat(AT_FDCWD, path, UnlinkatFlags::NoRemoveDir)?;
+        }
+        Ok(None)
+    })
+    .map(drop)
+}
+
+/// Whether this is the file at the path.
+pub fn is_at(path: &CStr, file: &OwnedFd) -> bool {
+    let identity = |stat: FileStat| (stat.st_dev, stat.st_ino);
+    lstat(path).map(identity) == fstat(file).map(identity)
+}
+
+/// Whether [`open`] would open or create a file. Changes nothing.
+///
+/// # Errors
+/// Why not.
+pub fn examine(path: &Path, identity: Identity) -> Result<(), Refusal> {
+    let (flags, trusted) = (OFlag::O_WRONLY, Trusted::new(identity.user));
+    let parent = nul_terminated(path.parent().unwrap_or(Path::new("/")))?;
+    let examined =
+        with_rights_for(path, identity, &mut |path| match open_checked(path, flags, trusted) {
+            Err(refusal) if refusal == Known::ENOENT.into() => {
+                let access = AccessFlags::W_OK | AccessFlags::X_OK;
+                faccessat(AT_FDCWD, parent.as_c_str(), access, AtFlags::AT_EACCESS)?;
+                Ok(None)
+            }
+            opened => opened.map(Some),
+        });
+    match examined {
+        Err(refusal) if is_denied(refusal) => {
+            find_left_by_root(path, flags, identity).map(drop).ok_or(refusal)
+        }
+        examined => examined.map(drop),
     }
 }
 
@@ -97,156 +142,92 @@ pub fn check(file: &OwnedFd, trusted: Trusted) -> Result<(), Refusal> {
     };
     // SAFETY: all zeroes are a valid value, and so is what the kernel wrote.
     let stat = unsafe { stat.assume_init() };
-    let (mode, has_other_names) = (stat.stx_mode.into(), stat.stx_nlink > 1);
-    Properties { mode, has_other_names, user: stat.stx_uid }.check(trusted)
+    check_properties(stat.stx_mode.into(), stat.stx_nlink > 1, stat.stx_uid, trusted)
 }
 
-/// Opens a file, or creates it with mode 0644 if `flags` have `O_CREAT`.
-///
-/// If another user is to be, the file is opened with that user's rights: where those do, nobody can lead
-/// root elsewhere by what the user may rename. As root it is opened only where no one but root may put
-/// anything in its way. What root's daemon left in a directory of that user's, with no other name and for
-/// everybody to read, is given to the user, who could replace it anyway; and if `give` so is what root
-/// opens.
-///
-/// # Errors
-/// Why it is refused.
-pub fn open(path: &Path, flags: OFlag, identity: Identity, give: bool) -> Result<OwnedFd, Refusal> {
-    let trusted = Trusted::new(identity.user);
-    let mut opened = in_directory(path, identity, |directory, name| {
-        let file = open_in(directory, name, flags, trusted)?;
-        if give && geteuid().is_root() && fstat(&file)?.st_uid == 0 {
-            fchown(&file, identity.user, identity.group)?;
-        }
-        Ok(file)
-    });
-    if is_denied(&opened)
-        && let Some(file) = open_left_by_root(path, flags, identity)
-    {
-        opened = Ok(file);
-    }
-    opened
-}
-
-/// Removes a file if it is still this one.
-///
-/// # Errors
-/// Why it is not removed.
-pub fn remove(path: &Path, file: &impl AsFd, identity: Identity) -> Result<(), Refusal> {
-    let file = fstat(file)?;
-    in_directory(path, identity, |directory, name| {
-        let there = fstatat(directory, name, AtFlags::AT_SYMLINK_NOFOLLOW)?;
-        if (there.st_dev, there.st_ino) != (file.st_dev, file.st_ino) {
-            return Ok(());
-        }
-        Ok(unlinkat(directory, name, UnlinkatFlags::NoRemoveDir)?)
-    })
-}
-
-/// Whether [`open`] would open or create a file. Changes nothing.
-///
-/// # Errors
-/// Why not.
-pub fn examine(path: &Path, identity: Identity) -> Result<(), Refusal> {
-    let trusted = Trusted::new(identity.user);
-    let examined = in_directory(path, identity, |directory, name| {
-        match open_in(directory, name, OFlag::O_WRONLY, trusted) {
-            opened if is_absent(&opened) => {
-                let access = AccessFlags::W_OK | AccessFlags::X_OK;
-                Ok(faccessat(directory, c".", access, AtFlags::AT_EACCESS)?)
-            }
-            opened => opened.map(drop),
-        }
-    });
-    if is_denied(&examined) && find_left_by_root(path, OFlag::O_WRONLY, identity).is_some() {
-        return Ok(());
-    }
-    examined
-}
-
-fn is_denied<T>(result: &Result<T, Refusal>) -> bool {
-    let denied = [Known::EACCES, Known::EPERM].map(|errno| Refusal::Errno(errno.into()));
-    result.as_ref().is_err_and(|refusal| denied.contains(refusal))
-}
-
-fn is_absent<T>(result: &Result<T, Refusal>) -> bool {
-    result.as_ref().is_err_and(|refusal| *refusal == Known::ENOENT.into())
-}
-
-/// Opens the file by its name in its directory.
-fn open_in(
-    directory: BorrowedFd<'_>,
-    name: &OsStr,
-    flags: OFlag,
+fn check_properties(
+    mode: u32,
+    has_other_names: bool,
+    user: u32,
     trusted: Trusted,
-) -> Result<OwnedFd, Refusal> {
+) -> Result<(), Refusal> {
+    if mode & libc::S_IFMT != libc::S_IFREG {
+        Err(Refusal::NotRegular)
+    } else if has_other_names {
+        Err(Known::EMLINK.into())
+    } else if trusted.includes(user) {
+        Ok(())
+    } else {
+        Err(Refusal::Foreign(user))
+    }
+}
+
+fn is_denied(refusal: Refusal) -> bool {
+    let denied = [Known::EACCES, Known::EPERM].map(|errno| Errno(errno as i32));
+    matches!(refusal, Refusal::Errno(errno) if denied.contains(&errno))
+}
+
+fn open_checked(path: &CStr, flags: OFlag, trusted: Trusted) -> Result<OwnedFd, Refusal> {
     let flags = flags | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW;
-    let mode = Mode::from_bits_truncate(0o644);
     // It may come and go between the calls, but not for ever.
     for _ in 0..8 {
         if flags.contains(OFlag::O_CREAT) {
-            match openat(directory, name, flags | OFlag::O_EXCL, mode) {
+            let mode = Mode::from_bits_truncate(0o644);
+            match openat(AT_FDCWD, path, flags | OFlag::O_EXCL, mode) {
                 Err(Known::EEXIST) => {}
                 created => return Ok(created?),
             }
         }
-        let existing = open_existing(directory, name, flags - OFlag::O_CREAT);
-        if flags.contains(OFlag::O_CREAT) && is_absent(&existing) {
-            continue;
+        // To open a device may do something by itself.
+        let opened =
+            lstat(path).map(|stat| stat.st_mode & libc::S_IFMT).and_then(|kind| match kind {
+                libc::S_IFREG | libc::S_IFDIR | libc::S_IFLNK => {
+                    // Should it be a FIFO by now, that would block the open.
+                    let flags = (flags - OFlag::O_CREAT) | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
+                    openat(AT_FDCWD, path, flags, Mode::empty()).map(Some)
+                }
+                _ => Ok(None),
+            });
+        match opened {
+            Err(Known::ENOENT) if flags.contains(OFlag::O_CREAT) => {}
+            opened => {
+                let file = opened?.ok_or(Refusal::NotRegular)?;
+                let stat = fstat(&file)?;
+                check_properties(stat.st_mode, stat.st_nlink > 1, stat.st_uid, trusted)?;
+                return Ok(file);
+            }
         }
-        let (file, properties) = existing?;
-        properties.check(trusted)?;
-        return Ok(file);
     }
     Err(Known::EAGAIN.into())
 }
 
-fn open_existing(
-    directory: BorrowedFd<'_>,
-    name: &OsStr,
-    flags: OFlag,
-) -> Result<(OwnedFd, Properties), Refusal> {
-    // To open a device may do something by itself.
-    let mode = fstatat(directory, name, AtFlags::AT_SYMLINK_NOFOLLOW)?.st_mode;
-    if ![libc::S_IFREG, libc::S_IFDIR, libc::S_IFLNK].contains(&(mode & libc::S_IFMT)) {
-        return Err(Refusal::NotRegular);
-    }
-    // Should it be a FIFO by now, that would block the open.
-    let flags = flags | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
-    let file = openat(directory, name, flags, Mode::empty())?;
-    let properties = fstat(&file)?.into();
-    Ok((file, properties))
-}
-
-/// Does something in the directory of a path, with the rights of whom the daemon will be; if those do not
-/// suffice, as root, provided that no one else has a say in where the path leads.
-fn in_directory<T>(
+/// Does something with the rights of whom the daemon will be; if those do not suffice, as root, provided
+/// that no one else has a say in where the path leads.
+fn with_rights_for(
     path: &Path,
     identity: Identity,
-    mut act: impl FnMut(BorrowedFd<'_>, &OsStr) -> Result<T, Refusal>,
-) -> Result<T, Refusal> {
+    act: &mut dyn FnMut(&CStr) -> Result<Option<OwnedFd>, Refusal>,
+) -> Result<Option<OwnedFd>, Refusal> {
     let name = path.file_name().ok_or(Known::EISDIR)?;
-    let parent = path.parent().unwrap_or(Path::new("/"));
-    let done = with_file_rights_of(identity, || {
-        act(open_directory(AT_FDCWD, parent.as_os_str())?.as_fd(), name)
-    })?;
-    if is_denied(&done)
+    let c_path = nul_terminated(path)?;
+    let mut done = Ok(None);
+    with_file_rights_of(identity, &mut || done = act(&c_path))?;
+    if done.as_ref().is_err_and(|refusal| is_denied(*refusal))
         && has_more_rights_than(identity)
-        && let Some(directory) = directory_of_root(parent)
+        && let Some(directory) = roots_alone(path.parent().unwrap_or(path).into())
     {
-        return act(directory.as_fd(), name);
+        return act(nul_terminated(&directory.join(name))?.as_c_str());
     }
     done
 }
 
-fn has_more_rights_than(identity: Identity) -> bool {
-    geteuid().is_root() && identity.user.is_some_and(|user| !user.is_root())
+#[inline(never)]
+fn nul_terminated(path: &Path) -> nix::Result<CString> {
+    CString::new(path.as_os_str().as_bytes()).map_err(|_| Known::EINVAL)
 }
 
-fn open_left_by_root(path: &Path, flags: OFlag, identity: Identity) -> Option<OwnedFd> {
-    let file = find_left_by_root(path, flags, identity)?;
-    fchown(&file, identity.user, identity.group).ok()?;
-    Some(file)
+fn has_more_rights_than(identity: Identity) -> bool {
+    geteuid().is_root() && identity.user.is_some_and(|user| !user.is_root())
 }
 
 /// A file of root's in a directory of the user's that root would give away: see [`open`].
@@ -254,65 +235,54 @@ fn find_left_by_root(path: &Path, flags: OFlag, identity: Identity) -> Option<Ow
     if !has_more_rights_than(identity) {
         return None;
     }
-    let parent = path.parent()?.as_os_str();
-    let directory =
-        with_file_rights_of(identity, || open_directory(AT_FDCWD, parent)).ok()?.ok()?;
-    let user = identity.user?.as_raw();
-    if fstat(&directory).ok()?.st_uid != user {
+    let (name, parent) =
+        (nul_terminated(path.file_name()?.as_ref()).ok()?, nul_terminated(path.parent()?).ok()?);
+    let in_place = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+    let mut opened = None;
+    with_file_rights_of(identity, &mut || {
+        opened = openat(AT_FDCWD, parent.as_c_str(), in_place, Mode::empty()).ok();
+    })
+    .ok()?;
+    let directory = opened?;
+    if Some(fstat(&directory).ok()?.st_uid) != identity.user.map(nix::unistd::Uid::as_raw) {
         return None;
     }
-    let flags = (flags - OFlag::O_CREAT) | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW;
-    let (file, properties) = open_existing(directory.as_fd(), path.file_name()?, flags).ok()?;
-    let is_public = properties.mode & libc::S_IROTH != 0;
-    let is_left = properties.check(Trusted::new(None)).is_ok() && properties.user == 0 && is_public;
-    is_left.then_some(file)
+    let safely = OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
+    let file =
+        openat(&directory, name.as_c_str(), (flags - OFlag::O_CREAT) | safely, Mode::empty())
+            .ok()?;
+    let stat = fstat(&file).ok()?;
+    let is_whole = stat.st_mode & libc::S_IFMT == libc::S_IFREG && stat.st_nlink == 1;
+    let is_public = stat.st_mode & libc::S_IROTH != 0;
+    (is_whole && is_public && stat.st_uid == 0).then_some(file)
 }
 
-/// The directory at an absolute path, if on the way there no one but root can have put anything in the
-/// way. In a sticky directory, as `/tmp`, that holds for what belongs to root.
-fn directory_of_root(path: &Path) -> Option<OwnedFd> {
-    /// As many symlinks as the kernel follows.
-    const MAX_LINKS: u32 = 40;
-    let mut links = 0;
-    let mut rest: VecDeque<OsString> = names(path).collect();
-    let root = || open_directory(AT_FDCWD, OsStr::new("/")).ok();
-    let mut directory = root()?;
-    while let Some(name) = rest.pop_front() {
-        let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-        let next = openat(&directory, name.as_os_str(), flags, Mode::empty()).ok()?;
-        let stat = fstat(&next).ok()?;
-        if stat.st_uid != 0 {
-            return None;
-        }
-        if SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT == SFlag::S_IFLNK {
-            links += 1;
-            let target =
-                readlinkat(&directory, name.as_os_str()).ok().filter(|_| links <= MAX_LINKS)?;
-            names(Path::new(&target)).rev().for_each(|name| rest.push_front(name));
-            if Path::new(&target).is_absolute() {
-                directory = root()?;
+/// Where an absolute path to a directory leads, if no one but root can have put anything in the way. In a
+/// sticky directory, as `/tmp`, that holds for what belongs to root.
+fn roots_alone(mut path: PathBuf) -> Option<PathBuf> {
+    // As many symlinks as the kernel follows.
+    for _ in 0..40 {
+        let mut directory = PathBuf::from("/");
+        let mut rest = path.components();
+        loop {
+            let Some(name) = rest.next() else { return Some(directory) };
+            let next = directory.join(name);
+            let c_next = nul_terminated(&next).ok()?;
+            let stat = lstat(c_next.as_c_str()).ok()?;
+            let others_write = stat.st_mode & (libc::S_IWGRP | libc::S_IWOTH) != 0;
+            let is_link = stat.st_mode & libc::S_IFMT == libc::S_IFLNK;
+            let is_sticky = stat.st_mode & libc::S_ISVTX != 0;
+            if stat.st_uid != 0 || (others_write && !is_sticky && !is_link) {
+                return None;
             }
-            continue;
+            if is_link {
+                directory.push(readlink(c_next.as_c_str()).ok()?);
+                directory.push(rest.as_path());
+                path = directory;
+                break;
+            }
+            directory = next;
         }
-        let others = Mode::S_IWGRP | Mode::S_IWOTH;
-        let mode = Mode::from_bits_truncate(stat.st_mode);
-        if mode.intersects(others) && !mode.contains(Mode::S_ISVTX) {
-            return None;
-        }
-        directory = next;
     }
-    Some(directory)
-}
-
-fn names(path: &Path) -> impl DoubleEndedIterator<Item = OsString> {
-    path.components().filter_map(|component| match component {
-        Component::Normal(name) => Some(name.into()),
-        Component::ParentDir => Some("..".into()),
-        _ => None,
-    })
-}
-
-fn open_directory(directory: BorrowedFd<'_>, name: &OsStr) -> nix::Result<OwnedFd> {
-    let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-    openat(directory, name, flags, Mode::empty())
+    None
 }

@@ -2,21 +2,20 @@
 
 use std::ffi::CString;
 use std::fmt;
-use std::fs::{self, File, TryLockError};
+use std::fs::{File, TryLockError};
 use std::io::{Read, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use nix::errno::Errno as Known;
 use nix::fcntl::{AT_FDCWD, OFlag};
-use nix::sys::stat::{major, minor};
+use nix::sys::stat::{FileStat, fstat, major, minor, stat};
 use nix::unistd::{UnlinkatFlags, unlinkat};
 
 use super::file::{Identity, identify};
 use super::own_file::{self, Refusal};
 use super::privileges;
-use super::users::Trusted;
+use super::users::{Trusted, content, number, words};
 /// How often a file is tried that others replace, lock or let go meanwhile.
 const TRIES: u32 = 16;
 
@@ -82,44 +81,48 @@ impl PidFile {
     /// # Errors
     /// [`NoPidFile`].
     pub fn lock(path: &Path, identity: privileges::Identity) -> Result<Self, NoPidFile> {
+        let c_path = CString::new(path.as_os_str().as_bytes()).map_err(|_| Known::EINVAL)?;
+        let flags = OFlag::O_RDWR | OFlag::O_CREAT;
         let mut stranger = None;
-        let mut last = None;
+        let mut says = None;
         for _ in 0..TRIES {
-            let file =
-                File::from(own_file::open(path, OFlag::O_RDWR | OFlag::O_CREAT, identity, false)?);
+            let mut file = File::from(own_file::open(path, flags, identity, false)?);
             match file.try_lock() {
-                // Its holder may have removed it between our opening and locking it.
-                Ok(()) if is_at(path, &file) => return Self::write(path, file, stranger),
-                Ok(()) => continue,
-                Err(TryLockError::WouldBlock) => {}
-                Err(TryLockError::Error(error)) => {
-                    return Err(NoPidFile::Refused(Refusal::Errno(error.into())));
+                Ok(()) => {
+                    let file = file.into();
+                    // Its holder may have removed it between our opening and locking it.
+                    if own_file::is_at(&c_path, &file) {
+                        return Self::write(c_path, file.into(), stranger);
+                    }
+                    continue;
                 }
+                Err(TryLockError::WouldBlock) => {}
+                Err(TryLockError::Error(error)) => return Err(Refusal::Errno(error.into()).into()),
             }
-            match holder(&file, Trusted::new(identity.user)) {
+            match holder(&file, Trusted::new(identity.user))? {
                 Holder::Instance(pid) => return Err(NoPidFile::Held(Some(pid))),
                 Holder::Stranger(holder) => {
-                    own_file::remove(path, &file, identity)?;
+                    own_file::remove(path, &file.into(), identity)?;
                     stranger = Some(holder);
                 }
-                Holder::Nobody => last = Some(file),
+                Holder::Nobody => {
+                    let mut content = [0; 10];
+                    let length = file.read(&mut content).unwrap_or_default();
+                    says = content.get(..length).filter(|text| !text.is_empty()).and_then(number);
+                }
             }
         }
-        // What the file says, if that is a pid.
-        let mut content = String::new();
-        let _ = last.map(|file| file.take(16).read_to_string(&mut content));
-        Err(NoPidFile::Held(content.trim().parse().ok()))
+        Err(NoPidFile::Held(says))
     }
 
     /// At once, and the pid before what is left of an older one is cut off, so that the file is not found
     /// empty.
-    fn write(path: &Path, mut file: File, stranger: Option<Stranger>) -> Result<Self, NoPidFile> {
-        let path = CString::new(path.as_os_str().as_bytes()).map_err(|_| Known::EINVAL)?;
+    fn write(path: CString, mut file: File, stranger: Option<Stranger>) -> Result<Self, NoPidFile> {
         let identity = identify(&path).ok();
         let pid = std::process::id().to_string();
         let written = file.write_all(pid.as_bytes()).and_then(|()| file.set_len(pid.len() as u64));
         let pid_file = Self { path, file, identity, stranger };
-        written.map_err(|error| NoPidFile::Refused(Refusal::Errno(error.into())))?;
+        written.map_err(|error| Refusal::Errno(error.into()))?;
         Ok(pid_file)
     }
 
@@ -130,49 +133,56 @@ impl PidFile {
     }
 }
 
-/// Whether this is the file at the path.
-fn is_at(path: &Path, file: &File) -> bool {
-    let identity = |file: fs::Metadata| (file.dev(), file.ino());
-    let (there, ours) = (fs::symlink_metadata(path), file.metadata());
-    there.ok().map(identity) == ours.ok().map(identity)
-}
-
 /// Who has the lock on a file (`proc_locks(5)`). Where several have, the one that counts.
-fn holder(file: &File, trusted: Trusted) -> Holder {
-    let mut stranger = Holder::Nobody;
-    let Ok(file) = file.metadata() else { return stranger };
-    let id = format!("{:02x}:{:02x}:{}", major(file.dev()), minor(file.dev()), file.ino());
-    let locks = fs::read_to_string("/proc/locks").unwrap_or_default();
-    for line in locks.lines() {
-        let words: Vec<&str> = line.split_whitespace().collect();
-        // What waits for a lock has an arrow in the second place.
-        let [_, "FLOCK", _, _, pid, locked, ..] = words[..] else { continue };
-        let Some(pid) = pid.parse().ok().filter(|_| locked == id) else { continue };
+fn holder(file: &File, trusted: Trusted) -> nix::Result<Holder> {
+    let file = fstat(file)?;
+    let id = format!("{:02x}:{:02x}:{}", major(file.st_dev), minor(file.st_dev), file.st_ino);
+    let mut holder = Holder::Nobody;
+    for line in content("/proc/locks").split(|byte| *byte == b'\n') {
+        let mut line = words(line).skip(1);
+        // What waits for a lock has an arrow in the place of the kind.
+        if line.next() != Some(b"FLOCK") {
+            continue;
+        }
+        let pid = line.nth(2).and_then(number);
+        let Some(pid) = pid.filter(|_| line.next() == Some(id.as_bytes())) else { continue };
         match user_of(pid, trusted) {
-            None if has_open(pid, &file) => return Holder::Instance(pid),
+            User::Trusted if has_open(pid, &file) => return Ok(Holder::Instance(pid)),
             // What locked the file is not what has its pid now.
-            None => stranger = Holder::Stranger(Stranger { pid, user: None }),
-            Some(user) => stranger = Holder::Stranger(Stranger { pid, user }),
+            User::Trusted | User::Nobody => holder = Holder::Stranger(Stranger { pid, user: None }),
+            User::Other(user) => holder = Holder::Stranger(Stranger { pid, user: Some(user) }),
         }
     }
-    stranger
+    Ok(holder)
 }
 
-/// None: whom we trust, by every number that the process has; a program that runs with root's rights on
-/// behalf of another has that one's number too. Otherwise the user, unless the process has ended.
-#[expect(clippy::option_option, reason = "what is not told is not whom we trust")]
-fn user_of(pid: u32, trusted: Trusted) -> Option<Option<u32>> {
-    let Ok(status) = fs::read_to_string(format!("/proc/{pid}/status")) else { return Some(None) };
-    let users = status.lines().find_map(|line| line.strip_prefix("Uid:")).unwrap_or_default();
-    let mut users = users.split_whitespace().map(|user| user.parse().unwrap_or(u32::MAX));
-    users.find(|user| !trusted.includes(*user)).map(Some)
+/// Whom a process belongs to.
+enum User {
+    Trusted,
+    Other(u32),
+    /// It has ended.
+    Nobody,
+}
+
+/// We trust it only for every number that it has: a program that runs with root's rights on behalf of
+/// another has that one's number too.
+fn user_of(pid: u32, trusted: Trusted) -> User {
+    let status = content(&format!("/proc/{pid}/status"));
+    let mut lines = status.split(|byte| *byte == b'\n');
+    let Some(users) = lines.find_map(|line| line.strip_prefix(b"Uid:")) else {
+        return User::Nobody;
+    };
+    let other = words(users).filter_map(number).find(|user| !trusted.includes(*user));
+    other.map_or(User::Trusted, User::Other)
 }
 
 /// Whether a process has a file open, as far as can be seen.
-fn has_open(pid: u32, file: &fs::Metadata) -> bool {
-    let Ok(mut fds) = fs::read_dir(format!("/proc/{pid}/fd")) else { return true };
-    let is_it = |fd: fs::Metadata| (fd.dev(), fd.ino()) == (file.dev(), file.ino());
-    fds.any(|fd| fd.is_ok_and(|fd| fs::metadata(fd.path()).is_ok_and(is_it)))
+fn has_open(pid: u32, file: &FileStat) -> bool {
+    let path = |fd| CString::new(format!("/proc/{pid}/fd/{fd}")).unwrap_or_default();
+    (0..256).any(|fd| match stat(path(fd).as_c_str()) {
+        Ok(open) => (open.st_dev, open.st_ino) == (file.st_dev, file.st_ino),
+        Err(errno) => errno == Known::EACCES,
+    })
 }
 
 impl Drop for PidFile {

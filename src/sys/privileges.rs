@@ -91,9 +91,10 @@ pub(super) fn become_client(user: Uid, group: Gid) -> nix::Result<()> {
 ///
 /// # Errors
 /// `EPERM` if these rights cannot be had.
-pub fn with_file_rights_of<T>(identity: Identity, act: impl FnOnce() -> T) -> Result<T, Known> {
+pub fn with_file_rights_of(identity: Identity, act: &mut dyn FnMut()) -> Result<(), Known> {
     let Some(user) = identity.user.filter(|user| geteuid().is_root() && !user.is_root()) else {
-        return Ok(act());
+        act();
+        return Ok(());
     };
     clear_groups(identity)?;
     let old_group = identity.group.map(setfsgid);
@@ -101,10 +102,12 @@ pub fn with_file_rights_of<T>(identity: Identity, act: impl FnOnce() -> T) -> Re
     // What they return is what was so before, be it changed or not; -1 changes nothing.
     let changed = setfsuid(Uid::from_raw(u32::MAX)) == user
         && identity.group.is_none_or(|group| setfsgid(Gid::from_raw(u32::MAX)) == group);
-    let done = changed.then(act);
+    if changed {
+        act();
+    }
     setfsuid(old_user);
     old_group.map(setfsgid);
-    done.ok_or(Known::EPERM)
+    if changed { Ok(()) } else { Err(Known::EPERM) }
 }
 
 /// From `include/uapi/linux/capability.h`, as are the next.

@@ -1,22 +1,22 @@
 //! The one-word state file: whole or not at all.
 
+#![expect(unsafe_code, reason = "getrandom")]
+
 use core::ffi::CStr;
 use core::fmt::Write;
-use core::time::Duration;
 use std::ffi::CString;
-use std::fs;
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use heapless::String;
 use nix::errno::Errno as Known;
 use nix::fcntl::{AT_FDCWD, AtFlags, OFlag, openat, renameat};
+use nix::libc;
 use nix::sys::stat::Mode;
-use nix::unistd::{AccessFlags, UnlinkatFlags, faccessat, geteuid, unlinkat, write};
+use nix::unistd::{AccessFlags, UnlinkatFlags, faccessat, unlinkat, write};
 
+use super::clock;
 use crate::errno::Errno;
 
 /// How the name of the new file begins, for the instant until it is renamed. It ends in a number, another
@@ -25,9 +25,6 @@ const TEMPORARY: &str = ".state.keepwatch";
 
 /// Names that are tried until there is one that nobody has.
 const NAMES: usize = 8;
-
-/// A new file that is older than this nobody will rename any more.
-const FORSAKEN: Duration = Duration::from_mins(1);
 
 /// `<conf_dir>/state`, replaced by renaming a complete file over it, so that a reader sees the old
 /// word or the new one.
@@ -62,7 +59,7 @@ impl StateFile {
             path: c_path(&conf_dir.join("state"))?,
             directory,
             // Zero is the one state that xorshift never leaves.
-            random: RandomState::new().build_hasher().finish().max(1),
+            random: random().max(1),
         })
     }
 
@@ -124,21 +121,15 @@ fn c_name(name: &str) -> nix::Result<&CStr> {
     CStr::from_bytes_with_nul(name.as_bytes()).map_err(|_| Known::EINVAL)
 }
 
-/// Removes what a daemon has left in `conf_dir` that was killed just when it wrote the state file.
-pub fn remove_forsaken(conf_dir: &Path) {
-    for entry in fs::read_dir(conf_dir).into_iter().flatten().flatten() {
-        let is_forsaken = |file: &fs::Metadata| {
-            let age = file.modified().ok().and_then(|then| then.elapsed().ok());
-            file.is_file()
-                && file.uid() == geteuid().as_raw()
-                && age.is_some_and(|age| age > FORSAKEN)
-        };
-        if entry.file_name().as_bytes().starts_with(TEMPORARY.as_bytes())
-            && entry.metadata().is_ok_and(|file| is_forsaken(&file))
-        {
-            let _ = fs::remove_file(entry.path());
-        }
+/// A number that nobody else knows; early in the life of a machine, one that is hard to guess.
+fn random() -> u64 {
+    let mut random = clock::now().total_micros().cast_unsigned();
+    // SAFETY: the kernel writes no more than the length, or fails and writes nothing.
+    unsafe {
+        let (to, length) = (&raw mut random, size_of::<u64>());
+        libc::syscall(libc::SYS_getrandom, to, length, libc::GRND_NONBLOCK);
     }
+    random
 }
 
 /// A directory to make files in, whoever we are when we do.

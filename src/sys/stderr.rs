@@ -4,7 +4,7 @@
 #![expect(unsafe_code, reason = "signal, and a question about the terminal")]
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::sync::OnceLock;
+use std::sync::Mutex;
 
 use nix::fcntl::{OFlag, open};
 use nix::libc;
@@ -26,23 +26,24 @@ enum Stderr {
     Pipe,
     /// A file or device that makes nobody wait.
     File,
-    /// A terminal that cannot be opened anew. It may take a single byte and wait for room for the next.
+    /// Not known yet, or a terminal that cannot be opened anew. It may take a single byte and wait for room for the next.
     Nothing,
 }
 
-static STDERR: OnceLock<Stderr> = OnceLock::new();
+static STDERR: Mutex<Stderr> = Mutex::new(Stderr::Nothing);
 
 /// Finds out how to write to it. Until then nothing is written.
 pub fn prepare() {
-    STDERR.get_or_init(|| {
-        let stderr = std::io::stderr();
-        match fstat(&stderr).map(|stat| stat.st_mode & libc::S_IFMT) {
-            Ok(libc::S_IFSOCK) => Stderr::Socket,
-            Ok(libc::S_IFIFO) => open_anew("/proc/self/fd/2").unwrap_or(Stderr::Pipe),
-            _ if isatty(&stderr) == Ok(true) => open_terminal(),
-            _ => Stderr::File,
-        }
-    });
+    let stderr = std::io::stderr();
+    let kind = match fstat(&stderr).map(|stat| stat.st_mode & libc::S_IFMT) {
+        Ok(libc::S_IFSOCK) => Stderr::Socket,
+        Ok(libc::S_IFIFO) => open_anew("/proc/self/fd/2").unwrap_or(Stderr::Pipe),
+        _ if isatty(&stderr) == Ok(true) => open_terminal(),
+        _ => Stderr::File,
+    };
+    if let Ok(mut stderr) = STDERR.try_lock() {
+        *stderr = kind;
+    }
 }
 
 fn open_anew(path: &str) -> Option<Stderr> {
@@ -65,15 +66,17 @@ fn open_terminal() -> Stderr {
 /// Writes complete lines, if they are taken at once.
 pub fn write_stderr(lines: &[u8]) {
     let stderr = std::io::stderr();
-    match STDERR.get() {
-        Some(Stderr::Opened(file)) => {
+    // Locked it is only if this is about a line within a line.
+    let Ok(kind) = STDERR.try_lock() else { return };
+    match &*kind {
+        Stderr::Opened(file) => {
             let _ = write(file, lines);
         }
-        Some(Stderr::Socket) => {
+        Stderr::Socket => {
             let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
             let _ = send(stderr.as_raw_fd(), lines, flags);
         }
-        Some(Stderr::Pipe) => {
+        Stderr::Pipe => {
             let mut fds = [PollFd::new(stderr.as_fd(), PollFlags::POLLOUT)];
             let polled = poll(&mut fds, PollTimeout::ZERO);
             let takes = |events: PollFlags| events.contains(PollFlags::POLLOUT);
@@ -81,9 +84,9 @@ pub fn write_stderr(lines: &[u8]) {
                 let _ = write(&stderr, lines);
             }
         }
-        Some(Stderr::File) => {
+        Stderr::File => {
             let _ = write(&stderr, lines);
         }
-        Some(Stderr::Nothing) | None => {}
+        Stderr::Nothing => {}
     }
 }

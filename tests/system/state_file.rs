@@ -6,7 +6,6 @@ use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::{Duration, SystemTime};
 
 use lab::daemon::Setup;
 use lab::files::{Watch, content};
@@ -20,7 +19,6 @@ pub fn trials() -> Vec<Trial> {
     lab::trials![
         reader_sees_the_two_words_only,
         two_daemons_write,
-        what_a_killed_daemon_left_is_removed,
         symlink_is_replaced,
         strange_things_in_the_place_of_the_temporary_file,
         mode_and_content,
@@ -143,24 +141,6 @@ fn two_daemons_write() {
         assert!(!log.contains("state file not written"), "{log}");
     }
     assert_eq!(temporaries(&world.setup), [] as [&Path; 0]);
-}
-
-fn what_a_killed_daemon_left_is_removed() {
-    let world = World::new();
-    let [old, new, other] = ["-old", "-new", "other"].map(|end| {
-        let path = world.setup.conf_dir.join(format!(".state.keepwatch{end}"));
-        fs::write(&path, "mast").unwrap();
-        path
-    });
-    let long_ago = SystemTime::now() - Duration::from_mins(2);
-    let age = |path: &Path| File::options().write(true).open(path).unwrap().set_modified(long_ago);
-    age(&old).unwrap();
-    fs::remove_file(&other).unwrap();
-    symlink(&new, &other).unwrap();
-    let _keepwatch = world.setup.start();
-    let mut left = temporaries(&world.setup);
-    left.sort();
-    assert_eq!(left, [new, other]);
 }
 
 fn mode_and_content() {
