@@ -171,7 +171,7 @@ fn socket_nobody_reads() {
     a_thousand_flips(&world);
     drop(keepwatch);
     let text = world.setup.text(read_now(ours));
-    assert!(text.contains("Initial status"), "{text}");
+    assert!(text.contains(" DEBUG "), "{text}");
 }
 
 /// Who may not open them: after su, they belong to whom one was before.
