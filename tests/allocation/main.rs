@@ -82,6 +82,7 @@ fn with_conntrackd(mut setup: Setup) -> Setup {
     let program = setup.directory().join("conntrackd");
     fs::write(&program, "#!/bin/sh\necho $*\n[ $3 != -f ]\n").unwrap();
     fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
+    fs::write(setup.conf_dir.join("conntrackd.conf"), "").unwrap();
     setup.environment.push(("PATH".into(), setup.directory().into()));
     setup.with("--enable_conntrackd")
 }
