@@ -15,6 +15,7 @@ use crate::core::{Action, Duration, Input, Monitor, NamespaceCheck, Renotify, St
 use crate::errno::Errno;
 use crate::log::printable;
 use crate::options::{Config, Program, REFUSED};
+use crate::sys::constants::Constants;
 use crate::sys::netlink::{self, Received, RouteSocket};
 use crate::sys::own_file;
 use crate::sys::packet::PacketSocket;
@@ -40,7 +41,9 @@ pub fn check(config: &Config) -> (String, bool) {
         Err(wants) => report.failure("VIP", vip, wants),
     }
     let state_file = config.conf_dir.join("state");
-    let writable = StateFile::new(&config.conf_dir).map(|_| "can be written");
+    let writable = Constants::new()
+        .and_then(|mut constants| StateFile::new(&config.conf_dir, &mut constants))
+        .map(|_| "can be written");
     report.thing("state file", state_file.display(), writable);
     report.thing(
         "agent",

@@ -1,21 +1,25 @@
 //! From a checked command line to a daemon ready to run: everything is opened here, in this order.
 
 use std::fmt::Display;
+use std::os::fd::AsRawFd;
 use std::path::Path;
 
 use mio::{Events, Poll};
+use nix::errno::Errno as Known;
 use nix::sys::stat::{Mode, stat, umask};
 use nix::unistd::chdir;
 
 use crate::core::{Duration, Monitor, NamespaceCheck, State, Tables, Watch};
 use crate::errno::Errno;
-use crate::log::{self, Labels, Log, Text, warning};
+use crate::log::{self, Labels, Log, Text, info, warning};
 use crate::options::{Config, REFUSED};
 use crate::run::{Daemon, Requests};
 use crate::sys::agent::Agent;
 use crate::sys::clock;
 use crate::sys::conntrackd::Conntrackd;
+use crate::sys::constants::Constants;
 use crate::sys::interface;
+use crate::sys::landlock::{Ruleset, access};
 use crate::sys::log_file::{LogFile, Syslog};
 use crate::sys::namespace::{self, NamespaceWatch};
 use crate::sys::netlink::{self, RouteSocket};
@@ -23,7 +27,7 @@ use crate::sys::packet::PacketSocket;
 use crate::sys::pid_file::{NoPidFile, PidFile};
 use crate::sys::privileges;
 use crate::sys::process::Starter;
-use crate::sys::seccomp;
+use crate::sys::seccomp::{self, Values};
 use crate::sys::signals::Signals;
 use crate::sys::state_file::StateFile;
 use crate::sys::stderr;
@@ -51,12 +55,14 @@ impl<'a> Daemon<'a> {
         // The modes of files are given where they are made.
         umask(Mode::S_IWGRP | Mode::S_IWOTH);
         let conntrackd = fork_conntrackd(config)?;
-        let pid_file = lock_pid_file(config)?;
-        open_log(config)?;
+        let mut constants = Constants::new().map_err(named("memory"))?;
+        let pid_file = lock_pid_file(config, &mut constants)?;
+        open_log(config, &mut constants)?;
         warn_of_refused_program(config);
         warn_of_stranger(pid_file.as_ref());
-        let namespace = namespace
-            .and_then(|identity| NamespaceWatch::new(config.namespace.as_deref(), identity));
+        let namespace = namespace.and_then(|identity| {
+            NamespaceWatch::new(config.namespace.as_deref(), identity, &mut constants)
+        });
         let signals = Signals::block().map_err(named("signalfd"))?;
         let groups: &[u32] =
             if config.announce.is_some() { &netlink::ANNOUNCE } else { &netlink::WATCH };
@@ -67,10 +73,10 @@ impl<'a> Daemon<'a> {
         // These are used, and thus checked, as whoever the daemon is now.
         warn_of_open_door(config);
         warn_of_hidden_namespace(namespace.as_ref());
-        let state_file = StateFile::new(&config.conf_dir)
+        let state_file = StateFile::new(&config.conf_dir, &mut constants)
             .map_err(at("state file", &config.conf_dir.join("state")))?;
-        let agent =
-            Agent::new(&config.agent_socket).map_err(at("agent socket", &config.agent_socket))?;
+        let agent = Agent::new(&config.agent_socket, &mut constants)
+            .map_err(at("agent socket", &config.agent_socket))?;
         let monitor = Box::new(Monitor::new(Watch {
             interface: config.interface,
             vip: config.vip,
@@ -113,11 +119,54 @@ impl<'a> Daemon<'a> {
         };
         daemon.register().map_err(named("epoll"))?;
         check_pid_file(config, daemon.pid_file.as_ref())?;
-        if config.seccomp && !seccomp::install().map_err(named("seccomp"))? {
-            warning!("there is no seccomp filter for this system");
-        }
+        daemon.confine(config, constants)?;
         Ok(daemon)
     }
+
+    /// Gives up what is not needed any more now that all is open.
+    fn confine(&self, config: &Config, constants: Constants) -> Result<(), String> {
+        let addresses = constants.seal().map_err(named("memory"))?;
+        if config.landlock && !restrict_files(config).map_err(named("Landlock"))? {
+            info!("this kernel has no Landlock");
+        }
+        privileges::limit().map_err(named("limits"))?;
+        let values = Values {
+            addresses,
+            route: self.route.as_raw_fd(),
+            packets: self.packets.as_ref().map(AsRawFd::as_raw_fd),
+            pid_file: self.pid_file.as_ref().map(AsRawFd::as_raw_fd),
+        };
+        if config.seccomp && !seccomp::install(&values).map_err(named("seccomp"))? {
+            warning!("there is no seccomp filter for this system");
+        }
+        Ok(())
+    }
+}
+
+/// Leaves of the file system only what is written to by name. Tells whether the kernel can do that.
+fn restrict_files(config: &Config) -> Result<bool, Errno> {
+    let Some(ruleset) = Ruleset::new()? else { return Ok(false) };
+    let allow = |path: &Path, access| match ruleset.allow(path, access) {
+        // What cannot even be looked at now could not be used later either.
+        Err(errno) if errno == Errno::from(Known::EACCES) => Ok(()),
+        allowed => allowed,
+    };
+    // The directory around it, as this one may be deleted and made anew, or mounted over. Of what else is
+    // there it is the filter for system calls that lets nothing be named.
+    let around = config.conf_dir.join("..");
+    allow(&around, access::MAKE_REG | access::WRITE_FILE | access::REMOVE_FILE)?;
+    if let Some(log) = &config.log_file {
+        allow(parent(log), access::MAKE_REG | access::WRITE_FILE)?;
+    }
+    if let Some(pid_file) = &config.pid_file {
+        allow(parent(pid_file), access::REMOVE_FILE)?;
+    }
+    ruleset.enforce()?;
+    Ok(true)
+}
+
+fn parent(path: &Path) -> &Path {
+    path.parent().unwrap_or(Path::new("/"))
 }
 
 /// As many as there are descriptors to poll.
@@ -142,9 +191,9 @@ fn fork_conntrackd(config: &Config) -> Result<Option<Conntrackd>, String> {
     conntrackd.map(Some).map_err(named("process for conntrackd"))
 }
 
-fn lock_pid_file(config: &Config) -> Result<Option<PidFile>, String> {
+fn lock_pid_file(config: &Config, constants: &mut Constants) -> Result<Option<PidFile>, String> {
     let Some(path) = &config.pid_file else { return Ok(None) };
-    PidFile::lock(path, config.identity).map(Some).map_err(|error| match error {
+    PidFile::lock(path, config.identity, constants).map(Some).map_err(|error| match error {
         NoPidFile::Held(Some(pid)) => {
             at("pid file", path)(format_args!("held by another instance, pid {pid}"))
         }
@@ -189,7 +238,7 @@ fn warn_of_open_door(config: &Config) {
     }
 }
 
-fn open_log(config: &Config) -> Result<(), String> {
+fn open_log(config: &Config, constants: &mut Constants) -> Result<(), String> {
     // A daemon has none.
     if config.foreground {
         stderr::prepare();
@@ -197,8 +246,8 @@ fn open_log(config: &Config) -> Result<(), String> {
     let file = config
         .log_file
         .as_deref()
-        .map(|path| LogFile::open(path, config.identity).map_err(at("log file", path)));
-    let syslog = config.syslog.then(|| Syslog::open().map_err(named("syslog socket")));
+        .map(|path| LogFile::open(path, config.identity, constants).map_err(at("log file", path)));
+    let syslog = config.syslog.then(|| Syslog::open(constants).map_err(named("syslog socket")));
     log::open(Log {
         router: config.router_id.clone(),
         level: config.log_level,

@@ -14,6 +14,7 @@ impl<const MAX: usize> Line<MAX> {
     }
 
     /// The line with its LF, for which there is always room.
+    #[cfg(any(test, not(feature = "defmt")))]
     pub(super) fn end(&mut self) -> &str {
         let _ = self.0.push('\n');
         &self.0

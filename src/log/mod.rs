@@ -31,7 +31,6 @@ pub use notes::Labels;
 pub(crate) use words::Text;
 
 use core::cell::RefCell;
-use core::fmt::{self, Write};
 
 use heapless::Vec;
 
@@ -39,8 +38,8 @@ use crate::sys::clock;
 use crate::sys::log_file::{LogFile, Syslog};
 use crate::sys::stderr::write_stderr;
 use crate::wire::http::RouterId;
+#[cfg(feature = "defmt")]
 use form::Form;
-use line::Line;
 
 /// The longest line in bytes; what is longer is cut.
 const MAX_LINE: usize = 512;
@@ -78,6 +77,7 @@ pub struct Log {
 struct Open {
     log: Log,
     pid: u32,
+    #[cfg(feature = "defmt")]
     form: Form,
     waiting: Vec<u8, MAX_WAITING>,
 }
@@ -91,7 +91,13 @@ thread_local! {
 pub fn open(log: Log) {
     // The first time reads the file of the time zone, which later there may be no right to.
     clock::local_time();
-    OPEN.set(Some(Open { log, pid: std::process::id(), form: Form::new(), waiting: Vec::new() }));
+    OPEN.set(Some(Open {
+        log,
+        pid: std::process::id(),
+        #[cfg(feature = "defmt")]
+        form: Form::new(),
+        waiting: Vec::new(),
+    }));
     form::introduce();
 }
 
@@ -119,26 +125,6 @@ pub fn printable(text: &str) -> String {
 /// Writes the lines that wait.
 pub fn flush() {
     with_open(Open::flush);
-}
-
-/// Writes a line at once; to standard error alone, if it is the log itself that has failed.
-macro_rules! last_words {
-    ($($line:tt)+) => {
-        $crate::log::speak_last(|| $crate::log::error!($($line)+), format_args!($($line)+))
-    };
-}
-pub(crate) use last_words;
-
-/// Use the macro.
-pub(crate) fn speak_last(log: impl FnOnce(), text: fmt::Arguments<'_>) {
-    if with_open(|open| open.form.is_free()) == Some(true) {
-        log();
-        flush();
-    } else {
-        let mut line = Line::<MAX_LINE>::default();
-        let _ = write!(line, "{text}");
-        write_stderr(line.end().as_bytes());
-    }
 }
 
 /// None before the log is open, and for a line from within a line.

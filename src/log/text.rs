@@ -12,21 +12,6 @@ macro_rules! info { ($($line:tt)+) => { $crate::log::line($crate::log::Level::In
 macro_rules! debug { ($($line:tt)+) => { $crate::log::line($crate::log::Level::Debug, format_args!($($line)+)) } }
 pub(crate) use {debug, error, info, warning};
 
-/// What lines need from one to the next: nothing.
-pub(super) struct Form;
-
-impl Form {
-    pub(super) fn new() -> Self {
-        Self
-    }
-
-    /// Whether a line may be logged now.
-    #[expect(clippy::unused_self, reason = "it depends where lines are frames")]
-    pub(super) fn is_free(&self) -> bool {
-        true
-    }
-}
-
 /// Every line says whose it is.
 pub(super) fn introduce() {}
 

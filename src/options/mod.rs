@@ -81,6 +81,8 @@ pub struct Config {
     pub detect_split_brain: bool,
     /// Whom to be once everything is open.
     pub identity: Identity,
+    /// Limit itself to the files that it needs.
+    pub landlock: bool,
     /// Limit itself to the system calls that it needs.
     pub seccomp: bool,
     /// Run this program's sync commands on each transition.
@@ -198,6 +200,7 @@ impl Config {
             log_file,
             identity,
             netlink_filter: !arguments.no_netlink_filter,
+            landlock: !arguments.no_landlock,
             seccomp: !arguments.no_seccomp,
             conntrackd: arguments
                 .enable_conntrackd

@@ -1,17 +1,19 @@
 //! The connection to the agent: nonblocking from connect to close.
 
-use std::ffi::CString;
+use core::ffi::CStr;
 use std::io::{ErrorKind, Read, Write};
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::net::SocketAddr;
+use std::os::fd::AsRawFd;
 use std::path::Path;
 
 use mio::net::UnixStream;
 use mio::{Interest, Registry, Token};
 use nix::errno::Errno as Known;
-use nix::sys::socket::{getsockopt, sockopt};
+use nix::sys::socket::{
+    AddressFamily, SockFlag, SockType, UnixAddr, connect, getsockopt, socket, sockopt,
+};
 use nix::unistd::Uid;
 
+use super::constants::{Constant, Constants};
 use super::file::identify;
 use super::users;
 use crate::core::{Failure, Outcome};
@@ -21,12 +23,15 @@ use crate::wire::http::{Reply, ReplyReader, Request};
 /// An agent that goes on sending after its 200 is cut off after this many bytes.
 const MAX_REST: usize = 65_536;
 
+/// Beside the type of the socket.
+pub const SOCKET_FLAGS: SockFlag = SockFlag::SOCK_NONBLOCK.union(SockFlag::SOCK_CLOEXEC);
+
 /// The agent's socket, and at most one connection to it.
 #[derive(Debug)]
 pub struct Agent {
-    address: SocketAddr,
+    address: &'static UnixAddr,
     /// Where the socket is.
-    directory: CString,
+    directory: &'static CStr,
     /// Who the daemon is.
     own: Uid,
     /// The number of those whom nobody knows: they are not all one.
@@ -53,12 +58,12 @@ impl Agent {
     /// Names the socket; it need not be there. To be called by the user that the daemon runs as.
     ///
     /// # Errors
-    /// `EINVAL` if the path is too long for a Unix socket (107 bytes).
-    pub fn new(path: &Path) -> Result<Self, Errno> {
+    /// `ENAMETOOLONG` if the path is too long for a Unix socket (107 bytes).
+    pub fn new(path: &Path, constants: &mut Constants) -> Result<Self, Errno> {
         let directory = path.parent().unwrap_or(Path::new("/"));
         Ok(Self {
-            address: SocketAddr::from_pathname(path)?,
-            directory: CString::new(directory.as_os_str().as_bytes()).map_err(|_| Known::EINVAL)?,
+            address: constants.address(Constant::Agent, UnixAddr::new(path)?)?,
+            directory: constants.path(Constant::AgentDirectory, directory)?,
             own: Uid::effective(),
             unknown: users::unknown(),
             connection: None,
@@ -80,8 +85,7 @@ impl Agent {
     ) -> Result<(), Failure> {
         self.hang_up();
         // A Unix socket is connected at once or not at all; a full backlog is EAGAIN.
-        let stream =
-            UnixStream::connect_addr(&self.address).map_err(|error| connecting(error.into()))?;
+        let stream = self.connect().map_err(|errno| connecting(errno.into()))?;
         self.check_trust(&stream)?;
         let mut connection = Connection {
             stream,
@@ -105,6 +109,13 @@ impl Agent {
         Ok(())
     }
 
+    /// As mio would, but from where the address is, to which the seccomp filter holds it.
+    fn connect(&self) -> nix::Result<UnixStream> {
+        let socket = socket(AddressFamily::Unix, SockType::Stream, SOCKET_FLAGS, None)?;
+        connect(socket.as_raw_fd(), self.address)?;
+        Ok(UnixStream::from_std(socket.into()))
+    }
+
     /// Whoever listens must be root, the user that the daemon runs as, or the owner of the directory
     /// that the socket is in. Anybody else may have put a socket there to learn the state, or to keep
     /// it from the agent.
@@ -115,7 +126,7 @@ impl Agent {
         let trusted = Some(listener) != self.unknown
             && (listener == 0
                 || listener == self.own.as_raw()
-                || identify(&self.directory).is_ok_and(|directory| directory.user == listener));
+                || identify(self.directory).is_ok_and(|directory| directory.user == listener));
         if trusted { Ok(()) } else { Err(Failure::Untrusted(listener)) }
     }
 

@@ -1,16 +1,16 @@
 //! Where the log goes, if not to standard error: a file, syslog.
 
-use std::ffi::CString;
+use core::ffi::CStr;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use nix::errno::Errno as Known;
 use nix::fcntl::{AT_FDCWD, OFlag, openat};
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr, sendto, socket};
 use nix::sys::stat::Mode;
 use nix::unistd::write;
 
+use super::constants::{Constant, Constants};
+use super::last_words;
 use super::own_file::{self, Refusal};
 use super::privileges::Identity;
 use super::users::Trusted;
@@ -19,7 +19,7 @@ use crate::errno::Errno;
 /// A log file that is appended to, and can be opened anew after it was moved away.
 #[derive(Debug)]
 pub struct LogFile {
-    path: CString,
+    path: &'static CStr,
     file: OwnedFd,
     trusted: Trusted,
 }
@@ -30,9 +30,10 @@ impl LogFile {
     ///
     /// # Errors
     /// Why the file is refused: see [`own_file::open`].
-    pub fn open(path: &Path, owner: Identity) -> Result<Self, Refusal> {
+    pub fn open(path: &Path, owner: Identity, constants: &mut Constants) -> Result<Self, Refusal> {
         let file = own_file::open(path, APPEND | OFlag::O_CREAT, owner, true)?;
-        let path = CString::new(path.as_os_str().as_bytes()).map_err(|_| Known::EINVAL)?;
+        last_words::on(file.as_raw_fd());
+        let path = constants.path(Constant::Log, path).map_err(Refusal::Errno)?;
         Ok(Self { path, file, trusted: Trusted::new(owner.user) })
     }
 
@@ -41,12 +42,10 @@ impl LogFile {
     /// # Errors
     /// Why the file is refused.
     pub fn reopen(&mut self) -> Result<(), Refusal> {
-        let flags = APPEND | OFlag::O_CREAT | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW;
-        // A FIFO without a reader would block the open.
-        let flags = flags | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
         let mode = Mode::from_bits_truncate(0o644);
-        let file = openat(AT_FDCWD, self.path.as_c_str(), flags, mode)?;
+        let file = openat(AT_FDCWD, self.path, AGAIN, mode)?;
         own_file::check(&file, self.trusted)?;
+        last_words::on(file.as_raw_fd());
         self.file = file;
         Ok(())
     }
@@ -59,11 +58,19 @@ impl LogFile {
 
 const APPEND: OFlag = OFlag::O_WRONLY.union(OFlag::O_APPEND);
 
+/// How the file is opened anew. A FIFO without a reader would block the open.
+pub const AGAIN: OFlag = APPEND
+    .union(OFlag::O_CREAT)
+    .union(OFlag::O_CLOEXEC)
+    .union(OFlag::O_NOFOLLOW)
+    .union(OFlag::O_NONBLOCK)
+    .union(OFlag::O_NOCTTY);
+
 /// The socket of the system's log daemon.
 #[derive(Debug)]
 pub struct Syslog {
     socket: OwnedFd,
-    address: UnixAddr,
+    address: &'static UnixAddr,
 }
 
 impl Syslog {
@@ -71,14 +78,16 @@ impl Syslog {
     ///
     /// # Errors
     /// The errno of `socket`.
-    pub fn open() -> Result<Self, Errno> {
+    pub fn open(constants: &mut Constants) -> Result<Self, Errno> {
         let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
         let socket = socket(AddressFamily::Unix, SockType::Datagram, flags, None)?;
-        Ok(Self { socket, address: UnixAddr::new("/dev/log")? })
+        let address = constants.address(Constant::Syslog, UnixAddr::new("/dev/log")?)?;
+        last_words::on_syslog(socket.as_raw_fd(), address);
+        Ok(Self { socket, address })
     }
 
     /// Sends one message. Not being connected, it finds a log daemon that was restarted.
     pub fn send(&self, message: &[u8]) {
-        let _ = sendto(self.socket.as_raw_fd(), message, &self.address, MsgFlags::MSG_DONTWAIT);
+        let _ = sendto(self.socket.as_raw_fd(), message, self.address, MsgFlags::MSG_DONTWAIT);
     }
 }

@@ -3,6 +3,7 @@
 pub mod agent;
 pub mod clock;
 pub mod conntrackd;
+pub mod constants;
 pub mod file;
 pub mod filter;
 #[cfg(feature = "defmt")]
@@ -10,6 +11,7 @@ mod frames;
 pub mod interface;
 mod jail;
 pub mod landlock;
+mod last_words;
 pub mod log_file;
 pub mod namespace;
 pub mod netlink;

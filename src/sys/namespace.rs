@@ -11,6 +11,7 @@ use nix::fcntl::{AT_FDCWD, AtFlags, OFlag, open, readlink};
 use nix::sched::{CloneFlags, setns};
 use nix::sys::stat::Mode;
 
+use super::constants::{Constant, Constants};
 use super::file::{Identity, identify, identify_at};
 use crate::errno::Errno;
 
@@ -53,7 +54,7 @@ pub fn present() -> Result<Identity, Errno> {
 pub struct NamespaceWatch {
     /// Where the path begins, unless it is absolute.
     directory: Option<OwnedFd>,
-    path: CString,
+    path: &'static CStr,
     /// What is at the path as long as the namespace is there.
     identity: Identity,
     /// Reports an exceptional condition when anything is mounted or unmounted, and thus when a name is
@@ -65,13 +66,18 @@ impl NamespaceWatch {
     /// Watches the namespace that the process is in, by the path it was `given` by. A path that is not
     /// a mount point itself says little: if the namespace has a name, that is watched in its place. None
     /// if the present namespace has no name that could be deleted.
-    pub fn new(given: Option<&Path>, identity: Identity) -> Option<Self> {
+    pub fn new(
+        given: Option<&Path>,
+        identity: Identity,
+        constants: &mut Constants,
+    ) -> Option<Self> {
         let given = given.and_then(|path| CString::new(path.as_os_str().as_bytes().to_vec()).ok());
         let name = match &given {
             Some(path) if is_mount(AT_FDCWD, path, identity) => Some((None, path.clone())),
             _ => find_name(identity),
         };
         if let Some((directory, path)) = name {
+            let path = keep(&path, constants)?;
             let mounts = open_for(c"/proc/self/mountinfo", OFlag::O_RDONLY);
             return Some(Self { directory, path, identity, mounts });
         }
@@ -80,23 +86,12 @@ impl NamespaceWatch {
         if is_own(b"/proc/self/") || is_own(b"/proc/thread-self/") {
             return None;
         }
-        let process = Self::process(&path);
-        process.or(Some(Self { directory: None, path, identity, mounts: None }))
-    }
-
-    /// Watches whether a process is in the namespace, which `/proc/PID/ns/net` stands for. That file is
-    /// not for everybody to see, and the daemon gives up being somebody for whom it is; but each
-    /// namespace has a `/proc/PID/net/dev` of its own.
-    fn process(path: &CStr) -> Option<Self> {
-        let mut net = path.to_bytes().strip_suffix(b"ns/net")?.to_vec();
-        net.extend(b"net");
-        let directory = open_for(&CString::new(net).ok()?, OFlag::O_PATH | OFlag::O_DIRECTORY)?;
-        let file = c"dev";
-        let identity = identify_at(directory.as_fd(), file, AtFlags::empty()).ok()?;
-        // Another `/proc` has another device, but the same inodes.
-        let inside = identify(c"/proc/self/net/dev").is_ok_and(|own| own.inode == identity.inode);
-        let watch = Self { directory: Some(directory), path: file.into(), identity, mounts: None };
-        inside.then_some(watch)
+        if let Some((directory, identity)) = process(&path) {
+            let path = keep(PROCESS_FILE, constants)?;
+            return Some(Self { directory: Some(directory), path, identity, mounts: None });
+        }
+        let path = keep(&path, constants)?;
+        Some(Self { directory: None, path, identity, mounts: None })
     }
 
     /// What reports an exceptional condition when the namespace may have been deleted. None: nothing
@@ -111,7 +106,7 @@ impl NamespaceWatch {
     /// The errno of looking at it, if that does not tell.
     pub fn is_gone(&self) -> Result<bool, Errno> {
         let directory = self.directory.as_ref().map_or(AT_FDCWD, AsFd::as_fd);
-        match identify_at(directory, &self.path, AtFlags::empty()) {
+        match identify_at(directory, self.path, AtFlags::empty()) {
             Ok(identity) => Ok(identity != self.identity),
             Err(Errno(errno)) => match Known::from_raw(errno) {
                 Known::ENOENT | Known::ENOTDIR | Known::ESRCH => Ok(true),
@@ -119,6 +114,26 @@ impl NamespaceWatch {
             },
         }
     }
+}
+
+/// What is looked at in [`process`].
+const PROCESS_FILE: &CStr = c"dev";
+
+/// To see whether a process is still in the namespace, which `/proc/PID/ns/net` stands for. That file is
+/// not for everybody to see, and the daemon gives up being somebody for whom it is; but each namespace has a
+/// `/proc/PID/net/dev` of its own. Tells what that is now, and where.
+fn process(path: &CStr) -> Option<(OwnedFd, Identity)> {
+    let mut net = path.to_bytes().strip_suffix(b"ns/net")?.to_vec();
+    net.extend(b"net");
+    let directory = open_for(&CString::new(net).ok()?, OFlag::O_PATH | OFlag::O_DIRECTORY)?;
+    let identity = identify_at(directory.as_fd(), PROCESS_FILE, AtFlags::empty()).ok()?;
+    // Another `/proc` has another device, but the same inodes.
+    let inside = identify(c"/proc/self/net/dev").is_ok_and(|own| own.inode == identity.inode);
+    inside.then_some((directory, identity))
+}
+
+fn keep(path: &CStr, constants: &mut Constants) -> Option<&'static CStr> {
+    constants.path(Constant::Namespace, Path::new(OsStr::from_bytes(path.to_bytes()))).ok()
 }
 
 /// Whether the namespace is mounted there: a symlink to it does not count.

@@ -17,6 +17,7 @@ use nix::libc;
 use nix::sys::stat::{FileStat, Mode, fstat, lstat};
 use nix::unistd::{AccessFlags, UnlinkatFlags, faccessat, fchown, geteuid, unlinkat};
 
+use super::constants::NO_PATH;
 use super::privileges::{Identity, with_file_rights_of};
 use super::users::Trusted;
 use crate::errno::Errno;
@@ -130,7 +131,7 @@ pub fn check(file: &OwnedFd, trusted: Trusted) -> Result<(), Refusal> {
         libc::syscall(
             libc::SYS_statx,
             file.as_raw_fd(),
-            c"".as_ptr(),
+            NO_PATH.as_ptr(),
             libc::AT_EMPTY_PATH,
             libc::STATX_TYPE | libc::STATX_NLINK | libc::STATX_UID,
             stat.as_mut_ptr(),

@@ -1,10 +1,10 @@
 //! The pid file, which is also the lock that keeps a second instance out.
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::fmt;
 use std::fs::{File, TryLockError};
 use std::io::{Read, Write};
-use std::os::unix::ffi::OsStrExt;
+use std::os::fd::{AsRawFd, RawFd};
 use std::path::Path;
 
 use nix::errno::Errno as Known;
@@ -12,6 +12,7 @@ use nix::fcntl::{AT_FDCWD, OFlag};
 use nix::sys::stat::{FileStat, fstat, major, minor, stat};
 use nix::unistd::{UnlinkatFlags, unlinkat};
 
+use super::constants::{Constant, Constants};
 use super::file::{Identity, identify};
 use super::own_file::{self, Refusal};
 use super::privileges;
@@ -22,7 +23,7 @@ const TRIES: u32 = 16;
 /// A locked pid file, removed when it is dropped. The lock ends with the process, so a stale file is taken over.
 #[derive(Debug)]
 pub struct PidFile {
-    path: CString,
+    path: &'static CStr,
     /// Its lock ends when it is closed.
     file: File,
     /// None if the system cannot tell.
@@ -80,8 +81,12 @@ impl PidFile {
     ///
     /// # Errors
     /// [`NoPidFile`].
-    pub fn lock(path: &Path, identity: privileges::Identity) -> Result<Self, NoPidFile> {
-        let c_path = CString::new(path.as_os_str().as_bytes()).map_err(|_| Known::EINVAL)?;
+    pub fn lock(
+        path: &Path,
+        identity: privileges::Identity,
+        constants: &mut Constants,
+    ) -> Result<Self, NoPidFile> {
+        let c_path = constants.path(Constant::PidFile, path).map_err(Refusal::Errno)?;
         let flags = OFlag::O_RDWR | OFlag::O_CREAT;
         let mut stranger = None;
         let mut says = None;
@@ -91,7 +96,7 @@ impl PidFile {
                 Ok(()) => {
                     let file = file.into();
                     // Its holder may have removed it between our opening and locking it.
-                    if own_file::is_at(&c_path, &file) {
+                    if own_file::is_at(c_path, &file) {
                         return Self::write(c_path, file.into(), stranger);
                     }
                     continue;
@@ -117,8 +122,12 @@ impl PidFile {
 
     /// At once, and the pid before what is left of an older one is cut off, so that the file is not found
     /// empty.
-    fn write(path: CString, mut file: File, stranger: Option<Stranger>) -> Result<Self, NoPidFile> {
-        let identity = identify(&path).ok();
+    fn write(
+        path: &'static CStr,
+        mut file: File,
+        stranger: Option<Stranger>,
+    ) -> Result<Self, NoPidFile> {
+        let identity = identify(path).ok();
         let pid = std::process::id().to_string();
         let written = file.write_all(pid.as_bytes()).and_then(|()| file.set_len(pid.len() as u64));
         let pid_file = Self { path, file, identity, stranger };
@@ -129,7 +138,7 @@ impl PidFile {
     /// Whether the file is still where it was. One that started at the same moment, and saw a stranger's
     /// lock as we did, may have taken ours away for that.
     pub fn is_ours(&self) -> bool {
-        self.identity.is_none() || identify(&self.path).ok() == self.identity
+        self.identity.is_none() || identify(self.path).ok() == self.identity
     }
 }
 
@@ -192,10 +201,16 @@ impl Drop for PidFile {
         if !self.is_ours() {
             return;
         }
-        let removed = unlinkat(AT_FDCWD, self.path.as_c_str(), UnlinkatFlags::NoRemoveDir);
+        let removed = unlinkat(AT_FDCWD, self.path, UnlinkatFlags::NoRemoveDir);
         if removed.is_err() {
             // Who has dropped to a user that may not remove it leaves it, but it names nobody.
             let _ = self.file.set_len(0);
         }
+    }
+}
+
+impl AsRawFd for PidFile {
+    fn as_raw_fd(&self) -> RawFd {
+        self.file.as_raw_fd()
     }
 }

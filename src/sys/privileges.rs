@@ -3,11 +3,15 @@
 #![expect(unsafe_code, reason = "no library sets capabilities")]
 
 use nix::errno::Errno as Known;
-use nix::libc;
+use nix::fcntl::{FcntlArg, fcntl};
+use nix::libc::{self, rlim_t};
 use nix::sys::prctl;
+use nix::sys::resource::{Resource, setrlimit};
 use nix::unistd::{
-    Gid, Uid, geteuid, getgroups, setfsgid, setfsuid, setgroups, setresgid, setresuid,
+    Gid, Uid, close, geteuid, getgroups, setfsgid, setfsuid, setgroups, setresgid, setresuid,
 };
+
+use crate::errno::Errno;
 
 /// Whom to be from now on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,7 +32,7 @@ pub struct Identity {
 /// What failed, in one line.
 pub fn drop(identity: Identity) -> Result<(), String> {
     let step = |what: &str, result: nix::Result<()>| {
-        result.map_err(|errno| format!("{what}: {}", crate::errno::Errno::from(errno)))
+        result.map_err(|errno| format!("{what}: {}", Errno::from(errno)))
     };
     if geteuid().is_root() {
         step("clearing groups", clear_groups(identity))?;
@@ -108,6 +112,30 @@ pub fn with_file_rights_of(identity: Identity, act: &mut dyn FnMut()) -> Result<
     setfsuid(old_user);
     old_group.map(setfsgid);
     if changed { Ok(()) } else { Err(Known::EPERM) }
+}
+
+/// Descriptors that are opened now and then: the connection to the agent, and beside it the state file or
+/// what it is in or the log, with some to spare.
+const MORE_DESCRIPTORS: u32 = 4;
+
+/// Limits it to what it has, once all is open: no other process (but for root, whom the kernel lets
+/// exceed this), a few descriptors more, no core dump.
+///
+/// # Errors
+/// The errno of `setrlimit`.
+pub fn limit() -> Result<(), Errno> {
+    // The lowest number that is free.
+    let free = fcntl(std::io::stderr(), FcntlArg::F_DUPFD_CLOEXEC(0))?;
+    close(free)?;
+    let descriptors = u32::try_from(free).unwrap_or_default() + MORE_DESCRIPTORS;
+    for (resource, limit) in [
+        (Resource::RLIMIT_NPROC, 0),
+        (Resource::RLIMIT_CORE, 0),
+        (Resource::RLIMIT_NOFILE, rlim_t::from(descriptors)),
+    ] {
+        setrlimit(resource, limit, limit)?;
+    }
+    Ok(())
 }
 
 /// From `include/uapi/linux/capability.h`, as are the next.

@@ -1,99 +1,23 @@
-//! The system calls that the daemon may make once it runs (`seccomp(2)`).
+//! The filter for system calls that the daemon gives itself (`seccomp(2)`).
 
 #![expect(unsafe_code, reason = "no library of these does MIPS")]
 
+mod rules;
+
 use core::mem::size_of;
+use core::ptr::null;
+use std::os::fd::RawFd;
 
 use heapless::Vec;
 use nix::errno::Errno as Known;
 use nix::libc::{self, c_int, c_long, c_void, siginfo_t, sock_filter, sock_fprog};
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 
+use super::constants::Addresses;
 use super::filter::{jump_if, jump_unless, statement};
+use super::last_words;
 use crate::errno::Errno;
-use crate::log::last_words;
-
-/// Each with what it is for, beside those of [`restricted`]. On an architecture that lacks one there is
-/// another of the same purpose.
-pub const ALLOWED: &[c_long] = &[
-    // Sleeping.
-    #[cfg(any(target_env = "musl", target_arch = "aarch64"))]
-    libc::SYS_epoll_pwait,
-    #[cfg(not(any(target_env = "musl", target_arch = "aarch64")))]
-    libc::SYS_epoll_wait,
-    // The connection to the agent, made anew each time.
-    libc::SYS_connect,
-    libc::SYS_getsockopt,
-    libc::SYS_epoll_ctl,
-    // What comes from the kernel, the agent, the wire and conntrackd, and what goes to them.
-    libc::SYS_recvfrom,
-    libc::SYS_sendto,
-    // Signals, the output of conntrackd.
-    libc::SYS_read,
-    // The state file and the log.
-    libc::SYS_openat,
-    libc::SYS_write,
-    libc::SYS_close,
-    libc::SYS_renameat,
-    // Before it closes a descriptor, the standard library looks whether there is one.
-    #[cfg(debug_assertions)]
-    libc::SYS_fcntl,
-    // The pid file at the end, and what is left of a state file that could not be written.
-    libc::SYS_unlinkat,
-    #[cfg(target_pointer_width = "64")]
-    libc::SYS_ftruncate,
-    #[cfg(target_pointer_width = "32")]
-    libc::SYS_ftruncate64,
-    // Whether standard error takes a line at once, if that is a pipe which cannot be opened anew.
-    #[cfg(not(target_arch = "aarch64"))]
-    libc::SYS_poll,
-    #[cfg(target_arch = "aarch64")]
-    libc::SYS_ppoll,
-    // Which interface claims of the VIP are heard on, and which ones address events are heard of.
-    libc::SYS_bind,
-    libc::SYS_setsockopt,
-    // Whom the agent's directory belongs to; whether the namespace is still there. Before Linux 4.11
-    // there is but the older call.
-    libc::SYS_statx,
-    FSTATAT,
-    // The time, where the kernel does not show it without a call.
-    libc::SYS_clock_gettime,
-    #[cfg(target_pointer_width = "32")]
-    CLOCK_GETTIME64,
-    // The end, where musl gives memory back.
-    libc::SYS_exit_group,
-    #[cfg(target_env = "musl")]
-    libc::SYS_munmap,
-];
-
-/// Those that are allowed only with a certain argument: in which place, and which.
-#[must_use]
-pub fn restricted() -> [(c_long, u32, u32); RESTRICTED] {
-    let unix = u32::try_from(libc::AF_UNIX).unwrap_or(u32::MAX);
-    let queued = u32::try_from(libc::TIOCOUTQ).unwrap_or(u32::MAX);
-    [
-        // The connection to the agent is a Unix socket.
-        (libc::SYS_socket, 0, unix),
-        // How much the send buffer of the packet socket holds.
-        (libc::SYS_ioctl, 1, queued),
-    ]
-}
-
-const RESTRICTED: usize = 2;
-
-/// Not known to libc under this name everywhere.
-#[cfg(all(target_pointer_width = "32", target_arch = "mips"))]
-const CLOCK_GETTIME64: c_long = 4403;
-#[cfg(all(target_pointer_width = "32", not(target_arch = "mips")))]
-const CLOCK_GETTIME64: c_long = 403;
-
-/// It has another name where files have had 32-bit sizes, which libc does not know everywhere.
-#[cfg(target_pointer_width = "64")]
-const FSTATAT: c_long = libc::SYS_newfstatat;
-#[cfg(all(target_pointer_width = "32", target_arch = "mips"))]
-const FSTATAT: c_long = 4293;
-#[cfg(all(target_pointer_width = "32", not(target_arch = "mips")))]
-const FSTATAT: c_long = 327;
+pub use rules::{ALLOWED, Call, Descriptor, Is, Way};
 
 /// `AUDIT_ARCH_*` (`include/uapi/linux/audit.h`): the ELF machine, and bits for 64 and little-endian.
 const ARCHITECTURE: Option<u32> = if cfg!(target_arch = "x86_64") {
@@ -110,40 +34,58 @@ const ARCHITECTURE: Option<u32> = if cfg!(target_arch = "x86_64") {
     None
 };
 
-/// Offsets in `struct seccomp_data` (`include/uapi/linux/seccomp.h`): words in the host's byte order.
+/// Offsets in `struct seccomp_data` (`include/uapi/linux/seccomp.h`): words in the host's byte order, but
+/// for the arguments, which have 64 bits each.
 const NUMBER: u32 = 0;
 const ARCH: u32 = 4;
-/// The low half of an argument, which has 64 bits.
-fn argument(place: u32) -> u32 {
-    (if cfg!(target_endian = "big") { 20 } else { 16 }) + 8 * place
-}
+const ARGUMENTS: u32 = 16;
+/// Of the two halves of an argument.
+const LOW: u32 = if cfg!(target_endian = "big") { 4 } else { 0 };
+const HIGH: u32 = 4 - LOW;
 
-type Program = Vec<sock_filter, { ALLOWED.len() + 4 * RESTRICTED + 5 }>;
+/// Room for all rules, with some to spare.
+type Program = Vec<sock_filter, 320>;
+
+/// What the rules mean in this process.
+#[derive(Clone, Copy, Debug)]
+pub struct Values {
+    /// Of the constants, which are read-only by now.
+    pub addresses: Addresses,
+    /// As [`Descriptor::Route`].
+    pub route: RawFd,
+    /// As [`Descriptor::Packets`].
+    pub packets: Option<RawFd>,
+    /// As [`Descriptor::PidFile`].
+    pub pid_file: Option<RawFd>,
+}
 
 /// Installs the filter for good. A call that is not allowed ends the daemon, with a line in the log.
 /// Tells whether there is a filter for this architecture and kernel.
 ///
 /// # Errors
 /// The errno of installing it, for other reasons than that the kernel has no such thing.
-pub fn install() -> Result<bool, Errno> {
+pub fn install(values: &Values) -> Result<bool, Errno> {
     let Some(architecture) = ARCHITECTURE else { return Ok(false) };
-    let mut program = program(architecture);
+    let mut program = Program::new();
+    fill(&mut program, architecture, values).ok_or(Known::E2BIG)?;
     report_violations()?;
-    Ok(set(&mut program)?)
+    Ok(install_program(&mut program)?)
 }
 
 /// Tells whether the kernel has such a thing.
-fn set(program: &mut [sock_filter]) -> nix::Result<bool> {
-    let len = u16::try_from(program.len()).map_err(|_| Known::EINVAL)?;
+fn install_program(program: &mut [sock_filter]) -> nix::Result<bool> {
+    let len = u16::try_from(program.len()).map_err(|_| Known::E2BIG)?;
     let program = sock_fprog { len, filter: program.as_mut_ptr() };
-    // SAFETY: the program tells the truth about its length, and the kernel copies it.
-    let installed = unsafe {
-        libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program, 0, 0)
-    };
-    match Known::result(installed) {
-        Ok(_) => Ok(true),
-        // Built without CONFIG_SECCOMP_FILTER.
-        Err(Known::EINVAL | Known::ENOSYS) => Ok(false),
+    // SAFETY: the program tells the truth about its length.
+    match unsafe { set_filter(&raw const program) } {
+        Ok(()) => Ok(true),
+        // That is said of a program that is wrong and by a kernel without CONFIG_SECCOMP_FILTER. The latter
+        // says it before it looks where the program is.
+        // SAFETY: there is no program.
+        Err(errno @ Known::EINVAL) => match unsafe { set_filter(null()) } {
+            Err(Known::EFAULT) => Err(errno),
+            _ => Ok(false),
+        },
         Err(errno) => Err(errno),
     }
 }
@@ -160,7 +102,7 @@ pub(super) fn limit_client() -> nix::Result<()> {
         instruction(EQUAL, 0, 10, ARCHITECTURE.unwrap_or_default()),
         instruction(LOAD, 0, 0, NUMBER),
         instruction(EQUAL, 0, 2, number(libc::SYS_socket)),
-        instruction(LOAD, 0, 0, argument(0)),
+        instruction(LOAD, 0, 0, ARGUMENTS + LOW),
         instruction(EQUAL, 5, 6, libc::AF_UNIX.cast_unsigned()),
         instruction(EQUAL, 5, 0, number(libc::SYS_recvmsg)),
         instruction(EQUAL, 4, 0, number(libc::SYS_recvmmsg)),
@@ -171,7 +113,7 @@ pub(super) fn limit_client() -> nix::Result<()> {
         instruction(RETURN, 0, 0, libc::SECCOMP_RET_ERRNO | libc::EPERM.cast_unsigned()),
     ];
     if ARCHITECTURE.is_some() {
-        set(&mut program)?;
+        install_program(&mut program)?;
     }
     Ok(())
 }
@@ -181,45 +123,125 @@ const fn instruction(code: u32, jt: u8, jf: u8, k: u32) -> sock_filter {
     sock_filter { code: code as u16, jt, jf, k }
 }
 
+/// # Safety
+/// The kernel reads the program, and copies it, unless it is null.
+unsafe fn set_filter(program: *const sock_fprog) -> nix::Result<()> {
+    // SAFETY: the caller has seen to the program.
+    let set =
+        unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, program, 0, 0) };
+    Known::result(set).map(|_| ())
+}
+
+/// None if there is not enough room, in the program or in a jump.
+fn fill(program: &mut Program, architecture: u32, values: &Values) -> Option<()> {
+    let trap = statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_TRAP);
+    // Numbers mean other calls on other architectures.
+    push(program, load(ARCH))?;
+    push(program, jump_if(architecture, 1))?;
+    push(program, trap)?;
+    push(program, load(NUMBER))?;
+    for call in ALLOWED {
+        add_call(program, call, values)?;
+    }
+    push(program, trap)
+}
+
+fn push(program: &mut Program, instruction: sock_filter) -> Option<()> {
+    program.push(instruction).ok()
+}
+
+/// Adds what allows a call. For another one it leads behind all of that, with the number still loaded.
+fn add_call(program: &mut Program, call: &Call, values: &Values) -> Option<()> {
+    let begin = program.len();
+    push(program, jump_unless(number(call.number), 0))?;
+    for way in call.ways {
+        add_way(program, way, values)?;
+    }
+    push(program, statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_TRAP))?;
+    let over = u8::try_from(program.len() - begin - 1).ok()?;
+    program.get_mut(begin)?.jf = over;
+    Some(())
+}
+
+/// Adds what allows a call if its arguments are so. If they are not, it leads behind all of that.
+fn add_way(program: &mut Program, way: Way, values: &Values) -> Option<()> {
+    let begin = program.len();
+    for (place, is) in way {
+        // What is about something that this daemon does not have is left out.
+        let Some(value) = values.of(*is) else {
+            program.truncate(begin);
+            return Some(());
+        };
+        let argument = ARGUMENTS + 8 * place;
+        push(program, load(argument + LOW))?;
+        if let Is::Flags(_) = is {
+            let others = !libc::O_LARGEFILE.cast_unsigned();
+            push(program, statement(libc::BPF_ALU | libc::BPF_AND | libc::BPF_K, others))?;
+        }
+        let (low, high) = halves(value);
+        push(program, jump_unless(low, 0))?;
+        // Of an int only the low half counts, whatever is in the other one.
+        if is.is_address() && cfg!(target_pointer_width = "64") {
+            push(program, load(argument + HIGH))?;
+            push(program, jump_unless(high, 0))?;
+        }
+    }
+    push(program, statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW))?;
+    let end = program.len();
+    for (place, instruction) in program.iter_mut().enumerate().skip(begin) {
+        if u32::from(instruction.code) & 0x07 == libc::BPF_JMP {
+            instruction.jf = u8::try_from(end - place - 1).ok()?;
+        }
+    }
+    Some(())
+}
+
+fn load(offset: u32) -> sock_filter {
+    statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, offset)
+}
+
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "they are small")]
 const fn number(call: c_long) -> u32 {
     call as u32
 }
 
-fn program(architecture: u32) -> Program {
-    let load = |offset| statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, offset);
-    let end = |verdict| statement(libc::BPF_RET | libc::BPF_K, verdict);
-    let number = |call: c_long| u32::try_from(call).unwrap_or(u32::MAX);
-    let mut program = Program::new();
-    let calls = ALLOWED.len();
-    let mut push = |instruction| {
-        let pushed = program.push(instruction);
-        debug_assert!(pushed.is_ok(), "a program of known length");
-    };
-    // Numbers mean other calls on other architectures.
-    push(load(ARCH));
-    push(jump_unless(architecture, 4 * RESTRICTED + calls + 1));
-    push(load(NUMBER));
-    for (before, (call, place, value)) in restricted().into_iter().enumerate() {
-        push(jump_unless(number(call), 3));
-        push(load(argument(place)));
-        push(jump_if(value, 4 * (RESTRICTED - before) + calls - 2));
-        push(end(libc::SECCOMP_RET_TRAP));
+/// The low and the high one.
+#[expect(clippy::cast_possible_truncation, reason = "that is the low half")]
+fn halves(value: u64) -> (u32, u32) {
+    (value as u32, (value >> 32) as u32)
+}
+
+impl Is {
+    fn is_address(self) -> bool {
+        matches!(self, Self::Null | Self::Constant(_))
     }
-    for (before, call) in ALLOWED.iter().enumerate() {
-        push(jump_if(number(*call), calls - before));
+}
+
+impl Values {
+    /// None if there is no such thing here.
+    fn of(&self, is: Is) -> Option<u64> {
+        let int = |int: c_int| u64::from(int.cast_unsigned());
+        match is {
+            Is::Int(value) => Some(int(value)),
+            Is::Flags(flags) => Some(int(flags.bits() & !libc::O_LARGEFILE)),
+            Is::Null => Some(0),
+            Is::Constant(constant) => {
+                let address =
+                    self.addresses.get(constant as usize).filter(|address| **address != 0);
+                address.map(|address| *address as u64)
+            }
+            Is::Descriptor(Descriptor::Route) => Some(int(self.route)),
+            Is::Descriptor(Descriptor::Packets) => self.packets.map(int),
+            Is::Descriptor(Descriptor::PidFile) => self.pid_file.map(int),
+        }
     }
-    push(end(libc::SECCOMP_RET_TRAP));
-    push(end(libc::SECCOMP_RET_ALLOW));
-    program
 }
 
 /// Has the kernel call [`on_violation`] instead of killing without a word.
 fn report_violations() -> Result<(), Errno> {
     let handler = SigHandler::SigAction(on_violation);
     let action = SigAction::new(handler, SaFlags::SA_SIGINFO, SigSet::empty());
-    // SAFETY: the handler is called by the thread that made the call, between two instructions of
-    // ours or of libc, and never returns.
+    // SAFETY: the handler makes system calls and nothing else, and never returns.
     unsafe { sigaction(Signal::SIGSYS, &action) }?;
     Ok(())
 }
@@ -229,8 +251,8 @@ extern "C" fn on_violation(_: c_int, info: *mut siginfo_t, _: *mut c_void) {
     const NUMBER: usize =
         (3 * size_of::<c_int>()).next_multiple_of(align_of::<usize>()) + size_of::<usize>();
     // SAFETY: the kernel passes a valid `siginfo_t`, in which SIGSYS has the number there.
-    let number = unsafe { info.cast::<u8>().add(NUMBER).cast::<c_int>().read_unaligned() };
-    last_words!("seccomp: system call {} is not allowed; ending", number);
+    let number = unsafe { info.cast::<u8>().add(NUMBER).cast::<u32>().read_unaligned() };
+    last_words::not_allowed(number);
     // SAFETY: ends the process, whatever state it is in.
     unsafe { libc::_exit(1) }
 }
@@ -244,7 +266,35 @@ mod tests {
     };
     use std::os::fd::AsRawFd;
 
+    use super::super::constants::Constant;
     use super::*;
+
+    #[test]
+    fn there_is_room_for_all_rules() {
+        let addresses = [usize::MAX / 3; Constant::NoPath as usize + 1];
+        let all = Values { addresses, route: 5, packets: Some(6), pid_file: Some(7) };
+        let nothing =
+            Values { addresses: Addresses::default(), route: 5, packets: None, pid_file: None };
+        let length = |values| {
+            let mut program = Program::new();
+            fill(&mut program, 1, values).unwrap();
+            program.len()
+        };
+        assert!(length(&nothing) < length(&all));
+    }
+
+    /// In a thread, whose filter it would be alone.
+    #[test]
+    fn wrong_program_is_an_error() {
+        // SAFETY: a system call without pointers.
+        let has_seccomp = unsafe { libc::prctl(libc::PR_GET_SECCOMP) } >= 0;
+        let install = || {
+            nix::sys::prctl::set_no_new_privs().unwrap();
+            install_program(&mut [load(1)])
+        };
+        let expected = if has_seccomp { Err(Known::EINVAL) } else { Ok(false) };
+        assert_eq!(std::thread::spawn(install).join().unwrap(), expected);
+    }
 
     /// A filter is its thread's own.
     #[test]

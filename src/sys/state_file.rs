@@ -3,13 +3,9 @@
 #![expect(unsafe_code, reason = "getrandom")]
 
 use core::ffi::CStr;
-use core::fmt::Write;
-use std::ffi::CString;
 use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use heapless::String;
 use nix::errno::Errno as Known;
 use nix::fcntl::{AT_FDCWD, AtFlags, OFlag, openat, renameat};
 use nix::libc;
@@ -17,14 +13,19 @@ use nix::sys::stat::Mode;
 use nix::unistd::{AccessFlags, UnlinkatFlags, faccessat, unlinkat, write};
 
 use super::clock;
+use super::constants::{Constant, Constants};
 use crate::errno::Errno;
 
-/// How the name of the new file begins, for the instant until it is renamed. It ends in a number, another
-/// one each time: two daemons of one router may overlap, and neither may have the other's file.
+/// How the name of the new file begins, for the instant until it is renamed. It ends in a random number of
+/// each daemon's own: two of one router may overlap, and neither may have the other's file.
 const TEMPORARY: &str = ".state.keepwatch";
 
-/// Names that are tried until there is one that nobody has.
-const NAMES: usize = 8;
+/// How the directory is opened: to make files in, whoever we are when we do.
+pub const DIRECTORY: OFlag = OFlag::O_PATH.union(OFlag::O_DIRECTORY).union(OFlag::O_CLOEXEC);
+/// How the new file is. `O_EXCL`: whatever else is there under this name, be it a link or a FIFO, is not
+/// opened.
+pub const NEW_FILE: OFlag =
+    OFlag::O_WRONLY.union(OFlag::O_CREAT).union(OFlag::O_EXCL).union(OFlag::O_CLOEXEC);
 
 /// `<conf_dir>/state`, replaced by renaming a complete file over it, so that a reader sees the old
 /// word or the new one.
@@ -32,14 +33,14 @@ const NAMES: usize = 8;
 /// There is no fsync: after a crash of the machine the state is found out anew.
 #[derive(Debug)]
 pub struct StateFile {
-    conf_dir: CString,
-    path: CString,
+    conf_dir: &'static CStr,
+    path: &'static CStr,
+    /// The name of the new file.
+    temporary: &'static CStr,
     /// Where the new file is made, so that `conf_dir` is looked up once for each word and not three
     /// times, which shows. The last time it is by its name: should that be another directory by now,
     /// the file gets there all the same, or cannot.
     directory: OwnedFd,
-    /// The last number in a name. Nobody else can know the next and be there first.
-    random: u64,
 }
 
 impl StateFile {
@@ -47,20 +48,14 @@ impl StateFile {
     ///
     /// # Errors
     /// The errno if the directory may not be written. A full one is no error here.
-    pub fn new(conf_dir: &Path) -> Result<Self, Errno> {
+    pub fn new(conf_dir: &Path, constants: &mut Constants) -> Result<Self, Errno> {
         let access = AccessFlags::W_OK | AccessFlags::X_OK;
         faccessat(AT_FDCWD, conf_dir, access, AtFlags::AT_EACCESS)?;
-        let c_path = |path: &Path| {
-            CString::new(path.as_os_str().as_bytes()).map_err(|_| Errno::from(Known::EINVAL))
-        };
-        let directory = open_directory(conf_dir)?;
-        Ok(Self {
-            conf_dir: c_path(conf_dir)?,
-            path: c_path(&conf_dir.join("state"))?,
-            directory,
-            // Zero is the one state that xorshift never leaves.
-            random: random().max(1),
-        })
+        let temporary = format!("{TEMPORARY}-{:016x}", random());
+        let temporary = constants.path(Constant::NewState, Path::new(&temporary))?;
+        let path = constants.path(Constant::State, &conf_dir.join("state"))?;
+        let conf_dir = constants.path(Constant::ConfDir, conf_dir)?;
+        Ok(Self { conf_dir, path, temporary, directory: open_directory(conf_dir)? })
     }
 
     /// Makes `word` the content, mode 0644. A symlink in its place is replaced, not followed.
@@ -70,19 +65,17 @@ impl StateFile {
     pub fn write(&mut self, word: &str) -> Result<(), Errno> {
         if self.replace(word).is_err() {
             // The directory may have been deleted and made anew, or mounted over.
-            self.directory = open_directory(self.conf_dir.as_c_str())?;
+            self.directory = open_directory(self.conf_dir)?;
             self.replace(word)?;
         }
         Ok(())
     }
 
-    fn replace(&mut self, word: &str) -> nix::Result<()> {
-        let mut name = String::new();
-        let file = self.create(&mut name)?;
-        let name = c_name(&name)?;
+    fn replace(&self, word: &str) -> nix::Result<()> {
+        let file = self.create()?;
         let replaced = match write(&file, word.as_bytes()) {
             Ok(written) if written == word.len() => {
-                renameat(&self.directory, name, AT_FDCWD, self.path.as_c_str())
+                renameat(&self.directory, self.temporary, AT_FDCWD, self.path)
             }
             // A file takes less than it is given only if the file system is full.
             Ok(_) => Err(Known::ENOSPC),
@@ -90,35 +83,28 @@ impl StateFile {
         };
         if replaced.is_err() {
             // Not to leave it behind.
-            let _ = unlinkat(&self.directory, name, UnlinkatFlags::NoRemoveDir);
+            let _ = self.remove();
         }
         replaced
     }
 
-    /// Creates the new file; gives its name with a NUL at the end.
-    fn create(&mut self, name: &mut String<40>) -> nix::Result<OwnedFd> {
-        // O_EXCL: whatever else is there under this name is somebody else's.
-        let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_CLOEXEC;
+    fn create(&self) -> nix::Result<OwnedFd> {
         let mode = Mode::from_bits_truncate(0o644);
-        for _ in 0..NAMES {
-            // Marsaglia's xorshift64.
-            self.random ^= self.random << 13;
-            self.random ^= self.random >> 7;
-            self.random ^= self.random << 17;
-            name.clear();
-            write!(name, "{TEMPORARY}-{:016x}\0", self.random).map_err(|_| Known::EINVAL)?;
-            match openat(&self.directory, c_name(name)?, flags, mode) {
-                Err(Known::EEXIST) => {}
-                created => return created,
+        let create = || openat(&self.directory, self.temporary, NEW_FILE, mode);
+        create().or_else(|errno| match errno {
+            // No other daemon has the name: it is what could not be removed, or was put there by somebody
+            // who has seen it.
+            Known::EEXIST => {
+                self.remove()?;
+                create()
             }
-        }
-        Err(Known::EEXIST)
+            _ => Err(errno),
+        })
     }
-}
 
-/// A name that ends with a NUL.
-fn c_name(name: &str) -> nix::Result<&CStr> {
-    CStr::from_bytes_with_nul(name.as_bytes()).map_err(|_| Known::EINVAL)
+    fn remove(&self) -> nix::Result<()> {
+        unlinkat(&self.directory, self.temporary, UnlinkatFlags::NoRemoveDir)
+    }
 }
 
 /// A number that nobody else knows; early in the life of a machine, one that is hard to guess.
@@ -132,8 +118,6 @@ fn random() -> u64 {
     random
 }
 
-/// A directory to make files in, whoever we are when we do.
-fn open_directory<P: nix::NixPath + ?Sized>(path: &P) -> nix::Result<OwnedFd> {
-    let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-    openat(AT_FDCWD, path, flags, Mode::empty())
+fn open_directory(path: &CStr) -> nix::Result<OwnedFd> {
+    openat(AT_FDCWD, path, DIRECTORY, Mode::empty())
 }

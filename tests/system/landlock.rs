@@ -4,21 +4,36 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::net::TcpListener;
 use std::os::linux::net::SocketAddrExt;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, chown, symlink};
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::path::Path;
 use std::thread;
 
 use keepwatch::sys::landlock::{Ruleset, access};
-use lab::files::Directory;
+use lab::daemon::Setup;
+use lab::files::{Directory, Watch, content};
+use lab::trial::with_other_users;
+use lab::users::NOBODY;
 use libtest_mimic::Trial;
 use nix::libc::{self, ENOENT};
 use nix::sys::prctl;
-use nix::sys::signal::kill;
+use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, getppid};
 
+use crate::privileges::setup_of_nobody;
+use crate::world::{World, setup};
+
 pub fn trials() -> Vec<Trial> {
-    lab::trials![files, others, rules_for_what_is_not_there]
+    let mut trials = lab::trials![
+        files,
+        others,
+        rules_for_what_is_not_there,
+        no_landlock,
+        log_elsewhere_is_opened_anew,
+        conf_dir_that_is_a_link,
+    ];
+    trials.extend(with_other_users(lab::trials![log_of_nobody_is_opened_anew]));
+    trials
 }
 
 /// The kernel that the tests want.
@@ -73,6 +88,65 @@ fn others() {
         denied(killed(getppid()));
         killed(Pid::this()).unwrap();
     });
+}
+
+fn no_landlock() {
+    let world = World::with(setup().with("--no-landlock").with("--no-seccomp"));
+    let keepwatch = world.setup.start();
+    keepwatch.wait_log("Notified agent router", 1);
+    assert!(!world.setup.log().contains("Landlock"));
+}
+
+/// Both as it is moved away alone, and as something else makes the new one.
+fn opens_anew(setup: Setup, logs: &Path) {
+    let log = logs.join("log");
+    let world = World::with(setup.with(format!("--log-file={}", log.display())));
+    let keepwatch = world.setup.daemonize();
+    let files = Watch::new(logs);
+    let wait = |text: &str| {
+        let said = || world.setup.log_in(&log).contains(text).then_some(());
+        files.until(text, said);
+    };
+    wait("agent ");
+    for (n, made) in [false, true].into_iter().enumerate() {
+        fs::rename(&log, logs.join(format!("log.{n}"))).unwrap();
+        if made {
+            let owner = fs::metadata(logs).unwrap().uid();
+            chown(File::create(&log).map(|_| &log).unwrap(), Some(owner), None).unwrap();
+        }
+        keepwatch.signal(Signal::SIGHUP);
+        wait("SIGHUP: reading");
+    }
+}
+
+fn log_elsewhere_is_opened_anew() {
+    let logs = Directory::new();
+    opens_anew(setup(), logs.path());
+}
+
+fn log_of_nobody_is_opened_anew() {
+    let logs = Directory::new();
+    chown(logs.path(), Some(NOBODY), None).unwrap();
+    opens_anew(setup_of_nobody(), logs.path());
+}
+
+/// The directory itself is elsewhere, and is followed there.
+fn conf_dir_that_is_a_link() {
+    let elsewhere = Directory::new();
+    let there = elsewhere.sub("there");
+    let mut setup = setup();
+    let link = setup.directory().join("link");
+    symlink(&there, &link).unwrap();
+    setup.conf_dir = link;
+    let log = format!("--log-file={}", setup.directory().join("log").display());
+    let world = World::with(setup.with(log));
+    let _keepwatch = world.setup.start();
+    world.agent.wait_acknowledged("backup");
+    fs::remove_dir_all(&there).unwrap();
+    fs::create_dir(&there).unwrap();
+    world.set_vip(true);
+    world.agent.wait_acknowledged("master");
+    assert_eq!(content(&there.join("state")), "master");
 }
 
 fn rules_for_what_is_not_there() {

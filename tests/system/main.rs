@@ -16,6 +16,8 @@
 mod addresses;
 mod agent;
 mod announce;
+#[cfg(target_arch = "x86_64")]
+mod attacks;
 mod claims;
 mod conntrackd;
 mod conntrackd_jail;
@@ -52,6 +54,8 @@ fn main() {
             addresses::trials(),
             agent::trials(),
             announce::trials(),
+            #[cfg(target_arch = "x86_64")]
+            attacks::trials(),
             claims::trials(),
             egress::trials(),
             filter::trials(),

@@ -4,10 +4,13 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, chown};
 use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
 
 use lab::agent::Agent;
 use lab::capture::Capture;
 use lab::daemon::{Running, Setup};
+use lab::files::content;
+use lab::old_kernel::without_seccomp;
 use lab::trial::with_other_users;
 use lab::users::{NOBODY, run_as};
 use libtest_mimic::Trial;
@@ -17,9 +20,16 @@ use nix::sys::signal::Signal;
 use crate::world::{World, add_interface, setup};
 
 pub fn trials() -> Vec<Trial> {
-    let mut trials = lab::trials![root_keeps_one_capability, descriptors, no_seccomp];
+    let mut trials = lab::trials![
+        root_keeps_one_capability,
+        descriptors,
+        limits,
+        no_seccomp,
+        kernel_without_filters,
+        filter_that_the_kernel_refuses,
+    ];
     #[cfg(target_arch = "x86_64")]
-    trials.extend(lab::trials![other_system_call]);
+    trials.extend(lab::trials![other_system_call, more_than_the_limits]);
     trials.extend(with_other_users(lab::trials![
         nobody_has_none,
         nobody_does_everything,
@@ -115,6 +125,64 @@ fn no_seccomp() {
     assert_status(&keepwatch, &[("Seccomp", "0"), ("NoNewPrivs", "1")]);
 }
 
+/// As `/proc/PID/limits` has them.
+fn limits() {
+    let world = World::new();
+    let keepwatch = world.setup.start();
+    keepwatch.wait_log("Notified", 1);
+    keepwatch.wait_asleep();
+    let limits = content(Path::new(&format!("/proc/{}/limits", keepwatch.pid())));
+    let in_use = fs::read_dir(format!("/proc/{}/fd", keepwatch.pid())).unwrap().count();
+    for (name, limit) in [("processes", 0), ("core file size", 0), ("open files", in_use + 4)] {
+        let line = limits.lines().find_map(|line| line.strip_prefix(&format!("Max {name} ")));
+        let words: Vec<_> = line.unwrap().split_whitespace().take(2).collect();
+        assert_eq!(words, vec![limit.to_string(); 2], "{name}");
+    }
+}
+
+/// Whoever it is, it gets no more descriptors; and who is not root gets no process.
+#[cfg(target_arch = "x86_64")]
+fn more_than_the_limits() {
+    let setup = if lab::users::has_others() { setup_of_nobody() } else { setup() };
+    let world = World::with(setup.with("--no-seccomp"));
+    let keepwatch = world.setup.start();
+    keepwatch.wait_log("agent", 1);
+    let dup = || {
+        use lab::inject::Argument::Number;
+        keepwatch.make_call(nix::libc::SYS_dup, &[Number(0)]).unwrap()
+    };
+    let made = std::iter::repeat_with(dup).take_while(|fd| *fd >= 0).count();
+    assert!((1..=4).contains(&made), "{made}");
+    assert_eq!(dup(), -i64::from(nix::libc::EMFILE));
+    if lab::users::has_others() {
+        let process = keepwatch.make_call(nix::libc::SYS_fork, &[]);
+        assert_eq!(process, Some(-i64::from(nix::libc::EAGAIN)));
+    }
+}
+
+/// Not every kernel has filters. Without, it does its work all the same.
+fn kernel_without_filters() {
+    let world = World::new();
+    let mut command = world.setup.command();
+    without_seccomp(&mut command, false);
+    let keepwatch = world.setup.adopt(&command.output().unwrap());
+    keepwatch.wait_log("WARNING", 1);
+    assert!(world.setup.log().contains("there is no seccomp filter for this system"));
+    world.set_vip(true);
+    world.agent.wait_acknowledged("master");
+}
+
+/// That there are none is not to be believed of a kernel that has them.
+fn filter_that_the_kernel_refuses() {
+    let world = World::new();
+    let mut command = world.setup.command();
+    without_seccomp(&mut command, true);
+    let output = command.output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(error, "keepwatch: seccomp: Invalid argument (EINVAL)\n");
+}
+
 /// Everything that the daemon does while it runs, as somebody without any right to it.
 fn nobody_does_everything() {
     let mut world = World::with(setup_of_nobody().with("--garp_master_delay=0.2"));
@@ -172,7 +240,7 @@ fn names_and_numbers() {
         keepwatch.wait_log("Notified agent router", 1);
         keepwatch.terminate();
         // In a directory of root's it cannot be removed, but it names nobody any more.
-        assert_eq!(lab::files::content(&world.setup.pid_file()), "");
+        assert_eq!(content(&world.setup.pid_file()), "");
     }
 }
 
@@ -185,7 +253,10 @@ fn other_system_call() {
     keepwatch.replace_next_call(SYS_getppid);
     let status = keepwatch.child().wait().unwrap();
     assert_eq!((status.code(), status.signal()), (Some(1), None));
-    keepwatch.wait_log("ERROR", 1);
-    let line = format!("seccomp: system call {SYS_getppid} is not allowed; ending\n");
-    assert!(world.setup.log().ends_with(&line), "{}", world.setup.log());
+    // As the signal handler says it: text, whatever the rest of the log is.
+    let log = fs::read(world.setup.log_file()).unwrap();
+    let log = String::from_utf8_lossy(&log);
+    let line =
+        format!("keepwatch: ERROR: seccomp: system call {SYS_getppid} is not allowed; ending\n");
+    assert!(log.trim_end_matches('\0').ends_with(&line), "{log}");
 }

@@ -9,11 +9,7 @@ use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::libc::{SYS_epoll_pwait, c_long};
-#[cfg(target_arch = "x86_64")]
-use nix::sys::ptrace;
 use nix::sys::signal::{Signal, kill};
-#[cfg(target_arch = "x86_64")]
-use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::Pid;
 
 use crate::PATIENCE;
@@ -310,21 +306,6 @@ impl<'a> Running<'a> {
             .sum()
     }
 
-    /// Puts another system call in the place of the next one that it makes.
-    #[cfg(target_arch = "x86_64")]
-    pub fn replace_next_call(&self, call: c_long) {
-        let pid = self.nix_pid();
-        let wait_stopped = || waitpid(pid, Some(WaitPidFlag::__WALL)).expect("a stopped keepwatch");
-        ptrace::attach(pid).expect("to trace keepwatch");
-        wait_stopped();
-        ptrace::syscall(pid, None).expect("to let it run to its next call");
-        wait_stopped();
-        let mut registers = ptrace::getregs(pid).expect("its registers");
-        registers.orig_rax = call.try_into().expect("the number of a call");
-        ptrace::setregs(pid, registers).expect("to change its registers");
-        ptrace::detach(pid, None).expect("to let it go");
-    }
-
     /// The processes that it has started and that have not been waited for.
     pub fn children(&self) -> Vec<u32> {
         let list = content(&PathBuf::from(format!("/proc/{0}/task/{0}/children", self.pid)));
@@ -338,7 +319,7 @@ impl<'a> Running<'a> {
         line.unwrap_or_else(|| panic!("{field} in {status}")).trim().into()
     }
 
-    fn nix_pid(&self) -> Pid {
+    pub(crate) fn nix_pid(&self) -> Pid {
         Pid::from_raw(i32::try_from(self.pid).expect("a pid"))
     }
 }

@@ -11,6 +11,8 @@ pub mod egress;
 pub mod files;
 #[cfg(feature = "defmt")]
 pub mod frames;
+#[cfg(target_arch = "x86_64")]
+pub mod inject;
 pub mod namespace;
 pub mod old_kernel;
 pub mod rtnl;

@@ -1,0 +1,177 @@
+//! What does not change once the daemon runs, and what system calls are allowed to be given the address of:
+//! paths and socket addresses, in pages that are made read-only for good.
+//!
+//! A seccomp filter cannot read what an argument points to, but it can tell where it points. Since neither
+//! `mprotect` nor `mmap` is allowed, what is there stays as it was written.
+
+#![expect(unsafe_code, reason = "memory that is made read-only")]
+
+use core::ffi::CStr;
+use core::mem::size_of;
+use core::ptr::null_mut;
+use core::slice;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use nix::errno::Errno as Known;
+use nix::libc::{self, c_void};
+use nix::sys::socket::UnixAddr;
+
+use crate::errno::Errno;
+
+/// What there may be. Not every daemon has all of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Constant {
+    /// The address of the agent's socket.
+    Agent,
+    /// The directory that it is in.
+    AgentDirectory,
+    /// The directory of the state file.
+    ConfDir,
+    /// The state file.
+    State,
+    /// The name of the new one until it is renamed.
+    NewState,
+    /// The log file.
+    Log,
+    /// The address of the system's log daemon.
+    Syslog,
+    /// The pid file.
+    PidFile,
+    /// The file that stands for the network namespace.
+    Namespace,
+    /// [`NO_PATH`]
+    NoPath,
+}
+
+/// The path with which a system call looks at a descriptor itself. It is read-only from the start.
+pub static NO_PATH: &CStr = c"";
+
+/// Room for all of it, of the longest that the kernel takes. What is not used is no memory.
+const ROOM: usize = 7 * 4096;
+
+/// Where the constants are; 0: there is none.
+pub type Addresses = [usize; Constant::NoPath as usize + 1];
+
+/// The constants while they are being collected.
+#[derive(Debug)]
+pub struct Constants {
+    start: *mut c_void,
+    used: usize,
+    addresses: Addresses,
+}
+
+impl Constants {
+    /// Begins with none.
+    ///
+    /// # Errors
+    /// The errno of `mmap`.
+    pub fn new() -> Result<Self, Errno> {
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        // SAFETY: new memory, which is never given back.
+        let start = unsafe { libc::mmap(null_mut(), ROOM, access, flags, -1, 0) };
+        if start == libc::MAP_FAILED {
+            return Err(Known::last().into());
+        }
+        let mut addresses = Addresses::default();
+        if let Some(address) = addresses.get_mut(Constant::NoPath as usize) {
+            *address = NO_PATH.as_ptr().addr();
+        }
+        Ok(Self { start, used: 0, addresses })
+    }
+
+    /// Adds a path.
+    ///
+    /// # Errors
+    /// `ENAMETOOLONG`, or `EINVAL` for one with a NUL in it.
+    pub fn path(&mut self, constant: Constant, path: &Path) -> Result<&'static CStr, Errno> {
+        let path = path.as_os_str().as_bytes();
+        let bytes = self.add(constant, path.len() + 1)?;
+        // The memory is zero to begin with, so there is a NUL behind it.
+        bytes.iter_mut().zip(path).for_each(|(byte, value)| *byte = *value);
+        Ok(CStr::from_bytes_with_nul(bytes).map_err(|_| Known::EINVAL)?)
+    }
+
+    /// Adds the address of a Unix socket.
+    ///
+    /// # Errors
+    /// `ENAMETOOLONG` if there is no room left.
+    pub fn address(
+        &mut self,
+        constant: Constant,
+        address: UnixAddr,
+    ) -> Result<&'static UnixAddr, Errno> {
+        let place: *mut c_void = self.add(constant, size_of::<UnixAddr>())?.as_mut_ptr().cast();
+        let place = place.cast::<UnixAddr>();
+        // SAFETY: it has the size and the alignment for one, and is nobody else's.
+        unsafe {
+            place.write(address);
+            Ok(&*place)
+        }
+    }
+
+    /// Makes room for so many bytes, aligned for anything.
+    fn add(&mut self, constant: Constant, length: usize) -> Result<&'static mut [u8], Errno> {
+        let offset = self.used;
+        if length > ROOM - offset {
+            return Err(Known::ENAMETOOLONG.into());
+        }
+        self.used = (offset + length).next_multiple_of(align_of::<u64>()).min(ROOM);
+        // SAFETY: within the memory, behind everything that was handed out before.
+        let bytes =
+            unsafe { slice::from_raw_parts_mut(self.start.cast::<u8>().add(offset), length) };
+        if let Some(address) = self.addresses.get_mut(constant as usize) {
+            *address = bytes.as_ptr().addr();
+        }
+        Ok(bytes)
+    }
+
+    /// Makes all of them read-only.
+    ///
+    /// # Errors
+    /// The errno of `mprotect`.
+    pub fn seal(self) -> Result<Addresses, Errno> {
+        // SAFETY: whoever has a reference to any of it only reads.
+        let sealed = unsafe { libc::mprotect(self.start, ROOM, libc::PROT_READ) };
+        Known::result(sealed)?;
+        Ok(self.addresses)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn constants_stay_what_they_were() {
+        let mut constants = Constants::new().unwrap();
+        let log = constants.path(Constant::Log, Path::new("/var/log/l")).unwrap();
+        let syslog = UnixAddr::new("/dev/log").unwrap();
+        let address = constants.address(Constant::Syslog, syslog).unwrap();
+        let pid = constants.path(Constant::PidFile, Path::new("")).unwrap();
+        let addresses = constants.seal().unwrap();
+        assert_eq!((log, pid, *address), (c"/var/log/l", c"", syslog));
+        for (constant, expected) in [
+            (Constant::Log, log.as_ptr().addr()),
+            (Constant::Syslog, core::ptr::from_ref(address).addr()),
+            (Constant::PidFile, pid.as_ptr().addr()),
+            (Constant::Agent, 0),
+        ] {
+            assert_eq!(addresses[constant as usize], expected, "{constant:?}");
+        }
+    }
+
+    #[test]
+    fn too_much_of_it() {
+        let mut constants = Constants::new().unwrap();
+        let long = "x".repeat(ROOM - 9);
+        assert!(constants.path(Constant::Log, Path::new(&long)).is_ok());
+        assert!(constants.path(Constant::State, Path::new("1234567")).is_ok());
+        let full = Err(Errno::from(Known::ENAMETOOLONG));
+        assert_eq!(constants.path(Constant::PidFile, Path::new("")), full);
+        let mut constants = Constants::new().unwrap();
+        let with_nul = constants.path(Constant::Log, Path::new("a\0b"));
+        assert_eq!(with_nul, Err(Errno::from(Known::EINVAL)));
+    }
+}

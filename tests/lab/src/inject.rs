@@ -1,0 +1,113 @@
+//! What somebody could do who has taken over a running keepwatch: any system call in its name.
+
+use nix::libc::c_long;
+use nix::sys::ptrace::{self, AddressType, Options};
+use nix::sys::signal::Signal;
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+
+use crate::daemon::Running;
+
+/// An argument of a system call.
+#[derive(Clone, Copy, Debug)]
+pub enum Argument<'a> {
+    Number(i64),
+    /// The address of these bytes, which are put into the process first.
+    Bytes(&'a [u8]),
+}
+
+/// How far below the stack pointer the bytes are put: where nothing is that is still needed.
+const BELOW_STACK: u64 = 2048;
+
+impl Running<'_> {
+    /// Puts another system call in the place of the next one that it makes, and lets it go.
+    pub fn replace_next_call(&self, call: c_long) {
+        let pid = self.nix_pid();
+        stop_at_next_call(pid);
+        let mut registers = ptrace::getregs(pid).expect("its registers");
+        registers.orig_rax = call.try_into().expect("the number of a call");
+        ptrace::setregs(pid, registers).expect("to change its registers");
+        ptrace::detach(pid, None).expect("to let it go");
+    }
+
+    /// Makes a system call in its name before the next one of its own, and lets it go. Gives what the
+    /// call returned, a negative errno if it failed, or none if the call was trapped by a filter.
+    pub fn make_call(&self, call: c_long, arguments: &[Argument<'_>]) -> Option<i64> {
+        let pid = self.nix_pid();
+        stop_at_next_call(pid);
+        let own = ptrace::getregs(pid).expect("its registers");
+        let mut registers = own;
+        registers.orig_rax = call.try_into().expect("the number of a call");
+        let mut place = own.rsp - BELOW_STACK;
+        let mut values = [0; 6];
+        for (value, argument) in values.iter_mut().zip(arguments) {
+            *value = match argument {
+                Argument::Number(number) => number.cast_unsigned(),
+                Argument::Bytes(bytes) => {
+                    let start = place;
+                    for word in bytes.chunks(8) {
+                        let mut padded = [0; 8];
+                        padded[..word.len()].copy_from_slice(word);
+                        ptrace::write(pid, place as AddressType, i64::from_ne_bytes(padded))
+                            .expect("to write to its stack");
+                        place += 8;
+                    }
+                    start
+                }
+            };
+        }
+        [registers.rdi, registers.rsi, registers.rdx, registers.r10, registers.r8, registers.r9] =
+            values;
+        ptrace::setregs(pid, registers).expect("to change its registers");
+        assert_eq!(resume(pid), WaitStatus::PtraceSyscall(pid), "the end of {call}");
+        let returned = ptrace::getregs(pid).expect("its registers").rax.cast_signed();
+        // Back to the instruction of its own call, which has two bytes.
+        let again = nix::libc::user_regs_struct { rip: own.rip - 2, rax: own.orig_rax, ..own };
+        ptrace::setregs(pid, again).expect("to change its registers");
+        match resume(pid) {
+            WaitStatus::Stopped(_, Signal::SIGSYS) => {
+                ptrace::detach(pid, Signal::SIGSYS).expect("to let it go");
+                None
+            }
+            WaitStatus::PtraceSyscall(_) => {
+                ptrace::detach(pid, None).expect("to let it go");
+                Some(returned)
+            }
+            other => panic!("{other:?} after {call}"),
+        }
+    }
+
+    /// Lets it run to its next call of this number, and gives that one's arguments.
+    pub fn arguments_of_next(&self, call: c_long, cause: impl FnOnce()) -> [u64; 6] {
+        let pid = self.nix_pid();
+        stop_at_next_call(pid);
+        cause();
+        let registers = loop {
+            let registers = ptrace::getregs(pid).expect("its registers");
+            if registers.orig_rax.cast_signed() == call {
+                break registers;
+            }
+            assert_eq!(resume(pid), WaitStatus::PtraceSyscall(pid));
+        };
+        ptrace::detach(pid, None).expect("to let it go");
+        let nix::libc::user_regs_struct { rdi, rsi, rdx, r10, r8, r9, .. } = registers;
+        [rdi, rsi, rdx, r10, r8, r9]
+    }
+}
+
+/// Stops it where it is about to make a call.
+fn stop_at_next_call(pid: Pid) {
+    ptrace::attach(pid).expect("to trace keepwatch");
+    assert_eq!(wait(pid), WaitStatus::Stopped(pid, Signal::SIGSTOP));
+    ptrace::setoptions(pid, Options::PTRACE_O_TRACESYSGOOD).expect("to tell calls from signals");
+    assert_eq!(resume(pid), WaitStatus::PtraceSyscall(pid), "its next call");
+}
+
+fn resume(pid: Pid) -> WaitStatus {
+    ptrace::syscall(pid, None).expect("to let it run to its next stop");
+    wait(pid)
+}
+
+fn wait(pid: Pid) -> WaitStatus {
+    waitpid(pid, Some(WaitPidFlag::__WALL)).expect("a stopped keepwatch")
+}
