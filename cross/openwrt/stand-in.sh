@@ -41,6 +41,11 @@ config_get_bool() { # VARIABLE SECTION OPTION DEFAULT
 	esac"
 }
 
+# Of the users that there are on OpenWrt this machine knows few.
+chown() { # USER DIRECTORY
+	printf '%s\n' "$1" >"$DIRECTORY/${2##*/}.owner"
+}
+
 logger() {
 	echo "$*" >>"$DIRECTORY/log"
 }
