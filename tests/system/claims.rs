@@ -141,9 +141,12 @@ fn interface_back_with_its_index() {
     }
     world.rtnl.delete("ha0");
     world.rtnl.add_veth_at("ha0", index, "ha0-peer");
-    let links = ["ha0", "ha0-peer"];
-    links.map(|link| world.rtnl.up(link));
-    links.map(|link| world.rtnl.wait_running(link));
+    for link in ["ha0", "ha0-peer"] {
+        world.rtnl.up(link);
+    }
+    for link in ["ha0", "ha0-peer"] {
+        world.rtnl.wait_running(link);
+    }
     keepwatch.wait_log("watched interface is not there", 3);
     world.set_vip(true);
     wait_listening(&keepwatch);
