@@ -204,9 +204,13 @@ fn killed_again_and_again() {
     tracked.wait_synced(&keepwatch, "backup");
     let [upper, mut lower] = processes(&keepwatch);
     for _ in 0..5 {
-        send(lower, Signal::SIGKILL);
-        wait_end(lower);
-        lower = only_child(upper);
+        let killed = lower;
+        send(killed, Signal::SIGKILL);
+        wait_end(killed);
+        // It is among the children until it has been waited for.
+        while lower == killed {
+            lower = only_child(upper);
+        }
     }
     tracked.world.set_vip(true);
     tracked.wait_synced(&keepwatch, "primary");

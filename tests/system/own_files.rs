@@ -228,7 +228,9 @@ fn log_in_a_directory_of_root() {
     symlink("log", &link).unwrap();
     let world = World::with(setup.with(format!("--log-file={}", link.join("log").display())));
     let keepwatch = world.setup.daemonize();
-    assert!(world.setup.log_in(&log).contains("Initial status"));
+    lab::files::Watch::new(log.parent().unwrap()).until("the first lines", || {
+        world.setup.log_in(&log).contains("Initial status").then_some(())
+    });
     assert_eq!(fs::metadata(&log).unwrap().uid(), NOBODY);
     keepwatch.terminate();
 }
