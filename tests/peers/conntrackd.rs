@@ -149,6 +149,7 @@ fn hostile_configurations() {
         format!("{usual}\nHelper {{ Type ../../../../{} inet tcp {{ }} }}\n", path(&secret)),
         usual.replace("General {", "General {\n Scheduler {\n Type FIFO\n Priority 99\n }\n"),
     ];
+    std::fs::write(node.configuration(), &usual).unwrap();
     let keepwatch = node.start_keepwatch();
     node.wait_commands_end(&keepwatch, "backup");
     for (n, text) in texts.iter().enumerate() {
