@@ -6,7 +6,8 @@ use super::{Duration, Instant, State};
 use crate::errno::Errno;
 
 /// For so long the configuration is waited for: Neutron's agent writes it after it has started the monitor.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Its functional tests have none, and wait for the end of the commands for 15 s.
+const PATIENCE: Duration = Duration::from_secs(10);
 /// How often to look for it. The process that runs the commands looks.
 const RETRY: Duration = Duration::from_secs(1);
 

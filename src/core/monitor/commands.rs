@@ -34,7 +34,7 @@ impl Monitor<'_> {
             count(&mut self.status.command_failures);
             self.push(Action::Log(Note::CommandFailed { command, end }));
         }
-        if let Some(state) = synced.filter(|_| !unconfigured) {
+        if let Some(state) = synced {
             self.push(Action::Log(Note::Synced(state)));
         }
     }

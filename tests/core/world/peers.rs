@@ -203,9 +203,9 @@ impl Conntrackd {
         match how % 8 {
             7 if how & 8 != 0 => {
                 if ran {
-                    // All of them again, until the configuration has not been there for a minute.
+                    // All of them again, until the configuration has not been there for ten seconds.
                     let since = *self.unconfigured_since.get_or_insert(now);
-                    let is_over = now >= since + Duration::from_secs(60);
+                    let is_over = now >= since + Duration::from_secs(10);
                     self.begun = if is_over { self.wanted.len() } else { 0 };
                 }
                 CommandEnd::NotConfigured(Errno::NOT_FOUND)
