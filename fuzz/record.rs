@@ -222,7 +222,8 @@ fn record_replies(corpus: &Corpus) {
 /// What the daemon and its helper process say to each other.
 fn record_channel(corpus: &Corpus) {
     for command in Command::ALL {
-        corpus.add(&format!("ask{}", command.flag().to_string_lossy()), &conntrackd::ask(command, 1));
+        corpus
+            .add(&format!("ask{}", command.flag().to_string_lossy()), &conntrackd::ask(command, 1));
     }
     let ends = [
         ("exited", CommandEnd::Exited(1)),
