@@ -18,11 +18,9 @@ use nix::fcntl::{OFlag, open, openat};
 use nix::libc;
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::stat::{FileStat, Mode, fstat, lstat, stat};
-use nix::unistd::{
-    Gid, Uid, chdir, chroot, fchdir, geteuid, read, setfsgid, setfsuid, setgroups, write,
-};
+use nix::unistd::{Gid, Uid, chdir, chroot, fchdir, geteuid, read, write};
 
-use super::privileges::{Identity, become_client, limit_root};
+use super::privileges::{Identity, become_client, limit_root, with_file_rights_of};
 use super::{seccomp, trust};
 use crate::core::CommandEnd;
 use crate::errno::Errno;
@@ -121,17 +119,18 @@ impl Jail {
         group: Gid,
         buffer: &'a mut [u8],
     ) -> nix::Result<(OwnedFd, &'a [u8])> {
-        setgroups(&[])?;
-        let (own, own_group) = (setfsuid(user), setfsgid(group));
-        let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-        let opened = open(self.directory.as_c_str(), flags, Mode::empty()).and_then(|directory| {
-            // Neither a FIFO nor a terminal is waited for.
-            let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
-            let flags = flags | OFlag::O_CLOEXEC;
-            Ok((openat(&directory, c"conntrackd.conf", flags, Mode::empty())?, directory))
-        });
-        setfsuid(own);
-        setfsgid(own_group);
+        let identity = Identity { user: Some(user), group: Some(group) };
+        let mut opened = Err(Known::EPERM);
+        with_file_rights_of(identity, &mut || {
+            let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+            opened = open(self.directory.as_c_str(), flags, Mode::empty()).and_then(|directory| {
+                // Neither a FIFO nor a terminal is waited for.
+                let flags =
+                    OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
+                let flags = flags | OFlag::O_CLOEXEC;
+                Ok((openat(&directory, c"conntrackd.conf", flags, Mode::empty())?, directory))
+            });
+        })?;
         let (file, directory) = opened?;
         // Another that has come into its place may have sockets that are not the user's to know.
         if kind(&fstat(&file)?) != libc::S_IFREG || fstat(&directory)?.st_uid != self.owner {

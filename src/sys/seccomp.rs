@@ -283,20 +283,24 @@ mod tests {
         assert!(length(&nothing) < length(&all));
     }
 
+    /// Whether this kernel has it, which an emulated one has not.
+    fn has_seccomp() -> bool {
+        // SAFETY: a system call without pointers.
+        unsafe { libc::prctl(libc::PR_GET_SECCOMP) >= 0 }
+    }
+
     /// In a thread, whose filter it would be alone.
     #[test]
     fn wrong_program_is_an_error() {
-        // SAFETY: a system call without pointers.
-        let has_seccomp = unsafe { libc::prctl(libc::PR_GET_SECCOMP) } >= 0;
         let install = || {
             nix::sys::prctl::set_no_new_privs().unwrap();
             install_program(&mut [load(1)])
         };
-        let expected = if has_seccomp { Err(Known::EINVAL) } else { Ok(false) };
+        let expected = if has_seccomp() { Err(Known::EINVAL) } else { Ok(false) };
         assert_eq!(std::thread::spawn(install).join().unwrap(), expected);
     }
 
-    /// A filter is its thread's own.
+    /// A filter is its thread's own. Where the kernel has none, the client runs without.
     #[test]
     fn client_reaches_unix_sockets_only() {
         let client = std::thread::spawn(|| {
@@ -305,6 +309,9 @@ mod tests {
                     .unwrap();
             set_no_new_privs().unwrap();
             limit_client().unwrap();
+            if !has_seccomp() {
+                return;
+            }
             let open = |family| socket(family, SockType::Datagram, SockFlag::empty(), None);
             assert!(open(AddressFamily::Unix).is_ok());
             for family in [AddressFamily::Inet, AddressFamily::Inet6, AddressFamily::Netlink] {
