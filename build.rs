@@ -5,7 +5,7 @@ use std::env;
 use std::path::Path;
 use std::process::Command;
 
-const SCRIPT: &str = "src/log/frames.x";
+const SCRIPT: &str = "src/log/compact.x";
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

@@ -9,9 +9,9 @@ use std::net::UdpSocket;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
-use keepwatch::core::{Command, CommandEnd};
 use keepwatch::errno::Errno;
-use keepwatch::wire::conntrackd::Message;
+use keepwatch::monitor::{CommandResult, SyncCommand};
+use keepwatch::wire::helper::Message;
 use keepwatch::wire::{conntrackd, http, rtnl};
 use lab::PATIENCE;
 use lab::agent::{Agent, Manners};
@@ -221,18 +221,18 @@ fn record_replies(corpus: &Corpus) {
 
 /// What the daemon and its helper process say to each other.
 fn record_channel(corpus: &Corpus) {
-    for command in Command::ALL {
+    for command in SyncCommand::ALL {
         corpus
             .add(&format!("ask{}", command.flag().to_string_lossy()), &conntrackd::ask(command, 1));
     }
     let ends = [
-        ("exited", CommandEnd::Exited(1)),
-        ("signalled", CommandEnd::Signalled(9)),
-        ("timed-out", CommandEnd::TimedOut),
-        ("not-started", CommandEnd::NotStarted(Errno(2))),
-        ("not-configured", CommandEnd::NotConfigured(Errno(40))),
-        ("not-confined", CommandEnd::NotConfined(Errno(1))),
-        ("aborted", CommandEnd::Aborted),
+        ("exited", CommandResult::Exited(1)),
+        ("signalled", CommandResult::Signalled(9)),
+        ("timed-out", CommandResult::TimedOut),
+        ("not-started", CommandResult::NotStarted(Errno(2))),
+        ("not-configured", CommandResult::NotConfigured(Errno(40))),
+        ("not-confined", CommandResult::NotConfined(Errno(1))),
+        ("aborted", CommandResult::Aborted),
     ];
     let ends = ends.map(|(name, end)| (name, Message::Ended { number: 1, end, dropped: 0 }));
     let others = [

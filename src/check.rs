@@ -6,25 +6,27 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
-use nix::errno::Errno as Known;
+use nix::errno::Errno as NixErrno;
 use nix::fcntl::{AT_FDCWD, AtFlags};
 use nix::poll::{PollFd, PollFlags, poll};
 use nix::unistd::{AccessFlags, faccessat, geteuid};
 
-use crate::core::{Action, Duration, Input, Monitor, NamespaceCheck, Renotify, State, Watch};
 use crate::errno::Errno;
 use crate::log::printable;
+use crate::monitor::{
+    Action, Duration, Input, Monitor, MonitorConfig, NamespaceCheck, Renotify, State,
+};
 use crate::options::{Config, Program, REFUSED};
 use crate::sys::constants::Constants;
 use crate::sys::netlink::{self, Received, RouteSocket};
 use crate::sys::own_file;
 use crate::sys::packet::PacketSocket;
 use crate::sys::state_file::StateFile;
-use crate::sys::{clock, interface, namespace};
+use crate::sys::{clock, interface, netns};
 use crate::wire::rtnl::Malformed;
 
 /// How long to look for the state.
-const PATIENCE: Duration = Duration::from_secs(10);
+const CHECK_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What would be watched, a line each, and whether all of it works.
 #[must_use]
@@ -33,7 +35,7 @@ pub fn check(config: &Config) -> (String, bool) {
     report.fact("program", program());
     report.fact("router", &config.router_id);
     if let Some(path) = &config.namespace {
-        report.thing("namespace", path.display(), namespace::enter(path).map(|_| "entered"));
+        report.thing("namespace", path.display(), netns::enter(path).map(|_| "entered"));
     }
     let vip = format!("{} on {}", config.vip, config.interface);
     match interface::check_own_name(&config.interface) {
@@ -117,7 +119,7 @@ fn program() -> String {
 /// The state that would be reported first, found as the daemon finds it.
 fn state(config: &Config) -> Result<State, Errno> {
     let mut route = RouteSocket::open(config.netlink_rcvbuf, &netlink::WATCH)?;
-    let mut monitor = Monitor::new(Watch {
+    let mut monitor = Monitor::new(MonitorConfig {
         interface: config.interface,
         vip: config.vip,
         seed: 1,
@@ -128,7 +130,7 @@ fn state(config: &Config) -> Result<State, Errno> {
         check_namespace: NamespaceCheck::Never,
     });
     let mut buffer = netlink::buffer();
-    let by = clock::now() + PATIENCE;
+    let by = clock::now() + CHECK_TIMEOUT;
     // Where events are lost faster than all is read, there is no end.
     while clock::now() < by {
         let mut inputs = Vec::new();
@@ -157,7 +159,7 @@ fn state(config: &Config) -> Result<State, Errno> {
             poll(&mut [PollFd::new(route.as_fd(), PollFlags::POLLIN)], 100u8)?;
         }
     }
-    Err(Known::ETIMEDOUT.into())
+    Err(NixErrno::ETIMEDOUT.into())
 }
 
 fn presence(config: &Config, state: State) -> String {

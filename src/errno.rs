@@ -5,7 +5,7 @@
 use core::ffi::CStr;
 use core::fmt;
 
-use nix::errno::Errno as Known;
+use nix::errno::Errno as NixErrno;
 use nix::libc;
 
 /// What a system call failed with, as a positive `errno`.
@@ -13,8 +13,8 @@ use nix::libc;
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct Errno(pub i32);
 
-impl From<Known> for Errno {
-    fn from(errno: Known) -> Self {
+impl From<NixErrno> for Errno {
+    fn from(errno: NixErrno) -> Self {
         Self(errno as i32)
     }
 }
@@ -22,14 +22,14 @@ impl From<Known> for Errno {
 impl From<std::io::Error> for Errno {
     /// An error that did not come from the system counts as `EIO`.
     fn from(error: std::io::Error) -> Self {
-        Self(error.raw_os_error().unwrap_or(Known::EIO as i32))
+        Self(error.raw_os_error().unwrap_or(NixErrno::EIO as i32))
     }
 }
 
 impl fmt::Display for Errno {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match Known::from_raw(self.0) {
-            Known::UnknownErrno => write!(f, "errno {}", self.0),
+        match NixErrno::from_raw(self.0) {
+            NixErrno::UnknownErrno => write!(f, "errno {}", self.0),
             known => write!(f, "{} ({known:?})", self.text(&mut [0; 64])),
         }
     }

@@ -8,17 +8,16 @@
 //!
 //! 1. [`sys`] reads bytes from the kernel and the agent;
 //! 2. [`wire`] turns them into values;
-//! 3. [`core`] decides what is to be done: `Monitor::on(Input, now)` answers with a list of actions;
-//! 4. [`run`], the loop, lets [`sys`] do it, and what comes of that is the next input.
+//! 3. [`monitor`] decides what is to be done: `Monitor::on(Input, now)` answers with a list of actions;
+//! 4. [`daemon`], the loop, lets [`sys`] do it, and what comes of that is the next input.
 //!
 //! [`options`] is what is asked for, [`log`] what is told to people.
 
 pub mod check;
-pub mod core;
+pub mod daemon;
 pub mod errno;
 pub mod log;
+pub mod monitor;
 pub mod options;
-pub mod run;
-mod start;
 pub mod sys;
 pub mod wire;

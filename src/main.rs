@@ -8,11 +8,11 @@ use std::io::{Write, stderr};
 use std::sync::{Mutex, PoisonError};
 
 use keepwatch::check;
-use keepwatch::core::{Ending, Tables};
+use keepwatch::daemon::Daemon;
 use keepwatch::log::printable;
-use keepwatch::options::{self, Command, Config};
-use keepwatch::run::Daemon;
-use keepwatch::sys::process::{self, Side, Starter};
+use keepwatch::monitor::{ExitReason, Tables};
+use keepwatch::options::{self, CliAction, Config};
+use keepwatch::sys::process::{self, ForkSide, ReadinessNotifier};
 use keepwatch::sys::signals;
 
 /// All is well.
@@ -32,44 +32,44 @@ extern "C" fn main(count: c_int, words: *const *const c_char) -> c_int {
     // SAFETY: this is the start of the program, and these are its arguments.
     let argv = match unsafe { process::begin(count, words) } {
         Ok(argv) => argv,
-        Err(error) => return complain(&error, FAILURE),
+        Err(error) => return fail(&error, FAILURE),
     };
     let command = options::parse(argv);
-    if !matches!(command, Ok(Command::Run(_))) {
+    if !matches!(command, Ok(CliAction::Run(_))) {
         signals::unblock();
     }
     match command {
-        Ok(Command::Run(config)) => run(&config),
-        Ok(Command::Check(config)) => check(&config),
-        Ok(Command::Print(text)) => {
+        Ok(CliAction::Run(config)) => run(&config),
+        Ok(CliAction::Check(config)) => check(&config),
+        Ok(CliAction::Print(text)) => {
             process::print(&text);
             SUCCESS
         }
-        Err(error) => complain(&error.0, USAGE),
+        Err(error) => fail(&error.0, USAGE),
     }
 }
 
 fn run(config: &Config) -> c_int {
     process::close_inherited();
     let side = if config.foreground {
-        Starter::from_environment().map(Side::Daemon)
+        ReadinessNotifier::from_environment().map(ForkSide::Daemon)
     } else {
         process::daemonize()
     };
     let mut starter = match side {
-        Ok(Side::Daemon(starter)) => starter,
-        Ok(Side::Parent(waiting)) => {
+        Ok(ForkSide::Daemon(starter)) => starter,
+        Ok(ForkSide::Parent(waiting)) => {
             return match process::await_daemon(waiting) {
                 Ok(()) => SUCCESS,
-                Err(error) => complain(&error, FAILURE),
+                Err(error) => fail(&error, FAILURE),
             };
         }
-        Err(error) => return complain(&error, FAILURE),
+        Err(error) => return fail(&error, FAILURE),
     };
     let mut tables = TABLES.lock().unwrap_or_else(PoisonError::into_inner);
     match Daemon::start(config, &mut starter, &mut tables).and_then(|mut daemon| daemon.run()) {
-        Ok(Ending::Asked) => SUCCESS,
-        Ok(Ending::NamespaceGone) => FAILURE,
+        Ok(ExitReason::Asked) => SUCCESS,
+        Ok(ExitReason::NamespaceGone) => FAILURE,
         Err(error) => {
             starter.failed(&printable(&error));
             FAILURE
@@ -85,7 +85,7 @@ fn check(config: &Config) -> c_int {
     if works { SUCCESS } else { FAILURE }
 }
 
-fn complain(error: &str, code: c_int) -> c_int {
+fn fail(error: &str, code: c_int) -> c_int {
     let _ = writeln!(stderr(), "keepwatch: {}", printable(error));
     code
 }

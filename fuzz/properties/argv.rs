@@ -4,7 +4,7 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
-use keepwatch::options::{Command, UsageError, parse};
+use keepwatch::options::{CliAction, UsageError, parse};
 
 /// Takes words with a NUL behind each, as in `/proc/PID/cmdline`.
 pub fn holds(cmdline: &[u8]) {
@@ -16,7 +16,7 @@ pub fn holds(cmdline: &[u8]) {
             assert!(!line.is_empty() && !line.contains(char::is_control), "not one line: {line:?}");
             return;
         }
-        Ok(Command::Print(_)) => return,
+        Ok(CliAction::Print(_)) => return,
         Ok(meaning) => format!("{meaning:?}"),
     };
     let words: Vec<String> = words.into_iter().flat_map(OsString::into_string).collect();

@@ -2,7 +2,7 @@
 //! and a message means what was told. No name that it takes from a configuration leads out of the
 //! directory.
 
-use keepwatch::wire::conntrackd::{ask, asked, sockets, tell, told};
+use keepwatch::wire::helper::{ask, asked, sockets, tell, told};
 
 /// Takes what comes over the channel, in either direction.
 pub fn holds(bytes: &[u8]) {

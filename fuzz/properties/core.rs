@@ -1,6 +1,6 @@
 //! The core as a whole, in a world that does with it whatever the bytes say.
 
-#[path = "../../tests/core/world/mod.rs"]
+#[path = "../../tests/simulation/world/mod.rs"]
 mod world;
 
 /// Takes a script for a life: see [`world::World::live`].

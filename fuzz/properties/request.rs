@@ -1,7 +1,7 @@
 //! The notification: for every router identity that is legal, exactly one request with exactly four
 //! headers, read back by a parser that is not ours. No other identity is legal.
 
-use keepwatch::core::{ActiveWord, State};
+use keepwatch::monitor::{ActiveWord, State};
 use keepwatch::wire::http::{RouterId, encode};
 
 const WORDS: [(State, ActiveWord); 3] = [

@@ -5,8 +5,8 @@ use core::net::IpAddr;
 
 use defmt::{Format, Formatter, write};
 
-use super::Text;
-use crate::core::Local;
+use super::DisplayArg;
+use crate::monitor::Local;
 use crate::wire::Claim;
 use crate::wire::cidr::Cidr;
 use crate::wire::http::RouterId;
@@ -29,7 +29,7 @@ impl Format for RouterId {
 
 impl Format for InterfaceName {
     fn format(&self, f: Formatter<'_>) {
-        Text(self).format(f);
+        DisplayArg(self).format(f);
     }
 }
 
@@ -42,7 +42,7 @@ impl Format for Ip {
             IpAddr::V4(ip) => {
                 write!(f, "{0=24..32}.{0=16..24}.{0=8..16}.{0=0..8}", ip.to_bits());
             }
-            IpAddr::V6(ip) => Text(ip).format(f),
+            IpAddr::V6(ip) => DisplayArg(ip).format(f),
         }
     }
 }
@@ -111,8 +111,8 @@ impl Format for Claim {
 }
 
 /// Flags, whose names are on this side only.
-fn debug(flags: &impl fmt::Debug) -> Text<impl fmt::Display> {
-    Text(fmt::from_fn(|f| flags.fmt(f)))
+fn debug(flags: &impl fmt::Debug) -> DisplayArg<impl fmt::Display> {
+    DisplayArg(fmt::from_fn(|f| flags.fmt(f)))
 }
 
 /// The number in a UUID as Neutron writes it (RFC 9562 section 4, lower case).

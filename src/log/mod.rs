@@ -8,38 +8,40 @@
 //! `{}` and `{:?}`, and arguments behind the text.
 
 #[cfg(feature = "defmt")]
-mod format;
+mod compact;
 #[cfg(feature = "defmt")]
-mod frames;
+mod compact_logger;
+mod describe;
+#[cfg(feature = "defmt")]
+mod format;
 mod line;
-mod notes;
+mod messages;
 #[cfg(not(feature = "defmt"))]
 mod text;
-mod words;
 
 #[cfg(feature = "defmt")]
-use frames as form;
+use compact as encoding;
 #[cfg(not(feature = "defmt"))]
-use text as form;
+use text as encoding;
 
+pub(crate) use describe::DisplayArg;
 #[cfg(not(feature = "defmt"))]
-pub(crate) use form::line;
+pub(crate) use encoding::line;
 #[cfg(feature = "defmt")]
-pub(crate) use form::{begin, end, extend, frame};
-pub(crate) use form::{debug, error, info, warning};
-pub use notes::Labels;
-pub(crate) use words::Text;
+pub(crate) use encoding::{begin, end, extend, frame};
+pub(crate) use encoding::{debug, error, info, warning};
+pub use messages::LogContext;
 
 use core::cell::RefCell;
 
 use heapless::Vec;
 
 use crate::sys::clock;
-use crate::sys::log_file::{LogFile, Syslog};
+use crate::sys::log_sink::{LogFile, Syslog};
 use crate::sys::stderr::write_stderr;
 use crate::wire::http::RouterId;
 #[cfg(feature = "defmt")]
-use form::Form;
+use encoding::Encoding;
 
 /// The longest line in bytes; what is longer is cut.
 const MAX_LINE: usize = 512;
@@ -78,7 +80,7 @@ struct Open {
     log: Log,
     pid: u32,
     #[cfg(feature = "defmt")]
-    form: Form,
+    encoding: Encoding,
     waiting: Vec<u8, MAX_WAITING>,
 }
 
@@ -95,10 +97,10 @@ pub fn open(log: Log) {
         log,
         pid: std::process::id(),
         #[cfg(feature = "defmt")]
-        form: Form::new(),
+        encoding: Encoding::new(),
         waiting: Vec::new(),
     }));
-    form::introduce();
+    encoding::introduce();
 }
 
 /// Opens the log file anew, as it may have been moved away.
@@ -106,9 +108,9 @@ pub fn reopen() {
     flush();
     let reopened = with_open(|open| open.log.file.as_mut().map(LogFile::reopen));
     if let Some(Some(Err(refusal))) = reopened {
-        error!("log file: {}; the old one is kept", Text(refusal));
+        error!("log file: {}; the old one is kept", DisplayArg(refusal));
     } else {
-        form::introduce();
+        encoding::introduce();
     }
 }
 

@@ -8,10 +8,10 @@ use std::path::PathBuf;
 use nix::fcntl::{AT_FDCWD, AtFlags};
 use nix::unistd::{AccessFlags, Gid, Group, Uid, User, faccessat};
 
-use crate::core::{ActiveWord, Duration, Renotify, Tempo};
 use crate::log::Level;
-use crate::sys::namespace;
-use crate::sys::privileges::Identity;
+use crate::monitor::{ActiveWord, AnnounceTiming, Duration, Renotify};
+use crate::sys::netns;
+use crate::sys::privileges::RunAs;
 use crate::sys::trust;
 use crate::wire::cidr::Cidr;
 use crate::wire::http::RouterId;
@@ -29,7 +29,7 @@ const NETLINK_RCVBUF: usize = 1 << 20;
 
 /// What the command line asks for.
 #[derive(Debug)]
-pub enum Command {
+pub enum CliAction {
     /// Watch.
     Run(Config),
     /// Check whether watching would work.
@@ -76,11 +76,11 @@ pub struct Config {
     /// Have the kernel keep back events of addresses that do not matter.
     pub netlink_filter: bool,
     /// Announce addresses like this.
-    pub announce: Option<Tempo>,
+    pub announce: Option<AnnounceTiming>,
     /// Watch out for other stations that claim the VIP.
     pub detect_split_brain: bool,
     /// Whom to be once everything is open.
-    pub identity: Identity,
+    pub identity: RunAs,
     /// Limit itself to the files that it needs.
     pub landlock: bool,
     /// Limit itself to the system calls that it needs.
@@ -93,21 +93,21 @@ pub struct Config {
 ///
 /// # Errors
 /// [`UsageError`].
-pub fn parse(argv: Vec<OsString>) -> Result<Command, UsageError> {
+pub fn parse(argv: Vec<OsString>) -> Result<CliAction, UsageError> {
     let arguments = match argv::read(argv) {
         Ok(arguments) => arguments,
-        Err(exit) if exit.status.is_ok() => return Ok(Command::Print(exit.output)),
+        Err(exit) if exit.status.is_ok() => return Ok(CliAction::Print(exit.output)),
         Err(exit) => return Err(UsageError(exit.output.trim_end().into())),
     };
     if arguments.version {
-        return Ok(Command::Print(concat!("keepwatch ", env!("CARGO_PKG_VERSION"), "\n").into()));
+        return Ok(CliAction::Print(concat!("keepwatch ", env!("CARGO_PKG_VERSION"), "\n").into()));
     }
     if cfg!(feature = "defmt") && arguments.use_syslog {
         let why = "this build logs frames of defmt, which syslog does not take";
         return Err(UsageError(format!("--use-syslog: {why}: wants a --log-file instead")));
     }
     let config = Config::new(&arguments)?;
-    Ok(if arguments.check { Command::Check(config) } else { Command::Run(config) })
+    Ok(if arguments.check { CliAction::Check(config) } else { CliAction::Run(config) })
 }
 
 impl Config {
@@ -221,9 +221,9 @@ fn tempo(
     repeat: Option<&str>,
     delay: Option<&str>,
     interval: Option<&str>,
-) -> Result<Tempo, UsageError> {
-    let default = Tempo::default();
-    Ok(Tempo {
+) -> Result<AnnounceTiming, UsageError> {
+    let default = AnnounceTiming::default();
+    Ok(AnnounceTiming {
         repeat: optional("--garp_master_repeat", repeat, "a number from 1 to 100", |text| {
             parsed(text).filter(|repeat| (1..=100).contains(repeat))
         })?
@@ -295,7 +295,7 @@ fn absolute(text: &str) -> Option<PathBuf> {
 
 fn namespace_path(text: &str) -> Option<PathBuf> {
     let is_name = !text.contains('/') && !matches!(text, "." | "..");
-    (is_name || text.starts_with('/')).then(|| namespace::path(text))
+    (is_name || text.starts_with('/')).then(|| netns::path(text))
 }
 
 fn vip(text: &str) -> Option<Cidr> {
@@ -350,7 +350,7 @@ fn log_file(
 }
 
 /// Whom to be. Without a group a user brings his own.
-fn identity(user: Option<&str>, group: Option<&str>) -> Result<Identity, UsageError> {
+fn identity(user: Option<&str>, group: Option<&str>) -> Result<RunAs, UsageError> {
     let group = optional("--group", group, "the name or number of a group", |text| {
         let known = Group::from_name(text).ok().flatten().map(|group| group.gid);
         known.or_else(|| id(text).map(Gid::from_raw))
@@ -364,9 +364,9 @@ fn identity(user: Option<&str>, group: Option<&str>) -> Result<Identity, UsageEr
         entry.ok().flatten().map(|user| (user.uid, Some(user.gid))).or_else(by_number)
     })?;
     match (user, group) {
-        (None, group) => Ok(Identity { user: None, group }),
+        (None, group) => Ok(RunAs { user: None, group }),
         (Some((user, own)), group) => match group.or(own) {
-            Some(group) => Ok(Identity { user: Some(user), group: Some(group) }),
+            Some(group) => Ok(RunAs { user: Some(user), group: Some(group) }),
             None => Err(missing("--group", "a group for a user who is in no password file")),
         },
     }

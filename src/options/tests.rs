@@ -11,8 +11,8 @@ fn config(options: &[&str]) -> Result<Config, UsageError> {
         "--pid_file=/run/pid",
     ];
     match parse(least.iter().chain(options).map(OsString::from).collect())? {
-        Command::Run(config) | Command::Check(config) => Ok(config),
-        Command::Print(text) => panic!("{text}"),
+        CliAction::Run(config) | CliAction::Check(config) => Ok(config),
+        CliAction::Print(text) => panic!("{text}"),
     }
 }
 
@@ -78,7 +78,7 @@ fn pid_file_may_be_missing_in_the_foreground_only() {
 #[test]
 fn who_to_be() {
     let identity = |options: &[&str]| {
-        let Identity { user, group } = config(options).map_err(|error| error.0)?.identity;
+        let RunAs { user, group } = config(options).map_err(|error| error.0)?.identity;
         Ok((user.map(Uid::as_raw), group.map(Gid::as_raw)))
     };
     assert_eq!(identity(&[]), Ok((None, None)));

@@ -7,17 +7,17 @@ use std::path::Path;
 
 use mio::net::UnixStream;
 use mio::{Interest, Registry, Token};
-use nix::errno::Errno as Known;
+use nix::errno::Errno as NixErrno;
 use nix::sys::socket::{
     AddressFamily, SockFlag, SockType, UnixAddr, connect, getsockopt, socket, sockopt,
 };
 use nix::unistd::Uid;
 
 use super::constants::{Constant, Constants};
-use super::file::identify;
+use super::file_id::identify;
 use super::users;
-use crate::core::{Failure, Outcome};
 use crate::errno::Errno;
+use crate::monitor::{Failure, Outcome};
 use crate::wire::http::{Reply, ReplyReader, Request};
 
 /// An agent that goes on sending after its 200 is cut off after this many bytes.
@@ -212,11 +212,11 @@ impl Connection {
 
 /// What an errno of `connect` means.
 fn connecting(errno: Errno) -> Failure {
-    match Known::from_raw(errno.0) {
-        Known::ENOENT => Failure::NoSocket,
-        Known::ECONNREFUSED => Failure::Refused,
-        Known::EAGAIN => Failure::BacklogFull,
-        Known::EACCES | Known::EPERM => Failure::NoPermission,
+    match NixErrno::from_raw(errno.0) {
+        NixErrno::ENOENT => Failure::NoSocket,
+        NixErrno::ECONNREFUSED => Failure::Refused,
+        NixErrno::EAGAIN => Failure::BacklogFull,
+        NixErrno::EACCES | NixErrno::EPERM => Failure::NoPermission,
         _ => Failure::Socket(errno),
     }
 }
@@ -224,8 +224,8 @@ fn connecting(errno: Errno) -> Failure {
 /// What an errno of a connected socket means: an agent that closes without having read everything
 /// resets the connection.
 fn connected(errno: Errno) -> Failure {
-    match Known::from_raw(errno.0) {
-        Known::EPIPE | Known::ECONNRESET => Failure::ClosedEarly,
+    match NixErrno::from_raw(errno.0) {
+        NixErrno::EPIPE | NixErrno::ECONNRESET => Failure::ClosedEarly,
         _ => Failure::Socket(errno),
     }
 }

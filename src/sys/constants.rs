@@ -13,7 +13,7 @@ use core::slice;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use nix::errno::Errno as Known;
+use nix::errno::Errno as NixErrno;
 use nix::libc::{self, c_void};
 use nix::sys::socket::UnixAddr;
 
@@ -72,7 +72,7 @@ impl Constants {
         // SAFETY: new memory, which is never given back.
         let start = unsafe { libc::mmap(null_mut(), ROOM, access, flags, -1, 0) };
         if start == libc::MAP_FAILED {
-            return Err(Known::last().into());
+            return Err(NixErrno::last().into());
         }
         let mut addresses = Addresses::default();
         if let Some(address) = addresses.get_mut(Constant::NoPath as usize) {
@@ -90,7 +90,7 @@ impl Constants {
         let bytes = self.add(constant, path.len() + 1)?;
         // The memory is zero to begin with, so there is a NUL behind it.
         bytes.iter_mut().zip(path).for_each(|(byte, value)| *byte = *value);
-        Ok(CStr::from_bytes_with_nul(bytes).map_err(|_| Known::EINVAL)?)
+        Ok(CStr::from_bytes_with_nul(bytes).map_err(|_| NixErrno::EINVAL)?)
     }
 
     /// Adds the address of a Unix socket.
@@ -115,7 +115,7 @@ impl Constants {
     fn add(&mut self, constant: Constant, length: usize) -> Result<&'static mut [u8], Errno> {
         let offset = self.used;
         if length > ROOM - offset {
-            return Err(Known::ENAMETOOLONG.into());
+            return Err(NixErrno::ENAMETOOLONG.into());
         }
         self.used = (offset + length).next_multiple_of(align_of::<u64>()).min(ROOM);
         // SAFETY: within the memory, behind everything that was handed out before.
@@ -134,7 +134,7 @@ impl Constants {
     pub fn seal(self) -> Result<Addresses, Errno> {
         // SAFETY: whoever has a reference to any of it only reads.
         let sealed = unsafe { libc::mprotect(self.start, ROOM, libc::PROT_READ) };
-        Known::result(sealed)?;
+        NixErrno::result(sealed)?;
         Ok(self.addresses)
     }
 }
@@ -168,10 +168,10 @@ mod tests {
         let long = "x".repeat(ROOM - 9);
         assert!(constants.path(Constant::Log, Path::new(&long)).is_ok());
         assert!(constants.path(Constant::State, Path::new("1234567")).is_ok());
-        let full = Err(Errno::from(Known::ENAMETOOLONG));
+        let full = Err(Errno::from(NixErrno::ENAMETOOLONG));
         assert_eq!(constants.path(Constant::PidFile, Path::new("")), full);
         let mut constants = Constants::new().unwrap();
         let with_nul = constants.path(Constant::Log, Path::new("a\0b"));
-        assert_eq!(with_nul, Err(Errno::from(Known::EINVAL)));
+        assert_eq!(with_nul, Err(Errno::from(NixErrno::EINVAL)));
     }
 }

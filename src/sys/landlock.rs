@@ -7,7 +7,7 @@ use std::mem::size_of;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::path::Path;
 
-use nix::errno::Errno as Known;
+use nix::errno::Errno as NixErrno;
 use nix::fcntl::{OFlag, open};
 use nix::libc::{self, c_long};
 use nix::sys::stat::Mode;
@@ -74,10 +74,10 @@ impl Ruleset {
         // SAFETY: without a ruleset, the kernel is asked for its version of all this alone.
         let version =
             unsafe { libc::syscall(CREATE_RULESET, 0_usize, 0_usize, CREATE_RULESET_VERSION) };
-        let version = match Known::result(version) {
+        let version = match NixErrno::result(version) {
             Ok(version) => version,
             // Not built, or not among the security modules that were chosen at boot.
-            Err(Known::ENOSYS | Known::EOPNOTSUPP) => return Ok(None),
+            Err(NixErrno::ENOSYS | NixErrno::EOPNOTSUPP) => return Ok(None),
             Err(errno) => return Err(errno.into()),
         };
         // Each version has the bits of those before it.
@@ -97,7 +97,7 @@ impl Ruleset {
         let fd = unsafe {
             libc::syscall(CREATE_RULESET, &raw const handled, size_of::<Handled>(), 0_u32)
         };
-        let fd = RawFd::try_from(Known::result(fd)?).map_err(|_| Known::EBADF)?;
+        let fd = RawFd::try_from(NixErrno::result(fd)?).map_err(|_| NixErrno::EBADF)?;
         // SAFETY: it is new, and nobody else's.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         Ok(Some(Self { fd, handled: handled.file_system }))
@@ -115,7 +115,7 @@ impl Ruleset {
         let added = unsafe {
             libc::syscall(ADD_RULE, self.fd.as_raw_fd(), RULE_PATH_BENEATH, &raw const rule, 0_u32)
         };
-        Known::result(added)?;
+        NixErrno::result(added)?;
         Ok(())
     }
 
@@ -126,7 +126,7 @@ impl Ruleset {
     pub fn enforce(self) -> Result<(), Errno> {
         // SAFETY: a system call without pointers.
         let restricted = unsafe { libc::syscall(RESTRICT_SELF, self.fd.as_raw_fd(), 0_u32) };
-        Known::result(restricted)?;
+        NixErrno::result(restricted)?;
         Ok(())
     }
 }

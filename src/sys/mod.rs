@@ -1,29 +1,25 @@
 //! The thin edge to Linux: every file descriptor, every system call, no decision.
 
 pub mod agent;
+pub mod bpf;
 pub mod clock;
-pub mod conntrackd;
 pub mod constants;
-pub mod file;
-pub mod filter;
-#[cfg(feature = "defmt")]
-mod frames;
+pub mod epoll;
+pub mod file_id;
+pub mod helper;
 pub mod interface;
-mod jail;
 pub mod landlock;
-mod last_words;
-pub mod log_file;
-pub mod namespace;
+pub mod log_sink;
 pub mod netlink;
+pub mod netns;
 pub mod own_file;
 pub mod packet;
 pub mod pid_file;
-pub mod poll;
 pub mod privileges;
 pub mod process;
-mod program;
 pub mod seccomp;
 pub mod signals;
+mod sigsys;
 pub mod state_file;
 pub mod stderr;
 pub mod trust;

@@ -5,13 +5,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use netlink_sys::protocols::NETLINK_ROUTE;
 use netlink_sys::{Socket, SocketAddr};
-use nix::errno::Errno as Known;
+use nix::errno::Errno as NixErrno;
 use nix::libc;
 use nix::sys::socket::{setsockopt, sockopt};
 
-use super::filter;
-use crate::core::{DumpEnd, Input};
+use super::bpf;
 use crate::errno::Errno;
+use crate::monitor::{DumpResult, Input};
 use crate::wire::ifname::InterfaceName;
 use crate::wire::rtnl::{self, Body, Message, Messages};
 
@@ -91,9 +91,9 @@ impl RouteSocket {
     /// # Errors
     /// The errno of a kernel that takes no filter. Then nothing is kept back.
     pub fn heed(&self, ifindex: Option<u32>) -> Result<(), Errno> {
-        let attached = filter::attach(&self.socket, &mut filter::addresses_of(ifindex));
+        let attached = bpf::attach(&self.socket, &mut bpf::addresses_of(ifindex));
         if attached.is_err() {
-            filter::detach(&self.socket);
+            bpf::detach(&self.socket);
         }
         attached
     }
@@ -161,8 +161,8 @@ impl RouteSocket {
         match message.body {
             Body::Done(_) | Body::Error(_) if !is_reply => None,
             Body::Done(Some(errno)) | Body::Error(errno) => Some(Input::DumpEnded(dump_end(errno))),
-            Body::Done(None) if self.interrupted => Some(Input::DumpEnded(DumpEnd::Interrupted)),
-            Body::Done(None) => Some(Input::DumpEnded(DumpEnd::Complete)),
+            Body::Done(None) if self.interrupted => Some(Input::DumpEnded(DumpResult::Interrupted)),
+            Body::Done(None) => Some(Input::DumpEnded(DumpResult::Complete)),
             Body::Other => None,
             body if is_reply => Some(Input::Listed(body)),
             body => Some(Input::Event(body)),
@@ -171,10 +171,14 @@ impl RouteSocket {
 }
 
 /// How a dump ended that the kernel ended with this errno.
-fn dump_end(errno: i32) -> DumpEnd {
+fn dump_end(errno: i32) -> DumpResult {
     // The interface whose addresses were asked for is gone, and they with it; or there is none of the
     // name that was asked for.
-    if errno == Known::ENODEV as i32 { DumpEnd::Complete } else { DumpEnd::Failed(Errno(errno)) }
+    if errno == NixErrno::ENODEV as i32 {
+        DumpResult::Complete
+    } else {
+        DumpResult::Failed(Errno(errno))
+    }
 }
 
 impl AsFd for RouteSocket {

@@ -11,14 +11,14 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use nix::errno::Errno as Known;
+use nix::errno::Errno as NixErrno;
 use nix::fcntl::{AT_FDCWD, AtFlags, OFlag, openat, readlink};
 use nix::libc;
 use nix::sys::stat::{FileStat, Mode, fstat, lstat};
 use nix::unistd::{AccessFlags, UnlinkatFlags, faccessat, fchown, geteuid, unlinkat};
 
 use super::constants::NO_PATH;
-use super::privileges::{Identity, with_file_rights_of};
+use super::privileges::{RunAs, with_file_rights_of};
 use super::users::Trusted;
 use crate::errno::Errno;
 
@@ -33,8 +33,8 @@ pub enum Refusal {
     Foreign(u32),
 }
 
-impl From<Known> for Refusal {
-    fn from(errno: Known) -> Self {
+impl From<NixErrno> for Refusal {
+    fn from(errno: NixErrno) -> Self {
         Self::Errno(errno.into())
     }
 }
@@ -59,7 +59,7 @@ impl fmt::Display for Refusal {
 ///
 /// # Errors
 /// Why it is refused.
-pub fn open(path: &Path, flags: OFlag, identity: Identity, give: bool) -> Result<OwnedFd, Refusal> {
+pub fn open(path: &Path, flags: OFlag, identity: RunAs, give: bool) -> Result<OwnedFd, Refusal> {
     let trusted = Trusted::new(identity.user);
     let opened =
         with_rights_for(path, identity, &mut |path| open_checked(path, flags, trusted).map(Some));
@@ -67,7 +67,7 @@ pub fn open(path: &Path, flags: OFlag, identity: Identity, give: bool) -> Result
         Err(refusal) if is_denied(refusal) => {
             (find_left_by_root(path, flags, identity).ok_or(refusal)?, true)
         }
-        opened => (opened?.ok_or(Known::EINVAL)?, give),
+        opened => (opened?.ok_or(NixErrno::EINVAL)?, give),
     };
     if give && geteuid().is_root() && fstat(&file)?.st_uid == 0 {
         fchown(&file, identity.user, identity.group)?;
@@ -79,7 +79,7 @@ pub fn open(path: &Path, flags: OFlag, identity: Identity, give: bool) -> Result
 ///
 /// # Errors
 /// Why it is not removed.
-pub fn remove(path: &Path, file: &OwnedFd, identity: Identity) -> Result<(), Refusal> {
+pub fn remove(path: &Path, file: &OwnedFd, identity: RunAs) -> Result<(), Refusal> {
     with_rights_for(path, identity, &mut |path| {
         if is_at(path, file) {
             unlinkat(AT_FDCWD, path, UnlinkatFlags::NoRemoveDir)?;
@@ -99,12 +99,12 @@ pub fn is_at(path: &CStr, file: &OwnedFd) -> bool {
 ///
 /// # Errors
 /// Why not.
-pub fn examine(path: &Path, identity: Identity) -> Result<(), Refusal> {
+pub fn examine(path: &Path, identity: RunAs) -> Result<(), Refusal> {
     let (flags, trusted) = (OFlag::O_WRONLY, Trusted::new(identity.user));
     let parent = nul_terminated(path.parent().unwrap_or(Path::new("/")))?;
     let examined =
         with_rights_for(path, identity, &mut |path| match open_checked(path, flags, trusted) {
-            Err(refusal) if refusal == Known::ENOENT.into() => {
+            Err(refusal) if refusal == NixErrno::ENOENT.into() => {
                 let access = AccessFlags::W_OK | AccessFlags::X_OK;
                 faccessat(AT_FDCWD, parent.as_c_str(), access, AtFlags::AT_EACCESS)?;
                 Ok(None)
@@ -137,8 +137,8 @@ pub fn check(file: &OwnedFd, trusted: Trusted) -> Result<(), Refusal> {
             stat.as_mut_ptr(),
         )
     };
-    match Known::result(result) {
-        Err(Known::ENOSYS) => return Ok(()),
+    match NixErrno::result(result) {
+        Err(NixErrno::ENOSYS) => return Ok(()),
         result => result?,
     };
     // SAFETY: all zeroes are a valid value, and so is what the kernel wrote.
@@ -155,7 +155,7 @@ fn check_properties(
     if mode & libc::S_IFMT != libc::S_IFREG {
         Err(Refusal::NotRegular)
     } else if has_other_names {
-        Err(Known::EMLINK.into())
+        Err(NixErrno::EMLINK.into())
     } else if trusted.includes(user) {
         Ok(())
     } else {
@@ -164,7 +164,7 @@ fn check_properties(
 }
 
 fn is_denied(refusal: Refusal) -> bool {
-    let denied = [Known::EACCES, Known::EPERM].map(|errno| Errno(errno as i32));
+    let denied = [NixErrno::EACCES, NixErrno::EPERM].map(|errno| Errno(errno as i32));
     matches!(refusal, Refusal::Errno(errno) if denied.contains(&errno))
 }
 
@@ -175,7 +175,7 @@ fn open_checked(path: &CStr, flags: OFlag, trusted: Trusted) -> Result<OwnedFd, 
         if flags.contains(OFlag::O_CREAT) {
             let mode = Mode::from_bits_truncate(0o644);
             match openat(AT_FDCWD, path, flags | OFlag::O_EXCL, mode) {
-                Err(Known::EEXIST) => {}
+                Err(NixErrno::EEXIST) => {}
                 created => return Ok(created?),
             }
         }
@@ -190,7 +190,7 @@ fn open_checked(path: &CStr, flags: OFlag, trusted: Trusted) -> Result<OwnedFd, 
                 _ => Ok(None),
             });
         match opened {
-            Err(Known::ENOENT) if flags.contains(OFlag::O_CREAT) => {}
+            Err(NixErrno::ENOENT) if flags.contains(OFlag::O_CREAT) => {}
             opened => {
                 let file = opened?.ok_or(Refusal::NotRegular)?;
                 let stat = fstat(&file)?;
@@ -199,17 +199,17 @@ fn open_checked(path: &CStr, flags: OFlag, trusted: Trusted) -> Result<OwnedFd, 
             }
         }
     }
-    Err(Known::EAGAIN.into())
+    Err(NixErrno::EAGAIN.into())
 }
 
 /// Does something with the rights of whom the daemon will be; if those do not suffice, as root, provided
 /// that no one else has a say in where the path leads.
 fn with_rights_for(
     path: &Path,
-    identity: Identity,
+    identity: RunAs,
     act: &mut dyn FnMut(&CStr) -> Result<Option<OwnedFd>, Refusal>,
 ) -> Result<Option<OwnedFd>, Refusal> {
-    let name = path.file_name().ok_or(Known::EISDIR)?;
+    let name = path.file_name().ok_or(NixErrno::EISDIR)?;
     let c_path = nul_terminated(path)?;
     let mut done = Ok(None);
     with_file_rights_of(identity, &mut || done = act(&c_path))?;
@@ -224,15 +224,15 @@ fn with_rights_for(
 
 #[inline(never)]
 fn nul_terminated(path: &Path) -> nix::Result<CString> {
-    CString::new(path.as_os_str().as_bytes()).map_err(|_| Known::EINVAL)
+    CString::new(path.as_os_str().as_bytes()).map_err(|_| NixErrno::EINVAL)
 }
 
-fn has_more_rights_than(identity: Identity) -> bool {
+fn has_more_rights_than(identity: RunAs) -> bool {
     geteuid().is_root() && identity.user.is_some_and(|user| !user.is_root())
 }
 
 /// A file of root's in a directory of the user's that root would give away: see [`open`].
-fn find_left_by_root(path: &Path, flags: OFlag, identity: Identity) -> Option<OwnedFd> {
+fn find_left_by_root(path: &Path, flags: OFlag, identity: RunAs) -> Option<OwnedFd> {
     if !has_more_rights_than(identity) {
         return None;
     }

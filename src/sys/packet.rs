@@ -7,13 +7,13 @@ use core::net::IpAddr;
 use std::mem::size_of;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
-use nix::errno::Errno as Known;
+use nix::errno::Errno as NixErrno;
 use nix::libc::{self, sockaddr_ll};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, setsockopt, socket, sockopt};
 
-use super::filter;
-use crate::core::{Announcement, Input, Kind, Sent};
+use super::bpf;
 use crate::errno::Errno;
+use crate::monitor::{Announcement, FrameKind, Input, Sent};
 use crate::wire::rtnl::Mac;
 use crate::wire::{arp, claim, ndisc};
 
@@ -44,9 +44,9 @@ impl PacketSocket {
         // Without a protocol nothing arrives.
         let socket = socket(AddressFamily::Packet, SockType::Raw, flags, None)?;
         setsockopt(&socket, sockopt::RcvBuf, &RECEIVE_BUFFER)?;
-        filter::attach(&socket, &mut filter::claims_of(vip))?;
+        bpf::attach(&socket, &mut bpf::claims_of(vip))?;
         // Linux 3.9, and not under qemu-user. Seccomp does not let it be exchanged either.
-        let _ = filter::lock(&socket);
+        let _ = bpf::lock(&socket);
         Ok(Self { socket, vip, bound_to: None })
     }
 
@@ -76,13 +76,13 @@ impl PacketSocket {
 
     fn bind(&self, ifindex: u32) -> Result<(), Errno> {
         let protocol = if self.vip.is_ipv4() { libc::ETH_P_ARP } else { libc::ETH_P_IPV6 };
-        let protocol = u16::try_from(protocol).map_err(|_| Known::EINVAL)?;
+        let protocol = u16::try_from(protocol).map_err(|_| NixErrno::EINVAL)?;
         let address = link_address(ifindex, protocol);
         // SAFETY: the kernel reads `LINK_ADDRESS_LEN` bytes of `address`.
         let result = unsafe {
             libc::bind(self.socket.as_raw_fd(), (&raw const address).cast(), LINK_ADDRESS_LEN)
         };
-        Known::result(result)?;
+        NixErrno::result(result)?;
         Ok(())
     }
 
@@ -95,8 +95,8 @@ impl PacketSocket {
         }
         match self.send_kind(address.ifindex, mac, kind) {
             Ok(()) => Sent::Yes { queued },
-            Err(Known::EAGAIN) => Sent::Blocked,
-            Err(Known::ENOBUFS) => Sent::QueueFull,
+            Err(NixErrno::EAGAIN) => Sent::Blocked,
+            Err(NixErrno::ENOBUFS) => Sent::QueueFull,
             Err(errno) => Sent::Failed(errno.into()),
         }
     }
@@ -110,21 +110,21 @@ impl PacketSocket {
         queued.try_into().unwrap_or(0)
     }
 
-    fn send_kind(&self, ifindex: u32, mac: Mac, kind: Kind) -> Result<(), Known> {
+    fn send_kind(&self, ifindex: u32, mac: Mac, kind: FrameKind) -> Result<(), NixErrno> {
         match kind {
-            Kind::ArpRequest(ip) => {
+            FrameKind::ArpRequest(ip) => {
                 self.send_frame(ifindex, &arp::announcement(arp::Operation::Request, mac, ip))
             }
-            Kind::ArpReply(ip) => {
+            FrameKind::ArpReply(ip) => {
                 self.send_frame(ifindex, &arp::announcement(arp::Operation::Reply, mac, ip))
             }
-            Kind::Advertisement { ip, router } => {
+            FrameKind::Advertisement { ip, router } => {
                 self.send_frame(ifindex, &ndisc::advertisement(mac, ip, router))
             }
         }
     }
 
-    fn send_frame(&self, ifindex: u32, frame: &[u8]) -> Result<(), Known> {
+    fn send_frame(&self, ifindex: u32, frame: &[u8]) -> Result<(), NixErrno> {
         let address = link_address(ifindex, 0);
         let try_once = || {
             // SAFETY: the kernel reads the frame's bytes and `LINK_ADDRESS_LEN` of `address`.
@@ -138,11 +138,11 @@ impl PacketSocket {
                     LINK_ADDRESS_LEN,
                 )
             };
-            Known::result(result)
+            NixErrno::result(result)
         };
         // The interface that is listened on going down leaves an error for the next call, whatever
         // interface that is about.
-        let retry = |errno| if errno == Known::ENETDOWN { try_once() } else { Err(errno) };
+        let retry = |errno| if errno == NixErrno::ENETDOWN { try_once() } else { Err(errno) };
         try_once().or_else(retry).map(|_| ())
     }
 
@@ -165,13 +165,13 @@ impl PacketSocket {
         };
         // SAFETY: all zeroes are a valid value, and so is whatever the kernel wrote.
         let address = unsafe { address.assume_init() };
-        let length = match Known::result(received) {
+        let length = match NixErrno::result(received) {
             Ok(length) => usize::try_from(length).unwrap_or_default(),
-            Err(Known::EAGAIN) => return None,
+            Err(NixErrno::EAGAIN) => return None,
             // ENETDOWN: said once, when the interface goes down.
             Err(_) => return Some(Input::NoClaim),
         };
-        let frame = frame.get(..length).filter(|_| filter::is_for_us(address.sll_pkttype));
+        let frame = frame.get(..length).filter(|_| bpf::is_for_us(address.sll_pkttype));
         let ifindex = u32::try_from(address.sll_ifindex).ok();
         let heard = ifindex.zip(frame.and_then(claim));
         Some(heard.map_or(Input::NoClaim, |(ifindex, claim)| Input::Claimed(ifindex, claim)))

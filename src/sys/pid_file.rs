@@ -7,13 +7,13 @@ use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, RawFd};
 use std::path::Path;
 
-use nix::errno::Errno as Known;
+use nix::errno::Errno as NixErrno;
 use nix::fcntl::{AT_FDCWD, OFlag};
 use nix::sys::stat::{FileStat, fstat, major, minor, stat};
 use nix::unistd::{UnlinkatFlags, unlinkat};
 
 use super::constants::{Constant, Constants};
-use super::file::{Identity, identify};
+use super::file_id::{FileId, identify};
 use super::own_file::{self, Refusal};
 use super::privileges;
 use super::users::{Trusted, content, number, words};
@@ -27,21 +27,21 @@ pub struct PidFile {
     /// Its lock ends when it is closed.
     file: File,
     /// None if the system cannot tell.
-    identity: Option<Identity>,
+    identity: Option<FileId>,
     /// Whoever had locked the file that was there before: no daemon, so that file was replaced.
     pub stranger: Option<Stranger>,
 }
 
 /// Why the pid file could not be had.
 #[derive(Debug, PartialEq, Eq)]
-pub enum NoPidFile {
+pub enum PidFileError {
     /// Another instance holds it, of this pid where that can be told.
     Held(Option<u32>),
     /// It cannot be opened or locked.
     Refused(Refusal),
 }
 
-impl<E: Into<Refusal>> From<E> for NoPidFile {
+impl<E: Into<Refusal>> From<E> for PidFileError {
     fn from(error: E) -> Self {
         Self::Refused(error.into())
     }
@@ -80,12 +80,12 @@ impl PidFile {
     /// a new file.
     ///
     /// # Errors
-    /// [`NoPidFile`].
+    /// [`PidFileError`].
     pub fn lock(
         path: &Path,
-        identity: privileges::Identity,
+        identity: privileges::RunAs,
         constants: &mut Constants,
-    ) -> Result<Self, NoPidFile> {
+    ) -> Result<Self, PidFileError> {
         let c_path = constants.path(Constant::PidFile, path).map_err(Refusal::Errno)?;
         let flags = OFlag::O_RDWR | OFlag::O_CREAT;
         let mut stranger = None;
@@ -105,7 +105,7 @@ impl PidFile {
                 Err(TryLockError::Error(error)) => return Err(Refusal::Errno(error.into()).into()),
             }
             match holder(&file, Trusted::new(identity.user))? {
-                Holder::Instance(pid) => return Err(NoPidFile::Held(Some(pid))),
+                Holder::Instance(pid) => return Err(PidFileError::Held(Some(pid))),
                 Holder::Stranger(holder) => {
                     own_file::remove(path, &file.into(), identity)?;
                     stranger = Some(holder);
@@ -117,7 +117,7 @@ impl PidFile {
                 }
             }
         }
-        Err(NoPidFile::Held(says))
+        Err(PidFileError::Held(says))
     }
 
     /// At once, and the pid before what is left of an older one is cut off, so that the file is not found
@@ -126,7 +126,7 @@ impl PidFile {
         path: &'static CStr,
         mut file: File,
         stranger: Option<Stranger>,
-    ) -> Result<Self, NoPidFile> {
+    ) -> Result<Self, PidFileError> {
         let identity = identify(path).ok();
         let pid = std::process::id().to_string();
         let written = file.write_all(pid.as_bytes()).and_then(|()| file.set_len(pid.len() as u64));
@@ -190,7 +190,7 @@ fn has_open(pid: u32, file: &FileStat) -> bool {
     let path = |fd| CString::new(format!("/proc/{pid}/fd/{fd}")).unwrap_or_default();
     (0..256).any(|fd| match stat(path(fd).as_c_str()) {
         Ok(open) => (open.st_dev, open.st_ino) == (file.st_dev, file.st_ino),
-        Err(errno) => errno == Known::EACCES,
+        Err(errno) => errno == NixErrno::EACCES,
     })
 }
 

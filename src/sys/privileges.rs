@@ -2,7 +2,7 @@
 
 #![expect(unsafe_code, reason = "no library sets capabilities")]
 
-use nix::errno::Errno as Known;
+use nix::errno::Errno as NixErrno;
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc::{self, rlim_t};
 use nix::sys::prctl;
@@ -15,7 +15,7 @@ use crate::errno::Errno;
 
 /// Whom to be from now on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Identity {
+pub struct RunAs {
     /// None: stay who one is.
     pub user: Option<Uid>,
     /// None: stay in the group one is in.
@@ -30,7 +30,7 @@ pub struct Identity {
 ///
 /// # Errors
 /// What failed, in one line.
-pub fn drop(identity: Identity) -> Result<(), String> {
+pub fn drop(identity: RunAs) -> Result<(), String> {
     let step = |what: &str, result: nix::Result<()>| {
         result.map_err(|errno| format!("{what}: {}", Errno::from(errno)))
     };
@@ -87,7 +87,8 @@ pub(super) fn become_client(user: Uid, group: Gid) -> nix::Result<()> {
     set_capabilities(kept, kept)?;
     let (raise, capability) = (libc::PR_CAP_AMBIENT_RAISE, CAP_DAC_OVERRIDE);
     // SAFETY: a system call without pointers.
-    Known::result(unsafe { libc::prctl(libc::PR_CAP_AMBIENT, raise, capability, 0, 0) }).map(|_| ())
+    NixErrno::result(unsafe { libc::prctl(libc::PR_CAP_AMBIENT, raise, capability, 0, 0) })
+        .map(|_| ())
 }
 
 /// Does something with the rights to files that `identity` will have, and gives up the supplementary groups
@@ -95,7 +96,7 @@ pub(super) fn become_client(user: Uid, group: Gid) -> nix::Result<()> {
 ///
 /// # Errors
 /// `EPERM` if these rights cannot be had.
-pub fn with_file_rights_of(identity: Identity, act: &mut dyn FnMut()) -> Result<(), Known> {
+pub fn with_file_rights_of(identity: RunAs, act: &mut dyn FnMut()) -> Result<(), NixErrno> {
     let Some(user) = identity.user.filter(|user| geteuid().is_root() && !user.is_root()) else {
         act();
         return Ok(());
@@ -111,7 +112,7 @@ pub fn with_file_rights_of(identity: Identity, act: &mut dyn FnMut()) -> Result<
     }
     setfsuid(old_user);
     old_group.map(setfsgid);
-    if changed { Ok(()) } else { Err(Known::EPERM) }
+    if changed { Ok(()) } else { Err(NixErrno::EPERM) }
 }
 
 /// Descriptors that are opened now and then: the connection to the agent, and beside it the state file or
@@ -150,9 +151,9 @@ const CAP_SYS_ADMIN: u32 = 21;
 const LINUX_CAPABILITY_VERSION_3: u32 = 0x2008_0522;
 
 /// In a user namespace of an ordinary user groups cannot be changed, and need not be.
-fn clear_groups(identity: Identity) -> nix::Result<()> {
+fn clear_groups(identity: RunAs) -> nix::Result<()> {
     match setgroups(&[]) {
-        Err(Known::EPERM) if identity == Identity::default() || getgroups()?.is_empty() => Ok(()),
+        Err(NixErrno::EPERM) if identity == RunAs::default() || getgroups()?.is_empty() => Ok(()),
         result => result,
     }
 }
@@ -162,10 +163,10 @@ fn drop_bounding_set(kept: u64) -> nix::Result<()> {
     for capability in (0..64).filter(|capability| kept & 1 << capability == 0) {
         // SAFETY: a system call without pointers.
         let dropped = unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) };
-        match Known::result(dropped) {
+        match NixErrno::result(dropped) {
             Ok(_) => {}
             // Beyond the last that the kernel knows.
-            Err(Known::EINVAL) => break,
+            Err(NixErrno::EINVAL) => break,
             Err(errno) => return Err(errno),
         }
     }
@@ -192,5 +193,5 @@ fn set_capabilities(kept: u32, inheritable: u32) -> nix::Result<()> {
     let data = [low, Data::default()];
     // SAFETY: the kernel reads a header and, in this version, two elements of data.
     let set = unsafe { libc::syscall(libc::SYS_capset, &raw const header, data.as_ptr()) };
-    Known::result(set).map(|_| ())
+    NixErrno::result(set).map(|_| ())
 }

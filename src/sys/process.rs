@@ -13,7 +13,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawF
 use std::os::unix::ffi::OsStrExt;
 use std::path::absolute;
 
-use nix::errno::Errno as Known;
+use nix::errno::Errno as NixErrno;
 use nix::fcntl::{OFlag, open};
 use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -36,7 +36,7 @@ const UP: &[u8] = b"up";
 
 /// Whoever waits for the daemon to be up.
 #[derive(Debug)]
-pub enum Starter {
+pub enum ReadinessNotifier {
     /// The process that forked the daemon, at the other end of this pipe.
     Parent(File),
     /// A service manager, by its notification socket (`sd_notify(3)`).
@@ -56,11 +56,11 @@ pub struct Waiting {
 
 /// Which process one is after [`daemonize`].
 #[derive(Debug)]
-pub enum Side {
+pub enum ForkSide {
     /// The one that was started: it waits for what the daemon says.
     Parent(Waiting),
     /// The daemon.
-    Daemon(Starter),
+    Daemon(ReadinessNotifier),
 }
 
 /// Sees to the signals, and does what Rust's own start would do, where the C library enters the program:
@@ -171,17 +171,17 @@ unsafe fn remember_command_line(words: &[*const c_char]) {
 ///
 /// # Errors
 /// The errno of the step that failed, in one line.
-pub fn daemonize() -> Result<Side, String> {
+pub fn daemonize() -> Result<ForkSide, String> {
     fork_twice().map_err(|errno| format!("becoming a daemon: {}", Errno::from(errno)))
 }
 
-fn fork_twice() -> nix::Result<Side> {
+fn fork_twice() -> nix::Result<ForkSide> {
     let (parent_end, daemon_end) = pipe2(OFlag::O_CLOEXEC)?;
     // SAFETY: the process has one thread.
     if let ForkResult::Parent { child } = unsafe { fork() }? {
         drop(daemon_end);
         waitid(Id::Pid(child), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT)?;
-        return Ok(Side::Parent(Waiting { pipe: parent_end.into(), group: child }));
+        return Ok(ForkSide::Parent(Waiting { pipe: parent_end.into(), group: child }));
     }
     drop(parent_end);
     setsid()?;
@@ -195,7 +195,7 @@ fn fork_twice() -> nix::Result<Side> {
     dup2_stdin(&null)?;
     dup2_stdout(&null)?;
     dup2_stderr(&null)?;
-    Ok(Side::Daemon(Starter::Parent(daemon_end.into())))
+    Ok(ForkSide::Daemon(ReadinessNotifier::Parent(daemon_end.into())))
 }
 
 /// In the parent: waits until the daemon is up. A signal to end is the daemon's too, as it is not in the
@@ -245,7 +245,7 @@ impl Waiting {
     }
 }
 
-impl Starter {
+impl ReadinessNotifier {
     /// The service manager that `NOTIFY_SOCKET` names, or nobody.
     ///
     /// # Errors
@@ -256,7 +256,7 @@ impl Starter {
             let address = match path.as_bytes().strip_prefix(b"@") {
                 Some(name) => UnixAddr::new_abstract(name)?,
                 // The daemon leaves the directory that it was started in.
-                None => UnixAddr::new(&absolute(&path).map_err(|_| Known::EINVAL)?)?,
+                None => UnixAddr::new(&absolute(&path).map_err(|_| NixErrno::EINVAL)?)?,
             };
             let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
             let socket = socket(AddressFamily::Unix, SockType::Datagram, flags, None)?;

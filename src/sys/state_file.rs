@@ -6,7 +6,7 @@ use core::ffi::CStr;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-use nix::errno::Errno as Known;
+use nix::errno::Errno as NixErrno;
 use nix::fcntl::{AT_FDCWD, AtFlags, OFlag, openat, renameat};
 use nix::libc;
 use nix::sys::stat::Mode;
@@ -78,7 +78,7 @@ impl StateFile {
                 renameat(&self.directory, self.temporary, AT_FDCWD, self.path)
             }
             // A file takes less than it is given only if the file system is full.
-            Ok(_) => Err(Known::ENOSPC),
+            Ok(_) => Err(NixErrno::ENOSPC),
             Err(errno) => Err(errno),
         };
         if replaced.is_err() {
@@ -94,7 +94,7 @@ impl StateFile {
         create().or_else(|errno| match errno {
             // No other daemon has the name: it is what could not be removed, or was put there by somebody
             // who has seen it.
-            Known::EEXIST => {
+            NixErrno::EEXIST => {
                 self.remove()?;
                 create()
             }

@@ -17,16 +17,16 @@ pub struct Cidr {
 
 /// The text or the numbers do not form a [`Cidr`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NotCidr;
+pub struct ParseCidrError;
 
 impl Cidr {
     /// Joins an address and a prefix length in bits.
     ///
     /// # Errors
-    /// [`NotCidr`] if the prefix is longer than the address (32 or 128 bits).
-    pub fn new(address: IpAddr, prefix_len: u8) -> Result<Self, NotCidr> {
+    /// [`ParseCidrError`] if the prefix is longer than the address (32 or 128 bits).
+    pub fn new(address: IpAddr, prefix_len: u8) -> Result<Self, ParseCidrError> {
         if prefix_len > bits(address) {
-            return Err(NotCidr);
+            return Err(ParseCidrError);
         }
         Ok(Self { address, prefix_len })
     }
@@ -50,24 +50,26 @@ fn bits(address: IpAddr) -> u8 {
 }
 
 impl FromStr for Cidr {
-    type Err = NotCidr;
+    type Err = ParseCidrError;
 
     /// Reads `ADDRESS/PREFIX`, or a bare address, which means its full length.
     ///
     /// The address is what [`IpAddr`] accepts (RFC 4291 section 2.2, no zone). The prefix is
     /// decimal without sign or leading zero.
-    fn from_str(text: &str) -> Result<Self, NotCidr> {
+    fn from_str(text: &str) -> Result<Self, ParseCidrError> {
         let (address, prefix) = match text.split_once('/') {
             Some((address, prefix)) => (address, Some(prefix)),
             None => (text, None),
         };
-        let address: IpAddr = address.parse().map_err(|_| NotCidr)?;
+        let address: IpAddr = address.parse().map_err(|_| ParseCidrError)?;
         let prefix_len = match prefix {
             None => bits(address),
             // `u8::from_str` alone would take "+8" and "08".
-            Some(digits) if digits.starts_with('+') => return Err(NotCidr),
-            Some(digits) if digits.len() > 1 && digits.starts_with('0') => return Err(NotCidr),
-            Some(digits) => digits.parse().map_err(|_| NotCidr)?,
+            Some(digits) if digits.starts_with('+') => return Err(ParseCidrError),
+            Some(digits) if digits.len() > 1 && digits.starts_with('0') => {
+                return Err(ParseCidrError);
+            }
+            Some(digits) => digits.parse().map_err(|_| ParseCidrError)?,
         };
         Self::new(address, prefix_len)
     }
@@ -119,7 +121,7 @@ mod tests {
             "10.0.0.1\n/8",
         ];
         for text in wrong {
-            assert_eq!(text.parse::<Cidr>(), Err(NotCidr), "{text:?}");
+            assert_eq!(text.parse::<Cidr>(), Err(ParseCidrError), "{text:?}");
         }
     }
 

@@ -17,16 +17,16 @@ pub struct RouterId(String<MAX_ROUTER_ID_LEN>);
 
 /// The text is not a [`RouterId`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NotRouterId;
+pub struct InvalidRouterId;
 
 impl core::str::FromStr for RouterId {
-    type Err = NotRouterId;
+    type Err = InvalidRouterId;
 
-    fn from_str(text: &str) -> Result<Self, NotRouterId> {
+    fn from_str(text: &str) -> Result<Self, InvalidRouterId> {
         if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
-            return Err(NotRouterId);
+            return Err(InvalidRouterId);
         }
-        text.try_into().map(Self).map_err(|_| NotRouterId)
+        text.try_into().map(Self).map_err(|_| InvalidRouterId)
     }
 }
 
@@ -155,7 +155,7 @@ mod tests {
     #[test]
     fn router_id_cannot_break_a_header() {
         for text in ["", "a b", "a\r\nX: y", "a\n", "a\t", "é", "\x7f", &"r".repeat(65)] {
-            assert_eq!(text.parse::<RouterId>(), Err(NotRouterId), "{text:?}");
+            assert_eq!(text.parse::<RouterId>(), Err(InvalidRouterId), "{text:?}");
         }
         assert_eq!("qrouter-1:x/y!".parse::<RouterId>().unwrap().to_string(), "qrouter-1:x/y!");
     }

@@ -13,22 +13,22 @@ pub struct InterfaceName([u8; MAX_LEN + 1]);
 
 /// The bytes are not a legal interface name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NotInterfaceName;
+pub struct InvalidInterfaceName;
 
 impl InterfaceName {
     /// Checks the bytes by the rules of `dev_valid_name` (`net/core/dev.c`).
     ///
     /// # Errors
-    /// [`NotInterfaceName`] if they are none, too many, `.`, `..`, or hold `/`, `:`, white space or
+    /// [`InvalidInterfaceName`] if they are none, too many, `.`, `..`, or hold `/`, `:`, white space or
     /// NUL.
-    pub fn new(bytes: &[u8]) -> Result<Self, NotInterfaceName> {
+    pub fn new(bytes: &[u8]) -> Result<Self, InvalidInterfaceName> {
         // The kernel's isspace() also counts vertical tab and, being Latin-1, the no-break space.
         let illegal = |byte: &u8| matches!(byte, b'/' | b':' | b' ' | b'\t'..=b'\r' | 0 | 0xa0);
         if bytes.is_empty() || bytes == b"." || bytes == b".." || bytes.iter().any(illegal) {
-            return Err(NotInterfaceName);
+            return Err(InvalidInterfaceName);
         }
         if bytes.len() > MAX_LEN {
-            return Err(NotInterfaceName);
+            return Err(InvalidInterfaceName);
         }
         let mut name = [0; MAX_LEN + 1];
         name.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
@@ -39,7 +39,7 @@ impl InterfaceName {
     ///
     /// # Errors
     /// As [`InterfaceName::new`].
-    pub fn from_padded(bytes: &[u8]) -> Result<Self, NotInterfaceName> {
+    pub fn from_padded(bytes: &[u8]) -> Result<Self, InvalidInterfaceName> {
         Self::new(up_to_nul(bytes))
     }
 
@@ -91,7 +91,7 @@ mod tests {
     #[test]
     fn refuses_what_the_kernel_refuses() {
         for name in ["", ".", "..", "a/b", "a b", "a\tb", "a:b", "a\0", "0123456789abcdef"] {
-            assert_eq!(InterfaceName::new(name.as_bytes()), Err(NotInterfaceName), "{name:?}");
+            assert_eq!(InterfaceName::new(name.as_bytes()), Err(InvalidInterfaceName), "{name:?}");
         }
     }
 }

@@ -5,7 +5,7 @@
 
 pub mod arp;
 pub mod cidr;
-pub mod conntrackd;
+pub mod helper;
 pub mod http;
 pub mod ifname;
 pub mod ndisc;

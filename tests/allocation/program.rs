@@ -3,10 +3,10 @@
 use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
 
-use keepwatch::core::{Ending, Tables};
-use keepwatch::options::{self, Command};
-use keepwatch::run::Daemon;
-use keepwatch::sys::process::{Starter, close_inherited};
+use keepwatch::daemon::Daemon;
+use keepwatch::monitor::{ExitReason, Tables};
+use keepwatch::options::{self, CliAction};
+use keepwatch::sys::process::{ReadinessNotifier, close_inherited};
 use nix::libc;
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 
@@ -17,10 +17,10 @@ static TABLES: Mutex<Tables> = Mutex::new(Tables::new());
 /// As the program's own, in the foreground.
 pub fn main() -> ExitCode {
     let arguments = std::env::args_os().skip(1).collect();
-    let Ok(Command::Run(config)) = options::parse(arguments) else { return ExitCode::from(2) };
+    let Ok(CliAction::Run(config)) = options::parse(arguments) else { return ExitCode::from(2) };
     allocate_on(Signal::SIGUSR2);
     close_inherited();
-    let mut starter = Starter::from_environment().expect("no service manager");
+    let mut starter = ReadinessNotifier::from_environment().expect("no service manager");
     let mut tables = TABLES.lock().unwrap_or_else(PoisonError::into_inner);
     let mut daemon = Daemon::start(&config, &mut starter, &mut tables).expect("to start");
     forbid(true);
@@ -30,7 +30,7 @@ pub fn main() -> ExitCode {
     #[expect(unsafe_code, reason = "Rust's own exit makes system calls that the program does not")]
     // SAFETY: nothing is left to be done.
     unsafe {
-        libc::_exit(i32::from(!matches!(ending, Ok(Ending::Asked))))
+        libc::_exit(i32::from(!matches!(ending, Ok(ExitReason::Asked))))
     }
 }
 

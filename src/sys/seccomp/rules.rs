@@ -4,7 +4,7 @@ use nix::fcntl::OFlag;
 use nix::libc::{self, c_int, c_long};
 
 use super::super::constants::Constant;
-use super::super::{agent, log_file, state_file};
+use super::super::{agent, log_sink, state_file};
 
 /// A system call.
 #[derive(Debug)]
@@ -48,7 +48,7 @@ const HERE: Is = Is::Int(libc::AT_FDCWD);
 /// Of new files.
 const MODE: Is = Is::Int(0o644);
 const NO_FLAGS: Is = Is::Int(0);
-/// As [`super::super::file::identify_at`] has them.
+/// As [`super::super::file_id::identify_at`] has them.
 const LOOK: Is = Is::Int(libc::AT_NO_AUTOMOUNT);
 const SOCKET: Is = Is::Int(libc::SOL_SOCKET);
 
@@ -112,7 +112,7 @@ pub const ALLOWED: &[Call] = &[
             &[
                 (0, HERE),
                 (1, Is::Constant(Constant::Log)),
-                (2, Is::Flags(log_file::AGAIN)),
+                (2, Is::Flags(log_sink::AGAIN)),
                 (3, MODE),
             ],
         ],

@@ -1,0 +1,394 @@
+//! The loop: wait, read what is ready, let the core decide, carry that out.
+
+use std::ffi::OsStr;
+use std::io::ErrorKind;
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+
+use mio::unix::SourceFd;
+use mio::{Events, Interest, Poll, Token};
+use signal_hook::consts::{SIGHUP, SIGUSR1};
+use signal_hook::low_level::signal_name;
+
+use crate::errno::Errno;
+use crate::log::{self, DisplayArg, LogContext, debug, info, warning};
+use crate::monitor::{
+    Action, Control, DumpResult, Duration, ExitReason, Input, Instant, Monitor, Outcome, State,
+};
+use crate::sys::agent::Agent;
+use crate::sys::clock;
+use crate::sys::epoll::{register_level_triggered, register_once, reregister};
+use crate::sys::helper::{Conntrackd, HelperEvent};
+use crate::sys::netlink::{self, Received, RouteSocket};
+use crate::sys::netns::NamespaceWatch;
+use crate::sys::packet::PacketSocket;
+use crate::sys::pid_file::PidFile;
+use crate::sys::process::ReadinessNotifier;
+use crate::sys::signals::Signals;
+use crate::sys::state_file::StateFile;
+use crate::wire::http;
+use crate::wire::rtnl::Malformed;
+
+/// The route socket.
+const ROUTE: Token = Token(0);
+/// The signalfd.
+const SIGNALS: Token = Token(1);
+/// The packet socket.
+const PACKETS: Token = Token(2);
+/// The mounts, of which names of network namespaces are some.
+const MOUNTS: Token = Token(3);
+/// The process that runs conntrackd.
+const CONNTRACKD: Token = Token(4);
+/// The connection to the agent.
+const AGENT: Token = Token(5);
+
+/// Netlink datagrams read in one turn, so that a burst starves neither the agent nor signals.
+const DATAGRAMS_PER_TURN: usize = 64;
+
+/// Lines that a command has printed, and ends of commands, taken in one turn, for the same reason.
+const ANSWERS_PER_TURN: usize = 16;
+
+/// An agent usually replies at once. So long its line is waited for, to be written together with those
+/// before it.
+const LOG_BATCH_DELAY: Duration = Duration::from_millis(10);
+
+/// What the poll said. But for the route socket and conntrackd it tells once of all that has come, so each
+/// is to be read until it has no more.
+#[derive(Debug, Default, PartialEq)]
+struct Ready {
+    route: bool,
+    signals: bool,
+    agent: bool,
+    frames: bool,
+    mounts: bool,
+    conntrackd: bool,
+}
+
+/// The two notifications there are, ready to be sent.
+#[derive(Debug)]
+pub(crate) struct EncodedRequests {
+    pub(crate) active: http::Request,
+    pub(crate) backup: http::Request,
+}
+
+/// The running daemon: see [`Daemon::start`] and [`Daemon::run`].
+#[derive(Debug)]
+pub struct Daemon<'a> {
+    pub(crate) poll: Poll,
+    /// What the poll reported last.
+    pub(crate) events: Events,
+    pub(crate) route: RouteSocket,
+    /// Have the kernel keep back events that do not matter.
+    pub(crate) filter_events: bool,
+    pub(crate) signals: Signals,
+    pub(crate) agent: Agent,
+    pub(crate) state_file: StateFile,
+    /// Removed when the daemon ends.
+    pub(crate) pid_file: Option<PidFile>,
+    pub(crate) starter: &'a mut ReadinessNotifier,
+    pub(crate) requests: EncodedRequests,
+    pub(crate) packets: Option<PacketSocket>,
+    pub(crate) namespace: Option<NamespaceWatch>,
+    pub(crate) conntrackd: Option<Conntrackd>,
+    /// Too much to be moved about on the stack.
+    pub(crate) monitor: Box<Monitor<'a>>,
+    pub(crate) context: LogContext,
+    /// Whether frames are read, or left to the kernel to drop.
+    pub(crate) reads_frames: bool,
+    /// Lines wait for the agent's reply.
+    pub(crate) log_waits: bool,
+    /// The time of the last input.
+    pub(crate) now: Instant,
+    /// The signal that asked to leave.
+    pub(crate) leaving: Option<i32>,
+    pub(crate) ending: Option<ExitReason>,
+}
+
+impl Daemon<'_> {
+    /// Runs until it is asked to leave, or there is nothing left to watch. Tells which. Allocates nothing.
+    ///
+    /// # Errors
+    /// One line, if the poll itself fails, which nothing can be done about.
+    pub fn run(&mut self) -> Result<ExitReason, String> {
+        let mut buffer = netlink::buffer();
+        // The first look; from then on the poll tells when there is something.
+        let mut ready = Ready { route: true, ..Ready::default() };
+        loop {
+            self.handle_ready(&ready, &mut buffer);
+            if let Some(ending) = self.ending {
+                if let Some(signal) = self.leaving.and_then(signal_name) {
+                    info!("leaving on {}", signal);
+                }
+                log::flush();
+                return Ok(ending);
+            }
+            ready = self.wait()?;
+        }
+    }
+
+    /// Takes what is ready.
+    fn handle_ready(&mut self, ready: &Ready, buffer: &mut netlink::Buffer) {
+        // The kernel first, so that whoever sends a signal after changing an address finds that taken
+        // into account.
+        if ready.route {
+            // An event mostly comes alone. If this one did not, the poll says so.
+            let alone = *ready == Ready { route: true, ..Ready::default() };
+            self.handle_route(if alone { 1 } else { DATAGRAMS_PER_TURN }, buffer);
+        } else if self.monitor.deadline().is_some_and(|deadline| self.now >= deadline) {
+            self.dispatch(&Input::QueueEmpty);
+        }
+        if ready.signals {
+            self.handle_signals();
+        }
+        if ready.agent {
+            self.handle_replies();
+        }
+        if ready.frames {
+            self.handle_frames();
+        }
+        if ready.mounts {
+            self.dispatch(&Input::MountsChanged);
+        }
+        if ready.conntrackd {
+            self.handle_helper();
+        }
+    }
+
+    /// Sleeps until something is ready or due.
+    fn wait(&mut self) -> Result<Ready, String> {
+        self.log_waits = self.agent.is_waiting() && !self.log_waits;
+        if !self.log_waits {
+            log::flush();
+        }
+        loop {
+            let mut timeout = self.timeout();
+            if self.log_waits {
+                timeout = timeout.map(|timeout| timeout.min(LOG_BATCH_DELAY));
+            }
+            let polled = self.poll.poll(&mut self.events, timeout.map(Into::into));
+            self.now = clock::now();
+            match polled {
+                Ok(()) => break,
+                // SIGCONT: whether something is ready has not been looked at.
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(format!("epoll: {error}")),
+            }
+        }
+        let mut ready = Ready::default();
+        for event in &self.events {
+            match event.token() {
+                ROUTE => ready.route = true,
+                SIGNALS => ready.signals = true,
+                PACKETS => ready.frames = true,
+                MOUNTS => ready.mounts = true,
+                CONNTRACKD => ready.conntrackd = true,
+                _ => {
+                    ready.agent = true;
+                    if event.is_read_closed() {
+                        self.agent.on_closed();
+                    }
+                }
+            }
+        }
+        Ok(ready)
+    }
+
+    /// How long to sleep if nothing happens. None: for ever.
+    fn timeout(&self) -> Option<Duration> {
+        let deadline = self.monitor.deadline()?;
+        Some(if deadline > self.now { deadline - self.now } else { Duration::ZERO })
+    }
+
+    /// Reads what the kernel has to tell, at most so many datagrams.
+    fn handle_route(&mut self, datagrams: usize, buffer: &mut netlink::Buffer) {
+        for _ in 0..datagrams {
+            match self.route.receive(buffer) {
+                Received::Messages(messages) => {
+                    for message in messages {
+                        let input = match message {
+                            Ok(message) => self.route.input(message),
+                            Err(Malformed) => Some(Input::Unreadable),
+                        };
+                        if let Some(input) = input {
+                            self.dispatch(&input);
+                        }
+                    }
+                }
+                Received::Foreign(port) => self.dispatch(&Input::ForeignSender(port)),
+                Received::Overrun => self.dispatch(&Input::Overrun),
+                Received::TooLong => self.dispatch(&Input::Unreadable),
+                Received::Empty => {
+                    self.dispatch(&Input::QueueEmpty);
+                    return;
+                }
+            }
+        }
+    }
+
+    fn handle_signals(&mut self) {
+        while let Some(signal) = self.signals.next() {
+            let request = match signal {
+                SIGHUP => Control::Reload,
+                SIGUSR1 => Control::Status,
+                _ => {
+                    self.leaving = Some(signal);
+                    Control::Leave
+                }
+            };
+            self.dispatch(&Input::Control(request));
+        }
+    }
+
+    fn handle_replies(&mut self) {
+        while let Some(outcome) = self.agent.advance() {
+            self.dispatch(&Input::Agent(outcome));
+        }
+    }
+
+    /// Reads frames until there are no more, or the core has had enough of them.
+    fn handle_frames(&mut self) {
+        while self.reads_frames
+            && let Some(input) = self.packets.as_ref().and_then(PacketSocket::receive)
+        {
+            self.dispatch(&input);
+        }
+    }
+
+    fn handle_helper(&mut self) {
+        let mut buffer = [0; _];
+        for _ in 0..ANSWERS_PER_TURN {
+            let answer = self.conntrackd.as_ref().and_then(|c| c.answer(&mut buffer));
+            match answer {
+                None => return,
+                Some(HelperEvent::Printed(line)) => {
+                    info!("conntrackd: {}", DisplayArg(OsStr::from_bytes(line).display()));
+                }
+                Some(HelperEvent::Ended(end, dropped)) => {
+                    if dropped > 0 {
+                        warning!("conntrackd: {} more bytes of output thrown away", dropped);
+                    }
+                    self.dispatch(&Input::CommandEnded(end));
+                }
+                Some(HelperEvent::Restarted(aborted)) => {
+                    self.dispatch(&Input::HelperRestarted);
+                    if let Some(end) = aborted {
+                        self.dispatch(&Input::CommandEnded(end));
+                    }
+                }
+                Some(HelperEvent::Gone) => {
+                    self.conntrackd = None;
+                    self.dispatch(&Input::HelperGone);
+                }
+            }
+        }
+    }
+
+    /// Has the poll tell of everything there is but the agent, who comes and goes.
+    pub(crate) fn register(&self) -> Result<(), Errno> {
+        let register = |fd: RawFd, token| {
+            self.poll.registry().register(&mut SourceFd(&fd), token, Interest::READABLE)
+        };
+        register_level_triggered(&self.poll, self.route.as_raw_fd(), ROUTE)?;
+        register(self.signals.as_raw_fd(), SIGNALS)?;
+        if let Some(packets) = &self.packets {
+            register(packets.as_raw_fd(), PACKETS)?;
+        }
+        if let Some(fd) = self.namespace.as_ref().and_then(NamespaceWatch::fd) {
+            register_once(&self.poll, fd, MOUNTS, false)?;
+        }
+        if let Some(conntrackd) = &self.conntrackd {
+            register_level_triggered(&self.poll, conntrackd.fd(), CONNTRACKD)?;
+        }
+        Ok(())
+    }
+
+    /// Lets the core decide, and carries that out; what comes of it at once is the next input.
+    fn dispatch(&mut self, input: &Input) {
+        debug!("{:?}", input);
+        // The queue was empty when it was last looked at; every other input comes now, however long a disk
+        // has kept us meanwhile.
+        if *input != Input::QueueEmpty {
+            self.now = clock::now();
+        }
+        for action in self.monitor.on(input, self.now) {
+            if let Some(outcome) = self.execute(&action) {
+                self.dispatch(&outcome);
+            }
+        }
+    }
+
+    fn execute(&mut self, action: &Action) -> Option<Input> {
+        let dump_failed = |errno| Input::DumpEnded(DumpResult::Failed(errno));
+        match *action {
+            Action::DumpLinks => return self.route.request_links().err().map(dump_failed),
+            Action::RequestInterface => {
+                return self.route.request_link(&self.context.interface).err().map(dump_failed);
+            }
+            Action::DumpAddresses(ifindex) => {
+                return self.route.request_addresses(ifindex).err().map(dump_failed);
+            }
+            Action::WriteState(state) => {
+                let written = self.state_file.write(state.word(self.context.active));
+                return Some(Input::StateFile(written.map(|()| state)));
+            }
+            Action::Notify(state) => {
+                let request = match state {
+                    State::Active => &self.requests.active,
+                    State::Backup => &self.requests.backup,
+                };
+                let sent = self.agent.notify(request, self.poll.registry(), AGENT);
+                return sent.err().map(|failure| Input::Agent(Outcome::Failed(failure)));
+            }
+            Action::Heed(ifindex) if self.filter_events => {
+                if let Err(errno) = self.route.heed(ifindex) {
+                    warning!(
+                        "no filter for netlink events: {}; hearing of all addresses",
+                        DisplayArg(errno)
+                    );
+                    self.filter_events = false;
+                }
+            }
+            Action::Heed(_) => {}
+            Action::Listen { ifindex, rebind } => {
+                let listen = self.packets.as_mut().map(|packets| packets.listen(ifindex, rebind));
+                if let Some(Err(errno)) = listen {
+                    warning!("not listening for claims of the VIP: {}", DisplayArg(errno));
+                }
+            }
+            Action::ReadFrames(readable) => {
+                self.reads_frames = readable;
+                if let Some(packets) = &self.packets {
+                    // Were that to fail, each frame would wake the daemon, and be left.
+                    let _ = reregister(&self.poll, packets.as_raw_fd(), PACKETS, readable);
+                }
+            }
+            Action::Announce(ref announcement) => {
+                let sent = self.packets.as_mut().map(|packets| packets.send(announcement));
+                return sent.map(|sent| Input::Sent(announcement.address, sent));
+            }
+            Action::ReadReplies => {
+                self.handle_replies();
+                return Some(Input::RepliesRead);
+            }
+            Action::HangUp => self.agent.hang_up(),
+            Action::Ready => self.starter.ready(),
+            Action::Log(ref event) => self.context.event(event),
+            Action::LogStatus => self.context.status(&self.monitor.status()),
+            Action::ReopenLog => log::reopen(),
+            Action::Run(command) => {
+                let run = self.conntrackd.as_mut().map(|conntrackd| conntrackd.run(command));
+                return run?.err().map(|_| Input::HelperGone);
+            }
+            Action::CheckNamespace => {
+                let namespace = self.namespace.as_ref()?;
+                // First of all, so that no change after the look is missed. It fails for no reason.
+                if let Some(fd) = namespace.fd() {
+                    let _ = register_once(&self.poll, fd, MOUNTS, true);
+                }
+                return (namespace.is_gone() == Ok(true)).then_some(Input::NamespaceGone);
+            }
+            Action::Exit(ending) => self.ending = Some(ending),
+        }
+        None
+    }
+}

@@ -1,0 +1,6 @@
+//! The daemon: how it starts, and the loop that it then runs.
+
+mod event_loop;
+mod setup;
+
+pub use event_loop::Daemon;

@@ -1,0 +1,127 @@
+//! The words for values, once for both forms of the log.
+
+use core::fmt;
+
+use signal_hook::low_level::signal_name;
+
+#[cfg(feature = "defmt")]
+use super::line::Line;
+use crate::monitor::{CommandResult, DumpKind, DumpResult, Failure, Sent, SyncCommand};
+use crate::wire::rtnl::Mac;
+
+/// A value as it reads in a line; in frames, too, it is text.
+pub(crate) struct DisplayArg<T>(pub(crate) T);
+
+#[cfg(not(feature = "defmt"))]
+impl<T: fmt::Display> fmt::Display for DisplayArg<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+#[cfg(feature = "defmt")]
+impl<T: fmt::Display> defmt::Format for DisplayArg<T> {
+    fn format(&self, f: defmt::Formatter<'_>) {
+        format(&self.0, f);
+    }
+}
+
+// Once in the program, and not for every type.
+#[cfg(feature = "defmt")]
+fn format(value: &dyn fmt::Display, f: defmt::Formatter<'_>) {
+    use core::fmt::Write;
+    let mut text = Line::<{ super::MAX_LINE * 3 / 4 }>::default();
+    // What is too long is cut.
+    let _ = write!(text, "{value}");
+    // Nested in a value that is logged with `{:?}`, it would be quoted without this hint.
+    defmt::write!(f, "{=str:a}", text.as_str());
+}
+
+/// A value in words.
+pub(super) struct Describe<T>(pub(super) T);
+
+macro_rules! words {
+    ($type:ty { $($pattern:pat => $words:literal $(, $argument:expr)*;)+ }) => {
+        #[cfg(not(feature = "defmt"))]
+        impl fmt::Display for Describe<$type> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                match self.0 { $($pattern => write!(f, $words $(, $argument)*),)+ }
+            }
+        }
+
+        #[cfg(feature = "defmt")]
+        impl defmt::Format for Describe<$type> {
+            fn format(&self, f: defmt::Formatter<'_>) {
+                match self.0 { $($pattern => defmt::write!(f, $words $(, $argument)*),)+ }
+            }
+        }
+    };
+}
+
+/// How often.
+pub(super) struct Times(u32);
+
+/// How often, if it is not the first time.
+pub(super) fn times(count: u32) -> Describe<Times> {
+    Describe(Times(count))
+}
+
+words! { Times {
+    Times(0 | 1) => "";
+    Times(times) => " ({} times since the last such line)", times;
+} }
+
+words! { Mac {
+    [m0, m1, m2, m3, m4, m5] => "{:02x}:{:02x}:{:02x}:{:02x}:{:02x}:{:02x}", m0, m1, m2, m3, m4, m5;
+} }
+
+words! { Failure {
+    Failure::NoSocket => "no socket (ENOENT)";
+    Failure::Refused => "nobody listens (ECONNREFUSED)";
+    Failure::BacklogFull => "backlog full (EAGAIN)";
+    Failure::NoPermission => "no permission for the socket (EACCES)";
+    Failure::Untrusted(user) => "socket belongs to user {}, who is not trusted", user;
+    Failure::TimedOut => "no reply in time";
+    Failure::ClosedEarly => "closed before a reply was complete";
+    Failure::Malformed => "reply is not HTTP";
+    Failure::Status(status) => "reply has status {}", status;
+    Failure::Socket(errno) => "{}", DisplayArg(errno);
+} }
+
+words! { SyncCommand {
+    command => "{}", command.flag().to_str().unwrap_or_default();
+} }
+
+words! { CommandResult {
+    CommandResult::Exited(code) => "exit code {}", code;
+    CommandResult::Signalled(signal) =>
+        "killed by {}", signal_name(i32::from(signal)).unwrap_or("some signal");
+    CommandResult::TimedOut => "killed, as it did not end in time";
+    CommandResult::NotStarted(errno) => "not started: {}", DisplayArg(errno);
+    CommandResult::NotConfigured(errno) => "not started: its configuration: {}", DisplayArg(errno);
+    CommandResult::NotConfined(errno) => "not started: it cannot be confined: {}", DisplayArg(errno);
+    CommandResult::Aborted => "given up, as the process that ran it was killed";
+} }
+
+words! { DumpResult {
+    DumpResult::Complete => "complete";
+    DumpResult::Interrupted => "changed meanwhile";
+    DumpResult::Unreadable => "unreadable message";
+    DumpResult::Failed(errno) => "{}", DisplayArg(errno);
+    DumpResult::TimedOut => "no end in time";
+} }
+
+words! { Sent {
+    Sent::Yes { .. } => "sent";
+    Sent::HeldBack { .. } => "its queue does not move";
+    Sent::Blocked => "send buffer full (EAGAIN)";
+    Sent::QueueFull => "its queue is full or drops frames (ENOBUFS)";
+    Sent::Failed(errno) => "{}", DisplayArg(errno);
+} }
+
+words! { DumpKind {
+    DumpKind::Links => "links";
+    DumpKind::Interface => "the watched interface";
+    DumpKind::Addresses => "addresses";
+    DumpKind::Others => "addresses to announce";
+} }

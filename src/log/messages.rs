@@ -1,0 +1,165 @@
+//! The words of the log. Operators and their tools search for some of these lines, so those keep
+//! their exact text.
+
+use super::describe::{Describe, times};
+use super::{DisplayArg, error, info, warning};
+use crate::monitor::{ActiveWord, LogEvent, State, Status};
+use crate::wire::cidr::Cidr;
+use crate::wire::http::RouterId;
+use crate::wire::ifname::InterfaceName;
+
+/// What the lines call things.
+#[derive(Debug)]
+pub struct LogContext {
+    /// The router.
+    pub router: RouterId,
+    /// The active state.
+    pub active: ActiveWord,
+    /// The watched interface.
+    pub interface: InterfaceName,
+    /// The VIP.
+    pub vip: Cidr,
+}
+
+impl LogContext {
+    /// Writes the line for an event.
+    pub fn event(&self, event: &LogEvent) {
+        let router = &self.router;
+        let word = |state: State| state.word(self.active);
+        match *event {
+            LogEvent::Initial(state) => {
+                info!("Initial status of router {} is {}", router, word(state));
+            }
+            LogEvent::Wrote(state) => info!("Wrote router {} state {}", router, word(state)),
+            LogEvent::NotWritten { errno, count } => {
+                error!("state file not written: {}; retrying{}", DisplayArg(errno), times(count));
+            }
+            LogEvent::Notified(state) => {
+                info!("Notified agent router {}, state {}", router, word(state));
+            }
+            LogEvent::AgentBack { failures } => {
+                info!("agent took it after {} failed attempts", failures);
+            }
+            LogEvent::NotNotified { failure, count } => {
+                warning!("agent not notified: {}; retrying{}", Describe(failure), times(count));
+            }
+            LogEvent::InterfaceFound { ifindex } => {
+                info!("watched interface has index {}", ifindex);
+            }
+            LogEvent::InterfaceMissing => {
+                warning!("watched interface is not there; waiting for it");
+            }
+            LogEvent::AlternativeName { owner } => warning!(
+                "{} is an alternative name of {}; waiting for an interface of its own",
+                self.interface,
+                owner
+            ),
+            LogEvent::Overrun { count } => {
+                warning!("netlink events were lost; reading everything anew{}", times(count));
+            }
+            LogEvent::Unreadable { count } => {
+                error!("unreadable netlink message; reading everything anew{}", times(count));
+            }
+            LogEvent::DumpFailed { stage, end, count } => {
+                error!(
+                    "dump of {} failed: {}; retrying{}",
+                    Describe(stage),
+                    Describe(end),
+                    times(count)
+                );
+            }
+            LogEvent::ForeignSender { port, count } => {
+                warning!("ignored a netlink message from port {}{}", port, times(count));
+            }
+            LogEvent::SplitBrain { mac, ifindex, count } => {
+                warning!(
+                    "split brain: {} claims {} on {} (index {}){}",
+                    Describe(mac),
+                    DisplayArg(self.vip.address()),
+                    DisplayArg(&self.interface),
+                    ifindex,
+                    times(count)
+                );
+            }
+            LogEvent::MoreClaims { ifindex, count } => {
+                warning!(
+                    "split brain: {} more claims of {} on {} (index {})",
+                    count,
+                    DisplayArg(self.vip.address()),
+                    DisplayArg(&self.interface),
+                    ifindex
+                );
+            }
+            LogEvent::DadFailed { count } => {
+                warning!(
+                    "VIP {} failed duplicate address detection: another station has it{}",
+                    DisplayArg(self.vip),
+                    times(count)
+                );
+            }
+            LogEvent::NotAnnounced { interface, sent, count } => {
+                let (interface, why) = (DisplayArg(interface), Describe(sent));
+                warning!("announcement not sent on {}: {}{}", interface, why, times(count));
+            }
+            LogEvent::TooManyAddresses { total } => {
+                error!("too many addresses at once: {} are not announced", total);
+            }
+            LogEvent::TooManyLinks { ignored } => {
+                error!("too many interfaces: addresses on {} of them are not announced", ignored);
+            }
+            LogEvent::Synced(state) => {
+                // Always "primary", whatever the active word.
+                let state = state.word(ActiveWord::Primary);
+                info!("Synced connection tracking state on {} for router {}", state, router);
+            }
+            LogEvent::CommandFailed { command, end } => {
+                error!("conntrackd {}: {}", Describe(command), Describe(end));
+            }
+            LogEvent::HelperRestarted { count } => {
+                error!("process for conntrackd was killed; begun anew{}", times(count));
+            }
+            LogEvent::ConntrackdUnconfigured => info!("waiting for conntrackd's configuration"),
+            LogEvent::HelperGone => error!("conntrackd can be run no more; not syncing"),
+            LogEvent::NamespaceGone => error!("the network namespace has been deleted; leaving"),
+            LogEvent::Reloading => info!("SIGHUP: reading, writing and reporting everything anew"),
+        }
+    }
+
+    /// Writes the block of lines for a status.
+    pub fn status(&self, status: &Status) {
+        let word = |state: Option<State>| state.map_or("none", |state| state.word(self.active));
+        info!(
+            "status: state={} undelivered={} ifindex={}",
+            word(status.state),
+            word(status.undelivered),
+            status.ifindex.unwrap_or(0)
+        );
+        info!(
+            "status: events={} overruns={} unreadable={} foreign={} dumps={} dump_failures={}",
+            status.events,
+            status.overruns,
+            status.unreadable,
+            status.foreign,
+            status.dumps,
+            status.dump_failures
+        );
+        info!(
+            "status: transitions={} writes={} write_failures={} notifications={} notification_failures={}",
+            status.transitions,
+            status.writes,
+            status.write_failures,
+            status.notifications,
+            status.notification_failures
+        );
+        info!(
+            "status: announcements={} announcement_failures={} unannounced={} ignored_links={} claims={} claimant={}",
+            status.announcements,
+            status.announcement_failures,
+            status.unannounced,
+            status.ignored_links,
+            status.claims,
+            Describe(status.claimant.unwrap_or_default())
+        );
+        info!("status: commands={} command_failures={}", status.commands, status.command_failures);
+    }
+}

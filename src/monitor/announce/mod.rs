@@ -1,0 +1,370 @@
+//! Announcing addresses: when which frame goes out on which interface.
+//!
+//! An address that appears on any interface but the watched one is announced in rounds, so that the
+//! stations around learn where it is now. A station ignores what comes within a second of the last
+//! word on an address, hence the time between rounds.
+//!
+//! Only the active router announces. With a virtual MAC keepalived has addresses on a backup too, and a
+//! frame from there would have the switches send that one what is meant for the active router. So what
+//! appears on a backup waits until that is the active one.
+
+mod frame;
+mod pending;
+mod role;
+
+pub use frame::{AddressKey, Announcement, FrameKind, Local, Sent};
+
+use heapless::Vec;
+use netlink_packet_route::address::AddressFlags;
+
+use super::links::{Links, TableFull};
+use super::{Duration, Instant};
+use crate::wire::ifname::InterfaceName;
+use crate::wire::rtnl::{Address, Link, Mac};
+use pending::{PendingAnnouncement, Progress};
+use role::Role;
+
+/// The most addresses that are announced at the same time.
+const MAX_ADDRESSES: usize = 4096;
+
+/// How announcements are made. The names are keepalived's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AnnounceTiming {
+    /// Rounds for each address (`garp_master_repeat`).
+    pub repeat: u8,
+    /// From one round of an address to the next (`garp_master_delay`).
+    pub delay: Duration,
+    /// From one address to the next (`garp_interval`), so that switches do not throttle them.
+    pub interval: Duration,
+}
+
+impl Default for AnnounceTiming {
+    /// 3 rounds, 2 s apart; 1,000 addresses a second.
+    fn default() -> Self {
+        Self { repeat: 3, delay: Duration::from_secs(2), interval: Duration::from_millis(1) }
+    }
+}
+
+/// The memory of the announcer. It is large, and most of it is never touched.
+#[derive(Debug)]
+pub struct Tables {
+    links: Links,
+    entries: Vec<PendingAnnouncement, MAX_ADDRESSES>,
+}
+
+impl Tables {
+    /// Empty ones.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { links: Links::new(), entries: Vec::new() }
+    }
+}
+
+impl Default for Tables {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Decides on announcements.
+#[derive(Debug)]
+pub(super) struct Announcer<'a> {
+    tempo: AnnounceTiming,
+    role: Role,
+    tables: &'a mut Tables,
+    /// The link whose addresses the dump under way lists.
+    listing: Option<u32>,
+    /// There has been a dump of all links.
+    links_known: bool,
+    /// Events were lost, and no dump of all links has begun since.
+    lost: bool,
+    /// Addresses may have appeared unseen: after the next complete dump of all links they are listed.
+    unseen: bool,
+    /// No entry is due before this; none if none ever is.
+    next_due: Option<Instant>,
+    /// No frame goes out before this.
+    not_before: Instant,
+    /// Where the search for an entry that is due goes on.
+    cursor: usize,
+    /// Addresses for which there was no room.
+    pub(super) dropped: u32,
+    /// Links for which there is no room, as the last dump and events since have shown them.
+    pub(super) ignored_links: u32,
+}
+
+impl<'a> Announcer<'a> {
+    pub(super) fn new(tempo: AnnounceTiming, tables: &'a mut Tables) -> Self {
+        Self {
+            tempo,
+            role: Role::default(),
+            tables,
+            listing: None,
+            links_known: false,
+            lost: false,
+            unseen: false,
+            next_due: None,
+            not_before: Instant::ZERO,
+            cursor: 0,
+            dropped: 0,
+            ignored_links: 0,
+        }
+    }
+
+    /// Takes whether the state is active, and the MAC of the watched interface. What waits for the active
+    /// state begins at once; rounds that its end cuts off are begun anew in the next.
+    pub(super) fn on_role(&mut self, active: bool, watched: Option<Mac>, now: Instant) {
+        let role = Role::new(active, watched);
+        if role == self.role {
+            return;
+        }
+        self.role = role;
+        self.next_due = None;
+        let beginning = self.beginning();
+        for entry in &mut self.tables.entries {
+            match entry.progress {
+                Progress::Waiting if active => (entry.progress, entry.due) = (beginning, now),
+                Progress::Announcing { .. } if !active => entry.progress = Progress::Waiting,
+                _ => {}
+            }
+            if entry.progress.is_under_way() {
+                self.next_due = Some(now);
+            }
+        }
+    }
+
+    /// What the announcing of an address begins with.
+    fn beginning(&self) -> Progress {
+        if self.role.active {
+            Progress::Announcing { rounds: self.tempo.repeat, replying: false }
+        } else {
+            Progress::Waiting
+        }
+    }
+
+    /// Takes a new or changed link.
+    pub(super) fn on_link(&mut self, link: &Link) {
+        if let Err(TableFull) = self.tables.links.update(link) {
+            self.ignored_links = self.ignored_links.saturating_add(1);
+        }
+        // When it comes up again, its addresses are listed. One that a wireless event alone has told of at
+        // the very start has yet to be known.
+        if self.tables.links.get(link.ifindex).map_or(self.links_known, |link| !link.up) {
+            self.drop_entries(|entry| entry.ifindex == link.ifindex);
+        }
+    }
+
+    /// Takes the end of a link, or of its being any link but the watched one.
+    pub(super) fn on_link_gone(&mut self, ifindex: u32) {
+        self.tables.links.remove(ifindex);
+        self.drop_entries(|entry| entry.ifindex == ifindex);
+    }
+
+    /// Takes whether an interface forwards IPv6.
+    pub(super) fn on_forwarding(&mut self, ifindex: u32, on: bool) {
+        if let Some(link) = self.tables.links.get_mut(ifindex) {
+            link.router = on;
+        }
+    }
+
+    /// Takes an address that is new or changed.
+    pub(super) fn on_address(&mut self, address: &Address, now: Instant) {
+        self.take(address, false, now);
+    }
+
+    /// Takes an address from a dump.
+    pub(super) fn on_listed(&mut self, address: &Address, now: Instant) {
+        // A kernel that does not filter lists those of all links.
+        if self.listing == Some(address.ifindex) {
+            self.take(address, true, now);
+        }
+    }
+
+    fn take(&mut self, address: &Address, listed: bool, now: Instant) {
+        let Address { ifindex, cidr, flags, refreshed, .. } = *address;
+        let (ip, key) = (cidr.address(), AddressKey::from(address));
+        if flags.contains(AddressFlags::Dadfailed) {
+            return self.drop_entries(|entry| entry.key() == key);
+        }
+        let usable = !ip.is_loopback() && !ip.is_multicast() && !ip.is_unspecified();
+        // At the very start an event may be earlier than the news of its link.
+        let up = self.tables.links.get(ifindex).map_or(!self.links_known, |link| link.up);
+        if !usable || !up || self.tempo.repeat == 0 {
+            return;
+        }
+        let undecided = flags.intersects(AddressFlags::Tentative | AddressFlags::Optimistic);
+        let progress = if undecided { Progress::Tentative } else { self.beginning() };
+        let entries = &mut self.tables.entries;
+        match entries.iter_mut().find(|entry| entry.key() == key) {
+            // Its rounds are under way, and this is no reason to begin anew: duplicate address detection has
+            // not begun, nothing has it all announced anew, and it is not what the dump under way has not
+            // shown, which had gone and is back.
+            Some(PendingAnnouncement {
+                progress: Progress::Announcing { .. }, seen: true, ..
+            }) if !undecided && !listed => {
+                return;
+            }
+            Some(entry) => (entry.progress, entry.due, entry.seen) = (progress, now, true),
+            None if refreshed && !listed && !undecided => return,
+            None => {
+                if entries
+                    .push(PendingAnnouncement {
+                        ifindex,
+                        local: key.local,
+                        progress,
+                        due: now,
+                        seen: true,
+                    })
+                    .is_err()
+                {
+                    self.dropped = self.dropped.saturating_add(1);
+                }
+            }
+        }
+        if progress.is_under_way() {
+            self.next_due = Some(self.next_due.map_or(now, |due| due.min(now)));
+        }
+    }
+
+    /// Takes the end of an address.
+    pub(super) fn on_address_gone(&mut self, address: &Address) {
+        let key = AddressKey::from(address);
+        self.drop_entries(|entry| entry.key() == key);
+    }
+
+    fn drop_entries(&mut self, which: impl Fn(&PendingAnnouncement) -> bool) {
+        self.tables.entries.retain(|entry| !which(entry));
+    }
+
+    /// Events were lost: after the next dump of all links, all addresses are announced again. The one
+    /// under way may have been answered before.
+    pub(super) fn on_loss(&mut self) {
+        self.lost = true;
+    }
+
+    /// A dump of all links begins.
+    pub(super) fn links_begin(&mut self) {
+        self.unseen |= core::mem::take(&mut self.lost);
+        self.ignored_links = 0;
+        self.tables.links.begin();
+    }
+
+    /// The dump of all links is complete.
+    pub(super) fn links_end(&mut self) {
+        self.links_known = true;
+        self.tables.links.end(core::mem::take(&mut self.unseen));
+        let Tables { links, entries } = &mut *self.tables;
+        entries.retain(|entry| links.get(entry.ifindex).is_some_and(|link| link.up));
+    }
+
+    /// Whether there are addresses to be listed.
+    pub(super) fn wants_listing(&mut self) -> bool {
+        self.tables.links.unlisted().is_some()
+    }
+
+    /// The link whose addresses are to be dumped now.
+    pub(super) fn listing_begin(&mut self) -> Option<u32> {
+        let link = self.tables.links.unlisted()?;
+        link.unlisted = false;
+        let ifindex = link.ifindex;
+        let there = |entry: &&mut PendingAnnouncement| entry.ifindex == ifindex;
+        for entry in self.tables.entries.iter_mut().filter(there) {
+            entry.seen = false;
+        }
+        self.listing = Some(ifindex);
+        self.listing
+    }
+
+    /// That dump has ended, well or not. What it has not shown is gone.
+    pub(super) fn listing_end(&mut self, complete: bool) {
+        let Some(ifindex) = self.listing.take() else { return };
+        if complete {
+            self.drop_entries(|entry| entry.ifindex == ifindex && !entry.seen);
+        } else if let Some(link) = self.tables.links.get_mut(ifindex) {
+            link.unlisted = true;
+        }
+    }
+
+    /// The frame to be sent now. What became of it must be told to [`Announcer::on_sent`].
+    pub(super) fn next(&mut self, now: Instant) -> Option<Announcement> {
+        if now < self.not_before || self.next_due.is_none_or(|due| now < due) {
+            return None;
+        }
+        while let Some(index) = self.find_due(now) {
+            self.cursor = index;
+            let Tables { links, entries } = &mut *self.tables;
+            let entry = entries.get_mut(index)?;
+            match links.get(entry.ifindex) {
+                None => {
+                    entries.swap_remove(index);
+                }
+                // Until the MAC here or there is another.
+                Some(link) if !self.role.covers(link) => entry.progress = Progress::Waiting,
+                Some(link) if now < link.egress.not_before => entry.due = link.egress.not_before,
+                Some(link) => return entry.frame(link),
+            }
+        }
+        let announcing = |entry: &&PendingAnnouncement| entry.progress.is_under_way();
+        self.next_due = self.tables.entries.iter().filter(announcing).map(|entry| entry.due).min();
+        None
+    }
+
+    /// The next entry with a frame to be sent, in turn.
+    fn find_due(&self, now: Instant) -> Option<usize> {
+        let entries = &self.tables.entries;
+        let is_due = |index: &usize| {
+            entries.get(*index).is_some_and(|e| e.progress.is_under_way() && e.due <= now)
+        };
+        (self.cursor..entries.len()).chain(0..self.cursor).find(is_due)
+    }
+
+    /// Takes what became of a frame. Some: it has failed, on the interface with this name.
+    pub(super) fn on_sent(
+        &mut self,
+        address: AddressKey,
+        sent: Sent,
+        now: Instant,
+    ) -> Option<InterfaceName> {
+        let link = self.tables.links.get_mut(address.ifindex)?;
+        if link.egress.on_sent(sent, now) {
+            return None;
+        }
+        let name = link.name;
+        self.advance(address, now);
+        (!matches!(sent, Sent::Yes { .. })).then_some(name)
+    }
+
+    /// A frame is out, or has failed.
+    fn advance(&mut self, address: AddressKey, now: Instant) {
+        let entries = &mut self.tables.entries;
+        let is_it = |index: &usize| entries.get(*index).is_some_and(|e| e.key() == address);
+        // Mostly it is where the search for it ended.
+        let index = Some(self.cursor).filter(is_it).or_else(|| (0..entries.len()).find(is_it));
+        let Some((index, entry)) = index.and_then(|index| Some((index, entries.get_mut(index)?)))
+        else {
+            return;
+        };
+        let Progress::Announcing { rounds, replying } = &mut entry.progress else { return };
+        if let (Local::V4 { .. }, false) = (address.local, *replying) {
+            // The reply follows the request at once.
+            *replying = true;
+            return;
+        }
+        (*rounds, *replying) = (rounds.saturating_sub(1), false);
+        let done = *rounds == 0;
+        entry.due = now + self.tempo.delay;
+        self.not_before = now + self.tempo.interval;
+        if done {
+            entries.swap_remove(index);
+        } else {
+            self.cursor = index + 1;
+        }
+    }
+
+    /// When to ask for the next frame.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.next_due.map(|due| due.max(self.not_before))
+    }
+}
+
+#[cfg(test)]
+mod tests;

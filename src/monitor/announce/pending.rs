@@ -1,0 +1,55 @@
+//! The addresses that are to be announced.
+
+use super::frame::{AddressKey, Announcement, FrameKind, Local};
+use crate::monitor::Instant;
+use crate::monitor::links::Link;
+
+/// An address that is to be announced.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PendingAnnouncement {
+    // Not together as an `AddressKey`, whose padding would make it a quarter larger.
+    pub(super) ifindex: u32,
+    pub(super) local: Local,
+    pub(super) progress: Progress,
+    /// The next frame goes out then, if any does.
+    pub(super) due: Instant,
+    /// The dump under way, or an event since it began, has shown it.
+    pub(super) seen: bool,
+}
+
+impl PendingAnnouncement {
+    pub(super) fn key(&self) -> AddressKey {
+        AddressKey { ifindex: self.ifindex, local: self.local }
+    }
+
+    /// The frame that is next, if any is.
+    pub(super) fn frame(&self, link: &Link) -> Option<Announcement> {
+        let Progress::Announcing { replying, .. } = self.progress else { return None };
+        let kind = match self.local {
+            Local::V4 { ip, .. } if replying => FrameKind::ArpReply(ip),
+            Local::V4 { ip, .. } => FrameKind::ArpRequest(ip),
+            Local::V6(ip) => FrameKind::Advertisement { ip, router: link.router },
+        };
+        Some(Announcement { address: self.key(), mac: link.mac, kind, limit: link.egress.limit() })
+    }
+}
+
+/// How far the announcing of an address has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Progress {
+    /// Duplicate address detection has yet to end.
+    Tentative,
+    /// It has yet to begin: this is not the active router.
+    Waiting,
+    /// So many rounds are to come. In the first of them the ARP request is out, and the reply is next.
+    Announcing { rounds: u8, replying: bool },
+}
+
+// The table has room for thousands.
+const _: () = assert!(size_of::<PendingAnnouncement>() <= 32);
+
+impl Progress {
+    pub(super) fn is_under_way(self) -> bool {
+        matches!(self, Self::Announcing { .. })
+    }
+}

@@ -1,0 +1,35 @@
+//! What this router is, and for which links that counts.
+
+use crate::monitor::links::Link;
+use crate::wire::rtnl::Mac;
+
+/// What this router is, by what keepalived has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Role {
+    pub(super) active: bool,
+    /// The VRRP instance that this is about, if it has a virtual MAC.
+    instance: Option<u8>,
+}
+
+impl Role {
+    /// By whether the state is active, and the MAC of the watched interface.
+    pub(super) fn new(active: bool, watched: Option<Mac>) -> Self {
+        Self { active, instance: watched.and_then(virtual_router) }
+    }
+
+    /// A virtual MAC belongs to one VRRP instance, and what another one is nobody here knows.
+    pub(super) fn covers(self, link: &Link) -> bool {
+        match (self.instance, virtual_router(link.mac)) {
+            (Some(ours), Some(theirs)) => ours == theirs,
+            _ => true,
+        }
+    }
+}
+
+/// The VRRP instance of a virtual MAC, be it for IPv4 or IPv6 (RFC 9568 section 7.3).
+fn virtual_router(mac: Mac) -> Option<u8> {
+    match mac {
+        [0x00, 0x00, 0x5e, 0x00, 0x01 | 0x02, instance] => Some(instance),
+        _ => None,
+    }
+}

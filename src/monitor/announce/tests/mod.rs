@@ -1,0 +1,364 @@
+mod egress;
+mod identity;
+mod role;
+
+use super::*;
+use crate::errno::Errno;
+use core::net::Ipv4Addr;
+use netlink_packet_route::link::LinkFlags;
+
+const MAC: Mac = [2, 0, 0, 0, 0, 1];
+const UP: LinkFlags = LinkFlags::Up.union(LinkFlags::Running).union(LinkFlags::LowerUp);
+
+fn link(ifindex: u32, flags: LinkFlags) -> Link {
+    let name = InterfaceName::new(b"eth0").ok();
+    Link {
+        ifindex,
+        name,
+        flags,
+        ethernet: true,
+        mac: Some(MAC),
+        carrier_changes: Some(0),
+        ipv6_forwarding: Some(true),
+    }
+}
+
+fn address(ifindex: u32, cidr: &str) -> Address {
+    let cidr: crate::wire::cidr::Cidr = cidr.parse().unwrap();
+    let flags = AddressFlags::Permanent;
+    Address { ifindex, cidr, peer: cidr.address(), flags, refreshed: false }
+}
+
+/// The announcer of an active router that knows link 3, which is up.
+fn announcer(tables: &mut Tables) -> Announcer<'_> {
+    announcer_with(AnnounceTiming::default(), tables)
+}
+
+/// A frame is out, and so are those before it.
+const TAKEN: Sent = Sent::Yes { queued: 0 };
+
+fn announcer_with(tempo: AnnounceTiming, tables: &mut Tables) -> Announcer<'_> {
+    let mut announcer = Announcer::new(tempo, tables);
+    announcer.links_begin();
+    announcer.on_link(&link(3, UP));
+    announcer.links_end();
+    announcer.on_role(true, None, Instant::ZERO);
+    announcer
+}
+
+/// Has the announcer send its next frame.
+fn send(announcer: &mut Announcer<'_>, now: Instant) -> Announcement {
+    let announcement = announcer.next(now).expect("a frame");
+    announcer.on_sent(announcement.address, TAKEN, now);
+    announcement
+}
+
+/// Every frame until there is no deadline any more, with the millisecond in which it goes out.
+fn frames(announcer: &mut Announcer<'_>, mut now: Instant) -> std::vec::Vec<(i64, FrameKind)> {
+    let mut frames = std::vec::Vec::new();
+    while let Some(deadline) = announcer.deadline() {
+        now = now.max(deadline);
+        if let Some(announcement) = announcer.next(now) {
+            frames.push((now.total_millis(), announcement.kind));
+            announcer.on_sent(announcement.address, TAKEN, now);
+        }
+    }
+    frames
+}
+
+fn ipv4(ip: &str) -> [FrameKind; 2] {
+    let ip = ip.parse().unwrap();
+    [FrameKind::ArpRequest(ip), FrameKind::ArpReply(ip)]
+}
+
+#[test]
+fn ipv4_address_has_three_rounds_of_request_and_reply() {
+    let mut tables = Tables::new();
+    let mut announcer = announcer(&mut tables);
+    announcer.on_address(&address(3, "10.0.0.1/24"), Instant::ZERO);
+    let [request, reply] = ipv4("10.0.0.1");
+    let expected =
+        [(0, request), (0, reply), (2000, request), (2000, reply), (4000, request), (4000, reply)];
+    assert_eq!(frames(&mut announcer, Instant::ZERO), expected);
+}
+
+#[test]
+fn ipv6_address_is_announced_once_duplicate_address_detection_is_done() {
+    let mut tables = Tables::new();
+    let mut announcer = announcer(&mut tables);
+    let settled = address(3, "fd00::1/64");
+    let tentative = Address { flags: AddressFlags::Tentative, ..settled };
+    announcer.on_address(&tentative, Instant::ZERO);
+    assert_eq!(frames(&mut announcer, Instant::ZERO), []);
+    // Even if its lifetime has been refreshed meanwhile.
+    let refreshed = Address { refreshed: true, ..settled };
+    announcer.on_address(&refreshed, Instant::from_secs(1));
+    let kind = FrameKind::Advertisement { ip: "fd00::1".parse().unwrap(), router: true };
+    let expected = [(1000, kind), (3000, kind), (5000, kind)];
+    assert_eq!(frames(&mut announcer, Instant::from_secs(1)), expected);
+}
+
+#[test]
+fn failed_duplicate_address_detection_means_silence() {
+    let mut tables = Tables::new();
+    let mut announcer = announcer(&mut tables);
+    let address = address(3, "fd00::1/64");
+    announcer.on_address(&Address { flags: AddressFlags::Tentative, ..address }, Instant::ZERO);
+    announcer.on_address(&Address { flags: AddressFlags::Dadfailed, ..address }, Instant::ZERO);
+    assert_eq!(frames(&mut announcer, Instant::ZERO), []);
+    assert!(announcer.tables.entries.is_empty());
+}
+
+#[test]
+fn address_gone_is_not_announced_any_more() {
+    let ways: [fn(&mut Announcer<'_>); 4] = [
+        |announcer| announcer.on_address_gone(&address(3, "10.0.0.1/24")),
+        |announcer| announcer.on_link_gone(3),
+        |announcer| announcer.on_link(&link(3, LinkFlags::Up)),
+        |announcer| {
+            announcer.links_begin();
+            announcer.links_end();
+        },
+    ];
+    for lose in ways {
+        let mut tables = Tables::new();
+        let mut announcer = announcer(&mut tables);
+        announcer.on_address(&address(3, "10.0.0.1/24"), Instant::ZERO);
+        send(&mut announcer, Instant::ZERO);
+        lose(&mut announcer);
+        assert_eq!(frames(&mut announcer, Instant::ZERO), []);
+        assert!(announcer.tables.entries.is_empty());
+    }
+}
+
+#[test]
+fn no_announcements_where_they_make_no_sense() {
+    for flags in [LinkFlags::Loopback, LinkFlags::Pointopoint, LinkFlags::Noarp] {
+        let mut tables = Tables::new();
+        let mut announcer = announcer(&mut tables);
+        announcer.on_link(&link(3, UP | flags));
+        announcer.on_address(&address(3, "10.0.0.1/24"), Instant::ZERO);
+        assert_eq!(frames(&mut announcer, Instant::ZERO), [], "{flags:?}");
+    }
+    let mut tables = Tables::new();
+    let mut announcer = announcer(&mut tables);
+    announcer.on_link(&Link { ethernet: false, mac: None, ..link(4, UP) });
+    announcer.on_address(&address(4, "10.0.0.1/24"), Instant::ZERO);
+    announcer.on_address(&address(5, "10.0.0.1/24"), Instant::ZERO);
+    for cidr in ["127.0.0.1/8", "::1/128", "224.0.0.1/4", "ff02::1/16", "0.0.0.0/0", "::/0"] {
+        announcer.on_address(&address(3, cidr), Instant::ZERO);
+    }
+    assert_eq!(frames(&mut announcer, Instant::ZERO), []);
+}
+
+#[test]
+fn refreshed_address_is_no_new_one() {
+    let mut tables = Tables::new();
+    let mut announcer = announcer(&mut tables);
+    let refreshed = Address { refreshed: true, ..address(3, "10.0.0.1/24") };
+    announcer.on_address(&refreshed, Instant::ZERO);
+    assert_eq!(frames(&mut announcer, Instant::ZERO), []);
+}
+
+#[test]
+fn link_that_comes_up_or_changes_its_mac_has_its_addresses_listed_and_announced() {
+    let other = Link { mac: Some([2, 0, 0, 0, 0, 9]), ..link(3, UP) };
+    let blinked = Link { carrier_changes: Some(2), ..link(3, UP) };
+    for changes in [vec![link(3, LinkFlags::Up), link(3, UP)], vec![other], vec![blinked]] {
+        let mut tables = Tables::new();
+        let mut announcer = announcer(&mut tables);
+        assert!(!announcer.wants_listing());
+        for change in &changes {
+            announcer.on_link(change);
+        }
+        assert_eq!(announcer.listing_begin(), Some(3));
+        let old = Address { refreshed: true, ..address(3, "10.0.0.1/24") };
+        announcer.on_listed(&old, Instant::ZERO);
+        announcer.on_listed(&address(4, "10.0.0.2/24"), Instant::ZERO);
+        announcer.listing_end(true);
+        assert!(!announcer.wants_listing());
+        assert_eq!(frames(&mut announcer, Instant::ZERO).len(), 6);
+    }
+}
+
+#[test]
+fn present_mac_is_announced() {
+    let mut tables = Tables::new();
+    let mut announcer = announcer(&mut tables);
+    announcer.on_address(&address(3, "10.0.0.1/24"), Instant::ZERO);
+    let mac = [2, 0, 0, 0, 0, 9];
+    announcer.on_link(&Link { mac: Some(mac), ..link(3, UP) });
+    assert_eq!(announcer.next(Instant::ZERO).map(|frame| frame.mac), Some(mac));
+}
+
+#[test]
+fn link_is_as_it_was_in_what_a_wireless_event_does_not_mention() {
+    let mut tables = Tables::new();
+    let mut announcer = announcer(&mut tables);
+    let wireless = Link { mac: None, carrier_changes: None, ipv6_forwarding: None, ..link(3, UP) };
+    announcer.on_link(&wireless);
+    announcer.on_address(&address(3, "10.0.0.1/24"), Instant::ZERO);
+    announcer.on_link(&wireless);
+    assert!(!announcer.wants_listing(), "the carrier has not changed");
+    assert_eq!(frames(&mut announcer, Instant::ZERO).len(), 6);
+    // Of an unknown link it does not tell enough.
+    announcer.on_link(&Link { ifindex: 4, ..wireless });
+    announcer.on_address(&address(4, "10.0.0.1/24"), Instant::ZERO);
+    assert_eq!(frames(&mut announcer, Instant::ZERO), []);
+}
+
+#[test]
+fn forwarding_is_as_the_interface_has_it_now() {
+    let mut tables = Tables::new();
+    let mut announcer = announcer(&mut tables);
+    announcer.on_address(&address(3, "fd00::1/64"), Instant::ZERO);
+    announcer.on_forwarding(3, false);
+    // A link message that does not say leaves it as it is.
+    announcer.on_link(&Link { ipv6_forwarding: None, ..link(3, UP) });
+    let ip = "fd00::1".parse().unwrap();
+    let kind = announcer.next(Instant::ZERO).map(|frame| frame.kind);
+    assert_eq!(kind, Some(FrameKind::Advertisement { ip, router: false }));
+}
+
+#[test]
+fn dump_that_failed_is_wanted_again() {
+    let mut tables = Tables::new();
+    let mut announcer = announcer(&mut tables);
+    announcer.on_link(&link(3, LinkFlags::Up));
+    announcer.on_link(&link(3, UP));
+    announcer.listing_begin();
+    announcer.listing_end(false);
+    assert!(announcer.wants_listing());
+}
+
+#[test]
+fn after_a_loss_all_links_that_are_up_are_listed() {
+    let mut tables = Tables::new();
+    let mut announcer = announcer(&mut tables);
+    announcer.on_loss();
+    announcer.links_begin();
+    announcer.on_link(&link(3, UP));
+    announcer.on_link(&link(4, LinkFlags::Up));
+    announcer.links_end();
+    assert_eq!(announcer.listing_begin(), Some(3));
+    announcer.listing_end(true);
+    assert!(!announcer.wants_listing());
+}
+
+#[test]
+fn as_many_as_there_is_room_for_are_all_announced_in_time() {
+    let mut tables = Box::new(Tables::new());
+    let mut announcer = announcer(&mut tables);
+    for n in 0..=4096 {
+        announcer
+            .on_address(&address(3, &format!("10.{}.{}.1/32", n / 256, n % 256)), Instant::ZERO);
+    }
+    assert_eq!(announcer.dropped, 1, "4,096 and no more");
+    let frames = frames(&mut announcer, Instant::ZERO);
+    assert_eq!(frames.len(), 4096 * 6);
+    let mut times = std::collections::HashMap::<Ipv4Addr, std::vec::Vec<i64>>::new();
+    for (time, kind) in &frames {
+        if let FrameKind::ArpRequest(ip) = kind {
+            times.entry(*ip).or_default().push(*time);
+        }
+    }
+    assert_eq!(times.len(), 4096);
+    for rounds in times.values() {
+        assert!(
+            rounds.len() == 3 && rounds[1] - rounds[0] >= 2000 && rounds[2] - rounds[1] >= 2000
+        );
+    }
+    let per_second = |second| frames.iter().filter(|(time, _)| time / 1000 == second).count();
+    assert!((0..12).all(|second| per_second(second) <= 2 * 1001), "1,000 addresses a second");
+}
+
+#[test]
+fn links_beyond_the_table_are_counted() {
+    let mut tables = Box::new(Tables::new());
+    let mut announcer = announcer(&mut tables);
+    for ifindex in 4..=1027 {
+        announcer.on_link(&link(ifindex, UP));
+    }
+    assert_eq!((announcer.ignored_links, announcer.dropped), (1, 0));
+    announcer.links_begin();
+    assert_eq!(announcer.ignored_links, 0, "not to be counted twice");
+}
+
+/// Announces one address on link 3 for the first time, then loses events and knows the links again.
+fn after_a_loss<'a>(tables: &'a mut Tables, address: &Address) -> Announcer<'a> {
+    let mut announcer = announcer(tables);
+    announcer.on_address(address, Instant::ZERO);
+    send(&mut announcer, Instant::ZERO);
+    announcer.on_loss();
+    announcer.links_begin();
+    announcer.on_link(&link(3, UP));
+    announcer.links_end();
+    assert_eq!(announcer.listing_begin(), Some(3));
+    announcer
+}
+
+#[test]
+fn what_is_not_listed_after_a_loss_is_not_announced_any_more() {
+    let mut tables = Tables::new();
+    let mut announcer = after_a_loss(&mut tables, &address(3, "10.0.0.1/24"));
+    announcer.on_listed(&address(3, "10.0.0.2/24"), Instant::ZERO);
+    announcer.listing_end(true);
+    let frames = frames(&mut announcer, Instant::ZERO);
+    let [request, reply] = ipv4("10.0.0.2");
+    assert!(frames.len() == 6 && frames.iter().all(|(_, kind)| [request, reply].contains(kind)));
+}
+
+#[test]
+fn address_that_had_gone_unseen_and_is_back_has_all_its_rounds() {
+    let mut tables = Tables::new();
+    let mut announcer = after_a_loss(&mut tables, &address(3, "10.0.0.1/24"));
+    announcer.on_address(&address(3, "10.0.0.1/24"), Instant::ZERO);
+    announcer.listing_end(true);
+    assert_eq!(frames(&mut announcer, Instant::ZERO).len(), 6);
+}
+
+#[test]
+fn address_that_is_tentative_again_is_not_announced() {
+    let mut tables = Tables::new();
+    let mut announcer = announcer(&mut tables);
+    let address = address(3, "fd00::1/64");
+    announcer.on_address(&address, Instant::ZERO);
+    announcer.on_address(&Address { flags: AddressFlags::Tentative, ..address }, Instant::ZERO);
+    assert_eq!(frames(&mut announcer, Instant::ZERO), []);
+    announcer.on_address(&address, Instant::ZERO);
+    assert_eq!(frames(&mut announcer, Instant::ZERO).len(), 3);
+}
+
+#[test]
+fn loss_during_a_dump_of_all_links_is_made_good_by_the_next() {
+    let mut tables = Tables::new();
+    let mut announcer = announcer(&mut tables);
+    announcer.links_begin();
+    announcer.on_link(&link(3, UP));
+    announcer.on_loss();
+    announcer.links_end();
+    assert!(!announcer.wants_listing(), "it was answered before");
+    announcer.links_begin();
+    announcer.on_link(&link(3, UP));
+    announcer.on_link(&link(4, UP));
+    announcer.links_end();
+    for ifindex in [3, 4] {
+        assert_eq!(announcer.listing_begin(), Some(ifindex));
+        announcer.listing_end(true);
+    }
+}
+
+#[test]
+fn as_many_rounds_as_asked_for() {
+    for repeat in [0, 1, 127, 128, 255] {
+        let mut tables = Tables::new();
+        let mut announcer =
+            announcer_with(AnnounceTiming { repeat, ..AnnounceTiming::default() }, &mut tables);
+        announcer.on_address(&address(3, "10.0.0.1/24"), Instant::ZERO);
+        let [request, reply] = ipv4("10.0.0.1");
+        let frames = frames(&mut announcer, Instant::ZERO);
+        let kinds: std::vec::Vec<FrameKind> = frames.iter().map(|(_, kind)| *kind).collect();
+        assert_eq!(kinds, [request, reply].repeat(repeat.into()));
+        assert!(announcer.tables.entries.is_empty());
+    }
+}

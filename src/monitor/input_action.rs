@@ -1,0 +1,180 @@
+//! What goes into the core, and what comes out.
+
+use heapless::Vec;
+
+use super::{
+    AddressKey, Announcement, CommandResult, DumpResult, LogEvent, Outcome, Sent, State,
+    SyncCommand,
+};
+use crate::errno::Errno;
+use crate::wire::Claim;
+use crate::wire::rtnl::{Body, Mac};
+
+/// The most that one input can bring about: see [`super::Monitor::on`].
+pub(super) const MAX_ACTIONS: usize = 12;
+
+/// What happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub enum Input {
+    /// The kernel tells that an address or a link has changed.
+    Event(Body),
+    /// The kernel tells of an address or a link in a dump.
+    Listed(Body),
+    /// The dump under way ended.
+    DumpEnded(DumpResult),
+    /// The kernel had to drop netlink events.
+    Overrun,
+    /// A netlink message could not be read, or was too long for the buffer.
+    Unreadable,
+    /// A netlink message from elsewhere than the kernel, with its sender's port.
+    ForeignSender(u32),
+    /// The netlink queue is empty: told after a read, and at [`super::Monitor::deadline`].
+    QueueEmpty,
+    /// A write of the state file ended.
+    StateFile(Result<State, Errno>),
+    /// An attempt to tell the agent came to something.
+    Agent(Outcome),
+    /// All that the agent has sent so far has been read: told after [`Action::ReadReplies`].
+    RepliesRead,
+    /// Somebody asks for something.
+    Control(Control),
+    /// An announcement of this address went out or not.
+    Sent(AddressKey, Sent),
+    /// The command under way ended.
+    CommandEnded(CommandResult),
+    /// The process that runs the commands was killed, and has been begun anew.
+    HelperRestarted,
+    /// Commands can be run no more.
+    HelperGone,
+    /// Something was mounted or unmounted: the network namespace may have been deleted. Not told again
+    /// before [`Action::CheckNamespace`].
+    MountsChanged,
+    /// The network namespace has been deleted.
+    NamespaceGone,
+    /// A frame came: a station on the interface with this index claims an address.
+    Claimed(u32, Claim),
+    /// A frame came that claims nothing, or an error of the packet socket in its place.
+    NoClaim,
+}
+
+/// What can be asked of the daemon by a signal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub enum Control {
+    /// SIGTERM, SIGINT: leave.
+    Leave,
+    /// SIGHUP: reopen the log, read, write and report everything again.
+    Reload,
+    /// SIGUSR1: log a status.
+    Status,
+}
+
+/// What is to be done, in this order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Ask the kernel for all links.
+    DumpLinks,
+    /// Ask the kernel for the link that has the watched interface's name, be it but an alternative one.
+    RequestInterface,
+    /// Ask the kernel for the addresses of the interface with this index.
+    DumpAddresses(u32),
+    /// Hear of addresses on the interface with this index only, or of none at all; of links and of what
+    /// was asked for anyway.
+    Heed(Option<u32>),
+    /// Listen for claims of the VIP on this interface. Earlier ones do not count.
+    Listen {
+        /// Its index.
+        ifindex: u32,
+        /// The kernel may have unbound the socket since, though the index is the same: it does so when
+        /// an interface goes, and another may come with its index.
+        rebind: bool,
+    },
+    /// Read frames, or leave them to the kernel until told otherwise.
+    ReadFrames(bool),
+    /// Send a frame. [`Input::Sent`] tells what came of it.
+    Announce(Announcement),
+    /// Write the state file. [`Input::StateFile`] tells what came of it.
+    WriteState(State),
+    /// Tell the agent, over a new connection. [`Input::Agent`] tells what comes of it.
+    Notify(State),
+    /// Read what the agent has sent. [`Input::Agent`] tells what that was, then [`Input::RepliesRead`].
+    ReadReplies,
+    /// Close the connection to the agent.
+    HangUp,
+    /// The initial state is written: whoever waits for the start may go on.
+    Ready,
+    /// Write a line.
+    Log(LogEvent),
+    /// Write the status, which [`super::Monitor::status`] tells.
+    LogStatus,
+    /// Close the log file and open it again.
+    ReopenLog,
+    /// Run a command. [`Input::CommandEnded`] tells when it has ended.
+    Run(SyncCommand),
+    /// Look whether the network namespace is still there.
+    CheckNamespace,
+    /// End now.
+    Exit(ExitReason),
+}
+
+/// Why the daemon ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExitReason {
+    /// It was asked to.
+    Asked,
+    /// There is nothing left to watch.
+    NamespaceGone,
+}
+
+/// The answer to one input.
+pub type Actions = Vec<Action, MAX_ACTIONS>;
+
+/// What SIGUSR1 shows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Status {
+    /// The last state reported.
+    pub state: Option<State>,
+    /// The index of the watched interface.
+    pub ifindex: Option<u32>,
+    /// The state that the agent has not confirmed.
+    pub undelivered: Option<State>,
+    /// Netlink messages about addresses and links.
+    pub events: u32,
+    /// Changes of state, the initial one included.
+    pub transitions: u32,
+    /// Times that the kernel had to drop netlink events.
+    pub overruns: u32,
+    /// Netlink messages that could not be read.
+    pub unreadable: u32,
+    /// Dumps that were asked for.
+    pub dumps: u32,
+    /// Dumps that failed.
+    pub dump_failures: u32,
+    /// Netlink messages that did not come from the kernel.
+    pub foreign: u32,
+    /// State file writes that succeeded.
+    pub writes: u32,
+    /// State file writes that failed.
+    pub write_failures: u32,
+    /// Notifications that the agent answered with 200.
+    pub notifications: u32,
+    /// Attempts that failed.
+    pub notification_failures: u32,
+    /// Frames sent to announce addresses.
+    pub announcements: u32,
+    /// Frames that could not be sent.
+    pub announcement_failures: u32,
+    /// Addresses that were not announced, because there were too many at once.
+    pub unannounced: u32,
+    /// Links whose addresses are not announced, because there are too many.
+    pub ignored_links: u32,
+    /// Claims of the VIP by other stations while it was ours.
+    pub claims: u32,
+    /// The last station that made one.
+    pub claimant: Option<Mac>,
+    /// Commands of conntrackd that were run.
+    pub commands: u32,
+    /// Commands that failed.
+    pub command_failures: u32,
+}

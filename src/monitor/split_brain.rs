@@ -1,0 +1,192 @@
+//! Split brain: other stations that claim the VIP while it is ours.
+
+use heapless::{Deque, Vec};
+
+use super::{Duration, Instant};
+use crate::wire::rtnl::Mac;
+
+/// Stations that are told apart. More than one is rare, more than a few is an attack.
+const MAX_STATIONS: usize = 16;
+/// Lines in a [`PERIOD`], whatever the number of stations.
+const MAX_LINES: usize = 16;
+/// At most one line about each station in this time.
+const PERIOD: Duration = Duration::from_secs(60);
+/// How long the VIP has to stay after a claim for that to be worth a line. A master that gives way to
+/// another hears its claims some milliseconds before its own VIP goes.
+const CONFIRMATION: Duration = Duration::from_secs(1);
+
+#[derive(Debug)]
+struct Station {
+    mac: Mac,
+    /// Since its last line.
+    claims: u32,
+    /// When to write a line, unless the VIP goes before.
+    due: Option<Instant>,
+    /// When that was written.
+    last: Option<Instant>,
+}
+
+/// The stations that have been heard, and what is yet to be said of them.
+#[derive(Debug, Default)]
+pub(super) struct SplitBrain {
+    heard: Vec<Station, MAX_STATIONS>,
+    /// Claims for which there was no room or no line.
+    others: u32,
+    /// When to tell of those.
+    others_due: Option<Instant>,
+    /// When the lines of the last [`PERIOD`] were written.
+    lines: Deque<Instant, MAX_LINES>,
+}
+
+/// What a line is about, with how many claims since the last one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Line {
+    Station(Mac, u32),
+    Others(u32),
+}
+
+impl SplitBrain {
+    /// Takes a claim.
+    pub(super) fn on_claim(&mut self, mac: Mac, now: Instant) {
+        let Some(station) = self.station(mac) else {
+            self.others = self.others.saturating_add(1);
+            self.others_due.get_or_insert(now + CONFIRMATION);
+            return;
+        };
+        station.claims = station.claims.saturating_add(1);
+        if station.last.is_none_or(|last| now >= last + PERIOD) {
+            station.due.get_or_insert(now + CONFIRMATION);
+        }
+    }
+
+    /// A new station takes the place of the one with the oldest line; but not of one of which there is
+    /// something to say, or nothing would ever be said when there are too many.
+    fn station(&mut self, mac: Mac) -> Option<&mut Station> {
+        let known = self.heard.iter().position(|station| station.mac == mac);
+        if let Some(known) = known {
+            return self.heard.get_mut(known);
+        }
+        let new = Station { mac, claims: 0, due: None, last: None };
+        if let Err(new) = self.heard.push(new) {
+            let silent = self.heard.iter_mut().filter(|station| station.due.is_none());
+            let station = silent.min_by_key(|station| station.last)?;
+            *station = new;
+            return Some(station);
+        }
+        self.heard.last_mut()
+    }
+
+    /// The VIP has gone, so whoever claims it may.
+    pub(super) fn on_vip_gone(&mut self) {
+        for station in &mut self.heard {
+            (station.claims, station.due) = (0, None);
+        }
+        (self.others, self.others_due) = (0, None);
+    }
+
+    /// The line to be written now.
+    pub(super) fn next_line(&mut self, now: Instant) -> Option<Line> {
+        let is_due = |due: Option<Instant>| due.is_some_and(|due| now >= due);
+        while let Some(station) = self.heard.iter_mut().find(|station| is_due(station.due)) {
+            station.due = None;
+            let claims = core::mem::take(&mut station.claims);
+            if may_write(&mut self.lines, now) {
+                station.last = Some(now);
+                return Some(Line::Station(station.mac, claims));
+            }
+            self.others = self.others.saturating_add(claims);
+            self.others_due.get_or_insert(now);
+        }
+        if is_due(self.others_due) && may_write(&mut self.lines, now) {
+            self.others_due = None;
+            return Some(Line::Others(core::mem::take(&mut self.others)));
+        }
+        None
+    }
+
+    /// When to ask for the next line.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        let free = self.lines.front().filter(|_| self.lines.is_full()).map(|line| *line + PERIOD);
+        let others = self.others_due.map(|due| free.map_or(due, |free| free.max(due)));
+        self.heard.iter().filter_map(|station| station.due).chain(others).min()
+    }
+}
+
+/// Whether there is a line left, which is taken then.
+fn may_write(lines: &mut Deque<Instant, MAX_LINES>, now: Instant) -> bool {
+    while lines.front().is_some_and(|line| now >= *line + PERIOD) {
+        lines.pop_front();
+    }
+    lines.push_back(now).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mac(n: u8) -> Mac {
+        [2, 0, 0, 0, 0, n]
+    }
+
+    fn lines(stations: &mut SplitBrain, now: Instant) -> heapless::Vec<Line, 32> {
+        core::iter::from_fn(|| stations.next_line(now)).collect()
+    }
+
+    #[test]
+    fn each_station_once_a_minute_and_a_second_after_its_claim() {
+        let (at, a, b) = (Instant::from_secs, mac(1), mac(2));
+        let mut stations = SplitBrain::default();
+        stations.on_claim(a, at(0));
+        stations.on_claim(a, at(0));
+        assert_eq!(stations.deadline(), Some(at(1)));
+        assert_eq!(stations.next_line(Instant::from_millis(999)), None);
+        assert_eq!(lines(&mut stations, at(1)), [Line::Station(a, 2)]);
+        stations.on_claim(a, at(2));
+        stations.on_claim(b, at(2));
+        assert_eq!(lines(&mut stations, at(3)), [Line::Station(b, 1)]);
+        assert_eq!(stations.deadline(), None, "nothing more to be said");
+        stations.on_claim(a, at(61));
+        assert_eq!(lines(&mut stations, at(62)), [Line::Station(a, 2)]);
+    }
+
+    #[test]
+    fn what_was_claimed_before_the_vip_went_is_not_said() {
+        let (at, a) = (Instant::from_secs, mac(1));
+        let mut stations = SplitBrain::default();
+        stations.on_claim(a, at(0));
+        stations.on_vip_gone();
+        assert_eq!((stations.deadline(), stations.next_line(at(9))), (None, None));
+        stations.on_claim(a, at(10));
+        assert_eq!(lines(&mut stations, at(11)), [Line::Station(a, 1)]);
+    }
+
+    #[test]
+    fn lines_are_limited_and_the_rest_is_summed_up() {
+        let at = Instant::from_secs;
+        let mut stations = SplitBrain::default();
+        for n in 0..100 {
+            stations.on_claim(mac(n), at(0));
+        }
+        let expected: heapless::Vec<_, 16> = (0..16).map(|n| Line::Station(mac(n), 1)).collect();
+        assert_eq!(lines(&mut stations, at(1)), expected);
+        assert_eq!(stations.deadline(), Some(at(61)));
+        // A new one has room, as all is said of the first; but no line.
+        stations.on_claim(mac(100), at(2));
+        assert_eq!(lines(&mut stations, at(3)), []);
+        assert_eq!(stations.deadline(), Some(at(61)));
+        assert_eq!(lines(&mut stations, at(61)), [Line::Others(85)]);
+        assert_eq!(stations.deadline(), None);
+    }
+
+    #[test]
+    fn the_one_with_the_oldest_line_is_forgotten() {
+        let at = Instant::from_secs;
+        let mut stations = SplitBrain::default();
+        for n in 0..=16 {
+            stations.on_claim(mac(n), at(n.into()));
+            lines(&mut stations, at(i64::from(n) + 1));
+        }
+        let known: heapless::Vec<Mac, 16> = stations.heard.iter().map(|known| known.mac).collect();
+        assert!(!known.contains(&mac(0)) && (1..=16).all(|n| known.contains(&mac(n))), "{known:?}");
+    }
+}

@@ -1,0 +1,126 @@
+//! Claims of the VIP that come in while it is ours.
+
+use super::{Monitor, Vip, count};
+use crate::monitor::own_macs::{OwnMacs, is_virtual};
+use crate::monitor::split_brain::{Line, SplitBrain};
+use crate::monitor::throttle::Throttle;
+use crate::monitor::{Action, Instant, LogEvent, State};
+use crate::wire::Claim;
+use crate::wire::rtnl::Body;
+
+/// What it takes to see a split brain.
+#[derive(Debug, Default)]
+pub(super) struct Detector {
+    /// Where claims of the VIP are heeded.
+    listening: Option<u32>,
+    /// The interface may be another than the one that the socket was bound to, whatever its index.
+    may_be_unbound: bool,
+    own_macs: OwnMacs,
+    stations: SplitBrain,
+    throttle: Throttle,
+}
+
+impl Detector {
+    pub(super) fn on_kernel(&mut self, body: &Body) {
+        match body {
+            Body::NewLink(link) => self.own_macs.on_link(link),
+            Body::DelLink(link) => self.own_macs.on_link_gone(link.ifindex),
+            _ => {}
+        }
+    }
+
+    /// The watched interface has come or gone.
+    pub(super) fn on_interface_changed(&mut self) {
+        self.may_be_unbound = true;
+    }
+
+    /// A dump of all links begins.
+    pub(super) fn links_begin(&mut self) {
+        self.own_macs.links_begin();
+    }
+
+    /// The dump is complete. Events may have been lost before it, and with them the end of the watched
+    /// interface and the beginning of another with its index.
+    pub(super) fn links_end(&mut self) {
+        self.own_macs.links_end();
+        self.may_be_unbound = true;
+    }
+
+    fn is_heard(&self, ifindex: u32, claim: &Claim, vip: &Vip) -> bool {
+        self.listening == Some(ifindex) && claim.ip == vip.ip()
+    }
+
+    /// Whether it comes from another station. What we send ourselves is not heard, so what comes from a
+    /// virtual MAC does, even if that is ours at the time; what comes from any other MAC of ours was
+    /// sent on another interface to the same segment.
+    fn is_foreign(&self, claim: &Claim, vip: &Vip) -> bool {
+        let mac = claim.mac;
+        let unknown = |own| own != mac && !self.own_macs.contains(mac);
+        vip.mac().is_some_and(|own| is_virtual(mac) || unknown(own))
+    }
+
+    /// When there is something to be done. While it is not known whether the VIP is here, no claim is
+    /// reported.
+    pub(super) fn deadline(&self, vip_is_known: bool) -> Option<Instant> {
+        let line = self.stations.deadline().filter(|_| vip_is_known);
+        [line, self.throttle.deadline()].into_iter().flatten().min()
+    }
+}
+
+impl Monitor<'_> {
+    /// Heeds claims of the VIP as long as it is ours.
+    pub(super) fn listen(&mut self) {
+        let active = self.vip.state() == Some(State::Active);
+        let wanted = self.vip.ifindex().filter(|_| active);
+        let Some(detector) = &mut self.detector else { return };
+        if wanted != detector.listening {
+            detector.listening = wanted;
+            detector.stations.on_vip_gone();
+        } else if !detector.may_be_unbound {
+            return;
+        }
+        if let Some(ifindex) = wanted {
+            let rebind = core::mem::take(&mut detector.may_be_unbound);
+            self.push(Action::Listen { ifindex, rebind });
+        }
+    }
+
+    pub(super) fn on_claim(&mut self, ifindex: u32, claim: &Claim) {
+        self.on_frame();
+        let Some(detector) = &mut self.detector else { return };
+        if detector.is_heard(ifindex, claim, &self.vip) && detector.is_foreign(claim, &self.vip) {
+            count(&mut self.status.claims);
+            self.status.claimant = Some(claim.mac);
+            detector.stations.on_claim(claim.mac, self.now);
+        }
+    }
+
+    /// A frame was read, whatever it says.
+    pub(super) fn on_frame(&mut self) {
+        if self.detector.as_mut().is_some_and(|detector| detector.throttle.on_frame(self.now)) {
+            self.push(Action::ReadFrames(false));
+        }
+    }
+
+    pub(super) fn read_frames_again(&mut self) {
+        if self.detector.as_mut().is_some_and(|detector| detector.throttle.is_over(self.now)) {
+            self.push(Action::ReadFrames(true));
+        }
+    }
+
+    /// Logs one claim at a time, and only when it is known that the VIP is still here: the queue is
+    /// empty.
+    pub(super) fn report_claim(&mut self) {
+        if !self.resync.is_settled() {
+            return;
+        }
+        let Some(detector) = &mut self.detector else { return };
+        let Some(ifindex) = detector.listening else { return };
+        let note = match detector.stations.next_line(self.now) {
+            Some(Line::Station(mac, count)) => LogEvent::SplitBrain { mac, ifindex, count },
+            Some(Line::Others(count)) => LogEvent::MoreClaims { ifindex, count },
+            None => return,
+        };
+        self.push(Action::Log(note));
+    }
+}

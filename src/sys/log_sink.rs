@@ -1,0 +1,93 @@
+//! Where the log goes, if not to standard error: a file, syslog.
+
+use core::ffi::CStr;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::Path;
+
+use nix::fcntl::{AT_FDCWD, OFlag, openat};
+use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr, sendto, socket};
+use nix::sys::stat::Mode;
+use nix::unistd::write;
+
+use super::constants::{Constant, Constants};
+use super::own_file::{self, Refusal};
+use super::privileges::RunAs;
+use super::sigsys;
+use super::users::Trusted;
+use crate::errno::Errno;
+
+/// A log file that is appended to, and can be opened anew after it was moved away.
+#[derive(Debug)]
+pub struct LogFile {
+    path: &'static CStr,
+    file: OwnedFd,
+    trusted: Trusted,
+}
+
+impl LogFile {
+    /// Opens or creates the file, mode 0644. It belongs to `owner`, so that it can be opened again by whom the
+    /// daemon is then.
+    ///
+    /// # Errors
+    /// Why the file is refused: see [`own_file::open`].
+    pub fn open(path: &Path, owner: RunAs, constants: &mut Constants) -> Result<Self, Refusal> {
+        let file = own_file::open(path, APPEND | OFlag::O_CREAT, owner, true)?;
+        sigsys::on(file.as_raw_fd());
+        let path = constants.path(Constant::Log, path).map_err(Refusal::Errno)?;
+        Ok(Self { path, file, trusted: Trusted::new(owner.user) })
+    }
+
+    /// Opens the path again; the old file is kept if that fails, or if the new one may not be ours alone.
+    ///
+    /// # Errors
+    /// Why the file is refused.
+    pub fn reopen(&mut self) -> Result<(), Refusal> {
+        let mode = Mode::from_bits_truncate(0o644);
+        let file = openat(AT_FDCWD, self.path, AGAIN, mode)?;
+        own_file::check(&file, self.trusted)?;
+        sigsys::on(file.as_raw_fd());
+        self.file = file;
+        Ok(())
+    }
+
+    /// Appends complete lines. What cannot be written is lost: a log is not worth waiting for.
+    pub fn write(&self, lines: &[u8]) {
+        let _ = write(&self.file, lines);
+    }
+}
+
+const APPEND: OFlag = OFlag::O_WRONLY.union(OFlag::O_APPEND);
+
+/// How the file is opened anew. A FIFO without a reader would block the open.
+pub const AGAIN: OFlag = APPEND
+    .union(OFlag::O_CREAT)
+    .union(OFlag::O_CLOEXEC)
+    .union(OFlag::O_NOFOLLOW)
+    .union(OFlag::O_NONBLOCK)
+    .union(OFlag::O_NOCTTY);
+
+/// The socket of the system's log daemon.
+#[derive(Debug)]
+pub struct Syslog {
+    socket: OwnedFd,
+    address: &'static UnixAddr,
+}
+
+impl Syslog {
+    /// Prepares to send to `/dev/log`, whether or not somebody listens there yet.
+    ///
+    /// # Errors
+    /// The errno of `socket`.
+    pub fn open(constants: &mut Constants) -> Result<Self, Errno> {
+        let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
+        let socket = socket(AddressFamily::Unix, SockType::Datagram, flags, None)?;
+        let address = constants.address(Constant::Syslog, UnixAddr::new("/dev/log")?)?;
+        sigsys::on_syslog(socket.as_raw_fd(), address);
+        Ok(Self { socket, address })
+    }
+
+    /// Sends one message. Not being connected, it finds a log daemon that was restarted.
+    pub fn send(&self, message: &[u8]) {
+        let _ = sendto(self.socket.as_raw_fd(), message, self.address, MsgFlags::MSG_DONTWAIT);
+    }
+}

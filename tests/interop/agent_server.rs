@@ -1,0 +1,121 @@
+//! The server of Neutron's own L3 agent, in the virtual environment that `tests/run` makes.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use lab::files::{Watch, content};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+/// A Python that imports Neutron takes seconds to start.
+pub const PATIENCE: Duration = Duration::from_mins(1);
+
+/// A script beside this file, with a release of Neutron.
+pub fn python(release: &str, script: &str) -> Command {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let interpreter = root.join(format!("target/neutron-{release}/bin/python"));
+    assert!(interpreter.exists(), "no {}: tests/run makes it", interpreter.display());
+    let mut command = Command::new(interpreter);
+    command.arg(root.join("tests/interop").join(script));
+    command
+}
+
+/// What the agent was told.
+#[derive(Clone, Debug)]
+pub struct Arrival {
+    pub at: Instant,
+    pub router: String,
+    pub state: String,
+}
+
+#[derive(Debug, Default)]
+struct Arrived {
+    arrivals: Mutex<Vec<Arrival>>,
+    more: Condvar,
+}
+
+pub struct AgentServer {
+    child: Child,
+    arrived: Arc<Arrived>,
+    errors: PathBuf,
+    /// When its socket was there.
+    pub listening: Instant,
+}
+
+impl AgentServer {
+    /// Starts it, and waits for its socket.
+    pub fn start(release: &str, state_path: &Path) -> Self {
+        let (errors, socket) =
+            (state_path.join("errors"), state_path.join("keepalived-state-change"));
+        // It is left over from one that was killed.
+        let _ = std::fs::remove_file(&socket);
+        let files = Watch::new(state_path);
+        let mut command = python(release, "agent_server.py");
+        command.arg(state_path).stdin(Stdio::null()).stdout(Stdio::piped());
+        command.stderr(File::create(&errors).unwrap());
+        let mut child = command.spawn().expect("the agent's server");
+        let stdout = BufReader::new(child.stdout.take().unwrap());
+        let arrived = Arc::new(Arrived::default());
+        let shared = Arc::clone(&arrived);
+        thread::spawn(move || {
+            for line in stdout.lines().map_while(Result::ok) {
+                let (router, state) = line.split_once(' ').expect("router and state");
+                let (router, state) = (router.into(), state.into());
+                shared.arrivals.lock().unwrap().push(Arrival { at: Instant::now(), router, state });
+                shared.more.notify_all();
+            }
+        });
+        files.within(PATIENCE, "the agent's socket", || socket.exists().then_some(()));
+        Self { child, arrived, errors, listening: Instant::now() }
+    }
+
+    /// Everything that has arrived so far.
+    pub fn arrivals(&self) -> Vec<Arrival> {
+        self.arrived.arrivals.lock().unwrap().clone()
+    }
+
+    /// The states that have arrived so far.
+    pub fn states(&self) -> Vec<String> {
+        self.arrivals().into_iter().map(|arrival| arrival.state).collect()
+    }
+
+    /// Waits until what has arrived satisfies a condition.
+    pub fn wait(&self, what: &str, condition: impl Fn(&[Arrival]) -> bool) {
+        let arrivals = self.arrived.arrivals.lock().unwrap();
+        let more = &self.arrived.more;
+        let (arrivals, timeout) =
+            more.wait_timeout_while(arrivals, PATIENCE, |arrivals| !condition(arrivals)).unwrap();
+        assert!(
+            !timeout.timed_out(),
+            "waited in vain for {what}; there was {arrivals:#?}\n{}",
+            content(&self.errors)
+        );
+    }
+
+    /// Waits until the last that has arrived is this state.
+    pub fn wait_state(&self, state: &str) {
+        self.wait(state, |arrivals| arrivals.last().is_some_and(|last| last.state == state));
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.child.id().try_into().unwrap()), signal).unwrap();
+    }
+
+    /// Kills it with SIGKILL; its socket is left over.
+    pub fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for AgentServer {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,136 @@
+//! What has to hold at every moment.
+
+use keepwatch::errno::Errno;
+use keepwatch::monitor::{
+    Action, Actions, Announcement, DumpResult, Duration, ExitReason, Input, LogEvent, Sent, State,
+};
+
+use super::World;
+use super::kernel::name;
+use super::lan::Lan;
+
+/// The longest time ahead for which a retry is scheduled.
+const LONGEST_WAIT: Duration = Duration::from_secs(5);
+
+/// A tenth of what Linux gives a socket by default: the share of one link.
+const SHARE: u32 = 212_992 / 10;
+
+impl World<'_> {
+    /// What is not done yet is being done, or will be.
+    pub(super) fn nothing_is_forgotten(&self) {
+        let deadline = self.monitor.deadline();
+        let soon = deadline.is_some_and(|deadline| deadline <= self.now + LONGEST_WAIT);
+        let unread = self.kernel.has_unread();
+        assert!(soon || unread || self.reported == Some(self.truth()), "the truth");
+        assert!(soon || self.disk.file == self.reported, "the state file");
+        assert!(soon || self.agent.acknowledged == self.reported, "the agent");
+        let runs = self.conntrackd.is_running() || self.conntrackd.is_unconfigured() && soon;
+        assert!(runs || self.conntrackd.is_done(), "conntrackd");
+        let looks = deadline.is_some_and(|deadline| deadline <= self.now + Duration::from_secs(1));
+        assert!(looks || !self.mounts_changed || self.namespace_gone.is_some(), "the namespace");
+        self.wire.nothing_is_forgotten(deadline, self.now);
+        let listens = self.wire.listening.is_some() && self.reported == Some(State::Active);
+        let bound = self.wire.is_bound_to(&self.kernel);
+        assert!(soon || unread || !listens || bound, "deaf on the interface that is there");
+        assert!(self.leave_by.is_none_or(|by| self.now < by), "it ought to have left");
+    }
+
+    /// A new state goes to the file, and once that has come to something, to the agent.
+    pub(super) fn note_report(&mut self, input: &Input, actions: &Actions, in_flight: bool) {
+        let notifies = actions.iter().any(|action| matches!(action, Action::Notify(_)));
+        if let Input::StateFile(_) = input {
+            // What is to be reported again may be so at any time from then on.
+            if notifies && (self.news || self.reloaded) {
+                self.agent.expect_report();
+            }
+            assert!(notifies || !self.news || !self.free, "the agent is told at once");
+            self.news = false;
+        }
+        let written = actions.iter().find_map(|action| match action {
+            Action::WriteState(state) => Some(*state),
+            _ => None,
+        });
+        let Some(state) = written else { return };
+        assert!(!notifies, "the agent before the file");
+        if self.reported != Some(state) {
+            self.news = true;
+            self.free = !in_flight || actions.contains(&Action::HangUp);
+            self.reported = Some(state);
+            self.forget_claims();
+            if state == State::Backup {
+                self.lans.iter_mut().for_each(Lan::cut_off);
+            }
+            self.conntrackd.want(state);
+        }
+    }
+
+    /// It looks for the namespace at most once a second, whatever a disk that hangs then makes of the time.
+    pub(super) fn note_look(&mut self, actions: &Actions) {
+        if actions.contains(&Action::CheckNamespace) {
+            assert!(self.namespace_gone.is_none(), "there is nothing to be looked for");
+            let pause = Duration::from_secs(1);
+            let rested = self.looked.is_none_or(|looked| self.now >= looked + pause);
+            assert!(rested, "it looks again and again");
+            self.looked = Some(self.now);
+        }
+    }
+
+    /// A frame goes out, in its place.
+    pub(super) fn announce(&mut self, announcement: &Announcement) -> Sent {
+        assert_eq!(self.reported, Some(State::Active), "a frame from a backup");
+        let known = self.truth() == State::Active || self.kernel.has_unread();
+        assert!(known, "a frame from what may be a backup by now, for all that the core knows");
+        self.told.check(announcement, self.kernel.mac);
+        let ifindex = announcement.address.ifindex;
+        let queued = self.lans.iter().map(Lan::queued).sum();
+        assert!(queued < SHARE, "a link has taken the send buffer of all");
+        match self.lans.iter_mut().find(|lan| lan.is(ifindex)) {
+            Some(lan) => lan.send(announcement, queued, self.now),
+            // It has gone just now.
+            None => Sent::Failed(Errno(6)),
+        }
+    }
+
+    /// No line says what is not so.
+    pub(super) fn read_log(&mut self, note: &LogEvent) {
+        match *note {
+            LogEvent::SplitBrain { mac, ifindex, count } => {
+                self.read_claim(Some(mac), ifindex, count);
+            }
+            LogEvent::InterfaceMissing => assert!(self.kernel.absence_told, "nobody has said so"),
+            LogEvent::AlternativeName { owner } => {
+                assert!(self.kernel.alternative_told && owner == name("lan"), "nobody has said so");
+            }
+            LogEvent::MoreClaims { ifindex, count } => self.read_claim(None, ifindex, count),
+            LogEvent::DadFailed { .. } => assert!(self.vip_has_failed),
+            LogEvent::NotAnnounced { sent, .. } => assert!(!matches!(sent, Sent::Yes { .. })),
+            LogEvent::Synced(state) => {
+                assert!(self.conntrackd.is_done() && self.reported == Some(state));
+            }
+            LogEvent::HelperRestarted { .. } => assert!(self.conntrackd.restarted),
+            LogEvent::DumpFailed { end: DumpResult::TimedOut, .. } => {
+                assert!(!self.kernel.has_unread(), "its end may be there to be read");
+            }
+            LogEvent::Wrote(state) => assert_eq!(self.disk.file, Some(state)),
+            LogEvent::Notified(state) => assert_eq!(self.agent.acknowledged, Some(state)),
+            _ => {}
+        }
+    }
+
+    /// It leaves because it was asked to, or because nothing is left to be watched or told.
+    pub(super) fn exit(&mut self, ending: ExitReason) {
+        self.exited = true;
+        if ending == ExitReason::Asked {
+            assert!(self.asked_to_leave, "nobody asked");
+            let reported = self.reported.is_some_and(|s| self.truths_since_asked.contains(&s));
+            let in_time = self.leave_by.is_some_and(|by| self.now >= by);
+            assert!(reported || in_time, "the truth, before it leaves");
+            return;
+        }
+        let gone = self.namespace_gone.expect("a namespace that has gone");
+        let backup = Some(State::Backup);
+        assert_eq!(self.reported, backup);
+        let told = self.agent.acknowledged == backup && self.disk.file == backup;
+        assert!(told || self.now >= gone + Duration::from_secs(5), "it has not told, nor tried");
+    }
+}

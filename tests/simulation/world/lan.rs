@@ -1,0 +1,279 @@
+//! A link beside the watched one, its addresses, and what goes out there.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use keepwatch::monitor::{Announcement, Duration, Instant, Sent};
+use keepwatch::wire::cidr::Cidr;
+use keepwatch::wire::rtnl::{Address, Body, Link, Mac};
+use netlink_packet_route::address::AddressFlags;
+use netlink_packet_route::link::LinkFlags;
+
+use super::kernel::{UP, VIRTUAL_MAC, address, link, wireless};
+use super::told::{Configured, configured, is_ours, is_virtual};
+
+/// Duplicate address detection has found another station with the address.
+const FAILED: AddressFlags = AddressFlags::Dadfailed.union(AddressFlags::Tentative);
+/// The virtual MAC of another VRRP instance than the watched one.
+const OTHER_INSTANCE: Mac = [0, 0, 0x5e, 0, 2, VIRTUAL_MAC[5] + 1];
+
+pub struct Lan {
+    /// None: it is not there.
+    ifindex: Option<u32>,
+    up: bool,
+    carrier_changes: u32,
+    mac: Mac,
+    router: bool,
+    addresses: BTreeMap<Configured, Entry>,
+    egress: Egress,
+    /// Frames in its queue, which take room in the send buffer.
+    queue: u32,
+    /// When it began to take no frame.
+    refuses_since: Option<Instant>,
+    /// Frames held back in a row.
+    held_back: u32,
+}
+
+/// What becomes of the next frames.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Egress {
+    Open,
+    /// They stay in the queue.
+    Stuck,
+    Refuses(Sent),
+}
+
+/// What a frame takes in the send buffer.
+const FRAME: u32 = 768;
+/// For so long a frame is tried again.
+const TRIED: Duration = Duration::from_secs(1);
+
+struct Entry {
+    flags: AddressFlags,
+    /// How many have announced it since it could be used, the carrier came back or the MAC changed.
+    frames: u32,
+    since: Since,
+}
+
+/// Since when an address has been there.
+#[derive(Clone, Copy, PartialEq)]
+enum Since {
+    /// There was an event: it is to be announced.
+    Event,
+    /// It was there before the core: it is not to be announced.
+    Start,
+    /// So it was, but something has happened since of which the core may or may not have heard.
+    Either,
+}
+
+impl Lan {
+    pub fn new(ifindex: u32) -> Self {
+        Self {
+            ifindex: Some(ifindex),
+            up: true,
+            carrier_changes: 0,
+            mac: [2, 0, 0, 0, 0, 3],
+            router: false,
+            addresses: BTreeMap::new(),
+            egress: Egress::Open,
+            queue: 0,
+            refuses_since: None,
+            held_back: 0,
+        }
+    }
+
+    /// Has an address from before the core's time.
+    pub fn with_old_address(mut self) -> Self {
+        let entry = Entry { flags: AddressFlags::Permanent, frames: 0, since: Since::Start };
+        self.addresses.insert((Ipv4Addr::new(10, 0, 0, 7).into(), 24), entry);
+        self
+    }
+
+    pub fn is(&self, ifindex: u32) -> bool {
+        self.ifindex == Some(ifindex)
+    }
+
+    /// Adds an address or takes it on to its end; tells the event.
+    pub fn change_address(&mut self, how: u8) -> Option<Body> {
+        let ifindex = self.ifindex?;
+        let n = how % 8;
+        let at: Configured = match (how & 8, how & 16) {
+            (0, 0) => (Ipv4Addr::new(10, 0, 0, n).into(), 24),
+            (0, _) => (Ipv4Addr::new(10, 0, 0, n).into(), 32),
+            _ => (Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, n.into()).into(), 64),
+        };
+        let is_ipv4 = at.0.is_ipv4();
+        let flags = match self.addresses.get(&at).map(|entry| entry.flags) {
+            None if is_ipv4 => AddressFlags::Permanent,
+            None if how & 16 != 0 => AddressFlags::Optimistic | AddressFlags::Tentative,
+            None => AddressFlags::Tentative,
+            Some(flags) if flags == AddressFlags::Permanent || flags == FAILED => {
+                self.addresses.remove(&at);
+                return Some(Body::DelAddress(lan_address(ifindex, at, flags)));
+            }
+            Some(_) if how & 32 != 0 => FAILED,
+            Some(_) => AddressFlags::Permanent,
+        };
+        let entry = Entry { flags, frames: 0, since: Since::Event };
+        let known = self.addresses.insert(at, entry).is_some();
+        let refreshed = known && how & 64 != 0;
+        Some(Body::NewAddress(Address { refreshed, ..lan_address(ifindex, at, flags) }))
+    }
+
+    /// Changes the link; tells the events. `new_index` is for one that is made anew.
+    pub fn change_link(&mut self, how: u8, new_index: impl FnOnce() -> u32) -> Vec<Body> {
+        let Some(ifindex) = self.ifindex else {
+            self.ifindex = Some(new_index());
+            return self.link().into_iter().collect();
+        };
+        match how % 8 {
+            0..4 => {
+                self.up = !self.up;
+                self.carrier_changes += 1;
+            }
+            5 if how & 64 != 0 => {
+                self.mac = match self.mac {
+                    VIRTUAL_MAC => OTHER_INSTANCE,
+                    OTHER_INSTANCE => [2, 0, 0, 0, 0, 3],
+                    _ => VIRTUAL_MAC,
+                };
+            }
+            4 | 5 if !is_virtual(self.mac) => self.mac[5] ^= 4,
+            4 | 5 => self.mac = [2, 0, 0, 0, 0, 3],
+            6 => {
+                self.router = !self.router;
+                return vec![Body::Ipv6Forwarding { ifindex, on: self.router }];
+            }
+            _ => {
+                let gone = std::mem::take(&mut self.addresses);
+                let gone = gone.into_iter().map(|(at, entry)| (at, entry.flags));
+                let gone =
+                    gone.map(|(at, flags)| Body::DelAddress(lan_address(ifindex, at, flags)));
+                let link = self.link().and_then(|link| match link {
+                    Body::NewLink(link) => Some(Body::DelLink(link)),
+                    _ => None,
+                });
+                let events = gone.chain(link).collect();
+                (self.ifindex, self.queue) = (None, 0);
+                return events;
+            }
+        }
+        self.announce_anew();
+        self.link().into_iter().collect()
+    }
+
+    /// Its MAC.
+    pub fn mac(&self) -> Mac {
+        self.mac
+    }
+
+    /// All that is there is to be announced again.
+    pub fn announce_anew(&mut self) {
+        for entry in self.addresses.values_mut() {
+            entry.frames = 0;
+            if entry.since == Since::Start {
+                entry.since = Since::Either;
+            }
+        }
+    }
+
+    /// Others are the active router: what is not complete does not count.
+    pub fn cut_off(&mut self) {
+        for ((ip, _), entry) in &mut self.addresses {
+            if entry.frames < rounds(*ip) {
+                entry.frames = 0;
+            }
+        }
+    }
+
+    /// The link, if it is there, for an event or for a dump of all links.
+    pub fn link(&self) -> Option<Body> {
+        let flags = if self.up { UP } else { LinkFlags::Up };
+        Some(Body::NewLink(Link {
+            flags,
+            mac: Some(self.mac),
+            carrier_changes: Some(self.carrier_changes),
+            ipv6_forwarding: Some(self.router),
+            ..link(self.ifindex?, "lan")
+        }))
+    }
+
+    /// What a wireless driver tells at any time.
+    pub fn wireless_event(&self) -> Option<Body> {
+        self.link().map(wireless)
+    }
+
+    /// For a dump of any interface: without strict checking, the addresses of all come.
+    pub fn listed(&self) -> impl Iterator<Item = Body> {
+        self.addresses.iter().filter_map(|(at, entry)| {
+            Some(Body::NewAddress(lan_address(self.ifindex?, *at, entry.flags)))
+        })
+    }
+
+    pub fn set_egress(&mut self, egress: Egress) {
+        self.egress = egress;
+        if egress == Egress::Open {
+            self.queue = 0;
+        }
+    }
+
+    pub fn is_open(&self) -> bool {
+        self.egress == Egress::Open
+    }
+
+    /// What it takes in the send buffer.
+    pub fn queued(&self) -> u32 {
+        self.queue * FRAME
+    }
+
+    /// What becomes of a frame, with so much in the send buffer.
+    pub fn send(&mut self, announcement: &Announcement, queued: u32, now: Instant) -> Sent {
+        let sent = match self.egress {
+            _ if announcement.limit.is_some_and(|limit| queued > limit) => {
+                Sent::HeldBack { queued }
+            }
+            Egress::Refuses(sent) => sent,
+            Egress::Open | Egress::Stuck => Sent::Yes { queued },
+        };
+        self.queue += u32::from(self.egress == Egress::Stuck && sent == Sent::Yes { queued });
+        self.held_back = if sent == (Sent::HeldBack { queued }) { self.held_back + 1 } else { 0 };
+        assert!(
+            self.held_back < 4 || self.egress != Egress::Open,
+            "held back for what others have there"
+        );
+        let lost = match sent {
+            Sent::Yes { .. } => {
+                self.refuses_since = None;
+                false
+            }
+            Sent::Failed(_) => true,
+            _ => now >= *self.refuses_since.get_or_insert(now) + TRIED,
+        };
+        if let Some(entry) = self.addresses.get_mut(&configured(announcement.address.local)) {
+            assert!(entry.since != Since::Start, "it was there at the start");
+            // A frame that is lost need not be tried again.
+            entry.frames += u32::from(lost || sent == Sent::Yes { queued });
+        }
+        sent
+    }
+
+    /// Every address that can be used has had its three rounds.
+    pub fn is_announced(&self, watched: Mac) {
+        if !self.up || !is_ours(self.mac, watched) {
+            return;
+        }
+        for ((ip, prefix_len), Entry { flags, frames, since }) in &self.addresses {
+            let due = *flags == AddressFlags::Permanent && *since == Since::Event;
+            assert!(!due || *frames >= rounds(*ip), "{ip}/{prefix_len}: {frames} frames");
+        }
+    }
+}
+
+/// The frames of all rounds.
+fn rounds(ip: IpAddr) -> u32 {
+    if ip.is_ipv4() { 6 } else { 3 }
+}
+
+fn lan_address(ifindex: u32, (ip, prefix_len): Configured, flags: AddressFlags) -> Address {
+    address(ifindex, Cidr::new(ip, prefix_len).expect("an address"), flags)
+}

@@ -1,0 +1,246 @@
+//! Whom the core tells: the disk, the agent, conntrackd.
+
+use keepwatch::errno::Errno;
+use keepwatch::monitor::{CommandResult, Duration, Failure, Instant, Outcome, State, SyncCommand};
+
+pub struct Disk {
+    pub works: bool,
+    /// The next write takes so long.
+    pub hangs: Duration,
+    pub file: Option<State>,
+}
+
+impl Disk {
+    pub fn write(&mut self, state: State) -> Result<State, Errno> {
+        if !self.works {
+            return Err(Errno(28));
+        }
+        self.file = Some(state);
+        Ok(state)
+    }
+}
+
+pub struct Agent {
+    pub listens: bool,
+    connection: Connection,
+    /// Its reply to the attempt in flight, which has come but has not been read.
+    unread: Option<u8>,
+    /// What it last answered with 200.
+    pub acknowledged: Option<State>,
+    /// Of that, what it has acted on.
+    pub heeded: Option<State>,
+    /// Until then it knows no routers: it has been started, and somebody has found it away before.
+    knows_routers_at: Instant,
+    /// How long it takes from its start until it knows them.
+    pub starts_for: Duration,
+    /// The state of the last attempt, and when that failed.
+    failed: Option<(State, Instant)>,
+    /// What is to be reported anew need not wait.
+    anew: bool,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Connection {
+    None,
+    InFlight(State),
+    Lingering,
+}
+
+impl Agent {
+    pub fn new() -> Self {
+        Self {
+            listens: true,
+            connection: Connection::None,
+            unread: None,
+            acknowledged: None,
+            heeded: None,
+            knows_routers_at: Instant::ZERO,
+            starts_for: Duration::ZERO,
+            failed: None,
+            anew: false,
+        }
+    }
+
+    pub fn is_connected(&self) -> bool {
+        self.connection != Connection::None
+    }
+
+    pub fn is_in_flight(&self) -> bool {
+        matches!(self.connection, Connection::InFlight(_))
+    }
+
+    /// The next attempt is a report, and no retry.
+    pub fn expect_report(&mut self) {
+        self.anew = true;
+    }
+
+    /// Some: that came of it at once.
+    pub fn notify(&mut self, state: State, now: Instant) -> Option<Outcome> {
+        assert!(!self.is_in_flight(), "two attempts at once");
+        let anew = std::mem::take(&mut self.anew);
+        if let Some((failed, at)) = self.failed.take()
+            && failed == state
+            && !anew
+        {
+            assert!(now >= at + Duration::from_millis(50), "hammered at");
+        }
+        if self.listens {
+            self.connection = Connection::InFlight(state);
+            return None;
+        }
+        self.connection = Connection::None;
+        self.failed = Some((state, now));
+        // It starts when it listens again.
+        self.knows_routers_at = Instant::from_millis(i64::MAX / 1000);
+        Some(Outcome::Failed(Failure::Refused))
+    }
+
+    pub fn hang_up(&mut self, now: Instant) {
+        assert!(self.is_connected(), "there is nothing to hang up");
+        assert_eq!(self.unread, None, "a reply has come");
+        self.fail(now);
+    }
+
+    fn fail(&mut self, now: Instant) {
+        if let Connection::InFlight(state) = self.connection {
+            self.failed = Some((state, now));
+        }
+        self.connection = Connection::None;
+    }
+
+    /// It replies, and nobody reads that yet.
+    pub fn reply_unread(&mut self, how: u8) {
+        if self.is_in_flight() {
+            self.unread.get_or_insert(how);
+        }
+    }
+
+    /// The reply, if there is one to be read.
+    pub fn read_reply(&mut self, now: Instant) -> Option<Outcome> {
+        self.unread.map(|how| self.act(how, now))
+    }
+
+    /// What the core sees of what it does, unless it did something else before.
+    pub fn act(&mut self, how: u8, now: Instant) -> Outcome {
+        let how = self.unread.take().unwrap_or(how);
+        let Connection::InFlight(state) = self.connection else {
+            // Without a connection that is an echo of an older one.
+            self.connection = Connection::None;
+            return Outcome::Closed;
+        };
+        let failure = match how % 8 {
+            0..4 => {
+                self.knows_routers_at = self.knows_routers_at.min(now + self.starts_for);
+                self.acknowledged = Some(state);
+                if now >= self.knows_routers_at {
+                    self.heeded = Some(state);
+                }
+                self.connection = Connection::Lingering;
+                return Outcome::Delivered;
+            }
+            4 => Failure::ClosedEarly,
+            5 => Failure::Malformed,
+            6 => Failure::Status(500),
+            _ => Failure::Socket(Errno(5)),
+        };
+        self.fail(now);
+        Outcome::Failed(failure)
+    }
+}
+
+/// The process that runs conntrackd's commands.
+pub struct Conntrackd {
+    pub lives: bool,
+    /// It was killed and begun anew.
+    pub restarted: bool,
+    running: Option<SyncCommand>,
+    /// What the newest state wants done, and how much of it has begun.
+    wanted: &'static [SyncCommand],
+    begun: usize,
+    /// Since when there has been no configuration for that.
+    unconfigured_since: Option<Instant>,
+}
+
+impl Conntrackd {
+    pub fn new(lives: bool) -> Self {
+        Self {
+            lives,
+            restarted: false,
+            running: None,
+            wanted: &[],
+            begun: 0,
+            unconfigured_since: None,
+        }
+    }
+
+    pub fn is_running(&self) -> bool {
+        self.running.is_some()
+    }
+
+    /// A new state has been reported.
+    pub fn want(&mut self, state: State) {
+        const ACTIVE: [SyncCommand; 4] =
+            [SyncCommand::Commit, SyncCommand::Flush, SyncCommand::Resync, SyncCommand::Bulk];
+        const BACKUP: [SyncCommand; 2] = [SyncCommand::Timers, SyncCommand::Control];
+        (self.begun, self.unconfigured_since) = (0, None);
+        self.wanted = match state {
+            State::Active => &ACTIVE,
+            State::Backup => &BACKUP,
+        };
+    }
+
+    pub fn run(&mut self, command: SyncCommand) {
+        assert!(self.lives, "nobody is there to run it");
+        assert_eq!(self.running, None, "two commands at once");
+        assert_eq!(Some(&command), self.wanted.get(self.begun), "not the next of the newest state");
+        self.begun += 1;
+        self.running = Some(command);
+    }
+
+    /// How the command under way ends, and what an answer without one would be.
+    pub fn end(&mut self, how: u8, now: Instant) -> CommandResult {
+        let ran = self.running.take().is_some();
+        match how % 8 {
+            7 if how & 8 != 0 => {
+                if ran {
+                    // All of them again, until the configuration has not been there for ten seconds.
+                    let since = *self.unconfigured_since.get_or_insert(now);
+                    let is_over = now >= since + Duration::from_secs(10);
+                    self.begun = if is_over { self.wanted.len() } else { 0 };
+                }
+                CommandResult::NotConfigured(Errno::NOT_FOUND)
+            }
+            0..4 => CommandResult::Exited(0),
+            4 => CommandResult::Exited(1),
+            5 => CommandResult::Signalled(9),
+            6 => CommandResult::TimedOut,
+            _ => CommandResult::NotStarted(Errno(2)),
+        }
+    }
+
+    /// The commands wait for their configuration.
+    pub fn is_unconfigured(&self) -> bool {
+        self.unconfigured_since.is_some()
+    }
+
+    /// Tells whether there is one to be begun anew.
+    pub fn restart(&mut self) -> bool {
+        self.restarted |= self.lives;
+        self.lives
+    }
+
+    /// How the command under way ends when the process that runs it is killed.
+    pub fn abort(&mut self) -> CommandResult {
+        self.running = None;
+        CommandResult::Aborted
+    }
+
+    pub fn die(&mut self) {
+        (self.lives, self.running) = (false, None);
+    }
+
+    /// Everything that the newest state wants done has been.
+    pub fn is_done(&self) -> bool {
+        !self.lives || (self.begun == self.wanted.len() && self.running.is_none())
+    }
+}

@@ -1,0 +1,48 @@
+//! The end of a life: everything works, and what is to be done is done.
+
+use keepwatch::monitor::DumpResult;
+
+use super::lan::Egress;
+use super::{CHECK, World};
+
+impl World<'_> {
+    /// Nothing but looking for the namespace is left to be done.
+    fn only_checks(&self) -> bool {
+        // What is yet to be logged waits for a minute at most; an agent that was away is told again after
+        // some minutes.
+        let patience = if self.agent.heeded == self.reported { CHECK * 7 } else { CHECK * 60 };
+        self.mounts_are_hidden && self.now > self.busy + patience
+    }
+
+    /// Everything works from now on, but maybe for the first of the links beside the watched one; waits
+    /// until there is nothing left to do.
+    pub(super) fn come_to_rest(&mut self, but_for_a_link: bool) {
+        (self.disk.works, self.agent.listens) = (true, true);
+        for lan in self.lans.iter_mut().skip(but_for_a_link.into()) {
+            lan.set_egress(Egress::Open);
+        }
+        self.busy = self.now;
+        for _ in 0..10_000 {
+            self.kernel.next_dump_end = DumpResult::Complete;
+            self.read(usize::MAX);
+            self.hear();
+            if self.agent.is_connected() {
+                self.agent_acts(0);
+            }
+            if self.conntrackd.is_running() {
+                self.conntrackd_acts(0);
+            }
+            let quiet = !self.kernel.has_unread()
+                && !self.agent.is_connected()
+                && !self.conntrackd.is_running();
+            match self.monitor.deadline() {
+                _ if self.exited => return,
+                _ if !quiet => {}
+                None => return,
+                Some(_) if self.only_checks() => return,
+                Some(deadline) => self.now = self.now.max(deadline),
+            }
+        }
+        panic!("the core does not come to rest: {:?}", self.monitor);
+    }
+}

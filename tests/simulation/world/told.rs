@@ -1,0 +1,169 @@
+//! What the core has been told of the links beside the watched one, and must not forget.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use keepwatch::monitor::{
+    Action, AddressKey, Announcement, DumpResult, Duration, FrameKind, Input, Instant, Local,
+};
+use keepwatch::wire::rtnl::{Address, Body, Mac};
+use netlink_packet_route::address::AddressFlags;
+
+use super::kernel::UP;
+
+/// An address on a link, with the length of its prefix.
+pub type Configured = (IpAddr, u8);
+
+pub struct Told {
+    links: BTreeMap<u32, Known>,
+    addresses: BTreeMap<(u32, Configured), AddressFlags>,
+    /// What the dump of all links has shown so far.
+    shown_links: Option<BTreeSet<u32>>,
+    /// What the dump of this interface has.
+    shown: Option<(u32, BTreeSet<Configured>)>,
+    /// When the core gives up the dump.
+    dump_deadline: Instant,
+}
+
+struct Known {
+    mac: Mac,
+    up: bool,
+    forwards: bool,
+}
+
+impl Told {
+    pub fn new() -> Self {
+        Self {
+            links: BTreeMap::new(),
+            addresses: BTreeMap::new(),
+            shown_links: None,
+            shown: None,
+            dump_deadline: Instant::ZERO,
+        }
+    }
+
+    /// Notes what the core learns from this.
+    pub fn tell(&mut self, input: &Input, now: Instant) {
+        match input {
+            // A dump is asked for one interface; what it has of others need not be heeded.
+            Input::Listed(Body::NewAddress(address))
+                if self.shown.as_ref().is_none_or(|(listed, _)| *listed != address.ifindex) => {}
+            Input::Event(body) | Input::Listed(body) => self.take(body),
+            Input::DumpEnded(DumpResult::Complete) => self.sweep(),
+            // What has gaps tells nothing of what it did not show.
+            Input::DumpEnded(_) | Input::Unreadable => self.forget_dump(),
+            _ => {}
+        }
+        if now >= self.dump_deadline && *input == Input::QueueEmpty {
+            self.forget_dump();
+        }
+    }
+
+    /// Notes what the core asks for.
+    pub fn asked(&mut self, action: &Action, now: Instant) {
+        (self.shown, self.shown_links) = match action {
+            Action::DumpLinks => (None, Some(BTreeSet::new())),
+            Action::RequestInterface => (None, None),
+            Action::DumpAddresses(ifindex) => (Some((*ifindex, BTreeSet::new())), None),
+            _ => return,
+        };
+        self.dump_deadline = now + Duration::from_secs(5);
+    }
+
+    /// Whether the core could know an interface of ours by its MAC.
+    pub fn knows(&self, mac: Mac) -> bool {
+        self.links.values().any(|known| known.mac == mac)
+    }
+
+    /// No frame is about what the core could know to be otherwise.
+    pub fn check(&self, announcement: &Announcement, watched: Mac) {
+        let Announcement { address: AddressKey { ifindex, local }, mac, kind, .. } = *announcement;
+        let link = self.links.get(&ifindex).expect("a frame for a link that is gone");
+        assert!(link.up && mac == link.mac, "link {ifindex} is down, or its MAC is another");
+        assert!(is_ours(mac, watched), "the virtual MAC of another VRRP instance");
+        let ip: IpAddr = match kind {
+            FrameKind::ArpRequest(ip) | FrameKind::ArpReply(ip) => ip.into(),
+            FrameKind::Advertisement { ip, router } => {
+                assert_eq!(router, link.forwards, "the router flag");
+                ip.into()
+            }
+        };
+        assert_eq!(ip, local.ip(), "the frame is about another address");
+        let flags = self.addresses.get(&(ifindex, configured(local)));
+        let flags = flags.unwrap_or_else(|| panic!("a frame for {ip}, which is gone"));
+        assert_eq!(*flags, AddressFlags::Permanent, "detection is not over, or has failed");
+    }
+
+    /// What a complete dump has not shown is gone.
+    fn sweep(&mut self) {
+        if let Some(shown) = self.shown_links.take() {
+            self.links.retain(|ifindex, _| shown.contains(ifindex));
+        }
+        if let Some((listed, shown)) = self.shown.take() {
+            self.addresses.retain(|(ifindex, at), _| *ifindex != listed || shown.contains(at));
+        }
+    }
+
+    fn forget_dump(&mut self) {
+        (self.shown, self.shown_links) = (None, None);
+    }
+
+    fn take(&mut self, body: &Body) {
+        match body {
+            Body::NewLink(link) => {
+                let known = self.links.get(&link.ifindex);
+                // Of a link that is not known yet a wireless event does not tell enough.
+                let Some(mac) = link.mac.or(known.map(|known| known.mac)) else { return };
+                let known = known.is_some_and(|known| known.forwards);
+                let forwards = link.ipv6_forwarding.unwrap_or(known);
+                let up = link.flags.contains(UP);
+                self.links.insert(link.ifindex, Known { mac, up, forwards });
+                if let Some(shown) = &mut self.shown_links {
+                    shown.insert(link.ifindex);
+                }
+            }
+            Body::DelLink(link) => {
+                self.links.remove(&link.ifindex);
+            }
+            Body::NewAddress(address) => {
+                let (ifindex, address) = (address.ifindex, address);
+                self.addresses.insert((ifindex, key(address)), address.flags);
+                if let Some((listed, shown)) = &mut self.shown
+                    && *listed == ifindex
+                {
+                    shown.insert(key(address));
+                }
+            }
+            Body::DelAddress(address) => {
+                self.addresses.remove(&(address.ifindex, key(address)));
+            }
+            Body::Ipv6Forwarding { ifindex, on } => {
+                if let Some(link) = self.links.get_mut(ifindex) {
+                    link.forwards = *on;
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// It is no virtual MAC, or that of the VRRP instance that the watched interface belongs to, if any.
+pub fn is_ours(mac: Mac, watched: Mac) -> bool {
+    !is_virtual(mac) || !is_virtual(watched) || mac[5] == watched[5]
+}
+
+/// It belongs to a VRRP instance.
+pub fn is_virtual(mac: Mac) -> bool {
+    mac[..4] == [0, 0, 0x5e, 0]
+}
+
+pub fn configured(local: Local) -> Configured {
+    match local {
+        Local::V4 { ip, prefix_len, .. } => (ip.into(), prefix_len),
+        Local::V6(ip) => (ip.into(), 64),
+    }
+}
+
+fn key(address: &Address) -> Configured {
+    (address.cidr.address(), address.cidr.prefix_len())
+}

@@ -1,0 +1,192 @@
+//! The segment of the watched interface: who claims the VIP there, and the socket that hears it.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use keepwatch::monitor::{Duration, Input, Instant, State};
+use keepwatch::wire::Claim;
+use keepwatch::wire::rtnl::Mac;
+
+use super::World;
+use super::kernel::{Kernel, MAC, VIRTUAL_MAC};
+use super::told::is_virtual;
+
+const OTHER_MAC: Mac = [2, 0, 0, 0, 0, 2];
+
+/// Frames for which the socket has room.
+const QUEUE: usize = 40;
+const SECOND: Duration = Duration::from_secs(1);
+const MINUTE: Duration = Duration::from_secs(60);
+/// In a minute.
+const MAX_LINES: usize = 16;
+/// In a second, which may begin amid another.
+const MAX_READS: usize = 2 * 16;
+
+#[derive(Default)]
+pub struct Wire {
+    /// Where the core last said to listen.
+    pub listening: Option<u32>,
+    /// Nothing has been heard of the kernel since that could make it think otherwise.
+    pub heeds: bool,
+    /// The instance of the interface that the kernel has bound the socket to, and the index that the
+    /// socket was told.
+    bound: Option<u32>,
+    bound_to: Option<u32>,
+    queue: VecDeque<Input>,
+    paused: bool,
+    /// When the last frames were read.
+    reads: VecDeque<Instant>,
+    /// What was claimed and counted while the VIP was here, and how much of that before the core last
+    /// said to listen.
+    claims: Vec<(Mac, Instant)>,
+    since: usize,
+    /// All who have ever claimed it.
+    stations: BTreeSet<Mac>,
+    /// Claims that were counted, and of those the ones that are in lines.
+    counted: u32,
+    said: u32,
+    /// When each line was written, and about whom.
+    lines: Vec<(Instant, Option<Mac>)>,
+}
+
+impl Wire {
+    pub fn listen(&mut self, ifindex: u32, rebind: bool, kernel: &Kernel) {
+        if rebind || self.bound_to != Some(ifindex) {
+            let there = kernel.ifindex == Some(ifindex);
+            self.bound_to = there.then_some(ifindex);
+            self.bound = there.then_some(kernel.instance).or(self.bound);
+        }
+        self.queue.clear();
+        (self.listening, self.heeds) = (Some(ifindex), true);
+        self.since = self.claims.len();
+    }
+
+    pub fn is_bound_to(&self, kernel: &Kernel) -> bool {
+        kernel.ifindex.is_some() && self.bound == Some(kernel.instance)
+    }
+
+    pub fn pause(&mut self, pause: bool) {
+        assert_ne!(self.paused, pause, "it is so already");
+        self.paused = pause;
+    }
+
+    pub fn nothing_is_forgotten(&self, deadline: Option<Instant>, now: Instant) {
+        let goes_on = deadline.is_some_and(|deadline| deadline <= now + SECOND);
+        assert!(!self.paused || goes_on, "nobody reads any more");
+    }
+
+    /// Everything that was claimed is in a line, or within a minute of one.
+    pub fn all_is_said(&self) {
+        for (mac, at) in self.claims.iter().skip(self.since) {
+            let said = self.lines.iter().any(|(line, about)| {
+                about.is_none_or(|about| about == *mac) && *line + MINUTE > *at
+            });
+            assert!(said, "{mac:?} claimed it at {at} in vain: {:?}", self.lines);
+        }
+    }
+
+    fn note_read(&mut self, now: Instant) {
+        self.reads.push_back(now);
+        if self.reads.len() > MAX_READS {
+            let earlier = self.reads.pop_front().expect("some reads");
+            assert!(now >= earlier + SECOND, "too many frames are read");
+        }
+    }
+
+    fn note_line(&mut self, about: Option<Mac>, now: Instant) {
+        let lines = self.lines.len();
+        if let Some((earlier, _)) = lines.checked_sub(MAX_LINES).and_then(|n| self.lines.get(n)) {
+            assert!(now >= *earlier + MINUTE, "too many lines");
+        }
+        let last = self.lines.iter().rfind(|(_, line)| line.is_some() && *line == about);
+        // With more of them, some are forgotten.
+        if let Some((last, _)) = last
+            && self.stations.len() <= 16
+        {
+            assert!(now >= *last + MINUTE, "twice a minute about one station");
+        }
+        self.lines.push((now, about));
+    }
+}
+
+impl World<'_> {
+    /// Stations claim the VIP, or something else, or are ourselves; or a flood comes.
+    pub(super) fn claim(&mut self, how: u8) {
+        let ifindex = self.wire.listening.unwrap_or(1) + u32::from(how & 4 != 0);
+        let ip = if how & 2 == 0 { self.kernel.cidr.address() } else { [192, 0, 2, 1].into() };
+        let mac = match how & 0b11001 {
+            0 => OTHER_MAC,
+            1 => MAC,
+            0b01000 | 0b01001 => VIRTUAL_MAC,
+            _ => self.lans[0].mac(),
+        };
+        let frames = match how >> 5 {
+            0..4 => vec![Input::Claimed(ifindex, Claim { mac, ip })],
+            n if how & 0b11000 == 0b11000 => vec![Input::NoClaim; usize::from(n) * 8],
+            n => {
+                let stations = (0..n * 8).map(|station| [2, 1, 0, 0, 0, station]);
+                stations.map(|mac| Input::Claimed(ifindex, Claim { mac, ip })).collect()
+            }
+        };
+        let room = QUEUE.saturating_sub(self.wire.queue.len());
+        self.wire.queue.extend(frames.into_iter().take(room));
+    }
+
+    /// Reads frames until there are no more, or until the core has had enough of them.
+    pub(super) fn hear(&mut self) {
+        while !self.wire.paused
+            && !self.exited
+            && let Some(frame) = self.wire.queue.pop_front()
+        {
+            // Whoever does not detect them is not bound, and hears nothing; but does no harm either.
+            if self.detects {
+                self.wire.note_read(self.now);
+            }
+            let foreign = match frame {
+                Input::Claimed(ifindex, claim) => self.is_foreign(ifindex, claim),
+                _ => None,
+            };
+            self.feed(&frame);
+            let claims = self.monitor.status().claims;
+            if claims != self.wire.counted {
+                let mac = foreign.expect("what is to be counted");
+                self.wire.claims.push((mac, self.now));
+                self.wire.stations.insert(mac);
+                self.wire.counted += 1;
+                assert_eq!(claims, self.wire.counted);
+            } else if foreign.is_some() && self.detects {
+                assert!(!self.wire.heeds, "{frame:?} is not counted");
+            }
+        }
+    }
+
+    /// The station, if the claim may be counted.
+    fn is_foreign(&self, ifindex: u32, Claim { mac, ip }: Claim) -> Option<Mac> {
+        let here =
+            self.monitor.status().ifindex == Some(ifindex) && ip == self.kernel.cidr.address();
+        let heard = here && self.reported == Some(State::Active);
+        (heard && (is_virtual(mac) || !self.told.knows(mac))).then_some(mac)
+    }
+
+    /// A line says that a station, or more than there is room for, claims the VIP.
+    pub(super) fn read_claim(&mut self, about: Option<Mac>, ifindex: u32, count: u32) {
+        let (now, wire) = (self.now, &mut self.wire);
+        wire.note_line(about, now);
+        wire.said += count;
+        assert!(wire.said <= wire.counted && count > 0, "more than there were");
+        let somebody = wire
+            .claims
+            .iter()
+            .any(|(mac, at)| about.is_none_or(|about| about == *mac) && now >= *at + SECOND);
+        assert!(somebody, "nobody said so a second ago, while the VIP was here");
+        assert_eq!(Some(ifindex), self.kernel.ifindex);
+        assert_eq!(self.truth(), State::Active, "it is still here");
+        // One line each time round.
+        self.sent = true;
+    }
+
+    /// The VIP has gone: whatever was claimed need not be said any more.
+    pub(super) fn forget_claims(&mut self) {
+        self.wire.claims.clear();
+        self.wire.since = 0;
+    }
+}
