@@ -67,8 +67,9 @@ impl Helper {
         privileges::keep_for_commands();
         let mut backoff = Backoff::new(std::process::id());
         loop {
-            // Whoever is left behind by the other process becomes this one's child.
-            prctl::set_child_subreaper(true)?;
+            // Whoever is left behind by the other process becomes this one's child; where it does not, as
+            // under qemu-user, init's.
+            let _ = prctl::set_child_subreaper(true);
             let (parent, began) = (getpid(), clock::now());
             // SAFETY: the process has one thread.
             match unsafe { fork() } {
