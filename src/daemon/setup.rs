@@ -21,6 +21,7 @@ use crate::sys::helper::Conntrackd;
 use crate::sys::interface;
 use crate::sys::landlock::{Ruleset, access};
 use crate::sys::log_sink::{LogFile, Syslog};
+use crate::sys::memory;
 use crate::sys::netlink::{self, RouteSocket};
 use crate::sys::netns::{self, NamespaceWatch};
 use crate::sys::packet::PacketSocket;
@@ -69,6 +70,7 @@ impl<'a> Daemon<'a> {
         let route =
             RouteSocket::open(config.netlink_rcvbuf, groups).map_err(named("netlink socket"))?;
         let packets = open_packets(config)?;
+        memory::allow_lock();
         privileges::drop(config.identity)?;
         // These are used, and thus checked, as whoever the daemon is now.
         warn_of_open_door(config);
@@ -126,6 +128,9 @@ impl<'a> Daemon<'a> {
     /// Gives up what is not needed any more now that all is open.
     fn confine(&self, config: &Config, constants: Constants) -> Result<(), String> {
         let addresses = constants.seal().map_err(named("memory"))?;
+        if let Err(errno) = memory::lock() {
+            info!("memory is not locked: {}", DisplayArg(errno));
+        }
         if config.landlock && !restrict_files(config).map_err(named("Landlock"))? {
             info!("this kernel has no Landlock");
         }

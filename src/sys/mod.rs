@@ -10,6 +10,7 @@ pub mod helper;
 pub mod interface;
 pub mod landlock;
 pub mod log_sink;
+pub mod memory;
 pub mod netlink;
 pub mod netns;
 pub mod own_file;

@@ -28,6 +28,7 @@ mod filter;
 mod floods;
 mod interface;
 mod landlock;
+mod memory;
 mod namespace;
 mod options;
 mod overrun;
@@ -62,6 +63,7 @@ fn main() {
             floods::trials(),
             interface::trials(),
             landlock::trials(),
+            memory::trials(),
             namespace::trials(),
             options::trials(),
             overrun::trials(),

@@ -13,6 +13,7 @@ pub mod files;
 pub mod frames;
 #[cfg(target_arch = "x86_64")]
 pub mod inject;
+pub mod memory;
 pub mod namespace;
 pub mod old_kernel;
 pub mod rtnl;

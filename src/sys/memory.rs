@@ -1,0 +1,37 @@
+//! Keeps in memory what is in use, however long the daemon sleeps.
+
+use nix::errno::Errno as NixErrno;
+use nix::libc::{MCL_ONFAULT, RLIM_INFINITY, rlim_t};
+use nix::sys::mman::{MlockAllFlags, mlockall};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::unistd::{SysconfVar, sysconf};
+
+use super::users::{content, number, words};
+use crate::errno::Errno;
+
+/// What the stack may still grow by, in bytes: where that is not within the limit, the kernel would kill.
+const STACK_ROOM: rlim_t = 1 << 20;
+
+/// Has [`lock`] succeed whatever the size, while this process may still say so. The memory of the process
+/// is bounded by what it has at its start.
+pub fn allow_lock() {
+    let _ = setrlimit(Resource::RLIMIT_MEMLOCK, RLIM_INFINITY, RLIM_INFINITY);
+}
+
+/// Keeps each page that has been or will be used from being reclaimed, so that no transition has to wait for
+/// a disk. Loads none (`MCL_ONFAULT`, Linux 4.4).
+///
+/// # Errors
+/// `ENOMEM` where `RLIMIT_MEMLOCK` is too low, or the errno of `mlockall`.
+pub fn lock() -> Result<(), Errno> {
+    let (limit, _) = getrlimit(Resource::RLIMIT_MEMLOCK)?;
+    if limit != RLIM_INFINITY {
+        let pages = words(&content("/proc/self/statm")).next().and_then(number).unwrap_or(u32::MAX);
+        let page = sysconf(SysconfVar::PAGE_SIZE)?.and_then(|size| rlim_t::try_from(size).ok());
+        let size = rlim_t::from(pages).saturating_mul(page.unwrap_or(4096));
+        if size.saturating_add(STACK_ROOM) > limit {
+            return Err(NixErrno::ENOMEM.into());
+        }
+    }
+    Ok(mlockall(MlockAllFlags::MCL_CURRENT | MlockAllFlags::from_bits_retain(MCL_ONFAULT))?)
+}
