@@ -13,13 +13,13 @@ use signal_hook::low_level::signal_name;
 use crate::errno::Errno;
 use crate::log::{self, DisplayArg, LogContext, debug, info, warning};
 use crate::monitor::{
-    Action, Control, DumpResult, Duration, ExitReason, Input, Instant, Monitor, Outcome, State,
+    Action, Control, Duration, ExitReason, Input, Instant, Monitor, Outcome, State,
 };
 use crate::sys::agent::Agent;
 use crate::sys::clock;
 use crate::sys::epoll::{register_level_triggered, register_once, reregister};
 use crate::sys::helper::{Conntrackd, HelperEvent};
-use crate::sys::netlink::{self, Received, RouteSocket};
+use crate::sys::netlink::{self, RouteSocket};
 use crate::sys::netns::NamespaceWatch;
 use crate::sys::packet::PacketSocket;
 use crate::sys::pid_file::PidFile;
@@ -27,7 +27,6 @@ use crate::sys::process::ReadinessNotifier;
 use crate::sys::signals::Signals;
 use crate::sys::state_file::StateFile;
 use crate::wire::http;
-use crate::wire::rtnl::Malformed;
 
 /// The route socket.
 const ROUTE: Token = Token(0);
@@ -202,23 +201,9 @@ impl Daemon<'_> {
     /// Reads what the kernel has to tell, at most so many datagrams.
     fn handle_route(&mut self, datagrams: usize, buffer: &mut netlink::Buffer) {
         for _ in 0..datagrams {
-            match self.route.receive(buffer) {
-                Received::Messages(messages) => {
-                    for message in messages {
-                        let input = match message {
-                            Ok(message) => self.route.input(message),
-                            Err(Malformed) => Some(Input::Unreadable),
-                        };
-                        if let Some(input) = input {
-                            self.dispatch(&input);
-                        }
-                    }
-                }
-                Received::Foreign(port) => self.dispatch(&Input::ForeignSender(port)),
-                Received::Overrun => self.dispatch(&Input::Overrun),
-                Received::TooLong => self.dispatch(&Input::Unreadable),
-                Received::Empty => {
-                    self.dispatch(&Input::QueueEmpty);
+            for input in self.route.receive(buffer) {
+                self.dispatch(&input);
+                if input == Input::QueueEmpty {
                     return;
                 }
             }
@@ -318,14 +303,10 @@ impl Daemon<'_> {
     }
 
     fn execute(&mut self, action: &Action) -> Option<Input> {
-        let dump_failed = |errno| Input::DumpEnded(DumpResult::Failed(errno));
         match *action {
-            Action::DumpLinks => return self.route.request_links().err().map(dump_failed),
-            Action::RequestInterface => {
-                return self.route.request_link(&self.context.interface).err().map(dump_failed);
-            }
-            Action::DumpAddresses(ifindex) => {
-                return self.route.request_addresses(ifindex).err().map(dump_failed);
+            Action::RequestDump { dump, sequence } => {
+                let requested = self.route.request(dump, sequence, &self.context.interface);
+                return requested.err().map(|errno| Input::RequestFailed { sequence, errno });
             }
             Action::WriteState(state) => {
                 let written = self.state_file.write(state.word(self.context.active));

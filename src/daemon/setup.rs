@@ -80,6 +80,7 @@ impl<'a> Daemon<'a> {
         let monitor = Box::new(Monitor::new(MonitorConfig {
             interface: config.interface,
             vip: config.vip,
+            port: route.port(),
             seed: seed(),
             announce: config.announce.map(|tempo| (tempo, tables)),
             detect_split_brain: config.detect_split_brain,

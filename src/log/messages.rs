@@ -57,14 +57,14 @@ impl LogContext {
             LogEvent::Overrun { count } => {
                 warning!("netlink events were lost; reading everything anew{}", times(count));
             }
-            LogEvent::Unreadable { count } => {
+            LogEvent::MalformedMessage { count } => {
                 error!("unreadable netlink message; reading everything anew{}", times(count));
             }
-            LogEvent::DumpFailed { stage, end, count } => {
+            LogEvent::DumpFailed { dump, result, count } => {
                 error!(
                     "dump of {} failed: {}; retrying{}",
-                    Describe(stage),
-                    Describe(end),
+                    Describe(dump),
+                    Describe(result),
                     times(count)
                 );
             }
@@ -138,7 +138,7 @@ impl LogContext {
             "status: events={} overruns={} unreadable={} foreign={} dumps={} dump_failures={}",
             status.events,
             status.overruns,
-            status.unreadable,
+            status.malformed,
             status.foreign,
             status.dumps,
             status.dump_failures

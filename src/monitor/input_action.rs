@@ -3,12 +3,11 @@
 use heapless::Vec;
 
 use super::{
-    AddressKey, Announcement, CommandResult, DumpResult, LogEvent, Outcome, Sent, State,
-    SyncCommand,
+    AddressKey, Announcement, CommandResult, Dump, LogEvent, Outcome, Sent, State, SyncCommand,
 };
 use crate::errno::Errno;
 use crate::wire::Claim;
-use crate::wire::rtnl::{Body, Mac};
+use crate::wire::rtnl::{Mac, Message};
 
 /// The most that one input can bring about: see [`super::Monitor::on`].
 pub(super) const MAX_ACTIONS: usize = 12;
@@ -17,18 +16,21 @@ pub(super) const MAX_ACTIONS: usize = 12;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub enum Input {
-    /// The kernel tells that an address or a link has changed.
-    Event(Body),
-    /// The kernel tells of an address or a link in a dump.
-    Listed(Body),
-    /// The dump under way ended.
-    DumpEnded(DumpResult),
+    /// A netlink message from the kernel: an event, or part of the reply to [`Action::RequestDump`].
+    Netlink(Message),
     /// The kernel had to drop netlink events.
     Overrun,
     /// A netlink message could not be read, or was too long for the buffer.
-    Unreadable,
+    MalformedMessage,
     /// A netlink message from elsewhere than the kernel, with its sender's port.
     ForeignSender(u32),
+    /// The request of [`Action::RequestDump`] could not be sent.
+    RequestFailed {
+        /// Its sequence number.
+        sequence: u32,
+        /// Why.
+        errno: Errno,
+    },
     /// The netlink queue is empty: told after a read, and at [`super::Monitor::deadline`].
     QueueEmpty,
     /// A write of the state file ended.
@@ -73,12 +75,14 @@ pub enum Control {
 /// What is to be done, in this order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Ask the kernel for all links.
-    DumpLinks,
-    /// Ask the kernel for the link that has the watched interface's name, be it but an alternative one.
-    RequestInterface,
-    /// Ask the kernel for the addresses of the interface with this index.
-    DumpAddresses(u32),
+    /// Ask the kernel to list something. [`Input::Netlink`] brings the reply, or [`Input::RequestFailed`]
+    /// tells that none comes.
+    RequestDump {
+        /// What.
+        dump: Dump,
+        /// The sequence number that the request has to have.
+        sequence: u32,
+    },
     /// Hear of addresses on the interface with this index only, or of none at all; of links and of what
     /// was asked for anyway.
     Heed(Option<u32>),
@@ -146,7 +150,7 @@ pub struct Status {
     /// Times that the kernel had to drop netlink events.
     pub overruns: u32,
     /// Netlink messages that could not be read.
-    pub unreadable: u32,
+    pub malformed: u32,
     /// Dumps that were asked for.
     pub dumps: u32,
     /// Dumps that failed.

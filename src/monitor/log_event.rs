@@ -1,6 +1,6 @@
 //! What is worth a line in the log. The words are in [`crate::log`].
 
-use super::{CommandResult, DumpKind, DumpResult, Failure, Sent, State, SyncCommand};
+use super::{CommandResult, Dump, DumpResult, Failure, Sent, State, SyncCommand};
 use crate::errno::Errno;
 use crate::wire::ifname::InterfaceName;
 use crate::wire::rtnl::Mac;
@@ -51,16 +51,16 @@ pub enum LogEvent {
         count: u32,
     },
     /// A netlink message could not be read; everything is asked for again.
-    Unreadable {
+    MalformedMessage {
         /// How often.
         count: u32,
     },
     /// A dump failed; it is asked for again.
     DumpFailed {
         /// What was asked for.
-        stage: DumpKind,
+        dump: Dump,
         /// Why.
-        end: DumpResult,
+        result: DumpResult,
         /// How often.
         count: u32,
     },

@@ -32,7 +32,7 @@ pub use log_event::LogEvent;
 pub use namespace::NamespaceCheck;
 pub use outbox::{Failure, Outcome, Renotify};
 pub use output::{MAX_LINE, Output};
-pub use resync::{DumpKind, DumpResult};
+pub use resync::{Dump, DumpResult};
 pub use smoltcp::time::{Duration, Instant};
 pub use state_machine::{Monitor, MonitorConfig};
 

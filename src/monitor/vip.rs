@@ -38,8 +38,6 @@ pub(super) struct Vip {
     interface_seen: bool,
     /// The network namespace has gone.
     lost: bool,
-    /// The interface whose addresses the dump under way lists.
-    listing: Option<u32>,
     /// The addresses of the interface have been listed: a VIP not seen is a VIP not there.
     listed: bool,
     /// Where the VIP is configured now.
@@ -57,7 +55,6 @@ impl Vip {
             mac: None,
             interface_seen: false,
             lost: false,
-            listing: None,
             listed: false,
             held: Instances::new(),
             seen: Instances::new(),
@@ -185,14 +182,13 @@ impl Vip {
     /// A dump of the watched interface's addresses begins, if it is there: at this index.
     pub(super) fn addresses_begin(&mut self) -> Option<u32> {
         self.seen.clear();
-        self.listing = self.ifindex();
-        self.listing
+        self.ifindex()
     }
 
-    /// The dump of the addresses is complete.
-    pub(super) fn addresses_end(&mut self) {
+    /// The dump of the addresses of the interface with this index is complete.
+    pub(super) fn addresses_end(&mut self, ifindex: u32) {
         // Had the interface been replaced meanwhile, it would have listed those of the old one.
-        if self.listing.is_some() && self.listing == self.ifindex() {
+        if self.ifindex() == Some(ifindex) {
             self.listed = true;
             self.held = self.seen.clone();
         }
@@ -245,7 +241,7 @@ mod tests {
         for address in shown {
             vip.on_address(address);
         }
-        vip.addresses_end();
+        vip.addresses_end(5);
         vip
     }
 
@@ -269,7 +265,7 @@ mod tests {
         let mut vip = listed(&[address(5, VIP)]);
         vip.addresses_begin();
         assert_eq!(vip.state(), Some(State::Active));
-        vip.addresses_end();
+        vip.addresses_end(5);
         assert_eq!(vip.state(), Some(State::Backup));
     }
 
@@ -278,12 +274,12 @@ mod tests {
         let mut vip = listed(&[]);
         vip.addresses_begin();
         vip.on_address(&address(5, VIP));
-        vip.addresses_end();
+        vip.addresses_end(5);
         assert_eq!(vip.state(), Some(State::Active));
         vip.addresses_begin();
         vip.on_address(&address(5, VIP));
         vip.on_address_gone(&address(5, VIP));
-        vip.addresses_end();
+        vip.addresses_end(5);
         assert_eq!(vip.state(), Some(State::Backup));
     }
 
@@ -293,7 +289,7 @@ mod tests {
         vip.addresses_begin();
         vip.on_link_gone(5);
         vip.on_link(&link(7, "ha"));
-        vip.addresses_end();
+        vip.addresses_end(5);
         assert_eq!(vip.state(), None);
         vip.on_address(&address(7, VIP));
         assert_eq!(vip.state(), Some(State::Active));
@@ -327,7 +323,7 @@ mod tests {
         vip.on_address(&tentative);
         vip.on_address(&failed);
         assert_eq!((vip.state(), vip.is_unusable(&failed)), (Some(State::Backup), true));
-        vip.addresses_end();
+        vip.addresses_end(5);
         assert_eq!(vip.state(), Some(State::Backup));
         let elsewhere = Address { ifindex: 6, ..failed };
         assert!(!vip.is_unusable(&elsewhere));
@@ -368,7 +364,7 @@ mod tests {
         vip.on_address(&plain);
         vip.on_address(&with_peer);
         vip.on_address_gone(&with_peer);
-        vip.addresses_end();
+        vip.addresses_end(5);
         assert_eq!(vip.state(), Some(State::Backup));
     }
 }

@@ -2,18 +2,27 @@
 
 use keepwatch::errno::Errno;
 use keepwatch::monitor::{
-    Action, Actions, Control, DumpResult, Duration, ExitReason, Input, Instant, Monitor,
-    MonitorConfig, NamespaceCheck, Outcome, Renotify, State,
+    Action, Actions, Control, Dump, Duration, ExitReason, Input, Instant, Monitor, MonitorConfig,
+    NamespaceCheck, Outcome, Renotify, State,
 };
 use keepwatch::wire::ifname::InterfaceName;
+use keepwatch::wire::rtnl::{Body, Message};
 
 const T0: Instant = Instant::ZERO;
+const PORT: u32 = 4711;
+const LINKS_AGAIN: Action = Action::RequestDump { dump: Dump::Links, sequence: 3 };
+
+/// The end of the dump that was requested with this number.
+fn done(sequence: u32) -> Input {
+    Input::Netlink(Message { body: Body::Done(None), sequence, port: PORT, interrupted: false })
+}
 
 /// A monitor that is writing its first state, backup.
 fn monitor() -> Monitor<'static> {
     let mut monitor = Monitor::new(MonitorConfig {
         interface: InterfaceName::new(b"ha0").expect("a legal name"),
         vip: "169.254.0.5/24".parse().expect("an address"),
+        port: PORT,
         seed: 1,
         announce: None,
         detect_split_brain: false,
@@ -22,12 +31,12 @@ fn monitor() -> Monitor<'static> {
         check_namespace: NamespaceCheck::Never,
     });
     monitor.on(&Input::QueueEmpty, T0);
-    assert!(
-        monitor.on(&Input::DumpEnded(DumpResult::Complete), T0).is_empty(),
-        "there may be more"
+    assert!(monitor.on(&done(1), T0).is_empty(), "there may be more");
+    assert_eq!(
+        monitor.on(&Input::QueueEmpty, T0),
+        [Action::RequestDump { dump: Dump::Interface, sequence: 2 }]
     );
-    assert_eq!(monitor.on(&Input::QueueEmpty, T0), [Action::RequestInterface]);
-    let actions = monitor.on(&Input::DumpEnded(DumpResult::Complete), T0);
+    let actions = monitor.on(&done(2), T0);
     assert!(actions.ends_with(&[Action::WriteState(State::Backup)]));
     assert!(monitor.on(&Input::QueueEmpty, T0).is_empty(), "there are no addresses to ask for");
     monitor
@@ -95,11 +104,14 @@ fn queue_is_read_before_it_leaves() {
     // Some were lost, so it reads everything, for as long as it may stay.
     assert!(!exits(&monitor.on(&Input::Overrun, T0), ExitReason::Asked));
     let actions = monitor.on(&Input::QueueEmpty, T0);
-    assert!(actions.contains(&Action::DumpLinks) && !exits(&actions, ExitReason::Asked));
-    let actions = monitor.on(&Input::DumpEnded(DumpResult::Complete), T0);
+    assert!(actions.contains(&LINKS_AGAIN) && !exits(&actions, ExitReason::Asked));
+    let actions = monitor.on(&done(3), T0);
     assert!(!exits(&actions, ExitReason::Asked), "the interface is yet to be asked for");
-    assert_eq!(monitor.on(&Input::QueueEmpty, T0), [Action::RequestInterface]);
-    let actions = monitor.on(&Input::DumpEnded(DumpResult::Complete), T0);
+    assert_eq!(
+        monitor.on(&Input::QueueEmpty, T0),
+        [Action::RequestDump { dump: Dump::Interface, sequence: 4 }]
+    );
+    let actions = monitor.on(&done(4), T0);
     assert!(!exits(&actions, ExitReason::Asked), "the addresses are yet to come");
     assert!(exits(&monitor.on(&Input::QueueEmpty, T0), ExitReason::Asked));
 }
@@ -121,10 +133,10 @@ fn reply_is_read_before_it_is_given_up() {
 fn queue_is_read_before_a_dump_is_given_up() {
     let mut monitor = telling(Ok(State::Backup));
     monitor.on(&Input::Control(Control::Reload), T0);
-    assert_eq!(monitor.on(&Input::QueueEmpty, T0), [Action::DumpLinks]);
+    assert_eq!(monitor.on(&Input::QueueEmpty, T0), [LINKS_AGAIN]);
     let late = T0 + Duration::from_secs(6);
     monitor.on(&Input::Overrun, late);
-    monitor.on(&Input::DumpEnded(DumpResult::Complete), late);
+    monitor.on(&done(3), late);
     assert_eq!(monitor.status().dump_failures, 0);
 }
 

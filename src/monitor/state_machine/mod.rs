@@ -12,15 +12,15 @@ use super::conntrack::Conntrack;
 use super::namespace::NamespaceLook;
 use super::outbox::Outbox;
 use super::rate_limit::RateLimit;
-use super::resync::Resync;
+use super::resync::{DumpKind, Meaning, Resync};
 use super::vip::{Interface, Vip};
 use super::{
-    Action, Actions, Control, DumpKind, DumpResult, Duration, ExitReason, Failure, Input, Instant,
+    Action, Actions, Control, Dump, DumpResult, Duration, ExitReason, Failure, Input, Instant,
     LogEvent, MAX_ACTIONS, NamespaceCheck, Renotify, Status,
 };
 use crate::wire::cidr::Cidr;
 use crate::wire::ifname::InterfaceName;
-use crate::wire::rtnl::{Body, Link};
+use crate::wire::rtnl::{Body, Link, Message};
 use claims::Detector;
 
 /// How long a request in flight may delay the end of the daemon.
@@ -36,6 +36,8 @@ pub struct MonitorConfig<'a> {
     pub interface: InterfaceName,
     /// The VIP.
     pub vip: Cidr,
+    /// The port of the netlink socket, by which replies to its requests are known.
+    pub port: u32,
     /// Differs between processes.
     pub seed: u32,
     /// Announce addresses like this.
@@ -93,7 +95,7 @@ struct Leaving {
 #[derive(Debug, Default)]
 struct RateLimits {
     overrun: RateLimit,
-    unreadable: RateLimit,
+    malformed: RateLimit,
     dump_failed: [RateLimit; DumpResult::KINDS],
     foreign_sender: RateLimit,
     not_announced: RateLimit,
@@ -118,7 +120,7 @@ impl<'a> Monitor<'a> {
             announcer: watch.announce.map(|(tempo, tables)| Announcer::new(tempo, tables)),
             detector: watch.detect_split_brain.then(Detector::default),
             heeding: None,
-            resync: Resync::new(seed),
+            resync: Resync::new(watch.port, seed),
             owner: None,
             report_again: false,
             ready: false,
@@ -138,16 +140,15 @@ impl<'a> Monitor<'a> {
     pub fn on(&mut self, input: &Input, now: Instant) -> Actions {
         self.now = now;
         match input {
-            Input::Event(body) => self.on_kernel(body, false),
-            Input::Listed(body) => self.on_kernel(body, true),
-            Input::DumpEnded(end) => self.on_dump_ended(*end),
+            Input::Netlink(message) => self.on_netlink(message),
             Input::Overrun => self.on_overrun(),
-            Input::Unreadable => self.on_unreadable(),
+            Input::MalformedMessage => self.on_malformed_message(),
             Input::ForeignSender(port) => self.on_foreign_sender(*port),
+            Input::RequestFailed { sequence, errno } => self.on_request_failed(*sequence, *errno),
             Input::QueueEmpty | Input::RepliesRead => {}
             Input::StateFile(result) => self.on_state_file(*result),
             Input::Agent(outcome) => self.on_agent(*outcome),
-            Input::Control(request) => self.on_request(*request),
+            Input::Control(control) => self.on_control(*control),
             Input::Sent(address, sent) => self.on_sent(*address, *sent),
             Input::Claimed(ifindex, claim) => self.on_claim(*ifindex, claim),
             Input::NoClaim => self.on_frame(),
@@ -160,7 +161,7 @@ impl<'a> Monitor<'a> {
         self.expire_timeouts(input);
         self.heed();
         let queue_is_empty = *input == Input::QueueEmpty;
-        self.begin_dump(queue_is_empty);
+        self.request_dump(queue_is_empty);
         self.report();
         self.notify();
         self.run_command();
@@ -207,7 +208,17 @@ impl<'a> Monitor<'a> {
         debug_assert!(pushed.is_ok(), "one input brings about at most {MAX_ACTIONS} actions");
     }
 
-    fn on_kernel(&mut self, body: &Body, listed: bool) {
+    fn on_netlink(&mut self, message: &Message) {
+        match self.resync.on_message(message) {
+            Meaning::Event => self.on_link_or_address(&message.body, None),
+            Meaning::Listed(dump) => self.on_link_or_address(&message.body, Some(dump)),
+            Meaning::DumpEnded(result) => self.on_dump_ended(result),
+            Meaning::Nothing => {}
+        }
+    }
+
+    /// Handles a change, or what a dump lists.
+    fn on_link_or_address(&mut self, body: &Body, dump: Option<Dump>) {
         count(&mut self.status.events);
         self.update_vip(|vip| match body {
             Body::NewAddress(address) => vip.on_address(address),
@@ -229,11 +240,17 @@ impl<'a> Monitor<'a> {
         if let Body::NewLink(Link { ifindex, name: Some(name), .. }) = body
             && watched != Some(*ifindex)
         {
-            self.on_other_link(*name, listed);
+            self.on_other_link(*name, dump);
         }
         self.with_announcer(|announcer, now| match body {
-            Body::NewAddress(address) if listed => announcer.on_listed(address, now),
-            Body::NewAddress(address) => announcer.on_address(address, now),
+            Body::NewAddress(address) => match dump {
+                None => announcer.on_address(address, now),
+                // A kernel that does not filter lists those of all links.
+                Some(Dump::Others(ifindex)) if ifindex == address.ifindex => {
+                    announcer.on_listed(address, now);
+                }
+                Some(_) => {}
+            },
             Body::DelAddress(address) => announcer.on_address_gone(address),
             // keepalived itself announces what it puts on the watched interface.
             Body::NewLink(link) if watched != Some(link.ifindex) => announcer.on_link(link),
@@ -243,8 +260,8 @@ impl<'a> Monitor<'a> {
         });
     }
 
-    fn on_request(&mut self, request: Control) {
-        match request {
+    fn on_control(&mut self, control: Control) {
+        match control {
             Control::Leave => {
                 // To be asked again, or for another reason before, is no reason to stay for longer.
                 let by = self.now + SHUTDOWN_GRACE;
@@ -257,7 +274,7 @@ impl<'a> Monitor<'a> {
             Control::Reload => {
                 self.push(Action::ReopenLog);
                 self.push(Action::Log(LogEvent::Reloading));
-                self.resync.want(DumpKind::Links);
+                self.resync.request(DumpKind::Links);
                 self.report_again = true;
             }
             Control::Status => self.push(Action::LogStatus),
@@ -277,7 +294,7 @@ impl<'a> Monitor<'a> {
         }
         match after {
             Interface::At(ifindex) => {
-                self.resync.want(DumpKind::Addresses);
+                self.resync.request(DumpKind::Addresses);
                 self.owner = None;
                 self.push(Action::Log(LogEvent::InterfaceFound { ifindex }));
             }

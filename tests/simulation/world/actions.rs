@@ -1,6 +1,7 @@
 //! What becomes of what the core wants done.
 
-use keepwatch::monitor::{Action, Input};
+use keepwatch::monitor::{Action, Dump, Input};
+use keepwatch::wire::rtnl::Body;
 
 use super::World;
 use super::lan::Lan;
@@ -9,19 +10,9 @@ impl World<'_> {
     /// Some: that came of it at once.
     pub(super) fn carry_out(&mut self, action: &Action) -> Option<Input> {
         match *action {
-            Action::DumpLinks => {
-                let lans: Vec<_> = self.lans.iter().filter_map(Lan::link).collect();
-                let links = lans.into_iter().chain(self.kernel.link());
-                return self.kernel.begin_dump(links.collect());
-            }
-            Action::RequestInterface => {
-                return self.kernel.request_interface(self.lans[0].link());
-            }
-            Action::DumpAddresses(ifindex) => {
-                assert_ne!(ifindex, 0, "of all interfaces");
-                let lans = self.lans.iter().flat_map(Lan::listed);
-                let addresses = lans.chain(self.kernel.listed_vip(ifindex));
-                return self.kernel.begin_dump(addresses.collect());
+            Action::RequestDump { dump, sequence } => {
+                let content = self.listed(dump);
+                return self.kernel.begin_dump(dump, sequence, content);
             }
             Action::Announce(ref announcement) => {
                 self.sent = true;
@@ -58,5 +49,21 @@ impl World<'_> {
             Action::ReopenLog => {}
         }
         None
+    }
+
+    /// What the kernel lists, in a dump that nothing comes between.
+    fn listed(&mut self, dump: Dump) -> Vec<Body> {
+        match dump {
+            Dump::Links => {
+                let lans: Vec<_> = self.lans.iter().filter_map(Lan::link).collect();
+                lans.into_iter().chain(self.kernel.link()).collect()
+            }
+            Dump::Interface => self.kernel.interface(self.lans[0].link()).into_iter().collect(),
+            Dump::Addresses(ifindex) | Dump::Others(ifindex) => {
+                assert_ne!(ifindex, 0, "of all interfaces");
+                let lans = self.lans.iter().flat_map(Lan::listed);
+                lans.chain(self.kernel.listed_vip(ifindex)).collect()
+            }
+        }
     }
 }

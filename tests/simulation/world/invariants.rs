@@ -108,7 +108,10 @@ impl World<'_> {
                 assert!(self.conntrackd.is_done() && self.reported == Some(state));
             }
             LogEvent::HelperRestarted { .. } => assert!(self.conntrackd.restarted),
-            LogEvent::DumpFailed { end: DumpResult::TimedOut, .. } => {
+            LogEvent::DumpFailed { result: DumpResult::Interrupted, .. } => {
+                assert!(self.kernel.has_interrupted, "it had no gaps");
+            }
+            LogEvent::DumpFailed { result: DumpResult::TimedOut, .. } => {
                 assert!(!self.kernel.has_unread(), "its end may be there to be read");
             }
             LogEvent::Wrote(state) => assert_eq!(self.disk.file, Some(state)),
