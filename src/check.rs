@@ -135,7 +135,7 @@ fn state(config: &Config) -> Result<State, Errno> {
     while clock::now() < by {
         let mut waiting = false;
         for input in route.receive(&mut buffer) {
-            waiting = input == Input::QueueEmpty;
+            waiting = input == Input::Tick;
             for action in monitor.on(&input, clock::now()) {
                 match action {
                     Action::RequestDump { dump, sequence } => {

@@ -98,8 +98,7 @@ pub struct Daemon<'a> {
     pub(crate) log_waits: bool,
     /// The time of the last input.
     pub(crate) now: Instant,
-    /// The signal that asked to leave.
-    pub(crate) leaving: Option<i32>,
+    /// Why to end now.
     pub(crate) ending: Option<ExitReason>,
 }
 
@@ -114,12 +113,14 @@ impl Daemon<'_> {
         let mut ready = Ready { route: true, ..Ready::default() };
         loop {
             self.handle_ready(&ready, &mut buffer);
-            if let Some(ending) = self.ending {
-                if let Some(signal) = self.leaving.and_then(signal_name) {
-                    info!("leaving on {}", signal);
+            if let Some(reason) = self.ending {
+                if let ExitReason::Signal(signal) = reason
+                    && let Some(name) = signal_name(signal)
+                {
+                    info!("leaving on {}", name);
                 }
                 log::flush();
-                return Ok(ending);
+                return Ok(reason);
             }
             ready = self.wait()?;
         }
@@ -134,7 +135,7 @@ impl Daemon<'_> {
             let alone = *ready == Ready { route: true, ..Ready::default() };
             self.handle_route(if alone { 1 } else { DATAGRAMS_PER_TURN }, buffer);
         } else if self.monitor.deadline().is_some_and(|deadline| self.now >= deadline) {
-            self.dispatch(&Input::QueueEmpty);
+            self.dispatch(&Input::Tick);
         }
         if ready.signals {
             self.handle_signals();
@@ -203,7 +204,7 @@ impl Daemon<'_> {
         for _ in 0..datagrams {
             for input in self.route.receive(buffer) {
                 self.dispatch(&input);
-                if input == Input::QueueEmpty {
+                if input == Input::Tick {
                     return;
                 }
             }
@@ -212,15 +213,11 @@ impl Daemon<'_> {
 
     fn handle_signals(&mut self) {
         while let Some(signal) = self.signals.next() {
-            let request = match signal {
+            self.dispatch(&Input::Control(match signal {
                 SIGHUP => Control::Reload,
                 SIGUSR1 => Control::Status,
-                _ => {
-                    self.leaving = Some(signal);
-                    Control::Leave
-                }
-            };
-            self.dispatch(&Input::Control(request));
+                _ => Control::Exit(signal),
+            }));
         }
     }
 
@@ -292,7 +289,7 @@ impl Daemon<'_> {
         debug!("{:?}", input);
         // The queue was empty when it was last looked at; every other input comes now, however long a disk
         // has kept us meanwhile.
-        if *input != Input::QueueEmpty {
+        if *input != Input::Tick {
             self.now = clock::now();
         }
         for action in self.monitor.on(input, self.now) {
@@ -320,7 +317,7 @@ impl Daemon<'_> {
                 let sent = self.agent.notify(request, self.poll.registry(), AGENT);
                 return sent.err().map(|failure| Input::Agent(Outcome::Failed(failure)));
             }
-            Action::Heed(ifindex) if self.filter_events => {
+            Action::SetAddressFilter(ifindex) if self.filter_events => {
                 if let Err(errno) = self.route.heed(ifindex) {
                     warning!(
                         "no filter for netlink events: {}; hearing of all addresses",
@@ -329,8 +326,8 @@ impl Daemon<'_> {
                     self.filter_events = false;
                 }
             }
-            Action::Heed(_) => {}
-            Action::Listen { ifindex, rebind } => {
+            Action::SetAddressFilter(_) => {}
+            Action::WatchClaims { ifindex, rebind } => {
                 let listen = self.packets.as_mut().map(|packets| packets.listen(ifindex, rebind));
                 if let Some(Err(errno)) = listen {
                     warning!("not listening for claims of the VIP: {}", DisplayArg(errno));
@@ -343,7 +340,7 @@ impl Daemon<'_> {
                     let _ = reregister(&self.poll, packets.as_raw_fd(), PACKETS, readable);
                 }
             }
-            Action::Announce(ref announcement) => {
+            Action::SendFrame(ref announcement) => {
                 let sent = self.packets.as_mut().map(|packets| packets.send(announcement));
                 return sent.map(|sent| Input::Sent(announcement.address, sent));
             }
@@ -352,11 +349,11 @@ impl Daemon<'_> {
                 return Some(Input::RepliesRead);
             }
             Action::HangUp => self.agent.hang_up(),
-            Action::Ready => self.starter.ready(),
+            Action::SignalReady => self.starter.ready(),
             Action::Log(ref event) => self.context.event(event),
             Action::LogStatus => self.context.status(&self.monitor.status()),
             Action::ReopenLog => log::reopen(),
-            Action::Run(command) => {
+            Action::RunCommand(command) => {
                 let run = self.conntrackd.as_mut().map(|conntrackd| conntrackd.run(command));
                 return run?.err().map(|_| Input::HelperGone);
             }
@@ -368,7 +365,7 @@ impl Daemon<'_> {
                 }
                 return (namespace.is_gone() == Ok(true)).then_some(Input::NamespaceGone);
             }
-            Action::Exit(ending) => self.ending = Some(ending),
+            Action::Exit(reason) => self.ending = Some(reason),
         }
         None
     }

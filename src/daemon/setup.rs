@@ -115,7 +115,6 @@ impl<'a> Daemon<'a> {
             reads_frames: true,
             log_waits: false,
             now: clock::now(),
-            leaving: None,
             ending: None,
         };
         daemon.register().map_err(named("epoll"))?;

@@ -140,7 +140,7 @@ impl RouteSocket {
                 (0, None) => Input::MalformedMessage,
                 (port, _) => Input::ForeignSender(port),
             },
-            Err(error) if error.kind() == ErrorKind::WouldBlock => Input::QueueEmpty,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Input::Tick,
             // ENOBUFS. Any other error is what a dump died of; its end is then waited for in vain.
             Err(_) => Input::Overrun,
         }))

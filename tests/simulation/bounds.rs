@@ -40,5 +40,6 @@ fn links_beyond_the_table_are_counted_and_said_once_a_minute() {
     assert_eq!(said, [Action::Log(LogEvent::TooManyLinks { ignored: 1 })]);
     let actions = monitor.on(&Input::Control(Control::Status), Instant::ZERO);
     assert_eq!(actions[..], [Action::LogStatus]);
-    assert_eq!((monitor.status().ignored_links, monitor.status().unannounced), (2, 0));
+    let counters = monitor.status().counters;
+    assert_eq!((counters.ignored_links, counters.unannounced), (2, 0));
 }

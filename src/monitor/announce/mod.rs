@@ -251,14 +251,14 @@ impl<'a> Announcer<'a> {
     }
 
     /// Whether there are addresses to be listed.
-    pub(super) fn wants_listing(&mut self) -> bool {
-        self.tables.links.unlisted().is_some()
+    pub(super) fn needs_dump(&mut self) -> bool {
+        self.tables.links.next_to_dump().is_some()
     }
 
     /// The link whose addresses are to be dumped now.
     pub(super) fn listing_begin(&mut self) -> Option<u32> {
-        let link = self.tables.links.unlisted()?;
-        link.unlisted = false;
+        let link = self.tables.links.next_to_dump()?;
+        link.needs_dump = false;
         let ifindex = link.ifindex;
         let there = |entry: &&mut PendingAnnouncement| entry.ifindex == ifindex;
         for entry in self.tables.entries.iter_mut().filter(there) {
@@ -272,7 +272,7 @@ impl<'a> Announcer<'a> {
         if complete {
             self.drop_entries(|entry| entry.ifindex == ifindex && !entry.seen);
         } else if let Some(link) = self.tables.links.get_mut(ifindex) {
-            link.unlisted = true;
+            link.needs_dump = true;
         }
     }
 

@@ -1,6 +1,6 @@
 //! What the netlink queue brings beside events: dumps, losses, strangers.
 
-use super::{Announcer, Interface, Monitor, Vip, count};
+use super::{AddressFilter, Announcer, Monitor, Vip};
 use crate::errno::Errno;
 use crate::monitor::resync::DumpKind;
 use crate::monitor::{Action, Dump, DumpResult, LogEvent};
@@ -42,21 +42,21 @@ impl Monitor<'_> {
         if let Dump::Others(ifindex) = dump {
             self.with_announcer(|announcer, _| announcer.listing_end(ifindex, false));
         }
-        count(&mut self.status.dump_failures);
-        let repeat = self.rate_limits.dump_failed.get_mut(result.kind());
-        if let Some(count) = repeat.and_then(|repeat| repeat.should_log(self.now)) {
+        self.counters.dump_failures += 1;
+        let limit = self.rate_limits.dump_failed.get_mut(result.kind());
+        if let Some(count) = limit.and_then(|limit| limit.should_log(self.now)) {
             self.push(Action::Log(LogEvent::DumpFailed { dump, result, count }));
         }
     }
 
-    /// Takes another link than the watched interface, while that is not there.
+    /// Handles another link than the watched interface.
     pub(super) fn on_other_link(&mut self, name: InterfaceName, dump: Option<Dump>) {
         if self.owner.is_some() {
             // Nothing has to be said, nor looked for, again.
         } else if dump == Some(Dump::Interface) {
             self.owner = Some(name);
             self.push(Action::Log(LogEvent::AlternativeName { owner: name }));
-        } else if dump.is_none() && self.vip.interface() == Interface::Absent {
+        } else if dump.is_none() && self.vip.is_interface_absent() {
             // It may have got the watched name for an alternative one, of which there may be hundreds to
             // be read through; so the kernel is asked.
             self.resync.request(DumpKind::Interface);
@@ -64,7 +64,7 @@ impl Monitor<'_> {
     }
 
     pub(super) fn on_overrun(&mut self) {
-        count(&mut self.status.overruns);
+        self.counters.overruns += 1;
         self.resync.request(DumpKind::Links);
         self.with_announcer(|announcer, _| announcer.on_loss());
         if let Some(count) = self.rate_limits.overrun.should_log(self.now) {
@@ -73,7 +73,7 @@ impl Monitor<'_> {
     }
 
     pub(super) fn on_malformed_message(&mut self) {
-        count(&mut self.status.malformed);
+        self.counters.malformed += 1;
         self.resync.mark_incomplete();
         self.with_announcer(|announcer, _| announcer.on_loss());
         if let Some(count) = self.rate_limits.malformed.should_log(self.now) {
@@ -82,31 +82,31 @@ impl Monitor<'_> {
     }
 
     pub(super) fn on_foreign_sender(&mut self, port: u32) {
-        count(&mut self.status.foreign);
+        self.counters.foreign += 1;
         if let Some(count) = self.rate_limits.foreign_sender.should_log(self.now) {
             self.push(Action::Log(LogEvent::ForeignSender { port, count }));
         }
     }
 
-    /// Has only those addresses heard of that matter. What is missed on an interface before it is heeded
-    /// the dump shows that follows.
+    /// Keeps the filter for addresses on the watched interface. What it has kept back there the dump shows that
+    /// follows.
     ///
     /// To announce the addresses of all interfaces one has to hear of them all, and of their end.
-    pub(super) fn heed(&mut self) {
-        let wanted = Some(self.vip.interface());
-        if self.announcer.is_none() && self.heeding != wanted {
-            self.heeding = wanted;
-            self.push(Action::Heed(self.vip.ifindex()));
+    pub(super) fn update_address_filter(&mut self) {
+        let ifindex = self.vip.ifindex();
+        if self.announcer.is_none() && self.address_filter != AddressFilter::Only(ifindex) {
+            self.address_filter = AddressFilter::Only(ifindex);
+            self.push(Action::SetAddressFilter(ifindex));
         }
     }
 
     /// Asks for the next dump, if it is time for one. Otherwise the deadline says when.
-    pub(super) fn request_dump(&mut self, queue_is_empty: bool) {
+    pub(super) fn request_dump(&mut self, tick: bool) {
         loop {
-            if self.announcer.as_mut().is_some_and(Announcer::wants_listing) {
+            if self.announcer.as_mut().is_some_and(Announcer::needs_dump) {
                 self.resync.request(DumpKind::Others);
             }
-            let next = if queue_is_empty { self.resync.next(self.now) } else { None };
+            let next = if tick { self.resync.next(self.now) } else { None };
             let Some(kind) = next else { return };
             // None: what was to be listed has been seen, or has gone, meanwhile.
             let dump = match kind {
@@ -129,7 +129,7 @@ impl Monitor<'_> {
                 }
             };
             if let Some(dump) = dump {
-                count(&mut self.status.dumps);
+                self.counters.dumps += 1;
                 let sequence = self.resync.begin(dump, self.now);
                 return self.push(Action::RequestDump { dump, sequence });
             }

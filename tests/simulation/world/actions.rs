@@ -14,12 +14,14 @@ impl World<'_> {
                 let content = self.listed(dump);
                 return self.kernel.begin_dump(dump, sequence, content);
             }
-            Action::Announce(ref announcement) => {
+            Action::SendFrame(ref announcement) => {
                 self.sent = true;
                 return Some(Input::Sent(announcement.address, self.announce(announcement)));
             }
-            Action::Heed(ifindex) => self.kernel.heeded = Some(ifindex.unwrap_or(0)),
-            Action::Listen { ifindex, rebind } => self.wire.listen(ifindex, rebind, &self.kernel),
+            Action::SetAddressFilter(ifindex) => self.kernel.heeded = Some(ifindex.unwrap_or(0)),
+            Action::WatchClaims { ifindex, rebind } => {
+                self.wire.listen(ifindex, rebind, &self.kernel);
+            }
             Action::ReadFrames(on) => self.wire.pause(!on),
             Action::WriteState(state) => {
                 self.now += std::mem::take(&mut self.disk.hangs);
@@ -35,16 +37,16 @@ impl World<'_> {
                 return Some(Input::RepliesRead);
             }
             Action::HangUp => self.agent.hang_up(self.now),
-            Action::Ready => {
+            Action::SignalReady => {
                 assert!(!self.ready && self.disk.file.is_some(), "ready once, with a state");
                 self.ready = true;
             }
-            Action::Run(command) => self.conntrackd.run(command),
+            Action::RunCommand(command) => self.conntrackd.run(command),
             Action::CheckNamespace => return self.look_at_namespace(),
             Action::Exit(ending) => self.exit(ending),
             Action::Log(ref note) => self.read_log(note),
             Action::LogStatus => {
-                assert_eq!(self.monitor.status().unannounced, 0, "there is room");
+                assert_eq!(self.monitor.status().counters.unannounced, 0, "there is room");
             }
             Action::ReopenLog => {}
         }

@@ -246,7 +246,7 @@ impl Kernel {
                 Dumping::None | Dumping::Endless => None,
             }
         });
-        let (input, meaning) = queued.unwrap_or((Input::QueueEmpty, Meaning::Nothing));
+        let (input, meaning) = queued.unwrap_or((Input::Tick, Meaning::Nothing));
         self.meaning = meaning;
         input
     }

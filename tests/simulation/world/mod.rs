@@ -65,6 +65,8 @@ thread_local! {
 
 /// What asks it to leave.
 const LEAVE: u8 = 31;
+/// By this signal.
+const SIGTERM: i32 = 15;
 /// How often the core looks whether the namespace is there.
 const CHECK: Duration = Duration::from_secs(10);
 
@@ -266,11 +268,11 @@ impl<'a> World<'a> {
     fn ask(&mut self, how: u8) {
         let request = match how % 32 {
             0..16 => Control::Reload,
-            LEAVE => Control::Leave,
+            LEAVE => Control::Exit(SIGTERM),
             _ => Control::Status,
         };
         self.reloaded |= request == Control::Reload;
-        if request == Control::Leave {
+        if request == Control::Exit(SIGTERM) {
             self.asked_to_leave = true;
             self.truths_since_asked.push(self.truth());
             self.leave_at_the_latest(self.now + Duration::from_secs(1));
@@ -356,7 +358,7 @@ impl<'a> World<'a> {
     fn read(&mut self, datagrams: usize) {
         for _ in 0..datagrams {
             let input = self.kernel.read();
-            if input != Input::QueueEmpty {
+            if input != Input::Tick {
                 self.feed(&input);
                 continue;
             }
@@ -420,7 +422,7 @@ impl<'a> World<'a> {
         if self.depth == 0 && !self.exited {
             self.nothing_is_forgotten();
             let sent = std::mem::take(&mut self.sent);
-            if *input == Input::QueueEmpty && !sent {
+            if *input == Input::Tick && !sent {
                 let ahead = self.monitor.deadline().is_none_or(|deadline| deadline > fed_at);
                 assert!(ahead, "nothing was done at a deadline, and it did not move");
             }

@@ -49,7 +49,7 @@ impl Told {
             Input::RequestFailed { .. } | Input::MalformedMessage => self.forget_dump(),
             _ => {}
         }
-        if now >= self.dump_deadline && *input == Input::QueueEmpty {
+        if now >= self.dump_deadline && *input == Input::Tick {
             self.forget_dump();
         }
     }
