@@ -69,22 +69,6 @@ pub enum DumpResult {
     TimedOut,
 }
 
-impl DumpResult {
-    /// How many kinds there are.
-    pub(super) const KINDS: usize = 5;
-
-    /// Tells the kinds apart, without what they carry: below [`DumpResult::KINDS`].
-    pub(super) fn kind(self) -> usize {
-        match self {
-            Self::Complete => 0,
-            Self::Interrupted => 1,
-            Self::Malformed => 2,
-            Self::Failed(_) => 3,
-            Self::TimedOut => 4,
-        }
-    }
-}
-
 /// What a message means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Meaning {

@@ -37,9 +37,7 @@ impl<'a> Monitor<'a> {
         let failed = self.announcer.as_mut().and_then(|a| a.on_sent(address, sent, now));
         let Some(interface) = failed else { return };
         self.counters.announcement_failures += 1;
-        if let Some(count) = self.rate_limits.not_announced.should_log(now) {
-            self.push(Action::Log(LogEvent::NotAnnounced { interface, sent, count }));
-        }
+        self.log_limited(|count| LogEvent::NotAnnounced { interface, sent, count });
     }
 
     /// Updates the announcer, if there is one.
@@ -56,15 +54,11 @@ impl<'a> Monitor<'a> {
         let counters = &mut self.counters;
         let logged = (counters.unannounced, counters.ignored_links);
         (counters.unannounced, counters.ignored_links) = (unannounced.into(), ignored.into());
-        if logged.0 < unannounced.into()
-            && self.rate_limits.unannounced.should_log(self.now).is_some()
-        {
-            self.push(Action::Log(LogEvent::TooManyAddresses { total: unannounced }));
+        if logged.0 < unannounced.into() {
+            self.log_limited(|_| LogEvent::TooManyAddresses { total: unannounced });
         }
-        if logged.1 < ignored.into()
-            && self.rate_limits.ignored_links.should_log(self.now).is_some()
-        {
-            self.push(Action::Log(LogEvent::TooManyLinks { ignored }));
+        if logged.1 < ignored.into() {
+            self.log_limited(|_| LogEvent::TooManyLinks { ignored });
         }
     }
 }

@@ -28,9 +28,7 @@ impl Monitor<'_> {
         let unconfigured = end == CommandResult::NotConfigured(Errno::NOT_FOUND);
         let now = self.now;
         if unconfigured && self.conntrack.as_mut().is_some_and(|c| c.on_unconfigured(now)) {
-            if self.rate_limits.unconfigured.should_log(now).is_some() {
-                self.push(Action::Log(LogEvent::ConntrackdUnconfigured));
-            }
+            self.log_limited(|_| LogEvent::ConntrackdUnconfigured);
             return;
         }
         let ended = self.conntrack.as_mut().and_then(Conntrack::end);
@@ -46,9 +44,7 @@ impl Monitor<'_> {
     }
 
     pub(super) fn on_helper_restarted(&mut self) {
-        if let Some(count) = self.rate_limits.helper_restarted.should_log(self.now) {
-            self.push(Action::Log(LogEvent::HelperRestarted { count }));
-        }
+        self.log_limited(|count| LogEvent::HelperRestarted { count });
     }
 
     pub(super) fn on_helper_gone(&mut self) {

@@ -43,10 +43,7 @@ impl Monitor<'_> {
             self.with_announcer(|announcer, _| announcer.listing_end(ifindex, false));
         }
         self.counters.dump_failures += 1;
-        let limit = self.rate_limits.dump_failed.get_mut(result.kind());
-        if let Some(count) = limit.and_then(|limit| limit.should_log(self.now)) {
-            self.push(Action::Log(LogEvent::DumpFailed { dump, result, count }));
-        }
+        self.log_limited(|count| LogEvent::DumpFailed { dump, result, count });
     }
 
     /// Handles another link than the watched interface.
@@ -67,25 +64,19 @@ impl Monitor<'_> {
         self.counters.overruns += 1;
         self.resync.request(DumpKind::Links);
         self.with_announcer(|announcer, _| announcer.on_loss());
-        if let Some(count) = self.rate_limits.overrun.should_log(self.now) {
-            self.push(Action::Log(LogEvent::Overrun { count }));
-        }
+        self.log_limited(|count| LogEvent::Overrun { count });
     }
 
     pub(super) fn on_malformed_message(&mut self) {
         self.counters.malformed += 1;
         self.resync.mark_incomplete();
         self.with_announcer(|announcer, _| announcer.on_loss());
-        if let Some(count) = self.rate_limits.malformed.should_log(self.now) {
-            self.push(Action::Log(LogEvent::MalformedMessage { count }));
-        }
+        self.log_limited(|count| LogEvent::MalformedMessage { count });
     }
 
     pub(super) fn on_foreign_sender(&mut self, port: u32) {
         self.counters.foreign += 1;
-        if let Some(count) = self.rate_limits.foreign_sender.should_log(self.now) {
-            self.push(Action::Log(LogEvent::ForeignSender { port, count }));
-        }
+        self.log_limited(|count| LogEvent::ForeignSender { port, count });
     }
 
     /// Keeps the filter for addresses on the watched interface. What it has kept back there the dump shows that

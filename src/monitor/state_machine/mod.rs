@@ -11,7 +11,7 @@ use super::announce::{AnnounceTiming, Announcer, Tables};
 use super::conntrack::Conntrack;
 use super::namespace::NamespaceLook;
 use super::outbox::Outbox;
-use super::rate_limit::RateLimit;
+use super::rate_limit::RateLimits;
 use super::resync::{DumpKind, Meaning, Resync};
 use super::state_file::StateFile;
 use super::vip::Vip;
@@ -84,22 +84,6 @@ enum AddressFilter {
     All,
     /// On the interface with this index, if any.
     Only(Option<u32>),
-}
-
-#[derive(Debug, Default)]
-struct RateLimits {
-    overrun: RateLimit,
-    malformed: RateLimit,
-    dump_failed: [RateLimit; DumpResult::KINDS],
-    foreign_sender: RateLimit,
-    not_announced: RateLimit,
-    unannounced: RateLimit,
-    helper_restarted: RateLimit,
-    unconfigured: RateLimit,
-    dad_failed: RateLimit,
-    ignored_links: RateLimit,
-    not_written: RateLimit,
-    not_notified: [RateLimit; Failure::KINDS],
 }
 
 impl<'a> Monitor<'a> {
@@ -186,6 +170,13 @@ impl<'a> Monitor<'a> {
         assert!(pushed.is_ok(), "more actions than there can be");
     }
 
+    /// Logs an event of which there may be many, with their number, at most once a minute.
+    fn log_limited(&mut self, event: impl Fn(u32) -> LogEvent) {
+        if let Some(event) = self.rate_limits.limit(event, self.now) {
+            self.push(Action::Log(event));
+        }
+    }
+
     fn handle(&mut self, input: &Input) {
         match input {
             Input::Netlink(message) => self.on_netlink(message),
@@ -229,9 +220,8 @@ impl<'a> Monitor<'a> {
         });
         if let Body::NewAddress(address) = body
             && self.vip.is_unusable(address)
-            && let Some(count) = self.rate_limits.dad_failed.should_log(self.now)
         {
-            self.push(Action::Log(LogEvent::DadFailed { count }));
+            self.log_limited(|count| LogEvent::DadFailed { count });
         }
         if let Some(detector) = &mut self.detector {
             detector.on_kernel(body);

@@ -17,9 +17,7 @@ impl Monitor<'_> {
             Err(errno) => {
                 self.counters.write_failures += 1;
                 self.file.on_failed(self.now);
-                if let Some(count) = self.rate_limits.not_written.should_log(self.now) {
-                    self.push(Action::Log(LogEvent::NotWritten { errno, count }));
-                }
+                self.log_limited(|count| LogEvent::NotWritten { errno, count });
             }
         }
     }
@@ -80,10 +78,7 @@ impl Monitor<'_> {
             return;
         }
         self.counters.notification_failures += 1;
-        let limit = self.rate_limits.not_notified.get_mut(failure.kind());
-        if let Some(count) = limit.and_then(|limit| limit.should_log(self.now)) {
-            self.push(Action::Log(LogEvent::NotNotified { failure, count }));
-        }
+        self.log_limited(|count| LogEvent::NotNotified { failure, count });
     }
 
     /// Tells the agent, if it is time for that. A disk may hang; so the file comes first, and the time for
