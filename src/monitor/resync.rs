@@ -212,16 +212,20 @@ impl Resync {
 
     /// Whether nothing is left to be listed.
     pub(super) fn is_settled(&self) -> bool {
-        self.requested.is_none() && matches!(self.progress, Progress::Idle { .. })
+        self.outstanding().is_none()
     }
 
     /// Whether the state may be another than it seems: what tells of it has yet to be listed.
     pub(super) fn is_state_in_doubt(&self) -> bool {
-        let running = match self.progress {
-            Progress::Idle { .. } => None,
-            Progress::Running { dump, .. } => Some(dump.into()),
-        };
-        self.requested.max(running) >= Some(DumpKind::Addresses)
+        self.outstanding() >= Some(DumpKind::Addresses)
+    }
+
+    /// The most urgent of what has yet to be listed and what is being listed.
+    fn outstanding(&self) -> Option<DumpKind> {
+        match self.progress {
+            Progress::Idle { .. } => self.requested,
+            Progress::Running { dump, .. } => self.requested.max(Some(dump.into())),
+        }
     }
 
     /// When the next dump is due, or the one under way overdue.

@@ -58,18 +58,15 @@ impl Detector {
         let unknown = |own| own != mac && !self.own_macs.contains(mac);
         vip.mac().is_some_and(|own| is_virtual(mac) || unknown(own))
     }
-
-    /// When a line is due or frames are to be read again. While it is not known whether the VIP is here, no
-    /// claim is reported.
-    fn deadline(&self, vip_is_known: bool) -> Option<Instant> {
-        let line = self.stations.deadline().filter(|_| vip_is_known);
-        [line, self.throttle.deadline()].into_iter().flatten().min()
-    }
 }
 
 impl Monitor<'_> {
+    /// When a line is due or frames are to be read again. While it is not known whether the VIP is here, no
+    /// claim is logged.
     pub(super) fn claim_deadline(&self) -> Option<Instant> {
-        self.detector.as_ref()?.deadline(self.resync.is_settled())
+        let detector = self.detector.as_ref()?;
+        let line = detector.stations.deadline().filter(|_| self.resync.is_settled());
+        [line, detector.throttle.deadline()].into_iter().flatten().min()
     }
 
     /// Has claims of the VIP received as long as it is ours.
