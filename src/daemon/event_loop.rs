@@ -1,4 +1,5 @@
-//! The loop: wait, read what is ready, let the core decide, carry that out.
+//! The loop: wait, read what is ready, have the core decide, execute that. What it has to keep to is in
+//! [`crate::monitor`].
 
 use std::ffi::OsStr;
 use std::io::ErrorKind;
@@ -47,12 +48,11 @@ const DATAGRAMS_PER_TURN: usize = 64;
 /// Lines that a command has printed, and ends of commands, taken in one turn, for the same reason.
 const ANSWERS_PER_TURN: usize = 16;
 
-/// An agent usually replies at once. So long its line is waited for, to be written together with those
-/// before it.
+/// How long to hold log lines so that the one about the agent's reply joins the same write.
 const LOG_BATCH_DELAY: Duration = Duration::from_millis(10);
 
-/// What the poll said. But for the route socket and conntrackd it tells once of all that has come, so each
-/// is to be read until it has no more.
+/// What is ready, by the last poll. All sources but the route socket and conntrackd are edge-triggered: each is to
+/// be read until it has no more.
 #[derive(Debug, Default, PartialEq)]
 struct Ready {
     route: bool,
@@ -77,7 +77,7 @@ pub struct Daemon<'a> {
     /// What the poll reported last.
     pub(crate) events: Events,
     pub(crate) route: RouteSocket,
-    /// Have the kernel keep back events that do not matter.
+    /// Install the address filter in the kernel.
     pub(crate) filter_events: bool,
     pub(crate) signals: Signals,
     pub(crate) agent: Agent,
@@ -103,7 +103,7 @@ pub struct Daemon<'a> {
 }
 
 impl Daemon<'_> {
-    /// Runs until it is asked to leave, or there is nothing left to watch. Tells which. Allocates nothing.
+    /// Runs until it is asked to exit, or there is nothing left to watch. Returns which. Allocates nothing.
     ///
     /// # Errors
     /// One line, if the poll itself fails, which nothing can be done about.
@@ -126,7 +126,7 @@ impl Daemon<'_> {
         }
     }
 
-    /// Takes what is ready.
+    /// Handles what is ready. A tick is due when the deadline has come and the route socket is empty.
     fn handle_ready(&mut self, ready: &Ready, buffer: &mut netlink::Buffer) {
         // The kernel first, so that whoever sends a signal after changing an address finds that taken
         // into account.
@@ -199,7 +199,7 @@ impl Daemon<'_> {
         Some(if deadline > self.now { deadline - self.now } else { Duration::ZERO })
     }
 
-    /// Reads what the kernel has to tell, at most so many datagrams.
+    /// Reads at most so many netlink datagrams.
     fn handle_route(&mut self, datagrams: usize, buffer: &mut netlink::Buffer) {
         for _ in 0..datagrams {
             for input in self.route.receive(buffer) {
@@ -284,10 +284,10 @@ impl Daemon<'_> {
         Ok(())
     }
 
-    /// Lets the core decide, and carries that out; what comes of it at once is the next input.
+    /// Has the core decide, and executes that; what comes of an action at once is the next input.
     fn dispatch(&mut self, input: &Input) {
         debug!("{:?}", input);
-        // The queue was empty when it was last looked at; every other input comes now, however long a disk
+        // A tick's time is that at which the queue was empty; every other input comes now, however long a disk
         // has kept us meanwhile.
         if *input != Input::Tick {
             self.now = clock::now();
@@ -318,7 +318,7 @@ impl Daemon<'_> {
                 return sent.err().map(|failure| Input::Agent(Outcome::Failed(failure)));
             }
             Action::SetAddressFilter(ifindex) if self.filter_events => {
-                if let Err(errno) = self.route.heed(ifindex) {
+                if let Err(errno) = self.route.set_address_filter(ifindex) {
                     warning!(
                         "no filter for netlink events: {}; hearing of all addresses",
                         DisplayArg(errno)

@@ -44,7 +44,7 @@ impl Link {
         })
     }
 
-    /// Takes a change. If the link has come up, or has another MAC, its addresses are to be announced.
+    /// Handles a change. If the link has come up, or has another MAC, its addresses are to be announced.
     fn change(&mut self, link: &rtnl::Link) {
         let mac = link.mac.unwrap_or(self.mac);
         let carrier_changes = link.carrier_changes.unwrap_or(self.carrier_changes);
@@ -89,7 +89,7 @@ impl Links {
         self.0.iter_mut().find(|link| link.ifindex == ifindex)
     }
 
-    /// Takes a new or changed link. The addresses of one that is seen for the first time have an event each.
+    /// Handles a new or changed link. The addresses of one that is seen for the first time have an event each.
     pub(super) fn update(&mut self, link: &rtnl::Link) -> Result<(), TableFull> {
         if !has_use_for_announcements(link) {
             self.remove(link.ifindex);

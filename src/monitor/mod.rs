@@ -17,7 +17,7 @@
 //!   read or by poll(2). Until it is, the loop reads on. A tick may be given whenever the queue is empty.
 //! - **Sources.** Whatever is not asked for is given as it comes: signals, frames (unless
 //!   [`Action::ReadFrames`] has said not to), mounts, ends of commands.
-//! - **The end.** After [`Action::Exit`] there are no more inputs.
+//! - **The end.** After [`Action::Exit`] the loop ends, as soon as it has handled what was ready.
 //!
 //! # What the loop may expect
 //!

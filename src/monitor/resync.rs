@@ -153,7 +153,7 @@ impl Resync {
         self.sequence
     }
 
-    /// Tells what a message means.
+    /// Returns what a message means.
     ///
     /// Events repeat the port and the sequence number of the request that caused them, which may have come
     /// from another namespace, where a socket may have our port. Links can be made from there, addresses

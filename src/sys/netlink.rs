@@ -94,12 +94,11 @@ impl RouteSocket {
         self.port
     }
 
-    /// Has the kernel keep back events of addresses on other interfaces than the one with this index; with
-    /// none, on all of them.
+    /// Has the kernel keep back events of addresses, except on the interface with this index, if any.
     ///
     /// # Errors
     /// The errno of a kernel that takes no filter. Then nothing is kept back.
-    pub fn heed(&self, ifindex: Option<u32>) -> Result<(), Errno> {
+    pub fn set_address_filter(&self, ifindex: Option<u32>) -> Result<(), Errno> {
         let attached = bpf::attach(&self.socket, &mut bpf::addresses_of(ifindex));
         if attached.is_err() {
             bpf::detach(&self.socket);
