@@ -18,12 +18,11 @@ use crate::monitor::{
 };
 use crate::options::{Config, Program, REFUSED};
 use crate::sys::constants::Constants;
-use crate::sys::netlink::{self, Received, RouteSocket};
+use crate::sys::netlink::{self, RouteSocket};
 use crate::sys::own_file;
 use crate::sys::packet::PacketSocket;
 use crate::sys::state_file::StateFile;
 use crate::sys::{clock, interface, netns};
-use crate::wire::rtnl::Malformed;
 
 /// How long to look for the state.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(10);
@@ -118,10 +117,11 @@ fn program() -> String {
 
 /// The state that would be reported first, found as the daemon finds it.
 fn state(config: &Config) -> Result<State, Errno> {
-    let mut route = RouteSocket::open(config.netlink_rcvbuf, &netlink::WATCH)?;
+    let route = RouteSocket::open(config.netlink_rcvbuf, &netlink::WATCH)?;
     let mut monitor = Monitor::new(MonitorConfig {
         interface: config.interface,
         vip: config.vip,
+        port: route.port(),
         seed: 1,
         announce: None,
         detect_split_brain: false,
@@ -133,26 +133,17 @@ fn state(config: &Config) -> Result<State, Errno> {
     let by = clock::now() + CHECK_TIMEOUT;
     // Where events are lost faster than all is read, there is no end.
     while clock::now() < by {
-        let mut inputs = Vec::new();
-        match route.receive(&mut buffer) {
-            Received::Messages(messages) => {
-                inputs.extend(messages.filter_map(|message| match message {
-                    Ok(message) => route.input(message),
-                    Err(Malformed) => Some(Input::Unreadable),
-                }));
-            }
-            Received::Overrun | Received::TooLong => inputs.push(Input::Overrun),
-            Received::Foreign(_) => {}
-            Received::Empty => inputs.push(Input::QueueEmpty),
-        }
-        let waiting = inputs == [Input::QueueEmpty];
-        for action in inputs.iter().flat_map(|input| monitor.on(input, clock::now())) {
-            match action {
-                Action::DumpLinks => route.request_links()?,
-                Action::RequestInterface => route.request_link(&config.interface)?,
-                Action::DumpAddresses(ifindex) => route.request_addresses(ifindex)?,
-                Action::WriteState(state) => return Ok(state),
-                _ => {}
+        let mut waiting = false;
+        for input in route.receive(&mut buffer) {
+            waiting = input == Input::Tick;
+            for action in monitor.on(&input, clock::now()) {
+                match action {
+                    Action::RequestDump { dump, sequence } => {
+                        route.request(dump, sequence, &config.interface)?;
+                    }
+                    Action::WriteState(state) => return Ok(state),
+                    _ => {}
+                }
             }
         }
         if waiting {

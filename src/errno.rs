@@ -38,6 +38,8 @@ impl fmt::Display for Errno {
 impl Errno {
     /// `ENOENT`.
     pub const NOT_FOUND: Self = Self(libc::ENOENT);
+    /// `ENODEV`.
+    pub const NO_DEVICE: Self = Self(libc::ENODEV);
 
     /// In the words of libc, which are there anyway. nix has its own, of 8 kB, and std allocates.
     fn text<'a>(&self, buffer: &'a mut [u8; 64]) -> &'a str {

@@ -68,7 +68,7 @@ fn run(config: &Config) -> c_int {
     };
     let mut tables = TABLES.lock().unwrap_or_else(PoisonError::into_inner);
     match Daemon::start(config, &mut starter, &mut tables).and_then(|mut daemon| daemon.run()) {
-        Ok(ExitReason::Asked) => SUCCESS,
+        Ok(ExitReason::Signal(_)) => SUCCESS,
         Ok(ExitReason::NamespaceGone) => FAILURE,
         Err(error) => {
             starter.failed(&printable(&error));

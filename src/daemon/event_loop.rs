@@ -1,4 +1,5 @@
-//! The loop: wait, read what is ready, let the core decide, carry that out.
+//! The loop: wait, read what is ready, have the core decide, execute that. What it has to keep to is in
+//! [`crate::monitor`].
 
 use std::ffi::OsStr;
 use std::io::ErrorKind;
@@ -13,13 +14,13 @@ use signal_hook::low_level::signal_name;
 use crate::errno::Errno;
 use crate::log::{self, DisplayArg, LogContext, debug, info, warning};
 use crate::monitor::{
-    Action, Control, DumpResult, Duration, ExitReason, Input, Instant, Monitor, Outcome, State,
+    Action, Control, Duration, ExitReason, Input, Instant, Monitor, Outcome, State,
 };
 use crate::sys::agent::Agent;
 use crate::sys::clock;
 use crate::sys::epoll::{register_level_triggered, register_once, reregister};
 use crate::sys::helper::{Conntrackd, HelperEvent};
-use crate::sys::netlink::{self, Received, RouteSocket};
+use crate::sys::netlink::{self, RouteSocket};
 use crate::sys::netns::NamespaceWatch;
 use crate::sys::packet::PacketSocket;
 use crate::sys::pid_file::PidFile;
@@ -27,7 +28,6 @@ use crate::sys::process::ReadinessNotifier;
 use crate::sys::signals::Signals;
 use crate::sys::state_file::StateFile;
 use crate::wire::http;
-use crate::wire::rtnl::Malformed;
 
 /// The route socket.
 const ROUTE: Token = Token(0);
@@ -48,12 +48,11 @@ const DATAGRAMS_PER_TURN: usize = 64;
 /// Lines that a command has printed, and ends of commands, taken in one turn, for the same reason.
 const ANSWERS_PER_TURN: usize = 16;
 
-/// An agent usually replies at once. So long its line is waited for, to be written together with those
-/// before it.
+/// How long to hold log lines so that the one about the agent's reply joins the same write.
 const LOG_BATCH_DELAY: Duration = Duration::from_millis(10);
 
-/// What the poll said. But for the route socket and conntrackd it tells once of all that has come, so each
-/// is to be read until it has no more.
+/// What is ready, by the last poll. All sources but the route socket and conntrackd are edge-triggered: each is to
+/// be read until it has no more.
 #[derive(Debug, Default, PartialEq)]
 struct Ready {
     route: bool,
@@ -78,7 +77,7 @@ pub struct Daemon<'a> {
     /// What the poll reported last.
     pub(crate) events: Events,
     pub(crate) route: RouteSocket,
-    /// Have the kernel keep back events that do not matter.
+    /// Install the address filter in the kernel.
     pub(crate) filter_events: bool,
     pub(crate) signals: Signals,
     pub(crate) agent: Agent,
@@ -99,13 +98,12 @@ pub struct Daemon<'a> {
     pub(crate) log_waits: bool,
     /// The time of the last input.
     pub(crate) now: Instant,
-    /// The signal that asked to leave.
-    pub(crate) leaving: Option<i32>,
+    /// Why to end now.
     pub(crate) ending: Option<ExitReason>,
 }
 
 impl Daemon<'_> {
-    /// Runs until it is asked to leave, or there is nothing left to watch. Tells which. Allocates nothing.
+    /// Runs until it is asked to exit, or there is nothing left to watch. Returns which. Allocates nothing.
     ///
     /// # Errors
     /// One line, if the poll itself fails, which nothing can be done about.
@@ -115,18 +113,20 @@ impl Daemon<'_> {
         let mut ready = Ready { route: true, ..Ready::default() };
         loop {
             self.handle_ready(&ready, &mut buffer);
-            if let Some(ending) = self.ending {
-                if let Some(signal) = self.leaving.and_then(signal_name) {
-                    info!("leaving on {}", signal);
+            if let Some(reason) = self.ending {
+                if let ExitReason::Signal(signal) = reason
+                    && let Some(name) = signal_name(signal)
+                {
+                    info!("leaving on {}", name);
                 }
                 log::flush();
-                return Ok(ending);
+                return Ok(reason);
             }
             ready = self.wait()?;
         }
     }
 
-    /// Takes what is ready.
+    /// Handles what is ready. A tick is due when the deadline has come and the route socket is empty.
     fn handle_ready(&mut self, ready: &Ready, buffer: &mut netlink::Buffer) {
         // The kernel first, so that whoever sends a signal after changing an address finds that taken
         // into account.
@@ -135,7 +135,7 @@ impl Daemon<'_> {
             let alone = *ready == Ready { route: true, ..Ready::default() };
             self.handle_route(if alone { 1 } else { DATAGRAMS_PER_TURN }, buffer);
         } else if self.monitor.deadline().is_some_and(|deadline| self.now >= deadline) {
-            self.dispatch(&Input::QueueEmpty);
+            self.dispatch(&Input::Tick);
         }
         if ready.signals {
             self.handle_signals();
@@ -199,26 +199,12 @@ impl Daemon<'_> {
         Some(if deadline > self.now { deadline - self.now } else { Duration::ZERO })
     }
 
-    /// Reads what the kernel has to tell, at most so many datagrams.
+    /// Reads at most so many netlink datagrams.
     fn handle_route(&mut self, datagrams: usize, buffer: &mut netlink::Buffer) {
         for _ in 0..datagrams {
-            match self.route.receive(buffer) {
-                Received::Messages(messages) => {
-                    for message in messages {
-                        let input = match message {
-                            Ok(message) => self.route.input(message),
-                            Err(Malformed) => Some(Input::Unreadable),
-                        };
-                        if let Some(input) = input {
-                            self.dispatch(&input);
-                        }
-                    }
-                }
-                Received::Foreign(port) => self.dispatch(&Input::ForeignSender(port)),
-                Received::Overrun => self.dispatch(&Input::Overrun),
-                Received::TooLong => self.dispatch(&Input::Unreadable),
-                Received::Empty => {
-                    self.dispatch(&Input::QueueEmpty);
+            for input in self.route.receive(buffer) {
+                self.dispatch(&input);
+                if input == Input::Tick {
                     return;
                 }
             }
@@ -227,15 +213,11 @@ impl Daemon<'_> {
 
     fn handle_signals(&mut self) {
         while let Some(signal) = self.signals.next() {
-            let request = match signal {
+            self.dispatch(&Input::Control(match signal {
                 SIGHUP => Control::Reload,
                 SIGUSR1 => Control::Status,
-                _ => {
-                    self.leaving = Some(signal);
-                    Control::Leave
-                }
-            };
-            self.dispatch(&Input::Control(request));
+                _ => Control::Exit(signal),
+            }));
         }
     }
 
@@ -302,12 +284,12 @@ impl Daemon<'_> {
         Ok(())
     }
 
-    /// Lets the core decide, and carries that out; what comes of it at once is the next input.
+    /// Has the core decide, and executes that; what comes of an action at once is the next input.
     fn dispatch(&mut self, input: &Input) {
         debug!("{:?}", input);
-        // The queue was empty when it was last looked at; every other input comes now, however long a disk
+        // A tick's time is that at which the queue was empty; every other input comes now, however long a disk
         // has kept us meanwhile.
-        if *input != Input::QueueEmpty {
+        if *input != Input::Tick {
             self.now = clock::now();
         }
         for action in self.monitor.on(input, self.now) {
@@ -318,14 +300,10 @@ impl Daemon<'_> {
     }
 
     fn execute(&mut self, action: &Action) -> Option<Input> {
-        let dump_failed = |errno| Input::DumpEnded(DumpResult::Failed(errno));
         match *action {
-            Action::DumpLinks => return self.route.request_links().err().map(dump_failed),
-            Action::RequestInterface => {
-                return self.route.request_link(&self.context.interface).err().map(dump_failed);
-            }
-            Action::DumpAddresses(ifindex) => {
-                return self.route.request_addresses(ifindex).err().map(dump_failed);
+            Action::RequestDump { dump, sequence } => {
+                let requested = self.route.request(dump, sequence, &self.context.interface);
+                return requested.err().map(|errno| Input::RequestFailed { sequence, errno });
             }
             Action::WriteState(state) => {
                 let written = self.state_file.write(state.word(self.context.active));
@@ -339,8 +317,8 @@ impl Daemon<'_> {
                 let sent = self.agent.notify(request, self.poll.registry(), AGENT);
                 return sent.err().map(|failure| Input::Agent(Outcome::Failed(failure)));
             }
-            Action::Heed(ifindex) if self.filter_events => {
-                if let Err(errno) = self.route.heed(ifindex) {
+            Action::SetAddressFilter(ifindex) if self.filter_events => {
+                if let Err(errno) = self.route.set_address_filter(ifindex) {
                     warning!(
                         "no filter for netlink events: {}; hearing of all addresses",
                         DisplayArg(errno)
@@ -348,8 +326,8 @@ impl Daemon<'_> {
                     self.filter_events = false;
                 }
             }
-            Action::Heed(_) => {}
-            Action::Listen { ifindex, rebind } => {
+            Action::SetAddressFilter(_) => {}
+            Action::WatchClaims { ifindex, rebind } => {
                 let listen = self.packets.as_mut().map(|packets| packets.listen(ifindex, rebind));
                 if let Some(Err(errno)) = listen {
                     warning!("not listening for claims of the VIP: {}", DisplayArg(errno));
@@ -362,7 +340,7 @@ impl Daemon<'_> {
                     let _ = reregister(&self.poll, packets.as_raw_fd(), PACKETS, readable);
                 }
             }
-            Action::Announce(ref announcement) => {
+            Action::SendFrame(ref announcement) => {
                 let sent = self.packets.as_mut().map(|packets| packets.send(announcement));
                 return sent.map(|sent| Input::Sent(announcement.address, sent));
             }
@@ -371,11 +349,11 @@ impl Daemon<'_> {
                 return Some(Input::RepliesRead);
             }
             Action::HangUp => self.agent.hang_up(),
-            Action::Ready => self.starter.ready(),
+            Action::SignalReady => self.starter.ready(),
             Action::Log(ref event) => self.context.event(event),
             Action::LogStatus => self.context.status(&self.monitor.status()),
             Action::ReopenLog => log::reopen(),
-            Action::Run(command) => {
+            Action::RunCommand(command) => {
                 let run = self.conntrackd.as_mut().map(|conntrackd| conntrackd.run(command));
                 return run?.err().map(|_| Input::HelperGone);
             }
@@ -387,7 +365,7 @@ impl Daemon<'_> {
                 }
                 return (namespace.is_gone() == Ok(true)).then_some(Input::NamespaceGone);
             }
-            Action::Exit(ending) => self.ending = Some(ending),
+            Action::Exit(reason) => self.ending = Some(reason),
         }
         None
     }

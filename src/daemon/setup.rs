@@ -82,6 +82,7 @@ impl<'a> Daemon<'a> {
         let monitor = Box::new(Monitor::new(MonitorConfig {
             interface: config.interface,
             vip: config.vip,
+            port: route.port(),
             seed: seed(),
             announce: config.announce.map(|tempo| (tempo, tables)),
             detect_split_brain: config.detect_split_brain,
@@ -116,7 +117,6 @@ impl<'a> Daemon<'a> {
             reads_frames: true,
             log_waits: false,
             now: clock::now(),
-            leaving: None,
             ending: None,
         };
         daemon.register().map_err(named("epoll"))?;

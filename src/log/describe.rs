@@ -6,7 +6,7 @@ use signal_hook::low_level::signal_name;
 
 #[cfg(feature = "defmt")]
 use super::line::Line;
-use crate::monitor::{CommandResult, DumpKind, DumpResult, Failure, Sent, SyncCommand};
+use crate::monitor::{CommandResult, Dump, DumpResult, Failure, Sent, SyncCommand};
 use crate::wire::rtnl::Mac;
 
 /// A value as it reads in a line; in frames, too, it is text.
@@ -106,7 +106,7 @@ words! { CommandResult {
 words! { DumpResult {
     DumpResult::Complete => "complete";
     DumpResult::Interrupted => "changed meanwhile";
-    DumpResult::Unreadable => "unreadable message";
+    DumpResult::Malformed => "unreadable message";
     DumpResult::Failed(errno) => "{}", DisplayArg(errno);
     DumpResult::TimedOut => "no end in time";
 } }
@@ -119,9 +119,9 @@ words! { Sent {
     Sent::Failed(errno) => "{}", DisplayArg(errno);
 } }
 
-words! { DumpKind {
-    DumpKind::Links => "links";
-    DumpKind::Interface => "the watched interface";
-    DumpKind::Addresses => "addresses";
-    DumpKind::Others => "addresses to announce";
+words! { Dump {
+    Dump::Links => "links";
+    Dump::Interface => "the watched interface";
+    Dump::Addresses(_) => "addresses";
+    Dump::Others(_) => "addresses to announce";
 } }

@@ -57,14 +57,14 @@ impl LogContext {
             LogEvent::Overrun { count } => {
                 warning!("netlink events were lost; reading everything anew{}", times(count));
             }
-            LogEvent::Unreadable { count } => {
+            LogEvent::MalformedMessage { count } => {
                 error!("unreadable netlink message; reading everything anew{}", times(count));
             }
-            LogEvent::DumpFailed { stage, end, count } => {
+            LogEvent::DumpFailed { dump, result, count } => {
                 error!(
                     "dump of {} failed: {}; retrying{}",
-                    Describe(stage),
-                    Describe(end),
+                    Describe(dump),
+                    Describe(result),
                     times(count)
                 );
             }
@@ -127,6 +127,7 @@ impl LogContext {
 
     /// Writes the block of lines for a status.
     pub fn status(&self, status: &Status) {
+        let counters = &status.counters;
         let word = |state: Option<State>| state.map_or("none", |state| state.word(self.active));
         info!(
             "status: state={} undelivered={} ifindex={}",
@@ -136,30 +137,33 @@ impl LogContext {
         );
         info!(
             "status: events={} overruns={} unreadable={} foreign={} dumps={} dump_failures={}",
-            status.events,
-            status.overruns,
-            status.unreadable,
-            status.foreign,
-            status.dumps,
-            status.dump_failures
+            counters.events,
+            counters.overruns,
+            counters.malformed,
+            counters.foreign,
+            counters.dumps,
+            counters.dump_failures
         );
         info!(
             "status: transitions={} writes={} write_failures={} notifications={} notification_failures={}",
-            status.transitions,
-            status.writes,
-            status.write_failures,
-            status.notifications,
-            status.notification_failures
+            counters.transitions,
+            counters.writes,
+            counters.write_failures,
+            counters.notifications,
+            counters.notification_failures
         );
         info!(
             "status: announcements={} announcement_failures={} unannounced={} ignored_links={} claims={} claimant={}",
-            status.announcements,
-            status.announcement_failures,
-            status.unannounced,
-            status.ignored_links,
-            status.claims,
+            counters.announcements,
+            counters.announcement_failures,
+            counters.unannounced,
+            counters.ignored_links,
+            counters.claims,
             Describe(status.claimant.unwrap_or_default())
         );
-        info!("status: commands={} command_failures={}", status.commands, status.command_failures);
+        info!(
+            "status: commands={} command_failures={}",
+            counters.commands, counters.command_failures
+        );
     }
 }

@@ -3,34 +3,38 @@
 use heapless::Vec;
 
 use super::{
-    AddressKey, Announcement, CommandResult, DumpResult, LogEvent, Outcome, Sent, State,
-    SyncCommand,
+    AddressKey, Announcement, CommandResult, Dump, LogEvent, Outcome, Sent, State, SyncCommand,
 };
 use crate::errno::Errno;
 use crate::wire::Claim;
-use crate::wire::rtnl::{Body, Mac};
+use crate::wire::rtnl::{Mac, Message};
 
-/// The most that one input can bring about: see [`super::Monitor::on`].
+/// The most actions that one input can bring about: three of its own at the most, and one of most of the steps
+/// that follow, two of the report; which leaves the agent and conntrackd nothing to be told.
 pub(super) const MAX_ACTIONS: usize = 12;
 
 /// What happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub enum Input {
-    /// The kernel tells that an address or a link has changed.
-    Event(Body),
-    /// The kernel tells of an address or a link in a dump.
-    Listed(Body),
-    /// The dump under way ended.
-    DumpEnded(DumpResult),
+    /// The netlink queue was empty at this time: what is due then can be done. See
+    /// [`super::Monitor::deadline`].
+    Tick,
+    /// A netlink message from the kernel: an event, or part of the reply to [`Action::RequestDump`].
+    Netlink(Message),
     /// The kernel had to drop netlink events.
     Overrun,
     /// A netlink message could not be read, or was too long for the buffer.
-    Unreadable,
+    MalformedMessage,
     /// A netlink message from elsewhere than the kernel, with its sender's port.
     ForeignSender(u32),
-    /// The netlink queue is empty: told after a read, and at [`super::Monitor::deadline`].
-    QueueEmpty,
+    /// The request of [`Action::RequestDump`] could not be sent.
+    RequestFailed {
+        /// Its sequence number.
+        sequence: u32,
+        /// Why.
+        errno: Errno,
+    },
     /// A write of the state file ended.
     StateFile(Result<State, Errno>),
     /// An attempt to tell the agent came to something.
@@ -53,7 +57,7 @@ pub enum Input {
     /// The network namespace has been deleted.
     NamespaceGone,
     /// A frame came: a station on the interface with this index claims an address.
-    Claimed(u32, Claim),
+    ClaimReceived(u32, Claim),
     /// A frame came that claims nothing, or an error of the packet socket in its place.
     NoClaim,
 }
@@ -62,28 +66,30 @@ pub enum Input {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub enum Control {
-    /// SIGTERM, SIGINT: leave.
-    Leave,
+    /// SIGTERM, SIGINT: exit. This is the signal's number.
+    Exit(i32),
     /// SIGHUP: reopen the log, read, write and report everything again.
     Reload,
     /// SIGUSR1: log a status.
     Status,
 }
 
-/// What is to be done, in this order.
+/// What is to be done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Ask the kernel for all links.
-    DumpLinks,
-    /// Ask the kernel for the link that has the watched interface's name, be it but an alternative one.
-    RequestInterface,
-    /// Ask the kernel for the addresses of the interface with this index.
-    DumpAddresses(u32),
-    /// Hear of addresses on the interface with this index only, or of none at all; of links and of what
-    /// was asked for anyway.
-    Heed(Option<u32>),
-    /// Listen for claims of the VIP on this interface. Earlier ones do not count.
-    Listen {
+    /// Ask the kernel to list something. [`Input::Netlink`] brings the reply, or [`Input::RequestFailed`]
+    /// tells that none comes.
+    RequestDump {
+        /// What.
+        dump: Dump,
+        /// The sequence number of the request.
+        sequence: u32,
+    },
+    /// Let through events of addresses on the interface with this index only, or of none at all; those of
+    /// links, and what was asked for, always. Until the first of these, all events get through.
+    SetAddressFilter(Option<u32>),
+    /// Receive claims of the VIP on this interface. Earlier ones do not count.
+    WatchClaims {
         /// Its index.
         ifindex: u32,
         /// The kernel may have unbound the socket since, though the index is the same: it does so when
@@ -93,7 +99,7 @@ pub enum Action {
     /// Read frames, or leave them to the kernel until told otherwise.
     ReadFrames(bool),
     /// Send a frame. [`Input::Sent`] tells what came of it.
-    Announce(Announcement),
+    SendFrame(Announcement),
     /// Write the state file. [`Input::StateFile`] tells what came of it.
     WriteState(State),
     /// Tell the agent, over a new connection. [`Input::Agent`] tells what comes of it.
@@ -103,7 +109,7 @@ pub enum Action {
     /// Close the connection to the agent.
     HangUp,
     /// The initial state is written: whoever waits for the start may go on.
-    Ready,
+    SignalReady,
     /// Write a line.
     Log(LogEvent),
     /// Write the status, which [`super::Monitor::status`] tells.
@@ -111,8 +117,8 @@ pub enum Action {
     /// Close the log file and open it again.
     ReopenLog,
     /// Run a command. [`Input::CommandEnded`] tells when it has ended.
-    Run(SyncCommand),
-    /// Look whether the network namespace is still there.
+    RunCommand(SyncCommand),
+    /// Look whether the network namespace is still there. If not, [`Input::NamespaceGone`] tells.
     CheckNamespace,
     /// End now.
     Exit(ExitReason),
@@ -121,8 +127,8 @@ pub enum Action {
 /// Why the daemon ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExitReason {
-    /// It was asked to.
-    Asked,
+    /// It was asked to, by the signal with this number.
+    Signal(i32),
     /// There is nothing left to watch.
     NamespaceGone,
 }
@@ -139,42 +145,49 @@ pub struct Status {
     pub ifindex: Option<u32>,
     /// The state that the agent has not confirmed.
     pub undelivered: Option<State>,
-    /// Netlink messages about addresses and links.
-    pub events: u32,
-    /// Changes of state, the initial one included.
-    pub transitions: u32,
-    /// Times that the kernel had to drop netlink events.
-    pub overruns: u32,
-    /// Netlink messages that could not be read.
-    pub unreadable: u32,
-    /// Dumps that were asked for.
-    pub dumps: u32,
-    /// Dumps that failed.
-    pub dump_failures: u32,
-    /// Netlink messages that did not come from the kernel.
-    pub foreign: u32,
-    /// State file writes that succeeded.
-    pub writes: u32,
-    /// State file writes that failed.
-    pub write_failures: u32,
-    /// Notifications that the agent answered with 200.
-    pub notifications: u32,
-    /// Attempts that failed.
-    pub notification_failures: u32,
-    /// Frames sent to announce addresses.
-    pub announcements: u32,
-    /// Frames that could not be sent.
-    pub announcement_failures: u32,
-    /// Addresses that were not announced, because there were too many at once.
-    pub unannounced: u32,
-    /// Links whose addresses are not announced, because there are too many.
-    pub ignored_links: u32,
-    /// Claims of the VIP by other stations while it was ours.
-    pub claims: u32,
-    /// The last station that made one.
+    /// The last station that claimed the VIP while it was ours.
     pub claimant: Option<Mac>,
+    /// What has been counted.
+    pub counters: Counters,
+}
+
+/// How often things have happened since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Netlink messages about addresses and links.
+    pub events: u64,
+    /// Changes of state, the initial one included.
+    pub transitions: u64,
+    /// Times that the kernel had to drop netlink events.
+    pub overruns: u64,
+    /// Netlink messages that could not be read.
+    pub malformed: u64,
+    /// Dumps that were asked for.
+    pub dumps: u64,
+    /// Dumps that failed.
+    pub dump_failures: u64,
+    /// Netlink messages that did not come from the kernel.
+    pub foreign: u64,
+    /// State file writes that succeeded.
+    pub writes: u64,
+    /// State file writes that failed.
+    pub write_failures: u64,
+    /// Notifications that the agent answered with 200.
+    pub notifications: u64,
+    /// Attempts that failed.
+    pub notification_failures: u64,
+    /// Frames sent to announce addresses.
+    pub announcements: u64,
+    /// Frames that could not be sent.
+    pub announcement_failures: u64,
+    /// Addresses that were not announced, because there were too many at once.
+    pub unannounced: u64,
+    /// Links whose addresses are not announced, because there are too many.
+    pub ignored_links: u64,
+    /// Claims of the VIP by other stations while it was ours.
+    pub claims: u64,
     /// Commands of conntrackd that were run.
-    pub commands: u32,
+    pub commands: u64,
     /// Commands that failed.
-    pub command_failures: u32,
+    pub command_failures: u64,
 }

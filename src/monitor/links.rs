@@ -21,10 +21,10 @@ pub(super) struct Link {
     /// It forwards IPv6.
     pub(super) router: bool,
     pub(super) egress: Egress,
-    /// So that a carrier is missed that was lost and found before the kernel told of it.
+    /// Reveals a carrier flap that began and ended unseen.
     carrier_changes: u32,
     /// All its addresses are to be announced, and have yet to be listed.
-    pub(super) unlisted: bool,
+    pub(super) needs_dump: bool,
     seen: bool,
 }
 
@@ -39,18 +39,18 @@ impl Link {
             router: link.ipv6_forwarding.unwrap_or(false),
             egress: Egress::new(),
             carrier_changes: link.carrier_changes.unwrap_or(0),
-            unlisted: false,
+            needs_dump: false,
             seen: true,
         })
     }
 
-    /// Takes a change. If the link has come up, or has another MAC, its addresses are to be announced.
+    /// Handles a change. If the link has come up, or has another MAC, its addresses are to be announced.
     fn change(&mut self, link: &rtnl::Link) {
         let mac = link.mac.unwrap_or(self.mac);
         let carrier_changes = link.carrier_changes.unwrap_or(self.carrier_changes);
         let blinked = carrier_changes != self.carrier_changes;
         let up = is_up(link);
-        self.unlisted |= up && (!self.up || blinked || mac != self.mac);
+        self.needs_dump |= up && (!self.up || blinked || mac != self.mac);
         (self.mac, self.carrier_changes, self.up) = (mac, carrier_changes, up);
         self.name = link.name.unwrap_or(self.name);
         self.router = link.ipv6_forwarding.unwrap_or(self.router);
@@ -89,7 +89,7 @@ impl Links {
         self.0.iter_mut().find(|link| link.ifindex == ifindex)
     }
 
-    /// Takes a new or changed link. The addresses of one that is seen for the first time have an event each.
+    /// Handles a new or changed link. The addresses of one that is seen for the first time have an event each.
     pub(super) fn update(&mut self, link: &rtnl::Link) -> Result<(), TableFull> {
         if !has_use_for_announcements(link) {
             self.remove(link.ifindex);
@@ -112,17 +112,17 @@ impl Links {
         }
     }
 
-    /// The dump is complete: what it has not shown is gone. If `unseen`, any link may have addresses
-    /// that nobody has told of.
+    /// Removes links that the dump has not listed. If `unseen`, any of the others may have addresses that
+    /// nobody has told of: all are to be dumped.
     pub(super) fn end(&mut self, unseen: bool) {
         self.0.retain(|link| link.seen);
         for link in &mut self.0 {
-            link.unlisted |= unseen;
+            link.needs_dump |= unseen;
         }
     }
 
     /// A link whose addresses are to be listed.
-    pub(super) fn unlisted(&mut self) -> Option<&mut Link> {
-        self.0.iter_mut().find(|link| link.up && link.unlisted)
+    pub(super) fn next_to_dump(&mut self) -> Option<&mut Link> {
+        self.0.iter_mut().find(|link| link.up && link.needs_dump)
     }
 }

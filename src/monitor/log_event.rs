@@ -1,43 +1,28 @@
 //! What is worth a line in the log. The words are in [`crate::log`].
 
-use super::{CommandResult, DumpKind, DumpResult, Failure, Sent, State, SyncCommand};
+use super::{CommandResult, Dump, DumpResult, Failure, Sent, State, SyncCommand};
 use crate::errno::Errno;
 use crate::wire::ifname::InterfaceName;
 use crate::wire::rtnl::Mac;
 
 /// An event that operators want to read of. `count` is how often it happened since its last line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "most fields need no more than their names")]
 pub enum LogEvent {
     /// The first state known.
     Initial(State),
     /// The state file holds this now.
     Wrote(State),
     /// The state file could not be written; it is tried again.
-    NotWritten {
-        /// Why.
-        errno: Errno,
-        /// How often.
-        count: u32,
-    },
+    NotWritten { errno: Errno, count: u32 },
     /// The agent answered 200 for this.
     Notified(State),
     /// The agent took a state after so many failed attempts.
-    AgentBack {
-        /// Attempts that failed.
-        failures: u32,
-    },
+    AgentBack { failures: u32 },
     /// An attempt to tell the agent failed; it is tried again.
-    NotNotified {
-        /// Why.
-        failure: Failure,
-        /// How often.
-        count: u32,
-    },
+    NotNotified { failure: Failure, count: u32 },
     /// The watched interface is there, with this index.
-    InterfaceFound {
-        /// Its index.
-        ifindex: u32,
-    },
+    InterfaceFound { ifindex: u32 },
     /// The watched interface is not there.
     InterfaceMissing,
     /// The watched interface is not there, but its name is an alternative one of another.
@@ -46,85 +31,44 @@ pub enum LogEvent {
         owner: InterfaceName,
     },
     /// Netlink events were lost; everything is asked for again.
-    Overrun {
-        /// How often.
-        count: u32,
-    },
+    Overrun { count: u32 },
     /// A netlink message could not be read; everything is asked for again.
-    Unreadable {
-        /// How often.
-        count: u32,
-    },
+    MalformedMessage { count: u32 },
     /// A dump failed; it is asked for again.
-    DumpFailed {
-        /// What was asked for.
-        stage: DumpKind,
-        /// Why.
-        end: DumpResult,
-        /// How often.
-        count: u32,
-    },
+    DumpFailed { dump: Dump, result: DumpResult, count: u32 },
     /// Somebody other than the kernel sent a netlink message; it was ignored.
     ForeignSender {
         /// The sender's netlink port.
         port: u32,
-        /// How often.
         count: u32,
     },
     /// The VIP failed duplicate address detection: the kernel does not use it, so it is not here.
-    DadFailed {
-        /// How often.
-        count: u32,
-    },
+    DadFailed { count: u32 },
     /// Another station claims the VIP while it is ours.
     SplitBrain {
-        /// The station.
         mac: Mac,
         /// Where it was heard.
         ifindex: u32,
-        /// How often.
         count: u32,
     },
     /// Other stations claim the VIP while it is ours, beside those that have a line of their own.
     MoreClaims {
         /// Where they were heard.
         ifindex: u32,
-        /// How often.
         count: u32,
     },
     /// A frame that announces an address could not be sent.
-    NotAnnounced {
-        /// Where.
-        interface: InterfaceName,
-        /// Why.
-        sent: Sent,
-        /// How often, on this interface or another.
-        count: u32,
-    },
+    NotAnnounced { interface: InterfaceName, sent: Sent, count: u32 },
     /// Addresses are not announced, because there are too many at once.
-    TooManyAddresses {
-        /// How many in all.
-        total: u32,
-    },
+    TooManyAddresses { total: u32 },
     /// The addresses of some links are not announced, because there are too many links.
-    TooManyLinks {
-        /// How many of them.
-        ignored: u32,
-    },
+    TooManyLinks { ignored: u32 },
     /// All commands for a state have been run.
     Synced(State),
     /// A command of conntrackd failed; the others are run all the same.
-    CommandFailed {
-        /// Which.
-        command: SyncCommand,
-        /// How.
-        end: CommandResult,
-    },
+    CommandFailed { command: SyncCommand, end: CommandResult },
     /// The process that runs conntrackd was killed, and has been begun anew.
-    HelperRestarted {
-        /// How often.
-        count: u32,
-    },
+    HelperRestarted { count: u32 },
     /// conntrackd's configuration is not there yet; it is waited for.
     ConntrackdUnconfigured,
     /// conntrackd can be run no more.

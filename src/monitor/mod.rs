@@ -1,7 +1,51 @@
 //! Every decision, and nothing else: no file descriptor, no clock, no system call.
 //!
-//! [`Monitor::on`] takes what happened and the time, and answers with what is to be done about it.
-//! The loop in [`crate::daemon`] carries that out and brings the outcome back as the next input.
+//! [`Monitor::on`] takes one [`Input`], which is what happened, and the time, and returns the [`Action`]s
+//! to be done about it. A loop, such as that in [`crate::daemon`], executes them.
+//!
+//! # What the loop guarantees
+//!
+//! - **Order.** Actions are executed in the order in which they are returned. Netlink inputs come in the
+//!   order in which the socket gives them, [`Input::Overrun`] in the place where it was read.
+//! - **Re-entry.** What comes of an action at once is the next input, before the next action: a write of the
+//!   state file, a frame sent, an attempt to tell the agent that fails to connect. So `on` is called again
+//!   amid its own actions, but never while it runs. [`Action::ReadReplies`] brings an input for each reply and
+//!   then [`Input::RepliesRead`].
+//! - **Time.** `now` never goes backwards, and is read when the input is; a disk that hangs counts.
+//! - **Ticks.** At [`Monitor::deadline`], asked for after each input, an [`Input::Tick`] is due. It promises
+//!   that all the kernel had to say by `now` has been given: the netlink socket was empty at that time, by a
+//!   read or by poll(2). Until it is, the loop reads on. A tick may be given whenever the queue is empty.
+//! - **Sources.** Whatever is not asked for is given as it comes: signals, frames (unless
+//!   [`Action::ReadFrames`] has said not to), mounts, ends of commands.
+//! - **The end.** After [`Action::Exit`] the loop ends, as soon as it has handled what was ready.
+//!
+//! # What the loop may expect
+//!
+//! - No more than one dump, one attempt to tell the agent and one command at a time.
+//! - No answer is longer than [`Actions`] has room for; were it so, `on` would panic rather than forget one.
+//! - `on` neither allocates nor waits. Any input is legal at any time: an outcome nobody waits for is nothing.
+//! - After a tick the deadline lies ahead of it, unless a frame or a line was due, of which each tick has one.
+//! - No deadline: nothing is to be done until something happens.
+//!
+//! # The steps of `on`
+//!
+//! The input first changes what is known; then each step looks whether that leaves it something to do, which
+//! depends on what is known and not on the input. So no combination of events needs code of its own. They
+//! stand in this order:
+//!
+//! 1. Give up what is overdue: after the input, which may be what was awaited, and only when all that has come
+//!    has been read, which a tick or `RepliesRead` tells.
+//! 2. Set the address filter: before the dump that shows what the filter has kept back.
+//! 3. Request a dump, at a tick: after an overrun the kernel drops all events until the queue is empty, and a
+//!    dump requested before would leave a gap. Before the report: SIGHUP has it wait for what is to be listed.
+//! 4. Report a new state to the file, which conntrackd and the agent wait for: a disk may hang.
+//! 5. Tell the agent, then run conntrackd's next command, if no write is under way.
+//! 6. Watch claims, read frames again, let announcements begin or cease: these may not delay a report.
+//! 7. Log a claim, send a frame, at a tick: both want it to be certain that the VIP is here. One of each, so
+//!    that nothing else has to wait.
+//! 8. Check the namespace, and exit: when everything that has to come before it has begun.
+//!
+//! Diagrams: the VIP in `vip.rs`, dumps in `resync.rs`.
 
 #![forbid(unsafe_code)]
 
@@ -19,6 +63,7 @@ mod own_macs;
 mod rate_limit;
 mod resync;
 mod split_brain;
+mod state_file;
 mod state_machine;
 mod throttle;
 mod vip;
@@ -26,13 +71,12 @@ mod vip;
 pub use announce::{AddressKey, AnnounceTiming, Announcement, FrameKind, Local, Sent, Tables};
 pub use backoff::Backoff;
 pub use conntrack::{CommandResult, SyncCommand};
-use input_action::MAX_ACTIONS;
-pub use input_action::{Action, Actions, Control, ExitReason, Input, Status};
+pub use input_action::{Action, Actions, Control, Counters, ExitReason, Input, Status};
 pub use log_event::LogEvent;
 pub use namespace::NamespaceCheck;
 pub use outbox::{Failure, Outcome, Renotify};
 pub use output::{MAX_LINE, Output};
-pub use resync::{DumpKind, DumpResult};
+pub use resync::{Dump, DumpResult};
 pub use smoltcp::time::{Duration, Instant};
 pub use state_machine::{Monitor, MonitorConfig};
 

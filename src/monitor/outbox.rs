@@ -34,25 +34,6 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// How many kinds there are.
-    pub(super) const KINDS: usize = 10;
-
-    /// Tells the kinds apart, without what they carry: below [`Failure::KINDS`].
-    pub(super) fn kind(self) -> usize {
-        match self {
-            Self::NoSocket => 0,
-            Self::Refused => 1,
-            Self::BacklogFull => 2,
-            Self::NoPermission => 3,
-            Self::TimedOut => 4,
-            Self::ClosedEarly => 5,
-            Self::Malformed => 6,
-            Self::Status(_) => 7,
-            Self::Socket(_) => 8,
-            Self::Untrusted(_) => 9,
-        }
-    }
-
     /// Whether an agent that does so may be restarting.
     fn is_outage(self) -> bool {
         matches!(self, Self::NoSocket | Self::Refused | Self::ClosedEarly | Self::TimedOut)

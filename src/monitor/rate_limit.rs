@@ -1,42 +1,89 @@
 //! Which of many equal failures is worth a line in the log.
 
-use super::{Duration, Instant};
+use core::mem::{Discriminant, discriminant, take};
 
-/// At most one line in this time.
+use heapless::Vec;
+
+use super::{DumpResult, Duration, Failure, Instant, LogEvent};
+
+/// At most one line of a kind in this time.
 const PERIOD: Duration = Duration::from_secs(60);
+/// More kinds than there are.
+const MAX_KINDS: usize = 32;
 
-/// Lets the first occurrence through at once, then one a minute that stands for all since.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct RateLimit {
-    last: Option<Instant>,
+/// The event; and if there are several kinds of reasons, which.
+type Kind =
+    (Discriminant<LogEvent>, Option<Discriminant<DumpResult>>, Option<Discriminant<Failure>>);
+
+fn kind(event: &LogEvent) -> Kind {
+    let (dump, agent) = match event {
+        LogEvent::DumpFailed { result, .. } => (Some(discriminant(result)), None),
+        LogEvent::NotNotified { failure, .. } => (None, Some(discriminant(failure))),
+        _ => (None, None),
+    };
+    (discriminant(event), dump, agent)
+}
+
+#[derive(Debug)]
+struct Limit {
+    kind: Kind,
+    last: Instant,
     unlogged: u32,
 }
 
-impl RateLimit {
-    /// Counts an occurrence. Some: log it, with this many in all since the last line.
-    pub(super) fn should_log(&mut self, now: Instant) -> Option<u32> {
-        self.unlogged = self.unlogged.saturating_add(1);
-        if self.last.is_some_and(|last| now < last + PERIOD) {
+/// Lets the first event of a kind through at once, then one a minute that stands for all since.
+#[derive(Debug, Default)]
+pub(super) struct RateLimits(Vec<Limit, MAX_KINDS>);
+
+impl RateLimits {
+    /// Counts an event. Returns what to log, if anything: the event with the number of all since the last line.
+    pub(super) fn limit(
+        &mut self,
+        event: impl Fn(u32) -> LogEvent,
+        now: Instant,
+    ) -> Option<LogEvent> {
+        let kind = kind(&event(0));
+        let Some(limit) = self.0.iter_mut().find(|limit| limit.kind == kind) else {
+            // If there were no room, there would be more lines.
+            let _ = self.0.push(Limit { kind, last: now, unlogged: 0 });
+            return Some(event(1));
+        };
+        limit.unlogged = limit.unlogged.saturating_add(1);
+        if now < limit.last + PERIOD {
             return None;
         }
-        self.last = Some(now);
-        Some(core::mem::take(&mut self.unlogged))
+        limit.last = now;
+        Some(event(take(&mut limit.unlogged)))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::errno::Errno;
 
     #[test]
     fn first_at_once_then_one_a_minute_with_the_count() {
-        let mut repeat = RateLimit::default();
-        let mut lines = heapless::Vec::<(i64, u32), 4>::new();
+        let mut limits = RateLimits::default();
+        let mut lines = heapless::Vec::<(i64, LogEvent), 4>::new();
         for second in 0..=120 {
-            if let Some(count) = repeat.should_log(Instant::from_secs(second)) {
-                lines.push((second, count)).unwrap();
-            }
+            let event =
+                limits.limit(|count| LogEvent::Overrun { count }, Instant::from_secs(second));
+            lines.extend(event.map(|event| (second, event)));
         }
-        assert_eq!(lines, [(0, 1), (60, 60), (120, 60)]);
+        let line = |second, count| (second, LogEvent::Overrun { count });
+        assert_eq!(lines, [line(0, 1), line(60, 60), line(120, 60)]);
+    }
+
+    #[test]
+    fn kinds_of_reasons_are_told_apart_but_not_what_they_carry() {
+        let mut limits = RateLimits::default();
+        let mut logs = |failure| {
+            let event =
+                limits.limit(|count| LogEvent::NotNotified { failure, count }, Instant::ZERO);
+            event.is_some()
+        };
+        assert!(logs(Failure::TimedOut) && logs(Failure::Refused) && !logs(Failure::TimedOut));
+        assert!(logs(Failure::Socket(Errno(1))) && !logs(Failure::Socket(Errno(2))));
     }
 }

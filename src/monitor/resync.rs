@@ -1,55 +1,97 @@
-//! When to ask the kernel for everything again, and what to do if it does not answer.
+//! Dumps: when to ask the kernel for everything again, which of its messages are the reply, and what to do
+//! if that does not come or has gaps.
+//!
+//! ```text
+//!         begin              on_message: DumpEnded, or no end in time
+//!   Idle ───────► Running ──────────────────────────────────────────────► Idle
+//!                  │   ▲              complete: what follows is requested, and may begin at once
+//!                  └───┘              else: the same is requested again, not before the backoff is over
+//!      a reply with NLM_F_DUMP_INTR, or any message that cannot be read:
+//!      it has gaps, and its end will not count as complete
+//! ```
+//!
+//! What is requested while a dump runs follows it.
 
 use super::backoff::Backoff;
 use super::{Duration, Instant};
 use crate::errno::Errno;
+use crate::wire::rtnl::{Body, Message};
 
 /// A dump that has not ended after this long has failed.
 const DUMP_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What one dump lists; the least urgent first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum DumpKind {
-    /// Addresses of another interface, to be announced.
-    Others,
-    /// Addresses of the watched interface.
-    Addresses,
-    /// The watched interface, by its name.
-    Interface,
-    /// Links, after which the addresses follow.
+/// What the kernel is asked to list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dump {
+    /// All links.
     Links,
+    /// The link that has the watched interface's name, be it but an alternative one.
+    Interface,
+    /// The addresses of the watched interface, by its index.
+    Addresses(u32),
+    /// The addresses of another interface, by its index, to be announced.
+    Others(u32),
+}
+
+/// What is to be listed; the least urgent first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum DumpKind {
+    Others,
+    Addresses,
+    Interface,
+    /// After which the interface and its addresses follow.
+    Links,
+}
+
+impl From<Dump> for DumpKind {
+    fn from(dump: Dump) -> Self {
+        match dump {
+            Dump::Links => Self::Links,
+            Dump::Interface => Self::Interface,
+            Dump::Addresses(_) => Self::Addresses,
+            Dump::Others(_) => Self::Others,
+        }
+    }
 }
 
 /// How a dump ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub enum DumpResult {
     /// All was listed.
     Complete,
     /// The kernel's tables changed meanwhile (`NLM_F_DUMP_INTR`): what was listed has gaps.
     Interrupted,
-    /// A part of it could not be read.
-    Unreadable,
+    /// A message could not be read, and may have been part of it.
+    Malformed,
     /// It could not be asked for, or the kernel refused.
     Failed(Errno),
     /// No end came.
     TimedOut,
 }
 
-impl DumpResult {
-    /// How many kinds there are.
-    pub(super) const KINDS: usize = 5;
+/// What a message means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Meaning {
+    /// Something has changed.
+    Event,
+    /// This is there; the dump under way lists it.
+    Listed(Dump),
+    /// The dump under way has ended.
+    DumpEnded(DumpResult),
+    /// Nothing, or nothing any more.
+    Nothing,
+}
 
-    /// Tells the kinds apart, without what they carry: below [`DumpResult::KINDS`].
-    pub(super) fn kind(self) -> usize {
-        match self {
-            Self::Complete => 0,
-            Self::Interrupted => 1,
-            Self::Unreadable => 2,
-            Self::Failed(_) => 3,
-            Self::TimedOut => 4,
-        }
-    }
+#[derive(Clone, Copy, Debug)]
+enum Progress {
+    /// No dump is under way, and none begins before this.
+    Idle { not_before: Instant },
+    Running {
+        dump: Dump,
+        deadline: Instant,
+        /// How it ends, if the kernel says that it has listed all.
+        result: DumpResult,
+    },
 }
 
 /// One dump at a time, the next as soon as the queue is empty.
@@ -58,88 +100,139 @@ impl DumpResult {
 /// event until the queue is empty, so a dump asked for earlier would leave a gap behind it.
 #[derive(Debug)]
 pub(super) struct Resync {
+    /// The port of the socket, which replies repeat.
+    port: u32,
+    /// That of the last request, which replies repeat, too.
+    sequence: u32,
     /// What has yet to be listed.
-    wanted: Option<DumpKind>,
-    not_before: Instant,
-    running: Option<(DumpKind, Instant)>,
-    /// A part of the dump under way could not be read.
-    spoilt: bool,
+    requested: Option<DumpKind>,
+    progress: Progress,
     backoff: Backoff,
 }
 
 impl Resync {
     /// Everything is to be listed.
-    pub(super) fn new(seed: u32) -> Self {
+    pub(super) fn new(port: u32, seed: u32) -> Self {
         Self {
-            wanted: Some(DumpKind::Links),
-            not_before: Instant::ZERO,
-            running: None,
-            spoilt: false,
+            port,
+            sequence: 0,
+            requested: Some(DumpKind::Links),
+            progress: Progress::Idle { not_before: Instant::ZERO },
             backoff: Backoff::new(seed),
         }
     }
 
-    /// Asks for a dump of this, and of what follows from it.
-    pub(super) fn want(&mut self, stage: DumpKind) {
-        self.wanted = self.wanted.max(Some(stage));
+    /// Has this listed, and what follows from it.
+    pub(super) fn request(&mut self, kind: DumpKind) {
+        self.requested = self.requested.max(Some(kind));
     }
 
-    /// Something could not be read. If that is part of a dump, the dump is worth nothing, and the
-    /// next will hardly do better soon.
-    pub(super) fn spoil(&mut self) {
-        self.spoilt = self.running.is_some();
-        self.want(DumpKind::Links);
-    }
-
-    /// The dump to ask for now, given that the queue is empty.
-    pub(super) fn begin(&mut self, now: Instant) -> Option<DumpKind> {
-        if self.running.is_some() || now < self.not_before {
-            return None;
+    /// A message could not be read: everything is to be listed. Had it been part of the dump under way, that
+    /// would have a gap, and the next will hardly do better soon.
+    pub(super) fn mark_incomplete(&mut self) {
+        if let Progress::Running { result, .. } = &mut self.progress {
+            *result = DumpResult::Malformed;
         }
-        let stage = self.wanted.take()?;
-        self.running = Some((stage, now + DUMP_TIMEOUT));
-        Some(stage)
+        self.request(DumpKind::Links);
     }
 
-    /// Takes the end of the dump under way; tells which one that was, and how it really ended.
-    pub(super) fn end(&mut self, end: DumpResult, now: Instant) -> Option<(DumpKind, DumpResult)> {
-        let (stage, _) = self.running.take()?;
-        let spoilt = core::mem::take(&mut self.spoilt) && end == DumpResult::Complete;
-        let end = if spoilt { DumpResult::Unreadable } else { end };
-        if end == DumpResult::Complete {
+    /// What is to be listed now, given that the queue is empty. [`Resync::begin`] follows, unless there is
+    /// nothing to ask the kernel for.
+    pub(super) fn next(&mut self, now: Instant) -> Option<DumpKind> {
+        match self.progress {
+            Progress::Idle { not_before } if now >= not_before => self.requested.take(),
+            _ => None,
+        }
+    }
+
+    /// Begins a dump. Returns the sequence number of the request.
+    pub(super) fn begin(&mut self, dump: Dump, now: Instant) -> u32 {
+        let (deadline, result) = (now + DUMP_TIMEOUT, DumpResult::Complete);
+        self.progress = Progress::Running { dump, deadline, result };
+        self.sequence = self.sequence.wrapping_add(1);
+        self.sequence
+    }
+
+    /// Returns what a message means.
+    ///
+    /// Events repeat the port and the sequence number of the request that caused them, which may have come
+    /// from another namespace, where a socket may have our port. Links can be made from there, addresses
+    /// cannot: one with our port is from a dump that was given up, and may not be there any more.
+    pub(super) fn on_message(&mut self, message: &Message) -> Meaning {
+        let has_our_port = message.port == self.port;
+        let is_reply = has_our_port && message.sequence == self.sequence;
+        let mut running = match &mut self.progress {
+            Progress::Running { dump, result, .. } if is_reply => Some((*dump, result)),
+            _ => None,
+        };
+        if let Some((_, result)) = &mut running
+            && message.interrupted
+        {
+            **result = DumpResult::Interrupted;
+        }
+        match (&message.body, running) {
+            (Body::Done(None), Some((_, result))) => Meaning::DumpEnded(*result),
+            (Body::Done(Some(errno)) | Body::Error(errno), Some((_, result))) => {
+                // ENODEV: the interface whose addresses were asked for is gone, and they with it; or there is
+                // none of the name that was asked for.
+                let errno = Errno(*errno);
+                let is_gone = errno == Errno::NO_DEVICE;
+                Meaning::DumpEnded(if is_gone { *result } else { DumpResult::Failed(errno) })
+            }
+            (Body::Done(_) | Body::Error(_) | Body::Other, _) => Meaning::Nothing,
+            (Body::NewAddress(_), None) if has_our_port => Meaning::Nothing,
+            (_, None) => Meaning::Event,
+            (_, Some((dump, _))) => Meaning::Listed(dump),
+        }
+    }
+
+    /// Whether this is the number of the request for the dump under way.
+    pub(super) fn is_running(&self, sequence: u32) -> bool {
+        matches!(self.progress, Progress::Running { .. }) && sequence == self.sequence
+    }
+
+    /// Ends the dump under way. Returns which one that was.
+    pub(super) fn end(&mut self, result: DumpResult, now: Instant) -> Option<Dump> {
+        let Progress::Running { dump, .. } = self.progress else { return None };
+        let mut not_before = Instant::ZERO;
+        if result == DumpResult::Complete {
             self.backoff.reset();
         } else {
-            self.want(stage);
-            self.not_before = self.backoff.after_failure(now);
+            self.request(dump.into());
+            not_before = self.backoff.after_failure(now);
         }
-        Some((stage, end))
+        self.progress = Progress::Idle { not_before };
+        Some(dump)
     }
 
     /// Whether the dump under way should have ended by now.
     pub(super) fn is_overdue(&self, now: Instant) -> bool {
-        self.running.is_some_and(|(_, deadline)| now >= deadline)
+        matches!(self.progress, Progress::Running { deadline, .. } if now >= deadline)
     }
 
     /// Whether nothing is left to be listed.
     pub(super) fn is_settled(&self) -> bool {
-        self.wanted.is_none() && self.running.is_none()
+        self.outstanding().is_none()
     }
 
     /// Whether the state may be another than it seems: what tells of it has yet to be listed.
     pub(super) fn is_state_in_doubt(&self) -> bool {
-        self.wanted.max(self.stage()) >= Some(DumpKind::Addresses)
+        self.outstanding() >= Some(DumpKind::Addresses)
     }
 
-    /// What is being listed.
-    pub(super) fn stage(&self) -> Option<DumpKind> {
-        self.running.map(|(stage, _)| stage)
+    /// The most urgent of what has yet to be listed and what is being listed.
+    fn outstanding(&self) -> Option<DumpKind> {
+        match self.progress {
+            Progress::Idle { .. } => self.requested,
+            Progress::Running { dump, .. } => self.requested.max(Some(dump.into())),
+        }
     }
 
-    /// When to look again.
+    /// When the next dump is due, or the one under way overdue.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        match self.running {
-            Some((_, deadline)) => Some(deadline),
-            None => self.wanted.map(|_| self.not_before),
+        match self.progress {
+            Progress::Running { deadline, .. } => Some(deadline),
+            Progress::Idle { not_before } => self.requested.map(|_| not_before),
         }
     }
 }
@@ -147,77 +240,148 @@ impl Resync {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::rtnl::Address;
 
     const T0: Instant = Instant::ZERO;
+    const PORT: u32 = 4711;
+
+    fn resync() -> Resync {
+        Resync::new(PORT, 1)
+    }
+
+    /// Begins the dump of all links, which is the first thing to do.
+    fn running() -> Resync {
+        let mut resync = resync();
+        assert_eq!(resync.next(T0), Some(DumpKind::Links));
+        assert_eq!(resync.begin(Dump::Links, T0), 1);
+        resync
+    }
+
+    fn reply(sequence: u32, body: Body) -> Message {
+        Message { body, sequence, port: PORT, interrupted: false }
+    }
+
+    fn forwarding() -> Body {
+        Body::Ipv6Forwarding { ifindex: 1, on: true }
+    }
+
+    fn address() -> Body {
+        let (cidr, peer) = ("10.0.0.1/24".parse().unwrap(), "10.0.0.1".parse().unwrap());
+        let flags = netlink_packet_route::address::AddressFlags::empty();
+        Body::NewAddress(Address { ifindex: 1, cidr, peer, flags, refreshed: false })
+    }
 
     #[test]
     fn begins_with_everything_and_one_dump_at_a_time() {
-        let mut resync = Resync::new(1);
-        assert_eq!(resync.begin(T0), Some(DumpKind::Links));
-        assert_eq!(resync.begin(T0), None);
-        resync.want(DumpKind::Addresses);
-        assert_eq!(resync.begin(T0), None);
-        assert_eq!(
-            resync.end(DumpResult::Complete, T0),
-            Some((DumpKind::Links, DumpResult::Complete))
-        );
-        assert_eq!(resync.begin(T0), Some(DumpKind::Addresses));
-        assert_eq!(
-            resync.end(DumpResult::Complete, T0),
-            Some((DumpKind::Addresses, DumpResult::Complete))
-        );
+        let mut resync = running();
+        assert_eq!(resync.next(T0), None);
+        resync.request(DumpKind::Addresses);
+        assert_eq!(resync.next(T0), None);
+        assert_eq!(resync.end(DumpResult::Complete, T0), Some(Dump::Links));
+        assert_eq!(resync.next(T0), Some(DumpKind::Addresses));
+        resync.begin(Dump::Addresses(5), T0);
+        assert_eq!(resync.end(DumpResult::Complete, T0), Some(Dump::Addresses(5)));
         assert!(resync.is_settled());
         assert_eq!(resync.deadline(), None);
     }
 
     #[test]
     fn failed_dump_is_tried_again_after_a_wait() {
-        for end in [DumpResult::Interrupted, DumpResult::TimedOut, DumpResult::Failed(Errno(16))] {
-            let mut resync = Resync::new(1);
-            resync.begin(T0);
-            resync.end(end, T0);
-            assert_eq!(resync.begin(T0), None);
+        for result in [DumpResult::Interrupted, DumpResult::TimedOut, DumpResult::Failed(Errno(16))]
+        {
+            let mut resync = running();
+            resync.end(result, T0);
+            assert_eq!(resync.next(T0), None);
             let again = resync.deadline().unwrap();
             assert!(again > T0);
-            assert_eq!(resync.begin(again), Some(DumpKind::Links));
+            assert_eq!(resync.next(again), Some(DumpKind::Links));
         }
     }
 
     #[test]
-    fn what_is_wanted_during_a_dump_follows_it() {
-        let mut resync = Resync::new(1);
-        resync.begin(T0);
-        resync.want(DumpKind::Links);
+    fn what_is_requested_during_a_dump_follows_it() {
+        let mut resync = running();
+        resync.request(DumpKind::Links);
         resync.end(DumpResult::Complete, T0);
         assert!(!resync.is_settled());
-        assert_eq!(resync.begin(T0), Some(DumpKind::Links));
+        assert_eq!(resync.next(T0), Some(DumpKind::Links));
     }
 
     #[test]
-    fn dump_with_an_unreadable_part_is_worth_nothing() {
-        let mut resync = Resync::new(1);
-        resync.begin(T0);
-        resync.spoil();
-        let end = resync.end(DumpResult::Complete, T0);
-        assert_eq!(end, Some((DumpKind::Links, DumpResult::Unreadable)));
-        assert_eq!(resync.begin(T0), None, "not at once");
-        assert_eq!(resync.begin(resync.deadline().unwrap()), Some(DumpKind::Links));
-        assert_eq!(
-            resync.end(DumpResult::Complete, T0),
-            Some((DumpKind::Links, DumpResult::Complete)),
-            "the next is a new one"
-        );
+    fn end_is_what_the_kernel_says_of_the_dump_under_way() {
+        for (body, result) in [
+            (Body::Done(None), DumpResult::Complete),
+            (Body::Done(Some(16)), DumpResult::Failed(Errno(16))),
+            (Body::Error(16), DumpResult::Failed(Errno(16))),
+            (Body::Done(Some(19)), DumpResult::Complete),
+            (Body::Error(19), DumpResult::Complete),
+        ] {
+            let mut resync = running();
+            for (port, sequence) in [(0, 0), (0, 1), (PORT, 0), (PORT, 2), (PORT + 1, 1)] {
+                let stranger = Message { port, ..reply(sequence, body.clone()) };
+                assert_eq!(resync.on_message(&stranger), Meaning::Nothing, "{stranger:?}");
+            }
+            let ended = Meaning::DumpEnded(result);
+            assert_eq!(resync.on_message(&reply(1, body.clone())), ended);
+            resync.end(result, T0);
+            assert_eq!(resync.on_message(&reply(1, body)), Meaning::Nothing, "once");
+        }
+    }
+
+    #[test]
+    fn what_is_listed_is_told_from_events_and_from_what_was_given_up() {
+        let mut resync = running();
+        let listed = Meaning::Listed(Dump::Links);
+        assert_eq!(resync.on_message(&reply(1, address())), listed);
+        assert_eq!(resync.on_message(&reply(1, Body::Other)), Meaning::Nothing);
+        for port in [0, PORT + 1] {
+            let event = Message { port, ..reply(1, address()) };
+            assert_eq!(resync.on_message(&event), Meaning::Event);
+        }
+        for sequence in [0, 2] {
+            assert_eq!(resync.on_message(&reply(sequence, address())), Meaning::Nothing);
+            let from_elsewhere = reply(sequence, forwarding());
+            assert_eq!(resync.on_message(&from_elsewhere), Meaning::Event);
+        }
+    }
+
+    #[test]
+    fn dump_during_which_something_changed_or_could_not_be_read_is_worth_nothing() {
+        for (interrupted, result) in [
+            (None, DumpResult::Malformed),
+            (Some(forwarding()), DumpResult::Interrupted),
+            (Some(Body::Other), DumpResult::Interrupted),
+        ] {
+            let mut resync = running();
+            match interrupted {
+                None => resync.mark_incomplete(),
+                Some(body) => interrupt(&mut resync, body),
+            }
+            let ended = resync.on_message(&reply(1, Body::Done(None)));
+            assert_eq!(ended, Meaning::DumpEnded(result));
+            assert_eq!(resync.end(result, T0), Some(Dump::Links));
+            assert_eq!(resync.next(T0), None, "not at once");
+            assert_eq!(resync.next(resync.deadline().unwrap()), Some(DumpKind::Links));
+            resync.begin(Dump::Links, T0);
+            interrupt(&mut resync, forwarding());
+            let ended = resync.on_message(&reply(2, Body::Done(None)));
+            assert_eq!(ended, Meaning::DumpEnded(DumpResult::Complete), "a new one");
+        }
+    }
+
+    /// Marks a message of the first dump as one with gaps.
+    fn interrupt(resync: &mut Resync, body: Body) {
+        resync.on_message(&Message { interrupted: true, ..reply(1, body) });
     }
 
     #[test]
     fn dump_without_end_is_overdue() {
-        let mut resync = Resync::new(1);
+        let mut resync = resync();
         assert!(!resync.is_overdue(T0 + DUMP_TIMEOUT));
-        resync.begin(T0);
+        resync.begin(Dump::Links, T0);
         assert!(!resync.is_overdue(T0));
         assert_eq!(resync.deadline(), Some(T0 + DUMP_TIMEOUT));
         assert!(resync.is_overdue(T0 + DUMP_TIMEOUT));
-        let end = resync.end(DumpResult::TimedOut, T0 + DUMP_TIMEOUT);
-        assert_eq!(end, Some((DumpKind::Links, DumpResult::TimedOut)));
+        assert_eq!(resync.end(DumpResult::TimedOut, T0 + DUMP_TIMEOUT), Some(Dump::Links));
     }
 }

@@ -1,4 +1,21 @@
 //! Active or backup: whether the VIP is on the watched interface.
+//!
+//! ```text
+//!            a                           b            d
+//!  Unknown ─────► Present, no state yet ───► Active ─────► Backup
+//!     │             ▲    │     │              │  ▲          │  ▲
+//!     │             │    │     └──────── c ───┼──┼──────────┼──┘
+//!     │           a │    │ e                e │  └─── b ────┤
+//!     │      e      │    ▼                    │             │ e
+//!     └─────────► Absent, so Backup ◄─────────┴─────────────┘
+//!
+//!  a  there is a link of our name           b  the VIP is added, or listed
+//!  c  the addresses are listed without it   d  the VIP is removed, not listed, or has failed
+//!  e  the link is deleted, renamed, or neither listed nor found by its name
+//! ```
+//!
+//! A link of our name with another index is another one, of whose addresses nothing is known yet. Once the
+//! network namespace has been deleted, the state is Backup whatever there is.
 
 use core::net::IpAddr;
 use heapless::Vec;
@@ -13,15 +30,30 @@ use crate::wire::rtnl::{Address, Link, Mac};
 /// One is the rule, two an oddity.
 type Instances = Vec<IpAddr, 8>;
 
-/// Where the watched interface is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Interface {
-    /// Not known yet.
+#[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "there is only one, and a box would allocate")]
+enum Interface {
+    /// Whether there is one of its name is not known yet.
     Unknown,
     /// There is none of its name.
     Absent,
-    /// It has this index.
-    At(u32),
+    Present(Present),
+}
+
+/// The watched interface, while it is there.
+#[derive(Debug)]
+struct Present {
+    ifindex: u32,
+    /// None if it is no Ethernet, or has not been mentioned yet.
+    mac: Option<Mac>,
+    /// The dump of all links, or an event since it began, has shown the interface.
+    seen: bool,
+    /// Its addresses have been listed: a VIP not seen is a VIP not there.
+    listed: bool,
+    /// Where the VIP is configured now.
+    instances: Instances,
+    /// The part of these that the dump under way, or an event since it began, has shown.
+    seen_instances: Instances,
 }
 
 /// Follows the watched interface by its name, and the VIP on it.
@@ -34,53 +66,39 @@ pub(super) struct Vip {
     name: InterfaceName,
     cidr: Cidr,
     interface: Interface,
-    mac: Option<Mac>,
-    interface_seen: bool,
-    /// The network namespace has gone.
-    lost: bool,
-    /// The interface whose addresses the dump under way lists.
-    listing: Option<u32>,
-    /// The addresses of the interface have been listed: a VIP not seen is a VIP not there.
-    listed: bool,
-    /// Where the VIP is configured now.
-    held: Instances,
-    /// The part of `held` that the dump under way, or an event since it began, has shown.
-    seen: Instances,
+    /// The network namespace has been deleted, and what is in it cannot be reached.
+    unreachable: bool,
 }
 
 impl Vip {
     pub(super) fn new(name: InterfaceName, cidr: Cidr) -> Self {
-        Self {
-            name,
-            cidr,
-            interface: Interface::Unknown,
-            mac: None,
-            interface_seen: false,
-            lost: false,
-            listing: None,
-            listed: false,
-            held: Instances::new(),
-            seen: Instances::new(),
-        }
+        Self { name, cidr, interface: Interface::Unknown, unreachable: false }
     }
 
     /// The state, or none as long as it cannot be told.
     pub(super) fn state(&self) -> Option<State> {
-        match self.interface {
-            _ if self.lost => Some(State::Backup),
+        match &self.interface {
+            _ if self.unreachable => Some(State::Backup),
             Interface::Unknown => None,
             Interface::Absent => Some(State::Backup),
-            Interface::At(_) if !self.held.is_empty() => Some(State::Active),
-            Interface::At(_) => self.listed.then_some(State::Backup),
+            Interface::Present(present) if !present.instances.is_empty() => Some(State::Active),
+            Interface::Present(present) => present.listed.then_some(State::Backup),
         }
     }
 
-    /// The index of the watched interface, if it is there.
+    /// The index of the watched interface, if it is there. At a new one its addresses have to be listed.
     pub(super) fn ifindex(&self) -> Option<u32> {
-        match self.interface {
-            Interface::At(ifindex) => Some(ifindex),
-            Interface::Unknown | Interface::Absent => None,
-        }
+        self.present().map(|present| present.ifindex)
+    }
+
+    /// Whether there is no interface of the watched name.
+    pub(super) fn is_interface_absent(&self) -> bool {
+        matches!(self.interface, Interface::Absent)
+    }
+
+    /// Whether the dump of all links, or an event since it began, has shown the interface.
+    pub(super) fn is_interface_seen(&self) -> bool {
+        self.present().is_some_and(|present| present.seen)
     }
 
     /// The VIP itself.
@@ -90,68 +108,72 @@ impl Vip {
 
     /// The MAC of the watched interface, if it is an Ethernet.
     pub(super) fn mac(&self) -> Option<Mac> {
-        self.mac
+        self.present()?.mac
     }
 
-    /// Where the watched interface is. At a new index its addresses have to be listed.
-    pub(super) fn interface(&self) -> Interface {
-        self.interface
+    fn present(&self) -> Option<&Present> {
+        match &self.interface {
+            Interface::Present(present) => Some(present),
+            Interface::Unknown | Interface::Absent => None,
+        }
     }
 
-    /// Takes a new or changed link.
+    fn present_mut(&mut self) -> Option<&mut Present> {
+        match &mut self.interface {
+            Interface::Present(present) => Some(present),
+            Interface::Unknown | Interface::Absent => None,
+        }
+    }
+
+    /// Handles a new or changed link.
     pub(super) fn on_link(&mut self, link: &Link) {
         if link.name.as_ref() == Some(&self.name) {
-            self.interface_seen = true;
-            if self.interface != Interface::At(link.ifindex) {
-                self.become_interface(Interface::At(link.ifindex));
+            let known = self.present().filter(|present| present.ifindex == link.ifindex);
+            let mac = link.mac.or(known.and_then(|known| known.mac)).filter(|_| link.ethernet);
+            if known.is_none() {
+                self.interface = Interface::Present(Present::new(link.ifindex));
             }
-            self.mac = link.mac.or(self.mac).filter(|_| link.ethernet);
+            if let Some(present) = self.present_mut() {
+                (present.mac, present.seen) = (mac, true);
+            }
         } else if link.name.is_some() {
             // Some other link, or ours under a new name.
             self.on_link_gone(link.ifindex);
         }
     }
 
-    /// Takes the end of a link, or of its having our name.
+    /// Handles the deletion of a link, or a rename away.
     pub(super) fn on_link_gone(&mut self, ifindex: u32) {
-        if self.interface == Interface::At(ifindex) {
-            self.interface_seen = false;
-            self.become_interface(Interface::Absent);
+        if self.ifindex() == Some(ifindex) {
+            self.interface = Interface::Absent;
         }
     }
 
     /// From now on nobody can reach the VIP, whatever interface it is on.
-    pub(super) fn lose(&mut self) {
-        self.lost = true;
+    pub(super) fn mark_unreachable(&mut self) {
+        self.unreachable = true;
     }
 
-    fn become_interface(&mut self, interface: Interface) {
-        self.interface = interface;
-        self.mac = None;
-        self.listed = false;
-        self.held.clear();
-        self.seen.clear();
-    }
-
-    /// Takes a new or changed address.
+    /// Handles a new or changed address.
     pub(super) fn on_address(&mut self, address: &Address) {
         if self.is_unusable(address) {
             self.on_address_gone(address);
-        } else if self.is_vip(address) {
-            for holders in [&mut self.held, &mut self.seen] {
-                if !holders.contains(&holder(address)) {
-                    // TableFull only when the VIP is already there eight times over.
-                    let _ = holders.push(holder(address));
+        } else if let Some(present) = self.vip_mut(address) {
+            let instance = instance(address);
+            for instances in [&mut present.instances, &mut present.seen_instances] {
+                if !instances.contains(&instance) {
+                    // Full only when the VIP is already there eight times over.
+                    let _ = instances.push(instance);
                 }
             }
         }
     }
 
-    /// Takes the end of an address.
+    /// Handles the deletion of an address.
     pub(super) fn on_address_gone(&mut self, address: &Address) {
-        if self.is_vip(address) {
-            for holders in [&mut self.held, &mut self.seen] {
-                holders.retain(|present| *present != holder(address));
+        if let Some(present) = self.vip_mut(address) {
+            for instances in [&mut present.instances, &mut present.seen_instances] {
+                instances.retain(|known| *known != instance(address));
             }
         }
     }
@@ -162,39 +184,57 @@ impl Vip {
     }
 
     fn is_vip(&self, address: &Address) -> bool {
-        self.interface == Interface::At(address.ifindex) && self.cidr == address.cidr
+        self.ifindex() == Some(address.ifindex) && self.cidr == address.cidr
+    }
+
+    /// The interface, if the address is the VIP on it.
+    fn vip_mut(&mut self, address: &Address) -> Option<&mut Present> {
+        if self.is_vip(address) { self.present_mut() } else { None }
     }
 
     /// A dump of all links begins.
     pub(super) fn links_begin(&mut self) {
-        self.interface_seen = false;
+        if let Some(present) = self.present_mut() {
+            present.seen = false;
+        }
     }
 
-    /// Whether the dump of all links, or an event since it began, has shown the interface.
-    pub(super) fn is_interface_seen(&self) -> bool {
-        self.interface_seen
-    }
-
-    /// It has been asked for by its name, too.
+    /// All links have been listed, and the interface asked for by its name: if neither has shown it, there is
+    /// none.
     pub(super) fn interface_end(&mut self) {
-        if !self.interface_seen && self.interface != Interface::Absent {
-            self.become_interface(Interface::Absent);
+        if !self.is_interface_seen() {
+            self.interface = Interface::Absent;
         }
     }
 
     /// A dump of the watched interface's addresses begins, if it is there: at this index.
     pub(super) fn addresses_begin(&mut self) -> Option<u32> {
-        self.seen.clear();
-        self.listing = self.ifindex();
-        self.listing
+        let present = self.present_mut()?;
+        present.seen_instances.clear();
+        Some(present.ifindex)
     }
 
-    /// The dump of the addresses is complete.
-    pub(super) fn addresses_end(&mut self) {
-        // Had the interface been replaced meanwhile, it would have listed those of the old one.
-        if self.listing.is_some() && self.listing == self.ifindex() {
-            self.listed = true;
-            self.held = self.seen.clone();
+    /// The dump of the addresses of the interface with this index is complete. Had the interface been replaced
+    /// meanwhile, it would have listed those of the old one.
+    pub(super) fn addresses_end(&mut self, ifindex: u32) {
+        if let Some(present) = self.present_mut()
+            && present.ifindex == ifindex
+        {
+            present.listed = true;
+            present.instances = present.seen_instances.clone();
+        }
+    }
+}
+
+impl Present {
+    fn new(ifindex: u32) -> Self {
+        Self {
+            ifindex,
+            mac: None,
+            seen: true,
+            listed: false,
+            instances: Instances::new(),
+            seen_instances: Instances::new(),
         }
     }
 }
@@ -202,7 +242,7 @@ impl Vip {
 /// What tells apart several configurations of one local address: for IPv4 the peer.
 ///
 /// IPv6 has each address once on an interface, and may change its peer in place.
-fn holder(address: &Address) -> IpAddr {
+fn instance(address: &Address) -> IpAddr {
     if address.peer.is_ipv4() { address.peer } else { address.cidr.address() }
 }
 
@@ -245,7 +285,7 @@ mod tests {
         for address in shown {
             vip.on_address(address);
         }
-        vip.addresses_end();
+        vip.addresses_end(5);
         vip
     }
 
@@ -269,7 +309,7 @@ mod tests {
         let mut vip = listed(&[address(5, VIP)]);
         vip.addresses_begin();
         assert_eq!(vip.state(), Some(State::Active));
-        vip.addresses_end();
+        vip.addresses_end(5);
         assert_eq!(vip.state(), Some(State::Backup));
     }
 
@@ -278,12 +318,12 @@ mod tests {
         let mut vip = listed(&[]);
         vip.addresses_begin();
         vip.on_address(&address(5, VIP));
-        vip.addresses_end();
+        vip.addresses_end(5);
         assert_eq!(vip.state(), Some(State::Active));
         vip.addresses_begin();
         vip.on_address(&address(5, VIP));
         vip.on_address_gone(&address(5, VIP));
-        vip.addresses_end();
+        vip.addresses_end(5);
         assert_eq!(vip.state(), Some(State::Backup));
     }
 
@@ -293,7 +333,7 @@ mod tests {
         vip.addresses_begin();
         vip.on_link_gone(5);
         vip.on_link(&link(7, "ha"));
-        vip.addresses_end();
+        vip.addresses_end(5);
         assert_eq!(vip.state(), None);
         vip.on_address(&address(7, VIP));
         assert_eq!(vip.state(), Some(State::Active));
@@ -312,7 +352,7 @@ mod tests {
         for lose in ways {
             let mut vip = listed(&[address(5, VIP)]);
             lose(&mut vip);
-            assert_eq!((vip.state(), vip.interface()), (Some(State::Backup), Interface::Absent));
+            assert_eq!((vip.state(), vip.is_interface_absent()), (Some(State::Backup), true));
         }
     }
 
@@ -327,7 +367,7 @@ mod tests {
         vip.on_address(&tentative);
         vip.on_address(&failed);
         assert_eq!((vip.state(), vip.is_unusable(&failed)), (Some(State::Backup), true));
-        vip.addresses_end();
+        vip.addresses_end(5);
         assert_eq!(vip.state(), Some(State::Backup));
         let elsewhere = Address { ifindex: 6, ..failed };
         assert!(!vip.is_unusable(&elsewhere));
@@ -368,7 +408,7 @@ mod tests {
         vip.on_address(&plain);
         vip.on_address(&with_peer);
         vip.on_address_gone(&with_peer);
-        vip.addresses_end();
+        vip.addresses_end(5);
         assert_eq!(vip.state(), Some(State::Backup));
     }
 }

@@ -1,19 +1,19 @@
 //! The route socket: events of addresses and links, and dumps.
 
+use std::io::ErrorKind;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use netlink_sys::protocols::NETLINK_ROUTE;
 use netlink_sys::{Socket, SocketAddr};
-use nix::errno::Errno as NixErrno;
 use nix::libc;
 use nix::sys::socket::{setsockopt, sockopt};
 
 use super::bpf;
 use crate::errno::Errno;
-use crate::monitor::{DumpResult, Input};
+use crate::monitor::{Dump, Input};
 use crate::wire::ifname::InterfaceName;
-use crate::wire::rtnl::{self, Body, Message, Messages};
+use crate::wire::rtnl::{self, Messages};
 
 /// More than the longest message: one about a link has all its alternative names in one attribute, which
 /// is shorter than 64 kB, and so is what else it has. Of this only as much memory is used as the longest
@@ -42,25 +42,29 @@ pub const ANNOUNCE: [u32; 4] = [WATCH[0], WATCH[1], WATCH[2], libc::RTNLGRP_IPV6
 pub enum Received<'a> {
     /// Messages from the kernel.
     Messages(Messages<'a>),
-    /// A datagram from another process, by its port. It is not to be believed.
-    Foreign(u32),
-    /// The kernel had to drop events.
-    Overrun,
-    /// The datagram is longer than the buffer.
-    TooLong,
-    /// There is nothing more to read.
-    Empty,
+    /// Anything else; none once that has been taken.
+    Other(Option<Input>),
+}
+
+impl Iterator for Received<'_> {
+    type Item = Input;
+
+    fn next(&mut self) -> Option<Input> {
+        match self {
+            Self::Messages(messages) => {
+                Some(messages.next()?.map_or(Input::MalformedMessage, Input::Netlink))
+            }
+            Self::Other(input) => input.take(),
+        }
+    }
 }
 
 /// A socket subscribed to what changes in addresses and links.
 #[derive(Debug)]
 pub struct RouteSocket {
     socket: Socket,
-    /// Our own port, which the kernel repeats in its replies.
+    /// Which the kernel repeats in its replies.
     port: u32,
-    /// Of the last request.
-    sequence: u32,
-    interrupted: bool,
 }
 
 impl RouteSocket {
@@ -82,15 +86,19 @@ impl RouteSocket {
         }
         // Linux 4.20. Without it a dump has the addresses of all interfaces, which is only slower.
         let _ = socket.set_netlink_get_strict_chk(true);
-        Ok(Self { socket, port, sequence: 0, interrupted: false })
+        Ok(Self { socket, port })
     }
 
-    /// Has the kernel keep back events of addresses on other interfaces than the one with this index; with
-    /// none, on all of them.
+    /// The socket's port.
+    pub fn port(&self) -> u32 {
+        self.port
+    }
+
+    /// Has the kernel keep back events of addresses, except on the interface with this index, if any.
     ///
     /// # Errors
     /// The errno of a kernel that takes no filter. Then nothing is kept back.
-    pub fn heed(&self, ifindex: Option<u32>) -> Result<(), Errno> {
+    pub fn set_address_filter(&self, ifindex: Option<u32>) -> Result<(), Errno> {
         let attached = bpf::attach(&self.socket, &mut bpf::addresses_of(ifindex));
         if attached.is_err() {
             bpf::detach(&self.socket);
@@ -98,37 +106,23 @@ impl RouteSocket {
         attached
     }
 
-    /// Asks for a dump of all links.
+    /// Asks the kernel to list something. `interface` is the name of the watched interface.
     ///
     /// # Errors
-    /// The errno of sending, `EBUSY` among them while another dump is under way.
-    pub fn request_links(&mut self) -> Result<(), Errno> {
-        let sequence = self.next_sequence();
-        self.send(&rtnl::request_links(sequence))
-    }
-
-    /// Asks for the link that has this name, be it but an alternative one.
-    ///
-    /// # Errors
-    /// As [`RouteSocket::request_links`].
-    pub fn request_link(&mut self, name: &InterfaceName) -> Result<(), Errno> {
-        let sequence = self.next_sequence();
-        self.send(&rtnl::request_link(sequence, name))
-    }
-
-    /// Asks for a dump of the addresses of one interface.
-    ///
-    /// # Errors
-    /// As [`RouteSocket::request_links`].
-    pub fn request_addresses(&mut self, ifindex: u32) -> Result<(), Errno> {
-        let sequence = self.next_sequence();
-        self.send(&rtnl::request_addresses(sequence, ifindex))
-    }
-
-    fn next_sequence(&mut self) -> u32 {
-        self.interrupted = false;
-        self.sequence = self.sequence.wrapping_add(1);
-        self.sequence
+    /// The errno of sending.
+    pub fn request(
+        &self,
+        dump: Dump,
+        sequence: u32,
+        interface: &InterfaceName,
+    ) -> Result<(), Errno> {
+        match dump {
+            Dump::Links => self.send(&rtnl::request_links(sequence)),
+            Dump::Interface => self.send(&rtnl::request_link(sequence, interface)),
+            Dump::Addresses(ifindex) | Dump::Others(ifindex) => {
+                self.send(&rtnl::request_addresses(sequence, ifindex))
+            }
+        }
     }
 
     fn send(&self, request: &[u8]) -> Result<(), Errno> {
@@ -139,45 +133,16 @@ impl RouteSocket {
     /// Reads one datagram into `buffer`.
     pub fn receive<'a>(&self, buffer: &'a mut [u8; BUFFER_LEN]) -> Received<'a> {
         let received = self.socket.recv_from(&mut buffer.as_mut_slice(), libc::MSG_TRUNC);
-        match received {
+        Received::Other(Some(match received {
             Ok((length, sender)) => match (sender.port_number(), buffer.get(..length)) {
-                (0, Some(datagram)) => Received::Messages(Messages::new(datagram)),
-                (0, None) => Received::TooLong,
-                (port, _) => Received::Foreign(port),
+                (0, Some(datagram)) => return Received::Messages(Messages::new(datagram)),
+                (0, None) => Input::MalformedMessage,
+                (port, _) => Input::ForeignSender(port),
             },
-            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => Received::Empty,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Input::Tick,
             // ENOBUFS. Any other error is what a dump died of; its end is then waited for in vain.
-            Err(_) => Received::Overrun,
-        }
-    }
-
-    /// What a message means to the core, if anything.
-    pub fn input(&mut self, message: Message) -> Option<Input> {
-        // Events repeat the port and sequence of the request that caused them, so both must match.
-        let is_reply = message.port == self.port && message.sequence == self.sequence;
-        if is_reply {
-            self.interrupted |= message.interrupted;
-        }
-        match message.body {
-            Body::Done(_) | Body::Error(_) if !is_reply => None,
-            Body::Done(Some(errno)) | Body::Error(errno) => Some(Input::DumpEnded(dump_end(errno))),
-            Body::Done(None) if self.interrupted => Some(Input::DumpEnded(DumpResult::Interrupted)),
-            Body::Done(None) => Some(Input::DumpEnded(DumpResult::Complete)),
-            Body::Other => None,
-            body if is_reply => Some(Input::Listed(body)),
-            body => Some(Input::Event(body)),
-        }
-    }
-}
-
-/// How a dump ended that the kernel ended with this errno.
-fn dump_end(errno: i32) -> DumpResult {
-    // The interface whose addresses were asked for is gone, and they with it; or there is none of the
-    // name that was asked for.
-    if errno == NixErrno::ENODEV as i32 {
-        DumpResult::Complete
-    } else {
-        DumpResult::Failed(Errno(errno))
+            Err(_) => Input::Overrun,
+        }))
     }
 }
 

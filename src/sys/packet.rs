@@ -174,7 +174,7 @@ impl PacketSocket {
         let frame = frame.get(..length).filter(|_| bpf::is_for_us(address.sll_pkttype));
         let ifindex = u32::try_from(address.sll_ifindex).ok();
         let heard = ifindex.zip(frame.and_then(claim));
-        Some(heard.map_or(Input::NoClaim, |(ifindex, claim)| Input::Claimed(ifindex, claim)))
+        Some(heard.map_or(Input::NoClaim, |(ifindex, claim)| Input::ClaimReceived(ifindex, claim)))
     }
 }
 

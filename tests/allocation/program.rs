@@ -30,7 +30,7 @@ pub fn main() -> ExitCode {
     #[expect(unsafe_code, reason = "Rust's own exit makes system calls that the program does not")]
     // SAFETY: nothing is left to be done.
     unsafe {
-        libc::_exit(i32::from(!matches!(ending, Ok(ExitReason::Asked))))
+        libc::_exit(i32::from(!matches!(ending, Ok(ExitReason::Signal(_)))))
     }
 }
 

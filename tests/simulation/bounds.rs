@@ -5,7 +5,7 @@ use keepwatch::monitor::{
     NamespaceCheck, Renotify, Tables,
 };
 use keepwatch::wire::ifname::InterfaceName;
-use keepwatch::wire::rtnl::{Body, Link};
+use keepwatch::wire::rtnl::{Body, Link, Message};
 use netlink_packet_route::link::LinkFlags;
 
 #[test]
@@ -14,6 +14,7 @@ fn links_beyond_the_table_are_counted_and_said_once_a_minute() {
     let mut monitor = Monitor::new(MonitorConfig {
         interface: InterfaceName::new(b"ha0").expect("a legal name"),
         vip: "169.254.0.5/24".parse().expect("an address"),
+        port: 0,
         seed: 1,
         announce: Some((AnnounceTiming::default(), &mut tables)),
         detect_split_brain: false,
@@ -32,10 +33,13 @@ fn links_beyond_the_table_are_counted_and_said_once_a_minute() {
             carrier_changes: Some(0),
             ipv6_forwarding: None,
         };
-        said.extend(monitor.on(&Input::Event(Body::NewLink(link)), Instant::ZERO));
+        let message =
+            Message { body: Body::NewLink(link), port: 0, sequence: 0, interrupted: false };
+        said.extend(monitor.on(&Input::Netlink(message), Instant::ZERO));
     }
     assert_eq!(said, [Action::Log(LogEvent::TooManyLinks { ignored: 1 })]);
     let actions = monitor.on(&Input::Control(Control::Status), Instant::ZERO);
     assert_eq!(actions[..], [Action::LogStatus]);
-    assert_eq!((monitor.status().ignored_links, monitor.status().unannounced), (2, 0));
+    let counters = monitor.status().counters;
+    assert_eq!((counters.ignored_links, counters.unannounced), (2, 0));
 }

@@ -2,18 +2,29 @@
 
 use keepwatch::errno::Errno;
 use keepwatch::monitor::{
-    Action, Actions, Control, DumpResult, Duration, ExitReason, Input, Instant, Monitor,
-    MonitorConfig, NamespaceCheck, Outcome, Renotify, State,
+    Action, Actions, Control, Dump, Duration, ExitReason, Input, Instant, Monitor, MonitorConfig,
+    NamespaceCheck, Outcome, Renotify, State,
 };
 use keepwatch::wire::ifname::InterfaceName;
+use keepwatch::wire::rtnl::{Body, Message};
 
 const T0: Instant = Instant::ZERO;
+const SIGTERM: i32 = 15;
+const ASKED: ExitReason = ExitReason::Signal(SIGTERM);
+const PORT: u32 = 4711;
+const LINKS_AGAIN: Action = Action::RequestDump { dump: Dump::Links, sequence: 3 };
+
+/// The end of the dump that was requested with this number.
+fn done(sequence: u32) -> Input {
+    Input::Netlink(Message { body: Body::Done(None), sequence, port: PORT, interrupted: false })
+}
 
 /// A monitor that is writing its first state, backup.
 fn monitor() -> Monitor<'static> {
     let mut monitor = Monitor::new(MonitorConfig {
         interface: InterfaceName::new(b"ha0").expect("a legal name"),
         vip: "169.254.0.5/24".parse().expect("an address"),
+        port: PORT,
         seed: 1,
         announce: None,
         detect_split_brain: false,
@@ -21,15 +32,15 @@ fn monitor() -> Monitor<'static> {
         sync_conntrack: false,
         check_namespace: NamespaceCheck::Never,
     });
-    monitor.on(&Input::QueueEmpty, T0);
-    assert!(
-        monitor.on(&Input::DumpEnded(DumpResult::Complete), T0).is_empty(),
-        "there may be more"
+    monitor.on(&Input::Tick, T0);
+    assert!(monitor.on(&done(1), T0).is_empty(), "there may be more");
+    assert_eq!(
+        monitor.on(&Input::Tick, T0),
+        [Action::RequestDump { dump: Dump::Interface, sequence: 2 }]
     );
-    assert_eq!(monitor.on(&Input::QueueEmpty, T0), [Action::RequestInterface]);
-    let actions = monitor.on(&Input::DumpEnded(DumpResult::Complete), T0);
+    let actions = monitor.on(&done(2), T0);
     assert!(actions.ends_with(&[Action::WriteState(State::Backup)]));
-    assert!(monitor.on(&Input::QueueEmpty, T0).is_empty(), "there are no addresses to ask for");
+    assert!(monitor.on(&Input::Tick, T0).is_empty(), "there are no addresses to ask for");
     monitor
 }
 
@@ -50,13 +61,13 @@ fn to_be_asked_again_is_no_reason_to_stay_for_longer() {
     let mut monitor = telling(Ok(State::Backup));
     for millis in [0, 500, 900] {
         let now = T0 + Duration::from_millis(millis);
-        let actions = monitor.on(&Input::Control(Control::Leave), now);
-        assert!(!exits(&actions, ExitReason::Asked), "a request is in flight");
-        assert!(!exits(&monitor.on(&Input::QueueEmpty, now), ExitReason::Asked));
+        let actions = monitor.on(&Input::Control(Control::Exit(SIGTERM)), now);
+        assert!(!exits(&actions, ASKED), "a request is in flight");
+        assert!(!exits(&monitor.on(&Input::Tick, now), ASKED));
         assert_eq!(monitor.deadline(), Some(T0 + Duration::from_secs(1)));
     }
-    let actions = monitor.on(&Input::QueueEmpty, T0 + Duration::from_secs(1));
-    assert!(exits(&actions, ExitReason::Asked));
+    let actions = monitor.on(&Input::Tick, T0 + Duration::from_secs(1));
+    assert!(exits(&actions, ASKED));
 }
 
 #[test]
@@ -68,7 +79,7 @@ fn deleted_namespace_is_not_left_before_the_file_says_backup() {
         assert!(!exits(&monitor.on(&input, T0), ExitReason::NamespaceGone), "{input:?}");
     }
     let retry = monitor.deadline().expect("a time to try the file again");
-    let actions = monitor.on(&Input::QueueEmpty, retry);
+    let actions = monitor.on(&Input::Tick, retry);
     assert_eq!(actions, [Action::WriteState(State::Backup)]);
     let actions = monitor.on(&Input::StateFile(Ok(State::Backup)), retry);
     assert!(exits(&actions, ExitReason::NamespaceGone));
@@ -78,7 +89,7 @@ fn deleted_namespace_is_not_left_before_the_file_says_backup() {
 fn nor_is_it_stayed_in_for_ever() {
     let mut monitor = telling(Err(Errno(28)));
     monitor.on(&Input::NamespaceGone, T0);
-    let actions = monitor.on(&Input::QueueEmpty, T0 + Duration::from_secs(5));
+    let actions = monitor.on(&Input::Tick, T0 + Duration::from_secs(5));
     assert!(exits(&actions, ExitReason::NamespaceGone));
 }
 
@@ -90,18 +101,21 @@ fn queue_is_read_before_it_leaves() {
     for outcome in [Outcome::Delivered, Outcome::Closed] {
         monitor.on(&Input::Agent(outcome), T0);
     }
-    assert!(!exits(&monitor.on(&Input::Control(Control::Leave), T0), ExitReason::Asked));
+    assert!(!exits(&monitor.on(&Input::Control(Control::Exit(SIGTERM)), T0), ASKED));
     assert_eq!(monitor.deadline(), Some(T0), "to look at once");
     // Some were lost, so it reads everything, for as long as it may stay.
-    assert!(!exits(&monitor.on(&Input::Overrun, T0), ExitReason::Asked));
-    let actions = monitor.on(&Input::QueueEmpty, T0);
-    assert!(actions.contains(&Action::DumpLinks) && !exits(&actions, ExitReason::Asked));
-    let actions = monitor.on(&Input::DumpEnded(DumpResult::Complete), T0);
-    assert!(!exits(&actions, ExitReason::Asked), "the interface is yet to be asked for");
-    assert_eq!(monitor.on(&Input::QueueEmpty, T0), [Action::RequestInterface]);
-    let actions = monitor.on(&Input::DumpEnded(DumpResult::Complete), T0);
-    assert!(!exits(&actions, ExitReason::Asked), "the addresses are yet to come");
-    assert!(exits(&monitor.on(&Input::QueueEmpty, T0), ExitReason::Asked));
+    assert!(!exits(&monitor.on(&Input::Overrun, T0), ASKED));
+    let actions = monitor.on(&Input::Tick, T0);
+    assert!(actions.contains(&LINKS_AGAIN) && !exits(&actions, ASKED));
+    let actions = monitor.on(&done(3), T0);
+    assert!(!exits(&actions, ASKED), "the interface is yet to be asked for");
+    assert_eq!(
+        monitor.on(&Input::Tick, T0),
+        [Action::RequestDump { dump: Dump::Interface, sequence: 4 }]
+    );
+    let actions = monitor.on(&done(4), T0);
+    assert!(!exits(&actions, ASKED), "the addresses are yet to come");
+    assert!(exits(&monitor.on(&Input::Tick, T0), ASKED));
 }
 
 /// The disk kept us for so long that the time is over, and the reply has come meanwhile.
@@ -109,11 +123,11 @@ fn queue_is_read_before_it_leaves() {
 fn reply_is_read_before_it_is_given_up() {
     let mut monitor = telling(Ok(State::Backup));
     let late = T0 + Duration::from_secs(6);
-    assert_eq!(monitor.on(&Input::QueueEmpty, late), [Action::ReadReplies]);
+    assert_eq!(monitor.on(&Input::Tick, late), [Action::ReadReplies]);
     let actions = monitor.on(&Input::Agent(Outcome::Delivered), late);
     assert!(!actions.contains(&Action::HangUp), "{actions:?}");
     assert_eq!(monitor.on(&Input::RepliesRead, late), [Action::HangUp], "nothing more came");
-    assert_eq!(monitor.status().notification_failures, 0);
+    assert_eq!(monitor.status().counters.notification_failures, 0);
 }
 
 /// As the one above, for the end of a dump that is in the queue.
@@ -121,11 +135,11 @@ fn reply_is_read_before_it_is_given_up() {
 fn queue_is_read_before_a_dump_is_given_up() {
     let mut monitor = telling(Ok(State::Backup));
     monitor.on(&Input::Control(Control::Reload), T0);
-    assert_eq!(monitor.on(&Input::QueueEmpty, T0), [Action::DumpLinks]);
+    assert_eq!(monitor.on(&Input::Tick, T0), [LINKS_AGAIN]);
     let late = T0 + Duration::from_secs(6);
     monitor.on(&Input::Overrun, late);
-    monitor.on(&Input::DumpEnded(DumpResult::Complete), late);
-    assert_eq!(monitor.status().dump_failures, 0);
+    monitor.on(&done(3), late);
+    assert_eq!(monitor.status().counters.dump_failures, 0);
 }
 
 /// The time for the reply begins when the request goes out, however long the file took.
@@ -133,7 +147,7 @@ fn queue_is_read_before_a_dump_is_given_up() {
 fn request_has_all_its_time() {
     let mut monitor = monitor();
     let late = T0 + Duration::from_secs(6);
-    assert!(!monitor.on(&Input::QueueEmpty, late).contains(&Action::Notify(State::Backup)));
+    assert!(!monitor.on(&Input::Tick, late).contains(&Action::Notify(State::Backup)));
     let actions = monitor.on(&Input::StateFile(Ok(State::Backup)), late);
     assert!(actions.ends_with(&[Action::Notify(State::Backup)]), "{actions:?}");
     assert_eq!(monitor.deadline(), Some(late + Duration::from_secs(5)));

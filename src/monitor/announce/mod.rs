@@ -72,8 +72,6 @@ pub(super) struct Announcer<'a> {
     tempo: AnnounceTiming,
     role: Role,
     tables: &'a mut Tables,
-    /// The link whose addresses the dump under way lists.
-    listing: Option<u32>,
     /// There has been a dump of all links.
     links_known: bool,
     /// Events were lost, and no dump of all links has begun since.
@@ -98,7 +96,6 @@ impl<'a> Announcer<'a> {
             tempo,
             role: Role::default(),
             tables,
-            listing: None,
             links_known: false,
             lost: false,
             unseen: false,
@@ -171,12 +168,9 @@ impl<'a> Announcer<'a> {
         self.take(address, false, now);
     }
 
-    /// Takes an address from a dump.
+    /// Takes an address from a dump of its link's addresses.
     pub(super) fn on_listed(&mut self, address: &Address, now: Instant) {
-        // A kernel that does not filter lists those of all links.
-        if self.listing == Some(address.ifindex) {
-            self.take(address, true, now);
-        }
+        self.take(address, true, now);
     }
 
     fn take(&mut self, address: &Address, listed: bool, now: Instant) {
@@ -257,30 +251,28 @@ impl<'a> Announcer<'a> {
     }
 
     /// Whether there are addresses to be listed.
-    pub(super) fn wants_listing(&mut self) -> bool {
-        self.tables.links.unlisted().is_some()
+    pub(super) fn needs_dump(&mut self) -> bool {
+        self.tables.links.next_to_dump().is_some()
     }
 
     /// The link whose addresses are to be dumped now.
     pub(super) fn listing_begin(&mut self) -> Option<u32> {
-        let link = self.tables.links.unlisted()?;
-        link.unlisted = false;
+        let link = self.tables.links.next_to_dump()?;
+        link.needs_dump = false;
         let ifindex = link.ifindex;
         let there = |entry: &&mut PendingAnnouncement| entry.ifindex == ifindex;
         for entry in self.tables.entries.iter_mut().filter(there) {
             entry.seen = false;
         }
-        self.listing = Some(ifindex);
-        self.listing
+        Some(ifindex)
     }
 
     /// That dump has ended, well or not. What it has not shown is gone.
-    pub(super) fn listing_end(&mut self, complete: bool) {
-        let Some(ifindex) = self.listing.take() else { return };
+    pub(super) fn listing_end(&mut self, ifindex: u32, complete: bool) {
         if complete {
             self.drop_entries(|entry| entry.ifindex == ifindex && !entry.seen);
         } else if let Some(link) = self.tables.links.get_mut(ifindex) {
-            link.unlisted = true;
+            link.needs_dump = true;
         }
     }
 

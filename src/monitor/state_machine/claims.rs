@@ -1,6 +1,6 @@
 //! Claims of the VIP that come in while it is ours.
 
-use super::{Monitor, Vip, count};
+use super::{Monitor, Vip};
 use crate::monitor::own_macs::{OwnMacs, is_virtual};
 use crate::monitor::split_brain::{Line, SplitBrain};
 use crate::monitor::throttle::Throttle;
@@ -11,8 +11,8 @@ use crate::wire::rtnl::Body;
 /// What it takes to see a split brain.
 #[derive(Debug, Default)]
 pub(super) struct Detector {
-    /// Where claims of the VIP are heeded.
-    listening: Option<u32>,
+    /// The interface on which claims are received.
+    watched: Option<u32>,
     /// The interface may be another than the one that the socket was bound to, whatever its index.
     may_be_unbound: bool,
     own_macs: OwnMacs,
@@ -47,7 +47,7 @@ impl Detector {
     }
 
     fn is_heard(&self, ifindex: u32, claim: &Claim, vip: &Vip) -> bool {
-        self.listening == Some(ifindex) && claim.ip == vip.ip()
+        self.watched == Some(ifindex) && claim.ip == vip.ip()
     }
 
     /// Whether it comes from another station. What we send ourselves is not heard, so what comes from a
@@ -58,30 +58,31 @@ impl Detector {
         let unknown = |own| own != mac && !self.own_macs.contains(mac);
         vip.mac().is_some_and(|own| is_virtual(mac) || unknown(own))
     }
-
-    /// When there is something to be done. While it is not known whether the VIP is here, no claim is
-    /// reported.
-    pub(super) fn deadline(&self, vip_is_known: bool) -> Option<Instant> {
-        let line = self.stations.deadline().filter(|_| vip_is_known);
-        [line, self.throttle.deadline()].into_iter().flatten().min()
-    }
 }
 
 impl Monitor<'_> {
-    /// Heeds claims of the VIP as long as it is ours.
-    pub(super) fn listen(&mut self) {
+    /// When a line is due or frames are to be read again. While it is not known whether the VIP is here, no
+    /// claim is logged.
+    pub(super) fn claim_deadline(&self) -> Option<Instant> {
+        let detector = self.detector.as_ref()?;
+        let line = detector.stations.deadline().filter(|_| self.resync.is_settled());
+        [line, detector.throttle.deadline()].into_iter().flatten().min()
+    }
+
+    /// Has claims of the VIP received as long as it is ours.
+    pub(super) fn update_claim_watch(&mut self) {
         let active = self.vip.state() == Some(State::Active);
         let wanted = self.vip.ifindex().filter(|_| active);
         let Some(detector) = &mut self.detector else { return };
-        if wanted != detector.listening {
-            detector.listening = wanted;
+        if wanted != detector.watched {
+            detector.watched = wanted;
             detector.stations.on_vip_gone();
         } else if !detector.may_be_unbound {
             return;
         }
         if let Some(ifindex) = wanted {
             let rebind = core::mem::take(&mut detector.may_be_unbound);
-            self.push(Action::Listen { ifindex, rebind });
+            self.push(Action::WatchClaims { ifindex, rebind });
         }
     }
 
@@ -89,20 +90,21 @@ impl Monitor<'_> {
         self.on_frame();
         let Some(detector) = &mut self.detector else { return };
         if detector.is_heard(ifindex, claim, &self.vip) && detector.is_foreign(claim, &self.vip) {
-            count(&mut self.status.claims);
-            self.status.claimant = Some(claim.mac);
+            self.counters.claims += 1;
+            self.claimant = Some(claim.mac);
             detector.stations.on_claim(claim.mac, self.now);
         }
     }
 
-    /// A frame was read, whatever it says.
+    /// Handles that a frame was read, whatever it says.
     pub(super) fn on_frame(&mut self) {
         if self.detector.as_mut().is_some_and(|detector| detector.throttle.on_frame(self.now)) {
             self.push(Action::ReadFrames(false));
         }
     }
 
-    pub(super) fn read_frames_again(&mut self) {
+    /// Has frames read again, once the pause is over.
+    pub(super) fn resume_reading(&mut self) {
         if self.detector.as_mut().is_some_and(|detector| detector.throttle.is_over(self.now)) {
             self.push(Action::ReadFrames(true));
         }
@@ -110,17 +112,17 @@ impl Monitor<'_> {
 
     /// Logs one claim at a time, and only when it is known that the VIP is still here: the queue is
     /// empty.
-    pub(super) fn report_claim(&mut self) {
+    pub(super) fn log_claim(&mut self) {
         if !self.resync.is_settled() {
             return;
         }
         let Some(detector) = &mut self.detector else { return };
-        let Some(ifindex) = detector.listening else { return };
-        let note = match detector.stations.next_line(self.now) {
+        let Some(ifindex) = detector.watched else { return };
+        let line = match detector.stations.next_line(self.now) {
             Some(Line::Station(mac, count)) => LogEvent::SplitBrain { mac, ifindex, count },
             Some(Line::Others(count)) => LogEvent::MoreClaims { ifindex, count },
             None => return,
         };
-        self.push(Action::Log(note));
+        self.push(Action::Log(line));
     }
 }

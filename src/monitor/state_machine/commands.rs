@@ -1,37 +1,41 @@
 //! conntrackd's commands, which run beside the reports and never delay them.
 
-use super::{Monitor, count};
+use super::Monitor;
 use crate::errno::Errno;
 use crate::monitor::conntrack::Conntrack;
-use crate::monitor::{Action, CommandResult, LogEvent};
+use crate::monitor::{Action, CommandResult, Instant, LogEvent};
 
 impl Monitor<'_> {
     /// Begins the next command, if there is one. While the state file is being written none is begun: a disk
     /// may hang, and the state be another when it is back.
     pub(super) fn run_command(&mut self) {
-        if self.is_writing() {
+        if self.file.is_writing() {
             return;
         }
         let now = self.now;
         if let Some(command) = self.conntrack.as_mut().and_then(|conntrack| conntrack.begin(now)) {
-            self.push(Action::Run(command));
+            self.push(Action::RunCommand(command));
         }
+    }
+
+    /// When the next command is due.
+    pub(super) fn command_deadline(&self) -> Option<Instant> {
+        let deadline = self.conntrack.as_ref().and_then(Conntrack::deadline);
+        deadline.filter(|_| !self.file.is_writing())
     }
 
     pub(super) fn on_command_ended(&mut self, end: CommandResult) {
         let unconfigured = end == CommandResult::NotConfigured(Errno::NOT_FOUND);
         let now = self.now;
         if unconfigured && self.conntrack.as_mut().is_some_and(|c| c.on_unconfigured(now)) {
-            if self.rate_limits.unconfigured.should_log(now).is_some() {
-                self.push(Action::Log(LogEvent::ConntrackdUnconfigured));
-            }
+            self.log_limited(|_| LogEvent::ConntrackdUnconfigured);
             return;
         }
         let ended = self.conntrack.as_mut().and_then(Conntrack::end);
         let Some((command, synced)) = ended else { return };
-        count(&mut self.status.commands);
+        self.counters.commands += 1;
         if end != CommandResult::Exited(0) {
-            count(&mut self.status.command_failures);
+            self.counters.command_failures += 1;
             self.push(Action::Log(LogEvent::CommandFailed { command, end }));
         }
         if let Some(state) = synced {
@@ -40,12 +44,10 @@ impl Monitor<'_> {
     }
 
     pub(super) fn on_helper_restarted(&mut self) {
-        if let Some(count) = self.rate_limits.conntrackd_restarted.should_log(self.now) {
-            self.push(Action::Log(LogEvent::HelperRestarted { count }));
-        }
+        self.log_limited(|count| LogEvent::HelperRestarted { count });
     }
 
-    pub(super) fn on_conntrackd_gone(&mut self) {
+    pub(super) fn on_helper_gone(&mut self) {
         // Not to be asked again, so said once.
         if self.conntrack.take().is_some() {
             self.push(Action::Log(LogEvent::HelperGone));

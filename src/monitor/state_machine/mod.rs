@@ -4,30 +4,26 @@ mod announcing;
 mod claims;
 mod commands;
 mod dumping;
+mod exiting;
 mod reporting;
 
 use super::announce::{AnnounceTiming, Announcer, Tables};
-use super::backoff::Backoff;
 use super::conntrack::Conntrack;
 use super::namespace::NamespaceLook;
 use super::outbox::Outbox;
-use super::rate_limit::RateLimit;
-use super::resync::Resync;
-use super::vip::{Interface, Vip};
+use super::rate_limit::RateLimits;
+use super::resync::{DumpKind, Meaning, Resync};
+use super::state_file::StateFile;
+use super::vip::Vip;
 use super::{
-    Action, Actions, Control, DumpKind, DumpResult, Duration, ExitReason, Failure, Input, Instant,
-    LogEvent, MAX_ACTIONS, NamespaceCheck, Renotify, Status,
+    Action, Actions, Control, Counters, Dump, DumpResult, Failure, Input, Instant, LogEvent,
+    NamespaceCheck, Renotify, State, Status,
 };
 use crate::wire::cidr::Cidr;
 use crate::wire::ifname::InterfaceName;
-use crate::wire::rtnl::{Body, Link};
+use crate::wire::rtnl::{Body, Link, Mac, Message};
 use claims::Detector;
-
-/// How long a request in flight may delay the end of the daemon.
-const SHUTDOWN_GRACE: Duration = Duration::from_secs(1);
-
-/// How long the daemon tries to tell that the namespace has gone.
-const NAMESPACE_GONE_GRACE: Duration = Duration::from_secs(5);
+use exiting::Exit;
 
 /// What to watch.
 #[derive(Debug)]
@@ -36,6 +32,8 @@ pub struct MonitorConfig<'a> {
     pub interface: InterfaceName,
     /// The VIP.
     pub vip: Cidr,
+    /// The port of the netlink socket, by which replies to its requests are known.
+    pub port: u32,
     /// Differs between processes.
     pub seed: u32,
     /// Announce addresses like this.
@@ -53,162 +51,166 @@ pub struct MonitorConfig<'a> {
 /// The state machine.
 #[derive(Debug)]
 pub struct Monitor<'a> {
+    /// The time of the present input.
     now: Instant,
+    /// The answer to it, so far.
     actions: Actions,
+    resync: Resync,
     vip: Vip,
+    address_filter: AddressFilter,
+    /// Which interface has the watched name for an alternative one, once that has been said.
+    owner: Option<InterfaceName>,
+    /// The last state reported.
+    reported: Option<State>,
+    /// Report as soon as nothing is left to be listed, even if nothing has changed.
+    report_again: bool,
+    file: StateFile,
+    outbox: Outbox,
+    conntrack: Option<Conntrack>,
     announcer: Option<Announcer<'a>>,
     /// Sees other stations that claim the VIP, if wanted.
     detector: Option<Detector>,
-    /// Where addresses are heeded, once that has been said.
-    heeding: Option<Interface>,
-    resync: Resync,
-    /// Which interface has the watched name for an alternative one, once that has been said.
-    owner: Option<InterfaceName>,
-    /// Report at the end of the dump even if nothing has changed.
-    report_again: bool,
-    ready: bool,
-    /// The state file has yet to hold the last state reported.
-    unwritten: bool,
-    /// When to try the state file again, after a failure.
-    rewrite_at: Option<Instant>,
-    rewrite_backoff: Backoff,
-    outbox: Outbox,
-    conntrack: Option<Conntrack>,
+    /// The last station that did.
+    claimant: Option<Mac>,
     namespace: NamespaceLook,
-    leaving: Option<Leaving>,
-    status: Status,
+    exit: Option<Exit>,
+    counters: Counters,
     rate_limits: RateLimits,
 }
 
-/// The end that is near.
-#[derive(Debug)]
-struct Leaving {
-    ending: ExitReason,
-    /// At the latest.
-    by: Instant,
-    /// What the kernel had told when the end was asked for has been read.
-    queue_read: bool,
-}
-
-#[derive(Debug, Default)]
-struct RateLimits {
-    overrun: RateLimit,
-    unreadable: RateLimit,
-    dump_failed: [RateLimit; DumpResult::KINDS],
-    foreign_sender: RateLimit,
-    not_announced: RateLimit,
-    unannounced: RateLimit,
-    conntrackd_restarted: RateLimit,
-    unconfigured: RateLimit,
-    dad_failed: RateLimit,
-    ignored_links: RateLimit,
-    not_written: RateLimit,
-    not_notified: [RateLimit; Failure::KINDS],
+/// Which events of addresses the kernel lets through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum AddressFilter {
+    All,
+    /// On the interface with this index, if any.
+    Only(Option<u32>),
 }
 
 impl<'a> Monitor<'a> {
-    /// It begins to act at the first [`Input::QueueEmpty`].
+    /// It begins to act at the first [`Input::Tick`].
     #[must_use]
-    pub fn new(watch: MonitorConfig<'a>) -> Self {
-        let seed = watch.seed;
+    pub fn new(config: MonitorConfig<'a>) -> Self {
+        let seed = config.seed;
         Self {
             now: Instant::ZERO,
             actions: Actions::new(),
-            vip: Vip::new(watch.interface, watch.vip),
-            announcer: watch.announce.map(|(tempo, tables)| Announcer::new(tempo, tables)),
-            detector: watch.detect_split_brain.then(Detector::default),
-            heeding: None,
-            resync: Resync::new(seed),
+            resync: Resync::new(config.port, seed),
+            vip: Vip::new(config.interface, config.vip),
+            address_filter: AddressFilter::All,
             owner: None,
+            reported: None,
             report_again: false,
-            ready: false,
-            unwritten: false,
-            rewrite_at: None,
-            rewrite_backoff: Backoff::new(seed),
-            outbox: Outbox::new(seed, watch.renotify),
-            conntrack: watch.sync_conntrack.then(Conntrack::new),
-            namespace: NamespaceLook::new(watch.check_namespace),
-            leaving: None,
-            status: Status::default(),
+            file: StateFile::new(seed),
+            outbox: Outbox::new(seed, config.renotify),
+            conntrack: config.sync_conntrack.then(Conntrack::new),
+            announcer: config.announce.map(|(timing, tables)| Announcer::new(timing, tables)),
+            detector: config.detect_split_brain.then(Detector::default),
+            claimant: None,
+            namespace: NamespaceLook::new(config.check_namespace),
+            exit: None,
+            counters: Counters::default(),
             rate_limits: RateLimits::default(),
         }
     }
 
-    /// Takes what happened at `now`, which never lies before an earlier one, and tells what to do.
+    /// Handles what happened at `now`. Returns what to do about it. Why the steps stand in this order is said
+    /// in [`crate::monitor`].
     pub fn on(&mut self, input: &Input, now: Instant) -> Actions {
         self.now = now;
-        match input {
-            Input::Event(body) => self.on_kernel(body, false),
-            Input::Listed(body) => self.on_kernel(body, true),
-            Input::DumpEnded(end) => self.on_dump_ended(*end),
-            Input::Overrun => self.on_overrun(),
-            Input::Unreadable => self.on_unreadable(),
-            Input::ForeignSender(port) => self.on_foreign_sender(*port),
-            Input::QueueEmpty | Input::RepliesRead => {}
-            Input::StateFile(result) => self.on_state_file(*result),
-            Input::Agent(outcome) => self.on_agent(*outcome),
-            Input::Control(request) => self.on_request(*request),
-            Input::Sent(address, sent) => self.on_sent(*address, *sent),
-            Input::Claimed(ifindex, claim) => self.on_claim(*ifindex, claim),
-            Input::NoClaim => self.on_frame(),
-            Input::CommandEnded(end) => self.on_command_ended(*end),
-            Input::HelperRestarted => self.on_helper_restarted(),
-            Input::HelperGone => self.on_conntrackd_gone(),
-            Input::MountsChanged => self.namespace.mounts_changed(self.now),
-            Input::NamespaceGone => self.on_namespace_gone(),
-        }
+        let tick = *input == Input::Tick;
+        self.handle(input);
         self.expire_timeouts(input);
-        self.heed();
-        let queue_is_empty = *input == Input::QueueEmpty;
-        self.begin_dump(queue_is_empty);
+        self.update_address_filter();
+        self.request_dump(tick);
         self.report();
         self.notify();
         self.run_command();
-        self.listen();
-        self.read_frames_again();
+        self.update_claim_watch();
+        self.resume_reading();
         self.follow_role();
-        if queue_is_empty {
-            self.report_claim();
-            // One frame each time round, so that nothing else has to wait for them.
-            self.announce();
+        if tick {
+            self.log_claim();
+            self.send_frame();
         }
         self.check_namespace();
-        self.leave(queue_is_empty);
+        self.try_exit(tick);
         core::mem::take(&mut self.actions)
     }
 
-    /// When to look at the netlink queue again, be there something in it or not. None: not before
-    /// something happens.
+    /// When the next [`Input::Tick`] is due. None: not before something else happens.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
-        // As long as the state is in doubt no frame goes out, and the dump has a deadline of its own.
-        let announcer = self.announcer.as_ref().filter(|_| !self.resync.is_state_in_doubt());
-        let announce = announcer.and_then(Announcer::deadline);
-        let check = self.namespace.deadline();
-        let leaving = self.leaving.as_ref();
-        let leaving = leaving.map(|leaving| if leaving.queue_read { leaving.by } else { self.now });
-        let (resync, outbox) = (self.resync.deadline(), self.outbox.deadline());
-        let settled = self.resync.is_settled();
-        let claims = self.detector.as_ref().and_then(|detector| detector.deadline(settled));
-        let commands = self.conntrack.as_ref().and_then(Conntrack::deadline);
-        let commands = commands.filter(|_| !self.is_writing());
-        let all = [resync, outbox, self.rewrite_at, announce, claims, commands, check, leaving];
-        all.into_iter().flatten().min()
+        let timers = [
+            self.resync.deadline(),
+            self.file.deadline(),
+            self.outbox.deadline(),
+            self.command_deadline(),
+            self.claim_deadline(),
+            self.frame_deadline(),
+            self.namespace.deadline(),
+            self.exit_deadline(),
+        ];
+        timers.into_iter().flatten().min()
     }
 
     /// What there is to be shown on request.
     #[must_use]
     pub fn status(&self) -> Status {
-        Status { ifindex: self.vip.ifindex(), undelivered: self.outbox.pending(), ..self.status }
+        Status {
+            state: self.reported,
+            ifindex: self.vip.ifindex(),
+            undelivered: self.outbox.pending(),
+            claimant: self.claimant,
+            counters: self.counters,
+        }
     }
 
     fn push(&mut self, action: Action) {
         let pushed = self.actions.push(action);
-        debug_assert!(pushed.is_ok(), "one input brings about at most {MAX_ACTIONS} actions");
+        assert!(pushed.is_ok(), "more actions than there can be");
     }
 
-    fn on_kernel(&mut self, body: &Body, listed: bool) {
-        count(&mut self.status.events);
+    /// Logs an event of which there may be many, with their number, at most once a minute.
+    fn log_limited(&mut self, event: impl Fn(u32) -> LogEvent) {
+        if let Some(event) = self.rate_limits.limit(event, self.now) {
+            self.push(Action::Log(event));
+        }
+    }
+
+    fn handle(&mut self, input: &Input) {
+        match input {
+            Input::Netlink(message) => self.on_netlink(message),
+            Input::Overrun => self.on_overrun(),
+            Input::MalformedMessage => self.on_malformed_message(),
+            Input::ForeignSender(port) => self.on_foreign_sender(*port),
+            Input::RequestFailed { sequence, errno } => self.on_request_failed(*sequence, *errno),
+            Input::Tick | Input::RepliesRead => {}
+            Input::StateFile(result) => self.on_state_file(*result),
+            Input::Agent(outcome) => self.on_agent(*outcome),
+            Input::Control(control) => self.on_control(*control),
+            Input::Sent(address, sent) => self.on_sent(*address, *sent),
+            Input::ClaimReceived(ifindex, claim) => self.on_claim(*ifindex, claim),
+            Input::NoClaim => self.on_frame(),
+            Input::CommandEnded(result) => self.on_command_ended(*result),
+            Input::HelperRestarted => self.on_helper_restarted(),
+            Input::HelperGone => self.on_helper_gone(),
+            Input::MountsChanged => self.namespace.mounts_changed(self.now),
+            Input::NamespaceGone => self.on_namespace_gone(),
+        }
+    }
+
+    fn on_netlink(&mut self, message: &Message) {
+        match self.resync.on_message(message) {
+            Meaning::Event => self.on_link_or_address(&message.body, None),
+            Meaning::Listed(dump) => self.on_link_or_address(&message.body, Some(dump)),
+            Meaning::DumpEnded(result) => self.on_dump_ended(result),
+            Meaning::Nothing => {}
+        }
+    }
+
+    /// Handles a change, or what a dump lists.
+    fn on_link_or_address(&mut self, body: &Body, dump: Option<Dump>) {
+        self.counters.events += 1;
         self.update_vip(|vip| match body {
             Body::NewAddress(address) => vip.on_address(address),
             Body::DelAddress(address) => vip.on_address_gone(address),
@@ -218,9 +220,8 @@ impl<'a> Monitor<'a> {
         });
         if let Body::NewAddress(address) = body
             && self.vip.is_unusable(address)
-            && let Some(count) = self.rate_limits.dad_failed.should_log(self.now)
         {
-            self.push(Action::Log(LogEvent::DadFailed { count }));
+            self.log_limited(|count| LogEvent::DadFailed { count });
         }
         if let Some(detector) = &mut self.detector {
             detector.on_kernel(body);
@@ -229,11 +230,17 @@ impl<'a> Monitor<'a> {
         if let Body::NewLink(Link { ifindex, name: Some(name), .. }) = body
             && watched != Some(*ifindex)
         {
-            self.on_other_link(*name, listed);
+            self.on_other_link(*name, dump);
         }
         self.with_announcer(|announcer, now| match body {
-            Body::NewAddress(address) if listed => announcer.on_listed(address, now),
-            Body::NewAddress(address) => announcer.on_address(address, now),
+            Body::NewAddress(address) => match dump {
+                None => announcer.on_address(address, now),
+                // A kernel that does not filter lists those of all links.
+                Some(Dump::Others(ifindex)) if ifindex == address.ifindex => {
+                    announcer.on_listed(address, now);
+                }
+                Some(_) => {}
+            },
             Body::DelAddress(address) => announcer.on_address_gone(address),
             // keepalived itself announces what it puts on the watched interface.
             Body::NewLink(link) if watched != Some(link.ifindex) => announcer.on_link(link),
@@ -243,53 +250,43 @@ impl<'a> Monitor<'a> {
         });
     }
 
-    fn on_request(&mut self, request: Control) {
-        match request {
-            Control::Leave => {
-                // To be asked again, or for another reason before, is no reason to stay for longer.
-                let by = self.now + SHUTDOWN_GRACE;
-                let (by, queue_read) = self
-                    .leaving
-                    .as_ref()
-                    .map_or((by, false), |earlier| (earlier.by.min(by), earlier.queue_read));
-                self.leaving = Some(Leaving { ending: ExitReason::Asked, by, queue_read });
-            }
+    fn on_control(&mut self, control: Control) {
+        match control {
+            Control::Exit(signal) => self.on_exit_requested(signal),
             Control::Reload => {
                 self.push(Action::ReopenLog);
                 self.push(Action::Log(LogEvent::Reloading));
-                self.resync.want(DumpKind::Links);
+                self.resync.request(DumpKind::Links);
                 self.report_again = true;
             }
             Control::Status => self.push(Action::LogStatus),
         }
     }
 
-    /// Lets the VIP take something in, and follows its interface.
+    /// Updates what is known of the VIP, and follows its interface.
     fn update_vip(&mut self, update: impl FnOnce(&mut Vip)) {
-        let before = self.vip.interface();
+        let place = |vip: &Vip| (vip.ifindex(), vip.is_interface_absent());
+        let before = place(&self.vip);
         update(&mut self.vip);
-        let after = self.vip.interface();
-        if after == before {
+        if place(&self.vip) == before {
             return;
         }
         if let Some(detector) = &mut self.detector {
             detector.on_interface_changed();
         }
-        match after {
-            Interface::At(ifindex) => {
-                self.resync.want(DumpKind::Addresses);
-                self.owner = None;
-                self.push(Action::Log(LogEvent::InterfaceFound { ifindex }));
-            }
-            Interface::Absent => self.push(Action::Log(LogEvent::InterfaceMissing)),
-            Interface::Unknown => {}
+        if let Some(ifindex) = self.vip.ifindex() {
+            self.resync.request(DumpKind::Addresses);
+            self.owner = None;
+            self.push(Action::Log(LogEvent::InterfaceFound { ifindex }));
+        } else {
+            self.push(Action::Log(LogEvent::InterfaceMissing));
         }
     }
 
     /// What is awaited may have come long ago and wait to be read, if the process was stopped or a disk
     /// hung. So nothing is given up before everything has been read.
     fn expire_timeouts(&mut self, input: &Input) {
-        if *input == Input::QueueEmpty && self.resync.is_overdue(self.now) {
+        if *input == Input::Tick && self.resync.is_overdue(self.now) {
             self.on_dump_ended(DumpResult::TimedOut);
         }
         if self.outbox.is_overdue(self.now) {
@@ -304,43 +301,4 @@ impl<'a> Monitor<'a> {
             }
         }
     }
-
-    fn check_namespace(&mut self) {
-        if self.namespace.begin(self.now) {
-            self.push(Action::CheckNamespace);
-        }
-    }
-
-    fn on_namespace_gone(&mut self) {
-        if self.leaving.is_none() {
-            let by = self.now + NAMESPACE_GONE_GRACE;
-            self.leaving =
-                Some(Leaving { ending: ExitReason::NamespaceGone, by, queue_read: true });
-            self.namespace = NamespaceLook::new(NamespaceCheck::Never);
-            self.vip.lose();
-            self.push(Action::Log(LogEvent::NamespaceGone));
-        }
-    }
-
-    fn leave(&mut self, queue_is_empty: bool) {
-        let Some(leaving) = &mut self.leaving else { return };
-        leaving.queue_read |= queue_is_empty;
-        let Leaving { ending, by, queue_read } = *leaving;
-        let said = match ending {
-            // What was so when the end was asked for is reported. But whoever asks for it does not wait
-            // for a disk that is full or an agent that is not there.
-            ExitReason::Asked => {
-                queue_read && !self.resync.is_state_in_doubt() && !self.is_writing()
-            }
-            // This is news that should arrive.
-            ExitReason::NamespaceGone => !self.unwritten && self.outbox.pending().is_none(),
-        };
-        if self.now >= by || (said && !self.outbox.is_connected()) {
-            self.push(Action::Exit(ending));
-        }
-    }
-}
-
-fn count(counter: &mut u32) {
-    *counter = counter.saturating_add(1);
 }

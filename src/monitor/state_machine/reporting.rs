@@ -1,6 +1,6 @@
 //! Reporting the state: the file first, then the agent.
 
-use super::{Monitor, count};
+use super::Monitor;
 use crate::errno::Errno;
 use crate::monitor::{Action, Failure, LogEvent, Outcome, State};
 
@@ -8,20 +8,16 @@ impl Monitor<'_> {
     pub(super) fn on_state_file(&mut self, result: Result<State, Errno>) {
         match result {
             Ok(state) => {
-                count(&mut self.status.writes);
-                self.unwritten = false;
-                self.rewrite_backoff.reset();
+                self.counters.writes += 1;
                 self.push(Action::Log(LogEvent::Wrote(state)));
-                if !core::mem::replace(&mut self.ready, true) {
-                    self.push(Action::Ready);
+                if self.file.on_written() {
+                    self.push(Action::SignalReady);
                 }
             }
             Err(errno) => {
-                count(&mut self.status.write_failures);
-                self.rewrite_at = Some(self.rewrite_backoff.after_failure(self.now));
-                if let Some(count) = self.rate_limits.not_written.should_log(self.now) {
-                    self.push(Action::Log(LogEvent::NotWritten { errno, count }));
-                }
+                self.counters.write_failures += 1;
+                self.file.on_failed(self.now);
+                self.log_limited(|count| LogEvent::NotWritten { errno, count });
             }
         }
     }
@@ -30,14 +26,14 @@ impl Monitor<'_> {
     pub(super) fn report(&mut self) {
         let again = self.report_again && self.resync.is_settled();
         match self.vip.state() {
-            Some(state) if again || self.status.state != Some(state) => {
+            Some(state) if again || self.reported != Some(state) => {
                 self.report_again &= !again;
-                let last = self.status.state.replace(state);
+                let last = self.reported.replace(state);
                 if last.is_none() {
                     self.push(Action::Log(LogEvent::Initial(state)));
                 }
                 if last != Some(state) {
-                    count(&mut self.status.transitions);
+                    self.counters.transitions += 1;
                     if let Some(conntrack) = &mut self.conntrack {
                         conntrack.post(state);
                     }
@@ -46,8 +42,8 @@ impl Monitor<'_> {
                 self.outbox.post(state, self.now);
             }
             _ => {
-                if self.rewrite_at.is_some_and(|at| self.now >= at)
-                    && let Some(state) = self.status.state
+                if self.file.deadline().is_some_and(|at| self.now >= at)
+                    && let Some(state) = self.reported
                 {
                     self.write(state);
                 }
@@ -55,9 +51,8 @@ impl Monitor<'_> {
         }
     }
 
-    pub(super) fn write(&mut self, state: State) {
-        self.unwritten = true;
-        self.rewrite_at = None;
+    fn write(&mut self, state: State) {
+        self.file.begin();
         self.push(Action::WriteState(state));
     }
 
@@ -65,7 +60,7 @@ impl Monitor<'_> {
         match outcome {
             Outcome::Delivered => {
                 let Some((state, failures)) = self.outbox.delivered(self.now) else { return };
-                count(&mut self.status.notifications);
+                self.counters.notifications += 1;
                 self.push(Action::Log(LogEvent::Notified(state)));
                 if failures > 0 {
                     self.push(Action::Log(LogEvent::AgentBack { failures }));
@@ -82,22 +77,14 @@ impl Monitor<'_> {
         if !self.outbox.failed(failure, self.now) {
             return;
         }
-        count(&mut self.status.notification_failures);
-        let repeat = self.rate_limits.not_notified.get_mut(failure.kind());
-        if let Some(count) = repeat.and_then(|repeat| repeat.should_log(self.now)) {
-            self.push(Action::Log(LogEvent::NotNotified { failure, count }));
-        }
-    }
-
-    /// Whether the outcome of a write is yet to come.
-    pub(super) fn is_writing(&self) -> bool {
-        self.unwritten && self.rewrite_at.is_none()
+        self.counters.notification_failures += 1;
+        self.log_limited(|count| LogEvent::NotNotified { failure, count });
     }
 
     /// Tells the agent, if it is time for that. A disk may hang; so the file comes first, and the time for
     /// the reply begins when the request is sent.
     pub(super) fn notify(&mut self) {
-        if self.is_writing() {
+        if self.file.is_writing() {
             return;
         }
         if let Some(state) = self.outbox.begin(self.now) {

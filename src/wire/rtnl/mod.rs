@@ -100,6 +100,7 @@ pub enum Body {
 
 /// A message with the parts of its header that matter.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct Message {
     /// The content.
     pub body: Body,

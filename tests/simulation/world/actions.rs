@@ -1,6 +1,7 @@
 //! What becomes of what the core wants done.
 
-use keepwatch::monitor::{Action, Input};
+use keepwatch::monitor::{Action, Dump, Input};
+use keepwatch::wire::rtnl::Body;
 
 use super::World;
 use super::lan::Lan;
@@ -9,26 +10,18 @@ impl World<'_> {
     /// Some: that came of it at once.
     pub(super) fn carry_out(&mut self, action: &Action) -> Option<Input> {
         match *action {
-            Action::DumpLinks => {
-                let lans: Vec<_> = self.lans.iter().filter_map(Lan::link).collect();
-                let links = lans.into_iter().chain(self.kernel.link());
-                return self.kernel.begin_dump(links.collect());
+            Action::RequestDump { dump, sequence } => {
+                let content = self.listed(dump);
+                return self.kernel.begin_dump(dump, sequence, content);
             }
-            Action::RequestInterface => {
-                return self.kernel.request_interface(self.lans[0].link());
-            }
-            Action::DumpAddresses(ifindex) => {
-                assert_ne!(ifindex, 0, "of all interfaces");
-                let lans = self.lans.iter().flat_map(Lan::listed);
-                let addresses = lans.chain(self.kernel.listed_vip(ifindex));
-                return self.kernel.begin_dump(addresses.collect());
-            }
-            Action::Announce(ref announcement) => {
+            Action::SendFrame(ref announcement) => {
                 self.sent = true;
                 return Some(Input::Sent(announcement.address, self.announce(announcement)));
             }
-            Action::Heed(ifindex) => self.kernel.heeded = Some(ifindex.unwrap_or(0)),
-            Action::Listen { ifindex, rebind } => self.wire.listen(ifindex, rebind, &self.kernel),
+            Action::SetAddressFilter(ifindex) => self.kernel.heeded = Some(ifindex.unwrap_or(0)),
+            Action::WatchClaims { ifindex, rebind } => {
+                self.wire.listen(ifindex, rebind, &self.kernel);
+            }
             Action::ReadFrames(on) => self.wire.pause(!on),
             Action::WriteState(state) => {
                 self.now += std::mem::take(&mut self.disk.hangs);
@@ -44,19 +37,35 @@ impl World<'_> {
                 return Some(Input::RepliesRead);
             }
             Action::HangUp => self.agent.hang_up(self.now),
-            Action::Ready => {
+            Action::SignalReady => {
                 assert!(!self.ready && self.disk.file.is_some(), "ready once, with a state");
                 self.ready = true;
             }
-            Action::Run(command) => self.conntrackd.run(command),
+            Action::RunCommand(command) => self.conntrackd.run(command),
             Action::CheckNamespace => return self.look_at_namespace(),
             Action::Exit(ending) => self.exit(ending),
             Action::Log(ref note) => self.read_log(note),
             Action::LogStatus => {
-                assert_eq!(self.monitor.status().unannounced, 0, "there is room");
+                assert_eq!(self.monitor.status().counters.unannounced, 0, "there is room");
             }
             Action::ReopenLog => {}
         }
         None
+    }
+
+    /// What the kernel lists, in a dump that nothing comes between.
+    fn listed(&mut self, dump: Dump) -> Vec<Body> {
+        match dump {
+            Dump::Links => {
+                let lans: Vec<_> = self.lans.iter().filter_map(Lan::link).collect();
+                lans.into_iter().chain(self.kernel.link()).collect()
+            }
+            Dump::Interface => self.kernel.interface(self.lans[0].link()).into_iter().collect(),
+            Dump::Addresses(ifindex) | Dump::Others(ifindex) => {
+                assert_ne!(ifindex, 0, "of all interfaces");
+                let lans = self.lans.iter().flat_map(Lan::listed);
+                lans.chain(self.kernel.listed_vip(ifindex)).collect()
+            }
+        }
     }
 }

@@ -5,9 +5,9 @@ use keepwatch::monitor::{
     Action, Actions, Announcement, DumpResult, Duration, ExitReason, Input, LogEvent, Sent, State,
 };
 
-use super::World;
 use super::kernel::name;
 use super::lan::Lan;
+use super::{SIGTERM, World};
 
 /// The longest time ahead for which a retry is scheduled.
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
@@ -108,7 +108,10 @@ impl World<'_> {
                 assert!(self.conntrackd.is_done() && self.reported == Some(state));
             }
             LogEvent::HelperRestarted { .. } => assert!(self.conntrackd.restarted),
-            LogEvent::DumpFailed { end: DumpResult::TimedOut, .. } => {
+            LogEvent::DumpFailed { result: DumpResult::Interrupted, .. } => {
+                assert!(self.kernel.has_interrupted, "it had no gaps");
+            }
+            LogEvent::DumpFailed { result: DumpResult::TimedOut, .. } => {
                 assert!(!self.kernel.has_unread(), "its end may be there to be read");
             }
             LogEvent::Wrote(state) => assert_eq!(self.disk.file, Some(state)),
@@ -120,7 +123,8 @@ impl World<'_> {
     /// It leaves because it was asked to, or because nothing is left to be watched or told.
     pub(super) fn exit(&mut self, ending: ExitReason) {
         self.exited = true;
-        if ending == ExitReason::Asked {
+        if let ExitReason::Signal(signal) = ending {
+            assert_eq!(signal, SIGTERM);
             assert!(self.asked_to_leave, "nobody asked");
             let reported = self.reported.is_some_and(|s| self.truths_since_asked.contains(&s));
             let in_time = self.leave_by.is_some_and(|by| self.now >= by);

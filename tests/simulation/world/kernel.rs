@@ -1,14 +1,24 @@
-//! The kernel: where the VIP is, a queue that overflows, dumps that go wrong.
+//! The kernel: where the VIP is, a queue that overflows, dumps that go wrong, and messages that are not what
+//! they seem.
 
 use std::collections::VecDeque;
 
 use keepwatch::errno::Errno;
-use keepwatch::monitor::{DumpResult, Input};
+use keepwatch::monitor::{Dump, DumpResult, Input};
 use keepwatch::wire::cidr::Cidr;
 use keepwatch::wire::ifname::InterfaceName;
-use keepwatch::wire::rtnl::{Address, Body, Link, Mac};
+use keepwatch::wire::rtnl::{Address, Body, Link, Mac, Message};
 use netlink_packet_route::address::AddressFlags;
 use netlink_packet_route::link::LinkFlags;
+
+/// The port of the core's socket.
+pub const PORT: u32 = 4711;
+/// That of a socket whose owner changes things.
+const OTHER_PORT: u32 = 815;
+/// What the kernel answers of an interface that is not there.
+const ENODEV: i32 = 19;
+/// And as long as another dump is under way.
+const EBUSY: i32 = 16;
 
 /// Events that fit into the queue.
 const QUEUE: usize = 6;
@@ -18,6 +28,26 @@ pub const UP: LinkFlags = LinkFlags::Up.union(LinkFlags::Running).union(LinkFlag
 pub const MAC: Mac = [2, 0, 0, 0, 0, 1];
 /// Of the VRRP instance.
 pub const VIRTUAL_MAC: Mac = [0, 0, 0x5e, 0, 1, 5];
+
+/// What the core has to make of a message.
+#[derive(Clone, Copy)]
+pub enum Meaning {
+    Event,
+    Listed,
+    Ended(DumpResult),
+    Nothing,
+}
+
+/// What is in the queue, and what it means.
+type Queued = (Input, Meaning);
+
+/// The dump under way.
+enum Dumping {
+    None,
+    Endless,
+    /// This is queued when there is room for it.
+    Ends(Queued),
+}
 
 pub struct Kernel {
     pub cidr: Cidr,
@@ -32,12 +62,21 @@ pub struct Kernel {
     last_index: u32,
     /// The one interface of whose addresses there are events, or 0 for no interface.
     pub heeded: Option<u32>,
-    queue: VecDeque<Input>,
+    queue: VecDeque<Queued>,
+    /// Of what was read last.
+    pub meaning: Meaning,
     /// The queue has overflowed, and nothing more gets in until it is empty.
     congested: bool,
     overrun: bool,
-    /// How the dump under way will end.
-    dump: Option<DumpResult>,
+    dump: Dumping,
+    /// Of the last request.
+    sequence: u32,
+    /// A dump without an end, and what it listed, which may come after all.
+    unfinished: Option<(u32, Vec<Body>)>,
+    /// A dump has had gaps.
+    pub has_interrupted: bool,
+    /// Events so far.
+    events: u32,
     pub next_dump_end: DumpResult,
     /// The next dump of links ends before the watched interface, as if complete.
     pub cut_next_links: bool,
@@ -64,9 +103,14 @@ impl Kernel {
             last_index: 1,
             heeded: None,
             queue: VecDeque::new(),
+            meaning: Meaning::Nothing,
             congested: false,
             overrun: false,
-            dump: None,
+            dump: Dumping::None,
+            sequence: 0,
+            unfinished: None,
+            has_interrupted: false,
+            events: 0,
             next_dump_end: DumpResult::Complete,
             cut_next_links: false,
             alternative: false,
@@ -160,16 +204,34 @@ impl Kernel {
             return;
         }
         if self.queue.len() < QUEUE {
-            self.queue.push_back(Input::Event(event));
+            let (port, sequence) = self.cause(&event);
+            self.queue_message(event, port, sequence, Meaning::Event);
         } else {
             self.congested = true;
             self.overrun = true;
         }
     }
 
+    /// The port and the sequence number of whoever causes an event, which repeats them. That of a link may
+    /// be in another namespace, where ports are others.
+    fn cause(&mut self, event: &Body) -> (u32, u32) {
+        self.events += 1;
+        let is_link = matches!(event, Body::NewLink(_) | Body::DelLink(_));
+        match self.events % 3 {
+            0 => (0, 0),
+            1 if is_link => (PORT, self.sequence.wrapping_sub(1)),
+            _ => (OTHER_PORT, self.sequence),
+        }
+    }
+
+    fn queue_message(&mut self, body: Body, port: u32, sequence: u32, meaning: Meaning) {
+        let message = Message { body, sequence, port, interrupted: false };
+        self.queue.push_back((Input::Netlink(message), meaning));
+    }
+
     /// Queues something that is no event.
     pub fn insert(&mut self, input: Input) {
-        self.queue.push_back(input);
+        self.queue.push_back((input, Meaning::Nothing));
     }
 
     /// What the next read gives.
@@ -177,19 +239,20 @@ impl Kernel {
         if std::mem::take(&mut self.overrun) {
             return Input::Overrun;
         }
-        if let Some(input) = self.queue.pop_front() {
-            return input;
-        }
-        self.congested = false;
-        // The rest of a dump is queued when there is room for it.
-        match self.dump.take() {
-            None | Some(DumpResult::TimedOut) => Input::QueueEmpty,
-            Some(end) => Input::DumpEnded(end),
-        }
+        let queued = self.queue.pop_front().or_else(|| {
+            self.congested = false;
+            match std::mem::replace(&mut self.dump, Dumping::None) {
+                Dumping::Ends(queued) => Some(queued),
+                Dumping::None | Dumping::Endless => None,
+            }
+        });
+        let (input, meaning) = queued.unwrap_or((Input::Tick, Meaning::Nothing));
+        self.meaning = meaning;
+        input
     }
 
     pub fn has_unread(&self) -> bool {
-        self.overrun || !self.queue.is_empty() || self.dump.is_some()
+        self.overrun || !self.queue.is_empty() || !matches!(self.dump, Dumping::None)
     }
 
     /// The watched interface, for a dump of all links.
@@ -198,32 +261,30 @@ impl Kernel {
         self.ifindex.filter(|_| !cut).map(|ifindex| Body::NewLink(self.watched(ifindex, "ha")))
     }
 
-    /// Answers what link has the watched name; `other` may have it for an alternative one.
-    pub fn request_interface(&mut self, other: Option<Body>) -> Option<Input> {
+    /// The link that has the watched name; `other` may have it for an alternative one.
+    pub fn interface(&self, other: Option<Body>) -> Option<Body> {
         let own = self.ifindex.map(|ifindex| Body::NewLink(self.watched(ifindex, "ha")));
-        let found = own.or(other.filter(|_| self.alternative));
-        let failed = self.begin_dump(found.into_iter().collect());
-        self.by_name = failed.is_none();
-        failed
+        own.or(other.filter(|_| self.alternative))
     }
 
     /// Notes what the core learns of the watched interface.
     pub fn tell(&mut self, input: &Input) {
-        match input {
-            Input::Event(Body::NewLink(link)) | Input::Listed(Body::NewLink(link))
+        let Input::Netlink(Message { body, .. }) = input else { return };
+        match (self.meaning, body) {
+            (Meaning::Event | Meaning::Listed, Body::NewLink(link))
                 if link.name == Some(name("ha")) =>
             {
                 self.absence_told = false;
                 self.by_name = false;
             }
-            Input::Event(Body::DelLink(link)) if link.name == Some(name("ha")) => {
+            (Meaning::Event, Body::DelLink(link)) if link.name == Some(name("ha")) => {
                 self.absence_told = true;
             }
-            Input::Event(Body::NewLink(link)) if link.name == Some(name("away")) => {
+            (Meaning::Event, Body::NewLink(link)) if link.name == Some(name("away")) => {
                 self.absence_told = true;
             }
-            Input::Listed(Body::NewLink(_)) => self.alternative_told |= self.by_name,
-            Input::DumpEnded(DumpResult::Complete) => self.absence_told |= self.by_name,
+            (Meaning::Listed, Body::NewLink(_)) => self.alternative_told |= self.by_name,
+            (Meaning::Ended(DumpResult::Complete), _) => self.absence_told |= self.by_name,
             _ => {}
         }
     }
@@ -240,23 +301,69 @@ impl Kernel {
         there.then(|| Body::NewAddress(self.address(ifindex)))
     }
 
-    /// Some: it failed at once.
-    pub fn begin_dump(&mut self, content: Vec<Body>) -> Option<Input> {
-        assert!(self.dump.is_none(), "two dumps at once");
+    /// Lists what is there. Some: the request could not even be sent.
+    pub fn begin_dump(&mut self, dump: Dump, sequence: u32, content: Vec<Body>) -> Option<Input> {
+        assert!(matches!(self.dump, Dumping::None), "two dumps at once");
+        assert_ne!(sequence, self.sequence, "replies could not be told apart");
+        self.sequence = sequence;
         self.by_name = false;
-        let end = std::mem::replace(&mut self.next_dump_end, DumpResult::Complete);
-        if let DumpResult::Failed(_) = end {
-            return Some(Input::DumpEnded(end));
+        let result = std::mem::replace(&mut self.next_dump_end, DumpResult::Complete);
+        if let DumpResult::Failed(errno) = result
+            && sequence.is_multiple_of(2)
+        {
+            return Some(Input::RequestFailed { sequence, errno });
         }
-        self.queue.extend(content.into_iter().map(Input::Listed));
-        self.dump = Some(end);
+        self.by_name = dump == Dump::Interface;
+        self.finish_the_last_dump();
+        // Not that of ours.
+        self.queue_message(Body::Done(None), OTHER_PORT, sequence, Meaning::Nothing);
+        self.list(dump, sequence, content, result);
         None
+    }
+
+    /// Nobody waits for it any more, nor need it be true any more.
+    fn finish_the_last_dump(&mut self) {
+        let Some((sequence, content)) = self.unfinished.take() else { return };
+        let addresses = content.into_iter().filter(|body| matches!(body, Body::NewAddress(_)));
+        for body in addresses.chain([Body::Done(None)]) {
+            let message = Message { body, sequence, port: PORT, interrupted: true };
+            self.queue.push_back((Input::Netlink(message), Meaning::Nothing));
+        }
+    }
+
+    fn list(&mut self, dump: Dump, sequence: u32, mut content: Vec<Body>, result: DumpResult) {
+        let mut end = Body::Done(None);
+        let mut interrupted = false;
+        match result {
+            DumpResult::Failed(errno) => (content, end) = (Vec::new(), Body::Error(errno.0)),
+            DumpResult::Interrupted => {
+                (interrupted, self.has_interrupted) = (true, true);
+                content.pop();
+            }
+            DumpResult::TimedOut => self.unfinished = Some((sequence, content.clone())),
+            // Whether an interface has no address or is not there makes no difference.
+            _ if content.is_empty() && dump != Dump::Links => {
+                let result = sequence.is_multiple_of(2);
+                end = if result { Body::Done(Some(ENODEV)) } else { Body::Error(ENODEV) };
+            }
+            _ => {}
+        }
+        for body in content {
+            let interrupted = std::mem::take(&mut interrupted);
+            let message = Message { body, sequence, port: PORT, interrupted };
+            self.queue.push_back((Input::Netlink(message), Meaning::Listed));
+        }
+        let end = Message { body: end, sequence, port: PORT, interrupted };
+        self.dump = match result {
+            DumpResult::TimedOut => Dumping::Endless,
+            _ => Dumping::Ends((Input::Netlink(end), Meaning::Ended(result))),
+        };
     }
 
     pub fn spoil_the_next_dump(&mut self, how: u8) {
         self.next_dump_end = match how % 3 {
             0 => DumpResult::Interrupted,
-            1 => DumpResult::Failed(Errno(16)),
+            1 => DumpResult::Failed(Errno(EBUSY)),
             _ => DumpResult::TimedOut,
         };
     }

@@ -11,7 +11,8 @@
 //!   and whatever conntrackd does meanwhile;
 //! - there is at most one attempt, one dump and one command at a time, and no attempt is repeated
 //!   without a wait;
-//! - no reply and no end of a dump that has come is given up, however late it is read;
+//! - no reply and no end of a dump that has come is given up, however late it is read; nor is one taken for
+//!   that of another dump, or a dump with gaps for a complete one;
 //! - the watched interface is not said to be gone, nor an alternative name to be taken, before the kernel
 //!   has said so; that a dump does not show it says nothing;
 //! - no frame goes out while the VIP is not here, unless the news of that are still to be read;
@@ -51,7 +52,7 @@ use keepwatch::monitor::{
     NamespaceCheck, Sent, State, Tables,
 };
 use keepwatch::wire::rtnl::Body;
-use kernel::{Kernel, MAC, VIRTUAL_MAC, name};
+use kernel::{Kernel, MAC, PORT, VIRTUAL_MAC, name};
 use lan::{Egress, Lan};
 use peers::{Agent, Conntrackd, Disk};
 use told::Told;
@@ -64,6 +65,8 @@ thread_local! {
 
 /// What asks it to leave.
 const LEAVE: u8 = 31;
+/// By this signal.
+const SIGTERM: i32 = 15;
 /// How often the core looks whether the namespace is there.
 const CHECK: Duration = Duration::from_secs(10);
 
@@ -125,6 +128,7 @@ impl<'a> World<'a> {
         let watch = MonitorConfig {
             interface: name("ha"),
             vip,
+            port: PORT,
             seed: options.into(),
             announce: (!option(1)).then_some((AnnounceTiming::default(), tables)),
             detect_split_brain: !option(2),
@@ -264,11 +268,11 @@ impl<'a> World<'a> {
     fn ask(&mut self, how: u8) {
         let request = match how % 32 {
             0..16 => Control::Reload,
-            LEAVE => Control::Leave,
+            LEAVE => Control::Exit(SIGTERM),
             _ => Control::Status,
         };
         self.reloaded |= request == Control::Reload;
-        if request == Control::Leave {
+        if request == Control::Exit(SIGTERM) {
             self.asked_to_leave = true;
             self.truths_since_asked.push(self.truth());
             self.leave_at_the_latest(self.now + Duration::from_secs(1));
@@ -282,7 +286,7 @@ impl<'a> World<'a> {
 
     fn trouble(&mut self, how: u8) {
         match how % 8 {
-            0 | 1 => self.kernel.insert(Input::Unreadable),
+            0 | 1 => self.kernel.insert(Input::MalformedMessage),
             2 => self.feed(&Input::ForeignSender(how.into())),
             3 => self.set_egress(how, Egress::Open),
             4 if how > 127 => self.set_egress(how, Egress::Refuses(Sent::Failed(Errno(6)))),
@@ -354,7 +358,7 @@ impl<'a> World<'a> {
     fn read(&mut self, datagrams: usize) {
         for _ in 0..datagrams {
             let input = self.kernel.read();
-            if input != Input::QueueEmpty {
+            if input != Input::Tick {
                 self.feed(&input);
                 continue;
             }
@@ -385,14 +389,14 @@ impl<'a> World<'a> {
         }
         self.depth += 1;
         assert!(self.depth < 8, "one thing leads to another without end");
-        self.told.tell(input, self.now);
-        if matches!(input, Input::Overrun | Input::Unreadable) {
+        self.told.tell(input, self.kernel.meaning, self.now);
+        if matches!(input, Input::Overrun | Input::MalformedMessage) {
             self.lans.iter_mut().for_each(Lan::announce_anew);
         }
         self.kernel.tell(input);
         self.wire.heeds &= !matches!(
             input,
-            Input::Event(_) | Input::Listed(_) | Input::DumpEnded(_) | Input::NamespaceGone
+            Input::Netlink(_) | Input::RequestFailed { .. } | Input::NamespaceGone
         );
         // Whoever is about to leave has no news any more.
         let leaves = self.asked_to_leave || self.namespace_gone.is_some();
@@ -418,7 +422,7 @@ impl<'a> World<'a> {
         if self.depth == 0 && !self.exited {
             self.nothing_is_forgotten();
             let sent = std::mem::take(&mut self.sent);
-            if *input == Input::QueueEmpty && !sent {
+            if *input == Input::Tick && !sent {
                 let ahead = self.monitor.deadline().is_none_or(|deadline| deadline > fed_at);
                 assert!(ahead, "nothing was done at a deadline, and it did not move");
             }

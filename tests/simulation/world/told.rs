@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use keepwatch::monitor::{
-    Action, AddressKey, Announcement, DumpResult, Duration, FrameKind, Input, Instant, Local,
+    Action, AddressKey, Announcement, Dump, DumpResult, Duration, FrameKind, Input, Instant, Local,
 };
-use keepwatch::wire::rtnl::{Address, Body, Mac};
+use keepwatch::wire::rtnl::{Address, Body, Mac, Message};
 use netlink_packet_route::address::AddressFlags;
 
-use super::kernel::UP;
+use super::kernel::{Meaning, UP};
 
 /// An address on a link, with the length of its prefix.
 pub type Configured = (IpAddr, u8);
@@ -43,29 +43,39 @@ impl Told {
     }
 
     /// Notes what the core learns from this.
-    pub fn tell(&mut self, input: &Input, now: Instant) {
+    pub fn tell(&mut self, input: &Input, meaning: Meaning, now: Instant) {
         match input {
-            // A dump is asked for one interface; what it has of others need not be heeded.
-            Input::Listed(Body::NewAddress(address))
-                if self.shown.as_ref().is_none_or(|(listed, _)| *listed != address.ifindex) => {}
-            Input::Event(body) | Input::Listed(body) => self.take(body),
-            Input::DumpEnded(DumpResult::Complete) => self.sweep(),
-            // What has gaps tells nothing of what it did not show.
-            Input::DumpEnded(_) | Input::Unreadable => self.forget_dump(),
+            Input::Netlink(message) => self.tell_message(message, meaning),
+            Input::RequestFailed { .. } | Input::MalformedMessage => self.forget_dump(),
             _ => {}
         }
-        if now >= self.dump_deadline && *input == Input::QueueEmpty {
+        if now >= self.dump_deadline && *input == Input::Tick {
             self.forget_dump();
+        }
+    }
+
+    fn tell_message(&mut self, Message { body, .. }: &Message, meaning: Meaning) {
+        match (meaning, body) {
+            // A dump is asked for one interface; what it has of others need not be heeded.
+            (Meaning::Listed, Body::NewAddress(address))
+                if self.shown.as_ref().is_none_or(|(listed, _)| *listed != address.ifindex) => {}
+            (Meaning::Event | Meaning::Listed, body) => self.take(body),
+            (Meaning::Ended(DumpResult::Complete), _) => self.sweep(),
+            // What has gaps tells nothing of what it did not show.
+            (Meaning::Ended(_), _) => self.forget_dump(),
+            (Meaning::Nothing, _) => {}
         }
     }
 
     /// Notes what the core asks for.
     pub fn asked(&mut self, action: &Action, now: Instant) {
-        (self.shown, self.shown_links) = match action {
-            Action::DumpLinks => (None, Some(BTreeSet::new())),
-            Action::RequestInterface => (None, None),
-            Action::DumpAddresses(ifindex) => (Some((*ifindex, BTreeSet::new())), None),
-            _ => return,
+        let Action::RequestDump { dump, .. } = action else { return };
+        (self.shown, self.shown_links) = match dump {
+            Dump::Links => (None, Some(BTreeSet::new())),
+            Dump::Interface => (None, None),
+            Dump::Addresses(ifindex) | Dump::Others(ifindex) => {
+                (Some((*ifindex, BTreeSet::new())), None)
+            }
         };
         self.dump_deadline = now + Duration::from_secs(5);
     }

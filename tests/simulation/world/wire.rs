@@ -42,8 +42,8 @@ pub struct Wire {
     /// All who have ever claimed it.
     stations: BTreeSet<Mac>,
     /// Claims that were counted, and of those the ones that are in lines.
-    counted: u32,
-    said: u32,
+    counted: u64,
+    said: u64,
     /// When each line was written, and about whom.
     lines: Vec<(Instant, Option<Mac>)>,
 }
@@ -120,11 +120,11 @@ impl World<'_> {
             _ => self.lans[0].mac(),
         };
         let frames = match how >> 5 {
-            0..4 => vec![Input::Claimed(ifindex, Claim { mac, ip })],
+            0..4 => vec![Input::ClaimReceived(ifindex, Claim { mac, ip })],
             n if how & 0b11000 == 0b11000 => vec![Input::NoClaim; usize::from(n) * 8],
             n => {
                 let stations = (0..n * 8).map(|station| [2, 1, 0, 0, 0, station]);
-                stations.map(|mac| Input::Claimed(ifindex, Claim { mac, ip })).collect()
+                stations.map(|mac| Input::ClaimReceived(ifindex, Claim { mac, ip })).collect()
             }
         };
         let room = QUEUE.saturating_sub(self.wire.queue.len());
@@ -142,11 +142,11 @@ impl World<'_> {
                 self.wire.note_read(self.now);
             }
             let foreign = match frame {
-                Input::Claimed(ifindex, claim) => self.is_foreign(ifindex, claim),
+                Input::ClaimReceived(ifindex, claim) => self.is_foreign(ifindex, claim),
                 _ => None,
             };
             self.feed(&frame);
-            let claims = self.monitor.status().claims;
+            let claims = self.monitor.status().counters.claims;
             if claims != self.wire.counted {
                 let mac = foreign.expect("what is to be counted");
                 self.wire.claims.push((mac, self.now));
@@ -171,7 +171,7 @@ impl World<'_> {
     pub(super) fn read_claim(&mut self, about: Option<Mac>, ifindex: u32, count: u32) {
         let (now, wire) = (self.now, &mut self.wire);
         wire.note_line(about, now);
-        wire.said += count;
+        wire.said += u64::from(count);
         assert!(wire.said <= wire.counted && count > 0, "more than there were");
         let somebody = wire
             .claims

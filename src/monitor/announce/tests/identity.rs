@@ -35,7 +35,7 @@ fn event_during_the_first_dump_is_for_its_own_address_alone() {
     announcer.on_link(&link(4, LinkFlags::Up));
     announcer.on_link_gone(6);
     announcer.links_end();
-    assert!(!announcer.wants_listing(), "what was there before is not announced");
+    assert!(!announcer.needs_dump(), "what was there before is not announced");
     announcer.on_role(true, None, Instant::ZERO);
     let frames = frames(&mut announcer, Instant::ZERO);
     let [request, reply] = ipv4("10.0.0.1");

@@ -167,16 +167,15 @@ fn link_that_comes_up_or_changes_its_mac_has_its_addresses_listed_and_announced(
     for changes in [vec![link(3, LinkFlags::Up), link(3, UP)], vec![other], vec![blinked]] {
         let mut tables = Tables::new();
         let mut announcer = announcer(&mut tables);
-        assert!(!announcer.wants_listing());
+        assert!(!announcer.needs_dump());
         for change in &changes {
             announcer.on_link(change);
         }
         assert_eq!(announcer.listing_begin(), Some(3));
         let old = Address { refreshed: true, ..address(3, "10.0.0.1/24") };
         announcer.on_listed(&old, Instant::ZERO);
-        announcer.on_listed(&address(4, "10.0.0.2/24"), Instant::ZERO);
-        announcer.listing_end(true);
-        assert!(!announcer.wants_listing());
+        announcer.listing_end(3, true);
+        assert!(!announcer.needs_dump());
         assert_eq!(frames(&mut announcer, Instant::ZERO).len(), 6);
     }
 }
@@ -199,7 +198,7 @@ fn link_is_as_it_was_in_what_a_wireless_event_does_not_mention() {
     announcer.on_link(&wireless);
     announcer.on_address(&address(3, "10.0.0.1/24"), Instant::ZERO);
     announcer.on_link(&wireless);
-    assert!(!announcer.wants_listing(), "the carrier has not changed");
+    assert!(!announcer.needs_dump(), "the carrier has not changed");
     assert_eq!(frames(&mut announcer, Instant::ZERO).len(), 6);
     // Of an unknown link it does not tell enough.
     announcer.on_link(&Link { ifindex: 4, ..wireless });
@@ -227,8 +226,8 @@ fn dump_that_failed_is_wanted_again() {
     announcer.on_link(&link(3, LinkFlags::Up));
     announcer.on_link(&link(3, UP));
     announcer.listing_begin();
-    announcer.listing_end(false);
-    assert!(announcer.wants_listing());
+    announcer.listing_end(3, false);
+    assert!(announcer.needs_dump());
 }
 
 #[test]
@@ -241,8 +240,8 @@ fn after_a_loss_all_links_that_are_up_are_listed() {
     announcer.on_link(&link(4, LinkFlags::Up));
     announcer.links_end();
     assert_eq!(announcer.listing_begin(), Some(3));
-    announcer.listing_end(true);
-    assert!(!announcer.wants_listing());
+    announcer.listing_end(3, true);
+    assert!(!announcer.needs_dump());
 }
 
 #[test]
@@ -302,7 +301,7 @@ fn what_is_not_listed_after_a_loss_is_not_announced_any_more() {
     let mut tables = Tables::new();
     let mut announcer = after_a_loss(&mut tables, &address(3, "10.0.0.1/24"));
     announcer.on_listed(&address(3, "10.0.0.2/24"), Instant::ZERO);
-    announcer.listing_end(true);
+    announcer.listing_end(3, true);
     let frames = frames(&mut announcer, Instant::ZERO);
     let [request, reply] = ipv4("10.0.0.2");
     assert!(frames.len() == 6 && frames.iter().all(|(_, kind)| [request, reply].contains(kind)));
@@ -313,7 +312,7 @@ fn address_that_had_gone_unseen_and_is_back_has_all_its_rounds() {
     let mut tables = Tables::new();
     let mut announcer = after_a_loss(&mut tables, &address(3, "10.0.0.1/24"));
     announcer.on_address(&address(3, "10.0.0.1/24"), Instant::ZERO);
-    announcer.listing_end(true);
+    announcer.listing_end(3, true);
     assert_eq!(frames(&mut announcer, Instant::ZERO).len(), 6);
 }
 
@@ -337,14 +336,14 @@ fn loss_during_a_dump_of_all_links_is_made_good_by_the_next() {
     announcer.on_link(&link(3, UP));
     announcer.on_loss();
     announcer.links_end();
-    assert!(!announcer.wants_listing(), "it was answered before");
+    assert!(!announcer.needs_dump(), "it was answered before");
     announcer.links_begin();
     announcer.on_link(&link(3, UP));
     announcer.on_link(&link(4, UP));
     announcer.links_end();
     for ifindex in [3, 4] {
         assert_eq!(announcer.listing_begin(), Some(ifindex));
-        announcer.listing_end(true);
+        announcer.listing_end(ifindex, true);
     }
 }
 

@@ -1,0 +1,91 @@
+//! The state file: whether it holds what it has to, and when to try again if it does not.
+
+use super::Instant;
+use super::backoff::Backoff;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Progress {
+    /// It holds the last state reported, or there is none.
+    Written,
+    /// The outcome of a write is yet to come.
+    Writing,
+    /// The last write failed.
+    Failed { retry_at: Instant },
+}
+
+/// How far the writing of the state file has come.
+#[derive(Debug)]
+pub(super) struct StateFile {
+    progress: Progress,
+    backoff: Backoff,
+    /// A write has succeeded.
+    exists: bool,
+}
+
+impl StateFile {
+    pub(super) fn new(seed: u32) -> Self {
+        Self { progress: Progress::Written, backoff: Backoff::new(seed), exists: false }
+    }
+
+    /// A write begins.
+    pub(super) fn begin(&mut self) {
+        self.progress = Progress::Writing;
+    }
+
+    /// Handles a write that succeeded. Returns whether it is the first.
+    pub(super) fn on_written(&mut self) -> bool {
+        self.progress = Progress::Written;
+        self.backoff.reset();
+        !core::mem::replace(&mut self.exists, true)
+    }
+
+    /// Handles a write that failed: it is tried again later.
+    pub(super) fn on_failed(&mut self, now: Instant) {
+        self.progress = Progress::Failed { retry_at: self.backoff.after_failure(now) };
+    }
+
+    /// Whether the outcome of a write is yet to come.
+    pub(super) fn is_writing(&self) -> bool {
+        self.progress == Progress::Writing
+    }
+
+    /// Whether it holds the last state reported.
+    pub(super) fn is_written(&self) -> bool {
+        self.progress == Progress::Written
+    }
+
+    /// When to try again.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        match self.progress {
+            Progress::Failed { retry_at } => Some(retry_at),
+            Progress::Written | Progress::Writing => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const T0: Instant = Instant::ZERO;
+
+    #[test]
+    fn failed_write_is_due_again_until_one_succeeds() {
+        let mut file = StateFile::new(1);
+        assert_eq!((file.is_written(), file.deadline()), (true, None), "nothing to write yet");
+        let mut waits = heapless::Vec::<_, 3>::new();
+        for _ in 0..3 {
+            file.begin();
+            assert_eq!((file.is_writing(), file.deadline()), (true, None));
+            file.on_failed(T0);
+            assert!(!file.is_writing() && !file.is_written());
+            waits.push(file.deadline().unwrap()).unwrap();
+        }
+        assert!(waits.is_sorted() && waits[0] > T0);
+        file.begin();
+        assert!(file.on_written(), "the first");
+        assert_eq!((file.is_written(), file.deadline()), (true, None));
+        file.begin();
+        assert!(!file.on_written());
+    }
+}
