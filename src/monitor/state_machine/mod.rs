@@ -11,7 +11,7 @@ use super::backoff::Backoff;
 use super::conntrack::Conntrack;
 use super::namespace::NamespaceLook;
 use super::outbox::Outbox;
-use super::rate_limit::RateLimit;
+use super::rate_limit::{RateLimit, RateLimitByKind};
 use super::resync::Resync;
 use super::vip::{Interface, Vip};
 use super::{
@@ -103,7 +103,7 @@ struct RateLimits {
     dad_failed: RateLimit,
     ignored_links: RateLimit,
     not_written: RateLimit,
-    not_notified: [RateLimit; Failure::KINDS],
+    not_notified: RateLimitByKind<Failure>,
 }
 
 impl<'a> Monitor<'a> {
@@ -199,7 +199,11 @@ impl<'a> Monitor<'a> {
     /// What there is to be shown on request.
     #[must_use]
     pub fn status(&self) -> Status {
-        Status { ifindex: self.vip.ifindex(), undelivered: self.outbox.pending(), ..self.status }
+        Status {
+            ifindex: self.vip.ifindex(),
+            undelivered: self.outbox.undelivered(),
+            ..self.status
+        }
     }
 
     fn push(&mut self, action: Action) {
@@ -333,7 +337,7 @@ impl<'a> Monitor<'a> {
                 queue_read && !self.resync.is_state_in_doubt() && !self.is_writing()
             }
             // This is news that should arrive.
-            ExitReason::NamespaceGone => !self.unwritten && self.outbox.pending().is_none(),
+            ExitReason::NamespaceGone => !self.unwritten && self.outbox.undelivered().is_none(),
         };
         if self.now >= by || (said && !self.outbox.is_connected()) {
             self.push(Action::Exit(ending));
