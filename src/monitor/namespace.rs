@@ -5,14 +5,14 @@ use super::{Duration, Instant};
 /// From one look to the next at least: where containers come and go, something is mounted all the time.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// What tells that the network namespace may have been deleted.
+/// How it is noticed that the network namespace may have been deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NamespaceCheck {
     /// It cannot be.
     Never,
     /// [`super::Input::MountsChanged`].
     WhenMountsChange,
-    /// Nothing: it has to be looked at this often.
+    /// By nothing: it has to be looked at this often.
     Every(Duration),
 }
 
@@ -34,14 +34,14 @@ impl NamespaceLook {
         }
     }
 
-    /// Something was mounted or unmounted.
+    /// Handles a mount or unmount.
     pub(super) fn mounts_changed(&mut self, now: Instant) {
         if self.check == NamespaceCheck::WhenMountsChange {
             self.due = Some(now.max(self.not_before));
         }
     }
 
-    /// Whether to look now.
+    /// Begins a look, if one is due. Returns whether it was.
     pub(super) fn begin(&mut self, now: Instant) -> bool {
         let is_due = self.due.is_some_and(|due| now >= due);
         if is_due {
