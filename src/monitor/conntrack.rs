@@ -151,56 +151,6 @@ mod tests {
 
     const T0: Instant = Instant::ZERO;
 
-    /// Runs to the end and returns the flags, and what was done in the end.
-    fn run(conntrack: &mut Conntrack) -> (String, Option<State>) {
-        let (mut flags, mut done) = (String::new(), None);
-        while let Some(command) = conntrack.begin(T0) {
-            assert_eq!(conntrack.begin(T0), None, "one at a time");
-            flags += command.flag().to_str().unwrap();
-            let (ended, synced) = conntrack.end().unwrap();
-            assert_eq!(ended, command);
-            done = synced;
-        }
-        (flags, done)
-    }
-
-    #[test]
-    fn each_state_has_its_commands() {
-        let mut conntrack = Conntrack::new();
-        assert_eq!(run(&mut conntrack), (String::new(), None));
-        conntrack.post(Active);
-        assert_eq!(run(&mut conntrack), ("-c-f-R-B".into(), Some(Active)));
-        conntrack.post(Backup);
-        assert_eq!(run(&mut conntrack), ("-t-n".into(), Some(Backup)));
-    }
-
-    #[test]
-    fn newer_state_replaces_what_is_left() {
-        let mut conntrack = Conntrack::new();
-        conntrack.post(Active);
-        assert_eq!(conntrack.begin(T0), Some(SyncCommand::Commit));
-        conntrack.post(Backup);
-        assert_eq!(conntrack.begin(T0), None, "what runs is not interrupted");
-        assert_eq!(conntrack.end(), Some((SyncCommand::Commit, None)));
-        assert_eq!(run(&mut conntrack), ("-t-n".into(), Some(Backup)));
-    }
-
-    #[test]
-    fn last_command_of_an_older_state_does_not_finish_the_newer() {
-        let mut conntrack = Conntrack::new();
-        conntrack.post(Backup);
-        conntrack.begin(T0);
-        conntrack.end();
-        assert_eq!(conntrack.begin(T0), Some(SyncCommand::Control));
-        conntrack.post(Active);
-        assert_eq!(conntrack.end(), Some((SyncCommand::Control, None)));
-    }
-
-    #[test]
-    fn end_of_nothing_is_nothing() {
-        assert_eq!(Conntrack::new().end(), None);
-    }
-
     #[test]
     fn configuration_is_waited_for_and_not_for_ever() {
         let mut conntrack = Conntrack::new();
