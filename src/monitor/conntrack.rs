@@ -5,8 +5,8 @@ use core::ffi::CStr;
 use super::{Duration, Instant, State};
 use crate::errno::Errno;
 
-/// For so long the configuration is waited for: Neutron's agent writes it after it has started the monitor.
-/// Its functional tests have none, and wait for the end of the commands for 15 s.
+/// How long to wait for the configuration, which Neutron's agent writes after it has started the monitor. Its
+/// functional tests have none, and wait 15 s for the end of the commands.
 const CONFIGURATION_TIMEOUT: Duration = Duration::from_secs(10);
 /// How often to look for it. The process that runs the commands looks.
 const RETRY: Duration = Duration::from_secs(1);
@@ -59,10 +59,9 @@ pub enum CommandResult {
     TimedOut,
     /// It did not even start.
     NotStarted(Errno),
-    /// It was not started, as its configuration could not be taken.
+    /// It was not started, as its configuration could not be read.
     NotConfigured(Errno),
-    /// It was not started, as it could not be confined to what a configuration of somebody else than root
-    /// may have it do.
+    /// It was not started, as it could not be confined, and others than root can write its configuration.
     NotConfined(Errno),
     /// The process that ran it was killed.
     Aborted,
@@ -91,7 +90,7 @@ impl Conntrack {
         }
     }
 
-    /// Takes a new state, whose commands replace what is left of an older one's.
+    /// Handles a new state, whose commands replace what is left of an older one's.
     pub(super) fn post(&mut self, state: State) {
         const ACTIVE: [SyncCommand; 4] =
             [SyncCommand::Commit, SyncCommand::Flush, SyncCommand::Resync, SyncCommand::Bulk];
@@ -104,7 +103,7 @@ impl Conntrack {
         (self.not_before, self.unconfigured_since) = (Instant::ZERO, None);
     }
 
-    /// The command to be run now.
+    /// Begins the next command, if it is time. Returns it.
     pub(super) fn begin(&mut self, now: Instant) -> Option<SyncCommand> {
         if self.running.is_some() || now < self.not_before {
             return None;
@@ -115,15 +114,14 @@ impl Conntrack {
         self.running
     }
 
-    /// Takes the end of the command that ran; tells which one that was, and the state with which all
-    /// that was to be done for it is done now.
+    /// Records the end of a command. Returns the command, and the state if this was its last.
     pub(super) fn end(&mut self) -> Option<(SyncCommand, Option<State>)> {
         let command = self.running.take()?;
         Some((command, self.rest.is_empty().then_some(self.state)))
     }
 
-    /// Takes the end of a command for which there was no configuration. Tells whether all of them are to be
-    /// tried again; else none of them is.
+    /// Handles the end of a command for which there was no configuration. Returns whether all of the state's
+    /// commands are tried again; otherwise none is.
     pub(super) fn on_unconfigured(&mut self, now: Instant) -> bool {
         if self.running.is_none() {
             return false;
@@ -152,56 +150,6 @@ mod tests {
     use State::{Active, Backup};
 
     const T0: Instant = Instant::ZERO;
-
-    /// Runs to the end and returns the flags, and what was done in the end.
-    fn run(conntrack: &mut Conntrack) -> (String, Option<State>) {
-        let (mut flags, mut done) = (String::new(), None);
-        while let Some(command) = conntrack.begin(T0) {
-            assert_eq!(conntrack.begin(T0), None, "one at a time");
-            flags += command.flag().to_str().unwrap();
-            let (ended, synced) = conntrack.end().unwrap();
-            assert_eq!(ended, command);
-            done = synced;
-        }
-        (flags, done)
-    }
-
-    #[test]
-    fn each_state_has_its_commands() {
-        let mut conntrack = Conntrack::new();
-        assert_eq!(run(&mut conntrack), (String::new(), None));
-        conntrack.post(Active);
-        assert_eq!(run(&mut conntrack), ("-c-f-R-B".into(), Some(Active)));
-        conntrack.post(Backup);
-        assert_eq!(run(&mut conntrack), ("-t-n".into(), Some(Backup)));
-    }
-
-    #[test]
-    fn newer_state_replaces_what_is_left() {
-        let mut conntrack = Conntrack::new();
-        conntrack.post(Active);
-        assert_eq!(conntrack.begin(T0), Some(SyncCommand::Commit));
-        conntrack.post(Backup);
-        assert_eq!(conntrack.begin(T0), None, "what runs is not interrupted");
-        assert_eq!(conntrack.end(), Some((SyncCommand::Commit, None)));
-        assert_eq!(run(&mut conntrack), ("-t-n".into(), Some(Backup)));
-    }
-
-    #[test]
-    fn last_command_of_an_older_state_does_not_finish_the_newer() {
-        let mut conntrack = Conntrack::new();
-        conntrack.post(Backup);
-        conntrack.begin(T0);
-        conntrack.end();
-        assert_eq!(conntrack.begin(T0), Some(SyncCommand::Control));
-        conntrack.post(Active);
-        assert_eq!(conntrack.end(), Some((SyncCommand::Control, None)));
-    }
-
-    #[test]
-    fn end_of_nothing_is_nothing() {
-        assert_eq!(Conntrack::new().end(), None);
-    }
 
     #[test]
     fn configuration_is_waited_for_and_not_for_ever() {

@@ -1,9 +1,9 @@
-//! How a link takes frames, so that one that does not holds up no other.
+//! Which links frames leave by, so that one that is stuck holds up no other.
 //!
-//! All frames leave through one socket. What an interface's queue holds back stays in that socket's send
-//! buffer, and once it is full nothing goes out anywhere. The kernel tells how much is in there, but not
-//! whose it is. So a link may have only a few frames in it, until it has been seen to hold no more than
-//! before them.
+//! All frames leave through one socket. A frame stays in that socket's send buffer while an interface's queue
+//! holds it (`sock_wfree` in `net/core/sock.c`), and once the buffer is full nothing goes out anywhere. The kernel
+//! reports how much is in there (`SIOCOUTQ`), but not whose it is. So a link may have only a few frames in it,
+//! until the buffer has been seen to hold no more than before them.
 
 use super::{Duration, Instant, Sent};
 
@@ -11,10 +11,10 @@ use super::{Duration, Instant, Sent};
 const MOST_QUEUED: u8 = 16;
 /// After the first refusal; doubled with each that follows.
 const FIRST_WAIT: Duration = Duration::from_millis(1);
-/// So often a frame is tried again, within a second. Then it has failed, and so have those after it that
-/// are refused at the first try.
+/// How often a frame is tried again, within a second in all. Then it has failed, and those after it fail at their
+/// first refusal, until one goes out.
 const RETRIES: u8 = 10;
-/// After at most so many refusals a frame goes out to see whether it leaves.
+/// After at most so many times held back a frame goes out to see whether it leaves.
 const PROBE: u16 = 4096;
 
 /// What is known of a link's way out.
@@ -28,7 +28,7 @@ pub(super) struct Egress {
     queued: u8,
     /// How many there may be.
     allowed: u8,
-    /// Refusals since a frame was last taken.
+    /// Refusals since a frame last went out.
     refusals: u8,
     /// Times that frames were held back since they were last seen to leave.
     held_back: u16,
@@ -51,11 +51,11 @@ impl Egress {
         (self.queued >= self.allowed).then_some(self.level)
     }
 
-    /// Takes what became of a frame. Tells whether it is to be tried again, at `not_before`.
+    /// Handles the outcome of a frame. Returns whether it is to be tried again, at `not_before`.
     pub(super) fn on_sent(&mut self, sent: Sent, now: Instant) -> bool {
         match sent {
             Sent::Yes { queued } => {
-                self.on_taken(queued);
+                self.on_out(queued);
                 return false;
             }
             Sent::Failed(_) => return false,
@@ -70,8 +70,8 @@ impl Egress {
         again
     }
 
-    /// Takes that a frame went out when the send buffer held so much.
-    fn on_taken(&mut self, level: u32) {
+    /// Handles a frame that went out when the send buffer held so much.
+    fn on_out(&mut self, level: u32) {
         self.refusals = 0;
         if self.queued > 0 && level <= self.level {
             self.queued = 0;
@@ -84,8 +84,8 @@ impl Egress {
         self.queued += 1;
     }
 
-    /// What fills the send buffer may be another link's, and stay. So from time to time, and ever more
-    /// seldom, a single frame may go out to see whether it leaves.
+    /// Handles a frame that was held back. What fills the send buffer may be another link's, and stay. So from
+    /// time to time, and ever more seldom, a single frame may go out to see whether it leaves.
     fn on_held_back(&mut self, level: u32) {
         self.held_back = self.held_back.wrapping_add(1);
         if self.held_back.is_power_of_two() || self.held_back.is_multiple_of(PROBE) {

@@ -1,4 +1,29 @@
 //! The notification still owed to the agent: the newest state wins.
+//!
+//! ```text
+//!           what the agent knows                              the connection
+//!
+//!              ┌──────────┐                                   ┌────────────┐
+//!              │ Nothing  │                                   │   Closed   │◀──────────┐
+//!              └────┬─────┘                                   └─────┬──────┘           │
+//!                   │ post                begin, if Owed and        │   ▲              │
+//!                   ▼                     not before its time       │   │ on_failed:   │
+//!              ┌──────────┐                                         ▼   │ Owed waits   │
+//!         ┌───▶│   Owed   │◀─────┐                            ┌────────────┐           │
+//!         └────┴────┬─────┘      │ post; begin, if the        │  InFlight  │           │
+//!   on_delivered,   │            │ agent was away and         └─────┬──────┘           │
+//!   if a stale      │            │ the time has come                │ on_delivered     │
+//!   request differs │ on_        │                                  ▼                  │
+//!                   │ delivered  │                           ┌───────────────┐         │
+//!                   ▼            │                           │ AwaitingClose │─────────┘
+//!              ┌──────────┐      │                           └───────────────┘  on_closed,
+//!              │   Told   │──────┘                                              on_failed
+//!              └──────────┘
+//! ```
+//!
+//! There is never more than one request in flight, and a newer state waits for its end: agents handle each
+//! connection in a thread of its own (Python's `socketserver.ThreadingMixIn`, eventlet's green threads), and
+//! could handle two requests in the wrong order.
 
 use super::backoff::Backoff;
 use super::{Duration, Instant, State};
@@ -58,180 +83,215 @@ pub enum Outcome {
     Failed(Failure),
 }
 
+/// What the agent knows of the newest state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Attempt {
-    None,
-    /// Sent, or being sent; no 200 yet.
+enum Knowledge {
+    /// Nothing, and there is no state yet.
+    Nothing,
+    /// It has yet to answer 200 for this state.
+    Owed { state: State, not_before: Instant },
+    /// It has answered 200 for this state.
+    Told(State),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Connection {
+    Closed,
+    /// The request is sent, or being sent; no 200 yet.
     InFlight {
         state: State,
         deadline: Instant,
     },
-    /// Delivered. The agent is left to finish its reply, as closing first would make its write fail.
+    /// Delivered. The agent may finish its reply, as closing first would make its write fail.
     AwaitingClose {
         deadline: Instant,
     },
 }
 
+/// A request that timed out, and that an agent that hangs may still handle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum StaleRequest {
+    None,
+    /// It says what the newest state is.
+    Agrees,
+    /// It says something else, so the newest state has to be delivered twice.
+    Differs,
+}
+
+/// Whether the agent may have answered 200 before it knew its routers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outage {
+    None,
+    /// It was away at some attempt since the last delivery.
+    Ongoing,
+    /// It took a state again at `end`, and has been told that again so many times.
+    Over {
+        end: Instant,
+        renotified: usize,
+    },
+}
+
 /// Delivers the newest state until the agent has answered 200 for it.
-///
-/// There is never more than one attempt in flight, and a newer state waits for the end of it: agents
-/// handle each connection in a thread of its own, and could take two requests in the wrong order.
 #[derive(Debug)]
 pub(super) struct Outbox {
-    /// The newest state, as long as it is not delivered.
-    pending: Option<State>,
-    not_before: Instant,
-    attempt: Attempt,
+    knowledge: Knowledge,
+    connection: Connection,
+    stale_request: StaleRequest,
+    outage: Outage,
+    renotify: Renotify,
     backoff: Backoff,
     /// Attempts that failed since the last delivery.
     failures: u32,
-    /// At the last attempt the agent's backlog was full.
-    full: bool,
-    /// An agent that hangs may yet take a request that nobody waits for any more.
-    unread: bool,
-    /// What is unread says something else than the newest state.
-    contradicted: bool,
-    renotify: Renotify,
-    /// The agent was away at some attempt since the last delivery, or its return is being renotified.
-    was_away: bool,
-    /// The state to tell again, the delivery that the times count from, and how many have passed.
-    again: Option<(State, Instant, usize)>,
 }
 
 impl Outbox {
     pub(super) fn new(seed: u32, renotify: Renotify) -> Self {
         Self {
+            knowledge: Knowledge::Nothing,
+            connection: Connection::Closed,
+            stale_request: StaleRequest::None,
+            outage: Outage::None,
             renotify,
-            was_away: false,
-            again: None,
-            pending: None,
-            not_before: Instant::ZERO,
-            attempt: Attempt::None,
             backoff: Backoff::new(seed),
             failures: 0,
-            full: false,
-            unread: false,
-            contradicted: false,
         }
     }
 
-    /// Takes a state to deliver, in place of any older one, at once.
+    /// Takes a state to deliver at once, in place of any older one.
     pub(super) fn post(&mut self, state: State, now: Instant) {
-        self.pending = Some(state);
-        // Should the agent have returned not long ago, this state is told as often as the last.
-        self.was_away |= self.again.take().is_some();
-        self.contradicted |= self.unread;
-        self.not_before = now;
+        self.knowledge = Knowledge::Owed { state, not_before: now };
+        // If the agent returned not long ago, this state is told as often as the last.
+        if let Outage::Over { .. } = self.outage {
+            self.outage = Outage::Ongoing;
+        }
+        if self.stale_request == StaleRequest::Agrees {
+            self.stale_request = StaleRequest::Differs;
+        }
         self.backoff.reset();
     }
 
-    /// The state to attempt now. An older connection is to be closed for it.
+    /// Begins an attempt, if one is due. Returns the state to be sent over a new connection; one that awaits
+    /// its close is to be closed before.
     pub(super) fn begin(&mut self, now: Instant) -> Option<State> {
-        if self.again_at().is_some_and(|at| now >= at)
-            && let Some((state, _, passed)) = &mut self.again
+        if self.renotification().is_some_and(|at| now >= at)
+            && let Knowledge::Told(state) = self.knowledge
+            && let Outage::Over { renotified, .. } = &mut self.outage
         {
-            *passed += 1;
-            self.pending = Some(*state);
-            self.not_before = now;
+            *renotified += 1;
+            self.knowledge = Knowledge::Owed { state, not_before: now };
         }
-        if self.is_in_flight() || now < self.not_before {
-            return None;
+        match self.knowledge {
+            Knowledge::Owed { state, not_before } if now >= not_before && !self.is_in_flight() => {
+                self.connection = Connection::InFlight { state, deadline: now + AGENT_TIMEOUT };
+                Some(state)
+            }
+            _ => None,
         }
-        let state = self.pending?;
-        self.attempt = Attempt::InFlight { state, deadline: now + AGENT_TIMEOUT };
-        Some(state)
     }
 
-    /// Takes a 200. Tells which state was delivered, and after how many failed attempts.
+    /// Handles a 200. Returns the state that was delivered, and after how many failed attempts.
     ///
-    /// An agent that hung takes all that waits at once, each request in a thread of its own, and the
-    /// newest is not always the last to be heeded: Neutron 29 got it wrong in some of a hundred cases.
-    /// By the time of this 200 the older threads have begun, so saying it once more settles it.
-    pub(super) fn delivered(&mut self, now: Instant) -> Option<(State, u32)> {
-        let Attempt::InFlight { state, deadline } = self.attempt else { return None };
-        self.attempt = Attempt::AwaitingClose { deadline };
-        if self.pending == Some(state) {
-            self.unread = false;
-            if !core::mem::take(&mut self.contradicted) {
-                self.pending = None;
-                if core::mem::take(&mut self.was_away) {
-                    self.again = Some((state, now, 0));
-                }
-                self.again = self.again.filter(|(_, _, passed)| *passed < self.renotify.len());
+    /// An agent that hung handles all requests that wait at once, each in a thread of its own, and the newest
+    /// is not always the last to take effect: Neutron 29 got it wrong in some of a hundred cases. By the time
+    /// of this 200 the older threads have begun, so delivering the newest state once more settles it.
+    pub(super) fn on_delivered(&mut self, now: Instant) -> Option<(State, u32)> {
+        let Connection::InFlight { state, deadline } = self.connection else { return None };
+        self.connection = Connection::AwaitingClose { deadline };
+        if self.undelivered() == Some(state) {
+            let stale = core::mem::replace(&mut self.stale_request, StaleRequest::None);
+            if stale != StaleRequest::Differs {
+                self.knowledge = Knowledge::Told(state);
+                self.outage = match self.outage {
+                    Outage::Ongoing => Outage::Over { end: now, renotified: 0 },
+                    Outage::Over { renotified, .. } if renotified >= self.renotify.len() => {
+                        Outage::None
+                    }
+                    outage => outage,
+                };
             }
         }
         self.backoff.reset();
         Some((state, core::mem::take(&mut self.failures)))
     }
 
-    /// Takes the end of the connection, after a 200 or before it. Tells whether an attempt failed.
-    pub(super) fn closed(&mut self, now: Instant) -> bool {
-        let Attempt::InFlight { state, .. } = core::mem::replace(&mut self.attempt, Attempt::None)
-        else {
-            return false;
-        };
+    /// Handles the end of a connection after a 200.
+    pub(super) fn on_closed(&mut self) {
+        if let Connection::AwaitingClose { .. } = self.connection {
+            self.connection = Connection::Closed;
+        }
+    }
+
+    /// Handles a failure, after which the connection is closed. Returns whether an attempt has failed: after a
+    /// 200 none has.
+    pub(super) fn on_failed(&mut self, failure: Failure, now: Instant) -> bool {
+        let connection = core::mem::replace(&mut self.connection, Connection::Closed);
+        let Connection::InFlight { state: sent, .. } = connection else { return false };
         self.failures = self.failures.saturating_add(1);
-        // A state that came meanwhile does not wait for the failures of its predecessor.
-        if self.pending == Some(state) {
-            self.not_before = self.backoff.after_failure(now);
+        let is_newest = self.undelivered() == Some(sent);
+        if failure == Failure::TimedOut {
+            let agrees = is_newest && self.stale_request != StaleRequest::Differs;
+            self.stale_request = if agrees { StaleRequest::Agrees } else { StaleRequest::Differs };
+        }
+        if failure.is_outage() {
+            self.outage = Outage::Ongoing;
+        }
+        // A newer state does not wait for the failures of its predecessor.
+        if let Knowledge::Owed { not_before, .. } = &mut self.knowledge
+            && is_newest
+        {
+            *not_before = match failure {
+                Failure::BacklogFull => self.backoff.after_full_backlog(now),
+                _ => self.backoff.after_failure(now),
+            };
         }
         true
     }
 
-    /// Takes a failure, as [`Outbox::closed`].
-    pub(super) fn failed(&mut self, failure: Failure, now: Instant) -> bool {
-        if let Attempt::InFlight { state, .. } = self.attempt
-            && failure == Failure::TimedOut
-        {
-            self.unread = true;
-            self.contradicted |= self.pending != Some(state);
-        }
-        self.was_away |= failure.is_outage();
-        // An agent with a full backlog is there, and will soon have room.
-        let full = failure == Failure::BacklogFull;
-        if full && !self.full {
-            self.backoff.reset();
-        }
-        self.full = full;
-        self.closed(now)
-    }
-
-    /// Whether the connection should have come to its end by now.
+    /// Whether the connection should have been closed by now.
     pub(super) fn is_overdue(&self, now: Instant) -> bool {
-        self.attempt_deadline().is_some_and(|deadline| now >= deadline)
+        self.connection_deadline().is_some_and(|deadline| now >= deadline)
     }
 
     /// Whether there is a connection to the agent.
     pub(super) fn is_connected(&self) -> bool {
-        self.attempt != Attempt::None
+        self.connection != Connection::Closed
     }
 
-    /// Whether an attempt is under way that may yet deliver.
+    /// Whether an attempt is under way that may still deliver.
     pub(super) fn is_in_flight(&self) -> bool {
-        matches!(self.attempt, Attempt::InFlight { .. })
+        matches!(self.connection, Connection::InFlight { .. })
     }
 
-    /// The state that the agent does not know of yet.
-    pub(super) fn pending(&self) -> Option<State> {
-        self.pending
+    /// The state for which the agent has yet to answer 200.
+    pub(super) fn undelivered(&self) -> Option<State> {
+        match self.knowledge {
+            Knowledge::Owed { state, .. } => Some(state),
+            Knowledge::Nothing | Knowledge::Told(_) => None,
+        }
     }
 
-    /// When to look again.
+    /// When to ask whether the connection is overdue, and for the next attempt.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        let retry = self.pending.filter(|_| !self.is_in_flight()).map(|_| self.not_before);
-        [self.attempt_deadline(), retry, self.again_at()].into_iter().flatten().min()
+        let attempt = match self.knowledge {
+            Knowledge::Owed { not_before, .. } if !self.is_in_flight() => Some(not_before),
+            _ => self.renotification(),
+        };
+        [self.connection_deadline(), attempt].into_iter().flatten().min()
     }
 
-    /// When to tell a delivered state again.
-    fn again_at(&self) -> Option<Instant> {
-        let (_, delivered, passed) = self.again.filter(|_| self.pending.is_none())?;
-        self.renotify.get(passed).map(|delay| delivered + *delay)
+    /// When to deliver a state again to an agent that was away.
+    fn renotification(&self) -> Option<Instant> {
+        let (Knowledge::Told(_), Outage::Over { end, renotified }) = (self.knowledge, self.outage)
+        else {
+            return None;
+        };
+        self.renotify.get(renotified).map(|delay| end + *delay)
     }
 
-    fn attempt_deadline(&self) -> Option<Instant> {
-        match self.attempt {
-            Attempt::None => None,
-            Attempt::InFlight { deadline, .. } | Attempt::AwaitingClose { deadline } => {
+    fn connection_deadline(&self) -> Option<Instant> {
+        match self.connection {
+            Connection::Closed => None,
+            Connection::InFlight { deadline, .. } | Connection::AwaitingClose { deadline } => {
                 Some(deadline)
             }
         }
@@ -245,196 +305,138 @@ mod tests {
 
     const T0: Instant = Instant::ZERO;
 
-    #[test]
-    fn delivers_once() {
-        let mut outbox = Outbox::new(1, Renotify::new());
-        assert_eq!(outbox.begin(T0), None);
+    /// An outbox that owes the agent the state active.
+    fn outbox(renotify: &[u64]) -> Outbox {
+        let renotify = renotify.iter().copied().map(Duration::from_secs).collect();
+        let mut outbox = Outbox::new(1, renotify);
         outbox.post(Active, T0);
-        assert_eq!(outbox.begin(T0), Some(Active));
-        assert_eq!(outbox.begin(T0), None, "one attempt at a time");
-        assert_eq!(outbox.delivered(T0), Some((Active, 0)));
-        assert!(!outbox.closed(T0), "closing after a 200 is no failure");
-        assert_eq!((outbox.begin(T0), outbox.deadline()), (None, None));
+        outbox
     }
 
-    #[test]
-    fn retries_with_a_growing_wait() {
-        let mut outbox = Outbox::new(1, Renotify::new());
-        outbox.post(Active, T0);
-        let mut now = T0;
-        let mut waits = heapless::Vec::<Duration, 8>::new();
-        for _ in 0..8 {
-            assert_eq!(outbox.begin(now), Some(Active));
-            assert!(outbox.closed(now));
-            assert_eq!(outbox.begin(now), None, "not before the wait is over");
-            let again = outbox.deadline().unwrap();
-            waits.push(again - now).unwrap();
-            now = again;
-        }
-        assert!(waits[7] > waits[0] * 10);
-        outbox.begin(now);
-        assert_eq!(outbox.delivered(T0), Some((Active, 8)));
+    /// Has the attempt that is due at the outbox's deadline fail. Returns the time of that.
+    fn fail(outbox: &mut Outbox, failure: Failure) -> Instant {
+        let now = outbox.deadline().unwrap();
+        outbox.begin(now).expect("due at its deadline");
+        assert!(outbox.on_failed(failure, now));
+        assert_eq!(outbox.begin(now), None, "not without a wait");
+        now
     }
 
-    #[test]
-    fn newer_state_does_not_wait_for_the_backoff() {
-        let mut outbox = Outbox::new(1, Renotify::new());
-        outbox.post(Active, T0);
-        outbox.begin(T0);
-        outbox.closed(T0);
-        outbox.post(Backup, T0);
-        assert_eq!(outbox.begin(T0), Some(Backup));
-    }
-
-    #[test]
-    fn newer_state_follows_the_attempt_in_flight_at_once_however_that_ends() {
-        for delivered in [true, false] {
-            let mut outbox = Outbox::new(1, Renotify::new());
-            outbox.post(Active, T0);
-            outbox.begin(T0);
-            outbox.post(Backup, T0);
-            assert_eq!(outbox.begin(T0), None);
-            if delivered {
-                outbox.delivered(T0);
-            } else {
-                outbox.closed(T0);
-            }
-            assert_eq!(outbox.begin(T0), Some(Backup));
-        }
-    }
-
-    #[test]
-    fn state_that_flipped_back_in_flight_is_not_repeated() {
-        let mut outbox = Outbox::new(1, Renotify::new());
-        outbox.post(Active, T0);
-        outbox.begin(T0);
-        outbox.post(Backup, T0);
-        outbox.post(Active, T0);
-        outbox.delivered(T0);
-        assert_eq!(outbox.begin(T0), None);
-    }
-
-    #[test]
-    fn newest_state_is_repeated_after_another_that_may_be_unread() {
-        for posted_in_flight in [true, false] {
-            let mut outbox = Outbox::new(1, Renotify::new());
-            outbox.post(Active, T0);
-            outbox.begin(T0);
-            if posted_in_flight {
-                outbox.post(Backup, T0);
-            }
-            assert!(outbox.failed(Failure::TimedOut, T0));
-            outbox.post(Backup, T0);
-            for _ in 0..2 {
-                assert_eq!(outbox.begin(T0), Some(Backup));
-                assert!(outbox.delivered(T0).is_some());
-                assert!(!outbox.closed(T0));
-            }
-            assert_eq!(outbox.begin(T0), None);
-        }
-    }
-
-    #[test]
-    fn state_that_may_be_unread_itself_is_not_repeated() {
-        let mut outbox = Outbox::new(1, Renotify::new());
-        outbox.post(Active, T0);
-        outbox.begin(T0);
-        outbox.failed(Failure::TimedOut, T0);
-        let again = outbox.deadline().unwrap();
-        assert_eq!(outbox.begin(again), Some(Active));
-        outbox.delivered(T0);
-        assert_eq!(outbox.begin(again), None);
-    }
-
-    #[test]
-    fn agent_that_is_back_but_busy_is_not_waited_for_as_one_that_is_gone() {
-        let mut outbox = Outbox::new(1, Renotify::new());
-        outbox.post(Active, T0);
-        let mut now = T0;
-        let mut fail = |failure| {
-            outbox.begin(now);
-            assert!(outbox.failed(failure, now));
-            let wait = outbox.deadline().unwrap() - now;
-            now += wait;
-            wait
-        };
-        for _ in 0..10 {
-            fail(Failure::Refused);
-        }
-        assert!(fail(Failure::Refused) > Duration::from_secs(2));
-        assert!(fail(Failure::BacklogFull) < Duration::from_millis(100));
-        for _ in 0..10 {
-            fail(Failure::BacklogFull);
-        }
-        assert!(fail(Failure::BacklogFull) > Duration::from_secs(2), "busy for good");
-    }
-
-    #[test]
-    fn silence_is_overdue_before_and_after_the_200() {
-        let mut outbox = Outbox::new(1, Renotify::new());
-        outbox.post(Active, T0);
-        outbox.begin(T0);
-        assert_eq!(outbox.deadline(), Some(T0 + AGENT_TIMEOUT));
-        assert!(!outbox.is_overdue(T0));
-        assert!(outbox.is_overdue(T0 + AGENT_TIMEOUT));
-        outbox.delivered(T0);
-        assert!(outbox.is_overdue(T0 + AGENT_TIMEOUT));
-        outbox.closed(T0 + AGENT_TIMEOUT);
-        assert_eq!(outbox.deadline(), None);
-    }
-
-    /// Delivers what is due at the deadlines to come. Returns when that was, in seconds.
-    fn told_at(outbox: &mut Outbox) -> heapless::Vec<i64, 8> {
+    /// Has every attempt to come succeed. Returns the state and the second of each.
+    fn deliver(outbox: &mut Outbox) -> heapless::Vec<(State, i64), 8> {
         core::iter::from_fn(|| {
             let now = outbox.deadline()?;
-            outbox.begin(now).expect("due at its deadline");
-            outbox.delivered(now);
-            outbox.closed(now);
-            Some(now.secs())
+            let state = outbox.begin(now).expect("due at its deadline");
+            assert_eq!(outbox.begin(now), None, "one attempt at a time");
+            assert_eq!(outbox.on_delivered(now).map(|(state, _)| state), Some(state));
+            outbox.on_closed();
+            Some((state, now.secs()))
         })
         .collect()
     }
 
     #[test]
-    fn agent_that_was_away_is_told_again_and_no_other() {
-        let renotify = Renotify::from_iter([30, 120, 600].map(Duration::from_secs));
-        for (failure, times) in [
-            (Failure::NoSocket, &[0, 30, 120, 600][..]),
-            (Failure::Refused, &[0, 30, 120, 600]),
-            (Failure::ClosedEarly, &[0, 30, 120, 600]),
-            (Failure::BacklogFull, &[0]),
-            (Failure::Status(500), &[0]),
-        ] {
-            let mut outbox = Outbox::new(1, renotify.clone());
-            outbox.post(Active, T0);
+    fn failures_are_counted_until_a_delivery() {
+        let mut outbox = outbox(&[]);
+        for _ in 0..8 {
+            fail(&mut outbox, Failure::Refused);
+        }
+        let now = outbox.deadline().unwrap();
+        outbox.begin(now);
+        assert_eq!(outbox.on_delivered(now), Some((Active, 8)));
+        assert!(!outbox.on_failed(Failure::TimedOut, now), "nothing fails after a 200");
+        assert_eq!(outbox.deadline(), None);
+    }
+
+    #[test]
+    fn newer_state_follows_the_attempt_in_flight_at_once_however_that_ends() {
+        for delivered in [true, false] {
+            let mut outbox = outbox(&[]);
             outbox.begin(T0);
-            outbox.failed(failure, T0);
-            assert_eq!(told_at(&mut outbox), times, "{failure:?}");
-            outbox.post(Backup, T0 + Duration::from_secs(1000));
-            assert_eq!(told_at(&mut outbox), [1000], "{failure:?}: it is there now");
+            outbox.post(Backup, T0);
+            assert_eq!(outbox.begin(T0), None);
+            if delivered {
+                outbox.on_delivered(T0);
+            } else {
+                outbox.on_failed(Failure::Malformed, T0);
+            }
+            assert_eq!(deliver(&mut outbox), [(Backup, 0)]);
+        }
+    }
+
+    #[test]
+    fn state_that_flipped_back_in_flight_is_not_repeated() {
+        let mut outbox = outbox(&[]);
+        outbox.begin(T0);
+        outbox.post(Backup, T0);
+        outbox.post(Active, T0);
+        outbox.on_delivered(T0);
+        outbox.on_closed();
+        assert_eq!(deliver(&mut outbox), []);
+    }
+
+    #[test]
+    fn newest_state_is_repeated_after_a_stale_request_that_differs() {
+        for posted_in_flight in [true, false] {
+            let mut outbox = outbox(&[]);
+            outbox.begin(T0);
+            if posted_in_flight {
+                outbox.post(Backup, T0);
+            }
+            assert!(outbox.on_failed(Failure::TimedOut, T0));
+            outbox.post(Backup, T0);
+            assert_eq!(deliver(&mut outbox), [(Backup, 0), (Backup, 0)]);
+        }
+        let mut outbox = outbox(&[]);
+        fail(&mut outbox, Failure::TimedOut);
+        assert_eq!(deliver(&mut outbox), [(Active, 0)], "a stale request that agrees");
+    }
+
+    #[test]
+    fn silence_is_overdue_before_and_after_the_200() {
+        let mut outbox = outbox(&[]);
+        outbox.begin(T0);
+        assert_eq!(outbox.deadline(), Some(T0 + AGENT_TIMEOUT));
+        for _ in 0..2 {
+            assert!(!outbox.is_overdue(T0) && outbox.is_overdue(T0 + AGENT_TIMEOUT));
+            outbox.on_delivered(T0);
+        }
+        outbox.on_closed();
+        assert_eq!(outbox.deadline(), None);
+    }
+
+    #[test]
+    fn agent_that_was_away_is_told_again_and_no_other() {
+        let again = [(Active, 0), (Active, 30), (Active, 120), (Active, 600)];
+        for (failure, expected) in [
+            (Failure::NoSocket, &again[..]),
+            (Failure::Refused, &again),
+            (Failure::ClosedEarly, &again),
+            (Failure::TimedOut, &again),
+            (Failure::BacklogFull, &again[..1]),
+            (Failure::Status(500), &again[..1]),
+        ] {
+            let mut outbox = outbox(&[30, 120, 600]);
+            fail(&mut outbox, failure);
+            assert_eq!(deliver(&mut outbox), expected, "{failure:?}");
+            outbox.post(Backup, Instant::from_secs(1000));
+            assert_eq!(deliver(&mut outbox), [(Backup, 1000)], "{failure:?}: it is there now");
         }
     }
 
     #[test]
     fn change_and_outage_begin_the_renotifications_anew() {
-        let renotify = Renotify::from_iter([30, 120].map(Duration::from_secs));
-        let mut outbox = Outbox::new(1, renotify);
-        outbox.post(Active, T0);
-        outbox.begin(T0);
-        outbox.failed(Failure::Refused, T0);
+        let mut outbox = outbox(&[30, 120]);
+        fail(&mut outbox, Failure::Refused);
         let now = outbox.deadline().unwrap();
         outbox.begin(now);
-        outbox.delivered(now);
-        outbox.closed(now);
-        let now = T0 + Duration::from_secs(10);
-        outbox.post(Backup, now);
-        assert_eq!(outbox.begin(now), Some(Backup));
-        outbox.delivered(now);
-        outbox.closed(now);
-        let now = T0 + Duration::from_secs(40);
-        assert_eq!(outbox.deadline(), Some(now));
-        assert_eq!(outbox.begin(now), Some(Backup));
-        outbox.failed(Failure::Refused, now);
-        assert_eq!(told_at(&mut outbox), [40, 70, 160]);
+        outbox.on_delivered(now);
+        outbox.on_closed();
+        outbox.post(Backup, Instant::from_secs(10));
+        outbox.begin(Instant::from_secs(10));
+        outbox.on_delivered(Instant::from_secs(10));
+        outbox.on_closed();
+        assert_eq!(fail(&mut outbox, Failure::Refused), Instant::from_secs(40));
+        assert_eq!(deliver(&mut outbox), [(Backup, 40), (Backup, 70), (Backup, 160)]);
     }
 }

@@ -1,17 +1,17 @@
-//! What a program prints, as far as anybody wants to read it.
+//! What a program prints, within a budget.
 
 use heapless::Vec;
 
-/// The longest line that is taken in one piece, in bytes.
+/// The longest line that is passed on in one piece, in bytes.
 pub const MAX_LINE: usize = 240;
-/// So many lines are taken of a program.
+/// The most lines that are passed on of a program.
 const LINES: u32 = 64;
-/// So many bytes are taken of a program, and no line that goes beyond.
+/// The most bytes that are passed on of a program. A line that goes beyond is dropped as a whole.
 const BYTES: usize = 8192;
-/// With so many bytes thrown away nobody need read on.
+/// After so many dropped bytes the rest need not be read.
 const MAX_DROPPED: u32 = 1 << 20;
 
-/// The output of one program: taken line by line within a budget, and thrown away beyond it.
+/// The output of one program: passed on line by line within a budget, dropped beyond it.
 #[derive(Debug, Default)]
 pub struct Output {
     line: Vec<u8, MAX_LINE>,
@@ -21,7 +21,7 @@ pub struct Output {
 }
 
 impl Output {
-    /// Takes what was printed next, and hands over the lines that it completes, a long one in pieces.
+    /// Handles what was printed next. Passes on the lines that it completes, a long one in pieces.
     pub fn push(&mut self, bytes: &[u8], mut each: impl FnMut(&[u8])) {
         for byte in bytes {
             if *byte == b'\n' {
@@ -34,13 +34,14 @@ impl Output {
         }
     }
 
-    /// Takes the end: hands over what has no end yet. Tells how many bytes were thrown away.
+    /// Handles the end of the output. Passes on the last line if it has no end. Returns how many bytes were
+    /// dropped.
     pub fn end(&mut self, mut each: impl FnMut(&[u8])) -> u32 {
         self.end_line(&mut each);
         self.dropped
     }
 
-    /// Whether so much was thrown away that the program may as well print to nobody.
+    /// Whether so much was dropped that the rest need not be read.
     pub fn is_boundless(&self) -> bool {
         self.dropped >= MAX_DROPPED
     }

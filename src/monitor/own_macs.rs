@@ -4,8 +4,7 @@ use heapless::Vec;
 
 use crate::wire::rtnl::{Link, Mac};
 
-/// The most that are known at the same time. Of more interfaces than that, those are known that came
-/// first, and the physical ones do.
+/// The most that are known at the same time. The first are kept, among which are the physical ones.
 const MAX_MACS: usize = 64;
 
 #[derive(Debug)]
@@ -24,7 +23,7 @@ impl OwnMacs {
         self.0.iter().any(|own| own.mac == mac)
     }
 
-    /// Takes a new or changed link.
+    /// Handles a new or changed link.
     pub(super) fn on_link(&mut self, link: &Link) {
         let ifindex = link.ifindex;
         let Some(mac) = link.mac else {
@@ -37,12 +36,12 @@ impl OwnMacs {
         let own = Own { ifindex, mac, seen: true };
         match self.0.iter_mut().find(|own| own.ifindex == ifindex) {
             Some(known) => *known = own,
-            // Without room it is taken for another station.
+            // Without room its claims count as another station's.
             None => drop(self.0.push(own)),
         }
     }
 
-    /// Takes the end of a link.
+    /// Handles a link that is gone.
     pub(super) fn on_link_gone(&mut self, ifindex: u32) {
         self.0.retain(|own| own.ifindex != ifindex);
     }
@@ -60,8 +59,7 @@ impl OwnMacs {
     }
 }
 
-/// Whether it belongs to a virtual router and not to a station (RFC 9568 section 7.3): whoever is
-/// master has it.
+/// Whether it belongs to a virtual router (RFC 9568 section 7.3) and moves with the master, unlike a station's.
 pub(super) fn is_virtual(mac: Mac) -> bool {
     matches!(mac, [0, 0, 0x5e, 0, 1 | 2, _])
 }

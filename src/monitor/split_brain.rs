@@ -12,7 +12,7 @@ const MAX_LINES: usize = 16;
 /// At most one line about each station in this time.
 const PERIOD: Duration = Duration::from_secs(60);
 /// How long the VIP has to stay after a claim for that to be worth a line. A master that gives way to
-/// another hears its claims some milliseconds before its own VIP goes.
+/// another receives its claims some milliseconds before its own VIP goes.
 const CONFIRMATION: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
@@ -26,13 +26,13 @@ struct Station {
     last: Option<Instant>,
 }
 
-/// The stations that have been heard, and what is yet to be said of them.
+/// The stations that have claimed the VIP, and the lines still to be written about them.
 #[derive(Debug, Default)]
 pub(super) struct SplitBrain {
-    heard: Vec<Station, MAX_STATIONS>,
+    stations: Vec<Station, MAX_STATIONS>,
     /// Claims for which there was no room or no line.
     others: u32,
-    /// When to tell of those.
+    /// When to write a line about those.
     others_due: Option<Instant>,
     /// When the lines of the last [`PERIOD`] were written.
     lines: Deque<Instant, MAX_LINES>,
@@ -46,7 +46,7 @@ pub(super) enum Line {
 }
 
 impl SplitBrain {
-    /// Takes a claim.
+    /// Handles a claim.
     pub(super) fn on_claim(&mut self, mac: Mac, now: Instant) {
         let Some(station) = self.station(mac) else {
             self.others = self.others.saturating_add(1);
@@ -59,35 +59,35 @@ impl SplitBrain {
         }
     }
 
-    /// A new station takes the place of the one with the oldest line; but not of one of which there is
-    /// something to say, or nothing would ever be said when there are too many.
+    /// Returns the entry of a station. Without room a new one replaces the one with the oldest line, but none
+    /// with a line still to be written: with too many stations none would ever be.
     fn station(&mut self, mac: Mac) -> Option<&mut Station> {
-        let known = self.heard.iter().position(|station| station.mac == mac);
+        let known = self.stations.iter().position(|station| station.mac == mac);
         if let Some(known) = known {
-            return self.heard.get_mut(known);
+            return self.stations.get_mut(known);
         }
         let new = Station { mac, claims: 0, due: None, last: None };
-        if let Err(new) = self.heard.push(new) {
-            let silent = self.heard.iter_mut().filter(|station| station.due.is_none());
+        if let Err(new) = self.stations.push(new) {
+            let silent = self.stations.iter_mut().filter(|station| station.due.is_none());
             let station = silent.min_by_key(|station| station.last)?;
             *station = new;
             return Some(station);
         }
-        self.heard.last_mut()
+        self.stations.last_mut()
     }
 
-    /// The VIP has gone, so whoever claims it may.
+    /// Handles the loss of the VIP: others may claim it now.
     pub(super) fn on_vip_gone(&mut self) {
-        for station in &mut self.heard {
+        for station in &mut self.stations {
             (station.claims, station.due) = (0, None);
         }
         (self.others, self.others_due) = (0, None);
     }
 
-    /// The line to be written now.
+    /// Returns the line to be written now, if any.
     pub(super) fn next_line(&mut self, now: Instant) -> Option<Line> {
         let is_due = |due: Option<Instant>| due.is_some_and(|due| now >= due);
-        while let Some(station) = self.heard.iter_mut().find(|station| is_due(station.due)) {
+        while let Some(station) = self.stations.iter_mut().find(|station| is_due(station.due)) {
             station.due = None;
             let claims = core::mem::take(&mut station.claims);
             if may_write(&mut self.lines, now) {
@@ -108,11 +108,11 @@ impl SplitBrain {
     pub(super) fn deadline(&self) -> Option<Instant> {
         let free = self.lines.front().filter(|_| self.lines.is_full()).map(|line| *line + PERIOD);
         let others = self.others_due.map(|due| free.map_or(due, |free| free.max(due)));
-        self.heard.iter().filter_map(|station| station.due).chain(others).min()
+        self.stations.iter().filter_map(|station| station.due).chain(others).min()
     }
 }
 
-/// Whether there is a line left, which is taken then.
+/// Uses up one of the [`MAX_LINES`]. Returns whether there was one left.
 fn may_write(lines: &mut Deque<Instant, MAX_LINES>, now: Instant) -> bool {
     while lines.front().is_some_and(|line| now >= *line + PERIOD) {
         lines.pop_front();
@@ -186,7 +186,8 @@ mod tests {
             stations.on_claim(mac(n), at(n.into()));
             lines(&mut stations, at(i64::from(n) + 1));
         }
-        let known: heapless::Vec<Mac, 16> = stations.heard.iter().map(|known| known.mac).collect();
+        let known: heapless::Vec<Mac, 16> =
+            stations.stations.iter().map(|known| known.mac).collect();
         assert!(!known.contains(&mac(0)) && (1..=16).all(|n| known.contains(&mac(n))), "{known:?}");
     }
 }

@@ -1,9 +1,9 @@
-//! How many frames are read.
+//! How many frames are read in a second.
 
 use super::{Duration, Instant};
 
-/// Frames that are read in a [`PERIOD`]; so many times at most a flood wakes the daemon. A master that
-/// announces itself sends fewer.
+/// Frames that are read in a [`PERIOD`], and so how often a flood wakes the daemon. A master that announces itself
+/// sends fewer.
 const MAX_FRAMES: u32 = 16;
 const PERIOD: Duration = Duration::from_secs(1);
 
@@ -19,7 +19,7 @@ pub(super) struct Throttle {
 }
 
 impl Throttle {
-    /// Takes a frame. True: pause.
+    /// Counts a frame. Returns whether to pause.
     pub(super) fn on_frame(&mut self, now: Instant) -> bool {
         if self.over.is_none_or(|over| now >= over) {
             (self.over, self.frames) = (Some(now + PERIOD), 0);
@@ -30,7 +30,7 @@ impl Throttle {
         pause
     }
 
-    /// True: go on.
+    /// Ends the pause if it is time. Returns whether it has ended.
     pub(super) fn is_over(&mut self, now: Instant) -> bool {
         let over = self.deadline().is_some_and(|over| now >= over);
         self.paused &= !over;

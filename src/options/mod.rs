@@ -3,6 +3,7 @@
 mod argv;
 
 use std::ffi::{OsStr, OsString};
+use std::num::NonZeroU8;
 use std::path::PathBuf;
 
 use nix::fcntl::{AT_FDCWD, AtFlags};
@@ -225,7 +226,7 @@ fn tempo(
     let default = AnnounceTiming::default();
     Ok(AnnounceTiming {
         repeat: optional("--garp_master_repeat", repeat, "a number from 1 to 100", |text| {
-            parsed(text).filter(|repeat| (1..=100).contains(repeat))
+            parsed(text).filter(|repeat: &NonZeroU8| repeat.get() <= 100)
         })?
         .unwrap_or(default.repeat),
         delay: optional("--garp_master_delay", delay, "seconds from 0.1 to 3600", |text| {

@@ -34,7 +34,7 @@ pub struct Agent {
     directory: &'static CStr,
     /// Who the daemon is.
     own: Uid,
-    /// The number of those whom nobody knows: they are not all one.
+    /// The overflow uid, which stands for every user that this user namespace does not know.
     unknown: Option<u32>,
     connection: Option<Connection>,
 }
@@ -70,7 +70,7 @@ impl Agent {
         })
     }
 
-    /// Connects and sends the request, all in one piece if the socket takes it.
+    /// Connects and sends the request, in one write if the socket has room for it.
     ///
     /// An older connection is closed. The reply comes with [`Agent::advance`], to be called whenever
     /// the poll reports `token`.
@@ -116,7 +116,7 @@ impl Agent {
         Ok(UnixStream::from_std(socket.into()))
     }
 
-    /// Whoever listens must be root, the user that the daemon runs as, or the owner of the directory
+    /// Who listens must be root, the user that the daemon runs as, or the owner of the directory
     /// that the socket is in. Anybody else may have put a socket there to learn the state, or to keep
     /// it from the agent.
     fn check_trust(&self, stream: &UnixStream) -> Result<(), Failure> {
@@ -130,14 +130,14 @@ impl Agent {
         if trusted { Ok(()) } else { Err(Failure::Untrusted(listener)) }
     }
 
-    /// The poll says that the agent will send no more than what there is to read.
+    /// Handles the poll's report that the agent has closed its end.
     pub fn on_closed(&mut self) {
         if let Some(connection) = &mut self.connection {
             connection.closed = true;
         }
     }
 
-    /// Goes on as far as the socket allows. To be called until it answers none.
+    /// Sends and reads as far as the socket allows. To be called until it returns none.
     pub fn advance(&mut self) -> Option<Outcome> {
         let outcome = self.connection.as_mut()?.advance()?;
         if outcome != Outcome::Delivered {
@@ -146,7 +146,7 @@ impl Agent {
         Some(outcome)
     }
 
-    /// A request is under way.
+    /// Whether a request is under way.
     pub fn is_waiting(&self) -> bool {
         self.connection.as_ref().is_some_and(|connection| !connection.delivered)
     }

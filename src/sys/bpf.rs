@@ -17,7 +17,7 @@ use crate::errno::Errno;
 /// A filter program.
 pub type Program = Vec<sock_filter, 24>;
 
-/// What a packet that passes is cut to, in bytes: more than all of it.
+/// Accept the whole packet: what the program returns is the length that it is cut to.
 const ACCEPT: u32 = u32::MAX;
 
 /// Lets only those frames pass that claim `ip`: ARP packets for IPv4 over Ethernet whose sender it is, or
@@ -86,7 +86,7 @@ pub fn addresses_of(ifindex: Option<u32>) -> Program {
 
 /// Accepts what is for us and has all these values, each of a width at an offset.
 fn accept_if(conditions: &[(u32, u32, u32)]) -> Program {
-    // The kernel's own words on a packet are behind all of its bytes (`linux/filter.h`).
+    // What the kernel knows of a packet is addressed behind all of its bytes (`SKF_AD_OFF`, `linux/filter.h`).
     let packet_type = (libc::SKF_AD_OFF + libc::SKF_AD_PKTTYPE).cast_unsigned();
     let mut program = Program::new();
     let mut push = |instruction| {
@@ -94,7 +94,7 @@ fn accept_if(conditions: &[(u32, u32, u32)]) -> Program {
         debug_assert!(pushed.is_ok(), "a program of known length");
     };
     push(stmt(libc::BPF_LD | libc::BPF_B | libc::BPF_ABS, packet_type));
-    push(jump_if_greater(MOST_FOR_US.into(), 2 * conditions.len() + 1));
+    push(jgt(MOST_FOR_US.into(), 2 * conditions.len() + 1));
     for (after, (width, offset, value)) in conditions.iter().enumerate() {
         push(stmt(libc::BPF_LD | width | libc::BPF_ABS, *offset));
         // On to the next condition, or over what is left to the last instruction.
@@ -111,19 +111,19 @@ pub(super) fn stmt(code: u32, k: u32) -> sock_filter {
     sock_filter { code: code as u16, jt: 0, jf: 0, k }
 }
 
-/// Goes over so many instructions if what was loaded has this value.
+/// `jeq`: skip `over` instructions if equal.
 pub(super) fn jeq(value: u32, over: usize) -> sock_filter {
     let over = u8::try_from(over).unwrap_or(u8::MAX);
     sock_filter { jt: over, ..stmt(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, value) }
 }
 
-/// Goes over so many instructions if what was loaded is greater.
-fn jump_if_greater(value: u32, over: usize) -> sock_filter {
+/// `jgt`: skip `over` instructions if greater.
+fn jgt(value: u32, over: usize) -> sock_filter {
     let over = u8::try_from(over).unwrap_or(u8::MAX);
     sock_filter { jt: over, ..stmt(libc::BPF_JMP | libc::BPF_JGT | libc::BPF_K, value) }
 }
 
-/// Goes over so many instructions if what was loaded has not this value.
+/// `jne`: skip `over` instructions if not equal.
 pub(super) fn jne(value: u32, over: usize) -> sock_filter {
     let over = u8::try_from(over).unwrap_or(u8::MAX);
     sock_filter { jf: over, ..stmt(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, value) }
@@ -136,11 +136,11 @@ pub(super) fn jne(value: u32, over: usize) -> sock_filter {
 pub fn attach(socket: impl AsFd, program: &mut Program) -> Result<(), Errno> {
     let len = u16::try_from(program.len()).map_err(|_| NixErrno::EINVAL)?;
     let program = sock_fprog { len, filter: program.as_mut_ptr() };
-    // SAFETY: the program tells the truth about its length, and the kernel copies it.
+    // SAFETY: the pointer and length are those of one program, which the kernel copies.
     unsafe { set(socket, libc::SO_ATTACH_FILTER, &program) }
 }
 
-/// Takes away the filter of a socket, if it has one.
+/// Removes the filter of a socket, if it has one.
 pub fn detach(socket: impl AsFd) {
     // SAFETY: the kernel wants an int, whose value does not matter. It fails if there is no filter.
     let _ = unsafe { set(socket, libc::SO_DETACH_FILTER, &0_i32) };

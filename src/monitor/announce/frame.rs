@@ -5,7 +5,7 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use crate::errno::Errno;
 use crate::wire::rtnl::{Address, Mac};
 
-/// What tells an address from all others, as the kernel does.
+/// Identifies an address, as the kernel does (`inet_insert_ifa`, `ipv6_add_addr`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct AddressKey {
@@ -15,7 +15,7 @@ pub struct AddressKey {
     pub local: Local,
 }
 
-/// What tells an address from the others of its interface.
+/// Identifies an address among those of its interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Local {
     /// IPv4 may have an address several times there, with different prefixes and peers.
@@ -63,7 +63,7 @@ pub struct Announcement {
     pub mac: Mac,
     /// What is said.
     pub kind: FrameKind,
-    /// If earlier frames still take more than this in the send buffer, in bytes, it is not to be sent.
+    /// The most bytes of earlier frames in the send buffer with which it may be sent. None: any number.
     pub limit: Option<u32>,
 }
 
@@ -87,20 +87,20 @@ pub enum FrameKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub enum Sent {
-    /// The interface has it, or its queue. Before it, the send buffer held so many bytes.
+    /// The interface has it, or its queue.
     Yes {
-        /// Of earlier frames, be it on this interface or another.
+        /// Bytes of earlier frames in the send buffer, on this interface or another.
         queued: u32,
     },
-    /// The send buffer held so many bytes: more than the limit.
+    /// It was not sent, as the send buffer held more than the limit.
     HeldBack {
-        /// Of earlier frames, be it on this interface or another.
+        /// Bytes of earlier frames in the send buffer, on this interface or another.
         queued: u32,
     },
     /// The send buffer is full.
     Blocked,
     /// The interface's queue is full, or drops what it is given.
     QueueFull,
-    /// The interface does not take it.
+    /// The interface refuses it.
     Failed(Errno),
 }

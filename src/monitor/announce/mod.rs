@@ -1,18 +1,37 @@
 //! Announcing addresses: when which frame goes out on which interface.
 //!
-//! An address that appears on any interface but the watched one is announced in rounds, so that the
-//! stations around learn where it is now. A station ignores what comes within a second of the last
-//! word on an address, hence the time between rounds.
+//! An address that appears on any interface but the watched one is announced in rounds, so that its neighbours
+//! update their caches: by an ARP request and an ARP reply (RFC 5227 section 3) or an unsolicited neighbour
+//! advertisement (RFC 4861 section 7.2.6). Linux ignores an ARP packet within a second of the last change
+//! (`locktime` in `arp_process`, `net/ipv4/arp.c`), hence the time between rounds.
 //!
 //! Only the active router announces. With a virtual MAC keepalived has addresses on a backup too, and a
 //! frame from there would have the switches send that one what is meant for the active router. So what
 //! appears on a backup waits until that is the active one.
+//!
+//! ```text
+//!      detection pending (RFC 4862)      this router is backup      this router is active
+//!                  │                               │                          │
+//!                  ▼                               ▼                          ▼
+//!           ┌─────────────┐  it has ended,  ┌───────────┐    active    ┌─────────────┐
+//!           │  Tentative  │ ──────────────▶ │  Waiting  │ ───────────▶ │ Announcing  │ ──┐ a round
+//!           │             │  on a backup    │           │ ◀─────────── │             │ ◀─┘
+//!           └─────────────┘                 └───────────┘    backup    └─────────────┘
+//!              │       │ it has ended, on the active router                 ▲   │ no round is left
+//!              │       └────────────────────────────────────────────────────┘   ▼
+//!              ▼ it has failed                                               (removed)
+//!          (removed)
+//! ```
+//!
+//! An address that is gone, or whose link is gone or down, is removed from any state.
 
 mod frame;
 mod pending;
 mod role;
 
 pub use frame::{AddressKey, Announcement, FrameKind, Local, Sent};
+
+use core::num::NonZeroU8;
 
 use heapless::Vec;
 use netlink_packet_route::address::AddressFlags;
@@ -27,11 +46,14 @@ use role::Role;
 /// The most addresses that are announced at the same time.
 const MAX_ADDRESSES: usize = 4096;
 
+/// What is usual (`MAX_NEIGHBOR_ADVERTISEMENT` in RFC 4861 section 10).
+const ROUNDS: NonZeroU8 = NonZeroU8::MIN.saturating_add(2);
+
 /// How announcements are made. The names are keepalived's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AnnounceTiming {
     /// Rounds for each address (`garp_master_repeat`).
-    pub repeat: u8,
+    pub repeat: NonZeroU8,
     /// From one round of an address to the next (`garp_master_delay`).
     pub delay: Duration,
     /// From one address to the next (`garp_interval`), so that switches do not throttle them.
@@ -41,7 +63,7 @@ pub struct AnnounceTiming {
 impl Default for AnnounceTiming {
     /// 3 rounds, 2 s apart; 1,000 addresses a second.
     fn default() -> Self {
-        Self { repeat: 3, delay: Duration::from_secs(2), interval: Duration::from_millis(1) }
+        Self { repeat: ROUNDS, delay: Duration::from_secs(2), interval: Duration::from_millis(1) }
     }
 }
 
@@ -69,7 +91,7 @@ impl Default for Tables {
 /// Decides on announcements.
 #[derive(Debug)]
 pub(super) struct Announcer<'a> {
-    tempo: AnnounceTiming,
+    timing: AnnounceTiming,
     role: Role,
     tables: &'a mut Tables,
     /// There has been a dump of all links.
@@ -91,9 +113,9 @@ pub(super) struct Announcer<'a> {
 }
 
 impl<'a> Announcer<'a> {
-    pub(super) fn new(tempo: AnnounceTiming, tables: &'a mut Tables) -> Self {
+    pub(super) fn new(timing: AnnounceTiming, tables: &'a mut Tables) -> Self {
         Self {
-            tempo,
+            timing,
             role: Role::default(),
             tables,
             links_known: false,
@@ -107,8 +129,8 @@ impl<'a> Announcer<'a> {
         }
     }
 
-    /// Takes whether the state is active, and the MAC of the watched interface. What waits for the active
-    /// state begins at once; rounds that its end cuts off are begun anew in the next.
+    /// Handles a change of the state, or of the watched interface's MAC. What waits for the active state begins
+    /// at once. Rounds that its end cuts off are all repeated in the next.
     pub(super) fn on_role(&mut self, active: bool, watched: Option<Mac>, now: Instant) {
         let role = Role::new(active, watched);
         if role == self.role {
@@ -129,51 +151,51 @@ impl<'a> Announcer<'a> {
         }
     }
 
-    /// What the announcing of an address begins with.
+    /// The first stage of an address that is not tentative.
     fn beginning(&self) -> Progress {
         if self.role.active {
-            Progress::Announcing { rounds: self.tempo.repeat, replying: false }
+            Progress::Announcing { rounds: self.timing.repeat, replying: false }
         } else {
             Progress::Waiting
         }
     }
 
-    /// Takes a new or changed link.
+    /// Handles a new or changed link.
     pub(super) fn on_link(&mut self, link: &Link) {
         if let Err(TableFull) = self.tables.links.update(link) {
             self.ignored_links = self.ignored_links.saturating_add(1);
         }
-        // When it comes up again, its addresses are listed. One that a wireless event alone has told of at
-        // the very start has yet to be known.
+        // When it comes up again, its addresses are dumped. Before the first dump of all links it may be up
+        // without being known, as a wireless event does not say enough.
         if self.tables.links.get(link.ifindex).map_or(self.links_known, |link| !link.up) {
             self.drop_entries(|entry| entry.ifindex == link.ifindex);
         }
     }
 
-    /// Takes the end of a link, or of its being any link but the watched one.
+    /// Handles a link deleted or now watched.
     pub(super) fn on_link_gone(&mut self, ifindex: u32) {
         self.tables.links.remove(ifindex);
         self.drop_entries(|entry| entry.ifindex == ifindex);
     }
 
-    /// Takes whether an interface forwards IPv6.
+    /// Records whether an interface forwards IPv6.
     pub(super) fn on_forwarding(&mut self, ifindex: u32, on: bool) {
         if let Some(link) = self.tables.links.get_mut(ifindex) {
             link.router = on;
         }
     }
 
-    /// Takes an address that is new or changed.
+    /// Handles an address that is new or changed.
     pub(super) fn on_address(&mut self, address: &Address, now: Instant) {
-        self.take(address, false, now);
+        self.handle_address(address, false, now);
     }
 
-    /// Takes an address from a dump of its link's addresses.
+    /// Handles an address from a dump of its link's addresses.
     pub(super) fn on_listed(&mut self, address: &Address, now: Instant) {
-        self.take(address, true, now);
+        self.handle_address(address, true, now);
     }
 
-    fn take(&mut self, address: &Address, listed: bool, now: Instant) {
+    fn handle_address(&mut self, address: &Address, listed: bool, now: Instant) {
         let Address { ifindex, cidr, flags, refreshed, .. } = *address;
         let (ip, key) = (cidr.address(), AddressKey::from(address));
         if flags.contains(AddressFlags::Dadfailed) {
@@ -182,16 +204,16 @@ impl<'a> Announcer<'a> {
         let usable = !ip.is_loopback() && !ip.is_multicast() && !ip.is_unspecified();
         // At the very start an event may be earlier than the news of its link.
         let up = self.tables.links.get(ifindex).map_or(!self.links_known, |link| link.up);
-        if !usable || !up || self.tempo.repeat == 0 {
+        if !usable || !up {
             return;
         }
         let undecided = flags.intersects(AddressFlags::Tentative | AddressFlags::Optimistic);
         let progress = if undecided { Progress::Tentative } else { self.beginning() };
         let entries = &mut self.tables.entries;
         match entries.iter_mut().find(|entry| entry.key() == key) {
-            // Its rounds are under way, and this is no reason to begin anew: duplicate address detection has
-            // not begun, nothing has it all announced anew, and it is not what the dump under way has not
-            // shown, which had gone and is back.
+            // Its rounds go on. They are repeated from the first if duplicate address detection has begun, if a
+            // dump lists what is to be announced again, or if the dump under way has not shown the address yet:
+            // it may have been removed and added again.
             Some(PendingAnnouncement {
                 progress: Progress::Announcing { .. }, seen: true, ..
             }) if !undecided && !listed => {
@@ -219,7 +241,7 @@ impl<'a> Announcer<'a> {
         }
     }
 
-    /// Takes the end of an address.
+    /// Handles an address that is gone.
     pub(super) fn on_address_gone(&mut self, address: &Address) {
         let key = AddressKey::from(address);
         self.drop_entries(|entry| entry.key() == key);
@@ -276,7 +298,7 @@ impl<'a> Announcer<'a> {
         }
     }
 
-    /// The frame to be sent now. What became of it must be told to [`Announcer::on_sent`].
+    /// Returns the frame to be sent now, if any. Its outcome goes to [`Announcer::on_sent`].
     pub(super) fn next(&mut self, now: Instant) -> Option<Announcement> {
         if now < self.not_before || self.next_due.is_none_or(|due| now < due) {
             return None;
@@ -309,7 +331,7 @@ impl<'a> Announcer<'a> {
         (self.cursor..entries.len()).chain(0..self.cursor).find(is_due)
     }
 
-    /// Takes what became of a frame. Some: it has failed, on the interface with this name.
+    /// Handles the outcome of a frame. Returns the interface's name if it has failed for good.
     pub(super) fn on_sent(
         &mut self,
         address: AddressKey,
@@ -325,11 +347,11 @@ impl<'a> Announcer<'a> {
         (!matches!(sent, Sent::Yes { .. })).then_some(name)
     }
 
-    /// A frame is out, or has failed.
+    /// Goes on to the next frame of an address.
     fn advance(&mut self, address: AddressKey, now: Instant) {
         let entries = &mut self.tables.entries;
         let is_it = |index: &usize| entries.get(*index).is_some_and(|e| e.key() == address);
-        // Mostly it is where the search for it ended.
+        // The search from the cursor is a short cut; the address decides.
         let index = Some(self.cursor).filter(is_it).or_else(|| (0..entries.len()).find(is_it));
         let Some((index, entry)) = index.and_then(|index| Some((index, entries.get_mut(index)?)))
         else {
@@ -341,15 +363,14 @@ impl<'a> Announcer<'a> {
             *replying = true;
             return;
         }
-        (*rounds, *replying) = (rounds.saturating_sub(1), false);
-        let done = *rounds == 0;
-        entry.due = now + self.tempo.delay;
-        self.not_before = now + self.tempo.interval;
-        if done {
+        self.not_before = now + self.timing.interval;
+        let Some(left) = NonZeroU8::new(rounds.get() - 1) else {
             entries.swap_remove(index);
-        } else {
-            self.cursor = index + 1;
-        }
+            return;
+        };
+        (*rounds, *replying) = (left, false);
+        entry.due = now + self.timing.delay;
+        self.cursor = index + 1;
     }
 
     /// When to ask for the next frame.

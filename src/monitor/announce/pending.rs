@@ -1,5 +1,7 @@
 //! The addresses that are to be announced.
 
+use core::num::NonZeroU8;
+
 use super::frame::{AddressKey, Announcement, FrameKind, Local};
 use crate::monitor::Instant;
 use crate::monitor::links::Link;
@@ -13,7 +15,7 @@ pub(super) struct PendingAnnouncement {
     pub(super) progress: Progress,
     /// The next frame goes out then, if any does.
     pub(super) due: Instant,
-    /// The dump under way, or an event since it began, has shown it.
+    /// The dump under way, or an event since it began, has shown this address.
     pub(super) seen: bool,
 }
 
@@ -37,12 +39,12 @@ impl PendingAnnouncement {
 /// How far the announcing of an address has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Progress {
-    /// Duplicate address detection has yet to end.
+    /// Duplicate address detection has yet to end (RFC 4862 section 5.4).
     Tentative,
-    /// It has yet to begin: this is not the active router.
+    /// It has yet to begin: this router is backup, or the link has another VRRP instance's virtual MAC.
     Waiting,
-    /// So many rounds are to come. In the first of them the ARP request is out, and the reply is next.
-    Announcing { rounds: u8, replying: bool },
+    /// So many rounds are to come. `replying`: the ARP request of the first of them is out, its reply is next.
+    Announcing { rounds: NonZeroU8, replying: bool },
 }
 
 // The table has room for thousands.

@@ -52,7 +52,9 @@ impl Monitor<'_> {
                 queue_read && !self.resync.is_state_in_doubt() && !self.file.is_writing()
             }
             // This is news that should arrive.
-            ExitReason::NamespaceGone => self.file.is_written() && self.outbox.pending().is_none(),
+            ExitReason::NamespaceGone => {
+                self.file.is_written() && self.outbox.undelivered().is_none()
+            }
         };
         if self.now >= deadline || (is_told && !self.outbox.is_connected()) {
             self.push(Action::Exit(reason));

@@ -159,7 +159,7 @@ impl<'a> Monitor<'a> {
         Status {
             state: self.reported,
             ifindex: self.vip.ifindex(),
-            undelivered: self.outbox.pending(),
+            undelivered: self.outbox.undelivered(),
             claimant: self.claimant,
             counters: self.counters,
         }

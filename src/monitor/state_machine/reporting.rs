@@ -59,22 +59,20 @@ impl Monitor<'_> {
     pub(super) fn on_agent(&mut self, outcome: Outcome) {
         match outcome {
             Outcome::Delivered => {
-                let Some((state, failures)) = self.outbox.delivered(self.now) else { return };
+                let Some((state, failures)) = self.outbox.on_delivered(self.now) else { return };
                 self.counters.notifications += 1;
                 self.push(Action::Log(LogEvent::Notified(state)));
                 if failures > 0 {
                     self.push(Action::Log(LogEvent::AgentBack { failures }));
                 }
             }
-            Outcome::Closed => {
-                self.outbox.closed(self.now);
-            }
+            Outcome::Closed => self.outbox.on_closed(),
             Outcome::Failed(failure) => self.on_agent_failure(failure),
         }
     }
 
     pub(super) fn on_agent_failure(&mut self, failure: Failure) {
-        if !self.outbox.failed(failure, self.now) {
+        if !self.outbox.on_failed(failure, self.now) {
             return;
         }
         self.counters.notification_failures += 1;

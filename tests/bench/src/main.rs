@@ -5,6 +5,7 @@ mod bars;
 mod candidate;
 mod counters;
 mod descendants;
+mod fail_over;
 mod figures;
 mod fleet;
 mod machine;
@@ -65,6 +66,9 @@ pub struct Options {
     /// measure nothing, but let keepwatch make its transitions under this program, such as strace
     #[argh(option)]
     under: Option<String>,
+    /// measure nothing but how long so many routers take that fail over together
+    #[argh(option)]
+    fail_over: Option<usize>,
 }
 
 /// A slow one makes fewer transitions by this.
@@ -105,6 +109,14 @@ fn run(options: &Options) -> Result<(), Box<dyn Error>> {
         let own = candidates.into_iter().nth(1).ok_or("keepwatch is there")?;
         let router = Router::new(0)?;
         return profile::run(own, under, &router, &mut observer, &cores, options.transitions);
+    }
+    if let Some(routers) = options.fail_over {
+        let routers = (0..routers).map(Router::new).collect::<Result<Vec<_>, _>>()?;
+        cores.run_anywhere()?;
+        let own = |one: &&Candidate| !one.is_slow();
+        let candidates: Vec<_> = candidates.iter().filter(own).cloned().collect();
+        drop(observer);
+        return fail_over::run(&candidates, &routers, options.rounds);
     }
     let mut all: Vec<_> = candidates.iter().map(|_| Figures::default()).collect();
     let routers = (0..FLEETS[2]).map(Router::new).collect::<Result<Vec<_>, _>>()?;

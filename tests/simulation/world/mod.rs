@@ -10,7 +10,7 @@
 //! - a new state goes to the file first and then at once to the agent, unless an attempt is under way,
 //!   and whatever conntrackd does meanwhile;
 //! - there is at most one attempt, one dump and one command at a time, and no attempt is repeated
-//!   without a wait;
+//!   without a wait: 50 ms at least, but for the first four after a full backlog;
 //! - no reply and no end of a dump that has come is given up, however late it is read; nor is one taken for
 //!   that of another dump, or a dump with gaps for a complete one;
 //! - the watched interface is not said to be gone, nor an alternative name to be taken, before the kernel
@@ -247,6 +247,7 @@ impl<'a> World<'a> {
             11 => self.agent_acts(how),
             12 => {
                 self.agent.listens = how.is_multiple_of(2);
+                self.agent.is_full = how > 127;
                 self.agent.starts_for = Duration::from_secs(u64::from(how / 2) * 4);
             }
             13 => self.disk.works = how.is_multiple_of(2),

@@ -17,7 +17,7 @@ impl World<'_> {
     /// Everything works from now on, but maybe for the first of the links beside the watched one; waits
     /// until there is nothing left to do.
     pub(super) fn come_to_rest(&mut self, but_for_a_link: bool) {
-        (self.disk.works, self.agent.listens) = (true, true);
+        (self.disk.works, self.agent.listens, self.agent.is_full) = (true, true, false);
         for lan in self.lans.iter_mut().skip(but_for_a_link.into()) {
             lan.set_egress(Egress::Open);
         }

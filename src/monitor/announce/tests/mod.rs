@@ -37,8 +37,8 @@ fn announcer(tables: &mut Tables) -> Announcer<'_> {
 /// A frame is out, and so are those before it.
 const TAKEN: Sent = Sent::Yes { queued: 0 };
 
-fn announcer_with(tempo: AnnounceTiming, tables: &mut Tables) -> Announcer<'_> {
-    let mut announcer = Announcer::new(tempo, tables);
+fn announcer_with(timing: AnnounceTiming, tables: &mut Tables) -> Announcer<'_> {
+    let mut announcer = Announcer::new(timing, tables);
     announcer.links_begin();
     announcer.on_link(&link(3, UP));
     announcer.links_end();
@@ -349,10 +349,12 @@ fn loss_during_a_dump_of_all_links_is_made_good_by_the_next() {
 
 #[test]
 fn as_many_rounds_as_asked_for() {
-    for repeat in [0, 1, 127, 128, 255] {
+    for repeat in [1, 127, 128, 255] {
         let mut tables = Tables::new();
-        let mut announcer =
-            announcer_with(AnnounceTiming { repeat, ..AnnounceTiming::default() }, &mut tables);
+        let mut announcer = announcer_with(
+            AnnounceTiming { repeat: repeat.try_into().unwrap(), ..AnnounceTiming::default() },
+            &mut tables,
+        );
         announcer.on_address(&address(3, "10.0.0.1/24"), Instant::ZERO);
         let [request, reply] = ipv4("10.0.0.1");
         let frames = frames(&mut announcer, Instant::ZERO);
