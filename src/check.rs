@@ -57,16 +57,16 @@ pub fn check(config: &Config) -> (String, bool) {
             report.thing(
                 what,
                 path.display(),
-                own_file::examine(path, config.identity).map(|()| "can be written"),
+                own_file::examine(path, config.run_as()).map(|()| "can be written"),
             );
         }
     }
-    if config.wants_packets() {
+    if config.detects_split_brain() {
         let name = "announcements and split brain";
         let opened = PacketSocket::open(config.vip.address()).map(|_| "can be opened");
         report.thing("packets", name, opened);
     }
-    if let Some(Program { path, refused }) = &config.conntrackd {
+    if let Some(Program { path, refused }) = &config.find_conntrackd() {
         let runs = faccessat(AT_FDCWD, path, AccessFlags::X_OK, AtFlags::AT_EACCESS);
         let runs = runs.map(|()| "can be run").map_err(Errno::from);
         report.thing("conntrackd", path.display(), runs);

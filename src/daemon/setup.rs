@@ -13,7 +13,7 @@ use super::event_loop::{Daemon, EncodedRequests};
 use crate::errno::Errno;
 use crate::log::{self, DisplayArg, Log, LogContext, info, warning};
 use crate::monitor::{Duration, Monitor, MonitorConfig, NamespaceCheck, State, Tables};
-use crate::options::{Config, REFUSED};
+use crate::options::{Config, Program, REFUSED};
 use crate::sys::agent::Agent;
 use crate::sys::clock;
 use crate::sys::constants::Constants;
@@ -54,22 +54,22 @@ impl<'a> Daemon<'a> {
             .map_err(|wants| format!("--monitor_interface \"{}\": {wants}", config.interface))?;
         // The modes of files are given where they are made.
         umask(Mode::S_IWGRP | Mode::S_IWOTH);
-        let conntrackd = fork_conntrackd(config)?;
+        let program = config.find_conntrackd();
+        let conntrackd = fork_conntrackd(config, program.as_ref())?;
         let mut constants = Constants::new().map_err(named("memory"))?;
         let pid_file = lock_pid_file(config, &mut constants)?;
         open_log(config, &mut constants)?;
-        warn_of_refused_program(config);
+        warn_of_refused_program(program.as_ref());
         warn_of_stranger(pid_file.as_ref());
         let namespace = namespace.and_then(|identity| {
             NamespaceWatch::new(config.namespace.as_deref(), identity, &mut constants)
         });
         let signals = Signals::block().map_err(named("signalfd"))?;
-        let groups: &[u32] =
-            if config.announce.is_some() { &netlink::ANNOUNCE } else { &netlink::WATCH };
+        let groups: &[u32] = if config.no_announce { &netlink::WATCH } else { &netlink::ANNOUNCE };
         let route =
             RouteSocket::open(config.netlink_rcvbuf, groups).map_err(named("netlink socket"))?;
         let packets = open_packets(config)?;
-        privileges::drop(config.identity)?;
+        privileges::drop(config.run_as())?;
         // These are used, and thus checked, as whoever the daemon is now.
         warn_of_open_door(config);
         warn_of_hidden_namespace(namespace.as_ref());
@@ -81,8 +81,8 @@ impl<'a> Daemon<'a> {
             interface: config.interface,
             vip: config.vip,
             seed: seed(),
-            announce: config.announce.map(|tempo| (tempo, tables)),
-            detect_split_brain: config.detect_split_brain,
+            announce: config.announce().map(|timing| (timing, tables)),
+            detect_split_brain: config.detects_split_brain(),
             renotify: config.renotify.clone(),
             sync_conntrack: conntrackd.is_some(),
             check_namespace: namespace.as_ref().map_or(NamespaceCheck::Never, |namespace| {
@@ -94,7 +94,7 @@ impl<'a> Daemon<'a> {
             events: Events::with_capacity(EVENTS),
             poll: Poll::new().map_err(Errno::from).map_err(named("epoll"))?,
             route,
-            filter_events: config.netlink_filter,
+            filter_events: !config.no_netlink_filter,
             signals,
             packets,
             namespace,
@@ -126,7 +126,7 @@ impl<'a> Daemon<'a> {
     /// Gives up what is not needed any more now that all is open.
     fn confine(&self, config: &Config, constants: Constants) -> Result<(), String> {
         let addresses = constants.seal().map_err(named("memory"))?;
-        if config.landlock && !restrict_files(config).map_err(named("Landlock"))? {
+        if !config.no_landlock && !restrict_files(config).map_err(named("Landlock"))? {
             info!("this kernel has no Landlock");
         }
         privileges::limit().map_err(named("limits"))?;
@@ -136,7 +136,7 @@ impl<'a> Daemon<'a> {
             packets: self.packets.as_ref().map(AsRawFd::as_raw_fd),
             pid_file: self.pid_file.as_ref().map(AsRawFd::as_raw_fd),
         };
-        if config.seccomp && !seccomp::install(&values).map_err(named("seccomp"))? {
+        if !config.no_seccomp && !seccomp::install(&values).map_err(named("seccomp"))? {
             warning!("there is no seccomp filter for this system");
         }
         Ok(())
@@ -185,15 +185,18 @@ fn at<'a, E: Display>(thing: &'a str, path: &'a Path) -> impl FnOnce(E) -> Strin
     move |error| format!("{thing} {}: {error}", path.display())
 }
 
-fn fork_conntrackd(config: &Config) -> Result<Option<Conntrackd>, String> {
-    let Some(program) = &config.conntrackd else { return Ok(None) };
-    let conntrackd = Conntrackd::fork(&program.path, &config.conf_dir, config.identity);
+fn fork_conntrackd(
+    config: &Config,
+    program: Option<&Program>,
+) -> Result<Option<Conntrackd>, String> {
+    let Some(program) = program else { return Ok(None) };
+    let conntrackd = Conntrackd::fork(&program.path, &config.conf_dir, config.run_as());
     conntrackd.map(Some).map_err(named("process for conntrackd"))
 }
 
 fn lock_pid_file(config: &Config, constants: &mut Constants) -> Result<Option<PidFile>, String> {
     let Some(path) = &config.pid_file else { return Ok(None) };
-    PidFile::lock(path, config.identity, constants).map(Some).map_err(|error| match error {
+    PidFile::lock(path, config.run_as(), constants).map(Some).map_err(|error| match error {
         PidFileError::Held(Some(pid)) => {
             at("pid file", path)(format_args!("held by another instance, pid {pid}"))
         }
@@ -225,8 +228,8 @@ fn warn_of_hidden_namespace(namespace: Option<&NamespaceWatch>) {
 }
 
 /// Who brings a program of his own into root's `PATH` is not to have it run.
-fn warn_of_refused_program(config: &Config) {
-    if let Some(path) = config.conntrackd.as_ref().and_then(|program| program.refused.as_ref()) {
+fn warn_of_refused_program(program: Option<&Program>) {
+    if let Some(path) = program.and_then(|program| program.refused.as_ref()) {
         warning!("{}: {}", DisplayArg(path.display()), DisplayArg(REFUSED));
     }
 }
@@ -249,11 +252,11 @@ fn open_log(config: &Config, constants: &mut Constants) -> Result<(), String> {
     let file = config
         .log_file
         .as_deref()
-        .map(|path| LogFile::open(path, config.identity, constants).map_err(at("log file", path)));
-    let syslog = config.syslog.then(|| Syslog::open(constants).map_err(named("syslog socket")));
+        .map(|path| LogFile::open(path, config.run_as(), constants).map_err(at("log file", path)));
+    let syslog = config.use_syslog.then(|| Syslog::open(constants).map_err(named("syslog socket")));
     log::open(Log {
         router: config.router_id.clone(),
-        level: config.log_level,
+        level: config.log_level(),
         stderr: file.is_none() && syslog.is_none(),
         file: file.transpose()?,
         syslog: syslog.transpose()?,
@@ -262,7 +265,7 @@ fn open_log(config: &Config, constants: &mut Constants) -> Result<(), String> {
 }
 
 fn open_packets(config: &Config) -> Result<Option<PacketSocket>, String> {
-    if !config.wants_packets() {
+    if !config.detects_split_brain() {
         return Ok(None);
     }
     let socket = PacketSocket::open(config.vip.address());
