@@ -62,8 +62,12 @@ pub(super) fn normalise(argv: Vec<OsString>) -> Result<Vec<String>, String> {
             given.push((flag, value));
         }
     }
-    let words = given.into_iter().flat_map(|(flag, value)| [Some(flag.long.to_string()), value]);
-    Ok(words.flatten().collect())
+    let mut words = Vec::new();
+    for (flag, value) in given {
+        words.push(flag.long.to_string());
+        words.extend(value);
+    }
+    Ok(words)
 }
 
 fn into_text(word: OsString) -> Result<String, String> {

@@ -27,9 +27,9 @@ const LOG_FILE: &str = "neutron-keepalived-state-change.log";
 #[derive(Debug)]
 pub enum CliAction {
     /// Watch.
-    Run(Config),
+    Run(Box<Config>),
     /// Check whether watching would work.
-    Check(Config),
+    Check(Box<Config>),
     /// Print this.
     Print(String),
 }
@@ -174,13 +174,14 @@ fn flags() -> &'static [FlagInfo<'static>] {
 }
 
 fn default_renotify() -> Renotify {
-    [30, 120, 600].map(Duration::from_secs).into_iter().collect()
+    Renotify::from_array([30, 120, 600].map(Duration::from_secs))
 }
 
 /// Reads and checks a command line without the program's name.
 ///
 /// # Errors
 /// [`UsageError`].
+#[inline(never)]
 pub fn parse(argv: Vec<OsString>) -> Result<CliAction, UsageError> {
     read(argv).map_err(|error| UsageError(printable(&error)))
 }
@@ -202,9 +203,12 @@ fn read(argv: Vec<OsString>) -> Result<CliAction, String> {
     if let Some(flag) = flags().iter().find(is_missing) {
         return Err(missing(flag.long));
     }
-    let config = Config::from_args(&["keepwatch"], &words)
-        .map_err(|exit| exit.output.trim_end().to_string())?
-        .complete()?;
+    // Boxed, as every copy of a struct so large takes code.
+    let mut config = match Config::from_args(&["keepwatch"], &words) {
+        Ok(config) => Box::new(config),
+        Err(exit) => return Err(exit.output.trim_end().into()),
+    };
+    config.complete()?;
     Ok(if config.check { CliAction::Check(config) } else { CliAction::Run(config) })
 }
 
@@ -214,7 +218,7 @@ fn missing(option: &str) -> String {
 
 impl Config {
     /// Checks what one option wants of another, and fills in the defaults that depend on others.
-    fn complete(mut self) -> Result<Self, String> {
+    fn complete(&mut self) -> Result<(), String> {
         if self.pid_file.is_none() && !self.foreground {
             return Err(missing("--pid-file or --foreground"));
         }
@@ -226,7 +230,7 @@ impl Config {
             self.group = Some(primary.ok_or_else(missing_group)?);
         }
         self.log_file = self.find_log_file().and_then(|file| std::path::absolute(file).ok());
-        Ok(self)
+        Ok(())
     }
 
     /// Where to log, by the rules of the original: a relative file is in the log directory, and a log

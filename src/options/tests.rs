@@ -1,7 +1,7 @@
 use super::*;
 
 /// What the least of command lines and these options make.
-fn config(options: &[&str]) -> Result<Config, UsageError> {
+fn config(options: &[&str]) -> Result<Box<Config>, UsageError> {
     let least = [
         "--router_id=r1",
         "--conf_dir=/",

@@ -128,16 +128,16 @@ fn alternative_name_is_refused() {
     let mut world = World::new();
     world.rtnl.add_alternative_name("ha0", "other");
     world.setup.interface = "other".into();
-    let wants = "wants the interface's own name, which is ha0";
+    let expected_name = "expected the interface's own name, ha0";
     let output = world.setup.run();
     assert_eq!(output.status.code(), Some(1));
-    let expected = format!("keepwatch: --monitor_interface \"other\": {wants}\n");
+    let expected = format!("keepwatch: --monitor-interface other: {expected_name}\n");
     assert_eq!(String::from_utf8(output.stderr).unwrap(), expected);
     assert!(!world.setup.state_file().exists() && !world.setup.pid_file().exists());
     let output = world.setup.command().arg("--check").output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     let report = String::from_utf8(output.stdout).unwrap();
-    let expected = format!("169.254.0.5/24 on other: does not work: {wants}\n");
+    let expected = format!("169.254.0.5/24 on other: does not work: {expected_name}\n");
     assert!(report.contains(&expected), "{report}");
 }
 
