@@ -31,46 +31,39 @@ const CHECK_TIMEOUT: Duration = Duration::from_secs(10);
 #[must_use]
 pub fn check(config: &Config) -> (String, bool) {
     let mut report = Report { text: String::new(), works: true };
-    report.fact("program", program());
+    report.fact("program", &program());
     report.fact("router", &config.router_id);
     if let Some(path) = &config.namespace {
-        report.thing("namespace", path.display(), netns::enter(path).map(|_| "entered"));
+        report.result("namespace", &path.display(), &netns::enter(path).map(|_| "entered"));
     }
     let vip = format!("{} on {}", config.vip, config.interface);
     match interface::check_own_name(&config.interface) {
-        Ok(()) => report.thing("VIP", vip, state(config).map(|state| presence(config, state))),
-        Err(wants) => report.failure("VIP", vip, wants),
+        Ok(()) => report.result("VIP", &vip, &state(config).map(|state| presence(config, state))),
+        Err(expected) => report.result("VIP", &vip, &Err::<&str, _>(expected)),
     }
     let state_file = config.conf_dir.join("state");
     let writable = Constants::new()
         .and_then(|mut constants| StateFile::new(&config.conf_dir, &mut constants))
         .map(|_| "can be written");
-    report.thing("state file", state_file.display(), writable);
-    report.thing(
-        "agent",
-        config.agent_socket.display(),
-        Ok::<_, Errno>(agent(&config.agent_socket)),
-    );
+    report.result("state file", &state_file.display(), &writable);
+    let socket = &config.agent_socket;
+    report.result("agent", &socket.display(), &Ok::<_, Errno>(agent(socket)));
     for (what, path) in [("pid file", &config.pid_file), ("log file", &config.log_file)] {
         if let Some(path) = path {
-            report.thing(
-                what,
-                path.display(),
-                own_file::examine(path, config.identity).map(|()| "can be written"),
-            );
+            let examined = own_file::examine(path, config.run_as());
+            report.result(what, &path.display(), &examined.map(|()| "can be written"));
         }
     }
-    if config.wants_packets() {
-        let name = "announcements and split brain";
+    if config.detects_split_brain() {
         let opened = PacketSocket::open(config.vip.address()).map(|_| "can be opened");
-        report.thing("packets", name, opened);
+        report.result("packets", &"announcements and split brain", &opened);
     }
-    if let Some(Program { path, refused }) = &config.conntrackd {
+    if let Some(Program { path, refused }) = &config.find_conntrackd() {
         let runs = faccessat(AT_FDCWD, path, AccessFlags::X_OK, AtFlags::AT_EACCESS);
         let runs = runs.map(|()| "can be run").map_err(Errno::from);
-        report.thing("conntrackd", path.display(), runs);
+        report.result("conntrackd", &path.display(), &runs);
         if let Some(refused) = refused {
-            report.fact("conntrackd", format_args!("{}: {REFUSED}", refused.display()));
+            report.fact("conntrackd", &format_args!("{}: {REFUSED}", refused.display()));
         }
     }
     (report.text, report.works)
@@ -82,29 +75,36 @@ struct Report {
 }
 
 impl Report {
-    fn fact(&mut self, what: &str, value: impl Display) {
+    /// Adds a line.
+    #[inline(never)]
+    fn fact(&mut self, what: &str, value: &dyn Display) {
         let _ = writeln!(self.text, "{what:<11} {}", printable(&value.to_string()));
     }
 
-    fn thing(
+    /// Adds a line that says whether a thing works, and how or why not.
+    fn result<T: Display, E: Display>(
         &mut self,
         what: &str,
-        name: impl Display,
-        result: Result<impl Display, impl Display>,
+        name: &dyn Display,
+        result: &Result<T, E>,
     ) {
         match result {
-            Ok(result) => self.fact(what, format_args!("{name}: {result}")),
-            Err(errno) => self.failure(what, name, errno),
+            Ok(how) => self.verdict(what, name, "", how),
+            Err(why) => {
+                self.works = false;
+                self.verdict(what, name, "does not work: ", why);
+            }
         }
     }
 
-    fn failure(&mut self, what: &str, name: impl Display, why: impl Display) {
-        self.works = false;
-        self.fact(what, format_args!("{name}: does not work: {why}"));
+    // Once in the program, and not for every type.
+    #[inline(never)]
+    fn verdict(&mut self, what: &str, name: &dyn Display, verdict: &str, why: &dyn Display) {
+        self.fact(what, &format_args!("{name}: {verdict}{why}"));
     }
 }
 
-/// Which file this is, however it was reached, and who runs it.
+/// The program's own path, however it was reached, and the user who runs it.
 fn program() -> String {
     let path = fs::read_link("/proc/self/exe");
     let path =

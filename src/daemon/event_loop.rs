@@ -117,7 +117,7 @@ impl Daemon<'_> {
                 if let ExitReason::Signal(signal) = reason
                     && let Some(name) = signal_name(signal)
                 {
-                    info!("leaving on {}", name);
+                    info!("exiting on {}", name);
                 }
                 log::flush();
                 return Ok(reason);
@@ -247,7 +247,7 @@ impl Daemon<'_> {
                 }
                 Some(HelperEvent::Ended(end, dropped)) => {
                     if dropped > 0 {
-                        warning!("conntrackd: {} more bytes of output thrown away", dropped);
+                        warning!("conntrackd: {} more bytes of output discarded", dropped);
                     }
                     self.dispatch(&Input::CommandEnded(end));
                 }
@@ -320,7 +320,7 @@ impl Daemon<'_> {
             Action::SetAddressFilter(ifindex) if self.filter_events => {
                 if let Err(errno) = self.route.set_address_filter(ifindex) {
                     warning!(
-                        "no filter for netlink events: {}; hearing of all addresses",
+                        "cannot install netlink filter: {}; receiving all address events",
                         DisplayArg(errno)
                     );
                     self.filter_events = false;
@@ -330,7 +330,7 @@ impl Daemon<'_> {
             Action::WatchClaims { ifindex, rebind } => {
                 let listen = self.packets.as_mut().map(|packets| packets.listen(ifindex, rebind));
                 if let Some(Err(errno)) = listen {
-                    warning!("not listening for claims of the VIP: {}", DisplayArg(errno));
+                    warning!("cannot listen for claims of the VIP: {}", DisplayArg(errno));
                 }
             }
             Action::ReadFrames(readable) => {

@@ -1,4 +1,4 @@
-//! From a checked command line to a daemon ready to run: everything is opened here, in this order.
+//! From a checked command line to a daemon ready to run: everything is opened here.
 
 use std::fmt::Display;
 use std::os::fd::AsRawFd;
@@ -13,10 +13,11 @@ use super::event_loop::{Daemon, EncodedRequests};
 use crate::errno::Errno;
 use crate::log::{self, DisplayArg, Log, LogContext, info, warning};
 use crate::monitor::{Duration, Monitor, MonitorConfig, NamespaceCheck, State, Tables};
-use crate::options::{Config, REFUSED};
+use crate::options::{Config, Program, REFUSED};
 use crate::sys::agent::Agent;
 use crate::sys::clock;
 use crate::sys::constants::Constants;
+use crate::sys::file_id::FileId;
 use crate::sys::helper::Conntrackd;
 use crate::sys::interface;
 use crate::sys::landlock::{Ruleset, access};
@@ -34,47 +35,56 @@ use crate::sys::state_file::StateFile;
 use crate::sys::stderr;
 use crate::wire::http;
 
+/// As many as there are descriptors to poll.
+const EVENTS: usize = 8;
+/// How often to check that the namespace is still there, where no event reports its deletion.
+const CHECK_NAMESPACE: Duration = Duration::from_secs(5);
+
 impl<'a> Daemon<'a> {
-    /// Opens what the daemon needs. Nothing is reported yet when this returns.
+    /// Opens what the daemon needs, in an order on which its security depends:
+    ///
+    /// 1. The namespace is entered before any socket is opened.
+    /// 2. The helper that runs conntrackd is forked before there are descriptors that it would inherit.
+    /// 3. The pid file is locked before the log is opened, as a second instance must not write to that.
+    /// 4. Whatever needs root is opened, then root is given up.
+    /// 5. What the daemon opens again and again is tried with the rights that it has from then on.
+    /// 6. Last, when all is open, what is not needed to run is given up for good.
+    ///
+    /// Nothing is reported yet when this returns.
     ///
     /// # Errors
     /// One line that names the thing and what is wrong with it.
+    #[inline(never)]
     pub fn start(
         config: &Config,
         starter: &'a mut ReadinessNotifier,
         tables: &'a mut Tables,
     ) -> Result<Self, String> {
-        // Not to keep a file system from being unmounted.
-        chdir("/").map_err(Errno::from).map_err(named("/"))?;
-        let namespace = match &config.namespace {
-            Some(path) => netns::enter(path).map_err(at("namespace", path)).map(Some)?,
-            // Unknown without /proc.
-            None => netns::present().ok(),
-        };
-        interface::check_own_name(&config.interface)
-            .map_err(|wants| format!("--monitor_interface \"{}\": {wants}", config.interface))?;
-        // The modes of files are given where they are made.
+        leave_directory()?;
+        let namespace = enter_namespace(config)?;
+        check_interface_name(config)?;
+        // The modes of files are given where they are created.
         umask(Mode::S_IWGRP | Mode::S_IWOTH);
-        let conntrackd = fork_conntrackd(config)?;
+        let program = config.find_conntrackd();
+        let conntrackd = fork_helper(config, program.as_ref())?;
+
         let mut constants = Constants::new().map_err(named("memory"))?;
         let pid_file = lock_pid_file(config, &mut constants)?;
         open_log(config, &mut constants)?;
-        warn_of_refused_program(config);
-        warn_of_stranger(pid_file.as_ref());
+        warn_refused_program(program.as_ref());
+        warn_foreign_lock(pid_file.as_ref());
+
         let namespace = namespace.and_then(|identity| {
             NamespaceWatch::new(config.namespace.as_deref(), identity, &mut constants)
         });
         let signals = Signals::block().map_err(named("signalfd"))?;
-        let groups: &[u32] =
-            if config.announce.is_some() { &netlink::ANNOUNCE } else { &netlink::WATCH };
-        let route =
-            RouteSocket::open(config.netlink_rcvbuf, groups).map_err(named("netlink socket"))?;
+        let route = open_route(config)?;
         let packets = open_packets(config)?;
         memory::allow_lock();
-        privileges::drop(config.identity)?;
-        // These are used, and thus checked, as whoever the daemon is now.
-        warn_of_open_door(config);
-        warn_of_hidden_namespace(namespace.as_ref());
+        privileges::drop(config.run_as())?;
+
+        warn_world_writable(&config.conf_dir);
+        warn_hidden_namespace(namespace.as_ref());
         let state_file = StateFile::new(&config.conf_dir, &mut constants)
             .map_err(at("state file", &config.conf_dir.join("state")))?;
         let agent = Agent::new(&config.agent_socket, &mut constants)
@@ -84,20 +94,17 @@ impl<'a> Daemon<'a> {
             vip: config.vip,
             port: route.port(),
             seed: seed(),
-            announce: config.announce.map(|tempo| (tempo, tables)),
-            detect_split_brain: config.detect_split_brain,
+            announce: config.announce().map(|timing| (timing, tables)),
+            detect_split_brain: config.detects_split_brain(),
             renotify: config.renotify.clone(),
             sync_conntrack: conntrackd.is_some(),
-            check_namespace: namespace.as_ref().map_or(NamespaceCheck::Never, |namespace| {
-                let told = namespace.fd().map(|_| NamespaceCheck::WhenMountsChange);
-                told.unwrap_or(NamespaceCheck::Every(CHECK_NAMESPACE))
-            }),
+            check_namespace: check_namespace(namespace.as_ref()),
         }));
         let daemon = Self {
             events: Events::with_capacity(EVENTS),
             poll: Poll::new().map_err(Errno::from).map_err(named("epoll"))?,
             route,
-            filter_events: config.netlink_filter,
+            filter_events: !config.no_netlink_filter,
             signals,
             packets,
             namespace,
@@ -106,7 +113,7 @@ impl<'a> Daemon<'a> {
             state_file,
             pid_file,
             starter,
-            requests: requests(config)?,
+            requests: encode_requests(config)?,
             monitor,
             context: LogContext {
                 router: config.router_id.clone(),
@@ -126,12 +133,13 @@ impl<'a> Daemon<'a> {
     }
 
     /// Gives up what is not needed any more now that all is open.
+    #[inline(never)]
     fn confine(&self, config: &Config, constants: Constants) -> Result<(), String> {
         let addresses = constants.seal().map_err(named("memory"))?;
         if let Err(errno) = memory::lock() {
             info!("memory is not locked: {}", DisplayArg(errno));
         }
-        if config.landlock && !restrict_files(config).map_err(named("Landlock"))? {
+        if !config.no_landlock && !restrict_files(config).map_err(named("Landlock"))? {
             info!("this kernel has no Landlock");
         }
         privileges::limit().map_err(named("limits"))?;
@@ -141,25 +149,179 @@ impl<'a> Daemon<'a> {
             packets: self.packets.as_ref().map(AsRawFd::as_raw_fd),
             pid_file: self.pid_file.as_ref().map(AsRawFd::as_raw_fd),
         };
-        if config.seccomp && !seccomp::install(&values).map_err(named("seccomp"))? {
-            warning!("there is no seccomp filter for this system");
+        if !config.no_seccomp && !seccomp::install(&values).map_err(named("seccomp"))? {
+            warning!("there is no seccomp filter for this architecture");
         }
         Ok(())
     }
 }
 
-/// Leaves of the file system only what is written to by name. Tells whether the kernel can do that.
+/// Turns the error of a thing into one line.
+fn named<E: Display>(thing: &str) -> impl FnOnce(E) -> String {
+    move |error| describe(thing, &"", &error)
+}
+
+/// The same for a thing that has a path.
+fn at<'a, E: Display>(thing: &'a str, path: &'a Path) -> impl FnOnce(E) -> String + 'a {
+    move |error| describe(thing, &format_args!(" {}", path.display()), &error)
+}
+
+// Once in the program, and not in every place that may fail.
+#[inline(never)]
+fn describe(thing: &str, path: &dyn Display, error: &dyn Display) -> String {
+    format!("{thing}{path}: {error}")
+}
+
+/// A daemon must not keep a file system from being unmounted.
+fn leave_directory() -> Result<(), String> {
+    chdir("/").map_err(Errno::from).map_err(named("/"))
+}
+
+#[inline(never)]
+fn enter_namespace(config: &Config) -> Result<Option<FileId>, String> {
+    match &config.namespace {
+        Some(path) => netns::enter(path).map_err(at("namespace", path)).map(Some),
+        // Unknown without /proc.
+        None => Ok(netns::present().ok()),
+    }
+}
+
+#[inline(never)]
+fn check_interface_name(config: &Config) -> Result<(), String> {
+    let name = &config.interface;
+    interface::check_own_name(name)
+        .map_err(|expected| describe("--monitor-interface ", name, &expected))
+}
+
+#[inline(never)]
+fn fork_helper(config: &Config, program: Option<&Program>) -> Result<Option<Conntrackd>, String> {
+    let Some(program) = program else { return Ok(None) };
+    let conntrackd = Conntrackd::fork(&program.path, &config.conf_dir, config.run_as());
+    conntrackd.map(Some).map_err(named("conntrackd helper"))
+}
+
+#[inline(never)]
+fn lock_pid_file(config: &Config, constants: &mut Constants) -> Result<Option<PidFile>, String> {
+    let Some(path) = &config.pid_file else { return Ok(None) };
+    PidFile::lock(path, config.run_as(), constants).map(Some).map_err(|error| match error {
+        PidFileError::Held(Some(pid)) => {
+            at("pid file", path)(format_args!("held by another instance, pid {pid}"))
+        }
+        PidFileError::Held(None) => at("pid file", path)("held by another instance"),
+        PidFileError::Refused(refusal) => at("pid file", path)(refusal),
+    })
+}
+
+#[inline(never)]
+fn open_log(config: &Config, constants: &mut Constants) -> Result<(), String> {
+    // A daemon has no standard error.
+    if config.foreground {
+        stderr::prepare();
+    }
+    let file = match &config.log_file {
+        Some(path) => {
+            let file = LogFile::open(path, config.run_as(), constants);
+            Some(file.map_err(at("log file", path))?)
+        }
+        None => None,
+    };
+    let syslog = if config.use_syslog {
+        Some(Syslog::open(constants).map_err(named("syslog socket"))?)
+    } else {
+        None
+    };
+    log::open(Log {
+        router: config.router_id.clone(),
+        level: config.log_level(),
+        stderr: file.is_none() && syslog.is_none(),
+        file,
+        syslog,
+    });
+    Ok(())
+}
+
+/// A user who puts a program of his own into root's `PATH` must not have it run by root.
+#[inline(never)]
+fn warn_refused_program(program: Option<&Program>) {
+    if let Some(path) = program.and_then(|program| program.refused.as_ref()) {
+        warning!("{}: {}", DisplayArg(path.display()), DisplayArg(REFUSED));
+    }
+}
+
+#[inline(never)]
+fn warn_foreign_lock(pid_file: Option<&PidFile>) {
+    if let Some(stranger) = pid_file.and_then(|pid_file| pid_file.stranger) {
+        warning!("replaced the pid file, as it was locked by {}", DisplayArg(stranger));
+    }
+}
+
+fn open_route(config: &Config) -> Result<RouteSocket, String> {
+    let groups: &[u32] = if config.no_announce { &netlink::WATCH } else { &netlink::ANNOUNCE };
+    RouteSocket::open(config.netlink_rcvbuf, groups).map_err(named("netlink socket"))
+}
+
+fn open_packets(config: &Config) -> Result<Option<PacketSocket>, String> {
+    if !config.detects_split_brain() {
+        return Ok(None);
+    }
+    let socket = PacketSocket::open(config.vip.address());
+    socket.map(Some).map_err(named("packet socket (not needed with --no-announce)"))
+}
+
+/// Who can write to the state file's directory can say what the state is.
+#[inline(never)]
+fn warn_world_writable(directory: &Path) {
+    let mode = stat(directory).map_or(0, |stat| stat.st_mode);
+    if Mode::from_bits_truncate(mode).contains(Mode::S_IWOTH) {
+        warning!("world-writable directory: {}", DisplayArg(directory.display()));
+    }
+}
+
+/// The user that the daemon runs as may not be permitted to look at it.
+#[inline(never)]
+fn warn_hidden_namespace(namespace: Option<&NamespaceWatch>) {
+    if let Some(Err(errno)) = namespace.map(NamespaceWatch::is_gone) {
+        warning!("deletion of the network namespace will go unnoticed: {}", DisplayArg(errno));
+    }
+}
+
+fn check_namespace(namespace: Option<&NamespaceWatch>) -> NamespaceCheck {
+    match namespace.map(NamespaceWatch::fd) {
+        None => NamespaceCheck::Never,
+        Some(Some(_)) => NamespaceCheck::WhenMountsChange,
+        Some(None) => NamespaceCheck::Every(CHECK_NAMESPACE),
+    }
+}
+
+#[inline(never)]
+fn encode_requests(config: &Config) -> Result<EncodedRequests, String> {
+    let request = |state: State| {
+        http::encode(&config.router_id, state.word(config.active_word))
+            .map_err(|_| "request too long".to_string())
+    };
+    Ok(EncodedRequests { active: request(State::Active)?, backup: request(State::Backup)? })
+}
+
+/// Another instance may have taken it for a stranger's, and replaced it.
+#[inline(never)]
+fn check_pid_file(config: &Config, pid_file: Option<&PidFile>) -> Result<(), String> {
+    let (Some(path), Some(pid_file)) = (&config.pid_file, pid_file) else { return Ok(()) };
+    if pid_file.is_ours() { Ok(()) } else { Err(at("pid file", path)("taken by another instance")) }
+}
+
+/// Limits file access to what is written to by name. Returns whether the kernel can do that.
+#[inline(never)]
 fn restrict_files(config: &Config) -> Result<bool, Errno> {
     let Some(ruleset) = Ruleset::new()? else { return Ok(false) };
     let allow = |path: &Path, access| match ruleset.allow(path, access) {
-        // What cannot even be looked at now could not be used later either.
+        // What is not accessible now would not be later either.
         Err(errno) if errno == Errno::from(NixErrno::EACCES) => Ok(()),
         allowed => allowed,
     };
-    // The directory around it, as this one may be deleted and made anew, or mounted over. Of what else is
-    // there it is the filter for system calls that lets nothing be named.
-    let around = config.conf_dir.join("..");
-    allow(&around, access::MAKE_REG | access::WRITE_FILE | access::REMOVE_FILE)?;
+    // The directory above it, as this one may be deleted and recreated, or mounted over. That nothing else
+    // there can be named is the seccomp filter's part.
+    let above = config.conf_dir.join("..");
+    allow(&above, access::MAKE_REG | access::WRITE_FILE | access::REMOVE_FILE)?;
     if let Some(log) = &config.log_file {
         allow(parent(log), access::MAKE_REG | access::WRITE_FILE)?;
     }
@@ -172,114 +334,6 @@ fn restrict_files(config: &Config) -> Result<bool, Errno> {
 
 fn parent(path: &Path) -> &Path {
     path.parent().unwrap_or(Path::new("/"))
-}
-
-/// As many as there are descriptors to poll.
-const EVENTS: usize = 8;
-
-/// How often to look whether the namespace is still there, where nothing tells.
-const CHECK_NAMESPACE: Duration = Duration::from_secs(5);
-
-/// Puts the name of a thing before what is wrong with it.
-fn named(thing: &str) -> impl FnOnce(Errno) -> String {
-    move |errno| format!("{thing}: {errno}")
-}
-
-/// The same for one that has a path.
-fn at<'a, E: Display>(thing: &'a str, path: &'a Path) -> impl FnOnce(E) -> String + 'a {
-    move |error| format!("{thing} {}: {error}", path.display())
-}
-
-fn fork_conntrackd(config: &Config) -> Result<Option<Conntrackd>, String> {
-    let Some(program) = &config.conntrackd else { return Ok(None) };
-    let conntrackd = Conntrackd::fork(&program.path, &config.conf_dir, config.identity);
-    conntrackd.map(Some).map_err(named("process for conntrackd"))
-}
-
-fn lock_pid_file(config: &Config, constants: &mut Constants) -> Result<Option<PidFile>, String> {
-    let Some(path) = &config.pid_file else { return Ok(None) };
-    PidFile::lock(path, config.identity, constants).map(Some).map_err(|error| match error {
-        PidFileError::Held(Some(pid)) => {
-            at("pid file", path)(format_args!("held by another instance, pid {pid}"))
-        }
-        PidFileError::Held(None) => at("pid file", path)("held by another instance"),
-        PidFileError::Refused(refusal) => at("pid file", path)(refusal),
-    })
-}
-
-fn warn_of_stranger(pid_file: Option<&PidFile>) {
-    if let Some(stranger) = pid_file.and_then(|pid_file| pid_file.stranger) {
-        warning!("replaced the pid file, as it was locked by {}", DisplayArg(stranger));
-    }
-}
-
-/// It may have been taken away meanwhile.
-fn check_pid_file(config: &Config, pid_file: Option<&PidFile>) -> Result<(), String> {
-    let (Some(path), Some(pid_file)) = (&config.pid_file, pid_file) else { return Ok(()) };
-    if pid_file.is_ours() { Ok(()) } else { Err(at("pid file", path)("taken by another instance")) }
-}
-
-/// The user that the daemon is now may be kept from seeing it.
-fn warn_of_hidden_namespace(namespace: Option<&NamespaceWatch>) {
-    if let Some(Err(errno)) = namespace.map(NamespaceWatch::is_gone) {
-        warning!(
-            "it will not be noticed if the network namespace is deleted: {}",
-            DisplayArg(errno)
-        );
-    }
-}
-
-/// Who brings a program of his own into root's `PATH` is not to have it run.
-fn warn_of_refused_program(config: &Config) {
-    if let Some(path) = config.conntrackd.as_ref().and_then(|program| program.refused.as_ref()) {
-        warning!("{}: {}", DisplayArg(path.display()), DisplayArg(REFUSED));
-    }
-}
-
-/// Whoever may write to the state file's directory may say what the state is.
-fn warn_of_open_door(config: &Config) {
-    if let Ok(stat) = stat(&config.conf_dir) {
-        let mode = Mode::from_bits_truncate(stat.st_mode);
-        if mode.contains(Mode::S_IWOTH) {
-            warning!("everybody may write to {}", DisplayArg(config.conf_dir.display()));
-        }
-    }
-}
-
-fn open_log(config: &Config, constants: &mut Constants) -> Result<(), String> {
-    // A daemon has none.
-    if config.foreground {
-        stderr::prepare();
-    }
-    let file = config
-        .log_file
-        .as_deref()
-        .map(|path| LogFile::open(path, config.identity, constants).map_err(at("log file", path)));
-    let syslog = config.syslog.then(|| Syslog::open(constants).map_err(named("syslog socket")));
-    log::open(Log {
-        router: config.router_id.clone(),
-        level: config.log_level,
-        stderr: file.is_none() && syslog.is_none(),
-        file: file.transpose()?,
-        syslog: syslog.transpose()?,
-    });
-    Ok(())
-}
-
-fn open_packets(config: &Config) -> Result<Option<PacketSocket>, String> {
-    if !config.wants_packets() {
-        return Ok(None);
-    }
-    let socket = PacketSocket::open(config.vip.address());
-    socket.map(Some).map_err(named("packet socket (--no-announce does without)"))
-}
-
-fn requests(config: &Config) -> Result<EncodedRequests, String> {
-    let request = |state: State| {
-        http::encode(&config.router_id, state.word(config.active_word))
-            .map_err(|_| "request too long".to_string())
-    };
-    Ok(EncodedRequests { active: request(State::Active)?, backup: request(State::Backup)? })
 }
 
 /// Differs between processes, and between those that had the same pid.

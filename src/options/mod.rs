@@ -1,416 +1,284 @@
-//! What is asked for: the command line, read and checked before anything is opened.
+//! The command line, read and checked before anything is opened. [`Config`] is the one list of the options:
+//! `argh` reads them by it, `--help` prints it, and the manual page is generated from it.
 
 mod argv;
+mod help;
+mod program;
+mod values;
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::num::NonZeroU8;
 use std::path::PathBuf;
 
-use nix::fcntl::{AT_FDCWD, AtFlags};
-use nix::unistd::{AccessFlags, Gid, Group, Uid, User, faccessat};
+use argh::{ArgsInfo, FlagInfo, FromArgs, Optionality};
+use nix::unistd::{Gid, Uid};
 
-use crate::log::Level;
+use crate::log::{Level, printable};
 use crate::monitor::{ActiveWord, AnnounceTiming, Duration, Renotify};
-use crate::sys::netns;
 use crate::sys::privileges::RunAs;
-use crate::sys::trust;
 use crate::wire::cidr::Cidr;
 use crate::wire::http::RouterId;
 use crate::wire::ifname::InterfaceName;
-use argv::Arguments;
+pub use program::{Program, REFUSED};
 
-/// Name of the agent's socket in `--state_path`.
-const AGENT_SOCKET: &str = "keepalived-state-change";
 /// Name of the log file where none is given, as the original's.
 const LOG_FILE: &str = "neutron-keepalived-state-change.log";
-/// The longest path of a Unix socket: `sun_path` less its NUL.
-const MAX_SOCKET_PATH: usize = 107;
-/// Netlink receive buffer in bytes: room for about 2,500 events, as the kernel doubles it.
-const NETLINK_RCVBUF: usize = 1 << 20;
 
 /// What the command line asks for.
 #[derive(Debug)]
 pub enum CliAction {
     /// Watch.
-    Run(Config),
+    Run(Box<Config>),
     /// Check whether watching would work.
-    Check(Config),
+    Check(Box<Config>),
     /// Print this.
     Print(String),
 }
 
-/// The command line is wrong: one line that names the option, its value and what it wants.
+/// The command line is wrong: one line that names the option, its value and what was expected.
 #[derive(Debug, PartialEq, Eq)]
 pub struct UsageError(pub String);
 
-/// What to watch, and how.
-#[derive(Debug)]
+/// Watch whether keepalived has put a virtual IP address (VIP) on an interface, keep a one-word state file,
+/// and tell the agent over HTTP on a Unix socket.
+#[derive(Debug, FromArgs, ArgsInfo)]
 pub struct Config {
-    /// The identity sent to the agent.
+    /// identity sent to the agent, 1 to 64 printable ASCII characters without space
+    #[argh(option, arg_name = "ID", from_str_fn(values::router_id))]
     pub router_id: RouterId,
-    /// The file of the network namespace to enter; none: stay in the present one.
-    pub namespace: Option<PathBuf>,
-    /// Where the state file is kept.
+
+    /// directory of the state file; it must exist
+    #[argh(option, arg_name = "DIR", from_str_fn(values::directory))]
     pub conf_dir: PathBuf,
-    /// The interface that carries the VIP.
+
+    /// interface that carries the VIP, by its own name and not by an alternative one; it need not exist yet
+    #[argh(option, long = "monitor-interface", arg_name = "NAME", from_str_fn(values::interface))]
     pub interface: InterfaceName,
-    /// The VIP.
+
+    /// the VIP, IPv4 or IPv6, with its prefix length; a bare address means /32 or /128
+    #[argh(option, long = "monitor-cidr", arg_name = "CIDR", from_str_fn(values::vip))]
     pub vip: Cidr,
-    /// The pid file; none only in the foreground.
-    pub pid_file: Option<PathBuf>,
-    /// The agent's socket.
+
+    /// directory of the agent's socket
+    #[argh(option, long = "state-path", arg_name = "DIR", from_str_fn(values::agent_socket))]
     pub agent_socket: PathBuf,
-    /// Do not become a daemon.
+
+    /// pid file, locked while the daemon runs; required unless --foreground
+    #[argh(option, arg_name = "FILE", from_str_fn(values::path))]
+    pub pid_file: Option<PathBuf>,
+
+    /// network namespace, as a name under /run/netns or an absolute path; default: the present one
+    #[argh(option, arg_name = "NAME", from_str_fn(values::namespace))]
+    pub namespace: Option<PathBuf>,
+
+    /// do not become a daemon; log to standard error unless told otherwise
+    #[argh(switch)]
     pub foreground: bool,
-    /// The word for the active state.
+
+    /// word for the active state, master or primary; default: master
+    #[argh(option, arg_name = "WORD", default = "ActiveWord::Master")]
+    #[argh(from_str_fn(values::active_word))]
     pub active_word: ActiveWord,
-    /// When to tell an agent that was away again.
+
+    /// times after which to notify an agent again that was away (no socket, connection refused or reset, no
+    /// reply), as one that has just started may answer 200 before it knows its routers: 1 to 4 ascending
+    /// numbers of seconds, or 0 for never; default: 30,120,600
+    #[argh(option, arg_name = "SECONDS", default = "default_renotify()")]
+    #[argh(from_str_fn(values::renotify))]
     pub renotify: Renotify,
-    /// The log file; none: standard error, if there is no syslog either.
-    pub log_file: Option<PathBuf>,
-    /// Log to syslog.
-    pub syslog: bool,
-    /// The least that is logged.
-    pub log_level: Level,
-    /// Netlink receive buffer in bytes.
-    pub netlink_rcvbuf: usize,
-    /// Have the kernel keep back events of addresses that do not matter.
-    pub netlink_filter: bool,
-    /// Announce addresses like this.
-    pub announce: Option<AnnounceTiming>,
-    /// Watch out for other stations that claim the VIP.
+
+    /// send no gratuitous ARP and no neighbour advertisements
+    #[argh(switch)]
+    pub no_announce: bool,
+
+    /// rounds of announcements for an address, 1 to 100; default: 3
+    #[argh(option, arg_name = "N", default = "AnnounceTiming::default().repeat")]
+    #[argh(from_str_fn(values::rounds))]
+    pub garp_master_repeat: NonZeroU8,
+
+    /// seconds between two rounds of an address, 0.1 to 3600; default: 2
+    #[argh(option, arg_name = "SECONDS", default = "Duration::from_secs(2)")]
+    #[argh(from_str_fn(values::delay))]
+    pub garp_master_delay: Duration,
+
+    /// seconds between the announcements of two addresses, 0 to 3600; default: 0.001
+    #[argh(option, arg_name = "SECONDS", default = "Duration::from_millis(1)")]
+    #[argh(from_str_fn(values::interval))]
+    pub garp_interval: Duration,
+
+    /// listen for other stations that claim the VIP, even with --no-announce
+    #[argh(switch)]
     pub detect_split_brain: bool,
-    /// Whom to be once everything is open.
-    pub identity: RunAs,
-    /// Limit itself to the files that it needs.
-    pub landlock: bool,
-    /// Limit itself to the system calls that it needs.
-    pub seccomp: bool,
-    /// Run this program's sync commands on each transition.
-    pub conntrackd: Option<Program>,
+
+    /// run conntrackd's sync commands on each transition; it is looked for in PATH, /usr/local/sbin,
+    /// /usr/sbin and /sbin
+    #[argh(switch)]
+    pub enable_conntrackd: bool,
+
+    /// user to run as once everything is open, by name or number
+    #[argh(option, arg_name = "USER", from_str_fn(values::user))]
+    pub user: Option<(Uid, Option<Gid>)>,
+
+    /// group to run as, by name or number; default: the primary group of --user
+    #[argh(option, arg_name = "GROUP", from_str_fn(values::group))]
+    pub group: Option<Gid>,
+
+    /// log file; a relative one is in --log-dir; default: standard error with --foreground, otherwise
+    /// neutron-keepalived-state-change.log beside the state file
+    #[argh(option, arg_name = "FILE", from_str_fn(values::relative_path))]
+    pub log_file: Option<PathBuf>,
+
+    /// directory of the log file
+    #[argh(option, arg_name = "DIR", from_str_fn(values::path))]
+    pub log_dir: Option<PathBuf>,
+
+    /// log to /dev/log, and to a file only if one is named
+    #[argh(switch)]
+    pub use_syslog: bool,
+
+    /// log every event
+    #[argh(switch, short = 'd')]
+    pub debug: bool,
+
+    /// accepted for compatibility; it is the default
+    #[argh(switch)]
+    pub verbose: bool,
+
+    /// netlink receive buffer in bytes; default: 1048576
+    // Room for about 2,500 events, as the kernel doubles it.
+    #[argh(option, arg_name = "BYTES", default = "1 << 20", from_str_fn(values::rcvbuf))]
+    pub netlink_rcvbuf: usize,
+
+    /// receive address events of all interfaces (debugging)
+    #[argh(switch)]
+    pub no_netlink_filter: bool,
+
+    /// disable Landlock, which limits access to files
+    #[argh(switch)]
+    pub no_landlock: bool,
+
+    /// disable the seccomp filter
+    #[argh(switch)]
+    pub no_seccomp: bool,
+
+    /// check the options and what they name, print what would be watched, and exit
+    #[argh(switch)]
+    pub check: bool,
+
+    /// print the version and exit
+    #[argh(switch)]
+    pub version: bool,
+}
+
+/// All options, `--help` first.
+fn flags() -> &'static [FlagInfo<'static>] {
+    Config::get_args_info().flags
+}
+
+fn default_renotify() -> Renotify {
+    Renotify::from_array([30, 120, 600].map(Duration::from_secs))
 }
 
 /// Reads and checks a command line without the program's name.
 ///
 /// # Errors
 /// [`UsageError`].
+#[inline(never)]
 pub fn parse(argv: Vec<OsString>) -> Result<CliAction, UsageError> {
-    let arguments = match argv::read(argv) {
-        Ok(arguments) => arguments,
-        Err(exit) if exit.status.is_ok() => return Ok(CliAction::Print(exit.output)),
-        Err(exit) => return Err(UsageError(exit.output.trim_end().into())),
-    };
-    if arguments.version {
+    read(argv).map_err(|error| UsageError(printable(&error)))
+}
+
+fn read(argv: Vec<OsString>) -> Result<CliAction, String> {
+    let words = argv::normalise(argv)?;
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    // These do not need the options that are required otherwise.
+    if words.contains(&"--help") {
+        return Ok(CliAction::Print(help::text()));
+    }
+    if words.contains(&"--version") {
         return Ok(CliAction::Print(concat!("keepwatch ", env!("CARGO_PKG_VERSION"), "\n").into()));
     }
-    if cfg!(feature = "defmt") && arguments.use_syslog {
-        let why = "this build logs frames of defmt, which syslog does not take";
-        return Err(UsageError(format!("--use-syslog: {why}: wants a --log-file instead")));
-    }
-    let config = Config::new(&arguments)?;
-    Ok(if arguments.check { CliAction::Check(config) } else { CliAction::Run(config) })
-}
-
-impl Config {
-    fn new(arguments: &Arguments) -> Result<Self, UsageError> {
-        let foreground = arguments.foreground;
-        let conf_dir = required(
-            "--conf_dir",
-            arguments.conf_dir.as_deref(),
-            "an existing directory",
-            |text| absolute(text).filter(|path| path.is_dir()),
-        )?;
-        let pid_file = optional("--pid_file", arguments.pid_file.as_deref(), "a path", absolute)?;
-        if pid_file.is_none() && !foreground {
-            return Err(missing("--pid_file", "a path, unless --foreground is given"));
-        }
-        let log_file = log_file(
-            optional("--log-file", arguments.log_file.as_deref(), "a path", |text| {
-                Some(text.into())
-            })?,
-            optional("--log-dir", arguments.log_dir.as_deref(), "a directory", absolute)?,
-            || conf_dir.join(LOG_FILE),
-            !foreground && !arguments.use_syslog,
-        );
-        let tempo = tempo(
-            arguments.garp_master_repeat.as_deref(),
-            arguments.garp_master_delay.as_deref(),
-            arguments.garp_interval.as_deref(),
-        )?;
-        let identity = identity(arguments.user.as_deref(), arguments.group.as_deref())?;
-        let announce = (!arguments.no_announce).then_some(tempo);
-        Ok(Self {
-            router_id: required(
-                "--router_id",
-                arguments.router_id.as_deref(),
-                "1 to 64 printable ASCII characters without space",
-                parsed,
-            )?,
-            namespace: optional(
-                "--namespace",
-                arguments.namespace.as_deref(),
-                "the name of a network namespace or an absolute path",
-                namespace_path,
-            )?,
-            interface: required(
-                "--monitor_interface",
-                arguments.monitor_interface.as_deref(),
-                "an interface name of 1 to 15 bytes",
-                |text| InterfaceName::new(text.as_bytes()).ok(),
-            )?,
-            vip: required(
-                "--monitor_cidr",
-                arguments.monitor_cidr.as_deref(),
-                "an IPv4 or IPv6 address with its prefix length, such as 169.254.0.5/24",
-                vip,
-            )?,
-            agent_socket: required(
-                "--state_path",
-                arguments.state_path.as_deref(),
-                "the directory of the agent's socket, whose path has at most 107 bytes",
-                agent_socket,
-            )?,
-            active_word: optional(
-                "--active-word",
-                arguments.active_word.as_deref(),
-                "master or primary",
-                active_word,
-            )?
-            .unwrap_or_default(),
-            renotify: optional(
-                "--renotify",
-                arguments.renotify.as_deref(),
-                "0, or 1 to 4 ascending numbers of seconds up to 86400, such as 30,120,600",
-                renotify,
-            )?
-            .unwrap_or_else(|| [30, 120, 600].map(Duration::from_secs).into_iter().collect()),
-            netlink_rcvbuf: optional(
-                "--netlink-rcvbuf",
-                arguments.netlink_rcvbuf.as_deref(),
-                "a number of bytes from 1 to 1073741823",
-                |text| parsed(text).filter(|bytes| (1..1 << 30).contains(bytes)),
-            )?
-            .unwrap_or(NETLINK_RCVBUF),
-            detect_split_brain: arguments.detect_split_brain || !arguments.no_announce,
-            announce,
-            log_level: if arguments.debug { Level::Debug } else { Level::Info },
-            syslog: arguments.use_syslog,
-            conf_dir,
-            pid_file,
-            foreground,
-            log_file,
-            identity,
-            netlink_filter: !arguments.no_netlink_filter,
-            landlock: !arguments.no_landlock,
-            seccomp: !arguments.no_seccomp,
-            conntrackd: arguments
-                .enable_conntrackd
-                .then(|| find_conntrackd(&std::env::var_os("PATH").unwrap_or_default())),
-        })
-    }
-}
-
-impl Config {
-    /// Whether frames are to be sent or heard.
-    pub fn wants_packets(&self) -> bool {
-        self.announce.is_some() || self.detect_split_brain
-    }
-}
-
-/// How announcements are made.
-fn tempo(
-    repeat: Option<&str>,
-    delay: Option<&str>,
-    interval: Option<&str>,
-) -> Result<AnnounceTiming, UsageError> {
-    let default = AnnounceTiming::default();
-    Ok(AnnounceTiming {
-        repeat: optional("--garp_master_repeat", repeat, "a number from 1 to 100", |text| {
-            parsed(text).filter(|repeat: &NonZeroU8| repeat.get() <= 100)
-        })?
-        .unwrap_or(default.repeat),
-        delay: optional("--garp_master_delay", delay, "seconds from 0.1 to 3600", |text| {
-            seconds(text).filter(|delay| delay.total_millis() >= 100)
-        })?
-        .unwrap_or(default.delay),
-        interval: optional("--garp_interval", interval, "seconds from 0 to 3600", seconds)?
-            .unwrap_or(default.interval),
-    })
-}
-
-/// A time of at most an hour in decimal seconds, to the microsecond, such as `0.001`.
-fn seconds(text: &str) -> Option<Duration> {
-    let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
-    let is_number = |digits: &str| !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
-    if !is_number(whole) || !is_number(fraction) || fraction.len() > 6 {
-        return None;
-    }
-    let micros = format!("{whole}{fraction:0<6}").parse().ok()?;
-    Some(Duration::from_micros(micros)).filter(|time| *time <= Duration::from_secs(3600))
-}
-
-/// An option that must be given.
-fn required<T>(
-    option: &str,
-    value: Option<&str>,
-    wants: &str,
-    read: impl FnOnce(&str) -> Option<T>,
-) -> Result<T, UsageError> {
-    optional(option, value, wants, read)?.ok_or_else(|| missing(option, wants))
-}
-
-/// An option that may be given.
-fn optional<T>(
-    option: &str,
-    value: Option<&str>,
-    wants: &str,
-    read: impl FnOnce(&str) -> Option<T>,
-) -> Result<Option<T>, UsageError> {
-    let Some(value) = value else { return Ok(None) };
-    // A NUL ends every path and name that the kernel is given.
-    match read(value).filter(|_| !value.is_empty() && !value.contains('\0')) {
-        Some(read) => Ok(Some(read)),
-        None => Err(wrong(option, value, wants)),
-    }
-}
-
-// Once in the program, and not in every place that calls the above.
-#[inline(never)]
-fn wrong(option: &str, value: &str, wants: &str) -> UsageError {
-    UsageError(format!("{option} {value:?}: wants {wants}"))
-}
-
-#[inline(never)]
-fn missing(option: &str, wants: &str) -> UsageError {
-    UsageError(format!("{option} is missing: wants {wants}"))
-}
-
-fn parsed<T: core::str::FromStr>(text: &str) -> Option<T> {
-    text.parse().ok()
-}
-
-/// The daemon leaves the directory it was started in, so its paths are made absolute.
-fn absolute(text: &str) -> Option<PathBuf> {
-    std::path::absolute(text).ok()
-}
-
-fn namespace_path(text: &str) -> Option<PathBuf> {
-    let is_name = !text.contains('/') && !matches!(text, "." | "..");
-    (is_name || text.starts_with('/')).then(|| netns::path(text))
-}
-
-fn vip(text: &str) -> Option<Cidr> {
-    // No interface ever has one of these.
-    parsed(text)
-        .filter(|vip: &Cidr| !vip.address().is_unspecified() && !vip.address().is_multicast())
-}
-
-fn agent_socket(text: &str) -> Option<PathBuf> {
-    absolute(text)
-        .map(|directory| directory.join(AGENT_SOCKET))
-        .filter(|path| path.as_os_str().len() <= MAX_SOCKET_PATH)
-}
-
-fn active_word(text: &str) -> Option<ActiveWord> {
-    match text {
-        "master" => Some(ActiveWord::Master),
-        "primary" => Some(ActiveWord::Primary),
-        _ => None,
-    }
-}
-
-/// When to tell an agent that was away again.
-fn renotify(text: &str) -> Option<Renotify> {
-    let mut times = Renotify::new();
-    if text == "0" {
-        return Some(times);
-    }
-    for seconds in text.split(',') {
-        let after = times.last().map_or(0, Duration::secs);
-        let seconds = parsed(seconds).filter(|seconds| (after + 1..=86_400).contains(seconds))?;
-        times.push(Duration::from_secs(seconds)).ok()?;
-    }
-    Some(times)
-}
-
-/// Where to log, by the rules of the original: a relative file is in the log directory, and a log
-/// directory alone gets the file of the default name.
-fn log_file(
-    file: Option<PathBuf>,
-    directory: Option<PathBuf>,
-    default: impl FnOnce() -> PathBuf,
-    wanted: bool,
-) -> Option<PathBuf> {
-    let file = match (file, directory) {
-        (Some(file), Some(directory)) => directory.join(file),
-        (Some(file), None) => file,
-        (None, Some(directory)) => directory.join(LOG_FILE),
-        (None, None) => return wanted.then(default),
+    // `argh` would say so in several lines.
+    let is_missing = |flag: &&FlagInfo<'_>| {
+        flag.optionality == Optionality::Required && !words.contains(&flag.long)
     };
-    std::path::absolute(file).ok()
+    if let Some(flag) = flags().iter().find(is_missing) {
+        return Err(missing(flag.long));
+    }
+    // Boxed, as every copy of a struct so large takes code.
+    let mut config = match Config::from_args(&["keepwatch"], &words) {
+        Ok(config) => Box::new(config),
+        Err(exit) => return Err(exit.output.trim_end().into()),
+    };
+    config.complete()?;
+    Ok(if config.check { CliAction::Check(config) } else { CliAction::Run(config) })
 }
 
-/// Whom to be. Without a group a user brings his own.
-fn identity(user: Option<&str>, group: Option<&str>) -> Result<RunAs, UsageError> {
-    let group = optional("--group", group, "the name or number of a group", |text| {
-        let known = Group::from_name(text).ok().flatten().map(|group| group.gid);
-        known.or_else(|| id(text).map(Gid::from_raw))
-    })?;
-    let user = optional("--user", user, "the name or number of a user", |text| {
-        let by_number = || Some((Uid::from_raw(id(text)?), None));
-        let entry = match id(text) {
-            Some(number) => User::from_uid(Uid::from_raw(number)),
-            None => User::from_name(text),
-        };
-        entry.ok().flatten().map(|user| (user.uid, Some(user.gid))).or_else(by_number)
-    })?;
-    match (user, group) {
-        (None, group) => Ok(RunAs { user: None, group }),
-        (Some((user, own)), group) => match group.or(own) {
-            Some(group) => Ok(RunAs { user: Some(user), group: Some(group) }),
-            None => Err(missing("--group", "a group for a user who is in no password file")),
-        },
+fn missing(option: &str) -> String {
+    ["Missing required option: ", option].concat()
+}
+
+impl Config {
+    /// Checks what one option wants of another, and fills in the defaults that depend on others.
+    fn complete(&mut self) -> Result<(), String> {
+        if self.pid_file.is_none() && !self.foreground {
+            return Err(missing("--pid-file or --foreground"));
+        }
+        if cfg!(feature = "defmt") && self.use_syslog {
+            return Err("--use-syslog: this build has a binary log: expected --log-file".into());
+        }
+        if let (Some((_, primary)), None) = (self.user, self.group) {
+            let missing_group = || missing("--group, as --user has no password entry");
+            self.group = Some(primary.ok_or_else(missing_group)?);
+        }
+        self.log_file = self.find_log_file().and_then(|file| std::path::absolute(file).ok());
+        Ok(())
+    }
+
+    /// Where to log, by the rules of the original: a relative file is in the log directory, and a log
+    /// directory alone gets the file of the default name.
+    fn find_log_file(&self) -> Option<PathBuf> {
+        match (&self.log_file, &self.log_dir) {
+            (Some(file), Some(directory)) => Some(directory.join(file)),
+            (Some(file), None) => Some(file.clone()),
+            (None, Some(directory)) => Some(directory.join(LOG_FILE)),
+            (None, None) if self.foreground || self.use_syslog => None,
+            (None, None) => Some(self.conf_dir.join(LOG_FILE)),
+        }
+    }
+
+    /// How addresses are announced, if they are.
+    pub fn announce(&self) -> Option<AnnounceTiming> {
+        (!self.no_announce).then_some(AnnounceTiming {
+            repeat: self.garp_master_repeat,
+            delay: self.garp_master_delay,
+            interval: self.garp_interval,
+        })
+    }
+
+    /// Whether to listen for other stations that claim the VIP.
+    pub fn detects_split_brain(&self) -> bool {
+        self.detect_split_brain || !self.no_announce
+    }
+
+    /// The user and group to run as.
+    pub fn run_as(&self) -> RunAs {
+        RunAs { user: self.user.map(|(user, _)| user), group: self.group }
+    }
+
+    /// The least severe level that is logged.
+    pub fn log_level(&self) -> Level {
+        if self.debug { Level::Debug } else { Level::Info }
+    }
+
+    /// Looks for conntrackd, if it is to be run.
+    pub fn find_conntrackd(&self) -> Option<Program> {
+        self.enable_conntrackd
+            .then(|| program::find_conntrackd(&std::env::var_os("PATH").unwrap_or_default()))
     }
 }
 
-/// The number of a user or group. -1 stands for none (`setresuid(2)`).
-fn id(text: &str) -> Option<u32> {
-    parsed(text).filter(|id| *id != u32::MAX)
-}
-
-/// What is said of a program that is not run.
-pub const REFUSED: &str = "not run, as others than root may change it or what is above it";
-
-/// conntrackd, as far as it was found.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Program {
-    /// Where it is, or ought to be.
-    pub path: PathBuf,
-    /// One that comes first, but that others than root could put something else in the place of.
-    pub refused: Option<PathBuf>,
-}
-
-/// A daemon's `PATH` may lack the directories of the system.
-fn find_conntrackd(path: &OsStr) -> Program {
-    let system = ["/usr/local/sbin", "/usr/sbin", "/sbin"].map(PathBuf::from);
-    let mut refused = None;
-    let found = std::env::split_paths(path)
-        .chain(system)
-        .map(|directory| directory.join("conntrackd"))
-        .filter(|file| {
-            file.is_absolute()
-                && file.is_file()
-                && faccessat(AT_FDCWD, file, AccessFlags::X_OK, AtFlags::AT_EACCESS).is_ok()
-        })
-        .find(|file| {
-            let safe = trust::is_safe(file);
-            if !safe {
-                refused.get_or_insert_with(|| file.clone());
-            }
-            safe
-        });
-    Program { path: found.unwrap_or("/usr/sbin/conntrackd".into()), refused }
-}
-
+#[cfg(test)]
+mod manual;
 #[cfg(test)]
 mod tests;

@@ -10,10 +10,10 @@ use crate::wire::ifname::{InterfaceName, MAX_LEN};
 /// only its own.
 ///
 /// # Errors
-/// What is wanted instead.
+/// What is expected instead.
 pub fn check_own_name(name: &InterfaceName) -> Result<(), String> {
     match owner_of(name) {
-        Some(own) if own != *name => Err(format!("wants the interface's own name, which is {own}")),
+        Some(own) if own != *name => Err(format!("expected the interface's own name, {own}")),
         _ => Ok(()),
     }
 }

@@ -15,6 +15,7 @@ pub mod netlink;
 pub mod netns;
 pub mod own_file;
 pub mod packet;
+pub mod passwd;
 pub mod pid_file;
 pub mod privileges;
 pub mod process;

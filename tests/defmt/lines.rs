@@ -58,7 +58,7 @@ pub fn everything(world: &World) -> String {
     world.set_vip(false);
     keepwatch.wait_log("agent not notified", 1);
     agent.behave(Manners::newest());
-    keepwatch.wait_log("agent took it after", 1);
+    keepwatch.wait_log("agent notified after", 1);
     keepwatch.signal(Signal::SIGHUP);
     keepwatch.wait_log("Notified agent router", 4);
     keepwatch.terminate();
@@ -156,9 +156,9 @@ fn long_text_is_cut() {
     fs::set_permissions(&setup.conf_dir, fs::Permissions::from_mode(0o777)).unwrap();
     let world = World::with(setup);
     let keepwatch = world.setup.start();
-    keepwatch.wait_log("everybody may write to /", 1);
+    keepwatch.wait_log("world-writable directory: /", 1);
     let log = world.setup.log();
-    let line = log.lines().find(|line| line.contains("everybody")).unwrap();
+    let line = log.lines().find(|line| line.contains("world-writable")).unwrap();
     assert!(line.contains("a\\nba\\nb") && (300..500).contains(&line.len()), "{line}");
     world.set_vip(true);
     keepwatch.wait_log("Notified agent router", 2);

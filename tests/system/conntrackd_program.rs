@@ -41,7 +41,7 @@ fn assert_passed_over(directory: &Path, refused: Option<&Path>) {
     let keepwatch = tracked.world.setup.start();
     tracked.wait_synced(&keepwatch, "backup");
     assert_eq!(tracked.calls(), "-t-n");
-    let why = "not run, as others than root may change it or what is above it\n";
+    let why = "not run: others than root can replace it\n";
     let log = tracked.world.setup.log();
     match refused {
         None => assert!(!log.contains(why), "{log}"),

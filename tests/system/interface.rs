@@ -25,7 +25,7 @@ fn absent_then_created() {
     world.rtnl.delete("ha0");
     let keepwatch = world.setup.start();
     assert_eq!(world.setup.state(), "backup");
-    keepwatch.wait_log("watched interface is not there", 1);
+    keepwatch.wait_log("watched interface ha0 not found", 1);
     add_interface(&world.rtnl, "ha0");
     world.set_vip(true);
     keepwatch.wait_state("master");
@@ -128,16 +128,16 @@ fn alternative_name_is_refused() {
     let mut world = World::new();
     world.rtnl.add_alternative_name("ha0", "other");
     world.setup.interface = "other".into();
-    let wants = "wants the interface's own name, which is ha0";
+    let expected_name = "expected the interface's own name, ha0";
     let output = world.setup.run();
     assert_eq!(output.status.code(), Some(1));
-    let expected = format!("keepwatch: --monitor_interface \"other\": {wants}\n");
+    let expected = format!("keepwatch: --monitor-interface other: {expected_name}\n");
     assert_eq!(String::from_utf8(output.stderr).unwrap(), expected);
     assert!(!world.setup.state_file().exists() && !world.setup.pid_file().exists());
     let output = world.setup.command().arg("--check").output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     let report = String::from_utf8(output.stdout).unwrap();
-    let expected = format!("169.254.0.5/24 on other: does not work: {wants}\n");
+    let expected = format!("169.254.0.5/24 on other: does not work: {expected_name}\n");
     assert!(report.contains(&expected), "{report}");
 }
 
@@ -150,7 +150,7 @@ fn alternative_name_of_another() {
     for times in [1, 2] {
         world.rtnl.delete("ha0");
         world.rtnl.add_alternative_name("spare", "ha0");
-        let line = "ha0 is an alternative name of spare; waiting for an interface of its own\n";
+        let line = "ha0 is an alternative name of spare; waiting for an interface of that name\n";
         keepwatch.wait_log(line, times);
         for _ in 0..3 {
             world.rtnl.down("spare");

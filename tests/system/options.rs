@@ -1,4 +1,4 @@
-//! Every bad option: exit code 2 and one line that names it, its value and what it wants.
+//! Every bad option: exit code 2 and one line that names it, its value and what was expected.
 
 use std::os::unix::ffi::OsStrExt;
 use std::process::Command;
@@ -24,9 +24,9 @@ fn complaint(command: &mut Command) -> String {
 }
 
 fn bad_options() {
-    let cidr = "wants an IPv4 or IPv6 address with its prefix length, such as 169.254.0.5/24";
-    let identity = "wants 1 to 64 printable ASCII characters without space";
-    let path = "wants the directory of the agent's socket, whose path has at most 107 bytes";
+    let cidr = "an IPv4 or IPv6 address with its prefix length, such as 169.254.0.5/24";
+    let identity = "1 to 64 printable ASCII characters without space";
+    let path = "the directory of the agent's socket, whose path has at most 107 bytes";
     let long = "r".repeat(65);
     let deep = format!("/{}", "d".repeat(85));
     let cases = [
@@ -41,32 +41,38 @@ fn bad_options() {
         ("--router_id", "two words", identity),
         ("--router_id", "é", identity),
         ("--router_id", &long, identity),
-        ("--monitor_interface", "", "wants an interface name of 1 to 15 bytes"),
-        ("--monitor_interface", "a/b", "wants an interface name of 1 to 15 bytes"),
-        ("--monitor_interface", "0123456789abcdef", "wants an interface name of 1 to 15 bytes"),
-        ("--conf_dir", "/nowhere", "wants an existing directory"),
-        ("--conf_dir", "/dev/null", "wants an existing directory"),
+        ("--monitor_interface", "", "an interface name of 1 to 15 bytes"),
+        ("--monitor_interface", "a/b", "an interface name of 1 to 15 bytes"),
+        ("--monitor_interface", "0123456789abcdef", "an interface name of 1 to 15 bytes"),
+        ("--conf_dir", "/nowhere", "an existing directory"),
+        ("--conf_dir", "/dev/null", "an existing directory"),
         ("--state_path", &deep, path),
-        ("--namespace", "a/b", "wants the name of a network namespace or an absolute path"),
-        ("--namespace", "..", "wants the name of a network namespace or an absolute path"),
-        ("--pid_file", "", "wants a path"),
-        ("--active-word", "leader", "wants master or primary"),
-        ("--netlink-rcvbuf", "many", "wants a number of bytes from 1 to 1073741823"),
-        ("--netlink-rcvbuf", "-1", "wants a number of bytes from 1 to 1073741823"),
-        ("--foreground", "yes", "wants no value"),
+        ("--namespace", "a/b", "the name of a network namespace or an absolute path"),
+        ("--namespace", "..", "the name of a network namespace or an absolute path"),
+        ("--pid_file", "", "a path"),
+        ("--active-word", "leader", "master or primary"),
+        ("--netlink-rcvbuf", "many", "a number of bytes from 1 to 1073741823"),
+        ("--netlink-rcvbuf", "-1", "a number of bytes from 1 to 1073741823"),
     ];
-    for (option, value, wants) in cases {
+    for (option, value, expected) in cases {
         let setup = setup().with(format!("{option}={value}"));
-        assert_eq!(complaint(&mut setup.command()), format!("{option} {value:?}: {wants}"));
+        let option = option.replace('_', "-");
+        assert_eq!(
+            complaint(&mut setup.command()),
+            format!("Error parsing option '{option}' with value '{value}': expected {expected}")
+        );
         assert!(!setup.log_file().exists() && !setup.pid_file().exists());
     }
     let hostile = setup().with("--router_id=a\r\nX-Evil: 1");
-    assert!(complaint(&mut hostile.command()).starts_with(r#"--router_id "a\r\nX-Evil: 1": "#));
-    let unknown = setup().with("--frobnicate");
-    let error = complaint(&mut unknown.command());
-    assert_eq!(error, r#"unknown option "--frobnicate": --help lists what there is"#);
-    let last = setup().with("--user");
-    assert_eq!(complaint(&mut last.command()), "--user: wants a value");
+    let error = complaint(&mut hostile.command());
+    assert!(error.contains(r"'--router-id' with value 'a\r\nX-Evil: 1': expected "), "{error}");
+    for (word, expected) in [
+        ("--frobnicate", "Unrecognized argument: --frobnicate"),
+        ("--foreground=yes", "Option takes no value: --foreground=yes"),
+        ("--user", "No value given for option: --user"),
+    ] {
+        assert_eq!(complaint(&mut setup().with(word).command()), expected);
+    }
 }
 
 fn missing_options() {
@@ -78,23 +84,24 @@ fn missing_options() {
         let given = setup.command();
         command.args(given.get_args().filter(|arg| !arg.as_bytes().starts_with(option.as_bytes())));
         let error = complaint(&mut command);
-        assert!(error.starts_with(&format!("{option} is missing: wants ")), "{error}");
+        let option = option.replace('_', "-");
+        assert_eq!(error, format!("Missing required option: {option}"));
     }
     let mut command = Command::new(setup.command().get_program());
     let given = setup.command();
     command.args(given.get_args().filter(|arg| !arg.as_bytes().starts_with(b"--pid_file")));
     let error = complaint(&mut command);
-    assert_eq!(error, "--pid_file is missing: wants a path, unless --foreground is given");
+    assert_eq!(error, "Missing required option: --pid-file or --foreground");
 }
 
 fn not_text() {
     let setup = setup().with(std::ffi::OsStr::from_bytes(b"--user=\xff"));
-    assert_eq!(complaint(&mut setup.command()), "an argument is not UTF-8");
+    assert_eq!(complaint(&mut setup.command()), "Not UTF-8: --user=\u{fffd}");
 }
 
 fn help_and_version() {
     for (option, begins) in [
-        ("--help", "Usage: keepwatch --router_id ID"),
+        ("--help", "Usage: keepwatch --router-id ID"),
         ("-h", "Usage: "),
         ("--version", "keepwatch 0.1.0\n"),
     ] {

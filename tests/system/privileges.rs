@@ -167,7 +167,7 @@ fn kernel_without_filters() {
     without_seccomp(&mut command, false);
     let keepwatch = world.setup.adopt(&command.output().unwrap());
     keepwatch.wait_log("WARNING", 1);
-    assert!(world.setup.log().contains("there is no seccomp filter for this system"));
+    assert!(world.setup.log().contains("there is no seccomp filter for this architecture"));
     world.set_vip(true);
     world.agent.wait_acknowledged("master");
 }

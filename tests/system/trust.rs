@@ -19,7 +19,7 @@ pub fn trials() -> Vec<Trial> {
     let mut trials = lab::trials![
         log_is_a_link,
         pid_file_is_a_link,
-        directory_that_everybody_may_write_to,
+        world_writable_directory,
         symlink_to_the_agent,
     ];
     trials.extend(with_other_users(lab::trials![
@@ -43,7 +43,7 @@ fn listen_as(user: u32, path: &Path) -> UnixListener {
 /// Whoever listens is told nothing, and the log says why.
 fn assert_told_nothing(world: &World, listener: &UnixListener) {
     let keepwatch = world.setup.start();
-    let line = "agent not notified: socket belongs to user 12345, who is not trusted; retrying\n";
+    let line = "agent not notified: socket owned by untrusted user 12345; retrying\n";
     keepwatch.wait_log(line, 1);
     let mut said = String::new();
     listener.accept().unwrap().0.read_to_string(&mut said).unwrap();
@@ -158,13 +158,13 @@ fn pid_file_is_a_link() {
     assert_eq!(fs::read(&precious).unwrap(), b"precious");
 }
 
-fn directory_that_everybody_may_write_to() {
+fn world_writable_directory() {
     for (mode, warned) in [(0o777, 1), (0o1777, 1), (0o775, 0)] {
         let world = World::new();
         fs::set_permissions(&world.setup.conf_dir, Permissions::from_mode(mode)).unwrap();
         let keepwatch = world.setup.start();
         keepwatch.wait_log("Notified agent router", 1);
-        let line = format!("WARNING {}: everybody may write to", world.setup.router);
+        let line = format!("WARNING {}: world-writable directory:", world.setup.router);
         assert_eq!(world.setup.log().matches(&line).count(), warned, "{mode:o}");
     }
 }
@@ -182,7 +182,7 @@ fn socket_of_somebody_unknown() {
     let _keepwatch =
         Killed(command.args(keepwatch.get_args()).arg("--foreground").spawn().unwrap());
     let watch = lab::files::Watch::new(&setup.conf_dir);
-    let line = "agent not notified: socket belongs to user 65534, who is not trusted; retrying\n";
+    let line = "agent not notified: socket owned by untrusted user 65534; retrying\n";
     watch.until(line, || setup.log().contains(line).then_some(()));
     let mut said = String::new();
     listener.accept().unwrap().0.read_to_string(&mut said).unwrap();

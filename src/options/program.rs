@@ -1,0 +1,42 @@
+//! Finding conntrackd.
+
+use std::ffi::OsStr;
+use std::path::PathBuf;
+
+use nix::fcntl::{AT_FDCWD, AtFlags};
+use nix::unistd::{AccessFlags, faccessat};
+
+use crate::sys::trust;
+
+/// Why a program is not run.
+pub const REFUSED: &str = "not run: others than root can replace it";
+
+/// conntrackd, as far as it was found.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Program {
+    /// Where it is, or ought to be.
+    pub path: PathBuf,
+    /// A program that comes first in `PATH`, but which others than root can replace.
+    pub refused: Option<PathBuf>,
+}
+
+/// Looks for conntrackd in `path`, and then where Debian and Neutron's rootwrap have it, as a daemon's `PATH`
+/// may lack these directories.
+pub(super) fn find_conntrackd(path: &OsStr) -> Program {
+    let system = ["/usr/local/sbin", "/usr/sbin", "/sbin"].map(PathBuf::from);
+    let mut refused = None;
+    for directory in std::env::split_paths(path).chain(system) {
+        let file = directory.join("conntrackd");
+        let runs = file.is_absolute()
+            && file.is_file()
+            && faccessat(AT_FDCWD, &file, AccessFlags::X_OK, AtFlags::AT_EACCESS).is_ok();
+        if !runs {
+            continue;
+        }
+        if trust::is_safe(&file) {
+            return Program { path: file, refused };
+        }
+        refused.get_or_insert(file);
+    }
+    Program { path: "/usr/sbin/conntrackd".into(), refused }
+}

@@ -1,0 +1,170 @@
+//! How the value of each option is read. An error says what was expected.
+
+use std::num::NonZeroU8;
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+
+use nix::unistd::{Gid, Uid};
+
+use crate::monitor::{ActiveWord, Duration, Renotify};
+use crate::sys::{netns, passwd};
+use crate::wire::cidr::Cidr;
+use crate::wire::http::RouterId;
+use crate::wire::ifname::InterfaceName;
+
+/// Name of the agent's socket in `--state_path`.
+pub(super) const AGENT_SOCKET: &str = "keepalived-state-change";
+/// The longest path of a Unix socket: `sun_path` less its NUL.
+pub(super) const MAX_SOCKET_PATH: usize = 107;
+
+fn expected<T>(value: Option<T>, what: &str) -> Result<T, String> {
+    value.ok_or_else(|| ["expected ", what].concat())
+}
+
+pub(super) fn router_id(text: &str) -> Result<RouterId, String> {
+    expected(text.parse().ok(), "1 to 64 printable ASCII characters without space")
+}
+
+pub(super) fn interface(text: &str) -> Result<InterfaceName, String> {
+    expected(InterfaceName::new(text.as_bytes()).ok(), "an interface name of 1 to 15 bytes")
+}
+
+pub(super) fn vip(text: &str) -> Result<Cidr, String> {
+    // No interface ever has one of these.
+    let possible = |vip: &Cidr| !vip.address().is_unspecified() && !vip.address().is_multicast();
+    expected(
+        text.parse().ok().filter(possible),
+        "an IPv4 or IPv6 address with its prefix length, such as 169.254.0.5/24",
+    )
+}
+
+/// The daemon leaves the directory it was started in, so its paths are made absolute.
+fn absolute(text: &str) -> Option<PathBuf> {
+    // A NUL ends every path that the kernel is given.
+    std::path::absolute(text).ok().filter(|_| !text.contains('\0'))
+}
+
+pub(super) fn path(text: &str) -> Result<PathBuf, String> {
+    expected(absolute(text), "a path")
+}
+
+/// A path that may be relative to `--log-dir`.
+pub(super) fn relative_path(text: &str) -> Result<PathBuf, String> {
+    path(text).map(|_| text.into())
+}
+
+pub(super) fn directory(text: &str) -> Result<PathBuf, String> {
+    expected(absolute(text).filter(|path| path.is_dir()), "an existing directory")
+}
+
+pub(super) fn namespace(text: &str) -> Result<PathBuf, String> {
+    let is_name = !text.contains('/') && !matches!(text, "" | "." | "..");
+    let is_path = text.starts_with('/');
+    expected(
+        absolute(text).filter(|_| is_name || is_path).map(|_| netns::path(text)),
+        "the name of a network namespace or an absolute path",
+    )
+}
+
+pub(super) fn agent_socket(text: &str) -> Result<PathBuf, String> {
+    let socket = absolute(text).map(|directory| directory.join(AGENT_SOCKET));
+    expected(
+        socket.filter(|path| path.as_os_str().len() <= MAX_SOCKET_PATH),
+        "the directory of the agent's socket, whose path has at most 107 bytes",
+    )
+}
+
+pub(super) fn active_word(text: &str) -> Result<ActiveWord, String> {
+    let word = match text {
+        "master" => Some(ActiveWord::Master),
+        "primary" => Some(ActiveWord::Primary),
+        _ => None,
+    };
+    expected(word, "master or primary")
+}
+
+pub(super) fn user(text: &str) -> Result<(Uid, Option<Gid>), String> {
+    expected(passwd::user(text), "the name or number of a user")
+}
+
+pub(super) fn group(text: &str) -> Result<Gid, String> {
+    expected(passwd::group(text), "the name or number of a group")
+}
+
+pub(super) fn rcvbuf(text: &str) -> Result<usize, String> {
+    let bytes = number(text, 1..=(1 << 30) - 1).and_then(|bytes| usize::try_from(bytes).ok());
+    expected(bytes, "a number of bytes from 1 to 1073741823")
+}
+
+pub(super) fn rounds(text: &str) -> Result<NonZeroU8, String> {
+    let rounds = number(text, 1..=100).and_then(|rounds| u8::try_from(rounds).ok());
+    let rounds = rounds.and_then(NonZeroU8::new);
+    expected(rounds, "a number from 1 to 100")
+}
+
+pub(super) fn delay(text: &str) -> Result<Duration, String> {
+    expected(seconds(text, 100_000), "seconds from 0.1 to 3600")
+}
+
+pub(super) fn interval(text: &str) -> Result<Duration, String> {
+    expected(seconds(text, 0), "seconds from 0 to 3600")
+}
+
+pub(super) fn renotify(text: &str) -> Result<Renotify, String> {
+    let read = || {
+        let mut times = Renotify::new();
+        let mut least = 1;
+        for seconds in text.split(',').filter(|_| text != "0") {
+            let seconds = number(seconds, least..=86_400)?;
+            times.push(Duration::from_secs(seconds.into())).ok()?;
+            least = seconds + 1;
+        }
+        Some(times)
+    };
+    expected(read(), "0, or 1 to 4 ascending numbers of seconds up to 86400, such as 30,120,600")
+}
+
+#[inline(never)]
+fn number(text: &str, range: RangeInclusive<u32>) -> Option<u32> {
+    let is_decimal = text.bytes().all(|byte| byte.is_ascii_digit());
+    text.parse().ok().filter(|number| is_decimal && range.contains(number))
+}
+
+/// A time from `least` microseconds to an hour in decimal seconds, to the microsecond, such as `0.001`.
+fn seconds(text: &str, least: u32) -> Option<Duration> {
+    const SECOND: u32 = 1_000_000;
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
+    let places = u32::try_from(fraction.len()).ok()?;
+    let unit = 10_u32.pow(6_u32.checked_sub(places)?);
+    let micros = number(whole, 0..=3600)? * SECOND + number(fraction, 0..=SECOND)? * unit;
+    (least..=3600 * SECOND).contains(&micros).then(|| Duration::from_micros(micros.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_decimal_seconds() {
+        let cases = [
+            ("2", Some(2_000_000)),
+            ("0.001", Some(1000)),
+            ("0.999999", Some(999_999)),
+            ("3600", Some(3_600_000_000)),
+            ("3600.000001", None),
+            ("3600.999999", None),
+            ("0.0000001", None),
+            ("1.", None),
+            (".5", None),
+            ("-1", None),
+            ("+1", None),
+            ("1e3", None),
+            ("99999999999999999999", None),
+        ];
+        for (text, micros) in cases {
+            assert_eq!(seconds(text, 0).map(|time| time.total_micros()), micros, "{text}");
+        }
+        assert_eq!(delay("0.1"), Ok(Duration::from_millis(100)));
+        assert!(delay("0.099999").is_err());
+    }
+}
