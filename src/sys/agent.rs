@@ -15,7 +15,7 @@ use nix::unistd::Uid;
 
 use super::constants::{Constant, Constants};
 use super::file_id::identify;
-use super::users;
+use super::trust;
 use crate::errno::Errno;
 use crate::monitor::{Failure, Outcome};
 use crate::wire::http::{Reply, ReplyReader, Request};
@@ -65,7 +65,7 @@ impl Agent {
             address: constants.address(Constant::Agent, UnixAddr::new(path)?)?,
             directory: constants.path(Constant::AgentDirectory, directory)?,
             own: Uid::effective(),
-            unknown: users::unknown(),
+            unknown: trust::unknown(),
             connection: None,
         })
     }
