@@ -4,7 +4,7 @@
 
 use nix::errno::Errno as NixErrno;
 use nix::fcntl::{FcntlArg, fcntl};
-use nix::libc::{self, rlim_t};
+use nix::libc::{self, c_int, rlim_t};
 use nix::sys::prctl;
 use nix::sys::resource::{Resource, setrlimit};
 use nix::unistd::{
@@ -95,7 +95,7 @@ pub(super) fn become_client(user: Uid, group: Gid) -> nix::Result<()> {
 /// for good; as oneself if that is nobody else (`setfsuid(2)`).
 ///
 /// # Errors
-/// `EPERM` if these rights cannot be had.
+/// `EPERM` if these rights cannot be had, or root's would remain (`SECBIT_NO_SETUID_FIXUP`).
 pub fn with_file_rights_of(identity: RunAs, act: &mut dyn FnMut()) -> Result<(), NixErrno> {
     let Some(user) = identity.user.filter(|user| geteuid().is_root() && !user.is_root()) else {
         act();
@@ -104,8 +104,11 @@ pub fn with_file_rights_of(identity: RunAs, act: &mut dyn FnMut()) -> Result<(),
     clear_groups(identity)?;
     let old_group = identity.group.map(setfsgid);
     let old_user = setfsuid(user);
+    // SAFETY: a system call without pointers.
+    let keeps_rights = unsafe { libc::prctl(libc::PR_GET_SECUREBITS) } & SECBIT_NO_SETUID_FIXUP;
     // What they return is what was so before, be it changed or not; -1 changes nothing.
-    let changed = setfsuid(Uid::from_raw(u32::MAX)) == user
+    let changed = keeps_rights == 0
+        && setfsuid(Uid::from_raw(u32::MAX)) == user
         && identity.group.is_none_or(|group| setfsgid(Gid::from_raw(u32::MAX)) == group);
     if changed {
         act();
@@ -148,6 +151,8 @@ const CAP_SETPCAP: u32 = 8;
 const CAP_NET_ADMIN: u32 = 12;
 const CAP_SYS_CHROOT: u32 = 18;
 const CAP_SYS_ADMIN: u32 = 21;
+/// From `include/uapi/linux/securebits.h`.
+const SECBIT_NO_SETUID_FIXUP: c_int = 1 << 2;
 const LINUX_CAPABILITY_VERSION_3: u32 = 0x2008_0522;
 
 /// In a user namespace of an ordinary user groups cannot be changed, and need not be.
@@ -179,7 +184,7 @@ fn set_capabilities(kept: u32, inheritable: u32) -> nix::Result<()> {
     #[repr(C)]
     struct Header {
         version: u32,
-        pid: libc::c_int,
+        pid: c_int,
     }
     #[repr(C)]
     #[derive(Clone, Copy, Default)]
