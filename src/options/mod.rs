@@ -6,13 +6,14 @@ use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
 use nix::fcntl::{AT_FDCWD, AtFlags};
-use nix::unistd::{AccessFlags, Gid, Group, Uid, User, faccessat};
+use nix::unistd::{AccessFlags, Gid, Uid, faccessat};
 
 use crate::log::Level;
 use crate::monitor::{ActiveWord, AnnounceTiming, Duration, Renotify};
 use crate::sys::netns;
 use crate::sys::privileges::RunAs;
 use crate::sys::trust;
+use crate::sys::users::{Group, User};
 use crate::wire::cidr::Cidr;
 use crate::wire::http::RouterId;
 use crate::wire::ifname::InterfaceName;

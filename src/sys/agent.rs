@@ -62,7 +62,7 @@ impl Agent {
     pub fn new(path: &Path, constants: &mut Constants) -> Result<Self, Errno> {
         let directory = path.parent().unwrap_or(Path::new("/"));
         Ok(Self {
-            address: constants.address(Constant::Agent, UnixAddr::new(path)?)?,
+            address: constants.address(Constant::Agent, path)?,
             directory: constants.path(Constant::AgentDirectory, directory)?,
             own: Uid::effective(),
             unknown: trust::unknown(),

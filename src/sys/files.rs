@@ -1,13 +1,16 @@
 //! Paths as the kernel takes them, and reading files whole.
 
+#![expect(unsafe_code, reason = "readlink")]
+
 use core::ffi::CStr;
 use std::ffi::CString;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use nix::errno::Errno as NixErrno;
 use nix::fcntl::{OFlag, open};
+use nix::libc;
 use nix::sys::stat::Mode;
 use nix::unistd::read;
 
@@ -25,6 +28,22 @@ pub(super) fn c_string(bytes: &[u8]) -> nix::Result<CString> {
     CString::new(bytes).map_err(|_| NixErrno::EINVAL)
 }
 
+/// What a symlink says.
+///
+/// # Errors
+/// The errno of `readlink`, or `ENAMETOOLONG`.
+#[inline(never)]
+pub(super) fn read_link(path: &CStr) -> nix::Result<CString> {
+    let mut target = vec![0_u8; PATH_MAX];
+    // SAFETY: the kernel writes no more than there is room for.
+    let length = unsafe { libc::readlink(path.as_ptr(), target.as_mut_ptr().cast(), target.len()) };
+    let length = usize::try_from(NixErrno::result(length)?).unwrap_or_default();
+    target.get(..length).filter(|_| length < PATH_MAX).map_or(Err(NixErrno::ENAMETOOLONG), c_string)
+}
+
+/// The longest path, with its NUL (`include/uapi/linux/limits.h`).
+const PATH_MAX: usize = 4096;
+
 /// What an absolute path is in, with the slash behind it, and what it is called there.
 pub(super) fn split(path: &[u8]) -> (&[u8], &[u8]) {
     let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
@@ -32,15 +51,15 @@ pub(super) fn split(path: &[u8]) -> (&[u8], &[u8]) {
 }
 
 /// The content of a file; empty if it cannot be read.
-#[inline(never)]
 pub(super) fn content(path: &CStr) -> Vec<u8> {
     let file = open(path, OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty());
-    file.map(|file| read_to_end(&file)).unwrap_or_default()
+    file.map(|file| read_to_end(file.as_fd())).unwrap_or_default()
 }
 
 /// What there is to read up to the end, or up to an error.
-pub(super) fn read_to_end(file: &impl AsFd) -> Vec<u8> {
-    let (file, mut content, mut buffer) = (file.as_fd(), Vec::new(), [0; 1024]);
+#[inline(never)]
+pub(super) fn read_to_end(file: BorrowedFd<'_>) -> Vec<u8> {
+    let (mut content, mut buffer) = (Vec::new(), [0; 1024]);
     loop {
         match read(file, &mut buffer) {
             Ok(length @ 1..) => content.extend_from_slice(buffer.get(..length).unwrap_or_default()),

@@ -76,7 +76,7 @@ impl Syslog {
     pub fn open(constants: &mut Constants) -> Result<Self, Errno> {
         let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
         let socket = socket(AddressFamily::Unix, SockType::Datagram, flags, None)?;
-        let address = constants.address(Constant::Syslog, UnixAddr::new("/dev/log")?)?;
+        let address = constants.address(Constant::Syslog, Path::new("/dev/log"))?;
         sigsys::on_syslog(socket.as_raw_fd(), address);
         Ok(Self { socket, address })
     }

@@ -24,3 +24,4 @@ mod sigsys;
 pub mod state_file;
 pub mod stderr;
 pub mod trust;
+pub mod users;

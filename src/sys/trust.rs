@@ -2,15 +2,13 @@
 
 use core::ffi::CStr;
 use std::ffi::CString;
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use nix::fcntl::readlink;
 use nix::libc;
 use nix::unistd::{Uid, geteuid};
 
 use super::file_id::{FileId, identify_link};
-use super::files::{c_path, c_string, content, number, split, words};
+use super::files::{c_path, c_string, content, number, read_link, split, words};
 
 /// Root, whoever the daemon is, and whoever it will be.
 #[derive(Clone, Copy, Debug)]
@@ -83,8 +81,8 @@ pub(super) fn resolve(path: &[u8], owners: &[u32], sticky_end: bool) -> Option<C
                 return None;
             }
             if is_link {
-                let target = readlink(file.as_c_str()).ok()?;
-                let target = target.as_bytes();
+                let target = read_link(&file).ok()?;
+                let target = target.to_bytes();
                 let directory = if target.starts_with(b"/") { b"" } else { split(above).0 };
                 path = [directory, target, rest].concat();
                 continue 'links;

@@ -8,24 +8,24 @@
 use core::ffi::CStr;
 use std::ffi::CString;
 use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use nix::errno::Errno as NixErrno;
-use nix::fcntl::{AT_FDCWD, OFlag, open, openat, readlink};
+use nix::fcntl::{AT_FDCWD, OFlag, open, openat};
 use nix::libc;
+use nix::libc::rlim_t;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
-use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::stat::{Mode, mkdirat};
 use nix::unistd::{Gid, Uid, chdir, chroot, fchdir, geteuid, read, symlinkat, write};
 
 use crate::errno::Errno;
 use crate::monitor::CommandResult;
 use crate::sys::file_id::{FileId, identify, identify_link, identify_open};
-use crate::sys::files::{c_path, c_string};
+use crate::sys::files::{c_path, c_string, read_link};
 use crate::sys::own_file::SAFELY;
-use crate::sys::privileges::{RunAs, become_client, limit_root, with_file_rights_of};
+use crate::sys::privileges::{Resource, RunAs};
+use crate::sys::privileges::{become_client, limit_root, limit_to, with_file_rights_of};
 use crate::sys::{seccomp, trust};
 use crate::wire::helper::sockets;
 
@@ -52,6 +52,10 @@ const SHOWN: [&CStr; 13] = [
     c"/etc/protocols",
     c"/dev/null",
 ];
+
+/// Of core files, in bytes of memory, in descriptors.
+const LIMITS: [(Resource, rlim_t); 3] =
+    [(libc::RLIMIT_CORE, 0), (libc::RLIMIT_AS, 1 << 28), (libc::RLIMIT_NOFILE, 64)];
 
 /// The user who owns nothing.
 const NOBODY: u32 = 65_534;
@@ -94,7 +98,7 @@ impl Jail {
         let mut text = vec![0; MAX_CONFIGURATION];
         let (directory, text) = self.read(user, group, &mut text).map_err(not_configured)?;
         self.build(&directory, text)
-            .and_then(|()| limit_resources())
+            .and_then(|()| limit_to(&LIMITS))
             .and_then(|()| become_client(user, group))
             .and_then(|()| seccomp::limit_client())
             .map_err(not_confined)
@@ -198,7 +202,7 @@ fn show(path: &CStr) -> nix::Result<()> {
     make_directories_above(path)?;
     match file.kind() {
         libc::S_IFLNK => {
-            let target = c_string(readlink(path)?.as_bytes())?;
+            let target = read_link(path)?;
             return symlinkat(target.as_c_str(), AT_FDCWD, place);
         }
         libc::S_IFDIR => make_directory(place)?,
@@ -259,13 +263,4 @@ fn make_directories_above(path: &CStr) -> nix::Result<()> {
 fn relative(path: &CStr) -> nix::Result<&CStr> {
     let rest = path.to_bytes_with_nul().get(1..).unwrap_or_default();
     CStr::from_bytes_with_nul(rest).map_err(|_| NixErrno::EINVAL)
-}
-
-fn limit_resources() -> nix::Result<()> {
-    for (resource, limit) in
-        [(Resource::RLIMIT_CORE, 0), (Resource::RLIMIT_AS, 1 << 28), (Resource::RLIMIT_NOFILE, 64)]
-    {
-        setrlimit(resource, limit, limit)?;
-    }
-    Ok(())
 }
