@@ -4,7 +4,6 @@
 #![expect(unsafe_code, reason = "called by the C library")]
 
 use std::ffi::{c_char, c_int};
-use std::io::{Write, stderr};
 use std::sync::{Mutex, PoisonError};
 
 use keepwatch::check;
@@ -59,7 +58,7 @@ fn run(config: &Config) -> c_int {
     let mut starter = match side {
         Ok(ForkSide::Daemon(starter)) => starter,
         Ok(ForkSide::Parent(waiting)) => {
-            return match process::await_daemon(waiting) {
+            return match process::await_daemon(&waiting) {
                 Ok(()) => SUCCESS,
                 Err(error) => fail(&error, FAILURE),
             };
@@ -86,6 +85,6 @@ fn check(config: &Config) -> c_int {
 }
 
 fn fail(error: &str, code: c_int) -> c_int {
-    let _ = writeln!(stderr(), "keepwatch: {}", printable(error));
+    process::print_error(&printable(error));
     code
 }

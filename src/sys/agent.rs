@@ -15,7 +15,7 @@ use nix::unistd::Uid;
 
 use super::constants::{Constant, Constants};
 use super::file_id::identify;
-use super::users;
+use super::trust;
 use crate::errno::Errno;
 use crate::monitor::{Failure, Outcome};
 use crate::wire::http::{Reply, ReplyReader, Request};
@@ -62,10 +62,10 @@ impl Agent {
     pub fn new(path: &Path, constants: &mut Constants) -> Result<Self, Errno> {
         let directory = path.parent().unwrap_or(Path::new("/"));
         Ok(Self {
-            address: constants.address(Constant::Agent, UnixAddr::new(path)?)?,
+            address: constants.address(Constant::Agent, path)?,
             directory: constants.path(Constant::AgentDirectory, directory)?,
             own: Uid::effective(),
-            unknown: users::unknown(),
+            unknown: trust::unknown(),
             connection: None,
         })
     }

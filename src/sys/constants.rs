@@ -17,6 +17,7 @@ use nix::errno::Errno as NixErrno;
 use nix::libc::{self, c_void};
 use nix::sys::socket::UnixAddr;
 
+use super::files::c_path;
 use crate::errno::Errno;
 
 /// What there may be. Not every daemon has all of it.
@@ -96,12 +97,9 @@ impl Constants {
     /// Adds the address of a Unix socket.
     ///
     /// # Errors
-    /// `ENAMETOOLONG` if there is no room left.
-    pub fn address(
-        &mut self,
-        constant: Constant,
-        address: UnixAddr,
-    ) -> Result<&'static UnixAddr, Errno> {
+    /// `ENAMETOOLONG` if the path is too long for one (107 bytes), or there is no room left.
+    pub fn address(&mut self, constant: Constant, path: &Path) -> Result<&'static UnixAddr, Errno> {
+        let address = UnixAddr::new(c_path(path)?.as_c_str())?;
         let place: *mut c_void = self.add(constant, size_of::<UnixAddr>())?.as_mut_ptr().cast();
         let place = place.cast::<UnixAddr>();
         // SAFETY: it has the size and the alignment for one, and is nobody else's.
@@ -147,11 +145,10 @@ mod tests {
     fn constants_stay_what_they_were() {
         let mut constants = Constants::new().unwrap();
         let log = constants.path(Constant::Log, Path::new("/var/log/l")).unwrap();
-        let syslog = UnixAddr::new("/dev/log").unwrap();
-        let address = constants.address(Constant::Syslog, syslog).unwrap();
+        let address = constants.address(Constant::Syslog, Path::new("/dev/log")).unwrap();
         let pid = constants.path(Constant::PidFile, Path::new("")).unwrap();
         let addresses = constants.seal().unwrap();
-        assert_eq!((log, pid, *address), (c"/var/log/l", c"", syslog));
+        assert_eq!((log, pid, *address), (c"/var/log/l", c"", UnixAddr::new("/dev/log").unwrap()));
         for (constant, expected) in [
             (Constant::Log, log.as_ptr().addr()),
             (Constant::Syslog, core::ptr::from_ref(address).addr()),

@@ -1,8 +1,12 @@
 //! Names of interfaces.
 
-#![expect(unsafe_code, reason = "if_nametoindex and if_indextoname")]
+#![expect(unsafe_code, reason = "ioctl")]
+
+use core::mem::zeroed;
+use std::os::fd::AsRawFd;
 
 use nix::libc;
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 
 use crate::wire::ifname::{InterfaceName, MAX_LEN};
 
@@ -18,13 +22,26 @@ pub fn check_own_name(name: &InterfaceName) -> Result<(), String> {
     }
 }
 
+/// From `include/uapi/linux/sockios.h`, of which each libc has another type.
+const SIOCGIFNAME: libc::Ioctl = 0x8910;
+const SIOCGIFINDEX: libc::Ioctl = 0x8933;
+
 /// The own name of the interface that has this one, if there is any.
 fn owner_of(name: &InterfaceName) -> Option<InterfaceName> {
-    let mut own = [0_u8; MAX_LEN + 1];
-    // SAFETY: libc reads a name that ends with NUL, and writes one of at most this length.
-    let found = unsafe {
-        let index = libc::if_nametoindex(name.padded().as_ptr().cast());
-        libc::if_indextoname(index, own.as_mut_ptr().cast())
-    };
-    if found.is_null() { None } else { InterfaceName::from_padded(&own).ok() }
+    let socket = socket(AddressFamily::Unix, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None);
+    let socket = socket.ok()?;
+    // SAFETY: all zeroes are a valid value.
+    let mut request: libc::ifreq = unsafe { zeroed() };
+    let own: *mut [u8; MAX_LEN + 1] = request.ifr_name.as_mut_ptr().cast();
+    // SAFETY: it has that many bytes.
+    unsafe { *own = *name.padded() };
+    // The first gives the index where the second looks for it.
+    for question in [SIOCGIFINDEX, SIOCGIFNAME] {
+        // SAFETY: the kernel reads and writes the request.
+        if unsafe { libc::ioctl(socket.as_raw_fd(), question, &raw mut request) } != 0 {
+            return None;
+        }
+    }
+    // SAFETY: as above.
+    InterfaceName::from_padded(unsafe { &*own }).ok()
 }

@@ -12,6 +12,7 @@ use nix::fcntl::{OFlag, open};
 use nix::libc::{self, c_long};
 use nix::sys::stat::Mode;
 
+use super::files::c_path;
 use crate::errno::Errno;
 
 /// What may be done with a file, or with all that is below a directory (`LANDLOCK_ACCESS_FS_*`,
@@ -109,7 +110,8 @@ impl Ruleset {
     /// # Errors
     /// The errno of looking at it, or `EINVAL` for a right to a file that only a directory can have.
     pub fn allow(&self, path: &Path, access: u64) -> Result<(), Errno> {
-        let parent = open(path, OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty())?;
+        let parent =
+            open(c_path(path)?.as_c_str(), OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty())?;
         let rule = PathBeneath { access: access & self.handled, parent: parent.as_raw_fd() };
         // SAFETY: the kernel reads the rule.
         let added = unsafe {

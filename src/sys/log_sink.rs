@@ -10,10 +10,10 @@ use nix::sys::stat::Mode;
 use nix::unistd::write;
 
 use super::constants::{Constant, Constants};
-use super::own_file::{self, Refusal};
+use super::own_file::{self, Refusal, SAFELY};
 use super::privileges::RunAs;
 use super::sigsys;
-use super::users::Trusted;
+use super::trust::Trusted;
 use crate::errno::Errno;
 
 /// A log file that is appended to, and can be opened anew after it was moved away.
@@ -58,13 +58,8 @@ impl LogFile {
 
 const APPEND: OFlag = OFlag::O_WRONLY.union(OFlag::O_APPEND);
 
-/// How the file is opened anew. A FIFO without a reader would block the open.
-pub const AGAIN: OFlag = APPEND
-    .union(OFlag::O_CREAT)
-    .union(OFlag::O_CLOEXEC)
-    .union(OFlag::O_NOFOLLOW)
-    .union(OFlag::O_NONBLOCK)
-    .union(OFlag::O_NOCTTY);
+/// How the file is opened anew.
+pub const AGAIN: OFlag = APPEND.union(OFlag::O_CREAT).union(SAFELY);
 
 /// The socket of the system's log daemon.
 #[derive(Debug)]
@@ -81,7 +76,7 @@ impl Syslog {
     pub fn open(constants: &mut Constants) -> Result<Self, Errno> {
         let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
         let socket = socket(AddressFamily::Unix, SockType::Datagram, flags, None)?;
-        let address = constants.address(Constant::Syslog, UnixAddr::new("/dev/log")?)?;
+        let address = constants.address(Constant::Syslog, Path::new("/dev/log"))?;
         sigsys::on_syslog(socket.as_raw_fd(), address);
         Ok(Self { socket, address })
     }

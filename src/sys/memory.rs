@@ -6,7 +6,7 @@ use nix::sys::mman::{MlockAllFlags, mlockall};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::{SysconfVar, sysconf};
 
-use super::users::{content, number, words};
+use super::files::{content, number, words};
 use crate::errno::Errno;
 
 /// What the stack may still grow by, in bytes: where that is not within the limit, the kernel would kill.
@@ -26,7 +26,8 @@ pub fn allow_lock() {
 pub fn lock() -> Result<(), Errno> {
     let (limit, _) = getrlimit(Resource::RLIMIT_MEMLOCK)?;
     if limit != RLIM_INFINITY {
-        let pages = words(&content("/proc/self/statm")).next().and_then(number).unwrap_or(u32::MAX);
+        let pages =
+            words(&content(c"/proc/self/statm")).next().and_then(number).unwrap_or(u32::MAX);
         let page = sysconf(SysconfVar::PAGE_SIZE)?.and_then(|size| rlim_t::try_from(size).ok());
         let size = rlim_t::from(pages).saturating_mul(page.unwrap_or(4096));
         if size.saturating_add(STACK_ROOM) > limit {

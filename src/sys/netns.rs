@@ -1,18 +1,21 @@
 //! Network namespaces: entering one, and noticing that it has been deleted.
 
+#![expect(unsafe_code, reason = "getdents64")]
+
 use std::ffi::{CStr, CString, OsStr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use nix::dir::Dir;
 use nix::errno::Errno as NixErrno;
-use nix::fcntl::{AT_FDCWD, AtFlags, OFlag, open, readlink};
+use nix::fcntl::{AT_FDCWD, AtFlags, OFlag, open};
+use nix::libc;
 use nix::sched::{CloneFlags, setns};
 use nix::sys::stat::Mode;
 
 use super::constants::{Constant, Constants};
-use super::file_id::{FileId, identify, identify_at};
+use super::file_id::{FileId, identify, identify_at, identify_open};
+use super::files::{c_path, c_string, read_link};
 use crate::errno::Errno;
 
 /// Where `ip netns` keeps named namespaces. These are mostly the same.
@@ -33,8 +36,8 @@ pub fn path(namespace: &str) -> PathBuf {
 pub fn enter(path: &Path) -> Result<FileId, Errno> {
     // A FIFO is not waited for.
     let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
-    let file = open(path, flags, Mode::empty())?;
-    let identity = identify_at(file.as_fd(), c"", AtFlags::AT_EMPTY_PATH)?;
+    let file = open(c_path(path)?.as_c_str(), flags, Mode::empty())?;
+    let identity = identify_open(&file)?;
     setns(file, CloneFlags::CLONE_NEWNET)?;
     Ok(identity)
 }
@@ -67,7 +70,7 @@ impl NamespaceWatch {
     /// a mount point itself says little: if the namespace has a name, that is watched in its place. None
     /// if the present namespace has no name that could be deleted.
     pub fn new(given: Option<&Path>, identity: FileId, constants: &mut Constants) -> Option<Self> {
-        let given = given.and_then(|path| CString::new(path.as_os_str().as_bytes().to_vec()).ok());
+        let given = given.and_then(|path| c_path(path).ok());
         let name = match &given {
             Some(path) if is_mount(AT_FDCWD, path, identity) => Some((None, path.clone())),
             _ => find_name(identity),
@@ -119,9 +122,8 @@ const PROCESS_FILE: &CStr = c"dev";
 /// not for everybody to see, and the daemon gives up being somebody for whom it is; but each namespace has a
 /// `/proc/PID/net/dev` of its own. Tells what that is now, and where.
 fn process(path: &CStr) -> Option<(OwnedFd, FileId)> {
-    let mut net = path.to_bytes().strip_suffix(b"ns/net")?.to_vec();
-    net.extend(b"net");
-    let directory = open_for(&CString::new(net).ok()?, OFlag::O_PATH | OFlag::O_DIRECTORY)?;
+    let net = [path.to_bytes().strip_suffix(b"ns/net")?, b"net"].concat();
+    let directory = open_for(&c_string(&net).ok()?, OFlag::O_PATH | OFlag::O_DIRECTORY)?;
     let identity = identify_at(directory.as_fd(), PROCESS_FILE, AtFlags::empty()).ok()?;
     // Another `/proc` has another device, but the same inodes.
     let inside = identify(c"/proc/self/net/dev").is_ok_and(|own| own.inode == identity.inode);
@@ -139,20 +141,38 @@ fn is_mount(directory: BorrowedFd<'_>, path: &CStr, identity: FileId) -> bool {
 
 /// A name that the namespace has, and where.
 fn find_name(identity: FileId) -> Option<(Option<OwnedFd>, CString)> {
-    for run_dir in RUN_DIRS {
-        let Some(directory) = open_for(run_dir, OFlag::O_RDONLY | OFlag::O_DIRECTORY) else {
-            continue;
-        };
-        let entries =
-            Dir::openat(&directory, c".", OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty());
-        for entry in entries.ok()?.iter().flatten() {
-            let name = entry.file_name();
-            if is_mount(directory.as_fd(), name, identity) {
-                return Some((Some(directory), name.into()));
+    RUN_DIRS.iter().find_map(|run_dir| {
+        let directory = open_for(run_dir, OFlag::O_RDONLY | OFlag::O_DIRECTORY)?;
+        let is_name = |name: &CStr| is_mount(directory.as_fd(), name, identity);
+        let name = find_entry(&directory, &is_name)?;
+        Some((Some(directory), name))
+    })
+}
+
+/// The first name in a directory that is wanted.
+fn find_entry(directory: &OwnedFd, is_wanted: &dyn Fn(&CStr) -> bool) -> Option<CString> {
+    /// Offsets in `struct linux_dirent64` (`include/linux/dirent.h`): of the length, and of the name.
+    const LENGTH: usize = 16;
+    const NAME: usize = 19;
+    let mut buffer = [0_u64; 128];
+    loop {
+        let (fd, entries) = (directory.as_raw_fd(), buffer.as_mut_ptr());
+        // SAFETY: the kernel writes as many bytes at most.
+        let read =
+            unsafe { libc::syscall(libc::SYS_getdents64, fd, entries, size_of_val(&buffer)) };
+        let read = usize::try_from(read).ok().filter(|read| *read > 0)?;
+        // SAFETY: bytes of the buffer.
+        let bytes = unsafe { core::slice::from_raw_parts(buffer.as_ptr().cast::<u8>(), read) };
+        let mut rest = bytes;
+        while let Some((length, _)) = rest.get(LENGTH..).and_then(|rest| rest.split_first_chunk()) {
+            let (entry, behind) = rest.split_at_checked(u16::from_ne_bytes(*length).into())?;
+            let name = CStr::from_bytes_until_nul(entry.get(NAME..)?).ok()?;
+            if is_wanted(name) {
+                return Some(name.into());
             }
+            rest = behind;
         }
     }
-    None
 }
 
 fn open_for(path: &CStr, flags: OFlag) -> Option<OwnedFd> {
@@ -162,10 +182,8 @@ fn open_for(path: &CStr, flags: OFlag) -> Option<OwnedFd> {
 /// Where a symlink leads: the path of a process may have got a name by one.
 fn follow(path: CString) -> CString {
     // The one in `/proc/PID/ns` leads to no path.
-    match readlink(path.as_c_str()) {
-        Ok(target) if target.as_bytes().starts_with(b"/") => {
-            CString::new(target.into_encoded_bytes()).unwrap_or(path)
-        }
+    match read_link(&path) {
+        Ok(target) if target.to_bytes().starts_with(b"/") => target,
         _ => path,
     }
 }

@@ -1,38 +1,117 @@
-//! Looking up users and groups: `passwd(5)`, `group(5)`. nix would copy each entry's other fields, too.
+//! Looking up users and groups: `passwd(5)`, `group(5)`.
 
-#![expect(unsafe_code, reason = "what the C library returns is a pointer")]
-
-use std::ffi::CString;
-
-use nix::libc;
 use nix::unistd::{Gid, Uid};
+
+#[cfg(not(target_env = "gnu"))]
+use files as database;
+#[cfg(target_env = "gnu")]
+use name_service as database;
 
 /// Looks up a user by name or number. Returns the user, and the primary group unless the user has no entry,
 /// which only a number can.
 pub fn user(text: &str) -> Option<(Uid, Option<Gid>)> {
     let number = id(text);
-    let name = CString::new(text).ok()?;
-    // SAFETY: `name` ends with NUL. What is returned is null or an entry that stays until the next look-up.
-    let entry = unsafe {
-        match number {
-            Some(number) => libc::getpwuid(number),
-            None => libc::getpwnam(name.as_ptr()),
-        }
-        .as_ref()
+    let entry = match number {
+        Some(number) => database::user_of_number(number),
+        None => database::user_of_name(text),
     };
-    let entry = entry.map(|entry| (Uid::from_raw(entry.pw_uid), Some(Gid::from_raw(entry.pw_gid))));
-    entry.or_else(|| Some((Uid::from_raw(number?), None)))
+    match entry {
+        Some([user, group]) => Some((Uid::from_raw(user), Some(Gid::from_raw(group)))),
+        None => Some((Uid::from_raw(number?), None)),
+    }
 }
 
 /// Looks up a group by name; a number need not have an entry.
 pub fn group(text: &str) -> Option<Gid> {
-    let name = CString::new(text).ok()?;
-    // SAFETY: as in `user`.
-    let entry = unsafe { libc::getgrnam(name.as_ptr()).as_ref() };
-    entry.map(|entry| entry.gr_gid).or_else(|| id(text)).map(Gid::from_raw)
+    database::group_of_name(text).or_else(|| id(text)).map(Gid::from_raw)
 }
 
 /// The number of a user or group. -1 means "none" to `setresuid(2)`.
 fn id(text: &str) -> Option<u32> {
     text.parse().ok().filter(|id| *id != u32::MAX)
+}
+
+/// As the C library finds them, wherever they are kept. nix would copy each entry's other fields, too.
+#[cfg(target_env = "gnu")]
+mod name_service {
+    #![expect(unsafe_code, reason = "what the C library returns is a pointer")]
+
+    use std::ffi::CString;
+
+    use nix::libc;
+
+    /// The user's number, and that of the primary group.
+    pub(super) fn user_of_name(name: &str) -> Option<[u32; 2]> {
+        let name = CString::new(name).ok()?;
+        // SAFETY: `name` ends with NUL. What is returned is null or an entry that stays until the next look-up.
+        let entry = unsafe { libc::getpwnam(name.as_ptr()).as_ref() };
+        entry.map(|entry| [entry.pw_uid, entry.pw_gid])
+    }
+
+    pub(super) fn user_of_number(number: u32) -> Option<[u32; 2]> {
+        // SAFETY: as in `user_of_name`.
+        let entry = unsafe { libc::getpwuid(number).as_ref() };
+        entry.map(|entry| [entry.pw_uid, entry.pw_gid])
+    }
+
+    pub(super) fn group_of_name(name: &str) -> Option<u32> {
+        let name = CString::new(name).ok()?;
+        // SAFETY: as in `user_of_name`.
+        let entry = unsafe { libc::getgrnam(name.as_ptr()).as_ref() };
+        entry.map(|entry| entry.gr_gid)
+    }
+}
+
+/// As far as `/etc/passwd` and `/etc/group` know them. musl looks no further, but for a name service cache
+/// daemon, and brings 8 kB to do so.
+#[cfg(any(test, not(target_env = "gnu")))]
+mod files {
+    use core::ffi::CStr;
+
+    use super::super::files::{content, lines, number};
+
+    pub(super) fn user_of_name(name: &str) -> Option<[u32; 2]> {
+        let [user, group] = find(c"/etc/passwd", 0, name)?;
+        Some([user?, group?])
+    }
+
+    pub(super) fn user_of_number(number: u32) -> Option<[u32; 2]> {
+        let [user, group] = find(c"/etc/passwd", 2, &number.to_string())?;
+        Some([user?, group?])
+    }
+
+    pub(super) fn group_of_name(name: &str) -> Option<u32> {
+        find(c"/etc/group", 0, name)?[0]
+    }
+
+    /// The two numbers in the first line that has a word in this place.
+    #[inline(never)]
+    fn find(file: &CStr, place: usize, word: &str) -> Option<[Option<u32>; 2]> {
+        lines(&content(file)).find_map(|line| {
+            let mut fields = line.split(|byte| *byte == b':');
+            fields.clone().nth(place).filter(|field| *field == word.as_bytes())?;
+            let mut number = |skipped| fields.nth(skipped).and_then(number);
+            Some([number(2), number(0)])
+        })
+    }
+}
+
+#[cfg(all(test, target_env = "gnu"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_know_whom_the_system_knows() {
+        for name in ["root", "nobody", "nobod", ""] {
+            let known = name_service::user_of_name(name);
+            assert_eq!(files::user_of_name(name), known, "{name}");
+            if let Some([user, _]) = known {
+                assert_eq!(files::user_of_number(user), known);
+            }
+        }
+        for name in ["root", "nogroup", "roo", ""] {
+            assert_eq!(files::group_of_name(name), name_service::group_of_name(name), "{name}");
+        }
+        assert_eq!(files::user_of_number(4_000_000_001), None);
+    }
 }

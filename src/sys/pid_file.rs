@@ -1,22 +1,24 @@
 //! The pid file, which is also the lock that keeps a second instance out.
 
-use std::ffi::{CStr, CString};
-use std::fmt;
+use core::ffi::CStr;
+use core::fmt;
 use std::fs::{File, TryLockError};
-use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, RawFd};
 use std::path::Path;
 
 use nix::errno::Errno as NixErrno;
 use nix::fcntl::{AT_FDCWD, OFlag};
-use nix::sys::stat::{FileStat, fstat, major, minor, stat};
-use nix::unistd::{UnlinkatFlags, unlinkat};
+use nix::sys::stat::{major, minor};
+use nix::unistd::{UnlinkatFlags, ftruncate, read, unlinkat, write};
 
 use super::constants::{Constant, Constants};
-use super::file_id::{FileId, identify};
+use super::file_id::{FileId, identify, identify_link, identify_open};
+use super::files::{c_string, content, lines, number, words};
 use super::own_file::{self, Refusal};
-use super::privileges;
-use super::users::{Trusted, content, number, words};
+use super::privileges::RunAs;
+use super::trust::Trusted;
+use crate::errno::Errno;
+
 /// How often a file is tried that others replace, lock or let go meanwhile.
 const TRIES: u32 = 16;
 
@@ -26,8 +28,7 @@ pub struct PidFile {
     path: &'static CStr,
     /// Its lock ends when it is closed.
     file: File,
-    /// None if the system cannot tell.
-    identity: Option<FileId>,
+    identity: FileId,
     /// Whoever had locked the file that was there before: no daemon, so that file was replaced.
     pub stranger: Option<Stranger>,
 }
@@ -83,7 +84,7 @@ impl PidFile {
     /// [`PidFileError`].
     pub fn lock(
         path: &Path,
-        identity: privileges::RunAs,
+        identity: RunAs,
         constants: &mut Constants,
     ) -> Result<Self, PidFileError> {
         let c_path = constants.path(Constant::PidFile, path).map_err(Refusal::Errno)?;
@@ -91,28 +92,28 @@ impl PidFile {
         let mut stranger = None;
         let mut says = None;
         for _ in 0..TRIES {
-            let mut file = File::from(own_file::open(path, flags, identity, false)?);
+            let file = File::from(own_file::open(path, flags, identity, false)?);
+            let id = identify_open(&file)?;
             match file.try_lock() {
+                // Its holder may have removed it between our opening and locking it.
+                Ok(()) if identify_link(c_path) != Ok(id) => continue,
                 Ok(()) => {
-                    let file = file.into();
-                    // Its holder may have removed it between our opening and locking it.
-                    if own_file::is_at(c_path, &file) {
-                        return Self::write(c_path, file.into(), stranger);
-                    }
-                    continue;
+                    let pid_file = Self { path: c_path, file, identity: id, stranger };
+                    pid_file.write()?;
+                    return Ok(pid_file);
                 }
                 Err(TryLockError::WouldBlock) => {}
-                Err(TryLockError::Error(error)) => return Err(Refusal::Errno(error.into()).into()),
+                Err(TryLockError::Error(error)) => return Err(Errno::from(error).into()),
             }
-            match holder(&file, Trusted::new(identity.user))? {
+            match holder(id, Trusted::new(identity.user)) {
                 Holder::Instance(pid) => return Err(PidFileError::Held(Some(pid))),
                 Holder::Stranger(holder) => {
-                    own_file::remove(path, &file.into(), identity)?;
+                    own_file::remove(c_path, id, identity)?;
                     stranger = Some(holder);
                 }
                 Holder::Nobody => {
                     let mut content = [0; 10];
-                    let length = file.read(&mut content).unwrap_or_default();
+                    let length = read(&file, &mut content).unwrap_or_default();
                     says = content.get(..length).filter(|text| !text.is_empty()).and_then(number);
                 }
             }
@@ -122,32 +123,31 @@ impl PidFile {
 
     /// At once, and the pid before what is left of an older one is cut off, so that the file is not found
     /// empty.
-    fn write(
-        path: &'static CStr,
-        mut file: File,
-        stranger: Option<Stranger>,
-    ) -> Result<Self, PidFileError> {
-        let identity = identify(path).ok();
+    fn write(&self) -> Result<(), Errno> {
         let pid = std::process::id().to_string();
-        let written = file.write_all(pid.as_bytes()).and_then(|()| file.set_len(pid.len() as u64));
-        let pid_file = Self { path, file, identity, stranger };
-        written.map_err(|error| Refusal::Errno(error.into()))?;
-        Ok(pid_file)
+        if write(&self.file, pid.as_bytes())? < pid.len() {
+            return Err(NixErrno::ENOSPC.into());
+        }
+        self.cut_off(pid.len())
+    }
+
+    fn cut_off(&self, length: usize) -> Result<(), Errno> {
+        Ok(ftruncate(&self.file, length.try_into().unwrap_or_default())?)
     }
 
     /// Whether the file is still where it was. One that started at the same moment, and saw a stranger's
     /// lock as we did, may have taken ours away for that.
     pub fn is_ours(&self) -> bool {
-        self.identity.is_none() || identify(self.path).ok() == self.identity
+        identify(self.path) == Ok(self.identity)
     }
 }
 
 /// Who has the lock on a file (`proc_locks(5)`). Where several have, the one that counts.
-fn holder(file: &File, trusted: Trusted) -> nix::Result<Holder> {
-    let file = fstat(file)?;
-    let id = format!("{:02x}:{:02x}:{}", major(file.st_dev), minor(file.st_dev), file.st_ino);
+fn holder(file: FileId, trusted: Trusted) -> Holder {
+    let (major, minor) = (major(file.device), minor(file.device));
+    let id = format!("{major:02x}:{minor:02x}:{}", file.inode);
     let mut holder = Holder::Nobody;
-    for line in content("/proc/locks").split(|byte| *byte == b'\n') {
+    for line in lines(&content(c"/proc/locks")) {
         let mut line = words(line).skip(1);
         // What waits for a lock has an arrow in the place of the kind.
         if line.next() != Some(b"FLOCK") {
@@ -155,14 +155,15 @@ fn holder(file: &File, trusted: Trusted) -> nix::Result<Holder> {
         }
         let pid = line.nth(2).and_then(number);
         let Some(pid) = pid.filter(|_| line.next() == Some(id.as_bytes())) else { continue };
-        match user_of(pid, trusted) {
-            User::Trusted if has_open(pid, &file) => return Ok(Holder::Instance(pid)),
+        let user = match user_of(pid, trusted) {
+            User::Trusted if has_open(pid, file) => return Holder::Instance(pid),
             // What locked the file is not what has its pid now.
-            User::Trusted | User::Nobody => holder = Holder::Stranger(Stranger { pid, user: None }),
-            User::Other(user) => holder = Holder::Stranger(Stranger { pid, user: Some(user) }),
-        }
+            User::Trusted | User::Nobody => None,
+            User::Other(user) => Some(user),
+        };
+        holder = Holder::Stranger(Stranger { pid, user });
     }
-    Ok(holder)
+    holder
 }
 
 /// Whom a process belongs to.
@@ -176,9 +177,9 @@ enum User {
 /// We trust it only for every number that it has: a program that runs with root's rights on behalf of
 /// another has that one's number too.
 fn user_of(pid: u32, trusted: Trusted) -> User {
-    let status = content(&format!("/proc/{pid}/status"));
-    let mut lines = status.split(|byte| *byte == b'\n');
-    let Some(users) = lines.find_map(|line| line.strip_prefix(b"Uid:")) else {
+    let path = c_string(format!("/proc/{pid}/status").as_bytes()).unwrap_or_default();
+    let status = content(&path);
+    let Some(users) = lines(&status).find_map(|line| line.strip_prefix(b"Uid:")) else {
         return User::Nobody;
     };
     let other = words(users).filter_map(number).find(|user| !trusted.includes(*user));
@@ -186,11 +187,11 @@ fn user_of(pid: u32, trusted: Trusted) -> User {
 }
 
 /// Whether a process has a file open, as far as can be seen.
-fn has_open(pid: u32, file: &FileStat) -> bool {
-    let path = |fd| CString::new(format!("/proc/{pid}/fd/{fd}")).unwrap_or_default();
-    (0..256).any(|fd| match stat(path(fd).as_c_str()) {
-        Ok(open) => (open.st_dev, open.st_ino) == (file.st_dev, file.st_ino),
-        Err(errno) => errno == NixErrno::EACCES,
+fn has_open(pid: u32, file: FileId) -> bool {
+    let path = |fd| c_string(format!("/proc/{pid}/fd/{fd}").as_bytes()).unwrap_or_default();
+    (0..256).any(|fd| match identify(&path(fd)) {
+        Ok(open) => open == file,
+        Err(Errno(errno)) => errno == NixErrno::EACCES as i32,
     })
 }
 
@@ -204,7 +205,7 @@ impl Drop for PidFile {
         let removed = unlinkat(AT_FDCWD, self.path, UnlinkatFlags::NoRemoveDir);
         if removed.is_err() {
             // Who has dropped to a user that may not remove it leaves it, but it names nobody.
-            let _ = self.file.set_len(0);
+            let _ = self.cut_off(0);
         }
     }
 }

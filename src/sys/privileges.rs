@@ -2,14 +2,13 @@
 
 #![expect(unsafe_code, reason = "no library sets capabilities")]
 
+use core::ptr::null_mut;
+use std::os::fd::AsRawFd;
+
 use nix::errno::Errno as NixErrno;
-use nix::fcntl::{FcntlArg, fcntl};
-use nix::libc::{self, rlim_t};
+use nix::libc::{self, c_int, c_void, rlim_t};
 use nix::sys::prctl;
-use nix::sys::resource::{Resource, setrlimit};
-use nix::unistd::{
-    Gid, Uid, close, geteuid, getgroups, setfsgid, setfsuid, setgroups, setresgid, setresuid,
-};
+use nix::unistd::{Gid, Uid, dup, geteuid, setfsgid, setfsuid};
 
 use crate::errno::Errno;
 
@@ -31,24 +30,71 @@ pub struct RunAs {
 /// # Errors
 /// What failed, in one line.
 pub fn drop(identity: RunAs) -> Result<(), String> {
-    let step = |what: &str, result: nix::Result<()>| {
-        result.map_err(|errno| format!("{what}: {}", Errno::from(errno)))
-    };
+    let mut step = String::new();
+    give_up(identity, &mut step).map_err(|errno| format!("{step}: {}", Errno::from(errno)))
+}
+
+/// `step` says what was done last.
+fn give_up(identity: RunAs, step: &mut String) -> nix::Result<()> {
     if geteuid().is_root() {
-        step("clearing groups", clear_groups(identity))?;
-        step("dropping capabilities", drop_bounding_set(0))?;
+        *step = "clearing groups".into();
+        clear_groups(identity)?;
+        *step = "dropping capabilities".into();
+        drop_bounding_set(0)?;
     }
     if let Some(group) = identity.group {
-        step(&format!("becoming group {group}"), setresgid(group, group, group))?;
+        *step = format!("becoming group {group}");
+        become_group(group)?;
     }
     if let Some(user) = identity.user {
-        step(&format!("becoming user {user}"), setresuid(user, user, user))?;
+        *step = format!("becoming user {user}");
+        become_user(user)?;
     }
+    *step = "dropping capabilities".into();
     let kept = if geteuid().is_root() { 1 << CAP_DAC_OVERRIDE } else { 0 };
-    step("dropping capabilities", set_capabilities(kept, 0))?;
-    step("setting no_new_privs", prctl::set_no_new_privs())?;
-    step("becoming undumpable", prctl::set_dumpable(false))
+    set_capabilities(kept, 0)?;
+    *step = "setting no_new_privs".into();
+    prctl::set_no_new_privs()?;
+    *step = "becoming undumpable".into();
+    prctl::set_dumpable(false)
 }
+
+// libc's own functions for these have all threads of a process do it, of which there is but one.
+#[cfg(not(target_arch = "arm"))]
+use libc::{SYS_setgroups, SYS_setresgid, SYS_setresuid};
+// With numbers of 32 bits.
+#[cfg(target_arch = "arm")]
+use libc::{
+    SYS_setgroups32 as SYS_setgroups, SYS_setresgid32 as SYS_setresgid,
+    SYS_setresuid32 as SYS_setresuid,
+};
+
+fn become_user(user: Uid) -> nix::Result<()> {
+    let user = user.as_raw();
+    // SAFETY: a system call without pointers.
+    NixErrno::result(unsafe { libc::syscall(SYS_setresuid, user, user, user) }).map(|_| ())
+}
+
+fn become_group(group: Gid) -> nix::Result<()> {
+    let group = group.as_raw();
+    // SAFETY: a system call without pointers.
+    NixErrno::result(unsafe { libc::syscall(SYS_setresgid, group, group, group) }).map(|_| ())
+}
+
+/// Sets limits of this process, soft and hard ones.
+pub(super) fn limit_to(limits: &[(Resource, rlim_t)]) -> nix::Result<()> {
+    for (resource, limit) in limits {
+        let limit = libc::rlimit { rlim_cur: *limit, rlim_max: *limit };
+        // SAFETY: the kernel reads the limit.
+        NixErrno::result(unsafe { libc::prlimit(0, *resource, &raw const limit, null_mut()) })?;
+    }
+    Ok(())
+}
+
+#[cfg(target_env = "gnu")]
+pub(super) type Resource = libc::__rlimit_resource_t;
+#[cfg(not(target_env = "gnu"))]
+pub(super) type Resource = c_int;
 
 /// Keeps what it takes to run conntrackd's commands, if this is root: to become a user, in a place made for
 /// the purpose, and to kill his processes. Where there is less, it is kept as it is.
@@ -82,8 +128,8 @@ pub(super) fn become_client(user: Uid, group: Gid) -> nix::Result<()> {
     let kept: u32 = 1 << CAP_DAC_OVERRIDE;
     drop_bounding_set(kept.into())?;
     prctl::set_keepcaps(true)?;
-    setresgid(group, group, group)?;
-    setresuid(user, user, user)?;
+    become_group(group)?;
+    become_user(user)?;
     set_capabilities(kept, kept)?;
     let (raise, capability) = (libc::PR_CAP_AMBIENT_RAISE, CAP_DAC_OVERRIDE);
     // SAFETY: a system call without pointers.
@@ -95,7 +141,7 @@ pub(super) fn become_client(user: Uid, group: Gid) -> nix::Result<()> {
 /// for good; as oneself if that is nobody else (`setfsuid(2)`).
 ///
 /// # Errors
-/// `EPERM` if these rights cannot be had.
+/// `EPERM` if these rights cannot be had, or root's would remain (`SECBIT_NO_SETUID_FIXUP`).
 pub fn with_file_rights_of(identity: RunAs, act: &mut dyn FnMut()) -> Result<(), NixErrno> {
     let Some(user) = identity.user.filter(|user| geteuid().is_root() && !user.is_root()) else {
         act();
@@ -104,8 +150,11 @@ pub fn with_file_rights_of(identity: RunAs, act: &mut dyn FnMut()) -> Result<(),
     clear_groups(identity)?;
     let old_group = identity.group.map(setfsgid);
     let old_user = setfsuid(user);
+    // SAFETY: a system call without pointers.
+    let keeps_rights = unsafe { libc::prctl(libc::PR_GET_SECUREBITS) } & SECBIT_NO_SETUID_FIXUP;
     // What they return is what was so before, be it changed or not; -1 changes nothing.
-    let changed = setfsuid(Uid::from_raw(u32::MAX)) == user
+    let changed = keeps_rights == 0
+        && setfsuid(Uid::from_raw(u32::MAX)) == user
         && identity.group.is_none_or(|group| setfsgid(Gid::from_raw(u32::MAX)) == group);
     if changed {
         act();
@@ -123,20 +172,16 @@ const MORE_DESCRIPTORS: u32 = 4;
 /// exceed this), a few descriptors more, no core dump.
 ///
 /// # Errors
-/// The errno of `setrlimit`.
+/// The errno of `prlimit`.
 pub fn limit() -> Result<(), Errno> {
     // The lowest number that is free.
-    let free = fcntl(std::io::stderr(), FcntlArg::F_DUPFD_CLOEXEC(0))?;
-    close(free)?;
+    let free = dup(std::io::stderr())?.as_raw_fd();
     let descriptors = u32::try_from(free).unwrap_or_default() + MORE_DESCRIPTORS;
-    for (resource, limit) in [
-        (Resource::RLIMIT_NPROC, 0),
-        (Resource::RLIMIT_CORE, 0),
-        (Resource::RLIMIT_NOFILE, rlim_t::from(descriptors)),
-    ] {
-        setrlimit(resource, limit, limit)?;
-    }
-    Ok(())
+    Ok(limit_to(&[
+        (libc::RLIMIT_NPROC, 0),
+        (libc::RLIMIT_CORE, 0),
+        (libc::RLIMIT_NOFILE, descriptors.into()),
+    ])?)
 }
 
 /// From `include/uapi/linux/capability.h`, as are the next.
@@ -148,14 +193,23 @@ const CAP_SETPCAP: u32 = 8;
 const CAP_NET_ADMIN: u32 = 12;
 const CAP_SYS_CHROOT: u32 = 18;
 const CAP_SYS_ADMIN: u32 = 21;
+/// From `include/uapi/linux/securebits.h`.
+const SECBIT_NO_SETUID_FIXUP: c_int = 1 << 2;
 const LINUX_CAPABILITY_VERSION_3: u32 = 0x2008_0522;
 
 /// In a user namespace of an ordinary user groups cannot be changed, and need not be.
 fn clear_groups(identity: RunAs) -> nix::Result<()> {
-    match setgroups(&[]) {
-        Err(NixErrno::EPERM) if identity == RunAs::default() || getgroups()?.is_empty() => Ok(()),
+    // SAFETY: there is nothing to be read.
+    let cleared = unsafe { libc::syscall(SYS_setgroups, 0, null_mut::<c_void>()) };
+    match NixErrno::result(cleared).map(|_| ()) {
+        Err(NixErrno::EPERM) if identity == RunAs::default() || has_no_groups() => Ok(()),
         result => result,
     }
+}
+
+fn has_no_groups() -> bool {
+    // SAFETY: there is no room, and nothing is written.
+    unsafe { libc::getgroups(0, null_mut()) == 0 }
 }
 
 /// What is not in the bounding set no program that is executed can get. These remain.
@@ -179,7 +233,7 @@ fn set_capabilities(kept: u32, inheritable: u32) -> nix::Result<()> {
     #[repr(C)]
     struct Header {
         version: u32,
-        pid: libc::c_int,
+        pid: c_int,
     }
     #[repr(C)]
     #[derive(Clone, Copy, Default)]

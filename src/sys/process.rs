@@ -6,10 +6,7 @@ use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use std::env;
 use std::ffi::{CStr, OsStr, OsString, c_char, c_int};
-use std::fs::File;
-use std::io::{Read, Write};
-use std::mem::ManuallyDrop;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::absolute;
 
@@ -25,20 +22,22 @@ use nix::sys::socket::{
 use nix::sys::stat::Mode;
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::{
-    ForkResult, Pid, chdir, dup2_stderr, dup2_stdin, dup2_stdout, fork, pipe2, setsid,
+    ForkResult, Pid, chdir, dup2_stderr, dup2_stdin, dup2_stdout, fork, pipe2, setsid, write,
 };
 
+use super::file_id::identify_open;
+use super::files::{c_path, read_to_end};
 use super::signals::{self, Signals};
 use crate::errno::Errno;
 
 /// What the daemon says into the pipe to its parent once it is up. Anything else is an error.
-const UP: &[u8] = b"up";
+const UP: &str = "up";
 
 /// Whoever waits for the daemon to be up.
 #[derive(Debug)]
 pub enum ReadinessNotifier {
     /// The process that forked the daemon, at the other end of this pipe.
-    Parent(File),
+    Parent(OwnedFd),
     /// A service manager, by its notification socket (`sd_notify(3)`).
     Manager(OwnedFd),
     /// Nobody, or nobody any more.
@@ -48,7 +47,7 @@ pub enum ReadinessNotifier {
 /// What the process that was started waits for.
 #[derive(Debug)]
 pub struct Waiting {
-    pipe: File,
+    pipe: OwnedFd,
     /// The daemon's process group. Its leader has ended and is not waited for, so that this remains its
     /// number.
     group: Pid,
@@ -75,10 +74,10 @@ pub enum ForkSide {
 pub unsafe fn begin(count: c_int, words: *const *const c_char) -> Result<Vec<OsString>, String> {
     signals::begin();
     for fd in 0..=2 {
-        // SAFETY: takes nothing but the number.
-        if unsafe { libc::fcntl(fd, libc::F_GETFD) } < 0 {
+        // SAFETY: if it is not open, the kernel says so.
+        if identify_open(&unsafe { BorrowedFd::borrow_raw(fd) }) == Err(NixErrno::EBADF.into()) {
             // The lowest number that is free is the one it gets.
-            let null = open("/dev/null", OFlag::O_RDWR, Mode::empty());
+            let null = open(c"/dev/null", OFlag::O_RDWR, Mode::empty());
             let _ =
                 null.map_err(|errno| format!("/dev/null: {}", Errno::from(errno)))?.into_raw_fd();
         }
@@ -96,9 +95,25 @@ pub unsafe fn begin(count: c_int, words: *const *const c_char) -> Result<Vec<OsS
 
 /// Prints to standard output. A reader that has gone away is no failure of ours.
 pub fn print(text: &str) {
-    // SAFETY: the descriptor is open, and is not closed by this.
-    let mut stdout = ManuallyDrop::new(unsafe { File::from_raw_fd(libc::STDOUT_FILENO) });
-    let _ = stdout.write_all(text.as_bytes());
+    // SAFETY: open since the start, and never closed.
+    write_all(unsafe { BorrowedFd::borrow_raw(libc::STDOUT_FILENO) }, text);
+}
+
+/// Prints an error to standard error.
+pub fn print_error(error: &str) {
+    write_all(std::io::stderr().as_fd(), &format!("keepwatch: {error}\n"));
+}
+
+/// As far as it is taken.
+fn write_all(file: BorrowedFd<'_>, text: &str) {
+    let mut rest = text.as_bytes();
+    while !rest.is_empty() {
+        match write(file, rest) {
+            Ok(written @ 1..) => rest = rest.get(written..).unwrap_or_default(),
+            Err(NixErrno::EINTR) => {}
+            _ => return,
+        }
+    }
 }
 
 /// Closes every descriptor but the standard streams: whoever starts the daemon may have left some
@@ -181,7 +196,7 @@ fn fork_twice() -> nix::Result<ForkSide> {
     if let ForkResult::Parent { child } = unsafe { fork() }? {
         drop(daemon_end);
         waitid(Id::Pid(child), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT)?;
-        return Ok(ForkSide::Parent(Waiting { pipe: parent_end.into(), group: child }));
+        return Ok(ForkSide::Parent(Waiting { pipe: parent_end, group: child }));
     }
     drop(parent_end);
     setsid()?;
@@ -190,12 +205,12 @@ fn fork_twice() -> nix::Result<ForkSide> {
         // SAFETY: ends this process, and runs nothing of what the other has inherited.
         unsafe { libc::_exit(0) }
     }
-    chdir("/")?;
-    let null = open("/dev/null", OFlag::O_RDWR | OFlag::O_CLOEXEC, Mode::empty())?;
+    chdir(c"/")?;
+    let null = open(c"/dev/null", OFlag::O_RDWR | OFlag::O_CLOEXEC, Mode::empty())?;
     dup2_stdin(&null)?;
     dup2_stdout(&null)?;
     dup2_stderr(&null)?;
-    Ok(ForkSide::Daemon(ReadinessNotifier::Parent(daemon_end.into())))
+    Ok(ForkSide::Daemon(ReadinessNotifier::Parent(daemon_end)))
 }
 
 /// In the parent: waits until the daemon is up. A signal to end is the daemon's too, as it is not in the
@@ -203,18 +218,15 @@ fn fork_twice() -> nix::Result<ForkSide> {
 ///
 /// # Errors
 /// Why it did not come up, in its own words.
-pub fn await_daemon(mut waiting: Waiting) -> Result<(), String> {
+pub fn await_daemon(waiting: &Waiting) -> Result<(), String> {
     if let Err(errno) = waiting.heed_signals() {
         return Err(format!("waiting for the daemon: {}", Errno::from(errno)));
     }
-    let mut said = Vec::new();
-    let read = waiting.pipe.read_to_end(&mut said);
-    if said == UP {
-        return Ok(());
-    }
-    match (read, String::from_utf8(said)) {
-        (Ok(_), Ok(error)) if !error.is_empty() => Err(error),
-        _ => Err("the daemon exited before it was ready".into()),
+    let said = String::from_utf8(read_to_end(waiting.pipe.as_fd())).unwrap_or_default();
+    match said.as_str() {
+        UP => Ok(()),
+        "" => Err("the daemon exited before it was ready".into()),
+        _ => Err(said),
     }
 }
 
@@ -253,10 +265,12 @@ impl ReadinessNotifier {
     pub fn from_environment() -> Result<Self, String> {
         let Some(path) = env::var_os("NOTIFY_SOCKET") else { return Ok(Self::Nobody) };
         let open = || {
-            let address = match path.as_bytes().strip_prefix(b"@") {
-                Some(name) => UnixAddr::new_abstract(name)?,
+            let address = if let Some(name) = path.as_bytes().strip_prefix(b"@") {
+                UnixAddr::new_abstract(name)?
+            } else {
                 // The daemon leaves the directory that it was started in.
-                None => UnixAddr::new(&absolute(&path).map_err(|_| NixErrno::EINVAL)?)?,
+                let path = absolute(&path).map_err(|_| NixErrno::EINVAL)?;
+                UnixAddr::new(c_path(&path)?.as_c_str())?
             };
             let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
             let socket = socket(AddressFamily::Unix, SockType::Datagram, flags, None)?;
@@ -273,9 +287,7 @@ impl ReadinessNotifier {
     pub fn ready(&mut self) {
         // A starter that has gone meanwhile misses nothing.
         match core::mem::replace(self, Self::Nobody) {
-            Self::Parent(mut pipe) => {
-                let _ = pipe.write_all(UP);
-            }
+            Self::Parent(pipe) => write_all(pipe.as_fd(), UP),
             Self::Manager(socket) => {
                 let _ = send(socket.as_raw_fd(), b"READY=1", MsgFlags::MSG_NOSIGNAL);
             }
@@ -286,12 +298,8 @@ impl ReadinessNotifier {
     /// Tells why the daemon does not come up: the parent, which prints it, or standard error.
     pub fn failed(&mut self, error: &str) {
         match self {
-            Self::Parent(pipe) => {
-                let _ = pipe.write_all(error.as_bytes());
-            }
-            Self::Manager(_) | Self::Nobody => {
-                let _ = writeln!(std::io::stderr(), "keepwatch: {error}");
-            }
+            Self::Parent(pipe) => write_all(pipe.as_fd(), error),
+            Self::Manager(_) | Self::Nobody => print_error(error),
         }
     }
 }

@@ -49,12 +49,12 @@ impl StateFile {
     /// # Errors
     /// The errno if the directory may not be written. A full one is no error here.
     pub fn new(conf_dir: &Path, constants: &mut Constants) -> Result<Self, Errno> {
-        let access = AccessFlags::W_OK | AccessFlags::X_OK;
-        faccessat(AT_FDCWD, conf_dir, access, AtFlags::AT_EACCESS)?;
         let temporary = format!("{TEMPORARY}-{:016x}", random());
         let temporary = constants.path(Constant::NewState, Path::new(&temporary))?;
         let path = constants.path(Constant::State, &conf_dir.join("state"))?;
         let conf_dir = constants.path(Constant::ConfDir, conf_dir)?;
+        let access = AccessFlags::W_OK | AccessFlags::X_OK;
+        faccessat(AT_FDCWD, conf_dir, access, AtFlags::AT_EACCESS)?;
         Ok(Self { conf_dir, path, temporary, directory: open_directory(conf_dir)? })
     }
 

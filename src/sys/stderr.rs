@@ -3,6 +3,7 @@
 
 #![expect(unsafe_code, reason = "signal, and a question about the terminal")]
 
+use core::ffi::CStr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Mutex;
 
@@ -11,8 +12,10 @@ use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigHandler, Signal, signal};
 use nix::sys::socket::{MsgFlags, send};
-use nix::sys::stat::{Mode, fstat};
+use nix::sys::stat::Mode;
 use nix::unistd::{isatty, write};
+
+use super::file_id::identify_open;
 
 /// How to write to it without waiting. The flag `O_NONBLOCK` belongs to an opening of a file, and that of
 /// standard error is shared with whoever started us.
@@ -35,9 +38,9 @@ static STDERR: Mutex<Stderr> = Mutex::new(Stderr::Nothing);
 /// Finds out how to write to it. Until then nothing is written.
 pub fn prepare() {
     let stderr = std::io::stderr();
-    let kind = match fstat(&stderr).map(|stat| stat.st_mode & libc::S_IFMT) {
+    let kind = match identify_open(&stderr).map(|file| file.kind()) {
         Ok(libc::S_IFSOCK) => Stderr::Socket,
-        Ok(libc::S_IFIFO) => open_anew("/proc/self/fd/2").unwrap_or(Stderr::Pipe),
+        Ok(libc::S_IFIFO) => open_anew(c"/proc/self/fd/2").unwrap_or(Stderr::Pipe),
         _ if isatty(&stderr) == Ok(true) => open_terminal(),
         _ => Stderr::File,
     };
@@ -46,7 +49,7 @@ pub fn prepare() {
     }
 }
 
-fn open_anew(path: &str) -> Option<Stderr> {
+fn open_anew(path: &CStr) -> Option<Stderr> {
     let flags = OFlag::O_WRONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
     open(path, flags, Mode::empty()).ok().map(Stderr::Opened)
 }
@@ -58,8 +61,8 @@ fn open_terminal() -> Stderr {
     // SAFETY: a system call without pointers.
     let is_own = || unsafe { libc::tcgetsid(libc::STDERR_FILENO) } >= 0;
     // After su, the terminal still belongs to whom one was before; but everybody may open his own.
-    open_anew("/proc/self/fd/2")
-        .or_else(|| is_own().then(|| open_anew("/dev/tty"))?)
+    open_anew(c"/proc/self/fd/2")
+        .or_else(|| is_own().then(|| open_anew(c"/dev/tty"))?)
         .unwrap_or(Stderr::Nothing)
 }
 

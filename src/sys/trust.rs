@@ -1,34 +1,99 @@
-//! Whom a path can be trusted to: whoever may write to a file, or to a directory above it, says what it is.
+//! Whom files, processes and what is above them in a path may belong to.
 
-use std::fs::canonicalize;
+use core::ffi::CStr;
+use std::ffi::CString;
 use std::path::Path;
 
 use nix::libc;
-use nix::sys::stat::{FileStat, lstat};
-use nix::unistd::geteuid;
+use nix::unistd::{Uid, geteuid};
+
+use super::file_id::{FileId, identify_link};
+use super::files::{c_path, c_string, content, number, read_link, split, words};
+
+/// Root, whoever the daemon is, and whoever it will be.
+#[derive(Clone, Copy, Debug)]
+pub struct Trusted {
+    own: u32,
+    user: Option<u32>,
+    unknown: Option<u32>,
+}
+
+impl Trusted {
+    /// `user` is whom to become.
+    pub fn new(user: Option<Uid>) -> Self {
+        let user = user.map(Uid::as_raw);
+        Self { own: geteuid().as_raw(), user, unknown: unknown() }
+    }
+
+    /// Whether that is one of them.
+    pub fn includes(self, user: u32) -> bool {
+        let known = Some(user) != self.unknown;
+        known && (user == 0 || user == self.own || Some(user) == self.user)
+    }
+}
+
+/// The number as which the users show that a user namespace has no number for, unless that is somebody's.
+pub fn unknown() -> Option<u32> {
+    let overflow = content(c"/proc/sys/kernel/overflowuid");
+    let overflow = words(&overflow).next().and_then(number).unwrap_or(65_534);
+    // Three at a time: the first number inside, the first outside, how many.
+    let map = content(c"/proc/self/uid_map");
+    let mut map = words(&map).map(number);
+    while let Some(first) = map.next() {
+        let (first, count) = (first?, map.nth(1)??);
+        if overflow.checked_sub(first).is_some_and(|place| place < count) {
+            return None;
+        }
+    }
+    Some(overflow)
+}
 
 /// Whether nobody but root, or who this process is, can put anything else in the place of what is at this
 /// absolute path, or change it.
 pub fn is_safe(path: &Path) -> bool {
-    // By the names that are written, and, where those are symlinks, by what they stand for.
-    chain_is_safe(path) && canonicalize(path).is_ok_and(|path| chain_is_safe(&path))
+    c_path(path).is_ok_and(|path| is_protected(&path))
 }
 
-fn chain_is_safe(path: &Path) -> bool {
+/// As [`is_safe`].
+pub(super) fn is_protected(path: &CStr) -> bool {
     // In a user namespace without the host's root this is whoever owns all that is not one's own.
-    let Ok(top) = lstat(c"/") else { return false };
-    let owners = [0, geteuid().as_raw(), top.st_uid];
-    path.ancestors().enumerate().all(|(above, path)| {
-        lstat(path).is_ok_and(|file| {
-            let is_link = file.st_mode & libc::S_IFMT == libc::S_IFLNK;
-            // In a sticky directory everybody may put new files, but not replace others'.
-            let is_sticky = above > 0 && file.st_mode & libc::S_ISVTX != 0;
-            owners.contains(&file.st_uid) && (is_link || is_sticky || !is_open(&file))
-        })
-    })
+    let top = identify_link(c"/").map_or(0, |top| top.user);
+    resolve(path.to_bytes(), &[0, geteuid().as_raw(), top], false).is_some()
+}
+
+/// Where an absolute path leads, without symlinks, if no one but these and root's group can have put
+/// anything in the way, or put anything else there now. In a directory that is sticky, as `/tmp`,
+/// everybody may make files, but not replace those of others; `sticky_end`: the path may end at one.
+pub(super) fn resolve(path: &[u8], owners: &[u32], sticky_end: bool) -> Option<CString> {
+    let mut path = Some(path.to_vec()).filter(|path| path.starts_with(b"/"))?;
+    // As many symlinks as the kernel follows.
+    'links: for _ in 0..40 {
+        for end in 0..=path.len() {
+            if path.get(end).is_some_and(|byte| *byte != b'/') {
+                continue;
+            }
+            let (above, rest) = path.split_at_checked(end)?;
+            let file = if above.is_empty() { c"/".into() } else { c_string(above).ok()? };
+            let status = identify_link(&file).ok()?;
+            let is_link = status.kind() == libc::S_IFLNK;
+            let is_sticky = status.mode & libc::S_ISVTX != 0 && (sticky_end || !rest.is_empty());
+            if !owners.contains(&status.user) || !(is_link || is_sticky || !is_open(&status)) {
+                return None;
+            }
+            if is_link {
+                let target = read_link(&file).ok()?;
+                let target = target.to_bytes();
+                let directory = if target.starts_with(b"/") { b"" } else { split(above).0 };
+                path = [directory, target, rest].concat();
+                continue 'links;
+            }
+        }
+        return c_string(&path).ok();
+    }
+    None
 }
 
 /// Whether others than the owner may write there. Whoever is in root's group is root's man.
-pub(super) fn is_open(file: &FileStat) -> bool {
-    file.st_mode & libc::S_IWOTH != 0 || (file.st_mode & libc::S_IWGRP != 0 && file.st_gid != 0)
+fn is_open(file: &FileId) -> bool {
+    file.mode & libc::S_IWOTH != 0 || (file.mode & libc::S_IWGRP != 0 && file.group != 0)
 }

@@ -22,6 +22,7 @@ pub fn trials() -> Vec<Trial> {
         user_of_the_daemon,
         owner_of_the_directory,
         owner_of_the_file,
+        link_by_way_of_somebody,
         what_is_no_configuration,
         directory_in_anothers_place,
         directory_that_comes_again,
@@ -149,6 +150,20 @@ fn owner_of_the_file() {
     fs::set_permissions(&file, Permissions::from_mode(0o646)).unwrap();
     fs::remove_file(setup.log_file()).unwrap();
     hostile.assert_shut_in(&setup.start(), NOBODY);
+}
+
+/// In a directory of root's, and so is the file, but somebody says which file it is.
+fn link_by_way_of_somebody() {
+    let hostile = Hostile::new(setup());
+    let setup = &hostile.tracked.world.setup;
+    let file = setup.conf_dir.join("conntrackd.conf");
+    let theirs = setup.directory().join("theirs");
+    fs::create_dir(&theirs).unwrap();
+    fs::rename(&file, theirs.join("file")).unwrap();
+    symlink(theirs.join("file"), &file).unwrap();
+    chown(&theirs, Some(SOMEBODY), None).unwrap();
+    let keepwatch = setup.start();
+    keepwatch.wait_log("not started: its configuration: ", 1);
 }
 
 /// Puts something into the configuration's place.

@@ -1,7 +1,7 @@
 //! Which conntrackd is run: none that others than root could put something else in the place of.
 
 use std::fs::{self, Permissions};
-use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 
 use lab::files::Directory;
@@ -13,7 +13,7 @@ use crate::conntrackd::Tracked;
 
 pub fn trials() -> Vec<Trial> {
     let mut trials = lab::trials![directory_of_that_name, file_that_is_none, open_to_others];
-    trials.extend(with_other_users(lab::trials![program_of_somebody]));
+    trials.extend(with_other_users(lab::trials![program_of_somebody, link_by_way_of_somebody]));
     trials
 }
 
@@ -88,11 +88,22 @@ fn program_of_somebody() {
     // It may as well be a link from a directory of root's.
     let ours = Directory::new();
     let link = ours.path().join("conntrackd");
-    std::os::unix::fs::symlink(&program, &link).unwrap();
+    symlink(&program, &link).unwrap();
     chown(&bin, Some(SOMEBODY), None).unwrap();
     assert_passed_over(ours.path(), Some(&link));
     chown(&bin, Some(0), None).unwrap();
     chown(&program, None, Some(SOMEBODY)).unwrap();
     fs::set_permissions(&program, Permissions::from_mode(0o775)).unwrap();
     assert_passed_over(&bin, Some(&program));
+}
+
+/// From root's directory to root's program, but over a link that is somebody's to change.
+fn link_by_way_of_somebody() {
+    let (ours, theirs, programs) = (Directory::new(), Directory::new(), Directory::new());
+    let program = put_program(programs.path(), 0o755);
+    let (first, second) = (ours.path().join("conntrackd"), theirs.path().join("link"));
+    symlink(&second, &first).unwrap();
+    symlink(&program, &second).unwrap();
+    chown(theirs.path(), Some(SOMEBODY), None).unwrap();
+    assert_passed_over(ours.path(), Some(&first));
 }

@@ -5,24 +5,27 @@
 //! libraries, a copy of the configuration, and by their names the sockets in its directory; nothing in it
 //! can be written to. The one capability that it has is for the control socket, which belongs to root.
 
-#![expect(unsafe_code, reason = "system calls that no library has")]
-
-use core::ptr::null;
-use std::ffi::{CStr, CString};
+use core::ffi::CStr;
+use std::ffi::CString;
 use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use nix::errno::Errno as NixErrno;
-use nix::fcntl::{OFlag, open, openat};
+use nix::fcntl::{AT_FDCWD, OFlag, open, openat};
 use nix::libc;
+use nix::libc::rlim_t;
+use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
-use nix::sys::stat::{FileStat, Mode, fstat, lstat, stat};
-use nix::unistd::{Gid, Uid, chdir, chroot, fchdir, geteuid, read, write};
+use nix::sys::stat::{Mode, mkdirat};
+use nix::unistd::{Gid, Uid, chdir, chroot, fchdir, geteuid, read, symlinkat, write};
 
 use crate::errno::Errno;
 use crate::monitor::CommandResult;
-use crate::sys::privileges::{RunAs, become_client, limit_root, with_file_rights_of};
+use crate::sys::file_id::{FileId, identify, identify_link, identify_open};
+use crate::sys::files::{c_path, c_string, read_link};
+use crate::sys::own_file::SAFELY;
+use crate::sys::privileges::{Resource, RunAs};
+use crate::sys::privileges::{become_client, limit_root, limit_to, with_file_rights_of};
 use crate::sys::{seccomp, trust};
 use crate::wire::helper::sockets;
 
@@ -50,6 +53,10 @@ const SHOWN: [&CStr; 13] = [
     c"/dev/null",
 ];
 
+/// Of core files, in bytes of memory, in descriptors.
+const LIMITS: [(Resource, rlim_t); 3] =
+    [(libc::RLIMIT_CORE, 0), (libc::RLIMIT_AS, 1 << 28), (libc::RLIMIT_NOFILE, 64)];
+
 /// The user who owns nothing.
 const NOBODY: u32 = 65_534;
 
@@ -68,48 +75,40 @@ pub(super) struct Jail {
 impl Jail {
     /// `user` is whom the daemon is to become.
     pub(super) fn new(conf_dir: &Path, program: &Path, user: RunAs) -> Result<Self, Errno> {
-        let c_string = |path: &Path| CString::new(path.as_os_str().as_bytes());
-        let invalid = |_| NixErrno::EINVAL;
-        let directory = stat(conf_dir)?;
-        let owner = (Uid::from_raw(directory.st_uid), Gid::from_raw(directory.st_gid));
+        let directory = c_path(conf_dir)?;
+        let owner = identify(&directory)?;
         // Who is not root runs it with what rights he has himself.
-        let trusted = !geteuid().is_root() || trust::is_safe(conf_dir);
+        let trusted = !geteuid().is_root() || trust::is_protected(&directory);
         let user = user.user.zip(user.group).filter(|(user, _)| !user.is_root());
-        Ok(Self {
-            directory: c_string(conf_dir).map_err(invalid)?,
-            configuration: c_string(&conf_dir.join("conntrackd.conf")).map_err(invalid)?,
-            program: c_string(program).map_err(invalid)?,
-            owner: directory.st_uid,
-            user: (!trusted).then(|| user.unwrap_or_else(|| somebody(owner))),
-        })
+        let user = (!trusted).then(|| user.unwrap_or_else(|| somebody(owner)));
+        let configuration = c_string(&[directory.to_bytes(), b"/conntrackd.conf"].concat())?;
+        Ok(Self { directory, configuration, program: c_path(program)?, owner: owner.user, user })
     }
 
     /// Shuts this process in for good, if the configuration is not root's own.
     pub(super) fn enter(&self) -> Result<(), CommandResult> {
+        let not_configured = |errno| CommandResult::NotConfigured(errno);
         let not_confined = |errno: NixErrno| CommandResult::NotConfined(errno.into());
         let Some((user, group)) = self.user.or_else(|| self.owner_of_file()) else {
             // What is not there yet conntrackd itself would fail about.
-            let missing = |errno: NixErrno| CommandResult::NotConfigured(errno.into());
-            stat(self.configuration.as_c_str()).map_err(missing)?;
+            identify(&self.configuration).map_err(not_configured)?;
             return limit_root().map_err(not_confined);
         };
         // This process is not the daemon, which allocates nothing.
         let mut text = vec![0; MAX_CONFIGURATION];
-        let (directory, text) = self
-            .read(user, group, &mut text)
-            .map_err(|errno| CommandResult::NotConfigured(errno.into()))?;
+        let (directory, text) = self.read(user, group, &mut text).map_err(not_configured)?;
         self.build(&directory, text)
-            .and_then(|()| limit_resources())
+            .and_then(|()| limit_to(&LIMITS))
             .and_then(|()| become_client(user, group))
             .and_then(|()| seccomp::limit_client())
             .map_err(not_confined)
     }
 
-    /// In a directory of root's: who owns the configuration, or may write to it, if that is not root alone.
+    /// In a directory of root's: who owns the configuration, if others than root may say what is in it, or
+    /// what it is.
     fn owner_of_file(&self) -> Option<(Uid, Gid)> {
-        let file = stat(self.configuration.as_c_str()).ok().filter(|_| geteuid().is_root())?;
-        let owner = (Uid::from_raw(file.st_uid), Gid::from_raw(file.st_gid));
-        (trust::is_open(&file) || !owner.0.is_root()).then(|| somebody(owner))
+        let file = identify(&self.configuration).ok().filter(|_| geteuid().is_root())?;
+        (file.user != 0 || !trust::is_protected(&self.configuration)).then(|| somebody(file))
     }
 
     /// Opens the directory, and reads the configuration in it, with a user's rights.
@@ -118,28 +117,27 @@ impl Jail {
         user: Uid,
         group: Gid,
         buffer: &'a mut [u8],
-    ) -> nix::Result<(OwnedFd, &'a [u8])> {
+    ) -> Result<(OwnedFd, &'a [u8]), Errno> {
         let identity = RunAs { user: Some(user), group: Some(group) };
         let mut opened = Err(NixErrno::EPERM);
         with_file_rights_of(identity, &mut || {
             let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
             opened = open(self.directory.as_c_str(), flags, Mode::empty()).and_then(|directory| {
-                // Neither a FIFO nor a terminal is waited for.
-                let flags =
-                    OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
-                let flags = flags | OFlag::O_CLOEXEC;
+                let flags = OFlag::O_RDONLY | SAFELY;
                 Ok((openat(&directory, c"conntrackd.conf", flags, Mode::empty())?, directory))
             });
         })?;
         let (file, directory) = opened?;
         // Another that has come into its place may have sockets that are not the user's to know.
-        if kind(&fstat(&file)?) != libc::S_IFREG || fstat(&directory)?.st_uid != self.owner {
-            return Err(NixErrno::EPERM);
+        if identify_open(&file)?.kind() != libc::S_IFREG
+            || identify_open(&directory)?.user != self.owner
+        {
+            return Err(NixErrno::EPERM.into());
         }
         let mut length = 0;
         while let Some(rest) = buffer.get_mut(length..) {
             match read(&file, rest)? {
-                0 if rest.is_empty() => return Err(NixErrno::EFBIG),
+                0 if rest.is_empty() => return Err(NixErrno::EFBIG.into()),
                 0 => break,
                 more => length += more,
             }
@@ -151,19 +149,19 @@ impl Jail {
     fn build(&self, directory: &OwnedFd, configuration: &[u8]) -> nix::Result<()> {
         fchdir(directory)?;
         unshare(CloneFlags::CLONE_NEWNS)?;
-        mount(None, c"/", None, libc::MS_REC | libc::MS_PRIVATE, None)?;
-        let flags = libc::MS_NOSUID | libc::MS_NODEV;
-        mount(Some(c"tmpfs"), STAGE, Some(c"tmpfs"), flags, Some(c"mode=755,size=256k"))?;
+        change_mount(c"/", MsFlags::MS_REC | MsFlags::MS_PRIVATE)?;
+        let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
+        mount_at(Some(c"tmpfs"), STAGE, Some(c"tmpfs"), flags, Some(c"mode=755,size=256k"))?;
         make_directory(c"/proc/.sockets")?;
         // By its descriptor, whatever has its name by now.
-        show_at(c".", c"/proc/.sockets", libc::MS_NODEV | libc::MS_NOEXEC)?;
+        show_at(c".", c"/proc/.sockets", MsFlags::MS_NODEV | MsFlags::MS_NOEXEC)?;
         chdir(STAGE)?;
         self.copy(configuration)?;
         for path in SHOWN {
             show(path)?;
         }
         show(&self.program)?;
-        read_only(c".", flags)?;
+        make_read_only(c".", flags)?;
         chroot(c".")?;
         chdir(c"/")
     }
@@ -171,107 +169,91 @@ impl Jail {
     /// Puts the configuration into its place, and beside it, by their names, the sockets that it speaks of.
     fn copy(&self, configuration: &[u8]) -> nix::Result<()> {
         make_directories_above(&self.configuration)?;
-        let file = create(relative(&self.configuration)?, 0o444)?;
-        let written = write(&file, configuration)?;
-        if written < configuration.len() {
+        let file = create(relative(&self.configuration)?)?;
+        if write(&file, configuration)? < configuration.len() {
             return Err(NixErrno::ENOSPC);
         }
         for name in sockets(configuration, self.directory.to_bytes()) {
-            let place = CString::new([relative(&self.directory)?.to_bytes(), b"/", name].concat());
-            let target = CString::new([b"/.sockets/", name].concat());
+            let place = c_string(&[relative(&self.directory)?.to_bytes(), b"/", name].concat());
+            let target = c_string(&[b"/.sockets/", name].concat());
             if let (Ok(place), Ok(target)) = (place, target) {
                 // One that comes again, or has the configuration's name, is there already.
-                let _ = link(&target, &place);
+                let _ = symlinkat(target.as_c_str(), AT_FDCWD, place.as_c_str());
             }
         }
         Ok(())
     }
 }
 
-/// A user in whose name to act: never root.
-fn somebody((user, group): (Uid, Gid)) -> (Uid, Gid) {
-    if user.is_root() { (Uid::from_raw(NOBODY), Gid::from_raw(NOBODY)) } else { (user, group) }
-}
-
-fn kind(stat: &FileStat) -> libc::mode_t {
-    stat.st_mode & libc::S_IFMT
+/// A user in whose name to act: whose the file is, but never root.
+fn somebody(file: FileId) -> (Uid, Gid) {
+    let (user, group) = if file.user == 0 { (NOBODY, NOBODY) } else { (file.user, file.group) };
+    (Uid::from_raw(user), Gid::from_raw(group))
 }
 
 /// Shows a directory or a file at its own place in the stage, which is the working directory, if there is
 /// one; a symlink is made anew.
 fn show(path: &CStr) -> nix::Result<()> {
-    let Ok(stat) = lstat(path) else { return Ok(()) };
+    let Ok(file) = identify_link(path) else { return Ok(()) };
     let place = relative(path)?;
-    if lstat(place).is_ok() {
+    if identify_link(place).is_ok() {
         return Ok(());
     }
     make_directories_above(path)?;
-    match kind(&stat) {
+    match file.kind() {
         libc::S_IFLNK => {
-            let mut target = [0_u8; 512];
-            // SAFETY: the kernel writes less than all of the buffer, so that a NUL is left at the end.
-            unsafe { libc::readlink(path.as_ptr(), target.as_mut_ptr().cast(), target.len() - 1) };
-            return link(CStr::from_bytes_until_nul(&target).unwrap_or_default(), place);
+            let target = read_link(path)?;
+            return symlinkat(target.as_c_str(), AT_FDCWD, place);
         }
         libc::S_IFDIR => make_directory(place)?,
-        _ => drop(create(place, 0o444)?),
+        _ => drop(create(place)?),
     }
     // The one device there is has to be one.
-    show_at(path, place, 0)
+    show_at(path, place, MsFlags::empty())
 }
 
 /// Shows what is at a path at another, to be read only.
-fn show_at(path: &CStr, place: &CStr, flags: libc::c_ulong) -> nix::Result<()> {
-    mount(Some(path), place, None, libc::MS_BIND, None)?;
-    read_only(place, flags | libc::MS_NOSUID)
+fn show_at(path: &CStr, place: &CStr, flags: MsFlags) -> nix::Result<()> {
+    mount_at(Some(path), place, None, MsFlags::MS_BIND, None)?;
+    make_read_only(place, flags | MsFlags::MS_NOSUID)
 }
 
-fn read_only(place: &CStr, flags: libc::c_ulong) -> nix::Result<()> {
-    mount(None, place, None, flags | libc::MS_REMOUNT | libc::MS_BIND | libc::MS_RDONLY, None)
+fn make_read_only(place: &CStr, flags: MsFlags) -> nix::Result<()> {
+    change_mount(place, flags | MsFlags::MS_REMOUNT | MsFlags::MS_BIND | MsFlags::MS_RDONLY)
 }
 
-// nix has this once for every kind of path.
-fn mount(
+fn change_mount(place: &CStr, flags: MsFlags) -> nix::Result<()> {
+    mount_at(None, place, None, flags, None)
+}
+
+// Once, for one kind of path.
+#[inline(never)]
+fn mount_at(
     source: Option<&CStr>,
     place: &CStr,
     kind: Option<&CStr>,
-    flags: libc::c_ulong,
+    flags: MsFlags,
     data: Option<&CStr>,
 ) -> nix::Result<()> {
-    let [source, kind, data] = [source, kind, data].map(|text| text.map_or(null(), CStr::as_ptr));
-    // SAFETY: the kernel reads strings, or what is null.
-    let mounted = unsafe { libc::mount(source, place.as_ptr(), kind, flags, data.cast()) };
-    NixErrno::result(mounted).map(|_| ())
+    mount(source, place, kind, flags, data)
 }
 
 fn make_directory(path: &CStr) -> nix::Result<()> {
-    // SAFETY: the kernel reads a string.
-    NixErrno::result(unsafe { libc::mkdir(path.as_ptr(), 0o755) }).map(|_| ())
+    mkdirat(AT_FDCWD, path, Mode::from_bits_truncate(0o755))
 }
 
-fn link(target: &CStr, place: &CStr) -> nix::Result<()> {
-    // SAFETY: the kernel reads two strings.
-    NixErrno::result(unsafe { libc::symlink(target.as_ptr(), place.as_ptr()) }).map(|_| ())
-}
-
-fn create(path: &CStr, mode: libc::mode_t) -> nix::Result<OwnedFd> {
+fn create(path: &CStr) -> nix::Result<OwnedFd> {
     let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_CLOEXEC;
-    open(path, flags, Mode::from_bits_truncate(mode))
+    open(path, flags, Mode::from_bits_truncate(0o444))
 }
 
 /// Makes the directories above an absolute path, in the working directory, as far as they are not there.
 fn make_directories_above(path: &CStr) -> nix::Result<()> {
-    let mut path = relative(path)?.to_bytes_with_nul().to_vec();
-    for place in 0..path.len() {
-        if let Some(byte) = path.get_mut(place).filter(|byte| **byte == b'/') {
-            *byte = 0;
-            match make_directory(CStr::from_bytes_until_nul(&path).unwrap_or_default()) {
-                Ok(()) | Err(NixErrno::EEXIST) => {}
-                Err(errno) => return Err(errno),
-            }
-            if let Some(byte) = path.get_mut(place) {
-                *byte = b'/';
-            }
+    let path = relative(path)?.to_bytes();
+    for (end, _) in path.iter().enumerate().filter(|(_, byte)| **byte == b'/') {
+        match make_directory(&c_string(path.get(..end).unwrap_or_default())?) {
+            Ok(()) | Err(NixErrno::EEXIST) => {}
+            Err(errno) => return Err(errno),
         }
     }
     Ok(())
@@ -281,15 +263,4 @@ fn make_directories_above(path: &CStr) -> nix::Result<()> {
 fn relative(path: &CStr) -> nix::Result<&CStr> {
     let rest = path.to_bytes_with_nul().get(1..).unwrap_or_default();
     CStr::from_bytes_with_nul(rest).map_err(|_| NixErrno::EINVAL)
-}
-
-fn limit_resources() -> nix::Result<()> {
-    for (resource, limit) in
-        [(libc::RLIMIT_CORE, 0), (libc::RLIMIT_AS, 1 << 28), (libc::RLIMIT_NOFILE, 64)]
-    {
-        let limit = libc::rlimit { rlim_cur: limit, rlim_max: limit };
-        // SAFETY: the kernel reads the limit.
-        NixErrno::result(unsafe { libc::setrlimit(resource, &raw const limit) })?;
-    }
-    Ok(())
 }

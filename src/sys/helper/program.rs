@@ -10,7 +10,7 @@ use std::ffi::{CStr, c_int};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use nix::errno::Errno as NixErrno;
-use nix::fcntl::{FcntlArg, OFlag, fcntl, open};
+use nix::fcntl::{OFlag, open};
 use nix::libc;
 use nix::sys::prctl;
 use nix::sys::signal::{Signal, killpg};
@@ -123,7 +123,7 @@ impl Runner {
         prctl::set_pdeathsig(ORPHANED)?;
         let ends = Signals::of([Signal::SIGCHLD, ORPHANED].into_iter().collect());
         let ends = ends.map_err(|Errno(errno)| NixErrno::from_raw(errno))?;
-        let null = open("/dev/null", OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty())?;
+        let null = open(c"/dev/null", OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty())?;
         Ok(Self { shared, parent, ends, null })
     }
 
@@ -183,7 +183,9 @@ impl Runner {
     /// Starts it. Tells its pid, which is its group's too, and where its output comes from.
     fn start(&self, program: &Program<'_>) -> nix::Result<(Pid, OwnedFd)> {
         let (pipe, input) = pipe2(OFlag::O_CLOEXEC)?;
-        fcntl(&pipe, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
+        let mut nonblocking: c_int = 1;
+        // SAFETY: the kernel reads an int.
+        unsafe { libc::ioctl(pipe.as_raw_fd(), libc::FIONBIO, &raw mut nonblocking) };
         self.shared.failure.store(0, Ordering::SeqCst);
         let runner = getpid();
         // SAFETY: the process has one thread.

@@ -50,6 +50,7 @@ const MODE: Is = Is::Int(0o644);
 const NO_FLAGS: Is = Is::Int(0);
 /// As [`super::super::file_id::identify_at`] has them.
 const LOOK: Is = Is::Int(libc::AT_NO_AUTOMOUNT);
+const LOOK_AT_OPEN: Is = Is::Int(libc::AT_NO_AUTOMOUNT | libc::AT_EMPTY_PATH);
 const SOCKET: Is = Is::Int(libc::SOL_SOCKET);
 
 const fn call(number: c_long, ways: &'static [Way]) -> Call {
@@ -143,7 +144,7 @@ pub const ALLOWED: &[Call] = &[
         &[
             &[(0, HERE), (1, Is::Constant(Constant::AgentDirectory)), (2, LOOK)],
             &[(0, HERE), (1, Is::Constant(Constant::PidFile)), (2, LOOK)],
-            &[(1, Is::Constant(Constant::NoPath)), (2, Is::Int(libc::AT_EMPTY_PATH))],
+            &[(1, Is::Constant(Constant::NoPath)), (2, LOOK_AT_OPEN)],
             &[(1, Is::Constant(Constant::Namespace)), (2, LOOK)],
         ],
     ),
@@ -152,6 +153,7 @@ pub const ALLOWED: &[Call] = &[
         &[
             &[(0, HERE), (1, Is::Constant(Constant::AgentDirectory)), (3, LOOK)],
             &[(0, HERE), (1, Is::Constant(Constant::PidFile)), (3, LOOK)],
+            &[(1, Is::Constant(Constant::NoPath)), (3, LOOK_AT_OPEN)],
             &[(1, Is::Constant(Constant::Namespace)), (3, LOOK)],
         ],
     ),
