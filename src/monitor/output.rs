@@ -2,8 +2,8 @@
 
 use heapless::Vec;
 
-/// The longest line that is taken in one piece, in bytes.
-pub const MAX_LINE: usize = 240;
+use crate::wire::helper::MAX_LINE;
+
 /// So many lines are taken of a program.
 const LINES: u32 = 64;
 /// So many bytes are taken of a program, and no line that goes beyond.

@@ -15,7 +15,7 @@ use super::bpf;
 use crate::errno::Errno;
 use crate::monitor::{Announcement, FrameKind, Input, Sent};
 use crate::wire::rtnl::Mac;
-use crate::wire::{arp, claim, ndisc};
+use crate::wire::{arp, ndisc, parse_claim};
 
 /// Room for some dozen claims; more of them would say nothing new.
 const RECEIVE_BUFFER: usize = 16_384;
@@ -173,7 +173,7 @@ impl PacketSocket {
         };
         let frame = frame.get(..length).filter(|_| bpf::is_for_us(address.sll_pkttype));
         let ifindex = u32::try_from(address.sll_ifindex).ok();
-        let heard = ifindex.zip(frame.and_then(claim));
+        let heard = ifindex.zip(frame.and_then(parse_claim));
         Some(heard.map_or(Input::NoClaim, |(ifindex, claim)| Input::Claimed(ifindex, claim)))
     }
 }

@@ -79,8 +79,8 @@ fn all_that_the_kernel_has_sent_is_understood() {
 #[test]
 fn claims_are_heard_in_frames_of_the_kernel() {
     for (name, frame) in recorded("frames") {
-        // EncodedRequests, replies and advertisements.
+        // Requests, replies and advertisements.
         let claims = ["arp-1", "arp-2", "icmpv6-136"].iter().any(|kind| name.starts_with(kind));
-        assert_eq!(keepwatch::wire::claim(&frame).is_some(), claims, "{name}");
+        assert_eq!(keepwatch::wire::parse_claim(&frame).is_some(), claims, "{name}");
     }
 }
