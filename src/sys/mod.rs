@@ -5,6 +5,7 @@ pub mod bpf;
 pub mod clock;
 pub mod constants;
 pub mod epoll;
+mod errno;
 pub mod file_id;
 pub mod helper;
 pub mod interface;
