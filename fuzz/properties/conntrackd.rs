@@ -7,7 +7,7 @@ use keepwatch::wire::helper::{
 };
 
 /// Takes what comes over the channel, in either direction.
-pub fn holds(bytes: &[u8]) {
+pub fn check(bytes: &[u8]) {
     if let Some((command, number)) = decode_request(bytes) {
         assert_eq!(encode_request(command, number), bytes);
         assert!(["-c", "-f", "-R", "-B", "-t", "-n"].map(Ok).contains(&command.flag().to_str()));

@@ -7,7 +7,7 @@ use keepwatch::wire::arp::Operation;
 use keepwatch::wire::{Claim, arp, ndisc, parse_claim};
 
 /// Takes a frame as it was received, and once more with the right checksum, which no fuzzer guesses.
-pub fn holds(frame: &[u8]) {
+pub fn check(frame: &[u8]) {
     is_justified(frame);
     if let Some(corrected) = corrected(frame) {
         is_justified(&corrected);

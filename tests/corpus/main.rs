@@ -5,6 +5,7 @@
     clippy::expect_used,
     clippy::indexing_slicing,
     clippy::panic,
+    clippy::print_stderr,
     clippy::unwrap_used,
     reason = "a test fails by panicking"
 )]
@@ -32,9 +33,9 @@ fn corpus(target: &str) -> Vec<(String, Vec<u8>)> {
     corpus
 }
 
-fn replay(target: &str, holds: fn(&[u8])) {
+fn replay(target: &str, check: fn(&[u8])) {
     for (name, bytes) in corpus(target) {
-        let held = catch_unwind(AssertUnwindSafe(|| holds(&bytes)));
+        let held = catch_unwind(AssertUnwindSafe(|| check(&bytes)));
         assert!(held.is_ok(), "fuzz/corpus/{target}/{name}");
     }
 }
@@ -43,7 +44,7 @@ macro_rules! replay {
     ($($target:ident)*) => {$(
         #[test]
         fn $target() {
-            replay(stringify!($target), properties::$target::holds);
+            replay(stringify!($target), properties::$target::check);
         }
     )*};
 }

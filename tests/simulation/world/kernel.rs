@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 
-use keepwatch::errno::Errno;
 use keepwatch::monitor::{DumpResult, Input};
 use keepwatch::wire::cidr::Cidr;
 use keepwatch::wire::ifname::InterfaceName;
@@ -251,14 +250,6 @@ impl Kernel {
         self.queue.extend(content.into_iter().map(Input::Listed));
         self.dump = Some(end);
         None
-    }
-
-    pub fn spoil_the_next_dump(&mut self, how: u8) {
-        self.next_dump_end = match how % 3 {
-            0 => DumpResult::Interrupted,
-            1 => DumpResult::Failed(Errno(16)),
-            _ => DumpResult::TimedOut,
-        };
     }
 }
 
