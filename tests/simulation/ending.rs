@@ -2,25 +2,17 @@
 
 use keepwatch::errno::Errno;
 use keepwatch::monitor::{
-    Action, Actions, Control, DumpResult, Duration, ExitReason, Input, Instant, Monitor,
-    MonitorConfig, NamespaceCheck, Outcome, Renotify, State,
+    Action, Actions, Control, DumpResult, Duration, ExitReason, Input, Instant, Monitor, Outcome,
+    State,
 };
-use keepwatch::wire::ifname::InterfaceName;
+
+use super::world::config;
 
 const T0: Instant = Instant::ZERO;
 
 /// A monitor that is writing its first state, backup.
 fn monitor() -> Monitor<'static> {
-    let mut monitor = Monitor::new(MonitorConfig {
-        interface: InterfaceName::new(b"ha0").expect("a legal name"),
-        vip: "169.254.0.5/24".parse().expect("an address"),
-        seed: 1,
-        announce: None,
-        detect_split_brain: false,
-        renotify: Renotify::new(),
-        sync_conntrack: false,
-        check_namespace: NamespaceCheck::Never,
-    });
+    let mut monitor = Monitor::new(config());
     monitor.on(&Input::QueueEmpty, T0);
     assert!(
         monitor.on(&Input::DumpEnded(DumpResult::Complete), T0).is_empty(),

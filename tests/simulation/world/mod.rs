@@ -35,7 +35,7 @@
 
 mod actions;
 mod invariants;
-mod kernel;
+pub mod kernel;
 pub mod lan;
 mod namespace;
 mod peers;
@@ -48,7 +48,7 @@ use std::cell::RefCell;
 
 use keepwatch::monitor::{
     Action, AnnounceTiming, CommandResult, Control, Duration, Input, Instant, Monitor,
-    MonitorConfig, NamespaceCheck, State, Tables,
+    MonitorConfig, NamespaceCheck, Renotify, State, Tables,
 };
 use keepwatch::wire::rtnl::Body;
 use kernel::{Kernel, MAC, VIRTUAL_MAC, name};
@@ -76,6 +76,20 @@ thread_local! {
 
 /// How often the core looks whether the namespace is there.
 const CHECK: Duration = Duration::from_secs(10);
+
+/// What watches an IPv4 VIP and does nothing that it need not.
+pub fn config<'a>() -> MonitorConfig<'a> {
+    MonitorConfig {
+        interface: name("ha"),
+        vip: "169.254.0.5/24".parse().expect("an address"),
+        seed: 1,
+        announce: None,
+        detect_split_brain: false,
+        renotify: Renotify::new(),
+        sync_conntrack: false,
+        check_namespace: NamespaceCheck::Never,
+    }
+}
 
 /// The core and everything around it.
 pub struct World<'a> {
@@ -121,30 +135,27 @@ pub struct World<'a> {
 
 impl<'a> World<'a> {
     fn new(options: Options, tables: &'a mut Tables) -> Self {
-        let vip = if options.ipv6_vip { "fd00::5/64" } else { "169.254.0.5/24" };
-        let vip = vip.parse().expect("an address");
+        let ipv6 = options.ipv6_vip.then(|| "fd00::5/64".parse().expect("an address"));
+        let vip = ipv6.unwrap_or(config().vip);
         let mut kernel = Kernel::new(vip, if options.has_virtual_mac { VIRTUAL_MAC } else { MAC });
         let mut lans = [(); 2].map(|()| Lan::new(kernel.new_index()));
         if options.has_old_addresses {
             lans = lans.map(Lan::with_old_address);
         }
         let now = Instant::from_secs(1);
-        let watch = MonitorConfig {
-            interface: name("ha"),
+        let check = [NamespaceCheck::WhenMountsChange, NamespaceCheck::Every(CHECK)];
+        let config = MonitorConfig {
             vip,
             seed: options.seed.into(),
             announce: options.announces.then_some((AnnounceTiming::default(), tables)),
             detect_split_brain: options.detects_split_brain,
             renotify: [30, 120, 600].map(Duration::from_secs).into_iter().collect(),
             sync_conntrack: options.syncs_conntrack,
-            check_namespace: if options.mounts_are_hidden {
-                NamespaceCheck::Every(CHECK)
-            } else {
-                NamespaceCheck::WhenMountsChange
-            },
+            check_namespace: check[usize::from(options.mounts_are_hidden)],
+            ..config()
         };
         Self {
-            monitor: Monitor::new(watch),
+            monitor: Monitor::new(config),
             now,
             kernel,
             lans,
