@@ -1,4 +1,4 @@
-//! The core by itself: whatever happens, the newest state arrives.
+//! The core by itself: promises 1, 2, 4 and 6 to 14, whatever happens. See [`world`] for what is checked.
 
 #![expect(
     clippy::expect_used,
