@@ -56,12 +56,11 @@ pub enum CommandResult {
     Signalled(u8),
     /// It hung and was killed.
     TimedOut,
-    /// It did not even start.
+    /// It could not be started.
     NotStarted(Errno),
-    /// It was not started, as its configuration could not be taken.
+    /// It was not started: its configuration could not be used.
     NotConfigured(Errno),
-    /// It was not started, as it could not be confined to what a configuration of somebody else than root
-    /// may have it do.
+    /// It was not started: it could not be confined to what its configuration's owner may do.
     NotConfined(Errno),
     /// The process that ran it was killed.
     Aborted,

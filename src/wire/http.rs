@@ -153,7 +153,11 @@ mod tests {
         for text in ["", "a b", "a\r\nX: y", "a\n", "a\t", "é", "\x7f", &"r".repeat(65)] {
             assert_eq!(text.parse::<RouterId>(), Err(InvalidRouterId), "{text:?}");
         }
-        assert_eq!("qrouter-1:x/y!".parse::<RouterId>().unwrap().to_string(), "qrouter-1:x/y!");
+        let router: RouterId = "qrouter-1:x/y!".parse().unwrap();
+        assert_eq!(
+            (router.as_str(), router.to_string()),
+            ("qrouter-1:x/y!", router.as_str().into())
+        );
     }
 
     #[test]

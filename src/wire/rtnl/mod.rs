@@ -120,7 +120,7 @@ impl<'a> Messages<'a> {
         Self(datagram)
     }
 
-    fn split_first(&mut self) -> Result<(NetlinkBuffer<&'a [u8]>, &'a [u8]), Malformed> {
+    fn parse_first(&mut self) -> Result<Message, Malformed> {
         // Checked here and not by `new_checked`, whose error allocates.
         if self.0.len() < HEADER_LEN {
             return Err(Malformed);
@@ -131,7 +131,12 @@ impl<'a> Messages<'a> {
         // NLMSG_ALIGN; the last message may lack its padding.
         let next = length.next_multiple_of(4).min(self.0.len());
         self.0 = self.0.get(next..).ok_or(Malformed)?;
-        Ok((header, payload))
+        Ok(Message {
+            body: parse_body(header.message_type(), payload)?,
+            sequence: header.sequence_number(),
+            port: header.port_number(),
+            interrupted: header.flags() & NLM_F_DUMP_INTR != 0,
+        })
     }
 }
 
@@ -142,14 +147,7 @@ impl Iterator for Messages<'_> {
         if self.0.is_empty() {
             return None;
         }
-        let message = self.split_first().and_then(|(header, payload)| {
-            Ok(Message {
-                body: parse_body(header.message_type(), payload)?,
-                sequence: header.sequence_number(),
-                port: header.port_number(),
-                interrupted: header.flags() & NLM_F_DUMP_INTR != 0,
-            })
-        });
+        let message = self.parse_first();
         if message.is_err() {
             self.0 = &[];
         }

@@ -1,6 +1,6 @@
 //! `src/monitor` on top of `src/wire` and nothing else: see `../wire/lib.rs`.
 
-#![no_std]
+#![cfg_attr(not(mutants), no_std)]
 #![forbid(unsafe_code)]
 
 pub use no_std_wire::{errno, wire};

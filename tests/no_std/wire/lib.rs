@@ -3,7 +3,8 @@
 //! It is a dev-dependency of keepwatch, so every `cargo test` and `cargo clippy --all-targets` builds it.
 //! This is about our own code: `netlink-packet-route` itself needs std.
 
-#![no_std]
+// cargo-mutants writes `std::` and `Vec` into the source.
+#![cfg_attr(not(mutants), no_std)]
 #![forbid(unsafe_code)]
 
 #[path = "../../../src/errno.rs"]
