@@ -5,7 +5,7 @@ use keepwatch::monitor::{
     Action, Actions, Announcement, DumpResult, Duration, ExitReason, Input, LogEvent, Sent, State,
 };
 
-use super::World;
+use super::Simulation;
 use super::kernel::name;
 use super::lan::Lan;
 
@@ -15,7 +15,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(5);
 /// A tenth of what Linux gives a socket by default: the share of one link.
 const SHARE: u32 = 212_992 / 10;
 
-impl World<'_> {
+impl Simulation<'_> {
     /// What is not done yet is being done, or will be.
     pub(super) fn nothing_is_forgotten(&self) {
         let deadline = self.monitor.deadline();

@@ -64,7 +64,7 @@ impl Life {
     pub fn live(&self) {
         TABLES.with_borrow_mut(|tables| {
             *tables = Tables::new();
-            World::new(self.options, tables).live(&self.steps);
+            Simulation::new(self.options, tables).live(&self.steps);
         });
     }
 }
@@ -92,7 +92,7 @@ pub fn config<'a>() -> MonitorConfig<'a> {
 }
 
 /// The core and everything around it.
-pub struct World<'a> {
+pub struct Simulation<'a> {
     monitor: Monitor<'a>,
     now: Instant,
     kernel: Kernel,
@@ -133,7 +133,7 @@ pub struct World<'a> {
     sent: bool,
 }
 
-impl<'a> World<'a> {
+impl<'a> Simulation<'a> {
     fn new(options: Options, tables: &'a mut Tables) -> Self {
         let ipv6 = options.ipv6_vip.then(|| "fd00::5/64".parse().expect("an address"));
         let vip = ipv6.unwrap_or(config().vip);

@@ -2,9 +2,9 @@
 
 use keepwatch::monitor::Input;
 
-use super::World;
+use super::Simulation;
 
-impl World<'_> {
+impl Simulation<'_> {
     /// Something is mounted or unmounted. It is told once, until the core has looked.
     pub(super) fn change_mounts(&mut self) {
         if !self.options.mounts_are_hidden && !self.mounts_changed {

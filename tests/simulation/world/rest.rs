@@ -3,9 +3,9 @@
 use keepwatch::monitor::{CommandResult, DumpResult};
 
 use super::lan::Egress;
-use super::{CHECK, World};
+use super::{CHECK, Simulation};
 
-impl World<'_> {
+impl Simulation<'_> {
     /// Nothing but looking for the namespace is left to be done.
     fn only_checks(&self) -> bool {
         // What is yet to be logged waits for a minute at most; an agent that was away is told again after

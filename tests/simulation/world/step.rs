@@ -7,7 +7,7 @@ use std::time::Duration;
 use keepwatch::errno::Errno;
 use keepwatch::monitor::{CommandResult, Control, DumpResult, Failure, Input, Sent};
 
-use super::World;
+use super::Simulation;
 use super::lan::{AddressChange, Egress, LinkChange};
 use super::peers::Reply;
 use super::wire::{Claims, Station};
@@ -111,7 +111,7 @@ pub enum Step {
     },
 }
 
-impl World<'_> {
+impl Simulation<'_> {
     pub(super) fn happen(&mut self, step: Step) {
         match step {
             Step::AddVip => self.kernel.set_vip(true),

@@ -6,7 +6,7 @@ use keepwatch::monitor::{Duration, Input, Instant, State};
 use keepwatch::wire::Claim;
 use keepwatch::wire::rtnl::Mac;
 
-use super::World;
+use super::Simulation;
 use super::kernel::{Kernel, MAC, VIRTUAL_MAC};
 use super::told::is_virtual;
 
@@ -136,7 +136,7 @@ impl Wire {
     }
 }
 
-impl World<'_> {
+impl Simulation<'_> {
     /// Frames come, as far as there is room for them.
     pub(super) fn claim(&mut self, claims: Claims) {
         let ifindex = self.wire.listening.unwrap_or(1) + u32::from(claims.on_other_interface);
