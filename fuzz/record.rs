@@ -10,9 +10,10 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 use keepwatch::errno::Errno;
-use keepwatch::monitor::{CommandResult, SyncCommand};
-use keepwatch::wire::helper::Message;
-use keepwatch::wire::{conntrackd, http, rtnl};
+use keepwatch::wire::helper::{
+    CommandResult, Message, SyncCommand, encode_message, encode_request,
+};
+use keepwatch::wire::{http, rtnl};
 use lab::PATIENCE;
 use lab::agent::{Agent, Manners};
 use lab::capture::{Capture, Frame};
@@ -222,8 +223,8 @@ fn record_replies(corpus: &Corpus) {
 /// What the daemon and its helper process say to each other.
 fn record_channel(corpus: &Corpus) {
     for command in SyncCommand::ALL {
-        corpus
-            .add(&format!("ask{}", command.flag().to_string_lossy()), &conntrackd::ask(command, 1));
+        let flag = command.flag().to_string_lossy();
+        corpus.add(&format!("request{flag}"), &encode_request(command, 1));
     }
     let ends = [
         ("exited", CommandResult::Exited(1)),
@@ -240,7 +241,7 @@ fn record_channel(corpus: &Corpus) {
         ("restarted", Message::Restarted(Some(1))),
     ];
     for (name, message) in ends.into_iter().chain(others) {
-        corpus.add(name, &conntrackd::tell(&message));
+        corpus.add(name, &encode_message(&message));
     }
     corpus.add("configuration", b"UNIX {\n    Path /d/conntrackd.ctl\n}\n");
 }

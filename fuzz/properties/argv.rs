@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use keepwatch::options::{CliAction, UsageError, parse};
 
 /// Takes words with a NUL behind each, as in `/proc/PID/cmdline`.
-pub fn holds(cmdline: &[u8]) {
+pub fn check(cmdline: &[u8]) {
     let cmdline = cmdline.strip_suffix(b"\0").unwrap_or(cmdline);
     let words: Vec<OsString> =
         cmdline.split(|byte| *byte == 0).map(|word| OsStr::from_bytes(word).into()).collect();

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use keepwatch::wire::cidr::Cidr;
 
 /// Takes any text.
-pub fn holds(bytes: &[u8]) {
+pub fn check(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };
     let ours = text.parse::<Cidr>();
     let (address, prefix) = text.split_once('/').map_or((text, None), |(a, p)| (a, Some(p)));

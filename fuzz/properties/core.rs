@@ -3,7 +3,27 @@
 #[path = "../../tests/simulation/world/mod.rs"]
 mod world;
 
-/// Takes a script for a life: see [`world::World::live`].
-pub fn holds(script: &[u8]) {
-    world::World::live(script);
+use std::cell::RefCell;
+use std::panic::{set_hook, take_hook};
+use std::sync::Once;
+
+use world::Life;
+
+thread_local! {
+    static LIFE: RefCell<Option<Life>> = const { RefCell::new(None) };
+}
+
+/// Takes the script of a life: see [`Life::decode`]. One that fails is printed step by step.
+pub fn check(script: &[u8]) {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let next = take_hook();
+        set_hook(Box::new(move |info| {
+            LIFE.with_borrow(|life| life.iter().for_each(|life| eprint!("{life:?}")));
+            next(info);
+        }));
+    });
+    let life = Life::decode(script);
+    LIFE.set(Some(life.clone()));
+    life.live();
 }

@@ -4,10 +4,10 @@
 use std::net::IpAddr;
 
 use keepwatch::wire::arp::Operation;
-use keepwatch::wire::{Claim, arp, claim, ndisc};
+use keepwatch::wire::{Claim, arp, ndisc, parse_claim};
 
 /// Takes a frame as it was received, and once more with the right checksum, which no fuzzer guesses.
-pub fn holds(frame: &[u8]) {
+pub fn check(frame: &[u8]) {
     is_justified(frame);
     if let Some(corrected) = corrected(frame) {
         is_justified(&corrected);
@@ -18,7 +18,7 @@ pub fn holds(frame: &[u8]) {
 }
 
 fn is_justified(frame: &[u8]) {
-    match claim(frame) {
+    match parse_claim(frame) {
         Some(Claim { mac, ip: IpAddr::V4(ip) }) => {
             assert_eq!(frame[12..14], [0x08, 0x06], "ethertype");
             assert_eq!(frame[14..20], [0, 1, 8, 0, 6, 4], "IPv4 over Ethernet");
@@ -63,13 +63,13 @@ fn ours_are_heard(mac: [u8; 6], ip: [u8; 16]) {
     for operation in [Operation::Request, Operation::Reply] {
         let frame = arp::announcement(operation, mac, v4.into());
         let expected = (v4 != [0; 4]).then_some(Claim { mac, ip: v4.into() });
-        assert_eq!(claim(&frame), expected);
+        assert_eq!(parse_claim(&frame), expected);
     }
     for router in [true, false] {
         // Nobody announces a multicast address; for the rest see RFC 4861 section 7.1.2.
         if ip[0] != 0xff {
             let frame = ndisc::advertisement(mac, ip.into(), router);
-            assert_eq!(claim(&frame), Some(Claim { mac, ip: ip.into() }));
+            assert_eq!(parse_claim(&frame), Some(Claim { mac, ip: ip.into() }));
         }
     }
 }

@@ -4,7 +4,7 @@
 use keepwatch::wire::http::{Reply, ReplyReader};
 
 /// Takes pieces as an agent wrote them, each behind a byte that tells its length.
-pub fn holds(mut pieces: &[u8]) {
+pub fn check(mut pieces: &[u8]) {
     let (mut reply, mut reader, mut in_pieces) = (Vec::new(), ReplyReader::default(), Vec::new());
     while let Some((length, rest)) = pieces.split_first() {
         let (piece, rest) = rest.split_at(usize::from(*length).min(rest.len()));

@@ -11,7 +11,7 @@ const WORDS: [(State, ActiveWord); 3] = [
 ];
 
 /// Takes an identity as it is, and a legal one made of it.
-pub fn holds(bytes: &[u8]) {
+pub fn check(bytes: &[u8]) {
     let Some((choice, bytes)) = bytes.split_first() else { return };
     let (state, active) = WORDS[usize::from(*choice) % WORDS.len()];
     let text = String::from_utf8_lossy(bytes);

@@ -5,7 +5,7 @@ use keepwatch::wire::ifname::InterfaceName;
 use keepwatch::wire::rtnl::{Address, Body, Link, Message, Messages};
 
 /// Reads the datagram a second time, by offsets, and compares message by message.
-pub fn holds(datagram: &[u8]) {
+pub fn check(datagram: &[u8]) {
     let mut messages = Messages::new(datagram);
     let mut rest = datagram;
     while let Some(message) = messages.next() {

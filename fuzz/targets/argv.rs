@@ -3,4 +3,4 @@
 #[path = "../properties/argv.rs"]
 mod property;
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| property::holds(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| property::check(bytes));

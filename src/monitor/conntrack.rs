@@ -1,71 +1,13 @@
 //! Connection tracking: what conntrackd is asked to do on each transition, one command after another.
 
-use core::ffi::CStr;
-
 use super::{Duration, Instant, State};
-use crate::errno::Errno;
+use crate::wire::helper::SyncCommand;
 
 /// How long to wait for the configuration, which Neutron's agent writes after it has started the monitor. Its
 /// functional tests have none, and wait 15 s for the end of the commands.
 const CONFIGURATION_TIMEOUT: Duration = Duration::from_secs(10);
 /// How often to look for it. The process that runs the commands looks.
 const RETRY: Duration = Duration::from_secs(1);
-
-/// One run of `conntrackd -C FILE` with a flag.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SyncCommand {
-    /// `-c`: commit the external cache, which the peers have filled, to the kernel.
-    Commit,
-    /// `-f`: flush the internal and the external cache.
-    Flush,
-    /// `-R`: fill the internal cache from the kernel.
-    Resync,
-    /// `-B`: send all of it to the peers.
-    Bulk,
-    /// `-t`: shorten the kernel's timers, so that what is left over goes away.
-    Timers,
-    /// `-n`: ask the active peer for all it has.
-    Control,
-}
-
-impl SyncCommand {
-    /// All of them.
-    pub const ALL: [Self; 6] =
-        [Self::Commit, Self::Flush, Self::Resync, Self::Bulk, Self::Timers, Self::Control];
-
-    /// As conntrackd knows it.
-    #[must_use]
-    pub fn flag(self) -> &'static CStr {
-        match self {
-            Self::Commit => c"-c",
-            Self::Flush => c"-f",
-            Self::Resync => c"-R",
-            Self::Bulk => c"-B",
-            Self::Timers => c"-t",
-            Self::Control => c"-n",
-        }
-    }
-}
-
-/// How a command ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
-pub enum CommandResult {
-    /// By itself, with this code.
-    Exited(u8),
-    /// By this signal.
-    Signalled(u8),
-    /// It hung and was killed.
-    TimedOut,
-    /// It did not even start.
-    NotStarted(Errno),
-    /// It was not started, as its configuration could not be read.
-    NotConfigured(Errno),
-    /// It was not started, as it could not be confined, and others than root can write its configuration.
-    NotConfined(Errno),
-    /// The process that ran it was killed.
-    Aborted,
-}
 
 /// The commands still to be run.
 #[derive(Debug)]

@@ -70,15 +70,16 @@ mod vip;
 
 pub use announce::{AddressKey, AnnounceTiming, Announcement, FrameKind, Local, Sent, Tables};
 pub use backoff::Backoff;
-pub use conntrack::{CommandResult, SyncCommand};
 pub use input_action::{Action, Actions, Control, Counters, ExitReason, Input, Status};
 pub use log_event::LogEvent;
 pub use namespace::NamespaceCheck;
 pub use outbox::{Failure, Outcome, Renotify};
-pub use output::{MAX_LINE, Output};
+pub use output::Output;
 pub use resync::{Dump, DumpResult};
 pub use smoltcp::time::{Duration, Instant};
 pub use state_machine::{Monitor, MonitorConfig};
+
+pub use crate::wire::helper::{CommandResult, SyncCommand};
 
 /// Whether this router is the active one: what keepalived says by adding or removing the VIP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

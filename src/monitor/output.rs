@@ -2,8 +2,8 @@
 
 use heapless::Vec;
 
-/// The longest line that is passed on in one piece, in bytes.
-pub const MAX_LINE: usize = 240;
+use crate::wire::helper::MAX_LINE;
+
 /// The most lines that are passed on of a program.
 const LINES: u32 = 64;
 /// The most bytes that are passed on of a program. A line that goes beyond is dropped as a whole.

@@ -5,6 +5,7 @@ pub mod bpf;
 pub mod clock;
 pub mod constants;
 pub mod epoll;
+mod errno;
 pub mod file_id;
 mod files;
 pub mod helper;

@@ -17,7 +17,7 @@ use nix::sys::socket::{
 use super::bpf;
 use crate::errno::Errno;
 use crate::monitor::{Announcement, FrameKind, Input, Sent};
-use crate::wire::{arp, claim, ndisc};
+use crate::wire::{arp, ndisc, parse_claim};
 
 /// Room for some dozen claims; more of them would say nothing new.
 const RECEIVE_BUFFER: usize = 16_384;
@@ -136,7 +136,7 @@ impl PacketSocket {
         };
         let frame = frame.get(..length).filter(|_| bpf::is_for_us(sender.pkttype()));
         let ifindex = u32::try_from(sender.ifindex()).ok();
-        let claim = ifindex.zip(frame.and_then(claim));
+        let claim = ifindex.zip(frame.and_then(parse_claim));
         Some(claim.map_or(Input::NoClaim, |(ifindex, claim)| Input::ClaimReceived(ifindex, claim)))
     }
 }

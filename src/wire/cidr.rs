@@ -15,7 +15,7 @@ pub struct Cidr {
     prefix_len: u8,
 }
 
-/// The text or the numbers do not form a [`Cidr`].
+/// The text or the numbers are no [`Cidr`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ParseCidrError;
 
@@ -52,10 +52,10 @@ fn bits(address: IpAddr) -> u8 {
 impl FromStr for Cidr {
     type Err = ParseCidrError;
 
-    /// Reads `ADDRESS/PREFIX`, or a bare address, which means its full length.
+    /// Parses `ADDRESS/PREFIX`, or a bare address, which has its full length.
     ///
-    /// The address is what [`IpAddr`] accepts (RFC 4291 section 2.2, no zone). The prefix is
-    /// decimal without sign or leading zero.
+    /// The address is what [`IpAddr`] accepts (RFC 4291 section 2.2, no zone). The prefix length is decimal
+    /// without sign or leading zero.
     fn from_str(text: &str) -> Result<Self, ParseCidrError> {
         let (address, prefix) = match text.split_once('/') {
             Some((address, prefix)) => (address, Some(prefix)),
@@ -64,7 +64,7 @@ impl FromStr for Cidr {
         let address: IpAddr = address.parse().map_err(|_| ParseCidrError)?;
         let prefix_len = match prefix {
             None => bits(address),
-            // `u8::from_str` alone would take "+8" and "08".
+            // `u8::from_str` alone would accept "+8" and "08".
             Some(digits) if digits.starts_with('+') => return Err(ParseCidrError),
             Some(digits) if digits.len() > 1 && digits.starts_with('0') => {
                 return Err(ParseCidrError);

@@ -1,48 +1,105 @@
 //! The channel to the privileged process that runs conntrackd, a message in each datagram; and as much of
 //! conntrackd's configuration as has to be understood.
 
+use core::ffi::CStr;
+
 use heapless::Vec;
 
 use crate::errno::Errno;
-use crate::monitor::{CommandResult, MAX_LINE, SyncCommand};
+
+/// The longest line that a message carries, in bytes.
+pub const MAX_LINE: usize = 240;
+
+/// One run of `conntrackd -C FILE` with a flag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SyncCommand {
+    /// `-c`: commit the external cache, which the peers have filled, to the kernel.
+    Commit,
+    /// `-f`: flush the internal and the external cache.
+    Flush,
+    /// `-R`: fill the internal cache from the kernel.
+    Resync,
+    /// `-B`: send all of it to the peers.
+    Bulk,
+    /// `-t`: shorten the kernel's timers, so that what is left over goes away.
+    Timers,
+    /// `-n`: ask the active peer for all it has.
+    Control,
+}
+
+impl SyncCommand {
+    /// All of them, in the order of their numbers.
+    pub const ALL: [Self; 6] =
+        [Self::Commit, Self::Flush, Self::Resync, Self::Bulk, Self::Timers, Self::Control];
+
+    /// As conntrackd knows it.
+    #[must_use]
+    pub fn flag(self) -> &'static CStr {
+        match self {
+            Self::Commit => c"-c",
+            Self::Flush => c"-f",
+            Self::Resync => c"-R",
+            Self::Bulk => c"-B",
+            Self::Timers => c"-t",
+            Self::Control => c"-n",
+        }
+    }
+}
+
+/// How a command ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub enum CommandResult {
+    /// By itself, with this code.
+    Exited(u8),
+    /// By this signal.
+    Signalled(u8),
+    /// It hung and was killed.
+    TimedOut,
+    /// It could not be started.
+    NotStarted(Errno),
+    /// It was not started: its configuration could not be used.
+    NotConfigured(Errno),
+    /// It was not started: it could not be confined to what its configuration's owner may do.
+    NotConfined(Errno),
+    /// The process that ran it was killed.
+    Aborted,
+}
 
 /// A message to the daemon.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Message<'a> {
     /// The command has printed this line, or a piece of it.
     Printed(&'a [u8]),
-    /// The command that was asked for with this number has ended.
+    /// A command has ended.
     Ended {
-        /// The number.
+        /// The number it was requested with.
         number: u8,
         /// How it ended.
         end: CommandResult,
         /// How many bytes of its output were thrown away.
         dropped: u32,
     },
-    /// The process was killed and begun anew, and with it a command under way, of this number.
+    /// The process was killed and restarted, and with it the command of this number, if one was running.
     Restarted(Option<u8>),
 }
 
-/// A message as it is sent.
+/// An encoded [`Message`].
 pub type Datagram = Vec<u8, { MAX_LINE + 1 }>;
 
-/// What asks for a command: its place in [`SyncCommand::ALL`], and the number by which to answer.
-pub fn ask(command: SyncCommand, number: u8) -> [u8; 2] {
-    let place = SyncCommand::ALL.iter().position(|known| *known == command);
-    [place.and_then(|place| u8::try_from(place).ok()).unwrap_or(u8::MAX), number]
+/// Encodes the request for a command. `number` tells its result from those of earlier requests.
+pub fn encode_request(command: SyncCommand, number: u8) -> [u8; 2] {
+    [command as u8, number]
 }
 
-/// The command that is asked for, and its number. There is no other than these.
-pub fn asked(bytes: &[u8]) -> Option<(SyncCommand, u8)> {
-    match bytes {
-        [place, number] => Some((*SyncCommand::ALL.get(usize::from(*place))?, *number)),
-        _ => None,
-    }
+/// Decodes a request: the command and its number.
+pub fn decode_request(bytes: &[u8]) -> Option<(SyncCommand, u8)> {
+    let [command, number] = *bytes else { return None };
+    Some((*SyncCommand::ALL.get(usize::from(command))?, number))
 }
 
-/// Puts a message into bytes. A line longer than [`MAX_LINE`] is cut.
-pub fn tell(message: &Message<'_>) -> Datagram {
+/// Encodes a message. A line longer than [`MAX_LINE`] is cut.
+pub fn encode_message(message: &Message<'_>) -> Datagram {
     let mut bytes = Datagram::new();
     let mut push = |more: &[u8]| {
         let _ = bytes.extend_from_slice(more);
@@ -53,7 +110,7 @@ pub fn tell(message: &Message<'_>) -> Datagram {
             push(line.get(..MAX_LINE).unwrap_or(line));
         }
         Message::Ended { number, end, dropped } => {
-            let [kind, value] = encode(*end);
+            let [kind, value] = encode_result(*end);
             push(&[1, *number, kind, value]);
             push(&dropped.to_ne_bytes());
         }
@@ -63,13 +120,13 @@ pub fn tell(message: &Message<'_>) -> Datagram {
     bytes
 }
 
-/// The message in the bytes.
-pub fn told(bytes: &[u8]) -> Option<Message<'_>> {
+/// Decodes a message.
+pub fn decode_message(bytes: &[u8]) -> Option<Message<'_>> {
     match bytes {
         [0, line @ ..] if line.len() <= MAX_LINE => Some(Message::Printed(line)),
         [1, number, kind, value, dropped @ ..] => {
             let dropped = u32::from_ne_bytes(dropped.try_into().ok()?);
-            Some(Message::Ended { number: *number, end: decode(*kind, *value)?, dropped })
+            Some(Message::Ended { number: *number, end: decode_result(*kind, *value)?, dropped })
         }
         [2] => Some(Message::Restarted(None)),
         [2, number] => Some(Message::Restarted(Some(*number))),
@@ -77,7 +134,7 @@ pub fn told(bytes: &[u8]) -> Option<Message<'_>> {
     }
 }
 
-fn encode(end: CommandResult) -> [u8; 2] {
+fn encode_result(end: CommandResult) -> [u8; 2] {
     let byte = |errno: Errno| u8::try_from(errno.0).unwrap_or(u8::MAX);
     match end {
         CommandResult::Exited(code) => [0, code],
@@ -90,7 +147,7 @@ fn encode(end: CommandResult) -> [u8; 2] {
     }
 }
 
-fn decode(kind: u8, value: u8) -> Option<CommandResult> {
+fn decode_result(kind: u8, value: u8) -> Option<CommandResult> {
     let errno = Errno(value.into());
     Some(match kind {
         0 => CommandResult::Exited(value),
@@ -104,8 +161,8 @@ fn decode(kind: u8, value: u8) -> Option<CommandResult> {
     })
 }
 
-/// The names in `directory` by which a configuration of conntrackd may reach the control socket: what
-/// follows there in any path behind the word `Path`, wherever that stands.
+/// The names in `directory` by which a configuration of conntrackd may reach the control socket: the first
+/// component below it of any path behind the word `Path`, wherever that stands.
 pub fn sockets<'a>(configuration: &'a [u8], directory: &[u8]) -> impl Iterator<Item = &'a [u8]> {
     let is_between = |byte: &u8| byte.is_ascii_whitespace() || b"\"{}".contains(byte);
     let mut words = configuration.split(is_between).filter(|word| !word.is_empty());
@@ -126,24 +183,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn commands_arrive_as_they_were_asked_for() {
+    fn commands_arrive_as_requested() {
         for (number, command) in (0..).zip(SyncCommand::ALL) {
-            assert_eq!(asked(&ask(command, number)), Some((command, number)));
+            assert_eq!(decode_request(&encode_request(command, number)), Some((command, number)));
         }
     }
 
     #[test]
-    fn nothing_else_is_a_command() {
+    fn nothing_else_is_a_request() {
         for byte in 6..=255 {
-            assert_eq!(asked(&[byte, 0]), None);
+            assert_eq!(decode_request(&[byte, 0]), None);
         }
         for junk in [&[][..], &[0], &[0, 0, 0]] {
-            assert_eq!(asked(junk), None);
+            assert_eq!(decode_request(junk), None);
         }
     }
 
     #[test]
-    fn messages_arrive_as_they_were_told() {
+    fn messages_arrive_as_sent() {
         let ends = [
             CommandResult::Exited(0),
             CommandResult::Exited(255),
@@ -163,10 +220,10 @@ mod tests {
             Message::Restarted(Some(7)),
         ];
         for message in ends.into_iter().chain(others) {
-            assert_eq!(told(&tell(&message)), Some(message));
+            assert_eq!(decode_message(&encode_message(&message)), Some(message));
         }
-        let cut = tell(&Message::Printed(&[b'a'; MAX_LINE + 1]));
-        assert_eq!(told(&cut), Some(Message::Printed(&[b'a'; MAX_LINE])));
+        let cut = encode_message(&Message::Printed(&[b'a'; MAX_LINE + 1]));
+        assert_eq!(decode_message(&cut), Some(Message::Printed(&[b'a'; MAX_LINE])));
     }
 
     #[test]
@@ -176,12 +233,13 @@ mod tests {
             &[1],
             &[1, 0, 0, 0, 0, 0, 0],
             &[1, 0, 2, 1, 0, 0, 0, 0],
+            &[1, 0, 6, 1, 0, 0, 0, 0],
             &[1, 0, 7, 0, 0, 0, 0, 0],
             &[2, 0, 0],
             &[3],
             &[0; MAX_LINE + 2],
         ] {
-            assert_eq!(told(junk), None);
+            assert_eq!(decode_message(junk), None);
         }
     }
 

@@ -1,21 +1,21 @@
-//! The notification: one HTTP/1.1 request written, one status line read (RFC 9112).
+//! The notification: encodes an HTTP/1.1 request, reads the status line of its reply (RFC 9112).
 
 use core::fmt::{self, Write};
 use heapless::{String, Vec};
 
 /// The longest router identity in bytes.
 pub const MAX_ROUTER_ID_LEN: usize = 64;
-/// The longest status line that is read, in bytes, without its line end.
+/// The longest accepted status line in bytes, without LF.
 const MAX_STATUS_LINE_LEN: usize = 256;
-/// What the longest request needs, in bytes.
+/// Enough for the longest request, in bytes.
 const MAX_REQUEST_LEN: usize = 256;
 
-/// The identity sent to the agent: 1 to 64 printable ASCII characters without space, so that it
-/// can break neither a header nor a log line.
+/// The identity sent to the agent: 1 to 64 printable ASCII characters other than space, which can break
+/// neither a header nor a log line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RouterId(String<MAX_ROUTER_ID_LEN>);
 
-/// The text is not a [`RouterId`].
+/// The text is no [`RouterId`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InvalidRouterId;
 
@@ -44,13 +44,13 @@ impl fmt::Display for RouterId {
     }
 }
 
-/// One request as bytes, to be sent in one piece.
+/// An encoded request.
 pub type Request = Vec<u8, MAX_REQUEST_LEN>;
 
-/// Writes the notification that `router` is now in the state called `state`.
+/// Encodes the notification that `router` is now in `state`.
 ///
 /// # Errors
-/// [`fmt::Error`] if it does not fit, which no [`RouterId`] and state word can bring about.
+/// [`fmt::Error`] if `state` is too long; 96 bytes always fit.
 pub fn encode(router: &RouterId, state: &str) -> Result<Request, fmt::Error> {
     let mut request = Request::new();
     write!(
@@ -65,22 +65,22 @@ pub fn encode(router: &RouterId, state: &str) -> Result<Request, fmt::Error> {
     Ok(request)
 }
 
-/// What a reply has shown so far.
+/// What is known of a reply so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// The status line has not ended yet.
+    /// The status line has not ended.
     Incomplete,
     /// The status code.
     Status(u16),
-    /// It is no HTTP/1 status line.
+    /// It does not start with an HTTP/1 status line.
     Malformed,
 }
 
 /// Reads the status line of a reply, in pieces of any size.
 ///
-/// The verdict depends on the bytes up to the first LF alone, however they are cut, and stands
-/// from then on: headers and content are nothing to us, and agents differ in them (the newest ends
-/// lines with LF, quotes wrongly and leaves out the blank line).
+/// The verdict depends on the bytes up to the first LF alone and does not change any more. Headers and
+/// content are ignored: agents differ in them (the newest ends lines with LF, quotes wrongly and leaves out
+/// the blank line).
 #[derive(Debug, Default)]
 pub struct ReplyReader {
     line: Vec<u8, MAX_STATUS_LINE_LEN>,
@@ -88,7 +88,7 @@ pub struct ReplyReader {
 }
 
 impl ReplyReader {
-    /// Takes the next bytes of the reply and tells what is known with them.
+    /// Reads the next bytes. Returns what is known with them.
     pub fn push(&mut self, bytes: &[u8]) -> Reply {
         if let Some(verdict) = self.verdict {
             return verdict;
@@ -98,28 +98,23 @@ impl ReplyReader {
         let verdict = match (self.line.extend_from_slice(line), end) {
             (Err(_), _) => Reply::Malformed,
             (Ok(()), None) => return Reply::Incomplete,
-            (Ok(()), Some(_)) => status(&self.line).map_or(Reply::Malformed, Reply::Status),
+            (Ok(()), Some(_)) => parse_status(&self.line).map_or(Reply::Malformed, Reply::Status),
         };
         self.verdict = Some(verdict);
         verdict
     }
 }
 
-/// The code of a status line without its LF (RFC 9112 section 4).
+/// Parses a status line without its LF (RFC 9112 section 4). Returns the status code.
 ///
-/// The space behind the code may be missing together with the reason, as many servers leave it.
-fn status(line: &[u8]) -> Option<u16> {
+/// The space behind the code may be missing together with the reason, as many servers send it.
+fn parse_status(line: &[u8]) -> Option<u16> {
     let line = line.strip_suffix(b"\r").unwrap_or(line);
-    let (version, rest) = line.strip_prefix(b"HTTP/1.")?.split_first_chunk::<2>()?;
-    let (code, reason) = rest.split_first_chunk::<3>()?;
-    let well_formed = version[0].is_ascii_digit()
-        && version[1] == b' '
-        && matches!(code[0], b'1'..=b'9')
-        && reason.first().is_none_or(|separator| *separator == b' ');
-    if !well_formed {
-        return None;
-    }
-    core::str::from_utf8(code).ok()?.parse().ok()
+    let (start, reason) = line.strip_prefix(b"HTTP/1.")?.split_first_chunk::<5>()?;
+    let ([b'0'..=b'9', b' ', code @ ..], [] | [b' ', ..]) = (start, reason) else { return None };
+    // `parse` alone would accept "+20".
+    let code = core::str::from_utf8(code).ok()?.parse().ok()?;
+    (code >= 100).then_some(code)
 }
 
 #[cfg(test)]
@@ -149,7 +144,8 @@ mod tests {
     #[test]
     fn longest_request_fits() {
         let router = "r".repeat(MAX_ROUTER_ID_LEN).parse().unwrap();
-        assert!(encode(&router, "primary").is_ok());
+        assert!(encode(&router, &"s".repeat(96)).is_ok());
+        assert!(encode(&router, &"s".repeat(97)).is_err());
     }
 
     #[test]
@@ -157,7 +153,11 @@ mod tests {
         for text in ["", "a b", "a\r\nX: y", "a\n", "a\t", "é", "\x7f", &"r".repeat(65)] {
             assert_eq!(text.parse::<RouterId>(), Err(InvalidRouterId), "{text:?}");
         }
-        assert_eq!("qrouter-1:x/y!".parse::<RouterId>().unwrap().to_string(), "qrouter-1:x/y!");
+        let router: RouterId = "qrouter-1:x/y!".parse().unwrap();
+        assert_eq!(
+            (router.as_str(), router.to_string()),
+            ("qrouter-1:x/y!", router.as_str().into())
+        );
     }
 
     #[test]

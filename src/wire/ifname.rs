@@ -5,13 +5,13 @@ use core::fmt::{self, Write};
 /// The longest name in bytes: `IFNAMSIZ` (`include/uapi/linux/if.h`) less the closing NUL.
 pub const MAX_LEN: usize = 15;
 
-/// A name that the kernel would accept for an interface: 1 to 15 bytes.
+/// A name that the kernel accepts for an interface: 1 to 15 bytes.
 ///
-/// It may hold bytes that are not text; it prints them escaped, so that a name never breaks a line.
+/// Bytes that are not text are printed escaped, so that a name never breaks a line.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct InterfaceName([u8; MAX_LEN + 1]);
 
-/// The bytes are not a legal interface name.
+/// The bytes are no legal interface name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InvalidInterfaceName;
 
@@ -19,15 +19,13 @@ impl InterfaceName {
     /// Checks the bytes by the rules of `dev_valid_name` (`net/core/dev.c`).
     ///
     /// # Errors
-    /// [`InvalidInterfaceName`] if they are none, too many, `.`, `..`, or hold `/`, `:`, white space or
+    /// [`InvalidInterfaceName`] if it is empty, too long, `.` or `..`, or contains `/`, `:`, white space or
     /// NUL.
     pub fn new(bytes: &[u8]) -> Result<Self, InvalidInterfaceName> {
         // The kernel's isspace() also counts vertical tab and, being Latin-1, the no-break space.
         let illegal = |byte: &u8| matches!(byte, b'/' | b':' | b' ' | b'\t'..=b'\r' | 0 | 0xa0);
-        if bytes.is_empty() || bytes == b"." || bytes == b".." || bytes.iter().any(illegal) {
-            return Err(InvalidInterfaceName);
-        }
-        if bytes.len() > MAX_LEN {
+        let too_long = bytes.len() > MAX_LEN;
+        if matches!(bytes, b"" | b"." | b"..") || too_long || bytes.iter().any(illegal) {
             return Err(InvalidInterfaceName);
         }
         let mut name = [0; MAX_LEN + 1];
@@ -35,7 +33,7 @@ impl InterfaceName {
         Ok(Self(name))
     }
 
-    /// Checks a name that ends before the first NUL.
+    /// Checks the bytes before the first NUL.
     ///
     /// # Errors
     /// As [`InterfaceName::new`].
@@ -49,8 +47,7 @@ impl InterfaceName {
         up_to_nul(&self.0)
     }
 
-    /// The same as the kernel takes it: as long as the longest, with NUL where it is shorter, and at the
-    /// end.
+    /// The name padded with NUL to `IFNAMSIZ`, as in `struct ifreq`.
     #[must_use]
     pub fn padded(&self) -> &[u8; MAX_LEN + 1] {
         &self.0
@@ -85,7 +82,20 @@ mod tests {
         for name in ["lo", "ha-0123456789ab", "eth0.5@x", "..."] {
             assert_eq!(InterfaceName::new(name.as_bytes()).unwrap().to_string(), name);
         }
-        assert_eq!(InterfaceName::new(b"e\x01\xff").unwrap().to_string(), "e\\x01\\xff");
+        let name = InterfaceName::new(b"e\x01\xff").unwrap();
+        assert_eq!(
+            (name.to_string(), format!("{name:?}")),
+            ("e\\x01\\xff".into(), "e\\x01\\xff".into())
+        );
+    }
+
+    #[test]
+    fn is_padded_as_the_kernel_has_it() {
+        let padded = b"eth0\0\0\0\0\0\0\0\0\0\0\0\0";
+        let name = InterfaceName::from_padded(padded).unwrap();
+        assert_eq!((name.as_bytes(), name.padded()), (&b"eth0"[..], padded));
+        assert_eq!(InterfaceName::from_padded(b"eth0").unwrap(), name);
+        assert_eq!(InterfaceName::from_padded(b"\0eth0"), Err(InvalidInterfaceName));
     }
 
     #[test]

@@ -1,7 +1,9 @@
-//! Bytes in, values out, and back: one file per format.
+//! Parses and encodes: one file per format.
 //!
-//! Nothing here touches a file descriptor. Every parser is total: whatever the bytes, it answers
-//! with a value or an error, and it never reads outside them.
+//! Every parser is total: whatever the bytes, it returns a value or an error. `tests/no_std` builds this
+//! module without std, libc and the rest of the crate.
+
+#![forbid(unsafe_code)]
 
 pub mod arp;
 pub mod cidr;
@@ -11,16 +13,16 @@ pub mod ifname;
 pub mod ndisc;
 pub mod rtnl;
 
-/// What a station says to everybody on a link: this address is mine.
+/// An address claimed by a host (ARP or neighbour advertisement).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Claim {
-    /// The station.
+    /// The host's MAC.
     pub mac: rtnl::Mac,
     /// The address.
     pub ip: core::net::IpAddr,
 }
 
-/// The claim in an Ethernet frame, be it for IPv4 or IPv6.
-pub fn claim(frame: &[u8]) -> Option<Claim> {
-    arp::claim(frame).or_else(|| ndisc::claim(frame))
+/// Parses the claim in an Ethernet frame, if it is one.
+pub fn parse_claim(frame: &[u8]) -> Option<Claim> {
+    arp::parse_claim(frame).or_else(|| ndisc::parse_claim(frame))
 }

@@ -5,6 +5,7 @@
     clippy::expect_used,
     clippy::indexing_slicing,
     clippy::panic,
+    clippy::print_stderr,
     clippy::unwrap_used,
     reason = "a test fails by panicking"
 )]
@@ -32,9 +33,9 @@ fn corpus(target: &str) -> Vec<(String, Vec<u8>)> {
     corpus
 }
 
-fn replay(target: &str, holds: fn(&[u8])) {
+fn replay(target: &str, check: fn(&[u8])) {
     for (name, bytes) in corpus(target) {
-        let held = catch_unwind(AssertUnwindSafe(|| holds(&bytes)));
+        let held = catch_unwind(AssertUnwindSafe(|| check(&bytes)));
         assert!(held.is_ok(), "fuzz/corpus/{target}/{name}");
     }
 }
@@ -43,7 +44,7 @@ macro_rules! replay {
     ($($target:ident)*) => {$(
         #[test]
         fn $target() {
-            replay(stringify!($target), properties::$target::holds);
+            replay(stringify!($target), properties::$target::check);
         }
     )*};
 }
@@ -79,8 +80,8 @@ fn all_that_the_kernel_has_sent_is_understood() {
 #[test]
 fn claims_are_heard_in_frames_of_the_kernel() {
     for (name, frame) in recorded("frames") {
-        // EncodedRequests, replies and advertisements.
+        // Requests, replies and advertisements.
         let claims = ["arp-1", "arp-2", "icmpv6-136"].iter().any(|kind| name.starts_with(kind));
-        assert_eq!(keepwatch::wire::claim(&frame).is_some(), claims, "{name}");
+        assert_eq!(keepwatch::wire::parse_claim(&frame).is_some(), claims, "{name}");
     }
 }

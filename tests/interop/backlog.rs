@@ -1,4 +1,4 @@
-//! Many routers and one agent with a backlog of 5, which is away for a minute.
+//! Promise 6: many routers and one agent with a backlog of 5, which is away for a minute.
 
 use std::path::PathBuf;
 use std::process::{Child, Command};

@@ -1,5 +1,5 @@
-//! Two nodes with conntrackd, configured as Neutron does: keepwatch has them synchronise at each
-//! transition, so that a connection survives the failover.
+//! Promise 13 with conntrackd: two nodes, configured as Neutron does, synchronise at each transition, so that
+//! a connection survives the failover.
 
 use std::cell::Cell;
 use std::io::ErrorKind;

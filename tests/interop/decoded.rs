@@ -1,4 +1,4 @@
-//! The announcements as tcpdump captures them and tshark understands them; and a queue that is full.
+//! Promise 11: the announcements as tcpdump captures and tshark decodes them; and a queue that is full.
 
 use std::process::{Child, Command, Stdio};
 

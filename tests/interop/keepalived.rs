@@ -1,5 +1,5 @@
-//! Two nodes with keepalived, configured as Neutron does, and keepwatch in step with it: what the
-//! agents are told is what keepalived itself says, and nothing else.
+//! Promises 6 and 7 with keepalived: two nodes, configured as Neutron does. Their agents are told what
+//! keepalived itself says, and nothing else.
 
 use lab::daemon::Running;
 use lab::rtnl::Events;

@@ -1,4 +1,5 @@
-//! A 200 of the newest agent is no proof: one that has just started answers so before it knows its routers, and forgets.
+//! Promise 6: a 200 of the newest agent is no proof. One that has just started answers so before it knows its
+//! routers, and forgets.
 
 use std::fs::{self, File};
 use std::io::Write;

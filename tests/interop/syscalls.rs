@@ -1,5 +1,5 @@
-//! The system calls that the daemon makes once it runs, as strace sees them: every way to make one that is
-//! allowed is needed, and every one that is needed is allowed.
+//! Promise 16: the system calls of the running daemon as strace sees them. All that are made are allowed, and
+//! all that are allowed are needed.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;

@@ -2,16 +2,16 @@
 
 use keepwatch::errno::Errno;
 use keepwatch::monitor::{
-    Action, Actions, Control, Dump, Duration, ExitReason, Input, Instant, Monitor, MonitorConfig,
-    NamespaceCheck, Outcome, Renotify, State,
+    Action, Actions, Control, Dump, Duration, ExitReason, Input, Instant, Monitor, Outcome, State,
 };
-use keepwatch::wire::ifname::InterfaceName;
 use keepwatch::wire::rtnl::{Body, Message};
+
+use super::world::config;
+use super::world::kernel::PORT;
 
 const T0: Instant = Instant::ZERO;
 const SIGTERM: i32 = 15;
 const ASKED: ExitReason = ExitReason::Signal(SIGTERM);
-const PORT: u32 = 4711;
 const LINKS_AGAIN: Action = Action::RequestDump { dump: Dump::Links, sequence: 3 };
 
 /// The end of the dump that was requested with this number.
@@ -21,17 +21,7 @@ fn done(sequence: u32) -> Input {
 
 /// A monitor that is writing its first state, backup.
 fn monitor() -> Monitor<'static> {
-    let mut monitor = Monitor::new(MonitorConfig {
-        interface: InterfaceName::new(b"ha0").expect("a legal name"),
-        vip: "169.254.0.5/24".parse().expect("an address"),
-        port: PORT,
-        seed: 1,
-        announce: None,
-        detect_split_brain: false,
-        renotify: Renotify::new(),
-        sync_conntrack: false,
-        check_namespace: NamespaceCheck::Never,
-    });
+    let mut monitor = Monitor::new(config());
     monitor.on(&Input::Tick, T0);
     assert!(monitor.on(&done(1), T0).is_empty(), "there may be more");
     assert_eq!(

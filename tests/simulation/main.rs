@@ -1,4 +1,4 @@
-//! The core by itself: whatever happens, the newest state arrives.
+//! The core by itself: promises 1, 2, 4 and 6 to 14, whatever happens. See [`world`] for what is checked.
 
 #![expect(
     clippy::expect_used,
@@ -11,8 +11,11 @@ mod bounds;
 mod ending;
 mod world;
 
-use proptest::prelude::{ProptestConfig, any, prop, proptest};
-use world::World;
+use std::time::Duration;
+
+use proptest::prelude::{ProptestConfig, Strategy, any, prop, proptest};
+use world::lan::{AddressChange, Egress};
+use world::{Life, Step};
 
 /// 20,000 lives, unless the environment names another number as `PROPTEST_CASES`.
 fn config() -> ProptestConfig {
@@ -25,27 +28,36 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn newest_state_always_arrives(script in prop::collection::vec(any::<u8>(), 0..160)) {
-        World::live(&script);
+    fn newest_state_always_arrives(life in lives()) {
+        life.live();
     }
+}
+
+fn lives() -> impl Strategy<Value = Life> {
+    let script = (any::<u8>(), prop::collection::vec(any::<[u8; 2]>(), 0..80));
+    script.prop_map(|(options, steps)| Life::decode(&[&[options], steps.as_flattened()].concat()))
 }
 
 /// A life too unlikely to be met by chance: sixteen addresses behind a queue that does not move.
 #[test]
 fn stuck_queue_takes_its_share_and_no_more() {
-    let (create_interface, add_vip, read, stuck) = ([4, 0], [0, 0], [8, 7], [19, 133]);
-    let mut script = vec![64];
-    script.extend([create_interface, add_vip, read, stuck].concat());
+    let read = Step::Read { datagrams: 7 };
+    let stuck = Step::SetEgress { links: 1, egress: Egress::Stuck };
+    let mut life = Life::decode(&[]);
+    life.options.first_link_stays = true;
+    life.steps.extend([Step::CreateInterface, Step::AddVip, read, stuck]);
     for n in 0..8 {
-        let (with_prefix_24, with_prefix_32) = ([6, n], [6, 16 | n]);
-        script.extend([with_prefix_24, with_prefix_32, read].concat());
+        let add = |prefix_len| Step::ChangeAddress {
+            link: 0,
+            change: AddressChange::of(([10, 0, 0, n].into(), prefix_len)),
+        };
+        life.steps.extend([add(24), add(32), read]);
     }
-    let forty_seconds = [10, 200];
-    script.extend(forty_seconds);
-    World::live(&script);
+    life.steps.push(Step::Wait(Duration::from_secs(40)));
+    life.live();
 }
 
 #[test]
 fn nothing_has_to_happen() {
-    World::live(&[]);
+    Life::decode(&[]).live();
 }

@@ -1,4 +1,4 @@
-//! What counts as the VIP, and what does not.
+//! Promise 7: what counts as the VIP and as its coming and going, and what does not.
 
 use lab::namespace::Netns;
 use lab::rtnl::{Address, Events, Rtnl};

@@ -1,4 +1,4 @@
-//! Promises 5 and 6: the newest state is delivered until the agent has said 200, whatever its
+//! Promises 5, 6 and 19: the newest state is delivered until the agent has said 200, whatever its
 //! manners.
 
 use std::fs;

@@ -1,5 +1,5 @@
-//! What somebody can do who has taken over the running daemon, as root and as nobody: the daemon itself is
-//! made to make the system calls.
+//! Promise 16: what somebody can do who has taken over the running daemon, as root and as nobody. The daemon
+//! itself is made to make the system calls.
 
 use std::ffi::CString;
 use std::fs::{self, Permissions};

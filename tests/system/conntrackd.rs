@@ -1,5 +1,5 @@
-//! Promise 13: conntrackd is told to sync on each transition, beside everything else. What stands in
-//! for it here writes down what it is asked, and does as it is told.
+//! Promises 4 and 13: conntrackd synchronises on each transition and delays nothing else. The program that
+//! stands in for it writes down its arguments and does as it is told.
 
 use std::ffi::CString;
 use std::fs::{self, OpenOptions, Permissions};

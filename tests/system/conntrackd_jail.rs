@@ -1,5 +1,5 @@
-//! What a hostile configuration may do: nothing that its owner could not do without. What stands in for
-//! conntrackd here does what a program might do that such a configuration has taken over.
+//! Promise 13: a hostile configuration gains nothing that its owner could not do without it. The program that
+//! stands in for conntrackd does what one could do that such a configuration has taken over.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown, symlink};

@@ -1,5 +1,5 @@
-//! The processes that run conntrackd's commands: one is begun anew when it is killed, none is left behind,
-//! and what a command prints without end holds nothing up.
+//! Promise 13: the processes that run conntrackd's commands. One is restarted when it is killed, none is left
+//! behind, and a command that prints without end holds nothing up.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! Which conntrackd is run: none that others than root could put something else in the place of.
+//! Promise 13: which conntrackd is run. None that others than root could replace.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown, symlink};

@@ -1,4 +1,4 @@
-//! Whoever floods the segment with claims of the VIP gets a few wake-ups a second and a few lines a minute.
+//! Promise 12: a flood of claims of the VIP costs a few wake-ups a second and a few lines a minute.
 
 use std::time::{Duration, Instant};
 

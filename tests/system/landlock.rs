@@ -1,4 +1,4 @@
-//! The rules for files that the daemon and the process that runs conntrackd put themselves under.
+//! Promise 16: the rules for files that the daemon and the process that runs conntrackd put themselves under.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind};

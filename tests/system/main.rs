@@ -1,4 +1,4 @@
-//! The real program in real network namespaces: one file per promise.
+//! The real program in real network namespaces. Numbers of promises are those of README.md.
 //!
 //! Every test has a network namespace of its own. Without root they live in a user namespace.
 

@@ -1,4 +1,4 @@
-//! Promise 6, where the daemon itself is kept from its work: what has come meanwhile is heeded.
+//! Promise 6 when the daemon itself was held up: it heeds what came meanwhile.
 
 use std::fs;
 use std::io::{ErrorKind, Read, Write};

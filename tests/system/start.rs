@@ -1,4 +1,4 @@
-//! Promises 1 and 2: nothing is missed at start, and the first state is always reported.
+//! Promises 1, 2 and 19: nothing is missed at start, the first state is always reported, in the exact words.
 
 use std::fs;
 use std::os::linux::net::SocketAddrExt;

@@ -1,4 +1,4 @@
-//! Promise 17, and whom else not to trust: sockets, links and directories that others have put there.
+//! Promise 17, and what else is not trusted: sockets, links and directories that others have put there.
 
 use std::fs::{self, Permissions, hard_link};
 use std::io::Read;

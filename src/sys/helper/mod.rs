@@ -21,8 +21,9 @@ use nix::unistd::{ForkResult, fork};
 
 use super::privileges::RunAs;
 use crate::errno::Errno;
-use crate::monitor::{CommandResult, MAX_LINE, SyncCommand};
-use crate::wire::helper::{Message, ask, told};
+use crate::wire::helper::{
+    CommandResult, MAX_LINE, Message, SyncCommand, decode_message, encode_request,
+};
 use supervisor::Helper;
 
 /// Room for what comes from it.
@@ -77,7 +78,11 @@ impl Conntrackd {
     /// The errno of `send`, if the process has gone.
     pub fn run(&mut self, command: SyncCommand) -> Result<(), Errno> {
         self.number = self.number.wrapping_add(1);
-        send(self.channel.as_raw_fd(), &ask(command, self.number), MsgFlags::MSG_NOSIGNAL)?;
+        send(
+            self.channel.as_raw_fd(),
+            &encode_request(command, self.number),
+            MsgFlags::MSG_NOSIGNAL,
+        )?;
         Ok(())
     }
 
@@ -90,7 +95,7 @@ impl Conntrackd {
                 // The end of the channel is an empty message.
                 received => received.unwrap_or(0),
             };
-            return Some(match buffer.get(..length).and_then(told) {
+            return Some(match buffer.get(..length).and_then(decode_message) {
                 // The answer to what was given up already, as the process was killed.
                 Some(Message::Ended { number, .. }) if number != self.number => continue,
                 Some(Message::Ended { end, dropped, .. }) => HelperEvent::Ended(end, dropped),

@@ -23,7 +23,7 @@ use crate::errno::Errno;
 use crate::monitor::{Backoff, CommandResult, Duration, SyncCommand};
 use crate::sys::privileges::{self, RunAs};
 use crate::sys::{clock, process};
-use crate::wire::helper::{Message, asked, tell};
+use crate::wire::helper::{Message, decode_request, encode_message};
 
 /// A command that has not ended after this is killed.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(30);
@@ -76,14 +76,14 @@ impl Helper {
                 Ok(ForkResult::Child) => match self.work(parent)? {
                     End::Closed => return Ok(()),
                     End::Orphaned => {
-                        self.tell(&Message::Restarted(None))?;
+                        self.send(&Message::Restarted(None))?;
                         continue;
                     }
                 },
                 Ok(ForkResult::Parent { child }) if ends_well(child, self.shared) => return Ok(()),
                 _ => {}
             }
-            self.tell(&Message::Restarted(self.shared.clear()))?;
+            self.send(&Message::Restarted(self.shared.clear()))?;
             let now = clock::now();
             if now > began + LONG {
                 backoff.reset();
@@ -112,13 +112,13 @@ impl Helper {
                     }
                     received => received?,
                 };
-            let Some((command, number)) = request.get(..length).and_then(asked) else {
+            let Some((command, number)) = request.get(..length).and_then(decode_request) else {
                 return Ok(End::Closed);
             };
             self.shared.begin(number);
             recv(channel, &mut request, MsgFlags::MSG_DONTWAIT)?;
             let Some((end, dropped)) = self.run(&runner, command) else { return Ok(End::Closed) };
-            self.tell(&Message::Ended { number, end, dropped })?;
+            self.send(&Message::Ended { number, end, dropped })?;
             self.shared.end();
         }
     }
@@ -131,12 +131,12 @@ impl Helper {
             Program { path, words, patience: COMMAND_TIMEOUT, enter: &|| self.jail.enter() };
         runner.run(&program, self.channel.as_fd(), &mut |line| {
             // If the daemon has gone, it is noticed soon enough.
-            let _ = self.tell(&Message::Printed(line));
+            let _ = self.send(&Message::Printed(line));
         })
     }
 
-    fn tell(&self, message: &Message<'_>) -> nix::Result<()> {
-        send(self.channel.as_raw_fd(), &tell(message), MsgFlags::MSG_NOSIGNAL)?;
+    fn send(&self, message: &Message<'_>) -> nix::Result<()> {
+        send(self.channel.as_raw_fd(), &encode_message(message), MsgFlags::MSG_NOSIGNAL)?;
         Ok(())
     }
 

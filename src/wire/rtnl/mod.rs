@@ -1,8 +1,10 @@
-//! rtnetlink messages: what the kernel says of addresses and links, and how to ask for a dump.
+//! rtnetlink: messages about addresses and links, and dump requests.
 //!
-//! Formats are those of `include/uapi/linux/netlink.h`, `if_addr.h` and `if_link.h`, in the byte
-//! order of the host. `netlink-packet-route` and `-core` give the headers and attributes; their
-//! owned messages are not used, because they allocate.
+//! Formats are those of `include/uapi/linux/netlink.h`, `if_addr.h` and `if_link.h`, in host byte order.
+//! `netlink-packet-route` and `-core` parse headers and attributes; their owned messages are not used,
+//! because they allocate.
+
+mod uapi;
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use netlink_packet_core::{
@@ -12,7 +14,6 @@ use netlink_packet_core::{
 use netlink_packet_route::AddressFamily;
 use netlink_packet_route::address::{AddressFlags, AddressHeader};
 use netlink_packet_route::link::{LinkFlags, LinkHeader, LinkLayerType};
-use nix::libc;
 
 use super::cidr::Cidr;
 use super::ifname::InterfaceName;
@@ -23,13 +24,6 @@ const HEADER_LEN: usize = 16;
 const ADDRESS_HEADER_LEN: usize = 8;
 /// Length of `struct ifinfomsg`.
 const LINK_HEADER_LEN: usize = 16;
-
-/// Of a link: what the address families add (`include/uapi/linux/if_link.h`).
-const IFLA_AF_SPEC: u16 = 26;
-/// Of a request for links: what of them to tell (`RTEXT_FILTER_*`).
-const IFLA_EXT_MASK: u16 = 29;
-/// Of a link: how often its carrier has changed.
-const IFLA_CARRIER_CHANGES: u16 = 35;
 
 /// An Ethernet address.
 pub type Mac = [u8; 6];
@@ -50,13 +44,13 @@ pub struct Address {
     pub refreshed: bool,
 }
 
-/// A link, which is what the kernel calls an interface. What a message does not mention is as it was: that of
-/// a wireless event (`IFLA_WIRELESS`) has but the name and the flags.
+/// A link: the kernel's word for an interface. `None` is what the message does not mention, which is as it
+/// was: a wireless event (`IFLA_WIRELESS`) has no more than the name and the flags.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Link {
     /// Index of the interface; never 0.
     pub ifindex: u32,
-    /// Its present name.
+    /// Its current name.
     pub name: Option<InterfaceName>,
     /// `IFF_*` flags.
     pub flags: LinkFlags,
@@ -70,7 +64,7 @@ pub struct Link {
     pub ipv6_forwarding: Option<bool>,
 }
 
-/// What one message says.
+/// The content of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub enum Body {
@@ -82,15 +76,15 @@ pub enum Body {
     NewLink(Link),
     /// `RTM_DELLINK`.
     DelLink(Link),
-    /// `RTM_NEWNETCONF`: an interface begins or ceases to forward IPv6.
+    /// `RTM_NEWNETCONF`: an interface starts or stops forwarding IPv6.
     Ipv6Forwarding {
         /// Index of the interface.
         ifindex: u32,
         /// Whether it forwards.
         on: bool,
     },
-    /// `NLMSG_DONE`: the end of a dump, with a positive errno where it failed. `NLMSG_ERROR` without an
-    /// error: the end of the answer to another request.
+    /// `NLMSG_DONE`: the end of a dump, with a positive errno if it failed. `NLMSG_ERROR` without an
+    /// error: an acknowledgement, which ends the reply to another request.
     Done(Option<i32>),
     /// `NLMSG_ERROR`: the request failed with this positive errno.
     Error(i32),
@@ -104,19 +98,19 @@ pub enum Body {
 pub struct Message {
     /// The content.
     pub body: Body,
-    /// Sequence number of the request that caused it, be it ours or not.
+    /// Sequence number of the request that caused it, whether ours or not.
     pub sequence: u32,
-    /// Port of the socket whose request caused it, be it ours or not; 0 if none.
+    /// Port of the socket whose request caused it, whether ours or not; 0 if none.
     pub port: u32,
     /// `NLM_F_DUMP_INTR`: the kernel's tables changed while it dumped; ask again.
     pub interrupted: bool,
 }
 
-/// The bytes are not what the kernel sends, or say that some were lost.
+/// The bytes are no valid message, or say that messages were lost (`NLMSG_OVERRUN`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed;
 
-/// The messages of one datagram, in order. After an error it ends.
+/// Iterates over the messages of a datagram. Ends after an error.
 #[must_use]
 #[derive(Debug)]
 pub struct Messages<'a>(&'a [u8]);
@@ -127,7 +121,7 @@ impl<'a> Messages<'a> {
         Self(datagram)
     }
 
-    fn split_first(&mut self) -> Result<(NetlinkBuffer<&'a [u8]>, &'a [u8]), Malformed> {
+    fn parse_first(&mut self) -> Result<Message, Malformed> {
         // Checked here and not by `new_checked`, whose error allocates.
         if self.0.len() < HEADER_LEN {
             return Err(Malformed);
@@ -138,7 +132,12 @@ impl<'a> Messages<'a> {
         // NLMSG_ALIGN; the last message may lack its padding.
         let next = length.next_multiple_of(4).min(self.0.len());
         self.0 = self.0.get(next..).ok_or(Malformed)?;
-        Ok((header, payload))
+        Ok(Message {
+            body: parse_body(header.message_type(), payload)?,
+            sequence: header.sequence_number(),
+            port: header.port_number(),
+            interrupted: header.flags() & NLM_F_DUMP_INTR != 0,
+        })
     }
 }
 
@@ -149,14 +148,7 @@ impl Iterator for Messages<'_> {
         if self.0.is_empty() {
             return None;
         }
-        let message = self.split_first().and_then(|(header, payload)| {
-            Ok(Message {
-                body: body(header.message_type(), payload)?,
-                sequence: header.sequence_number(),
-                port: header.port_number(),
-                interrupted: header.flags() & NLM_F_DUMP_INTR != 0,
-            })
-        });
+        let message = self.parse_first();
         if message.is_err() {
             self.0 = &[];
         }
@@ -164,16 +156,16 @@ impl Iterator for Messages<'_> {
     }
 }
 
-fn body(kind: u16, payload: &[u8]) -> Result<Body, Malformed> {
+fn parse_body(kind: u16, payload: &[u8]) -> Result<Body, Malformed> {
     Ok(match kind {
-        libc::RTM_NEWADDR => address(payload)?.map_or(Body::Other, Body::NewAddress),
-        libc::RTM_DELADDR => address(payload)?.map_or(Body::Other, Body::DelAddress),
-        libc::RTM_NEWLINK => link(payload)?.map_or(Body::Other, Body::NewLink),
-        libc::RTM_DELLINK => link(payload)?.map_or(Body::Other, Body::DelLink),
-        libc::RTM_NEWNETCONF => netconf(payload)?,
+        uapi::RTM_NEWADDR => parse_address(payload)?.map_or(Body::Other, Body::NewAddress),
+        uapi::RTM_DELADDR => parse_address(payload)?.map_or(Body::Other, Body::DelAddress),
+        uapi::RTM_NEWLINK => parse_link(payload)?.map_or(Body::Other, Body::NewLink),
+        uapi::RTM_DELLINK => parse_link(payload)?.map_or(Body::Other, Body::DelLink),
+        uapi::RTM_NEWNETCONF => parse_netconf(payload)?,
         // Kernels before 2.6.33 ended a dump without a result.
-        NLMSG_DONE => Body::Done(errno(payload).ok().filter(|errno| *errno > 0)),
-        NLMSG_ERROR => match errno(payload)? {
+        NLMSG_DONE => Body::Done(read_errno(payload).ok().filter(|errno| *errno > 0)),
+        NLMSG_ERROR => match read_errno(payload)? {
             0 => Body::Done(None),
             errno @ 1.. => Body::Error(errno),
             _ => return Err(Malformed),
@@ -184,7 +176,7 @@ fn body(kind: u16, payload: &[u8]) -> Result<Body, Malformed> {
 }
 
 /// The kernel's negative errno, made positive.
-fn errno(payload: &[u8]) -> Result<i32, Malformed> {
+fn read_errno(payload: &[u8]) -> Result<i32, Malformed> {
     let code = payload.first_chunk().ok_or(Malformed)?;
     Ok(i32::from_ne_bytes(*code).saturating_neg())
 }
@@ -198,8 +190,8 @@ fn attributes(
     Ok(NlasIterator::new(attributes).map(|attribute| attribute.map_err(|_| Malformed)))
 }
 
-/// Reads `struct ifaddrmsg` and its attributes. None: not an IP address.
-fn address(payload: &[u8]) -> Result<Option<Address>, Malformed> {
+/// Parses `struct ifaddrmsg` and its attributes. `None`: not an IP address.
+fn parse_address(payload: &[u8]) -> Result<Option<Address>, Malformed> {
     let attributes = attributes(payload, ADDRESS_HEADER_LEN)?;
     let header = AddressHeader::parse(payload).map_err(|_| Malformed)?;
     if !matches!(header.family, AddressFamily::Inet | AddressFamily::Inet6) {
@@ -208,16 +200,16 @@ fn address(payload: &[u8]) -> Result<Option<Address>, Malformed> {
     if header.index == 0 {
         return Err(Malformed);
     }
-    // The header has room for eight flags only; IFA_FLAGS, where present, has them all.
+    // The header holds the lower eight flags only; IFA_FLAGS, if present, holds them all.
     let mut flags = AddressFlags::from_bits_retain(header.flags.bits().into());
     let (mut own, mut peer, mut refreshed) = (None, None, false);
     for attribute in attributes {
         let attribute = attribute?;
         match attribute.kind() {
-            libc::IFA_LOCAL => own = Some(ip(attribute.value(), header.family)?),
-            libc::IFA_ADDRESS => peer = Some(ip(attribute.value(), header.family)?),
-            libc::IFA_FLAGS => flags = AddressFlags::from_bits_retain(word(attribute.value())?),
-            libc::IFA_CACHEINFO => refreshed = is_refreshed(attribute.value())?,
+            uapi::IFA_LOCAL => own = Some(read_ip(attribute.value(), header.family)?),
+            uapi::IFA_ADDRESS => peer = Some(read_ip(attribute.value(), header.family)?),
+            uapi::IFA_FLAGS => flags = AddressFlags::from_bits_retain(read_u32(attribute.value())?),
+            uapi::IFA_CACHEINFO => refreshed = read_refreshed(attribute.value())?,
             _ => {}
         }
     }
@@ -231,20 +223,19 @@ fn address(payload: &[u8]) -> Result<Option<Address>, Malformed> {
     }))
 }
 
-/// Compares the times of creation and of the last change in `struct ifa_cacheinfo`, which are in
-/// hundredths of a second.
-fn is_refreshed(cacheinfo: &[u8]) -> Result<bool, Malformed> {
-    let times = cacheinfo.get(8..).and_then(|times| times.first_chunk::<8>()).ok_or(Malformed)?;
-    let (created, changed) = times.split_at(4);
-    Ok(created != changed)
+/// Whether the times of creation and of the last update in `struct ifa_cacheinfo` differ.
+fn read_refreshed(cacheinfo: &[u8]) -> Result<bool, Malformed> {
+    match cacheinfo.as_chunks::<4>().0 {
+        [_preferred, _valid, created, updated, ..] => Ok(created != updated),
+        _ => Err(Malformed),
+    }
 }
 
-/// Reads `struct ifinfomsg` and its attributes. None: not about a link itself.
-fn link(payload: &[u8]) -> Result<Option<Link>, Malformed> {
+/// Parses `struct ifinfomsg` and its attributes. `None`: not about a link itself.
+fn parse_link(payload: &[u8]) -> Result<Option<Link>, Malformed> {
     let attributes = attributes(payload, LINK_HEADER_LEN)?;
     let header = LinkHeader::parse(payload).map_err(|_| Malformed)?;
-    // A bridge tells of its ports with the same messages in family AF_BRIDGE: a DELLINK there
-    // means that the port left the bridge, not that the link is gone.
+    // In family AF_BRIDGE, RTM_DELLINK means that a port left its bridge, not that the link is gone.
     if header.interface_family != AddressFamily::Unspec {
         return Ok(None);
     }
@@ -264,57 +255,51 @@ fn link(payload: &[u8]) -> Result<Option<Link>, Malformed> {
         let attribute = attribute?;
         let value = attribute.value();
         match attribute.kind() {
-            libc::IFLA_IFNAME => {
+            uapi::IFLA_IFNAME => {
                 let name = value.strip_suffix(b"\0").unwrap_or(value);
                 link.name = Some(InterfaceName::new(name).map_err(|_| Malformed)?);
             }
-            libc::IFLA_ADDRESS if link.ethernet => {
+            uapi::IFLA_ADDRESS if link.ethernet => {
                 link.mac = value.try_into().ok();
             }
-            IFLA_CARRIER_CHANGES => link.carrier_changes = Some(word(value)?),
-            IFLA_AF_SPEC => link.ipv6_forwarding = ipv6_forwarding(value),
+            uapi::IFLA_CARRIER_CHANGES => link.carrier_changes = Some(read_u32(value)?),
+            uapi::IFLA_AF_SPEC => link.ipv6_forwarding = read_ipv6_forwarding(value),
             _ => {}
         }
     }
     Ok(Some(link))
 }
 
-/// Digs out of `IFLA_AF_SPEC`, for `AF_INET6`, of the array `IFLA_INET6_CONF`, whether it forwards.
-fn ipv6_forwarding(af_spec: &[u8]) -> Option<bool> {
-    /// `IFLA_INET6_CONF` (`include/uapi/linux/if_link.h`).
-    const CONF: u16 = 2;
-    let inet6 = find(af_spec, u8::from(AddressFamily::Inet6).into())?;
-    // DEVCONF_FORWARDING is the first (`include/uapi/linux/ipv6.h`).
-    let forwarding = find(inet6, CONF)?.first_chunk::<4>()?;
+/// Reads the forwarding setting in `IFLA_AF_SPEC` for `AF_INET6`.
+fn read_ipv6_forwarding(af_spec: &[u8]) -> Option<bool> {
+    let inet6 = find_attr(af_spec, u8::from(AddressFamily::Inet6).into())?;
+    let forwarding = find_attr(inet6, uapi::IFLA_INET6_CONF)?.first_chunk::<4>()?;
     Some(*forwarding != [0; 4])
 }
 
-/// Reads `struct netconfmsg`, which is padded to four bytes, and its attributes.
-fn netconf(payload: &[u8]) -> Result<Body, Malformed> {
-    /// `NETCONFA_IFINDEX` and `NETCONFA_FORWARDING` (`include/uapi/linux/netconf.h`).
-    const IFINDEX: u16 = 1;
-    const FORWARDING: u16 = 2;
+/// Parses `struct netconfmsg`, padded to four bytes, and its attributes.
+fn parse_netconf(payload: &[u8]) -> Result<Body, Malformed> {
     let (family, attributes) = payload.split_first_chunk::<4>().ok_or(Malformed)?;
     let is_ipv6 = family[0] == u8::from(AddressFamily::Inet6);
-    let value = |kind| find(attributes, kind).map(word).transpose();
-    match (value(IFINDEX)?, value(FORWARDING)?) {
+    let value = |kind| find_attr(attributes, kind).map(read_u32).transpose();
+    match (value(uapi::NETCONFA_IFINDEX)?, value(uapi::NETCONFA_FORWARDING)?) {
         (Some(ifindex), Some(on)) if is_ipv6 => Ok(Body::Ipv6Forwarding { ifindex, on: on != 0 }),
         _ => Ok(Body::Other),
     }
 }
 
-/// The value of the first attribute of a kind.
-fn find(attributes: &[u8], kind: u16) -> Option<&[u8]> {
+/// The value of the first attribute of this kind.
+fn find_attr(attributes: &[u8], kind: u16) -> Option<&[u8]> {
     let found = NlasIterator::new(attributes).flatten().find(|found| found.kind() == kind)?;
     let end = usize::from(found.length());
     found.into_inner().get(4..end)
 }
 
-fn word(value: &[u8]) -> Result<u32, Malformed> {
+fn read_u32(value: &[u8]) -> Result<u32, Malformed> {
     value.try_into().map(u32::from_ne_bytes).map_err(|_| Malformed)
 }
 
-fn ip(value: &[u8], family: AddressFamily) -> Result<IpAddr, Malformed> {
+fn read_ip(value: &[u8], family: AddressFamily) -> Result<IpAddr, Malformed> {
     match family {
         AddressFamily::Inet => <[u8; 4]>::try_from(value).map(|v| Ipv4Addr::from(v).into()),
         _ => <[u8; 16]>::try_from(value).map(|v| Ipv6Addr::from(v).into()),
@@ -324,49 +309,47 @@ fn ip(value: &[u8], family: AddressFamily) -> Result<IpAddr, Malformed> {
 
 /// A request to dump all links, without their statistics.
 ///
-/// Were it not said what to leave out, the kernel would not look how much room the longest takes
-/// (`rtnl_calcit`). Where one took more than 32 kB, the dump would then end before it, as if complete.
+/// Only with `IFLA_EXT_MASK` does the kernel size its buffer by the longest link (`rtnl_calcit`,
+/// `net/core/rtnetlink.c`). Without it, a dump ends before a link of more than 32 kB, as if complete.
 pub fn request_links(sequence: u32) -> [u8; 40] {
-    const RTEXT_FILTER_SKIP_STATS: u32 = 1 << 3;
-    request(libc::RTM_GETLINK, NLM_F_DUMP, sequence, |payload| {
-        emit_of_link(payload, IFLA_EXT_MASK, &RTEXT_FILTER_SKIP_STATS.to_ne_bytes());
+    encode_request(uapi::RTM_GETLINK, NLM_F_DUMP, sequence, |payload| {
+        let mask = uapi::RTEXT_FILTER_SKIP_STATS.to_ne_bytes();
+        emit_link_attr(payload, uapi::IFLA_EXT_MASK, &mask);
     })
 }
 
-/// A request for the link that has this name, be it but an alternative one, whose answer ends with an
-/// acknowledgement.
+/// A request for the link with this name or alternative name. Its reply ends with an acknowledgement.
 pub fn request_link(sequence: u32, name: &InterfaceName) -> [u8; 52] {
-    request(libc::RTM_GETLINK, NLM_F_ACK, sequence, |payload| {
-        emit_of_link(payload, libc::IFLA_IFNAME, name.padded());
+    encode_request(uapi::RTM_GETLINK, NLM_F_ACK, sequence, |payload| {
+        emit_link_attr(payload, uapi::IFLA_IFNAME, name.padded());
     })
 }
 
-/// Writes one attribute, which fills what `struct ifinfomsg` leaves. That may stay empty.
-fn emit_of_link(payload: &mut [u8], kind: u16, value: &[u8]) {
+/// Emits an attribute behind a zeroed `struct ifinfomsg`, to the end of the payload.
+fn emit_link_attr(payload: &mut [u8], kind: u16, value: &[u8]) {
     let (_, attribute) = payload.split_at_mut(LINK_HEADER_LEN);
     let length = u16::try_from(attribute.len()).unwrap_or_default();
     if let Some((header, place)) = attribute.split_first_chunk_mut() {
-        *header = pair(length, kind);
+        *header = u16_pair(length, kind);
         place.copy_from_slice(value);
     }
 }
 
-/// Two numbers, one after the other.
-fn pair(first: u16, second: u16) -> [u8; 4] {
+fn u16_pair(first: u16, second: u16) -> [u8; 4] {
     let ([a, b], [c, d]) = (first.to_ne_bytes(), second.to_ne_bytes());
     [a, b, c, d]
 }
 
-/// A request to dump the addresses of one interface, or with index 0 of all.
+/// A request to dump the addresses of one interface, or of all with index 0.
 ///
-/// The kernel heeds the index only on a socket with `NETLINK_GET_STRICT_CHK`; others get all.
+/// The kernel ignores the index on a socket without `NETLINK_GET_STRICT_CHK`.
 pub fn request_addresses(sequence: u32, ifindex: u32) -> [u8; 24] {
-    request(libc::RTM_GETADDR, NLM_F_DUMP, sequence, |payload| {
+    encode_request(uapi::RTM_GETADDR, NLM_F_DUMP, sequence, |payload| {
         AddressHeader { index: ifindex, ..AddressHeader::default() }.emit(payload);
     })
 }
 
-fn request<const LEN: usize>(
+fn encode_request<const LEN: usize>(
     kind: u16,
     flags: u16,
     sequence: u32,
@@ -379,12 +362,13 @@ fn request<const LEN: usize>(
     bytes
 }
 
-// Once in the program, and not for every length.
+// Not inlined: one copy in the program instead of one for each length.
 #[inline(never)]
 fn emit_header(message: &mut [u8], kind: u16, flags: u16, sequence: u32) {
     let length = u32::try_from(message.len()).unwrap_or_default().to_ne_bytes();
     if let Some((header, _)) = message.split_first_chunk_mut::<HEADER_LEN>() {
-        let fields = [length, pair(kind, NLM_F_REQUEST | flags), sequence.to_ne_bytes(), [0; 4]];
+        let fields =
+            [length, u16_pair(kind, NLM_F_REQUEST | flags), sequence.to_ne_bytes(), [0; 4]];
         header.copy_from_slice(fields.as_flattened());
     }
 }

@@ -1,3 +1,5 @@
+use nix::libc;
+
 use super::*;
 
 /// A message in the byte order of this host: header, fixed part, attributes.

@@ -3,10 +3,10 @@
 use keepwatch::monitor::{Action, Dump, Input};
 use keepwatch::wire::rtnl::Body;
 
-use super::World;
+use super::Simulation;
 use super::lan::Lan;
 
-impl World<'_> {
+impl Simulation<'_> {
     /// Some: that came of it at once.
     pub(super) fn carry_out(&mut self, action: &Action) -> Option<Input> {
         match *action {

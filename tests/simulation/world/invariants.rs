@@ -7,7 +7,7 @@ use keepwatch::monitor::{
 
 use super::kernel::name;
 use super::lan::Lan;
-use super::{SIGTERM, World};
+use super::{SIGTERM, Simulation};
 
 /// The longest time ahead for which a retry is scheduled.
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
@@ -15,7 +15,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(5);
 /// A tenth of what Linux gives a socket by default: the share of one link.
 const SHARE: u32 = 212_992 / 10;
 
-impl World<'_> {
+impl Simulation<'_> {
     /// What is not done yet is being done, or will be.
     pub(super) fn nothing_is_forgotten(&self) {
         let deadline = self.monitor.deadline();

@@ -3,7 +3,6 @@
 
 use std::collections::VecDeque;
 
-use keepwatch::errno::Errno;
 use keepwatch::monitor::{Dump, DumpResult, Input};
 use keepwatch::wire::cidr::Cidr;
 use keepwatch::wire::ifname::InterfaceName;
@@ -17,8 +16,6 @@ pub const PORT: u32 = 4711;
 const OTHER_PORT: u32 = 815;
 /// What the kernel answers of an interface that is not there.
 const ENODEV: i32 = 19;
-/// And as long as another dump is under way.
-const EBUSY: i32 = 16;
 
 /// Events that fit into the queue.
 const QUEUE: usize = 6;
@@ -357,14 +354,6 @@ impl Kernel {
         self.dump = match result {
             DumpResult::TimedOut => Dumping::Endless,
             _ => Dumping::Ends((Input::Netlink(end), Meaning::Ended(result))),
-        };
-    }
-
-    pub fn spoil_the_next_dump(&mut self, how: u8) {
-        self.next_dump_end = match how % 3 {
-            0 => DumpResult::Interrupted,
-            1 => DumpResult::Failed(Errno(EBUSY)),
-            _ => DumpResult::TimedOut,
         };
     }
 }

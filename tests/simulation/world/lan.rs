@@ -1,7 +1,7 @@
 //! A link beside the watched one, its addresses, and what goes out there.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr};
 
 use keepwatch::monitor::{Announcement, Duration, Instant, Sent};
 use keepwatch::wire::cidr::Cidr;
@@ -41,6 +41,33 @@ pub enum Egress {
     /// They stay in the queue.
     Stuck,
     Refuses(Sent),
+}
+
+/// Adds an address; or if it is there, ends its duplicate address detection, or else removes it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AddressChange {
+    pub address: Configured,
+    pub optimistic: bool,
+    /// Another host has it.
+    pub fails: bool,
+    pub refreshed: bool,
+}
+
+impl AddressChange {
+    pub fn of(address: Configured) -> Self {
+        Self { address, optimistic: false, fails: false, refreshed: false }
+    }
+}
+
+/// Of a link that is there; one that is not is created.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum LinkChange {
+    Carrier,
+    Mac,
+    /// The MAC of a VRRP instance, then of another, then none of VRRP.
+    VirtualMac,
+    Forwarding,
+    Delete,
 }
 
 /// What a frame takes in the send buffer.
@@ -93,58 +120,57 @@ impl Lan {
         self.ifindex == Some(ifindex)
     }
 
-    /// Adds an address or takes it on to its end; tells the event.
-    pub fn change_address(&mut self, how: u8) -> Option<Body> {
+    /// Returns the event.
+    pub fn change_address(&mut self, change: AddressChange) -> Option<Body> {
         let ifindex = self.ifindex?;
-        let n = how % 8;
-        let at: Configured = match (how & 8, how & 16) {
-            (0, 0) => (Ipv4Addr::new(10, 0, 0, n).into(), 24),
-            (0, _) => (Ipv4Addr::new(10, 0, 0, n).into(), 32),
-            _ => (Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, n.into()).into(), 64),
-        };
+        let at = change.address;
         let is_ipv4 = at.0.is_ipv4();
         let flags = match self.addresses.get(&at).map(|entry| entry.flags) {
             None if is_ipv4 => AddressFlags::Permanent,
-            None if how & 16 != 0 => AddressFlags::Optimistic | AddressFlags::Tentative,
+            None if change.optimistic => AddressFlags::Optimistic | AddressFlags::Tentative,
             None => AddressFlags::Tentative,
             Some(flags) if flags == AddressFlags::Permanent || flags == FAILED => {
                 self.addresses.remove(&at);
                 return Some(Body::DelAddress(lan_address(ifindex, at, flags)));
             }
-            Some(_) if how & 32 != 0 => FAILED,
+            Some(_) if change.fails => FAILED,
             Some(_) => AddressFlags::Permanent,
         };
         let entry = Entry { flags, frames: 0, since: Since::Event };
         let known = self.addresses.insert(at, entry).is_some();
-        let refreshed = known && how & 64 != 0;
+        let refreshed = known && change.refreshed;
         Some(Body::NewAddress(Address { refreshed, ..lan_address(ifindex, at, flags) }))
     }
 
-    /// Changes the link; tells the events. `new_index` is for one that is made anew.
-    pub fn change_link(&mut self, how: u8, new_index: impl FnOnce() -> u32) -> Vec<Body> {
+    /// Returns the events. `new_index` is for a link that is created.
+    pub fn change_link(
+        &mut self,
+        change: LinkChange,
+        new_index: impl FnOnce() -> u32,
+    ) -> Vec<Body> {
         let Some(ifindex) = self.ifindex else {
             self.ifindex = Some(new_index());
             return self.link().into_iter().collect();
         };
-        match how % 8 {
-            0..4 => {
+        match change {
+            LinkChange::Carrier => {
                 self.up = !self.up;
                 self.carrier_changes += 1;
             }
-            5 if how & 64 != 0 => {
+            LinkChange::VirtualMac => {
                 self.mac = match self.mac {
                     VIRTUAL_MAC => OTHER_INSTANCE,
                     OTHER_INSTANCE => [2, 0, 0, 0, 0, 3],
                     _ => VIRTUAL_MAC,
                 };
             }
-            4 | 5 if !is_virtual(self.mac) => self.mac[5] ^= 4,
-            4 | 5 => self.mac = [2, 0, 0, 0, 0, 3],
-            6 => {
+            LinkChange::Mac if !is_virtual(self.mac) => self.mac[5] ^= 4,
+            LinkChange::Mac => self.mac = [2, 0, 0, 0, 0, 3],
+            LinkChange::Forwarding => {
                 self.router = !self.router;
                 return vec![Body::Ipv6Forwarding { ifindex, on: self.router }];
             }
-            _ => {
+            LinkChange::Delete => {
                 let gone = std::mem::take(&mut self.addresses);
                 let gone = gone.into_iter().map(|(at, entry)| (at, entry.flags));
                 let gone =

@@ -1,7 +1,7 @@
 //! A world for the core to live in: a kernel with a queue that overflows, a disk that fails or hangs, an
 //! agent that comes and goes, and whose reply is not read at once, conntrackd, a namespace that is
-//! deleted, and time that jumps. What happens is told by bytes, so that a property test and a fuzzer can
-//! both drive it.
+//! deleted, and time that jumps. What happens is decoded from bytes, so that a property test and a fuzzer
+//! can both drive it.
 //!
 //! Whatever happens, at every moment
 //!
@@ -36,42 +36,67 @@
 
 mod actions;
 mod invariants;
-mod kernel;
-mod lan;
+pub mod kernel;
+pub mod lan;
 mod namespace;
 mod peers;
 mod rest;
+mod step;
 mod told;
 mod wire;
 
 use std::cell::RefCell;
 
-use keepwatch::errno::Errno;
 use keepwatch::monitor::{
-    Action, AnnounceTiming, Control, Duration, Input, Instant, Monitor, MonitorConfig,
-    NamespaceCheck, Sent, State, Tables,
+    Action, AnnounceTiming, CommandResult, Control, Duration, Input, Instant, Monitor,
+    MonitorConfig, NamespaceCheck, Renotify, State, Tables,
 };
 use keepwatch::wire::rtnl::Body;
 use kernel::{Kernel, MAC, PORT, VIRTUAL_MAC, name};
-use lan::{Egress, Lan};
-use peers::{Agent, Conntrackd, Disk};
+use lan::Lan;
+use peers::{Agent, Conntrackd, Disk, Reply};
+use step::Options;
+pub use step::{Life, Step};
 use told::Told;
 use wire::Wire;
+
+impl Life {
+    /// Lives it, lets the world come to rest, and checks that the truth has arrived everywhere.
+    pub fn live(&self) {
+        TABLES.with_borrow_mut(|tables| {
+            *tables = Tables::new();
+            Simulation::new(self.options, tables).live(&self.steps);
+        });
+    }
+}
 
 thread_local! {
     /// Large enough for it to take time to make them anew for each life.
     static TABLES: RefCell<Tables> = const { RefCell::new(Tables::new()) };
 }
 
-/// What asks it to leave.
-const LEAVE: u8 = 31;
 /// By this signal.
 const SIGTERM: i32 = 15;
 /// How often the core looks whether the namespace is there.
 const CHECK: Duration = Duration::from_secs(10);
 
+/// What watches an IPv4 VIP and does nothing that it need not.
+pub fn config<'a>() -> MonitorConfig<'a> {
+    MonitorConfig {
+        interface: name("ha"),
+        vip: "169.254.0.5/24".parse().expect("an address"),
+        port: PORT,
+        seed: 1,
+        announce: None,
+        detect_split_brain: false,
+        renotify: Renotify::new(),
+        sync_conntrack: false,
+        check_namespace: NamespaceCheck::Never,
+    }
+}
+
 /// The core and everything around it.
-pub struct World<'a> {
+pub struct Simulation<'a> {
     monitor: Monitor<'a>,
     now: Instant,
     kernel: Kernel,
@@ -80,13 +105,11 @@ pub struct World<'a> {
     disk: Disk,
     agent: Agent,
     conntrackd: Conntrackd,
-    /// Nothing tells of mounts.
-    mounts_are_hidden: bool,
+    options: Options,
     /// A change of the mounts has been told, and the core has yet to look.
     mounts_changed: bool,
     /// When the core looked at the namespace.
     looked: Option<Instant>,
-    detects: bool,
     namespace_deleted: bool,
     /// When the core came to know of it.
     namespace_gone: Option<Instant>,
@@ -114,45 +137,40 @@ pub struct World<'a> {
     sent: bool,
 }
 
-impl<'a> World<'a> {
-    fn new(options: u8, tables: &'a mut Tables) -> Self {
-        let option = |bit: u8| options & (1 << bit) != 0;
-        let vip = if option(0) { "fd00::5/64" } else { "169.254.0.5/24" };
-        let vip = vip.parse().expect("an address");
-        let mut kernel = Kernel::new(vip, if option(5) { VIRTUAL_MAC } else { MAC });
+impl<'a> Simulation<'a> {
+    fn new(options: Options, tables: &'a mut Tables) -> Self {
+        let ipv6 = options.ipv6_vip.then(|| "fd00::5/64".parse().expect("an address"));
+        let vip = ipv6.unwrap_or(config().vip);
+        let mut kernel = Kernel::new(vip, if options.has_virtual_mac { VIRTUAL_MAC } else { MAC });
         let mut lans = [(); 2].map(|()| Lan::new(kernel.new_index()));
-        if option(7) {
+        if options.has_old_addresses {
             lans = lans.map(Lan::with_old_address);
         }
         let now = Instant::from_secs(1);
-        let watch = MonitorConfig {
-            interface: name("ha"),
+        let check = [NamespaceCheck::WhenMountsChange, NamespaceCheck::Every(CHECK)];
+        let config = MonitorConfig {
             vip,
             port: PORT,
-            seed: options.into(),
-            announce: (!option(1)).then_some((AnnounceTiming::default(), tables)),
-            detect_split_brain: !option(2),
+            seed: options.seed.into(),
+            announce: options.announces.then_some((AnnounceTiming::default(), tables)),
+            detect_split_brain: options.detects_split_brain,
             renotify: [30, 120, 600].map(Duration::from_secs).into_iter().collect(),
-            sync_conntrack: option(3),
-            check_namespace: if option(4) {
-                NamespaceCheck::Every(CHECK)
-            } else {
-                NamespaceCheck::WhenMountsChange
-            },
+            sync_conntrack: options.syncs_conntrack,
+            check_namespace: check[usize::from(options.mounts_are_hidden)],
+            ..config()
         };
         Self {
-            monitor: Monitor::new(watch),
+            monitor: Monitor::new(config),
             now,
             kernel,
             lans,
             told: Told::new(),
             disk: Disk { works: true, hangs: Duration::ZERO, file: None },
             agent: Agent::new(),
-            conntrackd: Conntrackd::new(option(3)),
-            mounts_are_hidden: option(4),
+            conntrackd: Conntrackd::new(options.syncs_conntrack),
+            options,
             mounts_changed: false,
             looked: None,
-            detects: !option(2),
             namespace_deleted: false,
             namespace_gone: None,
             reported: None,
@@ -172,24 +190,12 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Lets things happen as the bytes say, then lets the world come to rest, and checks that the
-    /// truth has arrived everywhere.
-    ///
-    /// The first byte is for the options, then two are for each thing that happens.
-    pub fn live(script: &[u8]) {
-        let (options, script) = script.split_first().map_or((0, script), |(o, rest)| (*o, rest));
-        TABLES.with_borrow_mut(|tables| {
-            *tables = Tables::new();
-            World::new(options, tables).live_through(options, script);
-        });
-    }
-
-    fn live_through(&mut self, options: u8, script: &[u8]) {
-        for step in script.chunks(2) {
-            self.step(step[0], step.get(1).copied().unwrap_or_default());
+    fn live(&mut self, steps: &[Step]) {
+        for step in steps {
+            self.step(*step);
             self.hear();
         }
-        self.come_to_rest(options & 64 != 0);
+        self.come_to_rest();
         if self.exited {
             return;
         }
@@ -199,18 +205,18 @@ impl<'a> World<'a> {
         assert_eq!(self.agent.heeded, Some(truth), "an agent that was away has come to know it");
         assert!(self.ready && !self.namespace_deleted);
         assert!(self.conntrackd.is_done());
-        if options & 2 == 0 && truth == State::Active {
+        if self.options.announces && truth == State::Active {
             self.lans
                 .iter()
                 .filter(|lan| lan.is_open())
                 .for_each(|lan| lan.is_announced(self.kernel.mac));
         }
-        if options & 4 == 0 && truth == State::Active {
+        if self.options.detects_split_brain && truth == State::Active {
             assert_eq!(self.wire.listening, self.kernel.ifindex, "where the VIP is");
             assert!(self.wire.is_bound_to(&self.kernel));
             self.wire.all_is_said();
         }
-        self.ask(LEAVE);
+        self.control(Control::Exit(SIGTERM));
         self.read(usize::MAX);
         assert!(self.exited, "with nothing in flight and nothing to read it leaves at once");
     }
@@ -220,43 +226,10 @@ impl<'a> World<'a> {
         if there && self.namespace_gone.is_none() { State::Active } else { State::Backup }
     }
 
-    fn step(&mut self, what: u8, how: u8) {
-        self.happen(what, how);
+    fn step(&mut self, step: Step) {
+        self.happen(step);
         if self.asked_to_leave {
             self.truths_since_asked.push(self.truth());
-        }
-    }
-
-    fn happen(&mut self, what: u8, how: u8) {
-        match what % 20 {
-            0 | 1 => self.kernel.set_vip(true),
-            2 | 3 => self.kernel.set_vip(false),
-            4 => self.kernel.create_interface(),
-            5 => self.kernel.lose_interface(how.is_multiple_of(2)),
-            6 => {
-                let event = self.lans[usize::from(how >> 7)].change_address(how);
-                self.emit(event);
-            }
-            7 => {
-                let lan = &mut self.lans[usize::from(how >> 7)];
-                let events = lan.change_link(how, || self.kernel.new_index());
-                self.emit(events);
-            }
-            8 | 9 => self.read(usize::from(how % 8)),
-            10 => self.pass(Duration::from_millis(u64::from(how).pow(2))),
-            11 => self.agent_acts(how),
-            12 => {
-                self.agent.listens = how.is_multiple_of(2);
-                self.agent.is_full = how > 127;
-                self.agent.starts_for = Duration::from_secs(u64::from(how / 2) * 4);
-            }
-            13 => self.disk.works = how.is_multiple_of(2),
-            14 => self.ask(how),
-            15 => self.kernel.spoil_the_next_dump(how),
-            16 => self.now += Duration::from_millis(u64::from(how).pow(3)),
-            17 => self.conntrackd_acts(how),
-            18 => self.claim(how),
-            _ => self.trouble(how),
         }
     }
 
@@ -266,85 +239,37 @@ impl<'a> World<'a> {
         }
     }
 
-    fn ask(&mut self, how: u8) {
-        let request = match how % 32 {
-            0..16 => Control::Reload,
-            LEAVE => Control::Exit(SIGTERM),
-            _ => Control::Status,
-        };
-        self.reloaded |= request == Control::Reload;
-        if request == Control::Exit(SIGTERM) {
+    fn control(&mut self, control: Control) {
+        self.reloaded |= control == Control::Reload;
+        if control == Control::Exit(SIGTERM) {
             self.asked_to_leave = true;
             self.truths_since_asked.push(self.truth());
             self.leave_at_the_latest(self.now + Duration::from_secs(1));
         }
-        self.feed(&Input::Control(request));
+        self.feed(&Input::Control(control));
     }
 
     fn leave_at_the_latest(&mut self, by: Instant) {
         self.leave_by = Some(self.leave_by.map_or(by, |earlier| earlier.min(by)));
     }
 
-    fn trouble(&mut self, how: u8) {
-        match how % 8 {
-            0 | 1 => self.kernel.insert(Input::MalformedMessage),
-            2 => self.feed(&Input::ForeignSender(how.into())),
-            3 => self.set_egress(how, Egress::Open),
-            4 if how > 127 => self.set_egress(how, Egress::Refuses(Sent::Failed(Errno(6)))),
-            4 if how > 63 => self.set_egress(how, Egress::Refuses(Sent::Blocked)),
-            4 => self.set_egress(how, Egress::Refuses(Sent::QueueFull)),
-            5 if how > 127 => self.lans[0].set_egress(Egress::Stuck),
-            5 => {
-                let event = self.lans[usize::from(how >> 6)].wireless_event();
-                self.emit(event);
-            }
-            // The daemon is told at once, or finds out when it looks.
-            _ if how > 127 => self.delete_namespace(how.is_multiple_of(2)),
-            6 if how < 32 => self.disk.hangs = Duration::from_millis(u64::from(how / 8) * 2800),
-            6 if how < 64 => {
-                let vip = self.kernel.vip;
-                self.kernel.return_interface();
-                self.kernel.set_vip(vip && how < 48);
-            }
-            6 if how < 96 => self.conntrackd_restarts(),
-            6 if how < 112 => self.change_mounts(),
-            6 => {
-                let event = self.kernel.wireless_event();
-                self.emit(event);
-            }
-            _ if how < 64 => self.agent.reply_unread(how / 8),
-            _ if how < 80 => self.kernel.cut_next_links = true,
-            _ if how < 96 => self.kernel.alternative = self.kernel.ifindex.is_none(),
-            _ => {
-                self.kernel.fail_vip();
-                self.vip_has_failed |= self.kernel.vip_failed;
-            }
-        }
-    }
-
-    /// Of both links, or of the first alone.
-    fn set_egress(&mut self, how: u8, egress: Egress) {
-        let links = if how & 8 == 0 { 2 } else { 1 };
-        self.lans[..links].iter_mut().for_each(|lan| lan.set_egress(egress));
-    }
-
-    fn agent_acts(&mut self, how: u8) {
-        let outcome = self.agent.act(how, self.now);
+    fn agent_replies(&mut self, reply: Reply) {
+        let outcome = self.agent.reply(reply, self.now);
         self.feed(&Input::Agent(outcome));
     }
 
-    fn conntrackd_acts(&mut self, how: u8) {
-        if how == 255 {
-            self.conntrackd.die();
-            self.feed(&Input::HelperGone);
-        } else {
-            let end = self.conntrackd.end(how, self.now);
-            self.feed(&Input::CommandEnded(end));
-        }
+    fn command_ends(&mut self, result: CommandResult) {
+        self.conntrackd.end(result, self.now);
+        self.feed(&Input::CommandEnded(result));
+    }
+
+    fn helper_dies(&mut self) {
+        self.conntrackd.die();
+        self.feed(&Input::HelperGone);
     }
 
     /// The process that runs the commands is killed, and with it the one under way.
-    fn conntrackd_restarts(&mut self) {
+    fn helper_restarts(&mut self) {
         if self.conntrackd.restart() {
             self.feed(&Input::HelperRestarted);
         }

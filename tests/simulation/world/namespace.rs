@@ -2,12 +2,12 @@
 
 use keepwatch::monitor::Input;
 
-use super::World;
+use super::Simulation;
 
-impl World<'_> {
+impl Simulation<'_> {
     /// Something is mounted or unmounted. It is told once, until the core has looked.
     pub(super) fn change_mounts(&mut self) {
-        if !self.mounts_are_hidden && !self.mounts_changed {
+        if !self.options.mounts_are_hidden && !self.mounts_changed {
             self.mounts_changed = true;
             self.feed(&Input::MountsChanged);
         }
@@ -17,7 +17,7 @@ impl World<'_> {
     pub(super) fn delete_namespace(&mut self, at_once: bool) {
         self.namespace_deleted = true;
         self.change_mounts();
-        if self.mounts_are_hidden && at_once {
+        if self.options.mounts_are_hidden && at_once {
             self.feed(&Input::NamespaceGone);
         }
     }

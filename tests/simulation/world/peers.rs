@@ -31,7 +31,7 @@ pub struct Agent {
     found_full: u32,
     connection: Connection,
     /// Its reply to the attempt in flight, which has come but has not been read.
-    unread: Option<u8>,
+    unread: Option<Reply>,
     /// What it last answered with 200.
     pub acknowledged: Option<State>,
     /// Of that, what it has acted on.
@@ -127,44 +127,41 @@ impl Agent {
     }
 
     /// It replies, and nobody reads that yet.
-    pub fn reply_unread(&mut self, how: u8) {
+    pub fn reply_unread(&mut self, reply: Reply) {
         if self.is_in_flight() {
-            self.unread.get_or_insert(how);
+            self.unread.get_or_insert(reply);
         }
     }
 
     /// The reply, if there is one to be read.
     pub fn read_reply(&mut self, now: Instant) -> Option<Outcome> {
-        self.unread.map(|how| self.act(how, now))
+        self.unread.map(|reply| self.reply(reply, now))
     }
 
-    /// What the core sees of what it does, unless it did something else before.
-    pub fn act(&mut self, how: u8, now: Instant) -> Outcome {
-        let how = self.unread.take().unwrap_or(how);
+    /// What the core sees of a reply, unless there was one before.
+    pub fn reply(&mut self, reply: Reply, now: Instant) -> Outcome {
+        let reply = self.unread.take().unwrap_or(reply);
         let Connection::InFlight(state) = self.connection else {
             // Without a connection that is an echo of an older one.
             self.connection = Connection::None;
             return Outcome::Closed;
         };
-        let failure = match how % 8 {
-            0..4 => {
-                self.knows_routers_at = self.knows_routers_at.min(now + self.starts_for);
-                self.acknowledged = Some(state);
-                if now >= self.knows_routers_at {
-                    self.heeded = Some(state);
-                }
-                self.connection = Connection::Lingering;
-                return Outcome::Delivered;
-            }
-            4 => Failure::ClosedEarly,
-            5 => Failure::Malformed,
-            6 => Failure::Status(500),
-            _ => Failure::Socket(Errno(5)),
-        };
-        self.fail(now);
-        Outcome::Failed(failure)
+        if let Err(failure) = reply {
+            self.fail(now);
+            return Outcome::Failed(failure);
+        }
+        self.knows_routers_at = self.knows_routers_at.min(now + self.starts_for);
+        self.acknowledged = Some(state);
+        if now >= self.knows_routers_at {
+            self.heeded = Some(state);
+        }
+        self.connection = Connection::Lingering;
+        Outcome::Delivered
     }
 }
+
+/// What comes of an attempt: 200, or another end.
+pub type Reply = Result<(), Failure>;
 
 /// The process that runs conntrackd's commands.
 pub struct Conntrackd {
@@ -215,24 +212,14 @@ impl Conntrackd {
         self.running = Some(command);
     }
 
-    /// How the command under way ends, and what an answer without one would be.
-    pub fn end(&mut self, how: u8, now: Instant) -> CommandResult {
+    /// The command under way ends, if there is one.
+    pub fn end(&mut self, result: CommandResult, now: Instant) {
         let ran = self.running.take().is_some();
-        match how % 8 {
-            7 if how & 8 != 0 => {
-                if ran {
-                    // All of them again, until the configuration has not been there for ten seconds.
-                    let since = *self.unconfigured_since.get_or_insert(now);
-                    let is_over = now >= since + Duration::from_secs(10);
-                    self.begun = if is_over { self.wanted.len() } else { 0 };
-                }
-                CommandResult::NotConfigured(Errno::NOT_FOUND)
-            }
-            0..4 => CommandResult::Exited(0),
-            4 => CommandResult::Exited(1),
-            5 => CommandResult::Signalled(9),
-            6 => CommandResult::TimedOut,
-            _ => CommandResult::NotStarted(Errno(2)),
+        if ran && result == CommandResult::NotConfigured(Errno::NOT_FOUND) {
+            // All of them again, until the configuration has not been there for ten seconds.
+            let since = *self.unconfigured_since.get_or_insert(now);
+            let is_over = now >= since + Duration::from_secs(10);
+            self.begun = if is_over { self.wanted.len() } else { 0 };
         }
     }
 

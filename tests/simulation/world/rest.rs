@@ -1,24 +1,24 @@
 //! The end of a life: everything works, and what is to be done is done.
 
-use keepwatch::monitor::DumpResult;
+use keepwatch::monitor::{CommandResult, DumpResult};
 
 use super::lan::Egress;
-use super::{CHECK, World};
+use super::{CHECK, Simulation};
 
-impl World<'_> {
+impl Simulation<'_> {
     /// Nothing but looking for the namespace is left to be done.
     fn only_checks(&self) -> bool {
         // What is yet to be logged waits for a minute at most; an agent that was away is told again after
         // some minutes.
         let patience = if self.agent.heeded == self.reported { CHECK * 7 } else { CHECK * 60 };
-        self.mounts_are_hidden && self.now > self.busy + patience
+        self.options.mounts_are_hidden && self.now > self.busy + patience
     }
 
-    /// Everything works from now on, but maybe for the first of the links beside the watched one; waits
-    /// until there is nothing left to do.
-    pub(super) fn come_to_rest(&mut self, but_for_a_link: bool) {
+    /// Everything works from now on, except maybe the first of the other links; waits until there is nothing
+    /// left to do.
+    pub(super) fn come_to_rest(&mut self) {
         (self.disk.works, self.agent.listens, self.agent.is_full) = (true, true, false);
-        for lan in self.lans.iter_mut().skip(but_for_a_link.into()) {
+        for lan in self.lans.iter_mut().skip(self.options.first_link_stays.into()) {
             lan.set_egress(Egress::Open);
         }
         self.busy = self.now;
@@ -27,10 +27,10 @@ impl World<'_> {
             self.read(usize::MAX);
             self.hear();
             if self.agent.is_connected() {
-                self.agent_acts(0);
+                self.agent_replies(Ok(()));
             }
             if self.conntrackd.is_running() {
-                self.conntrackd_acts(0);
+                self.command_ends(CommandResult::Exited(0));
             }
             let quiet = !self.kernel.has_unread()
                 && !self.agent.is_connected()

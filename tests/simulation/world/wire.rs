@@ -6,7 +6,7 @@ use keepwatch::monitor::{Duration, Input, Instant, State};
 use keepwatch::wire::Claim;
 use keepwatch::wire::rtnl::Mac;
 
-use super::World;
+use super::Simulation;
 use super::kernel::{Kernel, MAC, VIRTUAL_MAC};
 use super::told::is_virtual;
 
@@ -20,6 +20,34 @@ const MINUTE: Duration = Duration::from_secs(60);
 const MAX_LINES: usize = 16;
 /// In a second, which may begin amid another.
 const MAX_READS: usize = 2 * 16;
+
+/// Frames that claim the VIP, or something else, or nothing.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Claims {
+    pub by: Station,
+    pub on_other_interface: bool,
+    pub of_other_address: bool,
+}
+
+/// Whose MAC is claimed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Station {
+    Other,
+    /// A flood: so many, each for itself.
+    Others {
+        stations: u8,
+    },
+    /// A flood of other frames.
+    Nobody {
+        frames: u8,
+    },
+    /// The watched interface.
+    Watched,
+    /// The VRRP instance.
+    Virtual,
+    /// The first of our other links.
+    FirstLink,
+}
 
 #[derive(Default)]
 pub struct Wire {
@@ -108,24 +136,25 @@ impl Wire {
     }
 }
 
-impl World<'_> {
-    /// Stations claim the VIP, or something else, or are ourselves; or a flood comes.
-    pub(super) fn claim(&mut self, how: u8) {
-        let ifindex = self.wire.listening.unwrap_or(1) + u32::from(how & 4 != 0);
-        let ip = if how & 2 == 0 { self.kernel.cidr.address() } else { [192, 0, 2, 1].into() };
-        let mac = match how & 0b11001 {
-            0 => OTHER_MAC,
-            1 => MAC,
-            0b01000 | 0b01001 => VIRTUAL_MAC,
-            _ => self.lans[0].mac(),
+impl Simulation<'_> {
+    /// Frames come, as far as there is room for them.
+    pub(super) fn claim(&mut self, claims: Claims) {
+        let ifindex = self.wire.listening.unwrap_or(1) + u32::from(claims.on_other_interface);
+        let ip = if claims.of_other_address {
+            [192, 0, 2, 1].into()
+        } else {
+            self.kernel.cidr.address()
         };
-        let frames = match how >> 5 {
-            0..4 => vec![Input::ClaimReceived(ifindex, Claim { mac, ip })],
-            n if how & 0b11000 == 0b11000 => vec![Input::NoClaim; usize::from(n) * 8],
-            n => {
-                let stations = (0..n * 8).map(|station| [2, 1, 0, 0, 0, station]);
-                stations.map(|mac| Input::ClaimReceived(ifindex, Claim { mac, ip })).collect()
+        let claim = |mac| Input::ClaimReceived(ifindex, Claim { mac, ip });
+        let frames = match claims.by {
+            Station::Nobody { frames } => vec![Input::NoClaim; frames.into()],
+            Station::Others { stations } => {
+                (0..stations).map(|station| claim([2, 1, 0, 0, 0, station])).collect()
             }
+            Station::Other => vec![claim(OTHER_MAC)],
+            Station::Watched => vec![claim(MAC)],
+            Station::Virtual => vec![claim(VIRTUAL_MAC)],
+            Station::FirstLink => vec![claim(self.lans[0].mac())],
         };
         let room = QUEUE.saturating_sub(self.wire.queue.len());
         self.wire.queue.extend(frames.into_iter().take(room));
@@ -138,7 +167,7 @@ impl World<'_> {
             && let Some(frame) = self.wire.queue.pop_front()
         {
             // Whoever does not detect them is not bound, and hears nothing; but does no harm either.
-            if self.detects {
+            if self.options.detects_split_brain {
                 self.wire.note_read(self.now);
             }
             let foreign = match frame {
@@ -153,7 +182,7 @@ impl World<'_> {
                 self.wire.stations.insert(mac);
                 self.wire.counted += 1;
                 assert_eq!(claims, self.wire.counted);
-            } else if foreign.is_some() && self.detects {
+            } else if foreign.is_some() && self.options.detects_split_brain {
                 assert!(!self.wire.heeds, "{frame:?} is not counted");
             }
         }
