@@ -41,7 +41,7 @@ enum Interface {
 }
 
 /// The watched interface, while it is there.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Present {
     ifindex: u32,
     /// None if it is no Ethernet, or has not been mentioned yet.
@@ -128,13 +128,14 @@ impl Vip {
     /// Handles a new or changed link.
     pub(super) fn on_link(&mut self, link: &Link) {
         if link.name.as_ref() == Some(&self.name) {
-            let known = self.present().filter(|present| present.ifindex == link.ifindex);
-            let mac = link.mac.or(known.and_then(|known| known.mac)).filter(|_| link.ethernet);
-            if known.is_none() {
-                self.interface = Interface::Present(Present::new(link.ifindex));
-            }
-            if let Some(present) = self.present_mut() {
-                (present.mac, present.seen) = (mac, true);
+            let Link { ifindex, mac, .. } = *link;
+            let known = self.present_mut().filter(|present| present.ifindex == ifindex);
+            if let Some(present) = known {
+                present.seen = true;
+                present.mac = mac.or(present.mac).filter(|_| link.ethernet);
+            } else {
+                let new = Present { ifindex, mac, seen: true, ..Present::default() };
+                self.interface = Interface::Present(new);
             }
         } else if link.name.is_some() {
             // Some other link, or ours under a new name.
@@ -217,24 +218,9 @@ impl Vip {
     /// The dump of the addresses of the interface with this index is complete. Had the interface been replaced
     /// meanwhile, it would have listed those of the old one.
     pub(super) fn addresses_end(&mut self, ifindex: u32) {
-        if let Some(present) = self.present_mut()
-            && present.ifindex == ifindex
-        {
+        if let Some(present) = self.present_mut().filter(|present| present.ifindex == ifindex) {
             present.listed = true;
             present.instances = present.seen_instances.clone();
-        }
-    }
-}
-
-impl Present {
-    fn new(ifindex: u32) -> Self {
-        Self {
-            ifindex,
-            mac: None,
-            seen: true,
-            listed: false,
-            instances: Instances::new(),
-            seen_instances: Instances::new(),
         }
     }
 }
