@@ -181,16 +181,6 @@ fn link_that_comes_up_or_changes_its_mac_has_its_addresses_listed_and_announced(
 }
 
 #[test]
-fn present_mac_is_announced() {
-    let mut tables = Tables::new();
-    let mut announcer = announcer(&mut tables);
-    announcer.on_address(&address(3, "10.0.0.1/24"), Instant::ZERO);
-    let mac = [2, 0, 0, 0, 0, 9];
-    announcer.on_link(&Link { mac: Some(mac), ..link(3, UP) });
-    assert_eq!(announcer.next(Instant::ZERO).map(|frame| frame.mac), Some(mac));
-}
-
-#[test]
 fn link_is_as_it_was_in_what_a_wireless_event_does_not_mention() {
     let mut tables = Tables::new();
     let mut announcer = announcer(&mut tables);
@@ -294,17 +284,6 @@ fn after_a_loss<'a>(tables: &'a mut Tables, address: &Address) -> Announcer<'a> 
     announcer.links_end();
     assert_eq!(announcer.listing_begin(), Some(3));
     announcer
-}
-
-#[test]
-fn what_is_not_listed_after_a_loss_is_not_announced_any_more() {
-    let mut tables = Tables::new();
-    let mut announcer = after_a_loss(&mut tables, &address(3, "10.0.0.1/24"));
-    announcer.on_listed(&address(3, "10.0.0.2/24"), Instant::ZERO);
-    announcer.listing_end(3, true);
-    let frames = frames(&mut announcer, Instant::ZERO);
-    let [request, reply] = ipv4("10.0.0.2");
-    assert!(frames.len() == 6 && frames.iter().all(|(_, kind)| [request, reply].contains(kind)));
 }
 
 #[test]
