@@ -53,7 +53,7 @@ pub fn tell(message: &Message<'_>) -> Datagram {
             push(line.get(..MAX_LINE).unwrap_or(line));
         }
         Message::Ended { number, end, dropped } => {
-            let [kind, value] = encode(*end);
+            let [kind, value] = encode_result(*end);
             push(&[1, *number, kind, value]);
             push(&dropped.to_ne_bytes());
         }
@@ -69,7 +69,7 @@ pub fn told(bytes: &[u8]) -> Option<Message<'_>> {
         [0, line @ ..] if line.len() <= MAX_LINE => Some(Message::Printed(line)),
         [1, number, kind, value, dropped @ ..] => {
             let dropped = u32::from_ne_bytes(dropped.try_into().ok()?);
-            Some(Message::Ended { number: *number, end: decode(*kind, *value)?, dropped })
+            Some(Message::Ended { number: *number, end: decode_result(*kind, *value)?, dropped })
         }
         [2] => Some(Message::Restarted(None)),
         [2, number] => Some(Message::Restarted(Some(*number))),
@@ -77,7 +77,8 @@ pub fn told(bytes: &[u8]) -> Option<Message<'_>> {
     }
 }
 
-fn encode(end: CommandResult) -> [u8; 2] {
+/// How a command ended, as two bytes.
+pub fn encode_result(end: CommandResult) -> [u8; 2] {
     let byte = |errno: Errno| u8::try_from(errno.0).unwrap_or(u8::MAX);
     match end {
         CommandResult::Exited(code) => [0, code],
@@ -90,7 +91,8 @@ fn encode(end: CommandResult) -> [u8; 2] {
     }
 }
 
-fn decode(kind: u8, value: u8) -> Option<CommandResult> {
+/// How a command ended, from two bytes.
+pub fn decode_result(kind: u8, value: u8) -> Option<CommandResult> {
     let errno = Errno(value.into());
     Some(match kind {
         0 => CommandResult::Exited(value),
