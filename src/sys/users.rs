@@ -6,9 +6,10 @@ pub use nix::unistd::{Group, User};
 #[cfg(not(target_env = "gnu"))]
 pub use files::{Group, User};
 
-/// As far as `/etc/passwd` and `/etc/group` know them. musl looks no further, but for a name service cache
-/// daemon, and brings 8 kB to do so.
+/// What `/etc/passwd` and `/etc/group` say, by the names that nix has for it. musl asks nobody else either, but
+/// for a name service cache daemon, and takes 8 kB to do so.
 #[cfg(any(test, not(target_env = "gnu")))]
+#[expect(clippy::unnecessary_wraps, reason = "as nix has it")]
 mod files {
     use core::ffi::CStr;
 
@@ -21,23 +22,24 @@ mod files {
     pub struct User {
         /// The number.
         pub uid: Uid,
-        /// The number of the user's own group.
+        /// That of the user's own group.
+        pub gid: Gid,
+    }
+
+    /// A group.
+    #[derive(Debug)]
+    pub struct Group {
+        /// The number.
         pub gid: Gid,
     }
 
     impl User {
         /// The user of a name.
-        ///
-        /// # Errors
-        /// None: an unreadable file names nobody.
         pub fn from_name(name: &str) -> nix::Result<Option<Self>> {
             Ok(Self::find(0, name))
         }
 
         /// The user of a number.
-        ///
-        /// # Errors
-        /// As [`User::from_name`].
         pub fn from_uid(uid: Uid) -> nix::Result<Option<Self>> {
             Ok(Self::find(2, &uid.to_string()))
         }
@@ -48,18 +50,8 @@ mod files {
         }
     }
 
-    /// A group.
-    #[derive(Debug)]
-    pub struct Group {
-        /// The number.
-        pub gid: Gid,
-    }
-
     impl Group {
         /// The group of a name.
-        ///
-        /// # Errors
-        /// As [`User::from_name`].
         pub fn from_name(name: &str) -> nix::Result<Option<Self>> {
             let gid = find(c"/etc/group", 0, name).and_then(|[gid, _]| gid);
             Ok(gid.map(|gid| Self { gid: Gid::from_raw(gid) }))
