@@ -29,7 +29,7 @@ static TABLES: Mutex<Tables> = Mutex::new(Tables::new());
 #[unsafe(no_mangle)]
 extern "C" fn main(count: c_int, words: *const *const c_char) -> c_int {
     // SAFETY: this is the start of the program, and these are its arguments.
-    let argv = match unsafe { process::begin(count, words) } {
+    let argv = match unsafe { process::init_runtime(count, words) } {
         Ok(argv) => argv,
         Err(error) => return fail(&error, FAILURE),
     };

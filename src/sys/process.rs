@@ -30,10 +30,10 @@ use super::files::{c_path, read_to_end};
 use super::signals::{self, Signals};
 use crate::errno::Errno;
 
-/// What the daemon says into the pipe to its parent once it is up. Anything else is an error.
+/// What the daemon writes into the pipe to its parent once it is up. Anything else is an error message.
 const UP: &str = "up";
 
-/// Whoever waits for the daemon to be up.
+/// Who waits for readiness.
 #[derive(Debug)]
 pub enum ReadinessNotifier {
     /// The process that forked the daemon, at the other end of this pipe.
@@ -44,7 +44,7 @@ pub enum ReadinessNotifier {
     Nobody,
 }
 
-/// What the process that was started waits for.
+/// The parent's side of the start.
 #[derive(Debug)]
 pub struct Waiting {
     pipe: OwnedFd,
@@ -62,17 +62,20 @@ pub enum ForkSide {
     Daemon(ReadinessNotifier),
 }
 
-/// Sees to the signals, and does what Rust's own start would do, where the C library enters the program:
-/// opens those of the standard streams that are closed, so that nothing else gets their numbers. Gives the
-/// arguments behind the program's name.
+/// Does what Rust's own start would do: resets signals and ignores SIGPIPE, so that writes fail with EPIPE,
+/// and opens standard streams that are closed, so that nothing else gets their numbers. Returns the arguments
+/// behind the program's name.
 ///
 /// # Errors
 /// One line, if a stream is closed and there is no `/dev/null` to put in its place.
 ///
 /// # Safety
 /// To be called once, before anything else, with what the C library gave `main`.
-pub unsafe fn begin(count: c_int, words: *const *const c_char) -> Result<Vec<OsString>, String> {
-    signals::begin();
+pub unsafe fn init_runtime(
+    count: c_int,
+    words: *const *const c_char,
+) -> Result<Vec<OsString>, String> {
+    signals::init();
     for fd in 0..=2 {
         // SAFETY: if it is not open, the kernel says so.
         if identify_open(&unsafe { BorrowedFd::borrow_raw(fd) }) == Err(NixErrno::EBADF.into()) {
@@ -213,13 +216,13 @@ fn fork_twice() -> nix::Result<ForkSide> {
     Ok(ForkSide::Daemon(ReadinessNotifier::Parent(daemon_end)))
 }
 
-/// In the parent: waits until the daemon is up. A signal to end is the daemon's too, as it is not in the
-/// terminal's group any more.
+/// In the parent: waits until the daemon is up. It passes on a signal that ends it, as the daemon is no longer
+/// in the terminal's process group.
 ///
 /// # Errors
 /// Why it did not come up, in its own words.
 pub fn await_daemon(waiting: &Waiting) -> Result<(), String> {
-    if let Err(errno) = waiting.heed_signals() {
+    if let Err(errno) = waiting.wait() {
         return Err(format!("waiting for the daemon: {}", Errno::from(errno)));
     }
     let said = String::from_utf8(read_to_end(waiting.pipe.as_fd())).unwrap_or_default();
@@ -231,12 +234,12 @@ pub fn await_daemon(waiting: &Waiting) -> Result<(), String> {
 }
 
 impl Waiting {
-    /// Returns when the daemon has said something.
-    fn heed_signals(&self) -> nix::Result<()> {
-        let to_end: SigSet = [Signal::SIGTERM, Signal::SIGINT].into_iter().collect();
-        // Those that the daemon alone heeds end this process.
-        to_end.thread_set_mask()?;
-        let signals = Signals::of(to_end).map_err(|Errno(errno)| nix::Error::from_raw(errno))?;
+    /// Waits until the daemon has written something. Passes SIGTERM and SIGINT on to it, and ends by them.
+    fn wait(&self) -> nix::Result<()> {
+        let ending: SigSet = [Signal::SIGTERM, Signal::SIGINT].into_iter().collect();
+        // The others that the daemon handles end this process.
+        ending.thread_set_mask()?;
+        let signals = Signals::of(ending).map_err(|Errno(errno)| nix::Error::from_raw(errno))?;
         loop {
             let fds = &mut [self.pipe.as_fd(), signals.as_fd()]
                 .map(|fd| PollFd::new(fd, PollFlags::POLLIN));

@@ -1,5 +1,5 @@
-//! Signals: what was inherited of them is undone at the start, and those that the daemon heeds are a file
-//! descriptor in the loop.
+//! Signals: inherited dispositions are reset at the start, and those that the daemon handles are read from a
+//! signalfd.
 
 #![expect(unsafe_code, reason = "dispositions of signals")]
 
@@ -11,27 +11,26 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 
 use crate::errno::Errno;
 
-/// The signals that the daemon heeds.
-fn heeded() -> SigSet {
+/// The signals that the daemon handles.
+fn handled() -> SigSet {
     [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGUSR1].into_iter().collect()
 }
 
-/// Undoes what the starter has made of signals, and blocks those that the daemon heeds: one that comes
-/// before the loop waits for it. Writing into a pipe that nobody reads, or beyond the size that files may
-/// have, is from now on an error and not the end.
+/// Resets all dispositions, and blocks the signals that the daemon handles, so that one that comes early waits
+/// for the loop. Ignores SIGPIPE and SIGXFSZ: writes fail with EPIPE and EFBIG.
 ///
 /// To be called first of all.
-pub fn begin() {
+pub fn init() {
     reset();
     for signal in [libc::SIGPIPE, libc::SIGXFSZ] {
         // SAFETY: nothing handles a signal yet.
         unsafe { libc::signal(signal, libc::SIG_IGN) };
     }
     // It fails for no set that there is.
-    let _ = heeded().thread_set_mask();
+    let _ = handled().thread_set_mask();
 }
 
-/// Has every signal do what it does by default. Not the mask, which a signal may be waiting behind.
+/// Gives every signal its default disposition. Leaves the mask: a signal may be pending behind it.
 pub(super) fn reset() {
     // Beyond these are those of real time, which mean nothing here.
     for signal in 1..32 {
@@ -41,22 +40,22 @@ pub(super) fn reset() {
     }
 }
 
-/// Lets all signals do what they do to other programs.
+/// Unblocks all signals.
 pub fn unblock() {
     let _ = SigSet::empty().thread_set_mask();
 }
 
-/// The signals that the daemon heeds, blocked and read from a signalfd.
+/// The signals that the daemon handles, blocked and read from a signalfd.
 #[derive(Debug)]
 pub struct Signals(SignalFd);
 
 impl Signals {
-    /// Blocks them, as [`begin`] has done.
+    /// Blocks them, as [`init`] has done.
     ///
     /// # Errors
     /// The errno of `signalfd`, if the process has no descriptor left.
     pub fn block() -> Result<Self, Errno> {
-        Self::of(heeded())
+        Self::of(handled())
     }
 
     /// Blocks these.

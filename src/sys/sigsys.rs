@@ -1,4 +1,5 @@
-//! What a signal handler says before it ends the process: by system calls alone, as the log may be in use.
+//! What the handler of a seccomp violation writes before it ends the process: with write(2) and sendto(2)
+//! alone, as the log may be in use.
 
 #![expect(unsafe_code, reason = "a descriptor and an address from before")]
 
@@ -19,19 +20,19 @@ static LOG: AtomicI32 = AtomicI32::new(-1);
 static SYSLOG: AtomicI32 = AtomicI32::new(-1);
 static SYSLOG_ADDRESS: AtomicPtr<UnixAddr> = AtomicPtr::new(null_mut());
 
-/// The log file is this from now on.
-pub fn on(fd: RawFd) {
+/// Sets the log file to write to.
+pub fn set_log_file(fd: RawFd) {
     LOG.store(fd, Ordering::Relaxed);
 }
 
-/// The system's log is to be told too.
-pub fn on_syslog(fd: RawFd, address: &'static UnixAddr) {
+/// Sets the system's log to send to.
+pub fn set_syslog(fd: RawFd, address: &'static UnixAddr) {
     SYSLOG.store(fd, Ordering::Relaxed);
     SYSLOG_ADDRESS.store(from_ref(address).cast_mut(), Ordering::Relaxed);
 }
 
 /// Says which system call was not allowed, to standard error and into the log.
-pub fn not_allowed(call: u32) {
+pub fn report_violation(call: u32) {
     let line = line(call);
     write_stderr(&line);
     let log = LOG.load(Ordering::Relaxed);
@@ -40,7 +41,7 @@ pub fn not_allowed(call: u32) {
         let log = unsafe { BorrowedFd::borrow_raw(log) };
         let _ = write(log, &line);
     }
-    // SAFETY: null, or what `on_syslog` has got.
+    // SAFETY: null, or what `set_syslog` was given.
     if let Some(address) = unsafe { SYSLOG_ADDRESS.load(Ordering::Relaxed).as_ref() } {
         // Without a priority it is user.notice.
         let socket = SYSLOG.load(Ordering::Relaxed);

@@ -134,7 +134,8 @@ pub fn decode_message(bytes: &[u8]) -> Option<Message<'_>> {
     }
 }
 
-fn encode_result(end: CommandResult) -> [u8; 2] {
+/// How a command ended, as two bytes.
+pub fn encode_result(end: CommandResult) -> [u8; 2] {
     let byte = |errno: Errno| u8::try_from(errno.0).unwrap_or(u8::MAX);
     match end {
         CommandResult::Exited(code) => [0, code],
@@ -147,7 +148,8 @@ fn encode_result(end: CommandResult) -> [u8; 2] {
     }
 }
 
-fn decode_result(kind: u8, value: u8) -> Option<CommandResult> {
+/// How a command ended, from two bytes.
+pub fn decode_result(kind: u8, value: u8) -> Option<CommandResult> {
     let errno = Errno(value.into());
     Some(match kind {
         0 => CommandResult::Exited(value),

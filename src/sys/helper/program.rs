@@ -22,15 +22,15 @@ use crate::errno::Errno;
 use crate::monitor::{CommandResult, Duration, Instant, Output};
 use crate::sys::clock;
 use crate::sys::signals::{self, Signals};
+use crate::wire::helper::{decode_result, encode_result};
 
-/// What is killed has ended within this, unless it is in the kernel and does not come back. That is not
-/// waited for.
-const DYING: Duration = Duration::from_secs(1);
+/// How long to wait for a killed program, which may be stuck in the kernel.
+const KILL_GRACE: Duration = Duration::from_secs(1);
 
 /// The most words of a command line.
 const MAX_WORDS: usize = 8;
 
-/// Tells that the process that would begin this one anew has been killed.
+/// Sent when the supervising process was killed.
 const ORPHANED: Signal = Signal::SIGUSR1;
 
 /// What to run, and how.
@@ -39,19 +39,19 @@ pub struct Program<'a> {
     pub path: &'a CStr,
     /// The command line, its name included.
     pub words: &'a [&'a CStr],
-    /// What has not ended after this is killed.
-    pub patience: Duration,
-    /// What the new process does before it becomes the program.
-    pub enter: &'a dyn Fn() -> Result<(), CommandResult>,
+    /// It is killed after this.
+    pub timeout: Duration,
+    /// Called in the new process before it executes the program.
+    pub confine: &'a dyn Fn() -> Result<(), CommandResult>,
 }
 
-/// What outlives the process that runs programs, for the one that begins it anew.
+/// What outlives the process that runs programs, for the one that restarts it.
 pub struct Shared {
     /// The process group of the program that runs, as long as its number cannot be anybody else's.
     group: AtomicI32,
     /// The number of the request under way, and a bit.
     under_way: AtomicI32,
-    /// Why the program was not even started.
+    /// Why the program was not even started, as in a message; 0: it was.
     failure: AtomicI32,
 }
 
@@ -106,7 +106,7 @@ impl Shared {
 /// What runs programs, one at a time.
 pub struct Runner {
     shared: &'static Shared,
-    /// Who begins this process anew.
+    /// Who restarts this process.
     parent: Pid,
     /// The end of a child, and of the parent.
     ends: Signals,
@@ -127,7 +127,7 @@ impl Runner {
         Ok(Self { shared, parent, ends, null })
     }
 
-    /// Whether nobody would begin this process anew.
+    /// Whether nobody would restart this process.
     pub fn is_orphaned(&self) -> bool {
         getppid() != self.parent
     }
@@ -154,7 +154,7 @@ impl Runner {
             Err(errno) => return Some((CommandResult::NotStarted(errno.into()), 0)),
         };
         let (mut pipe, mut output) = (Some(pipe), Output::default());
-        let deadline = clock::now() + program.patience;
+        let deadline = clock::now() + program.timeout;
         let mut gone = false;
         while !gone && !has_ended(child) && clock::now() < deadline {
             gone = self.wait(Some(channel), pipe.as_ref().map(OwnedFd::as_fd), Some(deadline));
@@ -166,7 +166,7 @@ impl Runner {
         if look_at(child).is_some() {
             let _ = killpg(child, Signal::SIGKILL);
         }
-        let dead_by = clock::now() + DYING;
+        let dead_by = clock::now() + KILL_GRACE;
         while !has_ended(child) && clock::now() < dead_by {
             self.wait(None, None, Some(dead_by));
         }
@@ -175,7 +175,8 @@ impl Runner {
         // Nobody is left to print more than what fits into the pipe.
         drain(&mut pipe, &mut output, READS_OF_A_PIPE, each);
         let dropped = output.end(each);
-        let failure = decode(self.shared.failure.load(Ordering::SeqCst));
+        let [.., kind, value] = self.shared.failure.load(Ordering::SeqCst).to_be_bytes();
+        let failure = decode_result(kind, value).filter(|_| kind != 0);
         let end = if hangs { CommandResult::TimedOut } else { failure.unwrap_or(end) };
         (!gone).then_some((end, dropped))
     }
@@ -192,7 +193,9 @@ impl Runner {
         match unsafe { fork() }? {
             ForkResult::Child => {
                 let failure = self.become_program(program, &input, runner);
-                self.shared.failure.store(encode(failure), Ordering::SeqCst);
+                let [kind, value] = encode_result(failure);
+                let failure = i32::from_be_bytes([0, 0, kind, value]);
+                self.shared.failure.store(failure, Ordering::SeqCst);
                 // SAFETY: ends this process, and runs nothing of what it has inherited.
                 unsafe { libc::_exit(127) }
             }
@@ -219,7 +222,7 @@ impl Runner {
             .and_then(|()| dup2_stdout(output))
             .and_then(|()| dup2_stderr(output))
             .map_err(not_started)
-            .and_then(|()| (program.enter)())
+            .and_then(|()| (program.confine)())
             // Changing the user would have undone it.
             .and_then(|()| prctl::set_pdeathsig(Signal::SIGKILL).map_err(not_started));
         if let Err(failure) = prepared {
@@ -328,25 +331,4 @@ fn reap(child: Pid) -> CommandResult {
     } else {
         CommandResult::Exited(byte(libc::WEXITSTATUS(status)))
     }
-}
-
-/// Why a program was not started, as a number other than 0.
-fn encode(failure: CommandResult) -> i32 {
-    match failure {
-        CommandResult::NotStarted(Errno(errno)) => 1 << 16 | errno,
-        CommandResult::NotConfigured(Errno(errno)) => 2 << 16 | errno,
-        CommandResult::NotConfined(Errno(errno)) => 3 << 16 | errno,
-        _ => 4 << 16,
-    }
-}
-
-fn decode(failure: i32) -> Option<CommandResult> {
-    let errno = Errno(failure & 0xffff);
-    Some(match failure >> 16 {
-        0 => return None,
-        1 => CommandResult::NotStarted(errno),
-        2 => CommandResult::NotConfigured(errno),
-        3 => CommandResult::NotConfined(errno),
-        _ => CommandResult::Aborted,
-    })
 }

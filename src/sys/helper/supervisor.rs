@@ -1,5 +1,5 @@
-//! The processes behind the channel: one that runs the commands, and one that begins it anew. Each does so
-//! if the other is killed, so that only the end of both is the end.
+//! The processes behind the channel: one runs the commands, the other restarts it. If either is killed, the
+//! other takes both parts, so that only the end of both is the end.
 
 #![expect(unsafe_code, reason = "fork and waitpid")]
 
@@ -28,8 +28,8 @@ use crate::wire::helper::{Message, decode_request, encode_message};
 /// A command that has not ended after this is killed.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Whoever has lived for so long did not die of what it was begun with.
-const LONG: Duration = Duration::from_secs(10);
+/// A process that ran this long did not fail for a reason that it started with.
+const STABLE_AFTER: Duration = Duration::from_secs(10);
 
 /// What both processes know.
 pub(super) struct Helper {
@@ -42,7 +42,7 @@ pub(super) struct Helper {
 enum End {
     /// The daemon has gone.
     Closed,
-    /// The process that would begin this one anew has been killed.
+    /// The supervising process has been killed.
     Orphaned,
 }
 
@@ -85,7 +85,7 @@ impl Helper {
             }
             self.send(&Message::Restarted(self.shared.clear()))?;
             let now = clock::now();
-            if now > began + LONG {
+            if now > began + STABLE_AFTER {
                 backoff.reset();
             }
             if self.closes_within(backoff.after_failure(now) - now) {
@@ -128,7 +128,7 @@ impl Helper {
         let Jail { program: path, configuration, .. } = &self.jail;
         let words: &[&CStr] = &[path, c"-C", configuration, command.flag()];
         let program =
-            Program { path, words, patience: COMMAND_TIMEOUT, enter: &|| self.jail.enter() };
+            Program { path, words, timeout: COMMAND_TIMEOUT, confine: &|| self.jail.enter() };
         runner.run(&program, self.channel.as_fd(), &mut |line| {
             // If the daemon has gone, it is noticed soon enough.
             let _ = self.send(&Message::Printed(line));

@@ -252,7 +252,7 @@ extern "C" fn on_violation(_: c_int, info: *mut siginfo_t, _: *mut c_void) {
         (3 * size_of::<c_int>()).next_multiple_of(align_of::<usize>()) + size_of::<usize>();
     // SAFETY: the kernel passes a valid `siginfo_t`, in which SIGSYS has the number there.
     let number = unsafe { info.cast::<u8>().add(NUMBER).cast::<u32>().read_unaligned() };
-    sigsys::not_allowed(number);
+    sigsys::report_violation(number);
     // SAFETY: ends the process, whatever state it is in.
     unsafe { libc::_exit(1) }
 }
