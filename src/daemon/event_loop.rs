@@ -117,7 +117,7 @@ impl Daemon<'_> {
             self.handle_ready(&ready, &mut buffer);
             if let Some(ending) = self.ending {
                 if let Some(signal) = self.leaving.and_then(signal_name) {
-                    info!("leaving on {}", signal);
+                    info!("exiting on {}", signal);
                 }
                 log::flush();
                 return Ok(ending);
@@ -265,7 +265,7 @@ impl Daemon<'_> {
                 }
                 Some(HelperEvent::Ended(end, dropped)) => {
                     if dropped > 0 {
-                        warning!("conntrackd: {} more bytes of output thrown away", dropped);
+                        warning!("conntrackd: {} more bytes of output discarded", dropped);
                     }
                     self.dispatch(&Input::CommandEnded(end));
                 }
@@ -342,7 +342,7 @@ impl Daemon<'_> {
             Action::Heed(ifindex) if self.filter_events => {
                 if let Err(errno) = self.route.heed(ifindex) {
                     warning!(
-                        "no filter for netlink events: {}; hearing of all addresses",
+                        "cannot install netlink filter: {}; receiving all address events",
                         DisplayArg(errno)
                     );
                     self.filter_events = false;
@@ -352,7 +352,7 @@ impl Daemon<'_> {
             Action::Listen { ifindex, rebind } => {
                 let listen = self.packets.as_mut().map(|packets| packets.listen(ifindex, rebind));
                 if let Some(Err(errno)) = listen {
-                    warning!("not listening for claims of the VIP: {}", DisplayArg(errno));
+                    warning!("cannot listen for claims of the VIP: {}", DisplayArg(errno));
                 }
             }
             Action::ReadFrames(readable) => {

@@ -68,7 +68,7 @@ pub(super) fn times(count: u32) -> Describe<Times> {
 
 words! { Times {
     Times(0 | 1) => "";
-    Times(times) => " ({} times since the last such line)", times;
+    Times(times) => " ({} times since last logged)", times;
 } }
 
 words! { Mac {
@@ -77,12 +77,12 @@ words! { Mac {
 
 words! { Failure {
     Failure::NoSocket => "no socket (ENOENT)";
-    Failure::Refused => "nobody listens (ECONNREFUSED)";
+    Failure::Refused => "connection refused (ECONNREFUSED)";
     Failure::BacklogFull => "backlog full (EAGAIN)";
-    Failure::NoPermission => "no permission for the socket (EACCES)";
-    Failure::Untrusted(user) => "socket belongs to user {}, who is not trusted", user;
-    Failure::TimedOut => "no reply in time";
-    Failure::ClosedEarly => "closed before a reply was complete";
+    Failure::NoPermission => "permission denied (EACCES)";
+    Failure::Untrusted(user) => "socket owned by untrusted user {}", user;
+    Failure::TimedOut => "reply timed out";
+    Failure::ClosedEarly => "connection closed before a complete reply";
     Failure::Malformed => "reply is not HTTP";
     Failure::Status(status) => "reply has status {}", status;
     Failure::Socket(errno) => "{}", DisplayArg(errno);
@@ -96,26 +96,26 @@ words! { CommandResult {
     CommandResult::Exited(code) => "exit code {}", code;
     CommandResult::Signalled(signal) =>
         "killed by {}", signal_name(i32::from(signal)).unwrap_or("some signal");
-    CommandResult::TimedOut => "killed, as it did not end in time";
+    CommandResult::TimedOut => "timed out and killed";
     CommandResult::NotStarted(errno) => "not started: {}", DisplayArg(errno);
-    CommandResult::NotConfigured(errno) => "not started: its configuration: {}", DisplayArg(errno);
-    CommandResult::NotConfined(errno) => "not started: it cannot be confined: {}", DisplayArg(errno);
-    CommandResult::Aborted => "given up, as the process that ran it was killed";
+    CommandResult::NotConfigured(errno) => "not started: configuration: {}", DisplayArg(errno);
+    CommandResult::NotConfined(errno) => "not started: cannot be confined: {}", DisplayArg(errno);
+    CommandResult::Aborted => "aborted, as the conntrackd helper was killed";
 } }
 
 words! { DumpResult {
     DumpResult::Complete => "complete";
-    DumpResult::Interrupted => "changed meanwhile";
-    DumpResult::Unreadable => "unreadable message";
+    DumpResult::Interrupted => "interrupted by a change";
+    DumpResult::Unreadable => "malformed message";
     DumpResult::Failed(errno) => "{}", DisplayArg(errno);
-    DumpResult::TimedOut => "no end in time";
+    DumpResult::TimedOut => "timed out";
 } }
 
 words! { Sent {
     Sent::Yes { .. } => "sent";
-    Sent::HeldBack { .. } => "its queue does not move";
+    Sent::HeldBack { .. } => "transmit queue stalled";
     Sent::Blocked => "send buffer full (EAGAIN)";
-    Sent::QueueFull => "its queue is full or drops frames (ENOBUFS)";
+    Sent::QueueFull => "transmit queue full or frame dropped (ENOBUFS)";
     Sent::Failed(errno) => "{}", DisplayArg(errno);
 } }
 

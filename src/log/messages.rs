@@ -38,27 +38,27 @@ impl LogContext {
                 info!("Notified agent router {}, state {}", router, word(state));
             }
             LogEvent::AgentBack { failures } => {
-                info!("agent took it after {} failed attempts", failures);
+                info!("agent notified after {} failed attempts", failures);
             }
             LogEvent::NotNotified { failure, count } => {
                 warning!("agent not notified: {}; retrying{}", Describe(failure), times(count));
             }
             LogEvent::InterfaceFound { ifindex } => {
-                info!("watched interface has index {}", ifindex);
+                info!("watched interface {} has index {}", self.interface, ifindex);
             }
             LogEvent::InterfaceMissing => {
-                warning!("watched interface is not there; waiting for it");
+                warning!("watched interface {} not found; waiting", self.interface);
             }
             LogEvent::AlternativeName { owner } => warning!(
-                "{} is an alternative name of {}; waiting for an interface of its own",
+                "{} is an alternative name of {}; waiting for an interface of that name",
                 self.interface,
                 owner
             ),
             LogEvent::Overrun { count } => {
-                warning!("netlink events were lost; reading everything anew{}", times(count));
+                warning!("netlink events lost; resynchronising{}", times(count));
             }
             LogEvent::Unreadable { count } => {
-                error!("unreadable netlink message; reading everything anew{}", times(count));
+                error!("malformed netlink message; resynchronising{}", times(count));
             }
             LogEvent::DumpFailed { stage, end, count } => {
                 error!(
@@ -102,10 +102,10 @@ impl LogContext {
                 warning!("announcement not sent on {}: {}{}", interface, why, times(count));
             }
             LogEvent::TooManyAddresses { total } => {
-                error!("too many addresses at once: {} are not announced", total);
+                error!("announcement table full: {} addresses not announced", total);
             }
             LogEvent::TooManyLinks { ignored } => {
-                error!("too many interfaces: addresses on {} of them are not announced", ignored);
+                error!("interface table full: addresses of {} interfaces not announced", ignored);
             }
             LogEvent::Synced(state) => {
                 // Always "primary", whatever the active word.
@@ -116,12 +116,12 @@ impl LogContext {
                 error!("conntrackd {}: {}", Describe(command), Describe(end));
             }
             LogEvent::HelperRestarted { count } => {
-                error!("process for conntrackd was killed; begun anew{}", times(count));
+                error!("conntrackd helper was killed; restarted{}", times(count));
             }
             LogEvent::ConntrackdUnconfigured => info!("waiting for conntrackd's configuration"),
-            LogEvent::HelperGone => error!("conntrackd can be run no more; not syncing"),
-            LogEvent::NamespaceGone => error!("the network namespace has been deleted; leaving"),
-            LogEvent::Reloading => info!("SIGHUP: reading, writing and reporting everything anew"),
+            LogEvent::HelperGone => error!("conntrackd helper exited; sync disabled"),
+            LogEvent::NamespaceGone => error!("network namespace deleted; exiting"),
+            LogEvent::Reloading => info!("SIGHUP: resynchronising and reporting everything again"),
         }
     }
 

@@ -108,7 +108,7 @@ pub fn reopen() {
     flush();
     let reopened = with_open(|open| open.log.file.as_mut().map(LogFile::reopen));
     if let Some(Some(Err(refusal))) = reopened {
-        error!("log file: {}; the old one is kept", DisplayArg(refusal));
+        error!("log file: {}; keeping the old one", DisplayArg(refusal));
     } else {
         encoding::introduce();
     }

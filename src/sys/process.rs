@@ -214,7 +214,7 @@ pub fn await_daemon(mut waiting: Waiting) -> Result<(), String> {
     }
     match (read, String::from_utf8(said)) {
         (Ok(_), Ok(error)) if !error.is_empty() => Err(error),
-        _ => Err("the daemon died before it was up".into()),
+        _ => Err("the daemon exited before it was ready".into()),
     }
 }
 

@@ -156,14 +156,14 @@ fn every_failure_of_the_agent() {
     drop(full);
     fs::remove_file(state_path.join("keepalived-state-change")).unwrap();
     drop(UnixListener::bind(state_path.join("keepalived-state-change")).unwrap());
-    fails("nobody listens");
+    fails("connection refused");
     let agent = Agent::start(state_path);
     for (manners, how) in [
         (Manners::Reply(vec![b"HTTP/1.1 500 No\r\n\r\n"]), "reply has status 500"),
-        (Manners::CloseEarly, "closed before"),
-        (Manners::CloseUnread, "closed before"),
+        (Manners::CloseEarly, "connection closed before"),
+        (Manners::CloseUnread, "connection closed before"),
         (Manners::Babble, "reply is not HTTP"),
-        (Manners::Hang, "no reply in time"),
+        (Manners::Hang, "reply timed out"),
     ] {
         agent.behave(manners);
         fails(how);

@@ -58,7 +58,7 @@ pub fn everything(world: &World) -> String {
     world.set_vip(false);
     keepwatch.wait_log("agent not notified", 1);
     agent.behave(Manners::newest());
-    keepwatch.wait_log("agent took it after", 1);
+    keepwatch.wait_log("agent notified after", 1);
     keepwatch.signal(Signal::SIGHUP);
     keepwatch.wait_log("Notified agent router", 4);
     keepwatch.terminate();

@@ -74,7 +74,7 @@ fn agent_is_away_for_a_minute() {
         rtnl.add_address("ha0", &router.vip);
     }
     // A failure that goes on is logged at once, and again after a minute.
-    let refused = "agent not notified: nobody listens (ECONNREFUSED); retrying";
+    let refused = "agent not notified: connection refused (ECONNREFUSED); retrying";
     let mut rest: Vec<&Router> = routers.iter().collect();
     logs.within(PATIENCE * 2, "a minute without an agent", || {
         rest.retain(|router| router.logged(refused) < 2);

@@ -104,7 +104,7 @@ fn comes_late_and_is_killed(release: &str) {
         let state = set_vip(&rtnl, n % 2 == 0);
         keepwatch.wait_state(state);
     }
-    keepwatch.wait_log("agent not notified: nobody listens (ECONNREFUSED)", 1);
+    keepwatch.wait_log("agent not notified: connection refused (ECONNREFUSED)", 1);
     let server = AgentServer::start(release, &setup.state_path);
     server.wait_state("backup");
     keepwatch.wait_asleep();
@@ -120,7 +120,7 @@ fn hangs(release: &str) {
     server.wait_state("backup");
     server.signal(Signal::SIGSTOP);
     set_vip(&rtnl, true);
-    keepwatch.wait_log("agent not notified: no reply in time", 1);
+    keepwatch.wait_log("agent not notified: reply timed out", 1);
     set_vip(&rtnl, false);
     keepwatch.wait_state("backup");
     server.signal(Signal::SIGCONT);

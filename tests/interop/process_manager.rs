@@ -122,7 +122,7 @@ fn play(release: &str, wrapper: &str) {
     assert_eq!(content(&conf_dir.join("state")), "primary");
     // The agent takes a process whose pid file it has removed for ended.
     let log = conf_dir.join(format!("{NAME}.log"));
-    let ends = || content(&log).contains("leaving on SIGTERM").then_some(());
+    let ends = || content(&log).contains("exiting on SIGTERM").then_some(());
     files.until("the end of the monitor", ends);
 }
 

@@ -99,7 +99,7 @@ fn is_told_until_it_understands(manners: Manners, log: &str) {
     world.agent.behave(Manners::newest());
     world.agent.wait_acknowledged("master");
     keepwatch.wait_log("Notified agent router", 1);
-    keepwatch.wait_log("agent took it after ", 1);
+    keepwatch.wait_log("agent notified after ", 1);
     keepwatch.terminate();
     world.agent.assert_last_word("master");
     let log = world.setup.log();
@@ -112,15 +112,15 @@ fn status_500() {
 }
 
 fn closes_early() {
-    is_told_until_it_understands(Manners::CloseEarly, "closed before a reply was complete");
+    is_told_until_it_understands(Manners::CloseEarly, "connection closed before a complete reply");
 }
 
 fn closes_without_reading() {
-    is_told_until_it_understands(Manners::CloseUnread, "closed before a reply was complete");
+    is_told_until_it_understands(Manners::CloseUnread, "connection closed before a complete reply");
 }
 
 fn hangs() {
-    is_told_until_it_understands(Manners::Hang, "no reply in time");
+    is_told_until_it_understands(Manners::Hang, "reply timed out");
 }
 
 fn junk() {
@@ -167,7 +167,7 @@ fn nobody_listens() {
     let setup = setup();
     drop(UnixListener::bind(setup.state_path.join("keepalived-state-change")).unwrap());
     let keepwatch = setup.start();
-    keepwatch.wait_log("agent not notified: nobody listens (ECONNREFUSED); retrying", 1);
+    keepwatch.wait_log("agent not notified: connection refused (ECONNREFUSED); retrying", 1);
     Agent::start(&setup.state_path).wait_acknowledged("backup");
 }
 
@@ -184,7 +184,7 @@ fn no_socket_but_a_file() {
     let setup = setup();
     fs::write(setup.state_path.join("keepalived-state-change"), "").unwrap();
     let keepwatch = setup.start();
-    keepwatch.wait_log("agent not notified: nobody listens (ECONNREFUSED); retrying", 1);
+    keepwatch.wait_log("agent not notified: connection refused (ECONNREFUSED); retrying", 1);
     Agent::start(&setup.state_path).wait_acknowledged("backup");
 }
 

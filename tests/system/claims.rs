@@ -62,7 +62,7 @@ fn foreign_claims_are_logged_and_counted() {
     wire.send(&arp::announcement(Operation::Request, other, vip));
     let index = world.rtnl.ifindex("ha0");
     for line in [
-        "02:00:00:00:00:02 claims 169.254.0.5 on ha0 (index {}) (2 times since the last such line)\n",
+        "02:00:00:00:00:02 claims 169.254.0.5 on ha0 (index {}) (2 times since last logged)\n",
         "02:00:00:00:00:03 claims 169.254.0.5 on ha0 (index {})\n",
     ] {
         keepwatch.wait_log(&format!("split brain: {}", line.replace("{}", &index.to_string())), 1);
@@ -134,7 +134,7 @@ fn interface_back_with_its_index() {
     let index = world.rtnl.ifindex("ha0");
     for (n, up) in [(1, true), (2, false)] {
         leave_and_return(&world, up);
-        keepwatch.wait_log("watched interface is not there", n);
+        keepwatch.wait_log("watched interface ha0 not found", n);
         world.set_vip(true);
         wait_listening(&keepwatch);
         wait_heard(&keepwatch);
@@ -147,7 +147,7 @@ fn interface_back_with_its_index() {
     for link in ["ha0", "ha0-peer"] {
         world.rtnl.wait_running(link);
     }
-    keepwatch.wait_log("watched interface is not there", 3);
+    keepwatch.wait_log("watched interface ha0 not found", 3);
     world.set_vip(true);
     wait_listening(&keepwatch);
     wait_heard(&keepwatch);

@@ -173,7 +173,7 @@ fn hang() {
     let keepwatch = tracked.world.setup.start();
     tracked.world.agent.wait_acknowledged("backup");
     // After thirty seconds each.
-    let killed = "killed, as it did not end in time\n";
+    let killed = "timed out and killed\n";
     keepwatch.wait_log(&format!("conntrackd -t: {killed}"), 1);
     let sleep = content(&tracked.record.join("sleep"));
     wait_end(sleep.trim().parse().unwrap());

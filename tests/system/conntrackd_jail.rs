@@ -102,7 +102,7 @@ impl Hostile {
         ] {
             assert!(log.contains(line), "{line} in {log}");
         }
-        assert!(!log.contains("thrown away"), "{log}");
+        assert!(!log.contains("discarded"), "{log}");
         assert!(!log.contains("broken in") && !log.contains(SECRET), "{log}");
         assert_eq!(keepwatch.counter("command_failures"), 0);
         let there =
@@ -182,7 +182,7 @@ fn what_is_no_configuration() {
         let keepwatch = setup.start();
         hostile.tracked.wait_synced(&keepwatch, "backup");
         let log = setup.log();
-        assert!(log.contains("conntrackd -t: not started: its configuration: "), "{log}");
+        assert!(log.contains("conntrackd -t: not started: configuration: "), "{log}");
         assert!(log.contains(&format!("{error}\n")) && !log.contains("called"), "{error} in {log}");
         assert!(!log.contains(SECRET) && !log.contains("root:"), "{log}");
     }
@@ -203,8 +203,7 @@ fn directory_in_anothers_place() {
     hostile.tracked.world.set_vip(true);
     hostile.tracked.world.agent.wait_acknowledged("master");
     let log = setup.directory().join("aside").join(setup.log_file().file_name().unwrap());
-    let refused =
-        "conntrackd -B: not started: its configuration: Operation not permitted (EPERM)\n";
+    let refused = "conntrackd -B: not started: configuration: Operation not permitted (EPERM)\n";
     lab::files::Watch::new(&setup.directory().join("aside"))
         .until(refused, || setup.log_in(&log).contains(refused).then_some(()));
     assert!(!content(&log).contains("called -C -c"));

@@ -127,7 +127,7 @@ fn endless_output() {
     keepwatch.wait_log("conntrackd -t: killed by SIGPIPE\n", 1);
     let log = tracked.world.setup.log();
     assert_eq!(log.matches(": conntrackd: y\n").count(), 64);
-    assert_eq!(log.matches(" more bytes of output thrown away\n").count(), 1, "{log}");
+    assert_eq!(log.matches(" more bytes of output discarded\n").count(), 1, "{log}");
     assert!(log.len() < 1 << 14, "{}", log.len());
 }
 
@@ -148,7 +148,7 @@ fn endless_output_to_nobody() {
     wait_end(lower);
 }
 
-const BEGUN_ANEW: &str = "process for conntrackd was killed; begun anew\n";
+const BEGUN_ANEW: &str = "conntrackd helper was killed; restarted\n";
 
 /// The command counts as failed, and the rest is run.
 fn killed_with_a_command() {
@@ -162,7 +162,7 @@ fn killed_with_a_command() {
     let command = only_child(lower);
     send(lower, Signal::SIGKILL);
     keepwatch.wait_log(BEGUN_ANEW, 1);
-    keepwatch.wait_log("conntrackd -t: given up, as the process that ran it was killed\n", 1);
+    keepwatch.wait_log("conntrackd -t: aborted, as the conntrackd helper was killed\n", 1);
     tracked.wait_synced(&keepwatch, "backup");
     wait_end(command);
     assert_eq!(tracked.calls(), "-t-n");
@@ -229,7 +229,7 @@ fn killed_at_once() {
             send(pid, signal);
         }
     }
-    keepwatch.wait_log("conntrackd can be run no more; not syncing\n", 1);
+    keepwatch.wait_log("conntrackd helper exited; sync disabled\n", 1);
     both.into_iter().for_each(wait_end);
     assert!(keepwatch.children().is_empty(), "a zombie");
     tracked.world.set_vip(true);

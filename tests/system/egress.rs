@@ -43,7 +43,7 @@ fn queue_that_drops() {
     assert_announced(&world, &capture, &keepwatch);
     assert_eq!(keepwatch.counter("announcement_failures"), 20 * 6);
     assert_eq!(keepwatch.counter("announcements"), 6);
-    keepwatch.wait_log("announcement not sent on bad0: its queue is full or drops frames", 1);
+    keepwatch.wait_log("announcement not sent on bad0: transmit queue full or frame dropped", 1);
     let switches: u64 = keepwatch.proc_status("voluntary_ctxt_switches").parse().unwrap();
     assert!(switches < 3 * 20 * 6, "{switches} times asleep");
 }
@@ -58,7 +58,7 @@ fn queue_that_does_not_move() {
     }
     let failures = keepwatch.counter("announcement_failures");
     assert!((2900..3000).contains(&failures), "{failures} of 3,000 frames failed");
-    keepwatch.wait_log("announcement not sent on bad0: its queue does not move", 1);
+    keepwatch.wait_log("announcement not sent on bad0: transmit queue stalled", 1);
 }
 
 /// Each takes but a few frames' room.

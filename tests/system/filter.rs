@@ -99,7 +99,7 @@ fn refused_by_the_kernel() {
     let mut command = world.setup.command();
     without_option(&mut command, SOL_SOCKET, SO_ATTACH_FILTER);
     let keepwatch = world.setup.adopt(&command.output().unwrap());
-    let line = "no filter for netlink events: Protocol not available (ENOPROTOOPT)";
+    let line = "cannot install netlink filter: Protocol not available (ENOPROTOOPT)";
     keepwatch.wait_log(line, 1);
     world.rtnl.add_address("ha0-peer", "10.0.0.1/32");
     world.set_vip(true);

@@ -25,7 +25,7 @@ fn absent_then_created() {
     world.rtnl.delete("ha0");
     let keepwatch = world.setup.start();
     assert_eq!(world.setup.state(), "backup");
-    keepwatch.wait_log("watched interface is not there", 1);
+    keepwatch.wait_log("watched interface ha0 not found", 1);
     add_interface(&world.rtnl, "ha0");
     world.set_vip(true);
     keepwatch.wait_state("master");
@@ -150,7 +150,7 @@ fn alternative_name_of_another() {
     for times in [1, 2] {
         world.rtnl.delete("ha0");
         world.rtnl.add_alternative_name("spare", "ha0");
-        let line = "ha0 is an alternative name of spare; waiting for an interface of its own\n";
+        let line = "ha0 is an alternative name of spare; waiting for an interface of that name\n";
         keepwatch.wait_log(line, times);
         for _ in 0..3 {
             world.rtnl.down("spare");

@@ -115,7 +115,7 @@ fn opens_anew(setup: Setup, logs: &Path) {
             chown(File::create(&log).map(|_| &log).unwrap(), Some(owner), None).unwrap();
         }
         keepwatch.signal(Signal::SIGHUP);
-        wait("SIGHUP: reading");
+        wait("SIGHUP: resynchronising");
     }
 }
 

@@ -93,7 +93,7 @@ impl Inside {
         assert_eq!(daemon.0.wait().unwrap().code(), Some(1));
         assert_released();
         let log = self.world.setup.log();
-        assert!(log.contains(": the network namespace has been deleted; leaving\n"), "{log}");
+        assert!(log.contains(": network namespace deleted; exiting\n"), "{log}");
         assert_eq!(self.world.setup.state(), "backup");
         assert!(!self.world.setup.pid_file().exists());
     }

@@ -48,7 +48,7 @@ fn flood_while_the_vip_flips() {
     keepwatch.wait_state(word(present));
     agent.wait_acknowledged(word(present));
     assert!(keepwatch.counter("overruns") > 0, "{}", keepwatch.status());
-    keepwatch.wait_log("netlink events were lost; reading everything anew", 1);
+    keepwatch.wait_log("netlink events lost; resynchronising", 1);
     // And it goes on as before.
     world.set_vip(!present);
     agent.wait_acknowledged(word(!present));

@@ -160,7 +160,7 @@ fn log_that_is_another_at_hangup() {
     let watch = lab::files::Watch::new(world.setup.directory());
     let refused = |error: &str| {
         keepwatch.signal(Signal::SIGHUP);
-        let line = format!("log file: {error}; the old one is kept");
+        let line = format!("log file: {error}; keeping the old one");
         watch.until(&line, || world.setup.log_in(&kept).contains(&line).then_some(()));
         fs::remove_file(&log).unwrap();
     };
@@ -176,7 +176,7 @@ fn log_that_is_another_at_hangup() {
     }
     assert_eq!(content(&precious), "precious");
     keepwatch.signal(Signal::SIGHUP);
-    keepwatch.wait_log("SIGHUP: reading", 1);
+    keepwatch.wait_log("SIGHUP: resynchronising", 1);
 }
 
 /// Root would create a file wherever the user likes.
@@ -202,7 +202,7 @@ fn log_of_root_is_given_to_the_user() {
     });
     let keepwatch = world.setup.daemonize();
     keepwatch.signal(Signal::SIGHUP);
-    keepwatch.wait_log("SIGHUP: reading", 1);
+    keepwatch.wait_log("SIGHUP: resynchronising", 1);
     assert_eq!(content(&pid), keepwatch.pid().to_string());
     for (path, old) in [(&log, old_log), (&pid, old_pid)] {
         let metadata = fs::metadata(path).unwrap();

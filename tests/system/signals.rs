@@ -41,7 +41,7 @@ fn asked_to_leave() {
         assert_eq!(keepwatch.wait_exit().unwrap().code(), Some(0));
         assert!(!world.setup.pid_file().exists());
         assert_eq!(world.setup.state(), "master", "the state file stays as it is");
-        assert!(world.setup.log().contains(&format!("leaving on {signal}")));
+        assert!(world.setup.log().contains(&format!("exiting on {signal}")));
     }
 }
 
@@ -116,7 +116,7 @@ fn log_moved_away() {
     fs::rename(world.setup.log_file(), &old).unwrap();
     keepwatch.signal(Signal::SIGHUP);
     keepwatch.wait_log("Notified agent router", 1);
-    assert!(world.setup.log().contains("SIGHUP: reading"));
+    assert!(world.setup.log().contains("SIGHUP: resynchronising"));
     let old = world.setup.log_in(&old);
     assert!(old.contains("Initial status") && !old.contains("SIGHUP"), "{old}");
 }
@@ -155,7 +155,7 @@ fn syslog_in_empty_dev() {
     let (router, pid) = (&setup.router, keepwatch.pid());
     let message = receive(&log);
     assert!(message.starts_with("<30>"), "daemon.info: {message}");
-    let text = format!(" keepwatch[{pid}]: {router}: watched interface has index ");
+    let text = format!(" keepwatch[{pid}]: {router}: watched interface ha0 has index ");
     assert!(message.contains(&text), "{message}");
     keepwatch.wait_log("Notified agent router", 1);
     // A log daemon that is restarted is found again.

@@ -43,7 +43,7 @@ fn listen_as(user: u32, path: &Path) -> UnixListener {
 /// Whoever listens is told nothing, and the log says why.
 fn assert_told_nothing(world: &World, listener: &UnixListener) {
     let keepwatch = world.setup.start();
-    let line = "agent not notified: socket belongs to user 12345, who is not trusted; retrying\n";
+    let line = "agent not notified: socket owned by untrusted user 12345; retrying\n";
     keepwatch.wait_log(line, 1);
     let mut said = String::new();
     listener.accept().unwrap().0.read_to_string(&mut said).unwrap();
@@ -182,7 +182,7 @@ fn socket_of_somebody_unknown() {
     let _keepwatch =
         Killed(command.args(keepwatch.get_args()).arg("--foreground").spawn().unwrap());
     let watch = lab::files::Watch::new(&setup.conf_dir);
-    let line = "agent not notified: socket belongs to user 65534, who is not trusted; retrying\n";
+    let line = "agent not notified: socket owned by untrusted user 65534; retrying\n";
     watch.until(line, || setup.log().contains(line).then_some(()));
     let mut said = String::new();
     listener.accept().unwrap().0.read_to_string(&mut said).unwrap();
