@@ -8,7 +8,7 @@ use core::mem;
 use defmt::Encoder;
 use heapless::Vec;
 
-use super::{Level, MAX_LINE, Open, with_open};
+use super::{Level, MAX_LINE, with_logger};
 use crate::sys::clock;
 
 macro_rules! error { ($($line:tt)+) => { $crate::log::frame($crate::log::Level::Error, || defmt::error!($($line)+)) } }
@@ -23,7 +23,7 @@ defmt::timestamp!(
     clock::local_time().packed()
 );
 
-/// What frames need.
+/// The state of the encoder.
 pub(super) struct Encoding {
     encoder: Encoder,
     frame: Vec<u8, MAX_LINE>,
@@ -41,16 +41,16 @@ impl Encoding {
         self.is_free
     }
 
-    /// Takes what the encoder makes of it.
+    /// Appends what the encoder makes of a step.
     fn encode(&mut self, step: impl FnOnce(&mut Encoder, &mut dyn FnMut(&[u8]))) {
         let Self { encoder, frame, is_whole, .. } = self;
         step(encoder, &mut |bytes| *is_whole &= frame.extend_from_slice(bytes).is_ok());
     }
 }
 
-/// Logs whose the log is from here on. Frames do not say it, because that would be half of each.
-pub(super) fn introduce() {
-    if let Some((pid, router)) = with_open(|open| (open.pid, open.log.router.clone())) {
+/// Logs version, pid and router once, which would be half of each frame.
+pub(super) fn write_banner() {
+    if let Some((pid, router)) = with_logger(|logger| (logger.pid, logger.log.router.clone())) {
         info!("keepwatch {}, pid {}, router {}", env!("CARGO_PKG_VERSION"), pid, router);
     }
 }
@@ -65,31 +65,31 @@ pub(crate) fn frame(level: Level, log: impl FnOnce()) {
 // Once in the program, and not in every place that logs.
 #[inline(never)]
 fn is_wanted(level: Level) -> bool {
-    with_open(|open| level <= open.log.level && open.encoding.is_free()) == Some(true)
+    with_logger(|logger| level <= logger.log.level && logger.encoding.is_free()) == Some(true)
 }
 
-/// A frame begins.
+/// Begins a frame.
 pub(crate) fn begin() {
-    with_open(|open| {
+    with_logger(|logger| {
         // Only a new encoder begins with a delimiter.
-        open.encoding = Encoding { is_free: false, ..Encoding::new() };
-        open.encoding.encode(|encoder, write| encoder.start_frame(write));
+        logger.encoding = Encoding { is_free: false, ..Encoding::new() };
+        logger.encoding.encode(|encoder, write| encoder.start_frame(write));
     });
 }
 
-/// A frame goes on.
+/// Appends to the frame.
 pub(crate) fn extend(bytes: &[u8]) {
-    with_open(|open| open.encoding.encode(|encoder, write| encoder.write(bytes, write)));
+    with_logger(|logger| logger.encoding.encode(|encoder, write| encoder.write(bytes, write)));
 }
 
-/// The frame is complete. One that does not fit is lost, as half of it could not be decoded; but
+/// Ends the frame. One that does not fit is lost, as half of it could not be decoded; but
 /// [`super::DisplayArg`] sees to it that all fit.
 pub(crate) fn end() {
-    with_open(|open| {
-        open.encoding.encode(|encoder, write| encoder.end_frame(write));
-        let Encoding { frame, is_whole, .. } = mem::replace(&mut open.encoding, Encoding::new());
+    with_logger(|logger| {
+        logger.encoding.encode(|encoder, write| encoder.end_frame(write));
+        let Encoding { frame, is_whole, .. } = mem::replace(&mut logger.encoding, Encoding::new());
         if is_whole {
-            Open::wait(open, &frame);
+            logger.enqueue(&frame);
         }
     });
 }

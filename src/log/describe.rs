@@ -1,4 +1,4 @@
-//! The words for values, once for both forms of the log.
+//! How values read in the log, once for both its forms.
 
 use core::fmt;
 
@@ -37,45 +37,45 @@ fn format(value: &dyn fmt::Display, f: defmt::Formatter<'_>) {
     defmt::write!(f, "{=str:a}", text.as_str());
 }
 
-/// A value in words.
+/// A value that has a text of its own in the log.
 pub(super) struct Describe<T>(pub(super) T);
 
-macro_rules! words {
-    ($type:ty { $($pattern:pat => $words:literal $(, $argument:expr)*;)+ }) => {
+macro_rules! describe {
+    ($type:ty { $($pattern:pat => $text:literal $(, $argument:expr)*;)+ }) => {
         #[cfg(not(feature = "defmt"))]
         impl fmt::Display for Describe<$type> {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                match self.0 { $($pattern => write!(f, $words $(, $argument)*),)+ }
+                match self.0 { $($pattern => write!(f, $text $(, $argument)*),)+ }
             }
         }
 
         #[cfg(feature = "defmt")]
         impl defmt::Format for Describe<$type> {
             fn format(&self, f: defmt::Formatter<'_>) {
-                match self.0 { $($pattern => defmt::write!(f, $words $(, $argument)*),)+ }
+                match self.0 { $($pattern => defmt::write!(f, $text $(, $argument)*),)+ }
             }
         }
     };
 }
 
-/// How often.
+/// A number of occurrences.
 pub(super) struct Times(u32);
 
-/// How often, if it is not the first time.
+/// What a line ends with that stands for several occurrences.
 pub(super) fn times(count: u32) -> Describe<Times> {
     Describe(Times(count))
 }
 
-words! { Times {
+describe! { Times {
     Times(0 | 1) => "";
     Times(times) => " ({} times since last logged)", times;
 } }
 
-words! { Mac {
+describe! { Mac {
     [m0, m1, m2, m3, m4, m5] => "{:02x}:{:02x}:{:02x}:{:02x}:{:02x}:{:02x}", m0, m1, m2, m3, m4, m5;
 } }
 
-words! { Failure {
+describe! { Failure {
     Failure::NoSocket => "no socket (ENOENT)";
     Failure::Refused => "connection refused (ECONNREFUSED)";
     Failure::BacklogFull => "backlog full (EAGAIN)";
@@ -88,11 +88,11 @@ words! { Failure {
     Failure::Socket(errno) => "{}", DisplayArg(errno);
 } }
 
-words! { SyncCommand {
+describe! { SyncCommand {
     command => "{}", command.flag().to_str().unwrap_or_default();
 } }
 
-words! { CommandResult {
+describe! { CommandResult {
     CommandResult::Exited(code) => "exit code {}", code;
     CommandResult::Signalled(signal) =>
         "killed by {}", signal_name(i32::from(signal)).unwrap_or("some signal");
@@ -103,7 +103,7 @@ words! { CommandResult {
     CommandResult::Aborted => "aborted, as the conntrackd helper was killed";
 } }
 
-words! { DumpResult {
+describe! { DumpResult {
     DumpResult::Complete => "complete";
     DumpResult::Interrupted => "interrupted by a change";
     DumpResult::Malformed => "malformed message";
@@ -111,7 +111,7 @@ words! { DumpResult {
     DumpResult::TimedOut => "timed out";
 } }
 
-words! { Sent {
+describe! { Sent {
     Sent::Yes { .. } => "sent";
     Sent::HeldBack { .. } => "transmit queue stalled";
     Sent::Blocked => "send buffer full (EAGAIN)";
@@ -119,7 +119,7 @@ words! { Sent {
     Sent::Failed(errno) => "{}", DisplayArg(errno);
 } }
 
-words! { Dump {
+describe! { Dump {
     Dump::Links => "links";
     Dump::Interface => "the watched interface";
     Dump::Addresses(_) => "addresses";

@@ -1,5 +1,5 @@
-//! The words of the log. Operators and their tools search for some of these lines, so those keep
-//! their exact text.
+//! The texts of the log. Operators and their tools search for four of these lines, which keep their exact
+//! text.
 
 use super::describe::{Describe, times};
 use super::{DisplayArg, error, info, warning};
@@ -8,7 +8,7 @@ use crate::wire::cidr::Cidr;
 use crate::wire::http::RouterId;
 use crate::wire::ifname::InterfaceName;
 
-/// What the lines call things.
+/// What lines name beside their event.
 #[derive(Debug)]
 pub struct LogContext {
     /// The router.

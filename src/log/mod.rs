@@ -1,8 +1,7 @@
 //! The log: every line goes through the macros here.
 //!
-//! A line is put into a buffer and written with its neighbours before the loop goes to sleep, so that
-//! a transition costs one write. Nothing allocates, nothing waits, and control characters from
-//! outside are escaped.
+//! Lines are buffered and written together before the loop goes to sleep, so that a transition costs one
+//! write. Nothing allocates, nothing blocks, and control characters from outside are escaped.
 //!
 //! Lines are text or, with feature `defmt`, frames. What is logged keeps to what both understand:
 //! `{}` and `{:?}`, and arguments behind the text.
@@ -45,10 +44,10 @@ use encoding::Encoding;
 
 /// The longest line in bytes; what is longer is cut.
 const MAX_LINE: usize = 512;
-/// Lines that wait to be written, in bytes.
-const MAX_WAITING: usize = 2048;
+/// Size of the buffer for lines, in bytes.
+const BUFFER_SIZE: usize = 2048;
 
-/// How much a line matters.
+/// The severity of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
     /// Something does not work.
@@ -61,12 +60,12 @@ pub enum Level {
     Debug,
 }
 
-/// Where lines go and what they begin with.
+/// Where lines go, and what they begin with.
 #[derive(Debug)]
 pub struct Log {
     /// Names the daemon in every line.
     pub router: RouterId,
-    /// The least that is logged.
+    /// The least severe level that is logged.
     pub level: Level,
     /// A file, if any.
     pub file: Option<LogFile>,
@@ -76,46 +75,45 @@ pub struct Log {
     pub syslog: Option<Syslog>,
 }
 
-struct Open {
+struct Logger {
     log: Log,
     pid: u32,
     #[cfg(feature = "defmt")]
     encoding: Encoding,
-    waiting: Vec<u8, MAX_WAITING>,
+    buffer: Vec<u8, BUFFER_SIZE>,
 }
 
 thread_local! {
-    /// The one thread's log.
-    static OPEN: RefCell<Option<Open>> = const { RefCell::new(None) };
+    /// The log of the only thread.
+    static LOGGER: RefCell<Option<Logger>> = const { RefCell::new(None) };
 }
 
-/// Begins to log. Until then lines are dropped.
+/// Starts logging. Lines before this are dropped.
 pub fn open(log: Log) {
-    // The first time reads the file of the time zone, which later there may be no right to.
+    // The first call reads the file of the time zone, which may not be permitted later.
     clock::local_time();
-    OPEN.set(Some(Open {
+    LOGGER.set(Some(Logger {
         log,
         pid: std::process::id(),
         #[cfg(feature = "defmt")]
         encoding: Encoding::new(),
-        waiting: Vec::new(),
+        buffer: Vec::new(),
     }));
-    encoding::introduce();
+    encoding::write_banner();
 }
 
-/// Opens the log file anew, as it may have been moved away.
+/// Reopens the log file, as it may have been moved away.
 pub fn reopen() {
     flush();
-    let reopened = with_open(|open| open.log.file.as_mut().map(LogFile::reopen));
+    let reopened = with_logger(|logger| logger.log.file.as_mut().map(LogFile::reopen));
     if let Some(Some(Err(refusal))) = reopened {
         error!("log file: {}; keeping the old one", DisplayArg(refusal));
     } else {
-        encoding::introduce();
+        encoding::write_banner();
     }
 }
 
-/// Text for one line elsewhere than in the log, without the control characters that it may have from
-/// outside.
+/// Escapes control characters, for a line that goes elsewhere than into the log.
 pub fn printable(text: &str) -> String {
     let mut printable = String::new();
     for c in text.chars() {
@@ -124,35 +122,35 @@ pub fn printable(text: &str) -> String {
     printable
 }
 
-/// Writes the lines that wait.
+/// Writes the lines that are buffered.
 pub fn flush() {
-    with_open(Open::flush);
+    with_logger(Logger::flush);
 }
 
-/// None before the log is open, and for a line from within a line.
-fn with_open<T>(use_it: impl FnOnce(&mut Open) -> T) -> Option<T> {
-    OPEN.with(|open| open.try_borrow_mut().ok()?.as_mut().map(use_it))
+/// Returns `None` before [`open`], and for a line that is logged while another one is written.
+fn with_logger<T>(use_it: impl FnOnce(&mut Logger) -> T) -> Option<T> {
+    LOGGER.with(|logger| logger.try_borrow_mut().ok()?.as_mut().map(use_it))
 }
 
-impl Open {
-    fn wait(&mut self, line: &[u8]) {
-        if self.waiting.extend_from_slice(line).is_err() {
+impl Logger {
+    fn enqueue(&mut self, line: &[u8]) {
+        if self.buffer.extend_from_slice(line).is_err() {
             self.flush();
-            // Longer than the whole buffer no line is.
-            let _ = self.waiting.extend_from_slice(line);
+            // A single line always fits an empty buffer.
+            let _ = self.buffer.extend_from_slice(line);
         }
     }
 
     fn flush(&mut self) {
-        if self.waiting.is_empty() {
+        if self.buffer.is_empty() {
             return;
         }
         if let Some(file) = &self.log.file {
-            file.write(&self.waiting);
+            file.write(&self.buffer);
         }
         if self.log.stderr {
-            write_stderr(&self.waiting);
+            write_stderr(&self.buffer);
         }
-        self.waiting.clear();
+        self.buffer.clear();
     }
 }

@@ -3,7 +3,7 @@
 use core::fmt::{self, Write};
 
 use super::line::Line;
-use super::{Level, MAX_LINE, Open, with_open};
+use super::{Level, Logger, MAX_LINE, with_logger};
 use crate::sys::clock::{self, LocalTime};
 
 macro_rules! error { ($($line:tt)+) => { $crate::log::line($crate::log::Level::Error, format_args!($($line)+)) } }
@@ -12,27 +12,27 @@ macro_rules! info { ($($line:tt)+) => { $crate::log::line($crate::log::Level::In
 macro_rules! debug { ($($line:tt)+) => { $crate::log::line($crate::log::Level::Debug, format_args!($($line)+)) } }
 pub(crate) use {debug, error, info, warning};
 
-/// Every line says whose it is.
-pub(super) fn introduce() {}
+/// Does nothing: each line has pid and router.
+pub(super) fn write_banner() {}
 
 /// Adds a line. Use the macros.
 pub(crate) fn line(level: Level, text: fmt::Arguments<'_>) {
-    with_open(|open| {
-        if level <= open.log.level {
-            open.line(level, text);
+    with_logger(|logger| {
+        if level <= logger.log.level {
+            logger.line(level, text);
         }
     });
 }
 
-impl Open {
+impl Logger {
     fn line(&mut self, level: Level, text: fmt::Arguments<'_>) {
         let now = clock::local_time();
         if self.log.file.is_some() || self.log.stderr {
             let mut line = Line::<MAX_LINE>::default();
             let (pid, level, router) = (self.pid, name(level), &self.log.router);
-            // A line that is too long is cut, and that is all there is to do about it.
+            // A line that is too long is cut.
             let _ = write!(line, "{now} {pid} {level} {router}: {text}");
-            self.wait(line.end().as_bytes());
+            self.enqueue(line.end().as_bytes());
         }
         if self.log.syslog.is_some() {
             self.send_to_syslog(level, &now, text);

@@ -103,7 +103,7 @@ impl Hostile {
         ] {
             assert!(log.contains(line), "{line} in {log}");
         }
-        assert!(!log.contains("thrown away"), "{log}");
+        assert!(!log.contains("discarded"), "{log}");
         assert!(!log.contains("broken in") && !log.contains(SECRET), "{log}");
         assert_eq!(keepwatch.counter("command_failures"), 0);
         let there =
