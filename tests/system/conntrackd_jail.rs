@@ -163,7 +163,7 @@ fn link_by_way_of_somebody() {
     symlink(theirs.join("file"), &file).unwrap();
     chown(&theirs, Some(SOMEBODY), None).unwrap();
     let keepwatch = setup.start();
-    keepwatch.wait_log("not started: its configuration: ", 1);
+    keepwatch.wait_log("not started: configuration: ", 1);
 }
 
 /// Puts something into the configuration's place.
@@ -180,11 +180,8 @@ fn what_is_no_configuration() {
         fs::set_permissions(path, Permissions::from_mode(0o600)).unwrap();
     };
     let put: [(Put<'_>, &str); 6] = [
-        (&|path| symlink("secret", path).unwrap(), "Too many levels of symbolic links (ELOOP)"),
-        (
-            &|path| symlink("/etc/shadow", path).unwrap(),
-            "Too many levels of symbolic links (ELOOP)",
-        ),
+        (&|path| symlink("secret", path).unwrap(), "(ELOOP)"),
+        (&|path| symlink("/etc/shadow", path).unwrap(), "(ELOOP)"),
         (&root_only, "Permission denied (EACCES)"),
         (&|path| mkfifo(path, Mode::S_IRWXU | Mode::S_IROTH).unwrap(), "not permitted (EPERM)"),
         (&|path| fs::create_dir(path).unwrap(), "not permitted (EPERM)"),
