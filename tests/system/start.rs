@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use lab::files::{Watch, wait_readable};
 use lab::namespace::Netns;
-use lab::old_kernel::without_effect;
+use lab::old_kernel::{hanging, without_effect};
 use lab::rtnl::Rtnl;
 use libtest_mimic::Trial;
 
@@ -23,6 +23,7 @@ pub fn trials() -> Vec<Trial> {
         service_manager_is_told,
         relative_paths_are_those_of_the_start,
         check_comes_to_an_end,
+        check_that_hangs_is_ended,
         named_namespace,
         missing_namespace,
         check_changes_nothing,
@@ -148,6 +149,17 @@ fn check_comes_to_an_end() {
     let report = String::from_utf8_lossy(&output.stdout).into_owned();
     let vip = "169.254.0.5/24 on ha0: does not work: Connection timed out (ETIMEDOUT)\n";
     assert!(report.contains(vip), "{report}");
+}
+
+/// As with `conf_dir` on a network file system that is gone: nothing that looks at a file returns.
+fn check_that_hangs_is_ended() {
+    let world = World::new();
+    let mut command = world.setup.command();
+    hanging(&mut command, nix::libc::SYS_statx);
+    let output = command.arg("--check").output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(error, "keepwatch: --check: not done after 20 seconds\n");
 }
 
 fn named_namespace() {
