@@ -1,6 +1,6 @@
 //! `--check`: would it work? Nothing is created, changed or told to anybody.
 
-use std::fmt::{Display, Write};
+use std::fmt::Display;
 use std::fs;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileTypeExt;
@@ -22,17 +22,18 @@ use crate::sys::netlink::{self, RouteSocket};
 use crate::sys::own_file;
 use crate::sys::packet::PacketSocket;
 use crate::sys::state_file::StateFile;
-use crate::sys::{clock, interface, netns};
+use crate::sys::{clock, interface, netns, process};
 
 /// How long to look for the state.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What would be watched, a line each, and whether all of it works.
+/// Prints what would be watched, each thing as soon as it is known, in case the next hangs. Returns whether
+/// all of it works.
 #[must_use]
-pub fn check(config: &Config) -> (String, bool) {
-    let mut report = Report { text: String::new(), works: true };
-    report.fact("program", &program());
-    report.fact("router", &config.router_id);
+pub fn check(config: &Config) -> bool {
+    let mut report = Report { works: true };
+    print("program", &program());
+    print("router", &config.router_id);
     if let Some(path) = &config.namespace {
         report.result("namespace", &path.display(), &netns::enter(path).map(|_| "entered"));
     }
@@ -63,25 +64,18 @@ pub fn check(config: &Config) -> (String, bool) {
         let runs = runs.map(|()| "can be run").map_err(Errno::from);
         report.result("conntrackd", &path.display(), &runs);
         if let Some(refused) = refused {
-            report.fact("conntrackd", &format_args!("{}: {REFUSED}", refused.display()));
+            print("conntrackd", &format_args!("{}: {REFUSED}", refused.display()));
         }
     }
-    (report.text, report.works)
+    report.works
 }
 
 struct Report {
-    text: String,
     works: bool,
 }
 
 impl Report {
-    /// Adds a line.
-    #[inline(never)]
-    fn fact(&mut self, what: &str, value: &dyn Display) {
-        let _ = writeln!(self.text, "{what:<11} {}", printable(&value.to_string()));
-    }
-
-    /// Adds a line that says whether a thing works, and how or why not.
+    /// Prints whether a thing works, and how or why not.
     fn result<T: Display, E: Display>(
         &mut self,
         what: &str,
@@ -89,19 +83,24 @@ impl Report {
         result: &Result<T, E>,
     ) {
         match result {
-            Ok(how) => self.verdict(what, name, "", how),
+            Ok(how) => print_verdict(what, name, "", how),
             Err(why) => {
                 self.works = false;
-                self.verdict(what, name, "does not work: ", why);
+                print_verdict(what, name, "does not work: ", why);
             }
         }
     }
+}
 
-    // Once in the program, and not for every type.
-    #[inline(never)]
-    fn verdict(&mut self, what: &str, name: &dyn Display, verdict: &str, why: &dyn Display) {
-        self.fact(what, &format_args!("{name}: {verdict}{why}"));
-    }
+// Once in the program, and not for every type.
+#[inline(never)]
+fn print_verdict(what: &str, name: &dyn Display, verdict: &str, why: &dyn Display) {
+    print(what, &format_args!("{name}: {verdict}{why}"));
+}
+
+#[inline(never)]
+fn print(what: &str, value: &dyn Display) {
+    process::print(&format!("{what:<11} {}\n", printable(&value.to_string())));
 }
 
 /// The program's own path, however it was reached, and the user who runs it.

@@ -3,7 +3,7 @@
 #![no_main]
 #![expect(unsafe_code, reason = "called by the C library")]
 
-use std::ffi::{c_char, c_int};
+use std::ffi::{OsString, c_char, c_int, c_uint};
 use std::sync::{Mutex, PoisonError};
 
 use keepwatch::check;
@@ -21,7 +21,10 @@ const FAILURE: c_int = 1;
 /// The command line is wrong.
 const USAGE: c_int = 2;
 
-/// Here, and not on the stack, of the announcer's memory only that is used which is needed.
+/// Seconds for all of `--check`: twice what looking for the state may take.
+const CHECK_LIMIT: c_uint = 20;
+
+/// In .bss and not on the stack, so that untouched pages cost no memory.
 static TABLES: Mutex<Tables> = Mutex::new(Tables::new());
 
 /// Called by the C library and not by Rust's own start, which brings 10 kB of code to say that the
@@ -33,6 +36,18 @@ extern "C" fn main(count: c_int, words: *const *const c_char) -> c_int {
         Ok(argv) => argv,
         Err(error) => return fail(&error, FAILURE),
     };
+    // A path on a file system that does not answer hangs already while the options are read.
+    if argv.iter().any(|word| word == "--check") {
+        return match process::run_limited(CHECK_LIMIT, || execute(argv)) {
+            Ok(Some(code)) => code,
+            Ok(None) => fail(&format!("--check: not done after {CHECK_LIMIT} seconds"), FAILURE),
+            Err(errno) => fail(&format!("--check: {errno}"), FAILURE),
+        };
+    }
+    execute(argv)
+}
+
+fn execute(argv: Vec<OsString>) -> c_int {
     let command = options::parse(argv);
     if !matches!(command, Ok(CliAction::Run(_))) {
         signals::unblock();
@@ -79,9 +94,7 @@ fn run(config: &Config) -> c_int {
 // Were it part of `main`, its stack would be the daemon's, for as long as that runs.
 #[inline(never)]
 fn check(config: &Config) -> c_int {
-    let (report, works) = check::check(config);
-    process::print(&report);
-    if works { SUCCESS } else { FAILURE }
+    if check::check(config) { SUCCESS } else { FAILURE }
 }
 
 fn fail(error: &str, code: c_int) -> c_int {

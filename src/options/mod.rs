@@ -161,7 +161,8 @@ pub struct Config {
     #[argh(switch)]
     pub no_seccomp: bool,
 
-    /// check the options and what they name, print what would be watched, and exit
+    /// check the options and what they name, print what would be watched, and exit, after 20 seconds at the
+    /// latest
     #[argh(switch)]
     pub check: bool,
 

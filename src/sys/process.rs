@@ -5,7 +5,7 @@
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use std::env;
-use std::ffi::{CStr, OsStr, OsString, c_char, c_int};
+use std::ffi::{CStr, OsStr, OsString, c_char, c_int, c_uint};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::absolute;
@@ -20,9 +20,9 @@ use nix::sys::socket::{
     AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr, connect, send, socket,
 };
 use nix::sys::stat::Mode;
-use nix::sys::wait::{Id, WaitPidFlag, waitid};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
 use nix::unistd::{
-    ForkResult, Pid, chdir, dup2_stderr, dup2_stdin, dup2_stdout, fork, pipe2, setsid, write,
+    ForkResult, Pid, alarm, chdir, dup2_stderr, dup2_stdin, dup2_stdout, fork, pipe2, setsid, write,
 };
 
 use super::file_id::identify_open;
@@ -116,6 +116,27 @@ fn write_all(file: BorrowedFd<'_>, text: &str) {
             Err(NixErrno::EINTR) => {}
             _ => return,
         }
+    }
+}
+
+/// Runs `work` in a child process, which is killed after so many seconds whatever it waits for. Returns its
+/// exit code, or `None` if it was killed.
+///
+/// # Errors
+/// The errno of `fork(2)` or `waitpid(2)`.
+pub fn run_limited(seconds: c_uint, work: impl FnOnce() -> c_int) -> Result<Option<c_int>, Errno> {
+    // SAFETY: the process has one thread.
+    match unsafe { fork() }? {
+        ForkResult::Child => {
+            alarm::set(seconds);
+            let code = work();
+            // SAFETY: ends this process, and runs nothing of what the other has inherited.
+            unsafe { libc::_exit(code) }
+        }
+        ForkResult::Parent { child } => match waitpid(child, None)? {
+            WaitStatus::Exited(_, code) => Ok(Some(code)),
+            _ => Ok(None),
+        },
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use lab::files::{Watch, wait_readable};
 use lab::namespace::Netns;
-use lab::old_kernel::without_effect;
+use lab::old_kernel::{hanging, without_effect};
 use lab::rtnl::Rtnl;
 use libtest_mimic::Trial;
 
@@ -23,6 +23,7 @@ pub fn trials() -> Vec<Trial> {
         service_manager_is_told,
         relative_paths_are_those_of_the_start,
         check_comes_to_an_end,
+        check_that_hangs_is_ended,
         named_namespace,
         missing_namespace,
         check_changes_nothing,
@@ -150,6 +151,17 @@ fn check_comes_to_an_end() {
     // The C libraries call it differently.
     let (what, why) = vip.split_once(": does not work: ").unwrap();
     assert!(what.ends_with("169.254.0.5/24 on ha0") && why.ends_with("(ETIMEDOUT)"), "{report}");
+}
+
+/// As with `conf_dir` on a network file system that is gone: nothing that looks at a file returns.
+fn check_that_hangs_is_ended() {
+    let world = World::new();
+    let mut command = world.setup.command();
+    hanging(&mut command, nix::libc::SYS_sendto);
+    let output = command.arg("--check").output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(error, "keepwatch: --check: not done after 20 seconds\n");
 }
 
 fn named_namespace() {
