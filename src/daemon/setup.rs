@@ -190,7 +190,7 @@ fn enter_namespace(config: &Config) -> Result<Option<FileId>, String> {
 fn check_interface_name(config: &Config) -> Result<(), String> {
     let name = &config.interface;
     interface::check_own_name(name)
-        .map_err(|expected| describe("--monitor-interface ", name, &expected))
+        .map_err(|expected| describe("--monitor_interface ", name, &expected))
 }
 
 #[inline(never)]

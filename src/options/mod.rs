@@ -176,6 +176,29 @@ fn flags() -> &'static [FlagInfo<'static>] {
     Config::get_args_info().flags
 }
 
+/// The options that Neutron and keepalived write with underscores, which `argh` has not.
+const WITH_UNDERSCORES: [&str; 10] = [
+    "router_id",
+    "conf_dir",
+    "monitor_interface",
+    "monitor_cidr",
+    "state_path",
+    "pid_file",
+    "enable_conntrackd",
+    "garp_master_repeat",
+    "garp_master_delay",
+    "garp_interval",
+];
+
+/// Writes the names of options as their users know them.
+#[inline(never)]
+fn with_underscores(text: String) -> String {
+    WITH_UNDERSCORES.iter().fold(text, |text, name| {
+        let ours = ["--", &name.replace('_', "-")].concat();
+        text.replace(&ours, &["--", name].concat())
+    })
+}
+
 fn default_renotify() -> Renotify {
     Renotify::from_array([30, 120, 600].map(Duration::from_secs))
 }
@@ -186,7 +209,7 @@ fn default_renotify() -> Renotify {
 /// [`UsageError`].
 #[inline(never)]
 pub fn parse(argv: Vec<OsString>) -> Result<CliAction, UsageError> {
-    read(argv).map_err(|error| UsageError(printable(&error)))
+    read(argv).map_err(|error| UsageError(printable(&with_underscores(error))))
 }
 
 fn read(argv: Vec<OsString>) -> Result<CliAction, String> {
@@ -194,7 +217,7 @@ fn read(argv: Vec<OsString>) -> Result<CliAction, String> {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     // These do not need the options that are required otherwise.
     if words.contains(&"--help") {
-        return Ok(CliAction::Print(help::text()));
+        return Ok(CliAction::Print(with_underscores(help::text())));
     }
     if words.contains(&"--version") {
         return Ok(CliAction::Print(concat!("keepwatch ", env!("CARGO_PKG_VERSION"), "\n").into()));
@@ -204,7 +227,7 @@ fn read(argv: Vec<OsString>) -> Result<CliAction, String> {
         flag.optionality == Optionality::Required && !words.contains(&flag.long)
     };
     if let Some(flag) = flags().iter().find(is_missing) {
-        return Err(missing(flag.long));
+        return Err(missing(&[flag.long, ": ", flag.description].concat()));
     }
     // Boxed, as every copy of a struct so large takes code.
     let mut config = match Config::from_args(&["keepwatch"], &words) {
@@ -216,14 +239,14 @@ fn read(argv: Vec<OsString>) -> Result<CliAction, String> {
 }
 
 fn missing(option: &str) -> String {
-    ["Missing required option: ", option].concat()
+    ["Missing required option ", option].concat()
 }
 
 impl Config {
     /// Checks what one option wants of another, and fills in the defaults that depend on others.
     fn complete(&mut self) -> Result<(), String> {
         if self.pid_file.is_none() && !self.foreground {
-            return Err(missing("--pid-file or --foreground"));
+            return Err(missing("--pid_file or --foreground"));
         }
         if cfg!(feature = "defmt") && self.use_syslog {
             return Err("--use-syslog: this build has a binary log: expected --log-file".into());

@@ -92,7 +92,7 @@ fn who_to_be() {
         ),
         (&["--group=-1"], "Error parsing option '--group' with value '-1'"),
         (&["--user=4294967295"], "Error parsing option '--user' with value '4294967295'"),
-        (&["--user=123456789"], "Missing required option: --group"),
+        (&["--user=123456789"], "Missing required option --group"),
     ];
     for (options, begin) in wrong {
         let error: Result<(Option<u32>, Option<u32>), String> = identity(options);

@@ -131,7 +131,7 @@ fn alternative_name_is_refused() {
     let expected_name = "expected the interface's own name, ha0";
     let output = world.setup.run();
     assert_eq!(output.status.code(), Some(1));
-    let expected = format!("keepwatch: --monitor-interface other: {expected_name}\n");
+    let expected = format!("keepwatch: --monitor_interface other: {expected_name}\n");
     assert_eq!(String::from_utf8(output.stderr).unwrap(), expected);
     assert!(!world.setup.state_file().exists() && !world.setup.pid_file().exists());
     let output = world.setup.command().arg("--check").output().unwrap();
