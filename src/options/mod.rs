@@ -177,26 +177,37 @@ fn flags() -> &'static [FlagInfo<'static>] {
 }
 
 /// The options that Neutron and keepalived write with underscores, which `argh` has not.
-const WITH_UNDERSCORES: [&str; 10] = [
-    "router_id",
-    "conf_dir",
-    "monitor_interface",
-    "monitor_cidr",
-    "state_path",
-    "pid_file",
-    "enable_conntrackd",
-    "garp_master_repeat",
-    "garp_master_delay",
-    "garp_interval",
+static WITH_UNDERSCORES: [&str; 10] = [
+    "--router_id",
+    "--conf_dir",
+    "--monitor_interface",
+    "--monitor_cidr",
+    "--state_path",
+    "--pid_file",
+    "--enable_conntrackd",
+    "--garp_master_repeat",
+    "--garp_master_delay",
+    "--garp_interval",
 ];
 
 /// Writes the names of options as their users know them.
+// `str::replace` takes 7 kB.
 #[inline(never)]
 fn with_underscores(text: String) -> String {
-    WITH_UNDERSCORES.iter().fold(text, |text, name| {
-        let ours = ["--", &name.replace('_', "-")].concat();
-        text.replace(&ours, &["--", name].concat())
-    })
+    let mut text = text.into_bytes();
+    for place in 0..text.len() {
+        for name in &WITH_UNDERSCORES {
+            let name = name.as_bytes();
+            let word = text.get_mut(place..place + name.len());
+            let is_name = |word: &&mut [u8]| {
+                word.iter().zip(name).all(|(a, b)| a == b || (*a == b'-' && *b == b'_'))
+            };
+            if let Some(word) = word.filter(is_name) {
+                word.copy_from_slice(name);
+            }
+        }
+    }
+    String::from_utf8(text).unwrap_or_default()
 }
 
 fn default_renotify() -> Renotify {
