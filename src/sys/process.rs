@@ -119,8 +119,8 @@ fn write_all(file: BorrowedFd<'_>, text: &str) {
     }
 }
 
-/// Runs `work` in a child process, which is killed after so many seconds whatever it waits for. Returns its
-/// exit code, or `None` if it was killed.
+/// Runs `work` in a child process, which is killed after so many seconds whatever it waits for, or when this
+/// process ends. Returns its exit code, or `None` if it was killed.
 ///
 /// # Errors
 /// The errno of `fork(2)` or `waitpid(2)`.
@@ -128,15 +128,19 @@ pub fn run_limited(seconds: c_uint, work: impl FnOnce() -> c_int) -> Result<Opti
     // SAFETY: the process has one thread.
     match unsafe { fork() }? {
         ForkResult::Child => {
+            let _ = prctl::set_pdeathsig(Signal::SIGKILL);
             alarm::set(seconds);
             let code = work();
             // SAFETY: ends this process, and runs nothing of what the other has inherited.
             unsafe { libc::_exit(code) }
         }
-        ForkResult::Parent { child } => match waitpid(child, None)? {
-            WaitStatus::Exited(_, code) => Ok(Some(code)),
-            _ => Ok(None),
-        },
+        ForkResult::Parent { child } => {
+            signals::unblock();
+            match waitpid(child, None)? {
+                WaitStatus::Exited(_, code) => Ok(Some(code)),
+                _ => Ok(None),
+            }
+        }
     }
 }
 

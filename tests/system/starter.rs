@@ -73,12 +73,12 @@ fn send(child: &Child, signal: Signal) {
     kill(Pid::from_raw(child.id().try_into().unwrap()), signal).unwrap();
 }
 
-/// Starts it, lets a signal come while it is still starting, and then has it go on.
+/// Starts it, lets a signal come before this system call, and then has it go on.
 #[cfg(target_arch = "x86_64")]
-fn interrupted(setup: &Setup, how: &str, signal: Signal) -> Child {
+fn interrupted(setup: &Setup, how: &str, call: libc::c_long, signal: Signal) -> Child {
     let mut command = setup.command();
     command.arg("--namespace=/proc/thread-self/ns/net").arg(how).stdout(Stdio::null());
-    let stopped = lab::traced::spawn_up_to(&mut command, libc::SYS_setns);
+    let stopped = lab::traced::spawn_up_to(&mut command, call);
     kill(stopped.pid(), signal).unwrap();
     stopped.go_on()
 }
@@ -88,7 +88,7 @@ fn interrupted(setup: &Setup, how: &str, signal: Signal) -> Child {
 fn early_signal_waits() {
     for signal in HEEDED {
         let world = World::new();
-        let mut child = interrupted(&world.setup, "--foreground", signal);
+        let mut child = interrupted(&world.setup, "--foreground", libc::SYS_setns, signal);
         if !matches!(signal, Signal::SIGTERM | Signal::SIGINT) {
             world.agent.wait_acknowledged("backup");
             send(&child, Signal::SIGTERM);
@@ -102,7 +102,7 @@ fn early_signal_waits() {
 #[cfg(target_arch = "x86_64")]
 fn early_signal_ends_what_is_no_daemon() {
     for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
-        let mut child = interrupted(&setup(), "--check", signal);
+        let mut child = interrupted(&setup(), "--check", libc::SYS_clone, signal);
         assert_eq!(child.wait().unwrap().signal(), Some(signal as i32));
     }
 }
