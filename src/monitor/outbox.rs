@@ -26,62 +26,16 @@
 //! could handle two requests in the wrong order.
 
 use super::backoff::Backoff;
-use super::{Duration, Instant, State};
-use crate::errno::Errno;
+use super::{Duration, Failure, Instant, State};
 
 /// From connecting to the end of the reply.
 const AGENT_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// Why an attempt failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
-pub enum Failure {
-    /// There is no socket at the path (`ENOENT`).
-    NoSocket,
-    /// Nobody listens on the socket (`ECONNREFUSED`).
-    Refused,
-    /// The agent lets too many wait already (`EAGAIN`).
-    BacklogFull,
-    /// The socket may not be used (`EACCES`, `EPERM`).
-    NoPermission,
-    /// Somebody listens on the socket who should not: a process of this user.
-    Untrusted(u32),
-    /// The reply did not come in time.
-    TimedOut,
-    /// The agent closed before the end of a status line.
-    ClosedEarly,
-    /// The reply is no HTTP/1.
-    Malformed,
-    /// The agent answered with this status instead of 200.
-    Status(u16),
-    /// Any other error of the socket.
-    Socket(Errno),
-}
-
-impl Failure {
-    /// Whether an agent that does so may be restarting.
-    fn is_outage(self) -> bool {
-        matches!(self, Self::NoSocket | Self::Refused | Self::ClosedEarly | Self::TimedOut)
-    }
-}
 
 /// When the newest state is told again after a delivery that followed an outage, from that delivery on;
 /// in ascending order.
 ///
 /// An agent that has just started may answer 200 before it knows its routers, and drop the report.
 pub type Renotify = heapless::Vec<Duration, 4>;
-
-/// What became of an attempt.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
-pub enum Outcome {
-    /// The agent answered 200; it may still be sending the rest.
-    Delivered,
-    /// After that, the agent has closed.
-    Closed,
-    /// It did not succeed, and the connection is closed.
-    Failed(Failure),
-}
 
 /// What the agent knows of the newest state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
