@@ -76,13 +76,15 @@ pub fn world(log: Log) -> World {
 
 /// The lines that say what came of everything, in order; and what kinds of debug lines there were.
 fn told(log: &str) -> (Vec<String>, BTreeSet<String>) {
+    let port = format!("port: {},", log.split(' ').nth(2).unwrap());
     let (debug, told): (Vec<_>, Vec<_>) = log
         .lines()
         .inspect(|line| assert!(has_time_and_pid(line), "{line}"))
         .map(words)
         // How often it looked at its status, and what is in there, depends on how fast it was.
-        .filter(|line| !line.contains(": status: ") && !line.contains("Request(Status)"))
-        .map(String::from)
+        .filter(|line| !line.contains(": status: ") && !line.contains("Control(Status)"))
+        // The port of the daemon's own socket is its pid.
+        .map(|line| line.replace(&port, "port: ours,"))
         .partition(|line| line.starts_with("DEBUG "));
     (told, debug.into_iter().collect())
 }
