@@ -77,8 +77,9 @@ impl Ruleset {
             unsafe { libc::syscall(CREATE_RULESET, 0_usize, 0_usize, CREATE_RULESET_VERSION) };
         let version = match NixErrno::result(version) {
             Ok(version) => version,
-            // Not built, or not among the security modules that were chosen at boot.
-            Err(NixErrno::ENOSYS | NixErrno::EOPNOTSUPP) => return Ok(None),
+            // Not built, or not among the security modules that were chosen at boot; or a container's filter is
+            // older than the call.
+            Err(NixErrno::ENOSYS | NixErrno::EOPNOTSUPP | NixErrno::EPERM) => return Ok(None),
             Err(errno) => return Err(errno.into()),
         };
         // Each version has the bits of those before it.

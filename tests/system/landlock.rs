@@ -12,6 +12,7 @@ use std::thread;
 use keepwatch::sys::landlock::{Ruleset, access};
 use lab::daemon::Setup;
 use lab::files::{Directory, Watch, content};
+use lab::old_kernel::{refused_call, without_call};
 use lab::trial::with_other_users;
 use lab::users::NOBODY;
 use libtest_mimic::Trial;
@@ -29,6 +30,7 @@ pub fn trials() -> Vec<Trial> {
         others,
         rules_for_what_is_not_there,
         no_landlock,
+        landlock_that_is_not_to_be_had,
         log_elsewhere_is_opened_anew,
         conf_dir_that_is_a_link,
     ];
@@ -95,6 +97,19 @@ fn no_landlock() {
     let keepwatch = world.setup.start();
     keepwatch.wait_log("Notified agent router", 1);
     assert!(!world.setup.log().contains("Landlock"));
+}
+
+/// Neither an old kernel nor a container that does not know it keeps the daemon from its work.
+fn landlock_that_is_not_to_be_had() {
+    for refuse in [without_call, refused_call] {
+        let world = World::new();
+        let mut command = world.setup.command();
+        refuse(&mut command, libc::SYS_landlock_create_ruleset);
+        let keepwatch = world.setup.adopt(&command.output().unwrap());
+        keepwatch.wait_log("this kernel has no Landlock", 1);
+        world.set_vip(true);
+        keepwatch.wait_state("master");
+    }
 }
 
 /// Both as it is moved away alone, and as something else makes the new one.

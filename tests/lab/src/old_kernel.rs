@@ -33,6 +33,12 @@ pub fn without_call(command: &mut Command, call: libc::c_long) {
     fail_call(command, call, libc::ENOSYS);
 }
 
+/// Makes a system call fail with `EPERM` in the program that is started, as containers do whose filter is older
+/// than the call.
+pub fn refused_call(command: &mut Command, call: libc::c_long) {
+    fail_call(command, call, libc::EPERM);
+}
+
 /// Makes a system call return 0 and do nothing in the program that is started.
 pub fn without_effect(command: &mut Command, call: libc::c_long) {
     fail_call(command, call, 0);
