@@ -34,9 +34,10 @@ choose() { # TARGET... | all
 #   zig, cpu   as zig calls it; without the CPU zig would take a newer one than rustc does
 #   binutils   what Debian calls its binutils
 #   user       runs its programs on another machine, with a CPU of the kind that is out there
+#   relocation pie if it is loaded anywhere, static if at a fixed address
 #   page_size  what sections are aligned to: the linker's own idea wastes 64 kB of file
 describe() { # TARGET
-    page_size=4096 cpu='' features=''
+    page_size=4096 cpu='' features='' relocation=pie
     case $1 in
     x86_64)
         # Needs nothing to run; cargo wants something.
@@ -58,11 +59,14 @@ describe() { # TARGET
         triple=armv5te-unknown-linux-musleabi zig=arm-linux-musleabi cpu=arm926ej_s features=,+thumb-mode
         binutils=arm-linux-gnueabi user='qemu-arm-static -cpu arm926'
         ;;
+    # Where every address comes from a table, a sixth would be added to the size.
     mips)
+        relocation=static
         triple=mips-unknown-linux-musl zig=mips-linux-musleabi cpu=mips32r2+soft_float
         binutils=mips-linux-gnu user='qemu-mips-static -cpu 24Kc'
         ;;
     mipsel)
+        relocation=static
         triple=mipsel-unknown-linux-musl zig=mipsel-linux-musleabi cpu=mips32r2+soft_float
         binutils=mips-linux-gnu user='qemu-mipsel-static -cpu 24Kc'
         ;;

@@ -11,7 +11,10 @@ cross_cargo() { # WAY COMMAND [ARGUMENT...]
     shift 2
     zig_path=$(printf '%s\n' "$cache"/venv/lib/python3*/site-packages/ziglang/zig)
     [ -x "$zig_path" ] || die "zig is not installed; run cross/install"
-    local flags="-Ctarget-feature=+crt-static$features -Clink-self-contained=no -Crelocation-model=static --cfg libc_unstable_musl_v1_2"
+    local flags="-Ctarget-feature=+crt-static$features -Clink-self-contained=no --cfg libc_unstable_musl_v1_2"
+    flags+=" -Crelocation-model=$relocation"
+    # rustc links only for x86_64 a static program that is loaded anywhere.
+    [ "$relocation" = static ] || flags+=" -Clink-arg=-pie"
     # cargo strips what has no debugging information, and zig then strips the symbols too.
     local std=std,panic_abort unstable=(--config profile.release.strip=false) drop_unwind=1
     case $way in

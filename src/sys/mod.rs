@@ -21,6 +21,8 @@ pub mod passwd;
 pub mod pid_file;
 pub mod privileges;
 pub mod process;
+#[cfg(target_env = "musl")]
+mod relro;
 pub mod seccomp;
 pub mod signals;
 mod sigsys;

@@ -67,7 +67,8 @@ pub enum ForkSide {
 /// behind the program's name.
 ///
 /// # Errors
-/// One line, if a stream is closed and there is no `/dev/null` to put in its place.
+/// One line, if memory cannot be protected, or if a stream is closed and there is no `/dev/null` to put in
+/// its place.
 ///
 /// # Safety
 /// To be called once, before anything else, with what the C library gave `main`.
@@ -76,6 +77,8 @@ pub unsafe fn init_runtime(
     words: *const *const c_char,
 ) -> Result<Vec<OsString>, String> {
     signals::init();
+    #[cfg(target_env = "musl")]
+    super::relro::protect().map_err(|errno| format!("read-only memory: {errno}"))?;
     for fd in 0..=2 {
         // SAFETY: if it is not open, the kernel says so.
         if identify_open(&unsafe { BorrowedFd::borrow_raw(fd) }) == Err(NixErrno::EBADF.into()) {

@@ -8,6 +8,7 @@
 )]
 
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -36,6 +37,7 @@ fn main() {
     agent.wait_acknowledged("backup");
     keepwatch.wait_asleep();
     report_memory("idle", &keepwatch);
+    lab::hardening::assert_hardened(keepwatch.pid(), Path::new("/keepwatch"));
 
     by_script(&agent, &keepwatch);
     latency(&rtnl, &agent);

@@ -28,6 +28,9 @@ pub fn trials() -> Vec<Trial> {
         kernel_without_filters,
         filter_that_the_kernel_refuses,
     ];
+    // What logs in frames is loaded where its texts are.
+    #[cfg(not(feature = "defmt"))]
+    trials.extend(lab::trials![memory]);
     #[cfg(target_arch = "x86_64")]
     trials.extend(lab::trials![other_system_call, more_than_the_limits]);
     trials.extend(with_other_users(lab::trials![
@@ -73,6 +76,13 @@ fn root_keeps_one_capability() {
     assert_status(&keepwatch, lines);
     let dac_override = "0000000000000002";
     assert_status(&keepwatch, &[("CapPrm", dac_override), ("CapEff", dac_override)]);
+}
+
+#[cfg(not(feature = "defmt"))]
+fn memory() {
+    let world = World::new();
+    let keepwatch = world.setup.daemonize();
+    lab::hardening::assert_hardened(keepwatch.pid(), &world.setup.program());
 }
 
 fn nobody_has_none() {

@@ -79,6 +79,11 @@ impl Setup {
         self.directory.path()
     }
 
+    /// The program's own file.
+    pub fn program(&self) -> PathBuf {
+        self.program.canonicalize().expect("the program")
+    }
+
     pub fn state_file(&self) -> PathBuf {
         self.conf_dir.join("state")
     }

@@ -11,6 +11,7 @@ pub mod egress;
 pub mod files;
 #[cfg(feature = "defmt")]
 pub mod frames;
+pub mod hardening;
 #[cfg(target_arch = "x86_64")]
 pub mod inject;
 pub mod memory;
