@@ -1,0 +1,40 @@
+# shellcheck shell=bash disable=SC2034,SC2154,SC2207
+# Completion for bash. What options there are the program tells.
+
+_keepwatch() {
+    local cur prev words cword split
+    _init_completion -s || return
+    case $prev in
+    --monitor[_-]interface)
+        _available_interfaces -a
+        return
+        ;;
+    --conf[_-]dir | --state[_-]path | --log-dir | --config-dir)
+        _filedir -d
+        return
+        ;;
+    --pid[_-]file | --log-file | --config-file)
+        _filedir
+        return
+        ;;
+    --namespace)
+        COMPREPLY=($(compgen -W "$(ip netns list 2>/dev/null | cut -d' ' -f1)" -- "$cur"))
+        return
+        ;;
+    --active-word)
+        COMPREPLY=($(compgen -W 'master primary' -- "$cur"))
+        return
+        ;;
+    --user)
+        COMPREPLY=($(compgen -u -- "$cur"))
+        return
+        ;;
+    --group)
+        COMPREPLY=($(compgen -g -- "$cur"))
+        return
+        ;;
+    esac
+    # Of the other options that want a value nothing can be proposed.
+    $split && return
+    COMPREPLY=($(compgen -W '$(_parse_help "$1")' -- "$cur"))
+} && complete -F _keepwatch keepwatch
