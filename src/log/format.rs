@@ -111,8 +111,16 @@ impl Format for Claim {
 }
 
 /// Flags, whose names are on this side only.
-fn debug(flags: &impl fmt::Debug) -> DisplayArg<impl fmt::Display> {
-    DisplayArg(fmt::from_fn(|f| flags.fmt(f)))
+fn debug<T: fmt::Debug>(flags: &T) -> DisplayArg<Flags<'_, T>> {
+    DisplayArg(Flags(flags))
+}
+
+struct Flags<'a, T>(&'a T);
+
+impl<T: fmt::Debug> fmt::Display for Flags<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
 }
 
 /// The number in a UUID as Neutron writes it (RFC 9562 section 4, lower case).

@@ -72,14 +72,20 @@ impl LocalTime {
     /// `Nov 20 10:00:00`, as syslog wants it (RFC 3164 section 4.1.2).
     #[must_use]
     pub fn syslog(&self) -> impl fmt::Display {
+        Syslog(self.tm)
+    }
+}
+
+struct Syslog(libc::tm);
+
+impl fmt::Display for Syslog {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const MONTHS: [&str; 12] =
             ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
-        let tm = self.tm;
-        fmt::from_fn(move |f| {
-            let month = usize::try_from(tm.tm_mon).ok().and_then(|month| MONTHS.get(month));
-            write!(f, "{} {:2} ", month.unwrap_or(&"Jan"), tm.tm_mday)?;
-            write!(f, "{:02}:{:02}:{:02}", tm.tm_hour, tm.tm_min, tm.tm_sec)
-        })
+        let Self(tm) = self;
+        let month = usize::try_from(tm.tm_mon).ok().and_then(|month| MONTHS.get(month));
+        write!(f, "{} {:2} ", month.unwrap_or(&"Jan"), tm.tm_mday)?;
+        write!(f, "{:02}:{:02}:{:02}", tm.tm_hour, tm.tm_min, tm.tm_sec)
     }
 }
 
