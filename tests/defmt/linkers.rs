@@ -35,6 +35,10 @@ fn gnu_ld() {
 fn unsuitable() {
     let (linked, error) = build("gold");
     assert!(!linked);
-    let named = "error: keepwatch@0.1.0: feature `defmt` needs a linker script, which gold does not take: link with GNU ld or lld";
+    let named = concat!(
+        "error: keepwatch@",
+        env!("CARGO_PKG_VERSION"),
+        ": feature `defmt` needs a linker script, which gold does not take: link with GNU ld or lld"
+    );
     assert!(error.contains(named), "{error}");
 }

@@ -102,7 +102,7 @@ fn help_and_version() {
     for (option, begins) in [
         ("--help", "Usage: keepwatch --router_id ID"),
         ("-h", "Usage: "),
-        ("--version", "keepwatch 0.1.0\n"),
+        ("--version", concat!("keepwatch ", env!("CARGO_PKG_VERSION"), "\n")),
     ] {
         let mut command = Command::new(setup().command().get_program());
         let output = command.arg(option).output().unwrap();
