@@ -30,17 +30,19 @@ cross_cargo() { # WAY COMMAND [ARGUMENT...]
         unstable=(--config profile.dev.opt-level=1 --config profile.dev.debug=false)
         ;;
     esac
-    # A list of what it is made of goes into a section that takes 600 bytes of the file and no memory.
-    local cargo=(/usr/bin/cargo)
-    [ "$way" != release ] || cargo+=(auditable)
+    # What it is made of, in a section that takes 600 bytes of the file and no memory. Called by its name, as
+    # `cargo auditable` would have its path, and so where it is installed, in the names of all symbols.
+    local auditable=()
+    [ "$way" != release ] || auditable=(RUSTC_WORKSPACE_WRAPPER=cargo-auditable
+        'CARGO_AUDITABLE_ORIG_ARGS={"offline":false,"locked":true,"frozen":false,"config":[]}')
     local linker=${triple//-/_}
     env "CARGO_TARGET_${linker^^}_LINKER=$PWD/cross/cc" \
         "CARGO_TARGET_${linker^^}_RUNNER=$user" \
         ZIG="$zig_path" ZIG_TARGET="$zig" ZIG_CPU="$cpu" PAGE_SIZE="$page_size" DROP_UNWIND="$drop_unwind" \
         ZIG_GLOBAL_CACHE_DIR="$cache/zig" ZIG_LOCAL_CACHE_DIR="$cache/zig" \
         PATH="/usr/bin:$cache/tools/bin:$PATH" RUSTC=/usr/bin/rustc RUSTC_BOOTSTRAP=1 RUSTFLAGS="$flags" \
-        CARGO_TARGET_DIR="$cache/$way" \
-        "${cargo[@]}" "$command" --quiet --locked --target "$triple" \
+        CARGO_TARGET_DIR="$cache/$way" "${auditable[@]}" \
+        /usr/bin/cargo "$command" --quiet --locked --target "$triple" \
         -Zbuild-std="$std" -Zbuild-std-features=optimize_for_size "${unstable[@]}" "$@"
 }
 
