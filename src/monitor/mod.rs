@@ -81,7 +81,7 @@ pub use resync::{Dump, DumpResult};
 pub use smoltcp::time::{Duration, Instant};
 pub use state_machine::{Monitor, MonitorConfig};
 
-pub use crate::wire::helper::{CommandResult, SyncCommand};
+pub use crate::wire::helper::{CommandResult, HookCall, HookState, SyncCommand};
 
 /// Whether this router is the active one: what keepalived says by adding or removing the VIP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

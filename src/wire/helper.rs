@@ -46,6 +46,52 @@ impl SyncCommand {
     }
 }
 
+/// What the hook is told that this router is: the words of keepalived's notify scripts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub enum HookState {
+    /// The VIP is on the watched interface.
+    Master,
+    /// It is not.
+    Backup,
+    /// The watched interface is absent or down.
+    Fault,
+}
+
+impl HookState {
+    /// All of them, in the order of their numbers.
+    pub const ALL: [Self; 3] = [Self::Master, Self::Backup, Self::Fault];
+
+    /// As keepalived writes it.
+    #[must_use]
+    pub fn word(self) -> &'static CStr {
+        match self {
+            Self::Master => c"MASTER",
+            Self::Backup => c"BACKUP",
+            Self::Fault => c"FAULT",
+        }
+    }
+}
+
+/// One run of the hook.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub struct HookCall {
+    /// What this router has become.
+    pub state: HookState,
+    /// What the hook was last told successfully; none before the first such call.
+    pub previous: Option<HookState>,
+}
+
+/// What a helper process can be asked to run: nothing but what was configured at the start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// A command of conntrackd.
+    Sync(SyncCommand),
+    /// The hook.
+    Hook(HookCall),
+}
+
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
