@@ -47,8 +47,9 @@ pub fn check(config: &Config) -> bool {
         .and_then(|mut constants| StateFile::new(&config.conf_dir, &mut constants))
         .map(|_| "can be written");
     report.result("state file", &state_file.display(), &writable);
-    let socket = &config.agent_socket;
-    report.result("agent", &socket.display(), &Ok::<_, Errno>(agent(socket)));
+    if let Some(socket) = &config.agent_socket {
+        report.result("agent", &socket.display(), &Ok::<_, Errno>(agent(socket)));
+    }
     for (what, path) in [("pid file", &config.pid_file), ("log file", &config.log_file)] {
         if let Some(path) = path {
             let examined = own_file::examine(path, config.run_as());
@@ -124,8 +125,10 @@ fn state(config: &Config) -> Result<State, Errno> {
         seed: 1,
         announce: None,
         detect_split_brain: false,
+        notify_agent: false,
         renotify: Renotify::new(),
         sync_conntrack: false,
+        hook: false,
         check_namespace: NamespaceCheck::Never,
     });
     let mut buffer = netlink::buffer();

@@ -80,7 +80,7 @@ pub struct Daemon<'a> {
     /// Install the address filter in the kernel.
     pub(crate) filter_events: bool,
     pub(crate) signals: Signals,
-    pub(crate) agent: Agent,
+    pub(crate) agent: Option<Agent>,
     pub(crate) state_file: StateFile,
     /// Removed when the daemon ends.
     pub(crate) pid_file: Option<PidFile>,
@@ -156,7 +156,8 @@ impl Daemon<'_> {
 
     /// Sleeps until something is ready or due.
     fn wait(&mut self) -> Result<Ready, String> {
-        self.log_waits = self.agent.is_waiting() && !self.log_waits;
+        let waiting = self.agent.as_ref().is_some_and(Agent::is_waiting);
+        self.log_waits = waiting && !self.log_waits;
         if !self.log_waits {
             log::flush();
         }
@@ -184,8 +185,10 @@ impl Daemon<'_> {
                 CONNTRACKD => ready.conntrackd = true,
                 _ => {
                     ready.agent = true;
-                    if event.is_read_closed() {
-                        self.agent.on_closed();
+                    if event.is_read_closed()
+                        && let Some(agent) = &mut self.agent
+                    {
+                        agent.on_closed();
                     }
                 }
             }
@@ -222,7 +225,7 @@ impl Daemon<'_> {
     }
 
     fn handle_replies(&mut self) {
-        while let Some(outcome) = self.agent.advance() {
+        while let Some(outcome) = self.agent.as_mut().and_then(Agent::advance) {
             self.dispatch(&Input::Agent(outcome));
         }
     }
@@ -314,7 +317,7 @@ impl Daemon<'_> {
                     State::Active => &self.requests.active,
                     State::Backup => &self.requests.backup,
                 };
-                let sent = self.agent.notify(request, self.poll.registry(), AGENT);
+                let sent = self.agent.as_mut()?.notify(request, self.poll.registry(), AGENT);
                 return sent.err().map(|failure| Input::Agent(Outcome::Failed(failure)));
             }
             Action::SetAddressFilter(ifindex) if self.filter_events => {
@@ -348,7 +351,7 @@ impl Daemon<'_> {
                 self.handle_replies();
                 return Some(Input::RepliesRead);
             }
-            Action::HangUp => self.agent.hang_up(),
+            Action::HangUp => self.agent.as_mut()?.hang_up(),
             Action::SignalReady => self.starter.ready(),
             Action::Log(ref event) => self.context.event(event),
             Action::LogStatus => self.context.status(&self.monitor.status()),
@@ -357,6 +360,7 @@ impl Daemon<'_> {
                 let run = self.conntrackd.as_mut().map(|conntrackd| conntrackd.run(command));
                 return run?.err().map(|_| Input::HelperGone);
             }
+            Action::RunHook(_) => return Some(Input::HookHelperGone),
             Action::CheckNamespace => {
                 let namespace = self.namespace.as_ref()?;
                 // First of all, so that no change after the look is missed. It fails for no reason.

@@ -87,8 +87,7 @@ impl<'a> Daemon<'a> {
         warn_hidden_namespace(namespace.as_ref());
         let state_file = StateFile::new(&config.conf_dir, &mut constants)
             .map_err(at("state file", &config.conf_dir.join("state")))?;
-        let agent = Agent::new(&config.agent_socket, &mut constants)
-            .map_err(at("agent socket", &config.agent_socket))?;
+        let agent = name_agent(config, &mut constants)?;
         let monitor = Box::new(Monitor::new(MonitorConfig {
             interface: config.interface,
             vip: config.vip,
@@ -96,8 +95,10 @@ impl<'a> Daemon<'a> {
             seed: seed(),
             announce: config.announce().map(|timing| (timing, tables)),
             detect_split_brain: config.detects_split_brain(),
+            notify_agent: agent.is_some(),
             renotify: config.renotify.clone(),
             sync_conntrack: conntrackd.is_some(),
+            hook: config.hook.is_some(),
             check_namespace: check_namespace(namespace.as_ref()),
         }));
         let daemon = Self {
@@ -283,6 +284,12 @@ fn warn_hidden_namespace(namespace: Option<&NamespaceWatch>) {
     if let Some(Err(errno)) = namespace.map(NamespaceWatch::is_gone) {
         warning!("deletion of the network namespace will go unnoticed: {}", DisplayArg(errno));
     }
+}
+
+#[inline(never)]
+fn name_agent(config: &Config, constants: &mut Constants) -> Result<Option<Agent>, String> {
+    let Some(path) = &config.agent_socket else { return Ok(None) };
+    Agent::new(path, constants).map(Some).map_err(at("agent socket", path))
 }
 
 fn check_namespace(namespace: Option<&NamespaceWatch>) -> NamespaceCheck {

@@ -3,7 +3,8 @@
 use heapless::Vec;
 
 use super::{
-    AddressKey, Announcement, CommandResult, Dump, LogEvent, Outcome, Sent, State, SyncCommand,
+    AddressKey, Announcement, CommandResult, Dump, HookCall, LogEvent, Outcome, Sent, State,
+    SyncCommand,
 };
 use crate::errno::Errno;
 use crate::wire::Claim;
@@ -51,6 +52,12 @@ pub enum Input {
     HelperRestarted,
     /// Commands can be run no more.
     HelperGone,
+    /// The run of the hook under way ended.
+    HookEnded(CommandResult),
+    /// The process that runs the hook was killed, and has been begun anew.
+    HookHelperRestarted,
+    /// The hook can be run no more.
+    HookHelperGone,
     /// Something was mounted or unmounted: the network namespace may have been deleted. Not told again
     /// before [`Action::CheckNamespace`].
     MountsChanged,
@@ -118,6 +125,8 @@ pub enum Action {
     ReopenLog,
     /// Run a command. [`Input::CommandEnded`] tells when it has ended.
     RunCommand(SyncCommand),
+    /// Run the hook. [`Input::HookEnded`] tells when it has ended.
+    RunHook(HookCall),
     /// Look whether the network namespace is still there. If not, [`Input::NamespaceGone`] tells.
     CheckNamespace,
     /// End now.

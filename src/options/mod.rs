@@ -59,9 +59,9 @@ pub struct Config {
     #[argh(option, long = "monitor-cidr", arg_name = "CIDR", from_str_fn(values::vip))]
     pub vip: Cidr,
 
-    /// directory of the agent's socket
+    /// directory of the agent's socket; default: there is no agent to tell
     #[argh(option, long = "state-path", arg_name = "DIR", from_str_fn(values::agent_socket))]
-    pub agent_socket: PathBuf,
+    pub agent_socket: Option<PathBuf>,
 
     /// pid file, locked while the daemon runs; required unless --foreground
     #[argh(option, arg_name = "FILE", from_str_fn(values::path))]
@@ -114,6 +114,25 @@ pub struct Config {
     /// /usr/sbin and /sbin
     #[argh(switch)]
     pub enable_conntrackd: bool,
+
+    /// configuration of conntrackd; default: conntrackd.conf beside the state file
+    #[argh(option, arg_name = "FILE", from_str_fn(values::path))]
+    pub conntrackd_conf: Option<PathBuf>,
+
+    /// program to run at the start and on each change of state, called as keepalived calls notify scripts:
+    /// INSTANCE, the ID, MASTER, BACKUP or FAULT, and 0
+    #[argh(option, arg_name = "PROGRAM", from_str_fn(values::program))]
+    pub hook: Option<PathBuf>,
+
+    /// user to run the hook as, by name or number; default: that of --user
+    #[argh(option, arg_name = "USER", from_str_fn(values::user))]
+    pub hook_user: Option<(Uid, Option<Gid>)>,
+
+    /// seconds after which a hook that has not ended is killed with all that it has begun, 0.1 to 3600;
+    /// default: 30
+    #[argh(option, arg_name = "SECONDS", default = "Duration::from_secs(30)")]
+    #[argh(from_str_fn(values::delay))]
+    pub hook_timeout: Duration,
 
     /// user to run as once everything is open, by name or number
     #[argh(option, arg_name = "USER", from_str_fn(values::user))]
@@ -266,6 +285,12 @@ impl Config {
             let missing_group = || missing("--group, as --user has no password entry");
             self.group = Some(primary.ok_or_else(missing_group)?);
         }
+        if self.hook.is_none() && self.hook_user.is_some() {
+            return Err(missing("--hook, as --hook-user is given"));
+        }
+        if let Some((_, None)) = self.hook_user {
+            return Err("--hook-user: expected one who has a password entry".into());
+        }
         self.log_file = self.find_log_file().and_then(|file| std::path::absolute(file).ok());
         Ok(())
     }
@@ -299,6 +324,14 @@ impl Config {
     /// The user and group to run as.
     pub fn run_as(&self) -> RunAs {
         RunAs { user: self.user.map(|(user, _)| user), group: self.group }
+    }
+
+    /// The user and group to run the hook as.
+    pub fn run_hook_as(&self) -> RunAs {
+        match self.hook_user {
+            Some((user, group)) => RunAs { user: Some(user), group },
+            None => self.run_as(),
+        }
     }
 
     /// The least severe level that is logged.

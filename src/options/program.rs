@@ -1,7 +1,7 @@
 //! Finding conntrackd.
 
 use std::ffi::OsStr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use nix::fcntl::{AT_FDCWD, AtFlags};
 use nix::unistd::{AccessFlags, faccessat};
@@ -27,10 +27,7 @@ pub(super) fn find_conntrackd(path: &OsStr) -> Program {
     let mut refused = None;
     for directory in std::env::split_paths(path).chain(system) {
         let file = directory.join("conntrackd");
-        let runs = file.is_absolute()
-            && file.is_file()
-            && faccessat(AT_FDCWD, &file, AccessFlags::X_OK, AtFlags::AT_EACCESS).is_ok();
-        if !runs {
+        if !file.is_absolute() || !can_be_run(&file) {
             continue;
         }
         if trust::is_safe(&file) {
@@ -39,4 +36,9 @@ pub(super) fn find_conntrackd(path: &OsStr) -> Program {
         refused.get_or_insert(file);
     }
     Program { path: "/usr/sbin/conntrackd".into(), refused }
+}
+
+/// Whether there is a file that this user may execute.
+pub(super) fn can_be_run(file: &Path) -> bool {
+    file.is_file() && faccessat(AT_FDCWD, file, AccessFlags::X_OK, AtFlags::AT_EACCESS).is_ok()
 }

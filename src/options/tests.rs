@@ -20,7 +20,7 @@ fn config(options: &[&str]) -> Result<Box<Config>, UsageError> {
 fn least_command_line() {
     let config = config(&[]).unwrap();
     assert_eq!(config.vip.to_string(), "169.254.0.5/24");
-    assert_eq!(config.agent_socket, PathBuf::from("/run/agent/keepalived-state-change"));
+    assert_eq!(config.agent_socket, Some("/run/agent/keepalived-state-change".into()));
     assert_eq!((config.active_word, config.log_level()), (ActiveWord::Master, Level::Info));
     assert_eq!(config.namespace, None);
 }
@@ -128,7 +128,7 @@ fn defaults_are_those_that_help_gives() {
         assert_eq!(format!("{given:?}"), least, "{}", flag.long);
         with_default += 1;
     }
-    assert_eq!(with_default, 6);
+    assert_eq!(with_default, 7);
 }
 
 #[test]

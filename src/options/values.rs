@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use nix::unistd::{Gid, Uid};
 
+use super::program;
 use crate::monitor::{ActiveWord, Duration, Renotify};
 use crate::sys::{netns, passwd};
 use crate::wire::cidr::Cidr;
@@ -55,6 +56,11 @@ pub(super) fn relative_path(text: &str) -> Result<PathBuf, String> {
 
 pub(super) fn directory(text: &str) -> Result<PathBuf, String> {
     expected(absolute(text).filter(|path| path.is_dir()), "an existing directory")
+}
+
+pub(super) fn program(text: &str) -> Result<PathBuf, String> {
+    let program = absolute(text).filter(|path| program::can_be_run(path));
+    expected(program, "an existing program that may be run")
 }
 
 pub(super) fn namespace(text: &str) -> Result<PathBuf, String> {

@@ -40,10 +40,14 @@ pub struct MonitorConfig<'a> {
     pub announce: Option<(AnnounceTiming, &'a mut Tables)>,
     /// Listen for other stations that claim the VIP.
     pub detect_split_brain: bool,
+    /// Tell an agent.
+    pub notify_agent: bool,
     /// When to tell an agent that was away again.
     pub renotify: Renotify,
     /// Run conntrackd's commands on each transition.
     pub sync_conntrack: bool,
+    /// Run the hook on each change of what it is told.
+    pub hook: bool,
     /// What tells that the network namespace may have been deleted.
     pub check_namespace: NamespaceCheck,
 }
@@ -194,6 +198,7 @@ impl<'a> Monitor<'a> {
             Input::CommandEnded(result) => self.on_command_ended(*result),
             Input::HelperRestarted => self.on_helper_restarted(),
             Input::HelperGone => self.on_helper_gone(),
+            Input::HookEnded(_) | Input::HookHelperRestarted | Input::HookHelperGone => {}
             Input::MountsChanged => self.namespace.mounts_changed(self.now),
             Input::NamespaceGone => self.on_namespace_gone(),
         }

@@ -42,6 +42,7 @@ impl Simulation<'_> {
                 self.ready = true;
             }
             Action::RunCommand(command) => self.conntrackd.run(command),
+            Action::RunHook(_) => {}
             Action::CheckNamespace => return self.look_at_namespace(),
             Action::Exit(ending) => self.exit(ending),
             Action::Log(ref note) => self.read_log(note),

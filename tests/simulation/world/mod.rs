@@ -89,8 +89,10 @@ pub fn config<'a>() -> MonitorConfig<'a> {
         seed: 1,
         announce: None,
         detect_split_brain: false,
+        notify_agent: true,
         renotify: Renotify::new(),
         sync_conntrack: false,
+        hook: false,
         check_namespace: NamespaceCheck::Never,
     }
 }
