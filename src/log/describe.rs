@@ -6,7 +6,7 @@ use signal_hook::low_level::signal_name;
 
 #[cfg(feature = "defmt")]
 use super::line::Line;
-use crate::monitor::{CommandResult, Dump, DumpResult, Failure, Sent, SyncCommand};
+use crate::monitor::{CommandResult, Dump, DumpResult, Failure, HookState, Sent, SyncCommand};
 use crate::wire::rtnl::Mac;
 
 /// A value as it reads in a line; in frames, too, it is text.
@@ -71,6 +71,19 @@ describe! { Times {
     Times(times) => " ({} times since last logged)", times;
 } }
 
+/// A number of failures before a success.
+pub(super) struct Retries(u32);
+
+/// What a line of success ends with.
+pub(super) fn retries(failures: u32) -> Describe<Retries> {
+    Describe(Retries(failures))
+}
+
+describe! { Retries {
+    Retries(0) => "";
+    Retries(failures) => " after {} failed runs", failures;
+} }
+
 describe! { Mac {
     [m0, m1, m2, m3, m4, m5] => "{:02x}:{:02x}:{:02x}:{:02x}:{:02x}:{:02x}", m0, m1, m2, m3, m4, m5;
 } }
@@ -92,6 +105,10 @@ describe! { SyncCommand {
     command => "{}", command.flag().to_str().unwrap_or_default();
 } }
 
+describe! { HookState {
+    state => "{}", state.word().to_str().unwrap_or_default();
+} }
+
 describe! { CommandResult {
     CommandResult::Exited(code) => "exit code {}", code;
     CommandResult::Signalled(signal) =>
@@ -100,7 +117,7 @@ describe! { CommandResult {
     CommandResult::NotStarted(errno) => "not started: {}", DisplayArg(errno);
     CommandResult::NotConfigured(errno) => "not started: configuration: {}", DisplayArg(errno);
     CommandResult::NotConfined(errno) => "not started: cannot be confined: {}", DisplayArg(errno);
-    CommandResult::Aborted => "aborted, as the conntrackd helper was killed";
+    CommandResult::Aborted => "aborted, as its helper was killed";
 } }
 
 describe! { DumpResult {

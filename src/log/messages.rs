@@ -1,12 +1,13 @@
 //! The texts of the log. Operators and their tools search for four of these lines, which keep their exact
 //! text.
 
-use super::describe::{Describe, times};
+use super::describe::{Describe, retries, times};
 use super::{DisplayArg, error, info, warning};
 use crate::monitor::{ActiveWord, LogEvent, State, Status};
 use crate::wire::cidr::Cidr;
 use crate::wire::http::RouterId;
 use crate::wire::ifname::InterfaceName;
+use crate::wire::rtnl::Mac;
 
 /// What lines name beside their event.
 #[derive(Debug)]
@@ -71,25 +72,8 @@ impl LogContext {
             LogEvent::ForeignSender { port, count } => {
                 warning!("ignored a netlink message from port {}{}", port, times(count));
             }
-            LogEvent::SplitBrain { mac, ifindex, count } => {
-                warning!(
-                    "split brain: {} claims {} on {} (index {}){}",
-                    Describe(mac),
-                    DisplayArg(self.vip.address()),
-                    DisplayArg(&self.interface),
-                    ifindex,
-                    times(count)
-                );
-            }
-            LogEvent::MoreClaims { ifindex, count } => {
-                warning!(
-                    "split brain: {} more claims of {} on {} (index {})",
-                    count,
-                    DisplayArg(self.vip.address()),
-                    DisplayArg(&self.interface),
-                    ifindex
-                );
-            }
+            LogEvent::SplitBrain { mac, ifindex, count } => self.split_brain(mac, ifindex, count),
+            LogEvent::MoreClaims { ifindex, count } => self.more_claims(ifindex, count),
             LogEvent::DadFailed { count } => {
                 warning!(
                     "VIP {} failed duplicate address detection: another station has it{}",
@@ -120,9 +104,41 @@ impl LogContext {
             }
             LogEvent::ConntrackdUnconfigured => info!("waiting for conntrackd's configuration"),
             LogEvent::HelperGone => error!("conntrackd helper exited; sync disabled"),
+            LogEvent::HookSucceeded { state, failures } => {
+                info!("hook succeeded for {}{}", Describe(state), retries(failures));
+            }
+            LogEvent::HookFailed { state, end, count } => {
+                let (state, end) = (Describe(state), Describe(end));
+                error!("hook failed for {}: {}; retrying{}", state, end, times(count));
+            }
+            LogEvent::HookHelperRestarted { count } => {
+                error!("hook helper was killed; restarted{}", times(count));
+            }
+            LogEvent::HookHelperGone => error!("hook helper exited; hook disabled"),
             LogEvent::NamespaceGone => error!("network namespace deleted; exiting"),
             LogEvent::Reloading => info!("SIGHUP: resynchronising and reporting everything again"),
         }
+    }
+
+    fn split_brain(&self, mac: Mac, ifindex: u32, count: u32) {
+        warning!(
+            "split brain: {} claims {} on {} (index {}){}",
+            Describe(mac),
+            DisplayArg(self.vip.address()),
+            DisplayArg(&self.interface),
+            ifindex,
+            times(count)
+        );
+    }
+
+    fn more_claims(&self, ifindex: u32, count: u32) {
+        warning!(
+            "split brain: {} more claims of {} on {} (index {})",
+            count,
+            DisplayArg(self.vip.address()),
+            DisplayArg(&self.interface),
+            ifindex
+        );
     }
 
     /// Writes the block of lines for a status.
@@ -162,8 +178,11 @@ impl LogContext {
             Describe(status.claimant.unwrap_or_default())
         );
         info!(
-            "status: commands={} command_failures={}",
-            counters.commands, counters.command_failures
+            "status: commands={} command_failures={} hook_runs={} hook_failures={}",
+            counters.commands,
+            counters.command_failures,
+            counters.hook_runs,
+            counters.hook_failures
         );
     }
 }

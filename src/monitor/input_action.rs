@@ -11,8 +11,8 @@ use crate::wire::Claim;
 use crate::wire::rtnl::{Mac, Message};
 
 /// The most actions that one input can bring about: three of its own at the most, and one of most of the steps
-/// that follow, two of the report; which leaves the agent and conntrackd nothing to be told.
-pub(super) const MAX_ACTIONS: usize = 12;
+/// that follow; two of the report, or else one each for the agent, conntrackd and the hook.
+pub(super) const MAX_ACTIONS: usize = 13;
 
 /// What happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -199,4 +199,8 @@ pub struct Counters {
     pub commands: u64,
     /// Commands that failed.
     pub command_failures: u64,
+    /// Runs of the hook.
+    pub hook_runs: u64,
+    /// Those that did not end with exit code 0.
+    pub hook_failures: u64,
 }

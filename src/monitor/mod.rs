@@ -16,12 +16,12 @@
 //!   that all the kernel had to say by `now` has been given: the netlink socket was empty at that time, by a
 //!   read or by poll(2). Until it is, the loop reads on. A tick may be given whenever the queue is empty.
 //! - **Sources.** Whatever is not asked for is given as it comes: signals, frames (unless
-//!   [`Action::ReadFrames`] has said not to), mounts, ends of commands.
+//!   [`Action::ReadFrames`] has said not to), mounts, ends of commands and of the hook.
 //! - **The end.** After [`Action::Exit`] the loop ends, as soon as it has handled what was ready.
 //!
 //! # What the loop may expect
 //!
-//! - No more than one dump, one attempt to tell the agent and one command at a time.
+//! - No more than one dump, one attempt to tell the agent, one command and one run of the hook at a time.
 //! - No answer is longer than [`Actions`] has room for; were it so, `on` would panic rather than forget one.
 //! - `on` neither allocates nor waits. Any input is legal at any time: an outcome nobody waits for is nothing.
 //! - After a tick the deadline lies ahead of it, unless a frame or a line was due, of which each tick has one.
@@ -38,14 +38,15 @@
 //! 2. Set the address filter: before the dump that shows what the filter has kept back.
 //! 3. Request a dump, at a tick: after an overrun the kernel drops all events until the queue is empty, and a
 //!    dump requested before would leave a gap. Before the report: SIGHUP has it wait for what is to be listed.
-//! 4. Report a new state to the file, which conntrackd and the agent wait for: a disk may hang.
-//! 5. Tell the agent, then run conntrackd's next command, if no write is under way.
+//! 4. Report a new state to the file, which the agent, conntrackd and the hook wait for: a disk may hang.
+//! 5. Tell the agent, then run conntrackd's next command, then the hook, if no write is under way. Each has a
+//!    process of its own, so none delays another.
 //! 6. Watch claims, read frames again, let announcements begin or cease: these may not delay a report.
 //! 7. Log a claim, send a frame, at a tick: both want it to be certain that the VIP is here. One of each, so
 //!    that nothing else has to wait.
 //! 8. Check the namespace, and exit: when everything that has to come before it has begun.
 //!
-//! Diagrams: the VIP in `vip.rs`, dumps in `resync.rs`.
+//! Diagrams: the VIP in `vip`, dumps in `resync.rs`, the agent in `outbox.rs`, the hook in `hook.rs`.
 
 #![forbid(unsafe_code)]
 
@@ -53,6 +54,7 @@ mod announce;
 mod backoff;
 mod conntrack;
 mod egress;
+mod hook;
 mod input_action;
 mod links;
 mod log_event;

@@ -79,7 +79,8 @@ impl HookState {
 pub struct HookCall {
     /// What this router has become.
     pub state: HookState,
-    /// What the hook was last told successfully; none before the first such call.
+    /// What the hook was told before this state, whether that run succeeded or not; none at first. A run that is
+    /// repeated is the same call again.
     pub previous: Option<HookState>,
 }
 

@@ -162,7 +162,7 @@ fn killed_with_a_command() {
     let command = only_child(lower);
     send(lower, Signal::SIGKILL);
     keepwatch.wait_log(BEGUN_ANEW, 1);
-    keepwatch.wait_log("conntrackd -t: aborted, as the conntrackd helper was killed\n", 1);
+    keepwatch.wait_log("conntrackd -t: aborted, as its helper was killed\n", 1);
     tracked.wait_synced(&keepwatch, "backup");
     wait_end(command);
     assert_eq!(tracked.calls(), "-t-n");

@@ -1,9 +1,10 @@
-//! conntrackd's commands, which run beside the reports and never delay them.
+//! conntrackd's commands and the hook, which run beside the reports and never delay them.
 
 use super::Monitor;
 use crate::errno::Errno;
 use crate::monitor::conntrack::Conntrack;
-use crate::monitor::{Action, CommandResult, Instant, LogEvent};
+use crate::monitor::hook::Hook;
+use crate::monitor::{Action, CommandResult, ExitReason, Instant, LogEvent};
 
 impl Monitor<'_> {
     /// Begins the next command, if there is one. While the state file is being written none is begun: a disk
@@ -51,6 +52,50 @@ impl Monitor<'_> {
         // Not to be asked again, so said once.
         if self.conntrack.take().is_some() {
             self.push(Action::Log(LogEvent::HelperGone));
+        }
+    }
+
+    /// Runs the hook, if it is time for that. As for commands, not while the state file is being written; nor when
+    /// it would be killed at once, as the daemon is about to leave.
+    pub(super) fn run_hook(&mut self) {
+        if self.may_run_hook()
+            && let Some(call) = self.hook.as_mut().and_then(|hook| hook.begin(self.now))
+        {
+            self.push(Action::RunHook(call));
+        }
+    }
+
+    /// When to run the hook.
+    pub(super) fn hook_deadline(&self) -> Option<Instant> {
+        let deadline = self.hook.as_ref().and_then(Hook::deadline);
+        deadline.filter(|_| self.may_run_hook())
+    }
+
+    fn may_run_hook(&self) -> bool {
+        let exit = self.exit.as_ref().map(|exit| exit.reason);
+        !self.file.is_writing() && !matches!(exit, Some(ExitReason::Signal(_)))
+    }
+
+    pub(super) fn on_hook_ended(&mut self, end: CommandResult) {
+        let (succeeded, now) = (end == CommandResult::Exited(0), self.now);
+        let ended = self.hook.as_mut().and_then(|hook| hook.end(succeeded, now));
+        let Some((state, failures)) = ended else { return };
+        self.counters.hook_runs += 1;
+        if succeeded {
+            self.push(Action::Log(LogEvent::HookSucceeded { state, failures }));
+        } else {
+            self.counters.hook_failures += 1;
+            self.log_limited(|count| LogEvent::HookFailed { state, end, count });
+        }
+    }
+
+    pub(super) fn on_hook_helper_restarted(&mut self) {
+        self.log_limited(|count| LogEvent::HookHelperRestarted { count });
+    }
+
+    pub(super) fn on_hook_helper_gone(&mut self) {
+        if self.hook.take().is_some() {
+            self.push(Action::Log(LogEvent::HookHelperGone));
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The end: in time, and not before what has to be told has been.
 
 use super::Monitor;
+use crate::monitor::hook::Hook;
 use crate::monitor::namespace::NamespaceLook;
 use crate::monitor::{Action, Duration, ExitReason, Instant, LogEvent, NamespaceCheck};
 
@@ -12,7 +13,7 @@ const NAMESPACE_GONE_GRACE: Duration = Duration::from_secs(5);
 /// An exit that is due as soon as what has to be told has been, and at the latest at its deadline.
 #[derive(Debug)]
 pub(super) struct Exit {
-    reason: ExitReason,
+    pub(super) reason: ExitReason,
     deadline: Instant,
     /// What the kernel had told when the exit was asked for has been read.
     queue_read: bool,
@@ -53,7 +54,9 @@ impl Monitor<'_> {
             }
             // This is news that should arrive.
             ExitReason::NamespaceGone => {
-                self.file.is_written() && self.outbox.undelivered().is_none()
+                self.file.is_written()
+                    && self.outbox.undelivered().is_none()
+                    && self.hook.as_ref().is_none_or(Hook::is_done)
             }
         };
         if self.now >= deadline || (is_told && !self.outbox.is_connected()) {

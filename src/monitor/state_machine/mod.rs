@@ -9,6 +9,7 @@ mod reporting;
 
 use super::announce::{AnnounceTiming, Announcer, Tables};
 use super::conntrack::Conntrack;
+use super::hook::Hook;
 use super::namespace::NamespaceLook;
 use super::outbox::Outbox;
 use super::rate_limit::RateLimits;
@@ -69,8 +70,10 @@ pub struct Monitor<'a> {
     /// Report as soon as nothing is left to be listed, even if nothing has changed.
     report_again: bool,
     file: StateFile,
+    notify_agent: bool,
     outbox: Outbox,
     conntrack: Option<Conntrack>,
+    hook: Option<Hook>,
     announcer: Option<Announcer<'a>>,
     /// Sees other stations that claim the VIP, if wanted.
     detector: Option<Detector>,
@@ -105,8 +108,10 @@ impl<'a> Monitor<'a> {
             reported: None,
             report_again: false,
             file: StateFile::new(seed),
+            notify_agent: config.notify_agent,
             outbox: Outbox::new(seed, config.renotify),
             conntrack: config.sync_conntrack.then(Conntrack::new),
+            hook: config.hook.then(|| Hook::new(seed)),
             announcer: config.announce.map(|(timing, tables)| Announcer::new(timing, tables)),
             detector: config.detect_split_brain.then(Detector::default),
             claimant: None,
@@ -129,6 +134,7 @@ impl<'a> Monitor<'a> {
         self.report();
         self.notify();
         self.run_command();
+        self.run_hook();
         self.update_claim_watch();
         self.resume_reading();
         self.follow_role();
@@ -149,6 +155,7 @@ impl<'a> Monitor<'a> {
             self.file.deadline(),
             self.outbox.deadline(),
             self.command_deadline(),
+            self.hook_deadline(),
             self.claim_deadline(),
             self.frame_deadline(),
             self.namespace.deadline(),
@@ -198,7 +205,9 @@ impl<'a> Monitor<'a> {
             Input::CommandEnded(result) => self.on_command_ended(*result),
             Input::HelperRestarted => self.on_helper_restarted(),
             Input::HelperGone => self.on_helper_gone(),
-            Input::HookEnded(_) | Input::HookHelperRestarted | Input::HookHelperGone => {}
+            Input::HookEnded(result) => self.on_hook_ended(*result),
+            Input::HookHelperRestarted => self.on_hook_helper_restarted(),
+            Input::HookHelperGone => self.on_hook_helper_gone(),
             Input::MountsChanged => self.namespace.mounts_changed(self.now),
             Input::NamespaceGone => self.on_namespace_gone(),
         }

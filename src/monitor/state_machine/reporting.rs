@@ -1,4 +1,4 @@
-//! Reporting the state: the file first, then the agent.
+//! Reporting the state: the file first, then the agent and the hook.
 
 use super::Monitor;
 use crate::errno::Errno;
@@ -22,9 +22,12 @@ impl Monitor<'_> {
         }
     }
 
-    /// Reports the state, if it is new: the file first, then the agent.
+    /// Reports the state, if it is new: the file first, then the agent and the hook.
     pub(super) fn report(&mut self) {
         let again = self.report_again && self.resync.is_settled();
+        if let (Some(hook), Some(state)) = (&mut self.hook, self.vip.hook_state()) {
+            hook.post(state, again, self.now);
+        }
         match self.vip.state() {
             Some(state) if again || self.reported != Some(state) => {
                 self.report_again &= !again;
@@ -39,7 +42,9 @@ impl Monitor<'_> {
                     }
                 }
                 self.write(state);
-                self.outbox.post(state, self.now);
+                if self.notify_agent {
+                    self.outbox.post(state, self.now);
+                }
             }
             _ => {
                 if self.file.deadline().is_some_and(|at| self.now >= at)

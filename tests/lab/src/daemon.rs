@@ -246,7 +246,7 @@ impl<'a> Running<'a> {
 
     /// Asks for a status with SIGUSR1 and returns the lines of the block, without their prefixes.
     pub fn status(&self) -> String {
-        let end = "command_failures=";
+        let end = "hook_failures=";
         let seen = self.setup.log().matches(end).count();
         self.signal(Signal::SIGUSR1);
         self.wait_log(end, seen + 1);

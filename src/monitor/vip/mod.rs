@@ -20,8 +20,9 @@
 use core::net::IpAddr;
 use heapless::Vec;
 use netlink_packet_route::address::AddressFlags;
+use netlink_packet_route::link::LinkFlags;
 
-use super::State;
+use super::{HookState, State};
 use crate::wire::cidr::Cidr;
 use crate::wire::ifname::InterfaceName;
 use crate::wire::rtnl::{Address, Link, Mac};
@@ -46,6 +47,7 @@ struct Present {
     ifindex: u32,
     /// None if it is no Ethernet, or has not been mentioned yet.
     mac: Option<Mac>,
+    flags: LinkFlags,
     /// The dump of all links, or an event since it began, has shown the interface.
     seen: bool,
     /// Its addresses have been listed: a VIP not seen is a VIP not there.
@@ -84,6 +86,22 @@ impl Vip {
             Interface::Present(present) if !present.instances.is_empty() => Some(State::Active),
             Interface::Present(present) => present.listed.then_some(State::Backup),
         }
+    }
+
+    /// What the hook is told, or none as long as it cannot be told.
+    ///
+    /// keepalived is in its fault state while the interface has not both `IFF_UP` and `IFF_RUNNING` (`FLAGS_UP` in
+    /// `vrrp_if.h`), unless it has been told not to track it; then it keeps the VIP, which the kernel serves without
+    /// a carrier, too, but not on an interface that is set down (`fib_disable_ip` in `net/ipv4/fib_frontend.c`).
+    pub(super) fn hook_state(&self) -> Option<HookState> {
+        let state = self.state()?;
+        let flags = self.present().filter(|_| !self.unreachable).map(|present| present.flags);
+        let has = |flag| flags.is_some_and(|flags| flags.contains(flag));
+        Some(match state {
+            State::Active if has(LinkFlags::Up) => HookState::Master,
+            State::Backup if has(LinkFlags::Up | LinkFlags::Running) => HookState::Backup,
+            _ => HookState::Fault,
+        })
     }
 
     /// The index of the watched interface, if it is there. At a new one its addresses have to be listed.
@@ -128,13 +146,13 @@ impl Vip {
     /// Handles a new or changed link.
     pub(super) fn on_link(&mut self, link: &Link) {
         if link.name.as_ref() == Some(&self.name) {
-            let Link { ifindex, mac, .. } = *link;
+            let Link { ifindex, mac, flags, .. } = *link;
             let known = self.present_mut().filter(|present| present.ifindex == ifindex);
             if let Some(present) = known {
-                present.seen = true;
+                (present.seen, present.flags) = (true, flags);
                 present.mac = mac.or(present.mac).filter(|_| link.ethernet);
             } else {
-                let new = Present { ifindex, mac, seen: true, ..Present::default() };
+                let new = Present { ifindex, mac, flags, seen: true, ..Present::default() };
                 self.interface = Interface::Present(new);
             }
         } else if link.name.is_some() {
@@ -233,168 +251,4 @@ fn instance(address: &Address) -> IpAddr {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use netlink_packet_route::link::LinkFlags;
-
-    const VIP: &str = "169.254.0.5/24";
-
-    fn link(ifindex: u32, name: &str) -> Link {
-        let name = InterfaceName::new(name.as_bytes()).ok();
-        Link {
-            ifindex,
-            name,
-            flags: LinkFlags::Up,
-            ethernet: true,
-            mac: Some([2, 0, 0, 0, 0, 1]),
-            carrier_changes: Some(0),
-            ipv6_forwarding: None,
-        }
-    }
-
-    fn address(ifindex: u32, cidr: &str) -> Address {
-        let cidr: Cidr = cidr.parse().unwrap();
-        let flags = AddressFlags::Permanent;
-        Address { ifindex, cidr, peer: cidr.address(), flags, refreshed: false }
-    }
-
-    /// A watch on `ha` (index 5) for the VIP, after a first dump that showed these addresses.
-    fn listed(shown: &[Address]) -> Vip {
-        let mut vip = Vip::new(InterfaceName::new(b"ha").unwrap(), VIP.parse().unwrap());
-        assert_eq!(vip.state(), None);
-        vip.links_begin();
-        vip.on_link(&link(1, "lo"));
-        vip.on_link(&link(5, "ha"));
-        vip.interface_end();
-        assert_eq!(vip.state(), None, "not before the addresses are known");
-        vip.addresses_begin();
-        for address in shown {
-            vip.on_address(address);
-        }
-        vip.addresses_end(5);
-        vip
-    }
-
-    #[test]
-    fn state_is_known_after_the_first_dump() {
-        assert_eq!(listed(&[]).state(), Some(State::Backup));
-        assert_eq!(listed(&[address(5, VIP)]).state(), Some(State::Active));
-    }
-
-    #[test]
-    fn other_prefix_other_interface_other_address_are_not_the_vip() {
-        let mut vip = listed(&[]);
-        for (ifindex, cidr) in [(5, "169.254.0.5/32"), (6, VIP), (5, "169.254.0.6/24")] {
-            vip.on_address(&address(ifindex, cidr));
-            assert_eq!(vip.state(), Some(State::Backup), "{ifindex} {cidr}");
-        }
-    }
-
-    #[test]
-    fn what_a_dump_does_not_show_is_swept_out() {
-        let mut vip = listed(&[address(5, VIP)]);
-        vip.addresses_begin();
-        assert_eq!(vip.state(), Some(State::Active));
-        vip.addresses_end(5);
-        assert_eq!(vip.state(), Some(State::Backup));
-    }
-
-    #[test]
-    fn events_during_a_dump_count() {
-        let mut vip = listed(&[]);
-        vip.addresses_begin();
-        vip.on_address(&address(5, VIP));
-        vip.addresses_end(5);
-        assert_eq!(vip.state(), Some(State::Active));
-        vip.addresses_begin();
-        vip.on_address(&address(5, VIP));
-        vip.on_address_gone(&address(5, VIP));
-        vip.addresses_end(5);
-        assert_eq!(vip.state(), Some(State::Backup));
-    }
-
-    #[test]
-    fn dump_of_an_interface_that_was_replaced_meanwhile_proves_nothing() {
-        let mut vip = listed(&[address(5, VIP)]);
-        vip.addresses_begin();
-        vip.on_link_gone(5);
-        vip.on_link(&link(7, "ha"));
-        vip.addresses_end(5);
-        assert_eq!(vip.state(), None);
-        vip.on_address(&address(7, VIP));
-        assert_eq!(vip.state(), Some(State::Active));
-    }
-
-    #[test]
-    fn interface_lost_means_backup() {
-        let ways: [fn(&mut Vip); 3] = [
-            |vip| vip.on_link_gone(5),
-            |vip| vip.on_link(&link(5, "away")),
-            |vip| {
-                vip.links_begin();
-                vip.interface_end();
-            },
-        ];
-        for lose in ways {
-            let mut vip = listed(&[address(5, VIP)]);
-            lose(&mut vip);
-            assert_eq!((vip.state(), vip.is_interface_absent()), (Some(State::Backup), true));
-        }
-    }
-
-    #[test]
-    fn vip_that_failed_duplicate_address_detection_is_not_held() {
-        let tentative = Address { flags: AddressFlags::Tentative, ..address(5, VIP) };
-        let flags = AddressFlags::Tentative | AddressFlags::Dadfailed;
-        let failed = Address { flags, ..address(5, VIP) };
-        let mut vip = listed(&[tentative]);
-        assert_eq!((vip.state(), vip.is_unusable(&tentative)), (Some(State::Active), false));
-        vip.addresses_begin();
-        vip.on_address(&tentative);
-        vip.on_address(&failed);
-        assert_eq!((vip.state(), vip.is_unusable(&failed)), (Some(State::Backup), true));
-        vip.addresses_end(5);
-        assert_eq!(vip.state(), Some(State::Backup));
-        let elsewhere = Address { ifindex: 6, ..failed };
-        assert!(!vip.is_unusable(&elsewhere));
-        assert_eq!(listed(&[failed]).state(), Some(State::Backup));
-    }
-
-    #[test]
-    fn mac_is_kept_until_another_is_mentioned_or_the_interface_is_another() {
-        let mac = link(5, "ha").mac;
-        let mut vip = listed(&[]);
-        vip.on_link(&Link { mac: None, ..link(5, "ha") });
-        assert_eq!(vip.mac(), mac, "a wireless event");
-        vip.on_link(&Link { mac: None, ..link(6, "ha") });
-        assert_eq!(vip.mac(), None, "that of another is not known");
-        vip.on_link(&link(6, "ha"));
-        assert_eq!(vip.mac(), mac);
-        vip.on_link(&Link { ethernet: false, mac: None, ..link(6, "ha") });
-        assert_eq!(vip.mac(), None);
-    }
-
-    #[test]
-    fn one_local_address_with_two_peers_is_gone_with_the_second() {
-        let with_peer = Address { peer: "10.9.0.1".parse().unwrap(), ..address(5, VIP) };
-        let mut vip = listed(&[address(5, VIP), with_peer]);
-        vip.on_address_gone(&with_peer);
-        assert_eq!(vip.state(), Some(State::Active));
-        vip.on_address_gone(&address(5, VIP));
-        assert_eq!(vip.state(), Some(State::Backup));
-    }
-
-    #[test]
-    fn ipv6_address_may_change_its_peer_in_place() {
-        let mut vip = Vip::new(InterfaceName::new(b"ha").unwrap(), "fd00::5/64".parse().unwrap());
-        vip.on_link(&link(5, "ha"));
-        vip.addresses_begin();
-        let plain = address(5, "fd00::5/64");
-        let with_peer = Address { peer: "fd00::9".parse().unwrap(), ..plain };
-        vip.on_address(&plain);
-        vip.on_address(&with_peer);
-        vip.on_address_gone(&with_peer);
-        vip.addresses_end(5);
-        assert_eq!(vip.state(), Some(State::Backup));
-    }
-}
+mod tests;
