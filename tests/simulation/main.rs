@@ -34,8 +34,10 @@ proptest! {
 }
 
 fn lives() -> impl Strategy<Value = Life> {
-    let script = (any::<u8>(), prop::collection::vec(any::<[u8; 2]>(), 0..80));
-    script.prop_map(|(options, steps)| Life::decode(&[&[options], steps.as_flattened()].concat()))
+    let script = (any::<[u8; 2]>(), prop::collection::vec(any::<[u8; 2]>(), 0..80));
+    script.prop_map(|([options, more], steps)| {
+        Life::decode(&[&[options, Life::MORE_OPTIONS, more], steps.as_flattened()].concat())
+    })
 }
 
 /// A life too unlikely to be met by chance: sixteen addresses behind a queue that does not move.

@@ -28,6 +28,7 @@ impl Simulation<'_> {
                 return Some(Input::StateFile(self.disk.write(state)));
             }
             Action::Notify(state) => {
+                assert!(!self.options.has_no_agent, "there is nobody");
                 return self.agent.notify(state, self.now).map(Input::Agent);
             }
             Action::ReadReplies => {
@@ -42,7 +43,7 @@ impl Simulation<'_> {
                 self.ready = true;
             }
             Action::RunCommand(command) => self.conntrackd.run(command),
-            Action::RunHook(_) => {}
+            Action::RunHook(call) => self.run_hook(call),
             Action::CheckNamespace => return self.look_at_namespace(),
             Action::Exit(ending) => self.exit(ending),
             Action::Log(ref note) => self.read_log(note),

@@ -2,7 +2,8 @@
 
 use keepwatch::errno::Errno;
 use keepwatch::monitor::{
-    Action, Actions, Announcement, DumpResult, Duration, ExitReason, Input, LogEvent, Sent, State,
+    Action, Actions, Announcement, CommandResult, DumpResult, Duration, ExitReason, Input,
+    LogEvent, Sent, State,
 };
 
 use super::kernel::name;
@@ -23,7 +24,10 @@ impl Simulation<'_> {
         let unread = self.kernel.has_unread();
         assert!(soon || unread || self.reported == Some(self.truth()), "the truth");
         assert!(soon || self.disk.file == self.reported, "the state file");
-        assert!(soon || self.agent.acknowledged == self.reported, "the agent");
+        let agent = self.options.has_no_agent || self.agent.acknowledged == self.reported;
+        assert!(soon || agent, "the agent");
+        let hook = self.hook.is_running() || self.hook_is_done() || self.asked_to_leave;
+        assert!(soon || unread || hook, "the hook");
         let runs = self.conntrackd.is_running() || self.conntrackd.is_unconfigured() && soon;
         assert!(runs || self.conntrackd.is_done(), "conntrackd");
         let looks = deadline.is_some_and(|deadline| deadline <= self.now + Duration::from_secs(1));
@@ -43,7 +47,8 @@ impl Simulation<'_> {
             if notifies && (self.news || self.reloaded) {
                 self.agent.expect_report();
             }
-            assert!(notifies || !self.news || !self.free, "the agent is told at once");
+            let told = notifies || self.options.has_no_agent;
+            assert!(told || !self.news || !self.free, "the agent is told at once");
             self.news = false;
         }
         let written = actions.iter().find_map(|action| match action {
@@ -108,6 +113,10 @@ impl Simulation<'_> {
                 assert!(self.conntrackd.is_done() && self.reported == Some(state));
             }
             LogEvent::HelperRestarted { .. } => assert!(self.conntrackd.restarted),
+            LogEvent::HookSucceeded { state, .. } => assert_eq!(self.hook.told, Some(state)),
+            LogEvent::HookFailed { end, .. } => assert!(end != CommandResult::Exited(0)),
+            LogEvent::HookHelperRestarted { .. } => assert!(self.hook.restarted),
+            LogEvent::HookHelperGone => assert!(!self.hook.lives && self.options.has_hook),
             LogEvent::DumpFailed { result: DumpResult::Interrupted, .. } => {
                 assert!(self.kernel.has_interrupted, "it had no gaps");
             }
@@ -134,7 +143,8 @@ impl Simulation<'_> {
         let gone = self.namespace_gone.expect("a namespace that has gone");
         let backup = Some(State::Backup);
         assert_eq!(self.reported, backup);
-        let told = self.agent.acknowledged == backup && self.disk.file == backup;
+        let agent = self.options.has_no_agent || self.agent.acknowledged == backup;
+        let told = agent && self.disk.file == backup && self.hook_is_done();
         assert!(told || self.now >= gone + Duration::from_secs(5), "it has not told, nor tried");
     }
 }

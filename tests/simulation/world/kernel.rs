@@ -56,6 +56,7 @@ pub struct Kernel {
     /// Tells apart interfaces that have the same index one after another.
     pub instance: u32,
     pub mac: Mac,
+    pub flags: LinkFlags,
     last_index: u32,
     /// The one interface of whose addresses there are events, or 0 for no interface.
     pub heeded: Option<u32>,
@@ -97,6 +98,7 @@ impl Kernel {
             vip_failed: false,
             instance: 0,
             mac,
+            flags: UP,
             last_index: 1,
             heeded: None,
             queue: VecDeque::new(),
@@ -173,7 +175,14 @@ impl Kernel {
     }
 
     fn watched(&self, ifindex: u32, name: &str) -> Link {
-        Link { mac: Some(self.mac), ..link(ifindex, name) }
+        Link { mac: Some(self.mac), flags: self.flags, ..link(ifindex, name) }
+    }
+
+    pub fn set_flags(&mut self, flags: LinkFlags) {
+        self.flags = flags;
+        if let Some(ifindex) = self.ifindex {
+            self.emit(Body::NewLink(self.watched(ifindex, "ha")));
+        }
     }
 
     /// None of these has been used before.

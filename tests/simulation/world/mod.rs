@@ -1,6 +1,6 @@
 //! A world for the core to live in: a kernel with a queue that overflows, a disk that fails or hangs, an
-//! agent that comes and goes, and whose reply is not read at once, conntrackd, a namespace that is
-//! deleted, and time that jumps. What happens is decoded from bytes, so that a property test and a fuzzer
+//! agent that comes and goes, and whose reply is not read at once, conntrackd, a hook that fails, a namespace
+//! that is deleted, and time that jumps. What happens is decoded from bytes, so that a property test and a fuzzer
 //! can both drive it.
 //!
 //! Whatever happens, at every moment
@@ -26,15 +26,18 @@
 //!   are few lines a minute;
 //! - what is scheduled lies ahead, and whatever has been seen to there is not seen to again;
 //! - a command belongs to the newest state and comes in its place;
+//! - the hook is run for what the file has been given before, one run at a time, for each state once until it
+//!   fails, and then not again without a wait; and a new active state at once, if no run is under way;
 //! - once asked to, it leaves within 1 s, and sooner only if it has reported what was so when it was
 //!   asked; without a namespace, within 5 s and not before it has told.
 //!
 //! An agent that was away answers 200 for a while before it knows its routers, and forgets the report.
 //!
-//! And when nothing more happens and everything works, the file and the agent have the truth,
+//! And when nothing more happens and everything works, the file, the agent and the hook have the truth,
 //! conntrackd has done what belongs to it, and if the VIP is here, every address has been announced.
 
 mod actions;
+mod hook;
 mod invariants;
 pub mod kernel;
 pub mod lan;
@@ -47,6 +50,7 @@ mod wire;
 
 use std::cell::RefCell;
 
+use hook::Hook;
 use keepwatch::monitor::{
     Action, AnnounceTiming, CommandResult, Control, Duration, Input, Instant, Monitor,
     MonitorConfig, NamespaceCheck, Renotify, State, Tables,
@@ -107,6 +111,7 @@ pub struct Simulation<'a> {
     disk: Disk,
     agent: Agent,
     conntrackd: Conntrackd,
+    hook: Hook,
     options: Options,
     /// A change of the mounts has been told, and the core has yet to look.
     mounts_changed: bool,
@@ -157,7 +162,9 @@ impl<'a> Simulation<'a> {
             announce: options.announces.then_some((AnnounceTiming::default(), tables)),
             detect_split_brain: options.detects_split_brain,
             renotify: [30, 120, 600].map(Duration::from_secs).into_iter().collect(),
+            notify_agent: !options.has_no_agent,
             sync_conntrack: options.syncs_conntrack,
+            hook: options.has_hook,
             check_namespace: check[usize::from(options.mounts_are_hidden)],
             ..config()
         };
@@ -170,6 +177,7 @@ impl<'a> Simulation<'a> {
             disk: Disk { works: true, hangs: Duration::ZERO, file: None },
             agent: Agent::new(),
             conntrackd: Conntrackd::new(options.syncs_conntrack),
+            hook: Hook::new(options.has_hook),
             options,
             mounts_changed: false,
             looked: None,
@@ -203,10 +211,11 @@ impl<'a> Simulation<'a> {
         }
         let truth = self.truth();
         assert_eq!(self.disk.file, Some(truth), "the state file holds the truth");
-        assert_eq!(self.agent.acknowledged, Some(truth), "the agent has said 200 to the truth");
-        assert_eq!(self.agent.heeded, Some(truth), "an agent that was away has come to know it");
+        let told = self.reported.filter(|_| !self.options.has_no_agent);
+        assert_eq!(self.agent.acknowledged, told, "the agent has said 200 to the truth");
+        assert_eq!(self.agent.heeded, told, "an agent that was away has come to know it");
         assert!(self.ready && !self.namespace_deleted);
-        assert!(self.conntrackd.is_done());
+        assert!(self.conntrackd.is_done() && self.hook_is_done());
         if self.options.announces && truth == State::Active {
             self.lans
                 .iter()
@@ -322,6 +331,7 @@ impl<'a> Simulation<'a> {
             self.lans.iter_mut().for_each(Lan::announce_anew);
         }
         self.kernel.tell(input);
+        self.hook.note(input, &self.kernel);
         self.wire.heeds &= !matches!(
             input,
             Input::Netlink(_) | Input::RequestFailed { .. } | Input::NamespaceGone
@@ -335,6 +345,7 @@ impl<'a> Simulation<'a> {
         let fed_at = self.now;
         let in_flight = self.agent.is_in_flight();
         let actions = self.monitor.on(input, self.now);
+        self.note_hook(input, &actions);
         self.note_report(input, &actions, in_flight);
         self.note_look(&actions);
         for action in actions {

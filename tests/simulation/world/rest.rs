@@ -10,7 +10,8 @@ impl Simulation<'_> {
     fn only_checks(&self) -> bool {
         // What is yet to be logged waits for a minute at most; an agent that was away is told again after
         // some minutes.
-        let patience = if self.agent.heeded == self.reported { CHECK * 7 } else { CHECK * 60 };
+        let is_told = self.options.has_no_agent || self.agent.heeded == self.reported;
+        let patience = if is_told { CHECK * 7 } else { CHECK * 60 };
         self.options.mounts_are_hidden && self.now > self.busy + patience
     }
 
@@ -32,9 +33,13 @@ impl Simulation<'_> {
             if self.conntrackd.is_running() {
                 self.command_ends(CommandResult::Exited(0));
             }
+            if self.hook.is_running() {
+                self.hook_ends(CommandResult::Exited(0));
+            }
             let quiet = !self.kernel.has_unread()
                 && !self.agent.is_connected()
-                && !self.conntrackd.is_running();
+                && !self.conntrackd.is_running()
+                && !self.hook.is_running();
             match self.monitor.deadline() {
                 _ if self.exited => return,
                 _ if !quiet => {}

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use keepwatch::errno::Errno;
 use keepwatch::monitor::{CommandResult, Control, DumpResult, Failure, Input, Sent};
+use netlink_packet_route::link::LinkFlags;
 
+use super::kernel::UP;
 use super::lan::{AddressChange, Egress, LinkChange};
 use super::peers::Reply;
 use super::wire::{Claims, Station};
@@ -35,6 +37,8 @@ pub struct Options {
     pub first_link_stays: bool,
     /// The other links have addresses before the core starts.
     pub has_old_addresses: bool,
+    pub has_hook: bool,
+    pub has_no_agent: bool,
 }
 
 /// Links are the two beside the watched one.
@@ -54,6 +58,8 @@ pub enum Step {
     },
     /// If there is no watched interface, its name becomes the first link's alternative name.
     TakeAlternativeName,
+    /// The watched interface is set up or down, or its carrier comes or goes.
+    SetFlags(LinkFlags),
     /// What a wireless driver tells of the watched interface.
     WirelessEvent,
     /// And of another link.
@@ -104,6 +110,9 @@ pub enum Step {
     CommandEnds(CommandResult),
     HelperRestarts,
     HelperDies,
+    HookEnds(CommandResult),
+    HookHelperRestarts,
+    HookHelperDies,
     Control(Control),
     Claim(Claims),
     ChangeMounts,
@@ -124,6 +133,7 @@ impl Simulation<'_> {
             Step::RenameInterface => self.kernel.lose_interface(true),
             Step::ReturnInterface { with_vip } => self.return_interface(with_vip),
             Step::TakeAlternativeName => self.kernel.alternative = self.kernel.ifindex.is_none(),
+            Step::SetFlags(flags) => self.kernel.set_flags(flags),
             Step::WirelessEvent => self.emit(self.kernel.wireless_event()),
             Step::LinkWirelessEvent { link } => self.emit(self.lans[link].wireless_event()),
             Step::ChangeAddress { link, change } => {
@@ -155,6 +165,9 @@ impl Simulation<'_> {
             Step::CommandEnds(result) => self.command_ends(result),
             Step::HelperRestarts => self.helper_restarts(),
             Step::HelperDies => self.helper_dies(),
+            Step::HookEnds(result) => self.hook_ends(result),
+            Step::HookHelperRestarts => self.hook_helper_restarts(),
+            Step::HookHelperDies => self.hook_helper_dies(),
             Step::Control(control) => self.control(control),
             Step::Claim(claims) => self.claim(claims),
             Step::ChangeMounts => self.change_mounts(),
@@ -175,13 +188,21 @@ impl Simulation<'_> {
 }
 
 impl Life {
-    /// The first byte is for the options, then two are for each step. Recorded scripts keep their meaning.
+    /// In the place of the first step: what follows are more options.
+    pub const MORE_OPTIONS: u8 = 255;
+
+    /// The first byte is for the options, as is the third if the second is [`Life::MORE_OPTIONS`]; then two are for
+    /// each step. Recorded scripts keep their meaning.
     pub fn decode(script: &[u8]) -> Self {
         let (options, script) = script.split_first().map_or((0, script), |(o, rest)| (*o, rest));
+        let (more, script) = match script {
+            [Self::MORE_OPTIONS, more, script @ ..] => (*more, script),
+            _ => (0, script),
+        };
         let steps = script
             .chunks(2)
             .map(|step| Step::decode(step[0], step.get(1).copied().unwrap_or_default()));
-        Self { options: Options::decode(options), steps: steps.collect() }
+        Self { options: Options::decode(options, more), steps: steps.collect() }
     }
 }
 
@@ -193,7 +214,7 @@ impl fmt::Debug for Life {
 }
 
 impl Options {
-    fn decode(byte: u8) -> Self {
+    fn decode(byte: u8, more: u8) -> Self {
         let bit = |bit: u8| byte & (1 << bit) != 0;
         Self {
             seed: byte,
@@ -205,12 +226,19 @@ impl Options {
             has_virtual_mac: bit(5),
             first_link_stays: bit(6),
             has_old_addresses: bit(7),
+            has_hook: more & 1 != 0,
+            has_no_agent: more & 6 == 6,
         }
     }
 }
 
 impl Step {
     pub fn decode(what: u8, how: u8) -> Self {
+        match what {
+            240..246 => return Self::HookEnds(decode_result(how)),
+            246..250 => return decode_watched_link(how),
+            _ => {}
+        }
         match what % 20 {
             0 | 1 => Self::AddVip,
             2 | 3 => Self::RemoveVip,
@@ -294,6 +322,17 @@ fn decode_link(how: u8) -> LinkChange {
         4 | 5 => LinkChange::Mac,
         6 => LinkChange::Forwarding,
         _ => LinkChange::Delete,
+    }
+}
+
+/// What becomes of the watched link, and of the process that runs the hook.
+fn decode_watched_link(how: u8) -> Step {
+    match how {
+        0..64 => Step::SetFlags(UP),
+        64..128 => Step::SetFlags(LinkFlags::Up),
+        128..192 => Step::SetFlags(LinkFlags::empty()),
+        192..252 => Step::HookHelperRestarts,
+        252.. => Step::HookHelperDies,
     }
 }
 
