@@ -108,6 +108,7 @@ impl Hook {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::monitor::Duration;
     use HookState::{Backup, Fault, Master};
 
     const T0: Instant = Instant::ZERO;
@@ -172,7 +173,7 @@ mod tests {
         hook.post(Backup, false, now);
         hook.begin(now);
         assert_eq!(hook.end(false, now), Some((Backup, 0)), "counted anew");
-        assert!(hook.deadline().unwrap() < now + super::super::Duration::from_millis(100));
+        assert!(hook.deadline().unwrap() < now + Duration::from_millis(100));
     }
 
     #[test]
@@ -190,6 +191,23 @@ mod tests {
         hook.post(Fault, false, T0);
         hook.end(false, T0);
         assert_eq!(hook.begin(T0), Some(call(Fault, Backup)));
+    }
+
+    #[test]
+    fn change_begins_the_backoff_anew_and_a_failure_is_not_forgotten_over_it() {
+        let mut hook = told(Backup);
+        hook.post(Master, false, T0);
+        let mut now = T0;
+        for _ in 0..9 {
+            hook.begin(now);
+            hook.end(false, now);
+            now = hook.deadline().unwrap();
+        }
+        hook.post(Backup, false, T0);
+        hook.post(Master, false, T0);
+        assert_eq!(hook.begin(T0), Some(call(Master, Backup)));
+        hook.end(false, T0);
+        assert!(hook.deadline().unwrap() < T0 + Duration::from_millis(100));
     }
 
     #[test]

@@ -23,6 +23,8 @@ pub struct Hook {
     idle: bool,
     /// It may be run again so often for what it was told.
     again: u32,
+    /// It is to be run again whatever it was told, and has not begun to.
+    reloaded: bool,
     /// What the core has been told last of the watched interface.
     told_flags: LinkFlags,
     /// And that it is down, or not there.
@@ -41,6 +43,7 @@ impl Hook {
             failed_at: None,
             idle: false,
             again: 0,
+            reloaded: false,
             told_flags: UP,
             has_been_down: false,
             told: None,
@@ -53,7 +56,9 @@ impl Hook {
 
     /// Notes what the core learns from this.
     pub fn note(&mut self, input: &Input, kernel: &Kernel) {
-        self.again += u32::from(*input == Input::Control(Control::Reload));
+        let reload = *input == Input::Control(Control::Reload);
+        self.again += u32::from(reload);
+        self.reloaded |= reload;
         self.idle &= !matches!(
             input,
             Input::Netlink(_) | Input::RequestFailed { .. } | Input::NamespaceGone
@@ -66,6 +71,11 @@ impl Hook {
         }
         self.has_been_down |= kernel.absence_told || !self.told_flags.contains(UP);
         self.has_been_down |= *input == Input::NamespaceGone;
+    }
+
+    /// It has been run again for each reason to.
+    pub fn is_repeated(&self) -> bool {
+        !self.lives || !self.reloaded
     }
 
     fn run(&mut self, call: HookCall, now: Instant) {
@@ -85,6 +95,7 @@ impl Hook {
             last => assert_eq!(previous, last.map(|last| last.state), "the order"),
         }
         (self.last, self.running, self.told) = (Some(call), true, None);
+        self.reloaded = false;
     }
 
     fn end(&mut self, result: CommandResult, now: Instant) {

@@ -215,7 +215,8 @@ impl<'a> Simulation<'a> {
         assert_eq!(self.agent.acknowledged, told, "the agent has said 200 to the truth");
         assert_eq!(self.agent.heeded, told, "an agent that was away has come to know it");
         assert!(self.ready && !self.namespace_deleted);
-        assert!(self.conntrackd.is_done() && self.hook_is_done());
+        assert!(self.conntrackd.is_done());
+        assert!(self.hook_is_done() && self.hook.is_repeated());
         if self.options.announces && truth == State::Active {
             self.lans
                 .iter()
