@@ -68,6 +68,10 @@ pub fn check(config: &Config) -> bool {
             print("conntrackd", &format_args!("{}: {REFUSED}", refused.display()));
         }
     }
+    if let Some(path) = &config.hook {
+        let checked = config.check_hook(path).map(|()| "can be run");
+        report.result("hook", &path.display(), &checked);
+    }
     report.works
 }
 

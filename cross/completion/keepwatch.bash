@@ -13,7 +13,7 @@ _keepwatch() {
         _filedir -d
         return
         ;;
-    --pid[_-]file | --log-file | --config-file)
+    --pid[_-]file | --log-file | --config-file | --hook | --conntrackd-conf)
         _filedir
         return
         ;;
@@ -25,7 +25,7 @@ _keepwatch() {
         COMPREPLY=($(compgen -W 'master primary' -- "$cur"))
         return
         ;;
-    --user)
+    --user | --hook-user)
         COMPREPLY=($(compgen -u -- "$cur"))
         return
         ;;

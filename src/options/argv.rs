@@ -83,6 +83,7 @@ fn parse_name(name: &str) -> Option<ParsedName> {
     match name {
         "-d" => return parse_name("--debug"),
         "-h" => return parse_name("--help"),
+        "-v" | "-V" => return parse_name("--version"),
         _ if !name.starts_with("--") => return None,
         _ => {}
     }

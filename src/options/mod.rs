@@ -40,7 +40,7 @@ pub enum CliAction {
 pub struct UsageError(pub String);
 
 /// Watch whether keepalived has put a virtual IP address (VIP) on an interface, keep a one-word state file,
-/// and tell the agent over HTTP on a Unix socket.
+/// tell an agent over HTTP on a Unix socket, and run a hook.
 #[derive(Debug, FromArgs, ArgsInfo)]
 pub struct Config {
     /// identity sent to the agent, 1 to 64 printable ASCII characters without space
@@ -91,12 +91,14 @@ pub struct Config {
     #[argh(switch)]
     pub no_announce: bool,
 
-    /// rounds of announcements for an address, 1 to 100; default: 3
+    /// rounds of announcements for an address, 1 to 100 (keepalived's is the number of messages in each of two
+    /// sets); default: 3
     #[argh(option, arg_name = "N", default = "AnnounceTiming::default().repeat")]
     #[argh(from_str_fn(values::rounds))]
     pub garp_master_repeat: NonZeroU8,
 
-    /// seconds between two rounds of an address, 0.1 to 3600; default: 2
+    /// seconds between two rounds of an address, 0.1 to 3600 (keepalived's are between its two sets, 0 for no
+    /// second one); default: 2
     #[argh(option, arg_name = "SECONDS", default = "Duration::from_secs(2)")]
     #[argh(from_str_fn(values::delay))]
     pub garp_master_delay: Duration,
@@ -119,8 +121,8 @@ pub struct Config {
     #[argh(option, arg_name = "FILE", from_str_fn(values::path))]
     pub conntrackd_conf: Option<PathBuf>,
 
-    /// program to run at the start and on each change of state, called as keepalived calls notify scripts:
-    /// INSTANCE, the ID, MASTER, BACKUP or FAULT, and 0
+    /// program to run with the first state and on each change, called as keepalived calls notify scripts:
+    /// INSTANCE, the ID of --router-id, MASTER, BACKUP or FAULT, and 0
     #[argh(option, arg_name = "PROGRAM", from_str_fn(values::program))]
     pub hook: Option<PathBuf>,
 
@@ -185,8 +187,8 @@ pub struct Config {
     #[argh(switch)]
     pub check: bool,
 
-    /// print the version and exit
-    #[argh(switch)]
+    /// print the version and exit; also -V
+    #[argh(switch, short = 'v')]
     pub version: bool,
 }
 
@@ -285,11 +287,12 @@ impl Config {
             let missing_group = || missing("--group, as --user has no password entry");
             self.group = Some(primary.ok_or_else(missing_group)?);
         }
-        if self.hook.is_none() && self.hook_user.is_some() {
-            return Err(missing("--hook, as --hook-user is given"));
-        }
-        if let Some((_, None)) = self.hook_user {
-            return Err("--hook-user: expected one who has a password entry".into());
+        if let Some((_, group)) = &mut self.hook_user {
+            if self.hook.is_none() {
+                return Err(missing("--hook, as --hook-user is given"));
+            }
+            *group = group.or(self.group);
+            group.ok_or_else(|| missing("--group, as --hook-user has no password entry"))?;
         }
         self.log_file = self.find_log_file().and_then(|file| std::path::absolute(file).ok());
         Ok(())

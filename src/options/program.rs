@@ -1,11 +1,12 @@
-//! Finding conntrackd.
+//! The programs that are run: finding conntrackd, checking the hook.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use nix::fcntl::{AT_FDCWD, AtFlags};
-use nix::unistd::{AccessFlags, faccessat};
+use nix::unistd::{AccessFlags, faccessat, geteuid};
 
+use super::Config;
 use crate::sys::trust;
 
 /// Why a program is not run.
@@ -36,6 +37,17 @@ pub(super) fn find_conntrackd(path: &OsStr) -> Program {
         refused.get_or_insert(file);
     }
     Program { path: "/usr/sbin/conntrackd".into(), refused }
+}
+
+impl Config {
+    /// Checks that root does not run a hook that others can replace.
+    ///
+    /// # Errors
+    /// [`REFUSED`].
+    pub fn check_hook(&self, hook: &Path) -> Result<(), &'static str> {
+        let user = self.run_hook_as().user.unwrap_or_else(geteuid);
+        if user.is_root() && !trust::is_safe(hook) { Err(REFUSED) } else { Ok(()) }
+    }
 }
 
 /// Whether there is a file that this user may execute.

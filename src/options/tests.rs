@@ -101,6 +101,27 @@ fn who_to_be() {
 }
 
 #[test]
+fn hook_is_run_as_its_own_user_or_as_the_daemons() {
+    let identity = |options: &[&str]| {
+        let hook = ["--hook=/proc/self/exe"];
+        let config = config(&[&hook, options].concat()).map_err(|error| error.0)?;
+        let RunAs { user, group } = config.run_hook_as();
+        Ok((user.map(Uid::as_raw), group.map(Gid::as_raw)))
+    };
+    assert_eq!(identity(&[]), Ok((None, None)));
+    assert_eq!(identity(&["--user=7", "--group=8"]), Ok((Some(7), Some(8))));
+    let own = ["--user=123456789", "--group=8", "--hook-user=root"];
+    assert_eq!(identity(&own), Ok((Some(0), Some(0))));
+    let unknown = "--hook-user=123456789";
+    assert_eq!(identity(&[unknown, "--group=8"]), Ok((Some(123_456_789), Some(8))));
+    let error: Result<(Option<u32>, Option<u32>), _> =
+        Err("Missing required option --group, as --hook-user has no password entry".to_string());
+    assert_eq!(identity(&[unknown]), error);
+    let error = config(&["--hook-user=root"]).unwrap_err().0;
+    assert_eq!(error, "Missing required option --hook, as --hook-user is given");
+}
+
+#[test]
 fn renotifications_are_ascending_seconds() {
     let seconds = |option: &[&str]| {
         let times = config(option).map(|config| config.renotify);

@@ -27,6 +27,7 @@ fn bad_options() {
     let cidr = "an IPv4 or IPv6 address with its prefix length, such as 169.254.0.5/24";
     let identity = "1 to 64 printable ASCII characters without space";
     let path = "the directory of the agent's socket, whose path has at most 107 bytes";
+    let hook = "an existing program that may be run";
     let long = "r".repeat(65);
     let deep = format!("/{}", "d".repeat(85));
     let cases = [
@@ -51,6 +52,13 @@ fn bad_options() {
         ("--namespace", "..", "the name of a network namespace or an absolute path"),
         ("--pid_file", "", "a path"),
         ("--active-word", "leader", "master or primary"),
+        ("--hook", "/nowhere", hook),
+        ("--hook", "/usr/bin", hook),
+        ("--hook", "/etc/passwd", hook),
+        ("--hook", "", hook),
+        ("--hook-timeout", "0", "seconds from 0.1 to 3600"),
+        ("--hook-user", "nobody here", "the name or number of a user"),
+        ("--conntrackd-conf", "", "a path"),
         ("--netlink-rcvbuf", "many", "a number of bytes from 1 to 1073741823"),
         ("--netlink-rcvbuf", "-1", "a number of bytes from 1 to 1073741823"),
     ];
@@ -69,6 +77,7 @@ fn bad_options() {
         ("--frobnicate", "Unrecognized argument: --frobnicate"),
         ("--foreground=yes", "Option takes no value: --foreground=yes"),
         ("--user", "No value given for option: --user"),
+        ("--hook-user=root", "Missing required option --hook, as --hook-user is given"),
     ] {
         assert_eq!(complaint(&mut setup().with(word).command()), expected);
     }
@@ -76,9 +85,7 @@ fn bad_options() {
 
 fn missing_options() {
     let setup = setup();
-    for option in
-        ["--router_id", "--conf_dir", "--monitor_interface", "--monitor_cidr", "--state_path"]
-    {
+    for option in ["--router_id", "--conf_dir", "--monitor_interface", "--monitor_cidr"] {
         let mut command = Command::new(setup.command().get_program());
         let given = setup.command();
         command.args(given.get_args().filter(|arg| !arg.as_bytes().starts_with(option.as_bytes())));
@@ -102,6 +109,8 @@ fn help_and_version() {
     for (option, begins) in [
         ("--help", "Usage: keepwatch --router_id ID"),
         ("-h", "Usage: "),
+        ("-v", "keepwatch "),
+        ("-V", "keepwatch "),
         ("--version", concat!("keepwatch ", env!("CARGO_PKG_VERSION"), "\n")),
     ] {
         let mut command = Command::new(setup().command().get_program());
