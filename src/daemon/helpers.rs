@@ -67,17 +67,22 @@ impl Daemon<'_> {
         requested.err().map(|_| runs.gone())
     }
 
+    fn logs_output(&self, runs: Runs) -> bool {
+        matches!(runs, Runs::Conntrackd) || self.monitor.logs_hook_output()
+    }
+
     /// Takes what has come from a helper.
     pub(super) fn handle_helper(&mut self, runs: Runs) {
         let (name, mut buffer) = (runs.name(), [0; _]);
         for _ in 0..ANSWERS_PER_TURN {
             match self.helper(runs).as_ref().and_then(|helper| helper.answer(&mut buffer)) {
                 None => return,
+                Some(HelperEvent::Printed(_)) if !self.logs_output(runs) => {}
                 Some(HelperEvent::Printed(line)) => {
                     info!("{}: {}", name, DisplayArg(OsStr::from_bytes(line).display()));
                 }
                 Some(HelperEvent::Ended(end, dropped)) => {
-                    if dropped > 0 {
+                    if dropped > 0 && self.logs_output(runs) {
                         warning!("{}: {} more bytes of output discarded", name, dropped);
                     }
                     self.dispatch(&runs.ended(end));

@@ -7,7 +7,7 @@ use std::path::Path;
 use mio::{Events, Poll};
 use nix::errno::Errno as NixErrno;
 use nix::sys::stat::{Mode, stat, umask};
-use nix::unistd::{chdir, geteuid};
+use nix::unistd::chdir;
 
 use super::event_loop::{Daemon, EncodedRequests};
 use crate::errno::Errno;
@@ -33,7 +33,6 @@ use crate::sys::seccomp::{self, Values};
 use crate::sys::signals::Signals;
 use crate::sys::state_file::StateFile;
 use crate::sys::stderr;
-use crate::sys::trust;
 use crate::wire::http;
 
 /// As many as there are descriptors to poll.
@@ -200,11 +199,7 @@ fn check_interface_name(config: &Config) -> Result<(), String> {
 #[inline(never)]
 fn fork_conntrackd(config: &Config, program: Option<&Program>) -> Result<Option<Helper>, String> {
     let Some(program) = program else { return Ok(None) };
-    let configuration = match &config.conntrackd_conf {
-        Some(file) => file.clone(),
-        None => config.conf_dir.join("conntrackd.conf"),
-    };
-    Jail::new(&program.path, &configuration, config.run_as())
+    Jail::new(&program.path, &config.conntrackd_conf(), config.run_as())
         .and_then(|jail| Helper::fork(Programs::Sync(jail)))
         .map(Some)
         .map_err(named("conntrackd helper"))
@@ -213,10 +208,8 @@ fn fork_conntrackd(config: &Config, program: Option<&Program>) -> Result<Option<
 #[inline(never)]
 fn fork_hook(config: &Config) -> Result<Option<Helper>, String> {
     let Some(path) = &config.hook else { return Ok(None) };
+    config.check_hook(path).map_err(at("hook", path))?;
     let user = config.run_hook_as();
-    if user.user.unwrap_or(geteuid()).is_root() && !trust::is_safe(path) {
-        return Err(at("hook", path)(REFUSED));
-    }
     Hook::new(path, user, config.hook_timeout, &config.router_id, &config.interface, &config.vip)
         .and_then(|hook| Helper::fork(Programs::Hook(hook)))
         .map(Some)

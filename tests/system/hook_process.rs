@@ -4,6 +4,8 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use lab::daemon::wait_end;
 use lab::files::content;
@@ -11,7 +13,7 @@ use libtest_mimic::Trial;
 use nix::sys::signal::Signal;
 
 use crate::conntrackd_process::{children, only_child, processes, send};
-use crate::hook::Hooked;
+use crate::hook::{Hooked, wait_told};
 
 pub fn trials() -> Vec<Trial> {
     lab::trials![
@@ -26,6 +28,17 @@ pub fn trials() -> Vec<Trial> {
 /// Writes down the pid, and becomes a program that does nothing.
 const SLEEP: &str = "echo $$ >$RECORD/pid; exec sleep 1000";
 
+/// Waits until the process is of this program.
+fn wait_exec(pid: u32, name: &str) {
+    let comm = PathBuf::from(format!("/proc/{pid}/comm"));
+    let deadline = Instant::now() + lab::PATIENCE;
+    while content(&comm) != name {
+        assert!(Instant::now() < deadline, "{}", content(&comm));
+        // Nothing tells of it, so it has to be looked at now and then.
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
 /// As a program that an operator starts: nothing of what limits the daemon limits the hook.
 fn what_it_inherits() {
     let hooked = Hooked::new();
@@ -34,7 +47,7 @@ fn what_it_inherits() {
     let pid = hooked.wait_pid("pid");
     let proc = PathBuf::from(format!("/proc/{pid}"));
     // The pid is written down before the script has become another program.
-    hooked.wait_exec(pid, "sleep\n");
+    wait_exec(pid, "sleep\n");
     let descriptors: BTreeMap<_, _> = fs::read_dir(proc.join("fd"))
         .unwrap()
         .map(|fd| fd.unwrap().path())
@@ -43,7 +56,7 @@ fn what_it_inherits() {
     let targets: Vec<_> = descriptors.into_values().collect();
     let [input, output, error] = &targets[..] else { panic!("{targets:?}") };
     assert_eq!(input, Path::new("/dev/null"));
-    assert!(output == error && output.to_str().unwrap().starts_with("pipe:"), "{output:?}");
+    assert!(output == error && output.to_str().unwrap().starts_with("pipe:"), "{targets:?}");
     assert_eq!(fs::read_link(proc.join("cwd")).unwrap(), Path::new("/"));
     let namespace = |of: &str| fs::read_link(format!("/proc/{of}/ns/net")).unwrap();
     assert_eq!(namespace(&pid.to_string()), namespace("thread-self"));
@@ -82,10 +95,10 @@ fn killed_with_a_run() {
         keepwatch.wait_log("hook helper was killed; restarted\n", 1);
         let how = ["killed by SIGKILL", "aborted, as its helper was killed"][which];
         keepwatch.wait_log(&format!("hook failed for BACKUP: {how}; retrying\n"), 1);
-        hooked.wait_told(&keepwatch, "BACKUP", 1);
+        wait_told(&keepwatch, "BACKUP", 1);
         assert_eq!(keepwatch.counter("hook_failures"), 1);
         hooked.world.set_vip(true);
-        hooked.wait_told(&keepwatch, "MASTER", 1);
+        wait_told(&keepwatch, "MASTER", 1);
         let calls = hooked.calls();
         let began: Vec<_> = calls.iter().filter(|call| call.0).map(|call| &*call.1).collect();
         assert_eq!(began, ["BACKUP", "BACKUP", "MASTER"]);
@@ -96,13 +109,13 @@ fn killed_while_idle() {
     for which in 0..2 {
         let hooked = Hooked::new();
         let keepwatch = hooked.world.setup.start();
-        hooked.wait_told(&keepwatch, "BACKUP", 1);
+        wait_told(&keepwatch, "BACKUP", 1);
         let both = processes(&keepwatch);
         send(both[which], Signal::SIGKILL);
         keepwatch.wait_log("hook helper was killed; restarted\n", 1);
         wait_end(both[which]);
         hooked.world.set_vip(true);
-        hooked.wait_told(&keepwatch, "MASTER", 1);
+        wait_told(&keepwatch, "MASTER", 1);
         assert_eq!(keepwatch.counter("hook_failures"), 0);
         assert_eq!(keepwatch.terminate().unwrap().code(), Some(0));
     }
@@ -112,7 +125,7 @@ fn killed_while_idle() {
 fn killed_at_once() {
     let hooked = Hooked::new();
     let keepwatch = hooked.world.setup.start();
-    hooked.wait_told(&keepwatch, "BACKUP", 1);
+    wait_told(&keepwatch, "BACKUP", 1);
     let both = processes(&keepwatch);
     for signal in [Signal::SIGSTOP, Signal::SIGKILL] {
         for pid in both {

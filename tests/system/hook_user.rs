@@ -14,7 +14,7 @@ use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 
 use crate::conntrackd_process::processes;
-use crate::hook::Hooked;
+use crate::hook::{Hooked, wait_told};
 use crate::world::setup;
 
 pub fn trials() -> Vec<Trial> {
@@ -38,6 +38,14 @@ fn assert_refused(setup: &Setup, program: &Path, why: &str) {
     assert!(!setup.state_file().exists());
 }
 
+/// `--check` says the same.
+fn assert_checked(setup: &Setup, program: &Path, verdict: &str) {
+    let option = format!("--hook={}", program.display());
+    let output = setup.command().args([&option, "--check"]).output().unwrap();
+    let report = String::from_utf8(output.stdout).unwrap();
+    assert!(report.contains(&format!("{}: {verdict}\n", program.display())), "{report}");
+}
+
 const REPLACEABLE: &str = "not run: others than root can replace it";
 
 fn put_program(directory: &Path, mode: u32) -> std::path::PathBuf {
@@ -51,7 +59,9 @@ fn open_to_others() {
     let (setup, directory) = (setup(), Directory::new());
     let program = put_program(directory.path(), 0o757);
     assert_refused(&setup, &program, REPLACEABLE);
+    assert_checked(&setup, &program, &format!("does not work: {REPLACEABLE}"));
     fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
+    assert_checked(&setup, &program, "can be run");
     fs::set_permissions(directory.path(), Permissions::from_mode(0o757)).unwrap();
     assert_refused(&setup, &program, REPLACEABLE);
 }
@@ -117,7 +127,7 @@ fn user_of_the_hook() {
         setup.daemonize()
     };
     let keepwatch = thread::scope(|scope| scope.spawn(start).join().unwrap());
-    hooked.wait_told(&keepwatch, "BACKUP", 1);
+    wait_told(&keepwatch, "BACKUP", 1);
     assert_identity(&hooked, "65534 65534 65534 54001 54002\n");
     assert!(keepwatch.proc_status("Uid").starts_with("0\t"));
     // Those that run it are nobody either, but for the right to end it.
@@ -142,7 +152,7 @@ fn user_of_the_daemon() {
         let hooked = identified(setup);
         chown(hooked.world.setup.directory(), Some(NOBODY), None).unwrap();
         let keepwatch = hooked.world.setup.start();
-        hooked.wait_told(&keepwatch, "BACKUP", 1);
+        wait_told(&keepwatch, "BACKUP", 1);
         assert_identity(&hooked, identity);
     }
 }
@@ -165,7 +175,7 @@ fn what_it_starts_as_root() {
     let pid = content(&path).trim().strip_prefix("0 ").unwrap().parse().unwrap();
     keepwatch.wait_log("hook failed for BACKUP: timed out and killed; retrying\n", 1);
     wait_end(pid);
-    hooked.wait_told(&keepwatch, "BACKUP", 1);
+    wait_told(&keepwatch, "BACKUP", 1);
 }
 
 fn program_that_the_user_may_not_run() {
