@@ -12,7 +12,7 @@ use libtest_mimic::Trial;
 use nix::sys::signal::Signal;
 
 use crate::conntrackd::{Tracked, open};
-use crate::conntrackd_process::{children, processes, send};
+use crate::conntrackd_process::{children, processes};
 use crate::world::{World, setup, word};
 
 pub fn trials() -> Vec<Trial> {
@@ -27,7 +27,6 @@ pub fn trials() -> Vec<Trial> {
         conntrackd_does_not_wait,
         flood,
         deleted_and_replaced,
-        nothing_is_left_behind,
     ]
 }
 
@@ -391,27 +390,4 @@ fn deleted_and_replaced() {
         wait_told(&keepwatch, "MASTER", 1);
         hooked.wait_calls(&runs(&["BACKUP", "MASTER"]));
     }
-}
-
-/// What stays in its process group ends with it; what has left that is a service of its own.
-fn nothing_is_left_behind() {
-    let hooked = Hooked::new();
-    hooked.when(
-        "MASTER",
-        "sleep 1000 & echo $! >$RECORD/sleep
-        setsid sh -c 'echo $$ >$RECORD/service; exec sleep 1000' >/dev/null 2>&1 &
-        while [ ! -s $RECORD/service ]; do :; done",
-    );
-    let keepwatch = hooked.world.setup.start();
-    let [upper, lower] = processes(&keepwatch);
-    hooked.world.set_vip(true);
-    wait_told(&keepwatch, "MASTER", 1);
-    wait_end(hooked.wait_pid("sleep"));
-    let service = hooked.wait_pid("service");
-    assert!(children(lower).is_empty(), "a run that nobody has waited for");
-    assert_eq!(keepwatch.terminate().unwrap().code(), Some(0));
-    wait_end(upper);
-    wait_end(lower);
-    send(service, Signal::SIGKILL);
-    wait_end(service);
 }

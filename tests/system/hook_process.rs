@@ -18,6 +18,7 @@ use crate::hook::{Hooked, wait_told};
 pub fn trials() -> Vec<Trial> {
     lab::trials![
         what_it_inherits,
+        nothing_is_left_behind,
         killed_with_a_run,
         killed_while_idle,
         killed_at_once,
@@ -75,6 +76,29 @@ fn what_it_inherits() {
     assert_eq!(limits(&pid.to_string()), limits("self"));
     keepwatch.terminate();
     wait_end(pid);
+}
+
+/// What stays in its process group ends with it; what has left that is a service of its own.
+fn nothing_is_left_behind() {
+    let hooked = Hooked::new();
+    hooked.when(
+        "MASTER",
+        "sleep 1000 & echo $! >$RECORD/sleep
+        setsid sh -c 'echo $$ >$RECORD/service; exec sleep 1000' >/dev/null 2>&1 &
+        while [ ! -s $RECORD/service ]; do :; done",
+    );
+    let keepwatch = hooked.world.setup.start();
+    let [upper, lower] = processes(&keepwatch);
+    hooked.world.set_vip(true);
+    wait_told(&keepwatch, "MASTER", 1);
+    wait_end(hooked.wait_pid("sleep"));
+    let service = hooked.wait_pid("service");
+    assert!(children(lower).is_empty(), "a run that nobody has waited for");
+    assert_eq!(keepwatch.terminate().unwrap().code(), Some(0));
+    wait_end(upper);
+    wait_end(lower);
+    send(service, Signal::SIGKILL);
+    wait_end(service);
 }
 
 /// The run counts as failed, and is repeated.
