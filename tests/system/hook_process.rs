@@ -2,15 +2,17 @@
 //! them is left behind.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use lab::daemon::wait_end;
-use lab::files::content;
+use lab::files::{content, read_line};
 use libtest_mimic::Trial;
 use nix::sys::signal::Signal;
+use nix::sys::stat::Mode;
+use nix::unistd::mkfifo;
 
 use crate::conntrackd_process::{children, only_child, processes, send};
 use crate::hook::{Hooked, wait_told};
@@ -19,6 +21,7 @@ pub fn trials() -> Vec<Trial> {
     lab::trials![
         what_it_inherits,
         nothing_is_left_behind,
+        a_thousand_runs,
         killed_with_a_run,
         killed_while_idle,
         killed_at_once,
@@ -99,6 +102,40 @@ fn nothing_is_left_behind() {
     wait_end(lower);
     send(service, Signal::SIGKILL);
     wait_end(service);
+}
+
+/// Neither a process nor a descriptor nor memory.
+fn a_thousand_runs() {
+    let hooked = Hooked::new();
+    let path = hooked.record.join("told");
+    mkfifo(&path, Mode::S_IRWXU).unwrap();
+    let told = File::options().read(true).write(true).open(&path).unwrap();
+    let script = format!("#!/bin/sh\necho $3 >{}\n", path.display());
+    fs::write(hooked.program(), script).unwrap();
+    let keepwatch = hooked.world.setup.start();
+    assert_eq!(read_line(&told), "BACKUP\n");
+    let [upper, lower] = processes(&keepwatch);
+    let holds = || {
+        [keepwatch.pid(), upper, lower].map(|pid| {
+            let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count();
+            let status = content(Path::new(&format!("/proc/{pid}/status")));
+            let memory = status.lines().find(|line| line.starts_with("VmData:"));
+            (descriptors, memory.map(String::from))
+        })
+    };
+    let mut before = None;
+    for run in 0..1000 {
+        let present = run % 2 == 0;
+        hooked.world.set_vip(present);
+        assert_eq!(read_line(&told), if present { "MASTER\n" } else { "BACKUP\n" });
+        if run == 99 {
+            wait_told(&keepwatch, "BACKUP", 51);
+            before = Some(holds());
+        }
+    }
+    wait_told(&keepwatch, "BACKUP", 501);
+    assert_eq!(Some(holds()), before);
+    assert_eq!((children(upper), children(lower)), (vec![lower], vec![]));
 }
 
 /// The run counts as failed, and is repeated.
