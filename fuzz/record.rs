@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 
 use keepwatch::errno::Errno;
 use keepwatch::wire::helper::{
-    CommandResult, Message, SyncCommand, encode_message, encode_request,
+    CommandResult, HookCall, HookState, Message, Request, SyncCommand, encode_message,
+    encode_request,
 };
 use keepwatch::wire::{http, rtnl};
 use lab::PATIENCE;
@@ -224,7 +225,12 @@ fn record_replies(corpus: &Corpus) {
 fn record_channel(corpus: &Corpus) {
     for command in SyncCommand::ALL {
         let flag = command.flag().to_string_lossy();
-        corpus.add(&format!("request{flag}"), &encode_request(command, 1));
+        corpus.add(&format!("request{flag}"), &encode_request(Request::Sync(command), 1));
+    }
+    for state in HookState::ALL {
+        let (word, call) =
+            (state.word().to_string_lossy(), HookCall { state, previous: Some(state) });
+        corpus.add(&format!("request-{word}"), &encode_request(Request::Hook(call), 1));
     }
     let ends = [
         ("exited", CommandResult::Exited(1)),

@@ -1,16 +1,15 @@
 //! The loop: wait, read what is ready, have the core decide, execute that. What it has to keep to is in
 //! [`crate::monitor`].
 
-use std::ffi::OsStr;
 use std::io::ErrorKind;
 use std::os::fd::{AsRawFd, RawFd};
-use std::os::unix::ffi::OsStrExt;
 
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token};
 use signal_hook::consts::{SIGHUP, SIGUSR1};
 use signal_hook::low_level::signal_name;
 
+use super::helpers::Runs;
 use crate::errno::Errno;
 use crate::log::{self, DisplayArg, LogContext, debug, info, warning};
 use crate::monitor::{
@@ -19,7 +18,7 @@ use crate::monitor::{
 use crate::sys::agent::Agent;
 use crate::sys::clock;
 use crate::sys::epoll::{register_level_triggered, register_once, reregister};
-use crate::sys::helper::{Conntrackd, HelperEvent};
+use crate::sys::helper::Helper;
 use crate::sys::netlink::{self, RouteSocket};
 use crate::sys::netns::NamespaceWatch;
 use crate::sys::packet::PacketSocket;
@@ -27,6 +26,7 @@ use crate::sys::pid_file::PidFile;
 use crate::sys::process::ReadinessNotifier;
 use crate::sys::signals::Signals;
 use crate::sys::state_file::StateFile;
+use crate::wire::helper::Request;
 use crate::wire::http;
 
 /// The route socket.
@@ -39,20 +39,19 @@ const PACKETS: Token = Token(2);
 const MOUNTS: Token = Token(3);
 /// The process that runs conntrackd.
 const CONNTRACKD: Token = Token(4);
+/// The process that runs the hook.
+const HOOK: Token = Token(5);
 /// The connection to the agent.
-const AGENT: Token = Token(5);
+const AGENT: Token = Token(6);
 
 /// Netlink datagrams read in one turn, so that a burst starves neither the agent nor signals.
 const DATAGRAMS_PER_TURN: usize = 64;
 
-/// Lines that a command has printed, and ends of commands, taken in one turn, for the same reason.
-const ANSWERS_PER_TURN: usize = 16;
-
 /// How long to hold log lines so that the one about the agent's reply joins the same write.
 const LOG_BATCH_DELAY: Duration = Duration::from_millis(10);
 
-/// What is ready, by the last poll. All sources but the route socket and conntrackd are edge-triggered: each is to
-/// be read until it has no more.
+/// What is ready, by the last poll. All sources but the route socket and the helpers are edge-triggered: each is
+/// to be read until it has no more.
 #[derive(Debug, Default, PartialEq)]
 struct Ready {
     route: bool,
@@ -61,6 +60,7 @@ struct Ready {
     frames: bool,
     mounts: bool,
     conntrackd: bool,
+    hook: bool,
 }
 
 /// The two notifications there are, ready to be sent.
@@ -88,7 +88,8 @@ pub struct Daemon<'a> {
     pub(crate) requests: EncodedRequests,
     pub(crate) packets: Option<PacketSocket>,
     pub(crate) namespace: Option<NamespaceWatch>,
-    pub(crate) conntrackd: Option<Conntrackd>,
+    pub(crate) conntrackd: Option<Helper>,
+    pub(crate) hook: Option<Helper>,
     /// Too much to be moved about on the stack.
     pub(crate) monitor: Box<Monitor<'a>>,
     pub(crate) context: LogContext,
@@ -150,7 +151,10 @@ impl Daemon<'_> {
             self.dispatch(&Input::MountsChanged);
         }
         if ready.conntrackd {
-            self.handle_helper();
+            self.handle_helper(Runs::Conntrackd);
+        }
+        if ready.hook {
+            self.handle_helper(Runs::Hook);
         }
     }
 
@@ -183,6 +187,7 @@ impl Daemon<'_> {
                 PACKETS => ready.frames = true,
                 MOUNTS => ready.mounts = true,
                 CONNTRACKD => ready.conntrackd = true,
+                HOOK => ready.hook = true,
                 _ => {
                     ready.agent = true;
                     if event.is_read_closed()
@@ -239,35 +244,6 @@ impl Daemon<'_> {
         }
     }
 
-    fn handle_helper(&mut self) {
-        let mut buffer = [0; _];
-        for _ in 0..ANSWERS_PER_TURN {
-            let answer = self.conntrackd.as_ref().and_then(|c| c.answer(&mut buffer));
-            match answer {
-                None => return,
-                Some(HelperEvent::Printed(line)) => {
-                    info!("conntrackd: {}", DisplayArg(OsStr::from_bytes(line).display()));
-                }
-                Some(HelperEvent::Ended(end, dropped)) => {
-                    if dropped > 0 {
-                        warning!("conntrackd: {} more bytes of output discarded", dropped);
-                    }
-                    self.dispatch(&Input::CommandEnded(end));
-                }
-                Some(HelperEvent::Restarted(aborted)) => {
-                    self.dispatch(&Input::HelperRestarted);
-                    if let Some(end) = aborted {
-                        self.dispatch(&Input::CommandEnded(end));
-                    }
-                }
-                Some(HelperEvent::Gone) => {
-                    self.conntrackd = None;
-                    self.dispatch(&Input::HelperGone);
-                }
-            }
-        }
-    }
-
     /// Has the poll tell of everything there is but the agent, who comes and goes.
     pub(crate) fn register(&self) -> Result<(), Errno> {
         let register = |fd: RawFd, token| {
@@ -281,14 +257,16 @@ impl Daemon<'_> {
         if let Some(fd) = self.namespace.as_ref().and_then(NamespaceWatch::fd) {
             register_once(&self.poll, fd, MOUNTS, false)?;
         }
-        if let Some(conntrackd) = &self.conntrackd {
-            register_level_triggered(&self.poll, conntrackd.fd(), CONNTRACKD)?;
+        for (helper, token) in [(&self.conntrackd, CONNTRACKD), (&self.hook, HOOK)] {
+            if let Some(helper) = helper {
+                register_level_triggered(&self.poll, helper.fd(), token)?;
+            }
         }
         Ok(())
     }
 
     /// Has the core decide, and executes that; what comes of an action at once is the next input.
-    fn dispatch(&mut self, input: &Input) {
+    pub(super) fn dispatch(&mut self, input: &Input) {
         debug!("{:?}", input);
         // A tick's time is that at which the queue was empty; every other input comes now, however long a disk
         // has kept us meanwhile.
@@ -356,11 +334,8 @@ impl Daemon<'_> {
             Action::Log(ref event) => self.context.event(event),
             Action::LogStatus => self.context.status(&self.monitor.status()),
             Action::ReopenLog => log::reopen(),
-            Action::RunCommand(command) => {
-                let run = self.conntrackd.as_mut().map(|conntrackd| conntrackd.run(command));
-                return run?.err().map(|_| Input::HelperGone);
-            }
-            Action::RunHook(_) => return Some(Input::HookHelperGone),
+            Action::RunCommand(command) => return self.request(Request::Sync(command)),
+            Action::RunHook(call) => return self.request(Request::Hook(call)),
             Action::CheckNamespace => {
                 let namespace = self.namespace.as_ref()?;
                 // First of all, so that no change after the look is missed. It fails for no reason.

@@ -18,7 +18,7 @@ use crate::sys::agent::Agent;
 use crate::sys::clock;
 use crate::sys::constants::Constants;
 use crate::sys::file_id::FileId;
-use crate::sys::helper::Conntrackd;
+use crate::sys::helper::{Helper, Hook, Jail, Programs};
 use crate::sys::interface;
 use crate::sys::landlock::{Ruleset, access};
 use crate::sys::log_sink::{LogFile, Syslog};
@@ -44,7 +44,7 @@ impl<'a> Daemon<'a> {
     /// Opens what the daemon needs, in an order on which its security depends:
     ///
     /// 1. The namespace is entered before any socket is opened.
-    /// 2. The helper that runs conntrackd is forked before there are descriptors that it would inherit.
+    /// 2. The helpers that run programs are forked before there are descriptors that they would inherit.
     /// 3. The pid file is locked before the log is opened, as a second instance must not write to that.
     /// 4. Whatever needs root is opened, then root is given up.
     /// 5. What the daemon opens again and again is tried with the rights that it has from then on.
@@ -66,7 +66,8 @@ impl<'a> Daemon<'a> {
         // The modes of files are given where they are created.
         umask(Mode::S_IWGRP | Mode::S_IWOTH);
         let program = config.find_conntrackd();
-        let conntrackd = fork_helper(config, program.as_ref())?;
+        let conntrackd = fork_conntrackd(config, program.as_ref())?;
+        let hook = fork_hook(config)?;
 
         let mut constants = Constants::new().map_err(named("memory"))?;
         let pid_file = lock_pid_file(config, &mut constants)?;
@@ -98,7 +99,7 @@ impl<'a> Daemon<'a> {
             notify_agent: agent.is_some(),
             renotify: config.renotify.clone(),
             sync_conntrack: conntrackd.is_some(),
-            hook: config.hook.is_some(),
+            hook: hook.is_some(),
             check_namespace: check_namespace(namespace.as_ref()),
         }));
         let daemon = Self {
@@ -110,6 +111,7 @@ impl<'a> Daemon<'a> {
             packets,
             namespace,
             conntrackd,
+            hook,
             agent,
             state_file,
             pid_file,
@@ -195,10 +197,23 @@ fn check_interface_name(config: &Config) -> Result<(), String> {
 }
 
 #[inline(never)]
-fn fork_helper(config: &Config, program: Option<&Program>) -> Result<Option<Conntrackd>, String> {
+fn fork_conntrackd(config: &Config, program: Option<&Program>) -> Result<Option<Helper>, String> {
     let Some(program) = program else { return Ok(None) };
-    let conntrackd = Conntrackd::fork(&program.path, &config.conf_dir, config.run_as());
-    conntrackd.map(Some).map_err(named("conntrackd helper"))
+    Jail::new(&program.path, &config.conntrackd_conf(), config.run_as())
+        .and_then(|jail| Helper::fork(Programs::Sync(jail)))
+        .map(Some)
+        .map_err(named("conntrackd helper"))
+}
+
+#[inline(never)]
+fn fork_hook(config: &Config) -> Result<Option<Helper>, String> {
+    let Some(path) = &config.hook else { return Ok(None) };
+    config.check_hook(path).map_err(at("hook", path))?;
+    let user = config.run_hook_as();
+    Hook::new(path, user, config.hook_timeout, &config.router_id, &config.interface, &config.vip)
+        .and_then(|hook| Helper::fork(Programs::Hook(hook)))
+        .map(Some)
+        .map_err(at("hook", path))
 }
 
 #[inline(never)]

@@ -17,7 +17,10 @@
 //! the state before it is told again: nobody knows how far that run came.
 
 use super::backoff::Backoff;
-use super::{HookCall, HookState, Instant};
+use super::{Duration, HookCall, HookState, Instant};
+
+/// Of the runs that repeat one that failed, what one prints in this time is worth lines in the log.
+const PRINTS_EVERY: Duration = Duration::from_secs(60);
 
 /// Runs the hook until it has succeeded for the newest state.
 #[derive(Debug)]
@@ -34,6 +37,10 @@ pub(super) struct Hook {
     backoff: Backoff,
     /// Runs that failed since the last that succeeded.
     failures: u32,
+    /// What the last run prints is worth lines in the log.
+    prints: bool,
+    /// When the last such run began.
+    printed: Instant,
 }
 
 impl Hook {
@@ -46,6 +53,8 @@ impl Hook {
             counts: false,
             backoff: Backoff::new(seed),
             failures: 0,
+            prints: true,
+            printed: Instant::ZERO,
         }
     }
 
@@ -72,6 +81,11 @@ impl Hook {
             Some(last) if last.state == state => last,
             last => HookCall { state, previous: last.map(|last| last.state) },
         };
+        let repeats = self.failures > 0 && self.last == Some(call);
+        self.prints = !repeats || now >= self.printed + PRINTS_EVERY;
+        if self.prints {
+            self.printed = now;
+        }
         (self.last, self.owed) = (Some(call), None);
         (self.running, self.counts) = (true, true);
         self.last
@@ -94,6 +108,11 @@ impl Hook {
         Some((last.state, failures))
     }
 
+    /// Whether what it prints is worth lines in the log: not of each run that repeats one that failed.
+    pub(super) fn prints(&self) -> bool {
+        self.prints
+    }
+
     /// Whether it has been told the newest state.
     pub(super) fn is_done(&self) -> bool {
         self.owed.is_none() && !self.running
@@ -108,7 +127,6 @@ impl Hook {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::monitor::Duration;
     use HookState::{Backup, Fault, Master};
 
     const T0: Instant = Instant::ZERO;
@@ -208,6 +226,26 @@ mod tests {
         assert_eq!(hook.begin(T0), Some(call(Master, Backup)));
         hook.end(false, T0);
         assert!(hook.deadline().unwrap() < T0 + Duration::from_millis(100));
+    }
+
+    #[test]
+    fn what_repeats_a_failure_prints_once_a_minute() {
+        let mut hook = told(Backup);
+        hook.post(Master, false, T0);
+        for (seconds, prints) in [(0, true), (1, false), (59, false), (60, true), (61, false)] {
+            let now = Instant::from_secs(seconds);
+            assert!(hook.begin(now).is_some());
+            assert_eq!(hook.prints(), prints, "{seconds}");
+            hook.end(false, now);
+        }
+        let now = Instant::from_secs(62);
+        hook.post(Backup, false, now);
+        hook.begin(now);
+        assert!(hook.prints(), "another state");
+        hook.end(true, now);
+        hook.post(Master, false, now);
+        hook.begin(now);
+        assert!(hook.prints());
     }
 
     #[test]

@@ -4,24 +4,29 @@ use core::mem::{Discriminant, discriminant, take};
 
 use heapless::Vec;
 
-use super::{DumpResult, Duration, Failure, Instant, LogEvent};
+use super::{DumpResult, Duration, Failure, HookState, Instant, LogEvent};
 
 /// At most one line of a kind in this time.
 const PERIOD: Duration = Duration::from_secs(60);
 /// More kinds than there are.
 const MAX_KINDS: usize = 32;
 
-/// The event; and if there are several kinds of reasons, which.
-type Kind =
-    (Discriminant<LogEvent>, Option<Discriminant<DumpResult>>, Option<Discriminant<Failure>>);
+/// The event; and if there are several kinds of reasons or states, which.
+type Kind = (
+    Discriminant<LogEvent>,
+    Option<Discriminant<DumpResult>>,
+    Option<Discriminant<Failure>>,
+    Option<HookState>,
+);
 
 fn kind(event: &LogEvent) -> Kind {
-    let (dump, agent) = match event {
-        LogEvent::DumpFailed { result, .. } => (Some(discriminant(result)), None),
-        LogEvent::NotNotified { failure, .. } => (None, Some(discriminant(failure))),
-        _ => (None, None),
+    let (dump, agent, hook) = match event {
+        LogEvent::DumpFailed { result, .. } => (Some(discriminant(result)), None, None),
+        LogEvent::NotNotified { failure, .. } => (None, Some(discriminant(failure)), None),
+        LogEvent::HookFailed { state, .. } => (None, None, Some(*state)),
+        _ => (None, None, None),
     };
-    (discriminant(event), dump, agent)
+    (discriminant(event), dump, agent, hook)
 }
 
 #[derive(Debug)]
@@ -61,6 +66,7 @@ impl RateLimits {
 mod tests {
     use super::*;
     use crate::errno::Errno;
+    use crate::monitor::CommandResult;
 
     #[test]
     fn first_at_once_then_one_a_minute_with_the_count() {
@@ -85,5 +91,12 @@ mod tests {
         };
         assert!(logs(Failure::TimedOut) && logs(Failure::Refused) && !logs(Failure::TimedOut));
         assert!(logs(Failure::Socket(Errno(1))) && !logs(Failure::Socket(Errno(2))));
+        let mut logs = |state, code| {
+            let end = CommandResult::Exited(code);
+            let event = |count| LogEvent::HookFailed { state, end, count };
+            limits.limit(event, Instant::ZERO).is_some()
+        };
+        assert!(logs(HookState::Master, 1) && !logs(HookState::Master, 2));
+        assert!(logs(HookState::Backup, 1));
     }
 }

@@ -337,6 +337,11 @@ impl Config {
         }
     }
 
+    /// The configuration of conntrackd.
+    pub fn conntrackd_conf(&self) -> PathBuf {
+        self.conntrackd_conf.clone().unwrap_or_else(|| self.conf_dir.join("conntrackd.conf"))
+    }
+
     /// The least severe level that is logged.
     pub fn log_level(&self) -> Level {
         if self.debug { Level::Debug } else { Level::Info }

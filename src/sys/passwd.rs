@@ -26,6 +26,13 @@ pub fn group(text: &str) -> Option<Gid> {
     database::group_of_name(text).or_else(|| id(text)).map(Gid::from_raw)
 }
 
+/// The groups of a user, the one to run as first. Who has no entry has no other.
+pub fn groups(user: Uid, group: Gid) -> Vec<u32> {
+    let mut groups = vec![group.as_raw()];
+    database::add_groups(user.as_raw(), &mut groups);
+    groups
+}
+
 /// The number of a user or group. -1 means "none" to `setresuid(2)`.
 fn id(text: &str) -> Option<u32> {
     text.parse().ok().filter(|id| *id != u32::MAX)
@@ -36,9 +43,10 @@ fn id(text: &str) -> Option<u32> {
 mod name_service {
     #![expect(unsafe_code, reason = "what the C library returns is a pointer")]
 
-    use std::ffi::CString;
+    use std::ffi::{CStr, CString};
 
     use nix::libc;
+    use nix::unistd::{Gid, getgrouplist};
 
     /// The user's number, and that of the primary group.
     pub(super) fn user_of_name(name: &str) -> Option<[u32; 2]> {
@@ -59,6 +67,17 @@ mod name_service {
         // SAFETY: as in `user_of_name`.
         let entry = unsafe { libc::getgrnam(name.as_ptr()).as_ref() };
         entry.map(|entry| entry.gr_gid)
+    }
+
+    /// Adds all groups of a user.
+    pub(super) fn add_groups(user: u32, groups: &mut Vec<u32>) {
+        // SAFETY: as in `user_of_name`.
+        let Some(entry) = (unsafe { libc::getpwuid(user).as_ref() }) else { return };
+        // SAFETY: the entry is still there, and its name is a string.
+        let name = unsafe { CStr::from_ptr(entry.pw_name) };
+        let first = groups.first().copied().unwrap_or_default();
+        let all = getgrouplist(name, Gid::from_raw(first)).unwrap_or_default();
+        groups.extend(all.into_iter().map(Gid::as_raw).filter(|group| *group != first));
     }
 }
 
@@ -84,11 +103,34 @@ mod files {
         find(c"/etc/group", 0, name)?[0]
     }
 
+    /// Adds the groups that list a user.
+    pub(super) fn add_groups(user: u32, groups: &mut Vec<u32>) {
+        let users = content(c"/etc/passwd");
+        let mut users = lines(&users).map(fields);
+        let name = users.find_map(|mut fields| {
+            let name = fields.next()?;
+            (fields.nth(1).and_then(number) == Some(user)).then_some(name)
+        });
+        for mut fields in lines(&content(c"/etc/group")).map(fields) {
+            let group = fields.nth(2).and_then(number);
+            let mut members = fields.next().unwrap_or_default().split(|byte| *byte == b',');
+            if let Some(group) = group.filter(|group| !groups.contains(group))
+                && members.any(|member| Some(member) == name)
+            {
+                groups.push(group);
+            }
+        }
+    }
+
+    fn fields(line: &[u8]) -> impl Iterator<Item = &[u8]> + Clone {
+        line.split(|byte| *byte == b':')
+    }
+
     /// The two numbers in the first line that has a word in this place.
     #[inline(never)]
     fn find(file: &CStr, place: usize, word: &str) -> Option<[Option<u32>; 2]> {
         lines(&content(file)).find_map(|line| {
-            let mut fields = line.split(|byte| *byte == b':');
+            let mut fields = fields(line);
             fields.clone().nth(place).filter(|field| *field == word.as_bytes())?;
             let mut number = |skipped| fields.nth(skipped).and_then(number);
             Some([number(2), number(0)])
@@ -113,5 +155,13 @@ mod tests {
             assert_eq!(files::group_of_name(name), name_service::group_of_name(name), "{name}");
         }
         assert_eq!(files::user_of_number(4_000_000_001), None);
+        for user in (0..100).chain([65_534, 4_000_000_001]) {
+            let [mut known, mut read] = [(); 2].map(|()| vec![54_321]);
+            name_service::add_groups(user, &mut known);
+            files::add_groups(user, &mut read);
+            known.sort_unstable();
+            read.sort_unstable();
+            assert_eq!(read, known, "{user}");
+        }
     }
 }

@@ -137,6 +137,24 @@ pub(super) fn become_client(user: Uid, group: Gid) -> nix::Result<()> {
         .map(|_| ())
 }
 
+/// Becomes whom the hook is run as, for good. What is kept from root is the right to kill what the hook has
+/// started as somebody else, as by `sudo`; no program that is executed has it.
+pub(super) fn become_hook_user(identity: RunAs, groups: &[u32]) -> nix::Result<()> {
+    let was_root = geteuid().is_root();
+    if was_root && identity != RunAs::default() {
+        // SAFETY: the kernel reads so many groups.
+        let set = unsafe { libc::syscall(SYS_setgroups, groups.len(), groups.as_ptr()) };
+        NixErrno::result(set)?;
+        prctl::set_keepcaps(true)?;
+    }
+    identity.group.map_or(Ok(()), become_group)?;
+    identity.user.map_or(Ok(()), become_user)?;
+    if was_root && !geteuid().is_root() {
+        return set_capabilities(1 << CAP_KILL, 0).or_else(|_| set_capabilities(0, 0));
+    }
+    Ok(())
+}
+
 /// Does something with the rights to files that `identity` will have, and gives up the supplementary groups
 /// for good; as oneself if that is nobody else (`setfsuid(2)`).
 ///

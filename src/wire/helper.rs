@@ -1,5 +1,5 @@
-//! The channel to the privileged process that runs conntrackd, a message in each datagram; and as much of
-//! conntrackd's configuration as has to be understood.
+//! The channel to a process that runs programs, a message in each datagram; and as much of conntrackd's
+//! configuration as has to be understood.
 
 use core::ffi::CStr;
 
@@ -116,9 +116,9 @@ pub enum CommandResult {
 /// A message to the daemon.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Message<'a> {
-    /// The command has printed this line, or a piece of it.
+    /// The program has printed this line, or a piece of it.
     Printed(&'a [u8]),
-    /// A command has ended.
+    /// A program has ended.
     Ended {
         /// The number it was requested with.
         number: u8,
@@ -127,22 +127,42 @@ pub enum Message<'a> {
         /// How many bytes of its output were thrown away.
         dropped: u32,
     },
-    /// The process was killed and restarted, and with it the command of this number, if one was running.
+    /// The process was killed and restarted, and with it the program of this number, if one was running.
     Restarted(Option<u8>),
 }
 
 /// An encoded [`Message`].
 pub type Datagram = Vec<u8, { MAX_LINE + 1 }>;
 
-/// Encodes the request for a command. `number` tells its result from those of earlier requests.
-pub fn encode_request(command: SyncCommand, number: u8) -> [u8; 2] {
-    [command as u8, number]
+/// Says of a request's first byte that it stands for the hook: what that is told is in bits 0 and 1, what it
+/// was told before, from 1 on, in bits 2 and 3.
+const HOOK: u8 = 0x80;
+
+/// Encodes a request. `number` tells its result from those of earlier requests.
+pub fn encode_request(request: Request, number: u8) -> [u8; 2] {
+    let what = match request {
+        Request::Sync(command) => command as u8,
+        Request::Hook(HookCall { state, previous }) => {
+            HOOK | previous.map_or(0, |previous| previous as u8 + 1) << 2 | state as u8
+        }
+    };
+    [what, number]
 }
 
-/// Decodes a request: the command and its number.
-pub fn decode_request(bytes: &[u8]) -> Option<(SyncCommand, u8)> {
-    let [command, number] = *bytes else { return None };
-    Some((*SyncCommand::ALL.get(usize::from(command))?, number))
+/// Decodes a request and its number.
+pub fn decode_request(bytes: &[u8]) -> Option<(Request, u8)> {
+    let [what, number] = *bytes else { return None };
+    let request = if what & HOOK == 0 {
+        Request::Sync(*SyncCommand::ALL.get(usize::from(what))?)
+    } else {
+        let state = |place: u8| HookState::ALL.get(usize::from(place)).copied();
+        let previous = match (what & !HOOK) >> 2 {
+            0 => None,
+            place => Some(state(place - 1)?),
+        };
+        Request::Hook(HookCall { state: state(what & 3)?, previous })
+    };
+    Some((request, number))
 }
 
 /// Encodes a message. A line longer than [`MAX_LINE`] is cut.
@@ -231,19 +251,27 @@ pub fn sockets<'a>(configuration: &'a [u8], directory: &[u8]) -> impl Iterator<I
 mod tests {
     use super::*;
 
+    /// All that can be asked for.
+    fn requests() -> impl Iterator<Item = Request> {
+        let told = [None].into_iter().chain(HookState::ALL.map(Some));
+        let calls = told.flat_map(|previous| {
+            HookState::ALL.map(|state| Request::Hook(HookCall { state, previous }))
+        });
+        SyncCommand::ALL.map(Request::Sync).into_iter().chain(calls)
+    }
+
     #[test]
-    fn commands_arrive_as_requested() {
-        for (number, command) in (0..).zip(SyncCommand::ALL) {
-            assert_eq!(decode_request(&encode_request(command, number)), Some((command, number)));
+    fn requests_arrive_as_sent() {
+        for (number, request) in (0..).zip(requests()) {
+            assert_eq!(decode_request(&encode_request(request, number)), Some((request, number)));
         }
     }
 
     #[test]
     fn nothing_else_is_a_request() {
-        for byte in 6..=255 {
-            assert_eq!(decode_request(&[byte, 0]), None);
-        }
-        for junk in [&[][..], &[0], &[0, 0, 0]] {
+        let known = (0..=255).filter(|byte| decode_request(&[*byte, 0]).is_some());
+        assert!(known.eq(requests().map(|request| encode_request(request, 0)[0])));
+        for junk in [&[][..], &[0], &[0x80], &[0, 0, 0]] {
             assert_eq!(decode_request(junk), None);
         }
     }

@@ -31,7 +31,8 @@ use lab::egress::Queue;
 use lab::files::content;
 use lab::namespace::{Netns, unbind};
 use lab::rtnl::Rtnl;
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use world::{VIP, World, add_interface, set_sysctl, word};
 
 /// Set for the daemon.
@@ -87,17 +88,31 @@ fn with_conntrackd(mut setup: Setup) -> Setup {
     setup.with("--enable_conntrackd")
 }
 
+/// A hook that fails now and then, and says so.
+fn with_hook(setup: Setup) -> Setup {
+    let program = setup.directory().join("hook");
+    fs::write(&program, "#!/bin/sh\necho $*\n[ $KEEPWATCH_PREVIOUS ]\n").unwrap();
+    fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
+    setup.with(format!("--hook={}", program.display()))
+}
+
 fn every_event() {
-    let world = World::with(with_conntrackd(setup()).with("--debug"));
+    let world = World::with(with_hook(with_conntrackd(setup())).with("--debug"));
     let (rtnl, setup) = (&world.rtnl, &world.setup);
     add_interface(rtnl, "lan0");
     let (ours, lan) = (Capture::new("ha0-peer"), Capture::new("lan0-peer"));
     let keepwatch = setup.start();
+    keepwatch.wait_counter("hook_failures", 2);
     for present in [true, false, true] {
         world.set_vip(present);
         world.agent.wait_acknowledged(word(present));
     }
     keepwatch.wait_counter("commands", 4);
+    keepwatch.wait_log("hook succeeded for MASTER", 1);
+    for child in keepwatch.children() {
+        kill(Pid::from_raw(child.try_into().unwrap()), Signal::SIGKILL).unwrap();
+    }
+    keepwatch.wait_log("helper was killed", 2);
     let claim = arp::announcement(Operation::Reply, [2, 9, 9, 9, 9, 9], CLAIMED);
     ours.send(&claim);
     keepwatch.wait_counter("claims", 1);

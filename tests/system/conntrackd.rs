@@ -24,6 +24,7 @@ pub fn trials() -> Vec<Trial> {
         notification_does_not_wait,
         newer_transition,
         configuration_that_comes_late,
+        configuration_elsewhere,
         output,
         missing_program,
     ]
@@ -211,6 +212,21 @@ fn configuration_that_comes_late() {
     let log = tracked.world.setup.log();
     assert_eq!(log.matches("configuration").count(), 1, "{log}");
     assert_eq!(keepwatch.counter("command_failures"), 0);
+}
+
+/// Beside a plain keepalived conntrackd has its own.
+fn configuration_elsewhere() {
+    let tracked = Tracked::new();
+    fs::remove_file(tracked.world.setup.conf_dir.join("conntrackd.conf")).unwrap();
+    let configuration = tracked.world.setup.directory().join("own.conf");
+    fs::write(&configuration, "").unwrap();
+    let mut command = tracked.world.setup.command();
+    command.arg(format!("--conntrackd-conf={}", configuration.display()));
+    let keepwatch = tracked.world.setup.adopt(&command.output().unwrap());
+    tracked.wait_synced(&keepwatch, "backup");
+    let calls = content(&tracked.record.join("calls"));
+    let call = |flag| format!("-C {} {flag}\n", configuration.display());
+    assert_eq!(calls, call("-t") + &call("-n"));
 }
 
 fn missing_program() {

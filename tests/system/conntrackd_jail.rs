@@ -22,6 +22,7 @@ pub fn trials() -> Vec<Trial> {
         user_of_the_daemon,
         owner_of_the_directory,
         owner_of_the_file,
+        owner_of_a_file_elsewhere,
         link_by_way_of_somebody,
         what_is_no_configuration,
         directory_in_anothers_place,
@@ -150,6 +151,38 @@ fn owner_of_the_file() {
     fs::set_permissions(&file, Permissions::from_mode(0o646)).unwrap();
     fs::remove_file(setup.log_file()).unwrap();
     hostile.assert_shut_in(&setup.start(), NOBODY);
+}
+
+/// Whatever its name is. By a path that could lead out of where it is shut in it is not used at all.
+fn owner_of_a_file_elsewhere() {
+    let hostile = Hostile::new(setup());
+    let setup = &hostile.tracked.world.setup;
+    let theirs = setup.directory().join("theirs");
+    fs::create_dir(&theirs).unwrap();
+    let ctl = theirs.join("conntrackd.ctl");
+    let _socket = UnixListener::bind(&ctl).unwrap();
+    fs::write(theirs.join("own.conf"), format!("Path {}\n", ctl.display())).unwrap();
+    chown(&theirs, Some(SOMEBODY), Some(SOMEBODY)).unwrap();
+    let start = |path: &str| {
+        let _ = fs::remove_file(setup.log_file());
+        let option = format!("--conntrackd-conf={}/{path}", setup.directory().display());
+        let keepwatch = setup.adopt(&setup.command().arg(option).output().unwrap());
+        hostile.tracked.wait_synced(&keepwatch, "backup");
+        setup.log()
+    };
+    let log = start("theirs/own.conf");
+    for line in [
+        format!("conntrackd: called -C {}/own.conf -n\n", theirs.display()),
+        format!("conntrackd: user {SOMEBODY} {SOMEBODY}\n"),
+        format!("conntrackd: configuration Path {}\n", ctl.display()),
+        "conntrackd: sees the control socket\n".into(),
+    ] {
+        assert!(log.contains(&line), "{line} in {log}");
+    }
+    assert!(!log.contains("broken in") && !log.contains(SECRET), "{log}");
+    let log = start("theirs/../theirs/own.conf");
+    let refused = "conntrackd -n: not started: cannot be confined: Invalid argument (EINVAL)\n";
+    assert!(log.contains(refused) && !log.contains("called"), "{log}");
 }
 
 /// In a directory of root's, and so is the file, but somebody says which file it is.

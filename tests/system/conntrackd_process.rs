@@ -30,18 +30,18 @@ pub fn trials() -> Vec<Trial> {
     ]
 }
 
-fn children(pid: u32) -> Vec<u32> {
+pub fn children(pid: u32) -> Vec<u32> {
     let list = content(&PathBuf::from(format!("/proc/{pid}/task/{pid}/children")));
     list.split_whitespace().map(|pid| pid.parse().unwrap()).collect()
 }
 
 /// The process that begins the other anew, and the one that runs the commands.
-fn processes(keepwatch: &Running<'_>) -> [u32; 2] {
+pub fn processes(keepwatch: &Running<'_>) -> [u32; 2] {
     let [upper] = keepwatch.children()[..] else { panic!("{:?}", keepwatch.children()) };
     [upper, only_child(upper)]
 }
 
-fn only_child(pid: u32) -> u32 {
+pub fn only_child(pid: u32) -> u32 {
     let deadline = Instant::now() + lab::PATIENCE;
     loop {
         if let [child] = children(pid)[..] {
@@ -53,7 +53,7 @@ fn only_child(pid: u32) -> u32 {
     }
 }
 
-fn send(pid: u32, signal: Signal) {
+pub fn send(pid: u32, signal: Signal) {
     kill(Pid::from_raw(pid.try_into().unwrap()), signal).unwrap();
 }
 

@@ -26,6 +26,9 @@ mod conntrackd_program;
 mod egress;
 mod filter;
 mod floods;
+mod hook;
+mod hook_process;
+mod hook_user;
 mod interface;
 mod landlock;
 mod memory;
@@ -61,6 +64,9 @@ fn main() {
             egress::trials(),
             filter::trials(),
             floods::trials(),
+            hook::trials(),
+            hook_process::trials(),
+            hook_user::trials(),
             interface::trials(),
             landlock::trials(),
             memory::trials(),

@@ -89,6 +89,11 @@ impl Monitor<'_> {
         }
     }
 
+    /// Whether what the hook prints is to be logged: of runs that repeat a failed one, once a minute.
+    pub fn logs_hook_output(&self) -> bool {
+        self.hook.as_ref().is_some_and(Hook::prints)
+    }
+
     pub(super) fn on_hook_helper_restarted(&mut self) {
         self.log_limited(|count| LogEvent::HookHelperRestarted { count });
     }

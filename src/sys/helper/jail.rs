@@ -22,7 +22,7 @@ use nix::unistd::{Gid, Uid, chdir, chroot, fchdir, geteuid, read, symlinkat, wri
 use crate::errno::Errno;
 use crate::monitor::CommandResult;
 use crate::sys::file_id::{FileId, identify, identify_link, identify_open};
-use crate::sys::files::{c_path, c_string, read_link};
+use crate::sys::files::{c_path, c_string, read_link, split};
 use crate::sys::own_file::SAFELY;
 use crate::sys::privileges::{Resource, RunAs};
 use crate::sys::privileges::{become_client, limit_root, limit_to, with_file_rights_of};
@@ -62,8 +62,10 @@ const NOBODY: u32 = 65_534;
 
 /// Where conntrackd's configuration is, and whose it is.
 #[derive(Debug)]
-pub(super) struct Jail {
+pub struct Jail {
     directory: CString,
+    /// What the configuration is called there.
+    name: CString,
     pub(super) configuration: CString,
     pub(super) program: CString,
     /// Who owns the directory.
@@ -73,16 +75,22 @@ pub(super) struct Jail {
 }
 
 impl Jail {
-    /// `user` is whom the daemon is to become.
-    pub(super) fn new(conf_dir: &Path, program: &Path, user: RunAs) -> Result<Self, Errno> {
-        let directory = c_path(conf_dir)?;
+    /// For `PROGRAM -C CONFIGURATION FLAG`. `user` is whom the daemon is to become.
+    ///
+    /// # Errors
+    /// Why the configuration's directory cannot be looked at.
+    pub fn new(program: &Path, configuration: &Path, user: RunAs) -> Result<Self, Errno> {
+        let configuration = c_path(configuration)?;
+        let (directory, name) = split(configuration.to_bytes());
+        let above = directory.strip_suffix(b"/").filter(|above| !above.is_empty());
+        let directory = c_string(above.unwrap_or(directory))?;
         let owner = identify(&directory)?;
         // Who is not root runs it with what rights he has himself.
         let trusted = !geteuid().is_root() || trust::is_protected(&directory);
         let user = user.user.zip(user.group).filter(|(user, _)| !user.is_root());
         let user = (!trusted).then(|| user.unwrap_or_else(|| somebody(owner)));
-        let configuration = c_string(&[directory.to_bytes(), b"/conntrackd.conf"].concat())?;
-        Ok(Self { directory, configuration, program: c_path(program)?, owner: owner.user, user })
+        let (name, program) = (c_string(name)?, c_path(program)?);
+        Ok(Self { directory, name, configuration, program, owner: owner.user, user })
     }
 
     /// Shuts this process in for good, if the configuration is not root's own.
@@ -124,7 +132,7 @@ impl Jail {
             let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
             opened = open(self.directory.as_c_str(), flags, Mode::empty()).and_then(|directory| {
                 let flags = OFlag::O_RDONLY | SAFELY;
-                Ok((openat(&directory, c"conntrackd.conf", flags, Mode::empty())?, directory))
+                Ok((openat(&directory, self.name.as_c_str(), flags, Mode::empty())?, directory))
             });
         })?;
         let (file, directory) = opened?;
@@ -174,11 +182,11 @@ impl Jail {
             return Err(NixErrno::ENOSPC);
         }
         for name in sockets(configuration, self.directory.to_bytes()) {
-            let place = c_string(&[relative(&self.directory)?.to_bytes(), b"/", name].concat());
+            let place = c_string(&[self.directory.to_bytes(), b"/", name].concat());
             let target = c_string(&[b"/.sockets/", name].concat());
             if let (Ok(place), Ok(target)) = (place, target) {
                 // One that comes again, or has the configuration's name, is there already.
-                let _ = symlinkat(target.as_c_str(), AT_FDCWD, place.as_c_str());
+                let _ = symlinkat(target.as_c_str(), AT_FDCWD, relative(&place)?);
             }
         }
         Ok(())
@@ -259,8 +267,12 @@ fn make_directories_above(path: &CStr) -> nix::Result<()> {
     Ok(())
 }
 
-/// An absolute path without the slash that it begins with.
+/// An absolute path without the slash that it begins with. One that could lead out of the working directory is
+/// none.
 fn relative(path: &CStr) -> nix::Result<&CStr> {
     let rest = path.to_bytes_with_nul().get(1..).unwrap_or_default();
-    CStr::from_bytes_with_nul(rest).map_err(|_| NixErrno::EINVAL)
+    let rest = CStr::from_bytes_with_nul(rest).map_err(|_| NixErrno::EINVAL)?;
+    let mut names = rest.to_bytes().split(|byte| *byte == b'/');
+    let leads_out = rest.to_bytes().starts_with(b"/") || names.any(|name| name == b"..");
+    if leads_out { Err(NixErrno::EINVAL) } else { Ok(rest) }
 }

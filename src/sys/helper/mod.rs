@@ -1,17 +1,18 @@
-//! A process of its own that keeps the privileges conntrackd's control socket wants, and runs nothing
-//! but conntrackd's sync commands.
+//! Processes of their own that keep what privileges it takes to run programs, and run nothing but those that
+//! were named at the start: one conntrackd's sync commands, another the hook, so that neither waits for the
+//! other nor has its rights.
 //!
-//! It is forked before the daemon opens anything and before it drops its privileges. The daemon itself
+//! They are forked before the daemon opens anything and before it drops its privileges. The daemon itself
 //! starts no process, so its seccomp filter need not allow that.
 
 #![expect(unsafe_code, reason = "fork")]
 
+mod hook;
 mod jail;
 mod program;
 mod supervisor;
 
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::path::Path;
 
 use nix::errno::Errno as NixErrno;
 use nix::libc;
@@ -19,70 +20,83 @@ use nix::sys::signal::{SigHandler, Signal, signal};
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, recv, send, socketpair};
 use nix::unistd::{ForkResult, fork};
 
-use super::privileges::RunAs;
 use crate::errno::Errno;
 use crate::wire::helper::{
-    CommandResult, MAX_LINE, Message, SyncCommand, decode_message, encode_request,
+    CommandResult, MAX_LINE, Message, Request, decode_message, encode_request,
 };
-use supervisor::Helper;
+pub use hook::Hook;
+pub use jail::Jail;
+use supervisor::Server;
 
 /// Room for what comes from it.
 pub type Buffer = [u8; MAX_LINE + 1];
 
+/// What a helper may be asked to run.
+#[derive(Debug)]
+pub enum Programs {
+    /// conntrackd's commands, shut in if need be.
+    Sync(Jail),
+    /// The hook.
+    Hook(Hook),
+}
+
 /// The daemon's end of it.
 #[derive(Debug)]
-pub struct Conntrackd {
+pub struct Helper {
     channel: OwnedFd,
-    /// Of the last command that was asked for.
+    /// Of the last run that was asked for.
     number: u8,
 }
 
 /// What came from it.
 #[derive(Debug, PartialEq, Eq)]
 pub enum HelperEvent<'a> {
-    /// The command has printed a line, or a piece of it.
+    /// The program has printed a line, or a piece of it.
     Printed(&'a [u8]),
-    /// The command has ended, and of its output so many bytes were thrown away.
+    /// The program has ended, and of its output so many bytes were thrown away.
     Ended(CommandResult, u32),
-    /// The process was killed and begun anew, and with it the command, if one was under way.
+    /// The process was killed and begun anew, and with it the program, if one was under way.
     Restarted(Option<CommandResult>),
     /// It is of no more use.
     Gone,
 }
 
-impl Conntrackd {
-    /// Forks the process, which runs `PROGRAM -C CONF_DIR/conntrackd.conf FLAG`, the configuration being
-    /// `user`'s, if the daemon is to become that.
+impl Helper {
+    /// Forks the process.
     ///
     /// # Errors
     /// The errno of the step that failed.
-    pub fn fork(program: &Path, conf_dir: &Path, user: RunAs) -> Result<Self, Errno> {
+    pub fn fork(programs: Programs) -> Result<Self, Errno> {
         let flags = SockFlag::SOCK_CLOEXEC;
         let (channel, theirs) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags)?;
-        let helper = Helper::new(theirs, program, conf_dir, user)?;
+        let server = Server::new(theirs, programs)?;
         // SAFETY: the process has one thread.
         if let ForkResult::Child = unsafe { fork() }? {
-            let served = helper.serve();
+            let result = server.serve();
             // SAFETY: ends this process, and runs nothing of what it has inherited.
-            unsafe { libc::_exit(i32::from(served.is_err())) }
+            unsafe { libc::_exit(i32::from(result.is_err())) }
         }
         // Whenever it ends, nobody has to wait for it.
         // SAFETY: no handler is installed.
         unsafe { signal(Signal::SIGCHLD, SigHandler::SigIgn) }?;
-        Ok(Self { channel, number: 0 })
+        drop(server);
+        // How its start went.
+        let mut errno = [0];
+        match recv(channel.as_raw_fd(), &mut errno, MsgFlags::empty())? {
+            0 => Err(NixErrno::ECHILD.into()),
+            _ if errno == [0] => Ok(Self { channel, number: 0 }),
+            _ => Err(Errno(errno[0].into())),
+        }
     }
 
-    /// Asks for a command, when no other is under way.
+    /// Asks for a run, when no other is under way.
     ///
     /// # Errors
     /// The errno of `send`, if the process has gone.
-    pub fn run(&mut self, command: SyncCommand) -> Result<(), Errno> {
+    pub fn run(&mut self, request: Request) -> Result<(), Errno> {
         self.number = self.number.wrapping_add(1);
-        send(
-            self.channel.as_raw_fd(),
-            &encode_request(command, self.number),
-            MsgFlags::MSG_NOSIGNAL,
-        )?;
+        let request = encode_request(request, self.number);
+        send(self.channel.as_raw_fd(), &request, MsgFlags::MSG_NOSIGNAL)?;
         Ok(())
     }
 

@@ -6,7 +6,7 @@
 use core::mem::{MaybeUninit, size_of};
 use core::ptr::{null, null_mut};
 use core::sync::atomic::{AtomicI32, Ordering};
-use std::ffi::{CStr, c_int};
+use std::ffi::{CStr, c_char, c_int};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use nix::errno::Errno as NixErrno;
@@ -27,8 +27,10 @@ use crate::wire::helper::{decode_result, encode_result};
 /// How long to wait for a killed program, which may be stuck in the kernel.
 const KILL_GRACE: Duration = Duration::from_secs(1);
 
-/// The most words of a command line.
+/// The most words of a command line, or of an environment.
 const MAX_WORDS: usize = 8;
+
+const PATH: &CStr = c"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// Sent when the supervising process was killed.
 const ORPHANED: Signal = Signal::SIGUSR1;
@@ -39,6 +41,8 @@ pub struct Program<'a> {
     pub path: &'a CStr,
     /// The command line, its name included.
     pub words: &'a [&'a CStr],
+    /// The environment beside `PATH`.
+    pub environment: &'a [&'a CStr],
     /// It is killed after this.
     pub timeout: Duration,
     /// Called in the new process before it executes the program.
@@ -233,12 +237,8 @@ impl Runner {
         }
         signals::reset();
         signals::unblock();
-        let mut words = [null(); MAX_WORDS + 1];
-        for (place, word) in words.iter_mut().zip(program.words.iter().take(MAX_WORDS)) {
-            *place = word.as_ptr();
-        }
-        let path = c"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-        let environment = [path.as_ptr(), null()];
+        let words = pointers(program.words.iter());
+        let environment = pointers([PATH].iter().chain(program.environment));
         // SAFETY: the path, the words and the environment are strings, the latter in arrays that end with
         // null.
         unsafe { libc::execve(program.path.as_ptr(), words.as_ptr(), environment.as_ptr()) };
@@ -272,6 +272,15 @@ impl Runner {
         while self.ends.next().is_some() {}
         fds.first().is_some_and(|channel| channel.revents != 0)
     }
+}
+
+/// Where the words are, and null behind them.
+fn pointers<'a>(words: impl Iterator<Item = &'a &'a CStr>) -> [*const c_char; MAX_WORDS + 1] {
+    let mut pointers = [null(); MAX_WORDS + 1];
+    for (place, word) in pointers.iter_mut().zip(words.take(MAX_WORDS)) {
+        *place = word.as_ptr();
+    }
+    pointers
 }
 
 /// As much as fits into a pipe.

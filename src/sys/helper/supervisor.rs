@@ -1,13 +1,12 @@
-//! The processes behind the channel: one runs the commands, the other restarts it. If either is killed, the
+//! The processes behind the channel: one runs the programs, the other restarts it. If either is killed, the
 //! other takes both parts, so that only the end of both is the end.
 
 #![expect(unsafe_code, reason = "fork and waitpid")]
 
 use core::mem::MaybeUninit;
 use core::ptr::null_mut;
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::path::Path;
 
 use nix::errno::Errno as NixErrno;
 use nix::libc;
@@ -17,13 +16,12 @@ use nix::sys::signal::SigSet;
 use nix::sys::socket::{MsgFlags, recv, send};
 use nix::unistd::{ForkResult, Pid, fork, getpid};
 
-use super::jail::Jail;
 use super::program::{Program, Runner, Shared};
+use super::{Hook, Jail, Programs};
 use crate::errno::Errno;
-use crate::monitor::{Backoff, CommandResult, Duration, SyncCommand};
-use crate::sys::privileges::{self, RunAs};
-use crate::sys::{clock, process};
-use crate::wire::helper::{Message, decode_request, encode_message};
+use crate::monitor::{Backoff, CommandResult, Duration, HookCall, SyncCommand};
+use crate::sys::{clock, privileges, process, signals};
+use crate::wire::helper::{Message, Request, decode_request, encode_message};
 
 /// A command that has not ended after this is killed.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(30);
@@ -32,9 +30,9 @@ const COMMAND_TIMEOUT: Duration = Duration::from_secs(30);
 const STABLE_AFTER: Duration = Duration::from_secs(10);
 
 /// What both processes know.
-pub(super) struct Helper {
+pub(super) struct Server {
     channel: OwnedFd,
-    jail: Jail,
+    programs: Programs,
     shared: &'static Shared,
 }
 
@@ -46,25 +44,18 @@ enum End {
     Orphaned,
 }
 
-impl Helper {
-    pub(super) fn new(
-        channel: OwnedFd,
-        program: &Path,
-        conf_dir: &Path,
-        user: RunAs,
-    ) -> Result<Self, Errno> {
-        Ok(Self { channel, jail: Jail::new(conf_dir, program, user)?, shared: Shared::new()? })
+impl Server {
+    pub(super) fn new(channel: OwnedFd, programs: Programs) -> Result<Self, Errno> {
+        Ok(Self { channel, programs, shared: Shared::new()? })
     }
 
-    /// Serves until the daemon has gone.
+    /// Tells whether it can serve, as an errno, and serves until the daemon has gone.
     pub(super) fn serve(&self) -> nix::Result<()> {
-        process::rename(c"keepwatch-sync");
-        process::close_all_but(self.channel.as_fd());
-        // Signals to the group are for the daemon; when that has gone, the channel tells.
-        SigSet::all().thread_set_mask()?;
-        prctl::set_no_new_privs()?;
-        prctl::set_dumpable(false)?;
-        privileges::keep_for_commands();
+        let prepared = self.prepare();
+        let errno = prepared.err().map_or(0, |errno| errno as i32);
+        let errno = u8::try_from(errno).unwrap_or(u8::MAX);
+        send(self.channel.as_raw_fd(), &[errno], MsgFlags::MSG_NOSIGNAL)?;
+        prepared?;
         let mut backoff = Backoff::new(std::process::id());
         loop {
             // Whoever is left behind by the other process becomes this one's child; where it does not, as
@@ -94,7 +85,28 @@ impl Helper {
         }
     }
 
-    /// Runs what is asked for, one command after another.
+    /// Gives up what is not needed to run the programs.
+    fn prepare(&self) -> nix::Result<()> {
+        process::close_all_but(self.channel.as_fd());
+        // Signals to the group are for the daemon; when that has gone, the channel tells. Children's ends are
+        // to be told, which the daemon may ignore.
+        SigSet::all().thread_set_mask()?;
+        signals::reset();
+        match &self.programs {
+            Programs::Sync(_) => {
+                process::rename(c"keepwatch-sync");
+                prctl::set_no_new_privs()?;
+                privileges::keep_for_commands();
+            }
+            Programs::Hook(hook) => {
+                process::rename(c"keepwatch-hook");
+                hook.prepare()?;
+            }
+        }
+        prctl::set_dumpable(false)
+    }
+
+    /// Runs what is asked for, one program after another.
     fn work(&self, parent: Pid) -> nix::Result<End> {
         let runner = Runner::new(self.shared, parent)?;
         let channel = self.channel.as_raw_fd();
@@ -112,27 +124,30 @@ impl Helper {
                     }
                     received => received?,
                 };
-            let Some((command, number)) = request.get(..length).and_then(decode_request) else {
+            let Some((request, number)) = request.get(..length).and_then(decode_request) else {
                 return Ok(End::Closed);
             };
             self.shared.begin(number);
-            recv(channel, &mut request, MsgFlags::MSG_DONTWAIT)?;
-            let Some((end, dropped)) = self.run(&runner, command) else { return Ok(End::Closed) };
+            recv(channel, &mut [0; 4], MsgFlags::MSG_DONTWAIT)?;
+            let Some((end, dropped)) = self.run(&runner, request) else { return Ok(End::Closed) };
             self.send(&Message::Ended { number, end, dropped })?;
             self.shared.end();
         }
     }
 
-    /// None: the daemon has gone meanwhile.
-    fn run(&self, runner: &Runner, command: SyncCommand) -> Option<(CommandResult, u32)> {
-        let Jail { program: path, configuration, .. } = &self.jail;
-        let words: &[&CStr] = &[path, c"-C", configuration, command.flag()];
-        let program =
-            Program { path, words, timeout: COMMAND_TIMEOUT, confine: &|| self.jail.enter() };
-        runner.run(&program, self.channel.as_fd(), &mut |line| {
-            // If the daemon has gone, it is noticed soon enough.
-            let _ = self.send(&Message::Printed(line));
-        })
+    /// None: the daemon has gone meanwhile, or asks for what this is not for.
+    fn run(&self, runner: &Runner, request: Request) -> Option<(CommandResult, u32)> {
+        let run = |program: &Program<'_>| {
+            runner.run(program, self.channel.as_fd(), &mut |line| {
+                // If the daemon has gone, it is noticed soon enough.
+                let _ = self.send(&Message::Printed(line));
+            })
+        };
+        match (&self.programs, request) {
+            (Programs::Sync(jail), Request::Sync(command)) => run_command(jail, command, &run),
+            (Programs::Hook(hook), Request::Hook(call)) => run_hook(hook, call, &run),
+            _ => None,
+        }
     }
 
     fn send(&self, message: &Message<'_>) -> nix::Result<()> {
@@ -148,7 +163,37 @@ impl Helper {
     }
 }
 
-/// Waits for the end of the process that runs the commands. Tells whether it ended by itself, with code 0.
+type Run<'a> = &'a dyn Fn(&Program<'_>) -> Option<(CommandResult, u32)>;
+
+fn run_command(jail: &Jail, command: SyncCommand, run: Run<'_>) -> Option<(CommandResult, u32)> {
+    let Jail { program: path, configuration, .. } = jail;
+    run(&Program {
+        path,
+        words: &[path, c"-C", configuration, command.flag()],
+        environment: &[],
+        timeout: COMMAND_TIMEOUT,
+        confine: &|| jail.enter(),
+    })
+}
+
+/// As keepalived calls the notify script of an instance, whose priority it does not know.
+fn run_hook(hook: &Hook, call: HookCall, run: Run<'_>) -> Option<(CommandResult, u32)> {
+    let Hook { program: path, router, timeout, .. } = hook;
+    let environment = match hook.environment(call) {
+        Ok(environment) => environment,
+        Err(errno) => return Some((CommandResult::NotStarted(errno.into()), 0)),
+    };
+    let environment: Vec<&CStr> = environment.iter().map(CString::as_c_str).collect();
+    run(&Program {
+        path,
+        words: &[path, c"INSTANCE", router, call.state.word(), c"0"],
+        environment: &environment,
+        timeout: *timeout,
+        confine: &|| hook.check().map_err(CommandResult::NotStarted),
+    })
+}
+
+/// Waits for the end of the process that runs the programs. Tells whether it ended by itself, with code 0.
 ///
 /// Those that others have left behind are waited for too, but not the leader of the group that this
 /// process's end has left: as long as nobody has waited for it, the group's number is its own.

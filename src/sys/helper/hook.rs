@@ -1,0 +1,96 @@
+//! The hook: how it is called, as whom, and that nobody but root can have put it there if it is run as root.
+
+use std::ffi::CString;
+use std::path::Path;
+
+use nix::errno::Errno as NixErrno;
+use nix::fcntl::{AT_FDCWD, AtFlags};
+use nix::libc;
+use nix::unistd::{AccessFlags, faccessat, geteuid};
+
+use crate::errno::Errno;
+use crate::monitor::{Duration, HookCall, HookState};
+use crate::sys::file_id::identify;
+use crate::sys::files::{c_path, c_string};
+use crate::sys::privileges::{self, RunAs};
+use crate::sys::{passwd, trust};
+use crate::wire::cidr::Cidr;
+use crate::wire::http::RouterId;
+use crate::wire::ifname::InterfaceName;
+
+/// The hook, and what it is told on every run.
+#[derive(Debug)]
+pub struct Hook {
+    pub(super) program: CString,
+    pub(super) router: CString,
+    /// What of its environment is always the same.
+    constant: [CString; 3],
+    pub(super) timeout: Duration,
+    user: RunAs,
+    groups: Vec<u32>,
+}
+
+impl Hook {
+    /// `user` is whom to run it as.
+    ///
+    /// # Errors
+    /// `EINVAL` if a name has a NUL.
+    pub fn new(
+        program: &Path,
+        user: RunAs,
+        timeout: Duration,
+        router: &RouterId,
+        interface: &InterfaceName,
+        vip: &Cidr,
+    ) -> Result<Self, Errno> {
+        let groups = match user.group {
+            Some(group) => passwd::groups(user.user.unwrap_or(geteuid()), group),
+            None => Vec::new(),
+        };
+        Ok(Self {
+            program: c_path(program)?,
+            router: c_string(router.as_str().as_bytes())?,
+            constant: [
+                c_string(format!("KEEPWATCH_ROUTER_ID={}", router.as_str()).as_bytes())?,
+                c_string(format!("KEEPWATCH_INTERFACE={interface}").as_bytes())?,
+                c_string(format!("KEEPWATCH_VIP={vip}").as_bytes())?,
+            ],
+            timeout,
+            user,
+            groups,
+        })
+    }
+
+    /// Has this process become whom the hook is run as, for good, and looks whether it could be run.
+    pub(super) fn prepare(&self) -> nix::Result<()> {
+        privileges::become_hook_user(self.user, &self.groups)?;
+        self.check().map_err(|Errno(errno)| NixErrno::from_raw(errno))?;
+        let flags = AtFlags::AT_EACCESS;
+        faccessat(AT_FDCWD, self.program.as_c_str(), AccessFlags::X_OK, flags)
+    }
+
+    /// Whether it may be run: a file that, as root, only root can have put there.
+    pub(super) fn check(&self) -> Result<(), Errno> {
+        if identify(&self.program)?.kind() != libc::S_IFREG {
+            return Err(NixErrno::EACCES.into());
+        }
+        let is_root = geteuid().is_root();
+        if is_root && !trust::is_protected(&self.program) {
+            return Err(NixErrno::EPERM.into());
+        }
+        Ok(())
+    }
+
+    /// Its environment beside `PATH`, on one run.
+    pub(super) fn environment(&self, call: HookCall) -> nix::Result<Vec<CString>> {
+        let variable = |name: &[u8], state: HookState| {
+            c_string(&[name, b"=", state.word().to_bytes()].concat())
+        };
+        let mut environment = self.constant.to_vec();
+        environment.push(variable(b"KEEPWATCH_STATE", call.state)?);
+        if let Some(previous) = call.previous {
+            environment.push(variable(b"KEEPWATCH_PREVIOUS", previous)?);
+        }
+        Ok(environment)
+    }
+}

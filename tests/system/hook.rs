@@ -1,0 +1,393 @@
+//! Promises 4 and 20: the hook is told each state, one run after another, until it succeeds, and delays nothing else.
+//! The script writes down how it was called and does as it is told.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use lab::daemon::{Running, Setup, wait_end};
+use lab::files::{Watch, content};
+use libtest_mimic::Trial;
+use nix::sys::signal::Signal;
+
+use crate::conntrackd::{Tracked, open};
+use crate::conntrackd_process::{children, processes};
+use crate::world::{World, setup, word};
+
+pub fn trials() -> Vec<Trial> {
+    lab::trials![
+        first_state_and_each_change,
+        without_an_agent,
+        newest_state_wins,
+        one_at_a_time,
+        failure_is_retried,
+        hang_delays_nothing,
+        hang_is_killed_with_its_group,
+        conntrackd_does_not_wait,
+        flood,
+        deleted_and_replaced,
+    ]
+}
+
+/// Does with `$3`, the state, what the file of that name has to say.
+const SCRIPT: &str = r#"#!/bin/sh
+echo "begin $*" >>"$RECORD/calls"
+if [ -e "$RECORD/$3" ]; then . "$RECORD/$3"; fi
+echo "end $*" >>"$RECORD/calls"
+"#;
+
+/// Has a setup run the script.
+fn install(setup: Setup) -> Setup {
+    let (record, program) = (record(&setup), program(&setup));
+    fs::create_dir(&record).unwrap();
+    fs::write(&program, SCRIPT.replace("$RECORD", record.to_str().unwrap())).unwrap();
+    fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
+    setup.with(format!("--hook={}", program.display()))
+}
+
+fn program(setup: &Setup) -> PathBuf {
+    setup.directory().join("hook")
+}
+
+fn record(setup: &Setup) -> PathBuf {
+    setup.directory().join("hooked")
+}
+
+/// A world with a hook, and the directory that it writes to.
+pub struct Hooked {
+    pub world: World,
+    pub record: PathBuf,
+}
+
+impl Hooked {
+    pub fn new() -> Self {
+        Self::with(setup())
+    }
+
+    pub fn with(setup: Setup) -> Self {
+        let setup = install(setup);
+        Self { record: record(&setup), world: World::with(setup) }
+    }
+
+    pub fn program(&self) -> PathBuf {
+        program(&self.world.setup)
+    }
+
+    /// What the script does for a state.
+    pub fn when(&self, state: &str, script: &str) {
+        let script = script.replace("$RECORD", self.record.to_str().unwrap());
+        let new = self.record.join("new");
+        fs::write(&new, script).unwrap();
+        // One that runs reads on in the old one.
+        fs::rename(new, self.record.join(state)).unwrap();
+    }
+
+    /// Has the script wait at a state. Returns what it waits for to be written to.
+    pub fn hold(&self, state: &str) -> PathBuf {
+        let gate = self.record.join("gate");
+        nix::unistd::mkfifo(&gate, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        self.when(state, "read line <$RECORD/gate");
+        gate
+    }
+
+    /// The runs so far: of each its beginning and its end, with the state.
+    pub fn calls(&self) -> Vec<(bool, String)> {
+        let calls = content(&self.record.join("calls"));
+        let tail = |state: &str| format!("INSTANCE {} {state} 0", self.world.setup.router);
+        let read = |line: &str| {
+            let (what, call) = line.split_once(' ').unwrap();
+            let state = call.split(' ').nth(2).unwrap_or_default();
+            assert_eq!(call, tail(state));
+            (what == "begin", state.to_string())
+        };
+        calls.lines().map(read).collect()
+    }
+
+    pub fn wait_calls(&self, calls: &[(bool, &str)]) {
+        let calls: Vec<_> =
+            calls.iter().map(|(begin, state)| (*begin, (*state).to_string())).collect();
+        self.wait(&format!("{calls:?}"), || self.calls() == calls);
+    }
+
+    /// Waits for what the script writes down.
+    pub fn wait(&self, what: &str, condition: impl Fn() -> bool) {
+        Watch::new(&self.record).until(what, || condition().then_some(()));
+    }
+
+    /// Waits for a pid that the script writes down.
+    pub fn wait_pid(&self, name: &str) -> u32 {
+        let path = self.record.join(name);
+        self.wait(name, || content(&path).ends_with('\n'));
+        content(&path).trim().parse().unwrap()
+    }
+}
+
+pub fn wait_told(keepwatch: &Running<'_>, state: &str, times: usize) {
+    keepwatch.wait_log(&format!("hook succeeded for {state}"), times);
+}
+
+const BOTH: [bool; 2] = [true, false];
+
+/// The beginnings and ends of runs for these states.
+fn runs<'a>(states: &[&'a str]) -> Vec<(bool, &'a str)> {
+    states.iter().flat_map(|state| BOTH.map(|begin| (begin, *state))).collect()
+}
+
+/// The command line and the environment are exactly these.
+fn first_state_and_each_change() {
+    let hooked = Hooked::new();
+    let exact =
+        r"{ tr '\0' '\n' </proc/$$/cmdline; tr '\0' '\n' </proc/$$/environ; } >$RECORD/$3.exact";
+    for state in ["MASTER", "BACKUP", "FAULT"] {
+        hooked.when(state, exact);
+    }
+    let world = &hooked.world;
+    let keepwatch = world.setup.start();
+    wait_told(&keepwatch, "BACKUP", 1);
+    let assert_called = |state: &str, previous: Option<&str>| {
+        let call = content(&hooked.record.join(format!("{state}.exact")));
+        let mut lines: Vec<_> = call.lines().map(String::from).collect();
+        let program = hooked.program();
+        let words = ["/bin/sh", program.to_str().unwrap(), "INSTANCE"];
+        assert_eq!(lines[..3], words);
+        assert_eq!(lines[3..6], [&world.setup.router, state, "0"]);
+        let mut expected = vec![
+            "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".into(),
+            format!("KEEPWATCH_ROUTER_ID={}", world.setup.router),
+            "KEEPWATCH_INTERFACE=ha0".into(),
+            "KEEPWATCH_VIP=169.254.0.5/24".into(),
+            format!("KEEPWATCH_STATE={state}"),
+        ];
+        expected.extend(previous.map(|state| format!("KEEPWATCH_PREVIOUS={state}")));
+        expected.sort();
+        lines[6..].sort();
+        assert_eq!(lines[6..], expected);
+    };
+    assert_called("BACKUP", None);
+    world.set_vip(true);
+    wait_told(&keepwatch, "MASTER", 1);
+    assert_called("MASTER", Some("BACKUP"));
+    world.rtnl.delete("ha0");
+    wait_told(&keepwatch, "FAULT", 1);
+    assert_called("FAULT", Some("MASTER"));
+    hooked.wait_calls(&runs(&["BACKUP", "MASTER", "FAULT"]));
+    assert_eq!((keepwatch.counter("hook_runs"), keepwatch.counter("hook_failures")), (3, 0));
+}
+
+fn without_an_agent() {
+    let hooked = Hooked::new();
+    let full = hooked.world.setup.command();
+    let mut command = Command::new(full.get_program());
+    let is_agent = |word: &&std::ffi::OsStr| word.to_str().unwrap().starts_with("--state_path=");
+    command.args(full.get_args().filter(|word| !is_agent(word)));
+    let keepwatch = hooked.world.setup.adopt(&command.output().unwrap());
+    wait_told(&keepwatch, "BACKUP", 1);
+    hooked.world.set_vip(true);
+    wait_told(&keepwatch, "MASTER", 1);
+    keepwatch.wait_asleep();
+    let log = hooked.world.setup.log();
+    assert!(!log.contains("WARNING") && !log.contains("ERROR"), "{log}");
+    assert_eq!(hooked.world.agent.arrivals().len(), 0);
+}
+
+/// What lies between is not told.
+fn newest_state_wins() {
+    let hooked = Hooked::new();
+    let gate = hooked.hold("BACKUP");
+    let keepwatch = hooked.world.setup.start();
+    hooked.wait_calls(&[(true, "BACKUP")]);
+    for flip in 0..200 {
+        hooked.world.set_vip(flip % 2 == 0);
+    }
+    hooked.world.set_vip(true);
+    keepwatch.wait_log("Wrote router", 202);
+    hooked.wait_calls(&[(true, "BACKUP")]);
+    open(&gate);
+    wait_told(&keepwatch, "MASTER", 1);
+    hooked.wait_calls(&runs(&["BACKUP", "MASTER"]));
+    // Nor is what comes and goes while the hook runs for what is there again.
+    hooked.world.set_vip(false);
+    hooked.wait("the third run", || hooked.calls().len() == 5);
+    for present in [true, false] {
+        hooked.world.set_vip(present);
+    }
+    keepwatch.wait_log("Wrote router", 205);
+    open(&gate);
+    wait_told(&keepwatch, "BACKUP", 2);
+    keepwatch.wait_asleep();
+    hooked.wait_calls(&runs(&["BACKUP", "MASTER", "BACKUP"]));
+}
+
+/// However fast the state changes, no run begins before the last has ended.
+fn one_at_a_time() {
+    let hooked = Hooked::new();
+    let keepwatch = hooked.world.setup.start();
+    wait_told(&keepwatch, "BACKUP", 1);
+    let lower = processes(&keepwatch)[1];
+    let descriptors = || fs::read_dir(format!("/proc/{lower}/fd")).unwrap().count();
+    let before = descriptors();
+    for flip in 0..200 {
+        hooked.world.set_vip(flip % 2 == 0);
+    }
+    hooked.world.set_vip(true);
+    keepwatch.wait_log("Wrote router", 202);
+    hooked.wait("MASTER to be the last", || {
+        hooked.calls().last().is_some_and(|last| *last == (false, "MASTER".into()))
+    });
+    let calls = hooked.calls();
+    for run in calls.chunks(2) {
+        assert_eq!([run[0].0, run[1].0], BOTH, "{calls:?}");
+        assert_eq!(run[0].1, run[1].1, "{calls:?}");
+    }
+    keepwatch.wait_log("hook succeeded", calls.len() / 2);
+    keepwatch.wait_asleep();
+    assert_eq!(descriptors(), before);
+    assert!(children(lower).is_empty(), "a run that nobody has waited for");
+}
+
+fn failure_is_retried() {
+    let hooked = Hooked::new();
+    hooked.when("BACKUP", "echo cannot do it >&2; exit 3");
+    let keepwatch = hooked.world.setup.start();
+    hooked.world.agent.wait_acknowledged("backup");
+    keepwatch.wait_log(&format!(" INFO {}: hook: cannot do it\n", hooked.world.setup.router), 1);
+    keepwatch.wait_log("hook failed for BACKUP: exit code 3; retrying\n", 1);
+    keepwatch.wait_counter("hook_failures", 3);
+    hooked.when("BACKUP", "");
+    wait_told(&keepwatch, "BACKUP", 1);
+    let (runs, failures) = (keepwatch.counter("hook_runs"), keepwatch.counter("hook_failures"));
+    assert_eq!(runs, failures + 1);
+    let log = hooked.world.setup.log();
+    assert_eq!(log.matches("cannot do it").count(), 1, "not each time: {log}");
+    // A newer state takes its place.
+    hooked.when("MASTER", "kill -SEGV $$");
+    hooked.world.set_vip(true);
+    keepwatch.wait_log("hook failed for MASTER: killed by SIGSEGV; retrying\n", 1);
+    hooked.world.set_vip(false);
+    wait_told(&keepwatch, "BACKUP", 2);
+    assert!(!hooked.world.setup.log().contains("hook succeeded for MASTER"));
+}
+
+/// Files, agent and signals are as prompt as without.
+fn hang_delays_nothing() {
+    let hooked = Hooked::new();
+    hooked.when("BACKUP", "echo $$ >$RECORD/pid; kill -STOP $$");
+    let keepwatch = hooked.world.setup.start();
+    let hangs = hooked.wait_pid("pid");
+    let world = &hooked.world;
+    for present in [true, false, true] {
+        world.set_vip(present);
+        keepwatch.wait_state(word(present));
+        world.agent.wait_acknowledged(word(present));
+    }
+    keepwatch.signal(Signal::SIGHUP);
+    keepwatch.wait_log("SIGHUP", 1);
+    assert_eq!(keepwatch.counter("hook_runs"), 0);
+    let [upper, lower] = processes(&keepwatch);
+    assert_eq!(keepwatch.terminate().unwrap().code(), Some(0));
+    [hangs, lower, upper].into_iter().for_each(wait_end);
+    assert_eq!(hooked.calls(), [(true, "BACKUP".into())]);
+    assert!(!world.setup.log().contains("hook failed"), "nobody waited for it");
+}
+
+fn hang_is_killed_with_its_group() {
+    let hooked = Hooked::with(setup().with("--hook-timeout=0.5"));
+    hooked.when("BACKUP", "trap '' TERM; sleep 1000 & echo $! >$RECORD/sleep; wait");
+    let keepwatch = hooked.world.setup.start();
+    let sleep = hooked.wait_pid("sleep");
+    hooked.world.set_vip(true);
+    hooked.world.agent.wait_acknowledged("master");
+    keepwatch.wait_log("hook failed for BACKUP: timed out and killed; retrying\n", 1);
+    wait_end(sleep);
+    wait_told(&keepwatch, "MASTER", 1);
+    hooked.wait_calls(&[(true, "BACKUP"), (true, "MASTER"), (false, "MASTER")]);
+}
+
+/// Each has a process of its own.
+fn conntrackd_does_not_wait() {
+    let setup = install(setup());
+    fs::write(record(&setup).join("BACKUP"), "kill -STOP $$").unwrap();
+    let tracked = Tracked::with(setup);
+    let keepwatch = tracked.world.setup.start();
+    tracked.wait_synced(&keepwatch, "backup");
+    tracked.world.set_vip(true);
+    tracked.wait_synced(&keepwatch, "primary");
+    assert_eq!(keepwatch.counter("hook_runs"), 0);
+    let children_of = |pid: &u32| [vec![*pid], children(*pid)].concat();
+    let all: Vec<u32> = keepwatch.children().iter().flat_map(children_of).collect();
+    let names = all.iter().map(|pid| {
+        let proc = PathBuf::from(format!("/proc/{pid}"));
+        let name = content(&proc.join("comm"));
+        assert_eq!(content(&proc.join("cmdline")).trim_end_matches('\0'), name.trim_end());
+        name
+    });
+    let [sync, hook] = ["keepwatch-sync\n", "keepwatch-hook\n"];
+    assert_eq!(names.collect::<Vec<_>>(), [sync, sync, hook, hook]);
+    assert_eq!(keepwatch.terminate().unwrap().code(), Some(0));
+    all.into_iter().for_each(wait_end);
+}
+
+/// The log has its part of it.
+fn flood() {
+    let hooked = Hooked::new();
+    hooked.when("BACKUP", "rm $RECORD/BACKUP; exec yes");
+    let keepwatch = hooked.world.setup.start();
+    keepwatch.wait_log("hook failed for BACKUP: killed by SIGPIPE; retrying\n", 1);
+    wait_told(&keepwatch, "BACKUP", 1);
+    let log = hooked.world.setup.log();
+    assert_eq!(log.matches(": hook: y\n").count(), 64);
+    assert_eq!(log.matches(": hook: ").count(), 65, "{log}");
+    assert!(log.contains(" more bytes of output discarded\n"), "{log}");
+}
+
+/// Does something to the hook, of which the second is where it may be put aside.
+type Change = fn(&Path, &Path);
+
+/// Whatever is in its place: it is tried again until it runs.
+fn deleted_and_replaced() {
+    fn mode(program: &Path, mode: u32) {
+        fs::set_permissions(program, Permissions::from_mode(mode)).unwrap();
+    }
+    let cases: [(Change, Change, &str); 4] = [
+        (
+            |program, aside| fs::rename(program, aside).unwrap(),
+            |program, aside| fs::rename(aside, program).unwrap(),
+            "No such file or directory (ENOENT)",
+        ),
+        (
+            |program, aside| {
+                fs::rename(program, aside).unwrap();
+                fs::create_dir(program).unwrap();
+            },
+            |program, aside| {
+                fs::remove_dir(program).unwrap();
+                fs::rename(aside, program).unwrap();
+            },
+            "Permission denied (EACCES)",
+        ),
+        (
+            |program, _| mode(program, 0o644),
+            |program, _| mode(program, 0o755),
+            "Permission denied (EACCES)",
+        ),
+        (
+            |program, _| mode(program, 0o757),
+            |program, _| mode(program, 0o755),
+            "Operation not permitted (EPERM)",
+        ),
+    ];
+    for (break_it, mend_it, error) in cases {
+        let hooked = Hooked::new();
+        let keepwatch = hooked.world.setup.start();
+        wait_told(&keepwatch, "BACKUP", 1);
+        let (program, aside) = (hooked.program(), hooked.record.join("aside"));
+        break_it(&program, &aside);
+        hooked.world.set_vip(true);
+        hooked.world.agent.wait_acknowledged("master");
+        keepwatch.wait_log(&format!("hook failed for MASTER: not started: {error}; retrying\n"), 1);
+        mend_it(&program, &aside);
+        wait_told(&keepwatch, "MASTER", 1);
+        hooked.wait_calls(&runs(&["BACKUP", "MASTER"]));
+    }
+}

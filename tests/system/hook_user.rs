@@ -1,0 +1,189 @@
+//! Promise 20: whom the hook is run as, and that root runs none that others could replace.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{PermissionsExt, chown, symlink};
+use std::path::Path;
+use std::thread;
+
+use lab::daemon::{Setup, wait_end};
+use lab::files::{Directory, content};
+use lab::trial::with_other_users;
+use lab::users::{NOBODY, SOMEBODY};
+use libtest_mimic::Trial;
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, unshare};
+
+use crate::conntrackd_process::processes;
+use crate::hook::{Hooked, wait_told};
+use crate::world::setup;
+
+pub fn trials() -> Vec<Trial> {
+    let mut trials = lab::trials![open_to_others];
+    trials.extend(with_other_users(lab::trials![
+        somebodys,
+        user_of_the_hook,
+        user_of_the_daemon,
+        what_it_starts_as_root,
+        program_that_the_user_may_not_run,
+    ]));
+    trials
+}
+
+/// It does not start, and says why in one line.
+fn assert_refused(setup: &Setup, program: &Path, why: &str) {
+    let output = setup.command().arg(format!("--hook={}", program.display())).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(error, format!("keepwatch: hook {}: {why}\n", program.display()));
+    assert!(!setup.state_file().exists());
+}
+
+/// `--check` says the same.
+fn assert_checked(setup: &Setup, program: &Path, verdict: &str) {
+    let option = format!("--hook={}", program.display());
+    let output = setup.command().args([&option, "--check"]).output().unwrap();
+    let report = String::from_utf8(output.stdout).unwrap();
+    assert!(report.contains(&format!("{}: {verdict}\n", program.display())), "{report}");
+}
+
+const REPLACEABLE: &str = "not run: others than root can replace it";
+
+fn put_program(directory: &Path, mode: u32) -> std::path::PathBuf {
+    let program = directory.join("program");
+    fs::write(&program, "#!/bin/sh\n").unwrap();
+    fs::set_permissions(&program, Permissions::from_mode(mode)).unwrap();
+    program
+}
+
+fn open_to_others() {
+    let (setup, directory) = (setup(), Directory::new());
+    let program = put_program(directory.path(), 0o757);
+    assert_refused(&setup, &program, REPLACEABLE);
+    assert_checked(&setup, &program, &format!("does not work: {REPLACEABLE}"));
+    fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
+    assert_checked(&setup, &program, "can be run");
+    fs::set_permissions(directory.path(), Permissions::from_mode(0o757)).unwrap();
+    assert_refused(&setup, &program, REPLACEABLE);
+}
+
+fn somebodys() {
+    let (setup, directory, ours) = (setup(), Directory::new(), Directory::new());
+    let program = put_program(directory.path(), 0o755);
+    let link = ours.path().join("link");
+    symlink(&program, &link).unwrap();
+    for theirs in [&program, directory.path()] {
+        chown(theirs, Some(SOMEBODY), None).unwrap();
+        assert_refused(&setup, &program, REPLACEABLE);
+        assert_refused(&setup, &link, REPLACEABLE);
+        chown(theirs, Some(0), None).unwrap();
+    }
+    // It matters to root alone.
+    chown(&program, Some(SOMEBODY), None).unwrap();
+    let setup = setup.with(format!("--hook={}", program.display())).with("--hook-user=nobody");
+    let keepwatch = setup.start();
+    keepwatch.wait_log("hook succeeded for FAULT", 1);
+}
+
+/// A world with a hook that says who it is.
+fn identified(setup: Setup) -> Hooked {
+    let hooked = Hooked::with(setup);
+    for directory in [&hooked.record, &hooked.world.setup.conf_dir, &hooked.world.setup.state_path]
+    {
+        chown(directory, Some(NOBODY), Some(NOBODY)).unwrap();
+    }
+    let script = "echo $(id -u) $(id -g) $(id -G) >$RECORD/identity
+        grep -E '^(Cap|NoNewPrivs)' /proc/self/status >$RECORD/rights";
+    hooked.when("BACKUP", script);
+    hooked
+}
+
+/// Lets the calling thread, and what it starts, know more groups than there are.
+fn add_groups(hooked: &Hooked) {
+    unshare(CloneFlags::CLONE_NEWNS).unwrap();
+    let file = hooked.world.setup.directory().join("group");
+    let groups = content(Path::new("/etc/group"));
+    let more = "keepwatch-one:x:54001:nobody\nkeepwatch-two:x:54002:root,nobody\n";
+    fs::write(&file, groups + more + "keepwatch-three:x:54003:nobodys\n").unwrap();
+    let none: Option<&str> = None;
+    mount(Some(&file), "/etc/group", none, MsFlags::MS_BIND, none).unwrap();
+}
+
+fn assert_identity(hooked: &Hooked, identity: &str) {
+    assert_eq!(content(&hooked.record.join("identity")), identity);
+    let rights = content(&hooked.record.join("rights"));
+    let right = |name: &str| rights.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+    for set in ["CapInh:\t", "CapPrm:\t", "CapEff:\t", "CapAmb:\t"] {
+        assert_eq!(right(set), "0".repeat(16), "{set}");
+    }
+    // As with `su`, it may become somebody else again by a program that has the right to.
+    assert_eq!(right("NoNewPrivs:\t"), "0");
+}
+
+fn user_of_the_hook() {
+    let hooked = identified(setup().with("--hook-user=nobody"));
+    let setup = &hooked.world.setup;
+    let start = || {
+        add_groups(&hooked);
+        setup.daemonize()
+    };
+    let keepwatch = thread::scope(|scope| scope.spawn(start).join().unwrap());
+    wait_told(&keepwatch, "BACKUP", 1);
+    assert_identity(&hooked, "65534 65534 65534 54001 54002\n");
+    assert!(keepwatch.proc_status("Uid").starts_with("0\t"));
+    // Those that run it are nobody either, but for the right to end it.
+    for pid in processes(&keepwatch) {
+        let status = content(Path::new(&format!("/proc/{pid}/status")));
+        let ids = ["65534"; 4].join("\t");
+        for line in [format!("Uid:\t{ids}"), format!("Gid:\t{ids}")] {
+            assert!(status.contains(&line), "{status}");
+        }
+        for set in ["CapPrm", "CapEff"] {
+            assert!(status.contains(&format!("{set}:\t0000000000000020\n")), "{status}");
+        }
+    }
+}
+
+fn user_of_the_daemon() {
+    for (group, identity) in [("", "65534 65534 65534\n"), ("54321", "65534 54321 54321\n")] {
+        let mut setup = setup().with("--user=nobody");
+        if !group.is_empty() {
+            setup = setup.with(format!("--group={group}"));
+        }
+        let hooked = identified(setup);
+        chown(hooked.world.setup.directory(), Some(NOBODY), None).unwrap();
+        let keepwatch = hooked.world.setup.start();
+        wait_told(&keepwatch, "BACKUP", 1);
+        assert_identity(&hooked, identity);
+    }
+}
+
+/// Though it is not run by root, all of it is killed.
+fn what_it_starts_as_root() {
+    let hooked = identified(setup().with("--hook-user=nobody").with("--hook-timeout=0.5"));
+    let setpriv = hooked.world.setup.directory().join("setpriv");
+    fs::copy("/usr/bin/setpriv", &setpriv).unwrap();
+    fs::set_permissions(&setpriv, Permissions::from_mode(0o4755)).unwrap();
+    let become_root = format!(
+        "mv $RECORD/BACKUP $RECORD/once
+        {} --reuid=0 --regid=0 --clear-groups sh -c 'echo $(id -ru) $$ >$RECORD/root; exec sleep 1000'",
+        setpriv.display()
+    );
+    hooked.when("BACKUP", &become_root);
+    let keepwatch = hooked.world.setup.start();
+    let path = hooked.record.join("root");
+    hooked.wait("root", || content(&path).ends_with('\n'));
+    let pid = content(&path).trim().strip_prefix("0 ").unwrap().parse().unwrap();
+    keepwatch.wait_log("hook failed for BACKUP: timed out and killed; retrying\n", 1);
+    wait_end(pid);
+    wait_told(&keepwatch, "BACKUP", 1);
+}
+
+fn program_that_the_user_may_not_run() {
+    let directory = Directory::new();
+    let program = put_program(directory.path(), 0o700);
+    let setup = setup().with("--hook-user=nobody");
+    assert_refused(&setup, &program, "Permission denied (EACCES)");
+    let program = put_program(&directory.sub("closed"), 0o755);
+    fs::set_permissions(directory.path(), Permissions::from_mode(0o700)).unwrap();
+    assert_refused(&setup, &program, "Permission denied (EACCES)");
+}
