@@ -11,7 +11,9 @@ use keepwatch::daemon::Daemon;
 use keepwatch::log::printable;
 use keepwatch::monitor::{ExitReason, Tables};
 use keepwatch::options::{self, CliAction, Config};
-use keepwatch::sys::process::{self, ForkSide, ReadinessNotifier};
+use keepwatch::sys::daemonize::{ForkSide, await_daemon, daemonize};
+use keepwatch::sys::process;
+use keepwatch::sys::readiness::ReadinessNotifier;
 use keepwatch::sys::signals;
 
 /// All is well.
@@ -68,12 +70,12 @@ fn run(config: &Config) -> c_int {
     let side = if config.foreground {
         ReadinessNotifier::from_environment().map(ForkSide::Daemon)
     } else {
-        process::daemonize()
+        daemonize()
     };
     let mut starter = match side {
         Ok(ForkSide::Daemon(starter)) => starter,
         Ok(ForkSide::Parent(waiting)) => {
-            return match process::await_daemon(&waiting) {
+            return match await_daemon(&waiting) {
                 Ok(()) => SUCCESS,
                 Err(error) => fail(&error, FAILURE),
             };

@@ -23,7 +23,7 @@ use crate::sys::netlink::{self, RouteSocket};
 use crate::sys::netns::NamespaceWatch;
 use crate::sys::packet::PacketSocket;
 use crate::sys::pid_file::PidFile;
-use crate::sys::process::ReadinessNotifier;
+use crate::sys::readiness::ReadinessNotifier;
 use crate::sys::signals::Signals;
 use crate::sys::state_file::StateFile;
 use crate::wire::helper::Request;

@@ -28,7 +28,7 @@ use crate::sys::netns::{self, NamespaceWatch};
 use crate::sys::packet::PacketSocket;
 use crate::sys::pid_file::{PidFile, PidFileError};
 use crate::sys::privileges;
-use crate::sys::process::ReadinessNotifier;
+use crate::sys::readiness::ReadinessNotifier;
 use crate::sys::seccomp::{self, Values};
 use crate::sys::signals::Signals;
 use crate::sys::state_file::StateFile;

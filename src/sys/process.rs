@@ -1,66 +1,25 @@
-//! Becoming a daemon, and telling whoever started it that it is up.
+//! The process itself: what it starts with, its standard streams, its descriptors, its name.
 
 #![expect(unsafe_code, reason = "fork, and what the C library gives")]
 
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
-use std::env;
 use std::ffi::{CStr, OsStr, OsString, c_char, c_int, c_uint};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::absolute;
 
 use nix::errno::Errno as NixErrno;
 use nix::fcntl::{OFlag, open};
 use nix::libc;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl;
-use nix::sys::signal::{SigSet, Signal, killpg, raise};
-use nix::sys::socket::{
-    AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr, connect, send, socket,
-};
+use nix::sys::signal::Signal;
 use nix::sys::stat::Mode;
-use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
-use nix::unistd::{
-    ForkResult, Pid, alarm, chdir, dup2_stderr, dup2_stdin, dup2_stdout, fork, pipe2, setsid, write,
-};
+use nix::sys::wait::{WaitStatus, waitpid};
+use nix::unistd::{ForkResult, alarm, fork, write};
 
 use super::file_id::identify_open;
-use super::files::{c_path, read_to_end};
-use super::signals::{self, Signals};
+use super::signals;
 use crate::errno::Errno;
-
-/// What the daemon writes into the pipe to its parent once it is up. Anything else is an error message.
-const UP: &str = "up";
-
-/// Who waits for readiness.
-#[derive(Debug)]
-pub enum ReadinessNotifier {
-    /// The process that forked the daemon, at the other end of this pipe.
-    Parent(OwnedFd),
-    /// A service manager, by its notification socket (`sd_notify(3)`).
-    Manager(OwnedFd),
-    /// Nobody, or nobody any more.
-    Nobody,
-}
-
-/// The parent's side of the start.
-#[derive(Debug)]
-pub struct Waiting {
-    pipe: OwnedFd,
-    /// The daemon's process group. Its leader has ended and is not waited for, so that this remains its
-    /// number.
-    group: Pid,
-}
-
-/// Which process one is after [`daemonize`].
-#[derive(Debug)]
-pub enum ForkSide {
-    /// The one that was started: it waits for what the daemon says.
-    Parent(Waiting),
-    /// The daemon.
-    Daemon(ReadinessNotifier),
-}
 
 /// Does what Rust's own start would do: resets signals and ignores SIGPIPE, so that writes fail with EPIPE,
 /// and opens standard streams that are closed, so that nothing else gets their numbers. Returns the arguments
@@ -111,7 +70,7 @@ pub fn print_error(error: &str) {
 }
 
 /// As far as it is taken.
-fn write_all(file: BorrowedFd<'_>, text: &str) {
+pub(super) fn write_all(file: BorrowedFd<'_>, text: &str) {
     let mut rest = text.as_bytes();
     while !rest.is_empty() {
         match write(file, rest) {
@@ -210,127 +169,4 @@ unsafe fn remember_command_line(words: &[*const c_char]) {
     }
     COMMAND_LINE.store(first.cast::<u8>().cast_mut(), Ordering::Relaxed);
     COMMAND_LINE_LENGTH.store(end.addr() - first.addr(), Ordering::Relaxed);
-}
-
-/// Forks twice, so that the daemon leads no session and belongs to no terminal. It keeps the command
-/// line, by which the agent recognises it, and has `/dev/null` for its standard streams.
-///
-/// # Errors
-/// The errno of the step that failed, in one line.
-pub fn daemonize() -> Result<ForkSide, String> {
-    fork_twice().map_err(|errno| format!("becoming a daemon: {}", Errno::from(errno)))
-}
-
-fn fork_twice() -> nix::Result<ForkSide> {
-    let (parent_end, daemon_end) = pipe2(OFlag::O_CLOEXEC)?;
-    // SAFETY: the process has one thread.
-    if let ForkResult::Parent { child } = unsafe { fork() }? {
-        drop(daemon_end);
-        waitid(Id::Pid(child), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT)?;
-        return Ok(ForkSide::Parent(Waiting { pipe: parent_end, group: child }));
-    }
-    drop(parent_end);
-    setsid()?;
-    // SAFETY: as above.
-    if let ForkResult::Parent { .. } = unsafe { fork() }? {
-        // SAFETY: ends this process, and runs nothing of what the other has inherited.
-        unsafe { libc::_exit(0) }
-    }
-    chdir(c"/")?;
-    let null = open(c"/dev/null", OFlag::O_RDWR | OFlag::O_CLOEXEC, Mode::empty())?;
-    dup2_stdin(&null)?;
-    dup2_stdout(&null)?;
-    dup2_stderr(&null)?;
-    Ok(ForkSide::Daemon(ReadinessNotifier::Parent(daemon_end)))
-}
-
-/// In the parent: waits until the daemon is up. It passes on a signal that ends it, as the daemon is no longer
-/// in the terminal's process group.
-///
-/// # Errors
-/// Why it did not come up, in its own words.
-pub fn await_daemon(waiting: &Waiting) -> Result<(), String> {
-    if let Err(errno) = waiting.wait() {
-        return Err(format!("waiting for the daemon: {}", Errno::from(errno)));
-    }
-    let said = String::from_utf8(read_to_end(waiting.pipe.as_fd())).unwrap_or_default();
-    match said.as_str() {
-        UP => Ok(()),
-        "" => Err("the daemon exited before it was ready".into()),
-        _ => Err(said),
-    }
-}
-
-impl Waiting {
-    /// Waits until the daemon has written something. Passes SIGTERM and SIGINT on to it, and ends by them.
-    fn wait(&self) -> nix::Result<()> {
-        let ending: SigSet = [Signal::SIGTERM, Signal::SIGINT].into_iter().collect();
-        // The others that the daemon handles end this process.
-        ending.thread_set_mask()?;
-        let signals = Signals::of(ending).map_err(|Errno(errno)| nix::Error::from_raw(errno))?;
-        loop {
-            let fds = &mut [self.pipe.as_fd(), signals.as_fd()]
-                .map(|fd| PollFd::new(fd, PollFlags::POLLIN));
-            match poll(fds, PollTimeout::NONE) {
-                Ok(_) | Err(nix::Error::EINTR) => {}
-                Err(errno) => return Err(errno),
-            }
-            if let Some(signal) = signals.next().and_then(|n| Signal::try_from(n).ok()) {
-                // It ends as quickly by itself.
-                let _ = killpg(self.group, signal);
-                signals::unblock();
-                raise(signal)?;
-            }
-            if fds[0].any() == Some(true) {
-                return Ok(());
-            }
-        }
-    }
-}
-
-impl ReadinessNotifier {
-    /// The service manager that `NOTIFY_SOCKET` names, or nobody.
-    ///
-    /// # Errors
-    /// The variable and what is wrong with it, in one line.
-    pub fn from_environment() -> Result<Self, String> {
-        let Some(path) = env::var_os("NOTIFY_SOCKET") else { return Ok(Self::Nobody) };
-        let open = || {
-            let address = if let Some(name) = path.as_bytes().strip_prefix(b"@") {
-                UnixAddr::new_abstract(name)?
-            } else {
-                // The daemon leaves the directory that it was started in.
-                let path = absolute(&path).map_err(|_| NixErrno::EINVAL)?;
-                UnixAddr::new(c_path(&path)?.as_c_str())?
-            };
-            let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
-            let socket = socket(AddressFamily::Unix, SockType::Datagram, flags, None)?;
-            // Later there may be no right to. A manager that is not there misses nothing.
-            let _ = connect(socket.as_raw_fd(), &address);
-            Ok(socket)
-        };
-        open().map(Self::Manager).map_err(|errno: nix::Error| {
-            format!("NOTIFY_SOCKET {}: {}", path.display(), Errno::from(errno))
-        })
-    }
-
-    /// Tells that the daemon is up. Once is enough.
-    pub fn ready(&mut self) {
-        // A starter that has gone meanwhile misses nothing.
-        match core::mem::replace(self, Self::Nobody) {
-            Self::Parent(pipe) => write_all(pipe.as_fd(), UP),
-            Self::Manager(socket) => {
-                let _ = send(socket.as_raw_fd(), b"READY=1", MsgFlags::MSG_NOSIGNAL);
-            }
-            Self::Nobody => {}
-        }
-    }
-
-    /// Tells why the daemon does not come up: the parent, which prints it, or standard error.
-    pub fn failed(&mut self, error: &str) {
-        match self {
-            Self::Parent(pipe) => write_all(pipe.as_fd(), error),
-            Self::Manager(_) | Self::Nobody => print_error(error),
-        }
-    }
 }

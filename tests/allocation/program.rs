@@ -6,7 +6,8 @@ use std::sync::{Mutex, PoisonError};
 use keepwatch::daemon::Daemon;
 use keepwatch::monitor::{ExitReason, Tables};
 use keepwatch::options::{self, CliAction};
-use keepwatch::sys::process::{ReadinessNotifier, close_inherited};
+use keepwatch::sys::process::close_inherited;
+use keepwatch::sys::readiness::ReadinessNotifier;
 use nix::libc;
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 
