@@ -134,6 +134,8 @@ fn state(config: &Config) -> Result<State, Errno> {
         sync_conntrack: false,
         hook: false,
         check_namespace: NamespaceCheck::Never,
+        tell_manager: false,
+        watchdog: None,
     });
     let mut buffer = netlink::buffer();
     let by = clock::now() + CHECK_TIMEOUT;

@@ -331,6 +331,7 @@ impl Daemon<'_> {
             }
             Action::HangUp => self.agent.as_mut()?.hang_up(),
             Action::SignalReady => self.starter.ready(),
+            Action::TellManager(notice) => self.tell_manager(notice),
             Action::Log(ref event) => self.context.event(event),
             Action::LogStatus => self.context.status(&self.monitor.status()),
             Action::ReopenLog => log::reopen(),

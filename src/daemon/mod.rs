@@ -2,6 +2,7 @@
 
 mod event_loop;
 mod helpers;
+mod managing;
 mod setup;
 
 pub use event_loop::Daemon;

@@ -30,6 +30,7 @@ use crate::sys::pid_file::{PidFile, PidFileError};
 use crate::sys::privileges;
 use crate::sys::readiness::ReadinessNotifier;
 use crate::sys::seccomp::{self, Values};
+use crate::sys::service_manager::ServiceManager;
 use crate::sys::signals::Signals;
 use crate::sys::state_file::StateFile;
 use crate::sys::stderr;
@@ -101,6 +102,8 @@ impl<'a> Daemon<'a> {
             sync_conntrack: conntrackd.is_some(),
             hook: hook.is_some(),
             check_namespace: check_namespace(namespace.as_ref()),
+            tell_manager: starter.manager().is_some(),
+            watchdog: starter.manager().and_then(ServiceManager::watchdog),
         }));
         let daemon = Self {
             events: Events::with_capacity(EVENTS),

@@ -3,16 +3,16 @@
 use heapless::Vec;
 
 use super::{
-    AddressKey, Announcement, CommandResult, Dump, HookCall, LogEvent, Outcome, Sent, State,
-    SyncCommand,
+    AddressKey, Announcement, CommandResult, Dump, HookCall, LogEvent, ManagerNotice, Outcome,
+    Sent, State, SyncCommand,
 };
 use crate::errno::Errno;
 use crate::wire::Claim;
 use crate::wire::rtnl::{Mac, Message};
 
 /// The most actions that one input can bring about: three of its own at the most, and one of most of the steps
-/// that follow; two of the report, or else one each for the agent, conntrackd and the hook.
-pub(super) const MAX_ACTIONS: usize = 13;
+/// that follow; two of the report, or else one each for the agent, conntrackd, the hook and the service manager.
+pub(super) const MAX_ACTIONS: usize = 15;
 
 /// What happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -115,8 +115,11 @@ pub enum Action {
     ReadReplies,
     /// Close the connection to the agent.
     HangUp,
-    /// The initial state is written: whoever waits for the start may go on.
+    /// What is to be reported at the start, or after [`ManagerNotice::Reloading`], is written: whoever waits for
+    /// that may go on.
     SignalReady,
+    /// Tell the service manager.
+    TellManager(ManagerNotice),
     /// Write a line.
     Log(LogEvent),
     /// Write the status, which [`super::Monitor::status`] tells.

@@ -39,12 +39,13 @@
 //! 3. Request a dump, at a tick: after an overrun the kernel drops all events until the queue is empty, and a
 //!    dump requested before would leave a gap. Before the report: SIGHUP has it wait for what is to be listed.
 //! 4. Report a new state to the file, which the agent, conntrackd and the hook wait for: a disk may hang.
-//! 5. Tell the agent, then run conntrackd's next command, then the hook, if no write is under way. Each has a
-//!    process of its own, so none delays another.
+//! 5. Tell whoever waits for the state file, then the agent, then run conntrackd's next command, then the hook, if
+//!    no write is under way. Each has a process of its own, so none delays another.
 //! 6. Watch claims, read frames again, let announcements begin or cease: these may not delay a report.
 //! 7. Log a claim, send a frame, at a tick: both want it to be certain that the VIP is here. One of each, so
 //!    that nothing else has to wait.
-//! 8. Check the namespace, and exit: when everything that has to come before it has begun.
+//! 8. Tell the service manager, which is for people to read; and, at a tick, that the loop works.
+//! 9. Check the namespace, and exit: when everything that has to come before it has begun.
 //!
 //! Diagrams: the VIP in `vip`, dumps in `resync.rs`, the agent in `outbox.rs`, the hook in `hook.rs`.
 
@@ -65,6 +66,7 @@ mod output;
 mod own_macs;
 mod rate_limit;
 mod resync;
+mod service_manager;
 mod split_brain;
 mod state_file;
 mod state_machine;
@@ -80,6 +82,7 @@ pub use outbox::Renotify;
 pub use outcome::{Failure, Outcome};
 pub use output::Output;
 pub use resync::{Dump, DumpResult};
+pub use service_manager::{ManagerNotice, Summary};
 pub use smoltcp::time::{Duration, Instant};
 pub use state_machine::{Monitor, MonitorConfig};
 

@@ -18,13 +18,11 @@ enum Progress {
 pub(super) struct StateFile {
     progress: Progress,
     backoff: Backoff,
-    /// A write has succeeded.
-    exists: bool,
 }
 
 impl StateFile {
     pub(super) fn new(seed: u32) -> Self {
-        Self { progress: Progress::Written, backoff: Backoff::new(seed), exists: false }
+        Self { progress: Progress::Written, backoff: Backoff::new(seed) }
     }
 
     /// A write begins.
@@ -32,11 +30,10 @@ impl StateFile {
         self.progress = Progress::Writing;
     }
 
-    /// Handles a write that succeeded. Returns whether it is the first.
-    pub(super) fn on_written(&mut self) -> bool {
+    /// Handles a write that succeeded.
+    pub(super) fn on_written(&mut self) {
         self.progress = Progress::Written;
         self.backoff.reset();
-        !core::mem::replace(&mut self.exists, true)
     }
 
     /// Handles a write that failed: it is tried again later.
@@ -83,9 +80,7 @@ mod tests {
         }
         assert!(waits.is_sorted() && waits[0] > T0);
         file.begin();
-        assert!(file.on_written(), "the first");
+        file.on_written();
         assert_eq!((file.is_written(), file.deadline()), (true, None));
-        file.begin();
-        assert!(!file.on_written());
     }
 }

@@ -3,7 +3,9 @@
 use super::Monitor;
 use crate::monitor::hook::Hook;
 use crate::monitor::namespace::NamespaceLook;
-use crate::monitor::{Action, Duration, ExitReason, Instant, LogEvent, NamespaceCheck};
+use crate::monitor::{
+    Action, Duration, ExitReason, Instant, LogEvent, ManagerNotice, NamespaceCheck,
+};
 
 /// How long what is under way may delay the exit after a signal.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(1);
@@ -27,6 +29,8 @@ impl Monitor<'_> {
         if let Some(earlier) = &self.exit {
             deadline = deadline.min(earlier.deadline);
             queue_read = earlier.queue_read;
+        } else {
+            self.tell_manager(ManagerNotice::Stopping);
         }
         self.exit = Some(Exit { reason: ExitReason::Signal(signal), deadline, queue_read });
     }
@@ -39,6 +43,7 @@ impl Monitor<'_> {
             self.namespace = NamespaceLook::new(NamespaceCheck::Never);
             self.vip.mark_unreachable();
             self.push(Action::Log(LogEvent::NamespaceGone));
+            self.tell_manager(ManagerNotice::Stopping);
         }
     }
 

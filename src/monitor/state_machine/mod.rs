@@ -5,6 +5,7 @@ mod claims;
 mod commands;
 mod dumping;
 mod exiting;
+mod managing;
 mod reporting;
 
 use super::announce::{AnnounceTiming, Announcer, Tables};
@@ -14,11 +15,12 @@ use super::namespace::NamespaceLook;
 use super::outbox::Outbox;
 use super::rate_limit::RateLimits;
 use super::resync::{DumpKind, Meaning, Resync};
+use super::service_manager::ServiceManager;
 use super::state_file::StateFile;
 use super::vip::Vip;
 use super::{
-    Action, Actions, Control, Counters, Dump, DumpResult, Failure, Input, Instant, LogEvent,
-    NamespaceCheck, Renotify, State, Status,
+    Action, Actions, Control, Counters, Dump, DumpResult, Duration, Failure, Input, Instant,
+    LogEvent, ManagerNotice, NamespaceCheck, Renotify, State, Status,
 };
 use crate::wire::cidr::Cidr;
 use crate::wire::ifname::InterfaceName;
@@ -51,6 +53,10 @@ pub struct MonitorConfig<'a> {
     pub hook: bool,
     /// What tells that the network namespace may have been deleted.
     pub check_namespace: NamespaceCheck,
+    /// Tell a service manager how the daemon fares.
+    pub tell_manager: bool,
+    /// Give it a sign of life this often.
+    pub watchdog: Option<Duration>,
 }
 
 /// The state machine.
@@ -69,6 +75,8 @@ pub struct Monitor<'a> {
     reported: Option<State>,
     /// Report as soon as nothing is left to be listed, even if nothing has changed.
     report_again: bool,
+    /// Somebody waits until what is to be reported is written.
+    ready_awaited: bool,
     file: StateFile,
     notify_agent: bool,
     outbox: Outbox,
@@ -80,6 +88,7 @@ pub struct Monitor<'a> {
     /// The last station that did.
     claimant: Option<Mac>,
     namespace: NamespaceLook,
+    manager: Option<ServiceManager>,
     exit: Option<Exit>,
     counters: Counters,
     rate_limits: RateLimits,
@@ -107,6 +116,7 @@ impl<'a> Monitor<'a> {
             owner: None,
             reported: None,
             report_again: false,
+            ready_awaited: true,
             file: StateFile::new(seed),
             notify_agent: config.notify_agent,
             outbox: Outbox::new(seed, config.renotify),
@@ -116,6 +126,7 @@ impl<'a> Monitor<'a> {
             detector: config.detect_split_brain.then(Detector::default),
             claimant: None,
             namespace: NamespaceLook::new(config.check_namespace),
+            manager: config.tell_manager.then(|| ServiceManager::new(config.watchdog)),
             exit: None,
             counters: Counters::default(),
             rate_limits: RateLimits::default(),
@@ -132,6 +143,7 @@ impl<'a> Monitor<'a> {
         self.update_address_filter();
         self.request_dump(tick);
         self.report();
+        self.signal_ready();
         self.notify();
         self.run_command();
         self.run_hook();
@@ -142,6 +154,7 @@ impl<'a> Monitor<'a> {
             self.log_claim();
             self.send_frame();
         }
+        self.update_manager(tick);
         self.check_namespace();
         self.try_exit(tick);
         core::mem::take(&mut self.actions)
@@ -159,6 +172,7 @@ impl<'a> Monitor<'a> {
             self.claim_deadline(),
             self.frame_deadline(),
             self.namespace.deadline(),
+            self.manager.as_ref().and_then(ServiceManager::deadline),
             self.exit_deadline(),
         ];
         timers.into_iter().flatten().min()
@@ -268,6 +282,8 @@ impl<'a> Monitor<'a> {
         match control {
             Control::Exit(signal) => self.on_exit_requested(signal),
             Control::Reload => {
+                self.ready_awaited |= self.manager.is_some();
+                self.tell_manager(ManagerNotice::Reloading(self.now));
                 self.push(Action::ReopenLog);
                 self.push(Action::Log(LogEvent::Reloading));
                 self.resync.request(DumpKind::Links);

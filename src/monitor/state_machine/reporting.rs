@@ -9,10 +9,8 @@ impl Monitor<'_> {
         match result {
             Ok(state) => {
                 self.counters.writes += 1;
+                self.file.on_written();
                 self.push(Action::Log(LogEvent::Wrote(state)));
-                if self.file.on_written() {
-                    self.push(Action::SignalReady);
-                }
             }
             Err(errno) => {
                 self.counters.write_failures += 1;

@@ -25,7 +25,9 @@ impl Simulation<'_> {
             Action::ReadFrames(on) => self.wire.pause(!on),
             Action::WriteState(state) => {
                 self.now += std::mem::take(&mut self.disk.hangs);
-                return Some(Input::StateFile(self.disk.write(state)));
+                let written = self.disk.write(state);
+                self.manager.written |= written.is_ok();
+                return Some(Input::StateFile(written));
             }
             Action::Notify(state) => {
                 assert!(!self.options.has_no_agent, "there is nobody");
@@ -38,10 +40,8 @@ impl Simulation<'_> {
                 return Some(Input::RepliesRead);
             }
             Action::HangUp => self.agent.hang_up(self.now),
-            Action::SignalReady => {
-                assert!(!self.ready && self.disk.file.is_some(), "ready once, with a state");
-                self.ready = true;
-            }
+            Action::SignalReady => self.be_ready(),
+            Action::TellManager(notice) => self.tell_manager(notice),
             Action::RunCommand(command) => self.conntrackd.run(command),
             Action::RunHook(call) => self.run_hook(call),
             Action::CheckNamespace => return self.look_at_namespace(),

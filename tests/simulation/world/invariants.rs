@@ -132,6 +132,7 @@ impl Simulation<'_> {
     /// It leaves because it was asked to, or because nothing is left to be watched or told.
     pub(super) fn exit(&mut self, ending: ExitReason) {
         self.exited = true;
+        self.manager_knows_the_end();
         if let ExitReason::Signal(signal) = ending {
             assert_eq!(signal, SIGTERM);
             assert!(self.asked_to_leave, "nobody asked");

@@ -28,6 +28,8 @@
 //! - a command belongs to the newest state and comes in its place;
 //! - the hook is run for what the file has been given before, one run at a time, for each state once until it
 //!   fails, and then not again without a wait; and a new active state at once, if no run is under way;
+//! - a service manager is told what is true, that it reloads and when that is done, and that it ends; a sign of
+//!   life in time, and only if it wants that;
 //! - once asked to, it leaves within 1 s, and sooner only if it has reported what was so when it was
 //!   asked; without a namespace, within 5 s and not before it has told.
 //!
@@ -41,6 +43,7 @@ mod hook;
 mod invariants;
 pub mod kernel;
 pub mod lan;
+mod manager;
 mod namespace;
 mod peers;
 mod rest;
@@ -52,12 +55,13 @@ use std::cell::RefCell;
 
 use hook::Hook;
 use keepwatch::monitor::{
-    Action, AnnounceTiming, CommandResult, Control, Duration, Input, Instant, Monitor,
-    MonitorConfig, NamespaceCheck, Renotify, State, Tables,
+    Action, AnnounceTiming, CommandResult, Control, Duration, Input, Instant, ManagerNotice,
+    Monitor, MonitorConfig, NamespaceCheck, Renotify, State, Tables,
 };
 use keepwatch::wire::rtnl::Body;
 use kernel::{Kernel, MAC, PORT, VIRTUAL_MAC, name};
 use lan::Lan;
+use manager::Manager;
 use peers::{Agent, Conntrackd, Disk, Reply};
 use step::Options;
 pub use step::{Life, Step};
@@ -98,6 +102,8 @@ pub fn config<'a>() -> MonitorConfig<'a> {
         sync_conntrack: false,
         hook: false,
         check_namespace: NamespaceCheck::Never,
+        tell_manager: false,
+        watchdog: None,
     }
 }
 
@@ -125,7 +131,7 @@ pub struct Simulation<'a> {
     wire: Wire,
     /// The VIP has failed duplicate address detection at least once.
     vip_has_failed: bool,
-    ready: bool,
+    manager: Manager,
     /// What has been so since it was asked to leave.
     truths_since_asked: Vec<State>,
     /// What is being written has yet to be told to the agent.
@@ -166,6 +172,8 @@ impl<'a> Simulation<'a> {
             sync_conntrack: options.syncs_conntrack,
             hook: options.has_hook,
             check_namespace: check[usize::from(options.mounts_are_hidden)],
+            tell_manager: options.has_manager,
+            watchdog: options.has_watchdog.then_some(manager::PERIOD),
             ..config()
         };
         Self {
@@ -186,7 +194,7 @@ impl<'a> Simulation<'a> {
             reported: None,
             wire: Wire::default(),
             vip_has_failed: false,
-            ready: false,
+            manager: Manager::default(),
             truths_since_asked: Vec::new(),
             news: false,
             free: true,
@@ -214,7 +222,8 @@ impl<'a> Simulation<'a> {
         let told = self.reported.filter(|_| !self.options.has_no_agent);
         assert_eq!(self.agent.acknowledged, told, "the agent has said 200 to the truth");
         assert_eq!(self.agent.heeded, told, "an agent that was away has come to know it");
-        assert!(self.ready && !self.namespace_deleted);
+        assert!(self.manager.ready && !self.namespace_deleted);
+        self.manager_knows();
         assert!(self.conntrackd.is_done());
         assert!(self.hook_is_done() && self.hook.is_repeated());
         if self.options.announces && truth == State::Active {
@@ -350,8 +359,10 @@ impl<'a> Simulation<'a> {
         self.note_report(input, &actions, in_flight);
         self.note_look(&actions);
         for action in actions {
-            if action != Action::CheckNamespace {
-                self.busy = self.now;
+            match action {
+                Action::TellManager(ManagerNotice::Alive) => self.live_on(input, fed_at),
+                Action::CheckNamespace => {}
+                _ => self.busy = self.now,
             }
             self.told.asked(&action, self.now);
             if let Some(outcome) = self.carry_out(&action) {
@@ -361,6 +372,7 @@ impl<'a> Simulation<'a> {
         self.depth -= 1;
         if self.depth == 0 && !self.exited {
             self.nothing_is_forgotten();
+            self.will_live((*input == Input::Tick).then_some(fed_at));
             let sent = std::mem::take(&mut self.sent);
             if *input == Input::Tick && !sent {
                 let ahead = self.monitor.deadline().is_none_or(|deadline| deadline > fed_at);

@@ -6,13 +6,14 @@ use super::lan::Egress;
 use super::{CHECK, Simulation};
 
 impl Simulation<'_> {
-    /// Nothing but looking for the namespace is left to be done.
+    /// Nothing but looking for the namespace and giving signs of life is left to be done.
     fn only_checks(&self) -> bool {
         // What is yet to be logged waits for a minute at most; an agent that was away is told again after
         // some minutes.
         let is_told = self.options.has_no_agent || self.agent.heeded == self.reported;
         let patience = if is_told { CHECK * 7 } else { CHECK * 60 };
-        self.options.mounts_are_hidden && self.now > self.busy + patience
+        let has_timer = self.options.mounts_are_hidden || self.options.has_watchdog;
+        has_timer && self.now > self.busy + patience
     }
 
     /// Everything works from now on, except maybe the first of the other links; waits until there is nothing

@@ -39,6 +39,10 @@ pub struct Options {
     pub has_old_addresses: bool,
     pub has_hook: bool,
     pub has_no_agent: bool,
+    /// A service manager is told.
+    pub has_manager: bool,
+    /// And wants signs of life.
+    pub has_watchdog: bool,
 }
 
 /// Links are the two beside the watched one.
@@ -228,6 +232,8 @@ impl Options {
             has_old_addresses: bit(7),
             has_hook: more & 1 != 0,
             has_no_agent: more & 6 == 6,
+            has_manager: more & 8 != 0,
+            has_watchdog: more & 24 == 24,
         }
     }
 }

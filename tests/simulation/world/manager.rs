@@ -1,0 +1,89 @@
+//! The service manager: what it is told is true, in order, and its signs of life come in time.
+
+use keepwatch::monitor::{Duration, Input, Instant, ManagerNotice, State, Summary};
+
+use super::Simulation;
+
+/// Longer than the longest wait for a retry, which it would hide.
+pub const PERIOD: Duration = Duration::from_secs(20);
+
+/// What has been told, whether there is anybody to hear it or not.
+#[derive(Default)]
+pub struct Manager {
+    /// The state file has been written since what was to be reported first, or again, was asked for.
+    pub written: bool,
+    /// It was told to be ready, once at least.
+    pub ready: bool,
+    reloading: bool,
+    stopping: bool,
+    shown: Option<Summary>,
+    /// When the last sign of life came, or the first was ordered.
+    alive: Option<Instant>,
+}
+
+impl Simulation<'_> {
+    /// Whoever waits may go on.
+    pub(super) fn be_ready(&mut self) {
+        let manager = &mut self.manager;
+        assert!(!manager.ready || manager.reloading, "nobody waits for that");
+        assert!(manager.written, "the file comes first");
+        (manager.ready, manager.reloading) = (true, false);
+        if self.options.has_watchdog {
+            manager.alive.get_or_insert(self.now);
+        }
+    }
+
+    pub(super) fn tell_manager(&mut self, notice: ManagerNotice) {
+        assert!(self.options.has_manager, "there is nobody to tell");
+        let manager = &mut self.manager;
+        match notice {
+            ManagerNotice::Summary(summary) => {
+                assert_ne!(manager.shown.replace(summary), Some(summary), "nothing new");
+                let state = if summary == Summary::Active { State::Active } else { State::Backup };
+                assert_eq!(self.reported, Some(state), "the report comes first");
+                assert!(!manager.stopping, "nothing else matters any more");
+            }
+            ManagerNotice::Reloading(at) => {
+                assert!(self.reloaded && at == self.now);
+                (manager.reloading, manager.written) = (true, false);
+            }
+            ManagerNotice::Stopping => {
+                assert!(!manager.stopping && self.leave_by.is_some(), "once, when it leaves");
+                manager.stopping = true;
+            }
+            ManagerNotice::Alive => {}
+        }
+    }
+
+    /// A sign of life that was due at this time, whatever has kept it since.
+    pub(super) fn live_on(&mut self, input: &Input, due: Instant) {
+        assert!(*input == Input::Tick, "it has not read all that it could");
+        let last = self.manager.alive.replace(due);
+        assert!(last.is_some_and(|last| due >= last + PERIOD), "nobody asked yet");
+    }
+
+    /// The next sign of life is scheduled, and none is late once the core has been given a tick.
+    pub(super) fn will_live(&self, ticked: Option<Instant>) {
+        let Some(alive) = self.manager.alive else { return };
+        let due = alive + PERIOD;
+        assert!(self.monitor.deadline().is_some_and(|deadline| deadline <= due), "not scheduled");
+        assert!(ticked.is_none_or(|now| now < due), "no sign of life");
+    }
+
+    pub(super) fn manager_knows(&self) {
+        if !self.options.has_manager {
+            return;
+        }
+        let truth = match self.truth() {
+            State::Active => Summary::Active,
+            State::Backup if self.kernel.ifindex.is_none() => Summary::InterfaceMissing,
+            State::Backup => Summary::Backup,
+        };
+        assert_eq!(self.manager.shown, Some(truth), "what people see");
+        assert!(!self.manager.reloading, "what it was asked for is done");
+    }
+
+    pub(super) fn manager_knows_the_end(&self) {
+        assert!(self.manager.stopping || !self.options.has_manager, "that it stops");
+    }
+}
