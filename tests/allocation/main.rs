@@ -20,7 +20,7 @@ mod world;
 use std::fs::{self, Permissions};
 use std::net::Ipv4Addr;
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixDatagram, UnixListener};
 use std::process::ExitCode;
 
 use keepwatch::wire::arp::{self, Operation};
@@ -96,8 +96,18 @@ fn with_hook(setup: Setup) -> Setup {
     setup.with(format!("--hook={}", program.display()))
 }
 
+/// A service manager, which wants signs of life.
+fn with_manager(setup: &mut Setup) -> UnixDatagram {
+    let path = setup.directory().join("notify");
+    let socket = UnixDatagram::bind(&path).unwrap();
+    setup.environment.push(("NOTIFY_SOCKET".into(), path.into()));
+    setup.environment.push(("WATCHDOG_USEC".into(), "200000".into()));
+    socket
+}
+
 fn every_event() {
-    let world = World::with(with_hook(with_conntrackd(setup())).with("--debug"));
+    let mut world = World::with(with_hook(with_conntrackd(setup())).with("--debug"));
+    let manager = with_manager(&mut world.setup);
     let (rtnl, setup) = (&world.rtnl, &world.setup);
     add_interface(rtnl, "lan0");
     let (ours, lan) = (Capture::new("ha0-peer"), Capture::new("lan0-peer"));
@@ -146,6 +156,12 @@ fn every_event() {
     keepwatch.wait_log("Notified agent router", 1);
     rtnl.send_raw(&[0; 16], keepwatch.pid()).unwrap();
     keepwatch.wait_counter("foreign", 1);
+    let mut heard = String::new();
+    while !["READY=1", "STATUS=", "WATCHDOG=1"].iter().all(|what| heard.contains(what)) {
+        let mut buffer = [0; 256];
+        let length = manager.recv(&mut buffer).unwrap();
+        heard += str::from_utf8(&buffer[..length]).unwrap();
+    }
     assert_ends(keepwatch);
 }
 

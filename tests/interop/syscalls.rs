@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::net::UnixDatagram;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -117,8 +118,8 @@ fn without_socket_filters() -> Trace {
     strace.end(&world)
 }
 
-/// The daemon under strace.
-struct Strace(Child);
+/// The daemon under strace, which tells a service manager of itself.
+struct Strace(Child, #[expect(dead_code, reason = "to be there is enough")] UnixDatagram);
 
 impl Strace {
     /// With those of its arguments that are wanted.
@@ -129,8 +130,11 @@ impl Strace {
         command.args(["--syscall-number", "-X", "raw", "-s", "4096", "-o"]).arg(trace_file(world));
         command.arg(daemon.get_program()).args(daemon.get_args().filter(wanted));
         command.arg("--foreground").process_group(0).stdout(Stdio::null()).stderr(Stdio::piped());
+        let notify = world.setup.directory().join("notify");
+        let manager = UnixDatagram::bind(&notify).unwrap();
+        command.env("NOTIFY_SOCKET", notify).env("WATCHDOG_USEC", "100000");
         prepare(&mut command);
-        Self(command.spawn().expect("strace"))
+        Self(command.spawn().expect("strace"), manager)
     }
 
     fn end(mut self, world: &World) -> Trace {

@@ -38,6 +38,7 @@ mod overrun;
 mod own_files;
 mod privileges;
 mod role;
+mod service_manager;
 mod signals;
 mod stalls;
 mod start;
@@ -76,6 +77,7 @@ fn main() {
             own_files::trials(),
             privileges::trials(),
             role::trials(),
+            service_manager::trials(),
             signals::trials(),
             start::trials(),
             stalls::trials(),

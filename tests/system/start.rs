@@ -1,8 +1,7 @@
 //! Promises 1, 2 and 19: nothing is missed at start, the first state is always reported, in the exact words.
 
 use std::fs;
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::os::unix::net::UnixDatagram;
 use std::thread;
 use std::time::Duration;
 
@@ -20,7 +19,6 @@ pub fn trials() -> Vec<Trial> {
         vip_absent,
         vip_changed_around_start,
         daemon_is_up_when_its_parent_returns,
-        service_manager_is_told,
         relative_paths_are_those_of_the_start,
         check_comes_to_an_end,
         check_that_hangs_is_ended,
@@ -94,30 +92,6 @@ fn daemon_is_up_when_its_parent_returns() {
     world.agent.wait_acknowledged("master");
     keepwatch.terminate();
     assert!(!world.setup.pid_file().exists());
-}
-
-fn service_manager_is_told() {
-    for is_abstract in [false, true] {
-        let world = World::new();
-        let path = world.setup.directory().join("notify");
-        let (socket, name) = if is_abstract {
-            // Which later it may not send to: see `sys::landlock`.
-            let name = path.to_str().unwrap();
-            let address = SocketAddr::from_abstract_name(name).unwrap();
-            (UnixDatagram::bind_addr(&address).unwrap(), format!("@{name}").into())
-        } else {
-            (UnixDatagram::bind(&path).unwrap(), path)
-        };
-        let mut command = world.setup.command();
-        let mut child = command.arg("--foreground").env("NOTIFY_SOCKET", &name).spawn().unwrap();
-        assert!(wait_readable(&socket, lab::PATIENCE));
-        let mut buffer = [0; 64];
-        let length = socket.recv(&mut buffer).unwrap();
-        assert_eq!(&buffer[..length], b"READY=1");
-        assert_eq!(world.setup.state(), "backup", "not before the state is written");
-        child.kill().unwrap();
-        child.wait().unwrap();
-    }
 }
 
 /// And the directory it was started in is left, in the foreground too.

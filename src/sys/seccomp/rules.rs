@@ -77,7 +77,8 @@ pub const ALLOWED: &[Call] = &[
     // What comes from the kernel, the agent, the wire and conntrackd.
     any(libc::SYS_recvfrom),
     // What goes to them: over the route and the packet socket to whom we like, which may be seen in a
-    // register only; over Unix sockets to whom they are connected to, or to the system's log.
+    // register only; over Unix sockets to whom they are connected to, the service manager for one, or to the
+    // system's log.
     call(
         libc::SYS_sendto,
         &[

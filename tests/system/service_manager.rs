@@ -1,0 +1,242 @@
+//! What a service manager is told (`sd_notify(3)`): each datagram, in order.
+
+use std::env;
+use std::ffi::OsString;
+use std::fs;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::process::Command;
+
+use lab::daemon::{Running, Setup};
+use lab::files::wait_readable;
+use libtest_mimic::Trial;
+use nix::sys::signal::Signal;
+use nix::time::{ClockId, clock_gettime};
+
+use crate::world::{World, setup};
+
+pub fn trials() -> Vec<Trial> {
+    lab::trials![
+        state_reloads_and_end_are_told,
+        interface_is_waited_for,
+        state_file_that_cannot_be_written_is_not_ready,
+        sign_of_life_is_all_that_wakes_it,
+        sign_of_life_is_for_whom_it_is_asked,
+        nobody_is_told_without_a_socket,
+        manager_that_does_not_listen,
+        wrong_environment,
+    ]
+}
+
+/// A service manager.
+struct Manager(UnixDatagram);
+
+impl Manager {
+    /// With a socket in the directory of this setup, whose daemon is to be told of it.
+    fn new(setup: &mut Setup) -> Self {
+        let path = setup.directory().join("notify");
+        let socket = UnixDatagram::bind(&path).unwrap();
+        setup.environment.push(("NOTIFY_SOCKET".into(), path.into()));
+        Self(socket)
+    }
+
+    /// With an abstract socket, to which the daemon may not connect any more when it runs: see `sys::landlock`.
+    fn new_abstract(setup: &mut Setup) -> Self {
+        let name = setup.directory().join("notify").to_str().unwrap().to_string();
+        let address = SocketAddr::from_abstract_name(&name).unwrap();
+        setup.environment.push(("NOTIFY_SOCKET".into(), format!("@{name}").into()));
+        Self(UnixDatagram::bind_addr(&address).unwrap())
+    }
+
+    /// The next datagram.
+    fn hear(&self) -> String {
+        assert!(wait_readable(&self.0, lab::PATIENCE), "waited in vain for a datagram");
+        let mut buffer = [0; 256];
+        let length = self.0.recv(&mut buffer).unwrap();
+        String::from_utf8(buffer[..length].into()).unwrap()
+    }
+
+    fn expect(&self, datagrams: &[&str]) {
+        for datagram in datagrams {
+            assert_eq!(self.hear(), *datagram);
+        }
+    }
+
+    fn expect_silence(&self) {
+        self.0.set_nonblocking(true).unwrap();
+        let mut buffer = [0; 256];
+        assert!(self.0.recv(&mut buffer).is_err(), "{}", String::from_utf8_lossy(&buffer));
+    }
+}
+
+const BACKUP: &str = "STATUS=backup: 169.254.0.5/24 is not on ha0";
+const MASTER: &str = "STATUS=master: 169.254.0.5/24 is on ha0";
+
+fn monotonic_micros() -> i128 {
+    let now = clock_gettime(ClockId::CLOCK_MONOTONIC).unwrap();
+    i128::from(now.tv_sec()) * 1_000_000 + i128::from(now.tv_nsec()) / 1000
+}
+
+fn state_reloads_and_end_are_told() {
+    for make in [Manager::new, Manager::new_abstract] {
+        let mut world = World::new();
+        let manager = make(&mut world.setup);
+        let keepwatch = world.setup.spawn();
+        manager.expect(&["READY=1"]);
+        assert_eq!(world.setup.state(), "backup", "not before the state is written");
+        manager.expect(&[BACKUP]);
+        world.set_vip(true);
+        manager.expect(&[MASTER]);
+        assert_eq!(world.setup.state(), "master");
+
+        fs::remove_file(world.setup.state_file()).unwrap();
+        let before = monotonic_micros();
+        keepwatch.signal(Signal::SIGHUP);
+        let reloading = manager.hear();
+        let time = reloading.strip_prefix("RELOADING=1\nMONOTONIC_USEC=");
+        let time: i128 = time.unwrap_or_else(|| panic!("{reloading}")).parse().unwrap();
+        assert!((before..=monotonic_micros()).contains(&time));
+        manager.expect(&["READY=1"]);
+        assert_eq!(world.setup.state(), "master", "not before it is written again");
+
+        keepwatch.terminate();
+        manager.expect(&["STOPPING=1"]);
+        manager.expect_silence();
+    }
+}
+
+fn interface_is_waited_for() {
+    let mut world = World::with(setup().with("--active-word=primary"));
+    let manager = Manager::new(&mut world.setup);
+    world.set_vip(true);
+    world.rtnl.rename("ha0", "away");
+    let _keepwatch = world.setup.spawn();
+    let waiting = "STATUS=backup: 169.254.0.5/24 is absent; waiting for interface ha0";
+    manager.expect(&["READY=1", waiting]);
+    world.rtnl.rename("away", "ha0");
+    // Its addresses are asked for when it is there.
+    manager.expect(&[BACKUP, "STATUS=primary: 169.254.0.5/24 is on ha0"]);
+    world.rtnl.rename("ha0", "away");
+    manager.expect(&[waiting]);
+}
+
+fn state_file_that_cannot_be_written_is_not_ready() {
+    let mut world = World::new();
+    let manager = Manager::new(&mut world.setup);
+    fs::create_dir(world.setup.state_file()).unwrap();
+    let keepwatch = world.setup.spawn();
+    manager.expect(&[BACKUP]);
+    keepwatch.wait_log("state file not written", 1);
+    manager.expect_silence();
+    fs::remove_dir(world.setup.state_file()).unwrap();
+    manager.expect(&["READY=1"]);
+}
+
+fn slept(keepwatch: &Running<'_>) -> u64 {
+    keepwatch.proc_status("voluntary_ctxt_switches").parse().unwrap()
+}
+
+fn sign_of_life_is_all_that_wakes_it() {
+    const SIGNS: u64 = 10;
+    let mut world = World::with(setup().with("--renotify=0"));
+    let manager = Manager::new(&mut world.setup);
+    world.setup.environment.push(("WATCHDOG_USEC".into(), "200000".into()));
+    let keepwatch = world.setup.spawn();
+    manager.expect(&["READY=1", BACKUP]);
+    world.agent.wait_acknowledged("backup");
+    manager.expect(&["WATCHDOG=1", "WATCHDOG=1"]);
+    let before = slept(&keepwatch);
+    (0..SIGNS).for_each(|_| manager.expect(&["WATCHDOG=1"]));
+    // Before either look it may have gone to sleep already or not.
+    let wakes = slept(&keepwatch) - before;
+    assert!((SIGNS - 1..=SIGNS + 1).contains(&wakes), "woken {wakes} times");
+    world.set_vip(true);
+    while manager.hear() != MASTER {}
+    keepwatch.signal(Signal::SIGHUP);
+    while manager.hear() != "READY=1" {}
+    keepwatch.terminate();
+    while manager.hear() != "STOPPING=1" {}
+}
+
+fn sign_of_life_is_for_whom_it_is_asked() {
+    let mut world = World::new();
+    let manager = Manager::new(&mut world.setup);
+    world.setup.environment.push(("WATCHDOG_USEC".into(), "200000".into()));
+    let other = std::process::id().to_string();
+    world.setup.environment.push(("WATCHDOG_PID".into(), other.into()));
+    let keepwatch = world.setup.spawn();
+    manager.expect(&["READY=1", BACKUP]);
+    world.agent.wait_acknowledged("backup");
+    keepwatch.wait_asleep();
+    keepwatch.terminate();
+    manager.expect(&["STOPPING=1"]);
+
+    let daemon = world.setup.command();
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "WATCHDOG_PID=$$ exec \"$0\" \"$@\""]).arg(daemon.get_program());
+    shell.args(daemon.get_args()).arg("--foreground");
+    shell.envs(world.setup.environment.clone());
+    let mut child = shell.spawn().unwrap();
+    manager.expect(&["READY=1", BACKUP, "WATCHDOG=1"]);
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+fn descriptors(keepwatch: &Running<'_>) -> usize {
+    fs::read_dir(format!("/proc/{}/fd", keepwatch.pid())).unwrap().count()
+}
+
+fn nobody_is_told_without_a_socket() {
+    assert_eq!(env::var_os("NOTIFY_SOCKET"), None);
+    let mut world = World::new();
+    world.setup.environment.push(("WATCHDOG_USEC".into(), "200000".into()));
+    let keepwatch = world.setup.start();
+    world.agent.wait_acknowledged("backup");
+    keepwatch.wait_asleep();
+    let unheard = descriptors(&keepwatch);
+    keepwatch.terminate();
+    world.setup.environment.clear();
+    let manager = Manager::new(&mut world.setup);
+    let keepwatch = world.setup.start();
+    manager.expect(&["READY=1", BACKUP]);
+    world.agent.wait_acknowledged("backup");
+    keepwatch.wait_asleep();
+    assert_eq!(descriptors(&keepwatch), unheard + 1);
+}
+
+/// More is said than its socket holds (`net.unix.max_dgram_qlen`), and then there is nobody any more.
+fn manager_that_does_not_listen() {
+    let mut world = World::new();
+    let manager = Manager::new(&mut world.setup);
+    let keepwatch = world.setup.start();
+    for state in ["master", "backup"].iter().cycle().take(50) {
+        world.set_vip(*state == "master");
+        keepwatch.wait_state(state);
+    }
+    manager.expect(&["READY=1", BACKUP, MASTER]);
+    drop(manager);
+    world.set_vip(true);
+    keepwatch.wait_state("master");
+    world.agent.wait_acknowledged("master");
+    assert_eq!(keepwatch.terminate().unwrap().code(), Some(0));
+}
+
+fn wrong_environment() {
+    let wrong: [(&str, OsString, &str); 3] = [
+        ("NOTIFY_SOCKET", "@".repeat(200).into(), "ENAMETOOLONG"),
+        ("WATCHDOG_USEC", "soon".into(), "expected a positive number"),
+        ("WATCHDOG_PID", "0".into(), "expected a positive number"),
+    ];
+    for (name, value, what) in wrong {
+        let mut world = World::new();
+        let _manager = Manager::new(&mut world.setup);
+        let mut command = world.setup.command();
+        let output = command.arg("--foreground").env(name, &value).output().unwrap();
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{error}");
+        let start = format!("keepwatch: {name} {}: ", value.display());
+        assert!(error.starts_with(&start) && error.contains(what), "{error}");
+        assert_eq!(error.lines().count(), 1, "{error}");
+        assert!(!world.setup.state_file().exists());
+    }
+}
