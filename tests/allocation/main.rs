@@ -158,6 +158,7 @@ fn every_event() {
     keepwatch.wait_counter("foreign", 1);
     let mut heard = String::new();
     while !["READY=1", "STATUS=", "WATCHDOG=1"].iter().all(|what| heard.contains(what)) {
+        assert!(heard.len() < 4096, "{heard}");
         let mut buffer = [0; 256];
         let length = manager.recv(&mut buffer).unwrap();
         heard += str::from_utf8(&buffer[..length]).unwrap();
