@@ -233,7 +233,7 @@ impl Options {
             has_hook: more & 1 != 0,
             has_no_agent: more & 6 == 6,
             has_manager: more & 8 != 0,
-            has_watchdog: more & 24 == 24,
+            has_watchdog: more & 0b1_1000 == 0b1_1000,
         }
     }
 }
