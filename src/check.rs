@@ -17,7 +17,9 @@ use crate::monitor::{
     Action, Duration, Input, Monitor, MonitorConfig, NamespaceCheck, Renotify, State,
 };
 use crate::options::{Config, Program, REFUSED};
+use crate::sys::atomic_file::TemporaryName;
 use crate::sys::constants::Constants;
+use crate::sys::metrics_file::MetricsFile;
 use crate::sys::netlink::{self, RouteSocket};
 use crate::sys::own_file;
 use crate::sys::packet::PacketSocket;
@@ -43,10 +45,18 @@ pub fn check(config: &Config) -> bool {
         Err(expected) => report.result("VIP", &vip, &Err::<&str, _>(expected)),
     }
     let state_file = config.conf_dir.join("state");
-    let writable = Constants::new()
-        .and_then(|mut constants| StateFile::new(&config.conf_dir, &mut constants))
-        .map(|_| "can be written");
-    report.result("state file", &state_file.display(), &writable);
+    let writable = Constants::new().and_then(|mut constants| {
+        let temporary = TemporaryName::new(&mut constants)?;
+        StateFile::new(&config.conf_dir, temporary, &mut constants)
+    });
+    report.result("state file", &state_file.display(), &writable.map(|_| "can be written"));
+    if let Some(path) = &config.metrics_file {
+        let writable = Constants::new().and_then(|mut constants| {
+            let temporary = TemporaryName::new(&mut constants)?;
+            MetricsFile::new(path, String::new(), temporary, &mut constants)
+        });
+        report.result("metrics", &path.display(), &writable.map(|_| "can be written"));
+    }
     if let Some(socket) = &config.agent_socket {
         report.result("agent", &socket.display(), &Ok::<_, Errno>(agent(socket)));
     }
@@ -129,6 +139,7 @@ fn state(config: &Config) -> Result<State, Errno> {
         renotify: Renotify::new(),
         sync_conntrack: false,
         hook: false,
+        write_metrics: false,
         check_namespace: NamespaceCheck::Never,
     });
     let mut buffer = netlink::buffer();

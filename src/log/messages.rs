@@ -34,6 +34,9 @@ impl LogContext {
             LogEvent::NotWritten { errno, count } => {
                 error!("state file not written: {}; retrying{}", DisplayArg(errno), times(count));
             }
+            LogEvent::MetricsNotWritten { errno, count } => {
+                error!("metrics file not written: {}; retrying{}", DisplayArg(errno), times(count));
+            }
             LogEvent::Notified(state) => {
                 info!("Notified agent router {}, state {}", router, word(state));
             }
@@ -150,7 +153,7 @@ impl LogContext {
             counters.writes,
             counters.write_failures,
             counters.notifications,
-            counters.notification_failures
+            counters.notification_failures.iter().sum::<u64>()
         );
         info!(
             "status: announcements={} announcement_failures={} unannounced={} ignored_links={} claims={} claimant={}",

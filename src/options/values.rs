@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU8;
 use std::ops::RangeInclusive;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use nix::unistd::{Gid, Uid};
 
@@ -61,6 +61,14 @@ pub(super) fn directory(text: &str) -> Result<PathBuf, String> {
 pub(super) fn program(text: &str) -> Result<PathBuf, String> {
     let program = absolute(text).filter(|path| program::can_be_run(path));
     expected(program, "an existing program that may be run")
+}
+
+/// A file that need not exist yet, in a directory that must.
+pub(super) fn file_in_directory(text: &str) -> Result<PathBuf, String> {
+    let possible = |path: &PathBuf| {
+        path.file_name().is_some() && path.parent().is_some_and(Path::is_dir) && !path.is_dir()
+    };
+    expected(absolute(text).filter(possible), "a file in an existing directory")
 }
 
 pub(super) fn namespace(text: &str) -> Result<PathBuf, String> {

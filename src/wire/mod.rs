@@ -11,6 +11,7 @@ pub mod helper;
 pub mod http;
 pub mod ifname;
 pub mod ndisc;
+pub mod prometheus;
 pub mod rtnl;
 
 /// An address claimed by a host (ARP or neighbour advertisement).

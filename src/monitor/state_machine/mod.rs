@@ -5,10 +5,12 @@ mod claims;
 mod commands;
 mod dumping;
 mod exiting;
+mod measuring;
 mod reporting;
 
 use super::announce::{AnnounceTiming, Announcer, Tables};
 use super::conntrack::Conntrack;
+use super::metrics::Metrics;
 use super::namespace::NamespaceLook;
 use super::outbox::Outbox;
 use super::rate_limit::RateLimits;
@@ -48,6 +50,8 @@ pub struct MonitorConfig<'a> {
     pub sync_conntrack: bool,
     /// Run the hook on each change of what it is told.
     pub hook: bool,
+    /// Write metrics.
+    pub write_metrics: bool,
     /// What tells that the network namespace may have been deleted.
     pub check_namespace: NamespaceCheck,
 }
@@ -66,6 +70,8 @@ pub struct Monitor<'a> {
     owner: Option<InterfaceName>,
     /// The last state reported.
     reported: Option<State>,
+    /// When another than that was.
+    changed_at: Option<Instant>,
     /// Report as soon as nothing is left to be listed, even if nothing has changed.
     report_again: bool,
     file: StateFile,
@@ -76,6 +82,7 @@ pub struct Monitor<'a> {
     detector: Option<Detector>,
     /// The last station that did.
     claimant: Option<Mac>,
+    metrics: Option<Metrics>,
     namespace: NamespaceLook,
     exit: Option<Exit>,
     counters: Counters,
@@ -103,6 +110,7 @@ impl<'a> Monitor<'a> {
             address_filter: AddressFilter::All,
             owner: None,
             reported: None,
+            changed_at: None,
             report_again: false,
             file: StateFile::new(seed),
             outbox: Outbox::new(seed, config.renotify),
@@ -110,6 +118,7 @@ impl<'a> Monitor<'a> {
             announcer: config.announce.map(|(timing, tables)| Announcer::new(timing, tables)),
             detector: config.detect_split_brain.then(Detector::default),
             claimant: None,
+            metrics: config.write_metrics.then(Metrics::new),
             namespace: NamespaceLook::new(config.check_namespace),
             exit: None,
             counters: Counters::default(),
@@ -136,6 +145,7 @@ impl<'a> Monitor<'a> {
             self.log_claim();
             self.send_frame();
         }
+        self.write_metrics();
         self.check_namespace();
         self.try_exit(tick);
         core::mem::take(&mut self.actions)
@@ -151,6 +161,7 @@ impl<'a> Monitor<'a> {
             self.command_deadline(),
             self.claim_deadline(),
             self.frame_deadline(),
+            self.metrics_deadline(),
             self.namespace.deadline(),
             self.exit_deadline(),
         ];
@@ -162,6 +173,7 @@ impl<'a> Monitor<'a> {
     pub fn status(&self) -> Status {
         Status {
             state: self.reported,
+            changed_at: self.changed_at,
             ifindex: self.vip.ifindex(),
             undelivered: self.outbox.undelivered(),
             claimant: self.claimant,
@@ -190,6 +202,7 @@ impl<'a> Monitor<'a> {
             Input::RequestFailed { sequence, errno } => self.on_request_failed(*sequence, *errno),
             Input::Tick | Input::RepliesRead => {}
             Input::StateFile(result) => self.on_state_file(*result),
+            Input::MetricsFile(result) => self.on_metrics_file(*result),
             Input::Agent(outcome) => self.on_agent(*outcome),
             Input::Control(control) => self.on_control(*control),
             Input::Sent(address, sent) => self.on_sent(*address, *sent),
@@ -264,7 +277,10 @@ impl<'a> Monitor<'a> {
                 self.resync.request(DumpKind::Links);
                 self.report_again = true;
             }
-            Control::Status => self.push(Action::LogStatus),
+            Control::Status => {
+                self.push(Action::LogStatus);
+                self.request_metrics();
+            }
         }
     }
 

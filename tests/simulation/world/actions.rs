@@ -27,6 +27,12 @@ impl Simulation<'_> {
                 self.now += std::mem::take(&mut self.disk.hangs);
                 return Some(Input::StateFile(self.disk.write(state)));
             }
+            Action::WriteMetrics => {
+                assert!(!self.news, "the state file has not been written");
+                let status = self.monitor.status();
+                self.now += self.metrics.begin(status.state, self.now);
+                return Some(Input::MetricsFile(self.metrics.write(status, self.now)));
+            }
             Action::Notify(state) => {
                 return self.agent.notify(state, self.now).map(Input::Agent);
             }

@@ -1,4 +1,4 @@
-//! A world for the core to live in: a kernel with a queue that overflows, a disk that fails or hangs, an
+//! A world for the core to live in: a kernel with a queue that overflows, disks that fail or hang, an
 //! agent that comes and goes, and whose reply is not read at once, conntrackd, a namespace that is
 //! deleted, and time that jumps. What happens is decoded from bytes, so that a property test and a fuzzer
 //! can both drive it.
@@ -26,18 +26,21 @@
 //!   are few lines a minute;
 //! - what is scheduled lies ahead, and whatever has been seen to there is not seen to again;
 //! - a command belongs to the newest state and comes in its place;
+//! - metrics are written as soon as the state has been reported, or on request, else every 15 s at most; what they
+//!   do not say yet, they will by then;
 //! - once asked to, it leaves within 1 s, and sooner only if it has reported what was so when it was
 //!   asked; without a namespace, within 5 s and not before it has told.
 //!
 //! An agent that was away answers 200 for a while before it knows its routers, and forgets the report.
 //!
-//! And when nothing more happens and everything works, the file and the agent have the truth,
-//! conntrackd has done what belongs to it, and if the VIP is here, every address has been announced.
+//! And when nothing more happens and everything works, the file and the agent have the truth, the metrics are what
+//! has been counted, conntrackd has done what belongs to it, and if the VIP is here, every address has been announced.
 
 mod actions;
 mod invariants;
 pub mod kernel;
 pub mod lan;
+mod metrics;
 mod namespace;
 mod peers;
 mod rest;
@@ -54,6 +57,7 @@ use keepwatch::monitor::{
 use keepwatch::wire::rtnl::Body;
 use kernel::{Kernel, MAC, PORT, VIRTUAL_MAC, name};
 use lan::Lan;
+use metrics::MetricsFile;
 use peers::{Agent, Conntrackd, Disk, Reply};
 use step::Options;
 pub use step::{Life, Step};
@@ -93,6 +97,7 @@ pub fn config<'a>() -> MonitorConfig<'a> {
         renotify: Renotify::new(),
         sync_conntrack: false,
         hook: false,
+        write_metrics: false,
         check_namespace: NamespaceCheck::Never,
     }
 }
@@ -105,6 +110,7 @@ pub struct Simulation<'a> {
     lans: [Lan; 2],
     told: Told,
     disk: Disk,
+    metrics: MetricsFile,
     agent: Agent,
     conntrackd: Conntrackd,
     options: Options,
@@ -158,6 +164,7 @@ impl<'a> Simulation<'a> {
             detect_split_brain: options.detects_split_brain,
             renotify: [30, 120, 600].map(Duration::from_secs).into_iter().collect(),
             sync_conntrack: options.syncs_conntrack,
+            write_metrics: options.writes_metrics,
             check_namespace: check[usize::from(options.mounts_are_hidden)],
             ..config()
         };
@@ -167,6 +174,7 @@ impl<'a> Simulation<'a> {
             kernel,
             lans,
             told: Told::new(),
+            metrics: MetricsFile::new(options.writes_metrics),
             disk: Disk { works: true, hangs: Duration::ZERO, file: None },
             agent: Agent::new(),
             conntrackd: Conntrackd::new(options.syncs_conntrack),
@@ -207,6 +215,7 @@ impl<'a> Simulation<'a> {
         assert_eq!(self.agent.heeded, Some(truth), "an agent that was away has come to know it");
         assert!(self.ready && !self.namespace_deleted);
         assert!(self.conntrackd.is_done());
+        assert!(self.metrics.says(self.monitor.status()), "the metrics are what has been counted");
         if self.options.announces && truth == State::Active {
             self.lans
                 .iter()
@@ -243,10 +252,14 @@ impl<'a> Simulation<'a> {
 
     fn control(&mut self, control: Control) {
         self.reloaded |= control == Control::Reload;
+        self.metrics.reloads |= control == Control::Reload;
         if control == Control::Exit(SIGTERM) {
             self.asked_to_leave = true;
             self.truths_since_asked.push(self.truth());
             self.leave_at_the_latest(self.now + Duration::from_secs(1));
+        }
+        if control == Control::Status && self.reported.is_some() {
+            self.metrics.expect();
         }
         self.feed(&Input::Control(control));
     }
@@ -337,6 +350,7 @@ impl<'a> Simulation<'a> {
         let actions = self.monitor.on(input, self.now);
         self.note_report(input, &actions, in_flight);
         self.note_look(&actions);
+        self.metrics.note(&actions);
         for action in actions {
             if action != Action::CheckNamespace {
                 self.busy = self.now;

@@ -31,6 +31,7 @@ pub struct Options {
     pub mounts_are_hidden: bool,
     /// The watched interface has a MAC of VRRP.
     pub has_virtual_mac: bool,
+    pub writes_metrics: bool,
     /// The first of the other links sends no better in the end.
     pub first_link_stays: bool,
     /// The other links have addresses before the core starts.
@@ -88,8 +89,13 @@ pub enum Step {
     Wait(Duration),
     /// Time passes, and the core does not run.
     Stall(Duration),
-    DiskWorks(bool),
-    /// For this long in the next write.
+    DiskWorks {
+        works: bool,
+        for_metrics: bool,
+        /// For this long in the next write of metrics.
+        hangs_for_metrics: Duration,
+    },
+    /// For this long in the next write of the state.
     DiskHangs(Duration),
     AgentReplies(Reply),
     /// And nobody reads that yet.
@@ -144,7 +150,10 @@ impl Simulation<'_> {
             Step::CutNextLinks => self.kernel.cut_next_links = true,
             Step::Wait(duration) => self.pass(duration.into()),
             Step::Stall(duration) => self.now += duration.into(),
-            Step::DiskWorks(works) => self.disk.works = works,
+            Step::DiskWorks { works, for_metrics, hangs_for_metrics } => {
+                (self.disk.works, self.metrics.works) = (works, for_metrics);
+                self.metrics.hangs = hangs_for_metrics.into();
+            }
             Step::DiskHangs(duration) => self.disk.hangs = duration.into(),
             Step::AgentReplies(reply) => self.agent_replies(reply),
             Step::AgentRepliesUnread(reply) => self.agent.reply_unread(reply),
@@ -205,6 +214,8 @@ impl Options {
             has_virtual_mac: bit(5),
             first_link_stays: bit(6),
             has_old_addresses: bit(7),
+            // No bit is left. So any seven of the others come with it and without.
+            writes_metrics: byte.count_ones() % 2 == 1,
         }
     }
 }
@@ -227,7 +238,11 @@ impl Step {
                 is_full: how > 127,
                 starts_for: Duration::from_secs(u64::from(how / 2) * 4),
             },
-            13 => Self::DiskWorks(how.is_multiple_of(2)),
+            13 => Self::DiskWorks {
+                works: how.is_multiple_of(2),
+                for_metrics: how & 2 == 0,
+                hangs_for_metrics: Duration::from_secs(if how < 192 { 0 } else { 20 }),
+            },
             14 => Self::Control(match how % 32 {
                 0..16 => Control::Reload,
                 31 => Control::Exit(SIGTERM),
