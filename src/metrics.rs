@@ -116,3 +116,114 @@ pub fn write<E>(
 ) -> Result<(), E> {
     render(TEMPLATE, labels, values(status, changed_at).as_ref(), write)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::monitor::{Counters, Instant};
+
+    fn text(status: &Status, labels: &str) -> String {
+        let mut text = Vec::new();
+        let written: Result<(), ()> = write(status, 1_700_000_000, labels, &mut |piece| {
+            text.extend_from_slice(piece);
+            Ok(())
+        });
+        written.unwrap();
+        String::from_utf8(text).unwrap()
+    }
+
+    #[test]
+    fn lines_have_labels_and_their_figures() {
+        let labels = labels(&r#"a"b\c"#, &"ha0", &"fd00::1/64");
+        assert_eq!(labels, r#"router_id="a\"b\\c",interface="ha0",vip="fd00::1/64""#);
+        let counters = Counters {
+            events: 1,
+            transitions: 2,
+            overruns: 3,
+            malformed: 4,
+            dumps: 5,
+            dump_failures: 6,
+            foreign: 7,
+            writes: 8,
+            write_failures: 9,
+            notifications: 10,
+            notification_failures: [20, 21, 22, 23, 24, 25, 26, 27, 28, 29],
+            metrics_failures: 11,
+            announcements: 12,
+            announcement_failures: 13,
+            unannounced: 14,
+            ignored_links: 15,
+            claims: 16,
+            commands: 17,
+            command_failures: 18,
+        };
+        let status = Status {
+            state: Some(State::Active),
+            changed_at: Some(Instant::ZERO),
+            undelivered: Some(State::Active),
+            counters,
+            ..Status::default()
+        };
+        let text = text(&status, &labels);
+        let lines = text.lines().filter(|line| !line.starts_with('#'));
+        let samples: Vec<_> =
+            lines.map(|line| line.replace(&labels, "").replace("{}", "")).collect();
+        let version =
+            concat!("keepwatch_build_info{,version=\"", env!("CARGO_PKG_VERSION"), "\"} 1");
+        let expected = [
+            version,
+            "keepwatch_active 1",
+            "keepwatch_last_change_timestamp_seconds 1700000000",
+            "keepwatch_transitions_total 2",
+            "keepwatch_state_file_writes_total 8",
+            "keepwatch_state_file_write_failures_total 9",
+            "keepwatch_undelivered 1",
+            "keepwatch_notifications_total 10",
+            "keepwatch_notification_failures_total{,kind=\"no_socket\"} 20",
+            "keepwatch_notification_failures_total{,kind=\"refused\"} 21",
+            "keepwatch_notification_failures_total{,kind=\"backlog_full\"} 22",
+            "keepwatch_notification_failures_total{,kind=\"no_permission\"} 23",
+            "keepwatch_notification_failures_total{,kind=\"untrusted\"} 24",
+            "keepwatch_notification_failures_total{,kind=\"timed_out\"} 25",
+            "keepwatch_notification_failures_total{,kind=\"closed_early\"} 26",
+            "keepwatch_notification_failures_total{,kind=\"malformed\"} 27",
+            "keepwatch_notification_failures_total{,kind=\"status\"} 28",
+            "keepwatch_notification_failures_total{,kind=\"socket\"} 29",
+            "keepwatch_conntrackd_commands_total 17",
+            "keepwatch_conntrackd_command_failures_total 18",
+            "keepwatch_announcements_total 12",
+            "keepwatch_announcement_failures_total 13",
+            "keepwatch_unannounced_addresses_total 14",
+            "keepwatch_ignored_links_total 15",
+            "keepwatch_claims_total 16",
+            "keepwatch_netlink_events_total 1",
+            "keepwatch_netlink_overruns_total 3",
+            "keepwatch_netlink_malformed_total 4",
+            "keepwatch_netlink_foreign_total 7",
+            "keepwatch_dumps_total 5",
+            "keepwatch_dump_failures_total 6",
+            "keepwatch_metrics_write_failures_total 11",
+        ];
+        assert_eq!(samples, expected);
+    }
+
+    #[test]
+    fn backup_without_anything_is_all_zeroes() {
+        let text = text(&Status { state: Some(State::Backup), ..Status::default() }, "");
+        let is_zero = |line: &&str| line.ends_with(" 0") || line.starts_with('#');
+        assert_eq!(text.lines().filter(|line| !is_zero(line)).count(), 2, "{text}");
+    }
+
+    /// `UPDATE_MANUAL=1 cargo test --lib manual` writes the options only.
+    #[test]
+    fn manual_page_has_the_metrics() {
+        let page = include_str!("../docs/keepwatch.8");
+        for line in TEMPLATE.lines() {
+            let words: Vec<_> = line.splitn(4, ' ').collect();
+            if let ["#", "HELP", name, help] = words[..] {
+                let entry = format!(".It Li {name}\n{help}\n");
+                assert!(page.contains(&entry), "docs/keepwatch.8 should have:\n{entry}");
+            }
+        }
+    }
+}

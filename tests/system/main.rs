@@ -29,6 +29,7 @@ mod floods;
 mod interface;
 mod landlock;
 mod memory;
+mod metrics;
 mod namespace;
 mod options;
 mod overrun;
@@ -64,6 +65,7 @@ fn main() {
             interface::trials(),
             landlock::trials(),
             memory::trials(),
+            metrics::trials(),
             namespace::trials(),
             options::trials(),
             overrun::trials(),
