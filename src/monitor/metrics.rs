@@ -21,9 +21,9 @@ pub(super) struct Metrics {
 
 /// What it is written for. A host's addresses may come and go all day, and where the interface is and who has
 /// claimed the VIP is no figure.
-fn figures(status: Status) -> Status {
+fn figures(status: &Status) -> Status {
     let counters = Counters { events: 0, ..status.counters };
-    Status { ifindex: None, claimant: None, counters, ..status }
+    Status { ifindex: None, claimant: None, counters, ..*status }
 }
 
 impl Metrics {
@@ -37,7 +37,7 @@ impl Metrics {
     }
 
     /// Begins a write, if it is time. Returns whether it is.
-    pub(super) fn begin(&mut self, status: Status, now: Instant) -> bool {
+    pub(super) fn begin(&mut self, status: &Status, now: Instant) -> bool {
         let due = self.deadline(status).is_some_and(|deadline| now >= deadline);
         if !due && !self.requested {
             return false;
@@ -47,7 +47,7 @@ impl Metrics {
     }
 
     /// Handles a write that has just ended, with this status.
-    pub(super) fn on_written(&mut self, status: Status, now: Instant) {
+    pub(super) fn on_written(&mut self, status: &Status, now: Instant) {
         self.written = Some(figures(status));
         self.not_before = now + PERIOD;
     }
@@ -59,7 +59,7 @@ impl Metrics {
     }
 
     /// When to write what has changed.
-    pub(super) fn deadline(&self, status: Status) -> Option<Instant> {
+    pub(super) fn deadline(&self, status: &Status) -> Option<Instant> {
         (self.written != Some(figures(status))).then_some(self.not_before)
     }
 }
@@ -70,7 +70,7 @@ mod tests {
     use crate::monitor::State;
 
     fn status(claims: u64, events: u64) -> Status {
-        let counters = Counters { claims, events, ..Counters::default() };
+        let counters = Counters { events, claims, ..Counters::default() };
         Status { state: Some(State::Active), counters, ..Status::default() }
     }
 
@@ -78,22 +78,22 @@ mod tests {
     fn what_has_changed_is_written_every_15_seconds_at_most() {
         let at = Instant::from_secs;
         let mut metrics = Metrics::new();
-        assert!(metrics.begin(status(0, 1), at(0)), "nothing is written yet");
-        metrics.on_written(status(0, 1), at(2));
+        assert!(metrics.begin(&status(0, 1), at(0)), "nothing is written yet");
+        metrics.on_written(&status(0, 1), at(2));
         for events in 1..100 {
-            assert_eq!(metrics.deadline(status(0, events)), None, "events are not written for");
-            assert!(!metrics.begin(status(0, events), at(99)));
+            assert_eq!(metrics.deadline(&status(0, events)), None, "events are not written for");
+            assert!(!metrics.begin(&status(0, events), at(99)));
         }
-        assert_eq!(metrics.deadline(status(1, 1)), Some(at(17)));
-        assert!(!metrics.begin(status(1, 1), at(16)));
-        assert!(metrics.begin(status(1, 1), at(17)));
+        assert_eq!(metrics.deadline(&status(1, 1)), Some(at(17)));
+        assert!(!metrics.begin(&status(1, 1), at(16)));
+        assert!(metrics.begin(&status(1, 1), at(17)));
         metrics.on_failed(at(20));
-        assert_eq!(metrics.deadline(status(1, 1)), Some(at(35)), "it is tried again");
+        assert_eq!(metrics.deadline(&status(1, 1)), Some(at(35)), "it is tried again");
         metrics.request();
-        assert!(metrics.begin(status(1, 1), at(21)), "what is asked for does not wait");
-        assert!(!metrics.begin(status(2, 1), at(22)), "once");
-        metrics.on_written(status(2, 1), at(22));
+        assert!(metrics.begin(&status(1, 1), at(21)), "what is asked for does not wait");
+        assert!(!metrics.begin(&status(2, 1), at(22)), "once");
+        metrics.on_written(&status(2, 1), at(22));
         metrics.request();
-        assert!(metrics.begin(status(2, 1), at(23)), "even if nothing has changed");
+        assert!(metrics.begin(&status(2, 1), at(23)), "even if nothing has changed");
     }
 }

@@ -134,7 +134,7 @@ pub struct Config {
     #[argh(from_str_fn(values::delay))]
     pub hook_timeout: Duration,
 
-    /// file to write metrics to, for the textfile collector of Prometheus' node_exporter, which reads *.prom
+    /// file to write metrics to, for the textfile collector of Prometheus, which reads *.prom
     #[argh(option, arg_name = "FILE", from_str_fn(values::file_in_directory))]
     pub metrics_file: Option<PathBuf>,
 

@@ -104,14 +104,14 @@ impl AtomicFile {
         &self,
         fill: &mut dyn FnMut(&OwnedFd) -> nix::Result<()>,
     ) -> nix::Result<OwnedFd> {
-        let file = self.create()?;
+        let new = self.create()?;
         let rename = || renameat(&self.directory, self.temporary.0, AT_FDCWD, self.path);
-        let replaced = fill(&file).and_then(|()| rename());
+        let replaced = fill(&new).and_then(|()| rename());
         if replaced.is_err() {
             // Not to leave it behind.
             let _ = self.remove_temporary();
         }
-        replaced.map(|()| file)
+        replaced.map(|()| new)
     }
 
     fn create(&self) -> nix::Result<OwnedFd> {

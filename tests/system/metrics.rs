@@ -263,17 +263,13 @@ fn two_daemons_share_a_directory() {
 
 /// Events of addresses alone are no reason to write it.
 fn nothing_wakes_an_idle_daemon() {
-    let (world, file) = world();
+    let (world, file) = world_with(setup().with("--debug"));
     let keepwatch = world.setup.start();
-    world.agent.wait_acknowledged("backup");
     file.wait("keepwatch_notifications_total", 1);
     keepwatch.wait_asleep();
     let (inode, events) = (file.inode(), file.value("keepwatch_netlink_events_total"));
-    let wakes = keepwatch.wakes();
     world.rtnl.add_address("ha0", "192.0.2.1/24");
-    while keepwatch.wakes() == wakes {
-        thread::yield_now();
-    }
+    keepwatch.wait_log("192.0.2.1", 1);
     keepwatch.wait_asleep();
     assert_eq!(file.inode(), inode, "for an event");
     keepwatch.signal(Signal::SIGUSR1);
@@ -353,10 +349,10 @@ fn full_directory_is_survived() {
     let (world, file) = world();
     mount_over(file.directory(), MsFlags::empty(), Some("size=64k"));
     let ballast = file.directory().join("ballast");
-    let fill = || {
+    let use_up = || {
         let _ = fs::write(&ballast, vec![0; 65536]);
     };
-    survives(&world, &file, "No space left", fill, || fs::remove_file(&ballast).unwrap());
+    survives(&world, &file, "No space left", use_up, || fs::remove_file(&ballast).unwrap());
 }
 
 /// The one line that it ends with.

@@ -19,7 +19,7 @@ impl Monitor<'_> {
             return;
         }
         let (status, now) = (self.status(), self.now);
-        if self.metrics.as_mut().is_some_and(|metrics| metrics.begin(status, now)) {
+        if self.metrics.as_mut().is_some_and(|metrics| metrics.begin(&status, now)) {
             self.push(Action::WriteMetrics);
         }
     }
@@ -29,7 +29,7 @@ impl Monitor<'_> {
         let Some(metrics) = &mut self.metrics else { return };
         match result {
             // Nothing has happened since they were written: what comes of it is told at once.
-            Ok(()) => metrics.on_written(status, now),
+            Ok(()) => metrics.on_written(&status, now),
             Err(errno) => {
                 metrics.on_failed(now);
                 self.counters.metrics_failures += 1;
@@ -41,6 +41,6 @@ impl Monitor<'_> {
     /// When to write the metrics.
     pub(super) fn metrics_deadline(&self) -> Option<Instant> {
         let metrics = self.metrics.as_ref().filter(|_| self.reported.is_some())?;
-        metrics.deadline(self.status()).filter(|_| !self.file.is_writing())
+        metrics.deadline(&self.status()).filter(|_| !self.file.is_writing())
     }
 }

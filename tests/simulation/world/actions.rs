@@ -31,7 +31,7 @@ impl Simulation<'_> {
                 assert!(!self.news, "the state file has not been written");
                 let status = self.monitor.status();
                 self.now += self.metrics.begin(status.state, self.now);
-                return Some(Input::MetricsFile(self.metrics.write(status, self.now)));
+                return Some(Input::MetricsFile(self.metrics.write(&status, self.now)));
             }
             Action::Notify(state) => {
                 return self.agent.notify(state, self.now).map(Input::Agent);

@@ -27,7 +27,7 @@ impl Simulation<'_> {
         let runs = self.conntrackd.is_running() || self.conntrackd.is_unconfigured() && soon;
         assert!(runs || self.conntrackd.is_done(), "conntrackd");
         let then = deadline.is_some_and(|deadline| deadline <= self.now + Duration::from_secs(15));
-        assert!(then || self.metrics.says(self.monitor.status()), "the metrics");
+        assert!(then || self.metrics.says(&self.monitor.status()), "the metrics");
         assert!(
             self.reported.is_none() || self.metrics.is_expected_no_more(),
             "the metrics at once"

@@ -43,7 +43,7 @@ impl MetricsFile {
     }
 
     /// Nothing waits for the metrics.
-    pub fn note(&self, actions: &Actions) {
+    pub fn check_place(actions: &Actions) {
         let mut rest = actions.iter().skip_while(|action| **action != Action::WriteMetrics).skip(1);
         let is_last = rest.all(|a| matches!(a, Action::CheckNamespace | Action::Exit(_)));
         assert!(is_last, "the metrics before {actions:?}");
@@ -58,21 +58,21 @@ impl MetricsFile {
         std::mem::take(&mut self.hangs)
     }
 
-    pub fn write(&mut self, status: Status, now: Instant) -> Result<(), Errno> {
+    pub fn write(&mut self, status: &Status, now: Instant) -> Result<(), Errno> {
         self.written = Some(now);
         if !self.works {
             return Err(Errno(28));
         }
-        self.content = Some(status);
+        self.content = Some(*status);
         Ok(())
     }
 
     /// Whether it says this, as far as it has to.
-    pub fn says(&self, status: Status) -> bool {
-        let figures = |status: Status| {
+    pub fn says(&self, status: &Status) -> bool {
+        let figures = |status: &Status| {
             let counters = Counters { events: 0, ..status.counters };
-            Status { ifindex: None, claimant: None, counters, ..status }
+            Status { ifindex: None, claimant: None, counters, ..*status }
         };
-        !self.wanted || self.content.map(figures) == status.state.map(|_| figures(status))
+        !self.wanted || self.content.as_ref().map(figures) == status.state.map(|_| figures(status))
     }
 }

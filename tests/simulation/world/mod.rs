@@ -215,7 +215,7 @@ impl<'a> Simulation<'a> {
         assert_eq!(self.agent.heeded, Some(truth), "an agent that was away has come to know it");
         assert!(self.ready && !self.namespace_deleted);
         assert!(self.conntrackd.is_done());
-        assert!(self.metrics.says(self.monitor.status()), "the metrics are what has been counted");
+        assert!(self.metrics.says(&self.monitor.status()), "the metrics are what has been counted");
         if self.options.announces && truth == State::Active {
             self.lans
                 .iter()
@@ -350,7 +350,7 @@ impl<'a> Simulation<'a> {
         let actions = self.monitor.on(input, self.now);
         self.note_report(input, &actions, in_flight);
         self.note_look(&actions);
-        self.metrics.note(&actions);
+        MetricsFile::check_place(&actions);
         for action in actions {
             if action != Action::CheckNamespace {
                 self.busy = self.now;
