@@ -35,6 +35,7 @@ mod options;
 mod overrun;
 mod own_files;
 mod privileges;
+mod prometheus;
 mod role;
 mod signals;
 mod stalls;
