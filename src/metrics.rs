@@ -4,20 +4,17 @@ use std::fmt::Display;
 
 use crate::errno::Errno;
 use crate::monitor::{Failure, State, Status};
-use crate::wire::prometheus::{Escaped, render};
+use crate::wire::prometheus::{escape, render};
 
-/// Declares what the file says: each metric with its type, name and help, and what its lines have beside the labels
-/// that all have.
+/// Declares what the file says: of each metric the type, the name, the help, and what its lines have beside the
+/// labels that all have.
 macro_rules! metrics {
     (
         |$status:ident, $changed_at:ident|
         $($kind:literal $name:literal $help:literal { $($label:expr => $value:expr),+ })+
     ) => {
-        const TEMPLATE: &str = concat!($(
-            "# HELP keepwatch_", $name, " ", $help, "\n",
-            "# TYPE keepwatch_", $name, " ", $kind, "\n",
-            $("keepwatch_", $name, "{@", $label, "} $\n",)+
-        )+);
+        const FAMILIES: &str =
+            concat!($($kind, "\t", $name, "\t", $help, $("\t", $label,)+ "\n"),+);
 
         /// In their order.
         fn values($status: &Status, $changed_at: u64) -> impl AsRef<[u64]> {
@@ -29,7 +26,7 @@ macro_rules! metrics {
 metrics! {
     |status, changed_at|
     "gauge" "build_info" "The version, with the value 1." {
-        concat!(",version=\"", env!("CARGO_PKG_VERSION"), "\"") => 1
+        concat!("version=\"", env!("CARGO_PKG_VERSION"), "\"") => 1
     }
     "gauge" "active" "Whether the VIP is on the interface." {
         "" => (status.state == Some(State::Active)).into()
@@ -49,16 +46,16 @@ metrics! {
         "" => status.counters.notifications
     }
     "counter" "notification_failures_total" "Attempts to notify the agent that failed." {
-        ",kind=\"no_socket\"" => failures(status, Failure::NoSocket),
-        ",kind=\"refused\"" => failures(status, Failure::Refused),
-        ",kind=\"backlog_full\"" => failures(status, Failure::BacklogFull),
-        ",kind=\"no_permission\"" => failures(status, Failure::NoPermission),
-        ",kind=\"untrusted\"" => failures(status, Failure::Untrusted(0)),
-        ",kind=\"timed_out\"" => failures(status, Failure::TimedOut),
-        ",kind=\"closed_early\"" => failures(status, Failure::ClosedEarly),
-        ",kind=\"malformed\"" => failures(status, Failure::Malformed),
-        ",kind=\"status\"" => failures(status, Failure::Status(0)),
-        ",kind=\"socket\"" => failures(status, Failure::Socket(Errno(0)))
+        "kind=\"no_socket\"" => failures(status, Failure::NoSocket),
+        "kind=\"refused\"" => failures(status, Failure::Refused),
+        "kind=\"backlog_full\"" => failures(status, Failure::BacklogFull),
+        "kind=\"no_permission\"" => failures(status, Failure::NoPermission),
+        "kind=\"untrusted\"" => failures(status, Failure::Untrusted(0)),
+        "kind=\"timed_out\"" => failures(status, Failure::TimedOut),
+        "kind=\"closed_early\"" => failures(status, Failure::ClosedEarly),
+        "kind=\"malformed\"" => failures(status, Failure::Malformed),
+        "kind=\"status\"" => failures(status, Failure::Status(0)),
+        "kind=\"socket\"" => failures(status, Failure::Socket(Errno(0)))
     }
     "counter" "conntrackd_commands_total" "Commands of conntrackd." { "" => status.counters.commands }
     "counter" "conntrackd_command_failures_total" "Commands of conntrackd that failed." {
@@ -100,8 +97,15 @@ fn failures(status: &Status, failure: Failure) -> u64 {
 
 /// The labels that every line has.
 pub fn labels(router: &dyn Display, interface: &dyn Display, vip: &dyn Display) -> String {
-    let [router, interface, vip] = [router, interface, vip].map(Escaped);
-    format!("router_id=\"{router}\",interface=\"{interface}\",vip=\"{vip}\"")
+    let mut labels = String::new();
+    for (name, value) in
+        [("router_id=\"", router), ("\",interface=\"", interface), ("\",vip=\"", vip)]
+    {
+        labels.push_str(name);
+        value.to_string().chars().for_each(|c| escape(c, |c| labels.push(c)));
+    }
+    labels.push('"');
+    labels
 }
 
 /// Writes all of it in pieces. `changed_at` is the Unix time of the last change of state, in seconds.
@@ -114,7 +118,7 @@ pub fn write<E>(
     labels: &str,
     write: &mut dyn FnMut(&[u8]) -> Result<(), E>,
 ) -> Result<(), E> {
-    render(TEMPLATE, labels, values(status, changed_at).as_ref(), write)
+    render(FAMILIES, labels, values(status, changed_at).as_ref(), write)
 }
 
 #[cfg(test)]
@@ -218,12 +222,10 @@ mod tests {
     #[test]
     fn manual_page_has_the_metrics() {
         let page = include_str!("../docs/keepwatch.8");
-        for line in TEMPLATE.lines() {
-            let words: Vec<_> = line.splitn(4, ' ').collect();
-            if let ["#", "HELP", name, help] = words[..] {
-                let entry = format!(".It Li {name}\n{help}\n");
-                assert!(page.contains(&entry), "docs/keepwatch.8 should have:\n{entry}");
-            }
+        for line in FAMILIES.lines() {
+            let fields: Vec<_> = line.split('\t').collect();
+            let entry = format!(".It Li keepwatch_{}\n{}\n", fields[1], fields[2]);
+            assert!(page.contains(&entry), "docs/keepwatch.8 should have:\n{entry}");
         }
     }
 }

@@ -20,6 +20,7 @@ use crate::sys::atomic_file::TemporaryName;
 use crate::sys::clock;
 use crate::sys::constants::Constants;
 use crate::sys::file_id::FileId;
+use crate::sys::files::parent;
 use crate::sys::helper::Conntrackd;
 use crate::sys::interface;
 use crate::sys::landlock::{Ruleset, access};
@@ -360,10 +361,6 @@ fn restrict_files(config: &Config) -> Result<bool, Errno> {
     }
     ruleset.enforce()?;
     Ok(true)
-}
-
-fn parent(path: &Path) -> &Path {
-    path.parent().unwrap_or(Path::new("/"))
 }
 
 /// Differs between processes, and between those that had the same pid.

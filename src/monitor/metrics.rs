@@ -3,7 +3,7 @@
 //! After a report and on request at once. Otherwise as soon as a figure differs from what the file says, but at
 //! most every 15 s. So there is a deadline only while it does.
 
-use super::{Counters, Duration, Instant, Status};
+use super::{Counters, Duration, Instant};
 
 /// From one write to the next, if only figures have changed.
 const PERIOD: Duration = Duration::from_secs(15);
@@ -11,19 +11,59 @@ const PERIOD: Duration = Duration::from_secs(15);
 /// How far the writing of the metrics file has come.
 #[derive(Debug)]
 pub(super) struct Metrics {
-    /// What it says, as far as that counts. None: nothing yet.
-    written: Option<Status>,
+    /// The sum of what it says. None: that is not known.
+    written: Option<u64>,
     /// It is to be written at once.
     requested: bool,
     /// It is not written before this for figures alone.
     not_before: Instant,
 }
 
-/// What it is written for. A host's addresses may come and go all day, and where the interface is and who has
-/// claimed the VIP is no figure.
-fn figures(status: &Status) -> Status {
-    let counters = Counters { events: 0, ..status.counters };
-    Status { ifindex: None, claimant: None, counters, ..*status }
+/// The sum of all that it is written for, which becomes another whenever anything is counted. A host's addresses
+/// may come and go all day, so that alone is no reason.
+fn sum(counters: &Counters) -> u64 {
+    // All but that, so that none is forgotten.
+    let Counters {
+        events: _,
+        transitions,
+        overruns,
+        malformed,
+        dumps,
+        dump_failures,
+        foreign,
+        writes,
+        write_failures,
+        notifications,
+        notification_failures,
+        metrics_failures,
+        announcements,
+        announcement_failures,
+        unannounced,
+        ignored_links,
+        claims,
+        commands,
+        command_failures,
+    } = counters;
+    let others = [
+        transitions,
+        overruns,
+        malformed,
+        dumps,
+        dump_failures,
+        foreign,
+        writes,
+        write_failures,
+        notifications,
+        metrics_failures,
+        announcements,
+        announcement_failures,
+        unannounced,
+        ignored_links,
+        claims,
+        commands,
+        command_failures,
+    ];
+    others.into_iter().chain(notification_failures).sum()
 }
 
 impl Metrics {
@@ -37,8 +77,8 @@ impl Metrics {
     }
 
     /// Begins a write, if it is time. Returns whether it is.
-    pub(super) fn begin(&mut self, status: &Status, now: Instant) -> bool {
-        let due = self.deadline(status).is_some_and(|deadline| now >= deadline);
+    pub(super) fn begin(&mut self, counters: &Counters, now: Instant) -> bool {
+        let due = self.deadline(counters).is_some_and(|deadline| now >= deadline);
         if !due && !self.requested {
             return false;
         }
@@ -46,54 +86,46 @@ impl Metrics {
         true
     }
 
-    /// Handles a write that has just ended, with this status.
-    pub(super) fn on_written(&mut self, status: &Status, now: Instant) {
-        self.written = Some(figures(status));
-        self.not_before = now + PERIOD;
-    }
-
-    /// Handles a write that failed: it is tried again later.
-    pub(super) fn on_failed(&mut self, now: Instant) {
-        self.written = None;
+    /// Handles the end of a write, with these figures. None: it failed, and is tried again later.
+    pub(super) fn end(&mut self, counters: Option<&Counters>, now: Instant) {
+        self.written = counters.map(sum);
         self.not_before = now + PERIOD;
     }
 
     /// When to write what has changed.
-    pub(super) fn deadline(&self, status: &Status) -> Option<Instant> {
-        (self.written != Some(figures(status))).then_some(self.not_before)
+    pub(super) fn deadline(&self, counters: &Counters) -> Option<Instant> {
+        (self.written != Some(sum(counters))).then_some(self.not_before)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::monitor::State;
 
-    fn status(claims: u64, events: u64) -> Status {
-        let counters = Counters { events, claims, ..Counters::default() };
-        Status { state: Some(State::Active), counters, ..Status::default() }
+    fn counters(claims: u64, events: u64) -> Counters {
+        Counters { events, claims, ..Counters::default() }
     }
 
     #[test]
     fn what_has_changed_is_written_every_15_seconds_at_most() {
         let at = Instant::from_secs;
         let mut metrics = Metrics::new();
-        assert!(metrics.begin(&status(0, 1), at(0)), "nothing is written yet");
-        metrics.on_written(&status(0, 1), at(2));
+        assert!(metrics.begin(&counters(0, 1), at(0)), "nothing is written yet");
+        metrics.end(Some(&counters(0, 1)), at(2));
         for events in 1..100 {
-            assert_eq!(metrics.deadline(&status(0, events)), None, "events are not written for");
-            assert!(!metrics.begin(&status(0, events), at(99)));
+            assert_eq!(metrics.deadline(&counters(0, events)), None, "events are not written for");
+            assert!(!metrics.begin(&counters(0, events), at(99)));
         }
-        assert_eq!(metrics.deadline(&status(1, 1)), Some(at(17)));
-        assert!(!metrics.begin(&status(1, 1), at(16)));
-        assert!(metrics.begin(&status(1, 1), at(17)));
-        metrics.on_failed(at(20));
-        assert_eq!(metrics.deadline(&status(1, 1)), Some(at(35)), "it is tried again");
+        assert_eq!(metrics.deadline(&counters(1, 1)), Some(at(17)));
+        assert!(!metrics.begin(&counters(1, 1), at(16)));
+        assert!(metrics.begin(&counters(1, 1), at(17)));
+        metrics.end(None, at(20));
+        assert_eq!(metrics.deadline(&counters(1, 1)), Some(at(35)), "it is tried again");
         metrics.request();
-        assert!(metrics.begin(&status(1, 1), at(21)), "what is asked for does not wait");
-        assert!(!metrics.begin(&status(2, 1), at(22)), "once");
-        metrics.on_written(&status(2, 1), at(22));
+        assert!(metrics.begin(&counters(1, 1), at(21)), "what is asked for does not wait");
+        assert!(!metrics.begin(&counters(2, 1), at(22)), "once");
+        metrics.end(Some(&counters(2, 1)), at(22));
         metrics.request();
-        assert!(metrics.begin(&status(2, 1), at(23)), "even if nothing has changed");
+        assert!(metrics.begin(&counters(2, 1), at(23)), "even if nothing has changed");
     }
 }

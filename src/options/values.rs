@@ -2,12 +2,13 @@
 
 use std::num::NonZeroU8;
 use std::ops::RangeInclusive;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use nix::unistd::{Gid, Uid};
 
 use super::program;
 use crate::monitor::{ActiveWord, Duration, Renotify};
+use crate::sys::files::parent;
 use crate::sys::{netns, passwd};
 use crate::wire::cidr::Cidr;
 use crate::wire::http::RouterId;
@@ -65,9 +66,7 @@ pub(super) fn program(text: &str) -> Result<PathBuf, String> {
 
 /// A file that need not exist yet, in a directory that must.
 pub(super) fn file_in_directory(text: &str) -> Result<PathBuf, String> {
-    let possible = |path: &PathBuf| {
-        path.file_name().is_some() && path.parent().is_some_and(Path::is_dir) && !path.is_dir()
-    };
+    let possible = |path: &PathBuf| parent(path).is_dir() && !path.is_dir() && !text.ends_with('/');
     expected(absolute(text).filter(possible), "a file in an existing directory")
 }
 

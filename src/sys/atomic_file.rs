@@ -15,6 +15,7 @@ use nix::unistd::{AccessFlags, UnlinkatFlags, faccessat, unlinkat, write};
 use super::clock;
 use super::constants::{Constant, Constants};
 use super::file_id::{identify, identify_open};
+use super::files::{c_path, parent};
 use crate::errno::Errno;
 
 /// How the directory is opened: to make files in, whoever we are when we do.
@@ -60,18 +61,16 @@ impl AtomicFile {
     /// the file in it.
     ///
     /// # Errors
-    /// The errno if the directory may not be written. A full one is no error here.
+    /// As [`examine`].
     pub fn new(
         path: &Path,
         temporary: TemporaryName,
         [for_directory, for_path]: [Constant; 2],
         constants: &mut Constants,
     ) -> Result<Self, Errno> {
-        let directory_path = path.parent().ok_or(NixErrno::EISDIR)?;
+        examine(path)?;
+        let directory_path = constants.path(for_directory, parent(path))?;
         let path = constants.path(for_path, path)?;
-        let directory_path = constants.path(for_directory, directory_path)?;
-        let access = AccessFlags::W_OK | AccessFlags::X_OK;
-        faccessat(AT_FDCWD, directory_path, access, AtFlags::AT_EACCESS)?;
         let directory = open_directory(directory_path)?;
         Ok(Self { directory_path, path, temporary, directory })
     }
@@ -131,6 +130,16 @@ impl AtomicFile {
     fn remove_temporary(&self) -> nix::Result<()> {
         unlinkat(&self.directory, self.temporary.0, UnlinkatFlags::NoRemoveDir)
     }
+}
+
+/// Whether files can be created where one is to be. Changes nothing.
+///
+/// # Errors
+/// The errno if the directory may not be written. A full one is no error here.
+pub fn examine(path: &Path) -> Result<(), Errno> {
+    let access = AccessFlags::W_OK | AccessFlags::X_OK;
+    let directory = c_path(parent(path))?;
+    Ok(faccessat(AT_FDCWD, directory.as_c_str(), access, AtFlags::AT_EACCESS)?)
 }
 
 /// Writes all of it.

@@ -8,7 +8,7 @@ pub mod constants;
 pub mod epoll;
 mod errno;
 pub mod file_id;
-mod files;
+pub(crate) mod files;
 pub mod helper;
 pub mod interface;
 pub mod landlock;

@@ -1,53 +1,46 @@
 //! Metrics in the text format of Prometheus (`docs/instrumenting/exposition_formats.md` in its repository
 //! `docs`).
 
-use core::fmt::{self, Write};
-
 use heapless::Vec;
 
 /// Size of the pieces in which a text is written, in bytes.
 const PIECE: usize = 1024;
 
-/// The value of a label as it stands between quotes.
-#[derive(Clone, Copy, Debug)]
-pub struct Escaped<T>(pub T);
-
-impl<T: fmt::Display> fmt::Display for Escaped<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(Escape(f), "{}", self.0)
+/// Passes a character of a label's value on as it stands between quotes.
+pub fn escape(c: char, mut push: impl FnMut(char)) {
+    if let '\\' | '"' | '\n' = c {
+        push('\\');
     }
+    push(if c == '\n' { 'n' } else { c });
 }
 
-/// Escapes what it is given.
-struct Escape<'a, 'b>(&'a mut fmt::Formatter<'b>);
-
-impl Write for Escape<'_, '_> {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        text.chars().try_for_each(|c| match c {
-            '\\' | '"' => self.0.write_char('\\').and_then(|()| self.0.write_char(c)),
-            '\n' => self.0.write_str("\\n"),
-            _ => self.0.write_char(c),
-        })
-    }
-}
-
-/// Writes a text in pieces: `template` with `labels` for each `@`, and the next of the values for each `$`.
+/// Writes a text in pieces: for each line of `families` a metric, whose name is to begin with `keepwatch_`, with
+/// the next of the values for each of its samples.
+///
+/// A line has type, name, help, and for each sample its own labels, if any, with tabs between them.
 ///
 /// # Errors
 /// That of `write`, after which nothing more is written.
 pub fn render<E>(
-    template: &str,
+    families: &str,
     labels: &str,
     values: &[u64],
     write: &mut dyn FnMut(&[u8]) -> Result<(), E>,
 ) -> Result<(), E> {
     let mut values = values.iter();
     let mut pieces = Pieces { piece: Vec::new(), write };
-    for byte in template.bytes() {
-        match byte {
-            b'@' => pieces.push(labels.as_bytes())?,
-            b'$' => pieces.push_number(values.next().copied().unwrap_or_default())?,
-            _ => pieces.push(&[byte])?,
+    for family in families.as_bytes().split(|byte| *byte == b'\n') {
+        let mut fields = family.split(|byte| *byte == b'\t');
+        let (Some(kind), Some(name), Some(help)) = (fields.next(), fields.next(), fields.next())
+        else {
+            break;
+        };
+        pieces.push(&[b"# HELP keepwatch_", name, b" ", help, b"\n# TYPE keepwatch_", name])?;
+        pieces.push(&[b" ", kind, b"\n"])?;
+        for own in fields {
+            let comma: &[u8] = if own.is_empty() { b"" } else { b"," };
+            pieces.push(&[b"keepwatch_", name, b"{", labels.as_bytes(), comma, own, b"} "])?;
+            pieces.push_number(values.next().copied().unwrap_or_default())?;
         }
     }
     pieces.flush()
@@ -59,8 +52,8 @@ struct Pieces<'a, E> {
 }
 
 impl<E> Pieces<'_, E> {
-    fn push(&mut self, bytes: &[u8]) -> Result<(), E> {
-        for byte in bytes {
+    fn push(&mut self, texts: &[&[u8]]) -> Result<(), E> {
+        for byte in texts.iter().copied().flatten() {
             if self.piece.is_full() {
                 self.flush()?;
             }
@@ -70,17 +63,19 @@ impl<E> Pieces<'_, E> {
         Ok(())
     }
 
-    fn push_number(&mut self, number: u64) -> Result<(), E> {
+    /// Pushes a number and the end of its line.
+    fn push_number(&mut self, mut number: u64) -> Result<(), E> {
         // The longest number has 20 digits. The last comes first.
-        let mut digits = Vec::<u8, 20>::new();
-        let mut rest = number;
-        while rest > 0 || digits.is_empty() {
+        let mut line = Vec::<u8, 21>::new();
+        let _ = line.push(b'\n');
+        while number > 0 || line.len() == 1 {
             // Less than 10.
-            let digit = u8::try_from(rest % 10).unwrap_or_default();
-            let _ = digits.push(b'0' + digit);
-            rest /= 10;
+            let digit = u8::try_from(number % 10).unwrap_or_default();
+            let _ = line.push(b'0' + digit);
+            number /= 10;
         }
-        digits.iter().rev().try_for_each(|digit| self.push(&[*digit]))
+        line.reverse();
+        self.push(&[&line])
     }
 
     fn flush(&mut self) -> Result<(), E> {
@@ -95,9 +90,9 @@ mod tests {
     use super::*;
 
     /// The text, and the lengths of its pieces.
-    fn rendered(template: &str, labels: &str, values: &[u64]) -> (String, std::vec::Vec<usize>) {
+    fn rendered(families: &str, labels: &str, values: &[u64]) -> (String, std::vec::Vec<usize>) {
         let (mut text, mut lengths) = (std::vec::Vec::new(), std::vec::Vec::new());
-        let written: Result<(), ()> = render(template, labels, values, &mut |piece| {
+        let written: Result<(), ()> = render(families, labels, values, &mut |piece| {
             text.extend_from_slice(piece);
             lengths.push(piece.len());
             Ok(())
@@ -107,23 +102,31 @@ mod tests {
     }
 
     #[test]
-    fn labels_and_values_get_their_places() {
-        let (text, lengths) = rendered("a{@} $\nb{@,c=\"d\"} $\n$", "x=\"é\"", &[0, u64::MAX, 107]);
-        assert_eq!(text, "a{x=\"é\"} 0\nb{x=\"é\",c=\"d\"} 18446744073709551615\n107");
+    fn samples_have_labels_and_values() {
+        let families = "gauge\ta\tSome help.\t\ncounter\tb_total\tMore.\tc=\"d\"\tc=\"e\"\n";
+        let (text, lengths) = rendered(families, "x=\"é\"", &[0, u64::MAX, 107]);
+        let expected = "# HELP keepwatch_a Some help.\n\
+                        # TYPE keepwatch_a gauge\n\
+                        keepwatch_a{x=\"é\"} 0\n\
+                        # HELP keepwatch_b_total More.\n\
+                        # TYPE keepwatch_b_total counter\n\
+                        keepwatch_b_total{x=\"é\",c=\"d\"} 18446744073709551615\n\
+                        keepwatch_b_total{x=\"é\",c=\"e\"} 107\n";
+        assert_eq!(text, expected);
         assert_eq!(lengths, [text.len()]);
     }
 
     #[test]
     fn long_text_comes_in_pieces() {
-        let (text, lengths) = rendered(&"@".repeat(300), "0123456", &[]);
-        assert_eq!(text, "0123456".repeat(300));
-        assert_eq!(lengths, [1024, 1024, 52]);
+        let (text, lengths) = rendered("gauge\ta\th\t\n", &"0123456".repeat(300), &[1]);
+        assert_eq!(text.matches("0123456").count(), 300);
+        assert_eq!(lengths, [1024, 1024, text.len() - 2048]);
     }
 
     #[test]
     fn nothing_is_written_after_an_error() {
         let mut pieces = 0;
-        let written = render(&"x".repeat(5000), "", &[], &mut |_| {
+        let written = render("gauge\ta\th\t\n", &"x".repeat(5000), &[1], &mut |_| {
             pieces += 1;
             if pieces == 2 { Err("full") } else { Ok(()) }
         });
@@ -134,7 +137,9 @@ mod tests {
     fn values_of_labels_are_escaped() {
         let cases = [("r1", "r1"), (r#"a"b\c"#, r#"a\"b\\c"#), ("é\nx", "é\\nx"), ("\\n", r"\\n")];
         for (value, expected) in cases {
-            assert_eq!(Escaped(value).to_string(), expected);
+            let mut escaped = String::new();
+            value.chars().for_each(|c| escape(c, |c| escaped.push(c)));
+            assert_eq!(escaped, expected);
         }
     }
 }

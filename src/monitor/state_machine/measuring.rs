@@ -15,32 +15,28 @@ impl Monitor<'_> {
     /// Writes the metrics, if it is time for that. A disk may hang, so the state file comes first, and the agent
     /// has been told before.
     pub(super) fn write_metrics(&mut self) {
-        if self.metrics.is_none() || self.reported.is_none() || self.file.is_writing() {
+        if self.reported.is_none() || self.file.is_writing() {
             return;
         }
-        let (status, now) = (self.status(), self.now);
-        if self.metrics.as_mut().is_some_and(|metrics| metrics.begin(&status, now)) {
+        let (counters, now) = (&self.counters, self.now);
+        if self.metrics.as_mut().is_some_and(|metrics| metrics.begin(counters, now)) {
             self.push(Action::WriteMetrics);
         }
     }
 
     pub(super) fn on_metrics_file(&mut self, result: Result<(), Errno>) {
-        let (status, now) = (self.status(), self.now);
         let Some(metrics) = &mut self.metrics else { return };
-        match result {
-            // Nothing has happened since they were written: what comes of it is told at once.
-            Ok(()) => metrics.on_written(&status, now),
-            Err(errno) => {
-                metrics.on_failed(now);
-                self.counters.metrics_failures += 1;
-                self.log_limited(|count| LogEvent::MetricsNotWritten { errno, count });
-            }
+        // Nothing has happened since they were written: what comes of it is told at once.
+        metrics.end(result.ok().map(|()| &self.counters), self.now);
+        if let Err(errno) = result {
+            self.counters.metrics_failures += 1;
+            self.log_limited(|count| LogEvent::MetricsNotWritten { errno, count });
         }
     }
 
     /// When to write the metrics.
     pub(super) fn metrics_deadline(&self) -> Option<Instant> {
         let metrics = self.metrics.as_ref().filter(|_| self.reported.is_some())?;
-        metrics.deadline(&self.status()).filter(|_| !self.file.is_writing())
+        metrics.deadline(&self.counters).filter(|_| !self.file.is_writing())
     }
 }

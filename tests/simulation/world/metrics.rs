@@ -67,11 +67,16 @@ impl MetricsFile {
         Ok(())
     }
 
+    /// Nor is anything of the agent's left to be written.
+    pub fn is_delivered(&self) -> bool {
+        self.content.is_none_or(|content| content.undelivered.is_none())
+    }
+
     /// Whether it says this, as far as it has to.
     pub fn says(&self, status: &Status) -> bool {
         let figures = |status: &Status| {
             let counters = Counters { events: 0, ..status.counters };
-            Status { ifindex: None, claimant: None, counters, ..*status }
+            Status { ifindex: None, claimant: None, undelivered: None, counters, ..*status }
         };
         !self.wanted || self.content.as_ref().map(figures) == status.state.map(|_| figures(status))
     }

@@ -216,6 +216,7 @@ impl<'a> Simulation<'a> {
         assert!(self.ready && !self.namespace_deleted);
         assert!(self.conntrackd.is_done());
         assert!(self.metrics.says(&self.monitor.status()), "the metrics are what has been counted");
+        assert!(self.metrics.is_delivered());
         if self.options.announces && truth == State::Active {
             self.lans
                 .iter()
