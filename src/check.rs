@@ -17,12 +17,10 @@ use crate::monitor::{
     Action, Duration, Input, Monitor, MonitorConfig, NamespaceCheck, Renotify, State,
 };
 use crate::options::{Config, Program, REFUSED};
-use crate::sys::constants::Constants;
 use crate::sys::netlink::{self, RouteSocket};
 use crate::sys::own_file;
 use crate::sys::packet::PacketSocket;
-use crate::sys::state_file::StateFile;
-use crate::sys::{clock, interface, netns, process};
+use crate::sys::{atomic_file, clock, interface, netns, process};
 
 /// How long to look for the state.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(10);
@@ -43,10 +41,13 @@ pub fn check(config: &Config) -> bool {
         Err(expected) => report.result("VIP", &vip, &Err::<&str, _>(expected)),
     }
     let state_file = config.conf_dir.join("state");
-    let writable = Constants::new()
-        .and_then(|mut constants| StateFile::new(&config.conf_dir, &mut constants))
-        .map(|_| "can be written");
-    report.result("state file", &state_file.display(), &writable);
+    let files = [("state file", Some(&state_file)), ("metrics", config.metrics_file.as_ref())];
+    for (what, path) in files {
+        if let Some(path) = path {
+            let examined = atomic_file::examine(path);
+            report.result(what, &path.display(), &examined.map(|()| "can be written"));
+        }
+    }
     if let Some(socket) = &config.agent_socket {
         report.result("agent", &socket.display(), &Ok::<_, Errno>(agent(socket)));
     }
@@ -133,6 +134,7 @@ fn state(config: &Config) -> Result<State, Errno> {
         renotify: Renotify::new(),
         sync_conntrack: false,
         hook: false,
+        write_metrics: false,
         check_namespace: NamespaceCheck::Never,
         tell_manager: false,
         watchdog: None,

@@ -11,12 +11,13 @@
 //! 3. [`monitor`] decides what is to be done: `Monitor::on(Input, now)` answers with a list of actions;
 //! 4. [`daemon`], the loop, lets [`sys`] do it, and what comes of that is the next input.
 //!
-//! [`options`] is what is asked for, [`log`] what is told to people.
+//! [`options`] is what is asked for, [`log`] what is told to people, [`metrics`] what is told to Prometheus.
 
 pub mod check;
 pub mod daemon;
 pub mod errno;
 pub mod log;
+pub mod metrics;
 pub mod monitor;
 pub mod options;
 pub mod sys;

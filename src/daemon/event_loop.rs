@@ -19,6 +19,7 @@ use crate::sys::agent::Agent;
 use crate::sys::clock;
 use crate::sys::epoll::{register_level_triggered, register_once, reregister};
 use crate::sys::helper::Helper;
+use crate::sys::metrics_file::MetricsFile;
 use crate::sys::netlink::{self, RouteSocket};
 use crate::sys::netns::NamespaceWatch;
 use crate::sys::packet::PacketSocket;
@@ -82,6 +83,8 @@ pub struct Daemon<'a> {
     pub(crate) signals: Signals,
     pub(crate) agent: Option<Agent>,
     pub(crate) state_file: StateFile,
+    /// Removed when the daemon ends.
+    pub(crate) metrics_file: Option<MetricsFile>,
     /// Removed when the daemon ends.
     pub(crate) pid_file: Option<PidFile>,
     pub(crate) starter: &'a mut ReadinessNotifier,
@@ -289,6 +292,10 @@ impl Daemon<'_> {
             Action::WriteState(state) => {
                 let written = self.state_file.write(state.word(self.context.active));
                 return Some(Input::StateFile(written.map(|()| state)));
+            }
+            Action::WriteMetrics => {
+                let status = self.monitor.status();
+                return Some(Input::MetricsFile(self.metrics_file.as_mut()?.write(&status)));
             }
             Action::Notify(state) => {
                 let request = match state {

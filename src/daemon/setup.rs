@@ -12,17 +12,21 @@ use nix::unistd::chdir;
 use super::event_loop::{Daemon, EncodedRequests};
 use crate::errno::Errno;
 use crate::log::{self, DisplayArg, Log, LogContext, info, warning};
+use crate::metrics;
 use crate::monitor::{Duration, Monitor, MonitorConfig, NamespaceCheck, State, Tables};
 use crate::options::{Config, Program, REFUSED};
 use crate::sys::agent::Agent;
+use crate::sys::atomic_file::TemporaryName;
 use crate::sys::clock;
 use crate::sys::constants::Constants;
 use crate::sys::file_id::FileId;
+use crate::sys::files::parent;
 use crate::sys::helper::{Helper, Hook, Jail, Programs};
 use crate::sys::interface;
 use crate::sys::landlock::{Ruleset, access};
 use crate::sys::log_sink::{LogFile, Syslog};
 use crate::sys::memory;
+use crate::sys::metrics_file::MetricsFile;
 use crate::sys::netlink::{self, RouteSocket};
 use crate::sys::netns::{self, NamespaceWatch};
 use crate::sys::packet::PacketSocket;
@@ -87,8 +91,10 @@ impl<'a> Daemon<'a> {
 
         warn_world_writable(&config.conf_dir);
         warn_hidden_namespace(namespace.as_ref());
-        let state_file = StateFile::new(&config.conf_dir, &mut constants)
+        let temporary = TemporaryName::new(&mut constants).map_err(named("memory"))?;
+        let state_file = StateFile::new(&config.conf_dir, temporary, &mut constants)
             .map_err(at("state file", &config.conf_dir.join("state")))?;
+        let metrics_file = open_metrics(config, temporary, &mut constants)?;
         let agent = name_agent(config, &mut constants)?;
         let monitor = Box::new(Monitor::new(MonitorConfig {
             interface: config.interface,
@@ -101,6 +107,7 @@ impl<'a> Daemon<'a> {
             renotify: config.renotify.clone(),
             sync_conntrack: conntrackd.is_some(),
             hook: hook.is_some(),
+            write_metrics: metrics_file.is_some(),
             check_namespace: check_namespace(namespace.as_ref()),
             tell_manager: starter.manager().is_some(),
             watchdog: starter.manager().and_then(ServiceManager::watchdog),
@@ -117,6 +124,7 @@ impl<'a> Daemon<'a> {
             hook,
             agent,
             state_file,
+            metrics_file,
             pid_file,
             starter,
             requests: encode_requests(config)?,
@@ -310,6 +318,18 @@ fn name_agent(config: &Config, constants: &mut Constants) -> Result<Option<Agent
     Agent::new(path, constants).map(Some).map_err(at("agent socket", path))
 }
 
+#[inline(never)]
+fn open_metrics(
+    config: &Config,
+    temporary: TemporaryName,
+    constants: &mut Constants,
+) -> Result<Option<MetricsFile>, String> {
+    let Some(path) = &config.metrics_file else { return Ok(None) };
+    let labels = metrics::labels(&config.router_id, &config.interface, &config.vip);
+    let file = MetricsFile::new(path, labels, temporary, constants);
+    file.map(Some).map_err(at("metrics file", path))
+}
+
 fn check_namespace(namespace: Option<&NamespaceWatch>) -> NamespaceCheck {
     match namespace.map(NamespaceWatch::fd) {
         None => NamespaceCheck::Never,
@@ -346,7 +366,11 @@ fn restrict_files(config: &Config) -> Result<bool, Errno> {
     // The directory above it, as this one may be deleted and recreated, or mounted over. That nothing else
     // there can be named is the seccomp filter's part.
     let above = config.conf_dir.join("..");
-    allow(&above, access::MAKE_REG | access::WRITE_FILE | access::REMOVE_FILE)?;
+    let replace = access::MAKE_REG | access::WRITE_FILE | access::REMOVE_FILE;
+    allow(&above, replace)?;
+    if let Some(metrics) = &config.metrics_file {
+        allow(&parent(metrics).join(".."), replace)?;
+    }
     if let Some(log) = &config.log_file {
         allow(parent(log), access::MAKE_REG | access::WRITE_FILE)?;
     }
@@ -355,10 +379,6 @@ fn restrict_files(config: &Config) -> Result<bool, Errno> {
     }
     ruleset.enforce()?;
     Ok(true)
-}
-
-fn parent(path: &Path) -> &Path {
-    path.parent().unwrap_or(Path::new("/"))
 }
 
 /// Differs between processes, and between those that had the same pid.

@@ -3,6 +3,7 @@
 
 use super::describe::{Describe, retries, times};
 use super::{DisplayArg, error, info, warning};
+use crate::errno::Errno;
 use crate::monitor::{ActiveWord, LogEvent, State, Status};
 use crate::wire::cidr::Cidr;
 use crate::wire::http::RouterId;
@@ -32,9 +33,8 @@ impl LogContext {
                 info!("Initial status of router {} is {}", router, word(state));
             }
             LogEvent::Wrote(state) => info!("Wrote router {} state {}", router, word(state)),
-            LogEvent::NotWritten { errno, count } => {
-                error!("state file not written: {}; retrying{}", DisplayArg(errno), times(count));
-            }
+            LogEvent::NotWritten { errno, count } => not_written("state", errno, count),
+            LogEvent::MetricsNotWritten { errno, count } => not_written("metrics", errno, count),
             LogEvent::Notified(state) => {
                 info!("Notified agent router {}, state {}", router, word(state));
             }
@@ -166,7 +166,7 @@ impl LogContext {
             counters.writes,
             counters.write_failures,
             counters.notifications,
-            counters.notification_failures
+            counters.notification_failures.iter().sum::<u64>()
         );
         info!(
             "status: announcements={} announcement_failures={} unannounced={} ignored_links={} claims={} claimant={}",
@@ -185,4 +185,8 @@ impl LogContext {
             counters.hook_failures
         );
     }
+}
+
+fn not_written(file: &str, errno: Errno, count: u32) {
+    error!("{} file not written: {}; retrying{}", file, DisplayArg(errno), times(count));
 }

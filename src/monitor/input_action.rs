@@ -3,16 +3,17 @@
 use heapless::Vec;
 
 use super::{
-    AddressKey, Announcement, CommandResult, Dump, HookCall, LogEvent, ManagerNotice, Outcome,
-    Sent, State, SyncCommand,
+    AddressKey, Announcement, CommandResult, Dump, Failure, HookCall, Instant, LogEvent,
+    ManagerNotice, Outcome, Sent, State, SyncCommand,
 };
 use crate::errno::Errno;
 use crate::wire::Claim;
 use crate::wire::rtnl::{Mac, Message};
 
 /// The most actions that one input can bring about: three of its own at the most, and one of most of the steps
-/// that follow; two of the report, or else one each for the agent, conntrackd, the hook and the service manager.
-pub(super) const MAX_ACTIONS: usize = 15;
+/// that follow; two of the report, or else one each for the agent, conntrackd, the hook, the service manager and
+/// the metrics.
+pub(super) const MAX_ACTIONS: usize = 16;
 
 /// What happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,6 +39,8 @@ pub enum Input {
     },
     /// A write of the state file ended.
     StateFile(Result<State, Errno>),
+    /// A write of the metrics file ended.
+    MetricsFile(Result<(), Errno>),
     /// An attempt to tell the agent came to something.
     Agent(Outcome),
     /// All that the agent has sent so far has been read: told after [`Action::ReadReplies`].
@@ -77,7 +80,7 @@ pub enum Control {
     Exit(i32),
     /// SIGHUP: reopen the log, read, write and report everything again.
     Reload,
-    /// SIGUSR1: log a status.
+    /// SIGUSR1: log a status, and write the metrics.
     Status,
 }
 
@@ -109,6 +112,9 @@ pub enum Action {
     SendFrame(Announcement),
     /// Write the state file. [`Input::StateFile`] tells what came of it.
     WriteState(State),
+    /// Write the metrics file, with what [`super::Monitor::status`] tells. [`Input::MetricsFile`] tells what came
+    /// of it.
+    WriteMetrics,
     /// Tell the agent, over a new connection. [`Input::Agent`] tells what comes of it.
     Notify(State),
     /// Read what the agent has sent. [`Input::Agent`] tells what that was, then [`Input::RepliesRead`].
@@ -148,11 +154,13 @@ pub enum ExitReason {
 /// The answer to one input.
 pub type Actions = Vec<Action, MAX_ACTIONS>;
 
-/// What SIGUSR1 shows.
+/// What SIGUSR1 shows, and the metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Status {
     /// The last state reported.
     pub state: Option<State>,
+    /// Since when.
+    pub changed_at: Option<Instant>,
     /// The index of the watched interface.
     pub ifindex: Option<u32>,
     /// The state that the agent has not confirmed.
@@ -186,8 +194,10 @@ pub struct Counters {
     pub write_failures: u64,
     /// Notifications that the agent answered with 200.
     pub notifications: u64,
-    /// Attempts that failed.
-    pub notification_failures: u64,
+    /// Attempts that failed, by [`Failure::kind`].
+    pub notification_failures: [u64; Failure::KINDS],
+    /// Metrics file writes that failed.
+    pub metrics_failures: u64,
     /// Frames sent to announce addresses.
     pub announcements: u64,
     /// Frames that could not be sent.

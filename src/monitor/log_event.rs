@@ -15,6 +15,8 @@ pub enum LogEvent {
     Wrote(State),
     /// The state file could not be written; it is tried again.
     NotWritten { errno: Errno, count: u32 },
+    /// The metrics file could not be written; it is tried again.
+    MetricsNotWritten { errno: Errno, count: u32 },
     /// The agent answered 200 for this.
     Notified(State),
     /// The agent took a state after so many failed attempts.

@@ -7,8 +7,8 @@
 //!
 //! - **Order.** Actions are executed in the order in which they are returned. Netlink inputs come in the
 //!   order in which the socket gives them, [`Input::Overrun`] in the place where it was read.
-//! - **Re-entry.** What comes of an action at once is the next input, before the next action: a write of the
-//!   state file, a frame sent, an attempt to tell the agent that fails to connect. So `on` is called again
+//! - **Re-entry.** What comes of an action at once is the next input, before the next action: a write of a
+//!   file, a frame sent, an attempt to tell the agent that fails to connect. So `on` is called again
 //!   amid its own actions, but never while it runs. [`Action::ReadReplies`] brings an input for each reply and
 //!   then [`Input::RepliesRead`].
 //! - **Time.** `now` never goes backwards, and is read when the input is; a disk that hangs counts.
@@ -45,7 +45,8 @@
 //! 7. Log a claim, send a frame, at a tick: both want it to be certain that the VIP is here. One of each, so
 //!    that nothing else has to wait.
 //! 8. Tell the service manager, which is for people to read; and, at a tick, that the loop works.
-//! 9. Check the namespace, and exit: when everything that has to come before it has begun.
+//! 9. Write the metrics, if the state file is not being written: nothing waits for them, and a disk may hang.
+//! 10. Check the namespace, and exit: when everything that has to come before it has begun.
 //!
 //! Diagrams: the VIP in `vip`, dumps in `resync.rs`, the agent in `outbox.rs`, the hook in `hook.rs`.
 
@@ -59,6 +60,7 @@ mod hook;
 mod input_action;
 mod links;
 mod log_event;
+mod metrics;
 mod namespace;
 mod outbox;
 mod outcome;

@@ -29,6 +29,26 @@ pub enum Failure {
 }
 
 impl Failure {
+    /// How many kinds there are.
+    pub const KINDS: usize = 10;
+
+    /// The number of its kind, less than [`Failure::KINDS`].
+    #[must_use]
+    pub fn kind(self) -> usize {
+        match self {
+            Self::NoSocket => 0,
+            Self::Refused => 1,
+            Self::BacklogFull => 2,
+            Self::NoPermission => 3,
+            Self::Untrusted(_) => 4,
+            Self::TimedOut => 5,
+            Self::ClosedEarly => 6,
+            Self::Malformed => 7,
+            Self::Status(_) => 8,
+            Self::Socket(_) => 9,
+        }
+    }
+
     /// Whether an agent that does so may be restarting.
     pub(super) fn is_outage(self) -> bool {
         matches!(self, Self::NoSocket | Self::Refused | Self::ClosedEarly | Self::TimedOut)

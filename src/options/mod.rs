@@ -136,6 +136,10 @@ pub struct Config {
     #[argh(from_str_fn(values::delay))]
     pub hook_timeout: Duration,
 
+    /// file to write metrics to, for the textfile collector of Prometheus, which reads *.prom
+    #[argh(option, arg_name = "FILE", from_str_fn(values::file_in_directory))]
+    pub metrics_file: Option<PathBuf>,
+
     /// user to run as once everything is open, by name or number
     #[argh(option, arg_name = "USER", from_str_fn(values::user))]
     pub user: Option<(Uid, Option<Gid>)>,

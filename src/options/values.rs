@@ -8,6 +8,7 @@ use nix::unistd::{Gid, Uid};
 
 use super::program;
 use crate::monitor::{ActiveWord, Duration, Renotify};
+use crate::sys::files::parent;
 use crate::sys::{netns, passwd};
 use crate::wire::cidr::Cidr;
 use crate::wire::http::RouterId;
@@ -61,6 +62,12 @@ pub(super) fn directory(text: &str) -> Result<PathBuf, String> {
 pub(super) fn program(text: &str) -> Result<PathBuf, String> {
     let program = absolute(text).filter(|path| program::can_be_run(path));
     expected(program, "an existing program that may be run")
+}
+
+/// A file that need not exist yet, in a directory that must.
+pub(super) fn file_in_directory(text: &str) -> Result<PathBuf, String> {
+    let possible = |path: &PathBuf| parent(path).is_dir() && !path.is_dir() && !text.ends_with('/');
+    expected(absolute(text).filter(possible), "a file in an existing directory")
 }
 
 pub(super) fn namespace(text: &str) -> Result<PathBuf, String> {

@@ -18,6 +18,14 @@ pub fn now() -> Instant {
         .map_or(Instant::ZERO, |time| Instant::from_micros(time.num_microseconds()))
 }
 
+/// The Unix time of an earlier moment, in seconds, by the clock on the wall as it is set now.
+#[must_use]
+pub fn unix_time(moment: Instant) -> u64 {
+    let wall = clock_gettime(ClockId::CLOCK_REALTIME).map_or(0, |time| time.num_microseconds());
+    let micros = wall - (now().total_micros() - moment.total_micros());
+    u64::try_from(micros / 1_000_000).unwrap_or_default()
+}
+
 /// A moment in local time, to the millisecond.
 #[derive(Clone, Copy)]
 pub struct LocalTime {

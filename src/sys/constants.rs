@@ -31,8 +31,12 @@ pub enum Constant {
     ConfDir,
     /// The state file.
     State,
-    /// The name of the new one until it is renamed.
-    NewState,
+    /// The directory of the metrics file.
+    MetricsDirectory,
+    /// The metrics file.
+    Metrics,
+    /// The name of a new one of both until it is renamed.
+    NewFile,
     /// The log file.
     Log,
     /// The address of the system's log daemon.
@@ -49,7 +53,7 @@ pub enum Constant {
 pub static NO_PATH: &CStr = c"";
 
 /// Room for all of it, of the longest that the kernel takes. What is not used is no memory.
-const ROOM: usize = 7 * 4096;
+const ROOM: usize = 9 * 4096;
 
 /// Where the constants are; 0: there is none.
 pub type Addresses = [usize; Constant::NoPath as usize + 1];

@@ -3,7 +3,7 @@
 #![expect(unsafe_code, reason = "readlink")]
 
 use core::ffi::CStr;
-use std::ffi::CString;
+use std::ffi::{CString, OsStr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -48,6 +48,14 @@ const PATH_MAX: usize = 4096;
 pub(super) fn split(path: &[u8]) -> (&[u8], &[u8]) {
     let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
     path.split_at(path.len() - name.len())
+}
+
+/// The directory that an absolute path is in.
+pub fn parent(path: &Path) -> &Path {
+    let (directory, _) = split(path.as_os_str().as_bytes());
+    // Without the slash, unless it is all.
+    let bare = directory.strip_suffix(b"/").filter(|bare| !bare.is_empty());
+    Path::new(OsStr::from_bytes(bare.unwrap_or(directory)))
 }
 
 /// The content of a file; empty if it cannot be read.

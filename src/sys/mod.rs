@@ -1,6 +1,7 @@
 //! The thin edge to Linux: every file descriptor, every system call, no decision.
 
 pub mod agent;
+pub mod atomic_file;
 pub mod bpf;
 pub mod clock;
 pub mod constants;
@@ -8,12 +9,13 @@ pub mod daemonize;
 pub mod epoll;
 mod errno;
 pub mod file_id;
-mod files;
+pub(crate) mod files;
 pub mod helper;
 pub mod interface;
 pub mod landlock;
 pub mod log_sink;
 pub mod memory;
+pub mod metrics_file;
 pub mod netlink;
 pub mod netns;
 pub mod own_file;

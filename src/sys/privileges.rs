@@ -182,9 +182,9 @@ pub fn with_file_rights_of(identity: RunAs, act: &mut dyn FnMut()) -> Result<(),
     if changed { Ok(()) } else { Err(NixErrno::EPERM) }
 }
 
-/// Descriptors that are opened now and then: the connection to the agent, and beside it the state file or
-/// what it is in or the log, with some to spare.
-const MORE_DESCRIPTORS: u32 = 4;
+/// Descriptors that are opened now and then: the connection to the agent, the last metrics file, and beside them a
+/// new file or what it is in or the log, with some to spare.
+const MORE_DESCRIPTORS: u32 = 5;
 
 /// Limits it to what it has, once all is open: no other process (but for root, whom the kernel lets
 /// exceed this), a few descriptors more, no core dump.

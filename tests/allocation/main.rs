@@ -28,7 +28,7 @@ use lab::agent::{Agent, FullBacklog, Manners};
 use lab::capture::Capture;
 use lab::daemon::{Running, Setup};
 use lab::egress::Queue;
-use lab::files::content;
+use lab::files::{Watch, content};
 use lab::namespace::{Netns, unbind};
 use lab::rtnl::Rtnl;
 use nix::sys::signal::{Signal, kill};
@@ -105,8 +105,14 @@ fn with_manager(setup: &mut Setup) -> UnixDatagram {
     socket
 }
 
+fn with_metrics(setup: Setup) -> Setup {
+    let directory = setup.directory().join("metrics");
+    fs::create_dir(&directory).unwrap();
+    setup.with(format!("--metrics-file={}", directory.join("m.prom").display()))
+}
+
 fn every_event() {
-    let mut world = World::with(with_hook(with_conntrackd(setup())).with("--debug"));
+    let mut world = World::with(with_metrics(with_hook(with_conntrackd(setup()))).with("--debug"));
     let manager = with_manager(&mut world.setup);
     let (rtnl, setup) = (&world.rtnl, &world.setup);
     add_interface(rtnl, "lan0");
@@ -151,6 +157,7 @@ fn every_event() {
     rtnl.rename("away0", "ha0");
     world.agent.wait_acknowledged("master");
     break_state_file(&world, &keepwatch);
+    break_metrics_file(&world, &keepwatch);
     fs::rename(setup.log_file(), setup.conf_dir.join("log.1")).unwrap();
     keepwatch.signal(Signal::SIGHUP);
     keepwatch.wait_log("Notified agent router", 1);
@@ -175,6 +182,24 @@ fn break_state_file(world: &World, keepwatch: &Running<'_>) {
     keepwatch.wait_state("backup");
     world.set_vip(true);
     world.agent.wait_acknowledged("master");
+}
+
+fn break_metrics_file(world: &World, keepwatch: &Running<'_>) {
+    let (metrics, aside) =
+        (world.setup.directory().join("metrics"), world.setup.conf_dir.join("m"));
+    fs::rename(&metrics, &aside).unwrap();
+    keepwatch.signal(Signal::SIGUSR1);
+    keepwatch.wait_log("metrics file not written", 1);
+    assert!(content(&aside.join("m.prom")).contains("keepwatch_active"));
+    fs::rename(&aside, &metrics).unwrap();
+    let watch = Watch::new(&metrics);
+    keepwatch.signal(Signal::SIGUSR1);
+    let failed = "keepwatch_metrics_write_failures_total";
+    watch.until(failed, || {
+        let text = content(&metrics.join("m.prom"));
+        let line = text.lines().rfind(|line| line.starts_with(failed))?;
+        (!line.ends_with(" 0")).then_some(())
+    });
 }
 
 fn every_failure_of_the_agent() {

@@ -18,6 +18,7 @@ mod host;
 mod keepalived;
 mod l3_agent;
 mod late_agent;
+mod metrics;
 mod neutron;
 mod node;
 mod placement;
@@ -47,6 +48,7 @@ fn main() {
             neutron::trials(),
             backlog::trials(),
             late_agent::trials(),
+            metrics::trials(),
             process_manager::trials(),
             rootwrap::trials(),
             placement::trials(),

@@ -75,8 +75,8 @@ fn of_various_people(kernel: fn(&mut Command)) -> Trace {
     strace.end(&world)
 }
 
-/// In a namespace that has a name, with announcements and both kinds of log, of which one is moved away,
-/// and so is the directory of the state file.
+/// In a namespace that has a name, with announcements, metrics and both kinds of log, of which one is moved away,
+/// and so are the directories of the state file and of the metrics.
 fn of_everything(kernel: fn(&mut Command)) -> Trace {
     let inside = Netns::new();
     inside.bind("qrouter-1");
@@ -89,11 +89,16 @@ fn of_everything(kernel: fn(&mut Command)) -> Trace {
     let mut setup = setup().with("--use-syslog").with("--namespace=qrouter-1");
     let log = setup.directory().join("log");
     setup = setup.with(format!("--log-file={}", log.display()));
+    let metrics = setup.directory().join("metrics");
+    fs::create_dir(&metrics).unwrap();
+    setup = setup.with(format!("--metrics-file={}", metrics.join("m.prom").display()));
     let world = World { agent: Agent::start(&setup.state_path), rtnl, setup };
     let strace = Strace::start(&world, |_| true, kernel);
     world.agent.wait_acknowledged("backup");
-    fs::rename(&world.setup.conf_dir, world.setup.directory().join("aside")).unwrap();
-    fs::create_dir(&world.setup.conf_dir).unwrap();
+    for (n, directory) in [&world.setup.conf_dir, &metrics].into_iter().enumerate() {
+        fs::rename(directory, world.setup.directory().join(format!("aside-{n}"))).unwrap();
+        fs::create_dir(directory).unwrap();
+    }
     world.set_vip(true);
     world.agent.wait_acknowledged("master");
     world.rtnl.add_address("lan0", "10.0.0.1/24");
@@ -247,7 +252,9 @@ impl Trace {
             (Constant::AgentDirectory, quoted(&setup.state_path)),
             (Constant::ConfDir, quoted(&setup.conf_dir)),
             (Constant::State, quoted(&setup.state_file())),
-            (Constant::NewState, "\".state.keepwatch-".into()),
+            (Constant::MetricsDirectory, quoted(&setup.directory().join("metrics"))),
+            (Constant::Metrics, quoted(&setup.directory().join("metrics/m.prom"))),
+            (Constant::NewFile, "\".state.keepwatch-".into()),
             (Constant::Log, quoted(&setup.directory().join("log"))),
             (Constant::Syslog, "sun_path=\"/dev/log\"".into()),
             (Constant::PidFile, quoted(&setup.pid_file())),

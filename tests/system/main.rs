@@ -32,11 +32,13 @@ mod hook_user;
 mod interface;
 mod landlock;
 mod memory;
+mod metrics;
 mod namespace;
 mod options;
 mod overrun;
 mod own_files;
 mod privileges;
+mod prometheus;
 mod role;
 mod service_manager;
 mod signals;
@@ -71,6 +73,7 @@ fn main() {
             interface::trials(),
             landlock::trials(),
             memory::trials(),
+            metrics::trials(),
             namespace::trials(),
             options::trials(),
             overrun::trials(),

@@ -6,11 +6,13 @@ mod commands;
 mod dumping;
 mod exiting;
 mod managing;
+mod measuring;
 mod reporting;
 
 use super::announce::{AnnounceTiming, Announcer, Tables};
 use super::conntrack::Conntrack;
 use super::hook::Hook;
+use super::metrics::Metrics;
 use super::namespace::NamespaceLook;
 use super::outbox::Outbox;
 use super::rate_limit::RateLimits;
@@ -51,6 +53,8 @@ pub struct MonitorConfig<'a> {
     pub sync_conntrack: bool,
     /// Run the hook on each change of what it is told.
     pub hook: bool,
+    /// Write metrics.
+    pub write_metrics: bool,
     /// What tells that the network namespace may have been deleted.
     pub check_namespace: NamespaceCheck,
     /// Tell a service manager how the daemon fares.
@@ -73,6 +77,8 @@ pub struct Monitor<'a> {
     owner: Option<InterfaceName>,
     /// The last state reported.
     reported: Option<State>,
+    /// When another than that was.
+    changed_at: Option<Instant>,
     /// Report as soon as nothing is left to be listed, even if nothing has changed.
     report_again: bool,
     /// Somebody waits until what is to be reported is written.
@@ -87,6 +93,7 @@ pub struct Monitor<'a> {
     detector: Option<Detector>,
     /// The last station that did.
     claimant: Option<Mac>,
+    metrics: Option<Metrics>,
     namespace: NamespaceLook,
     manager: Option<ServiceManager>,
     exit: Option<Exit>,
@@ -115,6 +122,7 @@ impl<'a> Monitor<'a> {
             address_filter: AddressFilter::All,
             owner: None,
             reported: None,
+            changed_at: None,
             report_again: false,
             ready_awaited: true,
             file: StateFile::new(seed),
@@ -125,6 +133,7 @@ impl<'a> Monitor<'a> {
             announcer: config.announce.map(|(timing, tables)| Announcer::new(timing, tables)),
             detector: config.detect_split_brain.then(Detector::default),
             claimant: None,
+            metrics: config.write_metrics.then(Metrics::new),
             namespace: NamespaceLook::new(config.check_namespace),
             manager: config.tell_manager.then(|| ServiceManager::new(config.watchdog)),
             exit: None,
@@ -155,6 +164,7 @@ impl<'a> Monitor<'a> {
             self.send_frame();
         }
         self.update_manager(tick);
+        self.write_metrics();
         self.check_namespace();
         self.try_exit(tick);
         core::mem::take(&mut self.actions)
@@ -171,6 +181,7 @@ impl<'a> Monitor<'a> {
             self.hook_deadline(),
             self.claim_deadline(),
             self.frame_deadline(),
+            self.metrics_deadline(),
             self.namespace.deadline(),
             self.manager.as_ref().and_then(ServiceManager::deadline),
             self.exit_deadline(),
@@ -183,6 +194,7 @@ impl<'a> Monitor<'a> {
     pub fn status(&self) -> Status {
         Status {
             state: self.reported,
+            changed_at: self.changed_at,
             ifindex: self.vip.ifindex(),
             undelivered: self.outbox.undelivered(),
             claimant: self.claimant,
@@ -211,6 +223,7 @@ impl<'a> Monitor<'a> {
             Input::RequestFailed { sequence, errno } => self.on_request_failed(*sequence, *errno),
             Input::Tick | Input::RepliesRead => {}
             Input::StateFile(result) => self.on_state_file(*result),
+            Input::MetricsFile(result) => self.on_metrics_file(*result),
             Input::Agent(outcome) => self.on_agent(*outcome),
             Input::Control(control) => self.on_control(*control),
             Input::Sent(address, sent) => self.on_sent(*address, *sent),
@@ -289,7 +302,10 @@ impl<'a> Monitor<'a> {
                 self.resync.request(DumpKind::Links);
                 self.report_again = true;
             }
-            Control::Status => self.push(Action::LogStatus),
+            Control::Status => {
+                self.push(Action::LogStatus);
+                self.request_metrics();
+            }
         }
     }
 

@@ -35,11 +35,13 @@ impl Monitor<'_> {
                 }
                 if last != Some(state) {
                     self.counters.transitions += 1;
+                    self.changed_at = Some(self.now);
                     if let Some(conntrack) = &mut self.conntrack {
                         conntrack.post(state);
                     }
                 }
                 self.write(state);
+                self.request_metrics();
                 if self.notify_agent {
                     self.outbox.post(state, self.now);
                 }
@@ -78,7 +80,9 @@ impl Monitor<'_> {
         if !self.outbox.on_failed(failure, self.now) {
             return;
         }
-        self.counters.notification_failures += 1;
+        if let Some(failures) = self.counters.notification_failures.get_mut(failure.kind()) {
+            *failures += 1;
+        }
         self.log_limited(|count| LogEvent::NotNotified { failure, count });
     }
 

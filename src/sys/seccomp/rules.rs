@@ -4,7 +4,7 @@ use nix::fcntl::OFlag;
 use nix::libc::{self, c_int, c_long};
 
 use super::super::constants::Constant;
-use super::super::{agent, log_sink, state_file};
+use super::super::{agent, atomic_file, log_sink};
 
 /// A system call.
 #[derive(Debug)]
@@ -98,17 +98,22 @@ pub const ALLOWED: &[Call] = &[
     call(
         libc::SYS_openat,
         &[
-            // The new state file, in whichever directory is `conf_dir`.
+            // The new state or metrics file, in whichever directory it belongs.
             &[
-                (1, Is::Constant(Constant::NewState)),
-                (2, Is::Flags(state_file::NEW_FILE)),
+                (1, Is::Constant(Constant::NewFile)),
+                (2, Is::Flags(atomic_file::NEW_FILE)),
                 (3, MODE),
             ],
-            // `conf_dir`, should it be another one by now.
+            // These, should they be other ones by now.
             &[
                 (0, HERE),
                 (1, Is::Constant(Constant::ConfDir)),
-                (2, Is::Flags(state_file::DIRECTORY)),
+                (2, Is::Flags(atomic_file::DIRECTORY)),
+            ],
+            &[
+                (0, HERE),
+                (1, Is::Constant(Constant::MetricsDirectory)),
+                (2, Is::Flags(atomic_file::DIRECTORY)),
             ],
             // The log that was moved away.
             &[
@@ -121,7 +126,14 @@ pub const ALLOWED: &[Call] = &[
     ),
     call(
         libc::SYS_renameat,
-        &[&[(1, Is::Constant(Constant::NewState)), (2, HERE), (3, Is::Constant(Constant::State))]],
+        &[
+            &[(1, Is::Constant(Constant::NewFile)), (2, HERE), (3, Is::Constant(Constant::State))],
+            &[
+                (1, Is::Constant(Constant::NewFile)),
+                (2, HERE),
+                (3, Is::Constant(Constant::Metrics)),
+            ],
+        ],
     ),
     // The connection to the agent, made anew each time.
     call(
@@ -138,13 +150,14 @@ pub const ALLOWED: &[Call] = &[
         libc::SYS_epoll_ctl,
         &[&[(1, Is::Int(libc::EPOLL_CTL_ADD))], &[(1, Is::Int(libc::EPOLL_CTL_MOD))]],
     ),
-    // Whom the agent's directory belongs to; whether the pid file is still ours, the new log ours alone, and
-    // the namespace there. Before Linux 4.11 there is but the older call.
+    // Whom the agent's directory belongs to; whether the pid and the metrics file are still ours, the new log
+    // ours alone, and the namespace there. Before Linux 4.11 there is but the older call.
     call(
         libc::SYS_statx,
         &[
             &[(0, HERE), (1, Is::Constant(Constant::AgentDirectory)), (2, LOOK)],
             &[(0, HERE), (1, Is::Constant(Constant::PidFile)), (2, LOOK)],
+            &[(0, HERE), (1, Is::Constant(Constant::Metrics)), (2, LOOK)],
             &[(1, Is::Constant(Constant::NoPath)), (2, LOOK_AT_OPEN)],
             &[(1, Is::Constant(Constant::Namespace)), (2, LOOK)],
         ],
@@ -154,6 +167,7 @@ pub const ALLOWED: &[Call] = &[
         &[
             &[(0, HERE), (1, Is::Constant(Constant::AgentDirectory)), (3, LOOK)],
             &[(0, HERE), (1, Is::Constant(Constant::PidFile)), (3, LOOK)],
+            &[(0, HERE), (1, Is::Constant(Constant::Metrics)), (3, LOOK)],
             &[(1, Is::Constant(Constant::NoPath)), (3, LOOK_AT_OPEN)],
             &[(1, Is::Constant(Constant::Namespace)), (3, LOOK)],
         ],
@@ -181,12 +195,13 @@ pub const ALLOWED: &[Call] = &[
             ],
         ],
     ),
-    // What is left of a state file that could not be written, and the pid file at the end, which is
-    // emptied if it may not be removed.
+    // What is left of a file that could not be written; at the end the metrics file, and the pid file, which
+    // is emptied if it may not be removed.
     call(
         libc::SYS_unlinkat,
         &[
-            &[(1, Is::Constant(Constant::NewState)), (2, NO_FLAGS)],
+            &[(1, Is::Constant(Constant::NewFile)), (2, NO_FLAGS)],
+            &[(0, HERE), (1, Is::Constant(Constant::Metrics)), (2, NO_FLAGS)],
             &[(0, HERE), (1, Is::Constant(Constant::PidFile)), (2, NO_FLAGS)],
         ],
     ),

@@ -29,6 +29,12 @@ impl Simulation<'_> {
                 self.manager.written |= written.is_ok();
                 return Some(Input::StateFile(written));
             }
+            Action::WriteMetrics => {
+                assert!(!self.news, "the state file has not been written");
+                let status = self.monitor.status();
+                self.now += self.metrics.begin(status.state, self.now);
+                return Some(Input::MetricsFile(self.metrics.write(&status, self.now)));
+            }
             Action::Notify(state) => {
                 assert!(!self.options.has_no_agent, "there is nobody");
                 return self.agent.notify(state, self.now).map(Input::Agent);

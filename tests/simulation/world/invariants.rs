@@ -30,6 +30,12 @@ impl Simulation<'_> {
         assert!(soon || unread || hook, "the hook");
         let runs = self.conntrackd.is_running() || self.conntrackd.is_unconfigured() && soon;
         assert!(runs || self.conntrackd.is_done(), "conntrackd");
+        let then = deadline.is_some_and(|deadline| deadline <= self.now + Duration::from_secs(15));
+        assert!(then || self.metrics.says(&self.monitor.status()), "the metrics");
+        assert!(
+            self.reported.is_none() || self.metrics.is_expected_no_more(),
+            "the metrics at once"
+        );
         let looks = deadline.is_some_and(|deadline| deadline <= self.now + Duration::from_secs(1));
         assert!(looks || !self.mounts_changed || self.namespace_gone.is_some(), "the namespace");
         self.wire.nothing_is_forgotten(deadline, self.now);
@@ -58,6 +64,7 @@ impl Simulation<'_> {
         let Some(state) = written else { return };
         assert!(!notifies, "the agent before the file");
         if self.reported != Some(state) {
+            self.metrics.expect();
             self.news = true;
             self.free = !in_flight || actions.contains(&Action::HangUp);
             self.reported = Some(state);

@@ -1,4 +1,4 @@
-//! A world for the core to live in: a kernel with a queue that overflows, a disk that fails or hangs, an
+//! A world for the core to live in: a kernel with a queue that overflows, disks that fail or hang, an
 //! agent that comes and goes, and whose reply is not read at once, conntrackd, a hook that fails, a namespace
 //! that is deleted, and time that jumps. What happens is decoded from bytes, so that a property test and a fuzzer
 //! can both drive it.
@@ -30,13 +30,16 @@
 //!   fails, and then not again without a wait; and a new active state at once, if no run is under way;
 //! - a service manager is told what is true, that it reloads and when that is done, and that it ends; a sign of
 //!   life in time, and only if it wants that;
+//! - metrics are written as soon as the state has been reported, or on request, else every 15 s at most; what they
+//!   do not say yet, they will by then;
 //! - once asked to, it leaves within 1 s, and sooner only if it has reported what was so when it was
 //!   asked; without a namespace, within 5 s and not before it has told.
 //!
 //! An agent that was away answers 200 for a while before it knows its routers, and forgets the report.
 //!
-//! And when nothing more happens and everything works, the file, the agent and the hook have the truth,
-//! conntrackd has done what belongs to it, and if the VIP is here, every address has been announced.
+//! And when nothing more happens and everything works, the file, the agent and the hook have the truth, the metrics
+//! are what has been counted, conntrackd has done what belongs to it, and if the VIP is here, every address has been
+//! announced.
 
 mod actions;
 mod hook;
@@ -44,6 +47,7 @@ mod invariants;
 pub mod kernel;
 pub mod lan;
 mod manager;
+mod metrics;
 mod namespace;
 mod peers;
 mod rest;
@@ -62,6 +66,7 @@ use keepwatch::wire::rtnl::Body;
 use kernel::{Kernel, MAC, PORT, VIRTUAL_MAC, name};
 use lan::Lan;
 use manager::Manager;
+use metrics::MetricsFile;
 use peers::{Agent, Conntrackd, Disk, Reply};
 use step::Options;
 pub use step::{Life, Step};
@@ -101,6 +106,7 @@ pub fn config<'a>() -> MonitorConfig<'a> {
         renotify: Renotify::new(),
         sync_conntrack: false,
         hook: false,
+        write_metrics: false,
         check_namespace: NamespaceCheck::Never,
         tell_manager: false,
         watchdog: None,
@@ -115,6 +121,7 @@ pub struct Simulation<'a> {
     lans: [Lan; 2],
     told: Told,
     disk: Disk,
+    metrics: MetricsFile,
     agent: Agent,
     conntrackd: Conntrackd,
     hook: Hook,
@@ -171,6 +178,7 @@ impl<'a> Simulation<'a> {
             notify_agent: !options.has_no_agent,
             sync_conntrack: options.syncs_conntrack,
             hook: options.has_hook,
+            write_metrics: options.writes_metrics,
             check_namespace: check[usize::from(options.mounts_are_hidden)],
             tell_manager: options.has_manager,
             watchdog: options.has_watchdog.then_some(manager::PERIOD),
@@ -182,6 +190,7 @@ impl<'a> Simulation<'a> {
             kernel,
             lans,
             told: Told::new(),
+            metrics: MetricsFile::new(options.writes_metrics),
             disk: Disk { works: true, hangs: Duration::ZERO, file: None },
             agent: Agent::new(),
             conntrackd: Conntrackd::new(options.syncs_conntrack),
@@ -226,6 +235,8 @@ impl<'a> Simulation<'a> {
         self.manager_knows();
         assert!(self.conntrackd.is_done());
         assert!(self.hook_is_done() && self.hook.is_repeated());
+        assert!(self.metrics.says(&self.monitor.status()), "the metrics are what has been counted");
+        assert!(self.metrics.is_delivered());
         if self.options.announces && truth == State::Active {
             self.lans
                 .iter()
@@ -262,10 +273,14 @@ impl<'a> Simulation<'a> {
 
     fn control(&mut self, control: Control) {
         self.reloaded |= control == Control::Reload;
+        self.metrics.reloads |= control == Control::Reload;
         if control == Control::Exit(SIGTERM) {
             self.asked_to_leave = true;
             self.truths_since_asked.push(self.truth());
             self.leave_at_the_latest(self.now + Duration::from_secs(1));
+        }
+        if control == Control::Status && self.reported.is_some() {
+            self.metrics.expect();
         }
         self.feed(&Input::Control(control));
     }
@@ -358,6 +373,7 @@ impl<'a> Simulation<'a> {
         self.note_hook(input, &actions);
         self.note_report(input, &actions, in_flight);
         self.note_look(&actions);
+        MetricsFile::check_place(&actions);
         for action in actions {
             match action {
                 Action::TellManager(ManagerNotice::Alive) => self.live_on(input, fed_at),

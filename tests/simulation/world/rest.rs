@@ -20,6 +20,7 @@ impl Simulation<'_> {
     /// left to do.
     pub(super) fn come_to_rest(&mut self) {
         (self.disk.works, self.agent.listens, self.agent.is_full) = (true, true, false);
+        self.metrics.works = true;
         for lan in self.lans.iter_mut().skip(self.options.first_link_stays.into()) {
             lan.set_egress(Egress::Open);
         }

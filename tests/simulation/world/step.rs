@@ -33,6 +33,7 @@ pub struct Options {
     pub mounts_are_hidden: bool,
     /// The watched interface has a MAC of VRRP.
     pub has_virtual_mac: bool,
+    pub writes_metrics: bool,
     /// The first of the other links sends no better in the end.
     pub first_link_stays: bool,
     /// The other links have addresses before the core starts.
@@ -98,8 +99,13 @@ pub enum Step {
     Wait(Duration),
     /// Time passes, and the core does not run.
     Stall(Duration),
-    DiskWorks(bool),
-    /// For this long in the next write.
+    DiskWorks {
+        works: bool,
+        for_metrics: bool,
+        /// For this long in the next write of metrics.
+        hangs_for_metrics: Duration,
+    },
+    /// For this long in the next write of the state.
     DiskHangs(Duration),
     AgentReplies(Reply),
     /// And nobody reads that yet.
@@ -158,7 +164,10 @@ impl Simulation<'_> {
             Step::CutNextLinks => self.kernel.cut_next_links = true,
             Step::Wait(duration) => self.pass(duration.into()),
             Step::Stall(duration) => self.now += duration.into(),
-            Step::DiskWorks(works) => self.disk.works = works,
+            Step::DiskWorks { works, for_metrics, hangs_for_metrics } => {
+                (self.disk.works, self.metrics.works) = (works, for_metrics);
+                self.metrics.hangs = hangs_for_metrics.into();
+            }
             Step::DiskHangs(duration) => self.disk.hangs = duration.into(),
             Step::AgentReplies(reply) => self.agent_replies(reply),
             Step::AgentRepliesUnread(reply) => self.agent.reply_unread(reply),
@@ -234,6 +243,7 @@ impl Options {
             has_no_agent: more & 6 == 6,
             has_manager: more & 8 != 0,
             has_watchdog: more & 0b1_1000 == 0b1_1000,
+            writes_metrics: more & 0x20 != 0,
         }
     }
 }
@@ -261,7 +271,11 @@ impl Step {
                 is_full: how > 127,
                 starts_for: Duration::from_secs(u64::from(how / 2) * 4),
             },
-            13 => Self::DiskWorks(how.is_multiple_of(2)),
+            13 => Self::DiskWorks {
+                works: how.is_multiple_of(2),
+                for_metrics: how & 2 == 0,
+                hangs_for_metrics: Duration::from_secs(if how < 192 { 0 } else { 20 }),
+            },
             14 => Self::Control(match how % 32 {
                 0..16 => Control::Reload,
                 31 => Control::Exit(SIGTERM),

@@ -1,0 +1,83 @@
+//! The metrics file, on a disk of its own.
+
+use keepwatch::errno::Errno;
+use keepwatch::monitor::{Action, Actions, Counters, Duration, Instant, State, Status};
+
+/// From one write to the next, if nothing was reported nor asked for.
+const PERIOD: Duration = Duration::from_secs(15);
+
+pub struct MetricsFile {
+    wanted: bool,
+    pub works: bool,
+    /// The next write takes so long.
+    pub hangs: Duration,
+    /// It was asked to report everything again, and may write once more after that.
+    pub reloads: bool,
+    /// Something was reported or asked for that is to be written at once.
+    expected: bool,
+    content: Option<Status>,
+    /// When the last write ended.
+    written: Option<Instant>,
+}
+
+impl MetricsFile {
+    pub fn new(wanted: bool) -> Self {
+        Self {
+            wanted,
+            works: true,
+            hangs: Duration::ZERO,
+            reloads: false,
+            expected: false,
+            content: None,
+            written: None,
+        }
+    }
+
+    /// A report or a request is under way, after which it is to be written.
+    pub fn expect(&mut self) {
+        self.expected = true;
+    }
+
+    pub fn is_expected_no_more(&self) -> bool {
+        !self.wanted || !self.expected
+    }
+
+    /// Nothing waits for the metrics.
+    pub fn check_place(actions: &Actions) {
+        let mut rest = actions.iter().skip_while(|action| **action != Action::WriteMetrics).skip(1);
+        let is_last = rest.all(|a| matches!(a, Action::CheckNamespace | Action::Exit(_)));
+        assert!(is_last, "the metrics before {actions:?}");
+    }
+
+    /// Returns how long the write takes.
+    pub fn begin(&mut self, state: Option<State>, now: Instant) -> Duration {
+        assert!(self.wanted && state.is_some(), "nobody wants them yet");
+        let rested = self.written.is_none_or(|written| now >= written + PERIOD);
+        let in_place = std::mem::take(&mut self.expected) || rested;
+        assert!(in_place || std::mem::take(&mut self.reloads), "written again and again");
+        std::mem::take(&mut self.hangs)
+    }
+
+    pub fn write(&mut self, status: &Status, now: Instant) -> Result<(), Errno> {
+        self.written = Some(now);
+        if !self.works {
+            return Err(Errno(28));
+        }
+        self.content = Some(*status);
+        Ok(())
+    }
+
+    /// Nor is anything of the agent's left to be written.
+    pub fn is_delivered(&self) -> bool {
+        self.content.is_none_or(|content| content.undelivered.is_none())
+    }
+
+    /// Whether it says this, as far as it has to.
+    pub fn says(&self, status: &Status) -> bool {
+        let figures = |status: &Status| {
+            let counters = Counters { events: 0, ..status.counters };
+            Status { ifindex: None, claimant: None, undelivered: None, counters, ..*status }
+        };
+        !self.wanted || self.content.as_ref().map(figures) == status.state.map(|_| figures(status))
+    }
+}
