@@ -1,4 +1,4 @@
-//! The core by itself: promises 1, 2, 4 and 6 to 14, whatever happens. See [`world`] for what is checked.
+//! The core by itself: promises 1, 2, 4, 6 to 14 and 20, whatever happens. See [`world`] for what is checked.
 
 #![expect(
     clippy::expect_used,
