@@ -106,35 +106,35 @@ mod files {
     /// Adds the groups that list a user.
     pub(super) fn add_groups(user: u32, groups: &mut Vec<u32>) {
         let users = content(c"/etc/passwd");
-        let mut users = lines(&users).map(fields);
-        let name = users.find_map(|mut fields| {
-            let name = fields.next()?;
-            (fields.nth(1).and_then(number) == Some(user)).then_some(name)
-        });
-        for mut fields in lines(&content(c"/etc/group")).map(fields) {
-            let group = fields.nth(2).and_then(number);
-            let mut members = fields.next().unwrap_or_default().split(|byte| *byte == b',');
-            if let Some(group) = group.filter(|group| !groups.contains(group))
-                && members.any(|member| Some(member) == name)
+        let mut users = lines(&users).filter(|line| number_in(line, 2) == Some(user));
+        let Some(name) = users.next().and_then(|line| parts(line, b':').next()) else { return };
+        for line in lines(&content(c"/etc/group")) {
+            let members = parts(line, b':').nth(3).unwrap_or_default();
+            if let Some(group) = number_in(line, 2)
+                && parts(members, b',').any(|member| member == name)
+                && !groups.contains(&group)
             {
                 groups.push(group);
             }
         }
     }
 
-    fn fields(line: &[u8]) -> impl Iterator<Item = &[u8]> + Clone {
-        line.split(|byte| *byte == b':')
+    fn parts(text: &[u8], separator: u8) -> impl Iterator<Item = &[u8]> {
+        text.split(move |byte| *byte == separator)
+    }
+
+    #[inline(never)]
+    fn number_in(line: &[u8], place: usize) -> Option<u32> {
+        parts(line, b':').nth(place).and_then(number)
     }
 
     /// The two numbers in the first line that has a word in this place.
     #[inline(never)]
     fn find(file: &CStr, place: usize, word: &str) -> Option<[Option<u32>; 2]> {
-        lines(&content(file)).find_map(|line| {
-            let mut fields = fields(line);
-            fields.clone().nth(place).filter(|field| *field == word.as_bytes())?;
-            let mut number = |skipped| fields.nth(skipped).and_then(number);
-            Some([number(2), number(0)])
-        })
+        let content = content(file);
+        let is_it = |line: &&[u8]| parts(line, b':').nth(place) == Some(word.as_bytes());
+        let line = lines(&content).find(is_it)?;
+        Some([number_in(line, 2), number_in(line, 3)])
     }
 }
 

@@ -1,7 +1,11 @@
 //! Promises 6 and 7 with keepalived: two nodes, configured as Neutron does. Their agents are told what
 //! keepalived itself says, and nothing else.
 
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+
 use lab::daemon::Running;
+use lab::files::{Watch, content};
 use lab::rtnl::Events;
 use libtest_mimic::Trial;
 use nix::sys::signal::Signal;
@@ -13,6 +17,7 @@ pub fn trials() -> Vec<Trial> {
         stop,
         link_down,
         carrier_lost,
+        hook_in_place_of_a_notify_script,
         crash,
         crash_of_worker,
         crash_of_supervisor,
@@ -70,6 +75,48 @@ fn carrier_lost() {
         left.set_carrier(true);
         left.wait("carrier back", "BACKUP");
     });
+}
+
+/// One script for both: what it is told by keepwatch is what it is told by keepalived.
+fn hook_in_place_of_a_notify_script() {
+    let network = Network::new();
+    let (mut left, right) = (Node::new("left", 1, &network), Node::new("right", 2, &network));
+    let directory = left.setup.directory().join("told");
+    fs::create_dir(&directory).unwrap();
+    let script = left.setup.directory().join("notify");
+    // A hook has its states in the environment, too.
+    let file = "${KEEPWATCH_STATE:+hook}calls";
+    let text = format!("#!/bin/sh\necho $# $1 $3 >>{}/{file}\n", directory.display());
+    fs::write(&script, text).unwrap();
+    fs::set_permissions(&script, Permissions::from_mode(0o755)).unwrap();
+    left.setup.extra.push(format!("--hook={}", script.display()).into());
+    left.configure(60, false, None);
+    let configuration = left.setup.directory().join("keepalived.conf");
+    let notify = format!("    state BACKUP\n    notify {}\n", script.display());
+    let text = content(&configuration).replace("    state BACKUP\n", &notify);
+    fs::write(&configuration, text).unwrap();
+    right.configure(50, false, None);
+    left.netns.run(|| left.rtnl.wait_running("ha0"));
+    let _keepwatch = (left.watch(), right.watch());
+    let files = Watch::new(&directory);
+    let wait_told = |states: &[&str]| {
+        let line = |text, state: &&str| text + "4 INSTANCE " + *state + "\n";
+        let lines = states.iter().fold(String::new(), line);
+        for calls in ["hookcalls", "calls"] {
+            let path = directory.join(calls);
+            let told = || content(&path) == lines;
+            files.until(format!("{lines}in {calls}"), || told().then_some(()));
+        }
+    };
+    left.start_keepalived();
+    wait_told(&["BACKUP", "MASTER"]);
+    right.start_keepalived();
+    right.wait("start of the second", "BACKUP");
+    left.netns.run(|| left.rtnl.down("ha0"));
+    wait_told(&["BACKUP", "MASTER", "FAULT"]);
+    right.wait("link of the master down", "MASTER");
+    left.netns.run(|| left.rtnl.up("ha0"));
+    wait_told(&["BACKUP", "MASTER", "FAULT", "BACKUP"]);
 }
 
 /// keepalived does not take its address away, so there are two who have it: both are active, one of

@@ -1,5 +1,7 @@
 //! The hook: how it is called, as whom, and that nobody but root can have put it there if it is run as root.
 
+use core::ffi::CStr;
+use core::fmt::Display;
 use std::ffi::CString;
 use std::path::Path;
 
@@ -49,11 +51,11 @@ impl Hook {
         };
         Ok(Self {
             program: c_path(program)?,
-            router: c_string(router.as_str().as_bytes())?,
+            router: text("", &router.as_str())?,
             constant: [
-                c_string(format!("KEEPWATCH_ROUTER_ID={}", router.as_str()).as_bytes())?,
-                c_string(format!("KEEPWATCH_INTERFACE={interface}").as_bytes())?,
-                c_string(format!("KEEPWATCH_VIP={vip}").as_bytes())?,
+                text("KEEPWATCH_ROUTER_ID=", &router.as_str())?,
+                text("KEEPWATCH_INTERFACE=", interface)?,
+                text("KEEPWATCH_VIP=", vip)?,
             ],
             timeout,
             user,
@@ -82,15 +84,24 @@ impl Hook {
     }
 
     /// Its environment beside `PATH`, on one run.
-    pub(super) fn environment(&self, call: HookCall) -> nix::Result<Vec<CString>> {
-        let variable = |name: &[u8], state: HookState| {
-            c_string(&[name, b"=", state.word().to_bytes()].concat())
+    pub(super) fn environment(&self, call: HookCall) -> heapless::Vec<&CStr, 5> {
+        let [router, interface, vip] = &self.constant;
+        let state = match call.state {
+            HookState::Master => c"KEEPWATCH_STATE=MASTER",
+            HookState::Backup => c"KEEPWATCH_STATE=BACKUP",
+            HookState::Fault => c"KEEPWATCH_STATE=FAULT",
         };
-        let mut environment = self.constant.to_vec();
-        environment.push(variable(b"KEEPWATCH_STATE", call.state)?);
-        if let Some(previous) = call.previous {
-            environment.push(variable(b"KEEPWATCH_PREVIOUS", previous)?);
-        }
-        Ok(environment)
+        let previous = call.previous.map(|previous| match previous {
+            HookState::Master => c"KEEPWATCH_PREVIOUS=MASTER",
+            HookState::Backup => c"KEEPWATCH_PREVIOUS=BACKUP",
+            HookState::Fault => c"KEEPWATCH_PREVIOUS=FAULT",
+        });
+        [router, interface, vip, state].into_iter().chain(previous).collect()
     }
+}
+
+// Once in the program, and not for every type.
+#[inline(never)]
+fn text(name: &str, value: &dyn Display) -> nix::Result<CString> {
+    c_string(format!("{name}{value}").as_bytes())
 }

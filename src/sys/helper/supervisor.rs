@@ -5,7 +5,6 @@
 
 use core::mem::MaybeUninit;
 use core::ptr::null_mut;
-use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use nix::errno::Errno as NixErrno;
@@ -179,15 +178,10 @@ fn run_command(jail: &Jail, command: SyncCommand, run: Run<'_>) -> Option<(Comma
 /// As keepalived calls the notify script of an instance, whose priority it does not know.
 fn run_hook(hook: &Hook, call: HookCall, run: Run<'_>) -> Option<(CommandResult, u32)> {
     let Hook { program: path, router, timeout, .. } = hook;
-    let environment = match hook.environment(call) {
-        Ok(environment) => environment,
-        Err(errno) => return Some((CommandResult::NotStarted(errno.into()), 0)),
-    };
-    let environment: Vec<&CStr> = environment.iter().map(CString::as_c_str).collect();
     run(&Program {
         path,
         words: &[path, c"INSTANCE", router, call.state.word(), c"0"],
-        environment: &environment,
+        environment: &hook.environment(call),
         timeout: *timeout,
         confine: &|| hook.check().map_err(CommandResult::NotStarted),
     })
