@@ -183,10 +183,10 @@ impl<'a> Node<'a> {
         while !ask().is_ok_and(|answer| answer == self.name) || other.serves.load(Ordering::SeqCst)
         {
             if began.elapsed() > PATIENCE {
-                let logs = [self, other].map(|node| content(Path::new(&node.file("log"))));
-                return Err(
-                    format!("{event}: {} does not answer\n{}", self.name, logs.join("\n")).into()
-                );
+                for node in [self, other] {
+                    println!("{}", content(Path::new(&node.file("log"))));
+                }
+                return Err(format!("{event}: the service is not on {} alone", self.name).into());
             }
             // As a client would.
             thread::sleep(Duration::from_millis(10));
