@@ -6,14 +6,13 @@
 
 #![expect(clippy::print_stdout, reason = "it talks to a person")]
 
-use std::env;
 use std::error::Error;
 use std::fmt::Write as _;
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixListener;
-use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::path::PathBuf;
+use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime};
 
 use lab::capture::{Capture, Frame};
@@ -22,6 +21,8 @@ use lab::rtnl::Rtnl;
 use lab::{NEWEST_REPLY, namespace};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
+
+mod build;
 
 /// An address that keepalived would move together with the VIP.
 const LAN_ADDRESS: &str = "192.0.2.10/24";
@@ -33,7 +34,8 @@ const PAUSE: Duration = Duration::from_millis(100);
 const PATIENCE: Duration = Duration::from_secs(5);
 
 fn main() -> Result<ExitCode, Box<dyn Error>> {
-    let program = build()?;
+    let program = build::build()?;
+    let version = build::version(&program)?;
     namespace::enter().map_err(|error| format!("namespaces: {error}: try it as root"))?;
     let rtnl = Rtnl::new();
     for name in ["ha0", "lan0"] {
@@ -41,11 +43,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     }
     let setup = Setup::new(program);
     let observer = Observer::new(&setup)?;
-    println!(
-        "{} watches {} on ha0; {LAN_ADDRESS} on lan0 moves with it\n",
-        version(&setup)?,
-        setup.vip
-    );
+    println!("{version} watches {} on ha0; {LAN_ADDRESS} on lan0 moves with it\n", setup.vip);
     let started = Instant::now();
     let keepwatch = setup.spawn();
     let start = observer.watch_until("backup", started);
@@ -70,25 +68,6 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     }
     drop(keepwatch);
     Ok(summary(&moves))
-}
-
-/// Builds the program beside this example, in the same profile, and says where it is.
-fn build() -> Result<PathBuf, Box<dyn Error>> {
-    let cargo = env::var_os("CARGO").unwrap_or("cargo".into());
-    let release = if cfg!(debug_assertions) { None } else { Some("--release") };
-    let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
-    let arguments = ["build", "--quiet", "--bin", "keepwatch", "--manifest-path", manifest];
-    if !Command::new(cargo).args(arguments).args(release).status()?.success() {
-        return Err("keepwatch does not build".into());
-    }
-    let example = env::current_exe()?;
-    let profile = example.parent().and_then(Path::parent).ok_or("not built by cargo")?;
-    Ok(profile.join("keepwatch"))
-}
-
-fn version(setup: &Setup) -> Result<String, Box<dyn Error>> {
-    let output = Command::new(setup.command().get_program()).arg("--version").output()?;
-    Ok(String::from_utf8(output.stdout)?.trim().to_string())
 }
 
 /// When a change was seen, counted from the kernel's acknowledgement.

@@ -1,0 +1,8 @@
+# shellcheck shell=dash source=/dev/null
+# Stands in for /lib/functions.sh, with what the library of UCI brings.
+
+. /lib/config/uci.sh
+
+uci_load() { # PACKAGE
+	eval "$(uci -q -S -n export "$1")"
+}
