@@ -13,9 +13,7 @@ use nix::unistd::{AccessFlags, faccessat, geteuid};
 
 use crate::errno::Errno;
 use crate::log::printable;
-use crate::monitor::{
-    Action, Duration, Input, Monitor, MonitorConfig, NamespaceCheck, Renotify, State,
-};
+use crate::monitor::{Action, Duration, Input, Monitor, MonitorConfig, State};
 use crate::options::{Config, Program, REFUSED};
 use crate::sys::constants::Constants;
 use crate::sys::netlink::{self, RouteSocket};
@@ -117,17 +115,8 @@ fn program() -> String {
 /// The state that would be reported first, found as the daemon finds it.
 fn state(config: &Config) -> Result<State, Errno> {
     let route = RouteSocket::open(config.netlink_rcvbuf, &netlink::WATCH)?;
-    let mut monitor = Monitor::new(MonitorConfig {
-        interface: config.interface,
-        vip: config.vip,
-        port: route.port(),
-        seed: 1,
-        announce: None,
-        detect_split_brain: false,
-        renotify: Renotify::new(),
-        sync_conntrack: false,
-        check_namespace: NamespaceCheck::Never,
-    });
+    let watch = MonitorConfig::new(config.interface, config.vip, route.port());
+    let mut monitor = Monitor::new(watch);
     let mut buffer = netlink::buffer();
     let by = clock::now() + CHECK_TIMEOUT;
     // Where events are lost faster than all is read, there is no end.

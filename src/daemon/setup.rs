@@ -90,15 +90,13 @@ impl<'a> Daemon<'a> {
         let agent = Agent::new(&config.agent_socket, &mut constants)
             .map_err(at("agent socket", &config.agent_socket))?;
         let monitor = Box::new(Monitor::new(MonitorConfig {
-            interface: config.interface,
-            vip: config.vip,
-            port: route.port(),
             seed: seed(),
             announce: config.announce().map(|timing| (timing, tables)),
             detect_split_brain: config.detects_split_brain(),
             renotify: config.renotify.clone(),
             sync_conntrack: conntrackd.is_some(),
             check_namespace: check_namespace(namespace.as_ref()),
+            ..MonitorConfig::new(config.interface, config.vip, route.port())
         }));
         let daemon = Self {
             events: Events::with_capacity(EVENTS),

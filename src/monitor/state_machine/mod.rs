@@ -48,6 +48,24 @@ pub struct MonitorConfig<'a> {
     pub check_namespace: NamespaceCheck,
 }
 
+impl MonitorConfig<'_> {
+    /// Watches a VIP and does nothing else: every feature is off. `port` is the netlink socket's.
+    #[must_use]
+    pub fn new(interface: InterfaceName, vip: Cidr, port: u32) -> Self {
+        Self {
+            interface,
+            vip,
+            port,
+            seed: 1,
+            announce: None,
+            detect_split_brain: false,
+            renotify: Renotify::new(),
+            sync_conntrack: false,
+            check_namespace: NamespaceCheck::Never,
+        }
+    }
+}
+
 /// The state machine.
 #[derive(Debug)]
 pub struct Monitor<'a> {

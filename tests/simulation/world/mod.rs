@@ -49,7 +49,7 @@ use std::cell::RefCell;
 
 use keepwatch::monitor::{
     Action, AnnounceTiming, CommandResult, Control, Duration, Input, Instant, Monitor,
-    MonitorConfig, NamespaceCheck, Renotify, State, Tables,
+    MonitorConfig, NamespaceCheck, State, Tables,
 };
 use keepwatch::wire::rtnl::Body;
 use kernel::{Kernel, MAC, PORT, VIRTUAL_MAC, name};
@@ -80,19 +80,9 @@ const SIGTERM: i32 = 15;
 /// How often the core looks whether the namespace is there.
 const CHECK: Duration = Duration::from_secs(10);
 
-/// What watches an IPv4 VIP and does nothing that it need not.
+/// Watches an IPv4 VIP and does nothing else.
 pub fn config<'a>() -> MonitorConfig<'a> {
-    MonitorConfig {
-        interface: name("ha"),
-        vip: "169.254.0.5/24".parse().expect("an address"),
-        port: PORT,
-        seed: 1,
-        announce: None,
-        detect_split_brain: false,
-        renotify: Renotify::new(),
-        sync_conntrack: false,
-        check_namespace: NamespaceCheck::Never,
-    }
+    MonitorConfig::new(name("ha"), "169.254.0.5/24".parse().expect("an address"), PORT)
 }
 
 /// The core and everything around it.
@@ -150,7 +140,6 @@ impl<'a> Simulation<'a> {
         let check = [NamespaceCheck::WhenMountsChange, NamespaceCheck::Every(CHECK)];
         let config = MonitorConfig {
             vip,
-            port: PORT,
             seed: options.seed.into(),
             announce: options.announces.then_some((AnnounceTiming::default(), tables)),
             detect_split_brain: options.detects_split_brain,
