@@ -137,17 +137,8 @@ pub const ALLOWED: &[Call] = &[
         libc::SYS_epoll_ctl,
         &[&[(1, Is::Int(libc::EPOLL_CTL_ADD))], &[(1, Is::Int(libc::EPOLL_CTL_MOD))]],
     ),
-    // Whom the agent's directory belongs to; whether the pid file is still ours, the new log ours alone, and
-    // the namespace there. Before Linux 4.11 there is but the older call.
-    call(
-        libc::SYS_statx,
-        &[
-            &[(0, HERE), (1, Is::Constant(Constant::AgentDirectory)), (2, LOOK)],
-            &[(0, HERE), (1, Is::Constant(Constant::PidFile)), (2, LOOK)],
-            &[(1, Is::Constant(Constant::NoPath)), (2, LOOK_AT_OPEN)],
-            &[(1, Is::Constant(Constant::Namespace)), (2, LOOK)],
-        ],
-    ),
+    // The owner of the agent's directory; whether the pid file is still ours, the reopened log ours alone, and
+    // the namespace there.
     call(
         FSTATAT,
         &[
@@ -155,6 +146,17 @@ pub const ALLOWED: &[Call] = &[
             &[(0, HERE), (1, Is::Constant(Constant::PidFile)), (3, LOOK)],
             &[(1, Is::Constant(Constant::NoPath)), (3, LOOK_AT_OPEN)],
             &[(1, Is::Constant(Constant::Namespace)), (3, LOOK)],
+        ],
+    ),
+    // The same on 32 bits, where libc makes this call if the kernel has it (Linux 4.11).
+    #[cfg(target_pointer_width = "32")]
+    call(
+        libc::SYS_statx,
+        &[
+            &[(0, HERE), (1, Is::Constant(Constant::AgentDirectory)), (2, LOOK)],
+            &[(0, HERE), (1, Is::Constant(Constant::PidFile)), (2, LOOK)],
+            &[(1, Is::Constant(Constant::NoPath)), (2, LOOK_AT_OPEN)],
+            &[(1, Is::Constant(Constant::Namespace)), (2, LOOK)],
         ],
     ),
     // Whether standard error takes a line at once, if that is a pipe which cannot be opened anew.
