@@ -3,12 +3,12 @@
 use std::fmt::Display;
 use std::fs;
 use std::os::fd::AsFd;
-use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
 use nix::errno::Errno as NixErrno;
 use nix::fcntl::{AT_FDCWD, AtFlags};
 use nix::poll::{PollFd, PollFlags, poll};
+use nix::sys::stat::SFlag;
 use nix::unistd::{AccessFlags, faccessat, geteuid};
 
 use crate::errno::Errno;
@@ -16,6 +16,7 @@ use crate::log::printable;
 use crate::monitor::{Action, Duration, Input, Monitor, MonitorConfig, State};
 use crate::options::{Config, Program, REFUSED};
 use crate::sys::constants::Constants;
+use crate::sys::file_id::identify_path;
 use crate::sys::netlink::{self, RouteSocket};
 use crate::sys::own_file;
 use crate::sys::packet::PacketSocket;
@@ -148,9 +149,9 @@ fn presence(config: &Config, state: State) -> String {
 
 /// Not by connecting: an agent takes that for a notification.
 fn agent(path: &Path) -> String {
-    match fs::metadata(path) {
-        Ok(metadata) if metadata.file_type().is_socket() => "there".into(),
+    match identify_path(path).map(|file| SFlag::from_bits_truncate(file.kind())) {
+        Ok(SFlag::S_IFSOCK) => "there".into(),
         Ok(_) => "there, but no socket; would be tried again and again".into(),
-        Err(error) => format!("{}; would be waited for", Errno::from(error)),
+        Err(errno) => format!("{errno}; would be waited for"),
     }
 }

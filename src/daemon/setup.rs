@@ -6,7 +6,7 @@ use std::path::Path;
 
 use mio::{Events, Poll};
 use nix::errno::Errno as NixErrno;
-use nix::sys::stat::{Mode, stat, umask};
+use nix::sys::stat::{Mode, umask};
 use nix::unistd::chdir;
 
 use super::event_loop::{Daemon, EncodedRequests};
@@ -17,7 +17,7 @@ use crate::options::{Config, Program, REFUSED};
 use crate::sys::agent::Agent;
 use crate::sys::clock;
 use crate::sys::constants::Constants;
-use crate::sys::file_id::FileId;
+use crate::sys::file_id::{FileId, identify_path};
 use crate::sys::helper::Conntrackd;
 use crate::sys::interface;
 use crate::sys::landlock::{Ruleset, access};
@@ -269,7 +269,7 @@ fn open_packets(config: &Config) -> Result<Option<PacketSocket>, String> {
 /// Who can write to the state file's directory can say what the state is.
 #[inline(never)]
 fn warn_world_writable(directory: &Path) {
-    let mode = stat(directory).map_or(0, |stat| stat.st_mode);
+    let mode = identify_path(directory).map_or(0, |directory| directory.mode);
     if Mode::from_bits_truncate(mode).contains(Mode::S_IWOTH) {
         warning!("world-writable directory: {}", DisplayArg(directory.display()));
     }
