@@ -167,8 +167,8 @@ pub fn with_file_rights_of(identity: RunAs, act: &mut dyn FnMut()) -> Result<(),
     if changed { Ok(()) } else { Err(NixErrno::EPERM) }
 }
 
-/// Descriptors that the running daemon may open: the connection to the agent, the state file or its directory,
-/// the log, and one to spare.
+/// Descriptors that the running daemon may open: the connection to the agent, at the same time one of state file,
+/// its directory and log, and two to spare.
 const MORE_DESCRIPTORS: u32 = 4;
 
 /// Limits this process once all is open: no further processes (the kernel exempts root), a few more descriptors,
