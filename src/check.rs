@@ -1,4 +1,4 @@
-//! `--check`: would it work? Nothing is created, changed or told to anybody.
+//! `--check`: reports whether the daemon would work, without creating, changing or sending anything.
 
 use std::fmt::Display;
 use std::fs;
@@ -26,8 +26,7 @@ use crate::sys::{clock, interface, netns, process};
 /// How long to look for the state.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Prints what would be watched, each thing as soon as it is known, in case the next hangs. Returns whether
-/// all of it works.
+/// Prints each result as soon as it is known, in case the next check hangs. Returns whether all works.
 #[must_use]
 pub fn check(config: &Config) -> bool {
     let mut report = Report { works: true };
@@ -74,7 +73,7 @@ struct Report {
 }
 
 impl Report {
-    /// Prints whether a thing works, and how or why not.
+    /// Prints whether something works, and how or why not.
     fn result<T: Display, E: Display>(
         &mut self,
         what: &str,
@@ -120,7 +119,7 @@ fn state(config: &Config) -> Result<State, Errno> {
     let mut monitor = Monitor::new(watch);
     let mut buffer = netlink::buffer();
     let by = clock::now() + CHECK_TIMEOUT;
-    // Where events are lost faster than all is read, there is no end.
+    // Where events are lost faster than they are read, this would never end.
     while clock::now() < by {
         let mut waiting = false;
         for input in route.receive(&mut buffer) {
@@ -147,7 +146,7 @@ fn presence(config: &Config, state: State) -> String {
     format!("{there}, would start as {}", state.word(config.active_word))
 }
 
-/// Not by connecting: an agent takes that for a notification.
+/// Does not connect, as an agent would take that for a notification.
 fn agent(path: &Path) -> String {
     match identify_path(path).map(|file| SFlag::from_bits_truncate(file.kind())) {
         Ok(SFlag::S_IFSOCK) => "there".into(),
