@@ -1,22 +1,21 @@
-//! `--check`: would it work? Nothing is created, changed or told to anybody.
+//! `--check`: reports whether the daemon would work, without creating, changing or sending anything.
 
 use std::fmt::Display;
 use std::fs;
 use std::os::fd::AsFd;
-use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
 use nix::errno::Errno as NixErrno;
 use nix::fcntl::{AT_FDCWD, AtFlags};
 use nix::poll::{PollFd, PollFlags, poll};
+use nix::sys::stat::SFlag;
 use nix::unistd::{AccessFlags, faccessat, geteuid};
 
 use crate::errno::Errno;
 use crate::log::printable;
-use crate::monitor::{
-    Action, Duration, Input, Monitor, MonitorConfig, NamespaceCheck, Renotify, State,
-};
+use crate::monitor::{Action, Duration, Input, Monitor, MonitorConfig, State};
 use crate::options::{Config, Program, REFUSED};
+use crate::sys::file_id::identify_path;
 use crate::sys::netlink::{self, RouteSocket};
 use crate::sys::own_file;
 use crate::sys::packet::PacketSocket;
@@ -25,8 +24,7 @@ use crate::sys::{atomic_file, clock, interface, netns, process};
 /// How long to look for the state.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Prints what would be watched, each thing as soon as it is known, in case the next hangs. Returns whether
-/// all of it works.
+/// Prints each result as soon as it is known, in case the next check hangs. Returns whether all works.
 #[must_use]
 pub fn check(config: &Config) -> bool {
     let mut report = Report { works: true };
@@ -81,7 +79,7 @@ struct Report {
 }
 
 impl Report {
-    /// Prints whether a thing works, and how or why not.
+    /// Prints whether something works, and how or why not.
     fn result<T: Display, E: Display>(
         &mut self,
         what: &str,
@@ -123,25 +121,11 @@ fn program() -> String {
 /// The state that would be reported first, found as the daemon finds it.
 fn state(config: &Config) -> Result<State, Errno> {
     let route = RouteSocket::open(config.netlink_rcvbuf, &netlink::WATCH)?;
-    let mut monitor = Monitor::new(MonitorConfig {
-        interface: config.interface,
-        vip: config.vip,
-        port: route.port(),
-        seed: 1,
-        announce: None,
-        detect_split_brain: false,
-        notify_agent: false,
-        renotify: Renotify::new(),
-        sync_conntrack: false,
-        hook: false,
-        write_metrics: false,
-        check_namespace: NamespaceCheck::Never,
-        tell_manager: false,
-        watchdog: None,
-    });
+    let watch = MonitorConfig::new(config.interface, config.vip, route.port());
+    let mut monitor = Monitor::new(watch);
     let mut buffer = netlink::buffer();
     let by = clock::now() + CHECK_TIMEOUT;
-    // Where events are lost faster than all is read, there is no end.
+    // Where events are lost faster than they are read, this would never end.
     while clock::now() < by {
         let mut waiting = false;
         for input in route.receive(&mut buffer) {
@@ -168,11 +152,11 @@ fn presence(config: &Config, state: State) -> String {
     format!("{there}, would start as {}", state.word(config.active_word))
 }
 
-/// Not by connecting: an agent takes that for a notification.
+/// Does not connect, as an agent would take that for a notification.
 fn agent(path: &Path) -> String {
-    match fs::metadata(path) {
-        Ok(metadata) if metadata.file_type().is_socket() => "there".into(),
+    match identify_path(path).map(|file| SFlag::from_bits_truncate(file.kind())) {
+        Ok(SFlag::S_IFSOCK) => "there".into(),
         Ok(_) => "there, but no socket; would be tried again and again".into(),
-        Err(error) => format!("{}; would be waited for", Errno::from(error)),
+        Err(errno) => format!("{errno}; would be waited for"),
     }
 }

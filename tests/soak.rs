@@ -187,11 +187,7 @@ impl Soak<'_> {
 
     fn flip(&mut self) {
         self.active = !self.active;
-        if self.active {
-            self.rtnl.add_address("ha0", VIP);
-        } else {
-            self.rtnl.delete_address("ha0", VIP);
-        }
+        self.rtnl.set_address("ha0", VIP, self.active);
     }
 
     fn flood(&self, addresses: u32) {

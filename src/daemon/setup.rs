@@ -6,7 +6,7 @@ use std::path::Path;
 
 use mio::{Events, Poll};
 use nix::errno::Errno as NixErrno;
-use nix::sys::stat::{Mode, stat, umask};
+use nix::sys::stat::{Mode, umask};
 use nix::unistd::chdir;
 
 use super::event_loop::{Daemon, EncodedRequests};
@@ -19,7 +19,7 @@ use crate::sys::agent::Agent;
 use crate::sys::atomic_file::TemporaryName;
 use crate::sys::clock;
 use crate::sys::constants::Constants;
-use crate::sys::file_id::FileId;
+use crate::sys::file_id::{FileId, identify_path};
 use crate::sys::files::parent;
 use crate::sys::helper::{Helper, Hook, Jail, Programs};
 use crate::sys::interface;
@@ -97,9 +97,6 @@ impl<'a> Daemon<'a> {
         let metrics_file = open_metrics(config, temporary, &mut constants)?;
         let agent = name_agent(config, &mut constants)?;
         let monitor = Box::new(Monitor::new(MonitorConfig {
-            interface: config.interface,
-            vip: config.vip,
-            port: route.port(),
             seed: seed(),
             announce: config.announce().map(|timing| (timing, tables)),
             detect_split_brain: config.detects_split_brain(),
@@ -111,6 +108,7 @@ impl<'a> Daemon<'a> {
             check_namespace: check_namespace(namespace.as_ref()),
             tell_manager: starter.manager().is_some(),
             watchdog: starter.manager().and_then(ServiceManager::watchdog),
+            ..MonitorConfig::new(config.interface, config.vip, route.port())
         }));
         let daemon = Self {
             events: Events::with_capacity(EVENTS),
@@ -298,7 +296,7 @@ fn open_packets(config: &Config) -> Result<Option<PacketSocket>, String> {
 /// Who can write to the state file's directory can say what the state is.
 #[inline(never)]
 fn warn_world_writable(directory: &Path) {
-    let mode = stat(directory).map_or(0, |stat| stat.st_mode);
+    let mode = identify_path(directory).map_or(0, |directory| directory.mode);
     if Mode::from_bits_truncate(mode).contains(Mode::S_IWOTH) {
         warning!("world-writable directory: {}", DisplayArg(directory.display()));
     }

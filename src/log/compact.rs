@@ -3,6 +3,8 @@
 //!
 //! A frame has a delimiter at both ends, so that a damaged byte costs no more than the frame it is in.
 
+#![expect(unsafe_code, reason = "defmt wants it of every logger")]
+
 use core::mem;
 
 use defmt::Encoder;
@@ -68,28 +70,44 @@ fn is_wanted(level: Level) -> bool {
     with_logger(|logger| level <= logger.log.level && logger.encoding.is_free()) == Some(true)
 }
 
-/// Begins a frame.
-pub(crate) fn begin() {
-    with_logger(|logger| {
-        // Only a new encoder begins with a delimiter.
-        logger.encoding = Encoding { is_free: false, ..Encoding::new() };
-        logger.encoding.encode(|encoder, write| encoder.start_frame(write));
-    });
+#[defmt::global_logger]
+struct Global;
+
+// SAFETY: the log belongs to one thread, and each of these functions ends what it does before it returns. A
+// frame never begins within another one: see `frame`.
+unsafe impl defmt::Logger for Global {
+    fn acquire() {
+        with_logger(|logger| {
+            // Only a new encoder begins with a delimiter.
+            logger.encoding = Encoding { is_free: false, ..Encoding::new() };
+            logger.encoding.encode(|encoder, write| encoder.start_frame(write));
+        });
+    }
+
+    unsafe fn flush() {
+        super::flush();
+    }
+
+    /// A frame that does not fit is lost, as half of it could not be decoded; but [`super::DisplayArg`] sees to
+    /// it that all fit.
+    unsafe fn release() {
+        with_logger(|logger| {
+            logger.encoding.encode(|encoder, write| encoder.end_frame(write));
+            let Encoding { frame, is_whole, .. } =
+                mem::replace(&mut logger.encoding, Encoding::new());
+            if is_whole {
+                logger.enqueue(&frame);
+            }
+        });
+    }
+
+    unsafe fn write(bytes: &[u8]) {
+        with_logger(|logger| logger.encoding.encode(|encoder, write| encoder.write(bytes, write)));
+    }
 }
 
-/// Appends to the frame.
-pub(crate) fn extend(bytes: &[u8]) {
-    with_logger(|logger| logger.encoding.encode(|encoder, write| encoder.write(bytes, write)));
-}
-
-/// Ends the frame. One that does not fit is lost, as half of it could not be decoded; but
-/// [`super::DisplayArg`] sees to it that all fit.
-pub(crate) fn end() {
-    with_logger(|logger| {
-        logger.encoding.encode(|encoder, write| encoder.end_frame(write));
-        let Encoding { frame, is_whole, .. } = mem::replace(&mut logger.encoding, Encoding::new());
-        if is_whole {
-            logger.enqueue(&frame);
-        }
-    });
+/// Never called: it belongs to macros of defmt that are not used here.
+#[defmt::panic_handler]
+fn panic() -> ! {
+    std::process::abort()
 }

@@ -61,7 +61,7 @@ macro_rules! describe {
 /// A number of occurrences.
 pub(super) struct Times(u32);
 
-/// What a line ends with that stands for several occurrences.
+/// The end of a line that stands for several occurrences.
 pub(super) fn times(count: u32) -> Describe<Times> {
     Describe(Times(count))
 }

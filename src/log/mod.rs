@@ -8,8 +8,6 @@
 
 #[cfg(feature = "defmt")]
 mod compact;
-#[cfg(feature = "defmt")]
-mod compact_logger;
 mod describe;
 #[cfg(feature = "defmt")]
 mod format;
@@ -24,10 +22,10 @@ use compact as encoding;
 use text as encoding;
 
 pub(crate) use describe::DisplayArg;
+#[cfg(feature = "defmt")]
+pub(crate) use encoding::frame;
 #[cfg(not(feature = "defmt"))]
 pub(crate) use encoding::line;
-#[cfg(feature = "defmt")]
-pub(crate) use encoding::{begin, end, extend, frame};
 pub(crate) use encoding::{debug, error, info, warning};
 pub use messages::LogContext;
 

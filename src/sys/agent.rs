@@ -20,21 +20,21 @@ use crate::errno::Errno;
 use crate::monitor::{Failure, Outcome};
 use crate::wire::http::{Reply, ReplyReader, Request};
 
-/// An agent that goes on sending after its 200 is cut off after this many bytes.
+/// How many bytes an agent may send after its status line before the connection is closed.
 const MAX_REST: usize = 65_536;
 
-/// Beside the type of the socket.
+/// The socket's flags.
 pub const SOCKET_FLAGS: SockFlag = SockFlag::SOCK_NONBLOCK.union(SockFlag::SOCK_CLOEXEC);
 
 /// The agent's socket, and at most one connection to it.
 #[derive(Debug)]
 pub struct Agent {
     address: &'static UnixAddr,
-    /// Where the socket is.
+    /// The directory of the socket.
     directory: &'static CStr,
-    /// Who the daemon is.
+    /// The user that the daemon runs as.
     own: Uid,
-    /// The overflow uid, which stands for every user that this user namespace does not know.
+    /// See [`trust::unknown`].
     unknown: Option<u32>,
     connection: Option<Connection>,
 }
@@ -46,16 +46,16 @@ struct Connection {
     sent: usize,
     reply: ReplyReader,
     delivered: bool,
-    /// The agent will send no more.
+    /// The agent has closed its end.
     closed: bool,
-    /// The last read took all that was there.
+    /// The last read emptied the socket.
     drained: bool,
-    /// Bytes that came behind the status line.
+    /// Bytes received after the status line.
     rest: usize,
 }
 
 impl Agent {
-    /// Names the socket; it need not be there. To be called by the user that the daemon runs as.
+    /// Stores the path; the socket need not exist. To be called as the user that the daemon runs as.
     ///
     /// # Errors
     /// `ENAMETOOLONG` if the path is too long for a Unix socket (107 bytes).
@@ -72,11 +72,11 @@ impl Agent {
 
     /// Connects and sends the request, in one write if the socket has room for it.
     ///
-    /// An older connection is closed. The reply comes with [`Agent::advance`], to be called whenever
-    /// the poll reports `token`.
+    /// Closes an older connection. [`Agent::advance`], to be called when the poll reports `token`, returns the
+    /// reply.
     ///
     /// # Errors
-    /// The failure, with nothing left open.
+    /// The failure. The connection is closed then.
     pub fn notify(
         &mut self,
         request: &Request,
@@ -84,7 +84,7 @@ impl Agent {
         token: Token,
     ) -> Result<(), Failure> {
         self.hang_up();
-        // A Unix socket is connected at once or not at all; a full backlog is EAGAIN.
+        // A Unix socket connects at once or fails, with EAGAIN if the backlog is full.
         let stream = self.connect().map_err(|errno| connecting(errno.into()))?;
         self.check_trust(&stream)?;
         let mut connection = Connection {
@@ -101,7 +101,7 @@ impl Agent {
         let sent = connection.sent == connection.request.len();
         let interest =
             if sent { Interest::READABLE } else { Interest::READABLE | Interest::WRITABLE };
-        // Registering reports also what came before it.
+        // Registering also reports what has come already.
         registry
             .register(&mut connection.stream, token, interest)
             .map_err(|error| Failure::Socket(error.into()))?;
@@ -109,16 +109,15 @@ impl Agent {
         Ok(())
     }
 
-    /// As mio would, but from where the address is, to which the seccomp filter holds it.
+    /// As mio, but with the address in read-only memory, which the seccomp filter demands.
     fn connect(&self) -> nix::Result<UnixStream> {
         let socket = socket(AddressFamily::Unix, SockType::Stream, SOCKET_FLAGS, None)?;
         connect(socket.as_raw_fd(), self.address)?;
         Ok(UnixStream::from_std(socket.into()))
     }
 
-    /// Who listens must be root, the user that the daemon runs as, or the owner of the directory
-    /// that the socket is in. Anybody else may have put a socket there to learn the state, or to keep
-    /// it from the agent.
+    /// The listener must be root, the user that the daemon runs as, or the owner of the socket's directory.
+    /// Anybody else may have put a socket there to learn the state or to keep it from the agent.
     fn check_trust(&self, stream: &UnixStream) -> Result<(), Failure> {
         let listener = getsockopt(stream, sockopt::PeerCredentials)
             .map_err(|errno| Failure::Socket(errno.into()))?
@@ -137,7 +136,7 @@ impl Agent {
         }
     }
 
-    /// Sends and reads as far as the socket allows. To be called until it returns none.
+    /// Sends and reads as far as the socket allows. To be called until it returns `None`.
     pub fn advance(&mut self) -> Option<Outcome> {
         let outcome = self.connection.as_mut()?.advance()?;
         if outcome != Outcome::Delivered {
@@ -146,12 +145,12 @@ impl Agent {
         Some(outcome)
     }
 
-    /// Whether a request is under way.
+    /// Whether a request awaits its reply.
     pub fn is_waiting(&self) -> bool {
         self.connection.as_ref().is_some_and(|connection| !connection.delivered)
     }
 
-    /// Closes the connection, if there is one; that also ends its registration with the poll.
+    /// Closes the connection, if any, which also removes it from the poll.
     pub fn hang_up(&mut self) {
         self.connection = None;
     }
@@ -210,7 +209,7 @@ impl Connection {
     }
 }
 
-/// What an errno of `connect` means.
+/// The failure for an errno of `connect`.
 fn connecting(errno: Errno) -> Failure {
     match NixErrno::from_raw(errno.0) {
         NixErrno::ENOENT => Failure::NoSocket,
@@ -221,8 +220,8 @@ fn connecting(errno: Errno) -> Failure {
     }
 }
 
-/// What an errno of a connected socket means: an agent that closes without having read everything
-/// resets the connection.
+/// The failure for an errno of a connected socket. An agent that closes it without having read everything resets
+/// the connection.
 fn connected(errno: Errno) -> Failure {
     match NixErrno::from_raw(errno.0) {
         NixErrno::EPIPE | NixErrno::ECONNRESET => Failure::ClosedEarly,

@@ -1,6 +1,7 @@
-//! Kernel filters in classic BPF: what they reject neither wakes the daemon nor takes room in a queue.
+//! Socket filters in classic BPF: packets that they reject neither wake the daemon nor fill its queue.
 //!
-//! Loads are in network byte order whatever the machine, so constants are made with `from_be_bytes`.
+//! Loads give network byte order on every machine. What is in the host's order is compared with constants
+//! made by `from_be_bytes`.
 
 #![expect(unsafe_code, reason = "no library attaches a filter to a socket")]
 
@@ -10,59 +11,58 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use heapless::Vec;
 use nix::errno::Errno as NixErrno;
-use nix::libc::{self, c_int, sock_filter, sock_fprog};
+use nix::libc::{
+    self, BPF_ABS, BPF_H, BPF_JEQ, BPF_JGT, BPF_JSET, BPF_W, c_int, sock_filter, sock_fprog,
+};
 
 use crate::errno::Errno;
 
 /// A filter program.
 pub type Program = Vec<sock_filter, 24>;
 
-/// Accept the whole packet: what the program returns is the length that it is cut to.
+/// Returned by a filter: the length to which the packet is cut. This one accepts the whole packet.
 const ACCEPT: u32 = u32::MAX;
 
-/// Lets only those frames pass that claim `ip`: ARP packets for IPv4 over Ethernet whose sender it is, or
-/// neighbour advertisements from this link whose target it is. The socket is bound to the protocol
-/// already.
+/// A filter that accepts only claims of `ip`: ARP packets (IPv4 over Ethernet) with that sender address, or
+/// neighbour advertisements from this link with that target.
 ///
-/// A frame for another host is none of them, nor one in another VLAN, whose tag the kernel has taken off:
-/// it calls both [`libc::PACKET_OTHERHOST`].
+/// The socket's protocol has selected ARP or IPv6 already. Frames for other hosts, and those in a VLAN whose
+/// tag the kernel has removed, have the type [`libc::PACKET_OTHERHOST`] and are rejected.
 pub fn claims_of(ip: IpAddr) -> Program {
-    let (half, word) = (libc::BPF_H, libc::BPF_W);
     let mut conditions = Vec::<_, 6>::new();
     match ip {
         IpAddr::V4(ip) => conditions.extend([
-            (word, 14, 0x0001_0800), // Ethernet, IPv4
-            (half, 18, 0x0604),      // the lengths of their addresses
-            // The sender's address, behind 14 bytes of Ethernet and 14 of ARP.
-            (word, 28, u32::from(ip)),
+            (BPF_W, 14, 0x0001_0800),   // hardware: Ethernet; protocol: IPv4
+            (BPF_H, 18, 0x0604),        // lengths of their addresses
+            (BPF_W, 28, u32::from(ip)), // the sender's address
         ]),
         IpAddr::V6(ip) => {
             conditions.extend([
-                (half, 20, 0x3aff), // next header: ICMPv6; hop limit: 255
-                (half, 54, 0x8800), // type: neighbour advertisement; code: 0
+                (BPF_H, 20, 0x3aff), // next header: ICMPv6; hop limit: 255
+                (BPF_H, 54, 0x8800), // type: neighbour advertisement; code: 0
             ]);
             let octets = ip.octets();
             let target = octets.as_chunks::<4>().0.iter().map(|part| u32::from_be_bytes(*part));
-            conditions.extend((62..).step_by(4).zip(target).map(|(at, part)| (word, at, part)));
+            conditions.extend((62..).step_by(4).zip(target).map(|(at, part)| (BPF_W, at, part)));
         }
     }
     accept_if(&conditions)
 }
 
-/// Whether a frame of this type (`sll_pkttype`) is meant for this host, or for everybody.
+/// Whether a frame of this type (`sll_pkttype`) is for this host or for all.
 pub(super) fn is_for_us(packet_type: u8) -> bool {
-    packet_type <= MOST_FOR_US
+    packet_type <= MAX_FOR_US
 }
 
-/// Lower are [`libc::PACKET_HOST`] and [`libc::PACKET_BROADCAST`].
-const MOST_FOR_US: u8 = libc::PACKET_MULTICAST;
+/// [`libc::PACKET_HOST`] and [`libc::PACKET_BROADCAST`] are lower.
+const MAX_FOR_US: u8 = libc::PACKET_MULTICAST;
 
-/// Lets netlink messages about addresses pass only if they are about the interface with this index, or
-/// part of a dump; with none, only the latter. Everything else passes.
+/// A filter for the route socket that rejects address events of all interfaces but the one with this index;
+/// without an index, of all. Dump replies and all other messages pass.
 ///
-/// The kernel sends one event a datagram; a dump has several, all with `NLM_F_MULTI`.
+/// Each event has a datagram of its own. All messages of a dump have `NLM_F_MULTI`.
 pub fn addresses_of(ifindex: Option<u32>) -> Program {
-    // Offsets in `struct nlmsghdr`, and of `ifa_index` behind that. These are in the host's order.
+    // Offsets in `struct nlmsghdr`, and of `ifa_index` behind it.
     const TYPE: u32 = 4;
     const FLAGS: u32 = 6;
     const INDEX: u32 = 20;
@@ -70,66 +70,66 @@ pub fn addresses_of(ifindex: Option<u32>) -> Program {
     let multi = u16::try_from(libc::NLM_F_MULTI).map(short).unwrap_or_default();
     // No interface has the index 0.
     let ifindex = u32::from_be_bytes(ifindex.unwrap_or(0).to_ne_bytes());
-    let load = |width, offset| stmt(libc::BPF_LD | width | libc::BPF_ABS, offset);
     Program::from_iter([
-        load(libc::BPF_H, TYPE),
-        jeq(short(libc::RTM_NEWADDR), 1),
-        jne(short(libc::RTM_DELADDR), 4),
-        load(libc::BPF_H, FLAGS),
-        sock_filter { jt: 2, ..stmt(libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K, multi) },
-        load(libc::BPF_W, INDEX),
-        jne(ifindex, 1),
-        stmt(libc::BPF_RET | libc::BPF_K, ACCEPT),
-        stmt(libc::BPF_RET | libc::BPF_K, 0),
+        load(BPF_H, TYPE),
+        jeq(short(libc::RTM_NEWADDR), 1, 0),
+        jeq(short(libc::RTM_DELADDR), 0, 4),
+        load(BPF_H, FLAGS),
+        jump(BPF_JSET, multi, 2, 0),
+        load(BPF_W, INDEX),
+        jeq(ifindex, 0, 1),
+        ret(ACCEPT),
+        ret(0),
     ])
 }
 
-/// Accepts what is for us and has all these values, each of a width at an offset.
+/// Accepts frames for us in which each of these holds: width, offset, value.
 fn accept_if(conditions: &[(u32, u32, u32)]) -> Program {
-    // What the kernel knows of a packet is addressed behind all of its bytes (`SKF_AD_OFF`, `linux/filter.h`).
+    // The kernel's own data of a packet is loaded from negative offsets (`SKF_AD_OFF`, `linux/filter.h`).
     let packet_type = (libc::SKF_AD_OFF + libc::SKF_AD_PKTTYPE).cast_unsigned();
+    let to_reject = |conditions: usize| u8::try_from(2 * conditions + 1).unwrap_or(u8::MAX);
     let mut program = Program::new();
     let mut push = |instruction| {
         let pushed = program.push(instruction);
         debug_assert!(pushed.is_ok(), "a program of known length");
     };
-    push(stmt(libc::BPF_LD | libc::BPF_B | libc::BPF_ABS, packet_type));
-    push(jgt(MOST_FOR_US.into(), 2 * conditions.len() + 1));
-    for (after, (width, offset, value)) in conditions.iter().enumerate() {
-        push(stmt(libc::BPF_LD | width | libc::BPF_ABS, *offset));
-        // On to the next condition, or over what is left to the last instruction.
-        push(jne(*value, 2 * (conditions.len() - after) - 1));
+    push(load(libc::BPF_B, packet_type));
+    push(jump(BPF_JGT, MAX_FOR_US.into(), to_reject(conditions.len()), 0));
+    for (left, (width, offset, value)) in (0..conditions.len()).rev().zip(conditions) {
+        push(load(*width, *offset));
+        push(jeq(*value, 0, to_reject(left)));
     }
-    push(stmt(libc::BPF_RET | libc::BPF_K, ACCEPT));
-    push(stmt(libc::BPF_RET | libc::BPF_K, 0));
+    push(ret(ACCEPT));
+    push(ret(0));
     program
 }
 
-/// An instruction without a jump.
+/// Loads a byte, half-word or word.
+pub(super) fn load(width: u32, offset: u32) -> sock_filter {
+    stmt(libc::BPF_LD | width | BPF_ABS, offset)
+}
+
+/// Ends the program with this result.
+pub(super) fn ret(result: u32) -> sock_filter {
+    stmt(libc::BPF_RET | libc::BPF_K, result)
+}
+
+/// Compares what was loaded with `value`: skips `jt` instructions if they are equal, `jf` if not.
+pub(super) fn jeq(value: u32, jt: u8, jf: u8) -> sock_filter {
+    jump(BPF_JEQ, value, jt, jf)
+}
+
+fn jump(test: u32, value: u32, jt: u8, jf: u8) -> sock_filter {
+    sock_filter { jt, jf, ..stmt(libc::BPF_JMP | test | libc::BPF_K, value) }
+}
+
+/// Any instruction without a jump.
 #[expect(clippy::cast_possible_truncation, reason = "BPF codes have 16 bits")]
 pub(super) fn stmt(code: u32, k: u32) -> sock_filter {
     sock_filter { code: code as u16, jt: 0, jf: 0, k }
 }
 
-/// `jeq`: skip `over` instructions if equal.
-pub(super) fn jeq(value: u32, over: usize) -> sock_filter {
-    let over = u8::try_from(over).unwrap_or(u8::MAX);
-    sock_filter { jt: over, ..stmt(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, value) }
-}
-
-/// `jgt`: skip `over` instructions if greater.
-fn jgt(value: u32, over: usize) -> sock_filter {
-    let over = u8::try_from(over).unwrap_or(u8::MAX);
-    sock_filter { jt: over, ..stmt(libc::BPF_JMP | libc::BPF_JGT | libc::BPF_K, value) }
-}
-
-/// `jne`: skip `over` instructions if not equal.
-pub(super) fn jne(value: u32, over: usize) -> sock_filter {
-    let over = u8::try_from(over).unwrap_or(u8::MAX);
-    sock_filter { jf: over, ..stmt(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, value) }
-}
-
-/// Puts a filter on a socket, in the place of any other.
+/// Attaches a filter to a socket, replacing any other.
 ///
 /// # Errors
 /// The errno of `setsockopt`.
@@ -146,7 +146,7 @@ pub fn detach(socket: impl AsFd) {
     let _ = unsafe { set(socket, libc::SO_DETACH_FILTER, &0_i32) };
 }
 
-/// Keeps the filter of a socket as it is, for as long as there is the socket.
+/// Makes the filter of a socket permanent.
 ///
 /// # Errors
 /// The errno of `setsockopt`.
@@ -156,12 +156,11 @@ pub fn lock(socket: impl AsFd) -> Result<(), Errno> {
 }
 
 /// # Safety
-/// The value is what the option wants.
+/// `value` has the type that the option wants.
 unsafe fn set<T>(socket: impl AsFd, option: c_int, value: &T) -> Result<(), Errno> {
     let socket = socket.as_fd().as_raw_fd();
     let size = libc::socklen_t::try_from(size_of::<T>()).map_err(|_| NixErrno::EINVAL)?;
-    // SAFETY: the kernel reads `size` bytes of the value, and the caller has seen to it that they are
-    // what it wants.
+    // SAFETY: the kernel reads `size` bytes of the value, whose type the caller vouches for.
     let result = unsafe {
         libc::setsockopt(socket, libc::SOL_SOCKET, option, (&raw const *value).cast(), size)
     };

@@ -1,6 +1,6 @@
-//! The two clocks: one that never jumps, for deadlines, and the one on the wall, for the log.
+//! The monotonic clock, for deadlines, and local time, for the log.
 
-#![expect(unsafe_code, reason = "local time is only to be had from libc")]
+#![expect(unsafe_code, reason = "localtime_r")]
 
 use core::fmt;
 use core::mem::MaybeUninit;
@@ -10,10 +10,10 @@ use nix::sys::time::TimeValLike;
 use nix::time::{ClockId, clock_gettime};
 use smoltcp::time::Instant;
 
-/// The time since some moment before the start (`CLOCK_MONOTONIC`).
+/// The monotonic time (`CLOCK_MONOTONIC`).
 #[must_use]
 pub fn now() -> Instant {
-    // It fails only for clocks that the kernel does not know.
+    // This fails only for unknown clocks.
     clock_gettime(ClockId::CLOCK_MONOTONIC)
         .map_or(Instant::ZERO, |time| Instant::from_micros(time.num_microseconds()))
 }

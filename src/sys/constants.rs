@@ -1,10 +1,10 @@
-//! What does not change once the daemon runs, and what system calls are allowed to be given the address of:
-//! paths and socket addresses, in pages that are made read-only for good.
+//! Paths and socket addresses that the running daemon passes to system calls, in pages that are read-only for
+//! good.
 //!
-//! A seccomp filter cannot read what an argument points to, but it can tell where it points. Since neither
-//! `mprotect` nor `mmap` is allowed, what is there stays as it was written.
+//! A seccomp filter cannot read the memory that an argument points to, but can compare the pointer. As it allows
+//! neither `mprotect` nor `mmap`, that memory stays as it is.
 
-#![expect(unsafe_code, reason = "memory that is made read-only")]
+#![expect(unsafe_code, reason = "maps memory and makes it read-only")]
 
 use core::ffi::CStr;
 use core::mem::size_of;
@@ -20,12 +20,12 @@ use nix::sys::socket::UnixAddr;
 use super::files::c_path;
 use crate::errno::Errno;
 
-/// What there may be. Not every daemon has all of it.
+/// The constants. Not every daemon has all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Constant {
     /// The address of the agent's socket.
     Agent,
-    /// The directory that it is in.
+    /// The directory of the agent's socket.
     AgentDirectory,
     /// The directory of the state file.
     ConfDir,
@@ -35,27 +35,27 @@ pub enum Constant {
     MetricsDirectory,
     /// The metrics file.
     Metrics,
-    /// The name of a new one of both until it is renamed.
+    /// The name of a new state or metrics file until it is renamed.
     NewFile,
     /// The log file.
     Log,
-    /// The address of the system's log daemon.
+    /// The address of the syslog socket.
     Syslog,
     /// The pid file.
     PidFile,
-    /// The file that stands for the network namespace.
+    /// The file of the network namespace.
     Namespace,
     /// [`NO_PATH`]
     NoPath,
 }
 
-/// The path with which a system call looks at a descriptor itself. It is read-only from the start.
+/// The path for `AT_EMPTY_PATH`. It is read-only from the start.
 pub static NO_PATH: &CStr = c"";
 
-/// Room for all of it, of the longest that the kernel takes. What is not used is no memory.
+/// Room for the longest paths that the kernel takes. Unused pages cost no memory.
 const ROOM: usize = 9 * 4096;
 
-/// Where the constants are; 0: there is none.
+/// The addresses of the constants, 0 for those that are missing.
 pub type Addresses = [usize; Constant::NoPath as usize + 1];
 
 /// The constants while they are being collected.
@@ -67,14 +67,14 @@ pub struct Constants {
 }
 
 impl Constants {
-    /// Begins with none.
+    /// Maps memory for them.
     ///
     /// # Errors
     /// The errno of `mmap`.
     pub fn new() -> Result<Self, Errno> {
         let access = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        // SAFETY: new memory, which is never given back.
+        // SAFETY: a new mapping, which is never unmapped.
         let start = unsafe { libc::mmap(null_mut(), ROOM, access, flags, -1, 0) };
         if start == libc::MAP_FAILED {
             return Err(NixErrno::last().into());
@@ -89,11 +89,11 @@ impl Constants {
     /// Adds a path.
     ///
     /// # Errors
-    /// `ENAMETOOLONG`, or `EINVAL` for one with a NUL in it.
+    /// `ENAMETOOLONG`, or `EINVAL` if it contains a NUL.
     pub fn path(&mut self, constant: Constant, path: &Path) -> Result<&'static CStr, Errno> {
         let path = path.as_os_str().as_bytes();
         let bytes = self.add(constant, path.len() + 1)?;
-        // The memory is zero to begin with, so there is a NUL behind it.
+        // New memory is zero, and so is the byte behind the path.
         bytes.iter_mut().zip(path).for_each(|(byte, value)| *byte = *value);
         Ok(CStr::from_bytes_with_nul(bytes).map_err(|_| NixErrno::EINVAL)?)
     }
@@ -101,26 +101,26 @@ impl Constants {
     /// Adds the address of a Unix socket.
     ///
     /// # Errors
-    /// `ENAMETOOLONG` if the path is too long for one (107 bytes), or there is no room left.
+    /// `ENAMETOOLONG` if the path is longer than 107 bytes or no room is left.
     pub fn address(&mut self, constant: Constant, path: &Path) -> Result<&'static UnixAddr, Errno> {
         let address = UnixAddr::new(c_path(path)?.as_c_str())?;
         let place: *mut c_void = self.add(constant, size_of::<UnixAddr>())?.as_mut_ptr().cast();
         let place = place.cast::<UnixAddr>();
-        // SAFETY: it has the size and the alignment for one, and is nobody else's.
+        // SAFETY: the place has the size and alignment of a `UnixAddr` and no other user.
         unsafe {
             place.write(address);
             Ok(&*place)
         }
     }
 
-    /// Makes room for so many bytes, aligned for anything.
+    /// Reserves bytes, aligned to 8.
     fn add(&mut self, constant: Constant, length: usize) -> Result<&'static mut [u8], Errno> {
         let offset = self.used;
         if length > ROOM - offset {
             return Err(NixErrno::ENAMETOOLONG.into());
         }
         self.used = (offset + length).next_multiple_of(align_of::<u64>()).min(ROOM);
-        // SAFETY: within the memory, behind everything that was handed out before.
+        // SAFETY: within the mapping, behind everything that was reserved before.
         let bytes =
             unsafe { slice::from_raw_parts_mut(self.start.cast::<u8>().add(offset), length) };
         if let Some(address) = self.addresses.get_mut(constant as usize) {
@@ -134,7 +134,7 @@ impl Constants {
     /// # Errors
     /// The errno of `mprotect`.
     pub fn seal(self) -> Result<Addresses, Errno> {
-        // SAFETY: whoever has a reference to any of it only reads.
+        // SAFETY: all references that were handed out are shared ones.
         let sealed = unsafe { libc::mprotect(self.start, ROOM, libc::PROT_READ) };
         NixErrno::result(sealed)?;
         Ok(self.addresses)

@@ -1,9 +1,6 @@
-//! What mio has no words for.
+//! Registrations that mio does not offer: level-triggered, one-shot, errors only.
 
-#![expect(
-    unsafe_code,
-    reason = "mio registers for edges only, again and again, and for at least one"
-)]
+#![expect(unsafe_code, reason = "epoll_ctl")]
 
 use std::os::fd::{AsRawFd, RawFd};
 
@@ -13,10 +10,10 @@ use nix::libc::{self, c_int};
 
 use crate::errno::Errno;
 
-/// Has the poll report `fd` for as long as it has something to read (`epoll(7)`, level-triggered), and
-/// not once for all that has come, as mio has it. So nobody has to read on until there is no more.
+/// Has the poll report `fd` for as long as it is readable (level-triggered, `epoll(7)`), so that it need not be
+/// drained after each report.
 ///
-/// mio keeps the token in the event's data as it is, whoever puts it there.
+/// mio reads the token from the event's data.
 ///
 /// # Errors
 /// The errno of `epoll_ctl`.
@@ -24,8 +21,7 @@ pub fn register_level_triggered(poll: &Poll, fd: RawFd, token: Token) -> Result<
     control(poll, libc::EPOLL_CTL_ADD, fd, token, libc::EPOLLIN)
 }
 
-/// Has the poll report the next exceptional condition of `fd`, and then nothing until it is `again` told
-/// to. However often there is one, that wakes nobody meanwhile.
+/// Has the poll report the next exceptional condition of `fd` once. To rearm it, call this with `again`.
 ///
 /// # Errors
 /// As [`register_level_triggered`].
@@ -34,8 +30,8 @@ pub fn register_once(poll: &Poll, fd: RawFd, token: Token, again: bool) -> Resul
     control(poll, operation, fd, token, libc::EPOLLPRI | libc::EPOLLONESHOT)
 }
 
-/// Has the poll report that there is something to read from a descriptor, which it knows already, or report
-/// errors only, which mio cannot have for nothing. What is ready already is reported once more.
+/// Changes what the poll reports of a registered descriptor: readability and errors, or errors only. What is
+/// ready already is reported once more.
 ///
 /// # Errors
 /// The errno of `epoll_ctl`.

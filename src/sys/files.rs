@@ -1,4 +1,4 @@
-//! Paths as the kernel takes them, and reading files whole.
+//! C strings of paths, and reading and splitting small files.
 
 #![expect(unsafe_code, reason = "readlink")]
 
@@ -14,10 +14,10 @@ use nix::libc;
 use nix::sys::stat::Mode;
 use nix::unistd::read;
 
-/// A path with a NUL behind it.
+/// A path as a C string.
 ///
 /// # Errors
-/// `EINVAL` if there is one within it.
+/// `EINVAL` if it contains a NUL.
 pub(super) fn c_path(path: &Path) -> nix::Result<CString> {
     c_string(path.as_os_str().as_bytes())
 }
@@ -28,14 +28,14 @@ pub(super) fn c_string(bytes: &[u8]) -> nix::Result<CString> {
     CString::new(bytes).map_err(|_| NixErrno::EINVAL)
 }
 
-/// What a symlink says.
+/// The target of a symlink.
 ///
 /// # Errors
 /// The errno of `readlink`, or `ENAMETOOLONG`.
 #[inline(never)]
 pub(super) fn read_link(path: &CStr) -> nix::Result<CString> {
     let mut target = vec![0_u8; PATH_MAX];
-    // SAFETY: the kernel writes no more than there is room for.
+    // SAFETY: the kernel writes no more than the length.
     let length = unsafe { libc::readlink(path.as_ptr(), target.as_mut_ptr().cast(), target.len()) };
     let length = usize::try_from(NixErrno::result(length)?).unwrap_or_default();
     target.get(..length).filter(|_| length < PATH_MAX).map_or(Err(NixErrno::ENAMETOOLONG), c_string)
@@ -44,7 +44,7 @@ pub(super) fn read_link(path: &CStr) -> nix::Result<CString> {
 /// The longest path, with its NUL (`include/uapi/linux/limits.h`).
 const PATH_MAX: usize = 4096;
 
-/// What an absolute path is in, with the slash behind it, and what it is called there.
+/// Splits an absolute path into the directory, with its trailing slash, and the name.
 pub(super) fn split(path: &[u8]) -> (&[u8], &[u8]) {
     let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
     path.split_at(path.len() - name.len())
@@ -58,13 +58,13 @@ pub fn parent(path: &Path) -> &Path {
     Path::new(OsStr::from_bytes(bare.unwrap_or(directory)))
 }
 
-/// The content of a file; empty if it cannot be read.
+/// Reads a file. Returns nothing if it cannot be opened.
 pub(super) fn content(path: &CStr) -> Vec<u8> {
     let file = open(path, OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty());
     file.map(|file| read_to_end(file.as_fd())).unwrap_or_default()
 }
 
-/// What there is to read up to the end, or up to an error.
+/// Reads up to the end or an error.
 #[inline(never)]
 pub(super) fn read_to_end(file: BorrowedFd<'_>) -> Vec<u8> {
     let (mut content, mut buffer) = (Vec::new(), [0; 1024]);
@@ -85,7 +85,7 @@ pub(super) fn words(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     text.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty())
 }
 
-/// A decimal number.
+/// Parses a decimal number without sign.
 #[inline(never)]
 pub(super) fn number(word: &[u8]) -> Option<u32> {
     word.iter().try_fold(0_u32, |number, digit| {

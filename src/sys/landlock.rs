@@ -1,7 +1,7 @@
-//! Giving up the file system but for what is named, and TCP, signals and abstract Unix sockets of others
-//! altogether (`landlock(7)`).
+//! Restricts file access to what is allowed by name, and denies TCP, signals and abstract Unix sockets of other
+//! processes (`landlock(7)`).
 
-#![expect(unsafe_code, reason = "system calls that libc has no functions for")]
+#![expect(unsafe_code, reason = "libc has no functions for these system calls")]
 
 use std::mem::size_of;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -15,35 +15,29 @@ use nix::sys::stat::Mode;
 use super::files::c_path;
 use crate::errno::Errno;
 
-/// What may be done with a file, or with all that is below a directory (`LANDLOCK_ACCESS_FS_*`,
-/// `include/uapi/linux/landlock.h`). A right that the kernel does not know is not taken away either.
+/// Rights to a file, or to all files below a directory (`LANDLOCK_ACCESS_FS_*`,
+/// `include/uapi/linux/landlock.h`). Rights that the kernel does not know are not restricted.
 pub mod access {
-    /// Running a file.
-    pub const EXECUTE: u64 = 1;
     /// Opening a file for writing.
     pub const WRITE_FILE: u64 = 1 << 1;
-    /// Opening a file for reading.
-    pub const READ_FILE: u64 = 1 << 2;
-    /// Listing a directory.
-    pub const READ_DIR: u64 = 1 << 3;
     /// Removing or renaming a file.
     pub const REMOVE_FILE: u64 = 1 << 5;
     /// Making a regular file.
     pub const MAKE_REG: u64 = 1 << 8;
 }
 
-/// The same on every architecture.
+/// System call numbers. Apart from the first one of the architecture, they are the same everywhere.
 const CREATE_RULESET: c_long = NUMBERS_FROM + 444;
 const ADD_RULE: c_long = NUMBERS_FROM + 445;
 const RESTRICT_SELF: c_long = NUMBERS_FROM + 446;
-/// Where the numbers of system calls begin.
+/// The first number of the architecture.
 const NUMBERS_FROM: c_long = if cfg!(target_arch = "mips") { 4000 } else { 0 };
 
 const CREATE_RULESET_VERSION: u32 = 1;
 const RULE_PATH_BENEATH: u32 = 1;
 
-/// `struct landlock_ruleset_attr`: what is forbidden where no rule allows it. An older kernel knows less
-/// of it, and takes zeroes for the rest.
+/// `struct landlock_ruleset_attr`: what is denied unless a rule allows it. Older kernels know fewer fields, and
+/// accept zeroes in the others.
 #[repr(C)]
 struct Handled {
     file_system: u64,
@@ -58,58 +52,57 @@ struct PathBeneath {
     parent: RawFd,
 }
 
-/// Everything is forbidden that is not allowed.
+/// Rules for what is allowed. All else that the kernel can restrict is denied.
 #[derive(Debug)]
 pub struct Ruleset {
     fd: OwnedFd,
-    /// The rights to files that this kernel can take away.
+    /// The rights to files that this kernel can restrict.
     handled: u64,
 }
 
 impl Ruleset {
-    /// Begins with nothing allowed. None if the kernel has no Landlock.
+    /// Makes a ruleset that allows nothing yet. Returns `None` if the kernel has no Landlock.
     ///
     /// # Errors
-    /// The errno of the kernel that has it.
+    /// Any other errno of `landlock_create_ruleset`.
     pub fn new() -> Result<Option<Self>, Errno> {
-        // SAFETY: without a ruleset, the kernel is asked for its version of all this alone.
+        // SAFETY: with this flag and no attributes, the kernel only returns its version of Landlock.
         let version =
             unsafe { libc::syscall(CREATE_RULESET, 0_usize, 0_usize, CREATE_RULESET_VERSION) };
         let version = match NixErrno::result(version) {
             Ok(version) => version,
-            // Not built, or not among the security modules that were chosen at boot; or a container's filter is
-            // older than the call.
+            // Not built, not enabled at boot, or denied by a container's filter that is older than the call.
             Err(NixErrno::ENOSYS | NixErrno::EOPNOTSUPP | NixErrno::EPERM) => return Ok(None),
             Err(errno) => return Err(errno.into()),
         };
-        // Each version has the bits of those before it.
+        // Each version adds bits to those before it.
         let known = |bits: &[(c_long, u32)]| {
             let count = bits.iter().filter(|(since, _)| *since <= version).map(|(_, count)| count);
             (1 << count.sum::<u32>()) - 1
         };
         let handled = Handled {
-            // 13; between directories; truncating; ioctl of devices.
+            // The first 13; moving between directories; truncating; ioctl on devices.
             file_system: known(&[(1, 13), (2, 1), (3, 1), (5, 1)]),
             // Binding and connecting.
             tcp: known(&[(4, 2)]),
             // Abstract Unix sockets, signals.
             scopes: known(&[(6, 2)]),
         };
-        // SAFETY: the kernel reads so many bytes of it.
+        // SAFETY: the kernel reads as many bytes of `handled`.
         let fd = unsafe {
             libc::syscall(CREATE_RULESET, &raw const handled, size_of::<Handled>(), 0_u32)
         };
         let fd = RawFd::try_from(NixErrno::result(fd)?).map_err(|_| NixErrno::EBADF)?;
-        // SAFETY: it is new, and nobody else's.
+        // SAFETY: the descriptor is new and owned by nobody else.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         Ok(Some(Self { fd, handled: handled.file_system }))
     }
 
-    /// Allows what [`access`] says with a file, or with everything below a directory as long as that is
-    /// where it is: another of the same name is not meant.
+    /// Allows [`access`] to a file, or to everything below a directory. The rule is for the file that is at
+    /// `path` now, not for one that may replace it.
     ///
     /// # Errors
-    /// The errno of looking at it, or `EINVAL` for a right to a file that only a directory can have.
+    /// The errno of opening it, or `EINVAL` if `access` has a right for directories and it is none.
     pub fn allow(&self, path: &Path, access: u64) -> Result<(), Errno> {
         let parent =
             open(c_path(path)?.as_c_str(), OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty())?;
@@ -122,10 +115,10 @@ impl Ruleset {
         Ok(())
     }
 
-    /// Forbids the rest for good, to this process and to all that it will start. Wants `no_new_privs`.
+    /// Enforces the rules for good, on this process and all that it will start. Needs `no_new_privs`.
     ///
     /// # Errors
-    /// The errno of the kernel.
+    /// The errno of `landlock_restrict_self`.
     pub fn enforce(self) -> Result<(), Errno> {
         // SAFETY: a system call without pointers.
         let restricted = unsafe { libc::syscall(RESTRICT_SELF, self.fd.as_raw_fd(), 0_u32) };

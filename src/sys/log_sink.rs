@@ -1,4 +1,4 @@
-//! Where the log goes, if not to standard error: a file, syslog.
+//! Where the log goes beside standard error: a file or syslog.
 
 use core::ffi::CStr;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -16,7 +16,7 @@ use super::sigsys;
 use super::trust::Trusted;
 use crate::errno::Errno;
 
-/// A log file that is appended to, and can be opened anew after it was moved away.
+/// A log file, which can be reopened after it was moved away.
 #[derive(Debug)]
 pub struct LogFile {
     path: &'static CStr,
@@ -25,8 +25,7 @@ pub struct LogFile {
 }
 
 impl LogFile {
-    /// Opens or creates the file, mode 0644. It belongs to `owner`, so that it can be opened again by whom the
-    /// daemon is then.
+    /// Opens or creates the file, mode 0644. It is given to `owner`, so that the daemon can reopen it.
     ///
     /// # Errors
     /// Why the file is refused: see [`own_file::open`].
@@ -37,7 +36,7 @@ impl LogFile {
         Ok(Self { path, file, trusted: Trusted::new(owner.user) })
     }
 
-    /// Opens the path again; the old file is kept if that fails, or if the new one may not be ours alone.
+    /// Reopens the path. The old file is kept if that fails or the new one is refused.
     ///
     /// # Errors
     /// Why the file is refused.
@@ -50,7 +49,7 @@ impl LogFile {
         Ok(())
     }
 
-    /// Appends complete lines. What cannot be written is lost: a log is not worth waiting for.
+    /// Appends complete lines. Those that cannot be written are lost.
     pub fn write(&self, lines: &[u8]) {
         let _ = write(&self.file, lines);
     }
@@ -58,10 +57,10 @@ impl LogFile {
 
 const APPEND: OFlag = OFlag::O_WRONLY.union(OFlag::O_APPEND);
 
-/// How the file is opened anew.
+/// Flags for reopening.
 pub const AGAIN: OFlag = APPEND.union(OFlag::O_CREAT).union(SAFELY);
 
-/// The socket of the system's log daemon.
+/// A socket for syslog.
 #[derive(Debug)]
 pub struct Syslog {
     socket: OwnedFd,
@@ -69,7 +68,7 @@ pub struct Syslog {
 }
 
 impl Syslog {
-    /// Prepares to send to `/dev/log`, whether or not somebody listens there yet.
+    /// Prepares to send to `/dev/log`, which need not exist yet.
     ///
     /// # Errors
     /// The errno of `socket`.
@@ -81,7 +80,7 @@ impl Syslog {
         Ok(Self { socket, address })
     }
 
-    /// Sends one message. Not being connected, it finds a log daemon that was restarted.
+    /// Sends one message. The socket is not connected, so that a restarted log daemon gets it.
     pub fn send(&self, message: &[u8]) {
         let _ = sendto(self.socket.as_raw_fd(), message, self.address, MsgFlags::MSG_DONTWAIT);
     }

@@ -1,4 +1,4 @@
-//! Keeps in memory what is in use, however long the daemon sleeps.
+//! Locks used pages in memory.
 
 use nix::errno::Errno as NixErrno;
 use nix::libc::{MCL_ONFAULT, RLIM_INFINITY, rlim_t};
@@ -9,7 +9,8 @@ use nix::unistd::{SysconfVar, sysconf};
 use super::files::{content, number, words};
 use crate::errno::Errno;
 
-/// What the stack may still grow by, in bytes: where that is not within the limit, the kernel would kill.
+/// How far the stack may still grow, in bytes. Beyond the limit of locked memory, the kernel would kill the
+/// process.
 const STACK_ROOM: rlim_t = 1 << 20;
 
 /// Has [`lock`] succeed whatever the size, while this process may still say so. The memory of the process

@@ -15,34 +15,33 @@ use crate::monitor::{Dump, Input};
 use crate::wire::ifname::InterfaceName;
 use crate::wire::rtnl::{self, Messages};
 
-/// More than the longest message: one about a link has all its alternative names in one attribute, which
-/// is shorter than 64 kB, and so is what else it has. Of this only as much memory is used as the longest
-/// datagram takes.
+/// Longer than any message: a link's alternative names are one attribute of less than 64 kB, and its others
+/// together are shorter still. Pages that no datagram reaches cost no memory.
 const BUFFER_LEN: usize = 131_072;
 
-/// Not on the stack, where all of it would be touched to make it zero.
+/// In .bss, not on the stack, where zeroing would touch all of it.
 static BUFFER: Mutex<[u8; BUFFER_LEN]> = Mutex::new([0; BUFFER_LEN]);
 
 /// The one buffer for datagrams.
 pub type Buffer = MutexGuard<'static, [u8; BUFFER_LEN]>;
 
-/// Takes the buffer, for as long as the caller has it.
+/// Locks the buffer.
 pub fn buffer() -> Buffer {
     BUFFER.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What the watch itself needs to hear of.
+/// The multicast groups for watching the VIP.
 pub const WATCH: [u32; 3] =
     [libc::RTNLGRP_LINK, libc::RTNLGRP_IPV4_IFADDR, libc::RTNLGRP_IPV6_IFADDR];
-/// What announcements need beside that: which interfaces forward IPv6.
+/// Those for announcements as well: also which interfaces forward IPv6.
 pub const ANNOUNCE: [u32; 4] = [WATCH[0], WATCH[1], WATCH[2], libc::RTNLGRP_IPV6_NETCONF];
 
-/// What one read from the socket gave.
+/// The result of one read.
 #[derive(Debug)]
 pub enum Received<'a> {
     /// Messages from the kernel.
     Messages(Messages<'a>),
-    /// Anything else; none once that has been taken.
+    /// Anything else, until it is taken.
     Other(Option<Input>),
 }
 
@@ -59,19 +58,19 @@ impl Iterator for Received<'_> {
     }
 }
 
-/// A socket subscribed to what changes in addresses and links.
+/// A socket subscribed to changes of addresses and links.
 #[derive(Debug)]
 pub struct RouteSocket {
     socket: Socket,
-    /// Which the kernel repeats in its replies.
+    /// The port, which the kernel repeats in its replies.
     port: u32,
 }
 
 impl RouteSocket {
-    /// Subscribes to groups ([`WATCH`] or [`ANNOUNCE`]). What happens from now on can be read, and what is there can be dumped.
+    /// Opens a socket and subscribes to `groups` ([`WATCH`] or [`ANNOUNCE`]).
     ///
-    /// `receive_buffer` is in bytes, of which each event takes about 800. Without `CAP_NET_ADMIN`
-    /// there are no more than `net.core.rmem_max` to be had.
+    /// `receive_buffer` is in bytes, of which an event takes about 800. Without `CAP_NET_ADMIN` it is limited to
+    /// `net.core.rmem_max`.
     ///
     /// # Errors
     /// The errno of the step that failed.
@@ -94,10 +93,10 @@ impl RouteSocket {
         self.port
     }
 
-    /// Has the kernel keep back events of addresses, except on the interface with this index, if any.
+    /// Has the kernel drop address events of all interfaces but this one, or of all.
     ///
     /// # Errors
-    /// The errno of a kernel that takes no filter. Then nothing is kept back.
+    /// The errno of a kernel without socket filters. Then no events are dropped.
     pub fn set_address_filter(&self, ifindex: Option<u32>) -> Result<(), Errno> {
         let attached = bpf::attach(&self.socket, &mut bpf::addresses_of(ifindex));
         if attached.is_err() {
@@ -106,7 +105,7 @@ impl RouteSocket {
         attached
     }
 
-    /// Asks the kernel to list something. `interface` is the name of the watched interface.
+    /// Requests a dump. `interface` is the watched interface.
     ///
     /// # Errors
     /// The errno of sending.
@@ -140,7 +139,7 @@ impl RouteSocket {
                 (port, _) => Input::ForeignSender(port),
             },
             Err(error) if error.kind() == ErrorKind::WouldBlock => Input::Tick,
-            // ENOBUFS. Any other error is what a dump died of; its end is then waited for in vain.
+            // ENOBUFS. Any other error has aborted a dump, which then times out.
             Err(_) => Input::Overrun,
         }))
     }

@@ -1,5 +1,4 @@
-//! Files that nobody else may have had a hand in: the pid file and the log, which root opens in
-//! directories that often belong to others.
+//! Safe opening of the pid file and the log file, which root opens in directories that may belong to others.
 
 use core::ffi::CStr;
 use core::fmt;
@@ -18,10 +17,10 @@ use super::privileges::{RunAs, with_file_rights_of};
 use super::trust::{Trusted, resolve};
 use crate::errno::Errno;
 
-/// Why a file is not taken.
+/// Why a file is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// `ELOOP` for a symlink, `EMLINK` for a file of several names, or what a system call failed with.
+    /// `ELOOP` for a symlink, `EMLINK` for a file with several hard links, or the errno of a system call.
     Errno(Errno),
     /// It is a FIFO, a device or a socket.
     NotRegular,
@@ -45,17 +44,17 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// How a file is opened that is there already. Should it have become a FIFO, that would block the open.
+/// Flags for opening an existing file. `O_NONBLOCK`: it may have become a FIFO.
 pub const SAFELY: OFlag =
     OFlag::O_CLOEXEC.union(OFlag::O_NOFOLLOW).union(OFlag::O_NONBLOCK).union(OFlag::O_NOCTTY);
 
 /// Opens a file, or creates it with mode 0644 if `flags` have `O_CREAT`.
 ///
-/// If another user is to be, the file is opened with that user's rights: where those do, nobody can lead
-/// root elsewhere by what the user may rename. As root it is opened only where no one but root may put
-/// anything in its way. What root's daemon left in a directory of that user's, with no other name and for
-/// everybody to read, is given to the user, who could replace it anyway; and if `give` so is what root
-/// opens.
+/// If the daemon will run as another user, the file is opened with that user's rights, so that the user cannot
+/// make root open another file. If these do not suffice, root opens it, provided that nobody but root can
+/// change the path. With `give`, a file of root's is then given to the user. So is, in any case, a
+/// world-readable file without hard links that an earlier daemon left as root in the user's own directory,
+/// where the user could replace it anyway.
 ///
 /// # Errors
 /// Why it is refused.
@@ -75,7 +74,7 @@ pub fn open(path: &Path, flags: OFlag, identity: RunAs, give: bool) -> Result<Ow
     Ok(file)
 }
 
-/// Removes a file if it is still this one.
+/// Removes the file at `path` if it is still this one.
 ///
 /// # Errors
 /// Why it is not removed.
@@ -89,7 +88,7 @@ pub fn remove(path: &CStr, file: FileId, identity: RunAs) -> Result<(), Refusal>
     .map(drop)
 }
 
-/// Whether [`open`] would open or create a file. Changes nothing.
+/// Checks whether [`open`] would open or create a file. Changes nothing.
 ///
 /// # Errors
 /// Why not.
@@ -113,10 +112,10 @@ pub fn examine(path: &Path, identity: RunAs) -> Result<(), Refusal> {
     }
 }
 
-/// Checks a file that is open already, with no other call than [`identify_open`] makes.
+/// Checks an open file. [`identify_open`] is its only system call.
 ///
 /// # Errors
-/// What is wrong with the file.
+/// Why it is refused.
 pub fn check(file: &OwnedFd, trusted: Trusted) -> Result<(), Refusal> {
     let file = identify_open(file)?;
     if file.kind() != libc::S_IFREG {
@@ -136,7 +135,7 @@ fn is_denied(refusal: Refusal) -> bool {
 
 fn open_checked(path: &CStr, flags: OFlag, trusted: Trusted) -> Result<OwnedFd, Refusal> {
     let may_create = flags.contains(OFlag::O_CREAT);
-    // It may come and go between the calls, but not for ever.
+    // The file may appear or vanish between two calls, but not for ever.
     for _ in 0..8 {
         if may_create {
             let flags = flags | OFlag::O_EXCL | OFlag::O_CLOEXEC;
@@ -145,7 +144,7 @@ fn open_checked(path: &CStr, flags: OFlag, trusted: Trusted) -> Result<OwnedFd, 
                 created => return Ok(created?),
             }
         }
-        // To open a device may do something by itself.
+        // Even opening a device may have an effect.
         let kind = identify_link(path).map(|file| file.kind());
         let opened = match kind {
             Ok(libc::S_IFREG | libc::S_IFDIR | libc::S_IFLNK) => {
@@ -166,8 +165,8 @@ fn open_checked(path: &CStr, flags: OFlag, trusted: Trusted) -> Result<OwnedFd, 
     Err(NixErrno::EAGAIN.into())
 }
 
-/// Does something with the rights of whom the daemon will be; if those do not suffice, as root, provided
-/// that no one else has a say in where the path leads.
+/// Calls `act` with the rights of the user that the daemon will run as; if these do not suffice, as root,
+/// provided that nobody else can change where the path leads.
 #[inline(never)]
 fn with_rights_for(
     path: &CStr,
@@ -189,7 +188,7 @@ fn has_more_rights_than(identity: RunAs) -> bool {
     geteuid().is_root() && identity.user.is_some_and(|user| !user.is_root())
 }
 
-/// A file of root's in a directory of the user's that root would give away: see [`open`].
+/// Opens a file of root's in the user's own directory that [`open`] may give to the user.
 #[inline(never)]
 fn find_left_by_root(path: &CStr, flags: OFlag, identity: RunAs) -> Option<OwnedFd> {
     if !has_more_rights_than(identity) {

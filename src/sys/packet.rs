@@ -19,9 +19,9 @@ use crate::errno::Errno;
 use crate::monitor::{Announcement, FrameKind, Input, Sent};
 use crate::wire::{arp, ndisc, parse_claim};
 
-/// Room for some dozen claims; more of them would say nothing new.
+/// Room for some dozen claims, in bytes. Further ones would say nothing new.
 const RECEIVE_BUFFER: usize = 16_384;
-/// More frames than have room in there.
+/// More frames than fit into the receive buffer.
 const MAX_FRAMES: usize = 64;
 /// Longer than any claim.
 const MAX_FRAME: usize = 128;
@@ -31,13 +31,13 @@ const MAX_FRAME: usize = 128;
 pub struct PacketSocket {
     socket: OwnedFd,
     vip: IpAddr,
-    /// The interface on which it receives.
+    /// Index of the interface that it receives on.
     bound_to: Option<u32>,
 }
 
 impl PacketSocket {
-    /// Opens a socket without a protocol, which receives nothing yet. Its filter is locked: it never receives
-    /// anything but claims of the VIP.
+    /// Opens a socket without a protocol, which receives nothing yet. Its filter, which accepts only claims of the
+    /// VIP, is locked.
     ///
     /// # Errors
     /// The errno of the step that failed; `EPERM` without `CAP_NET_RAW`.
@@ -46,21 +46,21 @@ impl PacketSocket {
         let socket = socket(AddressFamily::Packet, SockType::Raw, flags, None)?;
         setsockopt(&socket, sockopt::RcvBuf, &RECEIVE_BUFFER)?;
         bpf::attach(&socket, &mut bpf::claims_of(vip))?;
-        // Linux 3.9, and not under qemu-user. Seccomp does not let it be exchanged either.
+        // Fails before Linux 3.9 and under qemu-user. The seccomp filter, too, denies replacing it.
         let _ = bpf::lock(&socket);
         Ok(Self { socket, vip, bound_to: None })
     }
 
-    /// Receives claims of the VIP on this interface from now on. Those that have come already are discarded.
+    /// Receives claims of the VIP on this interface from now on, and discards earlier ones.
     ///
-    /// The kernel unbinds the socket when the interface goes, but does not say so: hence `rebind`. Where the
-    /// socket is still bound, the kernel notices that there is nothing to be done.
+    /// The kernel unbinds the socket silently when the interface is deleted: hence `rebind`. Binding again to the
+    /// same interface is cheap.
     ///
-    /// It is never unbound, as that blocks until no packet is on its way through the socket, about 10 ms. Claims
-    /// that come while this router is backup are rare enough to be read and discarded.
+    /// It is never unbound, as that blocks for about 10 ms. Claims are rare enough to be read and discarded while
+    /// this router is backup.
     ///
     /// # Errors
-    /// The errno of the step that failed; `ENODEV` if the interface has gone.
+    /// The errno of the step that failed; `ENODEV` if the interface is gone.
     pub fn listen(&mut self, ifindex: u32, rebind: bool) -> Result<(), Errno> {
         if rebind || self.bound_to != Some(ifindex) {
             self.bound_to = None;
@@ -108,11 +108,11 @@ impl PacketSocket {
         }
     }
 
-    /// What frames take in the send buffer that are still in some interface's queue, in bytes.
+    /// Bytes of the send buffer taken by frames that are still in a transmit queue.
     fn queued(&self) -> u32 {
         let mut queued: libc::c_int = 0;
-        // SAFETY: the kernel writes an int (`SIOCOUTQ`, `include/uapi/linux/sockios.h`). Were it to fail,
-        // there would be nothing.
+        // SAFETY: the kernel writes an int (`SIOCOUTQ`, `include/uapi/linux/sockios.h`), or fails and writes
+        // nothing.
         unsafe { libc::ioctl(self.socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut queued) };
         queued.try_into().unwrap_or(0)
     }
@@ -120,18 +120,18 @@ impl PacketSocket {
     fn send_frame(&self, ifindex: u32, frame: &[u8]) -> Result<(), NixErrno> {
         let address = link_address(ifindex, 0)?;
         let send = || sendto(self.socket.as_raw_fd(), frame, &address, MsgFlags::empty());
-        // The bound interface going down leaves an error for the next call, whatever interface that is about.
+        // When the bound interface goes down, the next call fails, whichever interface that is about.
         let retry = |errno| if errno == NixErrno::ENETDOWN { send() } else { Err(errno) };
         send().or_else(retry).map(drop)
     }
 
-    /// The next frame that was received, or error; none if there is none.
+    /// Receives the next frame or error. Returns `None` if there is neither.
     pub fn receive(&self) -> Option<Input> {
         let mut frame = [0; MAX_FRAME];
         let (length, sender) = match recvfrom::<LinkAddr>(self.socket.as_raw_fd(), &mut frame) {
             Ok((length, Some(sender))) => (length, sender),
             Err(NixErrno::EAGAIN) => return None,
-            // ENETDOWN: reported once, when the interface goes down.
+            // ENETDOWN: reported once when the interface goes down.
             Ok(_) | Err(_) => return Some(Input::NoClaim),
         };
         let frame = frame.get(..length).filter(|_| bpf::is_for_us(sender.pkttype()));
@@ -141,7 +141,7 @@ impl PacketSocket {
     }
 }
 
-/// The address of an interface. An index that is too large is none, as the kernel will say.
+/// The link-layer address for an interface. The kernel refuses the index -1, which a too large one becomes.
 fn link_address(ifindex: u32, protocol: libc::c_int) -> Result<LinkAddr, NixErrno> {
     let number = |_| NixErrno::EINVAL;
     let address = sockaddr_ll {
@@ -154,7 +154,7 @@ fn link_address(ifindex: u32, protocol: libc::c_int) -> Result<LinkAddr, NixErrn
         sll_addr: [0; 8],
     };
     let length = libc::socklen_t::try_from(size_of::<sockaddr_ll>()).map_err(number)?;
-    // SAFETY: this is a whole address of its family, of which nix makes a copy.
+    // SAFETY: a complete address of its family, which nix copies.
     unsafe { LinkAddr::from_raw((&raw const address).cast(), Some(length)) }.ok_or(NixErrno::EINVAL)
 }
 

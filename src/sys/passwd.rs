@@ -1,4 +1,4 @@
-//! Looking up users and groups: `passwd(5)`, `group(5)`.
+//! Looks up users and groups (`passwd(5)`, `group(5)`).
 
 use nix::unistd::{Gid, Uid};
 
@@ -7,8 +7,8 @@ use files as database;
 #[cfg(target_env = "gnu")]
 use name_service as database;
 
-/// Looks up a user by name or number. Returns the user, and the primary group unless the user has no entry,
-/// which only a number can.
+/// Looks up a user by name or number. Returns the user with the primary group. A number need not have an entry,
+/// and has no group then.
 pub fn user(text: &str) -> Option<(Uid, Option<Gid>)> {
     let number = id(text);
     let entry = match number {
@@ -33,12 +33,12 @@ pub fn groups(user: Uid, group: Gid) -> Vec<u32> {
     groups
 }
 
-/// The number of a user or group. -1 means "none" to `setresuid(2)`.
+/// Parses a user or group number. -1 means "unchanged" to `setresuid(2)`.
 fn id(text: &str) -> Option<u32> {
     text.parse().ok().filter(|id| *id != u32::MAX)
 }
 
-/// As the C library finds them, wherever they are kept. nix would copy each entry's other fields, too.
+/// By the C library's name service. nix would copy all fields of an entry.
 #[cfg(target_env = "gnu")]
 mod name_service {
     #![expect(unsafe_code, reason = "what the C library returns is a pointer")]
@@ -51,7 +51,7 @@ mod name_service {
     /// The user's number, and that of the primary group.
     pub(super) fn user_of_name(name: &str) -> Option<[u32; 2]> {
         let name = CString::new(name).ok()?;
-        // SAFETY: `name` ends with NUL. What is returned is null or an entry that stays until the next look-up.
+        // SAFETY: `name` ends with NUL. The result is null or valid until the next lookup.
         let entry = unsafe { libc::getpwnam(name.as_ptr()).as_ref() };
         entry.map(|entry| [entry.pw_uid, entry.pw_gid])
     }
@@ -81,8 +81,7 @@ mod name_service {
     }
 }
 
-/// As far as `/etc/passwd` and `/etc/group` know them. musl looks no further, but for a name service cache
-/// daemon, and brings 8 kB to do so.
+/// By `/etc/passwd` and `/etc/group`. musl's own functions cost 8 kB, to ask a name service cache daemon too.
 #[cfg(any(test, not(target_env = "gnu")))]
 mod files {
     use core::ffi::CStr;
@@ -128,7 +127,7 @@ mod files {
         parts(line, b':').nth(place).and_then(number)
     }
 
-    /// The two numbers in the first line that has a word in this place.
+    /// The third and fourth field, as numbers, of the first line with `word` in field `place`.
     #[inline(never)]
     fn find(file: &CStr, place: usize, word: &str) -> Option<[Option<u32>; 2]> {
         let content = content(file);

@@ -1,4 +1,4 @@
-//! The pid file, which is also the lock that keeps a second instance out.
+//! The pid file, whose lock keeps a second instance out.
 
 use core::ffi::CStr;
 use core::fmt;
@@ -19,24 +19,24 @@ use super::privileges::RunAs;
 use super::trust::Trusted;
 use crate::errno::Errno;
 
-/// How often a file is tried that others replace, lock or let go meanwhile.
+/// How often to retry while others replace, lock or unlock the file.
 const TRIES: u32 = 16;
 
-/// A locked pid file, removed when it is dropped. The lock ends with the process, so a stale file is taken over.
+/// A locked pid file, removed when dropped. The lock ends with the process, so a stale file is taken over.
 #[derive(Debug)]
 pub struct PidFile {
     path: &'static CStr,
-    /// Its lock ends when it is closed.
+    /// Holds the lock.
     file: File,
     identity: FileId,
-    /// Whoever had locked the file that was there before: no daemon, so that file was replaced.
+    /// Who had locked the previous file, which was replaced for that.
     pub stranger: Option<Stranger>,
 }
 
-/// Why the pid file could not be had.
+/// Why the pid file could not be locked.
 #[derive(Debug, PartialEq, Eq)]
 pub enum PidFileError {
-    /// Another instance holds it, of this pid where that can be told.
+    /// Another instance holds it, with this pid if known.
     Held(Option<u32>),
     /// It cannot be opened or locked.
     Refused(Refusal),
@@ -48,11 +48,11 @@ impl<E: Into<Refusal>> From<E> for PidFileError {
     }
 }
 
-/// Somebody with a lock on the file that no daemon would have.
+/// The holder of a lock on the file who is no other instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stranger {
     pid: u32,
-    /// None for a process that has ended and left the lock to another.
+    /// `None` if the process that took the lock has ended and another one has inherited it.
     user: Option<u32>,
 }
 
@@ -76,9 +76,9 @@ impl PidFile {
     /// Opens or creates the file, mode 0644, locks it, and makes this process's pid the content: digits, no
     /// newline.
     ///
-    /// To lock a file one need but read it, and everybody is to read this one. So a lock counts as another
-    /// instance's only if its holder is root, ourselves or whom we will be; from anybody else's we turn to
-    /// a new file.
+    /// Everybody may read the file, and so can lock it. A lock therefore counts as another instance's only if
+    /// its holder is root, this user or the one that the daemon will run as. A file that somebody else has
+    /// locked is replaced.
     ///
     /// # Errors
     /// [`PidFileError`].
@@ -95,7 +95,7 @@ impl PidFile {
             let file = File::from(own_file::open(path, flags, identity, false)?);
             let id = identify_open(&file)?;
             match file.try_lock() {
-                // Its holder may have removed it between our opening and locking it.
+                // Another instance may have removed it between open and lock.
                 Ok(()) if identify_link(c_path) != Ok(id) => continue,
                 Ok(()) => {
                     let pid_file = Self { path: c_path, file, identity: id, stranger };
@@ -121,8 +121,7 @@ impl PidFile {
         Err(PidFileError::Held(says))
     }
 
-    /// At once, and the pid before what is left of an older one is cut off, so that the file is not found
-    /// empty.
+    /// Writes the pid before it truncates the rest, so that no reader finds the file empty.
     fn write(&self) -> Result<(), Errno> {
         let pid = std::process::id().to_string();
         if write(&self.file, pid.as_bytes())? < pid.len() {
@@ -135,21 +134,21 @@ impl PidFile {
         Ok(ftruncate(&self.file, length.try_into().unwrap_or_default())?)
     }
 
-    /// Whether the file is still where it was. One that started at the same moment, and saw a stranger's
-    /// lock as we did, may have taken ours away for that.
+    /// Whether the file is still at its path. An instance that started at the same moment may have replaced it,
+    /// if both saw a stranger's lock.
     pub fn is_ours(&self) -> bool {
         identify(self.path) == Ok(self.identity)
     }
 }
 
-/// Who has the lock on a file (`proc_locks(5)`). Where several have, the one that counts.
+/// The holder of the lock on a file (`proc_locks(5)`). Among several, an instance comes first.
 fn holder(file: FileId, trusted: Trusted) -> Holder {
     let (major, minor) = (major(file.device), minor(file.device));
     let id = format!("{major:02x}:{minor:02x}:{}", file.inode);
     let mut holder = Holder::Nobody;
     for line in lines(&content(c"/proc/locks")) {
         let mut line = words(line).skip(1);
-        // What waits for a lock has an arrow in the place of the kind.
+        // A waiting process has `->` in place of the kind.
         if line.next() != Some(b"FLOCK") {
             continue;
         }
@@ -157,7 +156,7 @@ fn holder(file: FileId, trusted: Trusted) -> Holder {
         let Some(pid) = pid.filter(|_| line.next() == Some(id.as_bytes())) else { continue };
         let user = match user_of(pid, trusted) {
             User::Trusted if has_open(pid, file) => return Holder::Instance(pid),
-            // What locked the file is not what has its pid now.
+            // The pid is no longer that of the process that locked the file.
             User::Trusted | User::Nobody => None,
             User::Other(user) => Some(user),
         };
@@ -166,16 +165,16 @@ fn holder(file: FileId, trusted: Trusted) -> Holder {
     holder
 }
 
-/// Whom a process belongs to.
+/// The owner of a process.
 enum User {
     Trusted,
     Other(u32),
-    /// It has ended.
+    /// The process has ended.
     Nobody,
 }
 
-/// We trust it only for every number that it has: a program that runs with root's rights on behalf of
-/// another has that one's number too.
+/// A process is trusted only if its real, effective, saved and file system uid are: a setuid program has its
+/// caller's too.
 fn user_of(pid: u32, trusted: Trusted) -> User {
     let path = c_string(format!("/proc/{pid}/status").as_bytes()).unwrap_or_default();
     let status = content(&path);
@@ -186,7 +185,7 @@ fn user_of(pid: u32, trusted: Trusted) -> User {
     other.map_or(User::Trusted, User::Other)
 }
 
-/// Whether a process has a file open, as far as can be seen.
+/// Whether a process has a file open, or may have: its descriptors may be hidden.
 fn has_open(pid: u32, file: FileId) -> bool {
     let path = |fd| c_string(format!("/proc/{pid}/fd/{fd}").as_bytes()).unwrap_or_default();
     (0..256).any(|fd| match identify(&path(fd)) {
@@ -196,15 +195,15 @@ fn has_open(pid: u32, file: FileId) -> bool {
 }
 
 impl Drop for PidFile {
-    /// Removes the file before the lock ends, unless it is another's by now: Neutron's agent removes
-    /// the file itself as soon as it has sent SIGTERM, and may have started the next one.
+    /// Removes the file before the lock ends, unless it is another instance's by now: Neutron's agent removes the
+    /// file itself once it has sent SIGTERM, and may already have started the next monitor.
     fn drop(&mut self) {
         if !self.is_ours() {
             return;
         }
         let removed = unlinkat(AT_FDCWD, self.path, UnlinkatFlags::NoRemoveDir);
         if removed.is_err() {
-            // Who has dropped to a user that may not remove it leaves it, but it names nobody.
+            // Not permitted to the user that the daemon has become.
             let _ = self.cut_off(0);
         }
     }

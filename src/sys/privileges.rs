@@ -1,4 +1,4 @@
-//! Giving up what is not needed any more: groups, user, capabilities.
+//! Drops privileges: groups, user, capabilities, resource limits.
 
 #![expect(unsafe_code, reason = "no library sets capabilities")]
 
@@ -6,26 +6,26 @@ use core::ptr::null_mut;
 use std::os::fd::AsRawFd;
 
 use nix::errno::Errno as NixErrno;
-use nix::libc::{self, c_int, c_void, rlim_t};
+use nix::libc::{self, c_int, c_long, c_void, rlim_t};
 use nix::sys::prctl;
 use nix::unistd::{Gid, Uid, dup, geteuid, setfsgid, setfsuid};
 
 use crate::errno::Errno;
 
-/// Whom to be from now on.
+/// The credentials to run with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RunAs {
-    /// None: stay who one is.
+    /// `None`: unchanged.
     pub user: Option<Uid>,
-    /// None: stay in the group one is in.
+    /// `None`: unchanged.
     pub group: Option<Gid>,
 }
 
-/// Drops to `identity`: supplementary groups, group, user, all capabilities for good, and the
-/// prospect of new ones. Nor can other processes of the user look into this one any more.
+/// Drops supplementary groups, group, user and all capabilities for good, and sets `no_new_privs`. Makes the
+/// process undumpable, so that others of the same user cannot trace it.
 ///
-/// Who stays root keeps `CAP_DAC_OVERRIDE` alone, without which root cannot write to directories and
-/// sockets of others, as those of an agent usually are.
+/// Root keeps `CAP_DAC_OVERRIDE`, without which it cannot write to directories and sockets of others, as an
+/// agent's usually are.
 ///
 /// # Errors
 /// What failed, in one line.
@@ -34,7 +34,7 @@ pub fn drop(identity: RunAs) -> Result<(), String> {
     give_up(identity, &mut step).map_err(|errno| format!("{step}: {}", Errno::from(errno)))
 }
 
-/// `step` says what was done last.
+/// `step` is set to what was tried last.
 fn give_up(identity: RunAs, step: &mut String) -> nix::Result<()> {
     if geteuid().is_root() {
         *step = "clearing groups".into();
@@ -59,10 +59,10 @@ fn give_up(identity: RunAs, step: &mut String) -> nix::Result<()> {
     prctl::set_dumpable(false)
 }
 
-// libc's own functions for these have all threads of a process do it, of which there is but one.
+// libc's own functions synchronise all threads of a process; this one has one thread.
 #[cfg(not(target_arch = "arm"))]
 use libc::{SYS_setgroups, SYS_setresgid, SYS_setresuid};
-// With numbers of 32 bits.
+// These take 32-bit ids.
 #[cfg(target_arch = "arm")]
 use libc::{
     SYS_setgroups32 as SYS_setgroups, SYS_setresgid32 as SYS_setresgid,
@@ -70,18 +70,20 @@ use libc::{
 };
 
 fn become_user(user: Uid) -> nix::Result<()> {
-    let user = user.as_raw();
-    // SAFETY: a system call without pointers.
-    NixErrno::result(unsafe { libc::syscall(SYS_setresuid, user, user, user) }).map(|_| ())
+    set_ids(SYS_setresuid, user.as_raw())
 }
 
 fn become_group(group: Gid) -> nix::Result<()> {
-    let group = group.as_raw();
-    // SAFETY: a system call without pointers.
-    NixErrno::result(unsafe { libc::syscall(SYS_setresgid, group, group, group) }).map(|_| ())
+    set_ids(SYS_setresgid, group.as_raw())
 }
 
-/// Sets limits of this process, soft and hard ones.
+/// Sets the real, effective and saved id.
+fn set_ids(call: c_long, id: u32) -> nix::Result<()> {
+    // SAFETY: a system call without pointers.
+    NixErrno::result(unsafe { libc::syscall(call, id, id, id) }).map(|_| ())
+}
+
+/// Sets soft and hard resource limits of this process.
 pub(super) fn limit_to(limits: &[(Resource, rlim_t)]) -> nix::Result<()> {
     for (resource, limit) in limits {
         let limit = libc::rlimit { rlim_cur: *limit, rlim_max: *limit };
@@ -96,8 +98,9 @@ pub(super) type Resource = libc::__rlimit_resource_t;
 #[cfg(not(target_env = "gnu"))]
 pub(super) type Resource = c_int;
 
-/// Keeps what it takes to run conntrackd's commands, if this is root: to become a user, in a place made for
-/// the purpose, and to kill his processes. Where there is less, it is kept as it is.
+/// Keeps only the capabilities for running conntrackd's commands, if this is root: to prepare their root
+/// directory, become another user and kill that user's processes. Without the right to do so, nothing
+/// changes.
 pub(super) fn keep_for_commands() {
     const KEPT: [u32; 8] = [
         CAP_DAC_OVERRIDE,
@@ -114,8 +117,8 @@ pub(super) fn keep_for_commands() {
     }
 }
 
-/// Limits root to what a client of conntrackd may need: its socket, and in old releases that there be
-/// `CAP_NET_ADMIN`.
+/// Limits root to the capabilities that a client of conntrackd may need: for its socket, and `CAP_NET_ADMIN`,
+/// which old releases insist on.
 pub(super) fn limit_root() -> nix::Result<()> {
     if !geteuid().is_root() {
         return Ok(());
@@ -123,7 +126,7 @@ pub(super) fn limit_root() -> nix::Result<()> {
     drop_bounding_set(1 << CAP_DAC_OVERRIDE | 1 << CAP_NET_ADMIN)
 }
 
-/// Becomes a user for good, in whose place a program then has `CAP_DAC_OVERRIDE` and no other capability.
+/// Becomes another user for good. Programs that it executes have `CAP_DAC_OVERRIDE` and no other capability.
 pub(super) fn become_client(user: Uid, group: Gid) -> nix::Result<()> {
     let kept: u32 = 1 << CAP_DAC_OVERRIDE;
     drop_bounding_set(kept.into())?;
@@ -155,11 +158,11 @@ pub(super) fn become_hook_user(identity: RunAs, groups: &[u32]) -> nix::Result<(
     Ok(())
 }
 
-/// Does something with the rights to files that `identity` will have, and gives up the supplementary groups
-/// for good; as oneself if that is nobody else (`setfsuid(2)`).
+/// Calls `act` with the file access rights of `identity` (`setfsuid(2)`), and drops supplementary groups for
+/// good. If this is not root, or is to stay root, it only calls `act`.
 ///
 /// # Errors
-/// `EPERM` if these rights cannot be had, or root's would remain (`SECBIT_NO_SETUID_FIXUP`).
+/// `EPERM` if the rights cannot be changed, or root's would remain (`SECBIT_NO_SETUID_FIXUP`).
 pub fn with_file_rights_of(identity: RunAs, act: &mut dyn FnMut()) -> Result<(), NixErrno> {
     let Some(user) = identity.user.filter(|user| geteuid().is_root() && !user.is_root()) else {
         act();
@@ -170,7 +173,7 @@ pub fn with_file_rights_of(identity: RunAs, act: &mut dyn FnMut()) -> Result<(),
     let old_user = setfsuid(user);
     // SAFETY: a system call without pointers.
     let keeps_rights = unsafe { libc::prctl(libc::PR_GET_SECUREBITS) } & SECBIT_NO_SETUID_FIXUP;
-    // What they return is what was so before, be it changed or not; -1 changes nothing.
+    // Both calls return the previous id, changed or not. -1 changes nothing.
     let changed = keeps_rights == 0
         && setfsuid(Uid::from_raw(u32::MAX)) == user
         && identity.group.is_none_or(|group| setfsgid(Gid::from_raw(u32::MAX)) == group);
@@ -182,17 +185,17 @@ pub fn with_file_rights_of(identity: RunAs, act: &mut dyn FnMut()) -> Result<(),
     if changed { Ok(()) } else { Err(NixErrno::EPERM) }
 }
 
-/// Descriptors that are opened now and then: the connection to the agent, the last metrics file, and beside them a
-/// new file or what it is in or the log, with some to spare.
+/// Descriptors that the running daemon may open: the connection to the agent, the last metrics file, at the same
+/// time a new file or its directory or the log, and two to spare.
 const MORE_DESCRIPTORS: u32 = 5;
 
-/// Limits it to what it has, once all is open: no other process (but for root, whom the kernel lets
-/// exceed this), a few descriptors more, no core dump.
+/// Limits this process once all is open: no further processes (the kernel exempts root), a few more descriptors,
+/// no core dump.
 ///
 /// # Errors
 /// The errno of `prlimit`.
 pub fn limit() -> Result<(), Errno> {
-    // The lowest number that is free.
+    // The lowest free number.
     let free = dup(std::io::stderr())?.as_raw_fd();
     let descriptors = u32::try_from(free).unwrap_or_default() + MORE_DESCRIPTORS;
     Ok(limit_to(&[
@@ -202,7 +205,7 @@ pub fn limit() -> Result<(), Errno> {
     ])?)
 }
 
-/// From `include/uapi/linux/capability.h`, as are the next.
+// include/uapi/linux/capability.h
 const CAP_DAC_OVERRIDE: u32 = 1;
 const CAP_KILL: u32 = 5;
 const CAP_SETGID: u32 = 6;
@@ -211,13 +214,13 @@ const CAP_SETPCAP: u32 = 8;
 const CAP_NET_ADMIN: u32 = 12;
 const CAP_SYS_CHROOT: u32 = 18;
 const CAP_SYS_ADMIN: u32 = 21;
-/// From `include/uapi/linux/securebits.h`.
-const SECBIT_NO_SETUID_FIXUP: c_int = 1 << 2;
 const LINUX_CAPABILITY_VERSION_3: u32 = 0x2008_0522;
+// include/uapi/linux/securebits.h
+const SECBIT_NO_SETUID_FIXUP: c_int = 1 << 2;
 
-/// In a user namespace of an ordinary user groups cannot be changed, and need not be.
+/// Drops supplementary groups. In a user namespace of an ordinary user that is denied, and not needed.
 fn clear_groups(identity: RunAs) -> nix::Result<()> {
-    // SAFETY: there is nothing to be read.
+    // SAFETY: with a count of 0 the kernel reads nothing.
     let cleared = unsafe { libc::syscall(SYS_setgroups, 0, null_mut::<c_void>()) };
     match NixErrno::result(cleared).map(|_| ()) {
         Err(NixErrno::EPERM) if identity == RunAs::default() || has_no_groups() => Ok(()),
@@ -226,18 +229,18 @@ fn clear_groups(identity: RunAs) -> nix::Result<()> {
 }
 
 fn has_no_groups() -> bool {
-    // SAFETY: there is no room, and nothing is written.
+    // SAFETY: with a size of 0 nothing is written.
     unsafe { libc::getgroups(0, null_mut()) == 0 }
 }
 
-/// What is not in the bounding set no program that is executed can get. These remain.
+/// Drops all capabilities but these from the bounding set, so that executing a program cannot regain them.
 fn drop_bounding_set(kept: u64) -> nix::Result<()> {
     for capability in (0..64).filter(|capability| kept & 1 << capability == 0) {
         // SAFETY: a system call without pointers.
         let dropped = unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) };
         match NixErrno::result(dropped) {
             Ok(_) => {}
-            // Beyond the last that the kernel knows.
+            // Beyond the last capability of this kernel.
             Err(NixErrno::EINVAL) => break,
             Err(errno) => return Err(errno),
         }
@@ -245,8 +248,8 @@ fn drop_bounding_set(kept: u64) -> nix::Result<()> {
     Ok(())
 }
 
-/// Makes these the permitted and effective capabilities, of the first 32, and those the inheritable ones;
-/// what is not among these is not in the ambient set either.
+/// Sets the permitted and effective capabilities, and the inheritable ones. Both masks are of the first 32
+/// capabilities. What is not inheritable leaves the ambient set too.
 fn set_capabilities(kept: u32, inheritable: u32) -> nix::Result<()> {
     #[repr(C)]
     struct Header {

@@ -26,16 +26,15 @@ pub fn init() {
         // SAFETY: nothing handles a signal yet.
         unsafe { libc::signal(signal, libc::SIG_IGN) };
     }
-    // It fails for no set that there is.
+    // This never fails.
     let _ = handled().thread_set_mask();
 }
 
-/// Gives every signal its default disposition. Leaves the mask: a signal may be pending behind it.
+/// Gives every signal its default disposition. Leaves the mask, as a blocked signal may be pending.
 pub(super) fn reset() {
-    // Beyond these are those of real time, which mean nothing here.
+    // The rest are real-time signals, which mean nothing here.
     for signal in 1..32 {
-        // SAFETY: no handler is installed, and where there was one, it is not called any more. For two
-        // signals that cannot be changed it fails.
+        // SAFETY: installs no handler. It fails for SIGKILL and SIGSTOP, which cannot be changed.
         unsafe { libc::signal(signal, libc::SIG_DFL) };
     }
 }
@@ -50,7 +49,7 @@ pub fn unblock() {
 pub struct Signals(SignalFd);
 
 impl Signals {
-    /// Blocks them, as [`init`] has done.
+    /// Blocks them, as [`init`] has.
     ///
     /// # Errors
     /// The errno of `signalfd`, if the process has no descriptor left.
@@ -58,7 +57,7 @@ impl Signals {
         Self::of(handled())
     }
 
-    /// Blocks these.
+    /// Blocks and reads other signals.
     ///
     /// # Errors
     /// As [`Signals::block`].
@@ -67,7 +66,7 @@ impl Signals {
         Ok(Self(SignalFd::with_flags(&mask, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?))
     }
 
-    /// The next signal that has come, by its number.
+    /// Reads the number of the next pending signal, if any.
     pub fn next(&self) -> Option<i32> {
         let info = self.0.read_signal().ok()??;
         i32::try_from(info.ssi_signo).ok()

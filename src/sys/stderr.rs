@@ -1,7 +1,7 @@
-//! Standard error, for whose reader nobody waits: it may be a terminal that is frozen, or a pipe or socket
-//! that nobody reads.
+//! Writes to standard error without ever blocking: it may be a stopped terminal, or a pipe or socket that nobody
+//! reads.
 
-#![expect(unsafe_code, reason = "signal, and a question about the terminal")]
+#![expect(unsafe_code, reason = "signal and tcgetsid")]
 
 use core::ffi::CStr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -17,30 +17,30 @@ use nix::unistd::{isatty, write};
 
 use super::file_id::identify_open;
 
-/// How to write to it without waiting. The flag `O_NONBLOCK` belongs to an opening of a file, and that of
-/// standard error is shared with whoever started us.
+/// How to write without blocking. `O_NONBLOCK` cannot be set on standard error itself, as the process that
+/// started the daemon shares the open file.
 #[derive(Debug)]
 enum Stderr {
-    /// A terminal or a pipe, opened anew with that flag.
+    /// A terminal or pipe, reopened with `O_NONBLOCK`.
     Opened(OwnedFd),
-    /// A socket, which can be told with each message.
+    /// A socket, for which each message can have `MSG_DONTWAIT`.
     Socket,
-    /// A pipe that cannot be opened anew. If it takes anything, it takes as much as we ever write.
+    /// A pipe that cannot be reopened. If it is writable at all, it takes as much as is ever written.
     Pipe,
-    /// A file or device that makes nobody wait.
+    /// A file or device that does not block.
     File,
-    /// Not known yet, or a terminal that cannot be opened anew. It may take a single byte and wait for room for the next.
+    /// Not known yet, or a terminal that cannot be reopened, which may take a byte and then block.
     Nothing,
 }
 
 static STDERR: Mutex<Stderr> = Mutex::new(Stderr::Nothing);
 
-/// Finds out how to write to it. Until then nothing is written.
+/// Finds out how to write. Before this nothing is written.
 pub fn prepare() {
     let stderr = std::io::stderr();
     let kind = match identify_open(&stderr).map(|file| file.kind()) {
         Ok(libc::S_IFSOCK) => Stderr::Socket,
-        Ok(libc::S_IFIFO) => open_anew(c"/proc/self/fd/2").unwrap_or(Stderr::Pipe),
+        Ok(libc::S_IFIFO) => reopen(c"/proc/self/fd/2").unwrap_or(Stderr::Pipe),
         _ if isatty(&stderr) == Ok(true) => open_terminal(),
         _ => Stderr::File,
     };
@@ -49,27 +49,27 @@ pub fn prepare() {
     }
 }
 
-fn open_anew(path: &CStr) -> Option<Stderr> {
+fn reopen(path: &CStr) -> Option<Stderr> {
     let flags = OFlag::O_WRONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
     open(path, flags, Mode::empty()).ok().map(Stderr::Opened)
 }
 
 fn open_terminal() -> Stderr {
-    // Who writes to it from the background is not to be stopped for that.
+    // A background process is not to be stopped for writing to its terminal.
     // SAFETY: nothing handles the signal.
     let _ = unsafe { signal(Signal::SIGTTOU, SigHandler::SigIgn) };
     // SAFETY: a system call without pointers.
     let is_own = || unsafe { libc::tcgetsid(libc::STDERR_FILENO) } >= 0;
-    // After su, the terminal still belongs to whom one was before; but everybody may open his own.
-    open_anew(c"/proc/self/fd/2")
-        .or_else(|| is_own().then(|| open_anew(c"/dev/tty"))?)
+    // After su, the terminal belongs to another user, but the controlling one can be opened as /dev/tty.
+    reopen(c"/proc/self/fd/2")
+        .or_else(|| is_own().then(|| reopen(c"/dev/tty"))?)
         .unwrap_or(Stderr::Nothing)
 }
 
-/// Writes complete lines, if they are taken at once.
+/// Writes complete lines, or drops them if that would block.
 pub fn write_stderr(lines: &[u8]) {
     let stderr = std::io::stderr();
-    // Locked it is only if this is about a line within a line.
+    // Locked only if a seccomp violation is reported while a line is written.
     let Ok(kind) = STDERR.try_lock() else { return };
     match &*kind {
         Stderr::Opened(file) => {

@@ -1,4 +1,4 @@
-//! Whom files, processes and what is above them in a path may belong to.
+//! Which owners of files, directories and processes are trusted.
 
 use core::ffi::CStr;
 use std::ffi::CString;
@@ -10,7 +10,7 @@ use nix::unistd::{Uid, geteuid};
 use super::file_id::{FileId, identify_link};
 use super::files::{c_path, c_string, content, number, read_link, split, words};
 
-/// Root, whoever the daemon is, and whoever it will be.
+/// The trusted users: root, the user that this process runs as, and the one that the daemon will run as.
 #[derive(Clone, Copy, Debug)]
 pub struct Trusted {
     own: u32,
@@ -19,24 +19,25 @@ pub struct Trusted {
 }
 
 impl Trusted {
-    /// `user` is whom to become.
+    /// `user` is the one that the daemon will run as.
     pub fn new(user: Option<Uid>) -> Self {
         let user = user.map(Uid::as_raw);
         Self { own: geteuid().as_raw(), user, unknown: unknown() }
     }
 
-    /// Whether that is one of them.
+    /// Whether `user` is one of them.
     pub fn includes(self, user: u32) -> bool {
         let known = Some(user) != self.unknown;
         known && (user == 0 || user == self.own || Some(user) == self.user)
     }
 }
 
-/// The number as which the users show that a user namespace has no number for, unless that is somebody's.
+/// The overflow uid, which stands for all users that this user namespace does not map. `None` if it is mapped
+/// itself.
 pub fn unknown() -> Option<u32> {
     let overflow = content(c"/proc/sys/kernel/overflowuid");
     let overflow = words(&overflow).next().and_then(number).unwrap_or(65_534);
-    // Three at a time: the first number inside, the first outside, how many.
+    // Each range has three numbers: first inside, first outside, length.
     let map = content(c"/proc/self/uid_map");
     let mut map = words(&map).map(number);
     while let Some(first) = map.next() {
@@ -48,25 +49,24 @@ pub fn unknown() -> Option<u32> {
     Some(overflow)
 }
 
-/// Whether nobody but root, or who this process is, can put anything else in the place of what is at this
-/// absolute path, or change it.
+/// Whether nobody but root and the user of this process can replace or change the file at an absolute path.
 pub fn is_safe(path: &Path) -> bool {
     c_path(path).is_ok_and(|path| is_protected(&path))
 }
 
 /// As [`is_safe`].
 pub(super) fn is_protected(path: &CStr) -> bool {
-    // In a user namespace without the host's root this is whoever owns all that is not one's own.
+    // In a user namespace that does not map the host's root, this is the owner of the host's files.
     let top = identify_link(c"/").map_or(0, |top| top.user);
     resolve(path.to_bytes(), &[0, geteuid().as_raw(), top], false).is_some()
 }
 
-/// Where an absolute path leads, without symlinks, if no one but these and root's group can have put
-/// anything in the way, or put anything else there now. In a directory that is sticky, as `/tmp`,
-/// everybody may make files, but not replace those of others; `sticky_end`: the path may end at one.
+/// Resolves all symlinks of an absolute path. Returns `None` if anybody but these owners and root's group could
+/// have changed where it leads, or still can. In a sticky directory such as `/tmp`, everybody may make files but
+/// not replace those of others; the path may end at one with `sticky_end` only.
 pub(super) fn resolve(path: &[u8], owners: &[u32], sticky_end: bool) -> Option<CString> {
     let mut path = Some(path.to_vec()).filter(|path| path.starts_with(b"/"))?;
-    // As many symlinks as the kernel follows.
+    // The kernel follows as many symlinks.
     'links: for _ in 0..40 {
         for end in 0..=path.len() {
             if path.get(end).is_some_and(|byte| *byte != b'/') {
@@ -93,7 +93,7 @@ pub(super) fn resolve(path: &[u8], owners: &[u32], sticky_end: bool) -> Option<C
     None
 }
 
-/// Whether others than the owner may write there. Whoever is in root's group is root's man.
+/// Whether others than the owner may write there. Members of root's group are trusted.
 fn is_open(file: &FileId) -> bool {
     file.mode & libc::S_IWOTH != 0 || (file.mode & libc::S_IWGRP != 0 && file.group != 0)
 }

@@ -72,13 +72,8 @@ fn by_script(agent: &Agent, keepwatch: &Running<'_>) {
 }
 
 fn set_vip(rtnl: &Rtnl, present: bool) -> &'static str {
-    if present {
-        rtnl.add_address("ha0", VIP);
-        "master"
-    } else {
-        rtnl.delete_address("ha0", VIP);
-        "backup"
-    }
+    rtnl.set_address("ha0", VIP, present);
+    if present { "master" } else { "backup" }
 }
 
 /// How long it takes from asking the kernel for the change to the agent's having read the request.

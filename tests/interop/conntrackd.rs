@@ -277,13 +277,7 @@ Sync {{
     }
 
     fn set_vip(&self, present: bool) {
-        self.netns.run(|| {
-            if present {
-                self.rtnl.add_address("ha0", VIP);
-            } else {
-                self.rtnl.delete_address("ha0", VIP);
-            }
-        });
+        self.netns.run(|| self.rtnl.set_address("ha0", VIP, present));
     }
 
     /// Waits until keepwatch has synchronised for a state, and checks what conntrackd did since the

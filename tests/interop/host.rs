@@ -241,7 +241,10 @@ impl Router {
         // Other tests have theirs beside it in /run/netns.
         static ROUTERS: AtomicUsize = AtomicUsize::new(0);
         let number = ROUTERS.fetch_add(1, Ordering::Relaxed);
-        let id = format!("7e6b5a41-8f0a-4f0e-9c0c-{number:012}");
+        Self::with_id(format!("7e6b5a41-8f0a-4f0e-9c0c-{number:012}"))
+    }
+
+    pub fn with_id(id: String) -> Self {
         let namespace = Netns::new();
         namespace.bind(&format!("qrouter-{id}"));
         let rtnl = namespace.run(|| {
@@ -260,13 +263,7 @@ impl Router {
 
     /// Adds the VIP or takes it away.
     pub fn set_vip(&self, present: bool) {
-        self.namespace.run(|| {
-            if present {
-                self.rtnl.add_address(INTERFACE, VIP);
-            } else {
-                self.rtnl.delete_address(INTERFACE, VIP);
-            }
-        });
+        self.namespace.run(|| self.rtnl.set_address(INTERFACE, VIP, present));
     }
 }
 

@@ -57,13 +57,8 @@ fn router() -> (Rtnl, Setup) {
 }
 
 fn set_vip(rtnl: &Rtnl, present: bool) -> &'static str {
-    if present {
-        rtnl.add_address("ha0", VIP);
-        "primary"
-    } else {
-        rtnl.delete_address("ha0", VIP);
-        "backup"
-    }
+    rtnl.set_address("ha0", VIP, present);
+    if present { "primary" } else { "backup" }
 }
 
 fn told_all(release: &str) {

@@ -7,15 +7,15 @@ use std::path::{Path, PathBuf};
 
 use lab::daemon::Setup;
 use lab::files::{Directory, Watch, content};
-use lab::namespace::Netns;
 use lab::rtnl::Rtnl;
 use libtest_mimic::Trial;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::agent_server::{AgentServer, python};
-use crate::l3_agent::{INTERFACE, L3Agent, NAME, cmdline, shipped};
-use crate::world::{VIP, add_interface, up_quietly};
+use crate::host::Router;
+use crate::l3_agent::{L3Agent, NAME, cmdline, shipped};
+use crate::world::{VIP, add_interface};
 
 pub fn trials() -> Vec<Trial> {
     lab::trials![before_2021, with_eventlet, last_in_python, newest]
@@ -77,17 +77,8 @@ fn start(release: &str, bin: &Directory, directory: &Path, router: &str) -> L3Ag
 /// killed and started again by the agent, stopped.
 fn play(release: &str, wrapper: &str) {
     let (directory, bin) = (Directory::new(), install(wrapper));
-    let router = format!("7e6b5a41-8f0a-4f0e-9c0c-{release:0>12}");
-    let namespace = Netns::new();
-    namespace.bind(&format!("qrouter-{router}"));
-    let rtnl = namespace.run(|| {
-        let rtnl = Rtnl::new();
-        rtnl.add_veth(INTERFACE, "peer");
-        up_quietly(&rtnl, INTERFACE);
-        up_quietly(&rtnl, "peer");
-        rtnl
-    });
-    let conf_dir = directory.sub(&format!("ha_confs/{router}"));
+    let router = Router::with_id(format!("7e6b5a41-8f0a-4f0e-9c0c-{release:0>12}"));
+    let conf_dir = directory.sub(&format!("ha_confs/{}", router.id));
     let files = Watch::new(&conf_dir);
     let wait_state = |state: &str| {
         let is_state = || (content(&conf_dir.join("state")) == state).then_some(());
@@ -95,20 +86,20 @@ fn play(release: &str, wrapper: &str) {
     };
     let server = AgentServer::start(release, directory.path());
 
-    let mut agent = start(release, &bin, directory.path(), &router);
+    let mut agent = start(release, &bin, directory.path(), &router.id);
     let pid = agent.ask("spawn").expect("an active monitor");
     let _killed_in_the_end = Monitor(directory.sub("pids"));
     let program = fs::read_link(format!("/proc/{pid}/exe")).unwrap();
     assert_eq!(program, fs::canonicalize(env!("CARGO_BIN_EXE_keepwatch")).unwrap());
     server.wait_state("backup");
-    namespace.run(|| rtnl.add_address(INTERFACE, VIP));
+    router.set_vip(true);
     server.wait_state("primary");
     wait_state("primary");
     assert_eq!(agent.ask("reload"), Some(pid));
     server.wait("all reported again", |arrivals| arrivals.len() == 3);
 
     drop(agent);
-    let mut agent = start(release, &bin, directory.path(), &router);
+    let mut agent = start(release, &bin, directory.path(), &router.id);
     assert_eq!(agent.ask("spawn"), Some(pid), "found active, and not started a second time");
 
     kill(Pid::from_raw(pid.try_into().unwrap()), Signal::SIGKILL).unwrap();

@@ -16,7 +16,7 @@ use lab::agent::Agent;
 use lab::capture::{Capture, Frame};
 use lab::files::content;
 use lab::namespace::{Netns, unbind};
-use lab::old_kernel::{without_call, without_option, without_proc};
+use lab::old_kernel::{without_option, without_proc};
 use lab::rtnl::Rtnl;
 use lab::users::{NOBODY, SOMEBODY, run_as};
 use libtest_mimic::Trial;
@@ -31,13 +31,11 @@ pub fn trials() -> Vec<Trial> {
 }
 
 fn every_way_is_needed() {
-    let no_statx = |command: &mut Command| without_call(command, libc::SYS_statx);
     let traces = [
         // Where there is no /proc, standard error cannot be opened anew.
         of_various_people(without_proc),
-        of_various_people(no_statx),
-        of_everything(|_| ()),
-        of_everything(no_statx),
+        of_various_people(|_| ()),
+        of_everything(),
         without_socket_filters(),
     ];
     let seen: BTreeSet<(usize, usize)> = traces.iter().flat_map(Trace::ways).collect();
@@ -77,7 +75,7 @@ fn of_various_people(kernel: fn(&mut Command)) -> Trace {
 
 /// In a namespace that has a name, with announcements, metrics and both kinds of log, of which one is moved away,
 /// and so are the directories of the state file and of the metrics.
-fn of_everything(kernel: fn(&mut Command)) -> Trace {
+fn of_everything() -> Trace {
     let inside = Netns::new();
     inside.bind("qrouter-1");
     inside.enter();
@@ -93,7 +91,7 @@ fn of_everything(kernel: fn(&mut Command)) -> Trace {
     fs::create_dir(&metrics).unwrap();
     setup = setup.with(format!("--metrics-file={}", metrics.join("m.prom").display()));
     let world = World { agent: Agent::start(&setup.state_path), rtnl, setup };
-    let strace = Strace::start(&world, |_| true, kernel);
+    let strace = Strace::start(&world, |_| true, |_| ());
     world.agent.wait_acknowledged("backup");
     for (n, directory) in [&world.setup.conf_dir, &metrics].into_iter().enumerate() {
         fs::rename(directory, world.setup.directory().join(format!("aside-{n}"))).unwrap();

@@ -78,11 +78,7 @@ fn ipv6() {
     let world = World::with(setup);
     let _keepwatch = world.setup.start();
     for present in [true, false, true] {
-        if present {
-            world.rtnl.add_address("ha0", "fd00::5/64");
-        } else {
-            world.rtnl.delete_address("ha0", "fd00::5/64");
-        }
+        world.rtnl.set_address("ha0", "fd00::5/64", present);
         world.agent.wait_acknowledged(word(present));
     }
 }

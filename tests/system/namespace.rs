@@ -8,10 +8,9 @@ use std::time::{Duration, Instant};
 
 use lab::files::read_all;
 use lab::namespace::{Netns, mount_tmpfs, share_mounts, unbind, unbind_elsewhere};
-use lab::old_kernel::{without_call, without_proc};
+use lab::old_kernel::without_proc;
 use lab::rtnl::Rtnl;
 use libtest_mimic::Trial;
-use nix::libc::SYS_statx;
 use nix::net::if_::if_nametoindex;
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
@@ -25,7 +24,6 @@ pub fn trials() -> Vec<Trial> {
         entered_by_a_process_that_ends,
         deleted_where_no_mounts_are_shown,
         deleted,
-        deleted_on_an_old_kernel,
         deleted_in_another_mount_namespace,
         deleted_where_mounts_are_shared,
         deleted_by_a_path_elsewhere,
@@ -126,14 +124,6 @@ fn idle_in(netns: &Netns) -> Process {
 fn deleted() {
     let mut inside = Inside::new("deleted");
     let mut command = inside.command(Some("deleted"));
-    inside.delete_under(&mut command, unbind);
-}
-
-/// Linux before 4.11.
-fn deleted_on_an_old_kernel() {
-    let mut inside = Inside::new("deleted_on_an_old_kernel");
-    let mut command = inside.command(Some("deleted_on_an_old_kernel"));
-    without_call(&mut command, SYS_statx);
     inside.delete_under(&mut command, unbind);
 }
 

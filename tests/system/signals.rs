@@ -5,9 +5,7 @@ use std::fs;
 use lab::agent::Manners;
 use lab::daemon::Setup;
 use lab::files::content;
-use lab::old_kernel::without_call;
 use libtest_mimic::Trial;
-use nix::libc::SYS_statx;
 use nix::sys::signal::Signal;
 
 use crate::world::{World, setup};
@@ -211,17 +209,11 @@ fn stale_pid_file() {
 /// monitor while the last is still leaving.
 fn pid_file_of_a_successor() {
     let world = World::new();
-    let mut command = world.setup.command();
-    for _ in 0..2 {
-        let old = world.setup.adopt(&command.output().unwrap());
-        fs::remove_file(world.setup.pid_file()).unwrap();
-        let new = world.setup.daemonize();
-        old.terminate();
-        assert_eq!(content(&world.setup.pid_file()), new.pid().to_string());
-        new.terminate();
-        // The second time as on Linux before 4.11.
-        without_call(&mut command, SYS_statx);
-    }
+    let old = world.setup.daemonize();
+    fs::remove_file(world.setup.pid_file()).unwrap();
+    let new = world.setup.daemonize();
+    old.terminate();
+    assert_eq!(content(&world.setup.pid_file()), new.pid().to_string());
 }
 
 fn pid_file_that_cannot_be() {

@@ -7,11 +7,9 @@ use std::os::unix::net::UnixListener;
 use std::path::Path;
 
 use lab::agent::Agent;
-use lab::old_kernel::without_call;
 use lab::trial::with_other_users;
 use lab::users::{SOMEBODY, run_as};
 use libtest_mimic::Trial;
-use nix::libc::SYS_statx;
 
 use crate::world::{Killed, World, setup};
 
@@ -26,7 +24,6 @@ pub fn trials() -> Vec<Trial> {
         socket_of_another_user,
         symlink_to_a_socket_of_another_user,
         socket_of_the_owner_of_its_directory,
-        kernel_without_statx,
         socket_of_oneself,
         socket_of_somebody_unknown,
     ]));
@@ -90,17 +87,6 @@ fn socket_of_the_owner_of_its_directory() {
     let listener = listen_as(SOMEBODY, &socket(&world));
     chown(&world.setup.state_path, Some(SOMEBODY), None).unwrap();
     assert_told(&world, &listener);
-}
-
-/// Linux before 4.11.
-fn kernel_without_statx() {
-    let world = world(setup());
-    chown(&world.setup.state_path, Some(SOMEBODY), None).unwrap();
-    let mut command = world.setup.command();
-    without_call(&mut command, SYS_statx);
-    let agent = run_as(SOMEBODY, || Agent::start(&world.setup.state_path));
-    let _keepwatch = world.setup.adopt(&command.output().unwrap());
-    agent.wait_acknowledged("backup");
 }
 
 fn socket_of_oneself() {

@@ -31,11 +31,7 @@ impl World {
 
     /// Adds the VIP or takes it away.
     pub fn set_vip(&self, present: bool) {
-        if present {
-            self.rtnl.add_address("ha0", VIP);
-        } else {
-            self.rtnl.delete_address("ha0", VIP);
-        }
+        self.rtnl.set_address("ha0", VIP, present);
     }
 }
 

@@ -63,6 +63,29 @@ pub struct MonitorConfig<'a> {
     pub watchdog: Option<Duration>,
 }
 
+impl MonitorConfig<'_> {
+    /// Watches a VIP and does nothing else: every feature is off. `port` is the netlink socket's.
+    #[must_use]
+    pub fn new(interface: InterfaceName, vip: Cidr, port: u32) -> Self {
+        Self {
+            interface,
+            vip,
+            port,
+            seed: 1,
+            announce: None,
+            detect_split_brain: false,
+            notify_agent: false,
+            renotify: Renotify::new(),
+            sync_conntrack: false,
+            hook: false,
+            write_metrics: false,
+            check_namespace: NamespaceCheck::Never,
+            tell_manager: false,
+            watchdog: None,
+        }
+    }
+}
+
 /// The state machine.
 #[derive(Debug)]
 pub struct Monitor<'a> {

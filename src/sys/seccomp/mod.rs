@@ -1,6 +1,6 @@
-//! The filter for system calls that the daemon gives itself (`seccomp(2)`).
+//! The filter for its own system calls that the daemon installs (`seccomp(2)`).
 
-#![expect(unsafe_code, reason = "no library of these does MIPS")]
+#![expect(unsafe_code, reason = "no seccomp library supports MIPS")]
 
 mod rules;
 
@@ -13,13 +13,13 @@ use nix::errno::Errno as NixErrno;
 use nix::libc::{self, c_int, c_long, c_void, siginfo_t, sock_filter, sock_fprog};
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 
-use super::bpf::{jeq, jne, stmt};
+use super::bpf::{jeq, load, ret, stmt};
 use super::constants::Addresses;
 use super::sigsys;
 use crate::errno::Errno;
 pub use rules::{ALLOWED, Call, Descriptor, Is, Way};
 
-/// `AUDIT_ARCH_*` (`include/uapi/linux/audit.h`): the ELF machine, and bits for 64 and little-endian.
+/// `AUDIT_ARCH_*` (`include/uapi/linux/audit.h`): the ELF machine, with a bit each for 64-bit and little-endian.
 const ARCHITECTURE: Option<u32> = if cfg!(target_arch = "x86_64") {
     Some(0xc000_003e)
 } else if cfg!(target_arch = "aarch64") {
@@ -34,36 +34,36 @@ const ARCHITECTURE: Option<u32> = if cfg!(target_arch = "x86_64") {
     None
 };
 
-/// Offsets in `struct seccomp_data` (`include/uapi/linux/seccomp.h`): words in the host's byte order, but
-/// for the arguments, which have 64 bits each.
+/// Offsets in `struct seccomp_data` (`include/uapi/linux/seccomp.h`). Number and architecture are words,
+/// arguments have 64 bits, all in the host's byte order.
 const NUMBER: u32 = 0;
 const ARCH: u32 = 4;
 const ARGUMENTS: u32 = 16;
-/// Of the two halves of an argument.
+/// Offsets of the two halves of an argument.
 const LOW: u32 = if cfg!(target_endian = "big") { 4 } else { 0 };
 const HIGH: u32 = 4 - LOW;
 
 /// Room for all rules, with some to spare.
 type Program = Vec<sock_filter, 320>;
 
-/// What the rules mean in this process.
+/// The values that the rules stand for in this process.
 #[derive(Clone, Copy, Debug)]
 pub struct Values {
-    /// Of the constants, which are read-only by now.
+    /// Addresses of the sealed constants.
     pub addresses: Addresses,
-    /// As [`Descriptor::Route`].
+    /// The route socket.
     pub route: RawFd,
-    /// As [`Descriptor::Packets`].
+    /// The packet socket.
     pub packets: Option<RawFd>,
-    /// As [`Descriptor::PidFile`].
+    /// The pid file.
     pub pid_file: Option<RawFd>,
 }
 
-/// Installs the filter for good. A call that is not allowed ends the daemon, with a line in the log.
-/// Tells whether there is a filter for this architecture and kernel.
+/// Installs the filter for good. From then on a call that it does not allow ends the daemon, with a line in
+/// the log. Returns `false` if the architecture is not supported or the kernel has no seccomp filters.
 ///
 /// # Errors
-/// The errno of installing it, for other reasons than that the kernel has no such thing.
+/// The errno of installing it.
 pub fn install(values: &Values) -> Result<bool, Errno> {
     let Some(architecture) = ARCHITECTURE else { return Ok(false) };
     let mut program = Program::new();
@@ -72,15 +72,15 @@ pub fn install(values: &Values) -> Result<bool, Errno> {
     Ok(install_program(&mut program)?)
 }
 
-/// Tells whether the kernel has such a thing.
+/// Returns `false` if the kernel has no seccomp filters.
 fn install_program(program: &mut [sock_filter]) -> nix::Result<bool> {
     let len = u16::try_from(program.len()).map_err(|_| NixErrno::E2BIG)?;
     let program = sock_fprog { len, filter: program.as_mut_ptr() };
-    // SAFETY: the program tells the truth about its length.
+    // SAFETY: the pointer and length are those of one program.
     match unsafe { set_filter(&raw const program) } {
         Ok(()) => Ok(true),
-        // That is said of a program that is wrong and by a kernel without CONFIG_SECCOMP_FILTER. The latter
-        // says it before it looks where the program is.
+        // Either the program is wrong, or the kernel lacks CONFIG_SECCOMP_FILTER. Such a kernel says so even
+        // if there is no program.
         // SAFETY: there is no program.
         Err(errno @ NixErrno::EINVAL) => match unsafe { set_filter(null()) } {
             Err(NixErrno::EFAULT) => Err(errno),
@@ -90,27 +90,24 @@ fn install_program(program: &mut [sock_filter]) -> nix::Result<bool> {
     }
 }
 
-/// For a client of conntrackd, whose configuration may be hostile: it can connect to Unix sockets only, be
-/// handed no descriptor over them, make no namespaces, and look into nobody.
+/// Restricts a client of conntrackd, whose configuration may be hostile: it can open Unix sockets only, receive
+/// no descriptors over them, make no namespaces and trace no process.
 pub(super) fn limit_client() -> nix::Result<()> {
-    const EQUAL: u32 = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
-    const LOAD: u32 = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;
-    const RETURN: u32 = libc::BPF_RET | libc::BPF_K;
-    // Reckoned from the instruction behind each jump.
+    // Jumps are counted from the next instruction.
     let mut program = [
-        instruction(LOAD, 0, 0, ARCH),
-        instruction(EQUAL, 0, 10, ARCHITECTURE.unwrap_or_default()),
-        instruction(LOAD, 0, 0, NUMBER),
-        instruction(EQUAL, 0, 2, number(libc::SYS_socket)),
-        instruction(LOAD, 0, 0, ARGUMENTS + LOW),
-        instruction(EQUAL, 5, 6, libc::AF_UNIX.cast_unsigned()),
-        instruction(EQUAL, 5, 0, number(libc::SYS_recvmsg)),
-        instruction(EQUAL, 4, 0, number(libc::SYS_recvmmsg)),
-        instruction(EQUAL, 3, 0, number(libc::SYS_io_uring_setup)),
-        instruction(EQUAL, 2, 0, number(libc::SYS_unshare)),
-        instruction(EQUAL, 1, 0, number(libc::SYS_ptrace)),
-        instruction(RETURN, 0, 0, libc::SECCOMP_RET_ALLOW),
-        instruction(RETURN, 0, 0, libc::SECCOMP_RET_ERRNO | libc::EPERM.cast_unsigned()),
+        load(libc::BPF_W, ARCH),
+        jeq(ARCHITECTURE.unwrap_or_default(), 0, 10),
+        load(libc::BPF_W, NUMBER),
+        jeq(number(libc::SYS_socket), 0, 2),
+        load(libc::BPF_W, ARGUMENTS + LOW),
+        jeq(libc::AF_UNIX.cast_unsigned(), 5, 6),
+        jeq(number(libc::SYS_recvmsg), 5, 0),
+        jeq(number(libc::SYS_recvmmsg), 4, 0),
+        jeq(number(libc::SYS_io_uring_setup), 3, 0),
+        jeq(number(libc::SYS_unshare), 2, 0),
+        jeq(number(libc::SYS_ptrace), 1, 0),
+        ret(libc::SECCOMP_RET_ALLOW),
+        ret(libc::SECCOMP_RET_ERRNO | libc::EPERM.cast_unsigned()),
     ];
     if ARCHITECTURE.is_some() {
         install_program(&mut program)?;
@@ -118,28 +115,23 @@ pub(super) fn limit_client() -> nix::Result<()> {
     Ok(())
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "BPF codes have 16 bits")]
-const fn instruction(code: u32, jt: u8, jf: u8, k: u32) -> sock_filter {
-    sock_filter { code: code as u16, jt, jf, k }
-}
-
 /// # Safety
-/// The kernel reads the program, and copies it, unless it is null.
+/// The program is valid or null. The kernel copies it.
 unsafe fn set_filter(program: *const sock_fprog) -> nix::Result<()> {
-    // SAFETY: the caller has seen to the program.
+    // SAFETY: the caller vouches for the program.
     let set =
         unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, program, 0, 0) };
     NixErrno::result(set).map(|_| ())
 }
 
-/// None if there is not enough room, in the program or in a jump.
+/// Returns `None` if the program or a jump becomes too long.
 fn fill(program: &mut Program, architecture: u32, values: &Values) -> Option<()> {
-    let trap = stmt(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_TRAP);
-    // Numbers mean other calls on other architectures.
-    push(program, load(ARCH))?;
-    push(program, jeq(architecture, 1))?;
+    let trap = ret(libc::SECCOMP_RET_TRAP);
+    // The same number is another call on another architecture.
+    push(program, load(libc::BPF_W, ARCH))?;
+    push(program, jeq(architecture, 1, 0))?;
     push(program, trap)?;
-    push(program, load(NUMBER))?;
+    push(program, load(libc::BPF_W, NUMBER))?;
     for call in ALLOWED {
         add_call(program, call, values)?;
     }
@@ -150,43 +142,43 @@ fn push(program: &mut Program, instruction: sock_filter) -> Option<()> {
     program.push(instruction).ok()
 }
 
-/// Adds what allows a call. For another one it leads behind all of that, with the number still loaded.
+/// Appends the rules for a call. Any other call skips them, with its number still loaded.
 fn add_call(program: &mut Program, call: &Call, values: &Values) -> Option<()> {
     let begin = program.len();
-    push(program, jne(number(call.number), 0))?;
+    push(program, jeq(number(call.number), 0, 0))?;
     for way in call.ways {
         add_way(program, way, values)?;
     }
-    push(program, stmt(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_TRAP))?;
+    push(program, ret(libc::SECCOMP_RET_TRAP))?;
     let over = u8::try_from(program.len() - begin - 1).ok()?;
     program.get_mut(begin)?.jf = over;
     Some(())
 }
 
-/// Adds what allows a call if its arguments are so. If they are not, it leads behind all of that.
+/// Appends instructions that allow the call if its arguments match. Else they are skipped.
 fn add_way(program: &mut Program, way: Way, values: &Values) -> Option<()> {
     let begin = program.len();
     for (place, is) in way {
-        // What is about something that this daemon does not have is left out.
+        // A rule for something that this daemon does not have is left out.
         let Some(value) = values.of(*is) else {
             program.truncate(begin);
             return Some(());
         };
         let argument = ARGUMENTS + 8 * place;
-        push(program, load(argument + LOW))?;
+        push(program, load(libc::BPF_W, argument + LOW))?;
         if let Is::Flags(_) = is {
             let others = !libc::O_LARGEFILE.cast_unsigned();
             push(program, stmt(libc::BPF_ALU | libc::BPF_AND | libc::BPF_K, others))?;
         }
         let (low, high) = halves(value);
-        push(program, jne(low, 0))?;
-        // Of an int only the low half counts, whatever is in the other one.
+        push(program, jeq(low, 0, 0))?;
+        // The kernel ignores the high half of an int.
         if is.is_address() && cfg!(target_pointer_width = "64") {
-            push(program, load(argument + HIGH))?;
-            push(program, jne(high, 0))?;
+            push(program, load(libc::BPF_W, argument + HIGH))?;
+            push(program, jeq(high, 0, 0))?;
         }
     }
-    push(program, stmt(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW))?;
+    push(program, ret(libc::SECCOMP_RET_ALLOW))?;
     let end = program.len();
     for (place, instruction) in program.iter_mut().enumerate().skip(begin) {
         if u32::from(instruction.code) & 0x07 == libc::BPF_JMP {
@@ -196,17 +188,13 @@ fn add_way(program: &mut Program, way: Way, values: &Values) -> Option<()> {
     Some(())
 }
 
-fn load(offset: u32) -> sock_filter {
-    stmt(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, offset)
-}
-
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "they are small")]
 const fn number(call: c_long) -> u32 {
     call as u32
 }
 
-/// The low and the high one.
-#[expect(clippy::cast_possible_truncation, reason = "that is the low half")]
+/// The low and the high half.
+#[expect(clippy::cast_possible_truncation, reason = "the low half is meant")]
 fn halves(value: u64) -> (u32, u32) {
     (value as u32, (value >> 32) as u32)
 }
@@ -218,7 +206,7 @@ impl Is {
 }
 
 impl Values {
-    /// None if there is no such thing here.
+    /// Returns `None` for what this daemon does not have.
     fn of(&self, is: Is) -> Option<u64> {
         let int = |int: c_int| u64::from(int.cast_unsigned());
         match is {
@@ -226,9 +214,8 @@ impl Values {
             Is::Flags(flags) => Some(int(flags.bits() & !libc::O_LARGEFILE)),
             Is::Null => Some(0),
             Is::Constant(constant) => {
-                let address =
-                    self.addresses.get(constant as usize).filter(|address| **address != 0);
-                address.map(|address| *address as u64)
+                let address = *self.addresses.get(constant as usize)?;
+                (address != 0).then_some(address as u64)
             }
             Is::Descriptor(Descriptor::Route) => Some(int(self.route)),
             Is::Descriptor(Descriptor::Packets) => self.packets.map(int),
@@ -237,7 +224,7 @@ impl Values {
     }
 }
 
-/// Has the kernel call [`on_violation`] instead of killing without a word.
+/// Installs [`on_violation`], so that a violation is logged before the process ends.
 fn report_violations() -> Result<(), Errno> {
     let handler = SigHandler::SigAction(on_violation);
     let action = SigAction::new(handler, SaFlags::SA_SIGINFO, SigSet::empty());
@@ -247,13 +234,13 @@ fn report_violations() -> Result<(), Errno> {
 }
 
 extern "C" fn on_violation(_: c_int, info: *mut siginfo_t, _: *mut c_void) {
-    /// Of the number in `siginfo_t`: behind three ints, padding, and a pointer to the instruction.
+    /// Offset of the number in `siginfo_t`: behind three ints, padding and the address of the instruction.
     const NUMBER: usize =
         (3 * size_of::<c_int>()).next_multiple_of(align_of::<usize>()) + size_of::<usize>();
-    // SAFETY: the kernel passes a valid `siginfo_t`, in which SIGSYS has the number there.
+    // SAFETY: the kernel passes a valid `siginfo_t`, in which SIGSYS has the number at this offset.
     let number = unsafe { info.cast::<u8>().add(NUMBER).cast::<u32>().read_unaligned() };
     sigsys::report_violation(number);
-    // SAFETY: ends the process, whatever state it is in.
+    // SAFETY: ends the process at once.
     unsafe { libc::_exit(1) }
 }
 
@@ -283,24 +270,24 @@ mod tests {
         assert!(length(&nothing) < length(&all));
     }
 
-    /// Whether this kernel has it, which an emulated one has not.
+    /// Whether this kernel has seccomp; qemu-user has not.
     fn has_seccomp() -> bool {
         // SAFETY: a system call without pointers.
         unsafe { libc::prctl(libc::PR_GET_SECCOMP) >= 0 }
     }
 
-    /// In a thread, whose filter it would be alone.
+    /// In a thread, as a filter is a thread's own.
     #[test]
     fn wrong_program_is_an_error() {
         let install = || {
             nix::sys::prctl::set_no_new_privs().unwrap();
-            install_program(&mut [load(1)])
+            install_program(&mut [load(libc::BPF_W, 1)])
         };
         let expected = if has_seccomp() { Err(NixErrno::EINVAL) } else { Ok(false) };
         assert_eq!(std::thread::spawn(install).join().unwrap(), expected);
     }
 
-    /// A filter is its thread's own. Where the kernel has none, the client runs without.
+    /// Without seccomp in the kernel the client runs unrestricted.
     #[test]
     fn client_reaches_unix_sockets_only() {
         let client = std::thread::spawn(|| {

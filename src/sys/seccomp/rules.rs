@@ -1,4 +1,4 @@
-//! The system calls that the daemon may make once it runs, and with which arguments.
+//! The system calls that the running daemon may make, with their arguments.
 
 use nix::fcntl::OFlag;
 use nix::libc::{self, c_int, c_long};
@@ -9,31 +9,31 @@ use super::super::{agent, atomic_file, log_sink};
 /// A system call.
 #[derive(Debug)]
 pub struct Call {
-    /// Its number.
+    /// The number.
     pub number: c_long,
-    /// The ways to make it. No other is allowed.
+    /// The sets of arguments with which it is allowed.
     pub ways: &'static [Way],
 }
 
-/// What certain arguments have to be, by their places. The others may be anything.
+/// Conditions on arguments, by their positions. The other arguments may have any value.
 pub type Way = &'static [(u32, Is)];
 
-/// What an argument has to be.
+/// A condition on an argument.
 #[derive(Clone, Copy, Debug)]
 pub enum Is {
-    /// An int.
+    /// It is this int.
     Int(c_int),
-    /// Flags of `open`, beside `O_LARGEFILE`, which libc gives as it likes.
+    /// It is these flags of `open`, with or without `O_LARGEFILE`, which depends on the C library.
     Flags(OFlag),
-    /// No address.
+    /// It is a null pointer.
     Null,
-    /// The address of a constant.
+    /// It is the address of this constant.
     Constant(Constant),
-    /// A descriptor.
+    /// It is this descriptor.
     Descriptor(Descriptor),
 }
 
-/// A descriptor that the daemon has from the start. Not every daemon has all of them.
+/// A descriptor that is open from the start. Packet socket and pid file are optional.
 #[derive(Clone, Copy, Debug)]
 pub enum Descriptor {
     /// The route socket.
@@ -45,10 +45,10 @@ pub enum Descriptor {
 }
 
 const HERE: Is = Is::Int(libc::AT_FDCWD);
-/// Of new files.
+/// The mode of new files.
 const MODE: Is = Is::Int(0o644);
 const NO_FLAGS: Is = Is::Int(0);
-/// As [`super::super::file_id::identify_at`] has them.
+/// The flags that [`super::super::file_id::identify_at`] passes.
 const LOOK: Is = Is::Int(libc::AT_NO_AUTOMOUNT);
 const LOOK_AT_OPEN: Is = Is::Int(libc::AT_NO_AUTOMOUNT | libc::AT_EMPTY_PATH);
 const SOCKET: Is = Is::Int(libc::SOL_SOCKET);
@@ -57,28 +57,27 @@ const fn call(number: c_long, ways: &'static [Way]) -> Call {
     Call { number, ways }
 }
 
-/// With any arguments.
+/// A call that is allowed with any arguments.
 const fn any(number: c_long) -> Call {
     call(number, &[&[]])
 }
 
-/// Each with what it is for; the most frequent first. On an architecture that lacks one there is another
-/// of the same purpose.
+/// The calls, most frequent first, each with its purpose. Architectures differ in what they have for the same
+/// purpose.
 pub const ALLOWED: &[Call] = &[
-    // Sleeping.
+    // Waiting for events.
     #[cfg(any(target_env = "musl", target_arch = "aarch64"))]
     any(libc::SYS_epoll_pwait),
     #[cfg(not(any(target_env = "musl", target_arch = "aarch64")))]
     any(libc::SYS_epoll_wait),
-    // The time, where the kernel does not show it without a call.
+    // The time, where there is no vDSO.
     any(libc::SYS_clock_gettime),
     #[cfg(target_pointer_width = "32")]
     any(CLOCK_GETTIME64),
-    // What comes from the kernel, the agent, the wire and conntrackd.
+    // Input from the kernel, the agent, the network and the conntrackd helper.
     any(libc::SYS_recvfrom),
-    // What goes to them: over the route and the packet socket to whom we like, which may be seen in a
-    // register only; over Unix sockets to whom they are connected to, the service manager for one, or to the
-    // system's log.
+    // Output: to the peer of a connected socket, such as the service manager's, to any address over the route and
+    // packet sockets, and to syslog.
     call(
         libc::SYS_sendto,
         &[
@@ -88,9 +87,9 @@ pub const ALLOWED: &[Call] = &[
             &[(4, Is::Constant(Constant::Syslog))],
         ],
     ),
-    // How much the send buffer of the packet socket holds.
+    // How full the send buffer of the packet socket is.
     call(libc::SYS_ioctl, &[&[(0, Is::Descriptor(Descriptor::Packets)), (1, Is::Int(QUEUED))]]),
-    // Signals, the output of conntrackd.
+    // Signals.
     any(libc::SYS_read),
     // The state file and the log.
     any(libc::SYS_write),
@@ -98,13 +97,13 @@ pub const ALLOWED: &[Call] = &[
     call(
         libc::SYS_openat,
         &[
-            // The new state or metrics file, in whichever directory it belongs.
+            // The new state or metrics file, in the directory that is open.
             &[
                 (1, Is::Constant(Constant::NewFile)),
                 (2, Is::Flags(atomic_file::NEW_FILE)),
                 (3, MODE),
             ],
-            // These, should they be other ones by now.
+            // `conf_dir` and the directory of the metrics, if they have been replaced.
             &[
                 (0, HERE),
                 (1, Is::Constant(Constant::ConfDir)),
@@ -115,7 +114,7 @@ pub const ALLOWED: &[Call] = &[
                 (1, Is::Constant(Constant::MetricsDirectory)),
                 (2, Is::Flags(atomic_file::DIRECTORY)),
             ],
-            // The log that was moved away.
+            // The log file, after it was moved away.
             &[
                 (0, HERE),
                 (1, Is::Constant(Constant::Log)),
@@ -135,7 +134,7 @@ pub const ALLOWED: &[Call] = &[
             ],
         ],
     ),
-    // The connection to the agent, made anew each time.
+    // A new connection to the agent for each notification.
     call(
         libc::SYS_socket,
         &[&[
@@ -150,18 +149,8 @@ pub const ALLOWED: &[Call] = &[
         libc::SYS_epoll_ctl,
         &[&[(1, Is::Int(libc::EPOLL_CTL_ADD))], &[(1, Is::Int(libc::EPOLL_CTL_MOD))]],
     ),
-    // Whom the agent's directory belongs to; whether the pid and the metrics file are still ours, the new log
-    // ours alone, and the namespace there. Before Linux 4.11 there is but the older call.
-    call(
-        libc::SYS_statx,
-        &[
-            &[(0, HERE), (1, Is::Constant(Constant::AgentDirectory)), (2, LOOK)],
-            &[(0, HERE), (1, Is::Constant(Constant::PidFile)), (2, LOOK)],
-            &[(0, HERE), (1, Is::Constant(Constant::Metrics)), (2, LOOK)],
-            &[(1, Is::Constant(Constant::NoPath)), (2, LOOK_AT_OPEN)],
-            &[(1, Is::Constant(Constant::Namespace)), (2, LOOK)],
-        ],
-    ),
+    // The owner of the agent's directory; whether the pid file and the metrics file are still ours, the reopened log
+    // ours alone, and the namespace there.
     call(
         FSTATAT,
         &[
@@ -172,14 +161,26 @@ pub const ALLOWED: &[Call] = &[
             &[(1, Is::Constant(Constant::Namespace)), (3, LOOK)],
         ],
     ),
-    // Whether standard error takes a line at once, if that is a pipe which cannot be opened anew.
+    // The same on 32 bits, where libc makes this call if the kernel has it (Linux 4.11).
+    #[cfg(target_pointer_width = "32")]
+    call(
+        libc::SYS_statx,
+        &[
+            &[(0, HERE), (1, Is::Constant(Constant::AgentDirectory)), (2, LOOK)],
+            &[(0, HERE), (1, Is::Constant(Constant::PidFile)), (2, LOOK)],
+            &[(0, HERE), (1, Is::Constant(Constant::Metrics)), (2, LOOK)],
+            &[(1, Is::Constant(Constant::NoPath)), (2, LOOK_AT_OPEN)],
+            &[(1, Is::Constant(Constant::Namespace)), (2, LOOK)],
+        ],
+    ),
+    // Whether standard error has room, if it is a pipe that could not be reopened.
     #[cfg(not(target_arch = "aarch64"))]
     any(libc::SYS_poll),
     #[cfg(target_arch = "aarch64")]
     any(libc::SYS_ppoll),
-    // Which interface claims of the VIP are heard on.
+    // Which interface the packet socket receives on.
     call(libc::SYS_bind, &[&[(0, Is::Descriptor(Descriptor::Packets))]]),
-    // Which interfaces address events are heard of.
+    // Which interface address events are received for.
     call(
         libc::SYS_setsockopt,
         &[
@@ -195,8 +196,8 @@ pub const ALLOWED: &[Call] = &[
             ],
         ],
     ),
-    // What is left of a file that could not be written; at the end the metrics file, and the pid file, which
-    // is emptied if it may not be removed.
+    // Removes a new file that could not be written, and at the end the metrics file and the pid file, which is
+    // truncated if it may not be removed.
     call(
         libc::SYS_unlinkat,
         &[
@@ -209,22 +210,22 @@ pub const ALLOWED: &[Call] = &[
     call(libc::SYS_ftruncate, &[&[(0, Is::Descriptor(Descriptor::PidFile))]]),
     #[cfg(target_pointer_width = "32")]
     call(libc::SYS_ftruncate64, &[&[(0, Is::Descriptor(Descriptor::PidFile))]]),
-    // Before it closes a descriptor, the standard library looks whether there is one.
+    // The standard library checks that a descriptor is open before it closes it.
     #[cfg(debug_assertions)]
     call(libc::SYS_fcntl, &[&[(1, Is::Int(libc::F_GETFD))]]),
-    // The end, where musl gives memory back.
+    // The end, at which musl unmaps memory.
     any(libc::SYS_exit_group),
     #[cfg(target_env = "musl")]
     any(libc::SYS_munmap),
 ];
 
-/// Not known to libc under this name everywhere.
+/// The libc crate lacks it on some architectures.
 #[cfg(all(target_pointer_width = "32", target_arch = "mips"))]
 const CLOCK_GETTIME64: c_long = 4403;
 #[cfg(all(target_pointer_width = "32", not(target_arch = "mips")))]
 const CLOCK_GETTIME64: c_long = 403;
 
-/// It has another name where files have had 32-bit sizes, which libc does not know everywhere.
+/// `fstatat64` on 32-bit architectures. The libc crate lacks it on some.
 #[cfg(target_pointer_width = "64")]
 const FSTATAT: c_long = libc::SYS_newfstatat;
 #[cfg(all(target_pointer_width = "32", target_arch = "mips"))]
@@ -232,5 +233,5 @@ const FSTATAT: c_long = 4293;
 #[cfg(all(target_pointer_width = "32", not(target_arch = "mips")))]
 const FSTATAT: c_long = 327;
 
-/// `SIOCOUTQ` (`include/uapi/linux/sockios.h`), of which each libc has another type.
+/// `SIOCOUTQ` (`include/uapi/linux/sockios.h`), whose type differs between C libraries.
 const QUEUED: c_int = if cfg!(target_arch = "mips") { 0x7472 } else { 0x5411 };

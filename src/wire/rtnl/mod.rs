@@ -372,6 +372,3 @@ fn emit_header(message: &mut [u8], kind: u16, flags: u16, sequence: u32) {
         header.copy_from_slice(fields.as_flattened());
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -206,11 +206,7 @@ impl<'a> Trial<'a> {
                 next += pace;
                 let number = event / 2;
                 let address = format!("10.1.{}.{}/32", number / 256, number % 256);
-                if event % 2 == 0 {
-                    rtnl.add_address(OTHER, &address);
-                } else {
-                    rtnl.delete_address(OTHER, &address);
-                }
+                rtnl.set_address(OTHER, &address, event % 2 == 0);
             }
         });
         if self.candidate.is_slow() {

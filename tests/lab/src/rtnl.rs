@@ -205,6 +205,11 @@ impl Rtnl {
         self.remove(name, Address::new(cidr));
     }
 
+    /// Adds an address or removes it.
+    pub fn set_address(&self, name: &str, cidr: &str, present: bool) {
+        if present { self.add_address(name, cidr) } else { self.delete_address(name, cidr) }
+    }
+
     /// Removes an address, in detail.
     pub fn remove(&self, name: &str, address: Address) {
         let message = RouteNetlinkMessage::DelAddress(address.message(self.ifindex(name)));

@@ -60,7 +60,7 @@ use std::cell::RefCell;
 use hook::Hook;
 use keepwatch::monitor::{
     Action, AnnounceTiming, CommandResult, Control, Duration, Input, Instant, ManagerNotice,
-    Monitor, MonitorConfig, NamespaceCheck, Renotify, State, Tables,
+    Monitor, MonitorConfig, NamespaceCheck, State, Tables,
 };
 use keepwatch::wire::rtnl::Body;
 use kernel::{Kernel, MAC, PORT, VIRTUAL_MAC, name};
@@ -93,24 +93,10 @@ const SIGTERM: i32 = 15;
 /// How often the core looks whether the namespace is there.
 const CHECK: Duration = Duration::from_secs(10);
 
-/// What watches an IPv4 VIP and does nothing that it need not.
+/// Watches an IPv4 VIP and does nothing else.
 pub fn config<'a>() -> MonitorConfig<'a> {
-    MonitorConfig {
-        interface: name("ha"),
-        vip: "169.254.0.5/24".parse().expect("an address"),
-        port: PORT,
-        seed: 1,
-        announce: None,
-        detect_split_brain: false,
-        notify_agent: true,
-        renotify: Renotify::new(),
-        sync_conntrack: false,
-        hook: false,
-        write_metrics: false,
-        check_namespace: NamespaceCheck::Never,
-        tell_manager: false,
-        watchdog: None,
-    }
+    let vip = "169.254.0.5/24".parse().expect("an address");
+    MonitorConfig { notify_agent: true, ..MonitorConfig::new(name("ha"), vip, PORT) }
 }
 
 /// The core and everything around it.
@@ -170,7 +156,6 @@ impl<'a> Simulation<'a> {
         let check = [NamespaceCheck::WhenMountsChange, NamespaceCheck::Every(CHECK)];
         let config = MonitorConfig {
             vip,
-            port: PORT,
             seed: options.seed.into(),
             announce: options.announces.then_some((AnnounceTiming::default(), tables)),
             detect_split_brain: options.detects_split_brain,

@@ -1,6 +1,16 @@
+use core::net::Ipv6Addr;
+
+use keepwatch::wire::ifname::InterfaceName;
+use keepwatch::wire::rtnl::{
+    Address, Body, Link, Malformed, Messages, request_addresses, request_link, request_links,
+};
+use netlink_packet_core::{NLM_F_DUMP_INTR, NLMSG_DONE, NLMSG_ERROR, NLMSG_OVERRUN};
+use netlink_packet_route::address::AddressFlags;
+use netlink_packet_route::link::LinkFlags;
 use nix::libc;
 
-use super::*;
+/// Length of `struct nlmsghdr`.
+const HEADER_LEN: usize = 16;
 
 /// A message in the byte order of this host: header, fixed part, attributes.
 fn message(kind: u16, flags: u16, fixed: &[u8], attributes: &[(u16, &[u8])]) -> Vec<u8> {

@@ -1,0 +1,57 @@
+use core::net::Ipv4Addr;
+
+use keepwatch::wire::Claim;
+use keepwatch::wire::arp::{FRAME_LEN, Operation, announcement, parse_claim};
+use keepwatch::wire::rtnl::Mac;
+
+const MAC: Mac = [0x02, 0x11, 0x22, 0x33, 0x44, 0x55];
+const IP: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
+
+#[rustfmt::skip]
+const REQUEST: [u8; FRAME_LEN] = [
+    0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x02, 0x11, 0x22, 0x33, 0x44, 0x55, 0x08, 0x06,
+    0x00, 0x01, 0x08, 0x00, 0x06, 0x04, 0x00, 0x01,
+    0x02, 0x11, 0x22, 0x33, 0x44, 0x55, 10, 0, 0, 1,
+    0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 10, 0, 0, 1,
+];
+
+#[rustfmt::skip]
+const REPLY: [u8; FRAME_LEN] = [
+    0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x02, 0x11, 0x22, 0x33, 0x44, 0x55, 0x08, 0x06,
+    0x00, 0x01, 0x08, 0x00, 0x06, 0x04, 0x00, 0x02,
+    0x02, 0x11, 0x22, 0x33, 0x44, 0x55, 10, 0, 0, 1,
+    0x02, 0x11, 0x22, 0x33, 0x44, 0x55, 10, 0, 0, 1,
+];
+
+#[test]
+fn emits_both_kinds() {
+    assert_eq!(announcement(Operation::Request, MAC, IP), REQUEST);
+    assert_eq!(announcement(Operation::Reply, MAC, IP), REPLY);
+}
+
+#[test]
+fn parses_its_own_claims() {
+    let claimed = Some(Claim { mac: MAC, ip: IP.into() });
+    assert_eq!(parse_claim(&REQUEST), claimed);
+    assert_eq!(parse_claim(&REPLY), claimed);
+}
+
+#[test]
+fn probe_claims_nothing() {
+    let mut probe = REQUEST;
+    probe[28..32].fill(0);
+    assert_eq!(parse_claim(&probe), None);
+}
+
+#[test]
+fn anything_else_is_no_claim() {
+    for len in 0..FRAME_LEN {
+        assert_eq!(parse_claim(&REQUEST[..len]), None, "{len} bytes");
+    }
+    // Another ethertype, hardware, protocol, address length.
+    for offset in [12, 15, 16, 18, 19] {
+        let mut other = REQUEST;
+        other[offset] ^= 0x40;
+        assert_eq!(parse_claim(&other), None, "byte {offset}");
+    }
+}

@@ -1,0 +1,29 @@
+use keepwatch::wire::ifname::{InterfaceName, InvalidInterfaceName};
+
+#[test]
+fn takes_what_the_kernel_takes() {
+    for name in ["lo", "ha-0123456789ab", "eth0.5@x", "..."] {
+        assert_eq!(InterfaceName::new(name.as_bytes()).unwrap().to_string(), name);
+    }
+    let name = InterfaceName::new(b"e\x01\xff").unwrap();
+    assert_eq!(
+        (name.to_string(), format!("{name:?}")),
+        ("e\\x01\\xff".into(), "e\\x01\\xff".into())
+    );
+}
+
+#[test]
+fn is_padded_as_the_kernel_has_it() {
+    let padded = b"eth0\0\0\0\0\0\0\0\0\0\0\0\0";
+    let name = InterfaceName::from_padded(padded).unwrap();
+    assert_eq!((name.as_bytes(), name.padded()), (&b"eth0"[..], padded));
+    assert_eq!(InterfaceName::from_padded(b"eth0").unwrap(), name);
+    assert_eq!(InterfaceName::from_padded(b"\0eth0"), Err(InvalidInterfaceName));
+}
+
+#[test]
+fn refuses_what_the_kernel_refuses() {
+    for name in ["", ".", "..", "a/b", "a b", "a\tb", "a:b", "a\0", "0123456789abcdef"] {
+        assert_eq!(InterfaceName::new(name.as_bytes()), Err(InvalidInterfaceName), "{name:?}");
+    }
+}
