@@ -9,6 +9,7 @@
 
 mod bounds;
 mod ending;
+mod orders;
 mod world;
 
 use std::time::Duration;

@@ -14,6 +14,7 @@ use super::kernel::{Meaning, UP};
 /// An address on a link, with the length of its prefix.
 pub type Configured = (IpAddr, u8);
 
+#[derive(Debug)]
 pub struct Told {
     links: BTreeMap<u32, Known>,
     addresses: BTreeMap<(u32, Configured), AddressFlags>,
@@ -25,6 +26,7 @@ pub struct Told {
     dump_deadline: Instant,
 }
 
+#[derive(Debug)]
 struct Known {
     mac: Mac,
     up: bool,
