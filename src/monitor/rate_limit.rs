@@ -61,6 +61,7 @@ impl RateLimits {
 mod tests {
     use super::*;
     use crate::errno::Errno;
+    use crate::monitor::Dump;
 
     #[test]
     fn first_at_once_then_one_a_minute_with_the_count() {
@@ -85,5 +86,11 @@ mod tests {
         };
         assert!(logs(Failure::TimedOut) && logs(Failure::Refused) && !logs(Failure::TimedOut));
         assert!(logs(Failure::Socket(Errno(1))) && !logs(Failure::Socket(Errno(2))));
+        let mut logs = |result| {
+            let event = |count| LogEvent::DumpFailed { dump: Dump::Links, result, count };
+            limits.limit(event, Instant::ZERO).is_some()
+        };
+        assert!(logs(DumpResult::TimedOut) && logs(DumpResult::Malformed));
+        assert!(!logs(DumpResult::TimedOut));
     }
 }

@@ -8,6 +8,7 @@
 )]
 
 mod bounds;
+mod counting;
 mod ending;
 mod orders;
 mod world;

@@ -310,7 +310,7 @@ impl Kernel {
         if let DumpResult::Failed(errno) = result
             && sequence.is_multiple_of(2)
         {
-            return Some(Input::RequestFailed { sequence, errno });
+            return Some(Input::RequestFailed(errno));
         }
         self.by_name = dump == Dump::Interface;
         self.finish_the_last_dump();

@@ -331,10 +331,8 @@ impl<'a> Simulation<'a> {
             self.lans.iter_mut().for_each(Lan::announce_anew);
         }
         self.kernel.tell(input);
-        self.wire.heeds &= !matches!(
-            input,
-            Input::Netlink(_) | Input::RequestFailed { .. } | Input::NamespaceGone
-        );
+        self.wire.heeds &=
+            !matches!(input, Input::Netlink(_) | Input::RequestFailed(_) | Input::NamespaceGone);
         // Whoever is about to leave has no news any more.
         let leaves = self.asked_to_leave || self.namespace_gone.is_some();
         if *input == Input::NamespaceGone && !leaves {

@@ -48,7 +48,7 @@ impl Told {
     pub fn tell(&mut self, input: &Input, meaning: Meaning, now: Instant) {
         match input {
             Input::Netlink(message) => self.tell_message(message, meaning),
-            Input::RequestFailed { .. } | Input::MalformedMessage => self.forget_dump(),
+            Input::RequestFailed(_) | Input::MalformedMessage => self.forget_dump(),
             _ => {}
         }
         if now >= self.dump_deadline && *input == Input::Tick {
