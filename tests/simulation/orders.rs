@@ -104,7 +104,8 @@ fn every_order_of_events_leads_to_the_truth() {
         fruitful.extend(paths.iter().filter_map(|path| path.last().copied()));
     }
     search.on_all_threads(&paths, Search::end);
-    assert_eq!(fruitful.len(), search.inputs.len() + 1, "inputs that change nothing: {fruitful:?}");
+    let all_count = fruitful.len() == search.inputs.len() + 1;
+    assert!(all_count || length < LENGTH, "some inputs change nothing: {fruitful:?}");
     println!("{states} states after up to {length} inputs");
 }
 
