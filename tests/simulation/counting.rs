@@ -5,7 +5,8 @@ use std::time::Duration;
 use keepwatch::errno::Errno;
 use keepwatch::monitor::{CommandResult, Counters, DumpResult, Sent, Tables};
 
-use super::world::lan::{AddressChange, Egress};
+use super::world::lan::{AddressChange, Egress, LinkChange};
+use super::world::wire::{Claims, Station};
 use super::world::{Life, Simulation, Step};
 
 const READ: Step = Step::Read { datagrams: 7 };
@@ -70,6 +71,18 @@ fn frames_are_counted() {
     let counters =
         counted(&[&STARTED, &[Step::AddVip, add(1), READ, rounds, refuses, add(2), READ, rounds]]);
     assert_eq!((counters.announcements, counters.announcement_failures), (6, 6));
+}
+
+/// A link's own MAC is no other station's, until the link has gone.
+#[test]
+fn claims_are_counted() {
+    let change = |change| Step::ChangeLink { link: 0, change };
+    let by = Station::FirstLink;
+    let claim = Step::Claim(Claims { by, on_other_interface: false, of_other_address: false });
+    let steps = [Step::AddVip, change(LinkChange::Mac), READ, claim];
+    assert_eq!(counted(&[&STARTED, &steps]).claims, 0);
+    let gone = [change(LinkChange::Delete), READ, claim];
+    assert_eq!(counted(&[&STARTED, &steps, &gone]).claims, 1);
 }
 
 /// The kernel is asked for what is not known, and for nothing else.

@@ -43,7 +43,7 @@ mod peers;
 mod rest;
 mod step;
 mod told;
-mod wire;
+pub mod wire;
 
 use std::cell::RefCell;
 

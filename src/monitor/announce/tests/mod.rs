@@ -169,6 +169,11 @@ fn refreshed_address_is_no_new_one() {
     let refreshed = Address { refreshed: true, ..address(3, "10.0.0.1/24") };
     announcer.on_address(&refreshed, Instant::ZERO);
     assert_eq!(frames(&mut announcer, Instant::ZERO), []);
+    // Nor are the rounds of one repeated.
+    announcer.on_address(&address(3, "10.0.0.1/24"), Instant::ZERO);
+    send(&mut announcer, Instant::ZERO);
+    announcer.on_address(&refreshed, Instant::ZERO);
+    assert_eq!(frames(&mut announcer, Instant::ZERO).len(), 5);
 }
 
 #[test]
@@ -295,6 +300,14 @@ fn after_a_loss<'a>(tables: &'a mut Tables, address: &Address) -> Announcer<'a> 
     announcer.links_end();
     assert_eq!(announcer.listing_begin(), Some(3));
     announcer
+}
+
+#[test]
+fn address_that_has_gone_unseen_is_not_announced_any_more() {
+    let mut tables = Tables::new();
+    let mut announcer = after_a_loss(&mut tables, &address(3, "10.0.0.1/24"));
+    announcer.listing_end(3, true);
+    assert_eq!(frames(&mut announcer, Instant::ZERO), []);
 }
 
 #[test]
