@@ -287,7 +287,7 @@ impl Daemon<'_> {
         match *action {
             Action::RequestDump { dump, sequence } => {
                 let requested = self.route.request(dump, sequence, &self.context.interface);
-                return requested.err().map(|errno| Input::RequestFailed { sequence, errno });
+                return requested.err().map(Input::RequestFailed);
             }
             Action::WriteState(state) => {
                 let written = self.state_file.write(state.word(self.context.active));

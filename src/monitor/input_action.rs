@@ -31,12 +31,7 @@ pub enum Input {
     /// A netlink message from elsewhere than the kernel, with its sender's port.
     ForeignSender(u32),
     /// The request of [`Action::RequestDump`] could not be sent.
-    RequestFailed {
-        /// Its sequence number.
-        sequence: u32,
-        /// Why.
-        errno: Errno,
-    },
+    RequestFailed(Errno),
     /// A write of the state file ended.
     StateFile(Result<State, Errno>),
     /// A write of the metrics file ended.

@@ -347,6 +347,31 @@ mod tests {
     }
 
     #[test]
+    fn stale_request_that_differs_is_not_forgotten_for_one_that_agrees() {
+        let mut outbox = outbox(&[]);
+        outbox.begin(T0);
+        outbox.post(Backup, T0);
+        for _ in 0..2 {
+            assert!(outbox.on_failed(Failure::TimedOut, T0));
+            let now = outbox.deadline().unwrap();
+            assert_eq!(outbox.begin(now), Some(Backup));
+        }
+        assert_eq!(outbox.on_delivered(T0), Some((Backup, 2)));
+        outbox.on_closed();
+        assert_eq!(deliver(&mut outbox), [(Backup, 0)], "once more");
+    }
+
+    #[test]
+    fn full_backlog_is_tried_again_sooner_than_any_other_failure() {
+        let fourth = |failure| {
+            let mut outbox = outbox(&[]);
+            (0..4).map(|_| fail(&mut outbox, failure).total_millis()).max()
+        };
+        assert!(fourth(Failure::BacklogFull) <= Some(100 + 40 + 20));
+        assert!(fourth(Failure::Refused) >= Some(50 + 100 + 200));
+    }
+
+    #[test]
     fn silence_is_overdue_before_and_after_the_200() {
         let mut outbox = outbox(&[]);
         outbox.begin(T0);

@@ -66,7 +66,7 @@ impl RateLimits {
 mod tests {
     use super::*;
     use crate::errno::Errno;
-    use crate::monitor::CommandResult;
+    use crate::monitor::{CommandResult, Dump};
 
     #[test]
     fn first_at_once_then_one_a_minute_with_the_count() {
@@ -98,5 +98,11 @@ mod tests {
         };
         assert!(logs(HookState::Master, 1) && !logs(HookState::Master, 2));
         assert!(logs(HookState::Backup, 1));
+        let mut logs = |result| {
+            let event = |count| LogEvent::DumpFailed { dump: Dump::Links, result, count };
+            limits.limit(event, Instant::ZERO).is_some()
+        };
+        assert!(logs(DumpResult::TimedOut) && logs(DumpResult::Malformed));
+        assert!(!logs(DumpResult::TimedOut));
     }
 }

@@ -186,11 +186,6 @@ impl Resync {
         }
     }
 
-    /// Whether this is the number of the request for the dump under way.
-    pub(super) fn is_running(&self, sequence: u32) -> bool {
-        matches!(self.progress, Progress::Running { .. }) && sequence == self.sequence
-    }
-
     /// Ends the dump under way. Returns which one that was.
     pub(super) fn end(&mut self, result: DumpResult, now: Instant) -> Option<Dump> {
         let Progress::Running { dump, .. } = self.progress else { return None };

@@ -115,7 +115,8 @@ fn reply_is_read_before_it_is_given_up() {
     let late = T0 + Duration::from_secs(6);
     assert_eq!(monitor.on(&Input::Tick, late), [Action::ReadReplies]);
     let actions = monitor.on(&Input::Agent(Outcome::Delivered), late);
-    assert!(!actions.contains(&Action::HangUp), "{actions:?}");
+    let early = [Action::HangUp, Action::ReadReplies];
+    assert!(!actions.iter().any(|action| early.contains(action)), "{actions:?}");
     assert_eq!(monitor.on(&Input::RepliesRead, late), [Action::HangUp], "nothing more came");
     assert_eq!(monitor.status().counters.notification_failures, [0; _]);
 }

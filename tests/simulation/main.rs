@@ -8,7 +8,9 @@
 )]
 
 mod bounds;
+mod counting;
 mod ending;
+mod orders;
 mod world;
 
 use std::time::Duration;

@@ -141,7 +141,7 @@ impl<'a> Announcer<'a> {
         let beginning = self.beginning();
         for entry in &mut self.tables.entries {
             match entry.progress {
-                Progress::Waiting if active => (entry.progress, entry.due) = (beginning, now),
+                Progress::Waiting => (entry.progress, entry.due) = (beginning, now),
                 Progress::Announcing { .. } if !active => entry.progress = Progress::Waiting,
                 _ => {}
             }

@@ -1,18 +1,11 @@
 //! What the netlink queue brings beside events: dumps, losses, strangers.
 
 use super::{AddressFilter, Announcer, Monitor, Vip};
-use crate::errno::Errno;
 use crate::monitor::resync::DumpKind;
 use crate::monitor::{Action, Dump, DumpResult, LogEvent};
 use crate::wire::ifname::InterfaceName;
 
 impl Monitor<'_> {
-    pub(super) fn on_request_failed(&mut self, sequence: u32, errno: Errno) {
-        if self.resync.is_running(sequence) {
-            self.on_dump_ended(DumpResult::Failed(errno));
-        }
-    }
-
     pub(super) fn on_dump_ended(&mut self, result: DumpResult) {
         let Some(dump) = self.resync.end(result, self.now) else { return };
         if result != DumpResult::Complete {

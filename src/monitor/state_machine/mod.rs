@@ -243,7 +243,7 @@ impl<'a> Monitor<'a> {
             Input::Overrun => self.on_overrun(),
             Input::MalformedMessage => self.on_malformed_message(),
             Input::ForeignSender(port) => self.on_foreign_sender(*port),
-            Input::RequestFailed { sequence, errno } => self.on_request_failed(*sequence, *errno),
+            Input::RequestFailed(errno) => self.on_dump_ended(DumpResult::Failed(*errno)),
             Input::Tick | Input::RepliesRead => {}
             Input::StateFile(result) => self.on_state_file(*result),
             Input::MetricsFile(result) => self.on_metrics_file(*result),

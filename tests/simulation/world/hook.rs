@@ -9,6 +9,7 @@ use netlink_packet_route::link::LinkFlags;
 use super::Simulation;
 use super::kernel::{Kernel, Meaning, UP, name};
 
+#[derive(Debug)]
 pub struct Hook {
     /// There is a process that runs it.
     pub lives: bool,

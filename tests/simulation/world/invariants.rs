@@ -94,6 +94,7 @@ impl Simulation<'_> {
         assert!(known, "a frame from what may be a backup by now, for all that the core knows");
         self.told.check(announcement, self.kernel.mac);
         let ifindex = announcement.address.ifindex;
+        assert_ne!(self.monitor.status().ifindex, Some(ifindex), "keepalived announces it");
         let queued = self.lans.iter().map(Lan::queued).sum();
         assert!(queued < SHARE, "a link has taken the send buffer of all");
         match self.lans.iter_mut().find(|lan| lan.is(ifindex)) {
@@ -130,6 +131,7 @@ impl Simulation<'_> {
             LogEvent::DumpFailed { result: DumpResult::TimedOut, .. } => {
                 assert!(!self.kernel.has_unread(), "its end may be there to be read");
             }
+            LogEvent::AgentBack { failures } => assert!(failures > 0, "it was not away"),
             LogEvent::Wrote(state) => assert_eq!(self.disk.file, Some(state)),
             LogEvent::Notified(state) => assert_eq!(self.agent.acknowledged, Some(state)),
             _ => {}

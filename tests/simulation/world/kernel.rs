@@ -27,7 +27,7 @@ pub const MAC: Mac = [2, 0, 0, 0, 0, 1];
 pub const VIRTUAL_MAC: Mac = [0, 0, 0x5e, 0, 1, 5];
 
 /// What the core has to make of a message.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub enum Meaning {
     Event,
     Listed,
@@ -39,6 +39,7 @@ pub enum Meaning {
 type Queued = (Input, Meaning);
 
 /// The dump under way.
+#[derive(Debug)]
 enum Dumping {
     None,
     Endless,
@@ -46,6 +47,7 @@ enum Dumping {
     Ends(Queued),
 }
 
+#[derive(Debug)]
 pub struct Kernel {
     pub cidr: Cidr,
     /// The index of the watched interface, and whether it has the VIP.
@@ -317,7 +319,7 @@ impl Kernel {
         if let DumpResult::Failed(errno) = result
             && sequence.is_multiple_of(2)
         {
-            return Some(Input::RequestFailed { sequence, errno });
+            return Some(Input::RequestFailed(errno));
         }
         self.by_name = dump == Dump::Interface;
         self.finish_the_last_dump();

@@ -17,6 +17,7 @@ const FAILED: AddressFlags = AddressFlags::Dadfailed.union(AddressFlags::Tentati
 /// The virtual MAC of another VRRP instance than the watched one.
 const OTHER_INSTANCE: Mac = [0, 0, 0x5e, 0, 2, VIRTUAL_MAC[5] + 1];
 
+#[derive(Debug)]
 pub struct Lan {
     /// None: it is not there.
     ifindex: Option<u32>,
@@ -75,6 +76,7 @@ const FRAME: u32 = 768;
 /// For so long a frame is tried again.
 const TRIED: Duration = Duration::from_secs(1);
 
+#[derive(Debug)]
 struct Entry {
     flags: AddressFlags,
     /// How many have announced it since it could be used, the carrier came back or the MAC changed.
@@ -83,7 +85,7 @@ struct Entry {
 }
 
 /// Since when an address has been there.
-#[derive(Clone, Copy, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 enum Since {
     /// There was an event: it is to be announced.
     Event,

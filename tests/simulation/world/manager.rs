@@ -8,7 +8,7 @@ use super::Simulation;
 pub const PERIOD: Duration = Duration::from_secs(20);
 
 /// What has been told, whether there is anybody to hear it or not.
-#[derive(Default)]
+#[derive(Default, Debug)]
 pub struct Manager {
     /// The state file has been written since what was to be reported first, or again, was asked for.
     pub written: bool,

@@ -6,6 +6,7 @@ use keepwatch::monitor::{Action, Actions, Counters, Duration, Instant, State, St
 /// From one write to the next, if nothing was reported nor asked for.
 const PERIOD: Duration = Duration::from_secs(15);
 
+#[derive(Debug)]
 pub struct MetricsFile {
     wanted: bool,
     pub works: bool,

@@ -53,7 +53,7 @@ mod peers;
 mod rest;
 mod step;
 mod told;
-mod wire;
+pub mod wire;
 
 use std::cell::RefCell;
 
@@ -100,9 +100,10 @@ pub fn config<'a>() -> MonitorConfig<'a> {
 }
 
 /// The core and everything around it.
+#[derive(Debug)]
 pub struct Simulation<'a> {
-    monitor: Monitor<'a>,
-    now: Instant,
+    pub monitor: Monitor<'a>,
+    pub now: Instant,
     kernel: Kernel,
     lans: [Lan; 2],
     told: Told,
@@ -135,7 +136,7 @@ pub struct Simulation<'a> {
     reloaded: bool,
     asked_to_leave: bool,
     leave_by: Option<Instant>,
-    exited: bool,
+    pub exited: bool,
     /// When something was last done but looking for the namespace.
     busy: Instant,
     /// How many inputs have brought about the present one.
@@ -144,7 +145,7 @@ pub struct Simulation<'a> {
 }
 
 impl<'a> Simulation<'a> {
-    fn new(options: Options, tables: &'a mut Tables) -> Self {
+    pub fn new(options: Options, tables: &'a mut Tables) -> Self {
         let ipv6 = options.ipv6_vip.then(|| "fd00::5/64".parse().expect("an address"));
         let vip = ipv6.unwrap_or(config().vip);
         let mut kernel = Kernel::new(vip, if options.has_virtual_mac { VIRTUAL_MAC } else { MAC });
@@ -205,8 +206,12 @@ impl<'a> Simulation<'a> {
     fn live(&mut self, steps: &[Step]) {
         for step in steps {
             self.step(*step);
-            self.hear();
         }
+        self.come_to_an_end();
+    }
+
+    /// Lets the world come to rest, and checks that the truth has arrived everywhere.
+    pub fn come_to_an_end(&mut self) {
         self.come_to_rest();
         if self.exited {
             return;
@@ -243,10 +248,16 @@ impl<'a> Simulation<'a> {
         if there && self.namespace_gone.is_none() { State::Active } else { State::Backup }
     }
 
-    fn step(&mut self, step: Step) {
+    pub fn step(&mut self, step: Step) {
         self.happen(step);
-        if self.asked_to_leave {
-            self.truths_since_asked.push(self.truth());
+        self.note_truth();
+        self.hear();
+    }
+
+    fn note_truth(&mut self) {
+        let truth = self.truth();
+        if self.asked_to_leave && !self.truths_since_asked.contains(&truth) {
+            self.truths_since_asked.push(truth);
         }
     }
 
@@ -261,7 +272,7 @@ impl<'a> Simulation<'a> {
         self.metrics.reloads |= control == Control::Reload;
         if control == Control::Exit(SIGTERM) {
             self.asked_to_leave = true;
-            self.truths_since_asked.push(self.truth());
+            self.note_truth();
             self.leave_at_the_latest(self.now + Duration::from_secs(1));
         }
         if control == Control::Status && self.reported.is_some() {
@@ -342,10 +353,8 @@ impl<'a> Simulation<'a> {
         }
         self.kernel.tell(input);
         self.hook.note(input, &self.kernel);
-        self.wire.heeds &= !matches!(
-            input,
-            Input::Netlink(_) | Input::RequestFailed { .. } | Input::NamespaceGone
-        );
+        self.wire.heeds &=
+            !matches!(input, Input::Netlink(_) | Input::RequestFailed(_) | Input::NamespaceGone);
         // Whoever is about to leave has no news any more.
         let leaves = self.asked_to_leave || self.namespace_gone.is_some();
         if *input == Input::NamespaceGone && !leaves {

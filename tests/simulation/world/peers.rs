@@ -3,6 +3,7 @@
 use keepwatch::errno::Errno;
 use keepwatch::monitor::{CommandResult, Duration, Failure, Instant, Outcome, State, SyncCommand};
 
+#[derive(Debug)]
 pub struct Disk {
     pub works: bool,
     /// The next write takes so long.
@@ -23,6 +24,7 @@ impl Disk {
 /// So often a full backlog is looked at again soon, as most make room: many fail over together.
 const CLOSE_WAITS: u32 = 4;
 
+#[derive(Debug)]
 pub struct Agent {
     pub listens: bool,
     /// It listens, but too many wait already.
@@ -46,7 +48,7 @@ pub struct Agent {
     anew: bool,
 }
 
-#[derive(Clone, Copy, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 enum Connection {
     None,
     InFlight(State),
@@ -164,6 +166,7 @@ impl Agent {
 pub type Reply = Result<(), Failure>;
 
 /// The process that runs conntrackd's commands.
+#[derive(Debug)]
 pub struct Conntrackd {
     pub lives: bool,
     /// It was killed and begun anew.

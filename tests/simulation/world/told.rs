@@ -14,6 +14,7 @@ use super::kernel::{Meaning, UP};
 /// An address on a link, with the length of its prefix.
 pub type Configured = (IpAddr, u8);
 
+#[derive(Debug)]
 pub struct Told {
     links: BTreeMap<u32, Known>,
     addresses: BTreeMap<(u32, Configured), AddressFlags>,
@@ -25,6 +26,7 @@ pub struct Told {
     dump_deadline: Instant,
 }
 
+#[derive(Debug)]
 struct Known {
     mac: Mac,
     up: bool,
@@ -46,7 +48,7 @@ impl Told {
     pub fn tell(&mut self, input: &Input, meaning: Meaning, now: Instant) {
         match input {
             Input::Netlink(message) => self.tell_message(message, meaning),
-            Input::RequestFailed { .. } | Input::MalformedMessage => self.forget_dump(),
+            Input::RequestFailed(_) | Input::MalformedMessage => self.forget_dump(),
             _ => {}
         }
         if now >= self.dump_deadline && *input == Input::Tick {

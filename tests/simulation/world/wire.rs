@@ -49,7 +49,7 @@ pub enum Station {
     FirstLink,
 }
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub struct Wire {
     /// Where the core last said to listen.
     pub listening: Option<u32>,

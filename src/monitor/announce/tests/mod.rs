@@ -152,12 +152,28 @@ fn no_announcements_where_they_make_no_sense() {
 }
 
 #[test]
+fn no_announcements_where_no_frame_goes_through() {
+    for flag in [LinkFlags::Up, LinkFlags::Running, LinkFlags::LowerUp] {
+        let mut tables = Tables::new();
+        let mut announcer = announcer(&mut tables);
+        announcer.on_link(&link(3, UP.difference(flag)));
+        announcer.on_address(&address(3, "10.0.0.1/24"), Instant::ZERO);
+        assert_eq!(frames(&mut announcer, Instant::ZERO), [], "without {flag:?}");
+    }
+}
+
+#[test]
 fn refreshed_address_is_no_new_one() {
     let mut tables = Tables::new();
     let mut announcer = announcer(&mut tables);
     let refreshed = Address { refreshed: true, ..address(3, "10.0.0.1/24") };
     announcer.on_address(&refreshed, Instant::ZERO);
     assert_eq!(frames(&mut announcer, Instant::ZERO), []);
+    // Nor are the rounds of one repeated.
+    announcer.on_address(&address(3, "10.0.0.1/24"), Instant::ZERO);
+    send(&mut announcer, Instant::ZERO);
+    announcer.on_address(&refreshed, Instant::ZERO);
+    assert_eq!(frames(&mut announcer, Instant::ZERO).len(), 5);
 }
 
 #[test]
@@ -287,6 +303,14 @@ fn after_a_loss<'a>(tables: &'a mut Tables, address: &Address) -> Announcer<'a> 
 }
 
 #[test]
+fn address_that_has_gone_unseen_is_not_announced_any_more() {
+    let mut tables = Tables::new();
+    let mut announcer = after_a_loss(&mut tables, &address(3, "10.0.0.1/24"));
+    announcer.listing_end(3, true);
+    assert_eq!(frames(&mut announcer, Instant::ZERO), []);
+}
+
+#[test]
 fn address_that_had_gone_unseen_and_is_back_has_all_its_rounds() {
     let mut tables = Tables::new();
     let mut announcer = after_a_loss(&mut tables, &address(3, "10.0.0.1/24"));
@@ -324,6 +348,19 @@ fn loss_during_a_dump_of_all_links_is_made_good_by_the_next() {
         assert_eq!(announcer.listing_begin(), Some(ifindex));
         announcer.listing_end(ifindex, true);
     }
+}
+
+#[test]
+fn addresses_take_turns_even_without_a_delay() {
+    let mut tables = Tables::new();
+    let timing = AnnounceTiming { delay: Duration::ZERO, ..AnnounceTiming::default() };
+    let mut announcer = announcer_with(timing, &mut tables);
+    for cidr in ["10.0.0.1/24", "10.0.0.2/24"] {
+        announcer.on_address(&address(3, cidr), Instant::ZERO);
+    }
+    let frames = frames(&mut announcer, Instant::ZERO);
+    let kinds: std::vec::Vec<FrameKind> = frames.iter().map(|(_, kind)| *kind).collect();
+    assert_eq!(kinds, [ipv4("10.0.0.1"), ipv4("10.0.0.2")].concat().repeat(3));
 }
 
 #[test]

@@ -41,6 +41,16 @@ fn rounds_that_were_cut_off_are_begun_anew_and_complete_ones_are_not() {
 }
 
 #[test]
+fn rounds_go_on_when_only_the_mac_of_the_watched_interface_changes() {
+    let mut tables = Tables::new();
+    let mut announcer = announcer(&mut tables);
+    announcer.on_address(&address(3, "10.0.0.1/24"), Instant::ZERO);
+    send(&mut announcer, Instant::ZERO);
+    announcer.on_role(true, Some([0, 0, 0x5e, 0, 1, 5]), Instant::ZERO);
+    assert_eq!(frames(&mut announcer, Instant::ZERO).len(), 5);
+}
+
+#[test]
 fn detection_goes_on_on_a_backup() {
     let mut tables = Tables::new();
     let mut announcer = announcer(&mut tables);

@@ -1,0 +1,116 @@
+//! What SIGUSR1 shows: how often each thing has happened. And nothing is done more often than it has to be.
+
+use std::time::Duration;
+
+use keepwatch::errno::Errno;
+use keepwatch::monitor::{CommandResult, Counters, DumpResult, Sent, Tables};
+
+use super::world::lan::{AddressChange, Egress, LinkChange};
+use super::world::wire::{Claims, Station};
+use super::world::{Life, Simulation, Step};
+
+const READ: Step = Step::Read { datagrams: 7 };
+const ANSWER: Step = Step::AgentReplies(Ok(()));
+/// Until what has failed has been tried again.
+const RETRY: Step = Step::Wait(Duration::from_secs(1));
+/// Up to the first report, backup, of which the agent has been told.
+const STARTED: [Step; 6] = [Step::CreateInterface, READ, READ, READ, ANSWER, ANSWER];
+
+/// What has been counted after these steps, with conntrackd and announcements.
+fn counted(steps: &[&[Step]]) -> Counters {
+    let options = Life::decode(&[0b1000]).options;
+    let mut tables = Box::new(Tables::new());
+    let mut simulation = Simulation::new(options, &mut tables);
+    for step in steps.concat() {
+        simulation.step(step);
+    }
+    simulation.monitor.status().counters
+}
+
+fn agent(listens: bool) -> Step {
+    Step::AgentListens { listens, is_full: false, starts_for: Duration::ZERO }
+}
+
+fn disk(works: bool) -> Step {
+    Step::DiskWorks { works, for_metrics: true, hangs_for_metrics: Duration::ZERO }
+}
+
+#[test]
+fn reports_are_counted() {
+    let command = |status| Step::CommandEnds(CommandResult::Exited(status));
+    let counters = counted(&[
+        &STARTED,
+        &[command(0), command(1)],
+        &[agent(false), Step::AddVip, READ, agent(true), RETRY, ANSWER, ANSWER],
+        &[disk(false), Step::RemoveVip, READ, ANSWER, ANSWER],
+        &[disk(true), RETRY],
+    ]);
+    let Counters { transitions, writes, write_failures, .. } = counters;
+    assert_eq!((transitions, writes, write_failures), (3, 3, 1));
+    let Counters { notifications, notification_failures, .. } = counters;
+    let failures: u64 = notification_failures.iter().sum();
+    assert_eq!((notifications, failures), (3, 1));
+    assert_eq!((counters.commands, counters.command_failures), (2, 1));
+}
+
+#[test]
+fn what_the_kernel_says_is_counted() {
+    let counters = counted(&[
+        &STARTED,
+        &[Step::MalformedMessage, READ, READ, READ],
+        &[Step::EndNextDump(DumpResult::Failed(Errno(16)))],
+        &[Step::WirelessEvent; 7],
+        &[READ, READ, RETRY, READ, READ],
+        &[Step::ForeignMessage { port: 8 }],
+    ]);
+    let Counters { overruns, malformed, foreign, dump_failures, .. } = counters;
+    assert_eq!((overruns, malformed, foreign, dump_failures), (1, 1, 1, 1));
+}
+
+#[test]
+fn frames_are_counted() {
+    let address = |n| AddressChange::of(([10, 0, 0, n].into(), 24));
+    let add = |n| Step::ChangeAddress { link: 0, change: address(n) };
+    let rounds = Step::Wait(Duration::from_secs(5));
+    let refuses = Step::SetEgress { links: 2, egress: Egress::Refuses(Sent::Failed(Errno(6))) };
+    let counters =
+        counted(&[&STARTED, &[Step::AddVip, add(1), READ, rounds, refuses, add(2), READ, rounds]]);
+    assert_eq!((counters.announcements, counters.announcement_failures), (6, 6));
+}
+
+/// A link's own MAC is no other station's, until the link has gone.
+#[test]
+fn claims_are_counted() {
+    let change = |change| Step::ChangeLink { link: 0, change };
+    let by = Station::FirstLink;
+    let claim = Step::Claim(Claims { by, on_other_interface: false, of_other_address: false });
+    let steps = [Step::AddVip, change(LinkChange::Mac), READ, claim];
+    assert_eq!(counted(&[&STARTED, &steps]).claims, 0);
+    let gone = [change(LinkChange::Delete), READ, claim];
+    assert_eq!(counted(&[&STARTED, &steps, &gone]).claims, 1);
+}
+
+/// The kernel is asked for what is not known, and for nothing else.
+#[test]
+fn dumps_are_few() {
+    let at_the_start = counted(&[&STARTED]);
+    assert_eq!((at_the_start.dumps, at_the_start.events), (2, 4));
+    let of_a_link = Step::LinkWirelessEvent { link: 0 };
+    let known = counted(&[&STARTED, &[of_a_link, Step::WirelessEvent, READ, RETRY]]);
+    assert_eq!((known.dumps, known.events), (2, 6), "the interface is there");
+    let lost = [&STARTED[..], &[Step::DeleteInterface, READ, RETRY]];
+    assert_eq!(counted(&lost).dumps, 2, "the event says it all");
+    let wondering = counted(&[lost[0], lost[1], &[of_a_link, READ, RETRY, READ]]);
+    assert_eq!(wondering.dumps, 3, "its name may be an alternative one of that link");
+}
+
+/// The dump is not waited for.
+#[test]
+fn request_that_could_not_be_sent_is_sent_again_soon() {
+    // The second.
+    let fails = Step::EndNextDump(DumpResult::Failed(Errno(16)));
+    let steps = [Step::CreateInterface, READ, fails, READ];
+    let failed = counted(&[&steps]);
+    assert_eq!((failed.dumps, failed.dump_failures), (2, 1));
+    assert_eq!(counted(&[&steps, &[RETRY]]).dumps, 3);
+}

@@ -1,0 +1,238 @@
+//! Every order of a few events, not only random ones: breadth first through all the states that they lead to. In
+//! each, everything that [`super::world`] says of every moment has been so, and from each, once the faults
+//! end, everybody has the truth in time.
+//!
+//! States count as one if they differ by nothing but the jitter of a retry, by what has been counted, or by when that
+//! was which is over. So each state that is counted is another, though not each that could be told apart is followed.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use keepwatch::errno::Errno;
+use keepwatch::monitor::{CommandResult, Control, DumpResult, Failure, Tables};
+
+use super::world::{Life, Simulation, Step};
+
+/// How many inputs follow one another, unless the environment names another number as `ORDER_LENGTH`.
+const LENGTH: usize = 3;
+const THREADS: usize = 2;
+
+/// No announcements, nor claims, nor conntrackd, nor hidden mounts.
+const PLAIN: u8 = 0b0110;
+/// With conntrackd.
+const SYNCS: u8 = 0b1110;
+
+/// What the core finds when it starts, and what has happened before the search begins.
+fn beginnings() -> Vec<Life> {
+    const READ: Step = Step::Read { datagrams: 7 };
+    const ANSWER: Step = Step::AgentReplies(Ok(()));
+    let told = [READ, READ, READ, ANSWER, ANSWER];
+    let beginning = |options, before: &[Step], after: &[Step]| {
+        let steps = [&[Step::CreateInterface], before, after].concat();
+        Life { options: Life::decode(&[options]).options, steps }
+    };
+    vec![
+        beginning(PLAIN, &[], &[]),
+        beginning(PLAIN, &[], &told),
+        beginning(PLAIN, &[Step::AddVip], &told),
+        beginning(SYNCS, &[], &told),
+    ]
+}
+
+/// One input may be several steps.
+fn inputs() -> Vec<Vec<Step>> {
+    // The queue has room for fewer.
+    const OVERRUN: [Step; 7] = [Step::WirelessEvent; 7];
+    let agent = |listens, is_full| {
+        vec![Step::AgentListens { listens, is_full, starts_for: Duration::ZERO }]
+    };
+    let disk = |works| {
+        let (for_metrics, hangs_for_metrics) = (works, Duration::ZERO);
+        vec![Step::DiskWorks { works, for_metrics, hangs_for_metrics }]
+    };
+    vec![
+        vec![Step::AddVip],
+        vec![Step::RemoveVip],
+        vec![Step::CreateInterface],
+        vec![Step::DeleteInterface],
+        OVERRUN.to_vec(),
+        vec![Step::MalformedMessage],
+        vec![Step::Read { datagrams: 1 }],
+        vec![Step::Read { datagrams: 7 }],
+        vec![Step::EndNextDump(DumpResult::Interrupted)],
+        vec![Step::EndNextDump(DumpResult::Failed(Errno(16)))],
+        vec![Step::EndNextDump(DumpResult::TimedOut)],
+        vec![Step::AgentReplies(Ok(()))],
+        vec![Step::AgentReplies(Err(Failure::ClosedEarly))],
+        vec![Step::AgentReplies(Err(Failure::Status(500)))],
+        vec![Step::AgentRepliesUnread(Ok(()))],
+        agent(false, false),
+        agent(true, true),
+        agent(true, false),
+        vec![Step::CommandEnds(CommandResult::Exited(0))],
+        vec![Step::CommandEnds(CommandResult::NotConfigured(Errno::NOT_FOUND))],
+        disk(false),
+        disk(true),
+        vec![Step::Stall(Duration::from_secs(6))],
+        vec![Step::Control(Control::Reload)],
+        vec![Step::Control(Control::Exit(15))],
+        vec![Step::DeleteNamespace { at_once: false }],
+    ]
+}
+
+/// What leads to a state: the number of a beginning, and of each input that follows. One more than there are inputs
+/// is the time to the next deadline.
+type Path = Vec<u8>;
+
+struct Search {
+    beginnings: Vec<Life>,
+    inputs: Vec<Vec<Step>>,
+    seen: HashSet<u64>,
+}
+
+#[test]
+fn every_order_of_events_leads_to_the_truth() {
+    let length = std::env::var("ORDER_LENGTH").map_or(LENGTH, |n| n.parse().expect("a number"));
+    let mut search = Search { beginnings: beginnings(), inputs: inputs(), seen: HashSet::new() };
+    let mut paths: Vec<Path> = (0..).zip(&search.beginnings).map(|(n, _)| vec![n]).collect();
+    let (mut states, mut fruitful) = (paths.len(), BTreeSet::new());
+    for _ in 0..length {
+        let found = search.on_all_threads(&paths, Search::follow);
+        paths = found
+            .into_iter()
+            .filter_map(|(state, path)| search.seen.insert(state).then_some(path))
+            .collect();
+        states += paths.len();
+        fruitful.extend(paths.iter().filter_map(|path| path.last().copied()));
+    }
+    search.on_all_threads(&paths, Search::end);
+    let all_count = fruitful.len() == search.inputs.len() + 1;
+    assert!(all_count || length < LENGTH, "some inputs change nothing: {fruitful:?}");
+    println!("{states} states after up to {length} inputs");
+}
+
+impl Search {
+    /// Has each thread do this with a share of the paths. Returns what comes of all.
+    fn on_all_threads<T: Send>(
+        &self,
+        paths: &[Path],
+        work: impl Fn(&Self, &[Path]) -> Vec<T> + Sync,
+    ) -> Vec<T> {
+        let share = paths.len().div_ceil(THREADS).max(1);
+        std::thread::scope(|scope| {
+            let shares = paths.chunks(share);
+            let threads: Vec<_> = shares.map(|share| scope.spawn(|| work(self, share))).collect();
+            threads.into_iter().flat_map(|thread| thread.join().expect("no failure")).collect()
+        })
+    }
+
+    /// Returns the new states that are one input further, unless the core has left.
+    fn follow(&self, paths: &[Path]) -> Vec<(u64, Path)> {
+        let mut tables = Tables::new();
+        let mut found = BTreeMap::new();
+        self.end(paths);
+        for path in paths {
+            for input in (0..).take(self.inputs.len() + 1) {
+                let path = [&path[..], &[input]].concat();
+                let state = self.go(&path, &mut tables, |simulation| {
+                    (!simulation.exited).then(|| fingerprint(simulation))
+                });
+                if let Some(state) = state.filter(|state| !self.seen.contains(state)) {
+                    found.entry(state).or_insert(path);
+                }
+            }
+        }
+        found.into_iter().collect()
+    }
+
+    /// The faults end. Returns nothing.
+    fn end(&self, paths: &[Path]) -> Vec<()> {
+        let mut tables = Tables::new();
+        for path in paths {
+            self.go(path, &mut tables, |simulation| {
+                simulation.come_to_an_end();
+            });
+        }
+        Vec::new()
+    }
+
+    /// Goes a path, and on. What fails is told as a story.
+    fn go<T>(&self, path: &Path, tables: &mut Tables, on: impl FnOnce(&mut Simulation) -> T) -> T {
+        let (beginning, inputs) = path.split_first().expect("a beginning");
+        let mut life = self.beginnings[usize::from(*beginning)].clone();
+        let went = catch_unwind(AssertUnwindSafe(|| {
+            let mut simulation = Simulation::new(life.options, tables);
+            for step in &life.steps {
+                simulation.step(*step);
+            }
+            for input in inputs {
+                let deadline = to_the_deadline(&simulation);
+                let input = self.inputs.get(usize::from(*input));
+                for step in input.map_or(deadline.as_slice(), Vec::as_slice) {
+                    life.steps.push(*step);
+                    simulation.step(*step);
+                }
+            }
+            on(&mut simulation)
+        }));
+        went.unwrap_or_else(|_| panic!("{life:?}"))
+    }
+}
+
+/// Time passes to the next deadline, and the queue is read then.
+fn to_the_deadline(simulation: &Simulation) -> Option<Step> {
+    let deadline = simulation.monitor.deadline()?.max(simulation.now);
+    Some(Step::Wait((deadline - simulation.now).into()))
+}
+
+/// A number for a state: of its text, without what makes no difference, and with times as they are from now on.
+fn fingerprint(simulation: &Simulation) -> u64 {
+    /// Jitter, what is counted, and when things were that are over.
+    const LEFT_OUT: [&str; 5] = ["random:", "failures:", "events:", "busy:", "looked:"];
+    /// What comes so long after these.
+    const COUNTS_ON: [&str; 2] = ["end:", "unconfigured_since:"];
+    let text = format!("{simulation:?}");
+    let text = without(&without(&text, "Counters {", "}"), "RateLimits([", "])");
+    let mut hash = DefaultHasher::new();
+    let (mut field, mut sequence, mut deadlines) = ("", None, Vec::new());
+    let mut words = text.split([' ', ',', '(', ')', '{', '}']).filter(|word| !word.is_empty());
+    while let Some(word) = words.next() {
+        if word == "Instant" {
+            let micros: i64 = words.nth(1).and_then(|word| word.parse().ok()).expect("a time");
+            let ahead = micros - simulation.now.total_micros();
+            if ahead > 0 {
+                deadlines.push(ahead);
+            } else if COUNTS_ON.contains(&field) {
+                magnitude(-ahead).hash(&mut hash);
+            }
+        } else if word.ends_with(':') {
+            field = word;
+        } else if field == "sequence:" {
+            // Of requests: how long ago. An even one fails in another way than an odd one.
+            let number: u32 = word.parse().expect("a number");
+            let last = *sequence.get_or_insert(number);
+            (last % 2, last.wrapping_sub(number)).hash(&mut hash);
+        } else if !LEFT_OUT.contains(&field) {
+            (field, word).hash(&mut hash);
+        }
+    }
+    let order: BTreeSet<i64> = deadlines.iter().copied().collect();
+    for ahead in deadlines {
+        (order.range(..ahead).count(), magnitude(ahead)).hash(&mut hash);
+    }
+    hash.finish()
+}
+
+/// So that times that differ by their jitter are mostly the same.
+fn magnitude(micros: i64) -> u32 {
+    (micros / 1000).max(1).ilog2()
+}
+
+/// The text without what stands between these two.
+fn without(text: &str, begin: &str, end: &str) -> String {
+    let (before, rest) = text.split_once(begin).expect("such a beginning");
+    let (_, after) = rest.split_once(end).expect("such an end");
+    [before, after].concat()
+}
