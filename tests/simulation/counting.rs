@@ -36,8 +36,8 @@ fn reports_are_counted() {
     let command = |status| Step::CommandEnds(CommandResult::Exited(status));
     let counters = counted(&[
         &STARTED,
-        &[command(0), command(1)],
-        &[agent(false), Step::AddVip, READ, agent(true), RETRY, ANSWER, ANSWER],
+        &[command(1), command(1)],
+        &[agent(false), Step::AddVip, READ, agent(true), RETRY, ANSWER, ANSWER, command(0)],
         &[Step::DiskWorks(false), Step::RemoveVip, READ, ANSWER, ANSWER],
         &[Step::DiskWorks(true), RETRY],
     ]);
@@ -45,7 +45,7 @@ fn reports_are_counted() {
     assert_eq!((transitions, writes, write_failures), (3, 3, 1));
     let Counters { notifications, notification_failures, .. } = counters;
     assert_eq!((notifications, notification_failures), (3, 1));
-    assert_eq!((counters.commands, counters.command_failures), (2, 1));
+    assert_eq!((counters.commands, counters.command_failures), (3, 2));
 }
 
 #[test]
