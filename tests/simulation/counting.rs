@@ -40,8 +40,8 @@ fn reports_are_counted() {
     let command = |status| Step::CommandEnds(CommandResult::Exited(status));
     let counters = counted(&[
         &STARTED,
-        &[command(0), command(1)],
-        &[agent(false), Step::AddVip, READ, agent(true), RETRY, ANSWER, ANSWER],
+        &[command(1), command(1)],
+        &[agent(false), Step::AddVip, READ, agent(true), RETRY, ANSWER, ANSWER, command(0)],
         &[disk(false), Step::RemoveVip, READ, ANSWER, ANSWER],
         &[disk(true), RETRY],
     ]);
@@ -50,7 +50,7 @@ fn reports_are_counted() {
     let Counters { notifications, notification_failures, .. } = counters;
     let failures: u64 = notification_failures.iter().sum();
     assert_eq!((notifications, failures), (3, 1));
-    assert_eq!((counters.commands, counters.command_failures), (2, 1));
+    assert_eq!((counters.commands, counters.command_failures), (3, 2));
 }
 
 #[test]

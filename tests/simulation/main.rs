@@ -11,6 +11,7 @@ mod bounds;
 mod counting;
 mod ending;
 mod orders;
+mod to_the_letter;
 mod world;
 
 use std::time::Duration;
