@@ -174,11 +174,13 @@ impl Simulation<'_> {
                 Input::ClaimReceived(ifindex, claim) => self.is_foreign(ifindex, claim),
                 _ => None,
             };
+            // A disk may hang meanwhile.
+            let at = self.now;
             self.feed(&frame);
             let claims = self.monitor.status().counters.claims;
             if claims != self.wire.counted {
                 let mac = foreign.expect("what is to be counted");
-                self.wire.claims.push((mac, self.now));
+                self.wire.claims.push((mac, at));
                 self.wire.stations.insert(mac);
                 self.wire.counted += 1;
                 assert_eq!(claims, self.wire.counted);
