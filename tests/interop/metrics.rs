@@ -1,4 +1,4 @@
-//! The metrics file as Prometheus' parser for Python and its node_exporter read it.
+//! The metrics file as Prometheus' parser for Python and its `node_exporter` read it.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -70,7 +70,7 @@ fn parser_for_python() {
     assert!(lines.iter().all(|line| line.starts_with("counter") == is_counter(line)), "{text}");
 }
 
-/// node_exporter, with nothing to tell but what is in a directory.
+/// `node_exporter`, with nothing to tell but what is in a directory.
 struct NodeExporter(Child, ChildStderr);
 
 impl NodeExporter {
@@ -82,27 +82,29 @@ impl NodeExporter {
             .stderr(Stdio::piped())
             .spawn()
             .expect("prometheus-node-exporter");
-        let mut stderr = child.stderr.take().unwrap();
+        let stderr = child.stderr.take().unwrap();
+        let mut exporter = Self(child, stderr);
         loop {
-            let line = read_line(&mut stderr);
+            let line = read_line(&mut exporter.1);
             assert!(!line.is_empty(), "it does not listen");
             if line.contains("Listening on") {
-                return Self(child, stderr);
+                return exporter;
             }
         }
     }
+}
 
-    /// What Prometheus would be told.
-    fn scrape(&self) -> String {
-        let mut stream = TcpStream::connect("127.0.0.1:9100").unwrap();
-        stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
-        let mut text = String::new();
-        stream.read_to_string(&mut text).unwrap();
-        text
-    }
+/// What Prometheus would be told.
+fn scrape() -> String {
+    let mut stream = TcpStream::connect("127.0.0.1:9100").unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    text
 }
 
 impl Drop for NodeExporter {
+    #[expect(clippy::print_stdout, reason = "what it said explains a failure")]
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -124,9 +126,11 @@ fn textfile_collector() {
     // What a new file is called until it is renamed.
     std::fs::write(directory.path().join(".state.keepwatch-0123"), "half of a fi").unwrap();
     world.set_vip(true);
-    [&file, &other_file].into_iter().for_each(|file| wait_active(file));
-    let exporter = NodeExporter::start(directory.path());
-    let text = exporter.scrape();
+    for file in [&file, &other_file] {
+        wait_active(file);
+    }
+    let _exporter = NodeExporter::start(directory.path());
+    let text = scrape();
     assert!(text.contains("node_textfile_scrape_error 0\n"), "{text}");
     assert_eq!(text.matches("node_textfile_mtime_seconds{").count(), 2, "{text}");
     let odd = ODD.replace('\\', r"\\").replace('"', r#"\""#);
@@ -138,6 +142,6 @@ fn textfile_collector() {
     }
     // One that has ended is not told of any more.
     first.terminate();
-    let text = exporter.scrape();
+    let text = scrape();
     assert!(!text.contains("router_id=\"r1\"") && text.contains("keepwatch_active"), "{text}");
 }
