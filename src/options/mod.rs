@@ -130,7 +130,7 @@ pub struct Config {
     #[argh(option, arg_name = "USER", from_str_fn(values::user))]
     pub hook_user: Option<(Uid, Option<Gid>)>,
 
-    /// seconds after which a hook that has not ended is killed with all that it has begun, 0.1 to 3600;
+    /// seconds after which a hook that has not ended is killed with its process group, 0.1 to 3600;
     /// default: 30
     #[argh(option, arg_name = "SECONDS", default = "Duration::from_secs(30)")]
     #[argh(from_str_fn(values::delay))]
