@@ -231,7 +231,9 @@ impl<'a> Monitor<'a> {
     }
 
     /// Logs an event of which there may be many, with their number, at most once a minute.
-    fn log_limited(&mut self, event: impl Fn(u32) -> LogEvent) {
+    // Once in the program, and not for every event.
+    #[inline(never)]
+    fn log_limited(&mut self, event: &dyn Fn(u32) -> LogEvent) {
         if let Some(event) = self.rate_limits.limit(event, self.now) {
             self.push(Action::Log(event));
         }
@@ -285,7 +287,7 @@ impl<'a> Monitor<'a> {
         if let Body::NewAddress(address) = body
             && self.vip.is_unusable(address)
         {
-            self.log_limited(|count| LogEvent::DadFailed { count });
+            self.log_limited(&|count| LogEvent::DadFailed { count });
         }
         if let Some(detector) = &mut self.detector {
             detector.on_kernel(body);
