@@ -28,7 +28,7 @@ impl Monitor<'_> {
                 self.resync.request(DumpKind::Interface);
             }
             Dump::Interface => {
-                self.update_vip(Vip::interface_end);
+                self.update_vip(&Vip::interface_end);
                 self.resync.request(DumpKind::Addresses);
             }
             Dump::Addresses(ifindex) => self.vip.addresses_end(ifindex),

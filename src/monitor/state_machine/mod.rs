@@ -277,7 +277,7 @@ impl<'a> Monitor<'a> {
     /// Handles a change, or what a dump lists.
     fn on_link_or_address(&mut self, body: &Body, dump: Option<Dump>) {
         self.counters.events += 1;
-        self.update_vip(|vip| match body {
+        self.update_vip(&|vip| match body {
             Body::NewAddress(address) => vip.on_address(address),
             Body::DelAddress(address) => vip.on_address_gone(address),
             Body::NewLink(link) => vip.on_link(link),
@@ -335,7 +335,7 @@ impl<'a> Monitor<'a> {
     }
 
     /// Updates what is known of the VIP, and follows its interface.
-    fn update_vip(&mut self, update: impl FnOnce(&mut Vip)) {
+    fn update_vip(&mut self, update: &dyn Fn(&mut Vip)) {
         let place = |vip: &Vip| (vip.ifindex(), vip.is_interface_absent());
         let before = place(&self.vip);
         update(&mut self.vip);
