@@ -6,15 +6,15 @@ use crate::errno::Errno;
 use crate::monitor::{Failure, State, Status};
 use crate::wire::prometheus::{escape, render};
 
-/// Declares what the file says: of each metric the type, the name, the help, and what its lines have beside the
-/// labels that all have.
+/// Declares what the file says: of each metric the name, the help, and what its lines have beside the labels that
+/// all have.
 macro_rules! metrics {
     (
         |$status:ident, $changed_at:ident|
-        $($kind:literal $name:literal $help:literal { $($label:expr => $value:expr),+ })+
+        $($name:literal $help:literal { $($label:expr => $value:expr),+ })+
     ) => {
         const FAMILIES: &str =
-            concat!($($kind, "\t", $name, "\t", $help, $("\t", $label,)+ "\n"),+);
+            concat!($($name, "\t", $help, $("\t", $label,)+ "\n"),+);
 
         /// In their order.
         fn values($status: &Status, $changed_at: u64) -> impl AsRef<[u64]> {
@@ -25,27 +25,27 @@ macro_rules! metrics {
 
 metrics! {
     |status, changed_at|
-    "gauge" "build_info" "The version, with the value 1." {
+    "build_info" "The version, with the value 1." {
         concat!("version=\"", env!("CARGO_PKG_VERSION"), "\"") => 1
     }
-    "gauge" "active" "Whether the VIP is on the interface." {
+    "active" "Whether the VIP is on the interface." {
         "" => (status.state == Some(State::Active)).into()
     }
-    "gauge" "last_change_timestamp_seconds" "When the state last changed." { "" => changed_at }
-    "counter" "transitions_total" "Changes of state, the initial one included." {
+    "last_change_timestamp_seconds" "When the state last changed." { "" => changed_at }
+    "transitions_total" "Changes of state, the initial one included." {
         "" => status.counters.transitions
     }
-    "counter" "state_file_writes_total" "Writes of the state file." { "" => status.counters.writes }
-    "counter" "state_file_write_failures_total" "Writes of the state file that failed." {
+    "state_file_writes_total" "Writes of the state file." { "" => status.counters.writes }
+    "state_file_write_failures_total" "Writes of the state file that failed." {
         "" => status.counters.write_failures
     }
-    "gauge" "undelivered" "Whether the agent has yet to answer 200 for the state." {
+    "undelivered" "Whether the agent has yet to answer 200 for the state." {
         "" => status.undelivered.is_some().into()
     }
-    "counter" "notifications_total" "Notifications that the agent answered with 200." {
+    "notifications_total" "Notifications that the agent answered with 200." {
         "" => status.counters.notifications
     }
-    "counter" "notification_failures_total" "Attempts to notify the agent that failed." {
+    "notification_failures_total" "Attempts to notify the agent that failed." {
         "kind=\"no_socket\"" => failures(status, Failure::NoSocket),
         "kind=\"refused\"" => failures(status, Failure::Refused),
         "kind=\"backlog_full\"" => failures(status, Failure::BacklogFull),
@@ -57,40 +57,40 @@ metrics! {
         "kind=\"status\"" => failures(status, Failure::Status(0)),
         "kind=\"socket\"" => failures(status, Failure::Socket(Errno(0)))
     }
-    "counter" "conntrackd_commands_total" "Commands of conntrackd." { "" => status.counters.commands }
-    "counter" "conntrackd_command_failures_total" "Commands of conntrackd that failed." {
+    "conntrackd_commands_total" "Commands of conntrackd." { "" => status.counters.commands }
+    "conntrackd_command_failures_total" "Commands of conntrackd that failed." {
         "" => status.counters.command_failures
     }
-    "counter" "hook_runs_total" "Runs of the hook." { "" => status.counters.hook_runs }
-    "counter" "hook_failures_total" "Runs of the hook that failed." {
+    "hook_runs_total" "Runs of the hook." { "" => status.counters.hook_runs }
+    "hook_failures_total" "Runs of the hook that failed." {
         "" => status.counters.hook_failures
     }
-    "counter" "announcements_total" "Frames that announced addresses." {
+    "announcements_total" "Frames that announced addresses." {
         "" => status.counters.announcements
     }
-    "counter" "announcement_failures_total" "Announcements that could not be sent." {
+    "announcement_failures_total" "Announcements that could not be sent." {
         "" => status.counters.announcement_failures
     }
-    "counter" "unannounced_addresses_total" "Addresses beyond the room for them." {
+    "unannounced_addresses_total" "Addresses beyond the room for them." {
         "" => status.counters.unannounced
     }
-    "counter" "ignored_links_total" "Links beyond the room for them." { "" => status.counters.ignored_links }
-    "counter" "claims_total" "Claims of the VIP by other stations while it was here." {
+    "ignored_links_total" "Links beyond the room for them." { "" => status.counters.ignored_links }
+    "claims_total" "Claims of the VIP by other stations while it was here." {
         "" => status.counters.claims
     }
-    "counter" "netlink_events_total" "Netlink messages about addresses and links." {
+    "netlink_events_total" "Netlink messages about addresses and links." {
         "" => status.counters.events
     }
-    "counter" "netlink_overruns_total" "Times that netlink events were lost." {
+    "netlink_overruns_total" "Times that netlink events were lost." {
         "" => status.counters.overruns
     }
-    "counter" "netlink_malformed_total" "Netlink messages that could not be read." {
+    "netlink_malformed_total" "Netlink messages that could not be read." {
         "" => status.counters.malformed
     }
-    "counter" "netlink_foreign_total" "Netlink messages not from the kernel." { "" => status.counters.foreign }
-    "counter" "dumps_total" "Netlink dumps." { "" => status.counters.dumps }
-    "counter" "dump_failures_total" "Netlink dumps that failed." { "" => status.counters.dump_failures }
-    "counter" "metrics_write_failures_total" "Writes of this file that failed." {
+    "netlink_foreign_total" "Netlink messages not from the kernel." { "" => status.counters.foreign }
+    "dumps_total" "Netlink dumps." { "" => status.counters.dumps }
+    "dump_failures_total" "Netlink dumps that failed." { "" => status.counters.dump_failures }
+    "metrics_write_failures_total" "Writes of this file that failed." {
         "" => status.counters.metrics_failures
     }
 }
@@ -232,7 +232,7 @@ mod tests {
         let page = include_str!("../docs/keepwatch.8");
         for line in FAMILIES.lines() {
             let fields: Vec<_> = line.split('\t').collect();
-            let entry = format!(".It Li keepwatch_{}\n{}\n", fields[1], fields[2]);
+            let entry = format!(".It Li keepwatch_{}\n{}\n", fields[0], fields[1]);
             assert!(page.contains(&entry), "docs/keepwatch.8 should have:\n{entry}");
         }
     }

@@ -81,16 +81,24 @@ struct Logger {
     buffer: Vec<u8, BUFFER_SIZE>,
 }
 
+/// `Option` with a tag of its own: closed is all zeroes, which take no room in the program's file.
+#[expect(clippy::large_enum_variant, reason = "there is one, and nothing allocates")]
+#[repr(u8)]
+enum Slot {
+    Closed,
+    Open(Logger),
+}
+
 thread_local! {
     /// The log of the only thread.
-    static LOGGER: RefCell<Option<Logger>> = const { RefCell::new(None) };
+    static LOGGER: RefCell<Slot> = const { RefCell::new(Slot::Closed) };
 }
 
 /// Starts logging. Lines before this are dropped.
 pub fn open(log: Log) {
     // The first call reads the file of the time zone, which may not be permitted later.
     clock::local_time();
-    LOGGER.set(Some(Logger {
+    LOGGER.set(Slot::Open(Logger {
         log,
         pid: std::process::id(),
         #[cfg(feature = "defmt")]
@@ -127,7 +135,10 @@ pub fn flush() {
 
 /// Returns `None` before [`open`], and for a line that is logged while another one is written.
 fn with_logger<T>(use_it: impl FnOnce(&mut Logger) -> T) -> Option<T> {
-    LOGGER.with(|logger| logger.try_borrow_mut().ok()?.as_mut().map(use_it))
+    LOGGER.with(|slot| match &mut *slot.try_borrow_mut().ok()? {
+        Slot::Open(logger) => Some(use_it(logger)),
+        Slot::Closed => None,
+    })
 }
 
 impl Logger {

@@ -44,7 +44,7 @@ impl RateLimits {
     /// Counts an event. Returns what to log, if anything: the event with the number of all since the last line.
     pub(super) fn limit(
         &mut self,
-        event: impl Fn(u32) -> LogEvent,
+        event: &dyn Fn(u32) -> LogEvent,
         now: Instant,
     ) -> Option<LogEvent> {
         let kind = kind(&event(0));
@@ -74,7 +74,7 @@ mod tests {
         let mut lines = heapless::Vec::<(i64, LogEvent), 4>::new();
         for second in 0..=120 {
             let event =
-                limits.limit(|count| LogEvent::Overrun { count }, Instant::from_secs(second));
+                limits.limit(&|count| LogEvent::Overrun { count }, Instant::from_secs(second));
             lines.extend(event.map(|event| (second, event)));
         }
         let line = |second, count| (second, LogEvent::Overrun { count });
@@ -86,7 +86,7 @@ mod tests {
         let mut limits = RateLimits::default();
         let mut logs = |failure| {
             let event =
-                limits.limit(|count| LogEvent::NotNotified { failure, count }, Instant::ZERO);
+                limits.limit(&|count| LogEvent::NotNotified { failure, count }, Instant::ZERO);
             event.is_some()
         };
         assert!(logs(Failure::TimedOut) && logs(Failure::Refused) && !logs(Failure::TimedOut));
@@ -94,7 +94,7 @@ mod tests {
         let mut logs = |state, code| {
             let end = CommandResult::Exited(code);
             let event = |count| LogEvent::HookFailed { state, end, count };
-            limits.limit(event, Instant::ZERO).is_some()
+            limits.limit(&event, Instant::ZERO).is_some()
         };
         assert!(logs(HookState::Master, 1) && !logs(HookState::Master, 2));
         assert!(logs(HookState::Backup, 1));

@@ -329,6 +329,7 @@ impl Config {
     }
 
     /// The user and group to run as.
+    #[inline(never)]
     pub fn run_as(&self) -> RunAs {
         RunAs { user: self.user.map(|(user, _)| user), group: self.group }
     }

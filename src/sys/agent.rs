@@ -15,6 +15,7 @@ use nix::unistd::Uid;
 
 use super::constants::{Constant, Constants};
 use super::file_id::identify;
+use super::files::parent;
 use super::trust;
 use crate::errno::Errno;
 use crate::monitor::{Failure, Outcome};
@@ -60,7 +61,7 @@ impl Agent {
     /// # Errors
     /// `ENAMETOOLONG` if the path is too long for a Unix socket (107 bytes).
     pub fn new(path: &Path, constants: &mut Constants) -> Result<Self, Errno> {
-        let directory = path.parent().unwrap_or(Path::new("/"));
+        let directory = parent(path);
         Ok(Self {
             address: constants.address(Constant::Agent, path)?,
             directory: constants.path(Constant::AgentDirectory, directory)?,

@@ -5,7 +5,7 @@ use core::net::Ipv6Addr;
 use smoltcp::wire::{
     ETHERNET_HEADER_LEN, EthernetAddress, EthernetFrame, EthernetProtocol, EthernetRepr,
     IPV6_HEADER_LEN, IPV6_LINK_LOCAL_ALL_NODES as ALL_NODES, Icmpv6Message, Icmpv6Packet,
-    IpProtocol, Ipv6Packet, Ipv6Repr, NdiscNeighborFlags, NdiscRepr,
+    IpProtocol, Ipv6Packet, Ipv6Repr, NdiscNeighborFlags, NdiscOption, NdiscOptionType,
 };
 
 use super::Claim;
@@ -44,8 +44,13 @@ pub fn advertisement(mac: Mac, ip: Ipv6Addr, router: bool) -> [u8; FRAME_LEN] {
     let mut flags = NdiscNeighborFlags::OVERRIDE;
     flags.set(NdiscNeighborFlags::ROUTER, router);
     let mut message = Icmpv6Packet::new_unchecked(packet.payload_mut());
-    NdiscRepr::NeighborAdvert { flags, target_addr: ip, lladdr: Some(EthernetAddress(mac).into()) }
-        .emit(&mut message);
+    message.set_msg_type(Icmpv6Message::NeighborAdvert);
+    message.set_neighbor_flags(flags);
+    message.set_target_addr(ip);
+    let mut option = NdiscOption::new_unchecked(message.payload_mut());
+    option.set_option_type(NdiscOptionType::TargetLinkLayerAddr);
+    option.set_data_len(1);
+    option.set_link_layer_addr(EthernetAddress(mac).into());
     message.fill_checksum(&ip, &ALL_NODES);
     bytes
 }
@@ -68,13 +73,17 @@ pub fn parse_claim(frame: &[u8]) -> Option<Claim> {
     {
         return None;
     }
-    let NdiscRepr::NeighborAdvert { target_addr, lladdr, .. } = NdiscRepr::parse(&message).ok()?
-    else {
-        return None;
-    };
-    let mac = match lladdr {
-        Some(lladdr) => lladdr.as_bytes().try_into().ok()?,
-        None => frame.src_addr().0,
-    };
-    Some(Claim { mac, ip: target_addr.into() })
+    let mut mac = frame.src_addr().0;
+    let mut options = message.payload();
+    while !options.is_empty() {
+        let option = NdiscOption::new_checked(options).ok()?;
+        if option.data_len() == 0 {
+            return None;
+        }
+        if option.option_type() == NdiscOptionType::TargetLinkLayerAddr {
+            mac = *options.get(2..)?.first_chunk()?;
+        }
+        options = options.get(usize::from(option.data_len()) * 8..)?;
+    }
+    Some(Claim { mac, ip: message.target_addr().into() })
 }

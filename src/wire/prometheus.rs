@@ -17,7 +17,8 @@ pub fn escape(c: char, mut push: impl FnMut(char)) {
 /// Writes a text in pieces: for each line of `families` a metric, whose name is to begin with `keepwatch_`, with
 /// the next of the values for each of its samples.
 ///
-/// A line has type, name, help, and for each sample its own labels, if any, with tabs between them.
+/// A line has name, help, and for each sample its own labels, if any, with tabs between them. A name that ends
+/// with `_total` is a counter's, any other a gauge's.
 ///
 /// # Errors
 /// That of `write`, after which nothing more is written.
@@ -31,10 +32,8 @@ pub fn render<E>(
     let mut pieces = Pieces { piece: Vec::new(), write };
     for family in families.as_bytes().split(|byte| *byte == b'\n') {
         let mut fields = family.split(|byte| *byte == b'\t');
-        let (Some(kind), Some(name), Some(help)) = (fields.next(), fields.next(), fields.next())
-        else {
-            break;
-        };
+        let (Some(name), Some(help)) = (fields.next(), fields.next()) else { break };
+        let kind: &[u8] = if name.ends_with(b"_total") { b"counter" } else { b"gauge" };
         pieces.push(&[b"# HELP keepwatch_", name, b" ", help, b"\n# TYPE keepwatch_", name])?;
         pieces.push(&[b" ", kind, b"\n"])?;
         for own in fields {
@@ -103,7 +102,7 @@ mod tests {
 
     #[test]
     fn samples_have_labels_and_values() {
-        let families = "gauge\ta\tSome help.\t\ncounter\tb_total\tMore.\tc=\"d\"\tc=\"e\"\n";
+        let families = "a\tSome help.\t\nb_total\tMore.\tc=\"d\"\tc=\"e\"\n";
         let (text, lengths) = rendered(families, "x=\"é\"", &[0, u64::MAX, 107]);
         let expected = "# HELP keepwatch_a Some help.\n\
                         # TYPE keepwatch_a gauge\n\
@@ -118,7 +117,7 @@ mod tests {
 
     #[test]
     fn long_text_comes_in_pieces() {
-        let (text, lengths) = rendered("gauge\ta\th\t\n", &"0123456".repeat(300), &[1]);
+        let (text, lengths) = rendered("a\th\t\n", &"0123456".repeat(300), &[1]);
         assert_eq!(text.matches("0123456").count(), 300);
         assert_eq!(lengths, [1024, 1024, text.len() - 2048]);
     }
@@ -126,7 +125,7 @@ mod tests {
     #[test]
     fn nothing_is_written_after_an_error() {
         let mut pieces = 0;
-        let written = render("gauge\ta\th\t\n", &"x".repeat(5000), &[1], &mut |_| {
+        let written = render("a\th\t\n", &"x".repeat(5000), &[1], &mut |_| {
             pieces += 1;
             if pieces == 2 { Err("full") } else { Ok(()) }
         });

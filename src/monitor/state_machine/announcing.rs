@@ -37,7 +37,7 @@ impl<'a> Monitor<'a> {
         let failed = self.announcer.as_mut().and_then(|a| a.on_sent(address, sent, now));
         let Some(interface) = failed else { return };
         self.counters.announcement_failures += 1;
-        self.log_limited(|count| LogEvent::NotAnnounced { interface, sent, count });
+        self.log_limited(&|count| LogEvent::NotAnnounced { interface, sent, count });
     }
 
     /// Updates the announcer, if there is one.
@@ -55,10 +55,10 @@ impl<'a> Monitor<'a> {
         let logged = (counters.unannounced, counters.ignored_links);
         (counters.unannounced, counters.ignored_links) = (unannounced.into(), ignored.into());
         if logged.0 < unannounced.into() {
-            self.log_limited(|_| LogEvent::TooManyAddresses { total: unannounced });
+            self.log_limited(&|_| LogEvent::TooManyAddresses { total: unannounced });
         }
         if logged.1 < ignored.into() {
-            self.log_limited(|_| LogEvent::TooManyLinks { ignored });
+            self.log_limited(&|_| LogEvent::TooManyLinks { ignored });
         }
     }
 }

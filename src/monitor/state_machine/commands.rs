@@ -29,7 +29,7 @@ impl Monitor<'_> {
         let unconfigured = end == CommandResult::NotConfigured(Errno::NOT_FOUND);
         let now = self.now;
         if unconfigured && self.conntrack.as_mut().is_some_and(|c| c.on_unconfigured(now)) {
-            self.log_limited(|_| LogEvent::ConntrackdUnconfigured);
+            self.log_limited(&|_| LogEvent::ConntrackdUnconfigured);
             return;
         }
         let ended = self.conntrack.as_mut().and_then(Conntrack::end);
@@ -45,7 +45,7 @@ impl Monitor<'_> {
     }
 
     pub(super) fn on_helper_restarted(&mut self) {
-        self.log_limited(|count| LogEvent::HelperRestarted { count });
+        self.log_limited(&|count| LogEvent::HelperRestarted { count });
     }
 
     pub(super) fn on_helper_gone(&mut self) {
@@ -85,7 +85,7 @@ impl Monitor<'_> {
             self.push(Action::Log(LogEvent::HookSucceeded { state, failures }));
         } else {
             self.counters.hook_failures += 1;
-            self.log_limited(|count| LogEvent::HookFailed { state, end, count });
+            self.log_limited(&|count| LogEvent::HookFailed { state, end, count });
         }
     }
 
@@ -95,7 +95,7 @@ impl Monitor<'_> {
     }
 
     pub(super) fn on_hook_helper_restarted(&mut self) {
-        self.log_limited(|count| LogEvent::HookHelperRestarted { count });
+        self.log_limited(&|count| LogEvent::HookHelperRestarted { count });
     }
 
     pub(super) fn on_hook_helper_gone(&mut self) {

@@ -21,7 +21,7 @@ impl Monitor<'_> {
                 self.resync.request(DumpKind::Interface);
             }
             Dump::Interface => {
-                self.update_vip(Vip::interface_end);
+                self.update_vip(&Vip::interface_end);
                 self.resync.request(DumpKind::Addresses);
             }
             Dump::Addresses(ifindex) => self.vip.addresses_end(ifindex),
@@ -36,7 +36,7 @@ impl Monitor<'_> {
             self.with_announcer(|announcer, _| announcer.listing_end(ifindex, false));
         }
         self.counters.dump_failures += 1;
-        self.log_limited(|count| LogEvent::DumpFailed { dump, result, count });
+        self.log_limited(&|count| LogEvent::DumpFailed { dump, result, count });
     }
 
     /// Handles another link than the watched interface.
@@ -57,19 +57,19 @@ impl Monitor<'_> {
         self.counters.overruns += 1;
         self.resync.request(DumpKind::Links);
         self.with_announcer(|announcer, _| announcer.on_loss());
-        self.log_limited(|count| LogEvent::Overrun { count });
+        self.log_limited(&|count| LogEvent::Overrun { count });
     }
 
     pub(super) fn on_malformed_message(&mut self) {
         self.counters.malformed += 1;
         self.resync.mark_incomplete();
         self.with_announcer(|announcer, _| announcer.on_loss());
-        self.log_limited(|count| LogEvent::MalformedMessage { count });
+        self.log_limited(&|count| LogEvent::MalformedMessage { count });
     }
 
     pub(super) fn on_foreign_sender(&mut self, port: u32) {
         self.counters.foreign += 1;
-        self.log_limited(|count| LogEvent::ForeignSender { port, count });
+        self.log_limited(&|count| LogEvent::ForeignSender { port, count });
     }
 
     /// Keeps the filter for addresses on the watched interface. What it has kept back there the dump shows that

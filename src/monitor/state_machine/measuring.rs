@@ -30,7 +30,7 @@ impl Monitor<'_> {
         metrics.end(result.ok().map(|()| &self.counters), self.now);
         if let Err(errno) = result {
             self.counters.metrics_failures += 1;
-            self.log_limited(|count| LogEvent::MetricsNotWritten { errno, count });
+            self.log_limited(&|count| LogEvent::MetricsNotWritten { errno, count });
         }
     }
 

@@ -231,7 +231,9 @@ impl<'a> Monitor<'a> {
     }
 
     /// Logs an event of which there may be many, with their number, at most once a minute.
-    fn log_limited(&mut self, event: impl Fn(u32) -> LogEvent) {
+    // Once in the program, and not for every event.
+    #[inline(never)]
+    fn log_limited(&mut self, event: &dyn Fn(u32) -> LogEvent) {
         if let Some(event) = self.rate_limits.limit(event, self.now) {
             self.push(Action::Log(event));
         }
@@ -275,7 +277,7 @@ impl<'a> Monitor<'a> {
     /// Handles a change, or what a dump lists.
     fn on_link_or_address(&mut self, body: &Body, dump: Option<Dump>) {
         self.counters.events += 1;
-        self.update_vip(|vip| match body {
+        self.update_vip(&|vip| match body {
             Body::NewAddress(address) => vip.on_address(address),
             Body::DelAddress(address) => vip.on_address_gone(address),
             Body::NewLink(link) => vip.on_link(link),
@@ -285,7 +287,7 @@ impl<'a> Monitor<'a> {
         if let Body::NewAddress(address) = body
             && self.vip.is_unusable(address)
         {
-            self.log_limited(|count| LogEvent::DadFailed { count });
+            self.log_limited(&|count| LogEvent::DadFailed { count });
         }
         if let Some(detector) = &mut self.detector {
             detector.on_kernel(body);
@@ -333,7 +335,7 @@ impl<'a> Monitor<'a> {
     }
 
     /// Updates what is known of the VIP, and follows its interface.
-    fn update_vip(&mut self, update: impl FnOnce(&mut Vip)) {
+    fn update_vip(&mut self, update: &dyn Fn(&mut Vip)) {
         let place = |vip: &Vip| (vip.ifindex(), vip.is_interface_absent());
         let before = place(&self.vip);
         update(&mut self.vip);

@@ -15,7 +15,7 @@ impl Monitor<'_> {
             Err(errno) => {
                 self.counters.write_failures += 1;
                 self.file.on_failed(self.now);
-                self.log_limited(|count| LogEvent::NotWritten { errno, count });
+                self.log_limited(&|count| LogEvent::NotWritten { errno, count });
             }
         }
     }
@@ -83,7 +83,7 @@ impl Monitor<'_> {
         if let Some(failures) = self.counters.notification_failures.get_mut(failure.kind()) {
             *failures += 1;
         }
-        self.log_limited(|count| LogEvent::NotNotified { failure, count });
+        self.log_limited(&|count| LogEvent::NotNotified { failure, count });
     }
 
     /// Tells the agent, if it is time for that. A disk may hang; so the file comes first, and the time for
