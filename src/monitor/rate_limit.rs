@@ -100,7 +100,7 @@ mod tests {
         assert!(logs(HookState::Backup, 1));
         let mut logs = |result| {
             let event = |count| LogEvent::DumpFailed { dump: Dump::Links, result, count };
-            limits.limit(event, Instant::ZERO).is_some()
+            limits.limit(&event, Instant::ZERO).is_some()
         };
         assert!(logs(DumpResult::TimedOut) && logs(DumpResult::Malformed));
         assert!(!logs(DumpResult::TimedOut));
