@@ -342,7 +342,7 @@ fn thousands_at_once() {
     (0..4096).for_each(|n| world.rtnl.add_address("lan0", &cidr(n)));
     (0..4096).for_each(|n| world.rtnl.delete_address("lan0", &cidr(n)));
     keepwatch.wait_asleep();
-    let before = keepwatch.proc_status("VmRSS");
+    let before = keepwatch.proc_status("RssAnon");
     let capture = Capture::new("lan0-peer");
     (0..4096).for_each(|n| world.rtnl.add_address("lan0", &cidr(n)));
     let busy = flip(&world, 20);
@@ -351,7 +351,7 @@ fn thousands_at_once() {
     world.set_vip(true);
     world.agent.wait_acknowledged("master");
     keepwatch.wait_asleep();
-    assert_eq!(keepwatch.proc_status("VmRSS"), before, "memory stays what it is");
+    assert_eq!(keepwatch.proc_status("RssAnon"), before, "memory stays what it is");
     let mut times = HashMap::new();
     let all = keepwatch.counter("announcements") as usize;
     for frame in &announcements(&capture, &keepwatch, all)[cut_off as usize..] {

@@ -8,3 +8,4 @@ mod http;
 mod ifname;
 mod ndisc;
 mod rtnl;
+mod sd_notify;
