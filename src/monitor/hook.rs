@@ -246,6 +246,10 @@ mod tests {
         hook.post(Master, false, now);
         hook.begin(now);
         assert!(hook.prints());
+        hook.end(true, now);
+        hook.post(Master, true, now);
+        hook.begin(now);
+        assert!(hook.prints(), "asked to be repeated");
     }
 
     #[test]
