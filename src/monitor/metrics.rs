@@ -11,63 +11,18 @@ const PERIOD: Duration = Duration::from_secs(15);
 /// How far the writing of the metrics file has come.
 #[derive(Debug)]
 pub(super) struct Metrics {
-    /// The sum of what it says. None: that is not known.
-    written: Option<u64>,
+    /// What it says. None: that is not known.
+    written: Option<Counters>,
     /// It is to be written at once.
     requested: bool,
     /// It is not written before this for figures alone.
     not_before: Instant,
 }
 
-/// The sum of all that it is written for, which becomes another whenever anything is counted. A host's addresses
-/// may come and go all day, so that alone is no reason.
-fn sum(counters: &Counters) -> u64 {
-    // All but that, so that none is forgotten.
-    let Counters {
-        events: _,
-        transitions,
-        overruns,
-        malformed,
-        dumps,
-        dump_failures,
-        foreign,
-        writes,
-        write_failures,
-        notifications,
-        notification_failures,
-        metrics_failures,
-        announcements,
-        announcement_failures,
-        unannounced,
-        ignored_links,
-        claims,
-        commands,
-        command_failures,
-        hook_runs,
-        hook_failures,
-    } = counters;
-    let others = [
-        transitions,
-        overruns,
-        malformed,
-        dumps,
-        dump_failures,
-        foreign,
-        writes,
-        write_failures,
-        notifications,
-        metrics_failures,
-        announcements,
-        announcement_failures,
-        unannounced,
-        ignored_links,
-        claims,
-        commands,
-        command_failures,
-        hook_runs,
-        hook_failures,
-    ];
-    others.into_iter().chain(notification_failures).sum()
+/// What it is written for: all that is counted but events. A host's addresses may come and go all day, so they
+/// alone are no reason.
+fn noteworthy(counters: &Counters) -> Counters {
+    Counters { events: 0, ..*counters }
 }
 
 impl Metrics {
@@ -92,13 +47,13 @@ impl Metrics {
 
     /// Handles the end of a write, with these figures. None: it failed, and is tried again later.
     pub(super) fn end(&mut self, counters: Option<&Counters>, now: Instant) {
-        self.written = counters.map(sum);
+        self.written = counters.map(noteworthy);
         self.not_before = now + PERIOD;
     }
 
     /// When to write what has changed.
     pub(super) fn deadline(&self, counters: &Counters) -> Option<Instant> {
-        (self.written != Some(sum(counters))).then_some(self.not_before)
+        (self.written != Some(noteworthy(counters))).then_some(self.not_before)
     }
 }
 
