@@ -46,7 +46,9 @@
 //!    that nothing else has to wait.
 //! 8. Tell the service manager, which is for people to read; and, at a tick, that the loop works.
 //! 9. Write the metrics, if the state file is not being written: nothing waits for them, and a disk may hang.
-//! 10. Check the namespace, and exit: when everything that has to come before it has begun.
+//! 10. Check the namespace, at a tick: what comes of any other step may be an input amid this answer, and news in
+//!     the midst would leave the rest of it outdated.
+//! 11. Exit, when everything that has to come before it has begun.
 //!
 //! Diagrams: the VIP in `vip`, dumps in `resync.rs`, the agent in `outbox.rs`, the hook in `hook.rs`.
 

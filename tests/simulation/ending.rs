@@ -2,7 +2,8 @@
 
 use keepwatch::errno::Errno;
 use keepwatch::monitor::{
-    Action, Actions, Control, Dump, Duration, ExitReason, Input, Instant, Monitor, Outcome, State,
+    Action, Actions, Control, Dump, Duration, ExitReason, Input, Instant, Monitor, NamespaceCheck,
+    Outcome, State,
 };
 use keepwatch::wire::rtnl::{Body, Message};
 
@@ -131,6 +132,23 @@ fn queue_is_read_before_a_dump_is_given_up() {
     monitor.on(&Input::Overrun, late);
     monitor.on(&done(3), late);
     assert_eq!(monitor.status().counters.dump_failures, 0);
+}
+
+/// That the namespace has gone may be told amid the answer to an earlier input, of which the rest would then be
+/// carried out as if it were there.
+#[test]
+fn namespace_is_looked_for_after_all_else() {
+    let mut check = config();
+    check.check_namespace = NamespaceCheck::Every(Duration::from_secs(10));
+    let mut monitor = Monitor::new(check);
+    let actions = monitor.on(&Input::Tick, T0);
+    assert_eq!(actions.last(), Some(&Action::CheckNamespace));
+    let late = T0 + Duration::from_secs(11);
+    for answer in [Input::StateFile(Ok(State::Backup)), Input::Agent(Outcome::Closed), done(1)] {
+        let actions = monitor.on(&answer, late);
+        assert!(!actions.contains(&Action::CheckNamespace), "{answer:?}");
+    }
+    assert_eq!(monitor.on(&Input::Tick, late).last(), Some(&Action::CheckNamespace));
 }
 
 /// The time for the reply begins when the request goes out, however long the file took.

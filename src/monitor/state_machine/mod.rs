@@ -188,7 +188,9 @@ impl<'a> Monitor<'a> {
         }
         self.update_manager(tick);
         self.write_metrics();
-        self.check_namespace();
+        if tick {
+            self.check_namespace();
+        }
         self.try_exit(tick);
         core::mem::take(&mut self.actions)
     }

@@ -367,6 +367,7 @@ impl<'a> Simulation<'a> {
         self.note_hook(input, &actions);
         self.note_report(input, &actions, in_flight);
         self.note_look(&actions);
+        self.note_lines(&actions);
         MetricsFile::check_place(&actions);
         for action in actions {
             match action {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use keepwatch::monitor::{Duration, Input, Instant, State};
+use keepwatch::monitor::{Action, Actions, Duration, Input, Instant, LogEvent, State};
 use keepwatch::wire::Claim;
 use keepwatch::wire::rtnl::Mac;
 
@@ -195,13 +195,27 @@ impl Simulation<'_> {
         let here =
             self.monitor.status().ifindex == Some(ifindex) && ip == self.kernel.cidr.address();
         let heard = here && self.reported == Some(State::Active);
-        (heard && (is_virtual(mac) || !self.told.knows(mac))).then_some(mac)
+        // A dump that does not show the watched interface does not tell that it has gone.
+        let own = mac == self.kernel.mac || self.told.knows(mac);
+        (heard && (is_virtual(mac) || !own)).then_some(mac)
+    }
+
+    /// There are few lines, whatever a disk that hangs then makes of the time.
+    pub(super) fn note_lines(&mut self, actions: &Actions) {
+        for action in actions {
+            match action {
+                Action::Log(LogEvent::SplitBrain { mac, .. }) => {
+                    self.wire.note_line(Some(*mac), self.now);
+                }
+                Action::Log(LogEvent::MoreClaims { .. }) => self.wire.note_line(None, self.now),
+                _ => {}
+            }
+        }
     }
 
     /// A line says that a station, or more than there is room for, claims the VIP.
     pub(super) fn read_claim(&mut self, about: Option<Mac>, ifindex: u32, count: u32) {
         let (now, wire) = (self.now, &mut self.wire);
-        wire.note_line(about, now);
         wire.said += u64::from(count);
         assert!(wire.said <= wire.counted && count > 0, "more than there were");
         let somebody = wire
