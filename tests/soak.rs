@@ -5,7 +5,6 @@
 
 #![expect(
     clippy::expect_used,
-    clippy::panic,
     clippy::print_stderr,
     clippy::print_stdout,
     clippy::unwrap_used,
@@ -15,6 +14,7 @@
 use std::env;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use std::process::{self, ExitCode};
 use std::thread::sleep;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -175,8 +175,8 @@ impl Soak<'_> {
             }
             Action::HelperKilled => {
                 // The one begins the other anew. Whoever kills both at once has ended them.
-                let [one, other] = self.helpers()[..] else { panic!("no two helpers") };
-                let pid = if self.actions.is_multiple_of(2) { one } else { other };
+                let helpers = self.helpers();
+                let pid = helpers.iter().cycle().nth(self.actions as usize).copied().unwrap();
                 kill(Pid::from_raw(pid.try_into().unwrap()), Signal::SIGKILL).unwrap();
                 lab::daemon::wait_end(pid);
                 self.helpers();
@@ -221,12 +221,13 @@ impl Soak<'_> {
         }
     }
 
-    /// Waits until there are two processes beside the daemon, and no command.
+    /// Waits until there are four processes beside the daemon, two for the hook and two for conntrackd, and neither
+    /// runs.
     fn helpers(&self) -> Vec<u32> {
         let by = Instant::now() + Duration::from_mins(1);
         loop {
             let helpers = helpers(self.keepwatch.pid());
-            if helpers.len() == 2 {
+            if helpers.len() == 4 {
                 return helpers;
             }
             assert!(Instant::now() < by, "processes {helpers:?}:\n{}", self.setup.log());
@@ -234,7 +235,21 @@ impl Soak<'_> {
         }
     }
 
-    fn ballast(&self) -> std::path::PathBuf {
+    /// Waits until a file has such a line.
+    fn wait_line(&self, file: &Path, is_it: impl Fn(&str) -> bool) {
+        let by = Instant::now() + Duration::from_secs(90);
+        loop {
+            let content = fs::read_to_string(file).unwrap_or_default();
+            if content.lines().any(&is_it) {
+                return;
+            }
+            let log = self.setup.log();
+            assert!(Instant::now() < by, "{}:\n{content}\n{log}", file.display());
+            sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn ballast(&self) -> PathBuf {
         self.setup.conf_dir.join("ballast")
     }
 
@@ -253,6 +268,10 @@ impl Soak<'_> {
         self.helpers();
         self.wait_quiet();
         assert_eq!(self.setup.state(), word, "{}", self.setup.log());
+        self.wait_line(&hooked(self.setup), |line| line == word.to_uppercase());
+        let active = if self.active { "} 1" } else { "} 0" };
+        let says = |line: &str| line.starts_with("keepwatch_active{") && line.ends_with(active);
+        self.wait_line(&metrics(self.setup), says);
         let descriptors = format!("/proc/{}/fd", self.keepwatch.pid());
         let resident = self.keepwatch.proc_status("VmRSS");
         Use {
@@ -273,8 +292,24 @@ fn helpers(daemon: u32) -> Vec<u32> {
     others.filter(|pid| namespace(*pid) == ours).collect()
 }
 
-/// Of the file system that has the state file and the log, in bytes.
+/// Of the file system that has the state file, the metrics and the log, in bytes.
 const DISK: usize = 4 << 20;
+
+/// Notes the state that it is told, but fails one time in three, and hangs one time in seven.
+const HOOK: &str = r#"#!/bin/sh
+[ $(($$ % 7)) != 1 ] || sleep 60
+[ $(($$ % 3)) != 1 ] || exit 1
+echo "$3" >HOOKED
+"#;
+
+/// The state that a hook was told that succeeded.
+fn hooked(setup: &Setup) -> PathBuf {
+    setup.directory().join("hooked")
+}
+
+fn metrics(setup: &Setup) -> PathBuf {
+    setup.conf_dir.join("metrics")
+}
 
 fn setup() -> Setup {
     let mut setup = Setup::new(env!("CARGO_BIN_EXE_keepwatch"))
@@ -288,13 +323,23 @@ fn setup() -> Setup {
     mount(none, &setup.conf_dir, Some("tmpfs"), MsFlags::empty(), Some(size.as_str())).unwrap();
     let programs = setup.directory().join("programs");
     fs::create_dir(&programs).unwrap();
-    let conntrackd = programs.join("conntrackd");
-    fs::write(&conntrackd, "#!/bin/sh\necho \"$3\"\nexit $(($$ % 2))\n").unwrap();
-    fs::set_permissions(&conntrackd, Permissions::from_mode(0o755)).unwrap();
+    let hook = programs.join("hook");
+    let conntrackd = "#!/bin/sh\necho \"$3\"\nexit $(($$ % 2))\n";
+    write_program(&programs.join("conntrackd"), conntrackd);
+    write_program(&hook, &HOOK.replace("HOOKED", hooked(&setup).to_str().unwrap()));
     let path = format!("{}:{}", programs.display(), env::var("PATH").unwrap());
     setup.environment.push(("PATH".into(), path.into()));
     fs::write(setup.conf_dir.join("conntrackd.conf"), "").unwrap();
+    let metrics = metrics(&setup);
     setup
+        .with(format!("--metrics-file={}", metrics.display()))
+        .with(format!("--hook={}", hook.display()))
+        .with("--hook-timeout=1")
+}
+
+fn write_program(path: &Path, script: &str) {
+    fs::write(path, script).unwrap();
+    fs::set_permissions(path, Permissions::from_mode(0o755)).unwrap();
 }
 
 fn soak(minutes: f64, seed: u32) {
