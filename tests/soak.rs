@@ -174,7 +174,7 @@ impl Soak<'_> {
                 self.keepwatch.signal(Signal::SIGCONT);
             }
             Action::HelperKilled => {
-                // The one begins the other anew. Whoever kills both at once has ended them.
+                // Of two, the one begins the other anew. Whoever kills both at once has ended them.
                 let helpers = self.helpers();
                 let pid = helpers.iter().cycle().nth(self.actions as usize).copied().unwrap();
                 kill(Pid::from_raw(pid.try_into().unwrap()), Signal::SIGKILL).unwrap();
@@ -221,16 +221,27 @@ impl Soak<'_> {
         }
     }
 
-    /// Waits until there are four processes beside the daemon, two for the hook and two for conntrackd, and neither
-    /// runs.
+    /// Waits until there are four processes beside the daemon, two for the hook and two for conntrackd, that wait
+    /// for something: what is about to become a program does not.
     fn helpers(&self) -> Vec<u32> {
+        let executable = |pid: u32| fs::read_link(format!("/proc/{pid}/exe")).ok();
+        let daemon = executable(self.keepwatch.pid());
+        self.wait_four(|pid| {
+            let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            executable(pid) == daemon && stat.contains(") S ")
+        })
+    }
+
+    /// Waits until four of the processes beside the daemon are such.
+    fn wait_four(&self, is_one: impl Fn(u32) -> bool) -> Vec<u32> {
         let by = Instant::now() + Duration::from_mins(1);
         loop {
-            let helpers = helpers(self.keepwatch.pid());
-            if helpers.len() == 4 {
-                return helpers;
+            let mut found = others(self.keepwatch.pid());
+            found.retain(|pid| is_one(*pid));
+            if found.len() == 4 {
+                return found;
             }
-            assert!(Instant::now() < by, "processes {helpers:?}:\n{}", self.setup.log());
+            assert!(Instant::now() < by, "processes {found:?}:\n{}", self.setup.log());
             sleep(Duration::from_millis(20));
         }
     }
@@ -265,7 +276,7 @@ impl Soak<'_> {
             assert!(Instant::now() < by, "not told {told}:\n{}", self.setup.log());
             sleep(Duration::from_millis(20));
         }
-        self.helpers();
+        self.wait_four(|_| true);
         self.wait_quiet();
         assert_eq!(self.setup.state(), word, "{}", self.setup.log());
         self.wait_line(&hooked(self.setup), |line| line == word.to_uppercase());
@@ -282,7 +293,7 @@ impl Soak<'_> {
 }
 
 /// The processes in this network namespace beside this one and the daemon, whoever their parent is.
-fn helpers(daemon: u32) -> Vec<u32> {
+fn others(daemon: u32) -> Vec<u32> {
     let namespace = |pid: u32| fs::read_link(format!("/proc/{pid}/ns/net")).ok();
     let ours = namespace(process::id());
     let pids = fs::read_dir("/proc")
