@@ -42,6 +42,8 @@ pub struct FailOver {
     lost: usize,
     /// Attempts that failed. None for those that make only one.
     failures: Option<u64>,
+    /// CPU time for each delivery in milliseconds, of each run. None of those that start others.
+    pub cpu: Vec<f64>,
 }
 
 impl FailOver {
@@ -88,6 +90,7 @@ impl FailOver {
         let agent = Agent::start()?;
         let daemons = start(candidate, routers, &agent, observer)?;
         let before = failures(candidate, routers, &daemons)?;
+        let cpu_before = cpu(&daemons);
         let (mut up, mut down) = (Vec::new(), Vec::new());
         for turn in 0..2 * TURNS {
             let present = turn % 2 == 0;
@@ -103,6 +106,10 @@ impl FailOver {
             self.lost += lost;
             let times = if present { &mut up } else { &mut down };
             times.push(milliseconds(last.saturating_duration_since(from)));
+        }
+        if !candidate.is_slow() {
+            let deliveries = routers.len() * 2 * TURNS;
+            self.cpu.push((cpu(&daemons) - cpu_before) / deliveries as f64);
         }
         self.up.push(median(up));
         self.down.push(median(down));
@@ -203,6 +210,15 @@ fn start(
         }
     }
     Ok(daemons)
+}
+
+/// The CPU time of some processes in milliseconds, as the scheduler counts it.
+fn cpu(daemons: &[Child]) -> f64 {
+    let of = |daemon: &Child| {
+        let text = lab::files::content(Path::new(&format!("/proc/{}/schedstat", daemon.id())));
+        text.split(' ').next().and_then(|nanoseconds| nanoseconds.parse::<f64>().ok())
+    };
+    daemons.iter().filter_map(of).sum::<f64>() / 1e6
 }
 
 /// How many attempts have failed until now, by the status of each keepwatch.

@@ -217,6 +217,7 @@ pub fn fail_overs(measured: &[Measured]) -> String {
         add("down", |one| one.down.clone());
         add("never told, %", FailOver::lost);
         add("attempts per delivery", FailOver::attempts);
+        add("CPU time per delivery, ms", |one| one.cpu.clone());
     }
     text
 }
