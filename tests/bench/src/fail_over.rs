@@ -27,8 +27,10 @@ pub const ROUTERS_SHELL: usize = 100;
 const TURNS: usize = 2;
 /// Before each.
 const PAUSE: Duration = Duration::from_millis(500);
-/// Whom nobody has told the agent of for so long, nobody will. keepwatch waits for 4.5 s at most.
+/// When the agent has been told nothing for so long, nothing more will come: keepwatch waits for 4.5 s at most,
+/// the shell generation does not try again.
 const SILENCE: Duration = Duration::from_secs(6);
+const SILENCE_SHELL: Duration = Duration::from_secs(2);
 
 /// What some routers took. Times are from the first VIP's change to the agent's receipt of the last state
 /// that arrives, in milliseconds: the median of each run.
@@ -91,6 +93,7 @@ impl FailOver {
         let daemons = start(candidate, routers, &agent, observer)?;
         let before = failures(candidate, routers, &daemons)?;
         let cpu_before = cpu(&daemons);
+        let silence = if candidate.is_slow() { SILENCE_SHELL } else { SILENCE };
         let (mut up, mut down) = (Vec::new(), Vec::new());
         for turn in 0..2 * TURNS {
             let present = turn % 2 == 0;
@@ -101,7 +104,7 @@ impl FailOver {
                 router.set_vip(present)?;
             }
             let word = if present { "primary" } else { "backup" };
-            let (last, lost) = agent.told(routers, word, observer)?;
+            let (last, lost) = agent.told(routers, word, silence, observer)?;
             self.deliveries += routers.len();
             self.lost += lost;
             let times = if present { &mut up } else { &mut down };
@@ -162,6 +165,7 @@ impl Agent {
         &self,
         routers: &[Router],
         state: &str,
+        silence: Duration,
         observer: &Observer,
     ) -> Result<(Instant, usize), Box<dyn Error>> {
         let mut missing: HashSet<_> =
@@ -171,7 +175,7 @@ impl Agent {
             observer.go_on()?;
             match self.arrivals.recv_timeout(Duration::from_millis(100)) {
                 Ok((at, line)) if missing.remove(&line) => last = at,
-                Err(RecvTimeoutError::Timeout) if last.elapsed() >= SILENCE => break,
+                Err(RecvTimeoutError::Timeout) if last.elapsed() >= silence => break,
                 Ok(_) | Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return Err("the agent has ended".into()),
             }
@@ -199,7 +203,7 @@ fn start(
         daemons.push(candidate.command(router).spawn()?);
     }
     if candidate.reports_at_start() {
-        let (_, lost) = agent.told(routers, "backup", observer)?;
+        let (_, lost) = agent.told(routers, "backup", SILENCE, observer)?;
         if lost > 0 {
             return Err(format!("{}: {lost} do not report at their start", candidate.name).into());
         }

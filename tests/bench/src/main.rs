@@ -260,7 +260,10 @@ fn fail_overs(
         for number in routers.len()..*count {
             routers.push(Router::new(number)?);
         }
-        let has = |(one, _): &(&Candidate, &mut Figures)| FailOver::has(one, *count);
+        let has_static = candidates.iter().any(|one| one.name == bars::STATIC);
+        let has = |(one, _): &(&Candidate, &mut Figures)| {
+            FailOver::has(one, *count) && !(has_static && one.name == bars::OWN)
+        };
         let mut part: Vec<_> = candidates.iter().zip(&mut *all).filter(has).collect();
         part.iter_mut().for_each(|(_, figures)| figures.fail_overs.push(FailOver::default()));
         for run in 1..=runs {

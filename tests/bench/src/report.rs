@@ -48,17 +48,17 @@ pub fn summary(measured: &[Measured]) -> String {
     let mut text = heading(&measured);
     row(&mut text, "VIP to the state file, ms", &measured, |f| f.median(to_file));
     row(&mut text, "VIP to the agent, ms", &measured, |f| f.median(to_agent));
-    row(&mut text, "the same after memory was reclaimed", &measured, Figures::after_reclaim);
-    row(&mut text, "p99 while all cores are busy", &measured, Figures::p99_under_load);
-    row(&mut text, "CPU time for that, ms", &measured, |f| f.mean(|usage| usage.cpu));
+    row(&mut text, "p99 while all cores are busy, ms", &measured, Figures::p99_under_load);
+    row(&mut text, "first after memory was reclaimed, ms", &measured, Figures::after_reclaim);
+    row(&mut text, "CPU time of a change, ms", &measured, |f| f.mean(|usage| usage.cpu));
     row(&mut text, "start to the first report, ms", &measured, |f| {
         f.start(|run| &run.first_report)
     });
     for routers in fail_over::ROUTERS {
-        let name = format!("{routers} routers fail over, ms");
+        let name = format!("{} routers fail over, ms", number(routers as f64));
         row(&mut text, &name, &measured, |f| fail_over(f, routers, |one| one.up.clone()));
     }
-    let name = format!("never told then, % (of {ROUTERS_SHELL} of the shell generation)");
+    let name = format!("never told of that, % (shell generation: {ROUTERS_SHELL} routers)");
     row(&mut text, &name, &measured, |f| {
         f.fail_overs.first().map(FailOver::lost).unwrap_or_default()
     });
@@ -88,7 +88,7 @@ fn introduction(options: &Options, load: &str) -> String {
          The floor is the least that could do the work (`floor.c`). The second floor does the same job as \
          keepwatch: it takes the state file by its absolute path, waits in a poll, and writes a log line. \
          The shell generation is neutron 29.0.0, the Python generation 28.0.2.\n\n\
-         The candidates took turns in {} runs, each with {} transitions of a fast one, {} of a slow one, and \
+         Runs in which the candidates took turns: {}, each with {} transitions of a fast one, {} of a slow one, and \
          some starts. A figure is the median of the runs, in parentheses the least and the most of them; \
          behind × how many times the floor's in the same run. State files are in memory. \
          The agent and the clock are one thread, which has the last core for itself and does not sleep while \
@@ -210,7 +210,7 @@ pub fn fail_overs(measured: &[Measured]) -> String {
     all.dedup();
     for routers in all {
         let mut add = |name: &str, of: fn(&FailOver) -> Vec<f64>| {
-            let name = format!("{routers} routers: {name}");
+            let name = format!("{} routers: {name}", number(routers as f64));
             row(&mut text, &name, &measured, |f| fail_over(f, routers, of));
         };
         add("up", |one| one.up.clone());

@@ -145,19 +145,21 @@ impl<'a> Trial<'a> {
     /// So many transitions, each on its own, once the addresses of the start have been announced.
     pub fn transitions(&mut self, count: usize) -> Result<Vec<Transition>, Box<dyn Error>> {
         self.settle()?;
-        (0..count).map(|_| self.counted_transition()).collect()
+        let pause = self.candidate.pause();
+        (0..count).map(|_| self.counted_transition(pause)).collect()
     }
 
     /// So many transitions, before each of which its memory is reclaimed, and the files that it needs are
     /// dropped from the cache.
     pub fn after_reclaim(&mut self, count: usize) -> Result<Vec<Transition>, Box<dyn Error>> {
         let files = size::files(self.candidate)?;
+        let pause = self.candidate.pause();
         let mut one = || {
             for pid in descendants::all() {
                 reclaim(pid, &fs::canonicalize(format!("/proc/{pid}/exe"))?);
             }
             files.iter().for_each(|file| drop_cached(file));
-            self.counted_transition()
+            self.counted_transition(pause)
         };
         (0..count).map(|_| one()).collect()
     }
@@ -173,15 +175,17 @@ impl<'a> Trial<'a> {
         }
         let load = Load::new(&cores.all)?;
         self.wait = Wait::Sleep;
-        let all = (0..count).map(|_| self.counted_transition()).collect();
+        // They are many.
+        let pause = self.candidate.pause() / 2;
+        let all = (0..count).map(|_| self.counted_transition(pause)).collect();
         drop(load);
         all
     }
 
-    fn counted_transition(&mut self) -> Result<Transition, Box<dyn Error>> {
+    fn counted_transition(&mut self, pause: Duration) -> Result<Transition, Box<dyn Error>> {
         let before = self.counters.read()?;
         let latency = self.transition()?;
-        self.observer.idle(self.candidate.pause())?;
+        self.observer.idle(pause)?;
         Ok((latency, self.usage_since(before, 1)?))
     }
 
