@@ -6,17 +6,13 @@ use super::{Duration, Instant};
 const FIRST: Duration = Duration::from_millis(100);
 /// The longest wait.
 const LONGEST: Duration = Duration::from_secs(5);
-/// The longest waits for room in an agent's backlog, before those of any other failure.
+/// How often in a row a full backlog is tried again at once, before the waits of any other failure.
 ///
-/// When hundreds of routers fail over together, most find it full. The kernel wakes nobody whose nonblocking
-/// `connect` it has refused (`unix_stream_connect` in `net/unix/af_unix.c`), so they spread themselves over the
-/// time that an agent takes for some 250 of them. Those that find it full again are few, and come back sooner.
-const BACKLOG_WAITS: [Duration; 4] = [
-    Duration::from_millis(100),
-    Duration::from_millis(40),
-    Duration::from_millis(20),
-    Duration::from_millis(20),
-];
+/// When hundreds of routers fail over together, most find it full. An attempt waits its turn in the kernel, and
+/// ends now and then only for us to look at what else has happened.
+const BACKLOG_TRIES: u8 = 4;
+/// At once, but not in the same turn.
+const AT_ONCE: Duration = Duration::from_millis(1);
 
 /// A wait that doubles with every failure, from 100 ms to 5 s.
 ///
@@ -26,8 +22,8 @@ const BACKLOG_WAITS: [Duration; 4] = [
 #[derive(Debug)]
 pub struct Backoff {
     base: Duration,
-    /// How many of [`BACKLOG_WAITS`] have passed in a row.
-    backlog_waits: usize,
+    /// How many of [`BACKLOG_TRIES`] there were in a row.
+    backlog_tries: u8,
     random: u32,
 }
 
@@ -35,22 +31,24 @@ impl Backoff {
     /// `seed` should differ between processes.
     pub fn new(seed: u32) -> Self {
         // Zero is the one state that xorshift never leaves.
-        Self { base: FIRST, backlog_waits: 0, random: seed.max(1) }
+        Self { base: FIRST, backlog_tries: 0, random: seed.max(1) }
     }
 
     /// When to try again after a failure at `now`.
     pub fn after_failure(&mut self, now: Instant) -> Instant {
-        self.backlog_waits = 0;
+        self.backlog_tries = 0;
         self.doubled(now)
     }
 
-    /// When to try again after the agent's backlog was full at `now`: as it is there, it will soon have room.
-    /// If it is full for good, the waits grow as for any other failure.
+    /// When to try again after the agent's backlog was full until `now`. If it is full for good, the waits grow as
+    /// for any other failure.
     pub(super) fn after_full_backlog(&mut self, now: Instant) -> Instant {
-        let Some(longest) = BACKLOG_WAITS.get(self.backlog_waits) else { return self.doubled(now) };
+        if self.backlog_tries >= BACKLOG_TRIES {
+            return self.doubled(now);
+        }
         self.base = FIRST;
-        self.backlog_waits += 1;
-        now + *longest * (1 + self.next_random() % 1000) / 1000
+        self.backlog_tries += 1;
+        now + AT_ONCE
     }
 
     fn doubled(&mut self, now: Instant) -> Instant {
@@ -63,7 +61,7 @@ impl Backoff {
 
     /// Starts again from the shortest wait.
     pub fn reset(&mut self) {
-        (self.base, self.backlog_waits) = (FIRST, 0);
+        (self.base, self.backlog_tries) = (FIRST, 0);
     }
 
     /// Marsaglia's xorshift32.
@@ -99,8 +97,8 @@ mod tests {
     }
 
     #[test]
-    fn full_backlog_is_waited_out_closely_and_then_as_any_other_failure() {
-        let longest = [100, 40, 20, 20, 90, 180, 360, 720, 1440, 2880, 4500, 4500];
+    fn full_backlog_is_tried_at_once_and_then_as_any_other_failure() {
+        let longest = [1, 1, 1, 1, 90, 180, 360, 720, 1440, 2880, 4500, 4500];
         for seed in 0..1000 {
             let mut backoff = Backoff::new(seed);
             for _ in 0..10 {
@@ -111,16 +109,6 @@ mod tests {
             assert!(waits.iter().zip(&longest).all(within), "{waits:?}");
             assert!(waits[11] >= 2500, "it is full for good");
             assert!(backoff.after_failure(Instant::ZERO) > Instant::from_secs(2), "nor is it gone");
-        }
-    }
-
-    #[test]
-    fn routers_with_a_full_backlog_spread_over_the_whole_wait() {
-        let first = |seed| Backoff::new(seed).after_full_backlog(Instant::ZERO).total_millis();
-        for tenth in 0..10 {
-            let there =
-                (0..1000_u32).filter(|pid| first(pid.rotate_left(16)) / 10 == tenth).count();
-            assert!((60..140).contains(&there), "{there} of 1,000 in the tenth {tenth}");
         }
     }
 

@@ -1,16 +1,18 @@
-//! The connection to the agent: nonblocking from connect to close.
+//! The connection to the agent: nonblocking, but for a short wait for room in its backlog.
 
 use core::ffi::CStr;
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::AsRawFd;
+use std::os::unix::net;
 use std::path::Path;
 
 use mio::net::UnixStream;
 use mio::{Interest, Registry, Token};
 use nix::errno::Errno as NixErrno;
 use nix::sys::socket::{
-    AddressFamily, SockFlag, SockType, UnixAddr, connect, getsockopt, socket, sockopt,
+    AddressFamily, SockFlag, SockType, UnixAddr, connect, getsockopt, setsockopt, socket, sockopt,
 };
+use nix::sys::time::TimeVal;
 use nix::unistd::Uid;
 
 use super::constants::{Constant, Constants};
@@ -23,6 +25,13 @@ use crate::wire::http::{Reply, ReplyReader, Request};
 
 /// How many bytes an agent may send after its status line before the connection is closed.
 const MAX_REST: usize = 65_536;
+
+/// How long to wait for room in the agent's backlog, in microseconds.
+///
+/// When hundreds of routers fail over together, most find it full. The kernel wakes nobody whose nonblocking
+/// `connect` it has refused, but lets those who wait have their turns (`unix_stream_connect` in
+/// `net/unix/af_unix.c`). This is the only wait outside the poll.
+const BACKLOG_WAIT: TimeVal = TimeVal::new(0, 50_000);
 
 /// The socket's flags.
 pub const SOCKET_FLAGS: SockFlag = SockFlag::SOCK_NONBLOCK.union(SockFlag::SOCK_CLOEXEC);
@@ -85,7 +94,6 @@ impl Agent {
         token: Token,
     ) -> Result<(), Failure> {
         self.hang_up();
-        // A Unix socket connects at once or fails, with EAGAIN if the backlog is full.
         let stream = self.connect().map_err(|errno| connecting(errno.into()))?;
         self.check_trust(&stream)?;
         let mut connection = Connection {
@@ -110,11 +118,21 @@ impl Agent {
         Ok(())
     }
 
-    /// As mio, but with the address in read-only memory, which the seccomp filter demands.
+    /// A Unix socket connects at once or fails, with EAGAIN if the backlog is full; that is waited for
+    /// for [`BACKLOG_WAIT`]. As mio, but with the address in read-only memory, which the seccomp filter demands.
     fn connect(&self) -> nix::Result<UnixStream> {
         let socket = socket(AddressFamily::Unix, SockType::Stream, SOCKET_FLAGS, None)?;
-        connect(socket.as_raw_fd(), self.address)?;
-        Ok(UnixStream::from_std(socket.into()))
+        let connected = connect(socket.as_raw_fd(), self.address);
+        let stream = net::UnixStream::from(socket);
+        if connected == Err(NixErrno::EAGAIN) {
+            setsockopt(&stream, sockopt::SendTimeout, &BACKLOG_WAIT)?;
+            set_nonblocking(&stream, false)?;
+            connect(stream.as_raw_fd(), self.address)?;
+            set_nonblocking(&stream, true)?;
+        } else {
+            connected?;
+        }
+        Ok(UnixStream::from_std(stream))
     }
 
     /// The listener must be root, the user that the daemon runs as, or the owner of the socket's directory.
@@ -208,6 +226,10 @@ impl Connection {
             }
         }
     }
+}
+
+fn set_nonblocking(stream: &net::UnixStream, nonblocking: bool) -> nix::Result<()> {
+    stream.set_nonblocking(nonblocking).map_err(|_| NixErrno::last())
 }
 
 /// The failure for an errno of `connect`.

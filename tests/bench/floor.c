@@ -1,12 +1,16 @@
 /* The floor: the least that could do the work, in the fewest system calls. It believes every event
    of the interface, checks nothing, and gives up at the first failure.
 
-   floor NAMESPACE INTERFACE CONF_DIR SOCKET ROUTER */
+   floor NAMESPACE INTERFACE CONF_DIR SOCKET ROUTER [LOG]
+
+   With LOG it does the same job as keepwatch: it takes the state file by its absolute path, waits
+   in a poll, and writes a log line. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <linux/netlink.h>
 #include <linux/rtnetlink.h>
 #include <net/if.h>
+#include <poll.h>
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
@@ -16,6 +20,8 @@
 
 static struct sockaddr_un agent = {.sun_family = AF_UNIX};
 static const char *router;
+static char *state = "state", *new = "state.new";
+static int log = -1;
 
 static void must(long result) {
     if (result < 0)
@@ -24,10 +30,10 @@ static void must(long result) {
 
 static void report(const char *word) {
     char text[512];
-    int file = open("state.new", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    int file = open(new, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
     must(write(file, word, strlen(word)));
     close(file);
-    must(rename("state.new", "state"));
+    must(rename(new, state));
     int length = snprintf(text, sizeof text,
                           "GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Neutron-Router-Id: %s\r\n"
                           "X-Neutron-State: %s\r\nConnection: close\r\n\r\n",
@@ -38,24 +44,35 @@ static void report(const char *word) {
     must(recv(connection, text, sizeof text, 0));
     must(memcmp(text, "HTTP/1.1 200", 12) ? -1 : 0);
     close(connection);
+    if (log >= 0)
+        must(dprintf(log, "router %s is %s\n", router, word));
 }
 
 int main(int count, char **arguments) {
     char buffer[8192];
     struct sockaddr_nl events = {.nl_family = AF_NETLINK,
                                  .nl_groups = RTMGRP_IPV4_IFADDR | RTMGRP_IPV6_IFADDR};
-    must(count == 6 ? 0 : -1);
+    must(count == 6 || count == 7 ? 0 : -1);
     int namespace = open(arguments[1], O_RDONLY | O_CLOEXEC);
     must(setns(namespace, CLONE_NEWNET));
     close(namespace);
-    must(chdir(arguments[3]));
     strncpy(agent.sun_path, arguments[4], sizeof agent.sun_path - 1);
     router = arguments[5];
+    if (count == 7) {
+        must(asprintf(&state, "%s/state", arguments[3]));
+        must(asprintf(&new, "%s.new", state));
+        must(log = open(arguments[6], O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
+    } else {
+        must(chdir(arguments[3]));
+    }
     unsigned interface = if_nametoindex(arguments[2]);
     int route = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE);
     must(bind(route, (struct sockaddr *)&events, sizeof events));
     report("backup");
+    struct pollfd ready = {.fd = route, .events = POLLIN};
     for (;;) {
+        if (log >= 0)
+            must(poll(&ready, 1, -1));
         ssize_t length = recv(route, buffer, sizeof buffer, 0);
         must(length);
         for (struct nlmsghdr *message = (struct nlmsghdr *)buffer; NLMSG_OK(message, length);

@@ -12,7 +12,7 @@ use std::process::{Child, Command, Stdio};
 
 use keepwatch::sys::constants::Constant;
 use keepwatch::sys::seccomp::{ALLOWED, Call, Descriptor, Is};
-use lab::agent::Agent;
+use lab::agent::{Agent, FullBacklog};
 use lab::capture::{Capture, Frame};
 use lab::files::content;
 use lab::namespace::{Netns, unbind};
@@ -37,6 +37,7 @@ fn every_way_is_needed() {
         of_various_people(|_| ()),
         of_everything(),
         without_socket_filters(),
+        with_full_backlog(),
     ];
     let seen: BTreeSet<(usize, usize)> = traces.iter().flat_map(Trace::ways).collect();
     let mut not_seen = Vec::new();
@@ -118,6 +119,19 @@ fn without_socket_filters() -> Trace {
     let old = |command: &mut Command| without_option(command, SOL_SOCKET, SO_ATTACH_FILTER);
     let strace = Strace::start(&world, |_| true, old);
     world.agent.wait_acknowledged("backup");
+    strace.end(&world)
+}
+
+fn with_full_backlog() -> Trace {
+    let mut world = World::with(setup());
+    let strace = Strace::start(&world, |_| true, |_| ());
+    world.agent.wait_acknowledged("backup");
+    world.agent.stop(true);
+    let full = FullBacklog::new(&world.setup.state_path);
+    world.set_vip(true);
+    let keepwatch = world.setup.running();
+    keepwatch.wait_log("backlog full", 1);
+    drop(full);
     strace.end(&world)
 }
 

@@ -87,8 +87,14 @@ pub const ALLOWED: &[Call] = &[
             &[(4, Is::Constant(Constant::Syslog))],
         ],
     ),
-    // How full the send buffer of the packet socket is.
-    call(libc::SYS_ioctl, &[&[(0, Is::Descriptor(Descriptor::Packets)), (1, Is::Int(QUEUED))]]),
+    // How full the send buffer of the packet socket is; to wait while the agent's backlog is full.
+    call(
+        libc::SYS_ioctl,
+        &[
+            &[(0, Is::Descriptor(Descriptor::Packets)), (1, Is::Int(QUEUED))],
+            &[(1, Is::Int(NONBLOCKING))],
+        ],
+    ),
     // Signals.
     any(libc::SYS_read),
     // The state file and the log.
@@ -180,7 +186,7 @@ pub const ALLOWED: &[Call] = &[
     any(libc::SYS_ppoll),
     // Which interface the packet socket receives on.
     call(libc::SYS_bind, &[&[(0, Is::Descriptor(Descriptor::Packets))]]),
-    // Which interface address events are received for.
+    // Which interface address events are received for; how long the agent's backlog is waited for.
     call(
         libc::SYS_setsockopt,
         &[
@@ -194,6 +200,7 @@ pub const ALLOWED: &[Call] = &[
                 (1, SOCKET),
                 (2, Is::Int(libc::SO_DETACH_FILTER)),
             ],
+            &[(1, SOCKET), (2, Is::Int(libc::SO_SNDTIMEO))],
         ],
     ),
     // Removes a new file that could not be written, and at the end the metrics file and the pid file, which is
@@ -235,3 +242,6 @@ const FSTATAT: c_long = 327;
 
 /// `SIOCOUTQ` (`include/uapi/linux/sockios.h`), whose type differs between C libraries.
 const QUEUED: c_int = if cfg!(target_arch = "mips") { 0x7472 } else { 0x5411 };
+
+/// `FIONBIO` (`include/uapi/asm-generic/ioctls.h`), whose type differs between C libraries.
+const NONBLOCKING: c_int = if cfg!(target_arch = "mips") { 0x667e } else { 0x5421 };

@@ -20,8 +20,13 @@ pub struct Candidate {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    Floor,
-    Keepwatch { announces: bool },
+    /// With `same_job`, it does what keepwatch does besides the least.
+    Floor {
+        same_job: bool,
+    },
+    Keepwatch {
+        announces: bool,
+    },
     Shell,
     Python,
 }
@@ -38,11 +43,11 @@ impl Candidate {
             }
         };
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        if self.kind == Kind::Floor {
+        if let Kind::Floor { same_job } = self.kind {
             let socket = state_path().join("keepalived-state-change");
             let netns = format!("/run/netns/{}", router.namespace);
             command.args([netns.as_str(), WATCHED]).args([&router.conf_dir, &socket]);
-            command.arg(&router.id);
+            command.arg(&router.id).args(same_job.then(|| router.log_file()));
             return command;
         }
         // In two arguments each, which is the only style that the shell generation understands.

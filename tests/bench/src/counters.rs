@@ -17,17 +17,10 @@ pub struct Usage {
     pub cpu: f64,
     pub switches: f64,
     pub system_calls: f64,
+    /// Page faults that waited for a disk.
+    pub major_faults: f64,
     /// Of how many transitions or events this is the sum.
     pub count: f64,
-}
-
-impl Usage {
-    pub fn add(&mut self, other: Self) {
-        self.cpu += other.cpu;
-        self.switches += other.switches;
-        self.system_calls += other.system_calls;
-        self.count += other.count;
-    }
 }
 
 /// Counts one program, with all its threads and descendants.
@@ -36,6 +29,7 @@ pub struct Counters {
     cpu: Counter,
     switches: Counter,
     system_calls: Counter,
+    major_faults: Counter,
 }
 
 impl Counters {
@@ -49,6 +43,7 @@ impl Counters {
             cpu: open(Builder::new(Software::TASK_CLOCK))?,
             switches: open(Builder::new(Software::CONTEXT_SWITCHES))?,
             system_calls: open(Builder::new(system_calls()?))?,
+            major_faults: open(Builder::new(Software::PAGE_FAULTS_MAJ))?,
         })
     }
 
@@ -58,6 +53,7 @@ impl Counters {
             cpu: self.cpu.read()? as f64 / 1e6,
             switches: self.switches.read()? as f64,
             system_calls: self.system_calls.read()? as f64,
+            major_faults: self.major_faults.read()? as f64,
             count: 0.0,
         })
     }

@@ -8,6 +8,7 @@ mod descendants;
 mod fail_over;
 mod figures;
 mod fleet;
+mod load;
 mod machine;
 mod observer;
 mod picture;
@@ -28,7 +29,8 @@ use std::time::Duration;
 use argh::FromArgs;
 
 use candidate::{Candidate, Kind};
-use figures::Figures;
+use fail_over::FailOver;
+use figures::{Figures, Run};
 use observer::{Observer, Stopped};
 use router::{ROOT, Router};
 use trial::{Cores, Trial};
@@ -54,25 +56,30 @@ pub struct Options {
     /// routers of the Python generation at the same time, at most; default 10
     #[argh(option, default = "10")]
     python_routers: usize,
-    /// how often it goes round; default 5
+    /// how often each candidate has its turn; default 5
     #[argh(option, default = "5")]
-    rounds: usize,
-    /// transitions of a fast one in each round; default 100
+    runs: usize,
+    /// transitions of a fast one in each run; default 100
     #[argh(option, default = "100")]
     transitions: usize,
     /// where results.md and results.svg go; default tests/bench
     #[argh(option, default = "PathBuf::from(\"tests/bench\")")]
     output: PathBuf,
+    /// a file whose table of what matters most is replaced
+    #[argh(option)]
+    readme: Option<PathBuf>,
     /// measure nothing, but let keepwatch make its transitions under this program, such as strace
     #[argh(option)]
     under: Option<String>,
-    /// measure nothing but how long so many routers take that fail over together
+    /// measure nothing but so many routers that fail over together
     #[argh(option)]
     fail_over: Option<usize>,
 }
 
 /// A slow one makes fewer transitions by this.
 const SLOW_SHARE: usize = 5;
+/// A fast one makes so many times more under load, where rare things matter.
+const LOAD_SHARE: usize = 4;
 /// Foreign address events for a fast one.
 const FOREIGN_EVENTS: usize = 10_000;
 /// For a slow one; scaled up.
@@ -106,25 +113,23 @@ fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     let mut observer = Observer::new()?;
     let candidates = candidates(options)?;
     if let Some(under) = &options.under {
-        let own = candidates.into_iter().nth(1).ok_or("keepwatch is there")?;
+        let own = candidates.into_iter().nth(2).ok_or("keepwatch is there")?;
         let router = Router::new(0)?;
         return profile::run(own, under, &router, &mut observer, &cores, options.transitions);
     }
-    if let Some(routers) = options.fail_over {
-        let routers = (0..routers).map(Router::new).collect::<Result<Vec<_>, _>>()?;
-        cores.run_anywhere()?;
-        let own = |one: &&Candidate| !one.is_slow();
-        let candidates: Vec<_> = candidates.iter().filter(own).cloned().collect();
-        drop(observer);
-        return fail_over::run(&candidates, &routers, options.rounds);
-    }
     let mut all: Vec<_> = candidates.iter().map(|_| Figures::default()).collect();
-    let routers = (0..FLEETS[2]).map(Router::new).collect::<Result<Vec<_>, _>>()?;
-    for round in 1..=options.rounds {
+    let mut routers = (0..FLEETS[2]).map(Router::new).collect::<Result<Vec<_>, _>>()?;
+    if let Some(count) = options.fail_over {
+        cores.run_anywhere()?;
+        fail_overs(&candidates, &mut all, &[count], &mut routers, &observer, options.runs)?;
+        let measured: Vec<_> = candidates.iter().zip(&all).collect();
+        print!("{}", report::fail_overs(&measured));
+        return Ok(());
+    }
+    for run in 1..=options.runs {
         for (candidate, figures) in candidates.iter().zip(&mut all) {
-            eprintln!("round {round} of {}: {}", options.rounds, candidate.name);
-            let count = options.transitions / if candidate.is_slow() { SLOW_SHARE } else { 1 };
-            latencies(candidate, figures, &routers[0], &mut observer, &cores, count)?;
+            eprintln!("run {run} of {}: {}", options.runs, candidate.name);
+            turn(candidate, figures, &routers[0], &mut observer, &cores, options.transitions)?;
         }
     }
     for (candidate, figures) in candidates.iter().zip(&mut all) {
@@ -137,15 +142,25 @@ fn run(options: &Options) -> Result<(), Box<dyn Error>> {
         for (candidate, figures) in candidates.iter().zip(&mut all) {
             let python = candidate.kind == Kind::Python;
             let fleet = if python { fleet.min(options.python_routers) } else { fleet };
-            eprintln!("{fleet} routers: {}", candidate.name);
-            figures.fleets.push(fleet::measure(candidate, &routers[..fleet], &mut observer)?);
+            let known = figures.fleets.last().filter(|last| last.routers == fleet).copied();
+            let measure = || {
+                eprintln!("{fleet} routers: {}", candidate.name);
+                fleet::measure(candidate, &routers[..fleet], &mut observer)
+            };
+            figures.fleets.push(known.map_or_else(measure, Ok)?);
         }
     }
+    let [few, many] = fail_over::ROUTERS;
+    let counts = [fail_over::ROUTERS_SHELL, few, many];
+    fail_overs(&candidates, &mut all, &counts, &mut routers, &observer, options.runs)?;
     let measured: Vec<_> = candidates.iter().zip(&all).collect();
     let table = report::markdown(options, &load, &measured);
     println!("{table}");
     fs::write(output.join("results.md"), table)?;
     fs::write(output.join("results.svg"), picture::draw(&measured))?;
+    if let Some(readme) = &options.readme {
+        report::insert(readme, &report::summary(&measured))?;
+    }
     Ok(())
 }
 
@@ -160,8 +175,9 @@ fn candidates(options: &Options) -> Result<Vec<Candidate>, Box<dyn Error>> {
         installed: vec![program.into()],
     };
     let mut candidates = vec![
-        one("floor", Kind::Floor, &options.floor),
-        one("keepwatch", announces, &options.keepwatch),
+        one("floor", Kind::Floor { same_job: false }, &options.floor),
+        one("floor, same job", Kind::Floor { same_job: true }, &options.floor),
+        one(bars::OWN, announces, &options.keepwatch),
     ];
     if let Some(program) = &options.keepwatch_static {
         candidates.push(one(bars::STATIC, announces, program));
@@ -199,31 +215,65 @@ fn attempt<T>(
 }
 
 /// One turn of a candidate: some starts, and transitions of the last one started.
-fn latencies(
+fn turn(
     candidate: &Candidate,
     figures: &mut Figures,
     router: &Router,
     observer: &mut Observer,
     cores: &Cores,
-    count: usize,
+    transitions: usize,
 ) -> Result<(), Box<dyn Error>> {
-    let starts = if candidate.is_slow() { 2 } else { 10 };
+    let slow = candidate.is_slow();
+    let starts = if slow { 2 } else { 10 };
+    let mut run = Run::default();
     for start in 1..=starts {
-        attempt(candidate, figures, |figures| {
+        attempt(candidate, figures, |_| {
             let mut trial = Trial::start(candidate, router, observer, cores)?;
-            figures.first_file.push(trial.first_file);
-            figures.first_report.extend(trial.first_report);
+            run.first_file.push(trial.first_file);
+            run.first_report.extend(trial.first_report);
             if start == starts {
                 trial.warm_up()?;
-                for (latency, usage) in trial.transitions(count)? {
-                    figures.file.push(latency.file);
-                    figures.agent.push(latency.agent);
-                    figures.system_calls.push(usage.system_calls);
-                    figures.transitions.add(usage);
+                let count = if slow { transitions / SLOW_SHARE } else { transitions };
+                run.transitions = trial.transitions(count)?;
+                run.after_reclaim = trial.after_reclaim(count.div_ceil(10))?;
+                if !slow {
+                    run.under_load = trial.under_load(count * LOAD_SHARE, cores)?;
                 }
             }
             Ok(())
         })?;
+    }
+    figures.runs.push(run);
+    Ok(())
+}
+
+/// Lets the candidates that take part take turns, with each number of routers.
+fn fail_overs(
+    candidates: &[Candidate],
+    all: &mut [Figures],
+    counts: &[usize],
+    routers: &mut Vec<Router>,
+    observer: &Observer,
+    runs: usize,
+) -> Result<(), Box<dyn Error>> {
+    for count in counts {
+        for number in routers.len()..*count {
+            routers.push(Router::new(number)?);
+        }
+        let has_static = candidates.iter().any(|one| one.name == bars::STATIC);
+        let has = |(one, _): &(&Candidate, &mut Figures)| {
+            FailOver::has(one, *count) && !(has_static && one.name == bars::OWN)
+        };
+        let mut part: Vec<_> = candidates.iter().zip(&mut *all).filter(has).collect();
+        part.iter_mut().for_each(|(_, figures)| figures.fail_overs.push(FailOver::default()));
+        for run in 1..=runs {
+            for (candidate, figures) in &mut part {
+                eprintln!("{count} routers fail over, run {run} of {runs}: {}", candidate.name);
+                if let Some(fail_over) = figures.fail_overs.last_mut() {
+                    fail_over.run(candidate, &routers[..*count], observer)?;
+                }
+            }
+        }
     }
     Ok(())
 }

@@ -82,9 +82,7 @@ impl Observer {
     /// The next thing seen, if there is one until then.
     pub fn next(&mut self, until: Instant, wait: Wait) -> Result<Option<Seen>, Box<dyn Error>> {
         loop {
-            if self.stop.load(Ordering::Relaxed) {
-                return Err(Box::new(Stopped));
-            }
+            self.go_on()?;
             if let Some(seen) = self.seen.pop_front() {
                 return Ok(Some(seen));
             }
@@ -94,6 +92,11 @@ impl Observer {
             }
             self.poll(if wait == Wait::Spin { Duration::ZERO } else { left })?;
         }
+    }
+
+    /// Fails if a signal asked for the end.
+    pub fn go_on(&self) -> Result<(), Stopped> {
+        if self.stop.load(Ordering::Relaxed) { Err(Stopped) } else { Ok(()) }
     }
 
     /// Lets time pass, and forgets what was seen in it.

@@ -1,14 +1,13 @@
 //! The picture: how long it takes, and how much memory.
 
-use std::time::Duration;
-
 use crate::FLEETS;
-use crate::report::{Measured, number, together};
-use crate::statistics::{Summary, milliseconds};
+use crate::figures::{Transition, to_agent, to_file};
+use crate::report::{Measured, together};
+use crate::statistics::{median, number};
 use crate::svg::{Point, Scale, Svg};
 
 /// For the candidates in their order; they differ also for eyes that see fewer colours.
-const COLOURS: [&str; 5] = ["#7a7a7a", "#0072b2", "#56b4e9", "#d55e00", "#009e73"];
+const COLOURS: [&str; 6] = ["#7a7a7a", "#b0b0b0", "#0072b2", "#56b4e9", "#d55e00", "#009e73"];
 const WIDTH: f64 = 1080.0;
 /// Of one distribution.
 const BAND: f64 = 46.0;
@@ -37,13 +36,13 @@ fn distributions(svg: &mut Svg, measured: &[Measured], bottom: f64) {
     let mut base = 40.0;
     for ((candidate, figures), colour) in measured.iter().zip(COLOURS) {
         svg.text((10.0, base + BAND), "start", &format!("fill=\"{colour}\""), &candidate.name);
-        for (what, latencies, opacity) in
-            [("state file", &figures.file, 0.45), ("agent", &figures.agent, 0.9)]
-        {
+        let state_file: fn(&Transition) -> f64 = to_file;
+        for (what, of, opacity) in [("state file", state_file, 0.45), ("agent", to_agent, 0.9)] {
+            let latencies: Vec<_> = figures.transitions().map(of).collect();
             base += BAND;
             let style = format!("fill=\"{colour}\" fill-opacity=\"{opacity}\"");
-            svg.polygon(&silhouette(latencies, &scale, base), &style);
-            let median = Summary::of_times(latencies).median;
+            svg.polygon(&silhouette(&latencies, &scale, base), &style);
+            let median = median(latencies);
             let label = format!("{what} {} ms", number(median));
             // Where there is room.
             let left = scale.at(median) > 400.0;
@@ -55,12 +54,12 @@ fn distributions(svg: &mut Svg, measured: &[Measured], bottom: f64) {
 }
 
 /// How often each latency occurs, as a hill that stands on a line.
-fn silhouette(latencies: &[Duration], scale: &Scale, base: f64) -> Vec<Point> {
-    let bin = |time: &Duration| {
-        let value = milliseconds(*time).clamp(scale.values.0, scale.values.1);
+fn silhouette(latencies: &[f64], scale: &Scale, base: f64) -> Vec<Point> {
+    let bin = |time: &f64| {
+        let value = time.clamp(scale.values.0, scale.values.1);
         ((value / scale.values.0).log10() * BINS) as usize
     };
-    let mut counts = vec![0_usize; bin(&Duration::MAX) + 1];
+    let mut counts = vec![0_usize; bin(&f64::MAX) + 1];
     latencies.iter().for_each(|time| counts[bin(time)] += 1);
     let most = counts.iter().max().copied().unwrap_or(1) as f64;
     let edge = |n: usize| scale.at(scale.values.0 * 10_f64.powf(n as f64 / BINS));

@@ -21,8 +21,8 @@ fn of(path: &Path) -> Result<u64, Box<dyn Error>> {
     Ok(sum)
 }
 
-/// Bytes of programs, and of the libraries that they are linked to, each counted once.
-fn with_libraries(programs: &[PathBuf]) -> Result<u64, Box<dyn Error>> {
+/// Programs, and the libraries that they are linked to.
+fn with_libraries(programs: &[PathBuf]) -> Result<BTreeSet<PathBuf>, Box<dyn Error>> {
     let mut files = BTreeSet::new();
     for program in programs {
         // Of a static program, or of a script, it prints nothing that begins with a slash.
@@ -31,7 +31,7 @@ fn with_libraries(programs: &[PathBuf]) -> Result<u64, Box<dyn Error>> {
         files.extend(text.split_whitespace().filter(|word| word.starts_with('/')).map(canonical));
         files.insert(canonical(program));
     }
-    files.iter().map(|file| Ok(fs::metadata(file)?.len())).sum()
+    Ok(files)
 }
 
 fn canonical(path: impl AsRef<Path>) -> PathBuf {
@@ -50,18 +50,26 @@ pub struct Size {
 const SHELL_RUNS: [&str; 12] =
     ["sh", "awk", "curl", "cut", "date", "grep", "ip", "mkfifo", "ps", "rm", "sleep", "tr"];
 
+/// The programs that a candidate runs, and their libraries. Of the Python generation, none.
+pub fn files(candidate: &Candidate) -> Result<BTreeSet<PathBuf>, Box<dyn Error>> {
+    match candidate.kind {
+        Kind::Floor { .. } | Kind::Keepwatch { .. } => with_libraries(&candidate.installed),
+        Kind::Shell => {
+            let programs = SHELL_RUNS.iter().map(|name| in_path(name));
+            let mut files = with_libraries(&programs.collect::<Result<Vec<_>, _>>()?)?;
+            files.extend(candidate.installed.iter().cloned());
+            Ok(files)
+        }
+        Kind::Python => Ok(BTreeSet::new()),
+    }
+}
+
 /// Of a candidate. The Python generation's interpreter is not counted.
 pub fn of_candidate(candidate: &Candidate) -> Result<Size, Box<dyn Error>> {
     let own = candidate.installed.iter().map(|path| of(path)).sum::<Result<u64, _>>()?;
-    let needed = match candidate.kind {
-        Kind::Floor | Kind::Keepwatch { .. } => with_libraries(&candidate.installed)?,
-        Kind::Shell => {
-            let programs = SHELL_RUNS.iter().map(|name| in_path(name));
-            with_libraries(&programs.collect::<Result<Vec<_>, _>>()?)? + own
-        }
-        Kind::Python => own,
-    };
-    Ok(Size { own, needed })
+    let files = files(candidate)?;
+    let needed = files.iter().map(|file| of(file)).sum::<Result<u64, _>>()?;
+    Ok(Size { own, needed: if files.is_empty() { own } else { needed } })
 }
 
 fn in_path(name: &str) -> Result<PathBuf, Box<dyn Error>> {

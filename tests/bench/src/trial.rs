@@ -1,9 +1,11 @@
 //! One candidate at work for one router, and what is measured of it.
 
 use std::error::Error;
+use std::fs;
 use std::process::Child;
 use std::time::{Duration, Instant};
 
+use lab::memory::{drop_cached, reclaim};
 use lab::rtnl::Rtnl;
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
@@ -11,8 +13,11 @@ use nix::unistd::Pid;
 use crate::candidate::Candidate;
 use crate::counters::{Counters, Usage};
 use crate::descendants;
+use crate::figures::Transition;
+use crate::load::Load;
 use crate::observer::{Observer, Wait, What};
 use crate::router::{OTHER, Router};
+use crate::size;
 
 /// How long anything may take before it counts as lost.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -68,6 +73,7 @@ pub struct Trial<'a> {
     observer: &'a mut Observer,
     counters: Counters,
     present: bool,
+    wait: Wait,
     /// From before it was started to its first state file.
     pub first_file: Duration,
     /// And to its first report, if it makes one by itself.
@@ -100,6 +106,7 @@ impl<'a> Trial<'a> {
             observer,
             counters,
             present: false,
+            wait: if candidate.is_slow() { Wait::Sleep } else { Wait::Spin },
             first_file: Duration::ZERO,
             first_report: None,
         };
@@ -136,17 +143,50 @@ impl<'a> Trial<'a> {
     }
 
     /// So many transitions, each on its own, once the addresses of the start have been announced.
-    pub fn transitions(&mut self, count: usize) -> Result<Vec<(Latency, Usage)>, Box<dyn Error>> {
+    pub fn transitions(&mut self, count: usize) -> Result<Vec<Transition>, Box<dyn Error>> {
         self.settle()?;
-        let mut before = self.counters.read()?;
+        let pause = self.candidate.pause();
+        (0..count).map(|_| self.counted_transition(pause)).collect()
+    }
+
+    /// So many transitions, before each of which its memory is reclaimed, and the files that it needs are
+    /// dropped from the cache.
+    pub fn after_reclaim(&mut self, count: usize) -> Result<Vec<Transition>, Box<dyn Error>> {
+        let files = size::files(self.candidate)?;
+        let pause = self.candidate.pause();
         let mut one = || {
-            let latency = self.transition()?;
-            self.observer.idle(self.candidate.pause())?;
-            let usage = self.usage_since(before, 1)?;
-            before.add(usage);
-            Ok((latency, usage))
+            for pid in descendants::all() {
+                reclaim(pid, &fs::canonicalize(format!("/proc/{pid}/exe"))?);
+            }
+            files.iter().for_each(|file| drop_cached(file));
+            self.counted_transition(pause)
         };
         (0..count).map(|_| one()).collect()
+    }
+
+    /// So many transitions while all cores are busy.
+    pub fn under_load(
+        &mut self,
+        count: usize,
+        cores: &Cores,
+    ) -> Result<Vec<Transition>, Box<dyn Error>> {
+        for pid in descendants::all() {
+            sched_setaffinity(Pid::from_raw(pid.cast_signed()), &cores.all)?;
+        }
+        let load = Load::new(&cores.all)?;
+        self.wait = Wait::Sleep;
+        // They are many.
+        let pause = self.candidate.pause() / 2;
+        let all = (0..count).map(|_| self.counted_transition(pause)).collect();
+        drop(load);
+        all
+    }
+
+    fn counted_transition(&mut self, pause: Duration) -> Result<Transition, Box<dyn Error>> {
+        let before = self.counters.read()?;
+        let latency = self.transition()?;
+        self.observer.idle(pause)?;
+        Ok((latency, self.usage_since(before, 1)?))
     }
 
     /// Asks it to leave, as an init does, and waits until it has.
@@ -172,10 +212,9 @@ impl<'a> Trial<'a> {
         since: Instant,
         reports: bool,
     ) -> Result<Latency, Box<dyn Error>> {
-        let wait = if self.candidate.is_slow() { Wait::Sleep } else { Wait::Spin };
         let (mut file, mut agent) = (None, (!reports).then_some(since));
         while file.is_none() || agent.is_none() {
-            let seen = self.observer.next(since + PATIENCE, wait)?;
+            let seen = self.observer.next(since + PATIENCE, self.wait)?;
             let seen = seen.ok_or_else(|| self.lost(word))?;
             match seen.what {
                 What::StateFile => _ = file.get_or_insert(seen.at),
@@ -237,6 +276,7 @@ impl<'a> Trial<'a> {
             cpu: now.cpu - before.cpu,
             switches: now.switches - before.switches,
             system_calls: now.system_calls - before.system_calls,
+            major_faults: now.major_faults - before.major_faults,
             count: count as f64,
         })
     }

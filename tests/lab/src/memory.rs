@@ -37,6 +37,11 @@ pub fn reclaim(pid: u32, program: &Path) {
             )
         };
     }
-    let file = File::open(program).unwrap();
+    drop_cached(program);
+}
+
+/// Has the kernel drop the pages of a file that nobody has mapped.
+pub fn drop_cached(file: &Path) {
+    let file = File::open(file).unwrap();
     posix_fadvise(&file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED).unwrap();
 }
