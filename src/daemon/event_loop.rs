@@ -9,11 +9,10 @@ use mio::{Events, Interest, Poll, Token};
 use signal_hook::consts::{SIGHUP, SIGUSR1};
 use signal_hook::low_level::signal_name;
 
-use super::helpers::Runs;
 use crate::errno::Errno;
 use crate::log::{self, DisplayArg, LogContext, debug, info, warning};
 use crate::monitor::{
-    Action, Control, Duration, ExitReason, Input, Instant, Monitor, Outcome, State,
+    Action, Control, Duration, ExitReason, HelperKind, Input, Instant, Monitor, Outcome, State,
 };
 use crate::sys::agent::Agent;
 use crate::sys::clock;
@@ -27,7 +26,6 @@ use crate::sys::pid_file::PidFile;
 use crate::sys::readiness::ReadinessNotifier;
 use crate::sys::signals::Signals;
 use crate::sys::state_file::StateFile;
-use crate::wire::helper::Request;
 use crate::wire::http;
 
 /// The route socket.
@@ -154,10 +152,10 @@ impl Daemon<'_> {
             self.dispatch(&Input::MountsChanged);
         }
         if ready.conntrackd {
-            self.handle_helper(Runs::Conntrackd);
+            self.handle_helper(HelperKind::Conntrackd);
         }
         if ready.hook {
-            self.handle_helper(Runs::Hook);
+            self.handle_helper(HelperKind::Hook);
         }
     }
 
@@ -342,8 +340,7 @@ impl Daemon<'_> {
             Action::Log(ref event) => self.context.event(event),
             Action::LogStatus => self.context.status(&self.monitor.status()),
             Action::ReopenLog => log::reopen(),
-            Action::RunCommand(command) => return self.request(Request::Sync(command)),
-            Action::RunHook(call) => return self.request(Request::Hook(call)),
+            Action::Run(request) => return self.request(request),
             Action::CheckNamespace => {
                 let namespace = self.namespace.as_ref()?;
                 // First of all, so that no change after the look is missed. It fails for no reason.
