@@ -12,9 +12,11 @@ use signal_hook::low_level::signal_name;
 use crate::errno::Errno;
 use crate::log::{self, DisplayArg, LogContext, debug, info, warning};
 use crate::monitor::{
-    Action, Control, Duration, ExitReason, HelperKind, Input, Instant, Monitor, Outcome, State,
+    Action, Control, Duration, ExitReason, HelperKind, Input, Instant, ManagerNotice, Monitor,
+    Outcome, State, Summary,
 };
 use crate::sys::agent::Agent;
+use crate::sys::atomic_file::{AtomicFile, write_all};
 use crate::sys::clock;
 use crate::sys::epoll::{register_level_triggered, register_once, reregister};
 use crate::sys::helper::Helper;
@@ -25,8 +27,8 @@ use crate::sys::packet::PacketSocket;
 use crate::sys::pid_file::PidFile;
 use crate::sys::readiness::ReadinessNotifier;
 use crate::sys::signals::Signals;
-use crate::sys::state_file::StateFile;
 use crate::wire::http;
+use crate::wire::sd_notify::Message;
 
 /// The route socket.
 const ROUTE: Token = Token(0);
@@ -80,7 +82,7 @@ pub struct Daemon<'a> {
     pub(crate) filter_events: bool,
     pub(crate) signals: Signals,
     pub(crate) agent: Option<Agent>,
-    pub(crate) state_file: StateFile,
+    pub(crate) state_file: AtomicFile,
     /// Removed when the daemon ends.
     pub(crate) metrics_file: Option<MetricsFile>,
     /// Removed when the daemon ends.
@@ -288,8 +290,9 @@ impl Daemon<'_> {
                 return requested.err().map(Input::RequestFailed);
             }
             Action::WriteState(state) => {
-                let written = self.state_file.write(state.word(self.context.active));
-                return Some(Input::StateFile(written.map(|()| state)));
+                let word = state.word(self.context.active).as_bytes();
+                let written = self.state_file.replace(&mut |file| write_all(file, word));
+                return Some(Input::StateFile(written.map(|_| state)));
             }
             Action::WriteMetrics => {
                 let status = self.monitor.status();
@@ -352,5 +355,24 @@ impl Daemon<'_> {
             Action::Exit(reason) => self.ending = Some(reason),
         }
         None
+    }
+
+    fn tell_manager(&self, notice: ManagerNotice) {
+        let Some(manager) = self.starter.manager() else { return };
+        let (state, verb) = match notice {
+            ManagerNotice::Reloading(at) => {
+                return manager.send(&Message::Reloading(at.total_micros()));
+            }
+            ManagerNotice::Stopping => return manager.send(&Message::Stopping),
+            ManagerNotice::Alive => return manager.send(&Message::Alive),
+            ManagerNotice::Summary(Summary::Active) => (State::Active, "is on"),
+            ManagerNotice::Summary(Summary::Backup) => (State::Backup, "is not on"),
+            ManagerNotice::Summary(Summary::InterfaceMissing) => {
+                (State::Backup, "is absent; waiting for interface")
+            }
+        };
+        let LogContext { active, vip, interface, .. } = &self.context;
+        let word = state.word(*active);
+        manager.send(&Message::Status(format_args!("{word}: {vip} {verb} {interface}")));
     }
 }
