@@ -51,17 +51,19 @@ const DATAGRAMS_PER_TURN: usize = 64;
 /// How long to hold log lines so that the one about the agent's reply joins the same write.
 const LOG_BATCH_DELAY: Duration = Duration::from_millis(10);
 
-/// What is ready, by the last poll. All sources but the route socket and the helpers are edge-triggered: each is
-/// to be read until it has no more.
-#[derive(Debug, Default, PartialEq)]
-struct Ready {
-    route: bool,
-    signals: bool,
-    agent: bool,
-    frames: bool,
-    mounts: bool,
-    conntrackd: bool,
-    hook: bool,
+/// What is ready, by the last poll: a bit for each token. All sources but the route socket and the helpers are
+/// edge-triggered: each is to be read until it has no more.
+#[derive(Clone, Copy, PartialEq)]
+struct Ready(u8);
+
+impl Ready {
+    fn of(Token(token): Token) -> Self {
+        Self(1 << token)
+    }
+
+    fn has(self, token: Token) -> bool {
+        self.0 & Self::of(token).0 != 0
+    }
 }
 
 /// The two notifications there are, ready to be sent.
@@ -114,9 +116,9 @@ impl Daemon<'_> {
     pub fn run(&mut self) -> Result<ExitReason, String> {
         let mut buffer = netlink::buffer();
         // The first look; from then on the poll tells when there is something.
-        let mut ready = Ready { route: true, ..Ready::default() };
+        let mut ready = Ready::of(ROUTE);
         loop {
-            self.handle_ready(&ready, &mut buffer);
+            self.handle_ready(ready, &mut buffer);
             if let Some(reason) = self.ending {
                 if let ExitReason::Signal(signal) = reason
                     && let Some(name) = signal_name(signal)
@@ -131,32 +133,32 @@ impl Daemon<'_> {
     }
 
     /// Handles what is ready. A tick is due when the deadline has come and the route socket is empty.
-    fn handle_ready(&mut self, ready: &Ready, buffer: &mut netlink::Buffer) {
+    fn handle_ready(&mut self, ready: Ready, buffer: &mut netlink::Buffer) {
         // The kernel first, so that whoever sends a signal after changing an address finds that taken
         // into account.
-        if ready.route {
+        if ready.has(ROUTE) {
             // An event mostly comes alone. If this one did not, the poll says so.
-            let alone = *ready == Ready { route: true, ..Ready::default() };
+            let alone = ready == Ready::of(ROUTE);
             self.handle_route(if alone { 1 } else { DATAGRAMS_PER_TURN }, buffer);
         } else if self.monitor.deadline().is_some_and(|deadline| self.now >= deadline) {
             self.dispatch(&Input::Tick);
         }
-        if ready.signals {
+        if ready.has(SIGNALS) {
             self.handle_signals();
         }
-        if ready.agent {
+        if ready.has(AGENT) {
             self.handle_replies();
         }
-        if ready.frames {
+        if ready.has(PACKETS) {
             self.handle_frames();
         }
-        if ready.mounts {
+        if ready.has(MOUNTS) {
             self.dispatch(&Input::MountsChanged);
         }
-        if ready.conntrackd {
+        if ready.has(CONNTRACKD) {
             self.handle_helper(HelperKind::Conntrackd);
         }
-        if ready.hook {
+        if ready.has(HOOK) {
             self.handle_helper(HelperKind::Hook);
         }
     }
@@ -182,23 +184,14 @@ impl Daemon<'_> {
                 Err(error) => return Err(format!("epoll: {error}")),
             }
         }
-        let mut ready = Ready::default();
+        let mut ready = Ready(0);
         for event in &self.events {
-            match event.token() {
-                ROUTE => ready.route = true,
-                SIGNALS => ready.signals = true,
-                PACKETS => ready.frames = true,
-                MOUNTS => ready.mounts = true,
-                CONNTRACKD => ready.conntrackd = true,
-                HOOK => ready.hook = true,
-                _ => {
-                    ready.agent = true;
-                    if event.is_read_closed()
-                        && let Some(agent) = &mut self.agent
-                    {
-                        agent.on_closed();
-                    }
-                }
+            ready.0 |= Ready::of(event.token()).0;
+            if event.token() == AGENT
+                && event.is_read_closed()
+                && let Some(agent) = &mut self.agent
+            {
+                agent.on_closed();
             }
         }
         Ok(ready)
