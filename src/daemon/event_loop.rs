@@ -9,13 +9,14 @@ use mio::{Events, Interest, Poll, Token};
 use signal_hook::consts::{SIGHUP, SIGUSR1};
 use signal_hook::low_level::signal_name;
 
-use super::helpers::Runs;
 use crate::errno::Errno;
 use crate::log::{self, DisplayArg, LogContext, debug, info, warning};
 use crate::monitor::{
-    Action, Control, Duration, ExitReason, Input, Instant, Monitor, Outcome, State,
+    Action, Control, Duration, ExitReason, HelperKind, Input, Instant, ManagerNotice, Monitor,
+    Outcome, State, Summary,
 };
 use crate::sys::agent::Agent;
+use crate::sys::atomic_file::{AtomicFile, write_all};
 use crate::sys::clock;
 use crate::sys::epoll::{register_level_triggered, register_once, reregister};
 use crate::sys::helper::Helper;
@@ -26,9 +27,8 @@ use crate::sys::packet::PacketSocket;
 use crate::sys::pid_file::PidFile;
 use crate::sys::readiness::ReadinessNotifier;
 use crate::sys::signals::Signals;
-use crate::sys::state_file::StateFile;
-use crate::wire::helper::Request;
 use crate::wire::http;
+use crate::wire::sd_notify::Message;
 
 /// The route socket.
 const ROUTE: Token = Token(0);
@@ -51,17 +51,19 @@ const DATAGRAMS_PER_TURN: usize = 64;
 /// How long to hold log lines so that the one about the agent's reply joins the same write.
 const LOG_BATCH_DELAY: Duration = Duration::from_millis(10);
 
-/// What is ready, by the last poll. All sources but the route socket and the helpers are edge-triggered: each is
-/// to be read until it has no more.
-#[derive(Debug, Default, PartialEq)]
-struct Ready {
-    route: bool,
-    signals: bool,
-    agent: bool,
-    frames: bool,
-    mounts: bool,
-    conntrackd: bool,
-    hook: bool,
+/// What is ready, by the last poll: a bit for each token. All sources but the route socket and the helpers are
+/// edge-triggered: each is to be read until it has no more.
+#[derive(Clone, Copy, PartialEq)]
+struct Ready(u8);
+
+impl Ready {
+    fn of(Token(token): Token) -> Self {
+        Self(1 << token)
+    }
+
+    fn has(self, token: Token) -> bool {
+        self.0 & Self::of(token).0 != 0
+    }
 }
 
 /// The two notifications there are, ready to be sent.
@@ -82,7 +84,7 @@ pub struct Daemon<'a> {
     pub(crate) filter_events: bool,
     pub(crate) signals: Signals,
     pub(crate) agent: Option<Agent>,
-    pub(crate) state_file: StateFile,
+    pub(crate) state_file: AtomicFile,
     /// Removed when the daemon ends.
     pub(crate) metrics_file: Option<MetricsFile>,
     /// Removed when the daemon ends.
@@ -114,9 +116,9 @@ impl Daemon<'_> {
     pub fn run(&mut self) -> Result<ExitReason, String> {
         let mut buffer = netlink::buffer();
         // The first look; from then on the poll tells when there is something.
-        let mut ready = Ready { route: true, ..Ready::default() };
+        let mut ready = Ready::of(ROUTE);
         loop {
-            self.handle_ready(&ready, &mut buffer);
+            self.handle_ready(ready, &mut buffer);
             if let Some(reason) = self.ending {
                 if let ExitReason::Signal(signal) = reason
                     && let Some(name) = signal_name(signal)
@@ -131,33 +133,33 @@ impl Daemon<'_> {
     }
 
     /// Handles what is ready. A tick is due when the deadline has come and the route socket is empty.
-    fn handle_ready(&mut self, ready: &Ready, buffer: &mut netlink::Buffer) {
+    fn handle_ready(&mut self, ready: Ready, buffer: &mut netlink::Buffer) {
         // The kernel first, so that whoever sends a signal after changing an address finds that taken
         // into account.
-        if ready.route {
+        if ready.has(ROUTE) {
             // An event mostly comes alone. If this one did not, the poll says so.
-            let alone = *ready == Ready { route: true, ..Ready::default() };
+            let alone = ready == Ready::of(ROUTE);
             self.handle_route(if alone { 1 } else { DATAGRAMS_PER_TURN }, buffer);
         } else if self.monitor.deadline().is_some_and(|deadline| self.now >= deadline) {
             self.dispatch(&Input::Tick);
         }
-        if ready.signals {
+        if ready.has(SIGNALS) {
             self.handle_signals();
         }
-        if ready.agent {
+        if ready.has(AGENT) {
             self.handle_replies();
         }
-        if ready.frames {
+        if ready.has(PACKETS) {
             self.handle_frames();
         }
-        if ready.mounts {
+        if ready.has(MOUNTS) {
             self.dispatch(&Input::MountsChanged);
         }
-        if ready.conntrackd {
-            self.handle_helper(Runs::Conntrackd);
+        if ready.has(CONNTRACKD) {
+            self.handle_helper(HelperKind::Conntrackd);
         }
-        if ready.hook {
-            self.handle_helper(Runs::Hook);
+        if ready.has(HOOK) {
+            self.handle_helper(HelperKind::Hook);
         }
     }
 
@@ -182,23 +184,14 @@ impl Daemon<'_> {
                 Err(error) => return Err(format!("epoll: {error}")),
             }
         }
-        let mut ready = Ready::default();
+        let mut ready = Ready(0);
         for event in &self.events {
-            match event.token() {
-                ROUTE => ready.route = true,
-                SIGNALS => ready.signals = true,
-                PACKETS => ready.frames = true,
-                MOUNTS => ready.mounts = true,
-                CONNTRACKD => ready.conntrackd = true,
-                HOOK => ready.hook = true,
-                _ => {
-                    ready.agent = true;
-                    if event.is_read_closed()
-                        && let Some(agent) = &mut self.agent
-                    {
-                        agent.on_closed();
-                    }
-                }
+            ready.0 |= Ready::of(event.token()).0;
+            if event.token() == AGENT
+                && event.is_read_closed()
+                && let Some(agent) = &mut self.agent
+            {
+                agent.on_closed();
             }
         }
         Ok(ready)
@@ -290,8 +283,9 @@ impl Daemon<'_> {
                 return requested.err().map(Input::RequestFailed);
             }
             Action::WriteState(state) => {
-                let written = self.state_file.write(state.word(self.context.active));
-                return Some(Input::StateFile(written.map(|()| state)));
+                let word = state.word(self.context.active).as_bytes();
+                let written = self.state_file.replace(&mut |file| write_all(file, word));
+                return Some(Input::StateFile(written.map(|_| state)));
             }
             Action::WriteMetrics => {
                 let status = self.monitor.status();
@@ -342,8 +336,7 @@ impl Daemon<'_> {
             Action::Log(ref event) => self.context.event(event),
             Action::LogStatus => self.context.status(&self.monitor.status()),
             Action::ReopenLog => log::reopen(),
-            Action::RunCommand(command) => return self.request(Request::Sync(command)),
-            Action::RunHook(call) => return self.request(Request::Hook(call)),
+            Action::Run(request) => return self.request(request),
             Action::CheckNamespace => {
                 let namespace = self.namespace.as_ref()?;
                 // First of all, so that no change after the look is missed. It fails for no reason.
@@ -355,5 +348,24 @@ impl Daemon<'_> {
             Action::Exit(reason) => self.ending = Some(reason),
         }
         None
+    }
+
+    fn tell_manager(&self, notice: ManagerNotice) {
+        let Some(manager) = self.starter.manager() else { return };
+        let (state, verb) = match notice {
+            ManagerNotice::Reloading(at) => {
+                return manager.send(&Message::Reloading(at.total_micros()));
+            }
+            ManagerNotice::Stopping => return manager.send(&Message::Stopping),
+            ManagerNotice::Alive => return manager.send(&Message::Alive),
+            ManagerNotice::Summary(Summary::Active) => (State::Active, "is on"),
+            ManagerNotice::Summary(Summary::Backup) => (State::Backup, "is not on"),
+            ManagerNotice::Summary(Summary::InterfaceMissing) => {
+                (State::Backup, "is absent; waiting for interface")
+            }
+        };
+        let LogContext { active, vip, interface, .. } = &self.context;
+        let word = state.word(*active);
+        manager.send(&Message::Status(format_args!("{word}: {vip} {verb} {interface}")));
     }
 }

@@ -2,7 +2,6 @@
 
 mod event_loop;
 mod helpers;
-mod managing;
 mod setup;
 
 pub use event_loop::Daemon;

@@ -16,9 +16,9 @@ use crate::metrics;
 use crate::monitor::{Duration, Monitor, MonitorConfig, NamespaceCheck, State, Tables};
 use crate::options::{Config, Program, REFUSED};
 use crate::sys::agent::Agent;
-use crate::sys::atomic_file::TemporaryName;
+use crate::sys::atomic_file::{AtomicFile, TemporaryName};
 use crate::sys::clock;
-use crate::sys::constants::Constants;
+use crate::sys::constants::{Constant, Constants};
 use crate::sys::file_id::{FileId, identify_path};
 use crate::sys::files::parent;
 use crate::sys::helper::{Helper, Hook, Jail, Programs};
@@ -36,7 +36,6 @@ use crate::sys::readiness::ReadinessNotifier;
 use crate::sys::seccomp::{self, Values};
 use crate::sys::service_manager::ServiceManager;
 use crate::sys::signals::Signals;
-use crate::sys::state_file::StateFile;
 use crate::sys::stderr;
 use crate::wire::http;
 
@@ -92,8 +91,10 @@ impl<'a> Daemon<'a> {
         warn_world_writable(&config.conf_dir);
         warn_hidden_namespace(namespace.as_ref());
         let temporary = TemporaryName::new(&mut constants).map_err(named("memory"))?;
-        let state_file = StateFile::new(&config.conf_dir, temporary, &mut constants)
-            .map_err(at("state file", &config.conf_dir.join("state")))?;
+        let path = config.conf_dir.join("state");
+        let places = [Constant::ConfDir, Constant::State];
+        let state_file = AtomicFile::new(&path, temporary, places, &mut constants)
+            .map_err(at("state file", &path))?;
         let metrics_file = open_metrics(config, temporary, &mut constants)?;
         let agent = name_agent(config, &mut constants)?;
         let monitor = Box::new(Monitor::new(MonitorConfig {

@@ -4,7 +4,7 @@
 use super::describe::{Describe, retries, times};
 use super::{DisplayArg, error, info, warning};
 use crate::errno::Errno;
-use crate::monitor::{ActiveWord, LogEvent, State, Status};
+use crate::monitor::{ActiveWord, HelperKind, LogEvent, State, Status};
 use crate::wire::cidr::Cidr;
 use crate::wire::http::RouterId;
 use crate::wire::ifname::InterfaceName;
@@ -99,11 +99,14 @@ impl LogContext {
             LogEvent::CommandFailed { command, end } => {
                 error!("conntrackd {}: {}", Describe(command), Describe(end));
             }
-            LogEvent::HelperRestarted { count } => {
-                error!("conntrackd helper was killed; restarted{}", times(count));
+            LogEvent::HelperRestarted { helper, count } => {
+                error!("{} helper was killed; restarted{}", helper.name(), times(count));
             }
             LogEvent::ConntrackdUnconfigured => info!("waiting for conntrackd's configuration"),
-            LogEvent::HelperGone => error!("conntrackd helper exited; sync disabled"),
+            LogEvent::HelperGone(HelperKind::Conntrackd) => {
+                error!("conntrackd helper exited; sync disabled");
+            }
+            LogEvent::HelperGone(HelperKind::Hook) => error!("hook helper exited; hook disabled"),
             LogEvent::HookSucceeded { state, failures } => {
                 info!("hook succeeded for {}{}", Describe(state), retries(failures));
             }
@@ -111,10 +114,6 @@ impl LogContext {
                 let (state, end) = (Describe(state), Describe(end));
                 error!("hook failed for {}: {}; retrying{}", state, end, times(count));
             }
-            LogEvent::HookHelperRestarted { count } => {
-                error!("hook helper was killed; restarted{}", times(count));
-            }
-            LogEvent::HookHelperGone => error!("hook helper exited; hook disabled"),
             LogEvent::NamespaceGone => error!("network namespace deleted; exiting"),
             LogEvent::Reloading => info!("SIGHUP: resynchronising and reporting everything again"),
         }

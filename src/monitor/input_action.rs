@@ -3,8 +3,8 @@
 use heapless::Vec;
 
 use super::{
-    AddressKey, Announcement, CommandResult, Dump, Failure, HookCall, Instant, LogEvent,
-    ManagerNotice, Outcome, Sent, State, SyncCommand,
+    AddressKey, Announcement, CommandResult, Dump, Failure, HelperKind, Instant, LogEvent,
+    ManagerNotice, Outcome, Request, Sent, State,
 };
 use crate::errno::Errno;
 use crate::wire::Claim;
@@ -44,18 +44,8 @@ pub enum Input {
     Control(Control),
     /// An announcement of this address went out or not.
     Sent(AddressKey, Sent),
-    /// The command under way ended.
-    CommandEnded(CommandResult),
-    /// The process that runs the commands was killed, and has been begun anew.
-    HelperRestarted,
-    /// Commands can be run no more.
-    HelperGone,
-    /// The run of the hook under way ended.
-    HookEnded(CommandResult),
-    /// The process that runs the hook was killed, and has been begun anew.
-    HookHelperRestarted,
-    /// The hook can be run no more.
-    HookHelperGone,
+    /// A process that runs programs tells something.
+    Helper(HelperKind, HelperNews),
     /// Something was mounted or unmounted: the network namespace may have been deleted. Not told again
     /// before [`Action::CheckNamespace`].
     MountsChanged,
@@ -65,6 +55,18 @@ pub enum Input {
     ClaimReceived(u32, Claim),
     /// A frame came that claims nothing, or an error of the packet socket in its place.
     NoClaim,
+}
+
+/// What a process that runs programs tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub enum HelperNews {
+    /// The program under way ended.
+    Ended(CommandResult),
+    /// The process was killed, and has been begun anew.
+    Restarted,
+    /// No program can be run any more.
+    Gone,
 }
 
 /// What can be asked of the daemon by a signal.
@@ -127,10 +129,8 @@ pub enum Action {
     LogStatus,
     /// Close the log file and open it again.
     ReopenLog,
-    /// Run a command. [`Input::CommandEnded`] tells when it has ended.
-    RunCommand(SyncCommand),
-    /// Run the hook. [`Input::HookEnded`] tells when it has ended.
-    RunHook(HookCall),
+    /// Run a command of conntrackd, or the hook. [`HelperNews::Ended`] tells when it has ended.
+    Run(Request),
     /// Look whether the network namespace is still there. If not, [`Input::NamespaceGone`] tells.
     CheckNamespace,
     /// End now.

@@ -1,6 +1,8 @@
 //! What is worth a line in the log. The words are in [`crate::log`].
 
-use super::{CommandResult, Dump, DumpResult, Failure, HookState, Sent, State, SyncCommand};
+use super::{
+    CommandResult, Dump, DumpResult, Failure, HelperKind, HookState, Sent, State, SyncCommand,
+};
 use crate::errno::Errno;
 use crate::wire::ifname::InterfaceName;
 use crate::wire::rtnl::Mac;
@@ -69,20 +71,16 @@ pub enum LogEvent {
     Synced(State),
     /// A command of conntrackd failed; the others are run all the same.
     CommandFailed { command: SyncCommand, end: CommandResult },
-    /// The process that runs conntrackd was killed, and has been begun anew.
-    HelperRestarted { count: u32 },
+    /// The process that runs these programs was killed, and has been begun anew.
+    HelperRestarted { helper: HelperKind, count: u32 },
+    /// They can be run no more.
+    HelperGone(HelperKind),
     /// conntrackd's configuration is not there yet; it is waited for.
     ConntrackdUnconfigured,
-    /// conntrackd can be run no more.
-    HelperGone,
     /// The hook ended with exit code 0 for this state, after so many failed runs.
     HookSucceeded { state: HookState, failures: u32 },
     /// The hook failed for this state; it is run again.
     HookFailed { state: HookState, end: CommandResult, count: u32 },
-    /// The process that runs the hook was killed, and has been begun anew.
-    HookHelperRestarted { count: u32 },
-    /// The hook can be run no more.
-    HookHelperGone,
     /// The network namespace has been deleted.
     NamespaceGone,
     /// SIGHUP: everything is read, written and reported again.

@@ -79,7 +79,7 @@ mod vip;
 
 pub use announce::{AddressKey, AnnounceTiming, Announcement, FrameKind, Local, Sent, Tables};
 pub use backoff::Backoff;
-pub use input_action::{Action, Actions, Control, Counters, ExitReason, Input, Status};
+pub use input_action::{Action, Actions, Control, Counters, ExitReason, HelperNews, Input, Status};
 pub use log_event::LogEvent;
 pub use namespace::NamespaceCheck;
 pub use outbox::Renotify;
@@ -90,7 +90,9 @@ pub use service_manager::{ManagerNotice, Summary};
 pub use smoltcp::time::{Duration, Instant};
 pub use state_machine::{Monitor, MonitorConfig};
 
-pub use crate::wire::helper::{CommandResult, HookCall, HookState, SyncCommand};
+pub use crate::wire::helper::{
+    CommandResult, HelperKind, HookCall, HookState, Request, SyncCommand,
+};
 
 /// Whether this router is the active one: what keepalived says by adding or removing the VIP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -58,21 +58,3 @@ impl NamespaceLook {
         self.due
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const T0: Instant = Instant::ZERO;
-
-    #[test]
-    fn looks_at_the_start_and_after_a_change_at_once() {
-        let mut look = NamespaceLook::new(NamespaceCheck::WhenMountsChange);
-        assert!(look.begin(T0));
-        assert_eq!(look.deadline(), None);
-        look.mounts_changed(T0 + PAUSE);
-        assert!(look.begin(T0 + PAUSE));
-        assert!(!look.begin(T0 + PAUSE * 9));
-        assert_eq!(NamespaceLook::new(NamespaceCheck::Never).deadline(), None);
-    }
-}

@@ -303,50 +303,6 @@ mod tests {
     }
 
     #[test]
-    fn newer_state_follows_the_attempt_in_flight_at_once_however_that_ends() {
-        for delivered in [true, false] {
-            let mut outbox = outbox(&[]);
-            outbox.begin(T0);
-            outbox.post(Backup, T0);
-            assert_eq!(outbox.begin(T0), None);
-            if delivered {
-                outbox.on_delivered(T0);
-            } else {
-                outbox.on_failed(Failure::Malformed, T0);
-            }
-            assert_eq!(deliver(&mut outbox), [(Backup, 0)]);
-        }
-    }
-
-    #[test]
-    fn state_that_flipped_back_in_flight_is_not_repeated() {
-        let mut outbox = outbox(&[]);
-        outbox.begin(T0);
-        outbox.post(Backup, T0);
-        outbox.post(Active, T0);
-        outbox.on_delivered(T0);
-        outbox.on_closed();
-        assert_eq!(deliver(&mut outbox), []);
-    }
-
-    #[test]
-    fn newest_state_is_repeated_after_a_stale_request_that_differs() {
-        for posted_in_flight in [true, false] {
-            let mut outbox = outbox(&[]);
-            outbox.begin(T0);
-            if posted_in_flight {
-                outbox.post(Backup, T0);
-            }
-            assert!(outbox.on_failed(Failure::TimedOut, T0));
-            outbox.post(Backup, T0);
-            assert_eq!(deliver(&mut outbox), [(Backup, 0), (Backup, 0)]);
-        }
-        let mut outbox = outbox(&[]);
-        fail(&mut outbox, Failure::TimedOut);
-        assert_eq!(deliver(&mut outbox), [(Active, 0)], "a stale request that agrees");
-    }
-
-    #[test]
     fn stale_request_that_differs_is_not_forgotten_for_one_that_agrees() {
         let mut outbox = outbox(&[]);
         outbox.begin(T0);
@@ -372,19 +328,6 @@ mod tests {
     }
 
     #[test]
-    fn silence_is_overdue_before_and_after_the_200() {
-        let mut outbox = outbox(&[]);
-        outbox.begin(T0);
-        assert_eq!(outbox.deadline(), Some(T0 + AGENT_TIMEOUT));
-        for _ in 0..2 {
-            assert!(!outbox.is_overdue(T0) && outbox.is_overdue(T0 + AGENT_TIMEOUT));
-            outbox.on_delivered(T0);
-        }
-        outbox.on_closed();
-        assert_eq!(outbox.deadline(), None);
-    }
-
-    #[test]
     fn agent_that_was_away_is_told_again_and_no_other() {
         let again = [(Active, 0), (Active, 30), (Active, 120), (Active, 600)];
         for (failure, expected) in [
@@ -401,21 +344,5 @@ mod tests {
             outbox.post(Backup, Instant::from_secs(1000));
             assert_eq!(deliver(&mut outbox), [(Backup, 1000)], "{failure:?}: it is there now");
         }
-    }
-
-    #[test]
-    fn change_and_outage_begin_the_renotifications_anew() {
-        let mut outbox = outbox(&[30, 120]);
-        fail(&mut outbox, Failure::Refused);
-        let now = outbox.deadline().unwrap();
-        outbox.begin(now);
-        outbox.on_delivered(now);
-        outbox.on_closed();
-        outbox.post(Backup, Instant::from_secs(10));
-        outbox.begin(Instant::from_secs(10));
-        outbox.on_delivered(Instant::from_secs(10));
-        outbox.on_closed();
-        assert_eq!(fail(&mut outbox, Failure::Refused), Instant::from_secs(40));
-        assert_eq!(deliver(&mut outbox), [(Backup, 40), (Backup, 70), (Backup, 160)]);
     }
 }

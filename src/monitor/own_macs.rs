@@ -59,9 +59,13 @@ impl OwnMacs {
     }
 }
 
-/// Whether it belongs to a virtual router (RFC 9568 section 7.3) and moves with the master, unlike a station's.
-pub(super) fn is_virtual(mac: Mac) -> bool {
-    matches!(mac, [0, 0, 0x5e, 0, 1 | 2, _])
+/// The VRRP instance of a virtual MAC, be it for IPv4 or IPv6 (RFC 9568 section 7.3), which moves with the master,
+/// unlike a station's.
+pub(super) fn virtual_router(mac: Mac) -> Option<u8> {
+    match mac {
+        [0, 0, 0x5e, 0, 1 | 2, instance] => Some(instance),
+        _ => None,
+    }
 }
 
 #[cfg(test)]
@@ -111,13 +115,13 @@ mod tests {
     #[test]
     fn virtual_macs_are_those_of_vrrp() {
         for (mac, expected) in [
-            ([0, 0, 0x5e, 0, 1, 0], true),
-            ([0, 0, 0x5e, 0, 2, 255], true),
-            ([0, 0, 0x5e, 0, 3, 1], false),
-            ([0, 0, 0x5e, 1, 1, 1], false),
-            ([2, 0, 0x5e, 0, 1, 1], false),
+            ([0, 0, 0x5e, 0, 1, 0], Some(0)),
+            ([0, 0, 0x5e, 0, 2, 255], Some(255)),
+            ([0, 0, 0x5e, 0, 3, 1], None),
+            ([0, 0, 0x5e, 1, 1, 1], None),
+            ([2, 0, 0x5e, 0, 1, 1], None),
         ] {
-            assert_eq!(is_virtual(mac), expected, "{mac:?}");
+            assert_eq!(virtual_router(mac), expected, "{mac:?}");
         }
     }
 }

@@ -4,34 +4,37 @@ use core::mem::{Discriminant, discriminant, take};
 
 use heapless::Vec;
 
-use super::{DumpResult, Duration, Failure, HookState, Instant, LogEvent};
+use super::{DumpResult, Duration, Failure, HelperKind, HookState, Instant, LogEvent};
 
 /// At most one line of a kind in this time.
 const PERIOD: Duration = Duration::from_secs(60);
 /// More kinds than there are.
 const MAX_KINDS: usize = 32;
 
-/// The event; and if there are several kinds of reasons or states, which.
-type Kind = (
-    Discriminant<LogEvent>,
-    Option<Discriminant<DumpResult>>,
-    Option<Discriminant<Failure>>,
-    Option<HookState>,
-);
+/// Of events that differ in more than what they carry, which.
+#[derive(Debug, PartialEq)]
+enum Which {
+    Only,
+    Dump(Discriminant<DumpResult>),
+    Agent(Discriminant<Failure>),
+    Hook(HookState),
+    Helper(HelperKind),
+}
 
-fn kind(event: &LogEvent) -> Kind {
-    let (dump, agent, hook) = match event {
-        LogEvent::DumpFailed { result, .. } => (Some(discriminant(result)), None, None),
-        LogEvent::NotNotified { failure, .. } => (None, Some(discriminant(failure)), None),
-        LogEvent::HookFailed { state, .. } => (None, None, Some(*state)),
-        _ => (None, None, None),
+fn kind(event: &LogEvent) -> (Discriminant<LogEvent>, Which) {
+    let which = match event {
+        LogEvent::DumpFailed { result, .. } => Which::Dump(discriminant(result)),
+        LogEvent::NotNotified { failure, .. } => Which::Agent(discriminant(failure)),
+        LogEvent::HookFailed { state, .. } => Which::Hook(*state),
+        LogEvent::HelperRestarted { helper, .. } => Which::Helper(*helper),
+        _ => Which::Only,
     };
-    (discriminant(event), dump, agent, hook)
+    (discriminant(event), which)
 }
 
 #[derive(Debug)]
 struct Limit {
-    kind: Kind,
+    kind: (Discriminant<LogEvent>, Which),
     last: Instant,
     unlogged: u32,
 }
@@ -98,6 +101,11 @@ mod tests {
         };
         assert!(logs(HookState::Master, 1) && !logs(HookState::Master, 2));
         assert!(logs(HookState::Backup, 1));
+        let mut logs = |helper| {
+            let event = |count| LogEvent::HelperRestarted { helper, count };
+            limits.limit(&event, Instant::ZERO).is_some()
+        };
+        assert!(logs(HelperKind::Hook) && logs(HelperKind::Conntrackd) && !logs(HelperKind::Hook));
         let mut logs = |result| {
             let event = |count| LogEvent::DumpFailed { dump: Dump::Links, result, count };
             limits.limit(&event, Instant::ZERO).is_some()

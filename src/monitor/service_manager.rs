@@ -80,38 +80,3 @@ impl ServiceManager {
         self.watchdog.as_ref()?.due
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const PERIOD: Duration = Duration::from_secs(15);
-
-    #[test]
-    fn signs_of_life_are_due_once_it_is_up() {
-        let at = Instant::from_secs;
-        let mut manager = ServiceManager::new(Some(PERIOD));
-        assert!(!manager.begin_sign(at(100)) && manager.deadline().is_none());
-        manager.on_ready(at(100));
-        assert!(!manager.begin_sign(at(114)) && manager.begin_sign(at(116)));
-        manager.on_ready(at(120));
-        assert_eq!(manager.deadline(), Some(at(131)), "it counts from the last one");
-        let mut indifferent = ServiceManager::new(None);
-        indifferent.on_ready(at(100));
-        assert!(!indifferent.begin_sign(at(1000)) && indifferent.deadline().is_none());
-    }
-
-    #[test]
-    fn each_summary_is_told_once() {
-        let mut manager = ServiceManager::new(None);
-        for (state, is_absent, told) in [
-            (State::Backup, true, Some(Summary::InterfaceMissing)),
-            (State::Backup, true, None),
-            (State::Backup, false, Some(Summary::Backup)),
-            (State::Active, false, Some(Summary::Active)),
-            (State::Active, false, None),
-        ] {
-            assert_eq!(manager.update(state, is_absent), told);
-        }
-    }
-}

@@ -59,28 +59,3 @@ impl StateFile {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const T0: Instant = Instant::ZERO;
-
-    #[test]
-    fn failed_write_is_due_again_until_one_succeeds() {
-        let mut file = StateFile::new(1);
-        assert_eq!((file.is_written(), file.deadline()), (true, None), "nothing to write yet");
-        let mut waits = heapless::Vec::<_, 3>::new();
-        for _ in 0..3 {
-            file.begin();
-            assert_eq!((file.is_writing(), file.deadline()), (true, None));
-            file.on_failed(T0);
-            assert!(!file.is_writing() && !file.is_written());
-            waits.push(file.deadline().unwrap()).unwrap();
-        }
-        assert!(waits.is_sorted() && waits[0] > T0);
-        file.begin();
-        file.on_written();
-        assert_eq!((file.is_written(), file.deadline()), (true, None));
-    }
-}

@@ -62,12 +62,4 @@ mod tests {
         assert_eq!(throttle.deadline(), None);
         assert!(!throttle.is_over(at(6001)), "once");
     }
-
-    #[test]
-    fn few_frames_never_pause() {
-        let mut throttle = Throttle::default();
-        for n in 0..1000 {
-            assert!(!throttle.on_frame(Instant::from_millis(n * 67)), "15 a second");
-        }
-    }
 }

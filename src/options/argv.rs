@@ -113,17 +113,6 @@ mod tests {
     }
 
     #[test]
-    fn every_spelling_means_the_same() {
-        let expected = normal(&["--router-id", "r1"]).unwrap();
-        assert_eq!(expected, ["--router-id", "r1"]);
-        let spellings: [&[&str]; 3] =
-            [&["--router_id", "r1"], &["--router_id=r1"], &["--router-id=r1"]];
-        for words in spellings {
-            assert_eq!(normal(words).unwrap(), expected, "{words:?}");
-        }
-    }
-
-    #[test]
     fn value_is_split_at_the_first_equals_sign_and_keeps_its_underscores() {
         assert_eq!(normal(&["--conf_dir=/a=b_c"]).unwrap(), ["--conf-dir", "/a=b_c"]);
         assert_eq!(normal(&["--user="]).unwrap(), ["--user", ""]);

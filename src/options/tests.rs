@@ -17,15 +17,6 @@ fn config(options: &[&str]) -> Result<Box<Config>, UsageError> {
 }
 
 #[test]
-fn least_command_line() {
-    let config = config(&[]).unwrap();
-    assert_eq!(config.vip.to_string(), "169.254.0.5/24");
-    assert_eq!(config.agent_socket, Some("/run/agent/keepalived-state-change".into()));
-    assert_eq!((config.active_word, config.log_level()), (ActiveWord::Master, Level::Info));
-    assert_eq!(config.namespace, None);
-}
-
-#[test]
 fn where_the_log_goes() {
     let default = "/neutron-keepalived-state-change.log";
     let cases: [(&[&str], Option<&str>); 7] = [
@@ -62,17 +53,6 @@ fn longest_socket_path_fits_and_one_more_does_not() {
     let longest = values::MAX_SOCKET_PATH - values::AGENT_SOCKET.len() - 1;
     assert!(config(&[&path(longest)]).is_ok());
     assert!(config(&[&path(longest + 1)]).is_err());
-}
-
-#[test]
-fn pid_file_may_be_missing_in_the_foreground_only() {
-    let missing = |options: &[&str]| {
-        let words = ["--router_id=r", "--conf_dir=/", "--monitor_interface=i"];
-        let more = ["--monitor_cidr=10.0.0.1", "--state_path=/"];
-        parse(words.iter().chain(&more).chain(options).map(OsString::from).collect()).is_err()
-    };
-    assert!(missing(&[]));
-    assert!(!missing(&["--foreground"]));
 }
 
 #[test]

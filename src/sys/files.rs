@@ -85,11 +85,8 @@ pub(super) fn words(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     text.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty())
 }
 
-/// Parses a decimal number without sign.
+/// Parses a decimal number.
 #[inline(never)]
 pub(super) fn number(word: &[u8]) -> Option<u32> {
-    word.iter().try_fold(0_u32, |number, digit| {
-        let digit = digit.checked_sub(b'0').filter(|digit| *digit < 10)?;
-        number.checked_mul(10)?.checked_add(digit.into())
-    })
+    str::from_utf8(word).ok()?.parse().ok()
 }

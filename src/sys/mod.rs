@@ -31,6 +31,5 @@ pub mod seccomp;
 pub mod service_manager;
 pub mod signals;
 mod sigsys;
-pub mod state_file;
 pub mod stderr;
 pub mod trust;

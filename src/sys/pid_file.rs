@@ -114,7 +114,7 @@ impl PidFile {
                 Holder::Nobody => {
                     let mut content = [0; 10];
                     let length = read(&file, &mut content).unwrap_or_default();
-                    says = content.get(..length).filter(|text| !text.is_empty()).and_then(number);
+                    says = content.get(..length).and_then(number);
                 }
             }
         }

@@ -93,6 +93,38 @@ pub enum Request {
     Hook(HookCall),
 }
 
+/// What a helper process runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub enum HelperKind {
+    /// conntrackd's commands.
+    Conntrackd,
+    /// The hook.
+    Hook,
+}
+
+impl HelperKind {
+    /// As the log calls it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Conntrackd => "conntrackd",
+            Self::Hook => "hook",
+        }
+    }
+}
+
+impl Request {
+    /// Who runs it.
+    #[must_use]
+    pub fn helper(self) -> HelperKind {
+        match self {
+            Self::Sync(_) => HelperKind::Conntrackd,
+            Self::Hook(_) => HelperKind::Hook,
+        }
+    }
+}
+
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]

@@ -1,6 +1,8 @@
 //! Metrics in the text format of Prometheus (`docs/instrumenting/exposition_formats.md` in its repository
 //! `docs`).
 
+use core::fmt::Write;
+
 use heapless::Vec;
 
 /// Size of the pieces in which a text is written, in bytes.
@@ -63,18 +65,11 @@ impl<E> Pieces<'_, E> {
     }
 
     /// Pushes a number and the end of its line.
-    fn push_number(&mut self, mut number: u64) -> Result<(), E> {
-        // The longest number has 20 digits. The last comes first.
-        let mut line = Vec::<u8, 21>::new();
-        let _ = line.push(b'\n');
-        while number > 0 || line.len() == 1 {
-            // Less than 10.
-            let digit = u8::try_from(number % 10).unwrap_or_default();
-            let _ = line.push(b'0' + digit);
-            number /= 10;
-        }
-        line.reverse();
-        self.push(&[&line])
+    fn push_number(&mut self, number: u64) -> Result<(), E> {
+        // The longest number has 20 digits.
+        let mut line = heapless::String::<21>::new();
+        let _ = writeln!(line, "{number}");
+        self.push(&[line.as_bytes()])
     }
 
     fn flush(&mut self) -> Result<(), E> {

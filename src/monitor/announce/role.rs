@@ -1,6 +1,7 @@
 //! What this router is, and for which links that counts.
 
 use crate::monitor::links::Link;
+use crate::monitor::own_macs::virtual_router;
 use crate::wire::rtnl::Mac;
 
 /// What this router is, by what keepalived has done.
@@ -23,13 +24,5 @@ impl Role {
             (Some(ours), Some(theirs)) => ours == theirs,
             _ => true,
         }
-    }
-}
-
-/// The VRRP instance of a virtual MAC, be it for IPv4 or IPv6 (RFC 9568 section 7.3).
-fn virtual_router(mac: Mac) -> Option<u8> {
-    match mac {
-        [0x00, 0x00, 0x5e, 0x00, 0x01 | 0x02, instance] => Some(instance),
-        _ => None,
     }
 }

@@ -1,7 +1,7 @@
 //! Claims of the VIP that come in while it is ours.
 
 use super::{Monitor, Vip};
-use crate::monitor::own_macs::{OwnMacs, is_virtual};
+use crate::monitor::own_macs::{OwnMacs, virtual_router};
 use crate::monitor::split_brain::{Line, SplitBrain};
 use crate::monitor::throttle::Throttle;
 use crate::monitor::{Action, Instant, LogEvent, State};
@@ -56,7 +56,7 @@ impl Detector {
     fn is_foreign(&self, claim: &Claim, vip: &Vip) -> bool {
         let mac = claim.mac;
         let unknown = |own| own != mac && !self.own_macs.contains(mac);
-        vip.mac().is_some_and(|own| is_virtual(mac) || unknown(own))
+        vip.mac().is_some_and(|own| virtual_router(mac).is_some() || unknown(own))
     }
 }
 

@@ -4,9 +4,31 @@ use super::Monitor;
 use crate::errno::Errno;
 use crate::monitor::conntrack::Conntrack;
 use crate::monitor::hook::Hook;
-use crate::monitor::{Action, CommandResult, ExitReason, Instant, LogEvent};
+use crate::monitor::{
+    Action, CommandResult, ExitReason, HelperKind, HelperNews, Instant, LogEvent, Request,
+};
 
 impl Monitor<'_> {
+    pub(super) fn on_helper(&mut self, helper: HelperKind, news: HelperNews) {
+        match (news, helper) {
+            (HelperNews::Ended(end), HelperKind::Conntrackd) => self.on_command_ended(end),
+            (HelperNews::Ended(end), HelperKind::Hook) => self.on_hook_ended(end),
+            (HelperNews::Restarted, _) => {
+                self.log_limited(&|count| LogEvent::HelperRestarted { helper, count });
+            }
+            (HelperNews::Gone, _) => {
+                // Not to be asked again, so said once.
+                let is_news = match helper {
+                    HelperKind::Conntrackd => self.conntrack.take().is_some(),
+                    HelperKind::Hook => self.hook.take().is_some(),
+                };
+                if is_news {
+                    self.push(Action::Log(LogEvent::HelperGone(helper)));
+                }
+            }
+        }
+    }
+
     /// Begins the next command, if there is one. While the state file is being written none is begun: a disk
     /// may hang, and the state be another when it is back.
     pub(super) fn run_command(&mut self) {
@@ -15,7 +37,7 @@ impl Monitor<'_> {
         }
         let now = self.now;
         if let Some(command) = self.conntrack.as_mut().and_then(|conntrack| conntrack.begin(now)) {
-            self.push(Action::RunCommand(command));
+            self.push(Action::Run(Request::Sync(command)));
         }
     }
 
@@ -25,7 +47,7 @@ impl Monitor<'_> {
         deadline.filter(|_| !self.file.is_writing())
     }
 
-    pub(super) fn on_command_ended(&mut self, end: CommandResult) {
+    fn on_command_ended(&mut self, end: CommandResult) {
         let unconfigured = end == CommandResult::NotConfigured(Errno::NOT_FOUND);
         let now = self.now;
         if unconfigured && self.conntrack.as_mut().is_some_and(|c| c.on_unconfigured(now)) {
@@ -44,24 +66,13 @@ impl Monitor<'_> {
         }
     }
 
-    pub(super) fn on_helper_restarted(&mut self) {
-        self.log_limited(&|count| LogEvent::HelperRestarted { count });
-    }
-
-    pub(super) fn on_helper_gone(&mut self) {
-        // Not to be asked again, so said once.
-        if self.conntrack.take().is_some() {
-            self.push(Action::Log(LogEvent::HelperGone));
-        }
-    }
-
     /// Runs the hook, if it is time for that. As for commands, not while the state file is being written; nor when
     /// it would be killed at once, as the daemon is about to leave.
     pub(super) fn run_hook(&mut self) {
         if self.may_run_hook()
             && let Some(call) = self.hook.as_mut().and_then(|hook| hook.begin(self.now))
         {
-            self.push(Action::RunHook(call));
+            self.push(Action::Run(Request::Hook(call)));
         }
     }
 
@@ -76,7 +87,7 @@ impl Monitor<'_> {
         !self.file.is_writing() && !matches!(exit, Some(ExitReason::Signal(_)))
     }
 
-    pub(super) fn on_hook_ended(&mut self, end: CommandResult) {
+    fn on_hook_ended(&mut self, end: CommandResult) {
         let (succeeded, now) = (end == CommandResult::Exited(0), self.now);
         let ended = self.hook.as_mut().and_then(|hook| hook.end(succeeded, now));
         let Some((state, failures)) = ended else { return };
@@ -92,15 +103,5 @@ impl Monitor<'_> {
     /// Whether what the hook prints is to be logged: of runs that repeat a failed one, once a minute.
     pub fn logs_hook_output(&self) -> bool {
         self.hook.as_ref().is_some_and(Hook::prints)
-    }
-
-    pub(super) fn on_hook_helper_restarted(&mut self) {
-        self.log_limited(&|count| LogEvent::HookHelperRestarted { count });
-    }
-
-    pub(super) fn on_hook_helper_gone(&mut self) {
-        if self.hook.take().is_some() {
-            self.push(Action::Log(LogEvent::HookHelperGone));
-        }
     }
 }

@@ -256,12 +256,7 @@ impl<'a> Monitor<'a> {
             Input::Sent(address, sent) => self.on_sent(*address, *sent),
             Input::ClaimReceived(ifindex, claim) => self.on_claim(*ifindex, claim),
             Input::NoClaim => self.on_frame(),
-            Input::CommandEnded(result) => self.on_command_ended(*result),
-            Input::HelperRestarted => self.on_helper_restarted(),
-            Input::HelperGone => self.on_helper_gone(),
-            Input::HookEnded(result) => self.on_hook_ended(*result),
-            Input::HookHelperRestarted => self.on_hook_helper_restarted(),
-            Input::HookHelperGone => self.on_hook_helper_gone(),
+            Input::Helper(helper, news) => self.on_helper(*helper, *news),
             Input::MountsChanged => self.namespace.mounts_changed(self.now),
             Input::NamespaceGone => self.on_namespace_gone(),
         }

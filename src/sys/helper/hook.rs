@@ -1,6 +1,5 @@
 //! The hook: how it is called, as whom, and that nobody but root can have put it there if it is run as root.
 
-use core::ffi::CStr;
 use core::fmt::Display;
 use std::ffi::CString;
 use std::path::Path;
@@ -83,20 +82,15 @@ impl Hook {
         Ok(())
     }
 
-    /// Its environment beside `PATH`, on one run.
-    pub(super) fn environment(&self, call: HookCall) -> heapless::Vec<&CStr, 5> {
-        let [router, interface, vip] = &self.constant;
-        let state = match call.state {
-            HookState::Master => c"KEEPWATCH_STATE=MASTER",
-            HookState::Backup => c"KEEPWATCH_STATE=BACKUP",
-            HookState::Fault => c"KEEPWATCH_STATE=FAULT",
+    /// Its environment beside `PATH`, on one run. This process is not the daemon, which allocates nothing.
+    pub(super) fn environment(&self, HookCall { state, previous }: HookCall) -> Vec<CString> {
+        let variable = |name: &[u8], state: HookState| {
+            c_string(&[name, state.word().to_bytes()].concat()).unwrap_or_default()
         };
-        let previous = call.previous.map(|previous| match previous {
-            HookState::Master => c"KEEPWATCH_PREVIOUS=MASTER",
-            HookState::Backup => c"KEEPWATCH_PREVIOUS=BACKUP",
-            HookState::Fault => c"KEEPWATCH_PREVIOUS=FAULT",
-        });
-        [router, interface, vip, state].into_iter().chain(previous).collect()
+        let mut environment = self.constant.to_vec();
+        environment.push(variable(b"KEEPWATCH_STATE=", state));
+        environment.extend(previous.map(|previous| variable(b"KEEPWATCH_PREVIOUS=", previous)));
+        environment
     }
 }
 

@@ -6,7 +6,7 @@
 use core::mem::{MaybeUninit, size_of};
 use core::ptr::{null, null_mut};
 use core::sync::atomic::{AtomicI32, Ordering};
-use std::ffi::{CStr, c_char, c_int};
+use std::ffi::{CStr, CString, c_char, c_int};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use nix::errno::Errno as NixErrno;
@@ -42,7 +42,7 @@ pub struct Program<'a> {
     /// The command line, its name included.
     pub words: &'a [&'a CStr],
     /// The environment beside `PATH`.
-    pub environment: &'a [&'a CStr],
+    pub environment: &'a [CString],
     /// It is killed after this.
     pub timeout: Duration,
     /// Called in the new process before it executes the program.
@@ -237,8 +237,9 @@ impl Runner {
         }
         signals::reset();
         signals::unblock();
-        let words = pointers(program.words.iter());
-        let environment = pointers([PATH].iter().chain(program.environment));
+        let words = pointers(program.words.iter().copied());
+        let environment =
+            pointers([PATH].into_iter().chain(program.environment.iter().map(CString::as_c_str)));
         // SAFETY: the path, the words and the environment are strings, the latter in arrays that end with
         // null.
         unsafe { libc::execve(program.path.as_ptr(), words.as_ptr(), environment.as_ptr()) };
@@ -275,7 +276,7 @@ impl Runner {
 }
 
 /// Where the words are, and null behind them.
-fn pointers<'a>(words: impl Iterator<Item = &'a &'a CStr>) -> [*const c_char; MAX_WORDS + 1] {
+fn pointers<'a>(words: impl Iterator<Item = &'a CStr>) -> [*const c_char; MAX_WORDS + 1] {
     let mut pointers = [null(); MAX_WORDS + 1];
     for (place, word) in pointers.iter_mut().zip(words.take(MAX_WORDS)) {
         *place = word.as_ptr();

@@ -62,6 +62,17 @@ const fn any(number: c_long) -> Call {
     call(number, &[&[]])
 }
 
+/// What is looked at, by a call that takes its flags in this place.
+const fn looks<const FLAGS: u32>() -> &'static [Way] {
+    &[
+        &[(0, HERE), (1, Is::Constant(Constant::AgentDirectory)), (FLAGS, LOOK)],
+        &[(0, HERE), (1, Is::Constant(Constant::PidFile)), (FLAGS, LOOK)],
+        &[(0, HERE), (1, Is::Constant(Constant::Metrics)), (FLAGS, LOOK)],
+        &[(1, Is::Constant(Constant::NoPath)), (FLAGS, LOOK_AT_OPEN)],
+        &[(1, Is::Constant(Constant::Namespace)), (FLAGS, LOOK)],
+    ]
+}
+
 /// The calls, most frequent first, each with its purpose. Architectures differ in what they have for the same
 /// purpose.
 pub const ALLOWED: &[Call] = &[
@@ -157,28 +168,10 @@ pub const ALLOWED: &[Call] = &[
     ),
     // The owner of the agent's directory; whether the pid file and the metrics file are still ours, the reopened log
     // ours alone, and the namespace there.
-    call(
-        FSTATAT,
-        &[
-            &[(0, HERE), (1, Is::Constant(Constant::AgentDirectory)), (3, LOOK)],
-            &[(0, HERE), (1, Is::Constant(Constant::PidFile)), (3, LOOK)],
-            &[(0, HERE), (1, Is::Constant(Constant::Metrics)), (3, LOOK)],
-            &[(1, Is::Constant(Constant::NoPath)), (3, LOOK_AT_OPEN)],
-            &[(1, Is::Constant(Constant::Namespace)), (3, LOOK)],
-        ],
-    ),
+    call(FSTATAT, looks::<3>()),
     // The same on 32 bits, where libc makes this call if the kernel has it (Linux 4.11).
     #[cfg(target_pointer_width = "32")]
-    call(
-        libc::SYS_statx,
-        &[
-            &[(0, HERE), (1, Is::Constant(Constant::AgentDirectory)), (2, LOOK)],
-            &[(0, HERE), (1, Is::Constant(Constant::PidFile)), (2, LOOK)],
-            &[(0, HERE), (1, Is::Constant(Constant::Metrics)), (2, LOOK)],
-            &[(1, Is::Constant(Constant::NoPath)), (2, LOOK_AT_OPEN)],
-            &[(1, Is::Constant(Constant::Namespace)), (2, LOOK)],
-        ],
-    ),
+    call(libc::SYS_statx, looks::<2>()),
     // Whether standard error has room, if it is a pipe that could not be reopened.
     #[cfg(not(target_arch = "aarch64"))]
     any(libc::SYS_poll),

@@ -1,6 +1,6 @@
 //! What becomes of what the core wants done.
 
-use keepwatch::monitor::{Action, Dump, Input};
+use keepwatch::monitor::{Action, Dump, Input, Request};
 use keepwatch::wire::rtnl::Body;
 
 use super::Simulation;
@@ -48,8 +48,8 @@ impl Simulation<'_> {
             Action::HangUp => self.agent.hang_up(self.now),
             Action::SignalReady => self.be_ready(),
             Action::TellManager(notice) => self.tell_manager(notice),
-            Action::RunCommand(command) => self.conntrackd.run(command),
-            Action::RunHook(call) => self.run_hook(call),
+            Action::Run(Request::Sync(command)) => self.conntrackd.run(command),
+            Action::Run(Request::Hook(call)) => self.run_hook(call),
             Action::CheckNamespace => return self.look_at_namespace(),
             Action::Exit(ending) => self.exit(ending),
             Action::Log(ref note) => self.read_log(note),

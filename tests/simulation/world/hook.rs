@@ -1,7 +1,8 @@
 //! The hook: a program that takes its time, fails or hangs, and the process that runs it.
 
 use keepwatch::monitor::{
-    Action, Actions, CommandResult, Control, Duration, HookCall, HookState, Input, Instant, State,
+    Action, Actions, CommandResult, Control, Duration, HelperKind, HelperNews, HookCall, HookState,
+    Input, Instant, Request, State,
 };
 use keepwatch::wire::rtnl::{Body, Message};
 use netlink_packet_route::link::LinkFlags;
@@ -125,7 +126,7 @@ impl Simulation<'_> {
     /// The hook comes after the file, and then at once, unless it runs or that is no news to it.
     pub(super) fn note_hook(&self, input: &Input, actions: &Actions) {
         let call = actions.iter().find_map(|action| match action {
-            Action::RunHook(call) => Some(call.state),
+            Action::Run(Request::Hook(call)) => Some(call.state),
             _ => None,
         });
         let writes = actions.iter().any(|action| matches!(action, Action::WriteState(_)));
@@ -141,22 +142,33 @@ impl Simulation<'_> {
 
     pub(super) fn hook_ends(&mut self, result: CommandResult) {
         self.hook.end(result, self.now);
-        self.feed(&Input::HookEnded(result));
+        self.feed(&Input::Helper(HelperKind::Hook, HelperNews::Ended(result)));
     }
 
-    pub(super) fn hook_helper_dies(&mut self) {
-        (self.hook.lives, self.hook.running) = (false, false);
-        self.feed(&Input::HookHelperGone);
-    }
-
-    /// The process that runs the hook is killed, and with it the run under way.
-    pub(super) fn hook_helper_restarts(&mut self) {
-        self.hook.restarted |= self.hook.lives;
-        if self.hook.lives {
-            self.feed(&Input::HookHelperRestarted);
+    pub(super) fn helper_dies(&mut self, helper: HelperKind) {
+        match helper {
+            HelperKind::Conntrackd => self.conntrackd.die(),
+            HelperKind::Hook => (self.hook.lives, self.hook.running) = (false, false),
         }
-        if self.hook.running {
-            self.hook_ends(CommandResult::Aborted);
+        self.feed(&Input::Helper(helper, HelperNews::Gone));
+    }
+
+    /// A process that runs programs is killed, and with it the one under way.
+    pub(super) fn helper_restarts(&mut self, helper: HelperKind) {
+        let (lives, restarted) = match helper {
+            HelperKind::Conntrackd => (self.conntrackd.lives, &mut self.conntrackd.restarted),
+            HelperKind::Hook => (self.hook.lives, &mut self.hook.restarted),
+        };
+        *restarted |= lives;
+        if lives {
+            self.feed(&Input::Helper(helper, HelperNews::Restarted));
+        }
+        match helper {
+            HelperKind::Conntrackd if self.conntrackd.is_running() => {
+                self.command_ends(CommandResult::Aborted);
+            }
+            HelperKind::Hook if self.hook.running => self.hook_ends(CommandResult::Aborted),
+            _ => {}
         }
     }
 

@@ -2,8 +2,8 @@
 
 use keepwatch::errno::Errno;
 use keepwatch::monitor::{
-    Action, Actions, Announcement, CommandResult, DumpResult, Duration, ExitReason, Input,
-    LogEvent, Sent, State,
+    Action, Actions, Announcement, CommandResult, DumpResult, Duration, ExitReason, HelperKind,
+    Input, LogEvent, Sent, State,
 };
 
 use super::kernel::name;
@@ -120,11 +120,17 @@ impl Simulation<'_> {
             LogEvent::Synced(state) => {
                 assert!(self.conntrackd.is_done() && self.reported == Some(state));
             }
-            LogEvent::HelperRestarted { .. } => assert!(self.conntrackd.restarted),
+            LogEvent::HelperRestarted { helper: HelperKind::Conntrackd, .. } => {
+                assert!(self.conntrackd.restarted);
+            }
             LogEvent::HookSucceeded { state, .. } => assert_eq!(self.hook.told, Some(state)),
             LogEvent::HookFailed { end, .. } => assert!(end != CommandResult::Exited(0)),
-            LogEvent::HookHelperRestarted { .. } => assert!(self.hook.restarted),
-            LogEvent::HookHelperGone => assert!(!self.hook.lives && self.options.has_hook),
+            LogEvent::HelperRestarted { helper: HelperKind::Hook, .. } => {
+                assert!(self.hook.restarted);
+            }
+            LogEvent::HelperGone(HelperKind::Hook) => {
+                assert!(!self.hook.lives && self.options.has_hook);
+            }
             LogEvent::DumpFailed { result: DumpResult::Interrupted, .. } => {
                 assert!(self.kernel.has_interrupted, "it had no gaps");
             }

@@ -59,8 +59,8 @@ use std::cell::RefCell;
 
 use hook::Hook;
 use keepwatch::monitor::{
-    Action, AnnounceTiming, CommandResult, Control, Duration, Input, Instant, ManagerNotice,
-    Monitor, MonitorConfig, NamespaceCheck, State, Tables,
+    Action, AnnounceTiming, CommandResult, Control, Duration, HelperKind, HelperNews, Input,
+    Instant, ManagerNotice, Monitor, MonitorConfig, NamespaceCheck, State, Tables,
 };
 use keepwatch::wire::rtnl::Body;
 use kernel::{Kernel, MAC, PORT, VIRTUAL_MAC, name};
@@ -292,23 +292,7 @@ impl<'a> Simulation<'a> {
 
     fn command_ends(&mut self, result: CommandResult) {
         self.conntrackd.end(result, self.now);
-        self.feed(&Input::CommandEnded(result));
-    }
-
-    fn helper_dies(&mut self) {
-        self.conntrackd.die();
-        self.feed(&Input::HelperGone);
-    }
-
-    /// The process that runs the commands is killed, and with it the one under way.
-    fn helper_restarts(&mut self) {
-        if self.conntrackd.restart() {
-            self.feed(&Input::HelperRestarted);
-        }
-        if self.conntrackd.is_running() {
-            let end = self.conntrackd.abort();
-            self.feed(&Input::CommandEnded(end));
-        }
+        self.feed(&Input::Helper(HelperKind::Conntrackd, HelperNews::Ended(result)));
     }
 
     /// Reads so many datagrams. That there are no more it tells only at a deadline: otherwise the daemon

@@ -231,18 +231,6 @@ impl Conntrackd {
         self.unconfigured_since.is_some()
     }
 
-    /// Tells whether there is one to be begun anew.
-    pub fn restart(&mut self) -> bool {
-        self.restarted |= self.lives;
-        self.lives
-    }
-
-    /// How the command under way ends when the process that runs it is killed.
-    pub fn abort(&mut self) -> CommandResult {
-        self.running = None;
-        CommandResult::Aborted
-    }
-
     pub fn die(&mut self) {
         (self.lives, self.running) = (false, None);
     }

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use keepwatch::errno::Errno;
-use keepwatch::monitor::{CommandResult, Control, DumpResult, Failure, Input, Sent};
+use keepwatch::monitor::{CommandResult, Control, DumpResult, Failure, HelperKind, Input, Sent};
 use netlink_packet_route::link::LinkFlags;
 
 use super::kernel::UP;
@@ -118,11 +118,9 @@ pub enum Step {
         starts_for: Duration,
     },
     CommandEnds(CommandResult),
-    HelperRestarts,
-    HelperDies,
     HookEnds(CommandResult),
-    HookHelperRestarts,
-    HookHelperDies,
+    HelperRestarts(HelperKind),
+    HelperDies(HelperKind),
     Control(Control),
     Claim(Claims),
     ChangeMounts,
@@ -176,11 +174,9 @@ impl Simulation<'_> {
                 self.agent.starts_for = starts_for.into();
             }
             Step::CommandEnds(result) => self.command_ends(result),
-            Step::HelperRestarts => self.helper_restarts(),
-            Step::HelperDies => self.helper_dies(),
+            Step::HelperRestarts(helper) => self.helper_restarts(helper),
+            Step::HelperDies(helper) => self.helper_dies(helper),
             Step::HookEnds(result) => self.hook_ends(result),
-            Step::HookHelperRestarts => self.hook_helper_restarts(),
-            Step::HookHelperDies => self.hook_helper_dies(),
             Step::Control(control) => self.control(control),
             Step::Claim(claims) => self.claim(claims),
             Step::ChangeMounts => self.change_mounts(),
@@ -287,7 +283,7 @@ impl Step {
                 _ => DumpResult::TimedOut,
             }),
             16 => Self::Stall(Duration::from_millis(u64::from(how).pow(3))),
-            17 if how == 255 => Self::HelperDies,
+            17 if how == 255 => Self::HelperDies(HelperKind::Conntrackd),
             17 => Self::CommandEnds(decode_result(how)),
             18 => Self::Claim(decode_claims(how)),
             _ => Self::decode_trouble(how),
@@ -304,7 +300,7 @@ impl Step {
             6 => match how {
                 0..32 => Self::DiskHangs(Duration::from_millis(u64::from(how / 8) * 2800)),
                 32..64 => Self::ReturnInterface { with_vip: how < 48 },
-                64..96 => Self::HelperRestarts,
+                64..96 => Self::HelperRestarts(HelperKind::Conntrackd),
                 96..112 => Self::ChangeMounts,
                 _ => Self::WirelessEvent,
             },
@@ -322,11 +318,7 @@ fn decode_address(how: u8) -> AddressChange {
     let (n, bit) = (how % 8, |bit: u8| how & bit != 0);
     let v4 = IpAddr::from(Ipv4Addr::new(10, 0, 0, n));
     let v6 = IpAddr::from(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, n.into()));
-    let address = match (bit(8), bit(16)) {
-        (false, false) => (v4, 24),
-        (false, true) => (v4, 32),
-        (true, _) => (v6, 64),
-    };
+    let address = if bit(8) { (v6, 64) } else { (v4, if bit(16) { 32 } else { 24 }) };
     AddressChange {
         optimistic: bit(16),
         fails: bit(32),
@@ -351,8 +343,8 @@ fn decode_watched_link(how: u8) -> Step {
         0..64 => Step::SetFlags(UP),
         64..128 => Step::SetFlags(LinkFlags::Up),
         128..192 => Step::SetFlags(LinkFlags::empty()),
-        192..252 => Step::HookHelperRestarts,
-        252.. => Step::HookHelperDies,
+        192..252 => Step::HelperRestarts(HelperKind::Hook),
+        252.. => Step::HelperDies(HelperKind::Hook),
     }
 }
 

@@ -1,5 +1,4 @@
 mod egress;
-mod identity;
 mod role;
 
 use super::*;
@@ -80,33 +79,6 @@ fn ipv4_address_has_three_rounds_of_request_and_reply() {
     let expected =
         [(0, request), (0, reply), (2000, request), (2000, reply), (4000, request), (4000, reply)];
     assert_eq!(frames(&mut announcer, Instant::ZERO), expected);
-}
-
-#[test]
-fn ipv6_address_is_announced_once_duplicate_address_detection_is_done() {
-    let mut tables = Tables::new();
-    let mut announcer = announcer(&mut tables);
-    let settled = address(3, "fd00::1/64");
-    let tentative = Address { flags: AddressFlags::Tentative, ..settled };
-    announcer.on_address(&tentative, Instant::ZERO);
-    assert_eq!(frames(&mut announcer, Instant::ZERO), []);
-    // Even if its lifetime has been refreshed meanwhile.
-    let refreshed = Address { refreshed: true, ..settled };
-    announcer.on_address(&refreshed, Instant::from_secs(1));
-    let kind = FrameKind::Advertisement { ip: "fd00::1".parse().unwrap(), router: true };
-    let expected = [(1000, kind), (3000, kind), (5000, kind)];
-    assert_eq!(frames(&mut announcer, Instant::from_secs(1)), expected);
-}
-
-#[test]
-fn failed_duplicate_address_detection_means_silence() {
-    let mut tables = Tables::new();
-    let mut announcer = announcer(&mut tables);
-    let address = address(3, "fd00::1/64");
-    announcer.on_address(&Address { flags: AddressFlags::Tentative, ..address }, Instant::ZERO);
-    announcer.on_address(&Address { flags: AddressFlags::Dadfailed, ..address }, Instant::ZERO);
-    assert_eq!(frames(&mut announcer, Instant::ZERO), []);
-    assert!(announcer.tables.entries.is_empty());
 }
 
 #[test]
@@ -226,17 +198,6 @@ fn forwarding_is_as_the_interface_has_it_now() {
 }
 
 #[test]
-fn dump_that_failed_is_wanted_again() {
-    let mut tables = Tables::new();
-    let mut announcer = announcer(&mut tables);
-    announcer.on_link(&link(3, LinkFlags::Up));
-    announcer.on_link(&link(3, UP));
-    announcer.listing_begin();
-    announcer.listing_end(3, false);
-    assert!(announcer.needs_dump());
-}
-
-#[test]
 fn after_a_loss_all_links_that_are_up_are_listed() {
     let mut tables = Tables::new();
     let mut announcer = announcer(&mut tables);
@@ -287,36 +248,6 @@ fn links_beyond_the_table_are_counted() {
     assert_eq!((announcer.ignored_links, announcer.dropped), (1, 0));
     announcer.links_begin();
     assert_eq!(announcer.ignored_links, 0, "not to be counted twice");
-}
-
-/// Announces one address on link 3 for the first time, then loses events and knows the links again.
-fn after_a_loss<'a>(tables: &'a mut Tables, address: &Address) -> Announcer<'a> {
-    let mut announcer = announcer(tables);
-    announcer.on_address(address, Instant::ZERO);
-    send(&mut announcer, Instant::ZERO);
-    announcer.on_loss();
-    announcer.links_begin();
-    announcer.on_link(&link(3, UP));
-    announcer.links_end();
-    assert_eq!(announcer.listing_begin(), Some(3));
-    announcer
-}
-
-#[test]
-fn address_that_has_gone_unseen_is_not_announced_any_more() {
-    let mut tables = Tables::new();
-    let mut announcer = after_a_loss(&mut tables, &address(3, "10.0.0.1/24"));
-    announcer.listing_end(3, true);
-    assert_eq!(frames(&mut announcer, Instant::ZERO), []);
-}
-
-#[test]
-fn address_that_had_gone_unseen_and_is_back_has_all_its_rounds() {
-    let mut tables = Tables::new();
-    let mut announcer = after_a_loss(&mut tables, &address(3, "10.0.0.1/24"));
-    announcer.on_address(&address(3, "10.0.0.1/24"), Instant::ZERO);
-    announcer.listing_end(3, true);
-    assert_eq!(frames(&mut announcer, Instant::ZERO).len(), 6);
 }
 
 #[test]
@@ -377,5 +308,22 @@ fn as_many_rounds_as_asked_for() {
         let kinds: std::vec::Vec<FrameKind> = frames.iter().map(|(_, kind)| *kind).collect();
         assert_eq!(kinds, [request, reply].repeat(repeat.into()));
         assert!(announcer.tables.entries.is_empty());
+    }
+}
+
+#[test]
+fn one_address_with_two_prefixes_or_peers_is_two() {
+    let plain = address(3, "10.0.0.1/24");
+    let with_peer = Address { peer: "10.9.0.1".parse().unwrap(), ..plain };
+    for other in [address(3, "10.0.0.1/32"), with_peer] {
+        for (removed, kept) in [(plain, other), (other, plain)] {
+            let mut tables = Tables::new();
+            let mut announcer = announcer(&mut tables);
+            announcer.on_address(&removed, Instant::ZERO);
+            announcer.on_address(&kept, Instant::ZERO);
+            announcer.on_address_gone(&removed);
+            let frames = frames(&mut announcer, Instant::ZERO);
+            assert_eq!(frames.len(), 6, "{kept:?} is still there");
+        }
     }
 }

@@ -249,6 +249,3 @@ impl Vip {
 fn instance(address: &Address) -> IpAddr {
     if address.peer.is_ipv4() { address.peer } else { address.cidr.address() }
 }
-
-#[cfg(test)]
-mod tests;
