@@ -61,6 +61,8 @@ fn frames(announcer: &mut Announcer<'_>, mut now: Instant) -> std::vec::Vec<(i64
         if let Some(announcement) = announcer.next(now) {
             frames.push((now.total_millis(), announcement.kind));
             announcer.on_sent(announcement.address, TAKEN, now);
+        } else {
+            assert!(announcer.deadline().is_none_or(|later| later > now), "it did not move");
         }
     }
     frames
