@@ -53,16 +53,22 @@ fn send(announcer: &mut Announcer<'_>, now: Instant) -> Announcement {
     announcement
 }
 
+/// The next frame at a deadline, which lies ahead if there is none.
+fn next(announcer: &mut Announcer<'_>, now: Instant) -> Option<Announcement> {
+    let announcement = announcer.next(now);
+    let is_ahead = announcer.deadline().is_none_or(|deadline| deadline > now);
+    assert!(announcement.is_some() || is_ahead, "there is no frame, and the deadline did not move");
+    announcement
+}
+
 /// Every frame until there is no deadline any more, with the millisecond in which it goes out.
 fn frames(announcer: &mut Announcer<'_>, mut now: Instant) -> std::vec::Vec<(i64, FrameKind)> {
     let mut frames = std::vec::Vec::new();
     while let Some(deadline) = announcer.deadline() {
         now = now.max(deadline);
-        if let Some(announcement) = announcer.next(now) {
+        if let Some(announcement) = next(announcer, now) {
             frames.push((now.total_millis(), announcement.kind));
             announcer.on_sent(announcement.address, TAKEN, now);
-        } else {
-            assert!(announcer.deadline().is_none_or(|later| later > now), "it did not move");
         }
     }
     frames
