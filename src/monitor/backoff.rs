@@ -115,6 +115,16 @@ mod tests {
     }
 
     #[test]
+    fn no_wait_is_as_short_as_none() {
+        for seed in 0..1000 {
+            let mut backoff = Backoff::new(seed);
+            for _ in BACKLOG_WAITS {
+                assert!(backoff.after_full_backlog(Instant::ZERO) > Instant::ZERO);
+            }
+        }
+    }
+
+    #[test]
     fn routers_with_a_full_backlog_spread_over_the_whole_wait() {
         let first = |seed| Backoff::new(seed).after_full_backlog(Instant::ZERO).total_millis();
         for tenth in 0..10 {
