@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use proptest::prelude::{ProptestConfig, Strategy, any, prop, proptest};
 use world::lan::{AddressChange, Egress};
+use world::wire::{Claims, Station};
 use world::{Life, Step};
 
 /// 20,000 lives, unless the environment names another number as `PROPTEST_CASES`.
@@ -66,11 +67,14 @@ fn stuck_queue_takes_its_share_and_no_more() {
 /// Another: an interface that comes back with its index, whether the events of that arrive or are lost.
 #[test]
 fn claims_are_heard_on_the_interface_that_has_come_back() {
+    let by = Station::Other;
+    let claim = Claims { by, on_other_interface: false, of_other_address: false };
     for lost in [0, 7] {
         let mut life = Life::decode(&[]);
         life.steps.extend([Step::CreateInterface, Step::AddVip, READ, READ, READ]);
         life.steps.extend(vec![Step::WirelessEvent; lost]);
-        life.steps.push(Step::ReturnInterface { with_vip: true });
+        life.steps.extend([Step::ReturnInterface { with_vip: true }, READ, READ, READ]);
+        life.steps.push(Step::Claim(claim));
         life.live();
     }
 }
