@@ -138,6 +138,20 @@ mod tests {
     }
 
     #[test]
+    fn room_that_others_make_is_not_all_taken_by_a_link_whose_frames_stay() {
+        let mut egress = Egress::new();
+        let (mut others, mut there) = (100, 0);
+        for _ in 0..20_000 {
+            if let Sent::Yes { .. } = send(&mut egress, (others + there) * FRAME) {
+                there += 1;
+            } else {
+                others = 0;
+            }
+        }
+        assert!((16..64).contains(&there), "{there} frames in the send buffer");
+    }
+
+    #[test]
     fn link_whose_frames_leave_is_soon_told_from_one_whose_frames_stay() {
         let mut egress = Egress::new();
         let mut held_back = 0;

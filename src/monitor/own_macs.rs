@@ -26,13 +26,8 @@ impl OwnMacs {
     /// Handles a new or changed link.
     pub(super) fn on_link(&mut self, link: &Link) {
         let ifindex = link.ifindex;
-        let Some(mac) = link.mac else {
-            // Not every message about an Ethernet mentions its MAC.
-            if !link.ethernet {
-                self.on_link_gone(ifindex);
-            }
-            return;
-        };
+        // Not every message mentions it.
+        let Some(mac) = link.mac else { return };
         let own = Own { ifindex, mac, seen: true };
         match self.0.iter_mut().find(|own| own.ifindex == ifindex) {
             Some(known) => *known = own,

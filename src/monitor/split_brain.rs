@@ -167,6 +167,7 @@ mod tests {
         for n in 0..100 {
             stations.on_claim(mac(n), at(0));
         }
+        assert_eq!((stations.deadline(), stations.next_line(at(0))), (Some(at(1)), None));
         let expected: heapless::Vec<_, 16> = (0..16).map(|n| Line::Station(mac(n), 1)).collect();
         assert_eq!(lines(&mut stations, at(1)), expected);
         assert_eq!(stations.deadline(), Some(at(61)));

@@ -10,15 +10,17 @@ use super::world::wire::{Claims, Station};
 use super::world::{Life, Simulation, Step};
 
 const READ: Step = Step::Read { datagrams: 7 };
+/// After these, events are lost: the queue has room for fewer.
+const OVERRUN: [Step; 7] = [Step::WirelessEvent; 7];
 const ANSWER: Step = Step::AgentReplies(Ok(()));
 /// Until what has failed has been tried again.
 const RETRY: Step = Step::Wait(Duration::from_secs(1));
 /// Up to the first report, backup, of which the agent has been told.
 const STARTED: [Step; 6] = [Step::CreateInterface, READ, READ, READ, ANSWER, ANSWER];
 
-/// What has been counted after these steps, with conntrackd and announcements.
+/// What has been counted after these steps, with conntrackd, a hook, metrics and announcements.
 fn counted(steps: &[&[Step]]) -> Counters {
-    let options = Life::decode(&[0b1000]).options;
+    let options = Life::decode(&[0b1000, Life::MORE_OPTIONS, 0x21]).options;
     let mut tables = Box::new(Tables::new());
     let mut simulation = Simulation::new(options, &mut tables);
     for step in steps.concat() {
@@ -32,7 +34,7 @@ fn agent(listens: bool) -> Step {
 }
 
 fn disk(works: bool) -> Step {
-    Step::DiskWorks { works, for_metrics: true, hangs_for_metrics: Duration::ZERO }
+    Step::DiskWorks { works, for_metrics: works, hangs_for_metrics: Duration::ZERO }
 }
 
 #[test]
@@ -51,6 +53,14 @@ fn reports_are_counted() {
     let failures: u64 = notification_failures.iter().sum();
     assert_eq!((notifications, failures), (3, 1));
     assert_eq!((counters.commands, counters.command_failures), (3, 2));
+    assert_eq!(counters.metrics_failures, 1);
+}
+
+#[test]
+fn runs_of_the_hook_are_counted() {
+    let ends = |status| Step::HookEnds(CommandResult::Exited(status));
+    let counters = counted(&[&STARTED, &[ends(1), RETRY, ends(1), RETRY, ends(0)]]);
+    assert_eq!((counters.hook_runs, counters.hook_failures), (3, 2));
 }
 
 #[test]
@@ -59,7 +69,7 @@ fn what_the_kernel_says_is_counted() {
         &STARTED,
         &[Step::MalformedMessage, READ, READ, READ],
         &[Step::EndNextDump(DumpResult::Failed(Errno(16)))],
-        &[Step::WirelessEvent; 7],
+        &OVERRUN,
         &[READ, READ, RETRY, READ, READ],
         &[Step::ForeignMessage { port: 8 }],
     ]);
@@ -78,16 +88,18 @@ fn frames_are_counted() {
     assert_eq!((counters.announcements, counters.announcement_failures), (6, 6));
 }
 
-/// A link's own MAC is no other station's, until the link has gone.
+/// A link's own MAC is no other station's, though not every event mentions it, until the link has gone.
 #[test]
 fn claims_are_counted() {
     let change = |change| Step::ChangeLink { link: 0, change };
     let by = Station::FirstLink;
     let claim = Step::Claim(Claims { by, on_other_interface: false, of_other_address: false });
-    let steps = [Step::AddVip, change(LinkChange::Mac), READ, claim];
+    let wireless = Step::LinkWirelessEvent { link: 0 };
+    let steps = [Step::AddVip, change(LinkChange::Mac), wireless, READ, claim];
     assert_eq!(counted(&[&STARTED, &steps]).claims, 0);
-    let gone = [change(LinkChange::Delete), READ, claim];
+    let gone = [change(LinkChange::Delete), READ, READ, READ, claim];
     assert_eq!(counted(&[&STARTED, &steps, &gone]).claims, 1);
+    assert_eq!(counted(&[&STARTED, &steps, &OVERRUN, &gone]).claims, 1, "a dump shows that it has");
 }
 
 /// The kernel is asked for what is not known, and for nothing else.

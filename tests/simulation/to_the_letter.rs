@@ -1,6 +1,9 @@
 //! Actions that the simulated world does not depend on.
 
-use keepwatch::monitor::{Action, Failure, Input, Instant, LogEvent, Monitor, Outcome, State};
+use keepwatch::monitor::{
+    Action, CommandResult, Failure, HookCall, HookState, Input, Instant, LogEvent, Monitor,
+    MonitorConfig, Outcome, State,
+};
 use keepwatch::wire::rtnl::{Body, Message};
 
 use super::world::config;
@@ -37,4 +40,28 @@ fn agent_that_was_away_is_said_to_be_back() {
     assert!(monitor.on(&Input::Tick, later).contains(&Action::Notify(State::Backup)));
     let said = [LogEvent::Notified(State::Backup), LogEvent::AgentBack { failures: 1 }];
     assert_eq!(monitor.on(&Input::Agent(Outcome::Delivered), later), said.map(Action::Log));
+}
+
+#[test]
+fn helpers_that_were_killed_are_said_to_be_back() {
+    let mut monitor = Monitor::new(config());
+    for (input, said) in [
+        (Input::HelperRestarted, LogEvent::HelperRestarted { count: 1 }),
+        (Input::HookHelperRestarted, LogEvent::HookHelperRestarted { count: 1 }),
+    ] {
+        assert!(monitor.on(&input, T0).contains(&Action::Log(said)), "{input:?}");
+    }
+}
+
+#[test]
+fn hook_that_fails_again_is_not_quoted_again() {
+    let mut monitor = Monitor::new(MonitorConfig { hook: true, ..config() });
+    monitor.on(&event(Body::NewLink(link(5, "ha"))), T0);
+    monitor.on(&event(Body::DelLink(link(5, "ha"))), T0);
+    let run = Action::RunHook(HookCall { state: HookState::Fault, previous: None });
+    assert!(monitor.on(&Input::StateFile(Ok(State::Backup)), T0).contains(&run));
+    assert!(monitor.logs_hook_output());
+    monitor.on(&Input::HookEnded(CommandResult::Exited(1)), T0);
+    assert!(monitor.on(&Input::Tick, Instant::from_secs(1)).contains(&run));
+    assert!(!monitor.logs_hook_output());
 }

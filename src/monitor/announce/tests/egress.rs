@@ -21,7 +21,7 @@ fn frames_of_the_other(
     let mut now = Instant::ZERO;
     while let Some(deadline) = announcer.deadline() {
         now = now.max(deadline);
-        let Some(Announcement { address, kind, .. }) = announcer.next(now) else { continue };
+        let Some(Announcement { address, kind, .. }) = next(announcer, now) else { continue };
         let sent = if address.ifindex == 3 { refusal } else { TAKEN };
         let failed = announcer.on_sent(address, sent, now);
         if address.ifindex == 3 {

@@ -52,12 +52,20 @@ fn send(announcer: &mut Announcer<'_>, now: Instant) -> Announcement {
     announcement
 }
 
+/// The next frame at a deadline, which lies ahead if there is none.
+fn next(announcer: &mut Announcer<'_>, now: Instant) -> Option<Announcement> {
+    let announcement = announcer.next(now);
+    let is_ahead = announcer.deadline().is_none_or(|deadline| deadline > now);
+    assert!(announcement.is_some() || is_ahead, "there is no frame, and the deadline did not move");
+    announcement
+}
+
 /// Every frame until there is no deadline any more, with the millisecond in which it goes out.
 fn frames(announcer: &mut Announcer<'_>, mut now: Instant) -> std::vec::Vec<(i64, FrameKind)> {
     let mut frames = std::vec::Vec::new();
     while let Some(deadline) = announcer.deadline() {
         now = now.max(deadline);
-        if let Some(announcement) = announcer.next(now) {
+        if let Some(announcement) = next(announcer, now) {
             frames.push((now.total_millis(), announcement.kind));
             announcer.on_sent(announcement.address, TAKEN, now);
         }
@@ -292,6 +300,20 @@ fn addresses_take_turns_even_without_a_delay() {
     let frames = frames(&mut announcer, Instant::ZERO);
     let kinds: std::vec::Vec<FrameKind> = frames.iter().map(|(_, kind)| *kind).collect();
     assert_eq!(kinds, [ipv4("10.0.0.1"), ipv4("10.0.0.2")].concat().repeat(3));
+}
+
+#[test]
+fn next_address_waits_for_the_interval_whoever_asks_earlier() {
+    let mut tables = Tables::new();
+    let mut announcer = announcer(&mut tables);
+    for cidr in ["10.0.0.1/24", "10.0.0.2/24"] {
+        announcer.on_address(&address(3, cidr), Instant::ZERO);
+    }
+    for kind in ipv4("10.0.0.1") {
+        assert_eq!(send(&mut announcer, Instant::ZERO).kind, kind);
+    }
+    assert_eq!(announcer.next(Instant::ZERO), None);
+    assert_eq!(send(&mut announcer, Instant::from_millis(1)).kind, ipv4("10.0.0.2")[0]);
 }
 
 #[test]
