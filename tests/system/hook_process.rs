@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use lab::daemon::wait_end;
 use lab::files::{content, read_line};
+use lab::namespace::Netns;
 use libtest_mimic::Trial;
 use nix::sys::signal::Signal;
 use nix::sys::stat::Mode;
@@ -16,10 +17,12 @@ use nix::unistd::mkfifo;
 
 use crate::conntrackd_process::{children, only_child, processes, send};
 use crate::hook::{Hooked, wait_told};
+use crate::world::setup;
 
 pub fn trials() -> Vec<Trial> {
     lab::trials![
         what_it_inherits,
+        nothing_is_inheritable,
         nothing_is_left_behind,
         a_thousand_runs,
         killed_with_a_run,
@@ -82,6 +85,31 @@ fn what_it_inherits() {
 }
 
 /// What stays in its process group ends with it; what has left that is a service of its own.
+/// Whatever a process would execute, no descriptor but the standard streams would stay open.
+fn nothing_is_inheritable() {
+    const CLOSED_ON_EXEC: u32 = 0o2_000_000;
+    let setup = setup().with("--namespace=watched");
+    let metrics = format!("--metrics-file={}", setup.directory().join("prom").display());
+    let hooked = Hooked::with(setup.with(metrics));
+    Netns::current().bind("watched");
+    let keepwatch = hooked.world.setup.start();
+    let [upper, lower] = processes(&keepwatch);
+    for pid in [keepwatch.pid(), upper, lower] {
+        let descriptors = fs::read_dir(format!("/proc/{pid}/fdinfo")).unwrap();
+        for path in descriptors.map(|entry| entry.unwrap().path()) {
+            let number: u32 = path.file_name().unwrap().to_str().unwrap().parse().unwrap();
+            // That of the agent's connection may be closed meanwhile.
+            let info = content(&path);
+            let Some(flags) = info.lines().find_map(|line| line.strip_prefix("flags:\t")) else {
+                continue;
+            };
+            let flags = u32::from_str_radix(flags, 8).unwrap();
+            let target = fs::read_link(format!("/proc/{pid}/fd/{number}"));
+            assert!(number <= 2 || flags & CLOSED_ON_EXEC != 0, "{pid}: {target:?}");
+        }
+    }
+}
+
 fn nothing_is_left_behind() {
     let hooked = Hooked::new();
     hooked.when(
