@@ -51,6 +51,9 @@ for socket in @/socket ./other.ctl /run /proc/1 /sys/kernel /dev/mem; do
     if [ -e $socket ]; then echo "broken in: sees $socket"; fi
 done
 if [ -S ./conntrackd.ctl ]; then echo "sees the control socket"; fi
+for fd in 3 4 5 6 7 8 9; do
+    if true 2>/dev/null <&$fd; then echo "broken in: descriptor $fd"; fi
+done
 if unshare -r true; then echo "broken in: other namespaces"; fi
 if [ "$(ulimit -c)" != 0 ]; then echo "broken in: core"; fi
 for file in /* /etc/* /dev/*; do echo "there is $file"; done

@@ -46,6 +46,24 @@ fn wait_exec(pid: u32, name: &str) {
     }
 }
 
+/// Waits until the process has but the standard streams open: at first it loads its library. Returns what they are.
+fn wait_loaded(proc: &Path) -> Vec<PathBuf> {
+    let deadline = Instant::now() + lab::PATIENCE;
+    loop {
+        let descriptors: BTreeMap<_, _> = fs::read_dir(proc.join("fd"))
+            .unwrap()
+            .map(|fd| fd.unwrap().path())
+            .filter_map(|fd| Some((fd.file_name()?.to_owned(), fs::read_link(&fd).ok()?)))
+            .collect();
+        if descriptors.len() == 3 {
+            return descriptors.into_values().collect();
+        }
+        assert!(Instant::now() < deadline, "{descriptors:?}");
+        // Nothing tells of it, so it has to be looked at now and then.
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
 /// As a program that an operator starts: nothing of what limits the daemon limits the hook.
 fn what_it_inherits() {
     let hooked = Hooked::new();
@@ -55,12 +73,7 @@ fn what_it_inherits() {
     let proc = PathBuf::from(format!("/proc/{pid}"));
     // The pid is written down before the script has become another program.
     wait_exec(pid, "sleep\n");
-    let descriptors: BTreeMap<_, _> = fs::read_dir(proc.join("fd"))
-        .unwrap()
-        .map(|fd| fd.unwrap().path())
-        .map(|fd| (fd.file_name().unwrap().to_owned(), fs::read_link(&fd).unwrap()))
-        .collect();
-    let targets: Vec<_> = descriptors.into_values().collect();
+    let targets = wait_loaded(&proc);
     let [input, output, error] = &targets[..] else { panic!("{targets:?}") };
     assert_eq!(input, Path::new("/dev/null"));
     assert!(output == error && output.to_str().unwrap().starts_with("pipe:"), "{targets:?}");
