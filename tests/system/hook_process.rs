@@ -36,7 +36,7 @@ pub fn trials() -> Vec<Trial> {
 const SLEEP: &str = "echo $$ >$RECORD/pid; exec sleep 1000";
 
 /// Waits until the process is of this program.
-fn wait_exec(pid: u32, name: &str) {
+pub fn wait_exec(pid: u32, name: &str) {
     let comm = PathBuf::from(format!("/proc/{pid}/comm"));
     let deadline = Instant::now() + lab::PATIENCE;
     while content(&comm) != name {
