@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use lab::daemon::wait_end;
 use lab::files::{content, read_line};
-use lab::namespace::Netns;
+use lab::namespace::{Netns, unbind};
 use libtest_mimic::Trial;
 use nix::sys::signal::Signal;
 use nix::sys::stat::Mode;
@@ -98,28 +98,32 @@ fn what_it_inherits() {
 }
 
 /// What stays in its process group ends with it; what has left that is a service of its own.
-/// Whatever a process would execute, no descriptor but the standard streams would stay open.
+/// Whatever a process would execute, no descriptor but the standard streams would stay open. The namespace is named,
+/// or found.
 fn nothing_is_inheritable() {
     const CLOSED_ON_EXEC: u32 = 0o2_000_000;
-    let setup = setup().with("--namespace=watched");
-    let metrics = format!("--metrics-file={}", setup.directory().join("prom").display());
-    let hooked = Hooked::with(setup.with(metrics));
-    Netns::current().bind("watched");
-    let keepwatch = hooked.world.setup.start();
-    let [upper, lower] = processes(&keepwatch);
-    for pid in [keepwatch.pid(), upper, lower] {
-        let descriptors = fs::read_dir(format!("/proc/{pid}/fdinfo")).unwrap();
-        for path in descriptors.map(|entry| entry.unwrap().path()) {
-            let number: u32 = path.file_name().unwrap().to_str().unwrap().parse().unwrap();
-            // That of the agent's connection may be closed meanwhile.
-            let info = content(&path);
-            let Some(flags) = info.lines().find_map(|line| line.strip_prefix("flags:\t")) else {
-                continue;
-            };
-            let flags = u32::from_str_radix(flags, 8).unwrap();
-            let target = fs::read_link(format!("/proc/{pid}/fd/{number}"));
-            assert!(number <= 2 || flags & CLOSED_ON_EXEC != 0, "{pid}: {target:?}");
+    for option in ["--namespace=watched", "--no-announce"] {
+        let setup = setup().with(option);
+        let metrics = format!("--metrics-file={}", setup.directory().join("prom").display());
+        let hooked = Hooked::with(setup.with(metrics));
+        Netns::current().bind("watched");
+        let keepwatch = hooked.world.setup.start();
+        let [upper, lower] = processes(&keepwatch);
+        for pid in [keepwatch.pid(), upper, lower] {
+            let descriptors = fs::read_dir(format!("/proc/{pid}/fdinfo")).unwrap();
+            for path in descriptors.map(|entry| entry.unwrap().path()) {
+                let number: u32 = path.file_name().unwrap().to_str().unwrap().parse().unwrap();
+                let info = content(&path);
+                let flags = info.lines().find_map(|line| line.strip_prefix("flags:\t"));
+                // That of the agent's connection may be closed meanwhile.
+                let Some(flags) = flags else { continue };
+                let flags = u32::from_str_radix(flags, 8).unwrap();
+                let target = fs::read_link(format!("/proc/{pid}/fd/{number}"));
+                assert!(number <= 2 || flags & CLOSED_ON_EXEC != 0, "{pid}: {target:?}");
+            }
         }
+        drop(keepwatch);
+        unbind("watched");
     }
 }
 
