@@ -115,9 +115,9 @@ impl Daemon<'_> {
     /// One line, if the poll itself fails, which nothing can be done about.
     pub fn run(&mut self) -> Result<ExitReason, String> {
         let mut buffer = netlink::buffer();
-        // The first look; from then on the poll tells when there is something.
-        let mut ready = Ready::of(ROUTE);
         loop {
+            // What there is to do at the start is due at once.
+            let ready = self.wait()?;
             self.handle_ready(ready, &mut buffer);
             if let Some(reason) = self.ending {
                 if let ExitReason::Signal(signal) = reason
@@ -128,7 +128,6 @@ impl Daemon<'_> {
                 log::flush();
                 return Ok(reason);
             }
-            ready = self.wait()?;
         }
     }
 

@@ -59,4 +59,18 @@ mod tests {
         assert!(line.end().ends_with("é\n"));
         assert!(line.as_str().len() <= 512);
     }
+
+    #[test]
+    fn no_byte_of_a_line_is_wasted() {
+        for (text, is_whole) in
+            [("a".repeat(7), true), ("a".repeat(8), false), ("a".repeat(9), false)]
+        {
+            for pieces in [text.as_bytes().chunks(1), text.as_bytes().chunks(9)] {
+                let mut line = Line::<8>::default();
+                let mut write = |piece| line.write_str(str::from_utf8(piece).unwrap());
+                assert_eq!(pieces.map(&mut write).all(|written| written.is_ok()), is_whole);
+                assert_eq!(line.end(), "aaaaaaa\n");
+            }
+        }
+    }
 }

@@ -112,7 +112,6 @@ mod tests {
         }
     }
 
-    #[test]
     /// The sequence that Marsaglia's "Xorshift RNGs" (2003) begins with.
     #[test]
     fn generator_is_the_one_that_comes_round_last() {

@@ -116,6 +116,13 @@ fn renotifications_are_ascending_seconds() {
 }
 
 #[test]
+fn names_in_errors_are_written_as_users_know_them() {
+    let error = |option: &str| config(&[option]).unwrap_err().0;
+    assert!(error("--router-id=").contains("'--router_id'"));
+    assert_eq!(error("--router.id=r1"), "Unrecognized argument: --router.id=r1");
+}
+
+#[test]
 fn defaults_are_those_that_help_gives() {
     let least = format!("{:?}", config(&[]).unwrap());
     let mut with_default = 0;

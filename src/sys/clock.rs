@@ -99,6 +99,10 @@ impl fmt::Display for Syslog {
 
 #[cfg(test)]
 mod tests {
+    use std::time::{SystemTime, UNIX_EPOCH};
+
+    use smoltcp::time::Duration;
+
     use super::*;
 
     #[test]
@@ -110,5 +114,14 @@ mod tests {
         let time = LocalTime { tm, millis: 4 };
         assert_eq!(time.to_string(), "2026-11-02 01:02:03.004");
         assert_eq!(time.syslog().to_string(), "Nov  2 01:02:03");
+    }
+
+    #[test]
+    fn clock_on_the_wall_is_that_of_std() {
+        let wall = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+        let (began, moment) = (wall(), now());
+        let time = unix_time(moment - Duration::from_secs(1000));
+        assert!((began - 1001..=wall() - 1000).contains(&time), "{time}");
+        assert!((0..1000).contains(&local_time().millis));
     }
 }

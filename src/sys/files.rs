@@ -90,3 +90,35 @@ pub(super) fn words(text: &[u8]) -> impl Iterator<Item = &[u8]> {
 pub(super) fn number(word: &[u8]) -> Option<u32> {
     str::from_utf8(word).ok()?.parse().ok()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_decimal_and_fit() {
+        let cases: [(&[u8], _); 8] = [
+            (b"", None),
+            (b"0", Some(0)),
+            (b"0042", Some(42)),
+            (b"4294967295", Some(u32::MAX)),
+            (b"4294967296", None),
+            (b"-1", None),
+            (b"1:", None),
+            (b"1/", None),
+        ];
+        for (word, expected) in cases {
+            assert_eq!(number(word), expected, "{word:?}");
+        }
+    }
+
+    #[test]
+    fn paths_are_split_behind_the_last_slash() {
+        for (path, expected) in [("/", "/"), ("/a", "/"), ("/a/b", "/a"), ("/a/b/", "/a/b")] {
+            assert_eq!(parent(Path::new(path)), Path::new(expected), "{path}");
+        }
+        assert_eq!(split(b"/a/b"), (&b"/a/"[..], &b"b"[..]));
+        assert_eq!(words(b" a\tb \n").collect::<Vec<_>>(), [b"a", b"b"]);
+        assert_eq!(lines(b"a\nb").collect::<Vec<_>>(), [b"a", b"b"]);
+    }
+}

@@ -26,14 +26,12 @@ pub fn allow_lock() {
 /// `ENOMEM` where `RLIMIT_MEMLOCK` is too low, or the errno of `mlockall`.
 pub fn lock() -> Result<(), Errno> {
     let (limit, _) = getrlimit(Resource::RLIMIT_MEMLOCK)?;
-    if limit != RLIM_INFINITY {
-        let pages =
-            words(&content(c"/proc/self/statm")).next().and_then(number).unwrap_or(u32::MAX);
-        let page = sysconf(SysconfVar::PAGE_SIZE)?.and_then(|size| rlim_t::try_from(size).ok());
-        let size = rlim_t::from(pages).saturating_mul(page.unwrap_or(4096));
-        if size.saturating_add(STACK_ROOM) > limit {
-            return Err(NixErrno::ENOMEM.into());
-        }
+    let pages = words(&content(c"/proc/self/statm")).next().and_then(number).unwrap_or(u32::MAX);
+    let page = sysconf(SysconfVar::PAGE_SIZE)?.and_then(|size| rlim_t::try_from(size).ok());
+    let size = rlim_t::from(pages).saturating_mul(page.unwrap_or(4096));
+    // Nothing is more than no limit, which is the largest number.
+    if size.saturating_add(STACK_ROOM) > limit {
+        return Err(NixErrno::ENOMEM.into());
     }
     Ok(mlockall(MlockAllFlags::MCL_CURRENT | MlockAllFlags::from_bits_retain(MCL_ONFAULT))?)
 }

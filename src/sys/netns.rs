@@ -139,7 +139,7 @@ fn is_mount(directory: BorrowedFd<'_>, path: &CStr, identity: FileId) -> bool {
 /// A name of the namespace, with the directory it is in.
 fn find_name(identity: FileId) -> Option<(Option<OwnedFd>, CString)> {
     RUN_DIRS.iter().find_map(|run_dir| {
-        let directory = open_for(run_dir, OFlag::O_RDONLY | OFlag::O_DIRECTORY)?;
+        let directory = open_for(run_dir, OFlag::O_DIRECTORY)?;
         let is_name = |name: &CStr| is_mount(directory.as_fd(), name, identity);
         let name = find_entry(&directory, &is_name)?;
         Some((Some(directory), name))

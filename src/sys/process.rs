@@ -120,15 +120,13 @@ pub(super) fn close_all_but(fd: BorrowedFd<'_>) {
     close(fd.as_raw_fd() + 1, RawFd::MAX);
 }
 
-/// Closes these, and whatever is between them, which nobody in this process is to use any more.
+/// Closes these, and whatever is between them, which nobody in this process is to use any more. None if the last
+/// comes before the first.
 fn close(first: RawFd, last: RawFd) {
-    if first > last {
-        return;
-    }
     // SAFETY: they are used no more.
     let closed = unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
     if closed != 0 {
-        // Before Linux 5.9.
+        // Before Linux 5.9, or there are none.
         for fd in first..=last.min(1023) {
             // SAFETY: as above.
             unsafe { libc::close(fd) };

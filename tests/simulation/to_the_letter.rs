@@ -1,8 +1,8 @@
 //! Actions that the simulated world does not depend on.
 
 use keepwatch::monitor::{
-    Action, CommandResult, Failure, HookCall, HookState, Input, Instant, LogEvent, Monitor,
-    MonitorConfig, Outcome, State,
+    Action, CommandResult, Failure, HelperKind, HelperNews, HookCall, HookState, Input, Instant,
+    LogEvent, Monitor, MonitorConfig, Outcome, Request, State,
 };
 use keepwatch::wire::rtnl::{Body, Message};
 
@@ -45,11 +45,10 @@ fn agent_that_was_away_is_said_to_be_back() {
 #[test]
 fn helpers_that_were_killed_are_said_to_be_back() {
     let mut monitor = Monitor::new(config());
-    for (input, said) in [
-        (Input::HelperRestarted, LogEvent::HelperRestarted { count: 1 }),
-        (Input::HookHelperRestarted, LogEvent::HookHelperRestarted { count: 1 }),
-    ] {
-        assert!(monitor.on(&input, T0).contains(&Action::Log(said)), "{input:?}");
+    for helper in [HelperKind::Conntrackd, HelperKind::Hook] {
+        let said = Action::Log(LogEvent::HelperRestarted { helper, count: 1 });
+        let actions = monitor.on(&Input::Helper(helper, HelperNews::Restarted), T0);
+        assert!(actions.contains(&said), "{actions:?}");
     }
 }
 
@@ -58,10 +57,11 @@ fn hook_that_fails_again_is_not_quoted_again() {
     let mut monitor = Monitor::new(MonitorConfig { hook: true, ..config() });
     monitor.on(&event(Body::NewLink(link(5, "ha"))), T0);
     monitor.on(&event(Body::DelLink(link(5, "ha"))), T0);
-    let run = Action::RunHook(HookCall { state: HookState::Fault, previous: None });
+    let run = Action::Run(Request::Hook(HookCall { state: HookState::Fault, previous: None }));
     assert!(monitor.on(&Input::StateFile(Ok(State::Backup)), T0).contains(&run));
     assert!(monitor.logs_hook_output());
-    monitor.on(&Input::HookEnded(CommandResult::Exited(1)), T0);
+    let failed = Input::Helper(HelperKind::Hook, HelperNews::Ended(CommandResult::Exited(1)));
+    monitor.on(&failed, T0);
     assert!(monitor.on(&Input::Tick, Instant::from_secs(1)).contains(&run));
     assert!(!monitor.logs_hook_output());
 }

@@ -20,6 +20,7 @@ pub fn trials() -> Vec<Trial> {
     lab::trials![
         hang,
         commands_of_each_state,
+        what_root_may,
         failure,
         notification_does_not_wait,
         newer_transition,
@@ -112,6 +113,20 @@ fn commands_of_each_state() {
     let inside = fs::read_link("/proc/thread-self/ns/net").unwrap();
     for identity in content(&tracked.record.join("identity")).lines() {
         assert_eq!(identity, format!("0 {}", inside.display()));
+    }
+}
+
+/// With a configuration of root's own: what its socket and old releases want, which are `CAP_DAC_OVERRIDE` and
+/// `CAP_NET_ADMIN`.
+fn what_root_may() {
+    let tracked = Tracked::new();
+    tracked.when("-n", "grep ^Cap /proc/self/status");
+    let keepwatch = tracked.world.setup.start();
+    tracked.wait_synced(&keepwatch, "backup");
+    let log = tracked.world.setup.log();
+    for set in ["CapPrm", "CapEff", "CapBnd"] {
+        let line = format!("conntrackd: {set}:\\t0000000000001002\n");
+        assert!(log.contains(&line), "{log}");
     }
 }
 

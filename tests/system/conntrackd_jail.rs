@@ -15,10 +15,13 @@ use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 
 use crate::conntrackd::Tracked;
+use crate::conntrackd_process::{only_child, processes};
+use crate::hook_process::wait_exec;
 use crate::world::setup;
 
 pub fn trials() -> Vec<Trial> {
     with_other_users(lab::trials![
+        mounts,
         user_of_the_daemon,
         owner_of_the_directory,
         owner_of_the_file,
@@ -51,6 +54,9 @@ for socket in @/socket ./other.ctl /run /proc/1 /sys/kernel /dev/mem; do
     if [ -e $socket ]; then echo "broken in: sees $socket"; fi
 done
 if [ -S ./conntrackd.ctl ]; then echo "sees the control socket"; fi
+for fd in 3 4 5 6 7 8 9; do
+    if true 2>/dev/null <&$fd; then echo "broken in: descriptor $fd"; fi
+done
 if unshare -r true; then echo "broken in: other namespaces"; fi
 if [ "$(ulimit -c)" != 0 ]; then echo "broken in: core"; fi
 for file in /* /etc/* /dev/*; do echo "there is $file"; done
@@ -119,6 +125,35 @@ impl Hostile {
         }
         assert!(!setup.conf_dir.join("written").exists());
     }
+}
+
+/// All that is to be seen is read-only, no program in it changes its user, and from where the sockets are none is
+/// executed.
+fn mounts() {
+    let tracked = Tracked::new();
+    fs::write(tracked.record.join("conntrackd"), "#!/bin/sh\nexec sleep 1000\n").unwrap();
+    let setup = &tracked.world.setup;
+    chown(&setup.conf_dir, Some(SOMEBODY), Some(SOMEBODY)).unwrap();
+    let keepwatch = setup.start();
+    let program = only_child(processes(&keepwatch)[1]);
+    wait_exec(program, "sleep\n");
+    let mounts = content(&PathBuf::from(format!("/proc/{program}/mountinfo")));
+    let mut seen = Vec::new();
+    for line in mounts.lines() {
+        let fields: Vec<_> = line.split(' ').collect();
+        let options: Vec<_> = fields[5].split(',').collect();
+        let expected: &[_] = match fields[4] {
+            "/" => &["ro", "nosuid", "nodev"],
+            "/.sockets" => &["ro", "nosuid", "nodev", "noexec"],
+            _ => &["ro", "nosuid"],
+        };
+        assert!(expected.iter().all(|option| options.contains(option)), "{line}");
+        seen.push(fields[4]);
+    }
+    assert!(
+        ["/", "/.sockets", "/usr", "/dev/null"].iter().all(|path| seen.contains(path)),
+        "{mounts}"
+    );
 }
 
 fn user_of_the_daemon() {

@@ -20,6 +20,7 @@ pub fn trials() -> Vec<Trial> {
         names,
         nothing_is_left_behind,
         command_ends_with_the_daemon,
+        output_left_behind,
         endless_output,
         endless_output_to_nobody,
         killed_with_a_command,
@@ -111,6 +112,37 @@ fn command_ends_with_the_daemon() {
     for pid in [command, lower, upper] {
         wait_end(pid);
     }
+}
+
+/// A program prints as much as a pipe takes and ends before anybody reads: all of it is logged or counted.
+fn output_left_behind() {
+    const BYTES: usize = 60_000;
+    let tracked = Tracked::new();
+    let gate = tracked.hold("-t");
+    let print = format!("read line <{}; head -c {BYTES} /dev/zero | tr '\\0' x", gate.display());
+    tracked.when("-t", &print);
+    let keepwatch = tracked.world.setup.start();
+    let [_, runner] = processes(&keepwatch);
+    let program = only_child(runner);
+    send(runner, Signal::SIGSTOP);
+    open(&gate);
+    let status = PathBuf::from(format!("/proc/{program}/stat"));
+    let deadline = Instant::now() + lab::PATIENCE;
+    while !content(&status).contains(") Z ") {
+        assert!(Instant::now() < deadline, "{}", content(&status));
+        // Nothing tells of it, so it has to be looked at now and then.
+        thread::sleep(Duration::from_millis(1));
+    }
+    send(runner, Signal::SIGCONT);
+    tracked.wait_synced(&keepwatch, "backup");
+    let log = tracked.world.setup.log();
+    let lines =
+        log.lines().filter_map(|line| line.split_once("conntrackd: ")).map(|(_, line)| line);
+    let counted = lines.map(|line| match line.split_once(" more bytes of output discarded") {
+        Some((discarded, _)) => discarded.parse().unwrap(),
+        None => line.bytes().filter(|byte| *byte == b'x').count(),
+    });
+    assert_eq!(counted.sum::<usize>(), BYTES, "{log}");
 }
 
 /// The log has its part of it, and the daemon is as prompt as ever.

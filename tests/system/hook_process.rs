@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use lab::daemon::wait_end;
 use lab::files::{content, read_line};
+use lab::namespace::{Netns, unbind};
 use libtest_mimic::Trial;
 use nix::sys::signal::Signal;
 use nix::sys::stat::Mode;
@@ -16,10 +17,12 @@ use nix::unistd::mkfifo;
 
 use crate::conntrackd_process::{children, only_child, processes, send};
 use crate::hook::{Hooked, wait_told};
+use crate::world::setup;
 
 pub fn trials() -> Vec<Trial> {
     lab::trials![
         what_it_inherits,
+        nothing_is_inheritable,
         nothing_is_left_behind,
         a_thousand_runs,
         killed_with_a_run,
@@ -33,11 +36,29 @@ pub fn trials() -> Vec<Trial> {
 const SLEEP: &str = "echo $$ >$RECORD/pid; exec sleep 1000";
 
 /// Waits until the process is of this program.
-fn wait_exec(pid: u32, name: &str) {
+pub fn wait_exec(pid: u32, name: &str) {
     let comm = PathBuf::from(format!("/proc/{pid}/comm"));
     let deadline = Instant::now() + lab::PATIENCE;
     while content(&comm) != name {
         assert!(Instant::now() < deadline, "{}", content(&comm));
+        // Nothing tells of it, so it has to be looked at now and then.
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Waits until the process has but the standard streams open: at first it loads its library. Returns what they are.
+fn wait_loaded(proc: &Path) -> Vec<PathBuf> {
+    let deadline = Instant::now() + lab::PATIENCE;
+    loop {
+        let descriptors: BTreeMap<_, _> = fs::read_dir(proc.join("fd"))
+            .unwrap()
+            .map(|fd| fd.unwrap().path())
+            .filter_map(|fd| Some((fd.file_name()?.to_owned(), fs::read_link(&fd).ok()?)))
+            .collect();
+        if descriptors.len() == 3 {
+            return descriptors.into_values().collect();
+        }
+        assert!(Instant::now() < deadline, "{descriptors:?}");
         // Nothing tells of it, so it has to be looked at now and then.
         thread::sleep(Duration::from_millis(1));
     }
@@ -52,12 +73,7 @@ fn what_it_inherits() {
     let proc = PathBuf::from(format!("/proc/{pid}"));
     // The pid is written down before the script has become another program.
     wait_exec(pid, "sleep\n");
-    let descriptors: BTreeMap<_, _> = fs::read_dir(proc.join("fd"))
-        .unwrap()
-        .map(|fd| fd.unwrap().path())
-        .map(|fd| (fd.file_name().unwrap().to_owned(), fs::read_link(&fd).unwrap()))
-        .collect();
-    let targets: Vec<_> = descriptors.into_values().collect();
+    let targets = wait_loaded(&proc);
     let [input, output, error] = &targets[..] else { panic!("{targets:?}") };
     assert_eq!(input, Path::new("/dev/null"));
     assert!(output == error && output.to_str().unwrap().starts_with("pipe:"), "{targets:?}");
@@ -82,6 +98,35 @@ fn what_it_inherits() {
 }
 
 /// What stays in its process group ends with it; what has left that is a service of its own.
+/// Whatever a process would execute, no descriptor but the standard streams would stay open. The namespace is named,
+/// or found.
+fn nothing_is_inheritable() {
+    const CLOSED_ON_EXEC: u32 = 0o2_000_000;
+    for option in ["--namespace=watched", "--no-announce"] {
+        let setup = setup().with(option);
+        let metrics = format!("--metrics-file={}", setup.directory().join("prom").display());
+        let hooked = Hooked::with(setup.with(metrics));
+        Netns::current().bind("watched");
+        let keepwatch = hooked.world.setup.start();
+        let [upper, lower] = processes(&keepwatch);
+        for pid in [keepwatch.pid(), upper, lower] {
+            let descriptors = fs::read_dir(format!("/proc/{pid}/fdinfo")).unwrap();
+            for path in descriptors.map(|entry| entry.unwrap().path()) {
+                let number: u32 = path.file_name().unwrap().to_str().unwrap().parse().unwrap();
+                let info = content(&path);
+                let flags = info.lines().find_map(|line| line.strip_prefix("flags:\t"));
+                // That of the agent's connection may be closed meanwhile.
+                let Some(flags) = flags else { continue };
+                let flags = u32::from_str_radix(flags, 8).unwrap();
+                let target = fs::read_link(format!("/proc/{pid}/fd/{number}"));
+                assert!(number <= 2 || flags & CLOSED_ON_EXEC != 0, "{pid}: {target:?}");
+            }
+        }
+        drop(keepwatch);
+        unbind("watched");
+    }
+}
+
 fn nothing_is_left_behind() {
     let hooked = Hooked::new();
     hooked.when(

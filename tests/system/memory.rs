@@ -1,6 +1,9 @@
 //! Memory that is reclaimed while the daemon sleeps.
 
+#![expect(unsafe_code, reason = "what a starter does before it executes the program")]
+
 use std::fs::{self, File};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 
 use lab::daemon::{Running, Setup};
@@ -9,14 +12,19 @@ use lab::memory::reclaim;
 use lab::old_kernel::without_call;
 use lab::trial::with_other_users;
 use libtest_mimic::Trial;
+use nix::errno::Errno;
 use nix::libc;
+use nix::sys::resource::{Resource, setrlimit};
 
 use crate::world::World;
 
 pub fn trials() -> Vec<Trial> {
     let mut trials = lab::trials![limit_that_is_too_low];
-    // To have another process's memory reclaimed takes root.
-    trials.extend(with_other_users(lab::trials![nothing_is_read_from_disk]));
+    // To have another process's memory reclaimed takes root, and so does a limit of any size.
+    trials.extend(with_other_users(lab::trials![
+        nothing_is_read_from_disk,
+        limit_without_room_for_the_stack
+    ]));
     trials
 }
 
@@ -85,3 +93,34 @@ fn limit_that_is_too_low() {
     world.set_vip(true);
     keepwatch.wait_state("master");
 }
+
+/// What is there would fit, but the kernel would kill a process whose stack then grows beyond the limit.
+fn limit_without_room_for_the_stack() {
+    const KIB: u64 = 1024;
+    let world = World::new();
+    let size = {
+        let keepwatch = world.setup.start();
+        keepwatch.wait_log("Notified", 1);
+        let size = keepwatch.proc_status("VmSize");
+        size.strip_suffix(" kB").unwrap().parse::<u64>().unwrap() * KIB
+    };
+    for (room, is_locked) in [(512 * KIB, false), (2048 * KIB, true)] {
+        let mut command = world.setup.command();
+        let limit = move || {
+            // SAFETY: a system call without pointers.
+            let dropped = unsafe { libc::prctl(libc::PR_CAPBSET_DROP, CAP_SYS_RESOURCE, 0, 0, 0) };
+            Errno::result(dropped)?;
+            Ok(setrlimit(Resource::RLIMIT_MEMLOCK, size + room, size + room)?)
+        };
+        // SAFETY: nothing but system calls.
+        unsafe { command.pre_exec(limit) };
+        let _ = std::fs::remove_file(world.setup.log_file());
+        let keepwatch = world.setup.adopt(&command.output().unwrap());
+        keepwatch.wait_log("Wrote", 1);
+        assert_eq!(world.setup.log().contains("memory is not locked: "), !is_locked);
+        assert_eq!(keepwatch.proc_status("VmLck") != "0 kB", is_locked);
+    }
+}
+
+// include/uapi/linux/capability.h
+const CAP_SYS_RESOURCE: libc::c_int = 24;

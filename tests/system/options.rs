@@ -66,6 +66,7 @@ fn bad_options() {
         ("--conntrackd-conf", "", "a path"),
         ("--netlink-rcvbuf", "many", "a number of bytes from 1 to 1073741823"),
         ("--netlink-rcvbuf", "-1", "a number of bytes from 1 to 1073741823"),
+        ("--netlink-rcvbuf", "1073741824", "a number of bytes from 1 to 1073741823"),
     ];
     for (option, value, expected) in cases {
         let setup = setup().with(format!("{option}={value}"));

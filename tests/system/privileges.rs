@@ -163,7 +163,9 @@ fn more_than_the_limits() {
     };
     let made = std::iter::repeat_with(dup).take_while(|fd| *fd >= 0).count();
     assert!((1..=5).contains(&made), "{made}");
-    assert_eq!(dup(), -i64::from(nix::libc::EMFILE));
+    // The connection to the agent may have been closed meanwhile.
+    let refused = std::iter::repeat_with(dup).find(|fd| *fd < 0);
+    assert_eq!(refused, Some(-i64::from(nix::libc::EMFILE)));
     if lab::users::has_others() {
         let process = keepwatch.make_call(nix::libc::SYS_fork, &[]);
         assert_eq!(process, Some(-i64::from(nix::libc::EAGAIN)));

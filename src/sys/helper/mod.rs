@@ -128,3 +128,31 @@ impl Helper {
         self.channel.as_raw_fd()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::helper::encode_message;
+
+    #[test]
+    fn what_is_answered_to_a_request_given_up_is_passed_over() {
+        let flags = SockFlag::SOCK_CLOEXEC;
+        let (channel, theirs) =
+            socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags).unwrap();
+        let helper = Helper { channel, number: 2 };
+        let tell = |message| {
+            send(theirs.as_raw_fd(), &encode_message(&message), MsgFlags::empty()).unwrap();
+        };
+        let end = CommandResult::Exited(0);
+        let mut buffer = [0; MAX_LINE + 1];
+        tell(Message::Ended { number: 1, end, dropped: 3 });
+        assert_eq!(helper.answer(&mut buffer), None);
+        tell(Message::Restarted(Some(1)));
+        assert_eq!(helper.answer(&mut buffer), Some(HelperEvent::Restarted(None)));
+        tell(Message::Ended { number: 1, end, dropped: 3 });
+        tell(Message::Ended { number: 2, end, dropped: 4 });
+        assert_eq!(helper.answer(&mut buffer), Some(HelperEvent::Ended(end, 4)));
+        drop(theirs);
+        assert_eq!(helper.answer(&mut buffer), Some(HelperEvent::Gone));
+    }
+}
