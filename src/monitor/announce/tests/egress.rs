@@ -75,6 +75,16 @@ fn frame_that_could_not_be_sent_is_tried_again() {
 }
 
 #[test]
+fn next_address_waits_for_the_interval_whoever_asks_earlier() {
+    let mut tables = Tables::new();
+    let mut announcer = with_two_links(&mut tables);
+    let [first, reply] = [(); 2].map(|()| send(&mut announcer, Instant::ZERO).address);
+    assert_eq!(first, reply);
+    assert_eq!(announcer.next(Instant::ZERO), None);
+    assert_ne!(send(&mut announcer, Instant::from_millis(1)).address, first);
+}
+
+#[test]
 fn outcome_is_that_of_its_own_address() {
     let mut tables = Tables::new();
     let mut announcer = with_two_links(&mut tables);

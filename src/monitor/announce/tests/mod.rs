@@ -303,20 +303,6 @@ fn addresses_take_turns_even_without_a_delay() {
 }
 
 #[test]
-fn next_address_waits_for_the_interval_whoever_asks_earlier() {
-    let mut tables = Tables::new();
-    let mut announcer = announcer(&mut tables);
-    for cidr in ["10.0.0.1/24", "10.0.0.2/24"] {
-        announcer.on_address(&address(3, cidr), Instant::ZERO);
-    }
-    for kind in ipv4("10.0.0.1") {
-        assert_eq!(send(&mut announcer, Instant::ZERO).kind, kind);
-    }
-    assert_eq!(announcer.next(Instant::ZERO), None);
-    assert_eq!(send(&mut announcer, Instant::from_millis(1)).kind, ipv4("10.0.0.2")[0]);
-}
-
-#[test]
 fn as_many_rounds_as_asked_for() {
     for repeat in [1, 127, 128, 255] {
         let mut tables = Tables::new();
