@@ -25,9 +25,8 @@ pub mod users;
 
 use std::time::Duration;
 
-/// How long a test waits for what ought to happen. Far longer than it ever takes; with mutants, for most of which
-/// some test waits in vain, no longer than that.
-pub const PATIENCE: Duration = Duration::from_secs(if cfg!(mutants) { 35 } else { 60 });
+/// How long a test waits for what ought to happen. Far longer than it ever takes.
+pub const PATIENCE: Duration = Duration::from_mins(1);
 
 /// The newest Neutron's reply, byte for byte: LF, a stray quote, no blank line.
 pub const NEWEST_REPLY: &[u8] = b"HTTP/1.1 200 OK\nContent-Type: text/plain; charset=UTF-8\n\
