@@ -237,7 +237,8 @@ fn connecting(errno: Errno) -> Failure {
     match NixErrno::from_raw(errno.0) {
         NixErrno::ENOENT => Failure::NoSocket,
         NixErrno::ECONNREFUSED => Failure::Refused,
-        NixErrno::EAGAIN => Failure::BacklogFull,
+        // The process was stopped while it waited for room.
+        NixErrno::EAGAIN | NixErrno::EINTR => Failure::BacklogFull,
         NixErrno::EACCES | NixErrno::EPERM => Failure::NoPermission,
         _ => Failure::Socket(errno),
     }

@@ -9,19 +9,23 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use lab::NEWEST_REPLY;
-use lab::agent::Manners;
+use lab::agent::{Agent, FullBacklog, Manners};
 use lab::daemon::Running;
 use lab::users::has_others;
 use libtest_mimic::Trial;
 use nix::sys::signal::Signal;
 
-use crate::world::{World, setup};
+use crate::world::{World, setup, word};
 
 /// Longer than the reply is waited for.
 const TOO_LONG: Duration = Duration::from_secs(6);
 
 pub fn trials() -> Vec<Trial> {
-    let mut trials = lab::trials![stopped_while_the_agent_answers, stopped_and_asked_to_leave];
+    let mut trials = lab::trials![
+        stopped_while_the_agent_answers,
+        stopped_while_the_backlog_is_full,
+        stopped_and_asked_to_leave,
+    ];
     // Only root may mount, and not every machine has what makes a file system.
     let can_freeze = has_others()
         && ["/dev/loop-control", "/usr/sbin/mkfs.ext4", "/usr/sbin/fsfreeze"]
@@ -63,6 +67,24 @@ fn stopped_while_the_agent_answers() {
     assert!(!world.setup.log().contains("reply timed out"), "{}", world.setup.log());
     listener.set_nonblocking(true).unwrap();
     assert_eq!(listener.accept().unwrap_err().kind(), ErrorKind::WouldBlock, "said again");
+}
+
+/// The wait for room ends with `EINTR`, which says nothing of the agent.
+fn stopped_while_the_backlog_is_full() {
+    let mut world = World::new();
+    world.agent.stop(true);
+    let full = FullBacklog::new(&world.setup.state_path);
+    let keepwatch = world.setup.start();
+    for present in [true, false].into_iter().cycle().take(20) {
+        world.set_vip(present);
+        keepwatch.wait_state(word(present));
+        keepwatch.signal(Signal::SIGSTOP);
+        wait_process_state(&keepwatch, "T");
+        keepwatch.signal(Signal::SIGCONT);
+    }
+    drop(full);
+    Agent::start(&world.setup.state_path).wait_acknowledged("backup");
+    assert!(!world.setup.log().contains("EINTR"), "{}", world.setup.log());
 }
 
 /// More events than are read in one go are in the queue, and the last of them matters.

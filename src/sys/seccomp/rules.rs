@@ -194,6 +194,9 @@ pub const ALLOWED: &[Call] = &[
                 (2, Is::Int(libc::SO_DETACH_FILTER)),
             ],
             &[(1, SOCKET), (2, Is::Int(libc::SO_SNDTIMEO))],
+            // To which musl comes back where the kernel is older than 5.1.
+            #[cfg(target_pointer_width = "32")]
+            &[(1, SOCKET), (2, Is::Int(OLD_SEND_TIMEOUT))],
         ],
     ),
     // Removes a new file that could not be written, and at the end the metrics file and the pid file, which is
@@ -238,3 +241,7 @@ const QUEUED: c_int = if cfg!(target_arch = "mips") { 0x7472 } else { 0x5411 };
 
 /// `FIONBIO` (`include/uapi/asm-generic/ioctls.h`), whose type differs between C libraries.
 const NONBLOCKING: c_int = if cfg!(target_arch = "mips") { 0x667e } else { 0x5421 };
+
+/// `SO_SNDTIMEO_OLD` (`include/uapi/asm-generic/socket.h`), of a 32-bit time.
+#[cfg(target_pointer_width = "32")]
+const OLD_SEND_TIMEOUT: c_int = if cfg!(target_arch = "mips") { 0x1005 } else { 21 };
