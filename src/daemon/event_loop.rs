@@ -115,9 +115,9 @@ impl Daemon<'_> {
     /// One line, if the poll itself fails, which nothing can be done about.
     pub fn run(&mut self) -> Result<ExitReason, String> {
         let mut buffer = netlink::buffer();
+        // The first look, before there is anything to wait for; from then on the poll tells.
+        let mut ready = Ready::of(ROUTE);
         loop {
-            // What there is to do at the start is due at once.
-            let ready = self.wait()?;
             self.handle_ready(ready, &mut buffer);
             if let Some(reason) = self.ending {
                 if let ExitReason::Signal(signal) = reason
@@ -128,6 +128,7 @@ impl Daemon<'_> {
                 log::flush();
                 return Ok(reason);
             }
+            ready = self.wait()?;
         }
     }
 
