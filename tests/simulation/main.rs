@@ -17,7 +17,7 @@ mod world;
 use std::time::Duration;
 
 use proptest::prelude::{ProptestConfig, Strategy, any, prop, proptest};
-use world::lan::{AddressChange, Egress};
+use world::lan::{AddressChange, Egress, LinkChange};
 use world::wire::{Claims, Station};
 use world::{Life, Step};
 
@@ -77,6 +77,21 @@ fn claims_are_heard_on_the_interface_that_has_come_back() {
         life.steps.push(Step::Claim(claim));
         life.live();
     }
+}
+
+/// Another: links with the virtual MAC of each instance in turn, which the watched interface has not got.
+#[test]
+fn virtual_macs_of_other_instances_are_left_to_them() {
+    let mut life = Life::decode(&[]);
+    life.options.has_virtual_mac = true;
+    life.steps.extend([Step::CreateInterface, Step::AddVip, READ, READ]);
+    for n in 0..3 {
+        let add = AddressChange::of(([10, 0, 0, n].into(), 24));
+        let change = Step::ChangeAddress { link: 0, change: add };
+        let virtual_mac = Step::ChangeLink { link: 0, change: LinkChange::VirtualMac };
+        life.steps.extend([virtual_mac, change, READ, Step::Wait(Duration::from_secs(10))]);
+    }
+    life.live();
 }
 
 #[test]
