@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, chown};
-use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 
 use lab::agent::Agent;
@@ -14,7 +13,6 @@ use lab::old_kernel::without_seccomp;
 use lab::trial::with_other_users;
 use lab::users::{NOBODY, run_as};
 use libtest_mimic::Trial;
-use nix::libc::SYS_getppid;
 use nix::sys::signal::Signal;
 
 use crate::world::{World, add_interface, setup};
@@ -259,6 +257,10 @@ fn names_and_numbers() {
 /// Whatever makes it call something else: it ends, and says why.
 #[cfg(target_arch = "x86_64")]
 fn other_system_call() {
+    use std::os::unix::process::ExitStatusExt;
+
+    use nix::libc::SYS_getppid;
+
     let world = World::new();
     let mut keepwatch = world.setup.start();
     keepwatch.wait_log("Notified agent router", 1);
