@@ -299,6 +299,13 @@ mod tests {
         }
     }
 
+    /// What the log calls them is what operators search it for.
+    #[test]
+    fn helpers_keep_their_names() {
+        let names = [HelperKind::Conntrackd, HelperKind::Hook].map(HelperKind::name);
+        assert_eq!(names, ["conntrackd", "hook"]);
+    }
+
     #[test]
     fn nothing_else_is_a_request() {
         let known = (0..=255).filter(|byte| decode_request(&[*byte, 0]).is_some());
