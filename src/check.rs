@@ -127,9 +127,9 @@ fn state(config: &Config) -> Result<State, Errno> {
     let by = clock::now() + CHECK_TIMEOUT;
     // Where events are lost faster than they are read, this would never end.
     while clock::now() < by {
-        let mut waiting = false;
-        for input in route.receive(&mut buffer) {
-            waiting = input == Input::Tick;
+        let received = route.receive(&mut buffer);
+        let drained = received.is_none();
+        for input in received.into_iter().flatten().chain(drained.then_some(Input::Tick)) {
             for action in monitor.on(&input, clock::now()) {
                 match action {
                     Action::RequestDump { dump, sequence } => {
@@ -140,7 +140,7 @@ fn state(config: &Config) -> Result<State, Errno> {
                 }
             }
         }
-        if waiting {
+        if drained {
             poll(&mut [PollFd::new(route.as_fd(), PollFlags::POLLIN)], 100u8)?;
         }
     }

@@ -18,7 +18,6 @@ use crate::monitor::{
 use crate::sys::agent::Agent;
 use crate::sys::atomic_file::{AtomicFile, write_all};
 use crate::sys::clock;
-use crate::sys::epoll::{register_level_triggered, register_once, reregister};
 use crate::sys::helper::Helper;
 use crate::sys::metrics_file::MetricsFile;
 use crate::sys::netlink::{self, RouteSocket};
@@ -51,8 +50,8 @@ const DATAGRAMS_PER_TURN: usize = 64;
 /// How long to hold log lines so that the one about the agent's reply joins the same write.
 const LOG_BATCH_DELAY: Duration = Duration::from_millis(10);
 
-/// What is ready, by the last poll: a bit for each token. All sources but the route socket and the helpers are
-/// edge-triggered: each is to be read until it has no more.
+/// What is ready: a bit for each token. mio's polls are edge-triggered (`epoll(7)`): what has not been read to its
+/// end stays ready, though the next poll does not report it.
 #[derive(Clone, Copy, PartialEq)]
 struct Ready(u8);
 
@@ -63,6 +62,10 @@ impl Ready {
 
     fn has(self, token: Token) -> bool {
         self.0 & Self::of(token).0 != 0
+    }
+
+    fn add(&mut self, token: Token) {
+        self.0 |= Self::of(token).0;
     }
 }
 
@@ -118,7 +121,7 @@ impl Daemon<'_> {
         // The first look, before there is anything to wait for; from then on the poll tells.
         let mut ready = Ready::of(ROUTE);
         loop {
-            self.handle_ready(ready, &mut buffer);
+            let unfinished = self.handle_ready(ready, &mut buffer);
             if let Some(reason) = self.ending {
                 if let ExitReason::Signal(signal) = reason
                     && let Some(name) = signal_name(signal)
@@ -128,18 +131,20 @@ impl Daemon<'_> {
                 log::flush();
                 return Ok(reason);
             }
-            ready = self.wait()?;
+            ready = self.wait(unfinished)?;
         }
     }
 
-    /// Handles what is ready. A tick is due when the deadline has come and the route socket is empty.
-    fn handle_ready(&mut self, ready: Ready, buffer: &mut netlink::Buffer) {
+    /// Handles what is ready. A tick is due when the deadline has come and the route socket is empty. Returns what
+    /// has not been read to its end.
+    fn handle_ready(&mut self, ready: Ready, buffer: &mut netlink::Buffer) -> Ready {
+        let mut unfinished = Ready(0);
         // The kernel first, so that whoever sends a signal after changing an address finds that taken
         // into account.
         if ready.has(ROUTE) {
-            // An event mostly comes alone. If this one did not, the poll says so.
-            let alone = ready == Ready::of(ROUTE);
-            self.handle_route(if alone { 1 } else { DATAGRAMS_PER_TURN }, buffer);
+            if !self.drain_route(buffer) {
+                unfinished.add(ROUTE);
+            }
         } else if self.monitor.deadline().is_some_and(|deadline| self.now >= deadline) {
             self.dispatch(&Input::Tick);
         }
@@ -153,18 +158,19 @@ impl Daemon<'_> {
             self.handle_frames();
         }
         if ready.has(MOUNTS) {
+            self.ignore_mounts();
             self.dispatch(&Input::MountsChanged);
         }
-        if ready.has(CONNTRACKD) {
-            self.handle_helper(HelperKind::Conntrackd);
+        for (kind, token) in [(HelperKind::Conntrackd, CONNTRACKD), (HelperKind::Hook, HOOK)] {
+            if ready.has(token) && !self.drain_helper(kind) {
+                unfinished.add(token);
+            }
         }
-        if ready.has(HOOK) {
-            self.handle_helper(HelperKind::Hook);
-        }
+        unfinished
     }
 
-    /// Sleeps until something is ready or due.
-    fn wait(&mut self) -> Result<Ready, String> {
+    /// Sleeps until something is ready or due, unless something is still unfinished.
+    fn wait(&mut self, unfinished: Ready) -> Result<Ready, String> {
         let waiting = self.agent.as_ref().is_some_and(Agent::is_waiting);
         self.log_waits = waiting && !self.log_waits;
         if !self.log_waits {
@@ -175,6 +181,9 @@ impl Daemon<'_> {
             if self.log_waits {
                 timeout = timeout.map(|timeout| timeout.min(LOG_BATCH_DELAY));
             }
+            if unfinished != Ready(0) {
+                timeout = Some(Duration::ZERO);
+            }
             let polled = self.poll.poll(&mut self.events, timeout.map(Into::into));
             self.now = clock::now();
             match polled {
@@ -184,9 +193,9 @@ impl Daemon<'_> {
                 Err(error) => return Err(format!("epoll: {error}")),
             }
         }
-        let mut ready = Ready(0);
+        let mut ready = unfinished;
         for event in &self.events {
-            ready.0 |= Ready::of(event.token()).0;
+            ready.add(event.token());
             if event.token() == AGENT
                 && event.is_read_closed()
                 && let Some(agent) = &mut self.agent
@@ -203,16 +212,18 @@ impl Daemon<'_> {
         Some(if deadline > self.now { deadline - self.now } else { Duration::ZERO })
     }
 
-    /// Reads at most so many netlink datagrams.
-    fn handle_route(&mut self, datagrams: usize, buffer: &mut netlink::Buffer) {
-        for _ in 0..datagrams {
-            for input in self.route.receive(buffer) {
+    /// Reads netlink datagrams, but only so many in one turn. Returns whether these were all.
+    fn drain_route(&mut self, buffer: &mut netlink::Buffer) -> bool {
+        for _ in 0..DATAGRAMS_PER_TURN {
+            let Some(inputs) = self.route.receive(buffer) else {
+                self.dispatch(&Input::Tick);
+                return true;
+            };
+            for input in inputs {
                 self.dispatch(&input);
-                if input == Input::Tick {
-                    return;
-                }
             }
         }
+        false
     }
 
     fn handle_signals(&mut self) {
@@ -245,20 +256,47 @@ impl Daemon<'_> {
         let register = |fd: RawFd, token| {
             self.poll.registry().register(&mut SourceFd(&fd), token, Interest::READABLE)
         };
-        register_level_triggered(&self.poll, self.route.as_raw_fd(), ROUTE)?;
+        register(self.route.as_raw_fd(), ROUTE)?;
         register(self.signals.as_raw_fd(), SIGNALS)?;
         if let Some(packets) = &self.packets {
             register(packets.as_raw_fd(), PACKETS)?;
         }
-        if let Some(fd) = self.namespace.as_ref().and_then(NamespaceWatch::fd) {
-            register_once(&self.poll, fd, MOUNTS, false)?;
-        }
         for (helper, token) in [(&self.conntrackd, CONNTRACKD), (&self.hook, HOOK)] {
             if let Some(helper) = helper {
-                register_level_triggered(&self.poll, helper.fd(), token)?;
+                register(helper.fd(), token)?;
             }
         }
         Ok(())
+    }
+
+    /// Has the poll report the next mount or unmount. From there to the next look at the namespace there may be
+    /// many more, which would wake the daemon for nothing.
+    fn await_mounts(&self) {
+        if let Some(fd) = self.namespace.as_ref().and_then(NamespaceWatch::fd) {
+            // Fails if it is registered already.
+            let _ = self.poll.registry().register(&mut SourceFd(&fd), MOUNTS, Interest::PRIORITY);
+        }
+    }
+
+    fn ignore_mounts(&self) {
+        if let Some(fd) = self.namespace.as_ref().and_then(NamespaceWatch::fd) {
+            let _ = self.poll.registry().deregister(&mut SourceFd(&fd));
+        }
+    }
+
+    /// Has the poll report frames or not. A frame that is there already is reported once registered.
+    fn set_reads_frames(&mut self, reads_frames: bool) {
+        self.reads_frames = reads_frames;
+        if let Some(packets) = &self.packets {
+            let fd = packets.as_raw_fd();
+            let (registry, mut source) = (self.poll.registry(), SourceFd(&fd));
+            // Were that to fail, each frame would wake the daemon, and be left.
+            let _ = if reads_frames {
+                registry.register(&mut source, PACKETS, Interest::READABLE)
+            } else {
+                registry.deregister(&mut source)
+            };
+        }
     }
 
     /// Has the core decide, and executes that; what comes of an action at once is the next input.
@@ -315,13 +353,7 @@ impl Daemon<'_> {
                     warning!("cannot listen for claims of the VIP: {}", DisplayArg(errno));
                 }
             }
-            Action::ReadFrames(readable) => {
-                self.reads_frames = readable;
-                if let Some(packets) = &self.packets {
-                    // Were that to fail, each frame would wake the daemon, and be left.
-                    let _ = reregister(&self.poll, packets.as_raw_fd(), PACKETS, readable);
-                }
-            }
+            Action::ReadFrames(reads_frames) => self.set_reads_frames(reads_frames),
             Action::SendFrame(ref announcement) => {
                 let sent = self.packets.as_mut().map(|packets| packets.send(announcement));
                 return sent.map(|sent| Input::Sent(announcement.address, sent));
@@ -338,12 +370,10 @@ impl Daemon<'_> {
             Action::ReopenLog => log::reopen(),
             Action::Run(request) => return self.request(request),
             Action::CheckNamespace => {
-                let namespace = self.namespace.as_ref()?;
-                // First of all, so that no change after the look is missed. It fails for no reason.
-                if let Some(fd) = namespace.fd() {
-                    let _ = register_once(&self.poll, fd, MOUNTS, true);
-                }
-                return (namespace.is_gone() == Ok(true)).then_some(Input::NamespaceGone);
+                // First of all, so that no change after the look is missed.
+                self.await_mounts();
+                let gone = self.namespace.as_ref()?.is_gone();
+                return (gone == Ok(true)).then_some(Input::NamespaceGone);
             }
             Action::Exit(reason) => self.ending = Some(reason),
         }

@@ -30,12 +30,12 @@ impl Daemon<'_> {
         kind == HelperKind::Conntrackd || self.monitor.logs_hook_output()
     }
 
-    /// Takes what has come from a helper.
-    pub(super) fn handle_helper(&mut self, kind: HelperKind) {
+    /// Takes what has come from a helper, but only so much in one turn. Returns whether that was all.
+    pub(super) fn drain_helper(&mut self, kind: HelperKind) -> bool {
         let (name, mut buffer) = (kind.name(), [0; _]);
         for _ in 0..ANSWERS_PER_TURN {
             match self.helper(kind).as_ref().and_then(|helper| helper.answer(&mut buffer)) {
-                None => return,
+                None => return true,
                 Some(HelperEvent::Printed(_)) if !self.logs_output(kind) => {}
                 Some(HelperEvent::Printed(line)) => {
                     info!("{}: {}", name, DisplayArg(OsStr::from_bytes(line).display()));
@@ -58,5 +58,6 @@ impl Daemon<'_> {
                 }
             }
         }
+        false
     }
 }

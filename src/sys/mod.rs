@@ -6,7 +6,6 @@ pub mod bpf;
 pub mod clock;
 pub mod constants;
 pub mod daemonize;
-pub mod epoll;
 mod errno;
 pub mod file_id;
 pub(crate) mod files;

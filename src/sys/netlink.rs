@@ -36,7 +36,7 @@ pub const WATCH: [u32; 3] =
 /// Those for announcements as well: also which interfaces forward IPv6.
 pub const ANNOUNCE: [u32; 4] = [WATCH[0], WATCH[1], WATCH[2], libc::RTNLGRP_IPV6_NETCONF];
 
-/// The result of one read.
+/// What one datagram, or one error, has to say.
 #[derive(Debug)]
 pub enum Received<'a> {
     /// Messages from the kernel.
@@ -129,19 +129,19 @@ impl RouteSocket {
         Ok(())
     }
 
-    /// Reads one datagram into `buffer`.
-    pub fn receive<'a>(&self, buffer: &'a mut [u8; BUFFER_LEN]) -> Received<'a> {
+    /// Reads one datagram into `buffer`. Returns `None` if there is none.
+    pub fn receive<'a>(&self, buffer: &'a mut [u8; BUFFER_LEN]) -> Option<Received<'a>> {
         let received = self.socket.recv_from(&mut buffer.as_mut_slice(), libc::MSG_TRUNC);
-        Received::Other(Some(match received {
+        Some(Received::Other(Some(match received {
             Ok((length, sender)) => match (sender.port_number(), buffer.get(..length)) {
-                (0, Some(datagram)) => return Received::Messages(Messages::new(datagram)),
+                (0, Some(datagram)) => return Some(Received::Messages(Messages::new(datagram))),
                 (0, None) => Input::MalformedMessage,
                 (port, _) => Input::ForeignSender(port),
             },
-            Err(error) if error.kind() == ErrorKind::WouldBlock => Input::Tick,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return None,
             // ENOBUFS. Any other error has aborted a dump, which then times out.
             Err(_) => Input::Overrun,
-        }))
+        })))
     }
 }
 

@@ -324,7 +324,6 @@ fn processes_and_memory() {
             attack("another still", libc::SYS_fcntl, &[int(1), int(libc::F_DUPFD), int(2)]),
             attack("no lock", libc::SYS_flock, &[int(1), int(libc::LOCK_UN)]),
             attack("more room", libc::SYS_prctl, &[int(libc::PR_SET_DUMPABLE), int(1)]),
-            attack("no wake-up", libc::SYS_epoll_ctl, &[int(1), int(libc::EPOLL_CTL_DEL)]),
         ]
     });
 }

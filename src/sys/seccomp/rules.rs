@@ -164,7 +164,7 @@ pub const ALLOWED: &[Call] = &[
     call(libc::SYS_getsockopt, &[&[(1, SOCKET), (2, Is::Int(libc::SO_PEERCRED))]]),
     call(
         libc::SYS_epoll_ctl,
-        &[&[(1, Is::Int(libc::EPOLL_CTL_ADD))], &[(1, Is::Int(libc::EPOLL_CTL_MOD))]],
+        &[&[(1, Is::Int(libc::EPOLL_CTL_ADD))], &[(1, Is::Int(libc::EPOLL_CTL_DEL))]],
     ),
     // The owner of the agent's directory; whether the pid file and the metrics file are still ours, the reopened log
     // ours alone, and the namespace there.
