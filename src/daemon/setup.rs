@@ -34,7 +34,7 @@ use crate::sys::pid_file::{PidFile, PidFileError};
 use crate::sys::privileges;
 use crate::sys::readiness::ReadinessNotifier;
 use crate::sys::seccomp::{self, Values};
-use crate::sys::service_manager::ServiceManager;
+use crate::sys::service_manager::{ServiceManager, stderr_is_journal};
 use crate::sys::signals::Signals;
 use crate::sys::stderr;
 use crate::wire::http;
@@ -256,10 +256,12 @@ fn open_log(config: &Config, constants: &mut Constants) -> Result<(), String> {
     } else {
         None
     };
+    let stderr = file.is_none() && syslog.is_none();
     log::open(Log {
         router: config.router_id.clone(),
         level: config.log_level(),
-        stderr: file.is_none() && syslog.is_none(),
+        stderr,
+        journal: stderr && stderr_is_journal(),
         file,
         syslog,
     });

@@ -59,10 +59,10 @@ impl LogContext {
                 warning!("netlink events lost; resynchronising{}", times(count));
             }
             LogEvent::MalformedMessage { count } => {
-                error!("malformed netlink message; resynchronising{}", times(count));
+                warning!("malformed netlink message; resynchronising{}", times(count));
             }
             LogEvent::DumpFailed { dump, result, count } => {
-                error!(
+                warning!(
                     "dump of {} failed: {}; retrying{}",
                     Describe(dump),
                     Describe(result),
@@ -112,7 +112,7 @@ impl LogContext {
             }
             LogEvent::HookFailed { state, end, count } => {
                 let (state, end) = (Describe(state), Describe(end));
-                error!("hook failed for {}: {}; retrying{}", state, end, times(count));
+                warning!("hook failed for {}: {}; retrying{}", state, end, times(count));
             }
             LogEvent::NamespaceGone => error!("network namespace deleted; exiting"),
             LogEvent::Reloading => info!("SIGHUP: resynchronising and reporting everything again"),
@@ -187,5 +187,5 @@ impl LogContext {
 }
 
 fn not_written(file: &str, errno: Errno, count: u32) {
-    error!("{} file not written: {}; retrying{}", file, DisplayArg(errno), times(count));
+    warning!("{} file not written: {}; retrying{}", file, DisplayArg(errno), times(count));
 }

@@ -48,9 +48,9 @@ const BUFFER_SIZE: usize = 2048;
 /// The severity of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
-    /// Something does not work.
+    /// Something is lost: a change, a synchronisation, an announcement, or the daemon itself.
     Error,
-    /// Something may need attention.
+    /// Something failed that is tried again, or needs attention elsewhere.
     Warning,
     /// What the daemon is for.
     Info,
@@ -67,8 +67,10 @@ pub struct Log {
     pub level: Level,
     /// A file, if any.
     pub file: Option<LogFile>,
-    /// Whether standard error gets the lines too.
+    /// Whether lines go to standard error.
     pub stderr: bool,
+    /// Whether standard error is the journal, which has time and pid of its own for each line.
+    pub journal: bool,
     /// The system's log, if wanted.
     pub syslog: Option<Syslog>,
 }
@@ -113,7 +115,7 @@ pub fn reopen() {
     flush();
     let reopened = with_logger(|logger| logger.log.file.as_mut().map(LogFile::reopen));
     if let Some(Some(Err(refusal))) = reopened {
-        error!("log file: {}; keeping the old one", DisplayArg(refusal));
+        warning!("log file: {}; keeping the old one", DisplayArg(refusal));
     } else {
         encoding::write_banner();
     }

@@ -27,11 +27,15 @@ pub(crate) fn line(level: Level, text: fmt::Arguments<'_>) {
 impl Logger {
     fn line(&mut self, level: Level, text: fmt::Arguments<'_>) {
         let now = clock::local_time();
-        if self.log.file.is_some() || self.log.stderr {
-            let mut line = Line::<MAX_LINE>::default();
-            let (pid, level, router) = (self.pid, name(level), &self.log.router);
-            // A line that is too long is cut.
-            let _ = write!(line, "{now} {pid} {level} {router}: {text}");
+        let (pid, router) = (self.pid, &self.log.router);
+        let mut line = Line::<MAX_LINE>::default();
+        // A line that is too long is cut.
+        if self.log.journal {
+            let _ = write!(line, "<{}>{router}: {text}", severity(level));
+            self.enqueue(line.end().as_bytes());
+        } else if self.log.file.is_some() || self.log.stderr {
+            // As oslo.log writes it by default, where no request belongs to it.
+            let _ = write!(line, "{now} {pid} {} keepwatch [-] {router}: {text}", name(level));
             self.enqueue(line.end().as_bytes());
         }
         if self.log.syslog.is_some() {
@@ -60,7 +64,7 @@ fn name(level: Level) -> &'static str {
     }
 }
 
-/// The severity of RFC 3164 section 4.1.1.
+/// The severity of RFC 3164 section 4.1.1, which is that of `sd-daemon(3)` too.
 fn severity(level: Level) -> u8 {
     match level {
         Level::Error => 3,

@@ -18,6 +18,7 @@ use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, alarm, fork, write};
 
 use super::file_id::identify_open;
+use super::service_manager::stderr_is_journal;
 use super::signals;
 use crate::errno::Errno;
 
@@ -66,7 +67,8 @@ pub fn print(text: &str) {
 
 /// Prints an error to standard error.
 pub fn print_error(error: &str) {
-    write_all(std::io::stderr().as_fd(), &format!("keepwatch: {error}\n"));
+    let level = if stderr_is_journal() { "<3>" } else { "" };
+    write_all(std::io::stderr().as_fd(), &format!("{level}keepwatch: {error}\n"));
 }
 
 /// As far as it is taken.

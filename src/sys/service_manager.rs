@@ -11,6 +11,7 @@ use nix::errno::Errno as NixErrno;
 use nix::sys::socket::{
     AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr, connect, send, socket,
 };
+use nix::sys::stat::fstat;
 use smoltcp::time::Duration;
 
 use super::files::c_path;
@@ -50,6 +51,13 @@ impl ServiceManager {
         // A manager that has gone misses nothing.
         let _ = send(self.socket.as_raw_fd(), encode(message).as_bytes(), MsgFlags::MSG_NOSIGNAL);
     }
+}
+
+/// Whether standard error is a stream to the journal (`JOURNAL_STREAM` of `systemd.exec(5)`).
+pub fn stderr_is_journal() -> bool {
+    let journal = env::var("JOURNAL_STREAM");
+    fstat(std::io::stderr())
+        .is_ok_and(|file| journal == Ok(format!("{}:{}", file.st_dev, file.st_ino)))
 }
 
 /// Opens the socket while there is the right to connect it.

@@ -139,7 +139,7 @@ fn failure() {
     tracked.wait_synced(&keepwatch, "primary");
     assert_eq!(tracked.calls(), "-c-f-R-B", "the rest is run all the same");
     for line in [
-        " INFO 3c2f5c0e-9f0e-4d43-a3b5-0e1f5d8f9b11: conntrackd: cannot commit\n",
+        " INFO keepwatch [-] 3c2f5c0e-9f0e-4d43-a3b5-0e1f5d8f9b11: conntrackd: cannot commit\n",
         ": conntrackd -c: exit code 3\n",
         ": conntrackd -f: killed by SIGSEGV\n",
     ] {

@@ -253,7 +253,10 @@ fn failure_is_retried() {
     hooked.when("BACKUP", "echo cannot do it >&2; exit 3");
     let keepwatch = hooked.world.setup.start();
     hooked.world.agent.wait_acknowledged("backup");
-    keepwatch.wait_log(&format!(" INFO {}: hook: cannot do it\n", hooked.world.setup.router), 1);
+    keepwatch.wait_log(
+        &format!(" INFO keepwatch [-] {}: hook: cannot do it\n", hooked.world.setup.router),
+        1,
+    );
     keepwatch.wait_log("hook failed for BACKUP: exit code 3; retrying\n", 1);
     keepwatch.wait_counter("hook_failures", 3);
     hooked.when("BACKUP", "");

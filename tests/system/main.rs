@@ -31,6 +31,7 @@ mod hook_process;
 mod hook_user;
 mod interface;
 mod landlock;
+mod log;
 mod memory;
 mod metrics;
 mod namespace;
@@ -72,6 +73,7 @@ fn main() {
             hook_user::trials(),
             interface::trials(),
             landlock::trials(),
+            log::trials(),
             memory::trials(),
             metrics::trials(),
             namespace::trials(),

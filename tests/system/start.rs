@@ -38,9 +38,9 @@ fn vip_present() {
     keepwatch.wait_log("Notified agent router", 1);
     let router = &world.setup.router;
     for line in [
-        format!(" INFO {router}: Initial status of router {router} is master\n"),
-        format!(" INFO {router}: Wrote router {router} state master\n"),
-        format!(" INFO {router}: Notified agent router {router}, state master\n"),
+        format!(" INFO keepwatch [-] {router}: Initial status of router {router} is master\n"),
+        format!(" INFO keepwatch [-] {router}: Wrote router {router} state master\n"),
+        format!(" INFO keepwatch [-] {router}: Notified agent router {router}, state master\n"),
     ] {
         assert!(world.setup.log().contains(&line), "{line}{}", world.setup.log());
     }

@@ -182,7 +182,7 @@ fn survives(world: &World, break_it: impl Fn(), mend_it: impl Fn()) {
     child.wait().unwrap();
     assert_eq!(temporaries(setup), [] as [&Path; 0]);
     let log = setup.log_in(&setup.directory().join("log"));
-    assert!(log.contains("ERROR") && log.contains("state file not written: "), "{log}");
+    assert!(log.contains(" WARNING ") && log.contains("state file not written: "), "{log}");
 }
 
 fn remount(setup: &Setup, flags: MsFlags) {

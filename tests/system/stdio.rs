@@ -44,7 +44,7 @@ fn a_thousand_flips(world: &World) {
 }
 
 /// In the foreground, with its log going to standard error.
-fn without_log_file(setup: &Setup) -> Command {
+pub fn without_log_file(setup: &Setup) -> Command {
     let mut command = Command::new(setup.command().get_program());
     let is_log_file = |arg: &OsStr| arg.as_bytes().starts_with(b"--log-file");
     command.args(setup.command().get_args().filter(|arg| !is_log_file(arg))).arg("--foreground");

@@ -150,7 +150,8 @@ fn world_writable_directory() {
         fs::set_permissions(&world.setup.conf_dir, Permissions::from_mode(mode)).unwrap();
         let keepwatch = world.setup.start();
         keepwatch.wait_log("Notified agent router", 1);
-        let line = format!("WARNING {}: world-writable directory:", world.setup.router);
+        let line =
+            format!("WARNING keepwatch [-] {}: world-writable directory:", world.setup.router);
         assert_eq!(world.setup.log().matches(&line).count(), warned, "{mode:o}");
     }
 }

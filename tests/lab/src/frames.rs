@@ -53,7 +53,7 @@ impl Decoder {
             }
             let (pid, router) = whose.as_ref().expect("to be told whose log it is");
             let Line { time, level, text: words } = line;
-            let _ = writeln!(text, "{time} {pid} {level} {router}: {words}");
+            let _ = writeln!(text, "{time} {pid} {level} keepwatch [-] {router}: {words}");
         }
         text
     }

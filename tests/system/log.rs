@@ -1,0 +1,73 @@
+//! Promise 19: the log as the tools read it that collect logs.
+
+use std::io::Write;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::process::{Command, Stdio};
+
+use lab::files::read_line;
+use libtest_mimic::Trial;
+use nix::sys::stat::fstat;
+
+use crate::stdio::without_log_file;
+use crate::world::{Killed, World, setup};
+
+pub fn trials() -> Vec<Trial> {
+    let mut trials = lab::trials![lines_are_those_of_oslo_log];
+    // Frames have their level, and the journal could not read them.
+    if cfg!(not(feature = "defmt")) {
+        trials
+            .extend(lab::trials![journal_has_levels, failure_to_start_is_an_error_in_the_journal]);
+    }
+    trials
+}
+
+/// By which Kolla's fluentd finds the beginning of an entry.
+const FIRST_LINE: &str =
+    r"^\d{4}-\d{2}-\d{2} \d{2}:\d{2}:\d{2}.\d{3} \d+ \S+ \S+ \[(req-\S+ \S+ \S+ \S+ \S+ \S+|-)\]";
+
+fn lines_are_those_of_oslo_log() {
+    let mut world = World::new();
+    world.agent.stop(true);
+    let keepwatch = world.setup.start();
+    keepwatch.wait_log(" WARNING keepwatch [-] ", 1);
+    keepwatch.wait_log(" INFO keepwatch [-] ", 1);
+    let log = world.setup.log();
+    let mut grep = Command::new("grep");
+    grep.args(["-vP", FIRST_LINE]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut grep = grep.spawn().unwrap();
+    grep.stdin.take().unwrap().write_all(log.as_bytes()).unwrap();
+    let others = grep.wait_with_output().unwrap();
+    assert_eq!(others.status.code(), Some(1), "{}", String::from_utf8_lossy(&others.stdout));
+}
+
+/// A stream as the journal's, and what `JOURNAL_STREAM` says of it.
+fn journal() -> (UnixStream, OwnedFd, String) {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let file = fstat(theirs.as_fd()).unwrap();
+    (ours, theirs.into(), format!("{}:{}", file.st_dev, file.st_ino))
+}
+
+fn journal_has_levels() {
+    let world = World::with(setup().with("--router_id=r1"));
+    for is_journal in [true, false] {
+        let (ours, theirs, stream) = journal();
+        let stream = if is_journal { stream } else { "1:2".into() };
+        let mut command = without_log_file(&world.setup);
+        let _keepwatch =
+            Killed(command.env("JOURNAL_STREAM", stream).stderr(theirs).spawn().unwrap());
+        let line = read_line(&ours);
+        assert_eq!(line.starts_with("<6>r1: "), is_journal, "{line}");
+        assert_eq!(line.contains(" INFO keepwatch [-] r1: "), !is_journal, "{line}");
+    }
+}
+
+fn failure_to_start_is_an_error_in_the_journal() {
+    let world = World::with(setup().with("--namespace=none"));
+    let (ours, theirs, stream) = journal();
+    let mut command = without_log_file(&world.setup);
+    let status = command.env("JOURNAL_STREAM", stream).stderr(theirs).status().unwrap();
+    assert_eq!(status.code(), Some(1));
+    let line = read_line(&ours);
+    assert!(line.starts_with("<3>keepwatch: namespace "), "{line}");
+}
