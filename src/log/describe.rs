@@ -6,7 +6,7 @@ use signal_hook::low_level::signal_name;
 
 #[cfg(feature = "defmt")]
 use super::line::Line;
-use crate::monitor::{CommandResult, Dump, DumpResult, Failure, HookState, Sent, SyncCommand};
+use crate::monitor::{CommandResult, Dump, DumpResult, Failure, HookState, SyncCommand};
 use crate::wire::rtnl::Mac;
 
 /// A value as it reads in a line; in frames, too, it is text.
@@ -126,14 +126,6 @@ describe! { DumpResult {
     DumpResult::Malformed => "malformed message";
     DumpResult::Failed(errno) => "{}", DisplayArg(errno);
     DumpResult::TimedOut => "timed out";
-} }
-
-describe! { Sent {
-    Sent::Yes { .. } => "sent";
-    Sent::HeldBack { .. } => "transmit queue stalled";
-    Sent::Blocked => "send buffer full (EAGAIN)";
-    Sent::QueueFull => "transmit queue full or frame dropped (ENOBUFS)";
-    Sent::Failed(errno) => "{}", DisplayArg(errno);
 } }
 
 describe! { Dump {

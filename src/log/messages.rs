@@ -81,8 +81,8 @@ impl LogContext {
                     times(count)
                 );
             }
-            LogEvent::NotAnnounced { interface, sent, count } => {
-                let (interface, why) = (DisplayArg(interface), Describe(sent));
+            LogEvent::NotAnnounced { interface, errno, count } => {
+                let (interface, why) = (DisplayArg(interface), DisplayArg(errno));
                 warning!("announcement not sent on {}: {}{}", interface, why, times(count));
             }
             LogEvent::TooManyAddresses { total } => {

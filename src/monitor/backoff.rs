@@ -6,13 +6,8 @@ use super::{Duration, Instant};
 const FIRST: Duration = Duration::from_millis(100);
 /// The longest wait.
 const LONGEST: Duration = Duration::from_secs(5);
-/// How often in a row a full backlog is tried again at once, before the waits of any other failure.
-///
-/// When hundreds of routers fail over together, most find it full. An attempt waits its turn in the kernel, and
-/// ends now and then only for us to look at what else has happened.
-const BACKLOG_TRIES: u8 = 4;
-/// At once, but not in the same turn.
-const AT_ONCE: Duration = Duration::from_millis(1);
+/// The longest wait after the first time that the backlog was full.
+const FIRST_WHEN_FULL: Duration = Duration::from_millis(10);
 
 /// A wait that doubles with every failure, from 100 ms to 5 s.
 ///
@@ -22,8 +17,8 @@ const AT_ONCE: Duration = Duration::from_millis(1);
 #[derive(Debug)]
 pub struct Backoff {
     base: Duration,
-    /// How many of [`BACKLOG_TRIES`] there were in a row.
-    backlog_tries: u8,
+    /// Since when the agent's backlog has been full at every attempt.
+    full_since: Option<Instant>,
     random: u32,
 }
 
@@ -31,37 +26,37 @@ impl Backoff {
     /// `seed` should differ between processes.
     pub fn new(seed: u32) -> Self {
         // Zero is the one state that xorshift never leaves.
-        Self { base: FIRST, backlog_tries: 0, random: seed.max(1) }
+        Self { base: FIRST, full_since: None, random: seed.max(1) }
     }
 
     /// When to try again after a failure at `now`.
     pub fn after_failure(&mut self, now: Instant) -> Instant {
-        self.backlog_tries = 0;
-        self.doubled(now)
-    }
-
-    /// When to try again after the agent's backlog was full until `now`. If it is full for good, the waits grow as
-    /// for any other failure.
-    pub(super) fn after_full_backlog(&mut self, now: Instant) -> Instant {
-        if self.backlog_tries >= BACKLOG_TRIES {
-            return self.doubled(now);
-        }
-        self.base = FIRST;
-        self.backlog_tries += 1;
-        now + AT_ONCE
-    }
-
-    fn doubled(&mut self, now: Instant) -> Instant {
+        self.full_since = None;
         let base = self.base;
         self.base = (base * 2).min(LONGEST);
-        // 500 to 900 thousandths of the base.
-        let thousandths = 500 + self.next_random() % 401;
-        now + base * thousandths / 1000
+        now + self.between(base / 2, base * 9 / 10)
+    }
+
+    /// When to try again after the agent's backlog was full at `now`: after between a 20th and an 8th of the time
+    /// for which it has been.
+    ///
+    /// When hundreds of routers fail over together, most find it full, and the kernel wakes nobody whose nonblocking
+    /// `connect` it has refused (`unix_stream_connect` in `net/unix/af_unix.c`). So each takes at most an eighth
+    /// longer than if it had queued, however many there are and however slow the agent is. After the first second an
+    /// agent that stays full has less than 20 attempts a second from each.
+    pub(super) fn after_full_backlog(&mut self, now: Instant) -> Instant {
+        let since = *self.full_since.get_or_insert(now);
+        let longest = ((now - since) / 8).clamp(FIRST_WHEN_FULL, LONGEST);
+        now + self.between(longest * 2 / 5, longest)
+    }
+
+    fn between(&mut self, shortest: Duration, longest: Duration) -> Duration {
+        shortest + (longest - shortest) * (self.next_random() % 1001) / 1000
     }
 
     /// Starts again from the shortest wait.
     pub fn reset(&mut self) {
-        (self.base, self.backlog_tries) = (FIRST, 0);
+        (self.base, self.full_since) = (FIRST, None);
     }
 
     /// Marsaglia's xorshift32.
@@ -91,24 +86,23 @@ mod tests {
         }
     }
 
-    /// The milliseconds of the next waits.
-    fn waits<const N: usize>(mut next: impl FnMut(Instant) -> Instant) -> [i64; N] {
-        [(); N].map(|()| next(Instant::ZERO).total_millis())
-    }
-
     #[test]
-    fn full_backlog_is_tried_at_once_and_then_as_any_other_failure() {
-        let longest = [1, 1, 1, 1, 90, 180, 360, 720, 1440, 2880, 4500, 4500];
+    fn full_backlog_is_tried_again_soon_and_ever_less_often() {
         for seed in 0..1000 {
-            let mut backoff = Backoff::new(seed);
-            for _ in 0..10 {
-                backoff.after_failure(Instant::ZERO);
+            let (mut backoff, mut now) = (Backoff::new(seed), Instant::ZERO);
+            let mut waits = std::vec::Vec::new();
+            while now < Instant::from_secs(100) {
+                let next = backoff.after_full_backlog(now);
+                waits.push((now.total_micros(), next.total_micros() - now.total_micros()));
+                now = next;
             }
-            let waits: [i64; 12] = waits(|now| backoff.after_full_backlog(now));
-            let within = |(wait, longest): (&i64, &i64)| wait <= longest;
-            assert!(waits.iter().zip(&longest).all(within), "{waits:?}");
-            assert!(waits[11] >= 2500, "it is full for good");
-            assert!(backoff.after_failure(Instant::ZERO) > Instant::from_secs(2), "nor is it gone");
+            for (since, wait) in waits {
+                let longest = (since / 8).clamp(10_000, 5_000_000);
+                assert!((longest * 2 / 5..=longest).contains(&wait), "{wait} us after {since}");
+                assert!(since < 1_000_000 || wait >= 50_000, "20 a second");
+            }
+            assert!(backoff.after_failure(now) < now + Duration::from_millis(100));
+            assert!(backoff.after_full_backlog(now) <= now + Duration::from_millis(10), "anew");
         }
     }
 

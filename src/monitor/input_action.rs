@@ -4,7 +4,7 @@ use heapless::Vec;
 
 use super::{
     AddressKey, Announcement, CommandResult, Dump, Failure, HelperKind, Instant, LogEvent,
-    ManagerNotice, Outcome, Request, Sent, State,
+    ManagerNotice, Outcome, Request, State,
 };
 use crate::errno::Errno;
 use crate::wire::Claim;
@@ -42,8 +42,8 @@ pub enum Input {
     RepliesRead,
     /// Somebody asks for something.
     Control(Control),
-    /// An announcement of this address went out or not.
-    Sent(AddressKey, Sent),
+    /// An announcement of this address was sent, or could not be.
+    Sent(AddressKey, Result<(), Errno>),
     /// A process that runs programs tells something.
     Helper(HelperKind, HelperNews),
     /// Something was mounted or unmounted: the network namespace may have been deleted. Not told again

@@ -3,7 +3,6 @@
 use heapless::Vec;
 use netlink_packet_route::link::LinkFlags;
 
-use super::egress::Egress;
 use crate::wire::ifname::InterfaceName;
 use crate::wire::rtnl::{self, Mac};
 
@@ -20,7 +19,6 @@ pub(super) struct Link {
     pub(super) up: bool,
     /// It forwards IPv6.
     pub(super) router: bool,
-    pub(super) egress: Egress,
     /// Reveals a carrier flap that began and ended unseen.
     carrier_changes: u32,
     /// All its addresses are to be announced, and have yet to be listed.
@@ -37,7 +35,6 @@ impl Link {
             mac: link.mac?,
             up: is_up(link),
             router: link.ipv6_forwarding.unwrap_or(false),
-            egress: Egress::new(),
             carrier_changes: link.carrier_changes.unwrap_or(0),
             needs_dump: false,
             seen: true,

@@ -1,8 +1,6 @@
 //! What is worth a line in the log. The words are in [`crate::log`].
 
-use super::{
-    CommandResult, Dump, DumpResult, Failure, HelperKind, HookState, Sent, State, SyncCommand,
-};
+use super::{CommandResult, Dump, DumpResult, Failure, HelperKind, HookState, State, SyncCommand};
 use crate::errno::Errno;
 use crate::wire::ifname::InterfaceName;
 use crate::wire::rtnl::Mac;
@@ -62,7 +60,7 @@ pub enum LogEvent {
         count: u32,
     },
     /// A frame that announces an address could not be sent.
-    NotAnnounced { interface: InterfaceName, sent: Sent, count: u32 },
+    NotAnnounced { interface: InterfaceName, errno: Errno, count: u32 },
     /// Addresses are not announced, because there are too many at once.
     TooManyAddresses { total: u32 },
     /// The addresses of some links are not announced, because there are too many links.

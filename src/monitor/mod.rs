@@ -57,7 +57,6 @@
 mod announce;
 mod backoff;
 mod conntrack;
-mod egress;
 mod hook;
 mod input_action;
 mod links;
@@ -67,7 +66,6 @@ mod namespace;
 mod outbox;
 mod outcome;
 mod output;
-mod own_macs;
 mod rate_limit;
 mod resync;
 mod service_manager;
@@ -77,7 +75,7 @@ mod state_machine;
 mod throttle;
 mod vip;
 
-pub use announce::{AddressKey, AnnounceTiming, Announcement, FrameKind, Local, Sent, Tables};
+pub use announce::{AddressKey, AnnounceTiming, Announcement, FrameKind, Local, Tables};
 pub use backoff::Backoff;
 pub use input_action::{Action, Actions, Control, Counters, ExitReason, HelperNews, Input, Status};
 pub use log_event::LogEvent;

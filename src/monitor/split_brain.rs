@@ -120,9 +120,31 @@ fn may_write(lines: &mut Deque<Instant, MAX_LINES>, now: Instant) -> bool {
     lines.push_back(now).is_ok()
 }
 
+/// The VRRP instance of a virtual MAC, be it for IPv4 or IPv6 (RFC 9568 section 7.3), which moves with the master,
+/// unlike a station's.
+pub(super) fn virtual_router(mac: Mac) -> Option<u8> {
+    match mac {
+        [0, 0, 0x5e, 0, 1 | 2, instance] => Some(instance),
+        _ => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn virtual_macs_are_those_of_vrrp() {
+        for (mac, expected) in [
+            ([0, 0, 0x5e, 0, 1, 0], Some(0)),
+            ([0, 0, 0x5e, 0, 2, 255], Some(255)),
+            ([0, 0, 0x5e, 0, 3, 1], None),
+            ([0, 0, 0x5e, 1, 1, 1], None),
+            ([2, 0, 0x5e, 0, 1, 1], None),
+        ] {
+            assert_eq!(virtual_router(mac), expected, "{mac:?}");
+        }
+    }
 
     fn mac(n: u8) -> Mac {
         [2, 0, 0, 0, 0, n]

@@ -1,4 +1,4 @@
-//! The connection to the agent: nonblocking, but for a short wait for room in its backlog.
+//! The connection to the agent: nonblocking throughout.
 
 use core::ffi::CStr;
 use std::io::{ErrorKind, Read, Write};
@@ -10,9 +10,8 @@ use mio::net::UnixStream;
 use mio::{Interest, Registry, Token};
 use nix::errno::Errno as NixErrno;
 use nix::sys::socket::{
-    AddressFamily, SockFlag, SockType, UnixAddr, connect, getsockopt, setsockopt, socket, sockopt,
+    AddressFamily, SockFlag, SockType, UnixAddr, connect, getsockopt, socket, sockopt,
 };
-use nix::sys::time::TimeVal;
 use nix::unistd::Uid;
 
 use super::constants::{Constant, Constants};
@@ -25,13 +24,6 @@ use crate::wire::http::{Reply, ReplyReader, Request};
 
 /// How many bytes an agent may send after its status line before the connection is closed.
 const MAX_REST: usize = 65_536;
-
-/// How long to wait for room in the agent's backlog, in microseconds.
-///
-/// When hundreds of routers fail over together, most find it full. The kernel wakes nobody whose nonblocking
-/// `connect` it has refused, but lets those who wait have their turns (`unix_stream_connect` in
-/// `net/unix/af_unix.c`). This is the only wait outside the poll.
-const BACKLOG_WAIT: TimeVal = TimeVal::new(0, 50_000);
 
 /// The socket's flags.
 pub const SOCKET_FLAGS: SockFlag = SockFlag::SOCK_NONBLOCK.union(SockFlag::SOCK_CLOEXEC);
@@ -118,21 +110,12 @@ impl Agent {
         Ok(())
     }
 
-    /// A Unix socket connects at once or fails, with EAGAIN if the backlog is full; that is waited for
-    /// for [`BACKLOG_WAIT`]. As mio, but with the address in read-only memory, which the seccomp filter demands.
+    /// A Unix socket connects at once or fails, with EAGAIN if the backlog is full. As mio, but with the address in
+    /// read-only memory, which the seccomp filter demands.
     fn connect(&self) -> nix::Result<UnixStream> {
         let socket = socket(AddressFamily::Unix, SockType::Stream, SOCKET_FLAGS, None)?;
-        let connected = connect(socket.as_raw_fd(), self.address);
-        let stream = net::UnixStream::from(socket);
-        if connected == Err(NixErrno::EAGAIN) {
-            setsockopt(&stream, sockopt::SendTimeout, &BACKLOG_WAIT)?;
-            set_nonblocking(&stream, false)?;
-            connect(stream.as_raw_fd(), self.address)?;
-            set_nonblocking(&stream, true)?;
-        } else {
-            connected?;
-        }
-        Ok(UnixStream::from_std(stream))
+        connect(socket.as_raw_fd(), self.address)?;
+        Ok(UnixStream::from_std(net::UnixStream::from(socket)))
     }
 
     /// The listener must be root, the user that the daemon runs as, or the owner of the socket's directory.
@@ -228,17 +211,12 @@ impl Connection {
     }
 }
 
-fn set_nonblocking(stream: &net::UnixStream, nonblocking: bool) -> nix::Result<()> {
-    stream.set_nonblocking(nonblocking).map_err(|_| NixErrno::last())
-}
-
 /// The failure for an errno of `connect`.
 fn connecting(errno: Errno) -> Failure {
     match NixErrno::from_raw(errno.0) {
         NixErrno::ENOENT => Failure::NoSocket,
         NixErrno::ECONNREFUSED => Failure::Refused,
-        // The process was stopped while it waited for room.
-        NixErrno::EAGAIN | NixErrno::EINTR => Failure::BacklogFull,
+        NixErrno::EAGAIN => Failure::BacklogFull,
         NixErrno::EACCES | NixErrno::EPERM => Failure::NoPermission,
         _ => Failure::Socket(errno),
     }

@@ -1,7 +1,7 @@
 //! The packet socket (`packet(7)`, `net/packet/af_packet.c`): sends announcements on any interface, receives claims
 //! of the VIP on one.
 
-#![expect(unsafe_code, reason = "nix makes no link-layer address, and has no SIOCOUTQ")]
+#![expect(unsafe_code, reason = "nix makes no link-layer address, and has no PACKET_QDISC_BYPASS")]
 
 use core::net::IpAddr;
 use std::mem::size_of;
@@ -16,7 +16,7 @@ use nix::sys::socket::{
 
 use super::bpf;
 use crate::errno::Errno;
-use crate::monitor::{Announcement, FrameKind, Input, Sent};
+use crate::monitor::{Announcement, FrameKind, Input};
 use crate::wire::{arp, ndisc, parse_claim};
 
 /// Room for some dozen claims, in bytes. Further ones would say nothing new.
@@ -48,6 +48,7 @@ impl PacketSocket {
         bpf::attach(&socket, &mut bpf::claims_of(vip))?;
         // Fails before Linux 3.9 and under qemu-user. The seccomp filter, too, denies replacing it.
         let _ = bpf::lock(&socket);
+        bypass_queues(&socket);
         Ok(Self { socket, vip, bound_to: None })
     }
 
@@ -81,15 +82,14 @@ impl PacketSocket {
         Ok(())
     }
 
-    /// Sends one frame, unless the send buffer holds more than the frame's limit.
-    pub fn send(&self, announcement: &Announcement) -> Sent {
-        let Announcement { address, mac, kind, limit } = *announcement;
-        let queued = self.queued();
-        if limit.is_some_and(|limit| queued > limit) {
-            return Sent::HeldBack { queued };
-        }
+    /// Sends one frame, or does not: it is never kept for later.
+    ///
+    /// # Errors
+    /// The errno of `sendto`; `ENOBUFS` if the driver has no room for it.
+    pub fn send(&self, announcement: &Announcement) -> Result<(), Errno> {
+        let Announcement { address, mac, kind } = *announcement;
         let ifindex = address.ifindex;
-        let sent = match kind {
+        match kind {
             FrameKind::ArpRequest(ip) => {
                 self.send_frame(ifindex, &arp::announcement(arp::Operation::Request, mac, ip))
             }
@@ -99,30 +99,16 @@ impl PacketSocket {
             FrameKind::Advertisement { ip, router } => {
                 self.send_frame(ifindex, &ndisc::advertisement(mac, ip, router))
             }
-        };
-        match sent {
-            Ok(()) => Sent::Yes { queued },
-            Err(NixErrno::EAGAIN) => Sent::Blocked,
-            Err(NixErrno::ENOBUFS) => Sent::QueueFull,
-            Err(errno) => Sent::Failed(errno.into()),
         }
     }
 
-    /// Bytes of the send buffer taken by frames that are still in a transmit queue.
-    fn queued(&self) -> u32 {
-        let mut queued: libc::c_int = 0;
-        // SAFETY: the kernel writes an int (`SIOCOUTQ`, `include/uapi/linux/sockios.h`), or fails and writes
-        // nothing.
-        unsafe { libc::ioctl(self.socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut queued) };
-        queued.try_into().unwrap_or(0)
-    }
-
-    fn send_frame(&self, ifindex: u32, frame: &[u8]) -> Result<(), NixErrno> {
+    fn send_frame(&self, ifindex: u32, frame: &[u8]) -> Result<(), Errno> {
         let address = link_address(ifindex, 0)?;
         let send = || sendto(self.socket.as_raw_fd(), frame, &address, MsgFlags::empty());
         // When the bound interface goes down, the next call fails, whichever interface that is about.
         let retry = |errno| if errno == NixErrno::ENETDOWN { send() } else { Err(errno) };
-        send().or_else(retry).map(drop)
+        send().or_else(retry)?;
+        Ok(())
     }
 
     /// Receives the next frame or error. Returns `None` if there is neither.
@@ -138,6 +124,22 @@ impl PacketSocket {
         let ifindex = u32::try_from(sender.ifindex()).ok();
         let claim = ifindex.zip(frame.and_then(parse_claim));
         Some(claim.map_or(Input::NoClaim, |(ifindex, claim)| Input::ClaimReceived(ifindex, claim)))
+    }
+}
+
+/// Has frames go straight to the driver, or be dropped (`packet_direct_xmit`, Linux 3.14). In the queue of an
+/// interface that does not send they would fill the socket's send buffer, and hold up all other interfaces.
+fn bypass_queues(socket: &OwnedFd) {
+    let on: libc::c_int = 1;
+    // SAFETY: the kernel reads an int. It fails under qemu-user, where frames are queued.
+    unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_PACKET,
+            libc::PACKET_QDISC_BYPASS,
+            (&raw const on).cast(),
+            4,
+        );
     }
 }
 

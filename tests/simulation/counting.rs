@@ -3,10 +3,9 @@
 use std::time::Duration;
 
 use keepwatch::errno::Errno;
-use keepwatch::monitor::{CommandResult, Counters, DumpResult, Sent, Tables};
+use keepwatch::monitor::{CommandResult, Counters, DumpResult, Tables};
 
-use super::world::lan::{AddressChange, Egress, LinkChange};
-use super::world::wire::{Claims, Station};
+use super::world::lan::AddressChange;
 use super::world::{Life, Simulation, Step};
 
 const READ: Step = Step::Read { datagrams: 7 };
@@ -82,24 +81,10 @@ fn frames_are_counted() {
     let address = |n| AddressChange::of(([10, 0, 0, n].into(), 24));
     let add = |n| Step::ChangeAddress { link: 0, change: address(n) };
     let rounds = Step::Wait(Duration::from_secs(5));
-    let refuses = Step::SetEgress { links: 2, egress: Egress::Refuses(Sent::Failed(Errno(6))) };
+    let refuses = Step::SetEgress { links: 2, egress: Err(Errno(105)) };
     let counters =
         counted(&[&STARTED, &[Step::AddVip, add(1), READ, rounds, refuses, add(2), READ, rounds]]);
     assert_eq!((counters.announcements, counters.announcement_failures), (6, 6));
-}
-
-/// A link's own MAC is no other station's, though not every event mentions it, until the link has gone.
-#[test]
-fn claims_are_counted() {
-    let change = |change| Step::ChangeLink { link: 0, change };
-    let by = Station::FirstLink;
-    let claim = Step::Claim(Claims { by, on_other_interface: false, of_other_address: false });
-    let wireless = Step::LinkWirelessEvent { link: 0 };
-    let steps = [Step::AddVip, change(LinkChange::Mac), wireless, READ, claim];
-    assert_eq!(counted(&[&STARTED, &steps]).claims, 0);
-    let gone = [change(LinkChange::Delete), READ, READ, READ, claim];
-    assert_eq!(counted(&[&STARTED, &steps, &gone]).claims, 1);
-    assert_eq!(counted(&[&STARTED, &steps, &OVERRUN, &gone]).claims, 1, "a dump shows that it has");
 }
 
 /// The kernel is asked for what is not known, and for nothing else.

@@ -17,7 +17,7 @@ mod world;
 use std::time::Duration;
 
 use proptest::prelude::{ProptestConfig, Strategy, any, prop, proptest};
-use world::lan::{AddressChange, Egress, LinkChange};
+use world::lan::{AddressChange, LinkChange};
 use world::wire::{Claims, Station};
 use world::{Life, Step};
 
@@ -46,25 +46,7 @@ fn lives() -> impl Strategy<Value = Life> {
 
 const READ: Step = Step::Read { datagrams: 7 };
 
-/// A life too unlikely to be met by chance: sixteen addresses behind a queue that does not move.
-#[test]
-fn stuck_queue_takes_its_share_and_no_more() {
-    let stuck = Step::SetEgress { links: 1, egress: Egress::Stuck };
-    let mut life = Life::decode(&[]);
-    life.options.first_link_stays = true;
-    life.steps.extend([Step::CreateInterface, Step::AddVip, READ, stuck]);
-    for n in 0..8 {
-        let add = |prefix_len| Step::ChangeAddress {
-            link: 0,
-            change: AddressChange::of(([10, 0, 0, n].into(), prefix_len)),
-        };
-        life.steps.extend([add(24), add(32), READ]);
-    }
-    life.steps.push(Step::Wait(Duration::from_secs(40)));
-    life.live();
-}
-
-/// Another: an interface that comes back with its index, whether the events of that arrive or are lost.
+/// A life too unlikely to be met by chance: an interface that comes back with its index, whether the events of that arrive or are lost.
 #[test]
 fn claims_are_heard_on_the_interface_that_has_come_back() {
     let by = Station::Other;

@@ -33,6 +33,7 @@ pub fn trials() -> Vec<Trial> {
         addresses_added_while_events_were_lost,
         neighbour_tables_follow_an_address,
         thousands_at_once,
+        queue_that_does_not_move,
         no_socket_without_need,
     ]
 }
@@ -388,4 +389,19 @@ fn no_socket_without_need() {
         world.rtnl.add_veth("lan0", "lan0-peer");
         drop(keepwatch);
     }
+}
+
+/// A queue that lets nothing through keeps no frame, and so takes no room in the send buffer from the others.
+fn queue_that_does_not_move() {
+    let (world, capture) = world(&[]);
+    add_lan(&world.rtnl, "bad0", [2, 0, 0, 0, 1, 1]);
+    world.rtnl.set_stuck_queue("bad0");
+    let keepwatch = world.setup.start();
+    for n in 0..500 {
+        world.rtnl.add_address("bad0", &format!("10.1.{}.{}/32", n / 256, n % 256));
+    }
+    world.rtnl.add_address("lan0", "10.0.0.1/24");
+    assert_eq!(bytes(&announcements(&capture, &keepwatch, 6)), arp_rounds(MAC, 3));
+    keepwatch.wait_counter("announcements", 501 * 6);
+    assert_eq!(keepwatch.counter("announcement_failures"), 0);
 }

@@ -25,7 +25,6 @@ pub fn trials() -> Vec<Trial> {
         vip_gone_within_a_second,
         two_routers_on_one_bridge,
         two_routers_with_one_virtual_mac,
-        own_second_interface,
     ]
 }
 
@@ -304,39 +303,4 @@ fn hear_each_other(mac: fn(u8) -> [u8; 6]) {
 
 fn colons(mac: [u8; 6]) -> String {
     mac.map(|byte| format!("{byte:02x}")).join(":")
-}
-
-/// Linux asks by ARP on any interface in the name of any address of its own: on a second interface on
-/// the same segment in the name of the VIP.
-fn own_second_interface() {
-    let world = World::with(setup().with("--no-announce").with("--detect-split-brain"));
-    world.rtnl.add_bridge("br0");
-    world.rtnl.up("br0");
-    add_interface(&world.rtnl, "eth1");
-    for port in ["ha0-peer", "eth1-peer"] {
-        world.rtnl.set_bridge(port, Some("br0"));
-    }
-    world.set_vip(true);
-    let keepwatch = start_listening(&world);
-    let (second, wire) = (Capture::new("eth1"), Capture::new("ha0"));
-    let claims_of =
-        |mac| arp::announcement(Operation::Request, mac, "169.254.0.5".parse().unwrap());
-    let arrive = |mac: [u8; 6]| {
-        let arrived = || wire.frames().iter().filter(|frame| frame.source() == mac).count();
-        let (before, deadline) = (arrived(), Instant::now() + lab::PATIENCE);
-        while arrived() == before {
-            assert!(Instant::now() < deadline, "nothing arrives from {mac:?}");
-            second.send(&claims_of(mac));
-        }
-    };
-    for n in [7, 8] {
-        // It is known by its present MAC, and whoever has the former one is another station.
-        let mac = [2, 0, 0, 0, 0, n];
-        world.rtnl.set_mac("eth1", mac);
-        keepwatch.status();
-        arrive(mac);
-        assert_eq!(keepwatch.counter("claims"), 0);
-    }
-    arrive([2, 0, 0, 0, 0, 7]);
-    keepwatch.wait_log("split brain: 02:00:00:00:00:07 claims", 1);
 }

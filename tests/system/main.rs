@@ -23,7 +23,6 @@ mod conntrackd;
 mod conntrackd_jail;
 mod conntrackd_process;
 mod conntrackd_program;
-mod egress;
 mod filter;
 mod floods;
 mod hook;
@@ -65,7 +64,6 @@ fn main() {
             #[cfg(target_arch = "x86_64")]
             attacks::trials(),
             claims::trials(),
-            egress::trials(),
             filter::trials(),
             floods::trials(),
             hook::trials(),

@@ -1,8 +1,7 @@
-//! The frames: what goes out where, and what became of it.
+//! The frames: what goes out where.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use crate::errno::Errno;
 use crate::wire::rtnl::{Address, Mac};
 
 /// Identifies an address, as the kernel does (`inet_insert_ifa`, `ipv6_add_addr`).
@@ -63,8 +62,6 @@ pub struct Announcement {
     pub mac: Mac,
     /// What is said.
     pub kind: FrameKind,
-    /// The most bytes of earlier frames in the send buffer with which it may be sent. None: any number.
-    pub limit: Option<u32>,
 }
 
 /// What a frame says.
@@ -81,26 +78,4 @@ pub enum FrameKind {
         /// The interface forwards.
         router: bool,
     },
-}
-
-/// What became of a frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
-pub enum Sent {
-    /// The interface has it, or its queue.
-    Yes {
-        /// Bytes of earlier frames in the send buffer, on this interface or another.
-        queued: u32,
-    },
-    /// It was not sent, as the send buffer held more than the limit.
-    HeldBack {
-        /// Bytes of earlier frames in the send buffer, on this interface or another.
-        queued: u32,
-    },
-    /// The send buffer is full.
-    Blocked,
-    /// The interface's queue is full, or drops what it is given.
-    QueueFull,
-    /// The interface refuses it.
-    Failed(Errno),
 }

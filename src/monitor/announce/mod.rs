@@ -29,7 +29,7 @@ mod frame;
 mod pending;
 mod role;
 
-pub use frame::{AddressKey, Announcement, FrameKind, Local, Sent};
+pub use frame::{AddressKey, Announcement, FrameKind, Local};
 
 use core::num::NonZeroU8;
 
@@ -313,7 +313,6 @@ impl<'a> Announcer<'a> {
                 }
                 // Until the MAC here or there is another.
                 Some(link) if !self.role.covers(link) => entry.progress = Progress::Waiting,
-                Some(link) if now < link.egress.not_before => entry.due = link.egress.not_before,
                 Some(link) => return entry.frame(link),
             }
         }
@@ -331,24 +330,13 @@ impl<'a> Announcer<'a> {
         (self.cursor..entries.len()).chain(0..self.cursor).find(is_due)
     }
 
-    /// Handles the outcome of a frame. Returns the interface's name if it has failed for good.
-    pub(super) fn on_sent(
-        &mut self,
-        address: AddressKey,
-        sent: Sent,
-        now: Instant,
-    ) -> Option<InterfaceName> {
-        let link = self.tables.links.get_mut(address.ifindex)?;
-        if link.egress.on_sent(sent, now) {
-            return None;
-        }
-        let name = link.name;
-        self.advance(address, now);
-        (!matches!(sent, Sent::Yes { .. })).then_some(name)
+    /// The name of an interface.
+    pub(super) fn name(&self, ifindex: u32) -> Option<InterfaceName> {
+        self.tables.links.get(ifindex).map(|link| link.name)
     }
 
-    /// Goes on to the next frame of an address.
-    fn advance(&mut self, address: AddressKey, now: Instant) {
+    /// Handles that a frame of an address was sent, or could not be: the rounds to come are its retries.
+    pub(super) fn on_sent(&mut self, address: AddressKey, now: Instant) {
         let entries = &mut self.tables.entries;
         let is_it = |index: &usize| entries.get(*index).is_some_and(|e| e.key() == address);
         // The search from the cursor is a short cut; the address decides.

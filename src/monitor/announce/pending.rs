@@ -32,7 +32,7 @@ impl PendingAnnouncement {
             Local::V4 { ip, .. } => FrameKind::ArpRequest(ip),
             Local::V6(ip) => FrameKind::Advertisement { ip, router: link.router },
         };
-        Some(Announcement { address: self.key(), mac: link.mac, kind, limit: link.egress.limit() })
+        Some(Announcement { address: self.key(), mac: link.mac, kind })
     }
 }
 

@@ -1,7 +1,7 @@
 //! What this router is, and for which links that counts.
 
 use crate::monitor::links::Link;
-use crate::monitor::own_macs::virtual_router;
+use crate::monitor::split_brain::virtual_router;
 use crate::wire::rtnl::Mac;
 
 /// What this router is, by what keepalived has done.

@@ -1,7 +1,8 @@
 //! Announcements that go out.
 
 use super::{Announcer, Monitor};
-use crate::monitor::{Action, AddressKey, Instant, LogEvent, Sent, State};
+use crate::errno::Errno;
+use crate::monitor::{Action, AddressKey, Instant, LogEvent, State};
 
 impl<'a> Monitor<'a> {
     /// Tells the announcer what this router is now.
@@ -29,15 +30,18 @@ impl<'a> Monitor<'a> {
         }
     }
 
-    pub(super) fn on_sent(&mut self, address: AddressKey, sent: Sent) {
-        if let Sent::Yes { .. } = sent {
+    pub(super) fn on_sent(&mut self, address: AddressKey, sent: Result<(), Errno>) {
+        let Some(announcer) = &mut self.announcer else { return };
+        let interface = announcer.name(address.ifindex);
+        announcer.on_sent(address, self.now);
+        let Err(errno) = sent else {
             self.counters.announcements += 1;
-        }
-        let now = self.now;
-        let failed = self.announcer.as_mut().and_then(|a| a.on_sent(address, sent, now));
-        let Some(interface) = failed else { return };
+            return;
+        };
         self.counters.announcement_failures += 1;
-        self.log_limited(&|count| LogEvent::NotAnnounced { interface, sent, count });
+        if let Some(interface) = interface {
+            self.log_limited(&|count| LogEvent::NotAnnounced { interface, errno, count });
+        }
     }
 
     /// Updates the announcer, if there is one.

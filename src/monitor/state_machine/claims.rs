@@ -1,12 +1,10 @@
 //! Claims of the VIP that come in while it is ours.
 
 use super::{Monitor, Vip};
-use crate::monitor::own_macs::{OwnMacs, virtual_router};
-use crate::monitor::split_brain::{Line, SplitBrain};
+use crate::monitor::split_brain::{Line, SplitBrain, virtual_router};
 use crate::monitor::throttle::Throttle;
 use crate::monitor::{Action, Instant, LogEvent, State};
 use crate::wire::Claim;
-use crate::wire::rtnl::Body;
 
 /// What it takes to see a split brain.
 #[derive(Debug, Default)]
@@ -15,34 +13,19 @@ pub(super) struct Detector {
     watched: Option<u32>,
     /// The interface may be another than the one that the socket was bound to, whatever its index.
     may_be_unbound: bool,
-    own_macs: OwnMacs,
     stations: SplitBrain,
     throttle: Throttle,
 }
 
 impl Detector {
-    pub(super) fn on_kernel(&mut self, body: &Body) {
-        match body {
-            Body::NewLink(link) => self.own_macs.on_link(link),
-            Body::DelLink(link) => self.own_macs.on_link_gone(link.ifindex),
-            _ => {}
-        }
-    }
-
     /// The watched interface has come or gone.
     pub(super) fn on_interface_changed(&mut self) {
         self.may_be_unbound = true;
     }
 
-    /// A dump of all links begins.
-    pub(super) fn links_begin(&mut self) {
-        self.own_macs.links_begin();
-    }
-
-    /// The dump is complete. Events may have been lost before it, and with them the end of the watched
+    /// A dump of all links is complete. Events may have been lost before it, and with them the end of the watched
     /// interface and the beginning of another with its index.
     pub(super) fn links_end(&mut self) {
-        self.own_macs.links_end();
         self.may_be_unbound = true;
     }
 
@@ -51,12 +34,10 @@ impl Detector {
     }
 
     /// Whether it comes from another station. What we send ourselves is not heard, so what comes from a
-    /// virtual MAC does, even if that is ours at the time; what comes from any other MAC of ours was
-    /// sent on another interface to the same segment.
-    fn is_foreign(&self, claim: &Claim, vip: &Vip) -> bool {
+    /// virtual MAC does, even if that is ours at the time.
+    fn is_foreign(claim: &Claim, vip: &Vip) -> bool {
         let mac = claim.mac;
-        let unknown = |own| own != mac && !self.own_macs.contains(mac);
-        vip.mac().is_some_and(|own| virtual_router(mac).is_some() || unknown(own))
+        vip.mac().is_some_and(|own| virtual_router(mac).is_some() || own != mac)
     }
 }
 
@@ -89,7 +70,7 @@ impl Monitor<'_> {
     pub(super) fn on_claim(&mut self, ifindex: u32, claim: &Claim) {
         self.on_frame();
         let Some(detector) = &mut self.detector else { return };
-        if detector.is_heard(ifindex, claim, &self.vip) && detector.is_foreign(claim, &self.vip) {
+        if detector.is_heard(ifindex, claim, &self.vip) && Detector::is_foreign(claim, &self.vip) {
             self.counters.claims += 1;
             self.claimant = Some(claim.mac);
             detector.stations.on_claim(claim.mac, self.now);

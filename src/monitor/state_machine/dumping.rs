@@ -97,9 +97,6 @@ impl Monitor<'_> {
                 DumpKind::Links => {
                     self.vip.links_begin();
                     self.with_announcer(|announcer, _| announcer.links_begin());
-                    if let Some(detector) = &mut self.detector {
-                        detector.links_begin();
-                    }
                     Some(Dump::Links)
                 }
                 DumpKind::Interface if self.vip.is_interface_seen() => {

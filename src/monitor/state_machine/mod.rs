@@ -286,9 +286,6 @@ impl<'a> Monitor<'a> {
         {
             self.log_limited(&|count| LogEvent::DadFailed { count });
         }
-        if let Some(detector) = &mut self.detector {
-            detector.on_kernel(body);
-        }
         let watched = self.vip.ifindex();
         if let Body::NewLink(Link { ifindex, name: Some(name), .. }) = body
             && watched != Some(*ifindex)

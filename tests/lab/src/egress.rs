@@ -10,36 +10,17 @@ use nix::libc;
 
 use crate::rtnl::Rtnl;
 
-/// What happens to frames on their way out (`tc(8)`).
-#[derive(Clone, Copy, Debug)]
-pub enum Queue {
-    /// They go straight to the driver.
-    None,
-    /// A queue of length 0: the sender hears that there is no room (`ENOBUFS`).
-    Full,
-    /// A queue that lets two ARP packets go and then a byte in a second, and has room for a million.
-    Stuck,
-}
-
 impl Rtnl {
-    /// Gives a link a queue in the place of the one it has.
-    pub fn set_queue(&self, name: &str, queue: Queue) {
-        let (kind, options) = match queue {
-            Queue::None => ("noqueue", Vec::new()),
-            Queue::Full => ("pfifo", 0_u32.to_ne_bytes().to_vec()),
-            Queue::Stuck => ("tbf", token_bucket()),
-        };
+    /// Gives a link a queue that lets two ARP packets go and then a byte in a second, and has room for a million
+    /// (`tc-tbf(8)`).
+    pub fn set_stuck_queue(&self, name: &str) {
         let mut message = TcMessage::with_index(self.ifindex(name).cast_signed());
         message.header.parent = TcHandle::ROOT;
-        message.attributes.push(TcAttribute::Kind(kind.into()));
-        if !options.is_empty() {
-            message
-                .attributes
-                .push(TcAttribute::Other(DefaultNla::new(libc::TCA_OPTIONS, options)));
-        }
+        let options = DefaultNla::new(libc::TCA_OPTIONS, token_bucket());
+        message.attributes = vec![TcAttribute::Kind("tbf".into()), TcAttribute::Other(options)];
         let message = RouteNetlinkMessage::NewQueueDiscipline(message);
         self.request(message, NLM_F_CREATE | NLM_F_REPLACE)
-            .unwrap_or_else(|error| panic!("{kind} on {name}: {error}"));
+            .unwrap_or_else(|error| panic!("tbf on {name}: {error}"));
     }
 
     /// Makes an interface with a MAC of its own on the wire of another, as keepalived does for a virtual

@@ -1,13 +1,10 @@
 //! What becomes of what the core wants done.
 
-use keepwatch::monitor::{Action, Dump, Duration, Failure, Input, Outcome, Request};
+use keepwatch::monitor::{Action, Dump, Input, Request};
 use keepwatch::wire::rtnl::Body;
 
 use super::Simulation;
 use super::lan::Lan;
-
-/// How long an attempt waits for room in the agent's backlog.
-const BACKLOG_WAIT: Duration = Duration::from_millis(50);
 
 impl Simulation<'_> {
     /// Some: that came of it at once.
@@ -40,11 +37,7 @@ impl Simulation<'_> {
             }
             Action::Notify(state) => {
                 assert!(!self.options.has_no_agent, "there is nobody");
-                let outcome = self.agent.notify(state, self.now);
-                if outcome == Some(Outcome::Failed(Failure::BacklogFull)) {
-                    self.now += BACKLOG_WAIT;
-                }
-                return outcome.map(Input::Agent);
+                return self.agent.notify(state, self.now).map(Input::Agent);
             }
             Action::ReadReplies => {
                 while let Some(outcome) = self.agent.read_reply(self.now) {

@@ -3,7 +3,7 @@
 use keepwatch::errno::Errno;
 use keepwatch::monitor::{
     Action, Actions, Announcement, CommandResult, DumpResult, Duration, ExitReason, HelperKind,
-    Input, LogEvent, Sent, State,
+    Input, LogEvent, State,
 };
 
 use super::kernel::name;
@@ -12,9 +12,6 @@ use super::{SIGTERM, Simulation};
 
 /// The longest time ahead for which a retry is scheduled.
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
-
-/// A tenth of what Linux gives a socket by default: the share of one link.
-const SHARE: u32 = 212_992 / 10;
 
 impl Simulation<'_> {
     /// What is not done yet is being done, or will be.
@@ -88,19 +85,17 @@ impl Simulation<'_> {
     }
 
     /// A frame goes out, in its place.
-    pub(super) fn announce(&mut self, announcement: &Announcement) -> Sent {
+    pub(super) fn announce(&mut self, announcement: &Announcement) -> Result<(), Errno> {
         assert_eq!(self.reported, Some(State::Active), "a frame from a backup");
         let known = self.truth() == State::Active || self.kernel.has_unread();
         assert!(known, "a frame from what may be a backup by now, for all that the core knows");
         self.told.check(announcement, self.kernel.mac);
         let ifindex = announcement.address.ifindex;
         assert_ne!(self.monitor.status().ifindex, Some(ifindex), "keepalived announces it");
-        let queued = self.lans.iter().map(Lan::queued).sum();
-        assert!(queued < SHARE, "a link has taken the send buffer of all");
         match self.lans.iter_mut().find(|lan| lan.is(ifindex)) {
-            Some(lan) => lan.send(announcement, queued, self.now),
+            Some(lan) => lan.send(announcement),
             // It has gone just now.
-            None => Sent::Failed(Errno(6)),
+            None => Err(Errno(6)),
         }
     }
 
@@ -116,7 +111,6 @@ impl Simulation<'_> {
             }
             LogEvent::MoreClaims { ifindex, count } => self.read_claim(None, ifindex, count),
             LogEvent::DadFailed { .. } => assert!(self.vip_has_failed),
-            LogEvent::NotAnnounced { sent, .. } => assert!(!matches!(sent, Sent::Yes { .. })),
             LogEvent::Synced(state) => {
                 assert!(self.conntrackd.is_done() && self.reported == Some(state));
             }

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 
-use keepwatch::monitor::{Announcement, Duration, Instant, Sent};
+use keepwatch::errno::Errno;
+use keepwatch::monitor::Announcement;
 use keepwatch::wire::cidr::Cidr;
 use keepwatch::wire::rtnl::{Address, Body, Link, Mac};
 use netlink_packet_route::address::AddressFlags;
@@ -26,22 +27,8 @@ pub struct Lan {
     mac: Mac,
     router: bool,
     addresses: BTreeMap<Configured, Entry>,
-    egress: Egress,
-    /// Frames in its queue, which take room in the send buffer.
-    queue: u32,
-    /// When it began to take no frame.
-    refuses_since: Option<Instant>,
-    /// Frames held back in a row.
-    held_back: u32,
-}
-
-/// What becomes of the next frames.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Egress {
-    Open,
-    /// They stay in the queue.
-    Stuck,
-    Refuses(Sent),
+    /// What becomes of the next frames.
+    pub egress: Result<(), Errno>,
 }
 
 /// Adds an address; or if it is there, ends its duplicate address detection, or else removes it.
@@ -71,11 +58,6 @@ pub enum LinkChange {
     Delete,
 }
 
-/// What a frame takes in the send buffer.
-const FRAME: u32 = 768;
-/// For so long a frame is tried again.
-const TRIED: Duration = Duration::from_secs(1);
-
 #[derive(Debug)]
 struct Entry {
     flags: AddressFlags,
@@ -104,10 +86,7 @@ impl Lan {
             mac: [2, 0, 0, 0, 0, 3],
             router: false,
             addresses: BTreeMap::new(),
-            egress: Egress::Open,
-            queue: 0,
-            refuses_since: None,
-            held_back: 0,
+            egress: Ok(()),
         }
     }
 
@@ -182,7 +161,7 @@ impl Lan {
                     _ => None,
                 });
                 let events = gone.chain(link).collect();
-                (self.ifindex, self.queue) = (None, 0);
+                self.ifindex = None;
                 return events;
             }
         }
@@ -238,51 +217,13 @@ impl Lan {
         })
     }
 
-    pub fn set_egress(&mut self, egress: Egress) {
-        self.egress = egress;
-        if egress == Egress::Open {
-            self.queue = 0;
-        }
-    }
-
-    pub fn is_open(&self) -> bool {
-        self.egress == Egress::Open
-    }
-
-    /// What it takes in the send buffer.
-    pub fn queued(&self) -> u32 {
-        self.queue * FRAME
-    }
-
-    /// What becomes of a frame, with so much in the send buffer.
-    pub fn send(&mut self, announcement: &Announcement, queued: u32, now: Instant) -> Sent {
-        let sent = match self.egress {
-            _ if announcement.limit.is_some_and(|limit| queued > limit) => {
-                Sent::HeldBack { queued }
-            }
-            Egress::Refuses(sent) => sent,
-            Egress::Open | Egress::Stuck => Sent::Yes { queued },
-        };
-        self.queue += u32::from(self.egress == Egress::Stuck && sent == Sent::Yes { queued });
-        self.held_back = if sent == (Sent::HeldBack { queued }) { self.held_back + 1 } else { 0 };
-        assert!(
-            self.held_back < 4 || self.egress != Egress::Open,
-            "held back for what others have there"
-        );
-        let lost = match sent {
-            Sent::Yes { .. } => {
-                self.refuses_since = None;
-                false
-            }
-            Sent::Failed(_) => true,
-            _ => now >= *self.refuses_since.get_or_insert(now) + TRIED,
-        };
+    /// What becomes of a frame. One that cannot go is not tried again.
+    pub fn send(&mut self, announcement: &Announcement) -> Result<(), Errno> {
         if let Some(entry) = self.addresses.get_mut(&configured(announcement.address.local)) {
             assert!(entry.since != Since::Start, "it was there at the start");
-            // A frame that is lost need not be tried again.
-            entry.frames += u32::from(lost || sent == Sent::Yes { queued });
+            entry.frames += 1;
         }
-        sent
+        self.egress
     }
 
     /// Every address that can be used has had its three rounds.

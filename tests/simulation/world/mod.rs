@@ -10,7 +10,7 @@
 //! - a new state goes to the file first and then at once to the agent, unless an attempt is under way,
 //!   and whatever conntrackd does meanwhile;
 //! - there is at most one attempt, one dump and one command at a time, and no attempt is repeated
-//!   without a wait: 50 ms at least, but for the first four after a full backlog;
+//!   without a wait: 50 ms at least, but for the first second in which the backlog is full;
 //! - no reply and no end of a dump that has come is given up, however late it is read; nor is one taken for
 //!   that of another dump, or a dump with gaps for a complete one;
 //! - the watched interface is not said to be gone, nor an alternative name to be taken, before the kernel
@@ -19,8 +19,7 @@
 //! - no frame goes out for an address that the core could know to be gone, undecided or failed, nor
 //!   with anything but the present MAC and router flag, nor with another VRRP instance's virtual MAC, nor
 //!   for an address that was there before the core;
-//! - a link that takes no frames, or whose queue does not move, takes no more than its share of the send
-//!   buffer, and the other link's frames go out all the same;
+//! - a link that takes no frames holds up no other, and each of its frames is tried once;
 //! - whoever listens for claims of the VIP is bound to the interface that is there now, and reads few
 //!   frames a second; each foreign claim is counted, and logged if the VIP stays for a second, and there
 //!   are few lines a minute;
@@ -228,10 +227,7 @@ impl<'a> Simulation<'a> {
         assert!(self.metrics.says(&self.monitor.status()), "the metrics are what has been counted");
         assert!(self.metrics.is_delivered());
         if self.options.announces && truth == State::Active {
-            self.lans
-                .iter()
-                .filter(|lan| lan.is_open())
-                .for_each(|lan| lan.is_announced(self.kernel.mac));
+            self.lans.iter().for_each(|lan| lan.is_announced(self.kernel.mac));
         }
         if self.options.detects_split_brain && truth == State::Active {
             assert_eq!(self.wire.listening, self.kernel.ifindex, "where the VIP is");

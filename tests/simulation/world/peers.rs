@@ -21,16 +21,13 @@ impl Disk {
     }
 }
 
-/// So often a full backlog is looked at again soon, as most make room: many fail over together.
-const CLOSE_WAITS: u32 = 4;
-
 #[derive(Debug)]
 pub struct Agent {
     pub listens: bool,
     /// It listens, but too many wait already.
     pub is_full: bool,
-    /// Attempts in a row that found it full.
-    found_full: u32,
+    /// Since when every attempt has found it full.
+    found_full: Option<Instant>,
     connection: Connection,
     /// Its reply to the attempt in flight, which has come but has not been read.
     unread: Option<Reply>,
@@ -60,7 +57,7 @@ impl Agent {
         Self {
             listens: true,
             is_full: false,
-            found_full: 0,
+            found_full: None,
             connection: Connection::None,
             unread: None,
             acknowledged: None,
@@ -93,11 +90,12 @@ impl Agent {
             && failed == state
             && !anew
         {
-            let few = (1..=CLOSE_WAITS).contains(&self.found_full);
-            let pause = Duration::from_millis(if few { 0 } else { 50 });
-            assert!(now > at && now >= at + pause, "hammered at");
+            // Most make room at once: many fail over together.
+            let soon = self.found_full.is_some_and(|since| at < since + Duration::from_secs(1));
+            let pause = Duration::from_millis(if soon { 2 } else { 50 });
+            assert!(now >= at + pause, "hammered at");
         } else {
-            self.found_full = 0;
+            self.found_full = None;
         }
         if self.listens && !self.is_full {
             self.connection = Connection::InFlight(state);
@@ -106,10 +104,10 @@ impl Agent {
         self.connection = Connection::None;
         self.failed = Some((state, now));
         if self.listens {
-            self.found_full += 1;
+            self.found_full.get_or_insert(now);
             return Some(Outcome::Failed(Failure::BacklogFull));
         }
-        self.found_full = 0;
+        self.found_full = None;
         // It starts when it listens again.
         self.knows_routers_at = Instant::from_millis(i64::MAX / 1000);
         Some(Outcome::Failed(Failure::Refused))
@@ -123,7 +121,7 @@ impl Agent {
 
     fn fail(&mut self, now: Instant) {
         if let Connection::InFlight(state) = self.connection {
-            (self.failed, self.found_full) = (Some((state, now)), 0);
+            (self.failed, self.found_full) = (Some((state, now)), None);
         }
         self.connection = Connection::None;
     }

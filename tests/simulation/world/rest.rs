@@ -2,7 +2,6 @@
 
 use keepwatch::monitor::{CommandResult, DumpResult, Duration};
 
-use super::lan::Egress;
 use super::{CHECK, Simulation};
 
 /// After the last fault: a dump that has no end is given up after 5 s, and what has failed is tried again
@@ -27,14 +26,11 @@ impl Simulation<'_> {
         has_timer && self.now > self.busy + patience
     }
 
-    /// Everything works from now on, except maybe the first of the other links; waits until there is nothing
-    /// left to do.
+    /// Everything works from now on; waits until there is nothing left to do.
     pub(super) fn come_to_rest(&mut self) {
         (self.disk.works, self.agent.listens, self.agent.is_full) = (true, true, false);
         self.metrics.works = true;
-        for lan in self.lans.iter_mut().skip(self.options.first_link_stays.into()) {
-            lan.set_egress(Egress::Open);
-        }
+        self.lans.iter_mut().for_each(|lan| lan.egress = Ok(()));
         self.busy = self.now;
         let by = self.now + TOLD_WITHIN + self.disk.hangs + self.metrics.hangs;
         for _ in 0..10_000 {

@@ -5,11 +5,11 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use keepwatch::errno::Errno;
-use keepwatch::monitor::{CommandResult, Control, DumpResult, Failure, HelperKind, Input, Sent};
+use keepwatch::monitor::{CommandResult, Control, DumpResult, Failure, HelperKind, Input};
 use netlink_packet_route::link::LinkFlags;
 
 use super::kernel::UP;
-use super::lan::{AddressChange, Egress, LinkChange};
+use super::lan::{AddressChange, LinkChange};
 use super::peers::Reply;
 use super::wire::{Claims, Station};
 use super::{SIGTERM, Simulation};
@@ -34,8 +34,6 @@ pub struct Options {
     /// The watched interface has a MAC of VRRP.
     pub has_virtual_mac: bool,
     pub writes_metrics: bool,
-    /// The first of the other links sends no better in the end.
-    pub first_link_stays: bool,
     /// The other links have addresses before the core starts.
     pub has_old_addresses: bool,
     pub has_hook: bool,
@@ -82,7 +80,7 @@ pub enum Step {
     /// What becomes of frames on so many links.
     SetEgress {
         links: usize,
-        egress: Egress,
+        egress: Result<(), Errno>,
     },
     Read {
         datagrams: usize,
@@ -153,7 +151,7 @@ impl Simulation<'_> {
                 self.emit(events);
             }
             Step::SetEgress { links, egress } => {
-                self.lans[..links].iter_mut().for_each(|lan| lan.set_egress(egress));
+                self.lans[..links].iter_mut().for_each(|lan| lan.egress = egress);
             }
             Step::Read { datagrams } => self.read(datagrams),
             Step::MalformedMessage => self.kernel.insert(Input::MalformedMessage),
@@ -233,7 +231,6 @@ impl Options {
             syncs_conntrack: bit(3),
             mounts_are_hidden: bit(4),
             has_virtual_mac: bit(5),
-            first_link_stays: bit(6),
             has_old_addresses: bit(7),
             has_hook: more & 1 != 0,
             has_no_agent: more & 6 == 6,
@@ -349,13 +346,7 @@ fn decode_watched_link(how: u8) -> Step {
 }
 
 fn decode_egress(how: u8) -> Step {
-    let egress = match (how % 8, how) {
-        (3, _) => Egress::Open,
-        (5, _) => return Step::SetEgress { links: 1, egress: Egress::Stuck },
-        (_, 128..) => Egress::Refuses(Sent::Failed(Errno(6))),
-        (_, 64..) => Egress::Refuses(Sent::Blocked),
-        _ => Egress::Refuses(Sent::QueueFull),
-    };
+    let egress = if how % 8 == 3 { Ok(()) } else { Err(Errno(105)) };
     Step::SetEgress { links: if how & 8 == 0 { 2 } else { 1 }, egress }
 }
 

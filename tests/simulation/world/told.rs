@@ -82,11 +82,6 @@ impl Told {
         self.dump_deadline = now + Duration::from_secs(5);
     }
 
-    /// Whether the core could know an interface of ours by its MAC.
-    pub fn knows(&self, mac: Mac) -> bool {
-        self.links.values().any(|known| known.mac == mac)
-    }
-
     /// No frame is about what the core could know to be otherwise.
     pub fn check(&self, announcement: &Announcement, watched: Mac) {
         let Announcement { address: AddressKey { ifindex, local }, mac, kind, .. } = *announcement;

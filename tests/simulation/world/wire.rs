@@ -195,9 +195,7 @@ impl Simulation<'_> {
         let here =
             self.monitor.status().ifindex == Some(ifindex) && ip == self.kernel.cidr.address();
         let heard = here && self.reported == Some(State::Active);
-        // A dump that does not show the watched interface does not tell that it has gone.
-        let own = mac == self.kernel.mac || self.told.knows(mac);
-        (heard && (is_virtual(mac) || !own)).then_some(mac)
+        (heard && (is_virtual(mac) || mac != self.kernel.mac)).then_some(mac)
     }
 
     /// There are few lines, whatever a disk that hangs then makes of the time.

@@ -1,8 +1,6 @@
-mod egress;
 mod role;
 
 use super::*;
-use crate::errno::Errno;
 use core::net::Ipv4Addr;
 use netlink_packet_route::link::LinkFlags;
 
@@ -33,9 +31,6 @@ fn announcer(tables: &mut Tables) -> Announcer<'_> {
     announcer_with(AnnounceTiming::default(), tables)
 }
 
-/// A frame is out, and so are those before it.
-const TAKEN: Sent = Sent::Yes { queued: 0 };
-
 fn announcer_with(timing: AnnounceTiming, tables: &mut Tables) -> Announcer<'_> {
     let mut announcer = Announcer::new(timing, tables);
     announcer.links_begin();
@@ -48,7 +43,7 @@ fn announcer_with(timing: AnnounceTiming, tables: &mut Tables) -> Announcer<'_> 
 /// Has the announcer send its next frame.
 fn send(announcer: &mut Announcer<'_>, now: Instant) -> Announcement {
     let announcement = announcer.next(now).expect("a frame");
-    announcer.on_sent(announcement.address, TAKEN, now);
+    announcer.on_sent(announcement.address, now);
     announcement
 }
 
@@ -67,7 +62,7 @@ fn frames(announcer: &mut Announcer<'_>, mut now: Instant) -> std::vec::Vec<(i64
         now = now.max(deadline);
         if let Some(announcement) = next(announcer, now) {
             frames.push((now.total_millis(), announcement.kind));
-            announcer.on_sent(announcement.address, TAKEN, now);
+            announcer.on_sent(announcement.address, now);
         }
     }
     frames
