@@ -39,7 +39,7 @@ extern "C" fn main(count: c_int, words: *const *const c_char) -> c_int {
         Err(error) => return fail(&error, FAILURE),
     };
     // A path on a file system that does not answer hangs already while the options are read.
-    if argv.iter().any(|word| word == "--check") {
+    if options::asks_for_check(&argv) {
         return match process::run_limited(CHECK_LIMIT, || execute(argv)) {
             Ok(Some(code)) => code,
             Ok(None) => fail(&format!("--check: not done after {CHECK_LIMIT} seconds"), FAILURE),

@@ -11,10 +11,13 @@ use super::flags;
 
 /// Options of the original that are accepted with their value and ignored.
 const IGNORED: [&str; 2] = ["--config-file", "--config-dir"];
-/// What else is ignored begins like this.
+/// Other ignored options begin with this.
 const IGNORED_PREFIX: &str = "--AGENT-";
 
 type Flag = &'static FlagInfo<'static>;
+
+/// An option of the command line, with its value if it takes one.
+pub(super) type GivenOption = (Flag, Option<String>);
 
 /// How a name on the command line is interpreted.
 #[derive(Clone, Copy)]
@@ -26,57 +29,43 @@ enum ParsedName {
     Ignored,
 }
 
-/// Brings the command line to `--name value` with dashes, each option at most once.
+/// Reads the command line. Each option is in the result at most once.
 ///
 /// # Errors
 /// One sentence, in which values from outside are not escaped.
-pub(super) fn normalise(argv: Vec<OsString>) -> Result<Vec<String>, String> {
-    let mut given: Vec<(Flag, Option<String>)> = Vec::new();
+pub(super) fn read(argv: Vec<OsString>) -> Result<Vec<GivenOption>, String> {
+    let mut given: Vec<GivenOption> = Vec::new();
     let mut words = argv.into_iter().map(into_text);
     while let Some(word) = words.next().transpose()? {
         let (name, inline) = match word.split_once('=') {
             Some((name, value)) => (name, Some(value.to_string())),
             None => (word.as_str(), None),
         };
-        let parsed = parse_name(name).ok_or_else(|| error("Unrecognized argument", &word))?;
-        let value = match (parsed, inline) {
-            (ParsedName::Switch(_) | ParsedName::SwitchOff(_), None) => None,
-            (ParsedName::Switch(_) | ParsedName::SwitchOff(_), Some(_)) => {
-                return Err(error("Option takes no value", &word));
-            }
-            (_, Some(value)) => Some(value),
-            (_, None) => {
-                let value = words.next().transpose()?;
-                // An option in the place of a value means that the value was forgotten.
-                let value = value.filter(|value| !value.starts_with("--"));
-                Some(value.ok_or_else(|| error("No value given for option", &word))?)
-            }
+        let parsed = parse_name(name).ok_or_else(|| format!("Unrecognized argument: {word}"))?;
+        let takes_value = matches!(parsed, ParsedName::Option(_) | ParsedName::Ignored);
+        let value = match inline {
+            Some(_) if !takes_value => return Err(format!("Option takes no value: {word}")),
+            // As with getopt_long(3), the next word is the value whatever it looks like.
+            None if takes_value => words.next().transpose()?,
+            inline => inline,
         };
-        let (ParsedName::Option(flag) | ParsedName::Switch(flag) | ParsedName::SwitchOff(flag)) =
-            parsed
-        else {
-            continue;
-        };
-        given.retain(|(other, _)| other.long != flag.long);
-        if !matches!(parsed, ParsedName::SwitchOff(_)) {
-            given.push((flag, value));
+        if takes_value && value.is_none() {
+            return Err(format!("No value given for option: {word}"));
+        }
+        match parsed {
+            ParsedName::Option(flag) | ParsedName::Switch(flag) => {
+                given.retain(|(other, _)| other.long != flag.long);
+                given.push((flag, value));
+            }
+            ParsedName::SwitchOff(flag) => given.retain(|(other, _)| other.long != flag.long),
+            ParsedName::Ignored => {}
         }
     }
-    let mut words = Vec::new();
-    for (flag, value) in given {
-        words.push(flag.long.to_string());
-        words.extend(value);
-    }
-    Ok(words)
+    Ok(given)
 }
 
 fn into_text(word: OsString) -> Result<String, String> {
-    word.into_string().map_err(|word| error("Not UTF-8", &word.to_string_lossy()))
-}
-
-#[inline(never)]
-fn error(problem: &str, word: &str) -> String {
-    format!("{problem}: {word}")
+    word.into_string().map_err(|word| format!("Not UTF-8: {}", word.to_string_lossy()))
 }
 
 fn parse_name(name: &str) -> Option<ParsedName> {
@@ -108,58 +97,55 @@ fn parse_name(name: &str) -> Option<ParsedName> {
 mod tests {
     use super::*;
 
+    /// The command line in the form that `argh` reads.
     fn normal(words: &[&str]) -> Result<Vec<String>, String> {
-        normalise(words.iter().map(OsString::from).collect())
+        let given = read(words.iter().map(OsString::from).collect())?;
+        Ok(given
+            .into_iter()
+            .flat_map(|(flag, value)| [Some(flag.long.into()), value])
+            .flatten()
+            .collect())
     }
 
     #[test]
-    fn value_is_split_at_the_first_equals_sign_and_keeps_its_underscores() {
-        assert_eq!(normal(&["--conf_dir=/a=b_c"]).unwrap(), ["--conf-dir", "/a=b_c"]);
-        assert_eq!(normal(&["--user="]).unwrap(), ["--user", ""]);
-    }
-
-    #[test]
-    fn what_the_original_takes_is_ignored_with_its_value() {
-        let words = [
-            "--AGENT-root_helper=sudo neutron-rootwrap /etc/neutron/rootwrap.conf",
-            "--AGENT-root_helper_daemon",
-            "x",
-            "--config-file",
-            "/a",
-            "--config-file=/b",
-            "--config_dir",
-            "/c",
-            "-d",
+    fn names_and_values_in_every_style() {
+        let cases: [(&[&str], &[&str]); 12] = [
+            (&["--conf_dir=/a=b_c"], &["--conf-dir", "/a=b_c"]),
+            (&["--conf-dir", "/a"], &["--conf-dir", "/a"]),
+            (&["--user="], &["--user", ""]),
+            (&["--router_id=--help"], &["--router-id", "--help"]),
+            (&["--router-id", "--debug"], &["--router-id", "--debug"]),
+            (
+                &["--AGENT-root_helper=sudo x", "--AGENT-root_helper_daemon", "--help", "-d"],
+                &["--debug"],
+            ),
+            (&["--config-file", "/a", "--config-file=/b", "--config_dir", "/c"], &[]),
+            (&["--user=a", "--user=b"], &["--user", "b"]),
+            (&["--debug", "--nodebug"], &[]),
+            (&["--nodebug", "-d"], &["--debug"]),
+            (&["--debug", "--no_debug"], &[]),
+            (&["--noenable_conntrackd", "--nouse-syslog"], &[]),
         ];
-        assert_eq!(normal(&words).unwrap(), ["--debug"]);
-    }
-
-    #[test]
-    fn later_option_replaces_an_earlier_one() {
-        assert_eq!(normal(&["--user=a", "--user=b"]).unwrap(), ["--user", "b"]);
-        assert_eq!(normal(&["--debug", "--nodebug"]).unwrap(), [""; 0]);
-        assert_eq!(normal(&["--nodebug", "-d"]).unwrap(), ["--debug"]);
-        assert_eq!(normal(&["--debug", "--no_debug"]).unwrap(), [""; 0]);
-        assert_eq!(normal(&["--noenable_conntrackd", "--nouse-syslog"]).unwrap(), [""; 0]);
+        for (words, expected) in cases {
+            assert_eq!(normal(words).unwrap(), expected, "{words:?}");
+        }
     }
 
     #[test]
     fn mistakes_are_named() {
-        let cases: [(&[&str], &str); 11] = [
-            (&["--frob"], "Unrecognized argument: --frob"),
-            (&["stray"], "Unrecognized argument: stray"),
-            (&["--"], "Unrecognized argument: --"),
-            (&["--router_id"], "No value given for option: --router_id"),
-            (&["--router-id", "--debug"], "No value given for option: --router-id"),
-            (&["--config-file"], "No value given for option: --config-file"),
-            (&["__no_debug"], "Unrecognized argument: __no_debug"),
-            (&["__debug"], "Unrecognized argument: __debug"),
-            (&["--foreground=1"], "Option takes no value: --foreground=1"),
-            (&["--nodebug=1"], "Option takes no value: --nodebug=1"),
-            (&["--nouser"], "Unrecognized argument: --nouser"),
-        ];
-        for (words, error) in cases {
-            assert_eq!(normal(words).unwrap_err(), error);
+        for (word, problem) in [
+            ("--frob", "Unrecognized argument"),
+            ("stray", "Unrecognized argument"),
+            ("--", "Unrecognized argument"),
+            ("__no_debug", "Unrecognized argument"),
+            ("__debug", "Unrecognized argument"),
+            ("--nouser", "Unrecognized argument"),
+            ("--router_id", "No value given for option"),
+            ("--config-file", "No value given for option"),
+            ("--foreground=1", "Option takes no value"),
+            ("--nodebug=1", "Option takes no value"),
+        ] {
+            assert_eq!(normal(&[word]).unwrap_err(), format!("{problem}: {word}"));
         }
     }
 }

@@ -22,7 +22,7 @@ fn manual_page_has_the_options_as_help_has_them() {
 
 /// An option in the language of manual pages, `mdoc(7)`.
 fn entry(flag: &FlagInfo<'_>) -> String {
-    let mut lines = vec![format!(".It Fl {}", &with_underscores(flag.long.into())[1..])];
+    let mut lines = vec![format!(".It Fl {}", &with_underscores(flag.long)[1..])];
     if let FlagInfoKind::Option { arg_name } = flag.kind {
         lines[0].extend([" Ar ", arg_name]);
     }
@@ -34,7 +34,7 @@ fn entry(flag: &FlagInfo<'_>) -> String {
     for word in [&first.to_uppercase(), rest, "."].concat().split_whitespace() {
         let bare = word.trim_end_matches([',', ';', ':', '.', ')']);
         let name = match bare.strip_prefix('-') {
-            Some(_) => Some(format!(".Fl {}", &with_underscores(bare.into())[1..])),
+            Some(_) => Some(format!(".Fl {}", &with_underscores(bare)[1..])),
             None => is_path(bare).then(|| format!(".Pa {bare}")),
         };
         match (name, lines.last_mut()) {

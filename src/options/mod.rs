@@ -216,23 +216,9 @@ static WITH_UNDERSCORES: [&str; 10] = [
 ];
 
 /// Writes the names of options as their users know them.
-// `str::replace` takes 7 kB.
-#[inline(never)]
-fn with_underscores(text: String) -> String {
-    let mut text = text.into_bytes();
-    for place in 0..text.len() {
-        for name in &WITH_UNDERSCORES {
-            let name = name.as_bytes();
-            let word = text.get_mut(place..place + name.len());
-            let is_name = |word: &&mut [u8]| {
-                word.iter().zip(name).all(|(a, b)| a == b || (*a == b'-' && *b == b'_'))
-            };
-            if let Some(word) = word.filter(is_name) {
-                word.copy_from_slice(name);
-            }
-        }
-    }
-    String::from_utf8(text).unwrap_or_default()
+fn with_underscores(text: &str) -> String {
+    let replace = |text: String, name: &&str| text.replace(&name.replace('_', "-"), name);
+    WITH_UNDERSCORES.iter().fold(text.into(), replace)
 }
 
 fn default_renotify() -> Renotify {
@@ -243,39 +229,46 @@ fn default_renotify() -> Renotify {
 ///
 /// # Errors
 /// [`UsageError`].
-#[inline(never)]
 pub fn parse(argv: Vec<OsString>) -> Result<CliAction, UsageError> {
-    read(argv).map_err(|error| UsageError(printable(&with_underscores(error))))
+    read(argv).map_err(|error| UsageError(printable(&with_underscores(&error))))
+}
+
+/// Whether the command line asks for `--check`. Touches no file.
+pub fn asks_for_check(argv: &[OsString]) -> bool {
+    argv::read(argv.to_vec())
+        .is_ok_and(|given| given.iter().any(|(flag, _)| flag.long == "--check"))
 }
 
 fn read(argv: Vec<OsString>) -> Result<CliAction, String> {
-    let words = argv::normalise(argv)?;
-    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let given = argv::read(argv)?;
+    let is_given = |name: &str| given.iter().any(|(flag, _)| flag.long == name);
     // These do not need the options that are required otherwise.
-    if words.contains(&"--help") {
-        return Ok(CliAction::Print(with_underscores(help::text())));
+    if is_given("--help") {
+        return Ok(CliAction::Print(with_underscores(&help::text())));
     }
-    if words.contains(&"--version") {
-        return Ok(CliAction::Print(concat!("keepwatch ", env!("CARGO_PKG_VERSION"), "\n").into()));
+    if is_given("--version") {
+        return Ok(CliAction::Print(format!("keepwatch {}\n", env!("CARGO_PKG_VERSION"))));
     }
     // `argh` would say so in several lines.
-    let is_missing = |flag: &&FlagInfo<'_>| {
-        flag.optionality == Optionality::Required && !words.contains(&flag.long)
-    };
+    let is_missing =
+        |flag: &&FlagInfo<'_>| flag.optionality == Optionality::Required && !is_given(flag.long);
     if let Some(flag) = flags().iter().find(is_missing) {
-        return Err(missing(&[flag.long, ": ", flag.description].concat()));
+        return Err(missing(&format!("{}: {}", flag.long, flag.description)));
     }
-    // Boxed, as every copy of a struct so large takes code.
-    let mut config = match Config::from_args(&["keepwatch"], &words) {
-        Ok(config) => Box::new(config),
-        Err(exit) => return Err(exit.output.trim_end().into()),
-    };
+    let words: Vec<&str> = given
+        .iter()
+        .flat_map(|(flag, value)| [Some(flag.long), value.as_deref()])
+        .flatten()
+        .collect();
+    let mut config = Config::from_args(&["keepwatch"], &words)
+        .map_err(|exit| exit.output.trim_end().to_string())?;
     config.complete()?;
+    let config = Box::new(config);
     Ok(if config.check { CliAction::Check(config) } else { CliAction::Run(config) })
 }
 
 fn missing(option: &str) -> String {
-    ["Missing required option ", option].concat()
+    format!("Missing required option {option}")
 }
 
 impl Config {
@@ -329,7 +322,6 @@ impl Config {
     }
 
     /// The user and group to run as.
-    #[inline(never)]
     pub fn run_as(&self) -> RunAs {
         RunAs { user: self.user.map(|(user, _)| user), group: self.group }
     }
@@ -361,5 +353,3 @@ impl Config {
 
 #[cfg(test)]
 mod manual;
-#[cfg(test)]
-mod tests;

@@ -20,7 +20,7 @@ pub(super) const AGENT_SOCKET: &str = "keepalived-state-change";
 pub(super) const MAX_SOCKET_PATH: usize = 107;
 
 fn expected<T>(value: Option<T>, what: &str) -> Result<T, String> {
-    value.ok_or_else(|| ["expected ", what].concat())
+    value.ok_or_else(|| format!("expected {what}"))
 }
 
 pub(super) fn router_id(text: &str) -> Result<RouterId, String> {
@@ -137,7 +137,6 @@ pub(super) fn renotify(text: &str) -> Result<Renotify, String> {
     expected(read(), "0, or 1 to 4 ascending numbers of seconds up to 86400, such as 30,120,600")
 }
 
-#[inline(never)]
 fn number(text: &str, range: RangeInclusive<u32>) -> Option<u32> {
     let is_decimal = text.bytes().all(|byte| byte.is_ascii_digit());
     text.parse().ok().filter(|number| is_decimal && range.contains(number))

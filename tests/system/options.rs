@@ -1,35 +1,63 @@
-//! Every bad option: exit code 2 and one line that names it, its value and what was expected.
+//! The command line: what it means, and that each mistake is one line and exit code 2.
 
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 use std::process::Command;
 
+use argh::ArgsInfo;
+use keepwatch::monitor::Duration;
+use keepwatch::options::{CliAction, Config, parse};
+use keepwatch::sys::privileges::RunAs;
 use lab::agent::Agent;
 use lab::rtnl::Rtnl;
 use libtest_mimic::Trial;
+use nix::unistd::{Gid, Uid};
 
 use crate::world::{add_interface, setup};
 
 pub fn trials() -> Vec<Trial> {
-    lab::trials![bad_options, missing_options, not_text, help_and_version, every_style_of_caller]
+    lab::trials![
+        values_that_are_refused,
+        missing_options,
+        exit_codes,
+        help_and_version,
+        defaults_are_those_that_help_gives,
+        every_style_of_caller,
+        where_the_log_goes,
+        paths,
+        users_and_groups,
+        renotifications_are_ascending_seconds,
+    ]
 }
 
-/// Runs it and returns the one line on standard error.
-fn complaint(command: &mut Command) -> String {
-    let output = command.output().unwrap();
-    assert_eq!(output.status.code(), Some(2), "{output:?}");
-    assert!(output.stdout.is_empty());
-    let error = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(error.matches('\n').count(), 1, "{error}");
-    error.strip_prefix("keepwatch: ").expect("its name first").trim_end().into()
+/// What the least of command lines and these options make, or the error.
+fn config(options: &[&str]) -> Result<Box<Config>, String> {
+    let least = [
+        "--router_id=r1",
+        "--conf_dir=/",
+        "--monitor_interface=ha0",
+        "--monitor_cidr=169.254.0.5/24",
+        "--state_path=/run/agent",
+        "--pid_file=/run/pid",
+    ];
+    match parse(least.iter().chain(options).map(OsString::from).collect())
+        .map_err(|error| error.0)?
+    {
+        CliAction::Run(config) | CliAction::Check(config) => Ok(config),
+        CliAction::Print(text) => panic!("{text}"),
+    }
 }
 
-fn bad_options() {
+fn values_that_are_refused() {
     let cidr = "an IPv4 or IPv6 address with its prefix length, such as 169.254.0.5/24";
     let identity = "1 to 64 printable ASCII characters without space";
-    let path = "the directory of the agent's socket, whose path has at most 107 bytes";
+    let interface = "an interface name of 1 to 15 bytes";
+    let socket = "the directory of the agent's socket, whose path has at most 107 bytes";
+    let namespace = "the name of a network namespace or an absolute path";
+    let metrics = "a file in an existing directory";
     let hook = "an existing program that may be run";
-    let long = "r".repeat(65);
-    let deep = format!("/{}", "d".repeat(85));
+    let bytes = "a number of bytes from 1 to 1073741823";
     let cases = [
         ("--monitor_cidr", "", cidr),
         ("--monitor_cidr", "169.254.0.5/33", cidr),
@@ -41,21 +69,24 @@ fn bad_options() {
         ("--router_id", "", identity),
         ("--router_id", "two words", identity),
         ("--router_id", "é", identity),
-        ("--router_id", &long, identity),
-        ("--monitor_interface", "", "an interface name of 1 to 15 bytes"),
-        ("--monitor_interface", "a/b", "an interface name of 1 to 15 bytes"),
-        ("--monitor_interface", "0123456789abcdef", "an interface name of 1 to 15 bytes"),
+        ("--router_id", &"r".repeat(65), identity),
+        ("--monitor_interface", "", interface),
+        ("--monitor_interface", "a/b", interface),
+        ("--monitor_interface", "0123456789abcdef", interface),
         ("--conf_dir", "/nowhere", "an existing directory"),
+        ("--conf_dir", "--help", "an existing directory"),
         ("--conf_dir", "/dev/null", "an existing directory"),
-        ("--state_path", &deep, path),
-        ("--namespace", "a/b", "the name of a network namespace or an absolute path"),
-        ("--namespace", "..", "the name of a network namespace or an absolute path"),
+        ("--state_path", &format!("/{}", "d".repeat(83)), socket),
+        ("--namespace", "", namespace),
+        ("--namespace", "a/b", namespace),
+        ("--namespace", ".", namespace),
+        ("--namespace", "..", namespace),
         ("--pid_file", "", "a path"),
-        ("--metrics-file", "", "a file in an existing directory"),
-        ("--metrics-file", "/nowhere/x.prom", "a file in an existing directory"),
-        ("--metrics-file", "/tmp", "a file in an existing directory"),
-        ("--metrics-file", "/", "a file in an existing directory"),
-        ("--metrics-file", "/tmp/..", "a file in an existing directory"),
+        ("--metrics-file", "", metrics),
+        ("--metrics-file", "/nowhere/x.prom", metrics),
+        ("--metrics-file", "/tmp", metrics),
+        ("--metrics-file", "/", metrics),
+        ("--metrics-file", "/tmp/..", metrics),
         ("--active-word", "leader", "master or primary"),
         ("--hook", "/nowhere", hook),
         ("--hook", "/usr/bin", hook),
@@ -63,67 +94,96 @@ fn bad_options() {
         ("--hook", "", hook),
         ("--hook-timeout", "0", "seconds from 0.1 to 3600"),
         ("--hook-user", "nobody here", "the name or number of a user"),
+        ("--user", "4294967295", "the name or number of a user"),
+        ("--group", "-1", "the name or number of a group"),
         ("--conntrackd-conf", "", "a path"),
-        ("--netlink-rcvbuf", "many", "a number of bytes from 1 to 1073741823"),
-        ("--netlink-rcvbuf", "-1", "a number of bytes from 1 to 1073741823"),
-        ("--netlink-rcvbuf", "1073741824", "a number of bytes from 1 to 1073741823"),
+        ("--netlink-rcvbuf", "many", bytes),
+        ("--netlink-rcvbuf", "-1", bytes),
+        ("--netlink-rcvbuf", "1073741824", bytes),
     ];
     for (option, value, expected) in cases {
-        let setup = setup().with(format!("{option}={value}"));
-        assert_eq!(
-            complaint(&mut setup.command()),
-            format!("Error parsing option '{option}' with value '{value}': expected {expected}")
-        );
-        assert!(!setup.log_file().exists() && !setup.pid_file().exists());
+        let error =
+            format!("Error parsing option '{option}' with value '{value}': expected {expected}");
+        for words in [&[&format!("{option}={value}")[..]][..], &[option, value]] {
+            assert_eq!(config(words).unwrap_err(), error);
+        }
     }
-    let hostile = setup().with("--router_id=a\r\nX-Evil: 1");
-    let error = complaint(&mut hostile.command());
+    let error = config(&["--router_id=a\r\nX-Evil: 1"]).unwrap_err();
     assert!(error.contains(r"'--router_id' with value 'a\r\nX-Evil: 1': expected "), "{error}");
+}
+
+fn missing_options() {
+    let given = ["--router_id=r1", "--conf_dir=/", "--monitor_interface=ha0", "--monitor_cidr=::1"];
+    for option in given {
+        let others = given.iter().filter(|other| **other != option).map(OsString::from);
+        let error = parse(others.collect()).unwrap_err().0;
+        let (name, _) = option.split_once('=').unwrap();
+        // And what is wanted.
+        assert!(error.starts_with(&format!("Missing required option {name}: ")), "{error}");
+    }
+    let error = parse(given.map(OsString::from).into()).unwrap_err().0;
+    assert_eq!(error, "Missing required option --pid_file or --foreground");
+}
+
+/// What the program itself makes of mistakes.
+fn exit_codes() {
     for (word, expected) in [
         ("--frobnicate", "Unrecognized argument: --frobnicate"),
         ("--foreground=yes", "Option takes no value: --foreground=yes"),
         ("--user", "No value given for option: --user"),
-        ("--hook-user=root", "Missing required option --hook, as --hook-user is given"),
+        (
+            "--active-word=--help",
+            "Error parsing option '--active-word' with value '--help': expected master or primary",
+        ),
     ] {
-        assert_eq!(complaint(&mut setup().with(word).command()), expected);
+        complaint(OsStr::new(word), expected);
     }
+    complaint(OsStr::from_bytes(b"--user=\xff"), "Not UTF-8: --user=\u{fffd}");
 }
 
-fn missing_options() {
-    let setup = setup();
-    for option in ["--router_id", "--conf_dir", "--monitor_interface", "--monitor_cidr"] {
-        let mut command = Command::new(setup.command().get_program());
-        let given = setup.command();
-        command.args(given.get_args().filter(|arg| !arg.as_bytes().starts_with(option.as_bytes())));
-        let error = complaint(&mut command);
-        // And what is wanted.
-        assert!(error.starts_with(&format!("Missing required option {option}: ")), "{error}");
-    }
-    let mut command = Command::new(setup.command().get_program());
-    let given = setup.command();
-    command.args(given.get_args().filter(|arg| !arg.as_bytes().starts_with(b"--pid_file")));
-    let error = complaint(&mut command);
-    assert_eq!(error, "Missing required option --pid_file or --foreground");
-}
-
-fn not_text() {
-    let setup = setup().with(std::ffi::OsStr::from_bytes(b"--user=\xff"));
-    assert_eq!(complaint(&mut setup.command()), "Not UTF-8: --user=\u{fffd}");
+fn complaint(word: &OsStr, expected: &str) {
+    let setup = setup().with(word);
+    let output = setup.run();
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    assert!(output.stdout.is_empty());
+    assert_eq!(String::from_utf8(output.stderr).unwrap(), format!("keepwatch: {expected}\n"));
+    assert!(!setup.log_file().exists() && !setup.pid_file().exists());
 }
 
 fn help_and_version() {
-    for (option, begins) in [
-        ("--help", "Usage: keepwatch --router_id ID"),
-        ("-h", "Usage: "),
-        ("-v", "keepwatch "),
-        ("-V", "keepwatch "),
-        ("--version", concat!("keepwatch ", env!("CARGO_PKG_VERSION"), "\n")),
-    ] {
+    let print = |option: &str| {
         let mut command = Command::new(setup().command().get_program());
         let output = command.arg(option).output().unwrap();
         assert_eq!(output.status.code(), Some(0));
-        assert!(String::from_utf8(output.stdout).unwrap().starts_with(begins));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    for option in ["-v", "-V", "--version"] {
+        assert_eq!(print(option), concat!("keepwatch ", env!("CARGO_PKG_VERSION"), "\n"));
     }
+    let help = print("--help");
+    assert_eq!(print("-h"), help);
+    assert!(help.starts_with("Usage: keepwatch --router_id ID"), "{help}");
+    let with_dashes = help.replace('_', "-");
+    for flag in Config::get_args_info().flags {
+        assert!(with_dashes.contains(&format!("\n  {}", flag.long)), "{help}");
+    }
+    assert!(help.lines().all(|line| line.len() <= 80), "{help}");
+}
+
+fn defaults_are_those_that_help_gives() {
+    let least = format!("{:?}", config(&[]).unwrap());
+    let mut with_default = 0;
+    for flag in Config::get_args_info().flags {
+        let Some((_, default)) = flag.description.rsplit_once("default: ") else { continue };
+        // Some are said in words.
+        if default.contains(' ') {
+            continue;
+        }
+        let given = config(&[&format!("{}={default}", flag.long)]).unwrap();
+        assert_eq!(format!("{given:?}"), least, "{}", flag.long);
+        with_default += 1;
+    }
+    assert_eq!(with_default, 7);
 }
 
 /// The command lines of the three generations, with everything that their callers pass.
@@ -148,5 +208,77 @@ fn every_style_of_caller() {
             command.args(ignored).args(["--config-file", "/etc/neutron/x"]).output().unwrap();
         let _keepwatch = setup.adopt(&output);
         agent.wait_acknowledged("backup");
+    }
+}
+
+fn where_the_log_goes() {
+    let default = "/neutron-keepalived-state-change.log";
+    let cases: [(&[&str], Option<&str>); 7] = [
+        (&[], Some(default)),
+        (&["--foreground"], None),
+        (&["--use-syslog"], None),
+        (&["--use-syslog", "--log-file=/var/log/x"], Some("/var/log/x")),
+        (&["--foreground", "--log-file=/var/log/x"], Some("/var/log/x")),
+        (&["--log-dir=/var/log", "--log-file=x"], Some("/var/log/x")),
+        (&["--log-dir=/"], Some(default)),
+    ];
+    for (options, expected) in cases {
+        if cfg!(feature = "defmt") && options.contains(&"--use-syslog") {
+            assert!(config(options).is_err());
+            continue;
+        }
+        assert_eq!(config(options).unwrap().log_file, expected.map(PathBuf::from), "{options:?}");
+    }
+}
+
+fn paths() {
+    let namespace = |option| config(&[option]).unwrap().namespace;
+    assert_eq!(namespace("--namespace=qrouter-1"), Some("/run/netns/qrouter-1".into()));
+    assert_eq!(namespace("--namespace=/proc/1/ns/net"), Some("/proc/1/ns/net".into()));
+    // The longest; one byte more is refused.
+    let directory = format!("/{}", "d".repeat(82));
+    let socket = config(&[&format!("--state_path={directory}")]).unwrap().agent_socket;
+    assert_eq!(socket.unwrap().as_os_str().len(), 107);
+}
+
+fn numbers(RunAs { user, group }: RunAs) -> (Option<u32>, Option<u32>) {
+    (user.map(Uid::as_raw), group.map(Gid::as_raw))
+}
+
+fn users_and_groups() {
+    let daemon = |options: &[&str]| config(options).map(|config| numbers(config.run_as()));
+    assert_eq!(daemon(&[]), Ok((None, None)));
+    assert_eq!(daemon(&["--user=root"]), Ok((Some(0), Some(0))), "with the group of the user");
+    assert_eq!(daemon(&["--user=0", "--group=12"]), Ok((Some(0), Some(12))));
+    assert_eq!(daemon(&["--group=root"]), Ok((None, Some(0))));
+    let missing = "Missing required option --group, as --user has no password entry";
+    assert_eq!(daemon(&["--user=123456789"]), Err(missing.into()));
+
+    let hook = |options: &[&str]| {
+        let options = [&["--hook=/proc/self/exe"], options].concat();
+        config(&options).map(|config| numbers(config.run_hook_as()))
+    };
+    assert_eq!(hook(&[]), Ok((None, None)));
+    assert_eq!(hook(&["--user=7", "--group=8"]), Ok((Some(7), Some(8))));
+    let both = ["--user=123456789", "--group=8", "--hook-user=root"];
+    assert_eq!(hook(&both), Ok((Some(0), Some(0))));
+    let unknown = "--hook-user=123456789";
+    assert_eq!(hook(&[unknown, "--group=8"]), Ok((Some(123_456_789), Some(8))));
+    let missing = "Missing required option --group, as --hook-user has no password entry";
+    assert_eq!(hook(&[unknown]), Err(missing.into()));
+    let error = config(&["--hook-user=root"]).unwrap_err();
+    assert_eq!(error, "Missing required option --hook, as --hook-user is given");
+}
+
+fn renotifications_are_ascending_seconds() {
+    let seconds = |option: &[&str]| {
+        let times = config(option).map(|config| config.renotify);
+        times.map(|times| times.iter().map(Duration::secs).collect::<Vec<_>>())
+    };
+    assert_eq!(seconds(&[]).unwrap(), [30, 120, 600]);
+    assert_eq!(seconds(&["--renotify=0"]).unwrap(), [0; 0]);
+    assert_eq!(seconds(&["--renotify=1,2,3,86400"]).unwrap(), [1, 2, 3, 86_400]);
+    for wrong in ["", "0,1", "2,1", "1,1", "1,", "-1", "86401", "1,2,3,4,5", "1.5", "1 2"] {
+        assert!(seconds(&[&format!("--renotify={wrong}")]).is_err(), "{wrong}");
     }
 }
