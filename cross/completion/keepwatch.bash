@@ -1,4 +1,4 @@
-# shellcheck shell=bash disable=SC2034,SC2154,SC2207
+# shellcheck shell=bash disable=SC2016,SC2034,SC2154,SC2207
 # Completion for bash. What options there are the program tells.
 
 _keepwatch() {
@@ -18,7 +18,9 @@ _keepwatch() {
         return
         ;;
     --namespace)
-        COMPREPLY=($(compgen -W "$(ip netns list 2>/dev/null | cut -d' ' -f1)" -- "$cur"))
+        # Anybody's file in /run/netns is a name. Only plain ones are proposed, as the shell reads what it proposes.
+        COMPREPLY=($(compgen -W '$(ip netns list 2>/dev/null |
+            sed -En "s/^([[:alnum:]._:@+-]+)( [(]id: [0-9]+[)])?$/\1/p")' -- "$cur"))
         return
         ;;
     --active-word)
