@@ -1,239 +1,193 @@
-//! What the metrics file says, as Prometheus reads it: see the manual page.
+//! The metrics file, in the text format of Prometheus (`docs/instrumenting/exposition_formats.md` in its
+//! repository `docs`). The manual page lists the metrics.
 
-use std::fmt::Display;
+use core::fmt::{self, Write};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use heapless::String;
+use nix::errno::Errno as NixErrno;
 
 use crate::errno::Errno;
-use crate::monitor::{Failure, State, Status};
-use crate::wire::prometheus::{escape, render};
+use crate::monitor::{Counters, Failure, State, Status};
+use crate::options::Config;
+use crate::sys::atomic_file::{AtomicFile, TemporaryName, write_all};
+use crate::sys::clock;
+use crate::sys::constants::{Constant, Constants};
 
-/// Declares what the file says: of each metric the name, the help, and what its lines have beside the labels that
-/// all have.
-macro_rules! metrics {
-    (
-        |$status:ident, $changed_at:ident|
-        $($name:literal $help:literal { $($label:expr => $value:expr),+ })+
-    ) => {
-        const FAMILIES: &str =
-            concat!($($name, "\t", $help, $("\t", $label,)+ "\n"),+);
+/// Room for the longest text in bytes: 45 samples with labels of 300 bytes.
+const MAX_LEN: usize = 24 * 1024;
 
-        /// In their order.
-        fn values($status: &Status, $changed_at: u64) -> impl AsRef<[u64]> {
-            [$($($value),+),+]
+/// The file of `--metrics-file`. It is removed when this is dropped, as figures of a daemon that has ended are
+/// not true.
+#[derive(Debug)]
+pub struct MetricsFile {
+    file: AtomicFile,
+    labels: std::string::String,
+    /// What was written last. It is kept open, so that no other file gets its inode number.
+    written: Option<OwnedFd>,
+}
+
+impl MetricsFile {
+    /// Makes sure that it can be written; writes nothing.
+    ///
+    /// # Errors
+    /// As [`AtomicFile::new`].
+    pub fn new(
+        path: &Path,
+        config: &Config,
+        temporary: TemporaryName,
+        constants: &mut Constants,
+    ) -> Result<Self, Errno> {
+        let places = [Constant::MetricsDirectory, Constant::Metrics];
+        let file = AtomicFile::new(path, temporary, places, constants)?;
+        Ok(Self { file, labels: labels(config), written: None })
+    }
+
+    /// Makes the present figures the content.
+    ///
+    /// # Errors
+    /// `EEXIST` if a daemon that was started later has put its own file there; else as [`AtomicFile::replace`].
+    pub fn write(&mut self, status: &Status) -> Result<(), Errno> {
+        if self.written.as_ref().is_some_and(|written| self.file.is_another(written)) {
+            return Err(NixErrno::EEXIST.into());
         }
-    };
-}
-
-metrics! {
-    |status, changed_at|
-    "build_info" "The version, with the value 1." {
-        concat!("version=\"", env!("CARGO_PKG_VERSION"), "\"") => 1
-    }
-    "active" "Whether the VIP is on the interface." {
-        "" => (status.state == Some(State::Active)).into()
-    }
-    "last_change_timestamp_seconds" "When the state last changed." { "" => changed_at }
-    "transitions_total" "Changes of state, the initial one included." {
-        "" => status.counters.transitions
-    }
-    "state_file_writes_total" "Writes of the state file." { "" => status.counters.writes }
-    "state_file_write_failures_total" "Writes of the state file that failed." {
-        "" => status.counters.write_failures
-    }
-    "undelivered" "Whether the agent has yet to answer 200 for the state." {
-        "" => status.undelivered.is_some().into()
-    }
-    "notifications_total" "Notifications that the agent answered with 200." {
-        "" => status.counters.notifications
-    }
-    "notification_failures_total" "Attempts to notify the agent that failed." {
-        "kind=\"no_socket\"" => failures(status, Failure::NoSocket),
-        "kind=\"refused\"" => failures(status, Failure::Refused),
-        "kind=\"backlog_full\"" => failures(status, Failure::BacklogFull),
-        "kind=\"no_permission\"" => failures(status, Failure::NoPermission),
-        "kind=\"untrusted\"" => failures(status, Failure::Untrusted(0)),
-        "kind=\"timed_out\"" => failures(status, Failure::TimedOut),
-        "kind=\"closed_early\"" => failures(status, Failure::ClosedEarly),
-        "kind=\"malformed\"" => failures(status, Failure::Malformed),
-        "kind=\"status\"" => failures(status, Failure::Status(0)),
-        "kind=\"socket\"" => failures(status, Failure::Socket(Errno(0)))
-    }
-    "conntrackd_commands_total" "Commands of conntrackd." { "" => status.counters.commands }
-    "conntrackd_command_failures_total" "Commands of conntrackd that failed." {
-        "" => status.counters.command_failures
-    }
-    "hook_runs_total" "Runs of the hook." { "" => status.counters.hook_runs }
-    "hook_failures_total" "Runs of the hook that failed." {
-        "" => status.counters.hook_failures
-    }
-    "announcements_total" "Frames that announced addresses." {
-        "" => status.counters.announcements
-    }
-    "announcement_failures_total" "Announcements that could not be sent." {
-        "" => status.counters.announcement_failures
-    }
-    "unannounced_addresses_total" "Addresses beyond the room for them." {
-        "" => status.counters.unannounced
-    }
-    "ignored_links_total" "Links beyond the room for them." { "" => status.counters.ignored_links }
-    "claims_total" "Claims of the VIP by other stations while it was here." {
-        "" => status.counters.claims
-    }
-    "netlink_events_total" "Netlink messages about addresses and links." {
-        "" => status.counters.events
-    }
-    "netlink_overruns_total" "Times that netlink events were lost." {
-        "" => status.counters.overruns
-    }
-    "netlink_malformed_total" "Netlink messages that could not be read." {
-        "" => status.counters.malformed
-    }
-    "netlink_foreign_total" "Netlink messages not from the kernel." { "" => status.counters.foreign }
-    "dumps_total" "Netlink dumps." { "" => status.counters.dumps }
-    "dump_failures_total" "Netlink dumps that failed." { "" => status.counters.dump_failures }
-    "metrics_write_failures_total" "Writes of this file that failed." {
-        "" => status.counters.metrics_failures
+        // By the clock on the wall as it is now: at the time of the change it may have been wrong.
+        let changed_at = status.changed_at.map(clock::unix_time).unwrap_or_default();
+        let mut text = String::<MAX_LEN>::new();
+        render(&mut text, status, changed_at, &self.labels).map_err(|_| NixErrno::EMSGSIZE)?;
+        let written = self.file.replace(&mut |file| write_all(file, text.as_bytes()))?;
+        self.written = Some(written);
+        Ok(())
     }
 }
 
-fn failures(status: &Status, failure: Failure) -> u64 {
-    status.counters.notification_failures.get(failure.kind()).copied().unwrap_or_default()
-}
-
-/// The labels that every line has.
-pub fn labels(router: &dyn Display, interface: &dyn Display, vip: &dyn Display) -> String {
-    let mut labels = String::new();
-    for (name, value) in
-        [("router_id=\"", router), ("\",interface=\"", interface), ("\",vip=\"", vip)]
-    {
-        labels.push_str(name);
-        value.to_string().chars().for_each(|c| escape(c, |c| labels.push(c)));
+impl Drop for MetricsFile {
+    /// A daemon that was started later may have put its own file there.
+    fn drop(&mut self) {
+        if let Some(written) = &self.written {
+            self.file.remove(written);
+        }
     }
-    labels.push('"');
-    labels
 }
 
-/// Writes all of it in pieces. `changed_at` is the Unix time of the last change of state, in seconds.
+/// The labels that every sample has.
+pub fn labels(config: &Config) -> std::string::String {
+    let escape =
+        |value: &dyn fmt::Display| value.to_string().replace('\\', r"\\").replace('"', r#"\""#);
+    let Config { router_id, interface, vip, .. } = config;
+    let (router_id, interface) = (escape(router_id), escape(interface));
+    format!(r#"router_id="{router_id}",interface="{interface}",vip="{vip}""#)
+}
+
+/// Writes the text. `changed_at` is the Unix time of the last change of state, in seconds.
 ///
 /// # Errors
-/// That of `write`, after which nothing more is written.
-pub fn write<E>(
-    status: &Status,
-    changed_at: u64,
-    labels: &str,
-    write: &mut dyn FnMut(&[u8]) -> Result<(), E>,
-) -> Result<(), E> {
-    render(FAMILIES, labels, values(status, changed_at).as_ref(), write)
+/// If `text` has no room.
+pub fn render(text: &mut dyn Write, status: &Status, changed_at: u64, labels: &str) -> fmt::Result {
+    let mut metrics = Metrics { text, labels };
+    metrics.state(status, changed_at)?;
+    metrics.agent(status)?;
+    metrics.programs(&status.counters)?;
+    metrics.neighbours(&status.counters)?;
+    metrics.netlink(&status.counters)?;
+    metrics.add(
+        "metrics_write_failures_total",
+        "Writes of this file that failed.",
+        status.counters.metrics_failures,
+    )
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::monitor::{Counters, Instant};
+struct Metrics<'a> {
+    text: &'a mut dyn Write,
+    labels: &'a str,
+}
 
-    fn text(status: &Status, labels: &str) -> String {
-        let mut text = Vec::new();
-        let written: Result<(), ()> = write(status, 1_700_000_000, labels, &mut |piece| {
-            text.extend_from_slice(piece);
-            Ok(())
-        });
-        written.unwrap();
-        String::from_utf8(text).unwrap()
+impl Metrics<'_> {
+    /// Adds a metric with one sample.
+    fn add(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
+        self.begin(name, help)?;
+        writeln!(self.text, "keepwatch_{name}{{{}}} {value}", self.labels)
     }
 
-    #[test]
-    fn lines_have_labels_and_their_figures() {
-        let labels = labels(&r#"a"b\c"#, &"ha0", &"fd00::1/64");
-        assert_eq!(labels, r#"router_id="a\"b\\c",interface="ha0",vip="fd00::1/64""#);
-        let counters = Counters {
-            events: 1,
-            transitions: 2,
-            overruns: 3,
-            malformed: 4,
-            dumps: 5,
-            dump_failures: 6,
-            foreign: 7,
-            writes: 8,
-            write_failures: 9,
-            notifications: 10,
-            notification_failures: [20, 21, 22, 23, 24, 25, 26, 27, 28, 29],
-            metrics_failures: 11,
-            announcements: 12,
-            announcement_failures: 13,
-            unannounced: 14,
-            ignored_links: 15,
-            claims: 16,
-            commands: 17,
-            command_failures: 18,
-            hook_runs: 30,
-            hook_failures: 31,
-        };
-        let status = Status {
-            state: Some(State::Active),
-            changed_at: Some(Instant::ZERO),
-            undelivered: Some(State::Active),
-            counters,
-            ..Status::default()
-        };
-        let text = text(&status, &labels);
-        let lines = text.lines().filter(|line| !line.starts_with('#'));
-        let samples: Vec<_> =
-            lines.map(|line| line.replace(&labels, "").replace("{}", "")).collect();
-        let version =
-            concat!("keepwatch_build_info{,version=\"", env!("CARGO_PKG_VERSION"), "\"} 1");
-        let expected = [
-            version,
-            "keepwatch_active 1",
-            "keepwatch_last_change_timestamp_seconds 1700000000",
-            "keepwatch_transitions_total 2",
-            "keepwatch_state_file_writes_total 8",
-            "keepwatch_state_file_write_failures_total 9",
-            "keepwatch_undelivered 1",
-            "keepwatch_notifications_total 10",
-            "keepwatch_notification_failures_total{,kind=\"no_socket\"} 20",
-            "keepwatch_notification_failures_total{,kind=\"refused\"} 21",
-            "keepwatch_notification_failures_total{,kind=\"backlog_full\"} 22",
-            "keepwatch_notification_failures_total{,kind=\"no_permission\"} 23",
-            "keepwatch_notification_failures_total{,kind=\"untrusted\"} 24",
-            "keepwatch_notification_failures_total{,kind=\"timed_out\"} 25",
-            "keepwatch_notification_failures_total{,kind=\"closed_early\"} 26",
-            "keepwatch_notification_failures_total{,kind=\"malformed\"} 27",
-            "keepwatch_notification_failures_total{,kind=\"status\"} 28",
-            "keepwatch_notification_failures_total{,kind=\"socket\"} 29",
-            "keepwatch_conntrackd_commands_total 17",
-            "keepwatch_conntrackd_command_failures_total 18",
-            "keepwatch_hook_runs_total 30",
-            "keepwatch_hook_failures_total 31",
-            "keepwatch_announcements_total 12",
-            "keepwatch_announcement_failures_total 13",
-            "keepwatch_unannounced_addresses_total 14",
-            "keepwatch_ignored_links_total 15",
-            "keepwatch_claims_total 16",
-            "keepwatch_netlink_events_total 1",
-            "keepwatch_netlink_overruns_total 3",
-            "keepwatch_netlink_malformed_total 4",
-            "keepwatch_netlink_foreign_total 7",
-            "keepwatch_dumps_total 5",
-            "keepwatch_dump_failures_total 6",
-            "keepwatch_metrics_write_failures_total 11",
-        ];
-        assert_eq!(samples, expected);
+    /// Adds the lines that a metric begins with.
+    fn begin(&mut self, name: &str, help: &str) -> fmt::Result {
+        let kind = if name.ends_with("_total") { "counter" } else { "gauge" };
+        writeln!(self.text, "# HELP keepwatch_{name} {help}\n# TYPE keepwatch_{name} {kind}")
     }
 
-    #[test]
-    fn backup_without_anything_is_all_zeroes() {
-        let text = text(&Status { state: Some(State::Backup), ..Status::default() }, "");
-        let is_zero = |line: &&str| line.ends_with(" 0") || line.starts_with('#');
-        assert_eq!(text.lines().filter(|line| !is_zero(line)).count(), 2, "{text}");
+    fn state(&mut self, status: &Status, changed_at: u64) -> fmt::Result {
+        let Status { state, counters, .. } = status;
+        let version = env!("CARGO_PKG_VERSION");
+        self.begin("build_info", "The version, with the value 1.")?;
+        writeln!(self.text, "keepwatch_build_info{{{},version=\"{version}\"}} 1", self.labels)?;
+        let is_active = *state == Some(State::Active);
+        self.add("active", "Whether the VIP is on the interface.", is_active.into())?;
+        self.add("last_change_timestamp_seconds", "When the state last changed.", changed_at)?;
+        let help = "Changes of state, the initial one included.";
+        self.add("transitions_total", help, counters.transitions)?;
+        self.add("state_file_writes_total", "Writes of the state file.", counters.writes)?;
+        let help = "Writes of the state file that failed.";
+        self.add("state_file_write_failures_total", help, counters.write_failures)
     }
 
-    /// `UPDATE_MANUAL=1 cargo test --lib manual` writes the options only.
-    #[test]
-    fn manual_page_has_the_metrics() {
-        let page = include_str!("../docs/keepwatch.8");
-        for line in FAMILIES.lines() {
-            let fields: Vec<_> = line.split('\t').collect();
-            let entry = format!(".It Li keepwatch_{}\n{}\n", fields[0], fields[1]);
-            assert!(page.contains(&entry), "docs/keepwatch.8 should have:\n{entry}");
+    fn agent(&mut self, status: &Status) -> fmt::Result {
+        let Status { undelivered, counters, .. } = status;
+        let help = "Whether the agent has yet to answer 200 for the state.";
+        self.add("undelivered", help, undelivered.is_some().into())?;
+        let help = "Notifications that the agent answered with 200.";
+        self.add("notifications_total", help, counters.notifications)?;
+        let name = "notification_failures_total";
+        self.begin(name, "Attempts to notify the agent that failed.")?;
+        for (kind, failure) in [
+            ("no_socket", Failure::NoSocket),
+            ("refused", Failure::Refused),
+            ("backlog_full", Failure::BacklogFull),
+            ("no_permission", Failure::NoPermission),
+            ("untrusted", Failure::Untrusted(0)),
+            ("timed_out", Failure::TimedOut),
+            ("closed_early", Failure::ClosedEarly),
+            ("malformed", Failure::Malformed),
+            ("status", Failure::Status(0)),
+            ("socket", Failure::Socket(Errno(0))),
+        ] {
+            let failures = counters.notification_failures.get(failure.kind()).unwrap_or(&0);
+            writeln!(self.text, "keepwatch_{name}{{{},kind=\"{kind}\"}} {failures}", self.labels)?;
         }
+        Ok(())
+    }
+
+    fn programs(&mut self, counters: &Counters) -> fmt::Result {
+        self.add("conntrackd_commands_total", "Commands of conntrackd.", counters.commands)?;
+        let help = "Commands of conntrackd that failed.";
+        self.add("conntrackd_command_failures_total", help, counters.command_failures)?;
+        self.add("hook_runs_total", "Runs of the hook.", counters.hook_runs)?;
+        self.add("hook_failures_total", "Runs of the hook that failed.", counters.hook_failures)
+    }
+
+    fn neighbours(&mut self, counters: &Counters) -> fmt::Result {
+        let help = "Frames that announced addresses.";
+        self.add("announcements_total", help, counters.announcements)?;
+        let help = "Announcements that could not be sent.";
+        self.add("announcement_failures_total", help, counters.announcement_failures)?;
+        let help = "Addresses beyond the room for them.";
+        self.add("unannounced_addresses_total", help, counters.unannounced)?;
+        let help = "Links beyond the room for them.";
+        self.add("ignored_links_total", help, counters.ignored_links)?;
+        let help = "Claims of the VIP by other stations while it was here.";
+        self.add("claims_total", help, counters.claims)
+    }
+
+    fn netlink(&mut self, counters: &Counters) -> fmt::Result {
+        let help = "Netlink messages about addresses and links.";
+        self.add("netlink_events_total", help, counters.events)?;
+        let help = "Times that netlink events were lost.";
+        self.add("netlink_overruns_total", help, counters.overruns)?;
+        let help = "Netlink messages that could not be read.";
+        self.add("netlink_malformed_total", help, counters.malformed)?;
+        let help = "Netlink messages not from the kernel.";
+        self.add("netlink_foreign_total", help, counters.foreign)?;
+        self.add("dumps_total", "Netlink dumps.", counters.dumps)?;
+        self.add("dump_failures_total", "Netlink dumps that failed.", counters.dump_failures)
     }
 }

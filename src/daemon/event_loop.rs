@@ -11,6 +11,7 @@ use signal_hook::low_level::signal_name;
 
 use crate::errno::Errno;
 use crate::log::{self, DisplayArg, LogContext, debug, info, warning};
+use crate::metrics::MetricsFile;
 use crate::monitor::{
     Action, Control, Duration, ExitReason, HelperKind, Input, Instant, ManagerNotice, Monitor,
     Outcome, State, Summary,
@@ -19,7 +20,6 @@ use crate::sys::agent::Agent;
 use crate::sys::atomic_file::{AtomicFile, write_all};
 use crate::sys::clock;
 use crate::sys::helper::Helper;
-use crate::sys::metrics_file::MetricsFile;
 use crate::sys::netlink::{self, RouteSocket};
 use crate::sys::netns::NamespaceWatch;
 use crate::sys::packet::PacketSocket;

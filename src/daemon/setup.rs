@@ -12,7 +12,7 @@ use nix::unistd::chdir;
 use super::event_loop::{Daemon, EncodedRequests};
 use crate::errno::Errno;
 use crate::log::{self, DisplayArg, Log, LogContext, info, warning};
-use crate::metrics;
+use crate::metrics::MetricsFile;
 use crate::monitor::{Duration, Monitor, MonitorConfig, NamespaceCheck, State, Tables};
 use crate::options::{Config, Program, REFUSED};
 use crate::sys::agent::Agent;
@@ -26,7 +26,6 @@ use crate::sys::interface;
 use crate::sys::landlock::{Ruleset, access};
 use crate::sys::log_sink::{LogFile, Syslog};
 use crate::sys::memory;
-use crate::sys::metrics_file::MetricsFile;
 use crate::sys::netlink::{self, RouteSocket};
 use crate::sys::netns::{self, NamespaceWatch};
 use crate::sys::packet::PacketSocket;
@@ -326,8 +325,7 @@ fn open_metrics(
     constants: &mut Constants,
 ) -> Result<Option<MetricsFile>, String> {
     let Some(path) = &config.metrics_file else { return Ok(None) };
-    let labels = metrics::labels(&config.router_id, &config.interface, &config.vip);
-    let file = MetricsFile::new(path, labels, temporary, constants);
+    let file = MetricsFile::new(path, config, temporary, constants);
     file.map(Some).map_err(at("metrics file", path))
 }
 

@@ -92,9 +92,14 @@ impl AtomicFile {
         Ok(self.try_replace(fill)?)
     }
 
+    /// Whether there is a file, and it is not this one.
+    pub fn is_another(&self, file: &OwnedFd) -> bool {
+        identify(self.path).is_ok_and(|there| identify_open(file) != Ok(there))
+    }
+
     /// Removes it if it is still this one.
     pub fn remove(&self, file: &OwnedFd) {
-        if identify(self.path).is_ok_and(|there| identify_open(file) == Ok(there)) {
+        if !self.is_another(file) {
             let _ = unlinkat(AT_FDCWD, self.path, UnlinkatFlags::NoRemoveDir);
         }
     }

@@ -14,7 +14,6 @@ pub mod interface;
 pub mod landlock;
 pub mod log_sink;
 pub mod memory;
-pub mod metrics_file;
 pub mod netlink;
 pub mod netns;
 pub mod own_file;

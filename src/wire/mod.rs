@@ -11,7 +11,6 @@ pub mod helper;
 pub mod http;
 pub mod ifname;
 pub mod ndisc;
-pub mod prometheus;
 pub mod rtnl;
 pub mod sd_notify;
 

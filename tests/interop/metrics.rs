@@ -1,4 +1,4 @@
-//! The metrics file as Prometheus' parser for Python and its `node_exporter` read it.
+//! The metrics file as Prometheus' `node_exporter` reads it.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -9,12 +9,10 @@ use lab::daemon::Setup;
 use lab::files::{Watch, content, read_line};
 use libtest_mimic::Trial;
 
-use crate::agent_server::python;
-use crate::neutron::THREADED;
 use crate::world::{World, setup};
 
 pub fn trials() -> Vec<Trial> {
-    lab::trials![parser_for_python, textfile_collector]
+    lab::trials![textfile_collector]
 }
 
 /// What a router may be called that is hardest to quote.
@@ -33,41 +31,6 @@ fn wait_active(file: &Path) {
     let is_so = |line: &str| line.starts_with("keepwatch_active{") && line.ends_with("} 1");
     let watch = Watch::new(file.parent().unwrap());
     watch.until("the active state", || content(file).lines().any(is_so).then_some(()));
-}
-
-fn parser_for_python() {
-    let directory = lab::files::Directory::new();
-    let (setup, file) = setup_with(ODD, directory.path(), "odd.prom");
-    let world = World::with(setup);
-    let _keepwatch = world.setup.start();
-    world.set_vip(true);
-    wait_active(&file);
-    let output = python(THREADED, "metrics.py").arg(&file).output().unwrap();
-    assert!(output.status.success(), "{output:?}");
-    let text = String::from_utf8(output.stdout).unwrap();
-    let lines: Vec<&str> = text.lines().collect();
-    let samples = content(&file).lines().filter(|line| !line.starts_with('#')).count();
-    assert_eq!(lines.len(), samples, "{text}");
-    let vip = "vip=169.254.0.5/24";
-    let labels = format!("router_id={ODD}\t{vip}");
-    for line in [
-        format!("gauge\tkeepwatch_active\tinterface=ha0\t{labels}\t1"),
-        format!("counter\tkeepwatch_transitions_total\tinterface=ha0\t{labels}\t2"),
-        format!("counter\tkeepwatch_claims_total\tinterface=ha0\t{labels}\t0"),
-        format!(
-            "counter\tkeepwatch_notification_failures_total\tinterface=ha0\tkind=timed_out\t\
-             {labels}\t0"
-        ),
-        format!(
-            "gauge\tkeepwatch_build_info\tinterface=ha0\trouter_id={ODD}\tversion={}\t{vip}\t1",
-            env!("CARGO_PKG_VERSION")
-        ),
-    ] {
-        assert!(lines.contains(&line.as_str()), "{line}\n{text}");
-    }
-    assert!(lines.iter().all(|line| line.contains(ODD) && line.contains(vip)), "{text}");
-    let is_counter = |line: &&str| line.split('\t').nth(1).unwrap().ends_with("_total");
-    assert!(lines.iter().all(|line| line.starts_with("counter") == is_counter(line)), "{text}");
 }
 
 /// `node_exporter`, with nothing to tell but what is in a directory.

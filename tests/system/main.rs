@@ -38,7 +38,6 @@ mod options;
 mod overrun;
 mod own_files;
 mod privileges;
-mod prometheus;
 mod role;
 mod service_manager;
 mod signals;
