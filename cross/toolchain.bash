@@ -3,7 +3,6 @@
 
 # Runs cargo with a standard library built for a target described before, in one of these ways:
 #   release   small: a panic prints its message and aborts
-#   smallest  a panic is a trap without a message
 #   test      a panic unwinds, as tests need it to
 # rustc for MIPS is not to be had with a standard library; RUSTC_BOOTSTRAP lets a stable one build it.
 cross_cargo() { # WAY COMMAND [ARGUMENT...]
@@ -16,17 +15,13 @@ cross_cargo() { # WAY COMMAND [ARGUMENT...]
     # rustc links only for x86_64 a static program that is loaded anywhere.
     [ "$relocation" = static ] || flags+=" -Clink-arg=-pie"
     # cargo strips what has no debugging information, and zig then strips the symbols too.
-    local std=std,panic_abort unstable=(--config profile.release.strip=false) drop_unwind=1
+    local std=std,panic_abort unstable=(--config profile.release.strip=false)
     case $way in
     release)
         flags+=" -Cforce-unwind-tables=no -Zlocation-detail=none"
         ;;
-    smallest)
-        flags+=" -Cforce-unwind-tables=no -Zlocation-detail=none -Zfmt-debug=shallow"
-        unstable+=(-Zpanic-immediate-abort --config 'profile.release.panic="immediate-abort"')
-        ;;
     test)
-        std=std,panic_unwind,test drop_unwind=''
+        std=std,panic_unwind,test
         unstable=(--config profile.dev.opt-level=1 --config profile.dev.debug=false)
         ;;
     esac
@@ -38,7 +33,7 @@ cross_cargo() { # WAY COMMAND [ARGUMENT...]
     local linker=${triple//-/_}
     env "CARGO_TARGET_${linker^^}_LINKER=$PWD/cross/cc" \
         "CARGO_TARGET_${linker^^}_RUNNER=$user" \
-        ZIG="$zig_path" ZIG_TARGET="$zig" ZIG_CPU="$cpu" PAGE_SIZE="$page_size" DROP_UNWIND="$drop_unwind" \
+        ZIG="$zig_path" ZIG_TARGET="$zig" ZIG_CPU="$cpu" PAGE_SIZE="$page_size" \
         ZIG_GLOBAL_CACHE_DIR="$cache/zig" ZIG_LOCAL_CACHE_DIR="$cache/zig" \
         PATH="/usr/bin:$cache/tools/bin:$PATH" RUSTC=/usr/bin/rustc RUSTC_BOOTSTRAP=1 RUSTFLAGS="$flags" \
         CARGO_TARGET_DIR="$cache/$way" "${auditable[@]}" \

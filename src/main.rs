@@ -1,10 +1,11 @@
 //! The program: command line in, exit code out. What it does is in the library.
 
-#![no_main]
-#![expect(unsafe_code, reason = "called by the C library")]
-
-use std::ffi::{OsString, c_char, c_int, c_uint};
+use std::ffi::OsString;
+use std::process::ExitCode;
+use std::sync::mpsc;
 use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
 
 use keepwatch::check;
 use keepwatch::daemon::Daemon;
@@ -16,56 +17,54 @@ use keepwatch::sys::process;
 use keepwatch::sys::readiness::ReadinessNotifier;
 use keepwatch::sys::signals;
 
-/// All is well.
-const SUCCESS: c_int = 0;
 /// Something does not work.
-const FAILURE: c_int = 1;
+const FAILURE: u8 = 1;
 /// The command line is wrong.
-const USAGE: c_int = 2;
+const USAGE: u8 = 2;
 
-/// Seconds for all of `--check`: twice what looking for the state may take.
-const CHECK_LIMIT: c_uint = 20;
+/// For all of `--check`: twice what looking for the state may take.
+const CHECK_LIMIT: Duration = Duration::from_secs(20);
 
 /// In .bss and not on the stack, so that untouched pages cost no memory.
 static TABLES: Mutex<Tables> = Mutex::new(Tables::new());
 
-/// Called by the C library and not by Rust's own start, which brings 10 kB of code to say that the
-/// stack has overflown, before the same signal ends the process.
-#[unsafe(no_mangle)]
-extern "C" fn main(count: c_int, words: *const *const c_char) -> c_int {
-    // SAFETY: this is the start of the program, and these are its arguments.
-    let argv = match unsafe { process::init_runtime(count, words) } {
-        Ok(argv) => argv,
-        Err(error) => return fail(&error, FAILURE),
-    };
-    // A path on a file system that does not answer hangs already while the options are read.
+fn main() -> ExitCode {
+    signals::init();
+    let argv: Vec<_> = std::env::args_os().skip(1).collect();
     if options::asks_for_check(&argv) {
-        return match process::run_limited(CHECK_LIMIT, || execute(argv)) {
-            Ok(Some(code)) => code,
-            Ok(None) => fail(&format!("--check: not done after {CHECK_LIMIT} seconds"), FAILURE),
-            Err(errno) => fail(&format!("--check: {errno}"), FAILURE),
-        };
+        return check_within_limit(argv);
     }
     execute(argv)
 }
 
-fn execute(argv: Vec<OsString>) -> c_int {
+/// A path on a file system that does not answer hangs already while the options are read.
+fn check_within_limit(argv: Vec<OsString>) -> ExitCode {
+    signals::unblock();
+    let (sender, receiver) = mpsc::channel();
+    thread::spawn(move || sender.send(execute(argv)));
+    receiver.recv_timeout(CHECK_LIMIT).unwrap_or_else(|_| {
+        fail(&format!("--check: not done after {} seconds", CHECK_LIMIT.as_secs()), FAILURE)
+    })
+}
+
+fn execute(argv: Vec<OsString>) -> ExitCode {
     let command = options::parse(argv);
     if !matches!(command, Ok(CliAction::Run(_))) {
         signals::unblock();
     }
     match command {
         Ok(CliAction::Run(config)) => run(&config),
-        Ok(CliAction::Check(config)) => check(&config),
+        Ok(CliAction::Check(config)) if check::check(&config) => ExitCode::SUCCESS,
+        Ok(CliAction::Check(_)) => FAILURE.into(),
         Ok(CliAction::Print(text)) => {
             process::print(&text);
-            SUCCESS
+            ExitCode::SUCCESS
         }
         Err(error) => fail(&error.0, USAGE),
     }
 }
 
-fn run(config: &Config) -> c_int {
+fn run(config: &Config) -> ExitCode {
     process::close_inherited();
     let side = if config.foreground {
         ReadinessNotifier::from_environment().map(ForkSide::Daemon)
@@ -75,8 +74,8 @@ fn run(config: &Config) -> c_int {
     let mut starter = match side {
         Ok(ForkSide::Daemon(starter)) => starter,
         Ok(ForkSide::Parent(waiting)) => {
-            return match await_daemon(&waiting) {
-                Ok(()) => SUCCESS,
+            return match await_daemon(waiting) {
+                Ok(()) => ExitCode::SUCCESS,
                 Err(error) => fail(&error, FAILURE),
             };
         }
@@ -84,22 +83,16 @@ fn run(config: &Config) -> c_int {
     };
     let mut tables = TABLES.lock().unwrap_or_else(PoisonError::into_inner);
     match Daemon::start(config, &mut starter, &mut tables).and_then(|mut daemon| daemon.run()) {
-        Ok(ExitReason::Signal(_)) => SUCCESS,
-        Ok(ExitReason::NamespaceGone) => FAILURE,
+        Ok(ExitReason::Signal(_)) => ExitCode::SUCCESS,
+        Ok(ExitReason::NamespaceGone) => FAILURE.into(),
         Err(error) => {
             starter.failed(&printable(&error));
-            FAILURE
+            FAILURE.into()
         }
     }
 }
 
-// Were it part of `main`, its stack would be the daemon's, for as long as that runs.
-#[inline(never)]
-fn check(config: &Config) -> c_int {
-    if check::check(config) { SUCCESS } else { FAILURE }
-}
-
-fn fail(error: &str, code: c_int) -> c_int {
+fn fail(error: &str, code: u8) -> ExitCode {
     process::print_error(&printable(error));
-    code
+    code.into()
 }

@@ -2,19 +2,16 @@
 
 #![expect(unsafe_code, reason = "fork")]
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::fs::File;
+use std::io::{PipeReader, Read, pipe};
+use std::os::fd::AsFd;
 
-use nix::fcntl::{OFlag, open};
 use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal, killpg, raise};
-use nix::sys::stat::Mode;
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
-use nix::unistd::{
-    ForkResult, Pid, chdir, dup2_stderr, dup2_stdin, dup2_stdout, fork, pipe2, setsid,
-};
+use nix::unistd::{ForkResult, Pid, chdir, dup2_stderr, dup2_stdin, dup2_stdout, fork, setsid};
 
-use super::files::read_to_end;
 use super::readiness::{ReadinessNotifier, UP};
 use super::signals::{self, Signals};
 use crate::errno::Errno;
@@ -22,7 +19,7 @@ use crate::errno::Errno;
 /// The parent's side of the start.
 #[derive(Debug)]
 pub struct Waiting {
-    pipe: OwnedFd,
+    pipe: PipeReader,
     /// The daemon's process group. Its leader has ended and is not waited for, so that this remains its
     /// number.
     group: Pid,
@@ -43,11 +40,11 @@ pub enum ForkSide {
 /// # Errors
 /// The errno of the step that failed, in one line.
 pub fn daemonize() -> Result<ForkSide, String> {
-    fork_twice().map_err(|errno| format!("becoming a daemon: {}", Errno::from(errno)))
+    fork_twice().map_err(|errno| format!("becoming a daemon: {errno}"))
 }
 
-fn fork_twice() -> nix::Result<ForkSide> {
-    let (parent_end, daemon_end) = pipe2(OFlag::O_CLOEXEC)?;
+fn fork_twice() -> Result<ForkSide, Errno> {
+    let (parent_end, daemon_end) = pipe()?;
     // SAFETY: the process has one thread.
     if let ForkResult::Parent { child } = unsafe { fork() }? {
         drop(daemon_end);
@@ -62,11 +59,11 @@ fn fork_twice() -> nix::Result<ForkSide> {
         unsafe { libc::_exit(0) }
     }
     chdir(c"/")?;
-    let null = open(c"/dev/null", OFlag::O_RDWR | OFlag::O_CLOEXEC, Mode::empty())?;
+    let null = File::options().read(true).write(true).open("/dev/null")?;
     dup2_stdin(&null)?;
     dup2_stdout(&null)?;
     dup2_stderr(&null)?;
-    Ok(ForkSide::Daemon(ReadinessNotifier::Parent(daemon_end)))
+    Ok(ForkSide::Daemon(ReadinessNotifier::Parent(daemon_end.into())))
 }
 
 /// In the parent: waits until the daemon is up. It passes on a signal that ends it, as the daemon is no longer
@@ -74,11 +71,10 @@ fn fork_twice() -> nix::Result<ForkSide> {
 ///
 /// # Errors
 /// Why it did not come up, in its own words.
-pub fn await_daemon(waiting: &Waiting) -> Result<(), String> {
-    if let Err(errno) = waiting.wait() {
-        return Err(format!("waiting for the daemon: {}", Errno::from(errno)));
-    }
-    let said = String::from_utf8(read_to_end(waiting.pipe.as_fd())).unwrap_or_default();
+pub fn await_daemon(mut waiting: Waiting) -> Result<(), String> {
+    let mut said = String::new();
+    let read = waiting.wait().and_then(|()| Ok(waiting.pipe.read_to_string(&mut said)?));
+    read.map_err(|errno| format!("waiting for the daemon: {errno}"))?;
     match said.as_str() {
         UP => Ok(()),
         "" => Err("the daemon exited before it was ready".into()),
@@ -88,17 +84,17 @@ pub fn await_daemon(waiting: &Waiting) -> Result<(), String> {
 
 impl Waiting {
     /// Waits until the daemon has written something. Passes SIGTERM and SIGINT on to it, and ends by them.
-    fn wait(&self) -> nix::Result<()> {
+    fn wait(&self) -> Result<(), Errno> {
         let ending: SigSet = [Signal::SIGTERM, Signal::SIGINT].into_iter().collect();
         // The others that the daemon handles end this process.
         ending.thread_set_mask()?;
-        let signals = Signals::of(ending).map_err(|Errno(errno)| nix::Error::from_raw(errno))?;
+        let signals = Signals::of(ending)?;
         loop {
             let fds = &mut [self.pipe.as_fd(), signals.as_fd()]
                 .map(|fd| PollFd::new(fd, PollFlags::POLLIN));
             match poll(fds, PollTimeout::NONE) {
                 Ok(_) | Err(nix::Error::EINTR) => {}
-                Err(errno) => return Err(errno),
+                Err(errno) => return Err(errno.into()),
             }
             if let Some(signal) = signals.next().and_then(|n| Signal::try_from(n).ok()) {
                 // It ends as quickly by itself.

@@ -1,12 +1,13 @@
 //! Locks used pages in memory.
 
+use std::fs;
+
 use nix::errno::Errno as NixErrno;
 use nix::libc::{MCL_ONFAULT, RLIM_INFINITY, rlim_t};
 use nix::sys::mman::{MlockAllFlags, mlockall};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::{SysconfVar, sysconf};
 
-use super::files::{content, number, words};
 use crate::errno::Errno;
 
 /// How far the stack may still grow, in bytes. Beyond the limit of locked memory, the kernel would kill the
@@ -26,7 +27,8 @@ pub fn allow_lock() {
 /// `ENOMEM` where `RLIMIT_MEMLOCK` is too low, or the errno of `mlockall`.
 pub fn lock() -> Result<(), Errno> {
     let (limit, _) = getrlimit(Resource::RLIMIT_MEMLOCK)?;
-    let pages = words(&content(c"/proc/self/statm")).next().and_then(number).unwrap_or(u32::MAX);
+    let sizes = fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages = sizes.split(' ').next().and_then(|pages| pages.parse().ok()).unwrap_or(u32::MAX);
     let page = sysconf(SysconfVar::PAGE_SIZE)?.and_then(|size| rlim_t::try_from(size).ok());
     let size = rlim_t::from(pages).saturating_mul(page.unwrap_or(4096));
     // Nothing is more than no limit, which is the largest number.

@@ -23,8 +23,6 @@ pub mod pid_file;
 pub mod privileges;
 pub mod process;
 pub mod readiness;
-#[cfg(target_env = "musl")]
-mod relro;
 pub mod seccomp;
 pub mod service_manager;
 pub mod signals;

@@ -2,13 +2,15 @@
 
 #![expect(unsafe_code, reason = "no library sets capabilities")]
 
-use core::ptr::null_mut;
 use std::os::fd::AsRawFd;
 
 use nix::errno::Errno as NixErrno;
-use nix::libc::{self, c_int, c_long, c_void, rlim_t};
+use nix::libc::{self, c_int};
 use nix::sys::prctl;
-use nix::unistd::{Gid, Uid, dup, geteuid, setfsgid, setfsuid};
+use nix::sys::resource::{Resource, setrlimit};
+use nix::unistd::{
+    Gid, Uid, dup, geteuid, getgroups, setfsgid, setfsuid, setgroups, setresgid, setresuid,
+};
 
 use crate::errno::Errno;
 
@@ -59,44 +61,13 @@ fn give_up(identity: RunAs, step: &mut String) -> nix::Result<()> {
     prctl::set_dumpable(false)
 }
 
-// libc's own functions synchronise all threads of a process; this one has one thread.
-#[cfg(not(target_arch = "arm"))]
-use libc::{SYS_setgroups, SYS_setresgid, SYS_setresuid};
-// These take 32-bit ids.
-#[cfg(target_arch = "arm")]
-use libc::{
-    SYS_setgroups32 as SYS_setgroups, SYS_setresgid32 as SYS_setresgid,
-    SYS_setresuid32 as SYS_setresuid,
-};
-
 fn become_user(user: Uid) -> nix::Result<()> {
-    set_ids(SYS_setresuid, user.as_raw())
+    setresuid(user, user, user)
 }
 
 fn become_group(group: Gid) -> nix::Result<()> {
-    set_ids(SYS_setresgid, group.as_raw())
+    setresgid(group, group, group)
 }
-
-/// Sets the real, effective and saved id.
-fn set_ids(call: c_long, id: u32) -> nix::Result<()> {
-    // SAFETY: a system call without pointers.
-    NixErrno::result(unsafe { libc::syscall(call, id, id, id) }).map(|_| ())
-}
-
-/// Sets soft and hard resource limits of this process.
-pub(super) fn limit_to(limits: &[(Resource, rlim_t)]) -> nix::Result<()> {
-    for (resource, limit) in limits {
-        let limit = libc::rlimit { rlim_cur: *limit, rlim_max: *limit };
-        // SAFETY: the kernel reads the limit.
-        NixErrno::result(unsafe { libc::prlimit(0, *resource, &raw const limit, null_mut()) })?;
-    }
-    Ok(())
-}
-
-#[cfg(target_env = "gnu")]
-pub(super) type Resource = libc::__rlimit_resource_t;
-#[cfg(not(target_env = "gnu"))]
-pub(super) type Resource = c_int;
 
 /// Keeps only the capabilities for running conntrackd's commands, if this is root: to prepare their root
 /// directory, become another user and kill that user's processes. Without the right to do so, nothing
@@ -142,12 +113,10 @@ pub(super) fn become_client(user: Uid, group: Gid) -> nix::Result<()> {
 
 /// Becomes whom the hook is run as, for good. What is kept from root is the right to kill what the hook has
 /// started as somebody else, as by `sudo`; no program that is executed has it.
-pub(super) fn become_hook_user(identity: RunAs, groups: &[u32]) -> nix::Result<()> {
+pub(super) fn become_hook_user(identity: RunAs, groups: &[Gid]) -> nix::Result<()> {
     let was_root = geteuid().is_root();
     if was_root && identity != RunAs::default() {
-        // SAFETY: the kernel reads so many groups.
-        let set = unsafe { libc::syscall(SYS_setgroups, groups.len(), groups.as_ptr()) };
-        NixErrno::result(set)?;
+        setgroups(groups)?;
         prctl::set_keepcaps(true)?;
     }
     identity.group.map_or(Ok(()), become_group)?;
@@ -193,16 +162,19 @@ const MORE_DESCRIPTORS: u32 = 5;
 /// no core dump.
 ///
 /// # Errors
-/// The errno of `prlimit`.
+/// The errno of `setrlimit`.
 pub fn limit() -> Result<(), Errno> {
     // The lowest free number.
     let free = dup(std::io::stderr())?.as_raw_fd();
     let descriptors = u32::try_from(free).unwrap_or_default() + MORE_DESCRIPTORS;
-    Ok(limit_to(&[
-        (libc::RLIMIT_NPROC, 0),
-        (libc::RLIMIT_CORE, 0),
-        (libc::RLIMIT_NOFILE, descriptors.into()),
-    ])?)
+    for (resource, limit) in [
+        (Resource::RLIMIT_NPROC, 0),
+        (Resource::RLIMIT_CORE, 0),
+        (Resource::RLIMIT_NOFILE, descriptors.into()),
+    ] {
+        setrlimit(resource, limit, limit)?;
+    }
+    Ok(())
 }
 
 // include/uapi/linux/capability.h
@@ -220,17 +192,10 @@ const SECBIT_NO_SETUID_FIXUP: c_int = 1 << 2;
 
 /// Drops supplementary groups. In a user namespace of an ordinary user that is denied, and not needed.
 fn clear_groups(identity: RunAs) -> nix::Result<()> {
-    // SAFETY: with a count of 0 the kernel reads nothing.
-    let cleared = unsafe { libc::syscall(SYS_setgroups, 0, null_mut::<c_void>()) };
-    match NixErrno::result(cleared).map(|_| ()) {
-        Err(NixErrno::EPERM) if identity == RunAs::default() || has_no_groups() => Ok(()),
+    match setgroups(&[]) {
+        Err(NixErrno::EPERM) if identity == RunAs::default() || getgroups()?.is_empty() => Ok(()),
         result => result,
     }
-}
-
-fn has_no_groups() -> bool {
-    // SAFETY: with a size of 0 nothing is written.
-    unsafe { libc::getgroups(0, null_mut()) == 0 }
 }
 
 /// Drops all capabilities but these from the bounding set, so that executing a program cannot regain them.

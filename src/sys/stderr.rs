@@ -1,95 +1,65 @@
 //! Writes to standard error without ever blocking: it may be a stopped terminal, or a pipe or socket that nobody
 //! reads.
 
-#![expect(unsafe_code, reason = "signal and tcgetsid")]
+#![expect(unsafe_code, reason = "signal")]
 
-use core::ffi::CStr;
+use std::io::{self, IsTerminal};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::sync::Mutex;
+use std::sync::OnceLock;
 
+use nix::errno::Errno as NixErrno;
 use nix::fcntl::{OFlag, open};
-use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigHandler, Signal, signal};
 use nix::sys::socket::{MsgFlags, send};
 use nix::sys::stat::Mode;
-use nix::unistd::{isatty, write};
+use nix::unistd::write;
 
-use super::file_id::identify_open;
+/// Standard error as [`prepare`] has found it. Before that nothing is written.
+static STDERR: OnceLock<Stderr> = OnceLock::new();
 
-/// How to write without blocking. `O_NONBLOCK` cannot be set on standard error itself, as the process that
-/// started the daemon shares the open file.
 #[derive(Debug)]
 enum Stderr {
-    /// A terminal or pipe, reopened with `O_NONBLOCK`.
-    Opened(OwnedFd),
-    /// A socket, for which each message can have `MSG_DONTWAIT`.
-    Socket,
-    /// A pipe that cannot be reopened. If it is writable at all, it takes as much as is ever written.
-    Pipe,
-    /// A file or device that does not block.
-    File,
-    /// Not known yet, or a terminal that cannot be reopened, which may take a byte and then block.
-    Nothing,
+    /// Opened anew with `O_NONBLOCK`, which cannot be set on standard error itself, as others share it. A terminal
+    /// that cannot be opened is written to no more: it may take a byte and then block.
+    Terminal(Option<OwnedFd>),
+    /// A file, a pipe or a socket. A pipe that takes anything takes 4096 bytes, more than is ever written at once.
+    Other,
 }
 
-static STDERR: Mutex<Stderr> = Mutex::new(Stderr::Nothing);
-
-/// Finds out how to write. Before this nothing is written.
+/// Finds out how to write.
 pub fn prepare() {
-    let stderr = std::io::stderr();
-    let kind = match identify_open(&stderr).map(|file| file.kind()) {
-        Ok(libc::S_IFSOCK) => Stderr::Socket,
-        Ok(libc::S_IFIFO) => reopen(c"/proc/self/fd/2").unwrap_or(Stderr::Pipe),
-        _ if isatty(&stderr) == Ok(true) => open_terminal(),
-        _ => Stderr::File,
+    let kind = if io::stderr().is_terminal() {
+        // A background process is not to be stopped for writing to its terminal.
+        // SAFETY: no handler is installed.
+        let _ = unsafe { signal(Signal::SIGTTOU, SigHandler::SigIgn) };
+        let flags = OFlag::O_WRONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
+        let reopen = |path| open(path, flags, Mode::empty()).ok();
+        // After su the terminal belongs to another user, but can be opened by its other name.
+        Stderr::Terminal(reopen("/proc/self/fd/2").or_else(|| reopen("/dev/tty")))
+    } else {
+        Stderr::Other
     };
-    if let Ok(mut stderr) = STDERR.try_lock() {
-        *stderr = kind;
-    }
-}
-
-fn reopen(path: &CStr) -> Option<Stderr> {
-    let flags = OFlag::O_WRONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
-    open(path, flags, Mode::empty()).ok().map(Stderr::Opened)
-}
-
-fn open_terminal() -> Stderr {
-    // A background process is not to be stopped for writing to its terminal.
-    // SAFETY: nothing handles the signal.
-    let _ = unsafe { signal(Signal::SIGTTOU, SigHandler::SigIgn) };
-    // SAFETY: a system call without pointers.
-    let is_own = || unsafe { libc::tcgetsid(libc::STDERR_FILENO) } >= 0;
-    // After su, the terminal belongs to another user, but the controlling one can be opened as /dev/tty.
-    reopen(c"/proc/self/fd/2")
-        .or_else(|| is_own().then(|| reopen(c"/dev/tty"))?)
-        .unwrap_or(Stderr::Nothing)
+    let _ = STDERR.set(kind);
 }
 
 /// Writes complete lines, or drops them if that would block.
 pub fn write_stderr(lines: &[u8]) {
-    let stderr = std::io::stderr();
-    // Locked only if a seccomp violation is reported while a line is written.
-    let Ok(kind) = STDERR.try_lock() else { return };
-    match &*kind {
-        Stderr::Opened(file) => {
-            let _ = write(file, lines);
+    let stderr = io::stderr();
+    match STDERR.get() {
+        Some(Stderr::Terminal(Some(terminal))) => {
+            let _ = write(terminal, lines);
         }
-        Stderr::Socket => {
+        Some(Stderr::Other) => {
             let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
-            let _ = send(stderr.as_raw_fd(), lines, flags);
-        }
-        Stderr::Pipe => {
+            if send(stderr.as_raw_fd(), lines, flags) != Err(NixErrno::ENOTSOCK) {
+                return;
+            }
             let mut fds = [PollFd::new(stderr.as_fd(), PollFlags::POLLOUT)];
-            let polled = poll(&mut fds, PollTimeout::ZERO);
-            let takes = |events: PollFlags| events.contains(PollFlags::POLLOUT);
-            if polled.is_ok() && fds[0].revents().is_some_and(takes) {
+            if poll(&mut fds, PollTimeout::ZERO) == Ok(1) {
                 let _ = write(&stderr, lines);
             }
         }
-        Stderr::File => {
-            let _ = write(&stderr, lines);
-        }
-        Stderr::Nothing => {}
+        Some(Stderr::Terminal(None)) | None => {}
     }
 }

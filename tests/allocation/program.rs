@@ -8,7 +8,6 @@ use keepwatch::monitor::{ExitReason, Tables};
 use keepwatch::options::{self, CliAction};
 use keepwatch::sys::process::close_inherited;
 use keepwatch::sys::readiness::ReadinessNotifier;
-use nix::libc;
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 
 use crate::malloc::forbid;
@@ -28,11 +27,7 @@ pub fn main() -> ExitCode {
     let ending = daemon.run();
     forbid(false);
     drop(daemon);
-    #[expect(unsafe_code, reason = "Rust's own exit makes system calls that the program does not")]
-    // SAFETY: nothing is left to be done.
-    unsafe {
-        libc::_exit(i32::from(!matches!(ending, Ok(ExitReason::Signal(_)))))
-    }
+    ExitCode::from(u8::from(!matches!(ending, Ok(ExitReason::Signal(_)))))
 }
 
 /// What nobody should do: whatever is allocated in the loop must be noticed.

@@ -7,7 +7,7 @@ use std::path::Path;
 use nix::errno::Errno as NixErrno;
 use nix::fcntl::{AT_FDCWD, AtFlags};
 use nix::libc;
-use nix::unistd::{AccessFlags, faccessat, geteuid};
+use nix::unistd::{AccessFlags, Gid, faccessat, geteuid};
 
 use crate::errno::Errno;
 use crate::monitor::{Duration, HookCall, HookState};
@@ -28,7 +28,7 @@ pub struct Hook {
     constant: [CString; 3],
     pub(super) timeout: Duration,
     user: RunAs,
-    groups: Vec<u32>,
+    groups: Vec<Gid>,
 }
 
 impl Hook {

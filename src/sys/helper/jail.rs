@@ -16,6 +16,7 @@ use nix::libc;
 use nix::libc::rlim_t;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
+use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::stat::{Mode, mkdirat};
 use nix::unistd::{Gid, Uid, chdir, chroot, fchdir, geteuid, read, symlinkat, write};
 
@@ -24,8 +25,7 @@ use crate::monitor::CommandResult;
 use crate::sys::file_id::{FileId, identify, identify_link, identify_open};
 use crate::sys::files::{c_path, c_string, read_link, split};
 use crate::sys::own_file::SAFELY;
-use crate::sys::privileges::{Resource, RunAs};
-use crate::sys::privileges::{become_client, limit_root, limit_to, with_file_rights_of};
+use crate::sys::privileges::{RunAs, become_client, limit_root, with_file_rights_of};
 use crate::sys::{seccomp, trust};
 use crate::wire::helper::sockets;
 
@@ -55,7 +55,7 @@ const SHOWN: [&CStr; 13] = [
 
 /// Of core files, in bytes of memory, in descriptors.
 const LIMITS: [(Resource, rlim_t); 3] =
-    [(libc::RLIMIT_CORE, 0), (libc::RLIMIT_AS, 1 << 28), (libc::RLIMIT_NOFILE, 64)];
+    [(Resource::RLIMIT_CORE, 0), (Resource::RLIMIT_AS, 1 << 28), (Resource::RLIMIT_NOFILE, 64)];
 
 /// The user who owns nothing.
 const NOBODY: u32 = 65_534;
@@ -106,7 +106,9 @@ impl Jail {
         let mut text = vec![0; MAX_CONFIGURATION];
         let (directory, text) = self.read(user, group, &mut text).map_err(not_configured)?;
         self.build(&directory, text)
-            .and_then(|()| limit_to(&LIMITS))
+            .and_then(|()| {
+                LIMITS.iter().try_for_each(|(what, limit)| setrlimit(*what, *limit, *limit))
+            })
             .and_then(|()| become_client(user, group))
             .and_then(|()| seccomp::limit_client())
             .map_err(not_confined)

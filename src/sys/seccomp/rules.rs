@@ -216,9 +216,9 @@ pub const ALLOWED: &[Call] = &[
     // The standard library checks that a descriptor is open before it closes it.
     #[cfg(debug_assertions)]
     call(libc::SYS_fcntl, &[&[(1, Is::Int(libc::F_GETFD))]]),
-    // The end, at which musl unmaps memory.
+    // The end, at which the standard library unmaps the stack of its signal handler.
     any(libc::SYS_exit_group),
-    #[cfg(target_env = "musl")]
+    any(libc::SYS_sigaltstack),
     any(libc::SYS_munmap),
 ];
 
