@@ -1,13 +1,12 @@
 //! From a checked command line to a daemon ready to run: everything is opened here.
 
 use std::fmt::Display;
-use std::os::fd::AsRawFd;
 use std::path::Path;
 
 use mio::{Events, Poll};
 use nix::errno::Errno as NixErrno;
-use nix::sys::stat::{Mode, umask};
-use nix::unistd::chdir;
+use nix::sys::stat::{FileStat, Mode, umask};
+use nix::unistd::{chdir, geteuid};
 
 use super::event_loop::{Daemon, EncodedRequests};
 use crate::errno::Errno;
@@ -19,7 +18,7 @@ use crate::sys::agent::Agent;
 use crate::sys::atomic_file::{AtomicFile, TemporaryName};
 use crate::sys::clock;
 use crate::sys::constants::{Constant, Constants};
-use crate::sys::file_id::{FileId, identify_path};
+use crate::sys::file_id::identify_path;
 use crate::sys::files::parent;
 use crate::sys::helper::{Helper, Hook, Jail, Programs};
 use crate::sys::interface;
@@ -32,7 +31,7 @@ use crate::sys::packet::PacketSocket;
 use crate::sys::pid_file::{PidFile, PidFileError};
 use crate::sys::privileges;
 use crate::sys::readiness::ReadinessNotifier;
-use crate::sys::seccomp::{self, Values};
+use crate::sys::seccomp;
 use crate::sys::service_manager::{ServiceManager, stderr_is_journal};
 use crate::sys::signals::Signals;
 use crate::sys::stderr;
@@ -78,9 +77,8 @@ impl<'a> Daemon<'a> {
         warn_refused_program(program.as_ref());
         warn_foreign_lock(pid_file.as_ref());
 
-        let namespace = namespace.and_then(|identity| {
-            NamespaceWatch::new(config.namespace.as_deref(), identity, &mut constants)
-        });
+        let namespace = namespace
+            .and_then(|identity| NamespaceWatch::new(config.namespace.as_deref(), identity));
         let signals = Signals::block().map_err(named("signalfd"))?;
         let route = open_route(config)?;
         let packets = open_packets(config)?;
@@ -140,32 +138,26 @@ impl<'a> Daemon<'a> {
         };
         daemon.register().map_err(named("epoll"))?;
         check_pid_file(config, daemon.pid_file.as_ref())?;
-        daemon.confine(config, constants)?;
+        confine(config, constants)?;
         Ok(daemon)
     }
+}
 
-    /// Gives up what is not needed any more now that all is open.
-    #[inline(never)]
-    fn confine(&self, config: &Config, constants: Constants) -> Result<(), String> {
-        let addresses = constants.seal().map_err(named("memory"))?;
-        if let Err(errno) = memory::lock() {
-            info!("memory is not locked: {}", DisplayArg(errno));
-        }
-        if !config.no_landlock && !restrict_files(config).map_err(named("Landlock"))? {
-            info!("this kernel has no Landlock");
-        }
-        privileges::limit().map_err(named("limits"))?;
-        let values = Values {
-            addresses,
-            route: self.route.as_raw_fd(),
-            packets: self.packets.as_ref().map(AsRawFd::as_raw_fd),
-            pid_file: self.pid_file.as_ref().map(AsRawFd::as_raw_fd),
-        };
-        if !config.no_seccomp && !seccomp::install(&values).map_err(named("seccomp"))? {
-            warning!("there is no seccomp filter for this architecture");
-        }
-        Ok(())
+/// Gives up what is not needed any more now that all is open.
+#[inline(never)]
+fn confine(config: &Config, constants: Constants) -> Result<(), String> {
+    constants.seal().map_err(named("memory"))?;
+    if let Err(errno) = memory::lock() {
+        info!("memory is not locked: {}", DisplayArg(errno));
     }
+    if !config.no_landlock && !restrict_files(config).map_err(named("Landlock"))? {
+        info!("this kernel has no Landlock");
+    }
+    privileges::limit().map_err(named("limits"))?;
+    if !config.no_seccomp && !seccomp::install().map_err(named("seccomp"))? {
+        warning!("there is no seccomp filter for this architecture");
+    }
+    Ok(())
 }
 
 /// Turns the error of a thing into one line.
@@ -190,7 +182,7 @@ fn leave_directory() -> Result<(), String> {
 }
 
 #[inline(never)]
-fn enter_namespace(config: &Config) -> Result<Option<FileId>, String> {
+fn enter_namespace(config: &Config) -> Result<Option<FileStat>, String> {
     match &config.namespace {
         Some(path) => netns::enter(path).map_err(at("namespace", path)).map(Some),
         // Unknown without /proc.
@@ -362,16 +354,22 @@ fn restrict_files(config: &Config) -> Result<bool, Errno> {
         Err(errno) if errno == Errno::from(NixErrno::EACCES) => Ok(()),
         allowed => allowed,
     };
-    // The directory above it, as this one may be deleted and recreated, or mounted over. That nothing else
-    // there can be named is the seccomp filter's part.
-    let above = config.conf_dir.join("..");
+    // A directory that is removed and made again is reached by rights to the one above. They end where the user's
+    // own end; root has no others than these, and gets them for `conf_dir` alone, which goes and comes with a router.
+    let is_root = geteuid().is_root();
+    let above = |directory: &Path| if is_root { directory.into() } else { directory.join("..") };
     let replace = access::MAKE_REG | access::WRITE_FILE | access::REMOVE_FILE;
-    allow(&above, replace)?;
+    let above_conf_dir = config.conf_dir.join("..");
+    if is_root && identify_path(&above_conf_dir) == identify_path(Path::new("/")) {
+        allow(&config.conf_dir, replace)?;
+    } else {
+        allow(&above_conf_dir, replace)?;
+    }
     if let Some(metrics) = &config.metrics_file {
-        allow(&parent(metrics).join(".."), replace)?;
+        allow(&above(parent(metrics)), replace)?;
     }
     if let Some(log) = &config.log_file {
-        allow(parent(log), access::MAKE_REG | access::WRITE_FILE)?;
+        allow(&above(parent(log)), access::MAKE_REG | access::WRITE_FILE)?;
     }
     if let Some(pid_file) = &config.pid_file {
         allow(parent(pid_file), access::REMOVE_FILE)?;

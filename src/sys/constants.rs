@@ -43,8 +43,6 @@ pub enum Constant {
     Syslog,
     /// The pid file.
     PidFile,
-    /// The file of the network namespace.
-    Namespace,
     /// [`NO_PATH`]
     NoPath,
 }

@@ -12,7 +12,6 @@ use nix::unistd::write;
 use super::constants::{Constant, Constants};
 use super::own_file::{self, Refusal, SAFELY};
 use super::privileges::RunAs;
-use super::sigsys;
 use super::trust::Trusted;
 use crate::errno::Errno;
 
@@ -31,7 +30,6 @@ impl LogFile {
     /// Why the file is refused: see [`own_file::open`].
     pub fn open(path: &Path, owner: RunAs, constants: &mut Constants) -> Result<Self, Refusal> {
         let file = own_file::open(path, APPEND | OFlag::O_CREAT, owner, true)?;
-        sigsys::set_log_file(file.as_raw_fd());
         let path = constants.path(Constant::Log, path).map_err(Refusal::Errno)?;
         Ok(Self { path, file, trusted: Trusted::new(owner.user) })
     }
@@ -44,7 +42,6 @@ impl LogFile {
         let mode = Mode::from_bits_truncate(0o644);
         let file = openat(AT_FDCWD, self.path, AGAIN, mode)?;
         own_file::check(&file, self.trusted)?;
-        sigsys::set_log_file(file.as_raw_fd());
         self.file = file;
         Ok(())
     }
@@ -76,7 +73,6 @@ impl Syslog {
         let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
         let socket = socket(AddressFamily::Unix, SockType::Datagram, flags, None)?;
         let address = constants.address(Constant::Syslog, Path::new("/dev/log"))?;
-        sigsys::set_syslog(socket.as_raw_fd(), address);
         Ok(Self { socket, address })
     }
 

@@ -26,6 +26,5 @@ pub mod readiness;
 pub mod seccomp;
 pub mod service_manager;
 pub mod signals;
-mod sigsys;
 pub mod stderr;
 pub mod trust;

@@ -17,7 +17,7 @@ use crate::programs::Log;
 use crate::world::{World, add_interface};
 
 pub fn trials() -> Vec<Trial> {
-    lab::trials![status, same_as_text, begins_with_whose_it_is, long_text_is_cut, last_words]
+    lab::trials![status, same_as_text, begins_with_whose_it_is, long_text_is_cut]
 }
 
 /// A line without its time and pid, which differ between runs.
@@ -164,23 +164,4 @@ fn long_text_is_cut() {
     assert!(line.contains("a\\nba\\nb") && (300..500).contains(&line.len()), "{line}");
     world.set_vip(true);
     keepwatch.wait_log("Notified agent router", 2);
-}
-
-/// The last line is written at once, by the handler of the signal that ends it.
-fn last_words() {
-    for log in [Log::Text, Log::Frames] {
-        let world = World::with(log.setup());
-        let mut keepwatch = world.setup.start();
-        keepwatch.wait_log("Notified agent router", 1);
-        keepwatch.wait_asleep();
-        keepwatch.replace_next_call(SYS_getpid);
-        world.set_vip(true);
-        let status = keepwatch.child().wait().unwrap();
-        assert_eq!(status.code(), Some(1));
-        // A line of text, which is no frame.
-        let log = fs::read(world.setup.log_file()).unwrap();
-        let log = String::from_utf8_lossy(&log);
-        let end = format!("ERROR: seccomp: system call {SYS_getpid} is not allowed; ending\n");
-        assert!(log.trim_end_matches('\0').ends_with(&end), "{log}");
-    }
 }

@@ -24,7 +24,6 @@ mod node;
 mod placement;
 mod process_manager;
 mod rootwrap;
-mod syscalls;
 #[path = "../system/world.rs"]
 #[expect(dead_code, reason = "not every kind of test needs all of it")]
 mod world;
@@ -43,7 +42,6 @@ fn main() {
     lab::trial::run(|| {
         [
             decoded::trials(),
-            syscalls::trials(),
             keepalived::trials(),
             neutron::trials(),
             backlog::trials(),

@@ -1,22 +1,22 @@
-//! Promise 16: the rules for files that the daemon and the process that runs conntrackd put themselves under.
+//! Promise 16: what Landlock denies beside files of others, which are with the attacks, and what it must not deny.
 
-use std::fs::{self, File, OpenOptions};
+use std::fmt::Debug;
+use std::fs;
 use std::io::{self, ErrorKind};
 use std::net::TcpListener;
 use std::os::linux::net::SocketAddrExt;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, chown, symlink};
+use std::os::unix::fs::{chown, symlink};
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::path::Path;
 use std::thread;
 
-use keepwatch::sys::landlock::{Ruleset, access};
-use lab::daemon::Setup;
+use keepwatch::sys::landlock::Ruleset;
 use lab::files::{Directory, Watch, content};
 use lab::old_kernel::{refused_call, without_call};
 use lab::trial::with_other_users;
 use lab::users::NOBODY;
 use libtest_mimic::Trial;
-use nix::libc::{self, ENOENT};
+use nix::libc;
 use nix::sys::prctl;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, getppid};
@@ -25,82 +25,31 @@ use crate::privileges::setup_of_nobody;
 use crate::world::{World, setup};
 
 pub fn trials() -> Vec<Trial> {
-    let mut trials = lab::trials![
-        files,
-        others,
-        rules_for_what_is_not_there,
-        no_landlock,
-        landlock_that_is_not_to_be_had,
-        log_elsewhere_is_opened_anew,
-        conf_dir_that_is_a_link,
-    ];
-    trials.extend(with_other_users(lab::trials![log_of_nobody_is_opened_anew]));
+    let mut trials = lab::trials![sockets_and_processes, kernel_without_it, conf_dir_made_anew];
+    trials.extend(with_other_users(lab::trials![log_directory_made_anew]));
     trials
 }
 
-/// The kernel that the tests want.
-fn ruleset() -> Ruleset {
-    Ruleset::new().unwrap().expect("a kernel with Landlock")
-}
-
 /// In a thread, which alone is restricted.
-fn restricted(ruleset: Ruleset, test: impl FnOnce() + Send) {
-    thread::scope(|scope| {
-        let thread = scope.spawn(|| {
-            prctl::set_no_new_privs().unwrap();
-            ruleset.enforce().unwrap();
-            test();
-        });
-        thread.join().unwrap();
-    });
-}
-
-fn denied<T: std::fmt::Debug>(result: io::Result<T>) {
-    assert_eq!(result.unwrap_err().kind(), ErrorKind::PermissionDenied);
-}
-
-fn files() {
-    let (directory, other) = (Directory::new(), Directory::new());
-    let (file, precious) = (directory.path().join("file"), other.path().join("precious"));
-    fs::write(&precious, "precious").unwrap();
-    let ruleset = ruleset();
-    ruleset.allow(directory.path(), access::MAKE_REG | access::WRITE_FILE).unwrap();
-    restricted(ruleset, || {
-        OpenOptions::new().write(true).create_new(true).open(&file).unwrap();
-        denied(File::open(&file));
-        denied(fs::remove_file(&file));
-        denied(fs::create_dir(directory.path().join("sub")));
-        denied(OpenOptions::new().append(true).open(&precious));
-        denied(File::create(other.path().join("new")));
-        denied(fs::read("/etc/passwd"));
-        // Where something is may be asked, and that is no right to it.
-        let path = OpenOptions::new().read(true).custom_flags(libc::O_PATH).open(&precious);
-        assert!(path.is_ok() && fs::metadata(&precious).is_ok());
-    });
-}
-
-/// Sockets and processes of others, which are no files.
-fn others() {
+fn sockets_and_processes() {
+    fn denied<T: Debug>(result: io::Result<T>) {
+        assert_eq!(result.unwrap_err().kind(), ErrorKind::PermissionDenied);
+    }
     let name = SocketAddr::from_abstract_name("keepwatch-landlock").unwrap();
     let _listener = UnixListener::bind_addr(&name).unwrap();
-    restricted(ruleset(), || {
+    let restricted = thread::spawn(move || {
+        prctl::set_no_new_privs().unwrap();
+        Ruleset::new().unwrap().expect("a kernel with Landlock").enforce().unwrap();
         denied(TcpListener::bind("127.0.0.1:0"));
         denied(UnixStream::connect_addr(&name));
-        let killed = |pid: Pid| kill(pid, None).map_err(io::Error::from);
-        denied(killed(getppid()));
-        killed(Pid::this()).unwrap();
+        denied(kill(getppid(), None).map_err(io::Error::from));
+        kill(Pid::this(), None).unwrap();
     });
+    restricted.join().unwrap();
 }
 
-fn no_landlock() {
-    let world = World::with(setup().with("--no-landlock").with("--no-seccomp"));
-    let keepwatch = world.setup.start();
-    keepwatch.wait_log("Notified agent router", 1);
-    assert!(!world.setup.log().contains("Landlock"));
-}
-
-/// Neither an old kernel nor a container that does not know it keeps the daemon from its work.
-fn landlock_that_is_not_to_be_had() {
+/// Neither an old kernel, nor a container's filter that does not know it, keeps the daemon from its work.
+fn kernel_without_it() {
     for refuse in [without_call, refused_call] {
         let world = World::new();
         let mut command = world.setup.command();
@@ -112,47 +61,13 @@ fn landlock_that_is_not_to_be_had() {
     }
 }
 
-/// Both as it is moved away alone, and as something else makes the new one.
-fn opens_anew(setup: Setup, logs: &Path) {
-    let log = logs.join("log");
-    let world = World::with(setup.with(format!("--log-file={}", log.display())));
-    let keepwatch = world.setup.daemonize();
-    let files = Watch::new(logs);
-    let wait = |text: &str| {
-        let said = || world.setup.log_in(&log).contains(text).then_some(());
-        files.until(text, said);
-    };
-    wait("agent ");
-    for (n, made) in [false, true].into_iter().enumerate() {
-        fs::rename(&log, logs.join(format!("log.{n}"))).unwrap();
-        if made {
-            let owner = fs::metadata(logs).unwrap().uid();
-            chown(File::create(&log).map(|_| &log).unwrap(), Some(owner), None).unwrap();
-        }
-        keepwatch.signal(Signal::SIGHUP);
-        wait("SIGHUP: resynchronising");
-    }
-}
-
-fn log_elsewhere_is_opened_anew() {
-    let logs = Directory::new();
-    opens_anew(setup(), logs.path());
-}
-
-fn log_of_nobody_is_opened_anew() {
-    let logs = Directory::new();
-    chown(logs.path(), Some(NOBODY), None).unwrap();
-    opens_anew(setup_of_nobody(), logs.path());
-}
-
-/// The directory itself is elsewhere, and is followed there.
-fn conf_dir_that_is_a_link() {
+/// Where a symlink leads to it, it is followed there.
+fn conf_dir_made_anew() {
     let elsewhere = Directory::new();
     let there = elsewhere.sub("there");
     let mut setup = setup();
-    let link = setup.directory().join("link");
-    symlink(&there, &link).unwrap();
-    setup.conf_dir = link;
+    setup.conf_dir = setup.directory().join("link");
+    symlink(&there, &setup.conf_dir).unwrap();
     let log = format!("--log-file={}", setup.directory().join("log").display());
     let world = World::with(setup.with(log));
     let _keepwatch = world.setup.start();
@@ -164,9 +79,24 @@ fn conf_dir_that_is_a_link() {
     assert_eq!(content(&there.join("state")), "master");
 }
 
-fn rules_for_what_is_not_there() {
-    let allow = |path: &str, access| ruleset().allow(Path::new(path), access).map_err(|e| e.0);
-    assert_eq!(allow("/nowhere", access::WRITE_FILE), Err(ENOENT));
-    assert_eq!(allow("/proc/self/exe", access::WRITE_FILE), Ok(()));
-    assert_eq!(allow("/proc/self/exe", access::MAKE_REG), Err(libc::EINVAL));
+/// Root would get rights to all that is beside it.
+fn log_directory_made_anew() {
+    let elsewhere = Directory::new();
+    let make = |name: &str| {
+        let logs = elsewhere.sub(name);
+        chown(&logs, Some(NOBODY), None).unwrap();
+        logs
+    };
+    let logs = make("logs");
+    let log = logs.join("log");
+    let world = World::with(setup_of_nobody().with(format!("--log-file={}", log.display())));
+    let keepwatch = world.setup.daemonize();
+    let wait = |logs: &Path, text: &str| {
+        Watch::new(logs).until(text, || world.setup.log_in(&log).contains(text).then_some(()));
+    };
+    wait(&logs, "agent ");
+    fs::rename(&logs, elsewhere.path().join("old")).unwrap();
+    let logs = make("logs");
+    keepwatch.signal(Signal::SIGHUP);
+    wait(&logs, "SIGHUP: resynchronising");
 }

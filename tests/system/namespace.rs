@@ -2,12 +2,12 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use lab::files::read_all;
-use lab::namespace::{Netns, mount_tmpfs, share_mounts, unbind, unbind_elsewhere};
+use lab::namespace::{Netns, unbind, unbind_elsewhere};
 use lab::old_kernel::without_proc;
 use lab::rtnl::Rtnl;
 use libtest_mimic::Trial;
@@ -15,7 +15,7 @@ use nix::net::if_::if_nametoindex;
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 
-use crate::world::{VIP, World, add_interface, setup};
+use crate::world::{Killed, VIP, World, add_interface, setup};
 
 pub fn trials() -> Vec<Trial> {
     #[cfg_attr(not(target_arch = "x86_64"), expect(unused_mut, reason = "these are all"))]
@@ -23,17 +23,12 @@ pub fn trials() -> Vec<Trial> {
         // These take the longest.
         entered_by_a_process_that_ends,
         deleted_where_no_mounts_are_shown,
-        deleted,
+        deleted_by_its_name,
         deleted_in_another_mount_namespace,
-        deleted_where_mounts_are_shared,
-        deleted_by_a_path_elsewhere,
-        deleted_by_a_symlink,
-        given_by_a_process_in_it,
-        deleted_without_having_been_named,
+        deleted_by_other_paths,
         deleted_without_an_agent,
         deleted_and_made_anew,
         others_come_and_go,
-        none_of_its_own,
         no_namespace,
     ];
     #[cfg(target_arch = "x86_64")]
@@ -77,16 +72,19 @@ impl Inside {
         self.netns.as_ref().expect("the namespace")
     }
 
-    /// Starts it, deletes the namespace, and waits for all that follows from that.
-    fn delete_under(&mut self, command: &mut Command, delete: impl FnOnce(&str)) {
-        let daemon = Process(command.spawn().unwrap());
+    fn spawn(&self, namespace: Option<&str>) -> Killed {
+        Killed(self.command(namespace).spawn().unwrap())
+    }
+
+    /// Deletes the namespace, and waits for all that follows from that.
+    fn delete_under(&mut self, daemon: Killed, delete: impl FnOnce(&str)) {
         self.world.agent.wait_acknowledged("master");
         self.netns = None;
         delete(&self.name);
         self.assert_let_go(daemon);
     }
 
-    fn assert_let_go(&self, mut daemon: Process) {
+    fn assert_let_go(&self, mut daemon: Killed) {
         self.world.agent.wait_acknowledged("backup");
         assert_eq!(daemon.0.wait().unwrap().code(), Some(1));
         assert_released();
@@ -94,16 +92,6 @@ impl Inside {
         assert!(log.contains(": network namespace deleted; exiting\n"), "{log}");
         assert_eq!(self.world.setup.state(), "backup");
         assert!(!self.world.setup.pid_file().exists());
-    }
-}
-
-/// A process that is ended with the test.
-struct Process(Child);
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 
@@ -117,61 +105,36 @@ fn assert_released() {
 }
 
 /// A process that does nothing in a namespace. It is not waited for.
-fn idle_in(netns: &Netns) -> Process {
-    Process(netns.run(|| Command::new("sleep").arg("1000").stdin(Stdio::null()).spawn()).unwrap())
+fn idle_in(netns: &Netns) -> Killed {
+    Killed(netns.run(|| Command::new("sleep").arg("1000").stdin(Stdio::null()).spawn()).unwrap())
 }
 
-fn deleted() {
-    let mut inside = Inside::new("deleted");
-    let mut command = inside.command(Some("deleted"));
-    inside.delete_under(&mut command, unbind);
+/// Whether it is given by that or, as the present one, not at all.
+fn deleted_by_its_name() {
+    for namespace in [Some("deleted"), None] {
+        let mut inside = Inside::new("deleted");
+        let mut command = inside.command(namespace);
+        let daemon = Killed(inside.netns().run(|| command.spawn().unwrap()));
+        inside.delete_under(daemon, unbind);
+    }
 }
 
 fn deleted_in_another_mount_namespace() {
     let mut inside = Inside::new("deleted_elsewhere");
-    let mut command = inside.command(Some("deleted_elsewhere"));
-    inside.delete_under(&mut command, unbind_elsewhere);
+    let daemon = inside.spawn(Some("deleted_elsewhere"));
+    inside.delete_under(daemon, unbind_elsewhere);
 }
 
-fn deleted_where_mounts_are_shared() {
+/// The file itself is elsewhere, or a symlink that leads to it.
+fn deleted_by_other_paths() {
     let directory = lab::files::Directory::new();
-    let shared = directory.sub("shared");
-    mount_tmpfs(&shared).unwrap();
-    share_mounts(&shared).unwrap();
-    let name = shared.join("name");
-    let mut inside = Inside::new(name.to_str().unwrap());
-    let mut command = inside.command(name.to_str());
-    inside.delete_under(&mut command, unbind_elsewhere);
-}
-
-fn deleted_by_a_path_elsewhere() {
-    let directory = lab::files::Directory::new();
-    let name = directory.path().join("name");
-    let mut inside = Inside::new(name.to_str().unwrap());
-    let mut command = inside.command(name.to_str());
-    inside.delete_under(&mut command, unbind);
-}
-
-fn deleted_by_a_symlink() {
-    let mut inside = Inside::new("deleted_by_a_symlink");
-    let link = inside.world.setup.directory().join("link");
-    symlink("/run/netns/deleted_by_a_symlink", &link).unwrap();
-    let mut command = inside.command(link.to_str());
-    inside.delete_under(&mut command, unbind);
-}
-
-/// What has a name lives as long as that, whatever process is still in it.
-fn given_by_a_process_in_it() {
-    let mut inside = Inside::new("given_by_a_process_in_it");
-    let process = idle_in(inside.netns());
-    let path = format!("/proc/{}/ns/net", process.0.id());
-    let daemon = Process(inside.command(Some(&path)).spawn().unwrap());
-    inside.world.agent.wait_acknowledged("master");
-    inside.netns = None;
-    unbind(&inside.name);
-    inside.world.agent.wait_acknowledged("backup");
-    drop(process);
-    inside.assert_let_go(daemon);
+    let [name, link] = ["name", "link"].map(|file| directory.path().join(file));
+    symlink(&name, &link).unwrap();
+    for path in [&name, &link] {
+        let mut inside = Inside::new(name.to_str().unwrap());
+        let daemon = inside.spawn(path.to_str());
+        inside.delete_under(daemon, unbind);
+    }
 }
 
 /// A namespace without a name lives as long as a process in it. Nobody has waited for that when it ends.
@@ -181,21 +144,9 @@ fn entered_by_a_process_that_ends() {
     let path = format!("/proc/{}/ns/net", process.0.id());
     symlink(&path, "/run/netns/process").unwrap();
     unbind("entered_by_a_process_that_ends");
-    let mut command = inside.command(Some("process"));
-    inside.delete_under(&mut command, |_| process.0.kill().unwrap());
+    let daemon = inside.spawn(Some("process"));
+    inside.delete_under(daemon, |_| process.0.kill().unwrap());
     fs::remove_file("/run/netns/process").unwrap();
-}
-
-fn deleted_without_having_been_named() {
-    for namespace in [None, Some("/proc/self/ns/net")] {
-        let mut inside = Inside::new("deleted_without_having_been_named");
-        let mut command = inside.command(namespace);
-        let daemon = Process(inside.netns().run(|| command.spawn().unwrap()));
-        inside.world.agent.wait_acknowledged("master");
-        inside.netns = None;
-        unbind(&inside.name);
-        inside.assert_let_go(daemon);
-    }
 }
 
 /// Without `/proc` nothing tells, and it has to look now and then.
@@ -203,13 +154,14 @@ fn deleted_where_no_mounts_are_shown() {
     let mut inside = Inside::new("deleted_where_no_mounts_are_shown");
     let mut command = inside.command(Some("deleted_where_no_mounts_are_shown"));
     without_proc(&mut command);
-    inside.delete_under(&mut command, unbind);
+    let daemon = Killed(command.spawn().unwrap());
+    inside.delete_under(daemon, unbind);
 }
 
 /// Nobody can be told; the daemon does not stay for ever because of that.
 fn deleted_without_an_agent() {
     let mut inside = Inside::new("deleted_without_an_agent");
-    let mut daemon = Process(inside.command(Some("deleted_without_an_agent")).spawn().unwrap());
+    let mut daemon = inside.spawn(Some("deleted_without_an_agent"));
     inside.world.agent.wait_acknowledged("master");
     inside.world.agent.stop(true);
     unbind("deleted_without_an_agent");
@@ -220,8 +172,8 @@ fn deleted_without_an_agent() {
 /// It is another namespace, though of the same name.
 fn deleted_and_made_anew() {
     let mut inside = Inside::new("deleted_and_made_anew");
-    let mut command = inside.command(Some("deleted_and_made_anew"));
-    inside.delete_under(&mut command, |name| {
+    let daemon = inside.spawn(Some("deleted_and_made_anew"));
+    inside.delete_under(daemon, |name| {
         unbind(name);
         Netns::new().bind(name);
     });
@@ -236,7 +188,7 @@ fn made_anew_while_it_is_entered() {
     inside.netns = None;
     unbind(&inside.name);
     Netns::new().bind(&inside.name);
-    inside.assert_let_go(Process(stopped.go_on()));
+    inside.assert_let_go(Killed(stopped.go_on()));
 }
 
 /// What is mounted otherwise is no reason to leave, nor to be awake for long.
@@ -258,17 +210,6 @@ fn others_come_and_go() {
     assert!(!open.iter().any(|file| file.as_os_str() == "anon_inode:inotify"), "{open:?}");
     unbind("one_of_many");
     assert_eq!(keepwatch.wait_exit().unwrap().code(), Some(1));
-}
-
-/// What nobody can delete is not looked at.
-fn none_of_its_own() {
-    for namespace in [None, Some("--namespace=/proc/self/ns/net")] {
-        let mut world = World::new();
-        world.setup.extra.extend(namespace.map(Into::into));
-        let keepwatch = world.setup.start();
-        world.agent.wait_acknowledged("backup");
-        keepwatch.wait_asleep();
-    }
 }
 
 /// Anything else than a namespace is refused at once.

@@ -30,7 +30,7 @@ pub fn trials() -> Vec<Trial> {
     #[cfg(not(feature = "defmt"))]
     trials.extend(lab::trials![memory]);
     #[cfg(target_arch = "x86_64")]
-    trials.extend(lab::trials![other_system_call, more_than_the_limits]);
+    trials.extend(lab::trials![more_than_the_limits]);
     trials.extend(with_other_users(lab::trials![
         nobody_has_none,
         nobody_does_everything,
@@ -252,25 +252,4 @@ fn names_and_numbers() {
         // In a directory of root's it cannot be removed, but it names nobody any more.
         assert_eq!(content(&world.setup.pid_file()), "");
     }
-}
-
-/// Whatever makes it call something else: it ends, and says why.
-#[cfg(target_arch = "x86_64")]
-fn other_system_call() {
-    use std::os::unix::process::ExitStatusExt;
-
-    use nix::libc::SYS_getppid;
-
-    let world = World::new();
-    let mut keepwatch = world.setup.start();
-    keepwatch.wait_log("Notified agent router", 1);
-    keepwatch.replace_next_call(SYS_getppid);
-    let status = keepwatch.child().wait().unwrap();
-    assert_eq!((status.code(), status.signal()), (Some(1), None));
-    // As the signal handler says it: text, whatever the rest of the log is.
-    let log = fs::read(world.setup.log_file()).unwrap();
-    let log = String::from_utf8_lossy(&log);
-    let line =
-        format!("keepwatch: ERROR: seccomp: system call {SYS_getppid} is not allowed; ending\n");
-    assert!(log.trim_end_matches('\0').ends_with(&line), "{log}");
 }

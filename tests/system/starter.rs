@@ -31,11 +31,7 @@ pub fn trials() -> Vec<Trial> {
     ];
     trials.extend(with_other_users(lab::trials![capabilities_that_outlast_a_change_of_user]));
     #[cfg(target_arch = "x86_64")]
-    trials.extend(lab::trials![
-        blocked_violation,
-        early_signal_waits,
-        early_signal_ends_what_is_no_daemon
-    ]);
+    trials.extend(lab::trials![early_signal_waits, early_signal_ends_what_is_no_daemon]);
     trials
 }
 
@@ -180,19 +176,4 @@ fn capabilities_that_outlast_a_change_of_user() {
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     assert!(String::from_utf8_lossy(&output.stderr).ends_with("(EPERM)\n"), "{output:?}");
     assert!(!log.exists());
-}
-
-/// The kernel kills whoever blocks the signal of a violation.
-#[cfg(target_arch = "x86_64")]
-fn blocked_violation() {
-    let world = World::new();
-    let keepwatch = world.setup.adopt(&careless(world.setup.command()).output().unwrap());
-    keepwatch.wait_log("Notified agent router", 1);
-    keepwatch.replace_next_call(libc::SYS_getppid);
-    let pid = keepwatch.pid();
-    lab::daemon::wait_end(pid);
-    // Text, whatever the rest of the log is.
-    let log = fs::read(world.setup.log_file()).unwrap();
-    let log = String::from_utf8_lossy(&log);
-    assert!(log.contains("is not allowed; ending"), "{log}");
 }

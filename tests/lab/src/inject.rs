@@ -31,7 +31,7 @@ impl Running<'_> {
     }
 
     /// Makes a system call in its name before the next one of its own, and lets it go. Gives what the
-    /// call returned, a negative errno if it failed, or none if the call was trapped by a filter.
+    /// call returned, a negative errno if it failed, or none if a filter killed the process for it.
     pub fn make_call(&self, call: c_long, arguments: &[Argument<'_>]) -> Option<i64> {
         let pid = self.nix_pid();
         stop_at_next_call(pid);
@@ -59,39 +59,23 @@ impl Running<'_> {
         [registers.rdi, registers.rsi, registers.rdx, registers.r10, registers.r8, registers.r9] =
             values;
         ptrace::setregs(pid, registers).expect("to change its registers");
-        assert_eq!(resume(pid), WaitStatus::PtraceSyscall(pid), "the end of {call}");
+        // The kernel may or may not stop it once more before it is killed.
+        match resume(pid) {
+            WaitStatus::Signaled(_, Signal::SIGSYS, _) => return None,
+            stop => assert_eq!(stop, WaitStatus::PtraceSyscall(pid), "the end of {call}"),
+        }
         let returned = ptrace::getregs(pid).expect("its registers").rax.cast_signed();
         // Back to the instruction of its own call, which has two bytes.
         let again = nix::libc::user_regs_struct { rip: own.rip - 2, rax: own.orig_rax, ..own };
         ptrace::setregs(pid, again).expect("to change its registers");
         match resume(pid) {
-            WaitStatus::Stopped(_, Signal::SIGSYS) => {
-                ptrace::detach(pid, Signal::SIGSYS).expect("to let it go");
-                None
-            }
+            WaitStatus::Signaled(_, Signal::SIGSYS, _) => None,
             WaitStatus::PtraceSyscall(_) => {
                 ptrace::detach(pid, None).expect("to let it go");
                 Some(returned)
             }
             other => panic!("{other:?} after {call}"),
         }
-    }
-
-    /// Lets it run to its next call of this number, and gives that one's arguments.
-    pub fn arguments_of_next(&self, call: c_long, cause: impl FnOnce()) -> [u64; 6] {
-        let pid = self.nix_pid();
-        stop_at_next_call(pid);
-        cause();
-        let registers = loop {
-            let registers = ptrace::getregs(pid).expect("its registers");
-            if registers.orig_rax.cast_signed() == call {
-                break registers;
-            }
-            assert_eq!(resume(pid), WaitStatus::PtraceSyscall(pid));
-        };
-        ptrace::detach(pid, None).expect("to let it go");
-        let nix::libc::user_regs_struct { rdi, rsi, rdx, r10, r8, r9, .. } = registers;
-        [rdi, rsi, rdx, r10, r8, r9]
     }
 }
 

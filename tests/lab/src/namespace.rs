@@ -115,12 +115,6 @@ pub fn unbind_elsewhere(name: &str) {
     unbinding.join().expect("a thread in a new mount namespace");
 }
 
-/// Has mounts in a directory that is a mount itself shared with mount namespaces to come.
-pub fn share_mounts(directory: &Path) -> io::Result<()> {
-    let none: Option<&str> = None;
-    Ok(mount(none, directory, none, MsFlags::MS_SHARED, none)?)
-}
-
 fn path(name: &str) -> PathBuf {
     Path::new("/run/netns").join(name)
 }

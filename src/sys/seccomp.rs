@@ -1,0 +1,237 @@
+//! The system calls that the running daemon may make (`seccomp(2)`). Any other kills it with `SIGSYS`, which whoever
+//! supervises it sees, and which the kernel logs with the number of the call where it is built with auditing.
+//!
+//! A filter cannot read what a pointer leads to, so paths are left to [`super::landlock`].
+
+#![expect(unsafe_code, reason = "no seccomp library supports MIPS")]
+
+use core::ptr::null;
+
+use nix::errno::Errno as NixErrno;
+use nix::libc::{self, c_int, c_long, sock_filter, sock_fprog};
+
+use super::bpf::{jeq, load, ret};
+use crate::errno::Errno;
+
+/// A system call that is allowed.
+struct Call {
+    number: c_long,
+    /// Positions of arguments, each with the values it may have. The others may have any.
+    arguments: &'static [(u32, &'static [c_int])],
+}
+
+const fn any(number: c_long) -> Call {
+    Call { number, arguments: &[] }
+}
+
+/// The calls, most frequent first. C libraries and architectures differ in what they call for the same purpose.
+const ALLOWED: &[Call] = &[
+    // Waiting for events.
+    any(libc::SYS_epoll_pwait),
+    #[cfg(not(target_arch = "aarch64"))]
+    any(libc::SYS_epoll_wait),
+    any(libc::SYS_epoll_ctl),
+    // The time, where there is no vDSO.
+    any(libc::SYS_clock_gettime),
+    #[cfg(target_pointer_width = "32")]
+    any(CLOCK_GETTIME64),
+    // Netlink, signals, frames, helpers, the agent, the service manager, the log.
+    any(libc::SYS_recvfrom),
+    any(libc::SYS_sendto),
+    any(libc::SYS_read),
+    any(libc::SYS_write),
+    any(libc::SYS_close),
+    // A connection to the agent, and whose socket that is.
+    Call {
+        number: libc::SYS_socket,
+        arguments: &[
+            (0, &[libc::AF_UNIX]),
+            (1, &[libc::SOCK_STREAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC]),
+        ],
+    },
+    any(libc::SYS_connect),
+    any(libc::SYS_getsockopt),
+    // The interface whose frames and addresses are received.
+    any(libc::SYS_bind),
+    Call {
+        number: libc::SYS_setsockopt,
+        arguments: &[
+            (1, &[libc::SOL_SOCKET]),
+            (2, &[libc::SO_ATTACH_FILTER, libc::SO_DETACH_FILTER]),
+        ],
+    },
+    // The files of the state, the metrics and the log, and the pid file.
+    any(libc::SYS_openat),
+    any(libc::SYS_renameat),
+    any(libc::SYS_unlinkat),
+    any(libc::SYS_fstat),
+    any(libc::SYS_statx),
+    any(FSTATAT),
+    #[cfg(not(target_arch = "aarch64"))]
+    any(libc::SYS_open),
+    #[cfg(not(target_arch = "aarch64"))]
+    any(libc::SYS_rename),
+    #[cfg(not(target_arch = "aarch64"))]
+    any(libc::SYS_unlink),
+    #[cfg(not(target_arch = "aarch64"))]
+    any(libc::SYS_stat),
+    #[cfg(not(target_arch = "aarch64"))]
+    any(libc::SYS_lstat),
+    #[cfg(target_pointer_width = "32")]
+    any(libc::SYS_stat64),
+    #[cfg(target_pointer_width = "32")]
+    any(libc::SYS_lstat64),
+    #[cfg(target_pointer_width = "32")]
+    any(libc::SYS_fstat64),
+    any(libc::SYS_ftruncate),
+    #[cfg(target_pointer_width = "32")]
+    any(libc::SYS_ftruncate64),
+    // Whether standard error has room.
+    #[cfg(not(target_arch = "aarch64"))]
+    any(libc::SYS_poll),
+    any(libc::SYS_ppoll),
+    // The standard library checks that a descriptor is open before it closes it.
+    #[cfg(debug_assertions)]
+    Call { number: libc::SYS_fcntl, arguments: &[(1, &[libc::F_GETFD])] },
+    // The end, at which the standard library unmaps the stack of its signal handler.
+    any(libc::SYS_exit_group),
+    any(libc::SYS_munmap),
+    any(libc::SYS_sigaltstack),
+];
+
+/// The libc crate lacks it on some architectures.
+#[cfg(all(target_pointer_width = "32", target_arch = "mips"))]
+const CLOCK_GETTIME64: c_long = 4403;
+#[cfg(all(target_pointer_width = "32", not(target_arch = "mips")))]
+const CLOCK_GETTIME64: c_long = 403;
+
+/// `fstatat64` on 32-bit architectures. The libc crate lacks it on some.
+#[cfg(target_pointer_width = "64")]
+const FSTATAT: c_long = libc::SYS_newfstatat;
+#[cfg(all(target_pointer_width = "32", target_arch = "mips"))]
+const FSTATAT: c_long = 4293;
+#[cfg(all(target_pointer_width = "32", not(target_arch = "mips")))]
+const FSTATAT: c_long = 327;
+
+/// `AUDIT_ARCH_*` (`include/uapi/linux/audit.h`): the ELF machine, with a bit each for 64-bit and little-endian.
+const ARCHITECTURE: Option<u32> = if cfg!(target_arch = "x86_64") {
+    Some(0xc000_003e)
+} else if cfg!(target_arch = "aarch64") {
+    Some(0xc000_00b7)
+} else if cfg!(target_arch = "arm") {
+    Some(0x4000_0028)
+} else if cfg!(all(target_arch = "mips", target_endian = "big")) {
+    Some(0x0000_0008)
+} else if cfg!(all(target_arch = "mips", target_endian = "little")) {
+    Some(0x4000_0008)
+} else {
+    None
+};
+
+/// Offsets in `struct seccomp_data` (`include/uapi/linux/seccomp.h`). Arguments have 64 bits in the host's byte
+/// order. Of those that are compared, all of them ints, the kernel uses the low half.
+const NUMBER: u32 = 0;
+const ARCH: u32 = 4;
+const ARGUMENTS: u32 = if cfg!(target_endian = "big") { 20 } else { 16 };
+
+/// Before Linux 4.14 it kills the thread, and this process has one.
+const KILL: u32 = libc::SECCOMP_RET_KILL_PROCESS;
+
+/// Installs the filter for good. Returns `false` if the architecture is not supported or the kernel has no seccomp
+/// filters.
+///
+/// # Errors
+/// The errno of installing it.
+pub fn install() -> Result<bool, Errno> {
+    let Some(architecture) = ARCHITECTURE else { return Ok(false) };
+    // A kernel that has filters misses the program; any other says that it does not know them.
+    // SAFETY: there is no program.
+    if unsafe { set_filter(null()) } != Err(NixErrno::EFAULT) {
+        return Ok(false);
+    }
+    install_program(&mut program(architecture))?;
+    Ok(true)
+}
+
+fn install_program(program: &mut [sock_filter]) -> nix::Result<()> {
+    let len = u16::try_from(program.len()).map_err(|_| NixErrno::E2BIG)?;
+    let program = sock_fprog { len, filter: program.as_mut_ptr() };
+    // SAFETY: the pointer and length are those of one program.
+    unsafe { set_filter(&raw const program) }
+}
+
+/// Restricts a client of conntrackd, whose configuration may be hostile: it can open Unix sockets only, receive
+/// no descriptors over them, make no namespaces and trace no process.
+pub(super) fn limit_client() -> nix::Result<()> {
+    // Jumps are counted from the next instruction.
+    let mut program = [
+        load(libc::BPF_W, ARCH),
+        jeq(ARCHITECTURE.unwrap_or_default(), 0, 10),
+        load(libc::BPF_W, NUMBER),
+        jeq(number(libc::SYS_socket), 0, 2),
+        load(libc::BPF_W, ARGUMENTS),
+        jeq(libc::AF_UNIX.cast_unsigned(), 5, 6),
+        jeq(number(libc::SYS_recvmsg), 5, 0),
+        jeq(number(libc::SYS_recvmmsg), 4, 0),
+        jeq(number(libc::SYS_io_uring_setup), 3, 0),
+        jeq(number(libc::SYS_unshare), 2, 0),
+        jeq(number(libc::SYS_ptrace), 1, 0),
+        ret(libc::SECCOMP_RET_ALLOW),
+        ret(libc::SECCOMP_RET_ERRNO | libc::EPERM.cast_unsigned()),
+    ];
+    if ARCHITECTURE.is_some() {
+        install_program(&mut program)?;
+    }
+    Ok(())
+}
+
+/// # Safety
+/// The program is valid or null. The kernel copies it.
+unsafe fn set_filter(program: *const sock_fprog) -> nix::Result<()> {
+    // SAFETY: the caller vouches for the program.
+    let set =
+        unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, program, 0, 0) };
+    NixErrno::result(set).map(|_| ())
+}
+
+fn program(architecture: u32) -> Vec<sock_filter> {
+    // The same number is another call on another architecture.
+    let mut program = vec![
+        load(libc::BPF_W, ARCH),
+        jeq(architecture, 1, 0),
+        ret(KILL),
+        load(libc::BPF_W, NUMBER),
+    ];
+    for call in ALLOWED {
+        let rule = rule(call.arguments);
+        program.push(jeq(number(call.number), 0, jump_over(rule.len())));
+        program.extend(rule);
+    }
+    program.push(ret(KILL));
+    program
+}
+
+/// Allows a call whose arguments are among these.
+fn rule(arguments: &[(u32, &[c_int])]) -> Vec<sock_filter> {
+    let mut rule = Vec::new();
+    for (position, values) in arguments {
+        rule.push(load(libc::BPF_W, ARGUMENTS + 8 * position));
+        // Over the other values, and the end.
+        for (others, value) in (0..values.len()).rev().zip(*values) {
+            rule.push(jeq(value.cast_unsigned(), jump_over(others + 1), 0));
+        }
+        rule.push(ret(KILL));
+    }
+    rule.push(ret(libc::SECCOMP_RET_ALLOW));
+    rule
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "they are small")]
+const fn number(call: c_long) -> u32 {
+    call as u32
+}
+
+/// The kernel refuses a program that is left by a jump.
+fn jump_over(instructions: usize) -> u8 {
+    u8::try_from(instructions).unwrap_or(u8::MAX)
+}
