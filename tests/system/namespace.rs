@@ -2,11 +2,10 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lab::files::read_all;
 use lab::namespace::{Netns, unbind, unbind_elsewhere};
 use lab::old_kernel::without_proc;
 use lab::rtnl::Rtnl;
@@ -24,7 +23,6 @@ pub fn trials() -> Vec<Trial> {
         entered_by_a_process_that_ends,
         deleted_where_no_mounts_are_shown,
         deleted_by_its_name,
-        deleted_in_another_mount_namespace,
         deleted_by_other_paths,
         deleted_without_an_agent,
         deleted_and_made_anew,
@@ -87,7 +85,12 @@ impl Inside {
     fn assert_let_go(&self, mut daemon: Killed) {
         self.world.agent.wait_acknowledged("backup");
         assert_eq!(daemon.0.wait().unwrap().code(), Some(1));
-        assert_released();
+        // With a namespace go its interfaces, and their other ends elsewhere.
+        let deadline = Instant::now() + lab::PATIENCE;
+        while if_nametoindex("outside").is_ok() {
+            assert!(Instant::now() < deadline, "the namespace is still there");
+            thread::sleep(Duration::from_millis(10));
+        }
         let log = self.world.setup.log();
         assert!(log.contains(": network namespace deleted; exiting\n"), "{log}");
         assert_eq!(self.world.setup.state(), "backup");
@@ -95,34 +98,16 @@ impl Inside {
     }
 }
 
-/// With a namespace go its interfaces, and their other ends elsewhere.
-fn assert_released() {
-    let deadline = Instant::now() + lab::PATIENCE;
-    while if_nametoindex("outside").is_ok() {
-        assert!(Instant::now() < deadline, "the namespace is still there");
-        thread::sleep(Duration::from_millis(10));
-    }
-}
-
-/// A process that does nothing in a namespace. It is not waited for.
-fn idle_in(netns: &Netns) -> Killed {
-    Killed(netns.run(|| Command::new("sleep").arg("1000").stdin(Stdio::null()).spawn()).unwrap())
-}
-
-/// Whether it is given by that or, as the present one, not at all.
+/// Whether it is given by that or, as the present one, not at all; also from another mount namespace.
 fn deleted_by_its_name() {
-    for namespace in [Some("deleted"), None] {
+    for (namespace, delete) in
+        [(Some("deleted"), unbind as fn(&str)), (None, unbind), (None, unbind_elsewhere)]
+    {
         let mut inside = Inside::new("deleted");
         let mut command = inside.command(namespace);
         let daemon = Killed(inside.netns().run(|| command.spawn().unwrap()));
-        inside.delete_under(daemon, unbind);
+        inside.delete_under(daemon, delete);
     }
-}
-
-fn deleted_in_another_mount_namespace() {
-    let mut inside = Inside::new("deleted_elsewhere");
-    let daemon = inside.spawn(Some("deleted_elsewhere"));
-    inside.delete_under(daemon, unbind_elsewhere);
 }
 
 /// The file itself is elsewhere, or a symlink that leads to it.
@@ -140,7 +125,8 @@ fn deleted_by_other_paths() {
 /// A namespace without a name lives as long as a process in it. Nobody has waited for that when it ends.
 fn entered_by_a_process_that_ends() {
     let mut inside = Inside::new("entered_by_a_process_that_ends");
-    let mut process = idle_in(inside.netns());
+    let mut idle = Command::new("sleep");
+    let mut process = Killed(inside.netns().run(|| idle.arg("1000").spawn().unwrap()));
     let path = format!("/proc/{}/ns/net", process.0.id());
     symlink(&path, "/run/netns/process").unwrap();
     unbind("entered_by_a_process_that_ends");
@@ -204,10 +190,11 @@ fn others_come_and_go() {
     world.agent.wait_acknowledged("master");
     assert_eq!(keepwatch.counter("transitions"), 2);
     keepwatch.wait_asleep();
-    // Of these a node has but a few for all its daemons.
-    let open = fs::read_dir(format!("/proc/{}/fd", keepwatch.pid())).unwrap();
-    let open: Vec<_> = open.map(|fd| fs::read_link(fd.unwrap().path()).unwrap()).collect();
-    assert!(!open.iter().any(|file| file.as_os_str() == "anon_inode:inotify"), "{open:?}");
+    // Of inotify instances a node has but a few for all its daemons.
+    let fds = fs::read_dir(format!("/proc/{}/fd", keepwatch.pid())).unwrap();
+    for fd in fds {
+        assert_ne!(fs::read_link(fd.unwrap().path()).unwrap().as_os_str(), "anon_inode:inotify");
+    }
     unbind("one_of_many");
     assert_eq!(keepwatch.wait_exit().unwrap().code(), Some(1));
 }
@@ -219,16 +206,11 @@ fn no_namespace() {
     mkfifo(&fifo, Mode::S_IRUSR).unwrap();
     fs::write(&file, "").unwrap();
     for path in [&fifo, &file, setup.directory()] {
-        let namespace = format!("--namespace={}", path.display());
         for how in ["--foreground", "--check"] {
-            let mut command = setup.command();
-            let streams = command.args([&namespace, how]).stdout(Stdio::piped());
-            let mut child = streams.stderr(Stdio::piped()).spawn().unwrap();
-            let stderr = read_all(child.stderr.take().unwrap());
-            let said = [stderr, read_all(child.stdout.take().unwrap())].concat();
-            child.kill().unwrap();
-            assert_eq!(child.wait().unwrap().code(), Some(1), "{namespace} {how}");
-            let said = String::from_utf8(said).unwrap();
+            let namespace = format!("--namespace={}", path.display());
+            let output = setup.command().args([&namespace, how]).output().unwrap();
+            assert_eq!(output.status.code(), Some(1), "{namespace} {how}");
+            let said = String::from_utf8([output.stderr, output.stdout].concat()).unwrap();
             let is_reason = |line: &str| {
                 line.contains(path.to_str().unwrap()) && line.ends_with("Invalid argument (EINVAL)")
             };
