@@ -1,5 +1,7 @@
 //! Tests as trials of `libtest_mimic`, which has a `main` of ours to enter namespaces first.
 
+use std::thread;
+
 use libtest_mimic::{Arguments, Trial};
 
 use crate::namespace::{Netns, enter};
@@ -29,10 +31,15 @@ pub fn with_other_users(trials: Vec<Trial>) -> impl Iterator<Item = Trial> {
     trials.into_iter().map(|trial| trial.with_ignored_flag(!has_others()))
 }
 
+/// As trials mostly wait, so many run at the same time on each processor.
+const TRIALS_PER_PROCESSOR: usize = 4;
+
 /// Runs the trials that the command line asks for, in namespaces of their own, and ends the process.
 /// Which there are is asked inside.
 pub fn run<T: IntoIterator<Item = Vec<Trial>>>(trials: impl FnOnce() -> T) -> ! {
-    let arguments = Arguments::from_args();
+    let mut arguments = Arguments::from_args();
+    let processors = thread::available_parallelism().map_or(1, usize::from);
+    arguments.test_threads.get_or_insert(TRIALS_PER_PROCESSOR * processors);
     enter().expect("namespaces: wants root or unprivileged user namespaces");
     libtest_mimic::run(&arguments, trials().into_iter().flatten().collect()).exit()
 }
