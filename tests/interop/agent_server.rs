@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use lab::files::{Watch, content};
 use nix::sys::signal::{Signal, kill};
@@ -28,7 +28,6 @@ pub fn python(release: &str, script: &str) -> Command {
 /// What the agent was told.
 #[derive(Clone, Debug)]
 pub struct Arrival {
-    pub at: Instant,
     pub router: String,
     pub state: String,
 }
@@ -43,8 +42,6 @@ pub struct AgentServer {
     child: Child,
     arrived: Arc<Arrived>,
     errors: PathBuf,
-    /// When its socket was there.
-    pub listening: Instant,
 }
 
 impl AgentServer {
@@ -66,12 +63,12 @@ impl AgentServer {
             for line in stdout.lines().map_while(Result::ok) {
                 let (router, state) = line.split_once(' ').expect("router and state");
                 let (router, state) = (router.into(), state.into());
-                shared.arrivals.lock().unwrap().push(Arrival { at: Instant::now(), router, state });
+                shared.arrivals.lock().unwrap().push(Arrival { router, state });
                 shared.more.notify_all();
             }
         });
         files.within(PATIENCE, "the agent's socket", || socket.exists().then_some(()));
-        Self { child, arrived, errors, listening: Instant::now() }
+        Self { child, arrived, errors }
     }
 
     /// Everything that has arrived so far.

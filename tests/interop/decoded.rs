@@ -1,8 +1,7 @@
-//! Promise 11: the announcements as tcpdump captures and tshark decodes them; and a queue that is full.
+//! Promise 11: the announcements as tcpdump captures and tshark decodes them.
 
 use std::process::{Child, Command, Stdio};
 
-use lab::capture::Capture;
 use lab::files::Directory;
 use libtest_mimic::Trial;
 use nix::sys::signal::{Signal, kill};
@@ -12,7 +11,7 @@ use crate::output;
 use crate::world::{World, add_interface, set_sysctl, setup};
 
 pub fn trials() -> Vec<Trial> {
-    lab::trials![arp, advertisements, full_queue, full_socket]
+    lab::trials![arp, advertisements]
 }
 
 const MAC: &str = "02:00:00:00:00:01";
@@ -130,42 +129,4 @@ fn advertisements() {
     }
     let gaps = gaps(&packets);
     assert!(gaps.iter().all(|gap| *gap > 1.9), "two seconds from round to round: {gaps:?}");
-}
-
-/// A slow link: none of the frames is lost or sent twice, and the daemon does not try all the time.
-fn all_arrive_once(tbf: &str, addresses: u8) {
-    let world = world(&["--garp_master_repeat=1", "--garp_interval=0"]);
-    let keepwatch = world.setup.start();
-    let tcpdump = Tcpdump::start("lan0-peer", "arp");
-    let capture = Capture::new("lan0-peer");
-    output("tc", &format!("qdisc add dev lan0 root tbf {tbf}").split(' ').collect::<Vec<_>>());
-    for n in 0..addresses {
-        for m in 0..10 {
-            world.rtnl.add_address("lan0", &format!("10.0.{m}.{n}/32"));
-        }
-    }
-    let frames = 20 * usize::from(addresses);
-    capture.wait("every frame", |heard| heard.iter().filter(|f| f.is_arp()).count() >= frames);
-    keepwatch.wait_asleep();
-    let packets = tcpdump.decode(&["arp.opcode", "arp.src.proto_ipv4"]);
-    assert_eq!(packets.len(), frames);
-    for opcode in ["1", "2"] {
-        for (m, n) in (0..10).flat_map(|m| (0..addresses).map(move |n| (m, n))) {
-            let frame = [opcode.to_string(), format!("10.0.{m}.{n}")];
-            assert!(packets.iter().any(|packet| packet[..] == frame), "{frame:?}");
-        }
-    }
-    assert_eq!(keepwatch.counter("announcement_failures"), 0);
-    let switches: usize = keepwatch.proc_status("voluntary_ctxt_switches").parse().unwrap();
-    assert!(switches < 20 * frames, "{switches} times asleep for {frames} frames");
-}
-
-/// The queue of the interface: the kernel drops what does not fit.
-fn full_queue() {
-    all_arrive_once("rate 24kbit burst 84 limit 84", 5);
-}
-
-/// The queue of the socket: the kernel refuses what does not fit, and says when it does.
-fn full_socket() {
-    all_arrive_once("rate 800kbit burst 84 limit 1000000", 100);
 }

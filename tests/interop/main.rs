@@ -10,14 +10,11 @@
 )]
 
 mod agent_server;
-mod backlog;
 mod conntrackd;
 mod decoded;
-mod foreground;
 mod host;
 mod keepalived;
 mod l3_agent;
-mod late_agent;
 mod metrics;
 mod neutron;
 mod node;
@@ -44,13 +41,10 @@ fn main() {
             decoded::trials(),
             keepalived::trials(),
             neutron::trials(),
-            backlog::trials(),
-            late_agent::trials(),
             metrics::trials(),
             process_manager::trials(),
             rootwrap::trials(),
             placement::trials(),
-            foreground::trials(),
             conntrackd::trials(),
         ]
     })

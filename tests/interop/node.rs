@@ -8,7 +8,6 @@ use std::process::{Child, Command, Stdio};
 use std::rc::Rc;
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::{self, JoinHandle};
-use std::time::{Instant, SystemTime};
 
 use lab::agent::Agent;
 use lab::daemon::{Running, Setup};
@@ -51,17 +50,10 @@ impl Network {
     }
 }
 
-/// What keepalived said of its instance, and when by both clocks.
-#[derive(Clone, Debug)]
-pub struct Said {
-    pub state: String,
-    pub at: Instant,
-    pub wall: SystemTime,
-}
-
+/// The states that keepalived said its instance was in.
 #[derive(Debug, Default)]
 struct Heard {
-    said: Mutex<Vec<Said>>,
+    said: Mutex<Vec<String>>,
     more: Condvar,
 }
 
@@ -75,10 +67,8 @@ pub struct Node {
     heard: Arc<Heard>,
     /// Reads what keepalived says.
     ear: Option<JoinHandle<()>>,
-    /// How much of that was reported when.
-    reported: Cell<usize>,
     /// Lives as long as one of its nodes.
-    network: Rc<Network>,
+    _network: Rc<Network>,
     /// The line for an interface with a MAC of the virtual router, if there is to be one.
     vmac: Option<&'static str>,
 }
@@ -107,8 +97,7 @@ impl Node {
             keepalived: Cell::new(None),
             heard: Arc::default(),
             ear: None,
-            reported: Cell::new(0),
-            network: Rc::clone(network),
+            _network: Rc::clone(network),
             vmac: None,
         };
         mkfifo(&node.file("fifo"), nix::sys::stat::Mode::S_IRWXU).unwrap();
@@ -219,19 +208,6 @@ vrrp_instance VR_5 {{
         kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
     }
 
-    /// Kills the process that looks after the other.
-    pub fn kill_supervisor(&self) {
-        let mut child = self.keepalived.take().expect("a keepalived that runs");
-        child.kill().unwrap();
-        child.wait().unwrap();
-    }
-
-    /// Takes the carrier away from the HA interface, or gives it back.
-    pub fn set_carrier(&self, carrier: bool) {
-        let Network { netns, rtnl } = &*self.network;
-        netns.run(|| if carrier { rtnl.up(self.name) } else { rtnl.down(self.name) });
-    }
-
     /// Has keepalived read its configuration again, as Neutron does for every new address.
     pub fn reload_keepalived(&self) {
         let child = self.keepalived.take().expect("a keepalived that runs");
@@ -246,16 +222,11 @@ vrrp_instance VR_5 {{
         self.keepalived.set(Some(child));
     }
 
-    /// Everything that keepalived has said so far.
-    pub fn said(&self) -> Vec<Said> {
-        self.heard.said.lock().unwrap().clone()
-    }
-
     /// Waits until the last that keepalived has said is this, and until keepwatch has told the agent
-    /// the same; prints when each happened.
-    pub fn wait(&self, what: &str, state: &str) {
+    /// the same.
+    pub fn wait(&self, state: &str) {
         let heard = self.heard.said.lock().unwrap();
-        let is_last = |said: &Vec<Said>| said.last().is_some_and(|said| said.state == state);
+        let is_last = |said: &Vec<String>| said.last().is_some_and(|said| said == state);
         let more = &self.heard.more;
         let (heard, timeout) =
             more.wait_timeout_while(heard, lab::PATIENCE, |said| !is_last(said)).unwrap();
@@ -265,41 +236,15 @@ vrrp_instance VR_5 {{
             self.name,
             content(&self.file("keepalived.log"))
         );
-        let said = heard.clone();
         drop(heard);
         self.agent.wait_acknowledged(word(state));
         assert_eq!(self.setup.state(), word(state));
-        let before = said.iter().rev().nth(1).map_or("backup", |said| word(&said.state));
-        if before != word(state) && self.reported.replace(said.len()) < said.len() {
-            self.print_times(what, &said[said.len() - 1]);
-        }
-    }
-
-    #[expect(clippy::print_stdout, reason = "times are for people")]
-    fn print_times(&self, what: &str, said: &Said) {
-        let arrival = self.agent.arrivals().into_iter().next_back().unwrap();
-        let written = std::fs::metadata(self.setup.state_file()).unwrap().modified().unwrap();
-        let file = match written.duration_since(said.wall) {
-            Ok(after) => after.as_secs_f64(),
-            Err(before) => -before.duration().as_secs_f64(),
-        };
-        let agent = match arrival.at.checked_duration_since(said.at) {
-            Some(after) => after.as_secs_f64(),
-            None => -(said.at - arrival.at).as_secs_f64(),
-        };
-        println!(
-            "{what:<31} {:<5} {:<6}   state file {:>+7.1} ms   agent {:>+7.1} ms",
-            self.name,
-            said.state,
-            file * 1e3,
-            agent * 1e3
-        );
     }
 
     /// Fails unless the agent was told what keepalived said, in the same order and nothing else.
     pub fn assert_in_step(&self) {
-        let said = self.said();
-        let mut said: Vec<&str> = said.iter().map(|said| word(&said.state)).collect();
+        let said = self.heard.said.lock().unwrap();
+        let mut said: Vec<&str> = said.iter().map(|state| word(state)).collect();
         let arrivals = self.agent.arrivals();
         let mut told: Vec<&str> = arrivals.iter().map(|arrival| arrival.state.as_str()).collect();
         said.dedup();
@@ -326,8 +271,7 @@ impl Drop for Node {
 fn listen(fifo: File, heard: &Heard) {
     for line in BufReader::new(fifo).lines().map_while(Result::ok) {
         let Some(state) = line.split(' ').nth(2) else { return };
-        let said = Said { state: state.into(), at: Instant::now(), wall: SystemTime::now() };
-        heard.said.lock().unwrap().push(said);
+        heard.said.lock().unwrap().push(state.into());
         heard.more.notify_all();
     }
 }

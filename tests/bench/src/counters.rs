@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::fs;
+use std::ops::Sub;
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -19,8 +20,19 @@ pub struct Usage {
     pub system_calls: f64,
     /// Page faults that waited for a disk.
     pub major_faults: f64,
-    /// Of how many transitions or events this is the sum.
-    pub count: f64,
+}
+
+impl Sub for Usage {
+    type Output = Self;
+
+    fn sub(self, before: Self) -> Self {
+        Self {
+            cpu: self.cpu - before.cpu,
+            switches: self.switches - before.switches,
+            system_calls: self.system_calls - before.system_calls,
+            major_faults: self.major_faults - before.major_faults,
+        }
+    }
 }
 
 /// Counts one program, with all its threads and descendants.
@@ -54,7 +66,6 @@ impl Counters {
             switches: self.switches.read()? as f64,
             system_calls: self.system_calls.read()? as f64,
             major_faults: self.major_faults.read()? as f64,
-            count: 0.0,
         })
     }
 

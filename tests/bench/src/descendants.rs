@@ -12,17 +12,6 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
-/// Memory in kB, summed up over processes.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Memory {
-    pub processes: u64,
-    pub rss: u64,
-    /// Shared pages count in part: each page by the number of those who have it.
-    pub pss: u64,
-    pub private: u64,
-    pub dirty: u64,
-}
-
 /// Adopts what loses its parent, so that a daemon stays a descendant.
 pub fn adopt_orphans() -> nix::Result<()> {
     nix::sys::prctl::set_child_subreaper(true)
@@ -57,25 +46,6 @@ fn parent(process: &Path) -> Option<u32> {
     if state == "Z" { None } else { parent.parse().ok() }
 }
 
-/// What they use together.
-pub fn memory() -> Memory {
-    let mut sum = Memory::default();
-    for pid in all() {
-        let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
-        let field = |name: &str| -> u64 {
-            let line = rollup.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-            let number = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse().ok());
-            number.unwrap_or_default()
-        };
-        sum.processes += 1;
-        sum.rss += field("Rss");
-        sum.pss += field("Pss");
-        sum.private += field("Private_Clean") + field("Private_Dirty");
-        sum.dirty += field("Private_Dirty");
-    }
-    sum
-}
-
 /// Ends them all and waits for that.
 pub fn kill_all() {
     loop {
@@ -92,24 +62,5 @@ pub fn kill_all() {
             }
         }
         thread::sleep(Duration::from_millis(1));
-    }
-}
-
-/// Asks the youngest generation to leave, and waits for the end of all.
-pub fn terminate_innermost() {
-    if let Some(pid) = all().last() {
-        let _ = kill(Pid::from_raw(pid.cast_signed()), Signal::SIGTERM);
-    }
-    while waitpid(Pid::from_raw(-1), None) != Err(Errno::ECHILD) {}
-}
-
-/// Waits until no process has come or gone for a while.
-pub fn wait_settled() {
-    let (mut seen, mut times) = (all(), 0);
-    while times < 5 {
-        thread::sleep(Duration::from_millis(100));
-        let now = all();
-        times = if now == seen { times + 1 } else { 0 };
-        seen = now;
     }
 }

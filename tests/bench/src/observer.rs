@@ -2,23 +2,17 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::error::Error;
-use std::fmt;
 use std::fs;
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use lab::NEWEST_REPLY;
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-
-use crate::router::ROOT;
 
 #[derive(Debug)]
 pub struct Seen {
@@ -30,8 +24,8 @@ pub struct Seen {
 pub enum What {
     /// The watched state file is there as a whole.
     StateFile,
-    /// The agent has received a request.
-    Report { router: String, state: String },
+    /// The agent has received a request with this state.
+    Report(String),
 }
 
 /// How to wait.
@@ -50,25 +44,19 @@ pub struct Observer {
     /// Those that have not sent all of their request, by their descriptor.
     connections: HashMap<u64, (UnixStream, Vec<u8>)>,
     seen: VecDeque<Seen>,
-    /// Somebody wants us to stop, which must not leave anything running.
-    stop: Arc<AtomicBool>,
 }
 
 impl Observer {
-    pub fn new() -> Result<Self, Box<dyn Error>> {
-        fs::create_dir_all(state_path())?;
-        let listener = UnixListener::bind(state_path().join("keepalived-state-change"))?;
+    pub fn new(socket: &Path) -> Result<Self, Box<dyn Error>> {
+        let _ = fs::remove_file(socket);
+        let listener = UnixListener::bind(socket)?;
         listener.set_nonblocking(true)?;
         let files = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC)?;
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         epoll.add(&listener, readable(&listener))?;
         epoll.add(&files, readable(&files))?;
         let (connections, seen) = (HashMap::new(), VecDeque::new());
-        let stop = Arc::new(AtomicBool::new(false));
-        for signal in [SIGINT, SIGTERM, SIGHUP] {
-            signal_hook::flag::register(signal, Arc::clone(&stop))?;
-        }
-        Ok(Self { epoll, listener, files, connections, seen, stop })
+        Ok(Self { epoll, listener, files, connections, seen })
     }
 
     /// Sees the state file in this directory from now on: renamed into place, or, by the programs
@@ -82,7 +70,6 @@ impl Observer {
     /// The next thing seen, if there is one until then.
     pub fn next(&mut self, until: Instant, wait: Wait) -> Result<Option<Seen>, Box<dyn Error>> {
         loop {
-            self.go_on()?;
             if let Some(seen) = self.seen.pop_front() {
                 return Ok(Some(seen));
             }
@@ -92,11 +79,6 @@ impl Observer {
             }
             self.poll(if wait == Wait::Spin { Duration::ZERO } else { left })?;
         }
-    }
-
-    /// Fails if a signal asked for the end.
-    pub fn go_on(&self) -> Result<(), Stopped> {
-        if self.stop.load(Ordering::Relaxed) { Err(Stopped) } else { Ok(()) }
     }
 
     /// Lets time pass, and forgets what was seen in it.
@@ -153,13 +135,10 @@ impl Observer {
             let _ = stream.write_all(NEWEST_REPLY);
             let text = String::from_utf8_lossy(&text);
             // The Python generation writes the names in small letters.
-            let header = |name: &str| {
-                let mut headers = text.lines().filter_map(|line| line.split_once(": "));
-                let value = headers.find(|(other, _)| other.eq_ignore_ascii_case(name));
-                value.map_or_else(String::new, |(_, value)| value.to_string())
-            };
-            let (router, state) = (header("X-Neutron-Router-Id"), header("X-Neutron-State"));
-            self.seen.push_back(Seen { at, what: What::Report { router, state } });
+            let mut headers = text.lines().filter_map(|line| line.split_once(": "));
+            let state = headers.find(|(name, _)| name.eq_ignore_ascii_case("X-Neutron-State"));
+            let state = state.map_or_else(String::new, |(_, state)| state.into());
+            self.seen.push_back(Seen { at, what: What::Report(state) });
         } else {
             let token = token(&stream);
             let _ = self.epoll.delete(&stream);
@@ -175,23 +154,6 @@ impl Observer {
             self.seen.push_back(Seen { at, what: What::StateFile });
         }
     }
-}
-
-/// A signal asked for the end.
-#[derive(Debug)]
-pub struct Stopped;
-
-impl fmt::Display for Stopped {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("stopped by a signal")
-    }
-}
-
-impl Error for Stopped {}
-
-/// The directory of the agent's socket.
-pub fn state_path() -> PathBuf {
-    Path::new(ROOT).join("agent")
 }
 
 fn token(fd: &impl AsFd) -> u64 {

@@ -1,23 +1,20 @@
-//! One candidate at work for one router, and what is measured of it.
+//! One program at work for one router, and what is measured of it.
 
 use std::error::Error;
 use std::fs;
-use std::process::Child;
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use lab::memory::{drop_cached, reclaim};
-use lab::rtnl::Rtnl;
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
 
-use crate::candidate::Candidate;
+use crate::Options;
 use crate::counters::{Counters, Usage};
 use crate::descendants;
-use crate::figures::Transition;
 use crate::load::Load;
 use crate::observer::{Observer, Wait, What};
-use crate::router::{OTHER, Router};
-use crate::size;
+use crate::vip::Vip;
 
 /// How long anything may take before it counts as lost.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -36,10 +33,10 @@ impl Cores {
         let cores: Vec<usize> =
             (0..CpuSet::count()).filter(|core| all.is_set(*core).unwrap_or(false)).collect();
         // On a single core both have to share it.
-        let split = cores.len().saturating_sub(1).max(1);
+        let split = cores.len().saturating_sub(1);
         let (mut ours, mut theirs) = (CpuSet::new(), CpuSet::new());
-        cores.iter().skip(cores.len().saturating_sub(1)).try_for_each(|core| ours.set(*core))?;
-        cores.iter().take(split).try_for_each(|core| theirs.set(*core))?;
+        cores.iter().skip(split).try_for_each(|core| ours.set(*core))?;
+        cores.iter().take(split.max(1)).try_for_each(|core| theirs.set(*core))?;
         Ok(Self { ours, theirs, all })
     }
 
@@ -48,71 +45,51 @@ impl Cores {
         sched_setaffinity(Pid::from_raw(0), &self.ours)
     }
 
-    /// As before; children that are started then run anywhere too.
-    pub fn run_anywhere(&self) -> nix::Result<()> {
-        sched_setaffinity(Pid::from_raw(0), &self.all)
-    }
-
-    /// Starts a program, which runs where its parent does at that time. The slow ones may run
-    /// anywhere: they are several processes, which can make use of more than one core.
-    fn spawn(&self, candidate: &Candidate, router: &Router) -> Result<Child, Box<dyn Error>> {
-        let mut command = candidate.command(router);
-        let theirs = if candidate.is_slow() { &self.all } else { &self.theirs };
-        sched_setaffinity(Pid::from_raw(0), theirs)?;
+    /// Starts the program, which runs where its parent does at that time. A slow one may run anywhere: it is
+    /// several processes, which can make use of more than one core.
+    fn spawn(&self, options: &Options) -> Result<Child, Box<dyn Error>> {
+        let (program, arguments) = options.command.split_first().ok_or("no program is named")?;
+        let mut command = Command::new(program);
+        command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        sched_setaffinity(Pid::from_raw(0), if options.slow { &self.all } else { &self.theirs })?;
         let child = command.spawn();
-        sched_setaffinity(Pid::from_raw(0), &self.ours)?;
-        child.map_err(|error| format!("{}: {error}", candidate.program.display()).into())
+        self.keep_to_ours()?;
+        child.map_err(|error| format!("{program}: {error}").into())
     }
 }
 
-/// A candidate that runs. Dropping it ends everything that was started.
+/// A program that runs. Dropping it ends everything that was started.
 #[derive(Debug)]
 pub struct Trial<'a> {
-    candidate: &'a Candidate,
-    router: &'a Router,
+    options: &'a Options,
     observer: &'a mut Observer,
     counters: Counters,
+    vip: Vip,
     present: bool,
     wait: Wait,
-    /// From before it was started to its first state file.
-    pub first_file: Duration,
-    /// And to its first report, if it makes one by itself.
-    pub first_report: Option<Duration>,
-}
-
-/// From the kernel's acknowledgement.
-#[derive(Clone, Copy, Debug)]
-pub struct Latency {
-    pub file: Duration,
-    pub agent: Duration,
 }
 
 impl<'a> Trial<'a> {
-    /// Starts it and waits for its first state.
+    /// Starts it, waits for its first state, and prints how long that took.
     pub fn start(
-        candidate: &'a Candidate,
-        router: &'a Router,
+        options: &'a Options,
         observer: &'a mut Observer,
         cores: &Cores,
     ) -> Result<Self, Box<dyn Error>> {
-        router.clear()?;
-        observer.watch(&router.conf_dir)?;
+        let vip = Vip::new(&options.namespace)?;
+        // It need not be there.
+        let _ = vip.set(false);
+        let conf_dir = options.directory.join("conf");
+        let _ = fs::remove_dir_all(&options.directory);
+        fs::create_dir_all(&conf_dir)?;
+        observer.watch(&conf_dir)?;
         observer.idle(Duration::from_millis(1))?;
         let began = Instant::now();
-        let counters = Counters::new(cores.spawn(candidate, router)?.id())?;
-        let mut trial = Self {
-            candidate,
-            router,
-            observer,
-            counters,
-            present: false,
-            wait: if candidate.is_slow() { Wait::Sleep } else { Wait::Spin },
-            first_file: Duration::ZERO,
-            first_report: None,
-        };
-        let first = trial.await_both("backup", began, candidate.reports_at_start())?;
-        trial.first_file = first.file;
-        trial.first_report = candidate.reports_at_start().then_some(first.agent);
+        let counters = Counters::new(cores.spawn(options)?.id())?;
+        let wait = if options.slow { Wait::Sleep } else { Wait::Spin };
+        let mut trial = Self { options, observer, counters, vip, present: false, wait };
+        let (file, agent) = trial.await_both("backup", began, !options.silent)?;
+        print("start", file, agent, None);
         Ok(trial)
     }
 
@@ -123,169 +100,106 @@ impl<'a> Trial<'a> {
         let mut reports = 0;
         while reports < 4 {
             self.present = !self.present;
-            self.router.set_vip(self.present)?;
-            let until = Instant::now() + self.candidate.pause() * 5;
+            self.vip.set(self.present)?;
+            let until = Instant::now() + self.pause() * 5;
             let mut reported = false;
             while let Some(seen) = self.observer.next(until, Wait::Sleep)? {
-                let What::Report { state, .. } = seen.what else { continue };
-                if state == word(self.present) {
+                if matches!(seen.what, What::Report(state) if state == word(self.present)) {
                     reported = true;
                     break;
                 }
             }
             reports = if reported { reports + 1 } else { 0 };
             if Instant::now() > deadline {
-                return Err(self.lost("any report"));
+                return Err("it does not report".into());
             }
-            self.observer.idle(self.candidate.pause())?;
+            self.observer.idle(self.pause())?;
         }
         Ok(())
     }
 
-    /// So many transitions, each on its own, once the addresses of the start have been announced.
-    pub fn transitions(&mut self, count: usize) -> Result<Vec<Transition>, Box<dyn Error>> {
-        self.settle()?;
-        let pause = self.candidate.pause();
-        (0..count).map(|_| self.counted_transition(pause)).collect()
+    /// So many changes, each on its own, once the addresses of the start have been announced.
+    pub fn changes(&mut self, count: usize) -> Result<(), Box<dyn Error>> {
+        // Announcements are 2 s apart. The slow ones never come to rest.
+        let quiet = Duration::from_secs(3);
+        if self.options.slow {
+            self.observer.idle(quiet)?;
+        } else {
+            self.counters.wait_quiet(quiet)?;
+        }
+        (0..count).try_for_each(|_| self.change("change", self.pause()))
     }
 
-    /// So many transitions, before each of which its memory is reclaimed, and the files that it needs are
+    /// So many changes, before each of which its memory is reclaimed, and the files that it needs are
     /// dropped from the cache.
-    pub fn after_reclaim(&mut self, count: usize) -> Result<Vec<Transition>, Box<dyn Error>> {
-        let files = size::files(self.candidate)?;
-        let pause = self.candidate.pause();
-        let mut one = || {
+    pub fn after_reclaim(&mut self, count: usize) -> Result<(), Box<dyn Error>> {
+        for _ in 0..count {
             for pid in descendants::all() {
                 reclaim(pid, &fs::canonicalize(format!("/proc/{pid}/exe"))?);
             }
-            files.iter().for_each(|file| drop_cached(file));
-            self.counted_transition(pause)
-        };
-        (0..count).map(|_| one()).collect()
+            self.options.needs.iter().for_each(|file| drop_cached(file));
+            self.change("reclaimed", self.pause())?;
+        }
+        Ok(())
     }
 
-    /// So many transitions while all cores are busy.
-    pub fn under_load(
-        &mut self,
-        count: usize,
-        cores: &Cores,
-    ) -> Result<Vec<Transition>, Box<dyn Error>> {
+    /// So many changes while all cores are busy.
+    pub fn under_load(&mut self, count: usize, cores: &Cores) -> Result<(), Box<dyn Error>> {
+        if count == 0 {
+            return Ok(());
+        }
         for pid in descendants::all() {
             sched_setaffinity(Pid::from_raw(pid.cast_signed()), &cores.all)?;
         }
-        let load = Load::new(&cores.all)?;
+        let _load = Load::new(&cores.all)?;
         self.wait = Wait::Sleep;
-        // They are many.
-        let pause = self.candidate.pause() / 2;
-        let all = (0..count).map(|_| self.counted_transition(pause)).collect();
-        drop(load);
-        all
+        (0..count).try_for_each(|_| self.change("loaded", self.pause() / 2))
     }
 
-    fn counted_transition(&mut self, pause: Duration) -> Result<Transition, Box<dyn Error>> {
+    /// One change of the VIP, which is printed.
+    fn change(&mut self, phase: &str, pause: Duration) -> Result<(), Box<dyn Error>> {
         let before = self.counters.read()?;
-        let latency = self.transition()?;
-        self.observer.idle(pause)?;
-        Ok((latency, self.usage_since(before, 1)?))
-    }
-
-    /// Asks it to leave, as an init does, and waits until it has.
-    pub fn end(self) {
-        descendants::terminate_innermost();
-    }
-
-    fn transition(&mut self) -> Result<Latency, Box<dyn Error>> {
         self.present = !self.present;
         let word = word(self.present);
-        let acknowledged = self.router.set_vip(self.present)?;
-        let latency = self.await_both(word, acknowledged, true)?;
-        if self.router.state() != word {
-            return Err(self.lost(word));
+        let acknowledged = self.vip.set(self.present)?;
+        let (file, agent) = self.await_both(word, acknowledged, true)?;
+        let state = fs::read_to_string(self.options.directory.join("conf/state"))?;
+        if state != word {
+            return Err(format!("the state file holds {state}, not {word}").into());
         }
-        Ok(latency)
+        self.observer.idle(pause)?;
+        print(phase, file, agent, Some(self.counters.read()? - before));
+        Ok(())
     }
 
-    /// Waits for the state file and, if there will be one, for the report.
+    /// Waits for the state file and, if there will be one, for the report. Returns when they came.
     fn await_both(
         &mut self,
         word: &str,
         since: Instant,
         reports: bool,
-    ) -> Result<Latency, Box<dyn Error>> {
-        let (mut file, mut agent) = (None, (!reports).then_some(since));
-        while file.is_none() || agent.is_none() {
+    ) -> Result<(Duration, Option<Duration>), Box<dyn Error>> {
+        let (mut file, mut agent) = (None, None);
+        loop {
+            match (file, agent) {
+                (Some(file), Some(_)) => return Ok((file, agent)),
+                (Some(file), None) if !reports => return Ok((file, None)),
+                _ => {}
+            }
             let seen = self.observer.next(since + PATIENCE, self.wait)?;
-            let seen = seen.ok_or_else(|| self.lost(word))?;
+            let seen = seen.ok_or_else(|| format!("{word} did not arrive"))?;
+            let after = seen.at.saturating_duration_since(since);
             match seen.what {
-                What::StateFile => _ = file.get_or_insert(seen.at),
-                What::Report { state, .. } if state == word => _ = agent.get_or_insert(seen.at),
-                What::Report { .. } => {}
+                What::StateFile => _ = file.get_or_insert(after),
+                What::Report(state) if state == word => _ = agent.get_or_insert(after),
+                What::Report(_) => {}
             }
         }
-        let after = |at: Option<Instant>| at.unwrap_or(since).saturating_duration_since(since);
-        Ok(Latency { file: after(file), agent: after(agent) })
     }
 
-    /// Addresses that come and go on another interface, so slowly that each finds everybody asleep
-    /// again.
-    pub fn foreign_events(
-        &mut self,
-        count: usize,
-        pace: Duration,
-    ) -> Result<Usage, Box<dyn Error>> {
-        self.settle()?;
-        let before = self.counters.read()?;
-        self.router.netns.run(|| {
-            let rtnl = Rtnl::new();
-            let mut next = Instant::now();
-            for event in 0..count {
-                while Instant::now() < next {
-                    std::hint::spin_loop();
-                }
-                next += pace;
-                let number = event / 2;
-                let address = format!("10.1.{}.{}/32", number / 256, number % 256);
-                rtnl.set_address(OTHER, &address, event % 2 == 0);
-            }
-        });
-        if self.candidate.is_slow() {
-            // It takes one thing after the other: once this is reported, everything before is done.
-            self.transition()?;
-            return self.usage_since(before, count);
-        }
-        self.settle()?;
-        let usage = self.usage_since(before, count)?;
-        // It has to have come through all that sound.
-        self.transition()?;
-        Ok(usage)
-    }
-
-    /// Waits for rest, which the slow ones never come to. Announcements are 2 s apart.
-    fn settle(&mut self) -> Result<(), Box<dyn Error>> {
-        let time = Duration::from_secs(3);
-        if self.candidate.is_slow() {
-            self.observer.idle(time)
-        } else {
-            self.counters.wait_quiet(time)
-        }
-    }
-
-    fn usage_since(&mut self, before: Usage, count: usize) -> Result<Usage, Box<dyn Error>> {
-        let now = self.counters.read()?;
-        Ok(Usage {
-            cpu: now.cpu - before.cpu,
-            switches: now.switches - before.switches,
-            system_calls: now.system_calls - before.system_calls,
-            major_faults: now.major_faults - before.major_faults,
-            count: count as f64,
-        })
-    }
-
-    fn lost(&self, what: &str) -> Box<dyn Error> {
-        let log = lab::files::content(&self.router.log_file());
-        let end: Vec<&str> = log.lines().rev().take(1).collect();
-        format!("{}: {what} did not arrive; its log, backwards: {end:#?}", self.candidate.name)
-            .into()
+    /// From one change to the next: a slow one still works for a while after the agent was told.
+    fn pause(&self) -> Duration {
+        Duration::from_millis(if self.options.slow { 100 } else { 20 })
     }
 }
 
@@ -293,6 +207,19 @@ impl Drop for Trial<'_> {
     fn drop(&mut self) {
         descendants::kill_all();
     }
+}
+
+fn print(phase: &str, file: Duration, agent: Option<Duration>, usage: Option<Usage>) {
+    let milliseconds = |time: Duration| format!("{:.4}", time.as_secs_f64() * 1e3);
+    let (file, agent) = (milliseconds(file), agent.map_or_else(String::new, milliseconds));
+    let usage = usage.map_or_else(
+        || ",,,".into(),
+        |usage| {
+            let Usage { cpu, switches, system_calls, major_faults } = usage;
+            format!("{cpu:.4},{switches},{system_calls},{major_faults}")
+        },
+    );
+    println!("{phase},{file},{agent},{usage}");
 }
 
 fn word(present: bool) -> &'static str {

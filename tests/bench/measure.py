@@ -1,0 +1,377 @@
+"""Measures keepwatch, the floor and what keepwatch replaces, and writes what it finds into CSV files.
+
+`tests/bench/run` starts it as the first process of namespaces of its own, so nothing that it starts outlives it.
+"""
+
+import argparse
+import contextlib
+import csv
+import ctypes
+import os
+import select
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import report
+
+HERE = Path(__file__).parent
+ROOT = Path("/mnt/bench")
+STATE_PATH = ROOT / "agent"
+SOCKET = STATE_PATH / "keepalived-state-change"
+VIP = "169.254.0.5/24"
+# What the shell generation runs.
+SHELL_RUNS = "sh awk curl cut date grep ip mkfifo ps rm sleep tr".split()
+# Routers whose memory is measured; of the Python generation, of which each takes 120 MB, fewer.
+FLEET, FLEET_PYTHON = 250, 10
+# Routers that fail over together. The shell generation starts a process for each event: fewer, too.
+FAIL_OVERS, FAIL_OVER_SHELL = (250, 1000), 100
+# How often their VIPs come, and go, in each run.
+TURNS = 2
+# When nothing was reported for so many seconds, nothing will be: keepwatch tries again after 5 s at most.
+SILENCE = 6
+# A generation that is replaced gets stuck now and then.
+ATTEMPTS = 5
+
+
+class Candidate:
+    """A program to measure."""
+
+    def __init__(self, name, program, installed=None):
+        self.name, self.program = name, Path(program).resolve()
+        self.installed = Path(installed).resolve() if installed else self.program
+        self.slow = name in ("shell", "python")
+        # The shell generation reports nothing before there is an address event.
+        self.reports_at_start = name != "shell"
+
+    def command(self, router):
+        log = router.directory / "log"
+        if self.name.startswith("floor"):
+            command = [self.program, f"/run/netns/{router.namespace}", "ha0", router.conf_dir, SOCKET, router.id]
+            return command + ([log] if self.name == "floor, same job" else [])
+        # In two arguments each, which is the only style that the shell generation understands.
+        command = [self.program, "--router_id", router.id, "--namespace", router.namespace]
+        command += ["--monitor_interface", "ha0", "--monitor_cidr", VIP, "--conf_dir", router.conf_dir]
+        command += ["--state_path", STATE_PATH, "--pid_file", router.directory / "pid", "--log-file", log]
+        return command + (["--foreground", "--active-word", "primary"] if self.name == "keepwatch" else [])
+
+    def needed(self):
+        """The files that it needs to run; of the Python generation, none."""
+        if self.name == "python":
+            return set()
+        programs = [self.program] if not self.slow else [Path(shutil.which(name)).resolve() for name in SHELL_RUNS]
+        files = {self.program, *programs}
+        for program in programs:
+            # Of a static program it prints nothing that begins with a slash.
+            listed = subprocess.run(["ldd", program], capture_output=True, text=True).stdout
+            files |= {Path(word).resolve() for word in listed.split() if word.startswith("/")}
+        return files
+
+    def sizes(self):
+        """Bytes on the disk: its own, and with the programs and libraries that it needs."""
+        files = self.installed.rglob("*") if self.installed.is_dir() else [self.installed]
+        own = sum(file.lstat().st_size for file in files if not file.is_dir())
+        return own, sum(file.stat().st_size for file in self.needed()) or own
+
+
+class Router:
+    """A network namespace with an interface `ha0`, and a directory."""
+
+    def __init__(self, number):
+        self.id = f"3c2f5c0e-9f0e-4d43-a3b5-{number:012}"
+        self.namespace, self.directory = f"qrouter-{self.id}", ROOT / self.id
+        self.conf_dir = self.directory / "conf"
+        subprocess.run(["ip", "netns", "add", self.namespace], check=True)
+        links = "link add ha0 type veth peer ha0-peer\nlink set ha0 up\nlink set ha0-peer up\n"
+        subprocess.run(["ip", "-n", self.namespace, "-batch", "-"], input=links, text=True, check=True)
+        with open("/proc/self/ns/net") as outside, open(f"/run/netns/{self.namespace}") as inside:
+            enter(inside)
+            self.socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE)
+            index = socket.if_nametoindex("ha0")
+            enter(outside)
+        address, prefix_len = VIP.split("/")
+        address = socket.inet_aton(address)
+        # struct ifaddrmsg, IFA_LOCAL and IFA_ADDRESS.
+        body = struct.pack("=BBBBI", socket.AF_INET, int(prefix_len), 0, 0, index)
+        body += struct.pack("=HH4sHH4s", 8, 2, address, 8, 1, address)
+        # RTM_DELADDR; RTM_NEWADDR with NLM_F_CREATE and NLM_F_EXCL; both with NLM_F_REQUEST and NLM_F_ACK.
+        self.requests = [
+            struct.pack("=IHHII", 16 + len(body), kind, flags, 0, 0) + body for kind, flags in ((21, 0x5), (20, 0x605))
+        ]
+
+    def set_vip(self, present):
+        """Adds or removes the VIP; whether it could."""
+        self.socket.send(self.requests[present])
+        return struct.unpack_from("=i", self.socket.recv(512), 16)[0] == 0
+
+    def clear(self):
+        self.set_vip(False)
+        shutil.rmtree(self.directory, ignore_errors=True)
+        self.conf_dir.mkdir(parents=True)
+
+    def state(self):
+        with contextlib.suppress(FileNotFoundError):
+            return (self.conf_dir / "state").read_text()
+
+
+def enter(namespace):
+    if ctypes.CDLL(None, use_errno=True).setns(namespace.fileno(), 0) != 0:
+        raise OSError(ctypes.get_errno(), "setns")
+
+
+class Agent:
+    """The agent, and the reports that it has received."""
+
+    def __init__(self):
+        SOCKET.unlink(missing_ok=True)
+        self.process = subprocess.Popen([sys.executable, HERE / "agent.py", SOCKET], stdout=subprocess.PIPE)
+        os.set_blocking(self.process.stdout.fileno(), False)
+        self.rest = b""
+        while not SOCKET.exists():
+            time.sleep(0.01)
+
+    def reports(self, patience):
+        """Those that have come, after waiting for one: when, as `time.monotonic_ns` counts, and which."""
+        select.select([self.process.stdout], [], [], patience)
+        *lines, self.rest = (self.rest + (self.process.stdout.read() or b"")).split(b"\n")
+        return [(int(at), report) for at, report in (line.decode().split(" ", 1) for line in lines)]
+
+    def forget(self):
+        while self.reports(0):
+            pass
+
+    def await_state(self, routers, state, silence=SILENCE):
+        """Waits until it has heard this state of every router, or nothing for a while. Returns when it heard
+        the last, and how many it did not."""
+        missing = {f"{router.id} {state}" for router in routers}
+        last = time.monotonic_ns()
+        while missing and time.monotonic_ns() < last + silence * 1e9:
+            for at, report in self.reports(0.1):
+                if report in missing:
+                    missing.remove(report)
+                    last = at
+        return last, len(missing)
+
+
+@contextlib.contextmanager
+def fleet(candidate, routers):
+    """Its processes for some routers, each of which has reported or at least written its first state, and the agent."""
+    agent = Agent()
+    try:
+        for router in routers:
+            router.clear()
+        daemons = [
+            subprocess.Popen(
+                candidate.command(router),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+            for router in routers
+        ]
+        if candidate.reports_at_start:
+            _, missing = agent.await_state(routers, "backup", 60 if candidate.slow else SILENCE)
+        else:
+            deadline = time.monotonic() + 60
+            while any(router.state() != "backup" for router in routers) and time.monotonic() < deadline:
+                time.sleep(0.1)
+            missing = sum(router.state() != "backup" for router in routers)
+            # It does not say when it has begun to listen.
+            time.sleep(5)
+        if missing:
+            raise RuntimeError(f"{candidate.name}: {missing} of {len(routers)} do not start")
+        yield daemons, agent
+    finally:
+        kill_all()
+
+
+def processes():
+    return [int(entry) for entry in os.listdir("/proc") if entry.isdigit() and entry != "1"]
+
+
+def kill_all():
+    """Ends everything else in this PID namespace."""
+    while running := processes():
+        for pid in running:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        time.sleep(0.001)
+
+
+def latency(options, candidate, router):
+    """The rows that the measuring program prints for it."""
+    command = [options.bench, "--namespace", router.namespace, "--directory", router.directory, "--socket", SOCKET]
+    counts = {"starts": 10, "changes": options.changes, "reclaimed": options.changes // 10 or 1}
+    counts["loaded"] = 4 * options.changes
+    if candidate.slow:
+        counts = {"starts": 2, "changes": options.changes // 5 or 1, "reclaimed": 2, "loaded": 0}
+        command += ["--slow"] + ([] if candidate.reports_at_start else ["--silent"])
+    for name, count in counts.items():
+        command += [f"--{name}", str(count)]
+    for file in candidate.needed():
+        command += ["--needs", file]
+    for attempt in range(ATTEMPTS):
+        done = subprocess.run(command + candidate.command(router), stdout=subprocess.PIPE, text=True)
+        if done.returncode == 0:
+            return csv.DictReader(done.stdout.splitlines())
+        if not candidate.slow:
+            break
+    raise RuntimeError(f"{candidate.name} fails")
+
+
+def fail_over(candidate, routers):
+    """A row for each time that their VIPs come or go, and what each report took of attempts and CPU time."""
+    silence = 2 if candidate.slow else SILENCE
+    with fleet(candidate, routers) as (daemons, agent):
+        failed, used, rows = failures(candidate, routers, daemons), cpu(daemons), []
+        for turn in range(2 * TURNS):
+            present = turn % 2 == 0
+            time.sleep(0.5)
+            agent.forget()
+            began = time.monotonic_ns()
+            for router in routers:
+                router.set_vip(present)
+            last, lost = agent.await_state(routers, "primary" if present else "backup", silence)
+            rows.append({"change": "up" if present else "down", "ms": (last - began) / 1e6, "lost": lost})
+        reports = len(rows) * len(routers)
+        # Of those that start others, only that of the first is to be had.
+        used = "" if candidate.slow else (cpu(daemons) - used) / reports
+        if failed is not None:
+            failed = (failures(candidate, routers, daemons) - failed) / reports
+        return [row | {"failures": failed, "cpu_ms": used} for row in rows]
+
+
+def cpu(daemons):
+    """Milliseconds, as the scheduler counts them."""
+    return sum(int(Path(f"/proc/{daemon.pid}/schedstat").read_text().split()[0]) for daemon in daemons) / 1e6
+
+
+def failures(candidate, routers, daemons):
+    """How many attempts have failed until now, by the status of each keepwatch."""
+    if candidate.name != "keepwatch":
+        return None
+    total = 0
+    for router, daemon in zip(routers, daemons):
+        log = router.directory / "log"
+        before = log.read_text().count("notification_failures=")
+        daemon.send_signal(signal.SIGUSR1)
+        deadline = time.monotonic() + 60
+        while len(parts := log.read_text().split("notification_failures=")) <= before + 1:
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"{router.id} logs no status")
+            time.sleep(0.001)
+        total += int(parts[-1].split()[0])
+    return total
+
+
+def memory(candidate, routers):
+    """kB together, after their VIPs have come and gone."""
+    with fleet(candidate, routers) as (_, agent):
+        # One after the other: the shell generation does not survive it otherwise.
+        for present in (True, False):
+            for router in routers:
+                router.set_vip(present)
+                agent.await_state([router], "primary" if present else "backup")
+        time.sleep(2)
+        total = {"processes": 0, "Rss": 0, "Pss": 0, "Private_Clean": 0, "Private_Dirty": 0}
+        for pid in processes():
+            if pid == agent.process.pid:
+                continue
+            # Nothing is left of those that end meanwhile.
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]
+                fields = dict(line.split(":") for line in lines)
+                total["processes"] += 1
+                for name in set(total) - {"processes"}:
+                    total[name] += int(fields[name].split()[0])
+        return total
+
+
+class Table:
+    """A CSV file that grows row by row."""
+
+    def __init__(self, directory, name):
+        self.file, self.writer = open(directory / f"{name}.csv", "w"), None
+
+    def add(self, **row):
+        self.writer = self.writer or csv.DictWriter(self.file, row)
+        if self.file.tell() == 0:
+            self.writer.writeheader()
+        self.writer.writerow(row)
+        self.file.flush()
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    for name in ("bench", "floor", "keepwatch", "shell", "python", "raw"):
+        parser.add_argument(f"--{name}", type=Path, required=True)
+    parser.add_argument("--output", type=Path, help="where results.md and results.svg go, and README.md stays as it is")
+    parser.add_argument("--runs", type=int, default=5, help="turns of each program")
+    parser.add_argument("--changes", type=int, default=100, help="changes of the VIP in each of them")
+    parser.add_argument("--fail-over", type=int, help="measure nothing but so many routers that fail over together")
+    options = parser.parse_args()
+    load, _, _ = os.getloadavg()
+    for directory in ("/mnt", "/run/netns"):
+        os.makedirs(directory, exist_ok=True)
+        subprocess.run(["mount", "-t", "tmpfs", "tmpfs", directory], check=True)
+    subprocess.run(["mount", "--make-shared", "/run/netns"], check=True)
+    STATE_PATH.mkdir(parents=True)
+    candidates = [
+        Candidate("floor", options.floor),
+        Candidate("floor, same job", options.floor),
+        Candidate("keepwatch", options.keepwatch),
+    ]
+    floor, _, keepwatch = candidates
+    routers = []
+
+    def some(count):
+        routers.extend(Router(number) for number in range(len(routers), count))
+        return routers[:count]
+
+    def runs(what):
+        for run in range(1, options.runs + 1):
+            print(f"run {run} of {options.runs}: {what}", file=sys.stderr)
+            yield run
+
+    fail_overs = [(count, (floor, keepwatch)) for count in FAIL_OVERS]
+    if options.fail_over:
+        fail_overs = [(options.fail_over, (floor, keepwatch))]
+    else:
+        script = "bin/neutron-keepalived-state-change"
+        shell = Candidate("shell", options.shell / script)
+        candidates += [shell, Candidate("python", options.python / script, options.python)]
+        fail_overs.append((FAIL_OVER_SHELL, (shell,)))
+        changes = Table(options.raw, "changes")
+        for run in runs("changes of one router"):
+            for candidate in candidates:
+                for row in latency(options, candidate, some(1)[0]):
+                    changes.add(candidate=candidate.name, run=run, **row)
+        sizes = Table(options.raw, "sizes")
+        for candidate in candidates:
+            own, needed = candidate.sizes()
+            count = FLEET_PYTHON if candidate.name == "python" else FLEET
+            print(f"memory of {count} routers: {candidate.name}", file=sys.stderr)
+            total = memory(candidate, some(count))
+            sizes.add(candidate=candidate.name, own=own, needed=needed, routers=count, **total)
+    table = Table(options.raw, "fail-over")
+    for count, those in fail_overs:
+        for run in runs(f"{count} routers fail over"):
+            for candidate in those:
+                for row in fail_over(candidate, some(count)):
+                    table.add(candidate=candidate.name, routers=count, run=run, **row)
+    if options.fail_over:
+        report.print_fail_overs(options.raw)
+    else:
+        readme = None if options.output else Path("README.md")
+        report.publish(options.raw, options.output or HERE, readme, load)
+
+
+main()

@@ -1,0 +1,215 @@
+"""Makes tables and a picture of what measure.py has written."""
+
+import os
+import platform
+import re
+from pathlib import Path
+
+import matplotlib
+import pandas
+
+matplotlib.use("svg")
+matplotlib.rcParams |= {"svg.hashsalt": "keepwatch", "svg.fonttype": "none", "font.size": 9}
+from matplotlib import pyplot  # noqa: E402
+
+NAMES = {
+    "floor": "floor",
+    "floor, same job": "floor, same job",
+    "keepwatch": "keepwatch",
+    "shell": "shell generation",
+    "python": "Python generation",
+}
+# Figure, compared with whom, and how many times that it may be.
+RATIOS = [
+    ("VIP to the agent, ms", "floor", 1.3),
+    ("VIP to the state file, ms", "floor, same job", 1.3),
+    ("p99 while all cores are busy, ms", "floor", 1.3),
+]
+# Of any number of routers.
+FAIL_OVER = 1.5
+LIMITS = [
+    ("major faults of the first after reclaim", 0),
+    ("never told of a fail-over, %", 0),
+    ("memory of 250 routers (PSS), MB", 30),
+    ("on disk, kB", 300),
+]
+README = [
+    "VIP to the state file, ms",
+    "VIP to the agent, ms",
+    "p99 while all cores are busy, ms",
+    "first after memory was reclaimed, ms",
+    "CPU time of a change, ms",
+    "start to the first report, ms",
+    "250 routers fail over, ms",
+    "1000 routers fail over, ms",
+    "never told of a fail-over, %",
+    "memory of 250 routers (PSS), MB",
+    "on disk, kB",
+]
+
+
+def number(value):
+    """Three digits that count."""
+    if pandas.isna(value):
+        return "–"
+    if abs(value) >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.3g}"
+
+
+def figures_of_changes(changes):
+    """By figure, a series with one number for each candidate and run."""
+
+    def each(phase, column, how):
+        rows = changes[changes.phase == phase].dropna(subset=[column])
+        return rows.groupby(["candidate", "run"])[column].agg(how)
+
+    def p99(values):
+        return values.quantile(0.99)
+
+    return {
+        "VIP to the state file, ms": each("change", "file_ms", "median"),
+        "VIP to the state file, p99, ms": each("change", "file_ms", p99),
+        "VIP to the agent, ms": each("change", "agent_ms", "median"),
+        "VIP to the agent, p99, ms": each("change", "agent_ms", p99),
+        "p99 while all cores are busy, ms": each("loaded", "agent_ms", p99),
+        "first after memory was reclaimed, ms": each("reclaimed", "agent_ms", "median"),
+        "major faults of the first after reclaim": each("reclaimed", "major_faults", "mean"),
+        "CPU time of a change, ms": each("change", "cpu_ms", "mean"),
+        "context switches of a change": each("change", "switches", "mean"),
+        "system calls of a change": each("change", "system_calls", "median"),
+        "start to the state file, ms": each("start", "file_ms", "median"),
+        "start to the first report, ms": each("start", "agent_ms", "median"),
+    }
+
+
+def figures_of_fail_overs(fail_overs):
+    figures = {}
+    for count, rows in fail_overs.groupby("routers"):
+        by_run = rows.groupby(["candidate", "run"])
+        for change, name in (("up", "fail over"), ("down", "go back")):
+            of_change = rows[rows.change == change]
+            figures[f"{count} routers {name}, ms"] = of_change.groupby(["candidate", "run"]).ms.median()
+        figures[f"{count} routers: never told, %"] = by_run.lost.mean() * 100 / count
+        figures[f"{count} routers: attempts for each report"] = by_run.failures.mean() + 1
+        figures[f"{count} routers: CPU time of each report, ms"] = by_run.cpu_ms.mean()
+    told = fail_overs.assign(lost=fail_overs.lost * 100 / fail_overs.routers)
+    figures["never told of a fail-over, %"] = told.groupby(["candidate", "run"]).lost.mean()
+    return figures
+
+
+def figures_of_sizes(sizes):
+    sizes = sizes.assign(run=1).set_index(["candidate", "run"])
+    of_250 = 250 / sizes.routers / 1000
+    return {
+        "memory of 250 routers (PSS), MB": sizes.Pss * of_250,
+        "memory of 250 routers (private), MB": (sizes.Private_Clean + sizes.Private_Dirty) * of_250,
+        "processes of 250 routers": sizes.processes * 250 / sizes.routers,
+        "on disk, kB": sizes.own / 1000,
+        "with programs and libraries it needs, kB": sizes.needed / 1000,
+    }
+
+
+def table(figures, candidates, cell):
+    lines = ["| | " + " | ".join(NAMES[one] for one in candidates) + " |", "| --- |" + " ---: |" * len(candidates)]
+    for name, values in figures.items():
+        if values.notna().any():
+            lines.append(f"| {name} | " + " | ".join(cell(values, one) for one in candidates) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def runs_of(values, candidate):
+    return values.xs(candidate) if candidate in values.index.get_level_values(0) else pandas.Series(dtype=float)
+
+
+def median(values, candidate):
+    return number(runs_of(values, candidate).median())
+
+
+def with_range(values, candidate):
+    """Median, least and most, and how many times the floor's of the same run."""
+    runs, floor = runs_of(values, candidate), runs_of(values, "floor")
+    text = number(runs.median())
+    if runs.max() > runs.min():
+        text += f" ({number(runs.min())}–{number(runs.max())})"
+    if candidate != "floor" and runs.notna().any() and (floor > 0).any():
+        text += f"<br>×{number((runs / floor).median())}"
+    return text
+
+
+def bars(figures):
+    lines = ["| figure of keepwatch | bar | measured | met |", "| --- | --- | --- | --- |"]
+
+    def add(name, limit, measured):
+        met = "yes" if measured <= limit else "no"
+        lines.append(f"| {name} | <= {number(limit)} | {number(measured)} | {met} |")
+
+    fail_overs = [(name, "floor", FAIL_OVER) for name in figures if name.endswith(" routers fail over, ms")]
+    for name, other, limit in RATIOS + fail_overs:
+        if name in figures:
+            ratio = runs_of(figures[name], "keepwatch") / runs_of(figures[name], other)
+            if ratio.notna().any():
+                add(f"{name}, times the {other}'s", limit, ratio.median())
+    for name, limit in LIMITS:
+        if name in figures:
+            add(name, limit, runs_of(figures[name], "keepwatch").max())
+    return "\n".join(lines) + "\n"
+
+
+def picture(changes, figures, file):
+    drawing, (times, memory) = pyplot.subplots(1, 2, figsize=(10, 4), width_ratios=[2, 1])
+    candidates = [one for one in NAMES if one in set(changes.candidate)]
+    for candidate in candidates:
+        agent = changes[(changes.candidate == candidate) & (changes.phase == "change")].agent_ms
+        times.ecdf(agent, label=NAMES[candidate])
+    times.set(xscale="log", xlabel="ms from the VIP's change to the agent", ylabel="share of the changes")
+    times.legend(loc="center right")
+    size = figures["memory of 250 routers (PSS), MB"]
+    medians = [runs_of(size, one).median() for one in candidates]
+    drawn = memory.barh([NAMES[one] for one in candidates], medians)
+    memory.bar_label(drawn, [number(value) for value in medians], padding=2)
+    memory.invert_yaxis()
+    memory.margins(x=0.3)
+    memory.set(xscale="log", xlabel="MB of 250 routers (PSS)")
+    drawing.tight_layout()
+    drawing.savefig(file, metadata={"Date": None})
+
+
+def machine():
+    cpu = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
+    cpu = cpu[1] if cpu else platform.machine()
+    return f"{cpu}, {os.cpu_count()} cores, Linux {platform.release().split('-')[0].split('+')[0]}"
+
+
+def print_fail_overs(raw):
+    figures = figures_of_fail_overs(pandas.read_csv(raw / "fail-over.csv"))
+    print(table(figures, ["floor", "keepwatch"], with_range))
+    print(bars(figures))
+
+
+def publish(raw, output, readme, load):
+    changes = pandas.read_csv(raw / "changes.csv")
+    figures = figures_of_changes(changes)
+    figures |= figures_of_fail_overs(pandas.read_csv(raw / "fail-over.csv"))
+    figures |= figures_of_sizes(pandas.read_csv(raw / "sizes.csv"))
+    text = f"""# keepwatch beside what it replaces
+
+Written by `tests/bench/run` on {machine()}, with a load average of {load:.2f} when it began;
+[picture](results.svg). [docs/benchmarks.md](../../docs/benchmarks.md) says what is measured and how.
+
+A figure is the median of {changes.run.max()} runs, in parentheses the least and the most of them; behind × how many
+times the floor's in the same run.
+
+{table(figures, NAMES, with_range)}
+## Bars
+
+{bars(figures)}"""
+    (output / "results.md").write_text(text)
+    picture(changes, figures, output / "results.svg")
+    print(text)
+    if readme:
+        mark = "<!-- tests/bench/run -->\n"
+        before, rest = readme.read_text().split(mark)
+        after = rest.split("<!-- end -->")[1]
+        rows = table({name: figures[name] for name in README}, NAMES, median)
+        readme.write_text(f"{before}{mark}{rows}<!-- end -->{after}")
