@@ -2,8 +2,9 @@
 //! by the wrappers in `cross/neutron`, as root and without rootwrap.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use lab::daemon::Setup;
 use lab::files::{Directory, Watch, content};
@@ -18,7 +19,16 @@ use crate::l3_agent::{L3Agent, NAME, cmdline, shipped};
 use crate::world::{VIP, add_interface};
 
 pub fn trials() -> Vec<Trial> {
-    lab::trials![before_2021, with_eventlet, last_in_python, newest]
+    lab::trials![
+        before_2021,
+        with_eventlet,
+        last_in_python,
+        newest,
+        counted_by_15,
+        counted_by_16,
+        counted_by_17,
+        counted_by_21,
+    ]
 }
 
 /// The wrapper of the oldest releases, started by hand in their style.
@@ -50,13 +60,44 @@ fn newest() {
     play("29.0.0", "from-29");
 }
 
+fn counted_by_15() {
+    count("15.3.4", "up-to-16");
+}
+
+fn counted_by_16() {
+    count("16.4.2", "up-to-16");
+}
+
+fn counted_by_17() {
+    count("17.4.1", "17");
+}
+
+fn counted_by_21() {
+    count("21.2.1", "18-to-28");
+}
+
+/// The agent counts its monitors by name when it starts. Those of other tests are in another pid namespace.
+fn count(release: &str, wrapper: &str) {
+    let (directory, bin) = (Directory::new(), install(wrapper));
+    let python = python(release, "counted.py");
+    let mut command = Command::new("unshare");
+    command.args(["--pid", "--fork", "--kill-child", "--mount-proc"]);
+    command.arg(python.get_program()).args(python.get_args());
+    let output = command.arg(bin.path().join(NAME)).arg(directory.path()).arg("2").output();
+    assert!(output.as_ref().is_ok_and(|output| output.status.success()), "{output:?}");
+}
+
 /// Puts a wrapper where the agent finds it, that runs keepwatch from where it was built.
 fn install(wrapper: &str) -> Directory {
     let bin = Directory::new();
+    let here = bin.path().join("keepwatch-neutron");
+    fs::create_dir(&here).unwrap();
+    fs::copy(shipped("options"), here.join("options")).unwrap();
+    symlink(env!("CARGO_BIN_EXE_keepwatch"), here.join(NAME)).unwrap();
     let script = fs::read_to_string(shipped(wrapper)).unwrap();
-    let (installed, built) = ("/usr/local/sbin/keepwatch", env!("CARGO_BIN_EXE_keepwatch"));
+    let installed = "/usr/local/libexec/keepwatch-neutron";
     assert!(script.contains(installed));
-    let script = script.replace(installed, &format!("'{built}'"));
+    let script = script.replace(installed, &format!("'{}'", here.display()));
     fs::write(bin.path().join(NAME), script).unwrap();
     fs::set_permissions(bin.path().join(NAME), fs::Permissions::from_mode(0o755)).unwrap();
     bin
