@@ -2,7 +2,6 @@
 
 /// What a system call failed with, as a positive `errno`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct Errno(pub i32);
 
 impl Errno {

@@ -301,7 +301,7 @@ impl Daemon<'_> {
 
     /// Has the core decide, and executes that; what comes of an action at once is the next input.
     pub(super) fn dispatch(&mut self, input: &Input) {
-        debug!("{:?}", input);
+        debug!("{}", DisplayArg(format_args!("{input:?}")));
         // A tick's time is that at which the queue was empty; every other input comes now, however long a disk
         // has kept us meanwhile.
         if *input != Input::Tick {

@@ -1,136 +1,143 @@
-//! How values read in the log, once for both its forms.
+//! How values read in the log.
 
-use core::fmt;
+use core::fmt::{self, Display, Formatter};
 
 use signal_hook::low_level::signal_name;
 
-#[cfg(feature = "defmt")]
-use super::line::Line;
 use crate::monitor::{CommandResult, Dump, DumpResult, Failure, HookState, SyncCommand};
 use crate::wire::rtnl::Mac;
 
-/// A value as it reads in a line; in frames, too, it is text.
+/// A value as it reads in a line. In a frame, too, it is text, without control characters and of bounded length.
 pub(crate) struct DisplayArg<T>(pub(crate) T);
 
 #[cfg(not(feature = "defmt"))]
-impl<T: fmt::Display> fmt::Display for DisplayArg<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl<T: Display> Display for DisplayArg<T> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }
 }
 
 #[cfg(feature = "defmt")]
-impl<T: fmt::Display> defmt::Format for DisplayArg<T> {
+impl<T: Display> defmt::Format for DisplayArg<T> {
     fn format(&self, f: defmt::Formatter<'_>) {
-        format(&self.0, f);
+        use core::fmt::Write;
+        let mut text = super::line::Line::<{ super::MAX_LINE * 3 / 4 }>::default();
+        // What is too long is cut.
+        let _ = write!(text, "{}", self.0);
+        defmt::write!(f, "{=str}", text.as_str());
     }
 }
 
-// Once in the program, and not for every type.
-#[cfg(feature = "defmt")]
-fn format(value: &dyn fmt::Display, f: defmt::Formatter<'_>) {
-    use core::fmt::Write;
-    let mut text = Line::<{ super::MAX_LINE * 3 / 4 }>::default();
-    // What is too long is cut.
-    let _ = write!(text, "{value}");
-    // Nested in a value that is logged with `{:?}`, it would be quoted without this hint.
-    defmt::write!(f, "{=str:a}", text.as_str());
+/// The end of a line that stands for several occurrences.
+pub(super) fn times(count: u32) -> DisplayArg<Times> {
+    DisplayArg(Times(count))
 }
 
-/// A value that has a text of its own in the log.
-pub(super) struct Describe<T>(pub(super) T);
-
-macro_rules! describe {
-    ($type:ty { $($pattern:pat => $text:literal $(, $argument:expr)*;)+ }) => {
-        #[cfg(not(feature = "defmt"))]
-        impl fmt::Display for Describe<$type> {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                match self.0 { $($pattern => write!(f, $text $(, $argument)*),)+ }
-            }
-        }
-
-        #[cfg(feature = "defmt")]
-        impl defmt::Format for Describe<$type> {
-            fn format(&self, f: defmt::Formatter<'_>) {
-                match self.0 { $($pattern => defmt::write!(f, $text $(, $argument)*),)+ }
-            }
-        }
-    };
-}
-
-/// A number of occurrences.
 pub(super) struct Times(u32);
 
-/// The end of a line that stands for several occurrences.
-pub(super) fn times(count: u32) -> Describe<Times> {
-    Describe(Times(count))
+impl Display for Times {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            0 | 1 => Ok(()),
+            times => write!(f, " ({times} times since last logged)"),
+        }
+    }
 }
 
-describe! { Times {
-    Times(0 | 1) => "";
-    Times(times) => " ({} times since last logged)", times;
-} }
+/// The end of a line about a success after so many failures.
+pub(super) fn retries(failures: u32) -> DisplayArg<Retries> {
+    DisplayArg(Retries(failures))
+}
 
-/// A number of failures before a success.
 pub(super) struct Retries(u32);
 
-/// What a line of success ends with.
-pub(super) fn retries(failures: u32) -> Describe<Retries> {
-    Describe(Retries(failures))
+impl Display for Retries {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            0 => Ok(()),
+            failures => write!(f, " after {failures} failed runs"),
+        }
+    }
 }
 
-describe! { Retries {
-    Retries(0) => "";
-    Retries(failures) => " after {} failed runs", failures;
-} }
+/// A MAC address in the usual form.
+pub(super) fn mac(mac: Mac) -> DisplayArg<MacText> {
+    DisplayArg(MacText(mac))
+}
 
-describe! { Mac {
-    [m0, m1, m2, m3, m4, m5] => "{:02x}:{:02x}:{:02x}:{:02x}:{:02x}:{:02x}", m0, m1, m2, m3, m4, m5;
-} }
+pub(super) struct MacText(Mac);
 
-describe! { Failure {
-    Failure::NoSocket => "no socket (ENOENT)";
-    Failure::Refused => "connection refused (ECONNREFUSED)";
-    Failure::BacklogFull => "backlog full (EAGAIN)";
-    Failure::NoPermission => "permission denied (EACCES)";
-    Failure::Untrusted(user) => "socket owned by untrusted user {}", user;
-    Failure::TimedOut => "reply timed out";
-    Failure::ClosedEarly => "connection closed before a complete reply";
-    Failure::Malformed => "reply is not HTTP";
-    Failure::Status(status) => "reply has status {}", status;
-    Failure::Socket(errno) => "{}", DisplayArg(errno);
-} }
+impl Display for MacText {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let [m0, m1, m2, m3, m4, m5] = self.0;
+        write!(f, "{m0:02x}:{m1:02x}:{m2:02x}:{m3:02x}:{m4:02x}:{m5:02x}")
+    }
+}
 
-describe! { SyncCommand {
-    command => "{}", command.flag().to_str().unwrap_or_default();
-} }
+impl Display for Failure {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoSocket => write!(f, "no socket (ENOENT)"),
+            Self::Refused => write!(f, "connection refused (ECONNREFUSED)"),
+            Self::BacklogFull => write!(f, "backlog full (EAGAIN)"),
+            Self::NoPermission => write!(f, "permission denied (EACCES)"),
+            Self::Untrusted(user) => write!(f, "socket owned by untrusted user {user}"),
+            Self::TimedOut => write!(f, "reply timed out"),
+            Self::ClosedEarly => write!(f, "connection closed before a complete reply"),
+            Self::Malformed => write!(f, "reply is not HTTP"),
+            Self::Status(status) => write!(f, "reply has status {status}"),
+            Self::Socket(errno) => errno.fmt(f),
+        }
+    }
+}
 
-describe! { HookState {
-    state => "{}", state.word().to_str().unwrap_or_default();
-} }
+impl Display for SyncCommand {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(self.flag().to_str().unwrap_or_default())
+    }
+}
 
-describe! { CommandResult {
-    CommandResult::Exited(code) => "exit code {}", code;
-    CommandResult::Signalled(signal) =>
-        "killed by {}", signal_name(i32::from(signal)).unwrap_or("some signal");
-    CommandResult::TimedOut => "timed out and killed";
-    CommandResult::NotStarted(errno) => "not started: {}", DisplayArg(errno);
-    CommandResult::NotConfigured(errno) => "not started: configuration: {}", DisplayArg(errno);
-    CommandResult::NotConfined(errno) => "not started: cannot be confined: {}", DisplayArg(errno);
-    CommandResult::Aborted => "aborted, as its helper was killed";
-} }
+impl Display for HookState {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(self.word().to_str().unwrap_or_default())
+    }
+}
 
-describe! { DumpResult {
-    DumpResult::Complete => "complete";
-    DumpResult::Interrupted => "interrupted by a change";
-    DumpResult::Malformed => "malformed message";
-    DumpResult::Failed(errno) => "{}", DisplayArg(errno);
-    DumpResult::TimedOut => "timed out";
-} }
+impl Display for CommandResult {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Exited(code) => write!(f, "exit code {code}"),
+            Self::Signalled(signal) => {
+                write!(f, "killed by {}", signal_name(signal.into()).unwrap_or("some signal"))
+            }
+            Self::TimedOut => write!(f, "timed out and killed"),
+            Self::NotStarted(errno) => write!(f, "not started: {errno}"),
+            Self::NotConfigured(errno) => write!(f, "not started: configuration: {errno}"),
+            Self::NotConfined(errno) => write!(f, "not started: cannot be confined: {errno}"),
+            Self::Aborted => write!(f, "aborted, as its helper was killed"),
+        }
+    }
+}
 
-describe! { Dump {
-    Dump::Links => "links";
-    Dump::Interface => "the watched interface";
-    Dump::Addresses(_) => "addresses";
-    Dump::Others(_) => "addresses to announce";
-} }
+impl Display for DumpResult {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Complete => write!(f, "complete"),
+            Self::Interrupted => write!(f, "interrupted by a change"),
+            Self::Malformed => write!(f, "malformed message"),
+            Self::Failed(errno) => errno.fmt(f),
+            Self::TimedOut => write!(f, "timed out"),
+        }
+    }
+}
+
+impl Display for Dump {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Links => "links",
+            Self::Interface => "the watched interface",
+            Self::Addresses(_) => "addresses",
+            Self::Others(_) => "addresses to announce",
+        })
+    }
+}

@@ -1,7 +1,7 @@
 //! The texts of the log. Operators and their tools search for four of these lines, which keep their exact
 //! text.
 
-use super::describe::{Describe, retries, times};
+use super::describe::{mac, retries, times};
 use super::{DisplayArg, error, info, warning};
 use crate::errno::Errno;
 use crate::monitor::{ActiveWord, HelperKind, LogEvent, State, Status};
@@ -26,7 +26,8 @@ pub struct LogContext {
 impl LogContext {
     /// Writes the line for an event.
     pub fn event(&self, event: &LogEvent) {
-        let router = &self.router;
+        let router = self.router.as_str();
+        let (interface, vip) = (DisplayArg(self.interface), DisplayArg(self.vip));
         let word = |state: State| state.word(self.active);
         match *event {
             LogEvent::Initial(state) => {
@@ -42,18 +43,19 @@ impl LogContext {
                 info!("agent notified after {} failed attempts", failures);
             }
             LogEvent::NotNotified { failure, count } => {
-                warning!("agent not notified: {}; retrying{}", Describe(failure), times(count));
+                let failure = DisplayArg(failure);
+                warning!("agent not notified: {}; retrying{}", failure, times(count));
             }
             LogEvent::InterfaceFound { ifindex } => {
-                info!("watched interface {} has index {}", self.interface, ifindex);
+                info!("watched interface {} has index {}", interface, ifindex);
             }
             LogEvent::InterfaceMissing => {
-                warning!("watched interface {} not found; waiting", self.interface);
+                warning!("watched interface {} not found; waiting", interface);
             }
             LogEvent::AlternativeName { owner } => warning!(
                 "{} is an alternative name of {}; waiting for an interface of that name",
-                self.interface,
-                owner
+                interface,
+                DisplayArg(owner)
             ),
             LogEvent::Overrun { count } => {
                 warning!("netlink events lost; resynchronising{}", times(count));
@@ -62,12 +64,8 @@ impl LogContext {
                 warning!("malformed netlink message; resynchronising{}", times(count));
             }
             LogEvent::DumpFailed { dump, result, count } => {
-                warning!(
-                    "dump of {} failed: {}; retrying{}",
-                    Describe(dump),
-                    Describe(result),
-                    times(count)
-                );
+                let (dump, result) = (DisplayArg(dump), DisplayArg(result));
+                warning!("dump of {} failed: {}; retrying{}", dump, result, times(count));
             }
             LogEvent::ForeignSender { port, count } => {
                 warning!("ignored a netlink message from port {}{}", port, times(count));
@@ -77,7 +75,7 @@ impl LogContext {
             LogEvent::DadFailed { count } => {
                 warning!(
                     "VIP {} failed duplicate address detection: another station has it{}",
-                    DisplayArg(self.vip),
+                    vip,
                     times(count)
                 );
             }
@@ -97,7 +95,7 @@ impl LogContext {
                 info!("Synced connection tracking state on {} for router {}", state, router);
             }
             LogEvent::CommandFailed { command, end } => {
-                error!("conntrackd {}: {}", Describe(command), Describe(end));
+                error!("conntrackd {}: {}", DisplayArg(command), DisplayArg(end));
             }
             LogEvent::HelperRestarted { helper, count } => {
                 error!("{} helper was killed; restarted{}", helper.name(), times(count));
@@ -108,10 +106,10 @@ impl LogContext {
             }
             LogEvent::HelperGone(HelperKind::Hook) => error!("hook helper exited; hook disabled"),
             LogEvent::HookSucceeded { state, failures } => {
-                info!("hook succeeded for {}{}", Describe(state), retries(failures));
+                info!("hook succeeded for {}{}", DisplayArg(state), retries(failures));
             }
             LogEvent::HookFailed { state, end, count } => {
-                let (state, end) = (Describe(state), Describe(end));
+                let (state, end) = (DisplayArg(state), DisplayArg(end));
                 warning!("hook failed for {}: {}; retrying{}", state, end, times(count));
             }
             LogEvent::NamespaceGone => error!("network namespace deleted; exiting"),
@@ -119,10 +117,10 @@ impl LogContext {
         }
     }
 
-    fn split_brain(&self, mac: Mac, ifindex: u32, count: u32) {
+    fn split_brain(&self, claimant: Mac, ifindex: u32, count: u32) {
         warning!(
             "split brain: {} claims {} on {} (index {}){}",
-            Describe(mac),
+            mac(claimant),
             DisplayArg(self.vip.address()),
             DisplayArg(&self.interface),
             ifindex,
@@ -174,7 +172,7 @@ impl LogContext {
             counters.unannounced,
             counters.ignored_links,
             counters.claims,
-            Describe(status.claimant.unwrap_or_default())
+            mac(status.claimant.unwrap_or_default())
         );
         info!(
             "status: commands={} command_failures={} hook_runs={} hook_failures={}",

@@ -9,8 +9,6 @@
 #[cfg(feature = "defmt")]
 mod compact;
 mod describe;
-#[cfg(feature = "defmt")]
-mod format;
 mod line;
 mod messages;
 #[cfg(not(feature = "defmt"))]
@@ -38,7 +36,7 @@ use crate::sys::log_sink::{LogFile, Syslog};
 use crate::sys::stderr::write_stderr;
 use crate::wire::http::RouterId;
 #[cfg(feature = "defmt")]
-use encoding::Encoding;
+use encoding::Frame;
 
 /// The longest line in bytes; what is longer is cut.
 const MAX_LINE: usize = 512;
@@ -79,32 +77,24 @@ struct Logger {
     log: Log,
     pid: u32,
     #[cfg(feature = "defmt")]
-    encoding: Encoding,
+    frame: Frame,
     buffer: Vec<u8, BUFFER_SIZE>,
-}
-
-/// `Option` with a tag of its own: closed is all zeroes, which take no room in the program's file.
-#[expect(clippy::large_enum_variant, reason = "there is one, and nothing allocates")]
-#[repr(u8)]
-enum Slot {
-    Closed,
-    Open(Logger),
 }
 
 thread_local! {
     /// The log of the only thread.
-    static LOGGER: RefCell<Slot> = const { RefCell::new(Slot::Closed) };
+    static LOGGER: RefCell<Option<Logger>> = const { RefCell::new(None) };
 }
 
 /// Starts logging. Lines before this are dropped.
 pub fn open(log: Log) {
     // The first call reads the file of the time zone, which may not be permitted later.
     clock::local_time();
-    LOGGER.set(Slot::Open(Logger {
+    LOGGER.set(Some(Logger {
         log,
         pid: std::process::id(),
         #[cfg(feature = "defmt")]
-        encoding: Encoding::new(),
+        frame: Frame::new(),
         buffer: Vec::new(),
     }));
     encoding::write_banner();
@@ -137,10 +127,7 @@ pub fn flush() {
 
 /// Returns `None` before [`open`], and for a line that is logged while another one is written.
 fn with_logger<T>(use_it: impl FnOnce(&mut Logger) -> T) -> Option<T> {
-    LOGGER.with(|slot| match &mut *slot.try_borrow_mut().ok()? {
-        Slot::Open(logger) => Some(use_it(logger)),
-        Slot::Closed => None,
-    })
+    LOGGER.with(|logger| logger.try_borrow_mut().ok()?.as_mut().map(use_it))
 }
 
 impl Logger {

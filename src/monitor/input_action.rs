@@ -17,7 +17,6 @@ pub(super) const MAX_ACTIONS: usize = 16;
 
 /// What happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub enum Input {
     /// The netlink queue was empty at this time: what is due then can be done. See
     /// [`super::Monitor::deadline`].
@@ -59,7 +58,6 @@ pub enum Input {
 
 /// What a process that runs programs tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub enum HelperNews {
     /// The program under way ended.
     Ended(CommandResult),
@@ -71,7 +69,6 @@ pub enum HelperNews {
 
 /// What can be asked of the daemon by a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub enum Control {
     /// SIGTERM, SIGINT: exit. This is the signal's number.
     Exit(i32),

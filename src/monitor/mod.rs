@@ -94,7 +94,6 @@ pub use crate::wire::helper::{
 
 /// Whether this router is the active one: what keepalived says by adding or removing the VIP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub enum State {
     /// The VIP is on the watched interface.
     Active,

@@ -4,7 +4,6 @@ use crate::errno::Errno;
 
 /// Why an attempt failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub enum Failure {
     /// There is no socket at the path (`ENOENT`).
     NoSocket,
@@ -57,7 +56,6 @@ impl Failure {
 
 /// What became of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub enum Outcome {
     /// The agent answered 200; it may still be sending the rest.
     Delivered,

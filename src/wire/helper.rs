@@ -48,7 +48,6 @@ impl SyncCommand {
 
 /// What the hook is told that this router is: the words of keepalived's notify scripts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub enum HookState {
     /// The VIP is on the watched interface.
     Master,
@@ -75,7 +74,6 @@ impl HookState {
 
 /// One run of the hook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct HookCall {
     /// What this router has become.
     pub state: HookState,
@@ -95,7 +93,6 @@ pub enum Request {
 
 /// What a helper process runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub enum HelperKind {
     /// conntrackd's commands.
     Conntrackd,
@@ -127,7 +124,6 @@ impl Request {
 
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub enum CommandResult {
     /// By itself, with this code.
     Exited(u8),

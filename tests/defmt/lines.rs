@@ -9,7 +9,6 @@ use lab::agent::Manners;
 use lab::capture::Capture;
 use lab::frames::Decoder;
 use libtest_mimic::Trial;
-use nix::libc::SYS_getpid;
 use nix::sys::signal::Signal;
 use smoltcp::wire::ArpOperation;
 

@@ -6,7 +6,6 @@ use crate::wire::rtnl::{Address, Mac};
 
 /// Identifies an address, as the kernel does (`inet_insert_ifa`, `ipv6_add_addr`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct AddressKey {
     /// The index of its interface.
     pub ifindex: u32,

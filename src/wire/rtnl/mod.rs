@@ -66,7 +66,6 @@ pub struct Link {
 
 /// The content of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub enum Body {
     /// `RTM_NEWADDR`: an address was added or changed, or is part of a dump.
     NewAddress(Address),
@@ -94,7 +93,6 @@ pub enum Body {
 
 /// A message with the parts of its header that matter.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct Message {
     /// The content.
     pub body: Body,
