@@ -14,7 +14,7 @@ use keepwatch::monitor::{ExitReason, Tables};
 use keepwatch::options::{self, CliAction, Config};
 use keepwatch::sys::daemonize::{ForkSide, await_daemon, daemonize};
 use keepwatch::sys::process;
-use keepwatch::sys::readiness::ReadinessNotifier;
+use keepwatch::sys::service_manager::ReadinessNotifier;
 use keepwatch::sys::signals;
 
 /// Something does not work.

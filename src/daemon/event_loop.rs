@@ -24,10 +24,9 @@ use crate::sys::netlink::{self, RouteSocket};
 use crate::sys::netns::NamespaceWatch;
 use crate::sys::packet::PacketSocket;
 use crate::sys::pid_file::PidFile;
-use crate::sys::readiness::ReadinessNotifier;
+use crate::sys::service_manager::ReadinessNotifier;
 use crate::sys::signals::Signals;
 use crate::wire::http;
-use crate::wire::sd_notify::Message;
 
 /// The route socket.
 const ROUTE: Token = Token(0);
@@ -384,10 +383,11 @@ impl Daemon<'_> {
         let Some(manager) = self.starter.manager() else { return };
         let (state, verb) = match notice {
             ManagerNotice::Reloading(at) => {
-                return manager.send(&Message::Reloading(at.total_micros()));
+                let micros = at.total_micros();
+                return manager.send(format_args!("RELOADING=1\nMONOTONIC_USEC={micros}"));
             }
-            ManagerNotice::Stopping => return manager.send(&Message::Stopping),
-            ManagerNotice::Alive => return manager.send(&Message::Alive),
+            ManagerNotice::Stopping => return manager.send(format_args!("STOPPING=1")),
+            ManagerNotice::Alive => return manager.send(format_args!("WATCHDOG=1")),
             ManagerNotice::Summary(Summary::Active) => (State::Active, "is on"),
             ManagerNotice::Summary(Summary::Backup) => (State::Backup, "is not on"),
             ManagerNotice::Summary(Summary::InterfaceMissing) => {
@@ -396,6 +396,6 @@ impl Daemon<'_> {
         };
         let LogContext { active, vip, interface, .. } = &self.context;
         let word = state.word(*active);
-        manager.send(&Message::Status(format_args!("{word}: {vip} {verb} {interface}")));
+        manager.send(format_args!("STATUS={word}: {vip} {verb} {interface}"));
     }
 }

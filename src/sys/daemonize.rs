@@ -12,7 +12,7 @@ use nix::sys::signal::{SigSet, Signal, killpg, raise};
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::{ForkResult, Pid, chdir, dup2_stderr, dup2_stdin, dup2_stdout, fork, setsid};
 
-use super::readiness::{ReadinessNotifier, UP};
+use super::service_manager::{ReadinessNotifier, UP};
 use super::signals::{self, Signals};
 use crate::errno::Errno;
 

@@ -22,7 +22,6 @@ pub mod passwd;
 pub mod pid_file;
 pub mod privileges;
 pub mod process;
-pub mod readiness;
 pub mod seccomp;
 pub mod service_manager;
 pub mod signals;

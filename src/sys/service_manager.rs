@@ -1,82 +1,127 @@
-//! A service manager, which is told by datagrams how the daemon fares (`sd_notify(3)`).
+//! Who waits for the daemon to be up: the process that forked it, or a service manager (`sd_notify(3)`), which is
+//! also sent the status, the end and signs of life.
 
+use core::fmt::{Arguments, Write};
 use std::env;
 use std::ffi::OsStr;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
-use std::path::absolute;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::process::id;
 
-use nix::errno::Errno as NixErrno;
-use nix::sys::socket::{
-    AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr, connect, send, socket,
-};
+use heapless::String;
 use nix::sys::stat::fstat;
 use smoltcp::time::Duration;
 
-use super::files::c_path;
-use crate::errno::Errno;
-use crate::wire::sd_notify::{Message, encode};
+use super::process::{print_error, write_all};
 
-/// The shortest time from one sign of life to the next, and the longest, which is as good as any longer one.
+/// The message to the parent once the daemon is up. Any other is an error for it to print.
+pub(super) const UP: &str = "up";
+
+/// Room for a message to the service manager in bytes; what is longer is cut. A status with the longest VIP,
+/// interface and text has 140.
+const MAX_LEN: usize = 256;
+
+/// The shortest time between two signs of life, and the longest, which is as good as any longer one.
 const PERIODS: [Duration; 2] = [Duration::from_millis(1), Duration::from_secs(3600)];
+
+/// The receiver of the readiness message.
+#[derive(Debug)]
+pub enum ReadinessNotifier {
+    /// The process that forked the daemon, at the other end of this pipe.
+    Parent(OwnedFd),
+    /// A service manager.
+    Manager(ServiceManager),
+    /// No process waits, or no longer.
+    Silent,
+}
+
+impl ReadinessNotifier {
+    /// The service manager that the environment names, if any.
+    ///
+    /// # Errors
+    /// The variable and what is wrong with it, in one line.
+    pub fn from_environment() -> Result<Self, std::string::String> {
+        Ok(ServiceManager::from_environment()?.map_or(Self::Silent, Self::Manager))
+    }
+
+    /// The service manager, if there is one.
+    #[must_use]
+    pub fn manager(&self) -> Option<&ServiceManager> {
+        match self {
+            Self::Manager(manager) => Some(manager),
+            Self::Parent(_) | Self::Silent => None,
+        }
+    }
+
+    /// Reports that the daemon is up, or to a service manager that a reload is complete.
+    pub fn ready(&mut self) {
+        match self {
+            Self::Parent(pipe) => {
+                write_all(pipe.as_fd(), UP);
+                *self = Self::Silent;
+            }
+            Self::Manager(manager) => manager.send(format_args!("READY=1")),
+            Self::Silent => {}
+        }
+    }
+
+    /// Reports why the daemon does not come up: to the parent, which prints it, or on standard error.
+    pub fn failed(&mut self, error: &str) {
+        match self {
+            Self::Parent(pipe) => write_all(pipe.as_fd(), error),
+            Self::Manager(_) | Self::Silent => print_error(error),
+        }
+    }
+}
 
 /// The service manager that has started the daemon.
 #[derive(Debug)]
 pub struct ServiceManager {
-    socket: OwnedFd,
+    socket: UnixDatagram,
     watchdog: Option<Duration>,
 }
 
 impl ServiceManager {
     /// The service manager that `NOTIFY_SOCKET` names, which may want signs of life (`WATCHDOG_USEC`).
-    ///
-    /// # Errors
-    /// The variable and what is wrong with it, in one line.
-    pub fn from_environment() -> Result<Option<Self>, String> {
+    fn from_environment() -> Result<Option<Self>, std::string::String> {
         let Some(path) = env::var_os("NOTIFY_SOCKET") else { return Ok(None) };
-        let socket = open(&path)
-            .map_err(|errno| format!("NOTIFY_SOCKET {}: {}", path.display(), Errno::from(errno)))?;
+        let socket =
+            connect(&path).map_err(|error| format!("NOTIFY_SOCKET {}: {error}", path.display()))?;
         Ok(Some(Self { socket, watchdog: watchdog()? }))
     }
 
-    /// From one sign of life to the next, if it wants any: half the time after which it gives the daemon up.
+    /// The time between two signs of life, if it wants any: half the time after which it gives the daemon up.
     #[must_use]
     pub fn watchdog(&self) -> Option<Duration> {
         self.watchdog
     }
 
-    /// Sends a message, without waiting for room.
-    pub fn send(&self, message: &Message<'_>) {
+    /// Sends assignments of variables, a line each, without waiting for room.
+    pub fn send(&self, assignments: Arguments<'_>) {
+        let mut message = String::<MAX_LEN>::new();
+        let _ = message.write_fmt(assignments);
         // A manager that has gone misses nothing.
-        let _ = send(self.socket.as_raw_fd(), encode(message).as_bytes(), MsgFlags::MSG_NOSIGNAL);
+        let _ = self.socket.send(message.as_bytes());
     }
 }
 
-/// Whether standard error is a stream to the journal (`JOURNAL_STREAM` of `systemd.exec(5)`).
-pub fn stderr_is_journal() -> bool {
-    let journal = env::var("JOURNAL_STREAM");
-    fstat(std::io::stderr())
-        .is_ok_and(|file| journal == Ok(format!("{}:{}", file.st_dev, file.st_ino)))
-}
-
-/// Opens the socket while there is the right to connect it.
-fn open(path: &OsStr) -> nix::Result<OwnedFd> {
-    let address = if let Some(name) = path.as_bytes().strip_prefix(b"@") {
-        UnixAddr::new_abstract(name)?
-    } else {
-        // The daemon leaves the directory that it was started in.
-        let path = absolute(path).map_err(|_| NixErrno::EINVAL)?;
-        UnixAddr::new(c_path(&path)?.as_c_str())?
+/// Connects the socket while there is the right to do so.
+fn connect(path: &OsStr) -> io::Result<UnixDatagram> {
+    let address = match path.as_bytes().strip_prefix(b"@") {
+        Some(name) => SocketAddr::from_abstract_name(name)?,
+        None => SocketAddr::from_pathname(path)?,
     };
-    let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
-    let socket = socket(AddressFamily::Unix, SockType::Datagram, flags, None)?;
+    let socket = UnixDatagram::unbound()?;
+    socket.set_nonblocking(true)?;
     // A manager that is not there misses nothing.
-    let _ = connect(socket.as_raw_fd(), &address);
+    let _ = socket.connect_addr(&address);
     Ok(socket)
 }
 
-fn watchdog() -> Result<Option<Duration>, String> {
+fn watchdog() -> Result<Option<Duration>, std::string::String> {
     let number = |name: &str| {
         let Some(text) = env::var_os(name) else { return Ok(None) };
         let number = text.to_str().and_then(|text| text.parse::<u64>().ok());
@@ -87,4 +132,10 @@ fn watchdog() -> Result<Option<Duration>, String> {
     let micros = number("WATCHDOG_USEC")?.filter(|_| pid.is_none_or(|pid| pid == id().into()));
     let [shortest, longest] = PERIODS;
     Ok(micros.map(|micros| Duration::from_micros(micros / 2).clamp(shortest, longest)))
+}
+
+/// Whether standard error is a stream to the journal (`JOURNAL_STREAM` of `systemd.exec(5)`).
+pub fn stderr_is_journal() -> bool {
+    let journal = env::var("JOURNAL_STREAM");
+    fstat(io::stderr()).is_ok_and(|file| journal == Ok(format!("{}:{}", file.st_dev, file.st_ino)))
 }

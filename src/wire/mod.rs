@@ -12,7 +12,6 @@ pub mod http;
 pub mod ifname;
 pub mod ndisc;
 pub mod rtnl;
-pub mod sd_notify;
 
 /// An address claimed by a host (ARP or neighbour advertisement).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

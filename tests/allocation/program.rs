@@ -7,7 +7,7 @@ use keepwatch::daemon::Daemon;
 use keepwatch::monitor::{ExitReason, Tables};
 use keepwatch::options::{self, CliAction};
 use keepwatch::sys::process::close_inherited;
-use keepwatch::sys::readiness::ReadinessNotifier;
+use keepwatch::sys::service_manager::ReadinessNotifier;
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 
 use crate::malloc::forbid;

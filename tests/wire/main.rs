@@ -8,4 +8,3 @@ mod http;
 mod ifname;
 mod ndisc;
 mod rtnl;
-mod sd_notify;
