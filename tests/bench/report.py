@@ -163,7 +163,7 @@ def picture(changes, figures, file):
         agent = changes[(changes.candidate == candidate) & (changes.phase == "change")].agent_ms
         times.ecdf(agent, label=NAMES[candidate])
     times.set(xscale="log", xlabel="ms from the VIP's change to the agent", ylabel="share of the changes")
-    times.legend(loc="center right")
+    times.legend(loc="center", bbox_to_anchor=(0.65, 0.4))
     size = figures["memory of 250 routers (PSS), MB"]
     medians = [runs_of(size, one).median() for one in candidates]
     drawn = memory.barh([NAMES[one] for one in candidates], medians)
