@@ -182,7 +182,7 @@ pub struct Config {
     #[argh(switch)]
     pub no_landlock: bool,
 
-    /// disable the seccomp filter
+    /// disable the seccomp filter, by which a system call that is not allowed ends the daemon with SIGSYS
     #[argh(switch)]
     pub no_seccomp: bool,
 
