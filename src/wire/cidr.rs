@@ -57,21 +57,16 @@ impl FromStr for Cidr {
     /// The address is what [`IpAddr`] accepts (RFC 4291 section 2.2, no zone). The prefix length is decimal
     /// without sign or leading zero.
     fn from_str(text: &str) -> Result<Self, ParseCidrError> {
-        let (address, prefix) = match text.split_once('/') {
-            Some((address, prefix)) => (address, Some(prefix)),
-            None => (text, None),
+        let Some((address, digits)) = text.split_once('/') else {
+            let address = text.parse().map_err(|_| ParseCidrError)?;
+            return Self::new(address, bits(address));
         };
-        let address: IpAddr = address.parse().map_err(|_| ParseCidrError)?;
-        let prefix_len = match prefix {
-            None => bits(address),
-            // `u8::from_str` alone would accept "+8" and "08".
-            Some(digits) if digits.starts_with('+') => return Err(ParseCidrError),
-            Some(digits) if digits.len() > 1 && digits.starts_with('0') => {
-                return Err(ParseCidrError);
-            }
-            Some(digits) => digits.parse().map_err(|_| ParseCidrError)?,
-        };
-        Self::new(address, prefix_len)
+        let address = address.parse().map_err(|_| ParseCidrError)?;
+        // `u8::from_str` alone would accept "+8" and "08".
+        if digits.starts_with('+') || (digits.len() > 1 && digits.starts_with('0')) {
+            return Err(ParseCidrError);
+        }
+        Self::new(address, digits.parse().map_err(|_| ParseCidrError)?)
     }
 }
 

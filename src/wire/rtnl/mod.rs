@@ -9,7 +9,7 @@ mod uapi;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use netlink_packet_core::{
     Emitable, NLM_F_ACK, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REQUEST, NLMSG_DONE, NLMSG_ERROR,
-    NLMSG_OVERRUN, NetlinkBuffer, NlaBuffer, NlasIterator,
+    NLMSG_OVERRUN, NetlinkBuffer, NetlinkHeader, NlaBuffer, NlasIterator,
 };
 use netlink_packet_route::AddressFamily;
 use netlink_packet_route::address::{AddressFlags, AddressHeader};
@@ -327,15 +327,11 @@ pub fn request_link(sequence: u32, name: &InterfaceName) -> [u8; 52] {
 fn emit_link_attr(payload: &mut [u8], kind: u16, value: &[u8]) {
     let (_, attribute) = payload.split_at_mut(LINK_HEADER_LEN);
     let length = u16::try_from(attribute.len()).unwrap_or_default();
-    if let Some((header, place)) = attribute.split_first_chunk_mut() {
-        *header = u16_pair(length, kind);
+    if let Some((header, place)) = attribute.split_first_chunk_mut::<4>() {
+        let (length, kind) = (length.to_ne_bytes(), kind.to_ne_bytes());
+        header.copy_from_slice([length, kind].as_flattened());
         place.copy_from_slice(value);
     }
-}
-
-fn u16_pair(first: u16, second: u16) -> [u8; 4] {
-    let ([a, b], [c, d]) = (first.to_ne_bytes(), second.to_ne_bytes());
-    [a, b, c, d]
 }
 
 /// A request to dump the addresses of one interface, or of all with index 0.
@@ -355,18 +351,12 @@ fn encode_request<const LEN: usize>(
 ) -> [u8; LEN] {
     const { assert!(HEADER_LEN <= LEN && LEN <= 64) };
     let mut bytes = [0; LEN];
-    emit_header(&mut bytes, kind, flags, sequence);
+    let mut header = NetlinkHeader::default();
+    header.length = u32::try_from(LEN).unwrap_or_default();
+    header.message_type = kind;
+    header.flags = NLM_F_REQUEST | flags;
+    header.sequence_number = sequence;
+    header.emit(&mut bytes);
     emit(bytes.split_at_mut(HEADER_LEN).1);
     bytes
-}
-
-// Not inlined: one copy in the program instead of one for each length.
-#[inline(never)]
-fn emit_header(message: &mut [u8], kind: u16, flags: u16, sequence: u32) {
-    let length = u32::try_from(message.len()).unwrap_or_default().to_ne_bytes();
-    if let Some((header, _)) = message.split_first_chunk_mut::<HEADER_LEN>() {
-        let fields =
-            [length, u16_pair(kind, NLM_F_REQUEST | flags), sequence.to_ne_bytes(), [0; 4]];
-        header.copy_from_slice(fields.as_flattened());
-    }
 }
