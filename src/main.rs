@@ -83,8 +83,9 @@ fn run(config: &Config) -> ExitCode {
     };
     let mut tables = TABLES.lock().unwrap_or_else(PoisonError::into_inner);
     match Daemon::start(config, &mut starter, &mut tables).and_then(|mut daemon| daemon.run()) {
-        Ok(ExitReason::Signal(_)) => ExitCode::SUCCESS,
-        Ok(ExitReason::NamespaceGone) => FAILURE.into(),
+        // Signal 0: a helper process has gone.
+        Ok(ExitReason::Signal(1..)) => ExitCode::SUCCESS,
+        Ok(_) => FAILURE.into(),
         Err(error) => {
             starter.failed(&printable(&error));
             FAILURE.into()

@@ -127,6 +127,7 @@ impl Daemon<'_> {
                 {
                     info!("exiting on {}", name);
                 }
+                self.log_kills();
                 log::flush();
                 return Ok(reason);
             }
@@ -367,7 +368,7 @@ impl Daemon<'_> {
             Action::Log(ref event) => self.context.event(event),
             Action::LogStatus => self.context.status(&self.monitor.status()),
             Action::ReopenLog => log::reopen(),
-            Action::Run(request) => return self.request(request),
+            Action::Run(request) => self.request(request),
             Action::CheckNamespace => {
                 // First of all, so that no change after the look is missed.
                 self.await_mounts();

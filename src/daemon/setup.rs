@@ -20,7 +20,7 @@ use crate::sys::clock;
 use crate::sys::constants::{Constant, Constants};
 use crate::sys::file_id::identify_path;
 use crate::sys::files::parent;
-use crate::sys::helper::{Helper, Hook, Jail, Programs};
+use crate::sys::helper::{Conntrackd, Helper, Hook};
 use crate::sys::interface;
 use crate::sys::landlock::{Ruleset, access};
 use crate::sys::log_sink::{LogFile, Syslog};
@@ -199,21 +199,28 @@ fn check_interface_name(config: &Config) -> Result<(), String> {
 #[inline(never)]
 fn fork_conntrackd(config: &Config, program: Option<&Program>) -> Result<Option<Helper>, String> {
     let Some(program) = program else { return Ok(None) };
-    Jail::new(&program.path, &config.conntrackd_conf(), config.run_as())
-        .and_then(|jail| Helper::fork(Programs::Sync(jail)))
-        .map(Some)
-        .map_err(named("conntrackd helper"))
+    let conntrackd = Conntrackd {
+        program: program.path.clone(),
+        configuration: config.conntrackd_conf(),
+        user: config.run_as(),
+        landlock: !config.no_landlock,
+    };
+    Helper::fork(&conntrackd).map(Some).map_err(named("conntrackd helper"))
 }
 
 #[inline(never)]
 fn fork_hook(config: &Config) -> Result<Option<Helper>, String> {
     let Some(path) = &config.hook else { return Ok(None) };
     config.check_hook(path).map_err(at("hook", path))?;
-    let user = config.run_hook_as();
-    Hook::new(path, user, config.hook_timeout, &config.router_id, &config.interface, &config.vip)
-        .and_then(|hook| Helper::fork(Programs::Hook(hook)))
-        .map(Some)
-        .map_err(at("hook", path))
+    let hook = Hook {
+        program: path.clone(),
+        user: config.run_hook_as(),
+        timeout: config.hook_timeout.into(),
+        router: config.router_id.clone(),
+        interface: config.interface,
+        vip: config.vip,
+    };
+    Helper::fork(&hook).map(Some).map_err(at("hook", path))
 }
 
 #[inline(never)]

@@ -93,13 +93,13 @@ impl Display for Failure {
 
 impl Display for SyncCommand {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        f.write_str(self.flag().to_str().unwrap_or_default())
+        f.write_str(self.flag())
     }
 }
 
 impl Display for HookState {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        f.write_str(self.word().to_str().unwrap_or_default())
+        f.write_str(self.word())
     }
 }
 
@@ -113,8 +113,6 @@ impl Display for CommandResult {
             Self::TimedOut => write!(f, "timed out and killed"),
             Self::NotStarted(errno) => write!(f, "not started: {errno}"),
             Self::NotConfigured(errno) => write!(f, "not started: configuration: {errno}"),
-            Self::NotConfined(errno) => write!(f, "not started: cannot be confined: {errno}"),
-            Self::Aborted => write!(f, "aborted, as its helper was killed"),
         }
     }
 }

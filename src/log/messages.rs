@@ -4,7 +4,7 @@
 use super::describe::{mac, retries, times};
 use super::{DisplayArg, error, info, warning};
 use crate::errno::Errno;
-use crate::monitor::{ActiveWord, HelperKind, LogEvent, State, Status};
+use crate::monitor::{ActiveWord, LogEvent, State, Status};
 use crate::wire::cidr::Cidr;
 use crate::wire::http::RouterId;
 use crate::wire::ifname::InterfaceName;
@@ -101,10 +101,7 @@ impl LogContext {
                 error!("{} helper was killed; restarted{}", helper.name(), times(count));
             }
             LogEvent::ConntrackdUnconfigured => info!("waiting for conntrackd's configuration"),
-            LogEvent::HelperGone(HelperKind::Conntrackd) => {
-                error!("conntrackd helper exited; sync disabled");
-            }
-            LogEvent::HelperGone(HelperKind::Hook) => error!("hook helper exited; hook disabled"),
+            LogEvent::HelperGone(helper) => error!("{} helper gone; exiting", helper.name()),
             LogEvent::HookSucceeded { state, failures } => {
                 info!("hook succeeded for {}{}", DisplayArg(state), retries(failures));
             }

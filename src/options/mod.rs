@@ -117,7 +117,7 @@ pub struct Config {
     #[argh(switch)]
     pub enable_conntrackd: bool,
 
-    /// configuration of conntrackd; default: conntrackd.conf beside the state file
+    /// configuration of conntrackd, a regular file; default: conntrackd.conf beside the state file
     #[argh(option, arg_name = "FILE", from_str_fn(values::path))]
     pub conntrackd_conf: Option<PathBuf>,
 
@@ -130,8 +130,7 @@ pub struct Config {
     #[argh(option, arg_name = "USER", from_str_fn(values::user))]
     pub hook_user: Option<(Uid, Option<Gid>)>,
 
-    /// seconds after which a hook that has not ended is killed with its process group, 0.1 to 3600;
-    /// default: 30
+    /// seconds after which a hook that has not ended is killed with its session, 0.1 to 3600; default: 30
     #[argh(option, arg_name = "SECONDS", default = "Duration::from_secs(30)")]
     #[argh(from_str_fn(values::delay))]
     pub hook_timeout: Duration,

@@ -4,7 +4,7 @@
 #![expect(unsafe_code, reason = "libc has no functions for these system calls")]
 
 use std::mem::size_of;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::path::Path;
 
 use nix::errno::Errno as NixErrno;
@@ -18,8 +18,14 @@ use crate::errno::Errno;
 /// Rights to a file, or to all files below a directory (`LANDLOCK_ACCESS_FS_*`,
 /// `include/uapi/linux/landlock.h`). Rights that the kernel does not know are not restricted.
 pub mod access {
+    /// Executing a file.
+    pub const EXECUTE: u64 = 1 << 0;
     /// Opening a file for writing.
     pub const WRITE_FILE: u64 = 1 << 1;
+    /// Opening a file for reading.
+    pub const READ_FILE: u64 = 1 << 2;
+    /// Listing a directory.
+    pub const READ_DIR: u64 = 1 << 3;
     /// Removing or renaming a file.
     pub const REMOVE_FILE: u64 = 1 << 5;
     /// Making a regular file.
@@ -106,6 +112,14 @@ impl Ruleset {
     pub fn allow(&self, path: &Path, access: u64) -> Result<(), Errno> {
         let parent =
             open(c_path(path)?.as_c_str(), OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty())?;
+        self.allow_open(parent.as_fd(), access)
+    }
+
+    /// As [`Self::allow`], for what is open.
+    ///
+    /// # Errors
+    /// `EINVAL` as there.
+    pub fn allow_open(&self, parent: BorrowedFd<'_>, access: u64) -> Result<(), Errno> {
         let rule = PathBeneath { access: access & self.handled, parent: parent.as_raw_fd() };
         // SAFETY: the kernel reads the rule.
         let added = unsafe {
@@ -119,7 +133,7 @@ impl Ruleset {
     ///
     /// # Errors
     /// The errno of `landlock_restrict_self`.
-    pub fn enforce(self) -> Result<(), Errno> {
+    pub fn enforce(&self) -> Result<(), Errno> {
         // SAFETY: a system call without pointers.
         let restricted = unsafe { libc::syscall(RESTRICT_SELF, self.fd.as_raw_fd(), 0_u32) };
         NixErrno::result(restricted)?;

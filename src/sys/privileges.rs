@@ -69,46 +69,15 @@ fn become_group(group: Gid) -> nix::Result<()> {
     setresgid(group, group, group)
 }
 
-/// Keeps only the capabilities for running conntrackd's commands, if this is root: to prepare their root
-/// directory, become another user and kill that user's processes. Without the right to do so, nothing
-/// changes.
-pub(super) fn keep_for_commands() {
-    const KEPT: [u32; 8] = [
-        CAP_DAC_OVERRIDE,
-        CAP_KILL,
-        CAP_SETGID,
-        CAP_SETUID,
-        CAP_SETPCAP,
-        CAP_NET_ADMIN,
-        CAP_SYS_CHROOT,
-        CAP_SYS_ADMIN,
-    ];
-    if geteuid().is_root() {
-        let _ = set_capabilities(KEPT.iter().fold(0, |kept, capability| kept | 1 << capability), 0);
-    }
-}
-
-/// Limits root to the capabilities that a client of conntrackd may need: for its socket, and `CAP_NET_ADMIN`,
-/// which old releases insist on.
-pub(super) fn limit_root() -> nix::Result<()> {
+/// Limits root to what it takes to run a client of conntrackd: programs that it executes have `CAP_DAC_OVERRIDE`
+/// alone, and it can still become `identity` and root again.
+pub(super) fn limit_to_client(identity: RunAs) -> nix::Result<()> {
     if !geteuid().is_root() {
         return Ok(());
     }
-    drop_bounding_set(1 << CAP_DAC_OVERRIDE | 1 << CAP_NET_ADMIN)
-}
-
-/// Becomes another user for good. Programs that it executes have `CAP_DAC_OVERRIDE` and no other capability.
-pub(super) fn become_client(user: Uid, group: Gid) -> nix::Result<()> {
-    let kept: u32 = 1 << CAP_DAC_OVERRIDE;
-    drop_bounding_set(kept.into())?;
-    prctl::set_keepcaps(true)?;
-    become_group(group)?;
-    become_user(user)?;
-    set_capabilities(kept, kept)?;
-    let (raise, capability) = (libc::PR_CAP_AMBIENT_RAISE, CAP_DAC_OVERRIDE);
-    // SAFETY: a system call without pointers.
-    NixErrno::result(unsafe { libc::prctl(libc::PR_CAP_AMBIENT, raise, capability, 0, 0) })
-        .map(|_| ())
+    clear_groups(identity)?;
+    drop_bounding_set(1 << CAP_DAC_OVERRIDE)?;
+    set_capabilities(1 << CAP_DAC_OVERRIDE | 1 << CAP_SETGID | 1 << CAP_SETUID, 0)
 }
 
 /// Becomes whom the hook is run as, for good. What is kept from root is the right to kill what the hook has
@@ -182,10 +151,6 @@ const CAP_DAC_OVERRIDE: u32 = 1;
 const CAP_KILL: u32 = 5;
 const CAP_SETGID: u32 = 6;
 const CAP_SETUID: u32 = 7;
-const CAP_SETPCAP: u32 = 8;
-const CAP_NET_ADMIN: u32 = 12;
-const CAP_SYS_CHROOT: u32 = 18;
-const CAP_SYS_ADMIN: u32 = 21;
 const LINUX_CAPABILITY_VERSION_3: u32 = 0x2008_0522;
 // include/uapi/linux/securebits.h
 const SECBIT_NO_SETUID_FIXUP: c_int = 1 << 2;

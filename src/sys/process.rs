@@ -2,13 +2,11 @@
 
 #![expect(unsafe_code, reason = "descriptors are closed by their numbers")]
 
-use std::ffi::CStr;
 use std::io::{self, Write};
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 
 use nix::errno::Errno as NixErrno;
 use nix::libc;
-use nix::sys::prctl;
 use nix::unistd::write;
 
 use super::service_manager::stderr_is_journal;
@@ -62,9 +60,4 @@ fn close(first: RawFd, last: RawFd) {
             unsafe { libc::close(fd) };
         }
     }
-}
-
-/// Gives this process another name, as others look for the daemon by that.
-pub(super) fn rename(name: &CStr) {
-    let _ = prctl::set_name(name);
 }

@@ -160,31 +160,6 @@ fn install_program(program: &mut [sock_filter]) -> nix::Result<()> {
     unsafe { set_filter(&raw const program) }
 }
 
-/// Restricts a client of conntrackd, whose configuration may be hostile: it can open Unix sockets only, receive
-/// no descriptors over them, make no namespaces and trace no process.
-pub(super) fn limit_client() -> nix::Result<()> {
-    // Jumps are counted from the next instruction.
-    let mut program = [
-        load(libc::BPF_W, ARCH),
-        jeq(ARCHITECTURE.unwrap_or_default(), 0, 10),
-        load(libc::BPF_W, NUMBER),
-        jeq(number(libc::SYS_socket), 0, 2),
-        load(libc::BPF_W, ARGUMENTS),
-        jeq(libc::AF_UNIX.cast_unsigned(), 5, 6),
-        jeq(number(libc::SYS_recvmsg), 5, 0),
-        jeq(number(libc::SYS_recvmmsg), 4, 0),
-        jeq(number(libc::SYS_io_uring_setup), 3, 0),
-        jeq(number(libc::SYS_unshare), 2, 0),
-        jeq(number(libc::SYS_ptrace), 1, 0),
-        ret(libc::SECCOMP_RET_ALLOW),
-        ret(libc::SECCOMP_RET_ERRNO | libc::EPERM.cast_unsigned()),
-    ];
-    if ARCHITECTURE.is_some() {
-        install_program(&mut program)?;
-    }
-    Ok(())
-}
-
 /// # Safety
 /// The program is valid or null. The kernel copies it.
 unsafe fn set_filter(program: *const sock_fprog) -> nix::Result<()> {

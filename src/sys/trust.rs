@@ -61,8 +61,8 @@ pub(super) fn is_protected(path: &CStr) -> bool {
     resolve(path.to_bytes(), &[0, geteuid().as_raw(), top], false).is_some()
 }
 
-/// Resolves all symlinks of an absolute path. Returns `None` if anybody but these owners and root's group could
-/// have changed where it leads, or still can. In a sticky directory such as `/tmp`, everybody may make files but
+/// Resolves all symlinks of an absolute path. Returns `None` if anybody but these owners could have
+/// changed where it leads, or still can. In a sticky directory such as `/tmp`, everybody may make files but
 /// not replace those of others; the path may end at one with `sticky_end` only.
 pub(super) fn resolve(path: &[u8], owners: &[u32], sticky_end: bool) -> Option<CString> {
     let mut path = Some(path.to_vec()).filter(|path| path.starts_with(b"/"))?;
@@ -93,7 +93,8 @@ pub(super) fn resolve(path: &[u8], owners: &[u32], sticky_end: bool) -> Option<C
     None
 }
 
-/// Whether others than the owner may write there. Members of root's group are trusted.
+/// Whether others than the owner may write there. Of a file with an access list the group's bits are the mask of
+/// what all in the list may do (`acl(5)`), so they count whatever the group is.
 fn is_open(file: &FileId) -> bool {
-    file.mode & libc::S_IWOTH != 0 || (file.mode & libc::S_IWGRP != 0 && file.group != 0)
+    file.mode & (libc::S_IWGRP | libc::S_IWOTH) != 0
 }

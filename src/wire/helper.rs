@@ -1,7 +1,5 @@
-//! The channel to a process that runs programs, a message in each datagram; and as much of conntrackd's
-//! configuration as has to be understood.
-
-use core::ffi::CStr;
+//! The channel between the daemon and a helper process that runs programs: one byte asks for a run, datagrams
+//! report what it prints and how it ends.
 
 use heapless::Vec;
 
@@ -34,14 +32,14 @@ impl SyncCommand {
 
     /// As conntrackd knows it.
     #[must_use]
-    pub fn flag(self) -> &'static CStr {
+    pub fn flag(self) -> &'static str {
         match self {
-            Self::Commit => c"-c",
-            Self::Flush => c"-f",
-            Self::Resync => c"-R",
-            Self::Bulk => c"-B",
-            Self::Timers => c"-t",
-            Self::Control => c"-n",
+            Self::Commit => "-c",
+            Self::Flush => "-f",
+            Self::Resync => "-R",
+            Self::Bulk => "-B",
+            Self::Timers => "-t",
+            Self::Control => "-n",
         }
     }
 }
@@ -63,11 +61,11 @@ impl HookState {
 
     /// As keepalived writes it.
     #[must_use]
-    pub fn word(self) -> &'static CStr {
+    pub fn word(self) -> &'static str {
         match self {
-            Self::Master => c"MASTER",
-            Self::Backup => c"BACKUP",
-            Self::Fault => c"FAULT",
+            Self::Master => "MASTER",
+            Self::Backup => "BACKUP",
+            Self::Fault => "FAULT",
         }
     }
 }
@@ -122,177 +120,133 @@ impl Request {
     }
 }
 
-/// How a command ended.
+/// How a program ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CommandResult {
     /// By itself, with this code.
     Exited(u8),
     /// By this signal.
     Signalled(u8),
-    /// It hung and was killed.
+    /// It was killed at its time limit.
     TimedOut,
     /// It could not be started.
     NotStarted(Errno),
-    /// It was not started: its configuration could not be used.
+    /// It was not started, as its configuration could not be opened.
     NotConfigured(Errno),
-    /// It was not started: it could not be confined to what its configuration's owner may do.
-    NotConfined(Errno),
-    /// The process that ran it was killed.
-    Aborted,
 }
 
-/// A message to the daemon.
+/// What a helper process reports.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Message<'a> {
-    /// The program has printed this line, or a piece of it.
+pub enum HelperEvent<'a> {
+    /// A line that was printed, or a piece of a long one.
     Printed(&'a [u8]),
-    /// A program has ended.
+    /// The program that was asked for has ended.
     Ended {
-        /// The number it was requested with.
-        number: u8,
-        /// How it ended.
+        /// How.
         end: CommandResult,
-        /// How many bytes of its output were thrown away.
-        dropped: u32,
+        /// Bytes of output that were discarded since the last such report.
+        discarded: u32,
+        /// Processes that a failed run had left in its session, and that were killed.
+        killed: u32,
     },
-    /// The process was killed and restarted, and with it the program of this number, if one was running.
-    Restarted(Option<u8>),
+    /// The helper process itself has ended: what an empty or unreadable datagram means.
+    Gone,
 }
 
-/// An encoded [`Message`].
+/// An encoded [`HelperEvent`].
 pub type Datagram = Vec<u8, { MAX_LINE + 1 }>;
 
-/// Says of a request's first byte that it stands for the hook: what that is told is in bits 0 and 1, what it
-/// was told before, from 1 on, in bits 2 and 3.
-const HOOK: u8 = 0x80;
+const PRINTED: u8 = 0;
+const ENDED: u8 = 1;
 
-/// Encodes a request. `number` tells its result from those of earlier requests.
-pub fn encode_request(request: Request, number: u8) -> [u8; 2] {
-    let what = match request {
-        Request::Sync(command) => command as u8,
-        Request::Hook(HookCall { state, previous }) => {
-            HOOK | previous.map_or(0, |previous| previous as u8 + 1) << 2 | state as u8
-        }
-    };
-    [what, number]
+impl Request {
+    /// Every request; its byte is its place here.
+    fn all() -> impl Iterator<Item = Self> {
+        let previous = [None].into_iter().chain(HookState::ALL.map(Some));
+        let calls = previous.flat_map(|previous| {
+            HookState::ALL.map(|state| Self::Hook(HookCall { state, previous }))
+        });
+        SyncCommand::ALL.map(Self::Sync).into_iter().chain(calls)
+    }
+
+    /// The byte that stands for it.
+    #[must_use]
+    pub fn encode(self) -> u8 {
+        (0..)
+            .zip(Self::all())
+            .find(|(_, request)| *request == self)
+            .map_or(u8::MAX, |(byte, _)| byte)
+    }
+
+    /// The request that a byte stands for.
+    #[must_use]
+    pub fn decode(byte: u8) -> Option<Self> {
+        Self::all().nth(byte.into())
+    }
 }
 
-/// Decodes a request and its number.
-pub fn decode_request(bytes: &[u8]) -> Option<(Request, u8)> {
-    let [what, number] = *bytes else { return None };
-    let request = if what & HOOK == 0 {
-        Request::Sync(*SyncCommand::ALL.get(usize::from(what))?)
-    } else {
-        let state = |place: u8| HookState::ALL.get(usize::from(place)).copied();
-        let previous = match (what & !HOOK) >> 2 {
-            0 => None,
-            place => Some(state(place - 1)?),
+impl<'a> HelperEvent<'a> {
+    /// As a datagram. A line longer than [`MAX_LINE`] is cut.
+    #[must_use]
+    pub fn encode(&self) -> Datagram {
+        let mut bytes = Datagram::new();
+        match self {
+            Self::Printed(line) => {
+                bytes.extend([PRINTED].iter().chain(*line).copied().take(MAX_LINE + 1));
+            }
+            Self::Ended { end, discarded, killed } => {
+                let (kind, value) = match *end {
+                    CommandResult::Exited(code) => (0, code.into()),
+                    CommandResult::Signalled(signal) => (1, signal.into()),
+                    CommandResult::TimedOut => (2, 0),
+                    CommandResult::NotStarted(Errno(errno)) => (3, errno.cast_unsigned()),
+                    CommandResult::NotConfigured(Errno(errno)) => (4, errno.cast_unsigned()),
+                };
+                bytes.extend([ENDED, kind]);
+                bytes.extend([value, *discarded, *killed].into_iter().flat_map(u32::to_ne_bytes));
+            }
+            Self::Gone => {}
+        }
+        bytes
+    }
+
+    /// From a datagram.
+    #[must_use]
+    pub fn decode(bytes: &'a [u8]) -> Self {
+        match bytes {
+            [PRINTED, line @ ..] if line.len() <= MAX_LINE => Self::Printed(line),
+            [ENDED, kind, numbers @ ..] => Self::decode_end(*kind, numbers).unwrap_or(Self::Gone),
+            _ => Self::Gone,
+        }
+    }
+
+    fn decode_end(kind: u8, numbers: &[u8]) -> Option<Self> {
+        let (numbers, []) = numbers.as_chunks() else { return None };
+        let [value, discarded, killed] = *numbers else { return None };
+        let [value, discarded, killed] = [value, discarded, killed].map(u32::from_ne_bytes);
+        let errno = Errno(value.cast_signed());
+        let end = match kind {
+            0 => CommandResult::Exited(value.try_into().ok()?),
+            1 => CommandResult::Signalled(value.try_into().ok()?),
+            2 => CommandResult::TimedOut,
+            3 => CommandResult::NotStarted(errno),
+            4 => CommandResult::NotConfigured(errno),
+            _ => return None,
         };
-        Request::Hook(HookCall { state: state(what & 3)?, previous })
-    };
-    Some((request, number))
-}
-
-/// Encodes a message. A line longer than [`MAX_LINE`] is cut.
-pub fn encode_message(message: &Message<'_>) -> Datagram {
-    let mut bytes = Datagram::new();
-    let mut push = |more: &[u8]| {
-        let _ = bytes.extend_from_slice(more);
-    };
-    match message {
-        Message::Printed(line) => {
-            push(&[0]);
-            push(line.get(..MAX_LINE).unwrap_or(line));
-        }
-        Message::Ended { number, end, dropped } => {
-            let [kind, value] = encode_result(*end);
-            push(&[1, *number, kind, value]);
-            push(&dropped.to_ne_bytes());
-        }
-        Message::Restarted(None) => push(&[2]),
-        Message::Restarted(Some(number)) => push(&[2, *number]),
+        Some(Self::Ended { end, discarded, killed })
     }
-    bytes
-}
-
-/// Decodes a message.
-pub fn decode_message(bytes: &[u8]) -> Option<Message<'_>> {
-    match bytes {
-        [0, line @ ..] if line.len() <= MAX_LINE => Some(Message::Printed(line)),
-        [1, number, kind, value, dropped @ ..] => {
-            let dropped = u32::from_ne_bytes(dropped.try_into().ok()?);
-            Some(Message::Ended { number: *number, end: decode_result(*kind, *value)?, dropped })
-        }
-        [2] => Some(Message::Restarted(None)),
-        [2, number] => Some(Message::Restarted(Some(*number))),
-        _ => None,
-    }
-}
-
-/// How a command ended, as two bytes.
-pub fn encode_result(end: CommandResult) -> [u8; 2] {
-    let byte = |errno: Errno| u8::try_from(errno.0).unwrap_or(u8::MAX);
-    match end {
-        CommandResult::Exited(code) => [0, code],
-        CommandResult::Signalled(signal) => [1, signal],
-        CommandResult::TimedOut => [2, 0],
-        CommandResult::NotStarted(errno) => [3, byte(errno)],
-        CommandResult::NotConfigured(errno) => [4, byte(errno)],
-        CommandResult::NotConfined(errno) => [5, byte(errno)],
-        CommandResult::Aborted => [6, 0],
-    }
-}
-
-/// How a command ended, from two bytes.
-pub fn decode_result(kind: u8, value: u8) -> Option<CommandResult> {
-    let errno = Errno(value.into());
-    Some(match kind {
-        0 => CommandResult::Exited(value),
-        1 => CommandResult::Signalled(value),
-        2 if value == 0 => CommandResult::TimedOut,
-        3 => CommandResult::NotStarted(errno),
-        4 => CommandResult::NotConfigured(errno),
-        5 => CommandResult::NotConfined(errno),
-        6 if value == 0 => CommandResult::Aborted,
-        _ => return None,
-    })
-}
-
-/// The names in `directory` by which a configuration of conntrackd may reach the control socket: the first
-/// component below it of any path behind the word `Path`, wherever that stands.
-pub fn sockets<'a>(configuration: &'a [u8], directory: &[u8]) -> impl Iterator<Item = &'a [u8]> {
-    let is_between = |byte: &u8| byte.is_ascii_whitespace() || b"\"{}".contains(byte);
-    let mut words = configuration.split(is_between).filter(|word| !word.is_empty());
-    let within = move |path: &'a [u8]| {
-        let rest = path.strip_prefix(directory)?.strip_prefix(b"/")?;
-        rest.split(|byte| *byte == b'/').find(|name| !matches!(*name, b"" | b"."))
-    };
-    core::iter::from_fn(move || {
-        words.find(|word| *word == b"Path")?;
-        words.next()
-    })
-    .filter_map(within)
-    .filter(|name| *name != b"..")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// All that can be asked for.
-    fn requests() -> impl Iterator<Item = Request> {
-        let told = [None].into_iter().chain(HookState::ALL.map(Some));
-        let calls = told.flat_map(|previous| {
-            HookState::ALL.map(|state| Request::Hook(HookCall { state, previous }))
-        });
-        SyncCommand::ALL.map(Request::Sync).into_iter().chain(calls)
-    }
-
     #[test]
-    fn requests_arrive_as_sent() {
-        for (number, request) in (0..).zip(requests()) {
-            assert_eq!(decode_request(&encode_request(request, number)), Some((request, number)));
-        }
+    fn requests_arrive_as_sent_and_nothing_else_does() {
+        assert!(Request::all().all(|request| Request::decode(request.encode()) == Some(request)));
+        let known = (0..=u8::MAX).filter_map(Request::decode);
+        assert!(known.eq(Request::all()));
+        assert_eq!(Request::all().count(), 6 + 3 * 4);
     }
 
     /// What the log calls them is what operators search it for.
@@ -303,69 +257,37 @@ mod tests {
     }
 
     #[test]
-    fn nothing_else_is_a_request() {
-        let known = (0..=255).filter(|byte| decode_request(&[*byte, 0]).is_some());
-        assert!(known.eq(requests().map(|request| encode_request(request, 0)[0])));
-        for junk in [&[][..], &[0], &[0x80], &[0, 0, 0]] {
-            assert_eq!(decode_request(junk), None);
-        }
-    }
-
-    #[test]
-    fn messages_arrive_as_sent() {
+    fn events_arrive_as_sent() {
         let ends = [
             CommandResult::Exited(0),
             CommandResult::Exited(255),
             CommandResult::Signalled(9),
             CommandResult::TimedOut,
             CommandResult::NotStarted(Errno(2)),
-            CommandResult::NotConfigured(Errno(40)),
-            CommandResult::NotConfined(Errno(1)),
-            CommandResult::Aborted,
+            // EDQUOT on MIPS.
+            CommandResult::NotConfigured(Errno(1133)),
         ];
-        let ends = ends.map(|end| Message::Ended { number: 7, end, dropped: 1_000_000 });
-        let others = [
-            Message::Printed(b"a line"),
-            Message::Printed(b""),
-            Message::Printed(&[b'a'; MAX_LINE]),
-            Message::Restarted(None),
-            Message::Restarted(Some(7)),
-        ];
-        for message in ends.into_iter().chain(others) {
-            assert_eq!(decode_message(&encode_message(&message)), Some(message));
+        let ends = ends.map(|end| HelperEvent::Ended { end, discarded: 1_000_000, killed: 2 });
+        let lines = [&b"a line"[..], b"", &[b'a'; MAX_LINE]].map(HelperEvent::Printed);
+        for event in ends.into_iter().chain(lines).chain([HelperEvent::Gone]) {
+            assert_eq!(HelperEvent::decode(&event.encode()), event);
         }
-        let cut = encode_message(&Message::Printed(&[b'a'; MAX_LINE + 1]));
-        assert_eq!(decode_message(&cut), Some(Message::Printed(&[b'a'; MAX_LINE])));
+        let cut = HelperEvent::Printed(&[b'a'; MAX_LINE + 1]).encode();
+        assert_eq!(HelperEvent::decode(&cut), HelperEvent::Printed(&[b'a'; MAX_LINE]));
     }
 
     #[test]
-    fn nothing_else_is_a_message() {
+    fn nothing_else_is_an_event() {
         for junk in [
             &[][..],
-            &[1],
-            &[1, 0, 0, 0, 0, 0, 0],
-            &[1, 0, 2, 1, 0, 0, 0, 0],
-            &[1, 0, 6, 1, 0, 0, 0, 0],
-            &[1, 0, 7, 0, 0, 0, 0, 0],
-            &[2, 0, 0],
-            &[3],
             &[0; MAX_LINE + 2],
+            &[1],
+            &[1; 13],
+            &[1; 15],
+            &[1, 5, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+            &[2],
         ] {
-            assert_eq!(decode_message(junk), None);
+            assert_eq!(HelperEvent::decode(junk), HelperEvent::Gone);
         }
-    }
-
-    fn names(configuration: &str) -> Vec<&[u8], 8> {
-        sockets(configuration.as_bytes(), b"/var/ha").collect()
-    }
-
-    #[test]
-    fn sockets_are_those_in_the_directory() {
-        let usual = "General {\n LockFile /var/ha/lock\n UNIX {\n  Path /var/ha/ctl\n }\n}\n";
-        assert_eq!(names(usual), [b"ctl"]);
-        assert_eq!(names("UNIX{Path\t/var/ha/./sub/ctl}"), [b"sub"]);
-        let none =
-            "Path Path /etc/x Path /var/ha Path /var/hard/ctl Path /var/ha/ Path /var/ha/../x Path";
-        assert_eq!(names(none), [b""; 0]);
     }
 }

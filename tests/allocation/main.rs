@@ -47,6 +47,7 @@ fn main() -> ExitCode {
         [lab::trials![
             allocation_is_noticed,
             every_event,
+            helper_that_is_killed,
             every_failure_of_the_agent,
             events_lost,
             namespace_deleted,
@@ -124,10 +125,6 @@ fn every_event() {
     }
     keepwatch.wait_counter("commands", 4);
     keepwatch.wait_log("hook succeeded for MASTER", 1);
-    for child in keepwatch.children() {
-        kill(Pid::from_raw(child.try_into().unwrap()), Signal::SIGKILL).unwrap();
-    }
-    keepwatch.wait_log("helper was killed", 2);
     let claim = arp::announcement(Operation::Reply, [2, 9, 9, 9, 9, 9], CLAIMED);
     ours.send(&claim);
     keepwatch.wait_counter("claims", 1);
@@ -167,6 +164,14 @@ fn every_event() {
         heard += str::from_utf8(&buffer[..length]).unwrap();
     }
     assert_ends(keepwatch);
+}
+
+fn helper_that_is_killed() {
+    let world = World::with(with_hook(setup()));
+    let keepwatch = world.setup.start();
+    let helper = keepwatch.children()[0];
+    kill(Pid::from_raw(helper.try_into().unwrap()), Signal::SIGKILL).unwrap();
+    assert_eq!(keepwatch.wait_exit().unwrap().code(), Some(1));
 }
 
 fn break_state_file(world: &World, keepwatch: &Running<'_>) {

@@ -1,40 +1,44 @@
 //! Promises 4 and 13: conntrackd synchronises on each transition and delays nothing else. The program that
 //! stands in for it writes down its arguments and does as it is told.
 
-use std::ffi::CString;
+use std::fmt::Write as _;
 use std::fs::{self, OpenOptions, Permissions};
 use std::io::Write;
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 
 use lab::daemon::{Running, Setup, wait_end};
 use lab::files::{Watch, content};
+use lab::trial::with_other_users;
+use lab::users::NOBODY;
 use libtest_mimic::Trial;
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 
+use crate::starter::careless;
 use crate::world::{World, setup};
 
 pub fn trials() -> Vec<Trial> {
     lab::trials![
         hang,
         commands_of_each_state,
-        what_root_may,
         failure,
-        notification_does_not_wait,
         newer_transition,
         configuration_that_comes_late,
         configuration_elsewhere,
+        no_configuration,
         output,
-        missing_program,
+        careless_starter,
+        intruder,
     ]
+    .into_iter()
+    .chain(with_other_users(lab::trials![configuration_of_the_user]))
+    .collect()
 }
 
-/// Does with `$3`, the flag, what the file of that name has to say.
+/// Does with `$3`, the flag, what the file of that name has to say. It writes, so it is run without Landlock.
 const STAND_IN: &str = r#"#!/bin/sh
 echo "$*" >>"$RECORD/calls"
-echo "$(id -u) $(readlink /proc/self/ns/net)" >>"$RECORD/identity"
 if [ -e "$RECORD/$3" ]; then . "$RECORD/$3"; fi
 "#;
 
@@ -50,7 +54,7 @@ impl Tracked {
     }
 
     pub fn with(setup: Setup) -> Self {
-        let mut setup = setup.with("--enable_conntrackd");
+        let mut setup = setup.with("--enable_conntrackd").with("--no-landlock");
         let record = setup.directory().join("record");
         fs::create_dir(&record).unwrap();
         let program = record.join("conntrackd");
@@ -70,8 +74,7 @@ impl Tracked {
     /// Has the stand-in wait at a flag. Returns what it waits for to be written to.
     pub fn hold(&self, flag: &str) -> PathBuf {
         let gate = self.record.join("gate");
-        let path = CString::new(gate.as_os_str().as_bytes()).unwrap();
-        mkfifo(path.as_c_str(), Mode::S_IRWXU).unwrap();
+        mkfifo(&gate, Mode::S_IRWXU).unwrap();
         self.when(flag, &format!("read line <{}", gate.display()));
         gate
     }
@@ -79,8 +82,7 @@ impl Tracked {
     /// The flags of the calls so far.
     pub fn calls(&self) -> String {
         let calls = content(&self.record.join("calls"));
-        let config = format!("-C {}/conntrackd.conf ", self.world.setup.conf_dir.display());
-        calls.lines().map(|call| call.strip_prefix(&config).expect("the configuration")).collect()
+        calls.lines().map(|call| call.strip_prefix("-C /proc/self/fd/0 ").unwrap()).collect()
     }
 
     pub fn wait_calls(&self, calls: &str) {
@@ -101,8 +103,13 @@ pub fn open(gate: &Path) {
     OpenOptions::new().write(true).open(gate).unwrap().write_all(b"\n").unwrap();
 }
 
+/// As root, with one capability, in the namespace, and with the configuration as standard input.
 fn commands_of_each_state() {
     let tracked = Tracked::new();
+    fs::write(tracked.world.setup.conf_dir.join("conntrackd.conf"), "the configuration\n").unwrap();
+    let identity = r"id -u; readlink /proc/self/ns/net; cat <$2
+        grep -E '^(NoNewPrivs|Cap(Prm|Eff|Bnd|Inh))' /proc/self/status";
+    tracked.when("-n", &format!("({identity}) >{}/identity", tracked.record.display()));
     let keepwatch = tracked.world.setup.start();
     tracked.wait_synced(&keepwatch, "backup");
     assert_eq!(tracked.calls(), "-t-n");
@@ -111,23 +118,11 @@ fn commands_of_each_state() {
     assert_eq!(tracked.calls(), "-t-n-c-f-R-B");
     assert_eq!((keepwatch.counter("commands"), keepwatch.counter("command_failures")), (6, 0));
     let inside = fs::read_link("/proc/thread-self/ns/net").unwrap();
-    for identity in content(&tracked.record.join("identity")).lines() {
-        assert_eq!(identity, format!("0 {}", inside.display()));
+    let mut expected = format!("0\n{}\nthe configuration\n", inside.display());
+    for (set, value) in [("Inh", 0), ("Prm", 2), ("Eff", 2), ("Bnd", 2)] {
+        writeln!(expected, "Cap{set}:\t{value:016x}").unwrap();
     }
-}
-
-/// With a configuration of root's own: what its socket and old releases want, which are `CAP_DAC_OVERRIDE` and
-/// `CAP_NET_ADMIN`.
-fn what_root_may() {
-    let tracked = Tracked::new();
-    tracked.when("-n", "grep ^Cap /proc/self/status");
-    let keepwatch = tracked.world.setup.start();
-    tracked.wait_synced(&keepwatch, "backup");
-    let log = tracked.world.setup.log();
-    for set in ["CapPrm", "CapEff", "CapBnd"] {
-        let line = format!("conntrackd: {set}:\\t0000000000001002\n");
-        assert!(log.contains(&line), "{log}");
-    }
+    assert_eq!(content(&tracked.record.join("identity")), expected + "NoNewPrivs:\t1\n");
 }
 
 fn failure() {
@@ -146,22 +141,13 @@ fn failure() {
         assert!(tracked.world.setup.log().contains(line), "{}", tracked.world.setup.log());
     }
     assert_eq!(keepwatch.counter("command_failures"), 2);
+    fs::remove_file(tracked.record.join("conntrackd")).unwrap();
+    tracked.world.set_vip(false);
+    tracked.wait_synced(&keepwatch, "backup");
+    keepwatch.wait_log("conntrackd -n: not started: No such file or directory (ENOENT)\n", 1);
 }
 
-fn notification_does_not_wait() {
-    let tracked = Tracked::new();
-    let gate = tracked.hold("-t");
-    let keepwatch = tracked.world.setup.start();
-    tracked.world.agent.wait_acknowledged("backup");
-    tracked.wait_calls("-t");
-    tracked.world.set_vip(true);
-    keepwatch.wait_state("master");
-    tracked.world.agent.wait_acknowledged("master");
-    assert_eq!(tracked.calls(), "-t");
-    open(&gate);
-    tracked.wait_synced(&keepwatch, "primary");
-}
-
+/// The agent does not wait, and nothing of an older state is run.
 fn newer_transition() {
     let tracked = Tracked::new();
     tracked.world.set_vip(true);
@@ -171,30 +157,26 @@ fn newer_transition() {
     for present in [false, true, false] {
         tracked.world.set_vip(present);
         keepwatch.wait_state(crate::world::word(present));
+        tracked.world.agent.wait_acknowledged(crate::world::word(present));
     }
     open(&gate);
     tracked.wait_synced(&keepwatch, "backup");
-    assert_eq!(tracked.calls(), "-c-f-t-n", "nothing of the older states");
+    assert_eq!(tracked.calls(), "-c-f-t-n");
 }
 
-/// Every time, whatever else the kernel tells of the command before: that it was stopped, for one.
 fn hang() {
     let tracked = Tracked::new();
     // Neither asking nor killing the shell alone would end it all.
-    tracked.when(
-        "-t",
-        &format!("trap '' TERM; sleep 1000 & echo $! >{}/sleep; wait", tracked.record.display()),
-    );
-    tracked.when("-n", "kill -STOP $$");
+    let script = "trap '' TERM; sleep 1000 & echo $! >$RECORD/sleep; kill -STOP $$";
+    tracked.when("-t", &script.replace("$RECORD", tracked.record.to_str().unwrap()));
     let keepwatch = tracked.world.setup.start();
     tracked.world.agent.wait_acknowledged("backup");
-    // After thirty seconds each.
-    let killed = "timed out and killed\n";
-    keepwatch.wait_log(&format!("conntrackd -t: {killed}"), 1);
+    // After thirty seconds.
+    keepwatch.wait_log("conntrackd -t: timed out and killed\n", 1);
     let sleep = content(&tracked.record.join("sleep"));
     wait_end(sleep.trim().parse().unwrap());
-    keepwatch.wait_log(&format!("conntrackd -n: {killed}"), 1);
     tracked.wait_synced(&keepwatch, "backup");
+    assert_eq!(tracked.calls(), "-t-n");
 }
 
 fn output() {
@@ -239,18 +221,111 @@ fn configuration_elsewhere() {
     command.arg(format!("--conntrackd-conf={}", configuration.display()));
     let keepwatch = tracked.world.setup.adopt(&command.output().unwrap());
     tracked.wait_synced(&keepwatch, "backup");
-    let calls = content(&tracked.record.join("calls"));
-    let call = |flag| format!("-C {} {flag}\n", configuration.display());
-    assert_eq!(calls, call("-t") + &call("-n"));
+    assert_eq!(keepwatch.counter("command_failures"), 0);
 }
 
-fn missing_program() {
+/// Nothing but a regular file is handed over.
+fn no_configuration() {
     let tracked = Tracked::new();
-    let keepwatch = tracked.world.setup.start();
+    let setup = &tracked.world.setup;
+    let configuration = setup.conf_dir.join("conntrackd.conf");
+    let put: [(&dyn Fn(), &str); 3] = [
+        (&|| symlink("/etc/shadow", &configuration).unwrap(), "(ELOOP)"),
+        (&|| mkfifo(&configuration, Mode::S_IRWXU).unwrap(), "(EINVAL)"),
+        (&|| fs::create_dir(&configuration).unwrap(), "(EINVAL)"),
+    ];
+    for (put, error) in put {
+        let _ = fs::remove_file(&configuration);
+        let _ = fs::remove_file(setup.log_file());
+        put();
+        let keepwatch = setup.start();
+        tracked.wait_synced(&keepwatch, "backup");
+        let log = setup.log();
+        let line =
+            log.lines().find(|line| line.contains("conntrackd -t: not started: configuration"));
+        assert!(line.unwrap().ends_with(error), "{log}");
+        assert_eq!(tracked.calls(), "");
+    }
+}
+
+/// It is opened with that user's rights, and the command is root's all the same.
+fn configuration_of_the_user() {
+    let tracked = Tracked::with(setup().with("--user=nobody"));
+    let setup = &tracked.world.setup;
+    for directory in [&setup.conf_dir, &setup.state_path] {
+        chown(directory, Some(NOBODY), Some(NOBODY)).unwrap();
+    }
+    let configuration = setup.conf_dir.join("conntrackd.conf");
+    fs::set_permissions(&configuration, Permissions::from_mode(0o600)).unwrap();
+    tracked.when("-t", "id -u; id -G");
+    let keepwatch = setup.start();
+    let line = "conntrackd -n: not started: configuration: Permission denied (EACCES)\n";
+    keepwatch.wait_log(line, 1);
+    assert_eq!(tracked.calls(), "");
+    drop(keepwatch);
+    fs::remove_file(setup.log_file()).unwrap();
+    chown(&configuration, Some(NOBODY), None).unwrap();
+    let keepwatch = setup.start();
     tracked.wait_synced(&keepwatch, "backup");
-    fs::remove_file(tracked.record.join("conntrackd")).unwrap();
-    tracked.world.set_vip(true);
-    tracked.wait_synced(&keepwatch, "primary");
-    tracked.world.agent.wait_acknowledged("master");
-    keepwatch.wait_log("conntrackd -B: not started: No such file or directory (ENOENT)\n", 1);
+    assert_eq!(setup.log().matches("conntrackd: 0\n").count(), 2, "{}", setup.log());
+    assert_eq!(keepwatch.counter("command_failures"), 0);
+    assert!(keepwatch.proc_status("Uid").starts_with("65534"));
+}
+
+/// Signals that the starter blocks or ignores are a command's to have as programs expect them.
+fn careless_starter() {
+    let tracked = Tracked::new();
+    tracked.when("-t", "grep -E '^Sig(Blk|Ign)' /proc/self/status");
+    let output = careless(tracked.world.setup.command()).output().unwrap();
+    let keepwatch = tracked.world.setup.adopt(&output);
+    tracked.wait_synced(&keepwatch, "backup");
+    let log = tracked.world.setup.log();
+    for name in ["SigBlk", "SigIgn"] {
+        let (_, mask) = log.split_once(&format!("conntrackd: {name}:\\t")).unwrap();
+        let mask = u128::from_str_radix(mask.lines().next().unwrap(), 16).unwrap();
+        // Beyond these are those of real time.
+        assert_eq!(mask & 0x7fff_ffff, 0, "{name}");
+    }
+}
+
+/// Does what a conntrackd could that a hostile configuration has taken over.
+const INTRUDER: &str = r#"#!/bin/sh
+while read -r line; do echo "configuration: $line"; done <$2
+for file in /etc/shadow /etc/passwd @/secret @/conntrackd.ctl /proc/1/environ; do
+    if cat $file; then echo "broken in: read $file"; fi
+done
+for file in @/written $2 @/secret /tmp/written /dev/null /proc/self/comm; do
+    if echo >>$file; then echo "broken in: wrote $file"; fi
+done
+for command in "mkdir @/made" "ln -s x @/link" "rm @/secret" "mv @/secret @/moved" "ls @" "ls /root"; do
+    if $command; then echo "broken in: $command"; fi
+done
+for fd in 3 4 5 6 7 8 9; do
+    if true 2>&- <&$fd; then echo "broken in: descriptor $fd"; fi
+done
+if unshare -r true; then echo "broken in: other namespaces"; fi
+if kill -0 $PPID; then echo "broken in: signals"; fi
+echo "did its best"
+"#;
+
+/// Root's rights are of no use to it.
+fn intruder() {
+    let setup = setup().with("--enable_conntrackd");
+    let directory = setup.directory().display().to_string();
+    let bin = setup.directory().join("bin");
+    fs::create_dir(&bin).unwrap();
+    let program = bin.join("conntrackd");
+    fs::write(&program, INTRUDER.replace('@', &directory)).unwrap();
+    fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
+    fs::write(setup.directory().join("secret"), "hidden\n").unwrap();
+    fs::write(setup.conf_dir.join("conntrackd.conf"), "to be read\n").unwrap();
+    let mut world = World::with(setup);
+    world.setup.environment.push(("PATH".into(), bin.into()));
+    let keepwatch = world.setup.start();
+    keepwatch.wait_log("Synced", 1);
+    let log = world.setup.log();
+    assert_eq!(log.matches("conntrackd: configuration: to be read\n").count(), 2, "{log}");
+    assert_eq!(log.matches("conntrackd: did its best\n").count(), 2, "{log}");
+    assert!(!log.contains("broken in") && !log.contains("hidden"), "{log}");
+    assert!(!world.setup.directory().join("written").exists());
 }

@@ -20,13 +20,10 @@ mod announce;
 mod attacks;
 mod claims;
 mod conntrackd;
-mod conntrackd_jail;
-mod conntrackd_process;
-mod conntrackd_program;
 mod filter;
 mod floods;
+mod helpers;
 mod hook;
-mod hook_process;
 mod hook_user;
 mod interface;
 mod landlock;
@@ -38,6 +35,7 @@ mod options;
 mod overrun;
 mod own_files;
 mod privileges;
+mod programs;
 mod role;
 mod service_manager;
 mod signals;
@@ -54,9 +52,6 @@ fn main() {
         [
             // It has the longest, beside which the others run.
             conntrackd::trials(),
-            conntrackd_jail::trials(),
-            conntrackd_process::trials(),
-            conntrackd_program::trials(),
             addresses::trials(),
             agent::trials(),
             announce::trials(),
@@ -65,8 +60,8 @@ fn main() {
             claims::trials(),
             filter::trials(),
             floods::trials(),
+            helpers::trials(),
             hook::trials(),
-            hook_process::trials(),
             hook_user::trials(),
             interface::trials(),
             landlock::trials(),
@@ -78,6 +73,7 @@ fn main() {
             overrun::trials(),
             own_files::trials(),
             privileges::trials(),
+            programs::trials(),
             role::trials(),
             service_manager::trials(),
             signals::trials(),

@@ -1,101 +1,90 @@
-//! The hook: how it is called, as whom, and that nobody but root can have put it there if it is run as root.
+//! The hook: how it is called, and as whom.
 
-use core::fmt::Display;
-use std::ffi::CString;
-use std::path::Path;
+use std::ffi::CStr;
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use nix::errno::Errno as NixErrno;
 use nix::fcntl::{AT_FDCWD, AtFlags};
-use nix::libc;
-use nix::unistd::{AccessFlags, Gid, faccessat, geteuid};
+use nix::unistd::{AccessFlags, faccessat, geteuid};
 
-use crate::errno::Errno;
-use crate::monitor::{Duration, HookCall, HookState};
-use crate::sys::file_id::identify;
-use crate::sys::files::{c_path, c_string};
+use super::{PATH, Runnable};
 use crate::sys::privileges::{self, RunAs};
 use crate::sys::{passwd, trust};
 use crate::wire::cidr::Cidr;
+use crate::wire::helper::{CommandResult, Request};
 use crate::wire::http::RouterId;
 use crate::wire::ifname::InterfaceName;
 
 /// The hook, and what it is told on every run.
 #[derive(Debug)]
 pub struct Hook {
-    pub(super) program: CString,
-    pub(super) router: CString,
-    /// What of its environment is always the same.
-    constant: [CString; 3],
-    pub(super) timeout: Duration,
-    user: RunAs,
-    groups: Vec<Gid>,
+    /// Its absolute path.
+    pub program: PathBuf,
+    /// Whom it is run as.
+    pub user: RunAs,
+    /// It is killed after this.
+    pub timeout: Duration,
+    /// The first argument behind `INSTANCE`.
+    pub router: RouterId,
+    /// The watched interface.
+    pub interface: InterfaceName,
+    /// The virtual address.
+    pub vip: Cidr,
 }
 
 impl Hook {
-    /// `user` is whom to run it as.
-    ///
-    /// # Errors
-    /// `EINVAL` if a name has a NUL.
-    pub fn new(
-        program: &Path,
-        user: RunAs,
-        timeout: Duration,
-        router: &RouterId,
-        interface: &InterfaceName,
-        vip: &Cidr,
-    ) -> Result<Self, Errno> {
-        let groups = match user.group {
-            Some(group) => passwd::groups(user.user.unwrap_or(geteuid()), group),
-            None => Vec::new(),
-        };
-        Ok(Self {
-            program: c_path(program)?,
-            router: text("", &router.as_str())?,
-            constant: [
-                text("KEEPWATCH_ROUTER_ID=", &router.as_str())?,
-                text("KEEPWATCH_INTERFACE=", interface)?,
-                text("KEEPWATCH_VIP=", vip)?,
-            ],
-            timeout,
-            user,
-            groups,
-        })
-    }
-
-    /// Has this process become whom the hook is run as, for good, and looks whether it could be run.
-    pub(super) fn prepare(&self) -> nix::Result<()> {
-        privileges::become_hook_user(self.user, &self.groups)?;
-        self.check().map_err(|Errno(errno)| NixErrno::from_raw(errno))?;
-        let flags = AtFlags::AT_EACCESS;
-        faccessat(AT_FDCWD, self.program.as_c_str(), AccessFlags::X_OK, flags)
-    }
-
     /// Whether it may be run: a file that, as root, only root can have put there.
-    pub(super) fn check(&self) -> Result<(), Errno> {
-        if identify(&self.program)?.kind() != libc::S_IFREG {
+    fn check(&self) -> io::Result<()> {
+        if !fs::metadata(&self.program)?.is_file() {
             return Err(NixErrno::EACCES.into());
         }
-        let is_root = geteuid().is_root();
-        if is_root && !trust::is_protected(&self.program) {
-            return Err(NixErrno::EPERM.into());
-        }
-        Ok(())
-    }
-
-    /// Its environment beside `PATH`, on one run. This process is not the daemon, which allocates nothing.
-    pub(super) fn environment(&self, HookCall { state, previous }: HookCall) -> Vec<CString> {
-        let variable = |name: &[u8], state: HookState| {
-            c_string(&[name, state.word().to_bytes()].concat()).unwrap_or_default()
-        };
-        let mut environment = self.constant.to_vec();
-        environment.push(variable(b"KEEPWATCH_STATE=", state));
-        environment.extend(previous.map(|previous| variable(b"KEEPWATCH_PREVIOUS=", previous)));
-        environment
+        let is_safe = !geteuid().is_root() || trust::is_safe(&self.program);
+        if is_safe { Ok(()) } else { Err(NixErrno::EPERM.into()) }
     }
 }
 
-// Once in the program, and not for every type.
-#[inline(never)]
-fn text(name: &str, value: &dyn Display) -> nix::Result<CString> {
-    c_string(format!("{name}{value}").as_bytes())
+impl Runnable for Hook {
+    fn process_name(&self) -> &'static CStr {
+        c"keepwatch-hook"
+    }
+
+    /// Becomes the user that the hook is run as, for good, and checks that it can be run.
+    fn prepare(&self) -> io::Result<()> {
+        let groups = match self.user.group {
+            Some(group) => passwd::groups(self.user.user.unwrap_or(geteuid()), group),
+            None => Vec::new(),
+        };
+        privileges::become_hook_user(self.user, &groups)?;
+        self.check()?;
+        faccessat(AT_FDCWD, &self.program, AccessFlags::X_OK, AtFlags::AT_EACCESS)?;
+        Ok(())
+    }
+
+    /// As keepalived calls the notify script of an instance, whose priority is not known here.
+    fn command(&self, request: Request) -> Result<Command, CommandResult> {
+        let Request::Hook(call) = request else {
+            return Err(CommandResult::NotStarted(NixErrno::EINVAL.into()));
+        };
+        self.check().map_err(|error| CommandResult::NotStarted(error.into()))?;
+        let mut command = Command::new(&self.program);
+        command.args(["INSTANCE", self.router.as_str(), call.state.word(), "0"]);
+        command.env_clear().env("PATH", PATH);
+        command.env("KEEPWATCH_ROUTER_ID", self.router.as_str());
+        command.env("KEEPWATCH_INTERFACE", self.interface.to_string());
+        command.env("KEEPWATCH_VIP", self.vip.to_string());
+        command.env("KEEPWATCH_STATE", call.state.word());
+        if let Some(previous) = call.previous {
+            command.env("KEEPWATCH_PREVIOUS", previous.word());
+        }
+        command.stdin(Stdio::null());
+        Ok(command)
+    }
+
+    fn timeout(&self) -> Duration {
+        self.timeout
+    }
 }

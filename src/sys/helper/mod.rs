@@ -1,126 +1,118 @@
-//! Processes of their own that keep what privileges it takes to run programs, and run nothing but those that
-//! were named at the start: one conntrackd's sync commands, another the hook, so that neither waits for the
-//! other nor has its rights.
+//! Helper processes, which keep the privileges that it takes to run programs: one runs conntrackd's commands,
+//! another the hook, so that neither waits for the other nor has its rights.
 //!
-//! They are forked before the daemon opens anything and before it drops its privileges. The daemon itself
-//! starts no process, so its seccomp filter need not allow that.
+//! They are forked before the daemon opens anything and before it drops its privileges, and run nothing but
+//! what was configured then. The daemon itself starts no process, so its seccomp filter need not allow that. If
+//! a helper is killed, the daemon ends: whoever supervises it starts both anew.
 
 #![expect(unsafe_code, reason = "fork")]
 
+mod conntrackd;
 mod hook;
-mod jail;
-mod program;
-mod supervisor;
+mod output;
+mod process;
 
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::process::Command;
+use std::time::Duration;
 
 use nix::errno::Errno as NixErrno;
 use nix::libc;
+use nix::sys::prctl;
 use nix::sys::signal::{SigHandler, Signal, signal};
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, recv, send, socketpair};
 use nix::unistd::{ForkResult, fork};
 
 use crate::errno::Errno;
-use crate::wire::helper::{
-    CommandResult, MAX_LINE, Message, Request, decode_message, encode_request,
-};
+use crate::sys::process::close_all_but;
+use crate::wire::helper::{CommandResult, HelperEvent, MAX_LINE, Request};
+pub use conntrackd::Conntrackd;
 pub use hook::Hook;
-pub use jail::Jail;
-use supervisor::Server;
+use process::HelperProcess;
 
-/// Room for what comes from it.
+/// Where programs look for others.
+const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// Room for an event.
 pub type Buffer = [u8; MAX_LINE + 1];
 
-/// What a helper may be asked to run.
-#[derive(Debug)]
-pub enum Programs {
-    /// conntrackd's commands, shut in if need be.
-    Sync(Jail),
-    /// The hook.
-    Hook(Hook),
+/// What a helper process can run.
+pub trait Runnable {
+    /// What the process is called.
+    fn process_name(&self) -> &'static std::ffi::CStr;
+
+    /// Drops the privileges that running it does not take. Called once in the helper process.
+    ///
+    /// # Errors
+    /// What the system said. The daemon does not start then.
+    fn prepare(&self) -> io::Result<()>;
+
+    /// The program to run for a request, but for its output and its session.
+    ///
+    /// # Errors
+    /// Why it is not run.
+    fn command(&self, request: Request) -> Result<Command, CommandResult>;
+
+    /// It is killed when it has run for so long.
+    fn timeout(&self) -> Duration;
 }
 
-/// The daemon's end of it.
+/// The daemon's end of the channel to a helper process.
 #[derive(Debug)]
 pub struct Helper {
     channel: OwnedFd,
-    /// Of the last run that was asked for.
-    number: u8,
-}
-
-/// What came from it.
-#[derive(Debug, PartialEq, Eq)]
-pub enum HelperEvent<'a> {
-    /// The program has printed a line, or a piece of it.
-    Printed(&'a [u8]),
-    /// The program has ended, and of its output so many bytes were thrown away.
-    Ended(CommandResult, u32),
-    /// The process was killed and begun anew, and with it the program, if one was under way.
-    Restarted(Option<CommandResult>),
-    /// It is of no more use.
-    Gone,
+    /// A program runs.
+    is_busy: bool,
 }
 
 impl Helper {
-    /// Forks the process.
+    /// Forks the process, and waits until it is prepared.
     ///
     /// # Errors
     /// The errno of the step that failed.
-    pub fn fork(programs: Programs) -> Result<Self, Errno> {
+    pub fn fork(runnable: &dyn Runnable) -> Result<Self, Errno> {
         let flags = SockFlag::SOCK_CLOEXEC;
         let (channel, theirs) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags)?;
-        let server = Server::new(theirs, programs)?;
         // SAFETY: the process has one thread.
         if let ForkResult::Child = unsafe { fork() }? {
-            let result = server.serve();
+            serve(&theirs, runnable);
             // SAFETY: ends this process, and runs nothing of what it has inherited.
-            unsafe { libc::_exit(i32::from(result.is_err())) }
+            unsafe { libc::_exit(0) }
         }
-        // Whenever it ends, nobody has to wait for it.
+        drop(theirs);
+        // Whenever it ends, it is reaped by the kernel.
         // SAFETY: no handler is installed.
         unsafe { signal(Signal::SIGCHLD, SigHandler::SigIgn) }?;
-        drop(server);
-        // How its start went.
-        let mut errno = [0];
+        let mut errno = [0; 4];
         match recv(channel.as_raw_fd(), &mut errno, MsgFlags::empty())? {
             0 => Err(NixErrno::ECHILD.into()),
-            _ if errno == [0] => Ok(Self { channel, number: 0 }),
-            _ => Err(Errno(errno[0].into())),
+            _ if errno == [0; 4] => Ok(Self { channel, is_busy: false }),
+            _ => Err(Errno(i32::from_ne_bytes(errno))),
         }
     }
 
-    /// Asks for a run, when no other is under way.
-    ///
-    /// # Errors
-    /// The errno of `send`, if the process has gone.
-    pub fn run(&mut self, request: Request) -> Result<(), Errno> {
-        self.number = self.number.wrapping_add(1);
-        let request = encode_request(request, self.number);
-        send(self.channel.as_raw_fd(), &request, MsgFlags::MSG_NOSIGNAL)?;
-        Ok(())
+    /// Asks for a run, when no other is under way. If the process has gone, the next event says so.
+    pub fn run(&mut self, request: Request) {
+        let sent = send(self.channel.as_raw_fd(), &[request.encode()], MsgFlags::MSG_NOSIGNAL);
+        self.is_busy = sent.is_ok();
     }
 
-    /// What has come from it. None: nothing yet.
-    pub fn answer<'a>(&self, buffer: &'a mut Buffer) -> Option<HelperEvent<'a>> {
-        loop {
-            let received = recv(self.channel.as_raw_fd(), buffer, MsgFlags::MSG_DONTWAIT);
-            let length = match received {
-                Err(NixErrno::EAGAIN) => return None,
-                // The end of the channel is an empty message.
-                received => received.unwrap_or(0),
-            };
-            return Some(match buffer.get(..length).and_then(decode_message) {
-                // The answer to what was given up already, as the process was killed.
-                Some(Message::Ended { number, .. }) if number != self.number => continue,
-                Some(Message::Ended { end, dropped, .. }) => HelperEvent::Ended(end, dropped),
-                Some(Message::Restarted(number)) => {
-                    let under_way = number == Some(self.number);
-                    HelperEvent::Restarted(under_way.then_some(CommandResult::Aborted))
-                }
-                Some(Message::Printed(_)) => HelperEvent::Printed(buffer.get(1..length)?),
-                None => HelperEvent::Gone,
-            });
+    /// Receives the next event, if there is one.
+    pub fn recv_event<'a>(&mut self, buffer: &'a mut Buffer) -> Option<HelperEvent<'a>> {
+        let received = recv(self.channel.as_raw_fd(), buffer, MsgFlags::MSG_DONTWAIT);
+        if received == Err(NixErrno::EAGAIN) {
+            return None;
         }
+        // The end of the channel is an empty datagram.
+        let event = HelperEvent::decode(buffer.get(..received.unwrap_or(0)).unwrap_or_default());
+        self.is_busy &= matches!(event, HelperEvent::Printed(_));
+        Some(event)
+    }
+
+    /// Whether a program runs.
+    pub fn is_busy(&self) -> bool {
+        self.is_busy
     }
 
     /// The descriptor to poll.
@@ -129,30 +121,19 @@ impl Helper {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::wire::helper::encode_message;
-
-    #[test]
-    fn what_is_answered_to_a_request_given_up_is_passed_over() {
-        let flags = SockFlag::SOCK_CLOEXEC;
-        let (channel, theirs) =
-            socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags).unwrap();
-        let helper = Helper { channel, number: 2 };
-        let tell = |message| {
-            send(theirs.as_raw_fd(), &encode_message(&message), MsgFlags::empty()).unwrap();
-        };
-        let end = CommandResult::Exited(0);
-        let mut buffer = [0; MAX_LINE + 1];
-        tell(Message::Ended { number: 1, end, dropped: 3 });
-        assert_eq!(helper.answer(&mut buffer), None);
-        tell(Message::Restarted(Some(1)));
-        assert_eq!(helper.answer(&mut buffer), Some(HelperEvent::Restarted(None)));
-        tell(Message::Ended { number: 1, end, dropped: 3 });
-        tell(Message::Ended { number: 2, end, dropped: 4 });
-        assert_eq!(helper.answer(&mut buffer), Some(HelperEvent::Ended(end, 4)));
-        drop(theirs);
-        assert_eq!(helper.answer(&mut buffer), Some(HelperEvent::Gone));
+/// In the new process: reports whether it is prepared, as an errno, and serves until the daemon has gone.
+fn serve(channel: &OwnedFd, runnable: &dyn Runnable) {
+    close_all_but(channel.as_fd());
+    // Others look for the daemon by its name.
+    let _ = prctl::set_name(runnable.process_name());
+    let process = runnable.prepare().and_then(|()| {
+        // The user that it has become must not trace it.
+        prctl::set_dumpable(false)?;
+        HelperProcess::new(channel, runnable)
+    });
+    let errno = process.as_ref().err().map_or(0, |error| error.raw_os_error().unwrap_or(libc::EIO));
+    let _ = send(channel.as_raw_fd(), &errno.to_ne_bytes(), MsgFlags::MSG_NOSIGNAL);
+    if let Ok(process) = process {
+        process.serve();
     }
 }

@@ -165,9 +165,9 @@ impl Simulation<'_> {
         }
         match helper {
             HelperKind::Conntrackd if self.conntrackd.is_running() => {
-                self.command_ends(CommandResult::Aborted);
+                self.command_ends(CommandResult::Signalled(9));
             }
-            HelperKind::Hook if self.hook.running => self.hook_ends(CommandResult::Aborted),
+            HelperKind::Hook if self.hook.running => self.hook_ends(CommandResult::Signalled(9)),
             _ => {}
         }
     }

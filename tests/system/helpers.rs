@@ -1,0 +1,281 @@
+//! Promises 13 and 20: the processes that run programs. There is one each for conntrackd and for the hook, the daemon
+//! ends if one of them does, and none is left behind.
+
+use std::fs::{self, File, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use lab::daemon::{Running, wait_end};
+use lab::files::{content, read_line};
+use lab::namespace::{Netns, unbind};
+use libtest_mimic::Trial;
+use nix::sys::signal::{Signal, kill};
+use nix::sys::stat::Mode;
+use nix::unistd::{Pid, mkfifo};
+
+use crate::conntrackd::{Tracked, open};
+use crate::hook::{Hooked, install, wait_told};
+use crate::world::setup;
+
+pub fn trials() -> Vec<Trial> {
+    lab::trials![
+        names,
+        nothing_is_inheritable,
+        a_thousand_runs,
+        output_left_behind,
+        daemon_ends_if_killed,
+        run_ends_if_killed,
+        run_ends_with_the_daemon,
+        background_jobs_go_on,
+        failed_run_leaves_nothing,
+        what_it_inherits,
+    ]
+}
+
+pub fn children(pid: u32) -> Vec<u32> {
+    let list = content(&PathBuf::from(format!("/proc/{pid}/task/{pid}/children")));
+    list.split_whitespace().map(|pid| pid.parse().unwrap()).collect()
+}
+
+/// The only one there is.
+pub fn helper(keepwatch: &Running<'_>) -> u32 {
+    let [helper] = keepwatch.children()[..] else { panic!("{:?}", keepwatch.children()) };
+    helper
+}
+
+pub fn send(pid: u32, signal: Signal) {
+    kill(Pid::from_raw(pid.try_into().unwrap()), signal).unwrap();
+}
+
+/// With both helpers.
+fn with_both() -> Tracked {
+    Tracked::with(install(setup()))
+}
+
+/// Whoever looks for the daemon by its name finds the daemon alone.
+fn names() {
+    let tracked = with_both();
+    let keepwatch = tracked.world.setup.start();
+    tracked.wait_synced(&keepwatch, "backup");
+    let name = |pid| content(&PathBuf::from(format!("/proc/{pid}/comm")));
+    let helpers = keepwatch.children();
+    let names: Vec<_> = helpers.iter().map(|pid| name(*pid)).collect();
+    assert_eq!(names, ["keepwatch-sync\n", "keepwatch-hook\n"]);
+    wait_told(&keepwatch, "BACKUP", 1);
+    assert!(helpers.iter().all(|pid| children(*pid).is_empty()), "a run that is not reaped");
+    assert_eq!(keepwatch.terminate().unwrap().code(), Some(0));
+    helpers.into_iter().for_each(wait_end);
+}
+
+/// Whatever a process would execute, no descriptor but the standard streams would stay open. The namespace is named,
+/// or found.
+fn nothing_is_inheritable() {
+    const CLOSED_ON_EXEC: u32 = 0o2_000_000;
+    for option in ["--namespace=watched", "--no-announce"] {
+        let setup = setup().with(option);
+        let metrics = format!("--metrics-file={}", setup.directory().join("prom").display());
+        let hooked = Hooked::with(setup.with(metrics));
+        Netns::current().bind("watched");
+        let keepwatch = hooked.world.setup.start();
+        for pid in [keepwatch.pid(), helper(&keepwatch)] {
+            let descriptors = fs::read_dir(format!("/proc/{pid}/fdinfo")).unwrap();
+            for path in descriptors.map(|entry| entry.unwrap().path()) {
+                let number: u32 = path.file_name().unwrap().to_str().unwrap().parse().unwrap();
+                let info = content(&path);
+                let flags = info.lines().find_map(|line| line.strip_prefix("flags:\t"));
+                // That of the agent's connection may be closed meanwhile.
+                let Some(flags) = flags else { continue };
+                let flags = u32::from_str_radix(flags, 8).unwrap();
+                let target = fs::read_link(format!("/proc/{pid}/fd/{number}"));
+                assert!(number <= 2 || flags & CLOSED_ON_EXEC != 0, "{pid}: {target:?}");
+            }
+        }
+        drop(keepwatch);
+        unbind("watched");
+    }
+}
+
+/// They leave neither a process nor a descriptor nor memory behind.
+fn a_thousand_runs() {
+    let hooked = Hooked::new();
+    let path = hooked.record.join("told");
+    mkfifo(&path, Mode::S_IRWXU).unwrap();
+    let told = File::options().read(true).write(true).open(&path).unwrap();
+    fs::write(hooked.program(), format!("#!/bin/sh\necho $3 >{}\n", path.display())).unwrap();
+    let keepwatch = hooked.world.setup.start();
+    assert_eq!(read_line(&told), "BACKUP\n");
+    let helper = helper(&keepwatch);
+    let holds = || {
+        [keepwatch.pid(), helper].map(|pid| {
+            let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count();
+            let status = content(Path::new(&format!("/proc/{pid}/status")));
+            let memory = status.lines().find(|line| line.starts_with("VmData:"));
+            (descriptors, memory.map(String::from))
+        })
+    };
+    let mut before = None;
+    for run in 0..1000 {
+        let present = run % 2 == 0;
+        hooked.world.set_vip(present);
+        assert_eq!(read_line(&told), if present { "MASTER\n" } else { "BACKUP\n" });
+        if run == 99 {
+            wait_told(&keepwatch, "BACKUP", 51);
+            before = Some(holds());
+        }
+    }
+    wait_told(&keepwatch, "BACKUP", 501);
+    assert_eq!(Some(holds()), before);
+    assert!(children(helper).is_empty());
+}
+
+/// A program prints as much as a pipe takes and ends before that is read: all of it is logged or counted.
+fn output_left_behind() {
+    const BYTES: usize = 60_000;
+    let tracked = Tracked::new();
+    let gate = tracked.hold("-t");
+    let print = format!("read line <{}; head -c {BYTES} /dev/zero | tr '\\0' x", gate.display());
+    tracked.when("-t", &print);
+    let keepwatch = tracked.world.setup.start();
+    tracked.wait_calls("-t");
+    let helper = helper(&keepwatch);
+    let program = children(helper)[0];
+    send(helper, Signal::SIGSTOP);
+    open(&gate);
+    wait_end(program);
+    send(helper, Signal::SIGCONT);
+    tracked.wait_synced(&keepwatch, "backup");
+    let log = tracked.world.setup.log();
+    let lines =
+        log.lines().filter_map(|line| line.split_once("conntrackd: ")).map(|(_, line)| line);
+    let counted = lines.map(|line| match line.split_once(" more bytes of output discarded") {
+        Some((discarded, _)) => discarded.parse().unwrap(),
+        None => line.bytes().filter(|byte| *byte == b'x').count(),
+    });
+    assert_eq!(counted.sum::<usize>(), BYTES, "{log}");
+}
+
+/// Exit code 1, after the file and the agent have been told the truth.
+fn daemon_ends_if_killed() {
+    for which in 0..2 {
+        let tracked = with_both();
+        let keepwatch = tracked.world.setup.start();
+        tracked.wait_synced(&keepwatch, "backup");
+        wait_told(&keepwatch, "BACKUP", 1);
+        let helpers = keepwatch.children();
+        keepwatch.signal(Signal::SIGSTOP);
+        tracked.world.set_vip(true);
+        send(helpers[which], Signal::SIGKILL);
+        keepwatch.signal(Signal::SIGCONT);
+        assert_eq!(keepwatch.wait_exit().unwrap().code(), Some(1));
+        assert_eq!(tracked.world.setup.state(), "master");
+        assert_eq!(tracked.world.agent.acknowledged().as_deref(), Some("master"));
+        let line = format!("{} helper gone; exiting\n", ["conntrackd", "hook"][which]);
+        assert!(tracked.world.setup.log().contains(&line), "{}", tracked.world.setup.log());
+        assert!(!tracked.world.setup.pid_file().exists());
+        helpers.into_iter().for_each(wait_end);
+    }
+}
+
+fn run_ends_if_killed() {
+    let hooked = Hooked::new();
+    hooked.when("BACKUP", "echo $$ >$RECORD/pid; exec sleep 1000");
+    let keepwatch = hooked.world.setup.start();
+    let run = hooked.wait_pid("pid");
+    send(helper(&keepwatch), Signal::SIGKILL);
+    wait_end(run);
+    assert_eq!(keepwatch.wait_exit().unwrap().code(), Some(1));
+}
+
+/// However that ends; if it can, it says so.
+fn run_ends_with_the_daemon() {
+    for signal in [Signal::SIGTERM, Signal::SIGKILL] {
+        let hooked = Hooked::new();
+        hooked.when("BACKUP", "sleep 1000 & echo $! >$RECORD/pid; kill -STOP $$");
+        let keepwatch = hooked.world.setup.start();
+        let sleep = hooked.wait_pid("pid");
+        let helper = helper(&keepwatch);
+        let run = children(helper)[0];
+        keepwatch.signal(signal);
+        keepwatch.wait_exit();
+        [sleep, run, helper].into_iter().for_each(wait_end);
+        let said = hooked.world.setup.log().contains("hook still running; killed\n");
+        assert_eq!(said, signal == Signal::SIGTERM);
+    }
+}
+
+/// After exit code 0, however they were started: they are not killed, and may print, also when the daemon has ended.
+fn background_jobs_go_on() {
+    let hooked = Hooked::new();
+    let job = hooked.record.join("job");
+    let script = "#!/bin/sh
+        echo $$ >$RECORD/$1
+        while [ ! -e $RECORD/end ]; do echo $1; sleep 0.01; done
+        echo end || exit; echo $1 >>$RECORD/ended\n";
+    fs::write(&job, script.replace("$RECORD", hooked.record.to_str().unwrap())).unwrap();
+    fs::set_permissions(&job, Permissions::from_mode(0o755)).unwrap();
+    let start = "$RECORD/job plain & nohup $RECORD/job nohup & setsid $RECORD/job setsid &
+        (setsid $RECORD/job daemon </dev/null >/dev/null 2>&1 &)
+        start-stop-daemon -S -b -x $RECORD/job -- service";
+    hooked.when("MASTER", start);
+    let keepwatch = hooked.world.setup.start();
+    hooked.world.set_vip(true);
+    wait_told(&keepwatch, "MASTER", 1);
+    let names = ["plain", "nohup", "setsid", "daemon", "service"];
+    for name in names {
+        hooked.wait_pid(name);
+    }
+    for present in [false, true] {
+        hooked.world.set_vip(present);
+        wait_told(&keepwatch, if present { "MASTER" } else { "BACKUP" }, 2);
+    }
+    let helper = helper(&keepwatch);
+    assert_eq!(keepwatch.terminate().unwrap().code(), Some(0));
+    fs::write(hooked.record.join("end"), "").unwrap();
+    let ended = || content(&hooked.record.join("ended"));
+    hooked.wait("all ten to end by themselves", || ended().lines().count() == 10);
+    for name in names {
+        assert_eq!(ended().lines().filter(|line| *line == name).count(), 2, "{}", ended());
+    }
+    wait_end(helper);
+}
+
+/// What a failed run has left in its session is killed before the next try, and a line says so.
+fn failed_run_leaves_nothing() {
+    let hooked = Hooked::new();
+    let script = "mv $RECORD/BACKUP $RECORD/once
+        sleep 1000 & echo $! >$RECORD/sleep
+        setsid -f sh -c 'echo $$ >$RECORD/service; exec sleep 1000'
+        while [ ! -s $RECORD/service ]; do sleep 0.01; done; exit 1";
+    hooked.when("BACKUP", script);
+    let keepwatch = hooked.world.setup.start();
+    wait_told(&keepwatch, "BACKUP", 1);
+    wait_end(hooked.wait_pid("sleep"));
+    assert!(hooked.world.setup.log().contains("hook: 1 processes of the failed run killed\n"));
+    let service = hooked.wait_pid("service");
+    assert!(Path::new(&format!("/proc/{service}")).exists(), "it has left the session");
+    send(service, Signal::SIGKILL);
+}
+
+/// As a program that an operator starts: nothing of what limits the daemon limits the hook.
+fn what_it_inherits() {
+    let hooked = Hooked::new();
+    let describe = "readlink /proc/self/cwd /proc/self/fd/0 /proc/self/ns/net
+        cat /proc/self/limits; grep -E '^(Uid|Gid|Groups|Cap|NoNewPrivs|Seccomp|SigBlk)' /proc/self/status";
+    hooked.when(
+        "BACKUP",
+        &format!(
+            "({describe}) >$RECORD/described; umask >$RECORD/umask
+        ls /proc/self/fd >$RECORD/descriptors"
+        ),
+    );
+    let keepwatch = hooked.world.setup.start();
+    wait_told(&keepwatch, "BACKUP", 1);
+    let mut shell = Command::new("sh");
+    shell.args(["-c", describe]).current_dir("/").stdin(Stdio::null());
+    let ours = String::from_utf8(shell.output().unwrap().stdout).unwrap();
+    assert_eq!(content(&hooked.record.join("described")), ours);
+    assert_eq!(content(&hooked.record.join("umask")), "0022\n");
+    // The last one is the directory that is listed.
+    assert_eq!(content(&hooked.record.join("descriptors")), "0\n1\n2\n3\n");
+}

@@ -1,0 +1,131 @@
+//! Promises 13 and 20: which programs are run. As root, none that others than root could replace.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{PermissionsExt, chown, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use keepwatch::sys::trust::is_safe;
+use lab::daemon::Setup;
+use lab::files::Directory;
+use lab::trial::with_other_users;
+use lab::users::SOMEBODY;
+use libtest_mimic::Trial;
+
+use crate::conntrackd::Tracked;
+use crate::world::setup;
+
+pub fn trials() -> Vec<Trial> {
+    let mut trials = lab::trials![open_to_others, conntrackd_is_passed_over, hook_is_refused];
+    trials.extend(with_other_users(lab::trials![owned_by_others, open_by_an_access_list]));
+    trials
+}
+
+fn put_program(directory: &Path, name: &str, mode: u32) -> PathBuf {
+    let program = directory.join(name);
+    fs::write(&program, "#!/bin/sh\necho the wrong one\n").unwrap();
+    set_mode(&program, mode);
+    program
+}
+
+fn set_mode(path: &Path, mode: u32) {
+    fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+}
+
+/// The program, or a directory on its way. A group's members count as others, those of root's group too: with an
+/// access list its bits are the mask of all that others may do.
+fn open_to_others() {
+    let directory = Directory::new();
+    let program = put_program(&directory.sub("bin"), "program", 0o755);
+    for path in [&program, program.parent().unwrap(), directory.path()] {
+        assert!(is_safe(&program));
+        for mode in [0o757, 0o775] {
+            set_mode(path, mode);
+            assert!(!is_safe(&program), "{mode:o} {}", path.display());
+        }
+        set_mode(path, 0o755);
+    }
+    assert!(!is_safe(Path::new("relative")) && !is_safe(&directory.path().join("missing")));
+}
+
+fn owned_by_others() {
+    let (ours, theirs) = (Directory::new(), Directory::new());
+    let program = put_program(ours.path(), "program", 0o755);
+    for path in [&program, ours.path()] {
+        chown(path, Some(SOMEBODY), None).unwrap();
+        assert!(!is_safe(&program));
+        chown(path, Some(0), None).unwrap();
+    }
+    // A link that is somebody's to change, between what is root's.
+    let (first, second) = (ours.path().join("first"), theirs.path().join("second"));
+    symlink(&second, &first).unwrap();
+    symlink(&program, &second).unwrap();
+    assert!(is_safe(&first));
+    chown(theirs.path(), Some(SOMEBODY), None).unwrap();
+    assert!(!is_safe(&first) && is_safe(&program));
+}
+
+fn open_by_an_access_list() {
+    let directory = Directory::new();
+    let program = put_program(directory.path(), "program", 0o755);
+    for path in [&program, directory.path()] {
+        assert!(is_safe(&program));
+        let set = |change: &[&str]| {
+            let status = Command::new("setfacl").args(change).arg(path).status();
+            assert!(status.expect("setfacl, of the package acl").success());
+        };
+        set(&["-m", "u:nobody:rwx"]);
+        assert!(!is_safe(&program), "{}", path.display());
+        set(&["-b"]);
+        set_mode(path, 0o755);
+    }
+}
+
+/// Another is run, and a line says which is not.
+fn conntrackd_is_passed_over() {
+    let directory = Directory::new();
+    let program = put_program(directory.path(), "conntrackd", 0o757);
+    let mut tracked = Tracked::new();
+    let (_, path) = tracked.world.setup.environment.iter_mut().find(|(n, _)| n == "PATH").unwrap();
+    let mut first = directory.path().as_os_str().to_owned();
+    first.push(":");
+    first.push(&*path);
+    *path = first;
+    let line = format!("{}: not run: others than root can replace it\n", program.display());
+    let output = tracked.world.setup.command().arg("--check").output().unwrap();
+    let report = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(report.contains(&line) && report.contains("can be run"), "{report}");
+    let keepwatch = tracked.world.setup.start();
+    tracked.wait_synced(&keepwatch, "backup");
+    assert_eq!(tracked.calls(), "-t-n");
+    assert!(tracked.world.setup.log().contains(&format!(": {line}")));
+    drop(keepwatch);
+    // What cannot be executed is no program.
+    set_mode(&program, 0o644);
+    fs::remove_file(tracked.world.setup.log_file()).unwrap();
+    tracked.wait_synced(&tracked.world.setup.start(), "backup");
+    assert!(!tracked.world.setup.log().contains("not run"));
+}
+
+/// It does not start, and says why in one line, as does `--check`.
+fn assert_refused(setup: &Setup, program: &Path, why: &str) {
+    let hook = format!("--hook={}", program.display());
+    let output = setup.command().arg(&hook).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(error, format!("keepwatch: hook {}: {why}\n", program.display()));
+    assert!(!setup.state_file().exists());
+}
+
+fn hook_is_refused() {
+    let (setup, directory) = (setup(), Directory::new());
+    let program = put_program(directory.path(), "program", 0o757);
+    assert_refused(&setup, &program, "not run: others than root can replace it");
+    let check = [format!("--hook={}", program.display()), "--check".into()];
+    let report = || setup.command().args(&check).output().unwrap().stdout;
+    let verdict = |verdict: &str| format!("{}: {verdict}\n", program.display());
+    let refused = verdict("does not work: not run: others than root can replace it");
+    assert!(String::from_utf8(report()).unwrap().contains(&refused));
+    set_mode(&program, 0o755);
+    assert!(String::from_utf8(report()).unwrap().contains(&verdict("can be run")));
+}
