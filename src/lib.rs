@@ -11,7 +11,7 @@
 //! 3. [`monitor`] decides what is to be done: `Monitor::on(Input, now)` answers with a list of actions;
 //! 4. [`daemon`], the loop, lets [`sys`] do it, and what comes of that is the next input.
 //!
-//! [`options`] is what is asked for, [`log`] what is told to people, [`metrics`] what is told to Prometheus.
+//! [`options`] is the configuration, [`log`] the output for people, [`metrics`] that for Prometheus.
 
 pub mod check;
 pub mod daemon;

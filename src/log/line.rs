@@ -4,7 +4,7 @@ use core::fmt::{self, Write};
 
 use heapless::String;
 
-/// A line of at most `MAX` bytes; what is longer is cut.
+/// A line of at most `MAX` bytes; a longer one is cut.
 #[derive(Default)]
 pub(super) struct Line<const MAX: usize>(String<MAX>);
 

@@ -3,8 +3,8 @@
 //! Lines are buffered and written together before the loop goes to sleep, so that a transition costs one
 //! write. Nothing allocates, nothing blocks, and control characters from outside are escaped.
 //!
-//! Lines are text or, with feature `defmt`, frames. What is logged keeps to what both understand:
-//! `{}` and `{:?}`, and arguments behind the text.
+//! Lines are text or, with feature `defmt`, frames. Log statements use the syntax that both have:
+//! `{}`, and arguments behind the text.
 
 #[cfg(feature = "defmt")]
 mod compact;
@@ -38,7 +38,7 @@ use crate::wire::http::RouterId;
 #[cfg(feature = "defmt")]
 use encoding::Frame;
 
-/// The longest line in bytes; what is longer is cut.
+/// The longest line in bytes; a longer one is cut.
 const MAX_LINE: usize = 512;
 /// Size of the buffer for lines, in bytes.
 const BUFFER_SIZE: usize = 2048;
@@ -50,13 +50,13 @@ pub enum Level {
     Error,
     /// Something failed that is tried again, or needs attention elsewhere.
     Warning,
-    /// What the daemon is for.
+    /// A change, and its reports.
     Info,
     /// Every event.
     Debug,
 }
 
-/// Where lines go, and what they begin with.
+/// Where lines go, and how they begin.
 #[derive(Debug)]
 pub struct Log {
     /// Names the daemon in every line.
@@ -113,11 +113,8 @@ pub fn reopen() {
 
 /// Escapes control characters, for a line that goes elsewhere than into the log.
 pub fn printable(text: &str) -> String {
-    let mut printable = String::new();
-    for c in text.chars() {
-        if c.is_control() { printable.extend(c.escape_default()) } else { printable.push(c) }
-    }
-    printable
+    let escape = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.into() };
+    text.chars().map(escape).collect()
 }
 
 /// Writes the lines that are buffered.

@@ -271,7 +271,7 @@ fn missing(option: &str) -> String {
 }
 
 impl Config {
-    /// Checks what one option wants of another, and fills in the defaults that depend on others.
+    /// Checks the options that require another one, and fills in the defaults that depend on others.
     fn complete(&mut self) -> Result<(), String> {
         if self.pid_file.is_none() && !self.foreground {
             return Err(missing("--pid_file or --foreground"));

@@ -20,7 +20,7 @@ use super::process::{print_error, write_all};
 /// The message to the parent once the daemon is up. Any other is an error for it to print.
 pub(super) const UP: &str = "up";
 
-/// Room for a message to the service manager in bytes; what is longer is cut. A status with the longest VIP,
+/// Room for a message to the service manager in bytes; a longer one is cut. A status with the longest VIP,
 /// interface and text has 140.
 const MAX_LEN: usize = 256;
 

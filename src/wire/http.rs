@@ -88,7 +88,7 @@ pub struct ReplyReader {
 }
 
 impl ReplyReader {
-    /// Reads the next bytes. Returns what is known with them.
+    /// Reads the next bytes. Returns what is known then.
     pub fn push(&mut self, bytes: &[u8]) -> Reply {
         if let Some(verdict) = self.verdict {
             return verdict;

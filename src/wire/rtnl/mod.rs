@@ -44,8 +44,8 @@ pub struct Address {
     pub refreshed: bool,
 }
 
-/// A link: the kernel's word for an interface. `None` is what the message does not mention, which is as it
-/// was: a wireless event (`IFLA_WIRELESS`) has no more than the name and the flags.
+/// A link, as the kernel calls an interface. A field that is `None` is not in the message and has not changed: a
+/// wireless event (`IFLA_WIRELESS`) has no more than the name and the flags.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Link {
     /// Index of the interface; never 0.

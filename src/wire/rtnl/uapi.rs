@@ -20,9 +20,9 @@ pub(super) const IFA_FLAGS: u16 = 8;
 // include/uapi/linux/if_link.h
 pub(super) const IFLA_ADDRESS: u16 = 1;
 pub(super) const IFLA_IFNAME: u16 = 3;
-/// What each address family adds.
+/// The settings of each address family.
 pub(super) const IFLA_AF_SPEC: u16 = 26;
-/// In a link request: what to tell (`RTEXT_FILTER_*`).
+/// In a link request: the parts of the reply (`RTEXT_FILTER_*`).
 pub(super) const IFLA_EXT_MASK: u16 = 29;
 /// How often the carrier has come or gone.
 pub(super) const IFLA_CARRIER_CHANGES: u16 = 35;
