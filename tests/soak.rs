@@ -25,8 +25,7 @@ use lab::capture::Capture;
 use lab::daemon::{Running, Setup};
 use lab::rtnl::Rtnl;
 use nix::mount::{MsFlags, mount};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::signal::Signal;
 
 const VIP: &str = "169.254.0.5/24";
 /// Rounds until the memory is what it will be.
@@ -55,7 +54,6 @@ enum Action {
     /// So many stations claim the VIP.
     Claims(u32),
     Pause,
-    HelperKilled,
     Sleep(u32),
 }
 
@@ -72,7 +70,7 @@ impl Random {
 
     fn action(&mut self) -> Action {
         let many = self.below(50) + 1;
-        match self.below(20) {
+        match self.below(19) {
             0..4 => Action::Flip,
             4 => Action::Flap(many),
             5 => Action::Flood(many * 10),
@@ -87,7 +85,6 @@ impl Random {
             15 => Action::DiskFree,
             16 => Action::Claims(many),
             17 => Action::Pause,
-            18 => Action::HelperKilled,
             _ => Action::Sleep(many),
         }
     }
@@ -173,14 +170,6 @@ impl Soak<'_> {
                 sleep(Duration::from_millis(50));
                 self.keepwatch.signal(Signal::SIGCONT);
             }
-            Action::HelperKilled => {
-                // Of two, the one begins the other anew. Whoever kills both at once has ended them.
-                let helpers = self.helpers();
-                let pid = helpers.iter().cycle().nth(self.actions as usize).copied().unwrap();
-                kill(Pid::from_raw(pid.try_into().unwrap()), Signal::SIGKILL).unwrap();
-                lab::daemon::wait_end(pid);
-                self.helpers();
-            }
             Action::Sleep(milliseconds) => sleep(Duration::from_millis(milliseconds.into())),
         }
     }
@@ -221,25 +210,14 @@ impl Soak<'_> {
         }
     }
 
-    /// Waits until there are four processes beside the daemon, two for the hook and two for conntrackd, that wait
-    /// for something: what is about to become a program does not.
-    fn helpers(&self) -> Vec<u32> {
-        let executable = |pid: u32| fs::read_link(format!("/proc/{pid}/exe")).ok();
-        let daemon = executable(self.keepwatch.pid());
-        self.wait_four(|pid| {
-            let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-            executable(pid) == daemon && stat.contains(") S ")
-        })
-    }
-
-    /// Waits until four of the processes beside the daemon are such.
-    fn wait_four(&self, is_one: impl Fn(u32) -> bool) -> Vec<u32> {
+    /// Waits until there are as many processes beside the daemon as there are helpers: one for the hook, and one
+    /// for conntrackd.
+    fn wait_helpers(&self) {
         let by = Instant::now() + Duration::from_mins(1);
         loop {
-            let mut found = others(self.keepwatch.pid());
-            found.retain(|pid| is_one(*pid));
-            if found.len() == 4 {
-                return found;
+            let found = others(self.keepwatch.pid());
+            if found.len() == 2 {
+                return;
             }
             assert!(Instant::now() < by, "processes {found:?}:\n{}", self.setup.log());
             sleep(Duration::from_millis(20));
@@ -276,7 +254,7 @@ impl Soak<'_> {
             assert!(Instant::now() < by, "not told {told}:\n{}", self.setup.log());
             sleep(Duration::from_millis(20));
         }
-        self.wait_four(|_| true);
+        self.wait_helpers();
         self.wait_quiet();
         assert_eq!(self.setup.state(), word, "{}", self.setup.log());
         self.wait_line(&hooked(self.setup), |line| line == word.to_uppercase());
