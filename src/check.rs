@@ -3,75 +3,111 @@
 use std::fmt::Display;
 use std::fs;
 use std::os::fd::AsFd;
-use std::path::Path;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
 
 use nix::errno::Errno as NixErrno;
 use nix::fcntl::{AT_FDCWD, AtFlags};
 use nix::poll::{PollFd, PollFlags, poll};
-use nix::sys::stat::SFlag;
 use nix::unistd::{AccessFlags, faccessat, geteuid};
 
 use crate::errno::Errno;
 use crate::log::printable;
 use crate::monitor::{Action, Duration, Input, Monitor, MonitorConfig, State};
 use crate::options::{Config, Program, REFUSED};
-use crate::sys::file_id::identify_path;
 use crate::sys::netlink::{self, RouteSocket};
-use crate::sys::own_file;
+use crate::sys::own_file::{self, Refusal};
 use crate::sys::packet::PacketSocket;
-use crate::sys::{atomic_file, clock, interface, netns, process};
+use crate::sys::{atomic_file, clock, interface, netns, pid_file, privileges, process};
 
 /// How long to look for the state.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Prints each result as soon as it is known, in case the next check hangs. Returns whether all works.
+///
+/// As the daemon does, this process enters the namespace, and becomes `--user` before it looks at files.
 #[must_use]
 pub fn check(config: &Config) -> bool {
     let mut report = Report { works: true };
-    print("program", &program());
+    print("program", program());
     print("router", &config.router_id);
+    check_network(config, &mut report);
+    check_programs(config, &mut report);
+    let by_root = FilesByRoot::find(config);
+    let user = config.run_as();
+    if let Err(step) = privileges::drop(user) {
+        report.result("user", "", Err::<&str, _>(step));
+    }
+    check_files(config, &by_root, &mut report);
+    report.works
+}
+
+fn check_network(config: &Config, report: &mut Report) {
     if let Some(path) = &config.namespace {
-        report.result("namespace", &path.display(), &netns::enter(path).map(|_| "entered"));
+        report.result("namespace", path.display(), netns::enter(path).map(|_| "entered"));
     }
     let vip = format!("{} on {}", config.vip, config.interface);
     match interface::check_own_name(&config.interface) {
-        Ok(()) => report.result("VIP", &vip, &state(config).map(|state| presence(config, state))),
-        Err(expected) => report.result("VIP", &vip, &Err::<&str, _>(expected)),
-    }
-    let state_file = config.conf_dir.join("state");
-    let files = [("state file", Some(&state_file)), ("metrics", config.metrics_file.as_ref())];
-    for (what, path) in files {
-        if let Some(path) = path {
-            let examined = atomic_file::examine(path);
-            report.result(what, &path.display(), &examined.map(|()| "can be written"));
-        }
-    }
-    if let Some(socket) = &config.agent_socket {
-        report.result("agent", &socket.display(), &Ok::<_, Errno>(agent(socket)));
-    }
-    for (what, path) in [("pid file", &config.pid_file), ("log file", &config.log_file)] {
-        if let Some(path) = path {
-            let examined = own_file::examine(path, config.run_as());
-            report.result(what, &path.display(), &examined.map(|()| "can be written"));
-        }
+        Ok(()) => report.result("VIP", vip, state(config).map(|state| presence(config, state))),
+        Err(expected) => report.result("VIP", vip, Err::<&str, _>(expected)),
     }
     if config.detects_split_brain() {
         let opened = PacketSocket::open(config.vip.address()).map(|_| "can be opened");
-        report.result("packets", &"announcements and split brain", &opened);
+        report.result("packets", "announcements and split brain", opened);
     }
+}
+
+fn check_programs(config: &Config, report: &mut Report) {
     if let Some(Program { path, refused }) = &config.find_conntrackd() {
         let runs = faccessat(AT_FDCWD, path, AccessFlags::X_OK, AtFlags::AT_EACCESS);
         let runs = runs.map(|()| "can be run").map_err(Errno::from);
-        report.result("conntrackd", &path.display(), &runs);
+        report.result("conntrackd", path.display(), runs);
         if let Some(refused) = refused {
-            print("conntrackd", &format_args!("{}: {REFUSED}", refused.display()));
+            print("conntrackd", format_args!("{}: {REFUSED}", refused.display()));
         }
     }
     if let Some(path) = &config.hook {
         let checked = config.check_hook(path).map(|()| "can be run");
-        report.result("hook", &path.display(), &checked);
+        report.result("hook", path.display(), checked);
     }
-    report.works
+}
+
+/// Which files the daemon, still root, would make for its user, or give to it.
+struct FilesByRoot {
+    pid_file: bool,
+    log_file: bool,
+}
+
+impl FilesByRoot {
+    fn find(config: &Config) -> Self {
+        let needs_root = |path: &Option<PathBuf>| {
+            path.as_ref().is_some_and(|path| own_file::needs_root(path, config.run_as()))
+        };
+        Self {
+            pid_file: needs_root(&config.pid_file),
+            log_file: needs_root(&config.log_file) || config.find_left_log().is_some(),
+        }
+    }
+}
+
+fn check_files(config: &Config, by_root: &FilesByRoot, report: &mut Report) {
+    let mut result = |what, path: &Path, examined: Result<(), Refusal>| {
+        report.result(what, path.display(), examined.map(|()| "can be written"));
+    };
+    let state_file = config.conf_dir.join("state");
+    result("state file", &state_file, atomic_file::examine(&state_file).map_err(Refusal::Errno));
+    if let Some(path) = &config.metrics_file {
+        result("metrics", path, atomic_file::examine(path).map_err(Refusal::Errno));
+    }
+    if let Some(path) = &config.pid_file {
+        result("pid file", path, if by_root.pid_file { Ok(()) } else { pid_file::examine(path) });
+    }
+    if let Some(path) = &config.log_file {
+        result("log file", path, if by_root.log_file { Ok(()) } else { own_file::examine(path) });
+    }
+    if let Some(socket) = &config.agent_socket {
+        print("agent", format_args!("{}: {}", socket.display(), agent(socket)));
+    }
 }
 
 struct Report {
@@ -83,27 +119,20 @@ impl Report {
     fn result<T: Display, E: Display>(
         &mut self,
         what: &str,
-        name: &dyn Display,
-        result: &Result<T, E>,
+        name: impl Display,
+        result: Result<T, E>,
     ) {
         match result {
-            Ok(how) => print_verdict(what, name, "", how),
+            Ok(how) => print(what, format_args!("{name}: {how}")),
             Err(why) => {
                 self.works = false;
-                print_verdict(what, name, "does not work: ", why);
+                print(what, format_args!("{name}: does not work: {why}"));
             }
         }
     }
 }
 
-// Once in the program, and not for every type.
-#[inline(never)]
-fn print_verdict(what: &str, name: &dyn Display, verdict: &str, why: &dyn Display) {
-    print(what, &format_args!("{name}: {verdict}{why}"));
-}
-
-#[inline(never)]
-fn print(what: &str, value: &dyn Display) {
+fn print(what: &str, value: impl Display) {
     process::print(&format!("{what:<11} {}\n", printable(&value.to_string())));
 }
 
@@ -154,9 +183,9 @@ fn presence(config: &Config, state: State) -> String {
 
 /// Does not connect, as an agent would take that for a notification.
 fn agent(path: &Path) -> String {
-    match identify_path(path).map(|file| SFlag::from_bits_truncate(file.kind())) {
-        Ok(SFlag::S_IFSOCK) => "there".into(),
+    match fs::metadata(path) {
+        Ok(found) if found.file_type().is_socket() => "there".into(),
         Ok(_) => "there, but no socket; would be tried again and again".into(),
-        Err(errno) => format!("{errno}; would be waited for"),
+        Err(error) => format!("{}; would be waited for", Errno::from(error)),
     }
 }

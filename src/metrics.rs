@@ -2,7 +2,7 @@
 //! repository `docs`). The manual page lists the metrics.
 
 use core::fmt::{self, Write};
-use std::os::fd::OwnedFd;
+use std::fs::File;
 use std::path::Path;
 
 use heapless::String;
@@ -11,9 +11,8 @@ use nix::errno::Errno as NixErrno;
 use crate::errno::Errno;
 use crate::monitor::{Counters, Failure, State, Status};
 use crate::options::Config;
-use crate::sys::atomic_file::{AtomicFile, TemporaryName, write_all};
+use crate::sys::atomic_file::{AtomicFile, write_all};
 use crate::sys::clock;
-use crate::sys::constants::{Constant, Constants};
 
 /// Room for the longest text in bytes: 45 samples with labels of 300 bytes.
 const MAX_LEN: usize = 24 * 1024;
@@ -25,7 +24,7 @@ pub struct MetricsFile {
     file: AtomicFile,
     labels: std::string::String,
     /// What was written last. It is kept open, so that no other file gets its inode number.
-    written: Option<OwnedFd>,
+    written: Option<File>,
 }
 
 impl MetricsFile {
@@ -33,15 +32,8 @@ impl MetricsFile {
     ///
     /// # Errors
     /// As [`AtomicFile::new`].
-    pub fn new(
-        path: &Path,
-        config: &Config,
-        temporary: TemporaryName,
-        constants: &mut Constants,
-    ) -> Result<Self, Errno> {
-        let places = [Constant::MetricsDirectory, Constant::Metrics];
-        let file = AtomicFile::new(path, temporary, places, constants)?;
-        Ok(Self { file, labels: labels(config), written: None })
+    pub fn new(path: &Path, config: &Config) -> Result<Self, Errno> {
+        Ok(Self { file: AtomicFile::new(path)?, labels: labels(config), written: None })
     }
 
     /// Makes the present figures the content.
@@ -56,7 +48,7 @@ impl MetricsFile {
         let changed_at = status.changed_at.map(clock::unix_time).unwrap_or_default();
         let mut text = String::<MAX_LEN>::new();
         render(&mut text, status, changed_at, &self.labels).map_err(|_| NixErrno::EMSGSIZE)?;
-        let written = self.file.replace(&mut |file| write_all(file, text.as_bytes()))?;
+        let written = self.file.replace(|file| write_all(file, text.as_bytes()))?;
         self.written = Some(written);
         Ok(())
     }

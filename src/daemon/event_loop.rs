@@ -90,7 +90,7 @@ pub struct Daemon<'a> {
     /// Removed when the daemon ends.
     pub(crate) metrics_file: Option<MetricsFile>,
     /// Removed when the daemon ends.
-    pub(crate) pid_file: Option<PidFile>,
+    pub(crate) _pid_file: Option<PidFile>,
     pub(crate) starter: &'a mut ReadinessNotifier,
     pub(crate) requests: EncodedRequests,
     pub(crate) packets: Option<PacketSocket>,
@@ -322,7 +322,7 @@ impl Daemon<'_> {
             }
             Action::WriteState(state) => {
                 let word = state.word(self.context.active).as_bytes();
-                let written = self.state_file.replace(&mut |file| write_all(file, word));
+                let written = self.state_file.replace(|file| write_all(file, word));
                 return Some(Input::StateFile(written.map(|_| state)));
             }
             Action::WriteMetrics => {

@@ -8,6 +8,7 @@ mod values;
 
 use std::ffi::OsString;
 use std::num::NonZeroU8;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
 use argh::{ArgsInfo, FlagInfo, FromArgs, Optionality};
@@ -15,6 +16,7 @@ use nix::unistd::{Gid, Uid};
 
 use crate::log::{Level, printable};
 use crate::monitor::{ActiveWord, AnnounceTiming, Duration, Renotify};
+use crate::sys::own_file;
 use crate::sys::privileges::RunAs;
 use crate::wire::cidr::Cidr;
 use crate::wire::http::RouterId;
@@ -304,6 +306,13 @@ impl Config {
             (None, None) if self.foreground || self.use_syslog => None,
             (None, None) => Some(self.conf_dir.join(LOG_FILE)),
         }
+    }
+
+    /// A predecessor's log that is to be given to `--user`: see [`own_file::find_left_log`].
+    pub fn find_left_log(&self) -> Option<OwnedFd> {
+        let path = self.conf_dir.join(LOG_FILE);
+        let is_ours = self.log_file.as_ref() == Some(&path);
+        is_ours.then(|| own_file::find_left_log(&path, self.run_as())).flatten()
     }
 
     /// How addresses are announced, if they are.

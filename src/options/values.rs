@@ -2,13 +2,12 @@
 
 use std::num::NonZeroU8;
 use std::ops::RangeInclusive;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use nix::unistd::{Gid, Uid};
 
 use super::program;
 use crate::monitor::{ActiveWord, Duration, Renotify};
-use crate::sys::files::parent;
 use crate::sys::{netns, passwd};
 use crate::wire::cidr::Cidr;
 use crate::wire::http::RouterId;
@@ -66,7 +65,9 @@ pub(super) fn program(text: &str) -> Result<PathBuf, String> {
 
 /// A file that need not exist yet, in a directory that must.
 pub(super) fn file_in_directory(text: &str) -> Result<PathBuf, String> {
-    let possible = |path: &PathBuf| parent(path).is_dir() && !path.is_dir() && !text.ends_with('/');
+    let possible = |path: &PathBuf| {
+        path.parent().is_some_and(Path::is_dir) && !path.is_dir() && !text.ends_with('/')
+    };
     expected(absolute(text).filter(possible), "a file in an existing directory")
 }
 

@@ -1,10 +1,11 @@
 //! The connection to the agent: nonblocking throughout.
 
-use core::ffi::CStr;
+use std::fs;
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use mio::net::UnixStream;
 use mio::{Interest, Registry, Token};
@@ -14,9 +15,6 @@ use nix::sys::socket::{
 };
 use nix::unistd::Uid;
 
-use super::constants::{Constant, Constants};
-use super::file_id::identify;
-use super::files::parent;
 use super::trust;
 use crate::errno::Errno;
 use crate::monitor::{Failure, Outcome};
@@ -31,9 +29,9 @@ pub const SOCKET_FLAGS: SockFlag = SockFlag::SOCK_NONBLOCK.union(SockFlag::SOCK_
 /// The agent's socket, and at most one connection to it.
 #[derive(Debug)]
 pub struct Agent {
-    address: &'static UnixAddr,
+    address: UnixAddr,
     /// The directory of the socket.
-    directory: &'static CStr,
+    directory: PathBuf,
     /// The user that the daemon runs as.
     own: Uid,
     /// See [`trust::unknown`].
@@ -61,11 +59,10 @@ impl Agent {
     ///
     /// # Errors
     /// `ENAMETOOLONG` if the path is too long for a Unix socket (107 bytes).
-    pub fn new(path: &Path, constants: &mut Constants) -> Result<Self, Errno> {
-        let directory = parent(path);
+    pub fn new(path: &Path) -> Result<Self, Errno> {
         Ok(Self {
-            address: constants.address(Constant::Agent, path)?,
-            directory: constants.path(Constant::AgentDirectory, directory)?,
+            address: UnixAddr::new(path)?,
+            directory: path.parent().unwrap_or(path).into(),
             own: Uid::effective(),
             unknown: trust::unknown(),
             connection: None,
@@ -114,7 +111,7 @@ impl Agent {
     /// read-only memory, which the seccomp filter demands.
     fn connect(&self) -> nix::Result<UnixStream> {
         let socket = socket(AddressFamily::Unix, SockType::Stream, SOCKET_FLAGS, None)?;
-        connect(socket.as_raw_fd(), self.address)?;
+        connect(socket.as_raw_fd(), &self.address)?;
         Ok(UnixStream::from_std(net::UnixStream::from(socket)))
     }
 
@@ -127,7 +124,7 @@ impl Agent {
         let trusted = Some(listener) != self.unknown
             && (listener == 0
                 || listener == self.own.as_raw()
-                || identify(self.directory).is_ok_and(|directory| directory.user == listener));
+                || fs::metadata(&self.directory).is_ok_and(|found| found.uid() == listener));
         if trusted { Ok(()) } else { Err(Failure::Untrusted(listener)) }
     }
 

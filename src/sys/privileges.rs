@@ -8,9 +8,7 @@ use nix::errno::Errno as NixErrno;
 use nix::libc::{self, c_int};
 use nix::sys::prctl;
 use nix::sys::resource::{Resource, setrlimit};
-use nix::unistd::{
-    Gid, Uid, dup, geteuid, getgroups, setfsgid, setfsuid, setgroups, setresgid, setresuid,
-};
+use nix::unistd::{Gid, Uid, dup, geteuid, getgroups, setgroups, setresgid, setresuid};
 
 use crate::errno::Errno;
 
@@ -96,35 +94,8 @@ pub(super) fn become_hook_user(identity: RunAs, groups: &[Gid]) -> nix::Result<(
     Ok(())
 }
 
-/// Calls `act` with the file access rights of `identity` (`setfsuid(2)`), and drops supplementary groups for
-/// good. If this is not root, or is to stay root, it only calls `act`.
-///
-/// # Errors
-/// `EPERM` if the rights cannot be changed, or root's would remain (`SECBIT_NO_SETUID_FIXUP`).
-pub fn with_file_rights_of(identity: RunAs, act: &mut dyn FnMut()) -> Result<(), NixErrno> {
-    let Some(user) = identity.user.filter(|user| geteuid().is_root() && !user.is_root()) else {
-        act();
-        return Ok(());
-    };
-    clear_groups(identity)?;
-    let old_group = identity.group.map(setfsgid);
-    let old_user = setfsuid(user);
-    // SAFETY: a system call without pointers.
-    let keeps_rights = unsafe { libc::prctl(libc::PR_GET_SECUREBITS) } & SECBIT_NO_SETUID_FIXUP;
-    // Both calls return the previous id, changed or not. -1 changes nothing.
-    let changed = keeps_rights == 0
-        && setfsuid(Uid::from_raw(u32::MAX)) == user
-        && identity.group.is_none_or(|group| setfsgid(Gid::from_raw(u32::MAX)) == group);
-    if changed {
-        act();
-    }
-    setfsuid(old_user);
-    old_group.map(setfsgid);
-    if changed { Ok(()) } else { Err(NixErrno::EPERM) }
-}
-
 /// Descriptors that the running daemon may open: the connection to the agent, the last metrics file, at the same
-/// time a new file or its directory or the log, and two to spare.
+/// time a new file and its directory, and one to spare.
 const MORE_DESCRIPTORS: u32 = 5;
 
 /// Limits this process once all is open: no further processes (the kernel exempts root), a few more descriptors,
@@ -152,8 +123,6 @@ const CAP_KILL: u32 = 5;
 const CAP_SETGID: u32 = 6;
 const CAP_SETUID: u32 = 7;
 const LINUX_CAPABILITY_VERSION_3: u32 = 0x2008_0522;
-// include/uapi/linux/securebits.h
-const SECBIT_NO_SETUID_FIXUP: c_int = 1 << 2;
 
 /// Drops supplementary groups. In a user namespace of an ordinary user that is denied, and not needed.
 fn clear_groups(identity: RunAs) -> nix::Result<()> {

@@ -1,44 +1,46 @@
-//! Promise 15, and the same for the log: files that others have had a hand in are not taken.
+//! Promise 15, and the same for the log: files that others have had a hand in are not taken, and none of root's is
+//! given away.
 
-use std::fs::{self, File, Permissions, hard_link};
+use std::fs::{self, File, Permissions, create_dir, hard_link};
+use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use lab::daemon::Setup;
-use lab::files::{content, read_line};
+use lab::files::{Directory, content, read_line};
 use lab::trial::with_other_users;
-use lab::users::{NOBODY, SOMEBODY};
+use lab::users::{NOBODY, SOMEBODY, has_others};
 use libtest_mimic::Trial;
-use nix::sys::signal::Signal;
+use nix::mount::{MsFlags, mount};
+use nix::sys::signal::{Signal, killpg};
 use nix::sys::stat::Mode;
-use nix::unistd::mkfifo;
+use nix::unistd::{Pid, mkfifo};
 
 use crate::privileges::setup_of_nobody;
 use crate::world::{World, setup};
 
 pub fn trials() -> Vec<Trial> {
     let mut trials = lab::trials![
-        file_with_another_name,
-        fifo,
-        pid_file_locked_by_root,
+        strange_files_are_refused,
+        locked_pid_file,
+        pid_file_locked_from_elsewhere,
         log_that_is_another_at_hangup,
         control_characters_in_paths,
     ];
     trials.extend(with_other_users(lab::trials![
         file_of_another_user,
-        pid_file_locked_by_a_stranger,
-        pid_file_locked_by_who_has_ended,
         directory_of_the_user_that_leads_elsewhere,
-        log_of_root_is_given_to_the_user,
-        log_of_root_that_is_secret_is_not,
-        log_in_a_directory_of_root,
+        what_a_predecessor_left,
+        file_of_root_is_not_given_away,
+        mounted_log_is_not_given_away,
+        files_in_a_directory_of_root,
     ]));
     trials
 }
 
-/// Someone who holds a lock on a file and does nothing else.
+/// A process that holds a lock on a file, and its child that does so too.
 struct Lock(Child);
 
 impl Lock {
@@ -53,22 +55,22 @@ impl Lock {
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        let group = nix::unistd::Pid::from_raw(self.0.id().try_into().unwrap());
-        let _ = nix::sys::signal::killpg(group, Signal::SIGKILL);
+        let _ = killpg(Pid::from_raw(self.0.id().try_into().unwrap()), Signal::SIGKILL);
         let _ = self.0.wait();
     }
 }
 
-/// It does not start, with this error in the end.
-fn assert_refused(setup: &Setup, what: &str, path: &Path, error: &str) {
-    let expected = format!("keepwatch: {what} {}: {error}\n", path.display());
-    let mut checked = setup.command();
+/// It does not start, with one of these errors, and `--check` says the same.
+fn assert_refused(setup: &Setup, what: &str, path: &Path, errors: &[&str]) {
+    let line = |begin: &str, error: &str| format!("{begin}{}: {error}\n", path.display());
     let output = setup.run();
     assert_eq!(output.status.code(), Some(1), "{output:?}");
-    assert_eq!(String::from_utf8_lossy(&output.stderr), expected);
-    let output = checked.arg("--check").output().unwrap();
-    let report = String::from_utf8_lossy(&output.stdout).into_owned();
-    let expected = format!("{what:<11} {}: does not work: {error}\n", path.display());
+    let said = String::from_utf8(output.stderr).unwrap();
+    let is_said = |error: &&&str| said == line(&format!("keepwatch: {what} "), error);
+    let error = errors.iter().find(is_said).unwrap_or_else(|| panic!("{said}"));
+    let output = setup.command().arg("--check").output().unwrap();
+    let report = String::from_utf8(output.stdout).unwrap();
+    let expected = line(&format!("{what:<11} "), &format!("does not work: {error}"));
     assert!(report.contains(&expected) && !output.status.success(), "{report}");
 }
 
@@ -76,24 +78,28 @@ fn both(setup: &Setup) -> [(&'static str, PathBuf); 2] {
     [("pid file", setup.pid_file()), ("log file", setup.log_file())]
 }
 
-fn file_with_another_name() {
+fn strange_files_are_refused() {
+    type Make = fn(&Path, &Path) -> io::Result<()>;
+    let kinds: [(Make, &[&str]); 4] = [
+        (|precious, path| hard_link(precious, path), &["Too many links (EMLINK)"]),
+        // In the words of glibc and of musl.
+        (
+            |precious, path| symlink(precious, path),
+            &["Too many levels of symbolic links (ELOOP)", "Symbolic link loop (ELOOP)"],
+        ),
+        (|_, path| Ok(mkfifo(path, Mode::S_IRWXU)?), &["not a regular file"]),
+        (|_, path| create_dir(path), &["Is a directory (EISDIR)"]),
+    ];
     let setup = setup();
     let precious = setup.directory().join("precious");
     fs::write(&precious, "precious").unwrap();
     for (what, path) in both(&setup) {
-        hard_link(&precious, &path).unwrap();
-        assert_refused(&setup, what, &path, "Too many links (EMLINK)");
-        assert_eq!(content(&precious), "precious");
-        fs::remove_file(path).unwrap();
-    }
-}
-
-fn fifo() {
-    let setup = setup();
-    for (what, path) in both(&setup) {
-        mkfifo(&path, Mode::S_IRWXU).unwrap();
-        assert_refused(&setup, what, &path, "not a regular file");
-        fs::remove_file(path).unwrap();
+        for (make, errors) in kinds {
+            make(&precious, &path).unwrap();
+            assert_refused(&setup, what, &path, errors);
+            assert_eq!(content(&precious), "precious");
+            fs::remove_file(&path).or_else(|_| fs::remove_dir(&path)).unwrap();
+        }
     }
 }
 
@@ -102,51 +108,43 @@ fn file_of_another_user() {
     for (what, path) in both(&setup) {
         fs::write(&path, "precious").unwrap();
         chown(&path, Some(SOMEBODY), None).unwrap();
-        assert_refused(&setup, what, &path, "belongs to user 12345");
+        assert_refused(&setup, what, &path, &["belongs to user 12345"]);
         assert_eq!(content(&path), "precious");
         fs::remove_file(path).unwrap();
     }
 }
 
-fn pid_file_locked_by_root() {
+/// Whoever holds the lock, and be it a process that has ended and left it to its child.
+fn locked_pid_file() {
     let setup = setup();
-    fs::write(setup.pid_file(), "\x1b[31m").unwrap();
-    let lock = Lock::take(&setup.pid_file(), 0);
-    let output = setup.run();
-    assert_eq!(output.status.code(), Some(1));
-    let (path, pid) = (setup.pid_file(), lock.0.id());
-    let held =
-        format!("keepwatch: pid file {}: held by another instance, pid {pid}\n", path.display());
-    assert_eq!(String::from_utf8_lossy(&output.stderr), held);
-}
-
-/// One need but read the file to lock it.
-fn assert_replaced(world: &World, holder: &str) {
-    let keepwatch = world.setup.daemonize();
-    assert_eq!(content(&world.setup.pid_file()), keepwatch.pid().to_string());
-    let line = format!("replaced the pid file, as it was locked by {holder}\n");
-    keepwatch.wait_log(&line, 1);
-    let output = world.setup.run();
-    let held = format!("held by another instance, pid {}\n", keepwatch.pid());
-    assert!(String::from_utf8_lossy(&output.stderr).ends_with(&held), "{output:?}");
-    keepwatch.terminate();
-    assert!(!world.setup.pid_file().exists());
-}
-
-fn pid_file_locked_by_a_stranger() {
-    let world = World::new();
-    fs::write(world.setup.pid_file(), "").unwrap();
-    let lock = Lock::take(&world.setup.pid_file(), SOMEBODY);
-    assert_replaced(&world, &format!("process {} of user 12345", lock.0.id()));
-}
-
-fn pid_file_locked_by_who_has_ended() {
-    let world = World::new();
-    fs::write(world.setup.pid_file(), "").unwrap();
-    let mut lock = Lock::take(&world.setup.pid_file(), SOMEBODY);
+    let path = setup.pid_file();
+    fs::write(&path, "\x1b[31m").unwrap();
+    let mut lock = Lock::take(&path, if has_others() { SOMEBODY } else { 0 });
+    let pid = lock.0.id();
+    let assert_held = |holder: &str| {
+        let output = setup.run();
+        assert_eq!(output.status.code(), Some(1));
+        let expected = format!("keepwatch: pid file {}: held by {holder}\n", path.display());
+        assert_eq!(String::from_utf8(output.stderr).unwrap(), expected);
+        assert_eq!(content(&path), "\x1b[31m");
+    };
+    assert_held(&format!("process {pid} (flock)"));
     lock.0.kill().unwrap();
     lock.0.wait().unwrap();
-    assert_replaced(&world, &format!("process {}, which has ended", lock.0.id()));
+    assert_held(&format!("process {pid}, which has ended, or by what it has started"));
+}
+
+/// `/proc/locks` has no process of another PID namespace.
+fn pid_file_locked_from_elsewhere() {
+    let setup = setup();
+    let _lock = Lock::take(&setup.pid_file(), 0);
+    let keepwatch = setup.command();
+    let mut command = Command::new("unshare");
+    command.args(["--pid", "--fork", "--mount-proc"]).arg(keepwatch.get_program());
+    let output = command.args(keepwatch.get_args()).output().unwrap();
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(error.ends_with(": held by a process that is not visible from here\n"), "{error}");
+    assert_eq!(output.status.code(), Some(1));
 }
 
 fn log_that_is_another_at_hangup() {
@@ -169,7 +167,7 @@ fn log_that_is_another_at_hangup() {
     mkfifo(&log, Mode::S_IRWXU).unwrap();
     let _reader = File::options().read(true).write(true).open(&log).unwrap();
     refused("not a regular file");
-    if lab::users::has_others() {
+    if has_others() {
         File::create(&log).unwrap();
         chown(&log, Some(SOMEBODY), None).unwrap();
         refused("belongs to user 12345");
@@ -186,53 +184,94 @@ fn directory_of_the_user_that_leads_elsewhere() {
     fs::create_dir(&elsewhere).unwrap();
     fs::remove_dir(&setup.conf_dir).unwrap();
     symlink(&elsewhere, &setup.conf_dir).unwrap();
-    assert_refused(&setup, "log file", &setup.log_file(), "Permission denied (EACCES)");
+    let denied = ["Permission denied (EACCES)"];
+    assert_refused(&setup, "log file", &setup.log_file(), &denied);
     let pid_file = setup.conf_dir.join("pid");
     let setup = setup.with(format!("--pid_file={}", pid_file.display()));
-    assert_refused(&setup, "pid file", &pid_file, "Permission denied (EACCES)");
+    assert_refused(&setup, "pid file", &pid_file, &denied);
     assert_eq!(fs::read_dir(elsewhere).unwrap().count(), 0);
 }
 
-fn log_of_root_is_given_to_the_user() {
+/// Neutron's own monitors leave a log of root's in the user's directory, and a pid file.
+fn what_a_predecessor_left() {
     let world = World::with(setup_of_nobody());
     let (log, pid) = (world.setup.log_file(), world.setup.pid_file());
-    let [old_log, old_pid] = [&log, &pid].map(|path| {
+    for path in [&log, &pid] {
         fs::write(path, "").unwrap();
-        fs::metadata(path).unwrap().ino()
-    });
+    }
+    let inode = fs::metadata(&log).unwrap().ino();
+    let checked = world.setup.command().arg("--check").output().unwrap();
+    assert!(checked.status.success(), "{checked:?}");
     let keepwatch = world.setup.daemonize();
     keepwatch.signal(Signal::SIGHUP);
     keepwatch.wait_log("SIGHUP: resynchronising", 1);
     assert_eq!(content(&pid), keepwatch.pid().to_string());
-    for (path, old) in [(&log, old_log), (&pid, old_pid)] {
-        let metadata = fs::metadata(path).unwrap();
-        assert_eq!((metadata.uid(), metadata.ino()), (NOBODY, old), "{}", path.display());
-    }
+    let metadata = fs::metadata(&log).unwrap();
+    assert_eq!((metadata.uid(), metadata.ino()), (NOBODY, inode));
     keepwatch.terminate();
     assert!(!pid.exists());
 }
 
-fn log_of_root_that_is_secret_is_not() {
+/// Its daemon would let the user read what is secret, or write elsewhere.
+fn file_of_root_is_not_given_away() {
+    let denied = ["Permission denied (EACCES)"];
     let setup = setup_of_nobody();
-    fs::write(setup.log_file(), "secret\n").unwrap();
-    fs::set_permissions(setup.log_file(), Permissions::from_mode(0o600)).unwrap();
-    assert_refused(&setup, "log file", &setup.log_file(), "Permission denied (EACCES)");
-    assert_eq!(fs::metadata(setup.log_file()).unwrap().uid(), 0);
+    for (path, mode) in [
+        (setup.log_file(), 0o600),
+        (setup.conf_dir.join("another"), 0o600),
+        (setup.conf_dir.join("another"), 0o644),
+    ] {
+        fs::write(&path, "precious\n").unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+        let setup = setup_of_nobody().with(format!("--log-file={}", path.display()));
+        assert_refused(&setup, "log file", &path, &denied);
+        assert_eq!(fs::metadata(&path).unwrap().uid(), 0);
+        fs::remove_file(path).unwrap();
+    }
+    // Of nobody's own, but in a directory of root's.
+    let directory = Directory::new();
+    let path = directory.path().join("log");
+    fs::write(&path, "precious\n").unwrap();
+    let setup = setup.with(format!("--log-file={}", path.display()));
+    assert_refused(&setup, "log file", &path, &denied);
+    assert_eq!(fs::metadata(&path).unwrap().uid(), 0);
 }
 
-/// Where the user may not create it, and nobody but root has a say in where it is.
-fn log_in_a_directory_of_root() {
+fn mounted_log_is_not_given_away() {
     let setup = setup_of_nobody();
-    let directory = lab::files::Directory::new();
-    let (log, link) = (directory.sub("log").join("log"), directory.path().join("link"));
-    symlink("log", &link).unwrap();
-    let world = World::with(setup.with(format!("--log-file={}", link.join("log").display())));
-    let keepwatch = world.setup.daemonize();
-    lab::files::Watch::new(log.parent().unwrap()).until("the first lines", || {
-        world.setup.log_in(&log).contains("Initial status").then_some(())
-    });
-    assert_eq!(fs::metadata(&log).unwrap().uid(), NOBODY);
-    keepwatch.terminate();
+    let precious = setup.directory().join("precious");
+    for path in [&precious, &setup.log_file()] {
+        fs::write(path, "").unwrap();
+    }
+    let none: Option<&str> = None;
+    mount(Some(&precious), &setup.log_file(), none, MsFlags::MS_BIND, none).unwrap();
+    assert_refused(&setup, "log file", &setup.log_file(), &["Permission denied (EACCES)"]);
+    assert_eq!(fs::metadata(&precious).unwrap().uid(), 0);
+}
+
+/// Where the user may not make them, and nobody but root has a say in where they are.
+fn files_in_a_directory_of_root() {
+    let directory = Directory::new();
+    let (log, pid) = (directory.sub("log").join("log"), directory.path().join("pid"));
+    symlink("log", directory.path().join("link")).unwrap();
+    let by_link = directory.path().join("link/log");
+    let setup = setup_of_nobody().with(format!("--log-file={}", by_link.display()));
+    let world = World::with(setup.with(format!("--pid_file={}", pid.display())));
+    for _ in 0..2 {
+        let checked = world.setup.command().arg("--check").output().unwrap();
+        assert!(checked.status.success(), "{checked:?}");
+        let output = world.setup.run();
+        assert!(output.status.success(), "{output:?}");
+        for path in [&log, &pid] {
+            let metadata = fs::metadata(path).unwrap();
+            assert_eq!((metadata.uid(), metadata.mode() & 0o7777), (NOBODY, 0o644));
+        }
+        let daemon = content(&pid).parse().unwrap();
+        nix::sys::signal::kill(Pid::from_raw(daemon), Signal::SIGTERM).unwrap();
+        lab::daemon::wait_end(daemon.try_into().unwrap());
+        // It cannot be removed, but names nobody any more.
+        assert_eq!(content(&pid), "");
+    }
 }
 
 fn control_characters_in_paths() {

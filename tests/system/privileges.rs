@@ -104,7 +104,7 @@ fn descriptors() {
     let log = "conf/neutron-keepalived-state-change.log";
     let null = "/dev/null";
     let expected =
-        [null, null, null, "anon_inode:", "anon_inode:", "conf", log, "pid", "socket:", "socket:"];
+        [null, null, null, "anon_inode:", "anon_inode:", log, "pid", "socket:", "socket:"];
     assert_eq!(kinds, expected);
 }
 

@@ -7,11 +7,12 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
+use keepwatch::sys::atomic_file::{AtomicFile, write_all};
 use lab::daemon::Setup;
 use lab::files::{Watch, content};
 use lab::namespace::mount_tmpfs;
 use libtest_mimic::Trial;
-use nix::mount::{MsFlags, mount};
+use nix::mount::{MsFlags, mount, umount};
 
 use crate::world::{Killed, World, setup, word};
 
@@ -26,6 +27,8 @@ pub fn trials() -> Vec<Trial> {
         full_directory_is_survived,
         replaced_directory_is_followed,
         directory_that_is_mounted_over_is_followed,
+        directory_can_be_unmounted,
+        directory_that_is_swapped_during_a_write,
         unwritable_at_start,
     ]
 }
@@ -237,6 +240,38 @@ fn directory_that_is_mounted_over_is_followed() {
     let mut seen_below = crate::world::setup();
     seen_below.conf_dir = below;
     assert!(seen_below.state_file().exists() && temporaries(&seen_below).is_empty());
+}
+
+fn directory_can_be_unmounted() {
+    let world = World::new();
+    let setup = &world.setup;
+    let mut command = setup.command();
+    mount_tmpfs(&setup.conf_dir).unwrap();
+    command
+        .arg("--foreground")
+        .arg(format!("--log-file={}", setup.directory().join("l").display()));
+    let _keepwatch = Killed(command.spawn().unwrap());
+    world.agent.wait_acknowledged("backup");
+    umount(&setup.conf_dir).unwrap();
+    world.set_vip(true);
+    world.agent.wait_acknowledged("master");
+    assert_eq!(setup.state(), "master");
+}
+
+/// Whoever puts a link in the place of the directory has nothing written where that leads.
+fn directory_that_is_swapped_during_a_write() {
+    let setup = setup();
+    let (aside, elsewhere) = (setup.directory().join("aside"), setup.directory().join("elsewhere"));
+    fs::create_dir(&elsewhere).unwrap();
+    let file = AtomicFile::new(&setup.state_file()).unwrap();
+    file.replace(|file| {
+        fs::rename(&setup.conf_dir, &aside).unwrap();
+        symlink(&elsewhere, &setup.conf_dir).unwrap();
+        write_all(file, b"master")
+    })
+    .unwrap();
+    assert_eq!(fs::read_dir(elsewhere).unwrap().count(), 0);
+    assert_eq!(content(&aside.join("state")), "master");
 }
 
 fn mount_read_only(setup: &Setup) {

@@ -1,6 +1,6 @@
 //! Promise 17, and what else is not trusted: sockets, links and directories that others have put there.
 
-use std::fs::{self, Permissions, hard_link};
+use std::fs::{self, Permissions};
 use std::io::Read;
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::os::unix::net::UnixListener;
@@ -15,9 +15,8 @@ use crate::world::{Killed, World, setup};
 
 pub fn trials() -> Vec<Trial> {
     let mut trials = lab::trials![
-        log_is_a_link,
-        pid_file_is_a_link,
         world_writable_directory,
+        agent_directory_that_anybody_can_make,
         symlink_to_the_agent,
     ];
     trials.extend(with_other_users(lab::trials![
@@ -111,39 +110,6 @@ fn symlink_to_the_agent() {
     agent.wait_acknowledged("backup");
 }
 
-/// Root does not append to what others have linked to.
-fn log_is_a_link() {
-    // In the words of glibc and of musl.
-    let symlinks =
-        ["Too many levels of symbolic links (ELOOP)", "Symbolic link loop (ELOOP)"].as_slice();
-    for (make, errors) in
-        [(symlink as fn(_, _) -> _, symlinks), (hard_link, &["Too many links (EMLINK)"])]
-    {
-        let setup = setup();
-        let precious = setup.directory().join("precious");
-        fs::write(&precious, "precious").unwrap();
-        make(precious.clone(), setup.log_file()).unwrap();
-        let output = setup.run();
-        assert_eq!(output.status.code(), Some(1));
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        let log_file = setup.log_file();
-        let is = |error| said == format!("keepwatch: log file {}: {error}\n", log_file.display());
-        assert!(errors.iter().any(is), "{said}");
-        assert_eq!(fs::read(&precious).unwrap(), b"precious");
-    }
-}
-
-fn pid_file_is_a_link() {
-    let setup = setup();
-    let precious = setup.directory().join("precious");
-    fs::write(&precious, "precious").unwrap();
-    symlink(&precious, setup.pid_file()).unwrap();
-    let output = setup.run();
-    assert_eq!(output.status.code(), Some(1));
-    assert!(String::from_utf8_lossy(&output.stderr).contains("(ELOOP)"), "{output:?}");
-    assert_eq!(fs::read(&precious).unwrap(), b"precious");
-}
-
 fn world_writable_directory() {
     for (mode, warned) in [(0o777, 1), (0o1777, 1), (0o775, 0)] {
         let world = World::new();
@@ -153,6 +119,31 @@ fn world_writable_directory() {
         let line =
             format!("WARNING keepwatch [-] {}: world-writable directory:", world.setup.router);
         assert_eq!(world.setup.log().matches(&line).count(), warned, "{mode:o}");
+    }
+}
+
+/// Whoever makes it owns it, and so is trusted.
+fn agent_directory_that_anybody_can_make() {
+    for (mode, exists, warned) in
+        [(0o1777, false, 1), (0o1777, true, 0), (0o777, true, 1), (0o775, false, 0)]
+    {
+        let mut setup = setup();
+        let parent = setup.directory().join("parent");
+        fs::create_dir(&parent).unwrap();
+        setup.state_path = parent.join("agent");
+        if exists {
+            fs::create_dir(&setup.state_path).unwrap();
+        }
+        fs::set_permissions(&parent, Permissions::from_mode(mode)).unwrap();
+        lab::namespace::Netns::new().enter();
+        let keepwatch = setup.start();
+        keepwatch.wait_log("Wrote router", 1);
+        let line = format!(
+            "world-writable directory: {}; who makes {} is trusted as agent\n",
+            parent.display(),
+            setup.state_path.display()
+        );
+        assert_eq!(setup.log().matches(&line).count(), warned, "{mode:o} {exists}");
     }
 }
 
