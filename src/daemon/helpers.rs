@@ -50,7 +50,7 @@ impl Daemon<'_> {
                         warning!("{}: {} more bytes of output discarded", name, discarded);
                     }
                     if killed > 0 && self.logs_output(kind) {
-                        warning!("{}: {} processes of the failed run killed", name, killed);
+                        warning!("{}: processes of the failed run killed: {}", name, killed);
                     }
                     self.dispatch(&Input::Helper(kind, HelperNews::Ended(end)));
                 }

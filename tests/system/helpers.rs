@@ -251,7 +251,7 @@ fn failed_run_leaves_nothing() {
     let keepwatch = hooked.world.setup.start();
     wait_told(&keepwatch, "BACKUP", 1);
     wait_end(hooked.wait_pid("sleep"));
-    assert!(hooked.world.setup.log().contains("hook: 1 processes of the failed run killed\n"));
+    assert!(hooked.world.setup.log().contains("hook: processes of the failed run killed: 1\n"));
     let service = hooked.wait_pid("service");
     assert!(Path::new(&format!("/proc/{service}")).exists(), "it has left the session");
     send(service, Signal::SIGKILL);
