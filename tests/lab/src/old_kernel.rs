@@ -2,6 +2,7 @@
 //! kernels do that have never heard of it; and one that shows less.
 
 use std::io;
+use std::iter;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
@@ -13,45 +14,50 @@ use crate::namespace::mount_tmpfs;
 
 /// Makes `setsockopt(level, option)` fail with `ENOPROTOOPT` in the program that is started.
 pub fn without_option(command: &mut Command, level: libc::c_int, option: libc::c_int) {
-    // Offsets in struct seccomp_data: nr 0, args 16, each of 64 bits, of which the low half counts.
-    let low = if cfg!(target_endian = "big") { 4 } else { 0 };
-    let filter = [
-        load(0),
-        go_on_if(libc::SYS_setsockopt as u32, 5),
-        load(16 + 8 + low),
-        go_on_if(word(level), 3),
-        load(16 + 16 + low),
-        go_on_if(word(option), 1),
-        statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ERRNO | word(libc::ENOPROTOOPT)),
-        statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW),
-    ];
-    install_in(command, filter);
+    let arguments = [(1, level), (2, option)];
+    fail_call(command, libc::SYS_setsockopt, &arguments, libc::ENOPROTOOPT);
 }
 
 /// Makes a system call fail with `ENOSYS` in the program that is started.
 pub fn without_call(command: &mut Command, call: libc::c_long) {
-    fail_call(command, call, libc::ENOSYS);
+    fail_call(command, call, &[], libc::ENOSYS);
 }
 
 /// Makes a system call fail with `EPERM` in the program that is started, as containers do whose filter is older
 /// than the call.
 pub fn refused_call(command: &mut Command, call: libc::c_long) {
-    fail_call(command, call, libc::EPERM);
+    fail_call(command, call, &[], libc::EPERM);
 }
 
 /// Makes a system call return 0 and do nothing in the program that is started.
 pub fn without_effect(command: &mut Command, call: libc::c_long) {
-    fail_call(command, call, 0);
+    fail_call(command, call, &[], 0);
 }
 
-fn fail_call(command: &mut Command, call: libc::c_long, errno: libc::c_int) {
-    let filter = [
-        load(0),
-        go_on_if(call as u32, 1),
-        statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ERRNO | word(errno)),
-        statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW),
-    ];
-    install_in(command, filter);
+/// Makes `prctl(PR_SET_SECCOMP)` fail with `EINVAL` in the program that is started.
+pub fn without_seccomp(command: &mut Command) {
+    fail_call(command, libc::SYS_prctl, &[(0, libc::PR_SET_SECCOMP)], libc::EINVAL);
+}
+
+/// Makes a system call with these arguments, each by its place and its low half, end with this errno.
+fn fail_call(
+    command: &mut Command,
+    call: libc::c_long,
+    arguments: &[(u32, libc::c_int)],
+    errno: libc::c_int,
+) {
+    // Offsets in struct seccomp_data: nr 0, args 16, each of 64 bits.
+    let low = if cfg!(target_endian = "big") { 4 } else { 0 };
+    let mut filter = Vec::new();
+    let tests = arguments.iter().map(|(place, value)| (16 + 8 * place + low, word(*value)));
+    for (offset, value) in iter::once((0, call as u32)).chain(tests) {
+        filter.extend([load(offset), skip_if(value, 1), allow()]);
+    }
+    filter.push(statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ERRNO | word(errno)));
+    // SAFETY: between fork and exec it makes two system calls, on data of its own.
+    unsafe {
+        command.pre_exec(move || install(&mut filter));
+    }
 }
 
 /// Makes a system call never return in the program that is started, as one that waits for a file system
@@ -59,9 +65,9 @@ fn fail_call(command: &mut Command, call: libc::c_long, errno: libc::c_int) {
 pub fn hanging(command: &mut Command, call: libc::c_long) {
     let mut filter = [
         load(0),
-        go_on_if(call as u32, 1),
+        skip_if(call as u32, 1),
+        allow(),
         statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_USER_NOTIF),
-        statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW),
     ];
     let install = move || {
         let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
@@ -86,20 +92,6 @@ pub fn hanging(command: &mut Command, call: libc::c_long) {
     unsafe { command.pre_exec(install) };
 }
 
-/// Makes `prctl(PR_SET_SECCOMP)` fail with `EINVAL` in the program that is started.
-pub fn without_seccomp(command: &mut Command) {
-    let low = if cfg!(target_endian = "big") { 4 } else { 0 };
-    let filter = [
-        load(0),
-        go_on_if(libc::SYS_prctl as u32, 3),
-        load(16 + low),
-        go_on_if(word(libc::PR_SET_SECCOMP), 1),
-        statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ERRNO | word(libc::EINVAL)),
-        statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW),
-    ];
-    install_in(command, filter);
-}
-
 /// Keeps `/proc` from the program that is started.
 pub fn without_proc(command: &mut Command) {
     // SAFETY: between fork and exec it makes two system calls.
@@ -108,13 +100,6 @@ pub fn without_proc(command: &mut Command) {
             unshare(CloneFlags::CLONE_NEWNS)?;
             mount_tmpfs(Path::new("/proc"))
         });
-    }
-}
-
-fn install_in<const N: usize>(command: &mut Command, mut filter: [libc::sock_filter; N]) {
-    // SAFETY: between fork and exec it makes two system calls, on data of its own.
-    unsafe {
-        command.pre_exec(move || install(&mut filter));
     }
 }
 
@@ -136,10 +121,14 @@ fn load(offset: u32) -> libc::sock_filter {
     statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, offset)
 }
 
-/// To the next instruction if equal, else over as many as `otherwise`.
-fn go_on_if(value: u32, otherwise: u8) -> libc::sock_filter {
+/// Over so many instructions if equal, else to the next.
+fn skip_if(value: u32, instructions: u8) -> libc::sock_filter {
     let code = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
-    libc::sock_filter { code, jt: 0, jf: otherwise, k: value }
+    libc::sock_filter { code, jt: instructions, jf: 0, k: value }
+}
+
+fn allow() -> libc::sock_filter {
+    statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW)
 }
 
 fn statement(code: u32, k: u32) -> libc::sock_filter {

@@ -191,13 +191,9 @@ impl Rtnl {
 
     /// Adds an address in detail.
     pub fn add(&self, name: &str, address: Address) {
-        self.try_add(name, address).unwrap_or_else(|error| panic!("add to {name}: {error}"));
-    }
-
-    /// As [`Rtnl::add`], with the kernel's answer.
-    pub fn try_add(&self, name: &str, address: Address) -> io::Result<()> {
         let message = RouteNetlinkMessage::NewAddress(address.message(self.ifindex(name)));
         self.request(message, NLM_F_CREATE | NLM_F_REPLACE)
+            .unwrap_or_else(|error| panic!("add to {name}: {error}"));
     }
 
     /// Removes an address.
