@@ -4,5 +4,6 @@ mod confine;
 mod event_loop;
 mod helpers;
 mod setup;
+mod warnings;
 
 pub use event_loop::Daemon;

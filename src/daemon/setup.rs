@@ -1,8 +1,6 @@
 //! From a checked command line to a daemon ready to run: everything is opened here.
 
 use std::fmt::Display;
-use std::fs;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use mio::{Events, Poll};
@@ -11,11 +9,12 @@ use nix::unistd::chdir;
 
 use super::confine::confine;
 use super::event_loop::{Daemon, EncodedRequests};
+use super::warnings::warn;
 use crate::errno::Errno;
-use crate::log::{self, DisplayArg, Log, LogContext, warning};
+use crate::log::{self, Log, LogContext};
 use crate::metrics::MetricsFile;
 use crate::monitor::{Duration, Monitor, MonitorConfig, NamespaceCheck, State, Tables};
-use crate::options::{Config, Program, REFUSED};
+use crate::options::{Config, Program};
 use crate::sys::agent::Agent;
 use crate::sys::atomic_file::AtomicFile;
 use crate::sys::clock;
@@ -83,10 +82,7 @@ impl<'a> Daemon<'a> {
 
         let pid_file = lock_pid_file(config)?;
         open_log(config)?;
-        warn_refused_program(program.as_ref());
-        warn_world_writable(&config.conf_dir);
-        config.agent_socket.as_deref().map(warn_agent_directory);
-        warn_hidden_namespace(namespace.as_ref());
+        warn(config, program.as_ref(), namespace.as_ref());
         let path = config.conf_dir.join("state");
         let state_file = AtomicFile::new(&path).map_err(at("state file", &path))?;
         let metrics_file = open_metrics(config)?;
@@ -231,13 +227,6 @@ fn open_log(config: &Config) -> Result<(), String> {
     Ok(())
 }
 
-/// A user who puts a program of his own into root's `PATH` must not have it run by root.
-fn warn_refused_program(program: Option<&Program>) {
-    if let Some(path) = program.and_then(|program| program.refused.as_ref()) {
-        warning!("{}: {}", DisplayArg(path.display()), DisplayArg(REFUSED));
-    }
-}
-
 fn open_route(config: &Config) -> Result<RouteSocket, String> {
     let groups: &[u32] = if config.no_announce { &netlink::WATCH } else { &netlink::ANNOUNCE };
     RouteSocket::open(config.netlink_rcvbuf, groups).map_err(named("netlink socket"))
@@ -249,39 +238,6 @@ fn open_packets(config: &Config) -> Result<Option<PacketSocket>, String> {
     }
     let socket = PacketSocket::open(config.vip.address());
     socket.map(Some).map_err(named("packet socket (not needed with --no-announce)"))
-}
-
-/// Who can write to the state file's directory can say what the state is.
-fn warn_world_writable(directory: &Path) {
-    if mode(directory).contains(Mode::S_IWOTH) {
-        warning!("world-writable directory: {}", DisplayArg(directory.display()));
-    }
-}
-
-/// Who can make the directory of the agent's socket owns it, and so is believed to be the agent.
-fn warn_agent_directory(socket: &Path) {
-    let Some(directory) = socket.parent() else { return };
-    let Some(above) = directory.ancestors().skip(1).find(|above| above.exists()) else { return };
-    let is_sticky = mode(above).contains(Mode::S_ISVTX);
-    if mode(above).contains(Mode::S_IWOTH) && !(is_sticky && directory.exists()) {
-        let (above, directory) = (DisplayArg(above.display()), DisplayArg(directory.display()));
-        warning!(
-            "world-writable directory: {}; who makes {} is trusted as agent",
-            above,
-            directory
-        );
-    }
-}
-
-fn mode(path: &Path) -> Mode {
-    Mode::from_bits_truncate(fs::metadata(path).map_or(0, |file| file.mode()))
-}
-
-/// The user that the daemon runs as may not be permitted to look at it.
-fn warn_hidden_namespace(namespace: Option<&NamespaceWatch>) {
-    if let Some(Err(errno)) = namespace.map(NamespaceWatch::is_gone) {
-        warning!("deletion of the network namespace will go unnoticed: {}", DisplayArg(errno));
-    }
 }
 
 fn name_agent(config: &Config) -> Result<Option<Agent>, String> {

@@ -30,33 +30,24 @@ pub struct RunAs {
 /// # Errors
 /// What failed, in one line.
 pub fn drop(identity: RunAs) -> Result<(), String> {
-    let mut step = String::new();
-    give_up(identity, &mut step).map_err(|errno| format!("{step}: {}", Errno::from(errno)))
-}
-
-/// `step` is set to what was tried last.
-fn give_up(identity: RunAs, step: &mut String) -> nix::Result<()> {
     if geteuid().is_root() {
-        *step = "clearing groups".into();
-        clear_groups(identity)?;
-        *step = "dropping capabilities".into();
-        drop_bounding_set(0)?;
+        clear_groups(identity).map_err(in_step("clearing groups"))?;
+        drop_bounding_set(0).map_err(in_step("dropping capabilities"))?;
     }
     if let Some(group) = identity.group {
-        *step = format!("becoming group {group}");
-        become_group(group)?;
+        become_group(group).map_err(in_step(&format!("becoming group {group}")))?;
     }
     if let Some(user) = identity.user {
-        *step = format!("becoming user {user}");
-        become_user(user)?;
+        become_user(user).map_err(in_step(&format!("becoming user {user}")))?;
     }
-    *step = "dropping capabilities".into();
     let kept = if geteuid().is_root() { 1 << CAP_DAC_OVERRIDE } else { 0 };
-    set_capabilities(kept, 0)?;
-    *step = "setting no_new_privs".into();
-    prctl::set_no_new_privs()?;
-    *step = "becoming undumpable".into();
-    prctl::set_dumpable(false)
+    set_capabilities(kept, 0).map_err(in_step("dropping capabilities"))?;
+    prctl::set_no_new_privs().map_err(in_step("setting no_new_privs"))?;
+    prctl::set_dumpable(false).map_err(in_step("becoming undumpable"))
+}
+
+fn in_step(step: &str) -> impl FnOnce(NixErrno) -> String {
+    move |errno| format!("{step}: {}", Errno::from(errno))
 }
 
 fn become_user(user: Uid) -> nix::Result<()> {

@@ -19,13 +19,8 @@ use nix::sys::resource::{Resource, setrlimit};
 use crate::world::World;
 
 pub fn trials() -> Vec<Trial> {
-    let mut trials = lab::trials![limit_that_is_too_low];
     // To have another process's memory reclaimed takes root, and so does a limit of any size.
-    trials.extend(with_other_users(lab::trials![
-        nothing_is_read_from_disk,
-        limit_without_room_for_the_stack
-    ]));
-    trials
+    with_other_users(lab::trials![nothing_is_read_from_disk, limit_without_room_for_the_stack])
 }
 
 /// Another file than that of all the daemons that run at the same time, on a real disk.
@@ -81,17 +76,6 @@ fn nothing_is_read_from_disk() {
     let keepwatch = world.setup.adopt(&command.output().unwrap());
     keepwatch.wait_log("memory is not locked: Function not implemented (ENOSYS)", 1);
     assert_ne!(faults_after_reclaim(&world, &keepwatch, &program.0), 0);
-}
-
-/// Who cannot raise it goes on without, and says so once.
-fn limit_that_is_too_low() {
-    let world = World::new();
-    let mut command = world.setup.command();
-    without_call(&mut command, libc::SYS_mlockall);
-    let keepwatch = world.setup.adopt(&command.output().unwrap());
-    keepwatch.wait_log("memory is not locked", 1);
-    world.set_vip(true);
-    keepwatch.wait_state("master");
 }
 
 /// What is there would fit, but the kernel would kill a process whose stack then grows beyond the limit.

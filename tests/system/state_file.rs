@@ -1,7 +1,6 @@
 //! Promise 3: the state file is whole at any moment, whatever happens to its directory.
 
-use std::fs::{self, File};
-use std::os::fd::AsRawFd;
+use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,6 +12,8 @@ use lab::files::{Watch, content};
 use lab::namespace::mount_tmpfs;
 use libtest_mimic::Trial;
 use nix::mount::{MsFlags, mount, umount};
+use nix::sys::stat::Mode;
+use nix::unistd::mkfifo;
 
 use crate::world::{Killed, World, setup, word};
 
@@ -20,14 +21,11 @@ pub fn trials() -> Vec<Trial> {
     lab::trials![
         reader_sees_the_two_words_only,
         two_daemons_write,
-        symlink_is_replaced,
-        strange_things_in_the_place_of_the_temporary_file,
+        strange_things_in_its_place,
         mode_and_content,
-        read_only_directory_is_survived,
         full_directory_is_survived,
         replaced_directory_is_followed,
         directory_that_is_mounted_over_is_followed,
-        directory_can_be_unmounted,
         directory_that_is_swapped_during_a_write,
         unwritable_at_start,
     ]
@@ -59,38 +57,27 @@ fn reader_sees_the_two_words_only() {
     });
 }
 
-fn symlink_is_replaced() {
-    let world = World::new();
-    let precious = world.setup.directory().join("precious");
+/// In that of the file, or of the one that is renamed to it, which has the name of this process.
+fn strange_things_in_its_place() {
+    let setup = setup();
+    let file = AtomicFile::new(&setup.state_file()).unwrap();
+    let name = format!(".state.keepwatch-{}", std::process::id());
+    let precious = setup.directory().join("precious");
     fs::write(&precious, "as it was").unwrap();
-    let keepwatch = world.setup.start();
-    fs::remove_file(world.setup.state_file()).unwrap();
-    symlink(&precious, world.setup.state_file()).unwrap();
-    world.set_vip(true);
-    keepwatch.wait_state("master");
-    assert!(fs::symlink_metadata(world.setup.state_file()).unwrap().is_file());
-    assert_eq!(content(&precious), "as it was");
-}
-
-fn strange_things_in_the_place_of_the_temporary_file() {
-    let world = World::new();
-    let keepwatch = world.setup.start();
-    let temporary = world.setup.conf_dir.join(".state.keepwatch");
-    let precious = world.setup.directory().join("precious");
-    fs::write(&precious, "as it was").unwrap();
-    symlink(&precious, &temporary).unwrap();
-    world.set_vip(true);
-    keepwatch.wait_state("master");
-    fs::remove_file(&temporary).unwrap();
-    nix::unistd::mkfifo(&temporary, nix::sys::stat::Mode::S_IRWXU).unwrap();
-    world.set_vip(false);
-    keepwatch.wait_state("backup");
-    fs::remove_file(&temporary).unwrap();
-    fs::create_dir(&temporary).unwrap();
-    world.set_vip(true);
-    keepwatch.wait_state("master");
-    assert_eq!(content(&precious), "as it was");
-    assert_eq!(temporaries(&world.setup), [temporary], "somebody else's is left alone");
+    for place in [setup.state_file(), setup.conf_dir.join(name)] {
+        for is_link in [true, false] {
+            let _ = fs::remove_file(&place);
+            if is_link {
+                symlink(&precious, &place).unwrap();
+            } else {
+                mkfifo(&place, Mode::S_IRWXU).unwrap();
+            }
+            file.replace(|file| write_all(file, b"master")).unwrap();
+            assert!(fs::symlink_metadata(setup.state_file()).unwrap().is_file());
+            assert_eq!((setup.state(), content(&precious)), ("master".into(), "as it was".into()));
+            assert_eq!(temporaries(&setup), [] as [&Path; 0]);
+        }
+    }
 }
 
 /// What there is under a name that is only for the instant of a write.
@@ -188,18 +175,6 @@ fn survives(world: &World, break_it: impl Fn(), mend_it: impl Fn()) {
     assert!(log.contains(" WARNING ") && log.contains("state file not written: "), "{log}");
 }
 
-fn remount(setup: &Setup, flags: MsFlags) {
-    let none: Option<&str> = None;
-    mount(none, &setup.conf_dir, none, MsFlags::MS_REMOUNT | flags, none).unwrap();
-}
-
-fn read_only_directory_is_survived() {
-    let world = World::new();
-    mount_tmpfs(&world.setup.conf_dir).unwrap();
-    let read_only = || remount(&world.setup, MsFlags::MS_RDONLY);
-    survives(&world, read_only, || remount(&world.setup, MsFlags::empty()));
-}
-
 fn full_directory_is_survived() {
     let world = World::new();
     let setup = &world.setup;
@@ -224,38 +199,25 @@ fn replaced_directory_is_followed() {
     survives(&world, remove, || fs::create_dir(&setup.conf_dir).unwrap());
 }
 
+/// What is mounted there meanwhile can be unmounted again, while the daemon runs.
 fn directory_that_is_mounted_over_is_followed() {
     let world = World::new();
-    let setup = &world.setup;
-    let _keepwatch = setup.start();
-    world.agent.wait_acknowledged("backup");
-    let below = File::open(&setup.conf_dir).unwrap();
-    mount_tmpfs(&setup.conf_dir).unwrap();
-    for present in [true, false] {
-        world.set_vip(present);
-        world.agent.wait_acknowledged(word(present));
-        assert_eq!(setup.state(), word(present));
-    }
-    let below = Path::new("/proc/self/fd").join(below.as_raw_fd().to_string());
-    let mut seen_below = crate::world::setup();
-    seen_below.conf_dir = below;
-    assert!(seen_below.state_file().exists() && temporaries(&seen_below).is_empty());
-}
-
-fn directory_can_be_unmounted() {
-    let world = World::new();
-    let setup = &world.setup;
-    let mut command = setup.command();
-    mount_tmpfs(&setup.conf_dir).unwrap();
-    command
-        .arg("--foreground")
-        .arg(format!("--log-file={}", setup.directory().join("l").display()));
+    let mut command = world.setup.command();
+    let log = world.setup.directory().join("log");
+    command.arg("--foreground").arg(format!("--log-file={}", log.display()));
     let _keepwatch = Killed(command.spawn().unwrap());
     world.agent.wait_acknowledged("backup");
-    umount(&setup.conf_dir).unwrap();
+    mount_tmpfs(&world.setup.conf_dir).unwrap();
     world.set_vip(true);
     world.agent.wait_acknowledged("master");
-    assert_eq!(setup.state(), "master");
+    assert_eq!((world.setup.state().as_str(), temporaries(&world.setup)), ("master", vec![]));
+    umount(&world.setup.conf_dir).unwrap();
+    assert_eq!(world.setup.state(), "backup");
+    for (present, arrivals) in [(false, 3), (true, 4)] {
+        world.set_vip(present);
+        world.agent.wait("another report", |said| said.len() >= arrivals);
+        assert_eq!(world.setup.state(), word(present));
+    }
 }
 
 /// Whoever puts a link in the place of the directory has nothing written where that leads.
@@ -274,14 +236,10 @@ fn directory_that_is_swapped_during_a_write() {
     assert_eq!(content(&aside.join("state")), "master");
 }
 
-fn mount_read_only(setup: &Setup) {
-    let none: Option<&str> = None;
-    mount(none, &setup.conf_dir, Some("tmpfs"), MsFlags::MS_RDONLY, none).unwrap();
-}
-
 fn unwritable_at_start() {
     let setup = setup();
-    mount_read_only(&setup);
+    let none: Option<&str> = None;
+    mount(none, &setup.conf_dir, Some("tmpfs"), MsFlags::MS_RDONLY, none).unwrap();
     let log = format!("--log-file={}", setup.directory().join("log").display());
     let output = setup.command().arg(log).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
