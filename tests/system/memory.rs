@@ -21,6 +21,7 @@ use crate::world::World;
 pub fn trials() -> Vec<Trial> {
     // To have another process's memory reclaimed takes root, and so does a limit of any size.
     with_other_users(lab::trials![nothing_is_read_from_disk, limit_without_room_for_the_stack])
+        .collect()
 }
 
 /// Another file than that of all the daemons that run at the same time, on a real disk.
