@@ -33,7 +33,7 @@ pub enum ReadinessNotifier {
     /// The process that forked the daemon, at the other end of this pipe.
     Parent(OwnedFd),
     /// A service manager.
-    Manager(ServiceManager),
+    Manager(NotifySocket),
     /// No process waits, or no longer.
     Silent,
 }
@@ -44,12 +44,12 @@ impl ReadinessNotifier {
     /// # Errors
     /// The variable and what is wrong with it, in one line.
     pub fn from_environment() -> Result<Self, std::string::String> {
-        Ok(ServiceManager::from_environment()?.map_or(Self::Silent, Self::Manager))
+        Ok(NotifySocket::from_environment()?.map_or(Self::Silent, Self::Manager))
     }
 
     /// The service manager, if there is one.
     #[must_use]
-    pub fn manager(&self) -> Option<&ServiceManager> {
+    pub fn manager(&self) -> Option<&NotifySocket> {
         match self {
             Self::Manager(manager) => Some(manager),
             Self::Parent(_) | Self::Silent => None,
@@ -77,14 +77,14 @@ impl ReadinessNotifier {
     }
 }
 
-/// The service manager that has started the daemon.
+/// A connection to the service manager that has started the daemon.
 #[derive(Debug)]
-pub struct ServiceManager {
+pub struct NotifySocket {
     socket: UnixDatagram,
     watchdog: Option<Duration>,
 }
 
-impl ServiceManager {
+impl NotifySocket {
     /// The service manager that `NOTIFY_SOCKET` names, which may want signs of life (`WATCHDOG_USEC`).
     fn from_environment() -> Result<Option<Self>, std::string::String> {
         let Some(path) = env::var_os("NOTIFY_SOCKET") else { return Ok(None) };
