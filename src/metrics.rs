@@ -28,7 +28,7 @@ pub struct MetricsFile {
 }
 
 impl MetricsFile {
-    /// Makes sure that it can be written; writes nothing.
+    /// Writes nothing yet. A file that cannot be written is no reason not to watch.
     ///
     /// # Errors
     /// As [`AtomicFile::new`].

@@ -16,7 +16,7 @@ use crate::metrics::MetricsFile;
 use crate::monitor::{Duration, Monitor, MonitorConfig, NamespaceCheck, State, Tables};
 use crate::options::{Config, Program};
 use crate::sys::agent::Agent;
-use crate::sys::atomic_file::AtomicFile;
+use crate::sys::atomic_file::{self, AtomicFile};
 use crate::sys::clock;
 use crate::sys::helper::{Conntrackd, Helper, Hook};
 use crate::sys::interface;
@@ -84,7 +84,8 @@ impl<'a> Daemon<'a> {
         open_log(config)?;
         warn(config, program.as_ref(), namespace.as_ref());
         let path = config.conf_dir.join("state");
-        let state_file = AtomicFile::new(&path).map_err(at("state file", &path))?;
+        let state_file = atomic_file::examine(&path).and_then(|()| AtomicFile::new(&path));
+        let state_file = state_file.map_err(at("state file", &path))?;
         let metrics_file = open_metrics(config)?;
         let agent = name_agent(config)?;
         let monitor = Box::new(Monitor::new(MonitorConfig {
