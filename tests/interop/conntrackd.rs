@@ -19,12 +19,7 @@ use crate::output;
 use crate::world::{VIP, setup, up_quietly};
 
 pub fn trials() -> Vec<Trial> {
-    lab::trials![
-        connection_survives_failover,
-        also_as_nobody,
-        conntrackd_is_not_there,
-        hostile_configurations,
-    ]
+    lab::trials![connection_survives_failover, also_as_nobody, conntrackd_is_not_there,]
 }
 
 fn connection_survives_failover() {
@@ -89,27 +84,6 @@ fn conntrackd_is_not_there() {
     node.agent.wait_acknowledged("primary");
     assert_eq!(keepwatch.counter("command_failures"), 6);
     keepwatch.wait_log("t connect: is conntrackd running?", 6);
-}
-
-/// As far as the parser of the configuration goes: root reads no file of its own for it.
-fn hostile_configurations() {
-    let (node, other) = (Node::new(1, Some("nobody")), Node::new(2, None));
-    connect(&node, &other);
-    let secret = node.setup.directory().join("secret");
-    std::fs::write(&secret, "hidden { in a file of root }\n").unwrap();
-    std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o600)).unwrap();
-    let library = format!("Helper {{ Type ../../../../{} inet tcp {{ }} }}\n", secret.display());
-    let texts = [format!("include {}\n", secret.display()), node.text() + &library];
-    let keepwatch = node.start_keepwatch();
-    for (n, text) in texts.iter().enumerate() {
-        std::fs::write(node.configuration(), text).unwrap();
-        node.set_vip(true);
-        keepwatch.wait_log("Synced connection tracking state on primary for", n + 1);
-        node.set_vip(false);
-        keepwatch.wait_log("Synced connection tracking state on backup for", n + 1);
-    }
-    let log = node.setup.log();
-    assert!(log.contains("conntrackd -c: exit code 1") && !log.contains("hidden"), "{log}");
 }
 
 /// A network namespace with the HA interface, which belongs to a user as far as it has to.
