@@ -1,8 +1,8 @@
 """Neutron's own count of the monitors that run, as its L3 agent does when it starts.
 
-Usage: counted.py WRAPPER DIRECTORY ROUTERS, in a pid namespace of its own
+Usage: counted.py WRAPPER DIRECTORY, in a pid namespace of its own
 
-Starts so many monitors by the wrapper. Then the agent must find all of them by name, and where it has the node's HA
+Starts two monitors by the wrapper. Then the agent must find all of them by name, and where it has the node's HA
 ports set DOWN when there are too few, must do so for one router more, and not for these.
 """
 
@@ -75,7 +75,7 @@ def sets_ports_down(check, routers):
 
 
 def main():
-    wrapper, directory, routers = sys.argv[1], pathlib.Path(sys.argv[2]), int(sys.argv[3])
+    wrapper, directory, routers = sys.argv[1], pathlib.Path(sys.argv[2]), 2
     pids = [start(wrapper, directory / f"r{number}") for number in range(routers)]
     deadline = time.monotonic() + 20
     while count(NAME) > routers and time.monotonic() < deadline:

@@ -28,6 +28,11 @@ pub fn trials() -> Vec<Trial> {
         counted_by_16,
         counted_by_17,
         counted_by_21,
+        ipv6_of_13,
+        ipv6_of_17,
+        ipv6_of_21,
+        ipv6_of_26,
+        ipv6_of_29,
     ]
 }
 
@@ -61,29 +66,49 @@ fn newest() {
 }
 
 fn counted_by_15() {
-    count("15.3.4", "up-to-16");
+    in_private("counted.py", "15.3.4", "up-to-16");
 }
 
 fn counted_by_16() {
-    count("16.4.2", "up-to-16");
+    in_private("counted.py", "16.4.2", "up-to-16");
 }
 
 fn counted_by_17() {
-    count("17.4.1", "17");
+    in_private("counted.py", "17.4.1", "17");
 }
 
 fn counted_by_21() {
-    count("21.2.1", "18-to-28");
+    in_private("counted.py", "21.2.1", "18-to-28");
 }
 
-/// The agent counts its monitors by name when it starts. Those of other tests are in another pid namespace.
-fn count(release: &str, wrapper: &str) {
+fn ipv6_of_13() {
+    in_private("ipv6.py", "13.0.7", "up-to-16");
+}
+
+fn ipv6_of_17() {
+    in_private("ipv6.py", "17.4.1", "17");
+}
+
+fn ipv6_of_21() {
+    in_private("ipv6.py", "21.2.1", "18-to-28");
+}
+
+fn ipv6_of_26() {
+    in_private("ipv6.py", "26.0.5", "18-to-28");
+}
+
+fn ipv6_of_29() {
+    in_private("ipv6.py", "29.0.0", "from-29");
+}
+
+/// Runs a script with a wrapper and a directory, where it sees no processes of other tests.
+fn in_private(script: &str, release: &str, wrapper: &str) {
     let (directory, bin) = (Directory::new(), install(wrapper));
-    let python = python(release, "counted.py");
+    let python = python(release, script);
     let mut command = Command::new("unshare");
-    command.args(["--pid", "--fork", "--kill-child", "--mount-proc"]);
+    command.args(["--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]);
     command.arg(python.get_program()).args(python.get_args());
-    let output = command.arg(bin.path().join(NAME)).arg(directory.path()).arg("2").output();
+    let output = command.arg(bin.path().join(NAME)).arg(directory.path()).output();
     assert!(output.as_ref().is_ok_and(|output| output.status.success()), "{output:?}");
 }
 
@@ -92,7 +117,9 @@ fn install(wrapper: &str) -> Directory {
     let bin = Directory::new();
     let here = bin.path().join("keepwatch-neutron");
     fs::create_dir(&here).unwrap();
-    fs::copy(shipped("options"), here.join("options")).unwrap();
+    for name in ["options", "ipv6"] {
+        fs::copy(shipped(name), here.join(name)).unwrap();
+    }
     symlink(env!("CARGO_BIN_EXE_keepwatch"), here.join(NAME)).unwrap();
     let script = fs::read_to_string(shipped(wrapper)).unwrap();
     let installed = "/usr/local/libexec/keepwatch-neutron";

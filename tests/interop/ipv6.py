@@ -1,0 +1,284 @@
+"""What Neutron's L3 agent does for IPv6 when a router changes its state, and the hook that does it while there is none.
+
+Usage: ipv6.py WRAPPER DIRECTORY, as root, in pid, mount and network namespaces of its own
+
+The router, its keepalived's configuration and what is done at a change are the agent's own code; plugging is not.
+"""
+
+import importlib.util
+import os
+import pathlib
+import subprocess
+import sys
+import time
+from unittest import mock
+
+# Releases that use eventlet have their agents patched by importing this package, first of all.
+if importlib.util.find_spec("neutron.cmd.eventlet"):
+    import neutron.cmd.eventlet  # noqa: F401
+
+# Another driver's, which imports more than there is.
+sys.modules["neutron.agent.common.ovs_lib"] = mock.MagicMock()
+
+from neutron import privileged
+from neutron.agent import l3_agent
+from neutron.agent.l3 import ha, ha_router
+from neutron.agent.linux import interface, ip_lib
+from neutron.conf.agent import common as agent_options
+from oslo_config import cfg
+from oslo_privsep import priv_context
+
+ACTIVE = "primary" if "primary" in ha.TRANSLATION_MAP else "master"
+GATEWAY = "gggggggg-gg"
+# The addresses of the router, inside and outside, and those of the hosts there.
+INSIDE, OUTSIDE = "fd00:1::1/64", "fd00:2::1/64"
+HOST, WORLD = "fd00:1::2/64", "fd00:2::2/64"
+# A router has those of its ports on every node.
+MACS = {"qr": "fa:16:3e:00:00:01", "qg": "fa:16:3e:00:00:02"}
+UPSTREAM = {
+    "IPv4 gateway": ["192.0.2.1"],
+    "IPv6 gateway": ["192.0.2.1", WORLD.split("/")[0]],
+}
+
+
+def run(*command, **options):
+    return subprocess.run(command, check=True, capture_output=True, text=True, **options).stdout
+
+
+def in_namespace(name, *command):
+    return run("ip", "netns", "exec", name, *command)
+
+
+class Driver(interface.LinuxInterfaceDriver):
+    """Sets sysctls as the agent's drivers do, and plugs nothing."""
+
+    def __init__(self):
+        self.DEV_NAME_PREFIX = "tap"
+
+    def plug_new(self, *arguments, **keywords):
+        raise NotImplementedError
+
+    def unplug(self, *arguments, **keywords):
+        raise NotImplementedError
+
+
+class Agent(ha.AgentMixin):
+    """The agent's part for changes of state; nothing of the rest is initialised."""
+
+    def __init__(self):
+        self.use_ipv6 = True
+
+    def change(self, router, state):
+        self._configure_ipv6_params(router, state)
+
+
+def configure(directory):
+    l3_agent.register_opts(cfg.CONF)
+    agent_options.register_root_helper()
+    cfg.CONF([], project="neutron")
+    cfg.CONF.set_override("state_path", str(directory))
+    cfg.CONF.set_override("root_helper", "", "AGENT")
+    cfg.CONF.set_override("ha_vrrp_advert_int", 1)
+    # This is root, and does itself what is for its helpers to do.
+    for context in vars(privileged).values():
+        if isinstance(context, priv_context.PrivContext):
+            context.set_client_mode(False)
+
+
+class Node:
+    """One node's part of a router: its namespace, and the agent's object."""
+
+    def __init__(self, number, directory, gateways):
+        self.id = f"7e6b5a41-8f0a-4f0e-9c0c-{number:012}"
+        self.name = f"qrouter-{self.id}"
+        self.confs = directory / f"node{number}"
+        self.confs.mkdir()
+        port = {"id": "aaaaaaaa-aaaa", "subnets": [], "fixed_ips": [{"ip_address": "169.254.192.1"}]}
+        details = {"id": self.id, "ha_vr_id": 5, "_ha_interface": port, "priority": 50}
+        cfg.CONF.set_override("ha_confs_path", str(self.confs))
+        arguments = [None, self.id, details, cfg.CONF, Driver()]
+        if "use_ipv6" in ha_router.HaRouter.__init__.__code__.co_varnames:
+            arguments.append(True)
+        if "state_change_callback" in ha_router.HaRouter.__init__.__code__.co_varnames:
+            arguments.insert(0, None)
+        self.router = ha_router.HaRouter(*arguments)
+        self.router.use_ipv6 = True
+        self.router.set_ha_port()
+        if hasattr(self.router, "_init_conntrackd_manager"):
+            self.router._init_conntrackd_manager(None)
+        self.router._init_keepalived_manager(None)
+        # As the agent makes it.
+        run("ip", "netns", "add", self.name)
+        for key, value in ("forwarding", 0), ("addr_gen_mode", 1):
+            in_namespace(self.name, "sysctl", "-w", f"net.ipv6.conf.all.{key}={value}")
+        self.ha, self.gateway = self.router.get_ha_device_name(), None
+        if gateways is not None:
+            subnets = [{"gateway_ip": ip, "cidr": "::/0" if ":" in ip else "192.0.2.0/24"} for ip in gateways]
+            self.router.ex_gw_port = {"id": GATEWAY, "subnets": subnets}
+            self.gateway = self.router.get_external_device_name(GATEWAY)
+        self.inside = self.router.get_internal_device_name("iiiiiiii-ii")
+
+    def plug(self, device, bridge=None):
+        other = f"{device[:2]}-{self.id[-4:]}"
+        run("ip", "link", "add", device, "netns", self.name, "type", "veth", "peer", "name", other)
+        if device != self.ha:
+            in_namespace(self.name, "ip", "link", "set", device, "address", MACS[device[:2]])
+        in_namespace(self.name, "ip", "link", "set", device, "up")
+        run("ip", "link", "set", other, "up", *(["master", bridge] if bridge else []))
+        return other
+
+    def configure(self):
+        """Writes keepalived's configuration as the agent would."""
+        instance = self.router._get_keepalived_instance()
+        if self.gateway:
+            self.router._add_default_gw_virtual_route(self.router.ex_gw_port, self.gateway)
+            self.router._add_vip("192.0.2.10/24", self.gateway)
+            self.router._add_vip(OUTSIDE, self.gateway)
+        self.router._add_vip(INSIDE, self.inside)
+        for device in filter(None, [self.inside, self.gateway]):
+            address = ip_lib.get_ipv6_lladdr(MACS[device[:2]])
+            self.router._add_vip(address, device, scope="link")
+        assert instance.vips
+        text = self.router.keepalived_manager.config.get_config_str()
+        self.conf = self.confs / self.id / "keepalived.conf"
+        self.conf.parent.mkdir(exist_ok=True)
+        self.conf.write_text(text)
+
+    def sysctls(self):
+        names = ["all", self.ha, self.inside] + ([self.gateway] if self.gateway else [])
+        keys = [f"net.ipv6.conf.{name}.{key}" for name in names for key in ("forwarding", "accept_ra")]
+        return in_namespace(self.name, "sysctl", *keys)
+
+    def call_hook(self, hook, state):
+        """As keepwatch does that has such a command line."""
+        script = 'ip netns exec "$0" "$1" INSTANCE router "$2" 0; exit $?'
+        run("sh", "-c", script, self.name, hook, state, f"--conf_dir={self.conf.parent}")
+
+
+def same_as_the_agent(hook, directory):
+    """In every state and with every kind of gateway, both ways, the hook leaves what the agent does."""
+    for number, (kind, gateways) in enumerate({"no gateway": None, **UPSTREAM}.items()):
+        nodes = [Node(10 + 2 * number + which, directory, gateways) for which in (0, 1)]
+        for node in nodes:
+            for device in filter(None, [node.ha, node.inside, node.gateway]):
+                node.plug(device)
+            node.configure()
+        agents, hooks = nodes
+        for state, word in [("backup", "BACKUP"), (ACTIVE, "MASTER"), ("backup", "FAULT"), (ACTIVE, "MASTER")]:
+            Agent().change(agents.router, state)
+            hooks.call_hook(hook, word)
+            assert hooks.sysctls() == agents.sysctls(), (kind, state, hooks.sysctls(), agents.sysctls())
+            before = hooks.sysctls()
+            Agent().change(hooks.router, state)
+            assert hooks.sysctls() == before, (kind, state)
+
+
+def wait(what, condition):
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.1)
+
+
+# That nobody listens there is an answer.
+ASK = """
+import socket, sys
+try:
+    socket.create_connection((sys.argv[1], 9), 1)
+except ConnectionRefusedError:
+    sys.exit(0)
+except OSError as error:
+    sys.exit(str(error))
+"""
+
+
+def reaches():
+    """Whether the host inside has IPv6 to the outside, through whichever node is active."""
+    command = ["ip", "netns", "exec", "host", sys.executable, "-I", "-c", ASK, WORLD.split("/")[0]]
+    return subprocess.run(command, capture_output=True).returncode == 0
+
+
+def host(name, address, router, bridge, behind):
+    """A host beside the router, that reaches what is behind it."""
+    run("ip", "netns", "add", name)
+    run("ip", "link", "add", "eth0", "netns", name, "type", "veth", "peer", "name", name)
+    run("ip", "link", "set", name, "up", "master", bridge)
+    in_namespace(name, "ip", "address", "add", address, "dev", "eth0", "nodad")
+    in_namespace(name, "ip", "link", "set", "eth0", "up")
+    in_namespace(name, "ip", "route", "add", behind, "via", router.split("/")[0])
+
+
+def fail_over(wrapper, directory):
+    """Two nodes without an agent. The second takes over; then its agent comes back, and changes nothing."""
+    for bridge in ("ha", "in", "out"):
+        run("ip", "link", "add", bridge, "up", "type", "bridge")
+    host("host", HOST, INSIDE, "in", "fd00:2::/64")
+    host("world", WORLD, OUTSIDE, "out", "fd00:1::/64")
+    nodes = [Node(number, directory, UPSTREAM["IPv6 gateway"]) for number in (1, 2)]
+    processes = []
+    for number, node in enumerate(nodes, 1):
+        node.link = node.plug(node.ha, "ha")
+        node.plug(node.inside, "in")
+        node.plug(node.gateway, "out")
+        in_namespace(node.name, "ip", "address", "add", f"169.254.192.{number}/18", "dev", node.ha)
+        Agent().change(node.router, "backup")
+        node.configure()
+        options = [
+            f"--router_id={node.id}",
+            f"--namespace={node.name}",
+            f"--conf_dir={node.conf.parent}",
+            f"--monitor_interface={node.ha}",
+            "--monitor_cidr=169.254.0.5/24",
+            f"--pid_file={node.confs}/pid",
+            "--user=nobody",
+            "--group=nogroup",
+        ]
+        os.chmod(directory, 0o755)
+        os.chown(node.conf.parent, 65534, 65534)
+        run(wrapper, *options)
+    def start(node):
+        command = ["ip", "netns", "exec", node.name, "keepalived", "-n", "-P", "-l", "-f", node.conf]
+        command += ["-p", node.confs / "keepalived.pid", "-r", node.confs / "vrrp.pid"]
+        with open(node.confs / "log", "w") as log:
+            processes.append(subprocess.Popen(command, stdout=log, stderr=log))
+    try:
+        first, second = nodes
+        start(first)
+        wait("IPv6 through the first node", reaches)
+        start(second)
+        wait("the second node as backup", lambda: "BACKUP" in (second.confs / "log").read_text())
+        assert "net.ipv6.conf.all.forwarding = 0" in second.sysctls()
+        run("ip", "link", "set", first.link, "down")
+        wait("IPv6 through the second node", reaches)
+        state = second.conf.parent / "state"
+        assert state.read_text() in ("master", "primary"), state.read_text()
+        wait("the first as backup", lambda: f"{first.gateway}.forwarding = 0" in first.sysctls())
+        watch = ["ip", "netns", "exec", second.name, "ip", "monitor", "netconf", "address", "route"]
+        with subprocess.Popen(watch, stdout=subprocess.PIPE, text=True) as monitor:
+            Agent().change(second.router, ACTIVE)
+            assert reaches()
+            # Something that it tells, in order to know what came before.
+            in_namespace(second.name, "ip", "address", "add", "203.0.113.1/32", "dev", "lo")
+            told = next(line for line in monitor.stdout if "lo" in line or "forwarding" in line or "accept" in line)
+            monitor.terminate()
+        assert "203.0.113.1" in told, told
+    finally:
+        for process in processes:
+            process.terminate()
+            process.wait()
+
+
+def main():
+    wrapper, directory = map(pathlib.Path, sys.argv[1:])
+    hook = wrapper.parent / "keepwatch-neutron/ipv6"
+    # Nothing is to be left in the machine's own.
+    for place in map(pathlib.Path, ("/run/netns", "/etc/keepwatch")):
+        place.mkdir(exist_ok=True)
+        run("mount", "-t", "tmpfs", "tmpfs", place)
+    pathlib.Path("/etc/keepwatch/neutron.conf").write_text(f"# A hook.\n--hook={hook}\n--hook-user=root\n")
+    configure(directory)
+    same_as_the_agent(hook, directory)
+    fail_over(wrapper, directory)
+
+
+main()
