@@ -158,8 +158,10 @@ fn state(config: &Config) -> Result<State, Errno> {
     while clock::now() < by {
         let received = route.receive(&mut buffer);
         let drained = received.is_none();
-        for input in received.into_iter().flatten().chain(drained.then_some(Input::Tick)) {
-            for action in monitor.on(&input, clock::now()) {
+        for input in received.into_iter().flatten().chain(drained.then_some(Input::QueueEmpty)) {
+            let now = clock::now();
+            monitor.handle(&input, now);
+            while let Some(action) = monitor.next_action(now) {
                 match action {
                     Action::RequestDump { dump, sequence } => {
                         route.request(dump, sequence, &config.interface)?;

@@ -83,9 +83,8 @@ fn run(config: &Config) -> ExitCode {
     };
     let mut tables = TABLES.lock().unwrap_or_else(PoisonError::into_inner);
     match Daemon::start(config, &mut starter, &mut tables).and_then(|mut daemon| daemon.run()) {
-        // Signal 0: a helper process has gone.
-        Ok(ExitReason::Signal(1..)) => ExitCode::SUCCESS,
-        Ok(_) => FAILURE.into(),
+        Ok(ExitReason::Signal(_)) => ExitCode::SUCCESS,
+        Ok(ExitReason::NamespaceGone | ExitReason::HelperGone(_)) => FAILURE.into(),
         Err(error) => {
             starter.failed(&printable(&error));
             FAILURE.into()

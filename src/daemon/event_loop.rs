@@ -13,8 +13,8 @@ use crate::errno::Errno;
 use crate::log::{self, DisplayArg, LogContext, debug, info, warning};
 use crate::metrics::MetricsFile;
 use crate::monitor::{
-    Action, Control, Duration, ExitReason, HelperKind, Input, Instant, ManagerNotice, Monitor,
-    Outcome, State, Summary,
+    Action, Control, Duration, ExitReason, Failure, HelperKind, Input, Instant, ManagerNotice,
+    Monitor, Outcome, State, Summary,
 };
 use crate::sys::agent::Agent;
 use crate::sys::atomic_file::{AtomicFile, write_all};
@@ -135,8 +135,7 @@ impl Daemon<'_> {
         }
     }
 
-    /// Handles what is ready. A tick is due when the deadline has come and the route socket is empty. Returns what
-    /// has not been read to its end.
+    /// Handles what is ready. Returns what has not been read to its end.
     fn handle_ready(&mut self, ready: Ready, buffer: &mut netlink::Buffer) -> Ready {
         let mut unfinished = Ready(0);
         // The kernel first, so that whoever sends a signal after changing an address finds that taken
@@ -145,8 +144,8 @@ impl Daemon<'_> {
             if !self.drain_route(buffer) {
                 unfinished.add(ROUTE);
             }
-        } else if self.monitor.deadline().is_some_and(|deadline| self.now >= deadline) {
-            self.dispatch(&Input::Tick);
+        } else {
+            self.handle(&Input::QueueEmpty, self.now);
         }
         if ready.has(SIGNALS) {
             self.handle_signals();
@@ -216,7 +215,7 @@ impl Daemon<'_> {
     fn drain_route(&mut self, buffer: &mut netlink::Buffer) -> bool {
         for _ in 0..DATAGRAMS_PER_TURN {
             let Some(inputs) = self.route.receive(buffer) else {
-                self.dispatch(&Input::Tick);
+                self.dispatch(&Input::QueueEmpty);
                 return true;
             };
             for input in inputs {
@@ -258,9 +257,6 @@ impl Daemon<'_> {
         };
         register(self.route.as_raw_fd(), ROUTE)?;
         register(self.signals.as_raw_fd(), SIGNALS)?;
-        if let Some(packets) = &self.packets {
-            register(packets.as_raw_fd(), PACKETS)?;
-        }
         for (helper, token) in [(&self.conntrackd, CONNTRACKD), (&self.hook, HOOK)] {
             if let Some(helper) = helper {
                 register(helper.fd(), token)?;
@@ -299,19 +295,30 @@ impl Daemon<'_> {
         }
     }
 
-    /// Has the core decide, and executes that; what comes of an action at once is the next input.
+    /// Hands in what has happened just now, however long a disk has kept us meanwhile, and does what follows.
     pub(super) fn dispatch(&mut self, input: &Input) {
+        self.handle(input, clock::now());
+    }
+
+    /// Hands in what happened at `now`, and executes one action after another.
+    fn handle(&mut self, input: &Input, now: Instant) {
         debug!("{}", DisplayArg(format_args!("{input:?}")));
-        // A tick's time is that at which the queue was empty; every other input comes now, however long a disk
-        // has kept us meanwhile.
-        if *input != Input::Tick {
-            self.now = clock::now();
-        }
-        for action in self.monitor.on(input, self.now) {
-            if let Some(outcome) = self.execute(&action) {
-                self.dispatch(&outcome);
+        self.now = now;
+        self.monitor.handle(input, now);
+        while self.ending.is_none()
+            && let Some(action) = self.monitor.next_action(self.now)
+        {
+            if let Some(result) = self.execute(&action) {
+                self.report_result(&result);
             }
         }
+    }
+
+    /// Hands in the result of an action.
+    fn report_result(&mut self, result: &Input) {
+        debug!("{}", DisplayArg(format_args!("{result:?}")));
+        self.now = clock::now();
+        self.monitor.handle(result, self.now);
     }
 
     fn execute(&mut self, action: &Action) -> Option<Input> {
@@ -358,11 +365,7 @@ impl Daemon<'_> {
                 let sent = self.packets.as_mut().map(|packets| packets.send(announcement));
                 return sent.map(|sent| Input::Sent(announcement.address, sent));
             }
-            Action::ReadReplies => {
-                self.handle_replies();
-                return Some(Input::RepliesRead);
-            }
-            Action::HangUp => self.agent.as_mut()?.hang_up(),
+            Action::HangUp => return self.hang_up(),
             Action::SignalReady => self.starter.ready(),
             Action::TellManager(notice) => self.tell_manager(notice),
             Action::Log(ref event) => self.context.event(event),
@@ -378,6 +381,14 @@ impl Daemon<'_> {
             Action::Exit(reason) => self.ending = Some(reason),
         }
         None
+    }
+
+    fn hang_up(&mut self) -> Option<Input> {
+        while let Some(outcome) = self.agent.as_mut().and_then(Agent::advance) {
+            self.report_result(&Input::Agent(outcome));
+        }
+        let is_open = self.agent.as_mut().is_some_and(Agent::hang_up);
+        is_open.then_some(Input::Agent(Outcome::Failed(Failure::TimedOut)))
     }
 
     fn tell_manager(&self, notice: ManagerNotice) {

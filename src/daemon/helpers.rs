@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use super::event_loop::Daemon;
 use crate::log::{DisplayArg, info, warning};
-use crate::monitor::{Control, HelperKind, HelperNews, Input, Request};
+use crate::monitor::{HelperKind, HelperNews, Input, Request};
 use crate::sys::helper::Helper;
 use crate::wire::helper::HelperEvent;
 
@@ -57,8 +57,6 @@ impl Daemon<'_> {
                 HelperEvent::Gone => {
                     *self.helper(kind) = None;
                     self.dispatch(&Input::Helper(kind, HelperNews::Gone));
-                    // As at SIGTERM, but with another exit code.
-                    self.dispatch(&Input::Control(Control::Exit(0)));
                 }
             }
         }

@@ -125,7 +125,7 @@ impl<'a> Daemon<'a> {
                 interface: config.interface,
                 vip: config.vip,
             },
-            reads_frames: true,
+            reads_frames: false,
             log_waits: false,
             now: clock::now(),
             ending: None,

@@ -97,9 +97,6 @@ impl LogContext {
             LogEvent::CommandFailed { command, end } => {
                 error!("conntrackd {}: {}", DisplayArg(command), DisplayArg(end));
             }
-            LogEvent::HelperRestarted { helper, count } => {
-                error!("{} helper was killed; restarted{}", helper.name(), times(count));
-            }
             LogEvent::ConntrackdUnconfigured => info!("waiting for conntrackd's configuration"),
             LogEvent::HelperGone(helper) => error!("{} helper gone; exiting", helper.name()),
             LogEvent::HookSucceeded { state, failures } => {

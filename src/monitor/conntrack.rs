@@ -1,7 +1,8 @@
 //! Connection tracking: what conntrackd is asked to do on each transition, one command after another.
 
-use super::{Duration, Instant, State};
-use crate::wire::helper::SyncCommand;
+use super::journal::Journal;
+use super::{Action, CommandResult, Duration, Instant, LogEvent, Request, State, SyncCommand};
+use crate::errno::Errno;
 
 /// How long to wait for the configuration, which Neutron's agent writes after it has started the monitor. Its
 /// functional tests have none, and wait 15 s for the end of the commands.
@@ -11,22 +12,25 @@ const RETRY: Duration = Duration::from_secs(1);
 
 /// The commands still to be run.
 #[derive(Debug)]
-pub(super) struct Conntrack {
+pub(super) struct SyncSequence {
     state: State,
     rest: &'static [SyncCommand],
     running: Option<SyncCommand>,
+    /// At least one of the state's commands has succeeded.
+    succeeded: bool,
     /// No command is begun before this.
     not_before: Instant,
     /// Since when there is no configuration for the commands of this state.
     unconfigured_since: Option<Instant>,
 }
 
-impl Conntrack {
+impl SyncSequence {
     pub(super) fn new() -> Self {
         Self {
             state: State::Backup,
             rest: &[],
             running: None,
+            succeeded: false,
             not_before: Instant::ZERO,
             unconfigured_since: None,
         }
@@ -42,29 +46,32 @@ impl Conntrack {
             State::Active => &ACTIVE,
             State::Backup => &BACKUP,
         };
-        (self.not_before, self.unconfigured_since) = (Instant::ZERO, None);
+        (self.succeeded, self.not_before, self.unconfigured_since) = (false, Instant::ZERO, None);
     }
 
-    /// Begins the next command, if it is time. Returns it.
-    pub(super) fn begin(&mut self, now: Instant) -> Option<SyncCommand> {
-        if self.running.is_some() || now < self.not_before {
-            return None;
+    /// Handles the end of a command.
+    pub(super) fn handle_end(&mut self, end: CommandResult, journal: &mut Journal, now: Instant) {
+        let unconfigured = end == CommandResult::NotConfigured(Errno::NOT_FOUND);
+        if unconfigured && self.waits_for_configuration(now) {
+            journal.log_limited(|_| LogEvent::ConntrackdUnconfigured, now);
+            return;
         }
-        let (command, rest) = self.rest.split_first()?;
-        self.rest = rest;
-        self.running = Some(*command);
-        self.running
-    }
-
-    /// Records the end of a command. Returns the command, and the state if this was its last.
-    pub(super) fn end(&mut self) -> Option<(SyncCommand, Option<State>)> {
-        let command = self.running.take()?;
-        Some((command, self.rest.is_empty().then_some(self.state)))
+        let Some(command) = self.running.take() else { return };
+        journal.counters.commands += 1;
+        if end == CommandResult::Exited(0) {
+            self.succeeded = true;
+        } else {
+            journal.counters.command_failures += 1;
+            journal.log(LogEvent::CommandFailed { command, end });
+        }
+        if self.rest.is_empty() && self.succeeded {
+            journal.log(LogEvent::Synced(self.state));
+        }
     }
 
     /// Handles the end of a command for which there was no configuration. Returns whether all of the state's
     /// commands are tried again; otherwise none is.
-    pub(super) fn on_unconfigured(&mut self, now: Instant) -> bool {
+    fn waits_for_configuration(&mut self, now: Instant) -> bool {
         if self.running.is_none() {
             return false;
         }
@@ -79,7 +86,15 @@ impl Conntrack {
         true
     }
 
-    /// When to begin a command that has to wait.
+    pub(super) fn next_action(&mut self, now: Instant) -> Option<Action> {
+        if self.running.is_some() || now < self.not_before {
+            return None;
+        }
+        let (command, rest) = self.rest.split_first()?;
+        (self.rest, self.running) = (rest, Some(*command));
+        Some(Action::Run(Request::Sync(*command)))
+    }
+
     pub(super) fn deadline(&self) -> Option<Instant> {
         let waits = self.running.is_none() && !self.rest.is_empty();
         waits.then_some(self.not_before)
@@ -93,20 +108,48 @@ mod tests {
 
     const T0: Instant = Instant::ZERO;
 
+    const MISSING: CommandResult = CommandResult::NotConfigured(Errno::NOT_FOUND);
+
+    fn begins(conntrack: &mut SyncSequence, now: Instant, command: SyncCommand) -> bool {
+        conntrack.next_action(now) == Some(Action::Run(Request::Sync(command)))
+    }
+
+    fn lines(journal: &mut Journal) -> std::vec::Vec<Action> {
+        core::iter::from_fn(|| journal.next_action()).collect()
+    }
+
     #[test]
     fn configuration_is_waited_for_and_not_for_ever() {
-        let mut conntrack = Conntrack::new();
+        let (mut conntrack, mut journal) = (SyncSequence::new(), Journal::default());
         conntrack.post(Active);
-        conntrack.begin(T0);
-        assert!(conntrack.on_unconfigured(T0));
-        assert_eq!((conntrack.begin(T0), conntrack.deadline()), (None, Some(T0 + RETRY)));
-        assert_eq!(conntrack.begin(T0 + RETRY), Some(SyncCommand::Commit), "the first again");
+        conntrack.next_action(T0);
+        conntrack.handle_end(MISSING, &mut journal, T0);
+        assert_eq!((conntrack.next_action(T0), conntrack.deadline()), (None, Some(T0 + RETRY)));
+        assert!(begins(&mut conntrack, T0 + RETRY, SyncCommand::Commit), "the first again");
+        assert_eq!(lines(&mut journal), [Action::Log(LogEvent::ConntrackdUnconfigured)]);
         let late = T0 + CONFIGURATION_TIMEOUT;
-        assert!(!conntrack.on_unconfigured(late));
-        assert_eq!(conntrack.end(), Some((SyncCommand::Commit, Some(Active))));
-        assert_eq!((conntrack.begin(late), conntrack.deadline()), (None, None));
+        conntrack.handle_end(MISSING, &mut journal, late);
+        let failed = LogEvent::CommandFailed { command: SyncCommand::Commit, end: MISSING };
+        assert_eq!(lines(&mut journal), [Action::Log(failed)]);
+        assert_eq!((conntrack.next_action(late), conntrack.deadline()), (None, None));
         conntrack.post(Backup);
-        assert_eq!(conntrack.begin(late), Some(SyncCommand::Timers));
-        assert!(conntrack.on_unconfigured(late), "for a newer state it is waited for anew");
+        assert!(begins(&mut conntrack, late, SyncCommand::Timers));
+        conntrack.handle_end(MISSING, &mut journal, late);
+        assert!(conntrack.deadline().is_some(), "for a newer state it is waited for anew");
+    }
+
+    #[test]
+    fn synced_is_what_at_least_one_command_has_done() {
+        for (codes, is_synced) in [([0, 0], true), ([1, 0], true), ([0, 1], true), ([1, 1], false)]
+        {
+            let (mut conntrack, mut journal) = (SyncSequence::new(), Journal::default());
+            conntrack.post(Backup);
+            for code in codes {
+                conntrack.next_action(T0);
+                conntrack.handle_end(CommandResult::Exited(code), &mut journal, T0);
+            }
+            let synced = Action::Log(LogEvent::Synced(Backup));
+            assert_eq!(lines(&mut journal).contains(&synced), is_synced, "{codes:?}");
+        }
     }
 }

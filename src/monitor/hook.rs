@@ -17,44 +17,45 @@
 //! the state before it is told again: nobody knows how far that run came.
 
 use super::backoff::Backoff;
-use super::{Duration, HookCall, HookState, Instant};
+use super::journal::Journal;
+use super::{Action, CommandResult, Duration, HookCall, HookState, Instant, LogEvent, Request};
 
 /// Of the runs that repeat one that failed, what one prints in this time is worth lines in the log.
-const PRINTS_EVERY: Duration = Duration::from_secs(60);
+const LOG_OUTPUT_EVERY: Duration = Duration::from_secs(60);
 
 /// Runs the hook until it has succeeded for the newest state.
 #[derive(Debug)]
-pub(super) struct Hook {
+pub(super) struct HookSchedule {
     newest: Option<HookState>,
-    /// The newest state is to be told, and not before this.
-    owed: Option<Instant>,
+    /// The newest state is yet to be told, and not before this.
+    run_at: Option<Instant>,
     /// The last run that began.
     last: Option<HookCall>,
-    /// That is under way.
+    /// The last run is under way.
     running: bool,
-    /// That has succeeded, or may yet, and need not be repeated.
-    counts: bool,
+    /// The last run has succeeded, or may yet, and need not be repeated.
+    succeeded_or_pending: bool,
     backoff: Backoff,
     /// Runs that failed since the last that succeeded.
     failures: u32,
     /// What the last run prints is worth lines in the log.
-    prints: bool,
+    logs_output: bool,
     /// When the last such run began.
-    printed: Instant,
+    logged_at: Instant,
 }
 
-impl Hook {
+impl HookSchedule {
     pub(super) fn new(seed: u32) -> Self {
         Self {
             newest: None,
-            owed: None,
+            run_at: None,
             last: None,
             running: false,
-            counts: false,
+            succeeded_or_pending: false,
             backoff: Backoff::new(seed),
             failures: 0,
-            prints: true,
-            printed: Instant::ZERO,
+            logs_output: true,
+            logged_at: Instant::ZERO,
         }
     }
 
@@ -65,15 +66,16 @@ impl Hook {
             return;
         }
         self.newest = Some(state);
-        self.counts &= !again;
-        let is_told = self.counts && self.last.is_some_and(|last| last.state == state);
-        self.owed = (!is_told).then_some(now);
+        self.succeeded_or_pending &= !again;
+        let is_told =
+            self.succeeded_or_pending && self.last.is_some_and(|last| last.state == state);
+        self.run_at = (!is_told).then_some(now);
         self.backoff.reset();
     }
 
     /// Begins a run, if one is due.
-    pub(super) fn begin(&mut self, now: Instant) -> Option<HookCall> {
-        if self.running || self.owed.is_none_or(|at| now < at) {
+    fn begin(&mut self, now: Instant) -> Option<HookCall> {
+        if self.running || self.run_at.is_none_or(|at| now < at) {
             return None;
         }
         let state = self.newest?;
@@ -82,17 +84,17 @@ impl Hook {
             last => HookCall { state, previous: last.map(|last| last.state) },
         };
         let repeats = self.failures > 0 && self.last == Some(call);
-        self.prints = !repeats || now >= self.printed + PRINTS_EVERY;
-        if self.prints {
-            self.printed = now;
+        self.logs_output = !repeats || now >= self.logged_at + LOG_OUTPUT_EVERY;
+        if self.logs_output {
+            self.logged_at = now;
         }
-        (self.last, self.owed) = (Some(call), None);
-        (self.running, self.counts) = (true, true);
+        (self.last, self.run_at) = (Some(call), None);
+        (self.running, self.succeeded_or_pending) = (true, true);
         self.last
     }
 
     /// Handles the end of a run. Returns what it was for, and how many runs in a row have failed before it.
-    pub(super) fn end(&mut self, succeeded: bool, now: Instant) -> Option<(HookState, u32)> {
+    fn end(&mut self, succeeded: bool, now: Instant) -> Option<(HookState, u32)> {
         let last = self.last.filter(|_| self.running)?;
         self.running = false;
         let failures = self.failures;
@@ -101,26 +103,42 @@ impl Hook {
             self.backoff.reset();
         } else {
             self.failures = failures.saturating_add(1);
-            self.counts = false;
+            self.succeeded_or_pending = false;
             // What came meanwhile does not wait.
-            self.owed = self.owed.or_else(|| Some(self.backoff.after_failure(now)));
+            self.run_at = self.run_at.or_else(|| Some(self.backoff.after_failure(now)));
         }
         Some((last.state, failures))
     }
 
+    /// Handles the end of a run.
+    pub(super) fn handle_end(&mut self, end: CommandResult, journal: &mut Journal, now: Instant) {
+        let succeeded = end == CommandResult::Exited(0);
+        let Some((state, failures)) = self.end(succeeded, now) else { return };
+        journal.counters.hook_runs += 1;
+        if succeeded {
+            journal.log(LogEvent::HookSucceeded { state, failures });
+        } else {
+            journal.counters.hook_failures += 1;
+            journal.log_limited(|count| LogEvent::HookFailed { state, end, count }, now);
+        }
+    }
+
+    pub(super) fn next_action(&mut self, now: Instant) -> Option<Action> {
+        self.begin(now).map(|call| Action::Run(Request::Hook(call)))
+    }
+
     /// Whether what it prints is worth lines in the log: not of each run that repeats one that failed.
-    pub(super) fn prints(&self) -> bool {
-        self.prints
+    pub(super) fn logs_output(&self) -> bool {
+        self.logs_output
     }
 
     /// Whether it has been told the newest state.
     pub(super) fn is_done(&self) -> bool {
-        self.owed.is_none() && !self.running
+        self.run_at.is_none() && !self.running
     }
 
-    /// When to begin the next run.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        self.owed.filter(|_| !self.running)
+        self.run_at.filter(|_| !self.running)
     }
 }
 
@@ -132,8 +150,8 @@ mod tests {
     const T0: Instant = Instant::ZERO;
 
     /// A hook that has been told this.
-    fn told(state: HookState) -> Hook {
-        let mut hook = Hook::new(1);
+    fn told(state: HookState) -> HookSchedule {
+        let mut hook = HookSchedule::new(1);
         hook.post(state, false, T0);
         assert_eq!(hook.begin(T0), Some(call(state, None)));
         assert_eq!(hook.end(true, T0), Some((state, 0)));
@@ -172,20 +190,20 @@ mod tests {
         for (seconds, prints) in [(0, true), (1, false), (59, false), (60, true), (61, false)] {
             let now = Instant::from_secs(seconds);
             assert!(hook.begin(now).is_some());
-            assert_eq!(hook.prints(), prints, "{seconds}");
+            assert_eq!(hook.logs_output(), prints, "{seconds}");
             hook.end(false, now);
         }
         let now = Instant::from_secs(62);
         hook.post(Backup, false, now);
         hook.begin(now);
-        assert!(hook.prints(), "another state");
+        assert!(hook.logs_output(), "another state");
         hook.end(true, now);
         hook.post(Master, false, now);
         hook.begin(now);
-        assert!(hook.prints());
+        assert!(hook.logs_output());
         hook.end(true, now);
         hook.post(Master, true, now);
         hook.begin(now);
-        assert!(hook.prints(), "asked to be repeated");
+        assert!(hook.logs_output(), "asked to be repeated");
     }
 }

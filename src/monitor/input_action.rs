@@ -1,26 +1,18 @@
 //! What goes into the core, and what comes out.
 
-use heapless::Vec;
-
 use super::{
-    AddressKey, Announcement, CommandResult, Dump, Failure, HelperKind, Instant, LogEvent,
-    ManagerNotice, Outcome, Request, State,
+    AddressKey, Announcement, CommandResult, Dump, HelperKind, LogEvent, ManagerNotice, Outcome,
+    Request, State,
 };
 use crate::errno::Errno;
 use crate::wire::Claim;
-use crate::wire::rtnl::{Mac, Message};
-
-/// The most actions that one input can bring about: three of its own at the most, and one of most of the steps
-/// that follow; two of the report, or else one each for the agent, conntrackd, the hook, the service manager and
-/// the metrics.
-pub(super) const MAX_ACTIONS: usize = 16;
+use crate::wire::rtnl::Message;
 
 /// What happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Input {
-    /// The netlink queue was empty at this time: what is due then can be done. See
-    /// [`super::Monitor::deadline`].
-    Tick,
+    /// The netlink queue was empty at this time: what the kernel had to say until then has been handled.
+    QueueEmpty,
     /// A netlink message from the kernel: an event, or part of the reply to [`Action::RequestDump`].
     Netlink(Message),
     /// The kernel had to drop netlink events.
@@ -35,15 +27,13 @@ pub enum Input {
     StateFile(Result<State, Errno>),
     /// A write of the metrics file ended.
     MetricsFile(Result<(), Errno>),
-    /// An attempt to tell the agent came to something.
+    /// The result of an attempt to tell the agent.
     Agent(Outcome),
-    /// All that the agent has sent so far has been read: told after [`Action::ReadReplies`].
-    RepliesRead,
     /// Somebody asks for something.
     Control(Control),
     /// An announcement of this address was sent, or could not be.
     Sent(AddressKey, Result<(), Errno>),
-    /// A process that runs programs tells something.
+    /// News of a process that runs programs.
     Helper(HelperKind, HelperNews),
     /// Something was mounted or unmounted: the network namespace may have been deleted. Not told again
     /// before [`Action::CheckNamespace`].
@@ -56,14 +46,12 @@ pub enum Input {
     NoClaim,
 }
 
-/// What a process that runs programs tells.
+/// What is heard of a process that runs programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HelperNews {
     /// The program under way ended.
     Ended(CommandResult),
-    /// The process was killed, and has been begun anew.
-    Restarted,
-    /// No program can be run any more.
+    /// The process has gone, and with it the program, if one was under way.
     Gone,
 }
 
@@ -92,7 +80,7 @@ pub enum Action {
     /// Let through events of addresses on the interface with this index only, or of none at all; those of
     /// links, and what was asked for, always. Until the first of these, all events get through.
     SetAddressFilter(Option<u32>),
-    /// Receive claims of the VIP on this interface. Earlier ones do not count.
+    /// Receive claims of the VIP on this interface, once frames are read. Earlier ones do not count.
     WatchClaims {
         /// Its index.
         ifindex: u32,
@@ -100,7 +88,7 @@ pub enum Action {
         /// an interface goes, and another may come with its index.
         rebind: bool,
     },
-    /// Read frames, or leave them to the kernel until told otherwise.
+    /// Read frames, or leave them to the kernel until told otherwise, as at the start.
     ReadFrames(bool),
     /// Send a frame. [`Input::Sent`] tells what came of it.
     SendFrame(Announcement),
@@ -111,9 +99,8 @@ pub enum Action {
     WriteMetrics,
     /// Tell the agent, over a new connection. [`Input::Agent`] tells what comes of it.
     Notify(State),
-    /// Read what the agent has sent. [`Input::Agent`] tells what that was, then [`Input::RepliesRead`].
-    ReadReplies,
-    /// Close the connection to the agent.
+    /// Read what the agent has sent, for which [`Input::Agent`] comes; if the connection has not ended by that, close
+    /// it, for which [`Input::Agent`] comes with [`super::Failure::TimedOut`].
     HangUp,
     /// What is to be reported at the start, or after [`ManagerNotice::Reloading`], is written: whoever waits for
     /// that may go on.
@@ -141,71 +128,6 @@ pub enum ExitReason {
     Signal(i32),
     /// There is nothing left to watch.
     NamespaceGone,
-}
-
-/// The answer to one input.
-pub type Actions = Vec<Action, MAX_ACTIONS>;
-
-/// What SIGUSR1 shows, and the metrics.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Status {
-    /// The last state reported.
-    pub state: Option<State>,
-    /// Since when.
-    pub changed_at: Option<Instant>,
-    /// The index of the watched interface.
-    pub ifindex: Option<u32>,
-    /// The state that the agent has not confirmed.
-    pub undelivered: Option<State>,
-    /// The last station that claimed the VIP while it was ours.
-    pub claimant: Option<Mac>,
-    /// What has been counted.
-    pub counters: Counters,
-}
-
-/// How often things have happened since the start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
-    /// Netlink messages about addresses and links.
-    pub events: u64,
-    /// Changes of state, the initial one included.
-    pub transitions: u64,
-    /// Times that the kernel had to drop netlink events.
-    pub overruns: u64,
-    /// Netlink messages that could not be read.
-    pub malformed: u64,
-    /// Dumps that were asked for.
-    pub dumps: u64,
-    /// Dumps that failed.
-    pub dump_failures: u64,
-    /// Netlink messages that did not come from the kernel.
-    pub foreign: u64,
-    /// State file writes that succeeded.
-    pub writes: u64,
-    /// State file writes that failed.
-    pub write_failures: u64,
-    /// Notifications that the agent answered with 200.
-    pub notifications: u64,
-    /// Attempts that failed, by [`Failure::kind`].
-    pub notification_failures: [u64; Failure::KINDS],
-    /// Metrics file writes that failed.
-    pub metrics_failures: u64,
-    /// Frames sent to announce addresses.
-    pub announcements: u64,
-    /// Frames that could not be sent.
-    pub announcement_failures: u64,
-    /// Addresses that were not announced, because there were too many at once.
-    pub unannounced: u64,
-    /// Links whose addresses are not announced, because there are too many.
-    pub ignored_links: u64,
-    /// Claims of the VIP by other stations while it was ours.
-    pub claims: u64,
-    /// Commands of conntrackd that were run.
-    pub commands: u64,
-    /// Commands that failed.
-    pub command_failures: u64,
-    /// Runs of the hook.
-    pub hook_runs: u64,
-    /// Those that did not end with exit code 0.
-    pub hook_failures: u64,
+    /// This process can run no more programs. Whoever starts the daemon again starts it, too.
+    HelperGone(HelperKind),
 }

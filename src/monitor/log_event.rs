@@ -69,9 +69,7 @@ pub enum LogEvent {
     Synced(State),
     /// A command of conntrackd failed; the others are run all the same.
     CommandFailed { command: SyncCommand, end: CommandResult },
-    /// The process that runs these programs was killed, and has been begun anew.
-    HelperRestarted { helper: HelperKind, count: u32 },
-    /// They can be run no more.
+    /// The process that runs these programs has gone.
     HelperGone(HelperKind),
     /// conntrackd's configuration is not there yet; it is waited for.
     ConntrackdUnconfigured,

@@ -1,6 +1,6 @@
 //! When to look whether the network namespace is still there.
 
-use super::{Duration, Instant};
+use super::{Action, Duration, Instant};
 
 /// From one look to the next at least: where containers come and go, something is mounted all the time.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -35,23 +35,20 @@ impl NamespaceLook {
     }
 
     /// Handles a mount or unmount.
-    pub(super) fn mounts_changed(&mut self, now: Instant) {
+    pub(super) fn handle_mounts_changed(&mut self, now: Instant) {
         if self.check == NamespaceCheck::WhenMountsChange {
             self.due = Some(now.max(self.not_before));
         }
     }
 
-    /// Begins a look, if one is due. Returns whether it was.
-    pub(super) fn begin(&mut self, now: Instant) -> bool {
-        let is_due = self.due.is_some_and(|due| now >= due);
-        if is_due {
-            self.due = match self.check {
-                NamespaceCheck::Every(time) => Some(now + time),
-                NamespaceCheck::Never | NamespaceCheck::WhenMountsChange => None,
-            };
-            self.not_before = now + PAUSE;
-        }
-        is_due
+    pub(super) fn next_action(&mut self, now: Instant) -> Option<Action> {
+        self.due.filter(|due| now >= *due)?;
+        self.due = match self.check {
+            NamespaceCheck::Every(time) => Some(now + time),
+            NamespaceCheck::Never | NamespaceCheck::WhenMountsChange => None,
+        };
+        self.not_before = now + PAUSE;
+        Some(Action::CheckNamespace)
     }
 
     pub(super) fn deadline(&self) -> Option<Instant> {

@@ -2,7 +2,7 @@
 //! if that does not come or has gaps.
 //!
 //! ```text
-//!         begin              on_message: DumpEnded, or no end in time
+//!         begin              classify: DumpEnded, or no end in time
 //!   Idle ───────► Running ──────────────────────────────────────────────► Idle
 //!                  │   ▲              complete: what follows is requested, and may begin at once
 //!                  └───┘              else: the same is requested again, not before the backoff is over
@@ -69,9 +69,9 @@ pub enum DumpResult {
     TimedOut,
 }
 
-/// What a message means.
+/// What a message is to us.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Meaning {
+pub(super) enum MessageClass {
     /// Something has changed.
     Event,
     /// This is there; the dump under way lists it.
@@ -107,6 +107,8 @@ pub(super) struct Resync {
     /// What has yet to be listed.
     requested: Option<DumpKind>,
     progress: Progress,
+    /// When the netlink queue was last empty, unless something has been read from it since.
+    queue_empty_at: Option<Instant>,
     backoff: Backoff,
 }
 
@@ -118,8 +120,24 @@ impl Resync {
             sequence: 0,
             requested: Some(DumpKind::Links),
             progress: Progress::Idle { not_before: Instant::ZERO },
+            queue_empty_at: None,
             backoff: Backoff::new(seed),
         }
+    }
+
+    /// Handles that the netlink queue is empty.
+    pub(super) fn handle_queue_empty(&mut self, now: Instant) {
+        self.queue_empty_at = Some(now);
+    }
+
+    /// From now on there may be something to be read from it.
+    pub(super) fn expect_more(&mut self) {
+        self.queue_empty_at = None;
+    }
+
+    /// Whether all that the kernel had to say by now has been handled. As time passes, that is not known any more.
+    pub(super) fn is_queue_empty(&self, now: Instant) -> bool {
+        self.queue_empty_at == Some(now)
     }
 
     /// Has this listed, and what follows from it.
@@ -136,11 +154,12 @@ impl Resync {
         self.request(DumpKind::Links);
     }
 
-    /// What is to be listed now, given that the queue is empty. [`Resync::begin`] follows, unless there is
-    /// nothing to ask the kernel for.
+    /// What is to be listed now. [`Resync::begin`] follows, unless there is nothing to ask the kernel for.
     pub(super) fn next(&mut self, now: Instant) -> Option<DumpKind> {
         match self.progress {
-            Progress::Idle { not_before } if now >= not_before => self.requested.take(),
+            Progress::Idle { not_before } if now >= not_before && self.is_queue_empty(now) => {
+                self.requested.take()
+            }
             _ => None,
         }
     }
@@ -153,12 +172,12 @@ impl Resync {
         self.sequence
     }
 
-    /// Returns what a message means.
+    /// Returns which class a message is of.
     ///
     /// Events repeat the port and the sequence number of the request that caused them, which may have come
     /// from another namespace, where a socket may have our port. Links can be made from there, addresses
     /// cannot: one with our port is from a dump that was given up, and may not be there any more.
-    pub(super) fn on_message(&mut self, message: &Message) -> Meaning {
+    pub(super) fn classify(&mut self, message: &Message) -> MessageClass {
         let has_our_port = message.port == self.port;
         let is_reply = has_our_port && message.sequence == self.sequence;
         let mut running = match &mut self.progress {
@@ -171,18 +190,18 @@ impl Resync {
             **result = DumpResult::Interrupted;
         }
         match (&message.body, running) {
-            (Body::Done(None), Some((_, result))) => Meaning::DumpEnded(*result),
+            (Body::Done(None), Some((_, result))) => MessageClass::DumpEnded(*result),
             (Body::Done(Some(errno)) | Body::Error(errno), Some((_, result))) => {
                 // ENODEV: the interface whose addresses were asked for is gone, and they with it; or there is
                 // none of the name that was asked for.
                 let errno = Errno(*errno);
                 let is_gone = errno == Errno::NO_DEVICE;
-                Meaning::DumpEnded(if is_gone { *result } else { DumpResult::Failed(errno) })
+                MessageClass::DumpEnded(if is_gone { *result } else { DumpResult::Failed(errno) })
             }
-            (Body::Done(_) | Body::Error(_) | Body::Other, _) => Meaning::Nothing,
-            (Body::NewAddress(_), None) if has_our_port => Meaning::Nothing,
-            (_, None) => Meaning::Event,
-            (_, Some((dump, _))) => Meaning::Listed(dump),
+            (Body::Done(_) | Body::Error(_) | Body::Other, _) => MessageClass::Nothing,
+            (Body::NewAddress(_), None) if has_our_port => MessageClass::Nothing,
+            (_, None) => MessageClass::Event,
+            (_, Some((dump, _))) => MessageClass::Listed(dump),
         }
     }
 
@@ -200,9 +219,11 @@ impl Resync {
         Some(dump)
     }
 
-    /// Whether the dump under way should have ended by now.
+    /// Whether the dump under way should have ended by now. Its end may wait to be read, if the process was stopped
+    /// or a disk hung.
     pub(super) fn is_overdue(&self, now: Instant) -> bool {
-        matches!(self.progress, Progress::Running { deadline, .. } if now >= deadline)
+        self.is_queue_empty(now)
+            && matches!(self.progress, Progress::Running { deadline, .. } if now >= deadline)
     }
 
     /// Whether nothing is left to be listed.
@@ -243,24 +264,30 @@ mod tests {
         for result in [DumpResult::Interrupted, DumpResult::TimedOut, DumpResult::Failed(Errno(16))]
         {
             let mut resync = Resync::new(4711, 1);
+            assert_eq!(resync.next(T0), None, "there may be more to be read");
+            resync.handle_queue_empty(T0);
             assert_eq!(resync.next(T0), Some(DumpKind::Links));
             resync.begin(Dump::Links, T0);
             resync.end(result, T0);
             assert_eq!(resync.next(T0), None);
             let again = resync.deadline().unwrap();
             assert!(again > T0);
+            resync.handle_queue_empty(again);
             assert_eq!(resync.next(again), Some(DumpKind::Links));
         }
     }
 
     #[test]
     fn dump_without_end_is_overdue() {
-        let mut resync = Resync::new(4711, 1);
-        assert!(!resync.is_overdue(T0 + DUMP_TIMEOUT));
+        let (mut resync, late) = (Resync::new(4711, 1), T0 + DUMP_TIMEOUT);
+        resync.handle_queue_empty(late);
+        assert!(!resync.is_overdue(late));
         resync.begin(Dump::Links, T0);
         assert!(!resync.is_overdue(T0));
-        assert_eq!(resync.deadline(), Some(T0 + DUMP_TIMEOUT));
-        assert!(resync.is_overdue(T0 + DUMP_TIMEOUT));
-        assert_eq!(resync.end(DumpResult::TimedOut, T0 + DUMP_TIMEOUT), Some(Dump::Links));
+        assert_eq!(resync.deadline(), Some(late));
+        assert!(resync.is_overdue(late));
+        resync.expect_more();
+        assert!(!resync.is_overdue(late), "there may be more to be read");
+        assert_eq!(resync.end(DumpResult::TimedOut, late), Some(Dump::Links));
     }
 }

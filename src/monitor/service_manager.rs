@@ -1,6 +1,6 @@
 //! What a service manager is told, and when it wants a sign of life.
 
-use super::{Duration, Instant, State};
+use super::{Action, Duration, Instant, State};
 
 /// Something to tell a service manager (`sd_notify(3)`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,57 +26,83 @@ pub enum Summary {
     InterfaceMissing,
 }
 
-/// A service manager.
+/// Tells a service manager what is new.
 #[derive(Debug)]
-pub(super) struct ServiceManager {
+pub(super) struct ManagerNotifier {
+    /// Yet to be told.
+    reloading: Option<Instant>,
+    stopping: bool,
     /// What it has been told last.
     shown: Option<Summary>,
-    watchdog: Option<Watchdog>,
+    /// How often it wants a sign of life, if at all.
+    watchdog: Option<Duration>,
+    /// When the next is due, once the daemon is up.
+    sign_due: Option<Instant>,
+    /// One is to be given.
+    is_alive: bool,
 }
 
-/// Signs of life, wanted from the time when the daemon is up.
-#[derive(Debug)]
-struct Watchdog {
-    period: Duration,
-    due: Option<Instant>,
-}
-
-impl ServiceManager {
-    /// One that wants a sign of life this often, if at all.
+impl ManagerNotifier {
     pub(super) fn new(watchdog: Option<Duration>) -> Self {
-        let watchdog = watchdog.map(|period| Watchdog { period, due: None });
-        Self { shown: None, watchdog }
-    }
-
-    /// Handles that it is told that the daemon is up: it counts from now on.
-    pub(super) fn on_ready(&mut self, now: Instant) {
-        if let Some(Watchdog { period, due }) = &mut self.watchdog {
-            due.get_or_insert(now + *period);
+        Self {
+            reloading: None,
+            stopping: false,
+            shown: None,
+            watchdog,
+            sign_due: None,
+            is_alive: false,
         }
     }
 
-    /// Returns what it has to be told now, if anything.
-    pub(super) fn update(&mut self, state: State, is_interface_absent: bool) -> Option<Summary> {
-        let summary = match state {
-            State::Active => Summary::Active,
-            State::Backup if is_interface_absent => Summary::InterfaceMissing,
-            State::Backup => Summary::Backup,
+    /// Handles that the daemon is up: signs of life are counted from now on.
+    pub(super) fn handle_ready(&mut self, now: Instant) {
+        if self.sign_due.is_none() {
+            self.sign_due = self.watchdog.map(|period| now + period);
+        }
+    }
+
+    pub(super) fn handle_reload(&mut self, now: Instant) {
+        self.reloading = Some(now);
+    }
+
+    pub(super) fn handle_exit_begun(&mut self) {
+        self.stopping = true;
+    }
+
+    /// Handles that the loop has come round, which is what a sign of life tells.
+    pub(super) fn handle_queue_empty(&mut self, now: Instant) {
+        if self.sign_due.is_some_and(|due| now >= due) {
+            self.sign_due = self.watchdog.map(|period| now + period);
+            self.is_alive = true;
+        }
+    }
+
+    /// `summary` is what there is to be seen, if anything.
+    pub(super) fn next_action(&mut self, summary: Option<Summary>) -> Option<Action> {
+        let notice = if let Some(since) = self.reloading.take() {
+            ManagerNotice::Reloading(since)
+        } else if core::mem::take(&mut self.stopping) {
+            ManagerNotice::Stopping
+        } else if let Some(new) = summary.filter(|summary| self.shown != Some(*summary)) {
+            self.shown = summary;
+            ManagerNotice::Summary(new)
+        } else {
+            core::mem::take(&mut self.is_alive).then_some(ManagerNotice::Alive)?
         };
-        let is_new = self.shown.replace(summary) != Some(summary);
-        is_new.then_some(summary)
+        Some(Action::TellManager(notice))
     }
 
-    /// Begins a sign of life, if one is due. Returns whether it was.
-    pub(super) fn begin_sign(&mut self, now: Instant) -> bool {
-        let is_due = self.deadline().is_some_and(|due| now >= due);
-        if is_due && let Some(Watchdog { period, due }) = &mut self.watchdog {
-            *due = Some(now + *period);
-        }
-        is_due
-    }
-
-    /// When the next sign of life is due.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        self.watchdog.as_ref()?.due
+        self.sign_due
+    }
+}
+
+impl Summary {
+    pub(super) fn new(state: State, is_interface_absent: bool) -> Self {
+        match state {
+            State::Active => Self::Active,
+            State::Backup if is_interface_absent => Self::InterfaceMissing,
+            State::Backup => Self::Backup,
+        }
     }
 }

@@ -2,8 +2,16 @@
 
 use heapless::{Deque, Vec};
 
-use super::{Duration, Instant};
+use super::journal::Journal;
+use super::vip::Vip;
+use super::{Action, Duration, Instant, LogEvent};
+use crate::wire::Claim;
 use crate::wire::rtnl::Mac;
+
+/// Frames that are read in a [`SECOND`], and so how often a flood wakes the daemon. A master that announces itself
+/// sends fewer. The kernel drops what has no room in the socket's queue.
+const MAX_FRAMES: u32 = 16;
+const SECOND: Duration = Duration::from_secs(1);
 
 /// Stations that are told apart. More than one is rare, more than a few is an attack.
 const MAX_STATIONS: usize = 16;
@@ -14,6 +22,112 @@ const PERIOD: Duration = Duration::from_secs(60);
 /// How long the VIP has to stay after a claim for that to be worth a line. A master that gives way to
 /// another receives its claims some milliseconds before its own VIP goes.
 const CONFIRMATION: Duration = Duration::from_secs(1);
+
+/// What it takes to see a split brain.
+#[derive(Debug)]
+pub(super) struct Detector {
+    /// The interface on which claims are received, while the VIP is there.
+    watched: Option<u32>,
+    /// The interface may be another than the one that the socket was bound to, whatever its index.
+    may_be_unbound: bool,
+    /// Frames are read.
+    reads: bool,
+    /// Frames since the last second began, and when it ends.
+    frames: u32,
+    second_ends: Instant,
+    stations: SplitBrain,
+    claimant: Option<Mac>,
+}
+
+impl Detector {
+    pub(super) fn new() -> Self {
+        Self {
+            watched: None,
+            may_be_unbound: false,
+            reads: false,
+            frames: 0,
+            second_ends: Instant::ZERO,
+            stations: SplitBrain::default(),
+            claimant: None,
+        }
+    }
+
+    /// Handles that the watched interface may have come or gone: an event or a complete dump has said so, or events
+    /// may have been lost, and with them the end of that interface and the beginning of another with its index.
+    pub(super) fn handle_interface_change(&mut self) {
+        self.may_be_unbound = true;
+    }
+
+    /// Handles that a frame was read, whatever it says.
+    pub(super) fn handle_frame(&mut self, now: Instant) {
+        if now >= self.second_ends {
+            (self.second_ends, self.frames) = (now + SECOND, 0);
+        }
+        self.frames = self.frames.saturating_add(1);
+    }
+
+    /// Handles a claim. What we send ourselves is not heard, so what comes from a virtual MAC comes from another
+    /// station, even if that MAC is ours at the time.
+    pub(super) fn handle_claim(
+        &mut self,
+        ifindex: u32,
+        claim: &Claim,
+        vip: &Vip,
+        journal: &mut Journal,
+        now: Instant,
+    ) {
+        let is_heard = self.watched == Some(ifindex) && claim.ip == vip.ip();
+        let is_foreign = |own: Mac| claim.mac != own || virtual_router(claim.mac).is_some();
+        if is_heard && vip.mac().is_some_and(is_foreign) {
+            journal.counters.claims += 1;
+            self.claimant = Some(claim.mac);
+            self.stations.handle_claim(claim.mac, now);
+        }
+    }
+
+    /// The last station that claimed the VIP while it was ours.
+    pub(super) fn claimant(&self) -> Option<Mac> {
+        self.claimant
+    }
+
+    /// `wanted` is the interface to be watched, while the VIP is there. A claim is logged only if it `is_certain` that
+    /// it still is.
+    pub(super) fn next_action(
+        &mut self,
+        wanted: Option<u32>,
+        is_certain: bool,
+        now: Instant,
+    ) -> Option<Action> {
+        let is_new = wanted != self.watched;
+        if is_new {
+            self.watched = wanted;
+            self.stations.handle_vip_gone();
+        }
+        if let Some(ifindex) = wanted
+            && (is_new || self.may_be_unbound)
+        {
+            let rebind = core::mem::take(&mut self.may_be_unbound);
+            return Some(Action::WatchClaims { ifindex, rebind });
+        }
+        let reads = wanted.is_some() && (self.frames < MAX_FRAMES || now >= self.second_ends);
+        if reads != self.reads {
+            self.reads = reads;
+            return Some(Action::ReadFrames(reads));
+        }
+        let ifindex = wanted.filter(|_| is_certain)?;
+        Some(Action::Log(match self.stations.next_line(now)? {
+            Line::Station(mac, count) => LogEvent::SplitBrain { mac, ifindex, count },
+            Line::Others(count) => LogEvent::MoreClaims { ifindex, count },
+        }))
+    }
+
+    /// While it is not settled whether the VIP is here, no claim is logged.
+    pub(super) fn deadline(&self, is_settled: bool) -> Option<Instant> {
+        let is_paused = self.watched.is_some() && !self.reads;
+        let line = self.stations.deadline().filter(|_| is_settled);
+        line.into_iter().chain(is_paused.then_some(self.second_ends)).min()
+    }
+}
 
 #[derive(Debug)]
 struct Station {
@@ -28,7 +142,7 @@ struct Station {
 
 /// The stations that have claimed the VIP, and the lines still to be written about them.
 #[derive(Debug, Default)]
-pub(super) struct SplitBrain {
+struct SplitBrain {
     stations: Vec<Station, MAX_STATIONS>,
     /// Claims for which there was no room or no line.
     others: u32,
@@ -40,14 +154,14 @@ pub(super) struct SplitBrain {
 
 /// What a line is about, with how many claims since the last one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Line {
+enum Line {
     Station(Mac, u32),
     Others(u32),
 }
 
 impl SplitBrain {
     /// Handles a claim.
-    pub(super) fn on_claim(&mut self, mac: Mac, now: Instant) {
+    fn handle_claim(&mut self, mac: Mac, now: Instant) {
         let Some(station) = self.station(mac) else {
             self.others = self.others.saturating_add(1);
             self.others_due.get_or_insert(now + CONFIRMATION);
@@ -77,7 +191,7 @@ impl SplitBrain {
     }
 
     /// Handles the loss of the VIP: others may claim it now.
-    pub(super) fn on_vip_gone(&mut self) {
+    fn handle_vip_gone(&mut self) {
         for station in &mut self.stations {
             (station.claims, station.due) = (0, None);
         }
@@ -85,7 +199,7 @@ impl SplitBrain {
     }
 
     /// Returns the line to be written now, if any.
-    pub(super) fn next_line(&mut self, now: Instant) -> Option<Line> {
+    fn next_line(&mut self, now: Instant) -> Option<Line> {
         let is_due = |due: Option<Instant>| due.is_some_and(|due| now >= due);
         while let Some(station) = self.stations.iter_mut().find(|station| is_due(station.due)) {
             station.due = None;
@@ -105,7 +219,7 @@ impl SplitBrain {
     }
 
     /// When to ask for the next line.
-    pub(super) fn deadline(&self) -> Option<Instant> {
+    fn deadline(&self) -> Option<Instant> {
         let free = self.lines.front().filter(|_| self.lines.is_full()).map(|line| *line + PERIOD);
         let others = self.others_due.map(|due| free.map_or(due, |free| free.max(due)));
         self.stations.iter().filter_map(|station| station.due).chain(others).min()
@@ -158,16 +272,16 @@ mod tests {
     fn each_station_once_a_minute_and_a_second_after_its_claim() {
         let (at, a, b) = (Instant::from_secs, mac(1), mac(2));
         let mut stations = SplitBrain::default();
-        stations.on_claim(a, at(0));
-        stations.on_claim(a, at(0));
+        stations.handle_claim(a, at(0));
+        stations.handle_claim(a, at(0));
         assert_eq!(stations.deadline(), Some(at(1)));
         assert_eq!(stations.next_line(Instant::from_millis(999)), None);
         assert_eq!(lines(&mut stations, at(1)), [Line::Station(a, 2)]);
-        stations.on_claim(a, at(2));
-        stations.on_claim(b, at(2));
+        stations.handle_claim(a, at(2));
+        stations.handle_claim(b, at(2));
         assert_eq!(lines(&mut stations, at(3)), [Line::Station(b, 1)]);
         assert_eq!(stations.deadline(), None, "nothing more to be said");
-        stations.on_claim(a, at(61));
+        stations.handle_claim(a, at(61));
         assert_eq!(lines(&mut stations, at(62)), [Line::Station(a, 2)]);
     }
 
@@ -175,10 +289,10 @@ mod tests {
     fn what_was_claimed_before_the_vip_went_is_not_said() {
         let (at, a) = (Instant::from_secs, mac(1));
         let mut stations = SplitBrain::default();
-        stations.on_claim(a, at(0));
-        stations.on_vip_gone();
+        stations.handle_claim(a, at(0));
+        stations.handle_vip_gone();
         assert_eq!((stations.deadline(), stations.next_line(at(9))), (None, None));
-        stations.on_claim(a, at(10));
+        stations.handle_claim(a, at(10));
         assert_eq!(lines(&mut stations, at(11)), [Line::Station(a, 1)]);
     }
 
@@ -187,14 +301,14 @@ mod tests {
         let at = Instant::from_secs;
         let mut stations = SplitBrain::default();
         for n in 0..100 {
-            stations.on_claim(mac(n), at(0));
+            stations.handle_claim(mac(n), at(0));
         }
         assert_eq!((stations.deadline(), stations.next_line(at(0))), (Some(at(1)), None));
         let expected: heapless::Vec<_, 16> = (0..16).map(|n| Line::Station(mac(n), 1)).collect();
         assert_eq!(lines(&mut stations, at(1)), expected);
         assert_eq!(stations.deadline(), Some(at(61)));
         // A new one has room, as all is said of the first; but no line.
-        stations.on_claim(mac(100), at(2));
+        stations.handle_claim(mac(100), at(2));
         assert_eq!(lines(&mut stations, at(3)), []);
         assert_eq!(stations.deadline(), Some(at(61)));
         assert_eq!(lines(&mut stations, at(61)), [Line::Others(85)]);
@@ -206,7 +320,7 @@ mod tests {
         let at = Instant::from_secs;
         let mut stations = SplitBrain::default();
         for n in 0..=16 {
-            stations.on_claim(mac(n), at(n.into()));
+            stations.handle_claim(mac(n), at(n.into()));
             lines(&mut stations, at(i64::from(n) + 1));
         }
         let known: heapless::Vec<Mac, 16> =

@@ -1,61 +1,78 @@
-//! The state file: whether it holds what it has to, and when to try again if it does not.
+//! The state file: which state it does not hold yet, and when to write it.
 
-use super::Instant;
 use super::backoff::Backoff;
+use super::journal::Journal;
+use super::{Action, Instant, LogEvent, State};
+use crate::errno::Errno;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Progress {
-    /// It holds the last state reported, or there is none.
-    Written,
-    /// The outcome of a write is yet to come.
-    Writing,
-    /// The last write failed.
-    Failed { retry_at: Instant },
-}
-
-/// How far the writing of the state file has come.
+/// Writes the newest state until that has succeeded.
 #[derive(Debug)]
 pub(super) struct StateFile {
-    progress: Progress,
+    /// What it does not hold yet, and not to be written before this.
+    owed: Option<(State, Instant)>,
+    /// Somebody waits for it to hold what is current.
+    ready_awaited: bool,
+    /// What was to be reported at the start, or again after a reload, has been posted.
+    is_current: bool,
     backoff: Backoff,
 }
 
 impl StateFile {
     pub(super) fn new(seed: u32) -> Self {
-        Self { progress: Progress::Written, backoff: Backoff::new(seed) }
+        Self { owed: None, ready_awaited: true, is_current: false, backoff: Backoff::new(seed) }
     }
 
-    /// A write begins.
-    pub(super) fn begin(&mut self) {
-        self.progress = Progress::Writing;
+    /// Takes a state to be written at once. Unless it `is_current`, another follows, for which readiness waits.
+    pub(super) fn post(&mut self, state: State, is_current: bool, now: Instant) {
+        (self.owed, self.is_current) = (Some((state, now)), is_current);
     }
 
-    /// Handles a write that succeeded.
-    pub(super) fn on_written(&mut self) {
-        self.progress = Progress::Written;
-        self.backoff.reset();
+    /// Everything is to be written again, for which a service manager waits, if there is one.
+    pub(super) fn handle_reload(&mut self, has_manager: bool) {
+        self.ready_awaited |= has_manager;
+        self.is_current = false;
     }
 
-    /// Handles a write that failed: it is tried again later.
-    pub(super) fn on_failed(&mut self, now: Instant) {
-        self.progress = Progress::Failed { retry_at: self.backoff.after_failure(now) };
-    }
-
-    /// Whether the outcome of a write is yet to come.
-    pub(super) fn is_writing(&self) -> bool {
-        self.progress == Progress::Writing
-    }
-
-    /// Whether it holds the last state reported.
-    pub(super) fn is_written(&self) -> bool {
-        self.progress == Progress::Written
-    }
-
-    /// When to try again.
-    pub(super) fn deadline(&self) -> Option<Instant> {
-        match self.progress {
-            Progress::Failed { retry_at } => Some(retry_at),
-            Progress::Written | Progress::Writing => None,
+    /// Handles the result of a write. One that failed is repeated later.
+    pub(super) fn handle_write(
+        &mut self,
+        result: Result<State, Errno>,
+        journal: &mut Journal,
+        now: Instant,
+    ) {
+        match result {
+            Ok(state) => {
+                self.owed = self.owed.filter(|(owed, _)| *owed != state);
+                self.backoff.reset();
+                journal.counters.writes += 1;
+                journal.log(LogEvent::Wrote(state));
+            }
+            Err(errno) => {
+                if let Some((_, not_before)) = &mut self.owed {
+                    *not_before = self.backoff.after_failure(now);
+                }
+                journal.counters.write_failures += 1;
+                journal.log_limited(|count| LogEvent::NotWritten { errno, count }, now);
+            }
         }
+    }
+
+    /// Whether it holds the newest state, or there is none.
+    pub(super) fn is_written(&self) -> bool {
+        self.owed.is_none()
+    }
+
+    pub(super) fn next_action(&mut self, now: Instant) -> Option<Action> {
+        match self.owed {
+            Some((state, not_before)) if now >= not_before => Some(Action::WriteState(state)),
+            None if self.is_current && core::mem::take(&mut self.ready_awaited) => {
+                Some(Action::SignalReady)
+            }
+            _ => None,
+        }
+    }
+
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.owed.map(|(_, not_before)| not_before)
     }
 }

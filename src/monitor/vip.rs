@@ -144,7 +144,7 @@ impl Vip {
     }
 
     /// Handles a new or changed link.
-    pub(super) fn on_link(&mut self, link: &Link) {
+    pub(super) fn handle_link(&mut self, link: &Link) {
         if link.name.as_ref() == Some(&self.name) {
             let Link { ifindex, mac, flags, .. } = *link;
             let known = self.present_mut().filter(|present| present.ifindex == ifindex);
@@ -157,12 +157,12 @@ impl Vip {
             }
         } else if link.name.is_some() {
             // Some other link, or ours under a new name.
-            self.on_link_gone(link.ifindex);
+            self.handle_link_gone(link.ifindex);
         }
     }
 
     /// Handles the deletion of a link, or a rename away.
-    pub(super) fn on_link_gone(&mut self, ifindex: u32) {
+    pub(super) fn handle_link_gone(&mut self, ifindex: u32) {
         if self.ifindex() == Some(ifindex) {
             self.interface = Interface::Absent;
         }
@@ -174,9 +174,9 @@ impl Vip {
     }
 
     /// Handles a new or changed address.
-    pub(super) fn on_address(&mut self, address: &Address) {
+    pub(super) fn handle_address(&mut self, address: &Address) {
         if self.is_unusable(address) {
-            self.on_address_gone(address);
+            self.handle_address_gone(address);
         } else if let Some(present) = self.vip_mut(address) {
             let instance = instance(address);
             for instances in [&mut present.instances, &mut present.seen_instances] {
@@ -189,7 +189,7 @@ impl Vip {
     }
 
     /// Handles the deletion of an address.
-    pub(super) fn on_address_gone(&mut self, address: &Address) {
+    pub(super) fn handle_address_gone(&mut self, address: &Address) {
         if let Some(present) = self.vip_mut(address) {
             for instances in [&mut present.instances, &mut present.seen_instances] {
                 instances.retain(|known| *known != instance(address));

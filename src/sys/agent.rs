@@ -149,9 +149,9 @@ impl Agent {
         self.connection.as_ref().is_some_and(|connection| !connection.delivered)
     }
 
-    /// Closes the connection, if any, which also removes it from the poll.
-    pub fn hang_up(&mut self) {
-        self.connection = None;
+    /// Closes the connection, which also removes it from the poll. Returns whether there was one.
+    pub fn hang_up(&mut self) -> bool {
+        self.connection.take().is_some()
     }
 }
 

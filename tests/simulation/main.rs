@@ -7,11 +7,9 @@
     reason = "a test fails by panicking"
 )]
 
-mod bounds;
+mod by_hand;
 mod counting;
-mod ending;
 mod orders;
-mod to_the_letter;
 mod world;
 
 use std::time::Duration;

@@ -26,6 +26,7 @@
 //! An address that is gone, or whose link is gone or down, is removed from any state.
 
 mod frame;
+mod links;
 mod pending;
 mod role;
 
@@ -36,10 +37,11 @@ use core::num::NonZeroU8;
 use heapless::Vec;
 use netlink_packet_route::address::AddressFlags;
 
-use super::links::{Links, TableFull};
-use super::{Duration, Instant};
-use crate::wire::ifname::InterfaceName;
-use crate::wire::rtnl::{Address, Link, Mac};
+use super::journal::Journal;
+use super::{Action, Dump, Duration, Instant, LogEvent};
+use crate::errno::Errno;
+use crate::wire::rtnl::{Address, Body, Link, Mac};
+use links::{Links, TableFull};
 use pending::{PendingAnnouncement, Progress};
 use role::Role;
 
@@ -107,9 +109,9 @@ pub(super) struct Announcer<'a> {
     /// Where the search for an entry that is due goes on.
     cursor: usize,
     /// Addresses for which there was no room.
-    pub(super) dropped: u32,
+    dropped: u32,
     /// Links for which there is no room, as the last dump and events since have shown them.
-    pub(super) ignored_links: u32,
+    ignored_links: u32,
 }
 
 impl<'a> Announcer<'a> {
@@ -131,7 +133,7 @@ impl<'a> Announcer<'a> {
 
     /// Handles a change of the state, or of the watched interface's MAC. What waits for the active state begins
     /// at once. Rounds that its end cuts off are all repeated in the next.
-    pub(super) fn on_role(&mut self, active: bool, watched: Option<Mac>, now: Instant) {
+    pub(super) fn handle_role(&mut self, active: bool, watched: Option<Mac>, now: Instant) {
         let role = Role::new(active, watched);
         if role == self.role {
             return;
@@ -160,8 +162,50 @@ impl<'a> Announcer<'a> {
         }
     }
 
+    /// Handles a change, or what a dump lists. `watched` is the watched interface.
+    pub(super) fn handle_link_or_address(
+        &mut self,
+        body: &Body,
+        dump: Option<Dump>,
+        watched: Option<u32>,
+        journal: &mut Journal,
+        now: Instant,
+    ) {
+        match body {
+            Body::NewAddress(address) => match dump {
+                None => self.handle_address(address, false, now),
+                // A kernel that does not filter lists those of all links.
+                Some(Dump::Others(ifindex)) if ifindex == address.ifindex => {
+                    self.handle_address(address, true, now);
+                }
+                Some(_) => {}
+            },
+            Body::DelAddress(address) => self.handle_address_gone(address),
+            // keepalived itself announces what it puts on the watched interface.
+            Body::NewLink(link) if watched != Some(link.ifindex) => self.handle_link(link),
+            Body::NewLink(link) | Body::DelLink(link) => self.handle_link_gone(link.ifindex),
+            Body::Ipv6Forwarding { ifindex, on } => self.handle_forwarding(*ifindex, *on),
+            Body::Done(_) | Body::Error(_) | Body::Other => {}
+        }
+        self.log_shortage(journal, now);
+    }
+
+    /// Says what there is no room for, if that has become more.
+    fn log_shortage(&self, journal: &mut Journal, now: Instant) {
+        let (total, ignored) = (self.dropped, self.ignored_links);
+        let counters = &mut journal.counters;
+        let before = (counters.unannounced, counters.ignored_links);
+        (counters.unannounced, counters.ignored_links) = (total.into(), ignored.into());
+        if before.0 < total.into() {
+            journal.log_limited(|_| LogEvent::TooManyAddresses { total }, now);
+        }
+        if before.1 < ignored.into() {
+            journal.log_limited(|_| LogEvent::TooManyLinks { ignored }, now);
+        }
+    }
+
     /// Handles a new or changed link.
-    pub(super) fn on_link(&mut self, link: &Link) {
+    fn handle_link(&mut self, link: &Link) {
         if let Err(TableFull) = self.tables.links.update(link) {
             self.ignored_links = self.ignored_links.saturating_add(1);
         }
@@ -173,28 +217,19 @@ impl<'a> Announcer<'a> {
     }
 
     /// Handles a link deleted or now watched.
-    pub(super) fn on_link_gone(&mut self, ifindex: u32) {
+    fn handle_link_gone(&mut self, ifindex: u32) {
         self.tables.links.remove(ifindex);
         self.drop_entries(|entry| entry.ifindex == ifindex);
     }
 
     /// Records whether an interface forwards IPv6.
-    pub(super) fn on_forwarding(&mut self, ifindex: u32, on: bool) {
+    fn handle_forwarding(&mut self, ifindex: u32, on: bool) {
         if let Some(link) = self.tables.links.get_mut(ifindex) {
             link.router = on;
         }
     }
 
-    /// Handles an address that is new or changed.
-    pub(super) fn on_address(&mut self, address: &Address, now: Instant) {
-        self.handle_address(address, false, now);
-    }
-
-    /// Handles an address from a dump of its link's addresses.
-    pub(super) fn on_listed(&mut self, address: &Address, now: Instant) {
-        self.handle_address(address, true, now);
-    }
-
+    /// Handles an address that is new or changed, or `listed` by a dump of its link's addresses.
     fn handle_address(&mut self, address: &Address, listed: bool, now: Instant) {
         let Address { ifindex, cidr, flags, refreshed, .. } = *address;
         let (ip, key) = (cidr.address(), AddressKey::from(address));
@@ -242,7 +277,7 @@ impl<'a> Announcer<'a> {
     }
 
     /// Handles an address that is gone.
-    pub(super) fn on_address_gone(&mut self, address: &Address) {
+    fn handle_address_gone(&mut self, address: &Address) {
         let key = AddressKey::from(address);
         self.drop_entries(|entry| entry.key() == key);
     }
@@ -253,7 +288,7 @@ impl<'a> Announcer<'a> {
 
     /// Events were lost: after the next dump of all links, all addresses are announced again. The one
     /// under way may have been answered before.
-    pub(super) fn on_loss(&mut self) {
+    pub(super) fn handle_loss(&mut self) {
         self.lost = true;
     }
 
@@ -298,8 +333,13 @@ impl<'a> Announcer<'a> {
         }
     }
 
-    /// Returns the frame to be sent now, if any. Its outcome goes to [`Announcer::on_sent`].
-    pub(super) fn next(&mut self, now: Instant) -> Option<Announcement> {
+    /// Sends a frame, the result of which goes to [`Announcer::handle_sent`].
+    pub(super) fn next_action(&mut self, now: Instant) -> Option<Action> {
+        self.next(now).map(Action::SendFrame)
+    }
+
+    /// The frame to be sent now, if any.
+    fn next(&mut self, now: Instant) -> Option<Announcement> {
         if now < self.not_before || self.next_due.is_none_or(|due| now < due) {
             return None;
         }
@@ -330,13 +370,30 @@ impl<'a> Announcer<'a> {
         (self.cursor..entries.len()).chain(0..self.cursor).find(is_due)
     }
 
-    /// The name of an interface.
-    pub(super) fn name(&self, ifindex: u32) -> Option<InterfaceName> {
-        self.tables.links.get(ifindex).map(|link| link.name)
+    /// Handles that a frame of an address was sent, or could not be: the rounds to come are its retries.
+    pub(super) fn handle_sent(
+        &mut self,
+        address: AddressKey,
+        result: Result<(), Errno>,
+        journal: &mut Journal,
+        now: Instant,
+    ) {
+        if let Err(errno) = result {
+            journal.counters.announcement_failures += 1;
+            if let Some(links::Link { name: interface, .. }) =
+                self.tables.links.get(address.ifindex)
+            {
+                let event = |count| LogEvent::NotAnnounced { interface: *interface, errno, count };
+                journal.log_limited(event, now);
+            }
+        } else {
+            journal.counters.announcements += 1;
+        }
+        self.advance(address, now);
     }
 
-    /// Handles that a frame of an address was sent, or could not be: the rounds to come are its retries.
-    pub(super) fn on_sent(&mut self, address: AddressKey, now: Instant) {
+    /// Goes on to the next frame of an address.
+    fn advance(&mut self, address: AddressKey, now: Instant) {
         let entries = &mut self.tables.entries;
         let is_it = |index: &usize| entries.get(*index).is_some_and(|e| e.key() == address);
         // The search from the cursor is a short cut; the address decides.

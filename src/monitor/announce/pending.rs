@@ -3,8 +3,8 @@
 use core::num::NonZeroU8;
 
 use super::frame::{AddressKey, Announcement, FrameKind, Local};
+use super::links::Link;
 use crate::monitor::Instant;
-use crate::monitor::links::Link;
 
 /// An address that is to be announced.
 #[derive(Clone, Copy, Debug)]

@@ -1,6 +1,6 @@
 //! What this router is, and for which links that counts.
 
-use crate::monitor::links::Link;
+use super::links::Link;
 use crate::monitor::split_brain::virtual_router;
 use crate::wire::rtnl::Mac;
 

@@ -1,6 +1,6 @@
 //! What becomes of what the core wants done.
 
-use keepwatch::monitor::{Action, Dump, Input, Request};
+use keepwatch::monitor::{Action, Dump, Failure, Input, Outcome, Request, State};
 use keepwatch::wire::rtnl::Body;
 
 use super::Simulation;
@@ -11,27 +11,34 @@ impl Simulation<'_> {
     pub(super) fn carry_out(&mut self, action: &Action) -> Option<Input> {
         match *action {
             Action::RequestDump { dump, sequence } => {
+                self.latest_news_are_read();
                 let content = self.listed(dump);
                 return self.kernel.begin_dump(dump, sequence, content);
             }
             Action::SendFrame(ref announcement) => {
                 self.sent = true;
+                self.latest_news_are_read();
                 return Some(Input::Sent(announcement.address, self.announce(announcement)));
             }
             Action::SetAddressFilter(ifindex) => self.kernel.heeded = Some(ifindex.unwrap_or(0)),
             Action::WatchClaims { ifindex, rebind } => {
                 self.wire.listen(ifindex, rebind, &self.kernel);
             }
-            Action::ReadFrames(on) => self.wire.pause(!on),
+            Action::ReadFrames(reads) => {
+                assert!(!reads || self.reported == Some(State::Active), "for nothing");
+                self.wire.read(reads);
+            }
             Action::WriteState(state) => {
                 self.now += std::mem::take(&mut self.disk.hangs);
                 let written = self.disk.write(state);
                 self.manager.written |= written.is_ok();
+                self.file_is_tried();
                 return Some(Input::StateFile(written));
             }
             Action::WriteMetrics => {
-                assert!(!self.news, "the state file has not been written");
+                assert!(self.at_empty_queue, "others may have to be served");
                 let status = self.monitor.status();
+                self.metrics.follow(status.undelivered);
                 self.now += self.metrics.begin(status.state, self.now);
                 return Some(Input::MetricsFile(self.metrics.write(&status, self.now)));
             }
@@ -39,13 +46,14 @@ impl Simulation<'_> {
                 assert!(!self.options.has_no_agent, "there is nobody");
                 return self.agent.notify(state, self.now).map(Input::Agent);
             }
-            Action::ReadReplies => {
+            Action::HangUp => {
+                assert!(self.agent.is_connected(), "there is nothing to hang up");
                 while let Some(outcome) = self.agent.read_reply(self.now) {
-                    self.feed(&Input::Agent(outcome));
+                    self.hand_in(&Input::Agent(outcome));
                 }
-                return Some(Input::RepliesRead);
+                let timed_out = Input::Agent(Outcome::Failed(Failure::TimedOut));
+                return self.agent.hang_up(self.now).then_some(timed_out);
             }
-            Action::HangUp => self.agent.hang_up(self.now),
             Action::SignalReady => self.be_ready(),
             Action::TellManager(notice) => self.tell_manager(notice),
             Action::Run(Request::Sync(command)) => self.conntrackd.run(command),
@@ -59,6 +67,11 @@ impl Simulation<'_> {
             Action::ReopenLog => {}
         }
         None
+    }
+
+    /// Nothing that could be read has come since the queue was empty, for all that the core knows.
+    fn latest_news_are_read(&self) {
+        assert_eq!(self.emptied_at, Some(self.now), "there may be something to be read");
     }
 
     /// What the kernel lists, in a dump that nothing comes between.

@@ -1,8 +1,8 @@
 //! The hook: a program that takes its time, fails or hangs, and the process that runs it.
 
 use keepwatch::monitor::{
-    Action, Actions, CommandResult, Control, Duration, HelperKind, HelperNews, HookCall, HookState,
-    Input, Instant, Request, State,
+    CommandResult, Control, Duration, HelperKind, HelperNews, HookCall, HookState, Input, Instant,
+    State,
 };
 use keepwatch::wire::rtnl::{Body, Message};
 use netlink_packet_route::link::LinkFlags;
@@ -14,8 +14,6 @@ use super::kernel::{Kernel, Meaning, UP, name};
 pub struct Hook {
     /// There is a process that runs it.
     pub lives: bool,
-    /// That was killed and begun anew.
-    pub restarted: bool,
     /// The last run that began.
     last: Option<HookCall>,
     running: bool,
@@ -39,7 +37,6 @@ impl Hook {
     pub fn new(lives: bool) -> Self {
         Self {
             lives,
-            restarted: false,
             last: None,
             running: false,
             failed_at: None,
@@ -112,8 +109,10 @@ impl Hook {
 
 impl Simulation<'_> {
     pub(super) fn run_hook(&mut self, call: HookCall) {
-        assert!(!self.news, "the hook before the file");
-        assert!(!self.asked_to_leave, "to be killed at once");
+        assert!(!self.leaves_at_once(), "to be killed at once");
+        if self.hook_is_next == Some(call.state) {
+            self.hook_is_next = None;
+        }
         let reported = match call.state {
             HookState::Master => Some(State::Active),
             HookState::Backup => Some(State::Backup),
@@ -123,21 +122,18 @@ impl Simulation<'_> {
         self.hook.run(call, self.now);
     }
 
-    /// The hook comes after the file, and then at once, unless it runs or that is no news to it.
-    pub(super) fn note_hook(&self, input: &Input, actions: &Actions) {
-        let call = actions.iter().find_map(|action| match action {
-            Action::Run(Request::Hook(call)) => Some(call.state),
-            _ => None,
-        });
-        let writes = actions.iter().any(|action| matches!(action, Action::WriteState(_)));
-        assert!(call.is_none() || !writes, "the hook before the file");
-        let is_free = self.hook.lives && !self.hook.running && !self.asked_to_leave;
-        if *input == Input::StateFile(Ok(State::Active)) && self.news && is_free {
-            let up = self.hook.told_flags.contains(LinkFlags::Up);
-            let state = if up { HookState::Master } else { HookState::Fault };
-            let last = self.hook.last.map(|last| last.state);
-            assert!(last == Some(state) || call == Some(state), "the hook at once");
-        }
+    /// The hook is run at once for a new active state, unless it runs or that is no news to it.
+    pub(super) fn expect_hook(&mut self) {
+        let is_free = self.hook.lives && !self.hook.running && !self.leaves_at_once();
+        let up = self.hook.told_flags.contains(LinkFlags::Up);
+        let state = if up { HookState::Master } else { HookState::Fault };
+        let is_news = self.hook.last.is_none_or(|last| last.state != state);
+        self.hook_is_next = (is_free && is_news).then_some(state);
+    }
+
+    /// A run of the hook would be ended at once.
+    fn leaves_at_once(&self) -> bool {
+        self.asked_to_leave || (self.helper_gone.is_some() && self.namespace_gone.is_none())
     }
 
     pub(super) fn hook_ends(&mut self, result: CommandResult) {
@@ -146,30 +142,19 @@ impl Simulation<'_> {
     }
 
     pub(super) fn helper_dies(&mut self, helper: HelperKind) {
-        match helper {
+        let lived = match helper {
             HelperKind::Conntrackd => self.conntrackd.die(),
-            HelperKind::Hook => (self.hook.lives, self.hook.running) = (false, false),
+            HelperKind::Hook => {
+                self.hook.running = false;
+                std::mem::take(&mut self.hook.lives)
+            }
+        };
+        if lived && self.leave_by.is_none() {
+            self.helper_gone = Some((helper, self.now));
+            self.leave_at_the_latest(self.now + Duration::from_secs(5));
+            self.note_truth();
         }
         self.feed(&Input::Helper(helper, HelperNews::Gone));
-    }
-
-    /// A process that runs programs is killed, and with it the one under way.
-    pub(super) fn helper_restarts(&mut self, helper: HelperKind) {
-        let (lives, restarted) = match helper {
-            HelperKind::Conntrackd => (self.conntrackd.lives, &mut self.conntrackd.restarted),
-            HelperKind::Hook => (self.hook.lives, &mut self.hook.restarted),
-        };
-        *restarted |= lives;
-        if lives {
-            self.feed(&Input::Helper(helper, HelperNews::Restarted));
-        }
-        match helper {
-            HelperKind::Conntrackd if self.conntrackd.is_running() => {
-                self.command_ends(CommandResult::Signalled(9));
-            }
-            HelperKind::Hook if self.hook.running => self.hook_ends(CommandResult::Signalled(9)),
-            _ => {}
-        }
     }
 
     /// What the hook is to be told.

@@ -2,8 +2,8 @@
 
 use keepwatch::errno::Errno;
 use keepwatch::monitor::{
-    Action, Actions, Announcement, CommandResult, DumpResult, Duration, ExitReason, HelperKind,
-    Input, LogEvent, State,
+    Action, Announcement, CommandResult, DumpResult, Duration, ExitReason, HelperKind, LogEvent,
+    ManagerNotice, State,
 };
 
 use super::kernel::name;
@@ -23,65 +23,90 @@ impl Simulation<'_> {
         assert!(soon || self.disk.file == self.reported, "the state file");
         let agent = self.options.has_no_agent || self.agent.acknowledged == self.reported;
         assert!(soon || agent, "the agent");
-        let hook = self.hook.is_running() || self.hook_is_done() || self.asked_to_leave;
+        let hook = self.hook.is_running() || self.hook_is_done() || self.leave_by.is_some();
         assert!(soon || unread || hook, "the hook");
         let runs = self.conntrackd.is_running() || self.conntrackd.is_unconfigured() && soon;
         assert!(runs || self.conntrackd.is_done(), "conntrackd");
         let then = deadline.is_some_and(|deadline| deadline <= self.now + Duration::from_secs(15));
         assert!(then || self.metrics.says(&self.monitor.status()), "the metrics");
-        assert!(
-            self.reported.is_none() || self.metrics.is_expected_no_more(),
-            "the metrics at once"
-        );
+        let now = deadline.is_some_and(|deadline| deadline <= self.now);
+        let written = self.reported.is_none() || self.metrics.is_expected_no_more();
+        assert!(now || written, "the metrics as soon as all that is ready has been handled");
         let looks = deadline.is_some_and(|deadline| deadline <= self.now + Duration::from_secs(1));
         assert!(looks || !self.mounts_changed || self.namespace_gone.is_some(), "the namespace");
-        self.wire.nothing_is_forgotten(deadline, self.now);
         let listens = self.wire.listening.is_some() && self.reported == Some(State::Active);
         let bound = self.wire.is_bound_to(&self.kernel);
+        let reads = self.wire.goes_on(deadline, self.now);
+        assert!(soon || unread || !listens || reads, "nobody reads any more");
         assert!(soon || unread || !listens || bound, "deaf on the interface that is there");
         assert!(self.leave_by.is_none_or(|by| self.now < by), "it ought to have left");
     }
 
-    /// A new state goes to the file, and once that has come to something, to the agent.
-    pub(super) fn note_report(&mut self, input: &Input, actions: &Actions, in_flight: bool) {
-        let notifies = actions.iter().any(|action| matches!(action, Action::Notify(_)));
-        if let Input::StateFile(_) = input {
-            // What is to be reported again may be so at any time from then on.
-            if notifies && (self.news || self.reloaded) {
-                self.agent.expect_report();
-            }
-            let told = notifies || self.options.has_no_agent;
-            assert!(told || !self.news || !self.free, "the agent is told at once");
-            self.news = false;
+    /// Each action in its place: a new state goes to the file, then to the agent, and nobody else comes before.
+    pub(super) fn note_action(&mut self, action: &Action) {
+        let is_check = matches!(action, Action::CheckNamespace);
+        let is_sign = *action == Action::TellManager(ManagerNotice::Alive);
+        if !is_check && !is_sign {
+            self.busy = self.now;
         }
-        let written = actions.iter().find_map(|action| match action {
-            Action::WriteState(state) => Some(*state),
-            _ => None,
-        });
-        let Some(state) = written else { return };
-        assert!(!notifies, "the agent before the file");
+        self.told.asked(action, self.now);
+        match action {
+            Action::Log(_)
+            | Action::SignalReady
+            | Action::HangUp
+            | Action::SetAddressFilter(_)
+            | Action::RequestDump { .. }
+            | Action::Exit(_) => {}
+            Action::WriteState(state) => self.note_report(*state),
+            Action::Notify(_) => {
+                assert!(!self.news, "the agent before the file");
+                // What is to be reported again may be so at any time from then on.
+                if self.wrote && (self.agent_is_next || self.reloaded) {
+                    self.agent.expect_report();
+                }
+                self.agent_is_next = false;
+            }
+            _ => {
+                assert!(!self.news, "{action:?} before the file");
+                assert!(!self.agent_is_next, "{action:?} before the agent");
+            }
+        }
+        if is_check {
+            self.note_look();
+        }
+    }
+
+    /// A state is to be written.
+    fn note_report(&mut self, state: State) {
+        self.wrote = true;
         if self.reported != Some(state) {
             self.metrics.expect();
             self.news = true;
-            self.free = !in_flight || actions.contains(&Action::HangUp);
             self.reported = Some(state);
             self.forget_claims();
             if state == State::Backup {
                 self.lans.iter_mut().for_each(Lan::cut_off);
+            } else {
+                self.expect_hook();
             }
             self.conntrackd.want(state);
         }
     }
 
-    /// It looks for the namespace at most once a second, whatever a disk that hangs then makes of the time.
-    pub(super) fn note_look(&mut self, actions: &Actions) {
-        if actions.contains(&Action::CheckNamespace) {
-            assert!(self.namespace_gone.is_none(), "there is nothing to be looked for");
-            let pause = Duration::from_secs(1);
-            let rested = self.looked.is_none_or(|looked| self.now >= looked + pause);
-            assert!(rested, "it looks again and again");
-            self.looked = Some(self.now);
+    /// A write of the state file has come to an end.
+    pub(super) fn file_is_tried(&mut self) {
+        if std::mem::take(&mut self.news) {
+            self.agent_is_next = !self.agent.is_in_flight() && !self.options.has_no_agent;
         }
+    }
+
+    /// It looks for the namespace at most once a second.
+    fn note_look(&mut self) {
+        assert!(self.namespace_gone.is_none(), "there is nothing to be looked for");
+        let pause = Duration::from_secs(1);
+        let rested = self.looked.is_none_or(|looked| self.now >= looked + pause);
+        assert!(rested, "it looks again and again");
+        self.looked = Some(self.now);
     }
 
     /// A frame goes out, in its place.
@@ -114,14 +139,8 @@ impl Simulation<'_> {
             LogEvent::Synced(state) => {
                 assert!(self.conntrackd.is_done() && self.reported == Some(state));
             }
-            LogEvent::HelperRestarted { helper: HelperKind::Conntrackd, .. } => {
-                assert!(self.conntrackd.restarted);
-            }
             LogEvent::HookSucceeded { state, .. } => assert_eq!(self.hook.told, Some(state)),
             LogEvent::HookFailed { end, .. } => assert!(end != CommandResult::Exited(0)),
-            LogEvent::HelperRestarted { helper: HelperKind::Hook, .. } => {
-                assert!(self.hook.restarted);
-            }
             LogEvent::HelperGone(HelperKind::Hook) => {
                 assert!(!self.hook.lives && self.options.has_hook);
             }
@@ -150,11 +169,24 @@ impl Simulation<'_> {
             assert!(reported || in_time, "the truth, before it leaves");
             return;
         }
+        if let ExitReason::HelperGone(helper) = ending {
+            return self.exit_without_helper(helper);
+        }
         let gone = self.namespace_gone.expect("a namespace that has gone");
         let backup = Some(State::Backup);
         assert_eq!(self.reported, backup);
         let agent = self.options.has_no_agent || self.agent.acknowledged == backup;
         let told = agent && self.disk.file == backup && self.hook_is_done();
         assert!(told || self.now >= gone + Duration::from_secs(5), "it has not told, nor tried");
+    }
+
+    /// It leaves because there is nobody to run programs any more, but not before machines know the truth.
+    fn exit_without_helper(&self, helper: HelperKind) {
+        let (gone, since) = self.helper_gone.expect("a helper that has gone");
+        assert_eq!(gone, helper);
+        let reported = self.reported.is_some_and(|s| self.truths_since_asked.contains(&s));
+        let agent = self.options.has_no_agent || self.agent.acknowledged == self.reported;
+        let told = reported && agent && self.disk.file == self.reported;
+        assert!(told || self.now >= since + Duration::from_secs(5), "it has not told, nor tried");
     }
 }

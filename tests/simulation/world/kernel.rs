@@ -254,7 +254,7 @@ impl Kernel {
                 Dumping::None | Dumping::Endless => None,
             }
         });
-        let (input, meaning) = queued.unwrap_or((Input::Tick, Meaning::Nothing));
+        let (input, meaning) = queued.unwrap_or((Input::QueueEmpty, Meaning::Nothing));
         self.meaning = meaning;
         input
     }

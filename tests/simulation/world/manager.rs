@@ -1,6 +1,6 @@
 //! The service manager: what it is told is true, in order, and its signs of life come in time.
 
-use keepwatch::monitor::{Duration, Input, Instant, ManagerNotice, State, Summary};
+use keepwatch::monitor::{Duration, Instant, ManagerNotice, State, Summary};
 
 use super::Simulation;
 
@@ -44,21 +44,21 @@ impl Simulation<'_> {
                 assert!(!manager.stopping, "nothing else matters any more");
             }
             ManagerNotice::Reloading(at) => {
-                assert!(self.reloaded && at == self.now);
+                assert!(self.reloaded && at == self.fed_at);
                 (manager.reloading, manager.written) = (true, false);
             }
             ManagerNotice::Stopping => {
                 assert!(!manager.stopping && self.leave_by.is_some(), "once, when it leaves");
                 manager.stopping = true;
             }
-            ManagerNotice::Alive => {}
+            ManagerNotice::Alive => self.live_on(),
         }
     }
 
     /// A sign of life that was due at this time, whatever has kept it since.
-    pub(super) fn live_on(&mut self, input: &Input, due: Instant) {
-        assert!(*input == Input::Tick, "it has not read all that it could");
-        let last = self.manager.alive.replace(due);
+    fn live_on(&mut self) {
+        assert!(self.at_empty_queue, "it has not read all that it could");
+        let (due, last) = (self.fed_at, self.manager.alive.replace(self.fed_at));
         assert!(last.is_some_and(|last| due >= last + PERIOD), "nobody asked yet");
     }
 

@@ -31,6 +31,10 @@
 //!   life in time, and only if it wants that;
 //! - metrics are written as soon as the state has been reported, or on request, else every 15 s at most; what they
 //!   do not say yet, they will by then;
+//! - every result is handed in before the next action is asked for, and after a bounded number of actions there is
+//!   none;
+//! - what wants the latest news of the kernel is done only at an empty queue;
+//! - when a process that runs programs has gone, it leaves within 5 s, and not before file and agent have the truth;
 //! - once asked to, it leaves within 1 s, and sooner only if it has reported what was so when it was
 //!   asked; without a namespace, within 5 s and not before it has told.
 //!
@@ -58,8 +62,8 @@ use std::cell::RefCell;
 
 use hook::Hook;
 use keepwatch::monitor::{
-    Action, AnnounceTiming, CommandResult, Control, Duration, HelperKind, HelperNews, Input,
-    Instant, ManagerNotice, Monitor, MonitorConfig, NamespaceCheck, State, Tables,
+    AnnounceTiming, CommandResult, Control, Duration, HelperKind, HelperNews, HookState, Input,
+    Instant, Monitor, MonitorConfig, NamespaceCheck, State, Tables,
 };
 use keepwatch::wire::rtnl::Body;
 use kernel::{Kernel, MAC, PORT, VIRTUAL_MAC, name};
@@ -89,6 +93,8 @@ thread_local! {
 
 /// By this signal.
 const SIGTERM: i32 = 15;
+/// More than one input ever brings about.
+const MAX_ACTIONS: u32 = 100;
 /// How often the core looks whether the namespace is there.
 const CHECK: Duration = Duration::from_secs(10);
 
@@ -127,10 +133,19 @@ pub struct Simulation<'a> {
     manager: Manager,
     /// What has been so since it was asked to leave.
     truths_since_asked: Vec<State>,
-    /// What is being written has yet to be told to the agent.
+    /// A new state has been reported, and the file has yet to be tried.
     news: bool,
-    /// When that was to be written, no attempt was under way.
-    free: bool,
+    /// The file has been tried, and the agent is to be told at once.
+    agent_is_next: bool,
+    /// A state has been written, or tried to be, since the last input.
+    wrote: bool,
+    /// The hook is to be run for this before the next input.
+    hook_is_next: Option<HookState>,
+    /// When the last input came, and whether it was that the queue is empty.
+    fed_at: Instant,
+    at_empty_queue: bool,
+    /// When the queue was empty, unless there may be more since.
+    emptied_at: Option<Instant>,
     /// It was asked to report the same again.
     reloaded: bool,
     asked_to_leave: bool,
@@ -138,9 +153,11 @@ pub struct Simulation<'a> {
     pub exited: bool,
     /// When something was last done but looking for the namespace.
     busy: Instant,
-    /// How many inputs have brought about the present one.
-    depth: u8,
+    /// A process that runs programs has gone, and when.
+    helper_gone: Option<(HelperKind, Instant)>,
     sent: bool,
+    /// How often in a row the deadline has been the present.
+    stays: u8,
 }
 
 impl<'a> Simulation<'a> {
@@ -191,14 +208,20 @@ impl<'a> Simulation<'a> {
             manager: Manager::default(),
             truths_since_asked: Vec::new(),
             news: false,
-            free: true,
+            agent_is_next: false,
+            wrote: false,
+            hook_is_next: None,
+            fed_at: now,
+            at_empty_queue: false,
+            emptied_at: None,
             reloaded: false,
             asked_to_leave: false,
             leave_by: None,
             exited: false,
             busy: now,
-            depth: 0,
+            helper_gone: None,
             sent: false,
+            stays: 0,
         }
     }
 
@@ -252,7 +275,8 @@ impl<'a> Simulation<'a> {
 
     fn note_truth(&mut self) {
         let truth = self.truth();
-        if self.asked_to_leave && !self.truths_since_asked.contains(&truth) {
+        let leaves = self.asked_to_leave || self.helper_gone.is_some();
+        if leaves && !self.truths_since_asked.contains(&truth) {
             self.truths_since_asked.push(truth);
         }
     }
@@ -291,18 +315,15 @@ impl<'a> Simulation<'a> {
         self.feed(&Input::Helper(HelperKind::Conntrackd, HelperNews::Ended(result)));
     }
 
-    /// Reads so many datagrams. That there are no more it tells only at a deadline: otherwise the daemon
-    /// does not look.
+    /// Reads so many datagrams, or until there are no more, which is an input, too.
     fn read(&mut self, datagrams: usize) {
         for _ in 0..datagrams {
             let input = self.kernel.read();
-            if input != Input::Tick {
+            if input != Input::QueueEmpty {
                 self.feed(&input);
                 continue;
             }
-            if self.monitor.deadline().is_some_and(|deadline| deadline <= self.now) {
-                self.feed(&input);
-            }
+            self.feed(&input);
             return;
         }
     }
@@ -321,12 +342,41 @@ impl<'a> Simulation<'a> {
         self.now = self.now.max(end);
     }
 
+    /// Hands in what happens, and executes what the core wants done, one thing after another.
     fn feed(&mut self, input: &Input) {
         if self.exited {
             return;
         }
-        self.depth += 1;
-        assert!(self.depth < 8, "one thing leads to another without end");
+        let is_queue_empty = *input == Input::QueueEmpty;
+        (self.fed_at, self.at_empty_queue) = (self.now, is_queue_empty);
+        (self.sent, self.wrote) = (false, false);
+        self.hand_in(input);
+        let mut actions = 0;
+        while !self.exited
+            && let Some(action) = self.monitor.next_action(self.now)
+        {
+            actions += 1;
+            assert!(actions < MAX_ACTIONS, "one thing leads to another without end: {action:?}");
+            self.note_action(&action);
+            if let Some(result) = self.carry_out(&action) {
+                self.hand_in(&result);
+            }
+        }
+        if self.exited {
+            return;
+        }
+        assert!(!self.news && !self.agent_is_next && self.hook_is_next.is_none(), "at once");
+        self.metrics.follow(self.monitor.status().undelivered);
+        self.nothing_is_forgotten();
+        self.will_live(is_queue_empty.then_some(self.fed_at));
+        let ahead = self.monitor.deadline().is_none_or(|deadline| deadline > self.now);
+        let stays = is_queue_empty && !ahead && !self.sent && self.now == self.fed_at;
+        self.stays = if stays { self.stays + 1 } else { 0 };
+        assert!(self.stays < 2, "nothing was done at a deadline, and it did not move");
+    }
+
+    /// Hands in an input, or the result of an action.
+    fn hand_in(&mut self, input: &Input) {
         self.told.tell(input, self.kernel.meaning, self.now);
         if matches!(input, Input::Overrun | Input::MalformedMessage) {
             self.lans.iter_mut().for_each(Lan::announce_anew);
@@ -336,39 +386,17 @@ impl<'a> Simulation<'a> {
         self.wire.heeds &=
             !matches!(input, Input::Netlink(_) | Input::RequestFailed(_) | Input::NamespaceGone);
         // Whoever is about to leave has no news any more.
-        let leaves = self.asked_to_leave || self.namespace_gone.is_some();
-        if *input == Input::NamespaceGone && !leaves {
+        if *input == Input::NamespaceGone && self.leave_by.is_none() {
             self.namespace_gone = Some(self.now);
             self.leave_at_the_latest(self.now + Duration::from_secs(5));
         }
-        let fed_at = self.now;
-        let in_flight = self.agent.is_in_flight();
-        let actions = self.monitor.on(input, self.now);
-        self.note_hook(input, &actions);
-        self.note_report(input, &actions, in_flight);
-        self.note_look(&actions);
-        self.note_lines(&actions);
-        MetricsFile::check_place(&actions);
-        for action in actions {
-            match action {
-                Action::TellManager(ManagerNotice::Alive) => self.live_on(input, fed_at),
-                Action::CheckNamespace => {}
-                _ => self.busy = self.now,
+        match input {
+            Input::QueueEmpty => self.emptied_at = Some(self.now),
+            Input::Netlink(_) | Input::Overrun | Input::MalformedMessage | Input::Sent(..) => {
+                self.emptied_at = None;
             }
-            self.told.asked(&action, self.now);
-            if let Some(outcome) = self.carry_out(&action) {
-                self.feed(&outcome);
-            }
+            _ => {}
         }
-        self.depth -= 1;
-        if self.depth == 0 && !self.exited {
-            self.nothing_is_forgotten();
-            self.will_live((*input == Input::Tick).then_some(fed_at));
-            let sent = std::mem::take(&mut self.sent);
-            if *input == Input::Tick && !sent {
-                let ahead = self.monitor.deadline().is_none_or(|deadline| deadline > fed_at);
-                assert!(ahead, "nothing was done at a deadline, and it did not move");
-            }
-        }
+        self.monitor.handle(input, self.now);
     }
 }

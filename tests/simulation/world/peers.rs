@@ -113,10 +113,11 @@ impl Agent {
         Some(Outcome::Failed(Failure::Refused))
     }
 
-    pub fn hang_up(&mut self, now: Instant) {
-        assert!(self.is_connected(), "there is nothing to hang up");
-        assert_eq!(self.unread, None, "a reply has come");
+    /// Returns whether there was still a connection.
+    pub fn hang_up(&mut self, now: Instant) -> bool {
+        let is_connected = self.is_connected();
         self.fail(now);
+        is_connected
     }
 
     fn fail(&mut self, now: Instant) {
@@ -167,8 +168,6 @@ pub type Reply = Result<(), Failure>;
 #[derive(Debug)]
 pub struct Conntrackd {
     pub lives: bool,
-    /// It was killed and begun anew.
-    pub restarted: bool,
     running: Option<SyncCommand>,
     /// What the newest state wants done, and how much of it has begun.
     wanted: &'static [SyncCommand],
@@ -179,14 +178,7 @@ pub struct Conntrackd {
 
 impl Conntrackd {
     pub fn new(lives: bool) -> Self {
-        Self {
-            lives,
-            restarted: false,
-            running: None,
-            wanted: &[],
-            begun: 0,
-            unconfigured_since: None,
-        }
+        Self { lives, running: None, wanted: &[], begun: 0, unconfigured_since: None }
     }
 
     pub fn is_running(&self) -> bool {
@@ -229,8 +221,10 @@ impl Conntrackd {
         self.unconfigured_since.is_some()
     }
 
-    pub fn die(&mut self) {
-        (self.lives, self.running) = (false, None);
+    /// Returns whether it has lived.
+    pub fn die(&mut self) -> bool {
+        self.running = None;
+        std::mem::take(&mut self.lives)
     }
 
     /// Everything that the newest state wants done has been.

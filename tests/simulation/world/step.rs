@@ -117,7 +117,6 @@ pub enum Step {
     },
     CommandEnds(CommandResult),
     HookEnds(CommandResult),
-    HelperRestarts(HelperKind),
     HelperDies(HelperKind),
     Control(Control),
     Claim(Claims),
@@ -172,7 +171,6 @@ impl Simulation<'_> {
                 self.agent.starts_for = starts_for.into();
             }
             Step::CommandEnds(result) => self.command_ends(result),
-            Step::HelperRestarts(helper) => self.helper_restarts(helper),
             Step::HelperDies(helper) => self.helper_dies(helper),
             Step::HookEnds(result) => self.hook_ends(result),
             Step::Control(control) => self.control(control),
@@ -297,8 +295,7 @@ impl Step {
             6 => match how {
                 0..32 => Self::DiskHangs(Duration::from_millis(u64::from(how / 8) * 2800)),
                 32..64 => Self::ReturnInterface { with_vip: how < 48 },
-                64..96 => Self::HelperRestarts(HelperKind::Conntrackd),
-                96..112 => Self::ChangeMounts,
+                64..96 => Self::ChangeMounts,
                 _ => Self::WirelessEvent,
             },
             _ => match how {
@@ -339,8 +336,7 @@ fn decode_watched_link(how: u8) -> Step {
     match how {
         0..64 => Step::SetFlags(UP),
         64..128 => Step::SetFlags(LinkFlags::Up),
-        128..192 => Step::SetFlags(LinkFlags::empty()),
-        192..252 => Step::HelperRestarts(HelperKind::Hook),
+        128..252 => Step::SetFlags(LinkFlags::empty()),
         252.. => Step::HelperDies(HelperKind::Hook),
     }
 }

@@ -51,7 +51,7 @@ impl Told {
             Input::RequestFailed(_) | Input::MalformedMessage => self.forget_dump(),
             _ => {}
         }
-        if now >= self.dump_deadline && *input == Input::Tick {
+        if now >= self.dump_deadline && *input == Input::QueueEmpty {
             self.forget_dump();
         }
     }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use keepwatch::monitor::{Action, Actions, Duration, Input, Instant, LogEvent, State};
+use keepwatch::monitor::{Duration, Input, Instant, State};
 use keepwatch::wire::Claim;
 use keepwatch::wire::rtnl::Mac;
 
@@ -60,9 +60,10 @@ pub struct Wire {
     bound: Option<u32>,
     bound_to: Option<u32>,
     queue: VecDeque<Input>,
-    paused: bool,
+    /// Frames are read.
+    reads: bool,
     /// When the last frames were read.
-    reads: VecDeque<Instant>,
+    read_at: VecDeque<Instant>,
     /// What was claimed and counted while the VIP was here, and how much of that before the core last
     /// said to listen.
     claims: Vec<(Mac, Instant)>,
@@ -92,14 +93,14 @@ impl Wire {
         kernel.ifindex.is_some() && self.bound == Some(kernel.instance)
     }
 
-    pub fn pause(&mut self, pause: bool) {
-        assert_ne!(self.paused, pause, "it is so already");
-        self.paused = pause;
+    pub fn read(&mut self, reads: bool) {
+        assert_ne!(self.reads, reads, "it is so already");
+        self.reads = reads;
     }
 
-    pub fn nothing_is_forgotten(&self, deadline: Option<Instant>, now: Instant) {
+    pub fn goes_on(&self, deadline: Option<Instant>, now: Instant) -> bool {
         let goes_on = deadline.is_some_and(|deadline| deadline <= now + SECOND);
-        assert!(!self.paused || goes_on, "nobody reads any more");
+        self.reads || goes_on
     }
 
     /// Everything that was claimed is in a line, or within a minute of one.
@@ -113,9 +114,9 @@ impl Wire {
     }
 
     fn note_read(&mut self, now: Instant) {
-        self.reads.push_back(now);
-        if self.reads.len() > MAX_READS {
-            let earlier = self.reads.pop_front().expect("some reads");
+        self.read_at.push_back(now);
+        if self.read_at.len() > MAX_READS {
+            let earlier = self.read_at.pop_front().expect("some reads");
             assert!(now >= earlier + SECOND, "too many frames are read");
         }
     }
@@ -162,14 +163,11 @@ impl Simulation<'_> {
 
     /// Reads frames until there are no more, or until the core has had enough of them.
     pub(super) fn hear(&mut self) {
-        while !self.wire.paused
+        while self.wire.reads
             && !self.exited
             && let Some(frame) = self.wire.queue.pop_front()
         {
-            // Whoever does not detect them is not bound, and hears nothing; but does no harm either.
-            if self.options.detects_split_brain {
-                self.wire.note_read(self.now);
-            }
+            self.wire.note_read(self.now);
             let foreign = match frame {
                 Input::ClaimReceived(ifindex, claim) => self.is_foreign(ifindex, claim),
                 _ => None,
@@ -184,7 +182,7 @@ impl Simulation<'_> {
                 self.wire.stations.insert(mac);
                 self.wire.counted += 1;
                 assert_eq!(claims, self.wire.counted);
-            } else if foreign.is_some() && self.options.detects_split_brain {
+            } else if foreign.is_some() {
                 assert!(!self.wire.heeds, "{frame:?} is not counted");
             }
         }
@@ -198,22 +196,10 @@ impl Simulation<'_> {
         (heard && (is_virtual(mac) || mac != self.kernel.mac)).then_some(mac)
     }
 
-    /// There are few lines, whatever a disk that hangs then makes of the time.
-    pub(super) fn note_lines(&mut self, actions: &Actions) {
-        for action in actions {
-            match action {
-                Action::Log(LogEvent::SplitBrain { mac, .. }) => {
-                    self.wire.note_line(Some(*mac), self.now);
-                }
-                Action::Log(LogEvent::MoreClaims { .. }) => self.wire.note_line(None, self.now),
-                _ => {}
-            }
-        }
-    }
-
     /// A line says that a station, or more than there is room for, claims the VIP.
     pub(super) fn read_claim(&mut self, about: Option<Mac>, ifindex: u32, count: u32) {
         let (now, wire) = (self.now, &mut self.wire);
+        wire.note_line(about, now);
         wire.said += u64::from(count);
         assert!(wire.said <= wire.counted && count > 0, "more than there were");
         let somebody = wire

@@ -1,6 +1,7 @@
 mod role;
 
 use super::*;
+use crate::wire::ifname::InterfaceName;
 use core::net::Ipv4Addr;
 use netlink_packet_route::link::LinkFlags;
 
@@ -34,16 +35,16 @@ fn announcer(tables: &mut Tables) -> Announcer<'_> {
 fn announcer_with(timing: AnnounceTiming, tables: &mut Tables) -> Announcer<'_> {
     let mut announcer = Announcer::new(timing, tables);
     announcer.links_begin();
-    announcer.on_link(&link(3, UP));
+    announcer.handle_link(&link(3, UP));
     announcer.links_end();
-    announcer.on_role(true, None, Instant::ZERO);
+    announcer.handle_role(true, None, Instant::ZERO);
     announcer
 }
 
 /// Has the announcer send its next frame.
 fn send(announcer: &mut Announcer<'_>, now: Instant) -> Announcement {
     let announcement = announcer.next(now).expect("a frame");
-    announcer.on_sent(announcement.address, now);
+    announcer.advance(announcement.address, now);
     announcement
 }
 
@@ -62,7 +63,7 @@ fn frames(announcer: &mut Announcer<'_>, mut now: Instant) -> std::vec::Vec<(i64
         now = now.max(deadline);
         if let Some(announcement) = next(announcer, now) {
             frames.push((now.total_millis(), announcement.kind));
-            announcer.on_sent(announcement.address, now);
+            announcer.advance(announcement.address, now);
         }
     }
     frames
@@ -77,7 +78,7 @@ fn ipv4(ip: &str) -> [FrameKind; 2] {
 fn ipv4_address_has_three_rounds_of_request_and_reply() {
     let mut tables = Tables::new();
     let mut announcer = announcer(&mut tables);
-    announcer.on_address(&address(3, "10.0.0.1/24"), Instant::ZERO);
+    announcer.handle_address(&address(3, "10.0.0.1/24"), false, Instant::ZERO);
     let [request, reply] = ipv4("10.0.0.1");
     let expected =
         [(0, request), (0, reply), (2000, request), (2000, reply), (4000, request), (4000, reply)];
@@ -87,9 +88,9 @@ fn ipv4_address_has_three_rounds_of_request_and_reply() {
 #[test]
 fn address_gone_is_not_announced_any_more() {
     let ways: [fn(&mut Announcer<'_>); 4] = [
-        |announcer| announcer.on_address_gone(&address(3, "10.0.0.1/24")),
-        |announcer| announcer.on_link_gone(3),
-        |announcer| announcer.on_link(&link(3, LinkFlags::Up)),
+        |announcer| announcer.handle_address_gone(&address(3, "10.0.0.1/24")),
+        |announcer| announcer.handle_link_gone(3),
+        |announcer| announcer.handle_link(&link(3, LinkFlags::Up)),
         |announcer| {
             announcer.links_begin();
             announcer.links_end();
@@ -98,7 +99,7 @@ fn address_gone_is_not_announced_any_more() {
     for lose in ways {
         let mut tables = Tables::new();
         let mut announcer = announcer(&mut tables);
-        announcer.on_address(&address(3, "10.0.0.1/24"), Instant::ZERO);
+        announcer.handle_address(&address(3, "10.0.0.1/24"), false, Instant::ZERO);
         send(&mut announcer, Instant::ZERO);
         lose(&mut announcer);
         assert_eq!(frames(&mut announcer, Instant::ZERO), []);
@@ -111,17 +112,17 @@ fn no_announcements_where_they_make_no_sense() {
     for flags in [LinkFlags::Loopback, LinkFlags::Pointopoint, LinkFlags::Noarp] {
         let mut tables = Tables::new();
         let mut announcer = announcer(&mut tables);
-        announcer.on_link(&link(3, UP | flags));
-        announcer.on_address(&address(3, "10.0.0.1/24"), Instant::ZERO);
+        announcer.handle_link(&link(3, UP | flags));
+        announcer.handle_address(&address(3, "10.0.0.1/24"), false, Instant::ZERO);
         assert_eq!(frames(&mut announcer, Instant::ZERO), [], "{flags:?}");
     }
     let mut tables = Tables::new();
     let mut announcer = announcer(&mut tables);
-    announcer.on_link(&Link { ethernet: false, mac: None, ..link(4, UP) });
-    announcer.on_address(&address(4, "10.0.0.1/24"), Instant::ZERO);
-    announcer.on_address(&address(5, "10.0.0.1/24"), Instant::ZERO);
+    announcer.handle_link(&Link { ethernet: false, mac: None, ..link(4, UP) });
+    announcer.handle_address(&address(4, "10.0.0.1/24"), false, Instant::ZERO);
+    announcer.handle_address(&address(5, "10.0.0.1/24"), false, Instant::ZERO);
     for cidr in ["127.0.0.1/8", "::1/128", "224.0.0.1/4", "ff02::1/16", "0.0.0.0/0", "::/0"] {
-        announcer.on_address(&address(3, cidr), Instant::ZERO);
+        announcer.handle_address(&address(3, cidr), false, Instant::ZERO);
     }
     assert_eq!(frames(&mut announcer, Instant::ZERO), []);
 }
@@ -131,8 +132,8 @@ fn no_announcements_where_no_frame_goes_through() {
     for flag in [LinkFlags::Up, LinkFlags::Running, LinkFlags::LowerUp] {
         let mut tables = Tables::new();
         let mut announcer = announcer(&mut tables);
-        announcer.on_link(&link(3, UP.difference(flag)));
-        announcer.on_address(&address(3, "10.0.0.1/24"), Instant::ZERO);
+        announcer.handle_link(&link(3, UP.difference(flag)));
+        announcer.handle_address(&address(3, "10.0.0.1/24"), false, Instant::ZERO);
         assert_eq!(frames(&mut announcer, Instant::ZERO), [], "without {flag:?}");
     }
 }
@@ -142,12 +143,12 @@ fn refreshed_address_is_no_new_one() {
     let mut tables = Tables::new();
     let mut announcer = announcer(&mut tables);
     let refreshed = Address { refreshed: true, ..address(3, "10.0.0.1/24") };
-    announcer.on_address(&refreshed, Instant::ZERO);
+    announcer.handle_address(&refreshed, false, Instant::ZERO);
     assert_eq!(frames(&mut announcer, Instant::ZERO), []);
     // Nor are the rounds of one repeated.
-    announcer.on_address(&address(3, "10.0.0.1/24"), Instant::ZERO);
+    announcer.handle_address(&address(3, "10.0.0.1/24"), false, Instant::ZERO);
     send(&mut announcer, Instant::ZERO);
-    announcer.on_address(&refreshed, Instant::ZERO);
+    announcer.handle_address(&refreshed, false, Instant::ZERO);
     assert_eq!(frames(&mut announcer, Instant::ZERO).len(), 5);
 }
 
@@ -160,11 +161,11 @@ fn link_that_comes_up_or_changes_its_mac_has_its_addresses_listed_and_announced(
         let mut announcer = announcer(&mut tables);
         assert!(!announcer.needs_dump());
         for change in &changes {
-            announcer.on_link(change);
+            announcer.handle_link(change);
         }
         assert_eq!(announcer.listing_begin(), Some(3));
         let old = Address { refreshed: true, ..address(3, "10.0.0.1/24") };
-        announcer.on_listed(&old, Instant::ZERO);
+        announcer.handle_address(&old, true, Instant::ZERO);
         announcer.listing_end(3, true);
         assert!(!announcer.needs_dump());
         assert_eq!(frames(&mut announcer, Instant::ZERO).len(), 6);
@@ -176,14 +177,14 @@ fn link_is_as_it_was_in_what_a_wireless_event_does_not_mention() {
     let mut tables = Tables::new();
     let mut announcer = announcer(&mut tables);
     let wireless = Link { mac: None, carrier_changes: None, ipv6_forwarding: None, ..link(3, UP) };
-    announcer.on_link(&wireless);
-    announcer.on_address(&address(3, "10.0.0.1/24"), Instant::ZERO);
-    announcer.on_link(&wireless);
+    announcer.handle_link(&wireless);
+    announcer.handle_address(&address(3, "10.0.0.1/24"), false, Instant::ZERO);
+    announcer.handle_link(&wireless);
     assert!(!announcer.needs_dump(), "the carrier has not changed");
     assert_eq!(frames(&mut announcer, Instant::ZERO).len(), 6);
     // Of an unknown link it does not tell enough.
-    announcer.on_link(&Link { ifindex: 4, ..wireless });
-    announcer.on_address(&address(4, "10.0.0.1/24"), Instant::ZERO);
+    announcer.handle_link(&Link { ifindex: 4, ..wireless });
+    announcer.handle_address(&address(4, "10.0.0.1/24"), false, Instant::ZERO);
     assert_eq!(frames(&mut announcer, Instant::ZERO), []);
 }
 
@@ -191,10 +192,10 @@ fn link_is_as_it_was_in_what_a_wireless_event_does_not_mention() {
 fn forwarding_is_as_the_interface_has_it_now() {
     let mut tables = Tables::new();
     let mut announcer = announcer(&mut tables);
-    announcer.on_address(&address(3, "fd00::1/64"), Instant::ZERO);
-    announcer.on_forwarding(3, false);
+    announcer.handle_address(&address(3, "fd00::1/64"), false, Instant::ZERO);
+    announcer.handle_forwarding(3, false);
     // A link message that does not say leaves it as it is.
-    announcer.on_link(&Link { ipv6_forwarding: None, ..link(3, UP) });
+    announcer.handle_link(&Link { ipv6_forwarding: None, ..link(3, UP) });
     let ip = "fd00::1".parse().unwrap();
     let kind = announcer.next(Instant::ZERO).map(|frame| frame.kind);
     assert_eq!(kind, Some(FrameKind::Advertisement { ip, router: false }));
@@ -204,10 +205,10 @@ fn forwarding_is_as_the_interface_has_it_now() {
 fn after_a_loss_all_links_that_are_up_are_listed() {
     let mut tables = Tables::new();
     let mut announcer = announcer(&mut tables);
-    announcer.on_loss();
+    announcer.handle_loss();
     announcer.links_begin();
-    announcer.on_link(&link(3, UP));
-    announcer.on_link(&link(4, LinkFlags::Up));
+    announcer.handle_link(&link(3, UP));
+    announcer.handle_link(&link(4, LinkFlags::Up));
     announcer.links_end();
     assert_eq!(announcer.listing_begin(), Some(3));
     announcer.listing_end(3, true);
@@ -219,8 +220,11 @@ fn as_many_as_there_is_room_for_are_all_announced_in_time() {
     let mut tables = Box::new(Tables::new());
     let mut announcer = announcer(&mut tables);
     for n in 0..=4096 {
-        announcer
-            .on_address(&address(3, &format!("10.{}.{}.1/32", n / 256, n % 256)), Instant::ZERO);
+        announcer.handle_address(
+            &address(3, &format!("10.{}.{}.1/32", n / 256, n % 256)),
+            false,
+            Instant::ZERO,
+        );
     }
     assert_eq!(announcer.dropped, 1, "4,096 and no more");
     let frames = frames(&mut announcer, Instant::ZERO);
@@ -246,7 +250,7 @@ fn links_beyond_the_table_are_counted() {
     let mut tables = Box::new(Tables::new());
     let mut announcer = announcer(&mut tables);
     for ifindex in 4..=1027 {
-        announcer.on_link(&link(ifindex, UP));
+        announcer.handle_link(&link(ifindex, UP));
     }
     assert_eq!((announcer.ignored_links, announcer.dropped), (1, 0));
     announcer.links_begin();
@@ -258,10 +262,14 @@ fn address_that_is_tentative_again_is_not_announced() {
     let mut tables = Tables::new();
     let mut announcer = announcer(&mut tables);
     let address = address(3, "fd00::1/64");
-    announcer.on_address(&address, Instant::ZERO);
-    announcer.on_address(&Address { flags: AddressFlags::Tentative, ..address }, Instant::ZERO);
+    announcer.handle_address(&address, false, Instant::ZERO);
+    announcer.handle_address(
+        &Address { flags: AddressFlags::Tentative, ..address },
+        false,
+        Instant::ZERO,
+    );
     assert_eq!(frames(&mut announcer, Instant::ZERO), []);
-    announcer.on_address(&address, Instant::ZERO);
+    announcer.handle_address(&address, false, Instant::ZERO);
     assert_eq!(frames(&mut announcer, Instant::ZERO).len(), 3);
 }
 
@@ -270,13 +278,13 @@ fn loss_during_a_dump_of_all_links_is_made_good_by_the_next() {
     let mut tables = Tables::new();
     let mut announcer = announcer(&mut tables);
     announcer.links_begin();
-    announcer.on_link(&link(3, UP));
-    announcer.on_loss();
+    announcer.handle_link(&link(3, UP));
+    announcer.handle_loss();
     announcer.links_end();
     assert!(!announcer.needs_dump(), "it was answered before");
     announcer.links_begin();
-    announcer.on_link(&link(3, UP));
-    announcer.on_link(&link(4, UP));
+    announcer.handle_link(&link(3, UP));
+    announcer.handle_link(&link(4, UP));
     announcer.links_end();
     for ifindex in [3, 4] {
         assert_eq!(announcer.listing_begin(), Some(ifindex));
@@ -290,7 +298,7 @@ fn addresses_take_turns_even_without_a_delay() {
     let timing = AnnounceTiming { delay: Duration::ZERO, ..AnnounceTiming::default() };
     let mut announcer = announcer_with(timing, &mut tables);
     for cidr in ["10.0.0.1/24", "10.0.0.2/24"] {
-        announcer.on_address(&address(3, cidr), Instant::ZERO);
+        announcer.handle_address(&address(3, cidr), false, Instant::ZERO);
     }
     let frames = frames(&mut announcer, Instant::ZERO);
     let kinds: std::vec::Vec<FrameKind> = frames.iter().map(|(_, kind)| *kind).collect();
@@ -305,7 +313,7 @@ fn as_many_rounds_as_asked_for() {
             AnnounceTiming { repeat: repeat.try_into().unwrap(), ..AnnounceTiming::default() },
             &mut tables,
         );
-        announcer.on_address(&address(3, "10.0.0.1/24"), Instant::ZERO);
+        announcer.handle_address(&address(3, "10.0.0.1/24"), false, Instant::ZERO);
         let [request, reply] = ipv4("10.0.0.1");
         let frames = frames(&mut announcer, Instant::ZERO);
         let kinds: std::vec::Vec<FrameKind> = frames.iter().map(|(_, kind)| *kind).collect();
@@ -322,9 +330,9 @@ fn one_address_with_two_prefixes_or_peers_is_two() {
         for (removed, kept) in [(plain, other), (other, plain)] {
             let mut tables = Tables::new();
             let mut announcer = announcer(&mut tables);
-            announcer.on_address(&removed, Instant::ZERO);
-            announcer.on_address(&kept, Instant::ZERO);
-            announcer.on_address_gone(&removed);
+            announcer.handle_address(&removed, false, Instant::ZERO);
+            announcer.handle_address(&kept, false, Instant::ZERO);
+            announcer.handle_address_gone(&removed);
             let frames = frames(&mut announcer, Instant::ZERO);
             assert_eq!(frames.len(), 6, "{kept:?} is still there");
         }

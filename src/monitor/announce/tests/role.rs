@@ -6,9 +6,9 @@ use super::*;
 fn rounds_go_on_when_only_the_mac_of_the_watched_interface_changes() {
     let mut tables = Tables::new();
     let mut announcer = announcer(&mut tables);
-    announcer.on_address(&address(3, "10.0.0.1/24"), Instant::ZERO);
+    announcer.handle_address(&address(3, "10.0.0.1/24"), false, Instant::ZERO);
     send(&mut announcer, Instant::ZERO);
-    announcer.on_role(true, Some([0, 0, 0x5e, 0, 1, 5]), Instant::ZERO);
+    announcer.handle_role(true, Some([0, 0, 0x5e, 0, 1, 5]), Instant::ZERO);
     assert_eq!(frames(&mut announcer, Instant::ZERO).len(), 5);
 }
 
@@ -26,13 +26,13 @@ fn virtual_mac_of_another_vrrp_instance_is_not_announced_with() {
     ] {
         let mut tables = Tables::new();
         let mut announcer = announcer(&mut tables);
-        announcer.on_role(true, watched, Instant::ZERO);
-        announcer.on_link(&Link { mac: theirs, ..link(4, UP) });
-        announcer.on_address(&address(4, "10.0.0.1/24"), Instant::ZERO);
+        announcer.handle_role(true, watched, Instant::ZERO);
+        announcer.handle_link(&Link { mac: theirs, ..link(4, UP) });
+        announcer.handle_address(&address(4, "10.0.0.1/24"), false, Instant::ZERO);
         let sent = frames(&mut announcer, Instant::ZERO).len();
         assert_eq!(sent, announced, "{watched:?} {theirs:?}");
         // Were it to become ours, what waits is announced.
-        announcer.on_role(true, theirs, Instant::from_secs(60));
+        announcer.handle_role(true, theirs, Instant::from_secs(60));
         assert_eq!(frames(&mut announcer, Instant::from_secs(60)).len(), 6 - sent);
     }
 }

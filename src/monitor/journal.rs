@@ -1,15 +1,18 @@
-//! Which of many equal failures is worth a line in the log.
+//! What people are told: figures, and lines in the log, of which equal failures have few.
 
 use core::mem::{Discriminant, discriminant, take};
 
-use heapless::Vec;
+use heapless::{Deque, Vec};
 
-use super::{DumpResult, Duration, Failure, HelperKind, HookState, Instant, LogEvent};
+use super::{Action, Counters, DumpResult, Duration, Failure, HookState, Instant, LogEvent};
 
 /// At most one line of a kind in this time.
 const PERIOD: Duration = Duration::from_secs(60);
 /// More kinds than there are.
 const MAX_KINDS: usize = 32;
+
+/// More lines than one input can bring about: they are written before the next is handled.
+const MAX_LINES: usize = 8;
 
 /// Of events that differ in more than what they carry, which.
 #[derive(Debug, PartialEq)]
@@ -18,7 +21,6 @@ enum Which {
     Dump(Discriminant<DumpResult>),
     Agent(Discriminant<Failure>),
     Hook(HookState),
-    Helper(HelperKind),
 }
 
 fn kind(event: &LogEvent) -> (Discriminant<LogEvent>, Which) {
@@ -26,7 +28,6 @@ fn kind(event: &LogEvent) -> (Discriminant<LogEvent>, Which) {
         LogEvent::DumpFailed { result, .. } => Which::Dump(discriminant(result)),
         LogEvent::NotNotified { failure, .. } => Which::Agent(discriminant(failure)),
         LogEvent::HookFailed { state, .. } => Which::Hook(*state),
-        LogEvent::HelperRestarted { helper, .. } => Which::Helper(*helper),
         _ => Which::Only,
     };
     (discriminant(event), which)
@@ -41,15 +42,11 @@ struct Limit {
 
 /// Lets the first event of a kind through at once, then one a minute that stands for all since.
 #[derive(Debug, Default)]
-pub(super) struct RateLimits(Vec<Limit, MAX_KINDS>);
+struct RateLimits(Vec<Limit, MAX_KINDS>);
 
 impl RateLimits {
     /// Counts an event. Returns what to log, if anything: the event with the number of all since the last line.
-    pub(super) fn limit(
-        &mut self,
-        event: &dyn Fn(u32) -> LogEvent,
-        now: Instant,
-    ) -> Option<LogEvent> {
+    fn limit(&mut self, event: impl Fn(u32) -> LogEvent, now: Instant) -> Option<LogEvent> {
         let kind = kind(&event(0));
         let Some(limit) = self.0.iter_mut().find(|limit| limit.kind == kind) else {
             // If there were no room, there would be more lines.
@@ -65,6 +62,51 @@ impl RateLimits {
     }
 }
 
+/// What has been counted, and what is yet to be logged.
+#[derive(Debug, Default)]
+pub(super) struct Journal {
+    pub(super) counters: Counters,
+    limits: RateLimits,
+    lines: Deque<LogEvent, MAX_LINES>,
+    reopen_log: bool,
+    log_status: bool,
+}
+
+impl Journal {
+    /// Has a line written.
+    pub(super) fn log(&mut self, event: LogEvent) {
+        let logged = self.lines.push_back(event);
+        debug_assert!(logged.is_ok(), "one input brings about fewer lines");
+    }
+
+    /// The same for an event of which there may be many: with their number, at most once a minute.
+    pub(super) fn log_limited(&mut self, event: impl Fn(u32) -> LogEvent, now: Instant) {
+        if let Some(event) = self.limits.limit(event, now) {
+            self.log(event);
+        }
+    }
+
+    /// Has the log opened again, before the next line.
+    pub(super) fn reopen_log(&mut self) {
+        self.reopen_log = true;
+    }
+
+    /// Has the status logged.
+    pub(super) fn log_status(&mut self) {
+        self.log_status = true;
+    }
+
+    pub(super) fn next_action(&mut self) -> Option<Action> {
+        if take(&mut self.reopen_log) {
+            return Some(Action::ReopenLog);
+        }
+        if take(&mut self.log_status) {
+            return Some(Action::LogStatus);
+        }
+        self.lines.pop_front().map(Action::Log)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -77,7 +119,7 @@ mod tests {
         let mut lines = heapless::Vec::<(i64, LogEvent), 4>::new();
         for second in 0..=120 {
             let event =
-                limits.limit(&|count| LogEvent::Overrun { count }, Instant::from_secs(second));
+                limits.limit(|count| LogEvent::Overrun { count }, Instant::from_secs(second));
             lines.extend(event.map(|event| (second, event)));
         }
         let line = |second, count| (second, LogEvent::Overrun { count });
@@ -89,7 +131,7 @@ mod tests {
         let mut limits = RateLimits::default();
         let mut logs = |failure| {
             let event =
-                limits.limit(&|count| LogEvent::NotNotified { failure, count }, Instant::ZERO);
+                limits.limit(|count| LogEvent::NotNotified { failure, count }, Instant::ZERO);
             event.is_some()
         };
         assert!(logs(Failure::TimedOut) && logs(Failure::Refused) && !logs(Failure::TimedOut));
@@ -97,18 +139,13 @@ mod tests {
         let mut logs = |state, code| {
             let end = CommandResult::Exited(code);
             let event = |count| LogEvent::HookFailed { state, end, count };
-            limits.limit(&event, Instant::ZERO).is_some()
+            limits.limit(event, Instant::ZERO).is_some()
         };
         assert!(logs(HookState::Master, 1) && !logs(HookState::Master, 2));
         assert!(logs(HookState::Backup, 1));
-        let mut logs = |helper| {
-            let event = |count| LogEvent::HelperRestarted { helper, count };
-            limits.limit(&event, Instant::ZERO).is_some()
-        };
-        assert!(logs(HelperKind::Hook) && logs(HelperKind::Conntrackd) && !logs(HelperKind::Hook));
         let mut logs = |result| {
             let event = |count| LogEvent::DumpFailed { dump: Dump::Links, result, count };
-            limits.limit(&event, Instant::ZERO).is_some()
+            limits.limit(event, Instant::ZERO).is_some()
         };
         assert!(logs(DumpResult::TimedOut) && logs(DumpResult::Malformed));
         assert!(!logs(DumpResult::TimedOut));

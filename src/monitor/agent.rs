@@ -1,4 +1,4 @@
-//! The notification still owed to the agent: the newest state wins.
+//! The agent: the notification that is still owed to it. The newest state wins.
 //!
 //! ```text
 //!           what the agent knows                              the connection
@@ -26,7 +26,8 @@
 //! could handle two requests in the wrong order.
 
 use super::backoff::Backoff;
-use super::{Duration, Failure, Instant, State};
+use super::journal::Journal;
+use super::{Action, Duration, Failure, Instant, LogEvent, Outcome, State};
 
 /// From connecting to the end of the reply.
 const AGENT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -124,9 +125,42 @@ impl Outbox {
         self.backoff.reset();
     }
 
+    /// Handles what has become of an attempt.
+    pub(super) fn handle_outcome(&mut self, outcome: Outcome, journal: &mut Journal, now: Instant) {
+        match outcome {
+            Outcome::Delivered => {
+                let Some((state, failures)) = self.on_delivered(now) else { return };
+                journal.counters.notifications += 1;
+                journal.log(LogEvent::Notified(state));
+                if failures > 0 {
+                    journal.log(LogEvent::AgentBack { failures });
+                }
+            }
+            Outcome::Closed => self.on_closed(),
+            Outcome::Failed(failure) => {
+                if !self.on_failed(failure, now) {
+                    return;
+                }
+                if let Some(n) = journal.counters.notification_failures.get_mut(failure.kind()) {
+                    *n += 1;
+                }
+                journal.log_limited(|count| LogEvent::NotNotified { failure, count }, now);
+            }
+        }
+    }
+
+    /// The reply may have come long ago, if the process was stopped or a disk hung; so a connection that should have
+    /// ended is read from before it is closed.
+    pub(super) fn next_action(&mut self, now: Instant) -> Option<Action> {
+        if self.is_overdue(now) {
+            return Some(Action::HangUp);
+        }
+        self.begin(now).map(Action::Notify)
+    }
+
     /// Begins an attempt, if one is due. Returns the state to be sent over a new connection; one that awaits
     /// its close is to be closed before.
-    pub(super) fn begin(&mut self, now: Instant) -> Option<State> {
+    fn begin(&mut self, now: Instant) -> Option<State> {
         if self.renotification().is_some_and(|at| now >= at)
             && let Knowledge::Told(state) = self.knowledge
             && let Outage::Over { renotified, .. } = &mut self.outage
@@ -148,7 +182,7 @@ impl Outbox {
     /// An agent that hung handles all requests that wait at once, each in a thread of its own, and the newest
     /// is not always the last to take effect: Neutron 29 got it wrong in some of a hundred cases. By the time
     /// of this 200 the older threads have begun, so delivering the newest state once more settles it.
-    pub(super) fn on_delivered(&mut self, now: Instant) -> Option<(State, u32)> {
+    fn on_delivered(&mut self, now: Instant) -> Option<(State, u32)> {
         let Connection::InFlight { state, deadline } = self.connection else { return None };
         self.connection = Connection::AwaitingClose { deadline };
         if self.undelivered() == Some(state) {
@@ -169,7 +203,7 @@ impl Outbox {
     }
 
     /// Handles the end of a connection after a 200.
-    pub(super) fn on_closed(&mut self) {
+    fn on_closed(&mut self) {
         if let Connection::AwaitingClose { .. } = self.connection {
             self.connection = Connection::Closed;
         }
@@ -177,7 +211,7 @@ impl Outbox {
 
     /// Handles a failure, after which the connection is closed. Returns whether an attempt has failed: after a
     /// 200 none has.
-    pub(super) fn on_failed(&mut self, failure: Failure, now: Instant) -> bool {
+    fn on_failed(&mut self, failure: Failure, now: Instant) -> bool {
         let connection = core::mem::replace(&mut self.connection, Connection::Closed);
         let Connection::InFlight { state: sent, .. } = connection else { return false };
         self.failures = self.failures.saturating_add(1);
@@ -202,7 +236,7 @@ impl Outbox {
     }
 
     /// Whether the connection should have been closed by now.
-    pub(super) fn is_overdue(&self, now: Instant) -> bool {
+    fn is_overdue(&self, now: Instant) -> bool {
         self.connection_deadline().is_some_and(|deadline| now >= deadline)
     }
 
@@ -212,7 +246,7 @@ impl Outbox {
     }
 
     /// Whether an attempt is under way that may still deliver.
-    pub(super) fn is_in_flight(&self) -> bool {
+    fn is_in_flight(&self) -> bool {
         matches!(self.connection, Connection::InFlight { .. })
     }
 
@@ -224,7 +258,7 @@ impl Outbox {
         }
     }
 
-    /// When to ask whether the connection is overdue, and for the next attempt.
+    /// When the connection should have ended, or the next attempt is due.
     pub(super) fn deadline(&self) -> Option<Instant> {
         let attempt = match self.knowledge {
             Knowledge::Owed { not_before, .. } if !self.is_in_flight() => Some(not_before),

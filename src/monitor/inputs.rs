@@ -1,0 +1,277 @@
+//! What happens: each input changes what is known, and nothing else.
+
+use super::machine::Monitor;
+use super::namespace::NamespaceLook;
+use super::resync::{DumpKind, MessageClass};
+use super::vip::Vip;
+use super::{
+    Control, Dump, DumpResult, ExitReason, HelperKind, HelperNews, Input, Instant, LogEvent,
+    NamespaceCheck,
+};
+use crate::wire::ifname::InterfaceName;
+use crate::wire::rtnl::{Body, Link, Message};
+
+impl Monitor<'_> {
+    /// Handles what happened at `now`. [`Monitor::next_action`] tells what is to be done about it.
+    pub fn handle(&mut self, input: &Input, now: Instant) {
+        let journal = &mut self.journal;
+        match input {
+            Input::QueueEmpty => self.handle_queue_empty(now),
+            Input::Netlink(message) => self.handle_message(message, now),
+            Input::Overrun => self.handle_overrun(now),
+            Input::MalformedMessage => self.handle_malformed_message(now),
+            Input::ForeignSender(port) => self.handle_foreign_sender(*port, now),
+            Input::RequestFailed(errno) => self.handle_dump_end(DumpResult::Failed(*errno), now),
+            Input::StateFile(result) => self.state_file.handle_write(*result, journal, now),
+            Input::MetricsFile(result) => {
+                if let Some(metrics) = &mut self.metrics {
+                    metrics.handle_write(*result, journal, now);
+                }
+            }
+            Input::Agent(outcome) => {
+                if let Some(outbox) = &mut self.outbox {
+                    outbox.handle_outcome(*outcome, journal, now);
+                }
+            }
+            Input::Control(control) => self.handle_control(*control, now),
+            Input::Sent(address, result) => {
+                self.resync.expect_more();
+                if let Some(announcer) = &mut self.announcer {
+                    announcer.handle_sent(*address, *result, journal, now);
+                }
+            }
+            Input::ClaimReceived(ifindex, claim) => {
+                if let Some(detector) = &mut self.detector {
+                    detector.handle_frame(now);
+                    detector.handle_claim(*ifindex, claim, &self.vip, journal, now);
+                }
+            }
+            Input::NoClaim => {
+                if let Some(detector) = &mut self.detector {
+                    detector.handle_frame(now);
+                }
+            }
+            Input::Helper(helper, news) => self.handle_helper(*helper, *news, now),
+            Input::MountsChanged => self.namespace.handle_mounts_changed(now),
+            Input::NamespaceGone => self.handle_namespace_gone(now),
+        }
+    }
+
+    fn handle_queue_empty(&mut self, now: Instant) {
+        self.resync.handle_queue_empty(now);
+        self.exit.handle_queue_empty();
+        if let Some(manager) = &mut self.manager {
+            manager.handle_queue_empty(now);
+        }
+        if self.reported.is_some()
+            && let Some(metrics) = &mut self.metrics
+        {
+            metrics.handle_queue_empty(&self.journal.counters, now);
+        }
+        if self.resync.is_overdue(now) {
+            self.handle_dump_end(DumpResult::TimedOut, now);
+        }
+    }
+
+    fn handle_message(&mut self, message: &Message, now: Instant) {
+        self.resync.expect_more();
+        match self.resync.classify(message) {
+            MessageClass::Event => self.handle_link_or_address(&message.body, None, now),
+            MessageClass::Listed(dump) => {
+                self.handle_link_or_address(&message.body, Some(dump), now);
+            }
+            MessageClass::DumpEnded(result) => self.handle_dump_end(result, now),
+            MessageClass::Nothing => {}
+        }
+    }
+
+    /// Handles a change, or what a dump lists.
+    fn handle_link_or_address(&mut self, body: &Body, dump: Option<Dump>, now: Instant) {
+        self.journal.counters.events += 1;
+        self.update_vip(|vip| match body {
+            Body::NewAddress(address) => vip.handle_address(address),
+            Body::DelAddress(address) => vip.handle_address_gone(address),
+            Body::NewLink(link) => vip.handle_link(link),
+            Body::DelLink(link) => vip.handle_link_gone(link.ifindex),
+            _ => {}
+        });
+        if let Body::NewAddress(address) = body
+            && self.vip.is_unusable(address)
+        {
+            self.journal.log_limited(|count| LogEvent::DadFailed { count }, now);
+        }
+        let watched = self.vip.ifindex();
+        if let Body::NewLink(Link { ifindex, name: Some(name), .. }) = body
+            && watched != Some(*ifindex)
+        {
+            self.handle_other_link(*name, dump);
+        }
+        if let Some(announcer) = &mut self.announcer {
+            announcer.handle_link_or_address(body, dump, watched, &mut self.journal, now);
+        }
+    }
+
+    /// Handles another link than the watched interface.
+    fn handle_other_link(&mut self, name: InterfaceName, dump: Option<Dump>) {
+        if self.alt_name_owner.is_some() {
+            // Nothing has to be said, nor looked for, again.
+        } else if dump == Some(Dump::Interface) {
+            self.alt_name_owner = Some(name);
+            self.journal.log(LogEvent::AlternativeName { owner: name });
+        } else if dump.is_none() && self.vip.is_interface_absent() {
+            // It may have got the watched name for an alternative one, of which there may be hundreds to
+            // be read through; so the kernel is asked.
+            self.resync.request(DumpKind::Interface);
+        }
+    }
+
+    /// Updates what is known of the VIP, and follows its interface.
+    fn update_vip(&mut self, update: impl FnOnce(&mut Vip)) {
+        let place = |vip: &Vip| (vip.ifindex(), vip.is_interface_absent());
+        let before = place(&self.vip);
+        update(&mut self.vip);
+        if place(&self.vip) == before {
+            return;
+        }
+        if let Some(detector) = &mut self.detector {
+            detector.handle_interface_change();
+        }
+        if let Some(ifindex) = self.vip.ifindex() {
+            self.resync.request(DumpKind::Addresses);
+            self.alt_name_owner = None;
+            self.journal.log(LogEvent::InterfaceFound { ifindex });
+        } else {
+            self.journal.log(LogEvent::InterfaceMissing);
+        }
+    }
+
+    fn handle_dump_end(&mut self, result: DumpResult, now: Instant) {
+        let Some(dump) = self.resync.end(result, now) else { return };
+        let is_complete = result == DumpResult::Complete;
+        if let (Dump::Others(ifindex), Some(announcer)) = (dump, &mut self.announcer) {
+            announcer.listing_end(ifindex, is_complete);
+        }
+        if !is_complete {
+            self.journal.counters.dump_failures += 1;
+            self.journal.log_limited(|count| LogEvent::DumpFailed { dump, result, count }, now);
+            return;
+        }
+        match dump {
+            Dump::Links => {
+                if let Some(announcer) = &mut self.announcer {
+                    announcer.links_end();
+                }
+                if let Some(detector) = &mut self.detector {
+                    detector.handle_interface_change();
+                }
+                // Not to be shown is no proof.
+                self.resync.request(DumpKind::Interface);
+            }
+            Dump::Interface => {
+                self.update_vip(Vip::interface_end);
+                self.resync.request(DumpKind::Addresses);
+            }
+            Dump::Addresses(ifindex) => self.vip.addresses_end(ifindex),
+            Dump::Others(_) => {}
+        }
+    }
+
+    fn handle_overrun(&mut self, now: Instant) {
+        self.resync.expect_more();
+        self.resync.request(DumpKind::Links);
+        self.journal.counters.overruns += 1;
+        self.journal.log_limited(|count| LogEvent::Overrun { count }, now);
+        if let Some(announcer) = &mut self.announcer {
+            announcer.handle_loss();
+        }
+    }
+
+    fn handle_malformed_message(&mut self, now: Instant) {
+        self.resync.expect_more();
+        self.resync.mark_incomplete();
+        self.journal.counters.malformed += 1;
+        self.journal.log_limited(|count| LogEvent::MalformedMessage { count }, now);
+        if let Some(announcer) = &mut self.announcer {
+            announcer.handle_loss();
+        }
+    }
+
+    fn handle_foreign_sender(&mut self, port: u32, now: Instant) {
+        self.resync.expect_more();
+        self.journal.counters.foreign += 1;
+        self.journal.log_limited(|count| LogEvent::ForeignSender { port, count }, now);
+    }
+
+    fn handle_control(&mut self, control: Control, now: Instant) {
+        match control {
+            Control::Exit(signal) => {
+                if self.exit.handle_signal(signal, now) {
+                    self.begin_to_leave();
+                }
+            }
+            Control::Reload => {
+                self.journal.reopen_log();
+                self.journal.log(LogEvent::Reloading);
+                if let Some(manager) = &mut self.manager {
+                    manager.handle_reload(now);
+                }
+                self.state_file.handle_reload(self.manager.is_some());
+                self.resync.request(DumpKind::Links);
+                self.report_again = true;
+            }
+            Control::Status => {
+                self.journal.log_status();
+                if let Some(metrics) = &mut self.metrics {
+                    metrics.request();
+                }
+            }
+        }
+    }
+
+    fn handle_helper(&mut self, helper: HelperKind, news: HelperNews, now: Instant) {
+        let journal = &mut self.journal;
+        match (news, helper) {
+            (HelperNews::Ended(end), HelperKind::Conntrackd) => {
+                if let Some(conntrack) = &mut self.conntrack {
+                    conntrack.handle_end(end, journal, now);
+                }
+            }
+            (HelperNews::Ended(end), HelperKind::Hook) => {
+                if let Some(hook) = &mut self.hook {
+                    hook.handle_end(end, journal, now);
+                }
+            }
+            (HelperNews::Gone, _) => {
+                let is_news = match helper {
+                    HelperKind::Conntrackd => self.conntrack.take().is_some(),
+                    HelperKind::Hook => self.hook.take().is_some(),
+                };
+                if is_news {
+                    journal.log(LogEvent::HelperGone(helper));
+                    self.lose(ExitReason::HelperGone(helper), now);
+                }
+            }
+        }
+    }
+
+    fn handle_namespace_gone(&mut self, now: Instant) {
+        if !self.exit.is_pending() {
+            self.namespace = NamespaceLook::new(NamespaceCheck::Never);
+            self.vip.mark_unreachable();
+            self.journal.log(LogEvent::NamespaceGone);
+            self.lose(ExitReason::NamespaceGone, now);
+        }
+    }
+
+    fn lose(&mut self, reason: ExitReason, now: Instant) {
+        if self.exit.handle_loss(reason, now) {
+            self.begin_to_leave();
+        }
+    }
+
+    fn begin_to_leave(&mut self) {
+        if let Some(manager) = &mut self.manager {
+            manager.handle_exit_begun();
+        }
+    }
+}

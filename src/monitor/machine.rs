@@ -1,0 +1,282 @@
+//! The monitor as a whole: a list of features, each of which is asked in turn what is to be done.
+
+use super::agent::Outbox;
+use super::announce::Announcer;
+use super::conntrack::SyncSequence;
+use super::exit::{Exit, Told};
+use super::hook::HookSchedule;
+use super::journal::Journal;
+use super::namespace::NamespaceLook;
+use super::resync::{DumpKind, Resync};
+use super::service_manager::{ManagerNotifier, Summary};
+use super::split_brain::Detector;
+use super::state_file::StateFile;
+use super::status::MetricsSchedule;
+use super::vip::Vip;
+use super::{Action, Dump, Instant, LogEvent, MonitorConfig, State, Status};
+use crate::wire::ifname::InterfaceName;
+
+/// The state machine: see [`crate::monitor`].
+#[derive(Debug)]
+pub struct Monitor<'a> {
+    pub(super) journal: Journal,
+    pub(super) resync: Resync,
+    pub(super) vip: Vip,
+    pub(super) address_filter: AddressFilter,
+    /// Which interface has the watched name for an alternative one, once that has been said.
+    pub(super) alt_name_owner: Option<InterfaceName>,
+    /// The last state reported, and since when it has been so.
+    pub(super) reported: Option<(State, Instant)>,
+    /// Report as soon as nothing is left to be listed, even if nothing has changed.
+    pub(super) report_again: bool,
+    pub(super) state_file: StateFile,
+    pub(super) outbox: Option<Outbox>,
+    pub(super) conntrack: Option<SyncSequence>,
+    pub(super) hook: Option<HookSchedule>,
+    pub(super) announcer: Option<Announcer<'a>>,
+    pub(super) detector: Option<Detector>,
+    pub(super) metrics: Option<MetricsSchedule>,
+    pub(super) namespace: NamespaceLook,
+    pub(super) manager: Option<ManagerNotifier>,
+    pub(super) exit: Exit,
+}
+
+/// Which events of addresses the kernel lets through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum AddressFilter {
+    All,
+    /// On the interface with this index, if any.
+    Only(Option<u32>),
+}
+
+impl<'a> Monitor<'a> {
+    /// It begins to act at the first [`super::Input::QueueEmpty`].
+    #[must_use]
+    pub fn new(config: MonitorConfig<'a>) -> Self {
+        let seed = config.seed;
+        Self {
+            journal: Journal::default(),
+            resync: Resync::new(config.port, seed),
+            vip: Vip::new(config.interface, config.vip),
+            address_filter: AddressFilter::All,
+            alt_name_owner: None,
+            reported: None,
+            report_again: false,
+            state_file: StateFile::new(seed),
+            outbox: config.notify_agent.then(|| Outbox::new(seed, config.renotify)),
+            conntrack: config.sync_conntrack.then(SyncSequence::new),
+            hook: config.hook.then(|| HookSchedule::new(seed)),
+            announcer: config.announce.map(|(timing, tables)| Announcer::new(timing, tables)),
+            detector: config.detect_split_brain.then(Detector::new),
+            metrics: config.write_metrics.then(MetricsSchedule::new),
+            namespace: NamespaceLook::new(config.check_namespace),
+            manager: config.tell_manager.then(|| ManagerNotifier::new(config.watchdog)),
+            exit: Exit::default(),
+        }
+    }
+
+    /// The next thing to be done at `now`, the time of the last input. The order is that of the duties.
+    pub fn next_action(&mut self, now: Instant) -> Option<Action> {
+        // What has just happened, before anything that follows from it.
+        (self.journal.next_action())
+            // Before the dump that shows what the filter has kept back.
+            .or_else(|| self.filter_addresses())
+            // Before the report, which after a reload waits for what is to be listed.
+            .or_else(|| self.request_dump(now))
+            .or_else(|| self.report(now))
+            // A disk may hang. So nobody is told before the file has been written or has failed.
+            .or_else(|| {
+                self.state_file.next_action(now).inspect(|action| self.note_ready(action, now))
+            })
+            .or_else(|| self.outbox.as_mut()?.next_action(now))
+            // These two have a process each, so neither delays the other.
+            .or_else(|| self.conntrack.as_mut()?.next_action(now))
+            .or_else(|| self.run_hook(now))
+            // None of the following may delay a report.
+            .or_else(|| self.watch_claims(now))
+            .or_else(|| self.send_frame(now))
+            .or_else(|| self.notify_manager())
+            // Nobody waits for the figures, and their disk may hang, too.
+            .or_else(|| self.write_metrics(now))
+            .or_else(|| self.namespace.next_action(now))
+            .or_else(|| self.leave(now))
+    }
+
+    /// When [`super::Input::QueueEmpty`] is due. None: not before something else happens.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Instant> {
+        let is_settled = self.resync.is_settled();
+        let counters = &self.journal.counters;
+        let reported = self.reported.is_some();
+        let timers = [
+            self.resync.deadline(),
+            self.state_file.deadline(),
+            self.outbox.as_ref().and_then(Outbox::deadline),
+            self.conntrack.as_ref().and_then(SyncSequence::deadline),
+            self.hook.as_ref().filter(|_| self.may_run_hook()).and_then(HookSchedule::deadline),
+            self.detector.as_ref().and_then(|detector| detector.deadline(is_settled)),
+            // As long as the state is in doubt no frame goes out; the dump has a deadline of its own.
+            (self.announcer.as_ref().filter(|_| !self.resync.is_state_in_doubt()))
+                .and_then(Announcer::deadline),
+            self.manager.as_ref().and_then(ManagerNotifier::deadline),
+            self.metrics.as_ref().filter(|_| reported).and_then(|m| m.deadline(counters)),
+            self.namespace.deadline(),
+            self.exit.deadline(),
+        ];
+        timers.into_iter().flatten().min()
+    }
+
+    /// What there is to be shown on request.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        Status {
+            state: self.reported.map(|(state, _)| state),
+            changed_at: self.reported.map(|(_, since)| since),
+            ifindex: self.vip.ifindex(),
+            undelivered: self.outbox.as_ref().and_then(Outbox::undelivered),
+            claimant: self.detector.as_ref().and_then(Detector::claimant),
+            counters: self.journal.counters,
+        }
+    }
+
+    /// Whether what the hook prints is to be logged: of runs that repeat a failed one, once a minute.
+    #[must_use]
+    pub fn logs_hook_output(&self) -> bool {
+        self.hook.as_ref().is_some_and(HookSchedule::logs_output)
+    }
+
+    /// Keeps the filter for addresses on the watched interface.
+    ///
+    /// To announce the addresses of all interfaces one has to hear of them all, and of their end.
+    fn filter_addresses(&mut self) -> Option<Action> {
+        let ifindex = self.vip.ifindex();
+        let wanted = AddressFilter::Only(ifindex);
+        if self.announcer.is_some() || self.address_filter == wanted {
+            return None;
+        }
+        self.address_filter = wanted;
+        Some(Action::SetAddressFilter(ifindex))
+    }
+
+    /// Asks for the next dump, if it is time for one.
+    fn request_dump(&mut self, now: Instant) -> Option<Action> {
+        loop {
+            if self.announcer.as_mut().is_some_and(Announcer::needs_dump) {
+                self.resync.request(DumpKind::Others);
+            }
+            // None: what was to be listed has been seen, or has gone, meanwhile.
+            let dump = match self.resync.next(now)? {
+                DumpKind::Links => {
+                    self.vip.links_begin();
+                    if let Some(announcer) = &mut self.announcer {
+                        announcer.links_begin();
+                    }
+                    Some(Dump::Links)
+                }
+                DumpKind::Interface if self.vip.is_interface_seen() => {
+                    self.resync.request(DumpKind::Addresses);
+                    None
+                }
+                DumpKind::Interface => Some(Dump::Interface),
+                DumpKind::Addresses => self.vip.addresses_begin().map(Dump::Addresses),
+                DumpKind::Others => {
+                    self.announcer.as_mut().and_then(Announcer::listing_begin).map(Dump::Others)
+                }
+            };
+            if let Some(dump) = dump {
+                self.journal.counters.dumps += 1;
+                let sequence = self.resync.begin(dump, now);
+                return Some(Action::RequestDump { dump, sequence });
+            }
+        }
+    }
+
+    /// Has everybody told of the state who has yet to be. Returns the line for the first state.
+    fn report(&mut self, now: Instant) -> Option<Action> {
+        let again = self.report_again && self.resync.is_settled();
+        if let (Some(hook), Some(state)) = (&mut self.hook, self.vip.hook_state()) {
+            hook.post(state, again, now);
+        }
+        let state = self.vip.state()?;
+        if let Some(announcer) = &mut self.announcer {
+            announcer.handle_role(state == State::Active, self.vip.mac(), now);
+        }
+        let last = self.reported.map(|(state, _)| state);
+        let is_new = last != Some(state);
+        if !is_new && !again {
+            return None;
+        }
+        if is_new {
+            self.reported = Some((state, now));
+            self.journal.counters.transitions += 1;
+            if let Some(conntrack) = &mut self.conntrack {
+                conntrack.post(state);
+            }
+        }
+        self.report_again &= !again;
+        self.state_file.post(state, !self.report_again, now);
+        if let Some(outbox) = &mut self.outbox {
+            outbox.post(state, now);
+        }
+        if let Some(metrics) = &mut self.metrics {
+            metrics.request();
+        }
+        last.is_none().then_some(Action::Log(LogEvent::Initial(state)))
+    }
+
+    fn note_ready(&mut self, action: &Action, now: Instant) {
+        if let (Action::SignalReady, Some(manager)) = (action, &mut self.manager) {
+            manager.handle_ready(now);
+        }
+    }
+
+    fn may_run_hook(&self) -> bool {
+        self.exit.leaves_time_for_the_hook()
+    }
+
+    fn run_hook(&mut self, now: Instant) -> Option<Action> {
+        if self.may_run_hook() { self.hook.as_mut()?.next_action(now) } else { None }
+    }
+
+    /// Has claims of the VIP received as long as it is here, and logs them if that is certain.
+    fn watch_claims(&mut self, now: Instant) -> Option<Action> {
+        let is_active = self.vip.state() == Some(State::Active);
+        let wanted = self.vip.ifindex().filter(|_| is_active);
+        let is_certain = self.resync.is_queue_empty(now) && self.resync.is_settled();
+        self.detector.as_mut()?.next_action(wanted, is_certain, now)
+    }
+
+    /// Sends a frame: one, as from then on it is not certain that the VIP is here. So nothing else has to wait.
+    fn send_frame(&mut self, now: Instant) -> Option<Action> {
+        if !self.resync.is_queue_empty(now) || self.resync.is_state_in_doubt() {
+            return None;
+        }
+        self.announcer.as_mut()?.next_action(now)
+    }
+
+    /// Whoever is about to leave shows nothing any more.
+    fn notify_manager(&mut self) -> Option<Action> {
+        let is_absent = self.vip.is_interface_absent();
+        let shown = self.reported.filter(|_| !self.exit.is_pending());
+        let summary = shown.map(|(state, _)| Summary::new(state, is_absent));
+        self.manager.as_mut()?.next_action(summary)
+    }
+
+    fn write_metrics(&mut self, now: Instant) -> Option<Action> {
+        let metrics = self.metrics.as_mut()?;
+        metrics.follow(self.outbox.as_ref().and_then(Outbox::undelivered));
+        metrics.next_action(now)
+    }
+
+    fn leave(&mut self, now: Instant) -> Option<Action> {
+        let outbox = self.outbox.as_ref();
+        let told = Told {
+            is_known: !self.resync.is_state_in_doubt(),
+            file: self.state_file.is_written(),
+            agent: outbox.and_then(Outbox::undelivered).is_none(),
+            hook: self.hook.as_ref().is_none_or(HookSchedule::is_done),
+            hung_up: !outbox.is_some_and(Outbox::is_connected),
+        };
+        self.exit.next_action(&told, now)
+    }
+}

@@ -1,0 +1,189 @@
+//! What there is to be seen: the status, the counters, and when the metrics file is written with them.
+//!
+//! The file is written at once after a report, after an answer of the agent, and on request. Otherwise as soon as a
+//! figure differs from what it says, but at most every 15 s. So there is a deadline only while one does.
+
+use super::journal::Journal;
+use super::{Action, Duration, Failure, Instant, LogEvent, State};
+use crate::errno::Errno;
+use crate::wire::rtnl::Mac;
+
+/// What SIGUSR1 shows, and the metrics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Status {
+    /// The last state reported.
+    pub state: Option<State>,
+    /// Since when.
+    pub changed_at: Option<Instant>,
+    /// The index of the watched interface.
+    pub ifindex: Option<u32>,
+    /// The state that the agent has not confirmed.
+    pub undelivered: Option<State>,
+    /// The last station that claimed the VIP while it was ours.
+    pub claimant: Option<Mac>,
+    /// What has been counted.
+    pub counters: Counters,
+}
+
+/// How often things have happened since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Netlink messages about addresses and links.
+    pub events: u64,
+    /// Changes of state, the initial one included.
+    pub transitions: u64,
+    /// Times that the kernel had to drop netlink events.
+    pub overruns: u64,
+    /// Netlink messages that could not be read.
+    pub malformed: u64,
+    /// Dumps that were asked for.
+    pub dumps: u64,
+    /// Dumps that failed.
+    pub dump_failures: u64,
+    /// Netlink messages that did not come from the kernel.
+    pub foreign: u64,
+    /// State file writes that succeeded.
+    pub writes: u64,
+    /// State file writes that failed.
+    pub write_failures: u64,
+    /// Notifications that the agent answered with 200.
+    pub notifications: u64,
+    /// Attempts that failed, by [`Failure::kind`].
+    pub notification_failures: [u64; Failure::KINDS],
+    /// Metrics file writes that failed.
+    pub metrics_failures: u64,
+    /// Frames sent to announce addresses.
+    pub announcements: u64,
+    /// Frames that could not be sent.
+    pub announcement_failures: u64,
+    /// Addresses that were not announced, because there were too many at once.
+    pub unannounced: u64,
+    /// Links whose addresses are not announced, because there are too many.
+    pub ignored_links: u64,
+    /// Claims of the VIP by other stations while it was ours.
+    pub claims: u64,
+    /// Commands of conntrackd that were run.
+    pub commands: u64,
+    /// Commands that failed.
+    pub command_failures: u64,
+    /// Runs of the hook.
+    pub hook_runs: u64,
+    /// Those that did not end with exit code 0.
+    pub hook_failures: u64,
+}
+
+/// From one write to the next, if only figures have changed.
+const PERIOD: Duration = Duration::from_secs(15);
+
+/// How far the writing of the metrics file has come.
+#[derive(Debug)]
+pub(super) struct MetricsSchedule {
+    /// The figures that it has. None: that is not known.
+    written: Option<Counters>,
+    /// What the agent had not confirmed when that was last looked at.
+    undelivered: Option<State>,
+    /// It is to be written at once.
+    requested: bool,
+    /// It is time: all that was ready has been handled.
+    is_time: bool,
+    /// It is not written before this for figures alone.
+    not_before: Instant,
+}
+
+/// What it is written for: all that is counted but events. A host's addresses may come and go all day, so they
+/// alone are no reason.
+fn noteworthy(counters: &Counters) -> Counters {
+    Counters { events: 0, ..*counters }
+}
+
+impl MetricsSchedule {
+    pub(super) fn new() -> Self {
+        Self {
+            written: None,
+            undelivered: None,
+            requested: false,
+            is_time: false,
+            not_before: Instant::ZERO,
+        }
+    }
+
+    /// Has it written at once.
+    pub(super) fn request(&mut self) {
+        self.requested = true;
+    }
+
+    /// Has it written at once if the agent owes an answer now, or does not any more.
+    pub(super) fn follow(&mut self, undelivered: Option<State>) {
+        self.requested |= self.undelivered != undelivered;
+        self.undelivered = undelivered;
+    }
+
+    /// Handles the result of a write, since which nothing has been counted. One that failed is repeated later.
+    pub(super) fn handle_write(
+        &mut self,
+        result: Result<(), Errno>,
+        journal: &mut Journal,
+        now: Instant,
+    ) {
+        self.not_before = now + PERIOD;
+        match result {
+            Ok(()) => self.written = Some(noteworthy(&journal.counters)),
+            Err(errno) => {
+                self.written = None;
+                journal.counters.metrics_failures += 1;
+                journal.log_limited(|count| LogEvent::MetricsNotWritten { errno, count }, now);
+            }
+        }
+    }
+
+    /// Handles that the loop has come round: if it is due now, nothing that is ready has to wait for it.
+    pub(super) fn handle_queue_empty(&mut self, counters: &Counters, now: Instant) {
+        self.is_time = self.deadline(counters).is_some_and(|deadline| now >= deadline);
+    }
+
+    pub(super) fn next_action(&mut self, now: Instant) -> Option<Action> {
+        if !core::mem::take(&mut self.is_time) {
+            return None;
+        }
+        (self.requested, self.not_before) = (false, now + PERIOD);
+        Some(Action::WriteMetrics)
+    }
+
+    pub(super) fn deadline(&self, counters: &Counters) -> Option<Instant> {
+        if self.requested {
+            return Some(Instant::ZERO);
+        }
+        (self.written != Some(noteworthy(counters))).then_some(self.not_before)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_has_changed_is_written_every_15_seconds_at_most() {
+        let at = Instant::from_secs;
+        let (mut metrics, mut journal) = (MetricsSchedule::new(), Journal::default());
+        let write = |metrics: &mut MetricsSchedule, journal: &Journal, second| {
+            assert_eq!(metrics.next_action(at(second)), None, "others may have to be served");
+            metrics.handle_queue_empty(&journal.counters, at(second));
+            metrics.next_action(at(second)).is_some()
+        };
+        assert!(write(&mut metrics, &journal, 0), "nothing is written yet");
+        metrics.handle_write(Ok(()), &mut journal, at(2));
+        journal.counters.events += 100;
+        assert_eq!(metrics.deadline(&journal.counters), None, "events are not written for");
+        journal.counters.claims += 1;
+        assert_eq!(metrics.deadline(&journal.counters), Some(at(17)));
+        assert!(!write(&mut metrics, &journal, 16) && write(&mut metrics, &journal, 17));
+        metrics.handle_write(Err(Errno(28)), &mut journal, at(20));
+        assert_eq!(metrics.deadline(&journal.counters), Some(at(35)), "it is tried again");
+        metrics.request();
+        assert!(write(&mut metrics, &journal, 21), "what is asked for does not wait");
+        metrics.handle_write(Ok(()), &mut journal, at(21));
+        assert!(!write(&mut metrics, &journal, 99), "once");
+        metrics.follow(Some(State::Active));
+        assert!(write(&mut metrics, &journal, 99), "nor does what the agent is told");
+    }
+}
