@@ -17,8 +17,6 @@ pub fn trials() -> Vec<Trial> {
         request_in_flight_does_not_delay_for_long,
         hangup_does_everything_again,
         status,
-        broken_pipe_is_ignored,
-        log_moved_away,
         syslog,
         second_instance,
         stale_pid_file,
@@ -94,28 +92,6 @@ fn status() {
         assert!(status.contains(line), "{status}");
     }
     assert!(keepwatch.counter("events") >= 4);
-}
-
-fn broken_pipe_is_ignored() {
-    let world = World::new();
-    let keepwatch = world.setup.start();
-    keepwatch.signal(Signal::SIGPIPE);
-    world.set_vip(true);
-    keepwatch.wait_state("master");
-}
-
-fn log_moved_away() {
-    let world = World::new();
-    let keepwatch = world.setup.start();
-    world.agent.wait_acknowledged("backup");
-    keepwatch.wait_log("Notified agent router", 1);
-    let old = world.setup.conf_dir.join("log.1");
-    fs::rename(world.setup.log_file(), &old).unwrap();
-    keepwatch.signal(Signal::SIGHUP);
-    keepwatch.wait_log("Notified agent router", 1);
-    assert!(world.setup.log().contains("SIGHUP: resynchronising"));
-    let old = world.setup.log_in(&old);
-    assert!(old.contains("Initial status") && !old.contains("SIGHUP"), "{old}");
 }
 
 /// The system's log takes text only.
