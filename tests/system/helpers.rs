@@ -107,6 +107,8 @@ fn a_thousand_runs() {
     assert_eq!(read_line(&told), "BACKUP\n");
     let helper = helper(&keepwatch);
     let holds = || {
+        // No connection to the agent is open then.
+        keepwatch.wait_asleep();
         [keepwatch.pid(), helper].map(|pid| {
             let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count();
             let status = content(Path::new(&format!("/proc/{pid}/status")));
@@ -157,7 +159,7 @@ fn output_left_behind() {
 
 /// Exit code 1, after the file and the agent have been told the truth.
 fn daemon_ends_if_killed() {
-    for which in 0..2 {
+    for killed in [&[0][..], &[1], &[0, 1]] {
         let tracked = with_both();
         let keepwatch = tracked.world.setup.start();
         tracked.wait_synced(&keepwatch, "backup");
@@ -165,12 +167,14 @@ fn daemon_ends_if_killed() {
         let helpers = keepwatch.children();
         keepwatch.signal(Signal::SIGSTOP);
         tracked.world.set_vip(true);
-        send(helpers[which], Signal::SIGKILL);
+        for which in killed {
+            send(helpers[*which], Signal::SIGKILL);
+        }
         keepwatch.signal(Signal::SIGCONT);
         assert_eq!(keepwatch.wait_exit().unwrap().code(), Some(1));
         assert_eq!(tracked.world.setup.state(), "master");
         assert_eq!(tracked.world.agent.acknowledged().as_deref(), Some("master"));
-        let line = format!("{} helper gone; exiting\n", ["conntrackd", "hook"][which]);
+        let line = format!("{} helper gone; exiting\n", ["conntrackd", "hook"][killed[0]]);
         assert!(tracked.world.setup.log().contains(&line), "{}", tracked.world.setup.log());
         assert!(!tracked.world.setup.pid_file().exists());
         helpers.into_iter().for_each(wait_end);
