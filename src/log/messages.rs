@@ -4,7 +4,7 @@
 use super::describe::{mac, retries, times};
 use super::{DisplayArg, error, info, warning};
 use crate::errno::Errno;
-use crate::monitor::{ActiveWord, LogEvent, State, Status};
+use crate::monitor::{ActiveWord, Cause, LogEvent, State, Status};
 use crate::wire::cidr::Cidr;
 use crate::wire::http::RouterId;
 use crate::wire::ifname::InterfaceName;
@@ -33,6 +33,7 @@ impl LogContext {
             LogEvent::Initial(state) => {
                 info!("Initial status of router {} is {}", router, word(state));
             }
+            LogEvent::Changed(cause) => self.changed(cause),
             LogEvent::Wrote(state) => info!("Wrote router {} state {}", router, word(state)),
             LogEvent::NotWritten { errno, count } => not_written("state", errno, count),
             LogEvent::MetricsNotWritten { errno, count } => not_written("metrics", errno, count),
@@ -109,6 +110,19 @@ impl LogContext {
             LogEvent::NamespaceGone => error!("network namespace deleted; exiting"),
             LogEvent::Reloading => info!("SIGHUP: resynchronising and reporting everything again"),
         }
+    }
+
+    fn changed(&self, cause: Cause) {
+        let (vip, interface) = (DisplayArg(self.vip), DisplayArg(self.interface));
+        let reason = match cause {
+            Cause::AddressAdded => return info!("{} is on {}: address added", vip, interface),
+            Cause::AddressRemoved => "address removed",
+            Cause::InterfaceDown => "interface down",
+            Cause::CarrierLost => "carrier lost",
+            Cause::InterfaceGone => "interface gone",
+            Cause::NamespaceGone => "network namespace gone",
+        };
+        info!("{} is no longer on {}: {}", vip, interface, reason);
     }
 
     fn split_brain(&self, claimant: Mac, ifindex: u32, count: u32) {

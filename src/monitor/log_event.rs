@@ -1,6 +1,8 @@
 //! What is worth a line in the log. The words are in [`crate::log`].
 
-use super::{CommandResult, Dump, DumpResult, Failure, HelperKind, HookState, State, SyncCommand};
+use super::{
+    Cause, CommandResult, Dump, DumpResult, Failure, HelperKind, HookState, State, SyncCommand,
+};
 use crate::errno::Errno;
 use crate::wire::ifname::InterfaceName;
 use crate::wire::rtnl::Mac;
@@ -11,6 +13,8 @@ use crate::wire::rtnl::Mac;
 pub enum LogEvent {
     /// The first state known.
     Initial(State),
+    /// The state has changed, for this reason.
+    Changed(Cause),
     /// The state file holds this now.
     Wrote(State),
     /// The state file could not be written; it is tried again.

@@ -191,7 +191,7 @@ impl<'a> Monitor<'a> {
         }
     }
 
-    /// Has everybody told of the state who has yet to be. Returns the line for the first state.
+    /// Has everybody told of the state who has yet to be. Returns the line for a new state.
     fn report(&mut self, now: Instant) -> Option<Action> {
         let again = self.report_again && self.resync.is_settled();
         if let (Some(hook), Some(state)) = (&mut self.hook, self.vip.hook_state()) {
@@ -221,7 +221,12 @@ impl<'a> Monitor<'a> {
         if let Some(metrics) = &mut self.metrics {
             metrics.request();
         }
-        last.is_none().then_some(Action::Log(LogEvent::Initial(state)))
+        let line = if last.is_none() {
+            Some(LogEvent::Initial(state))
+        } else {
+            is_new.then(|| LogEvent::Changed(self.vip.cause()))
+        };
+        line.map(Action::Log)
     }
 
     fn note_ready(&mut self, action: &Action, now: Instant) {

@@ -75,6 +75,7 @@ pub use resync::{Dump, DumpResult};
 pub use service_manager::{ManagerNotice, Summary};
 pub use smoltcp::time::{Duration, Instant};
 pub use status::{Counters, Status};
+pub use vip::Cause;
 
 pub use crate::wire::helper::{
     CommandResult, HelperKind, HookCall, HookState, Request, SyncCommand,

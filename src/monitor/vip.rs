@@ -58,6 +58,23 @@ struct Present {
     seen_instances: Instances,
 }
 
+/// Why the state is what it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// The VIP has been added.
+    AddressAdded,
+    /// The VIP has been removed from an interface that is up, or has failed duplicate address detection.
+    AddressRemoved,
+    /// The VIP has been removed from an interface that is set down (not `IFF_UP`).
+    InterfaceDown,
+    /// The VIP has been removed from an interface without a carrier (not `IFF_RUNNING`).
+    CarrierLost,
+    /// There is no interface of the watched name any more.
+    InterfaceGone,
+    /// The network namespace has been deleted.
+    NamespaceGone,
+}
+
 /// Follows the watched interface by its name, and the VIP on it.
 ///
 /// Events and the messages of a dump are taken alike; the kernel queues both on one socket in the
@@ -85,6 +102,18 @@ impl Vip {
             Interface::Absent => Some(State::Backup),
             Interface::Present(present) if !present.instances.is_empty() => Some(State::Active),
             Interface::Present(present) => present.listed.then_some(State::Backup),
+        }
+    }
+
+    /// Why the state is what it is, once it is known.
+    pub(super) fn cause(&self) -> Cause {
+        match self.present() {
+            _ if self.unreachable => Cause::NamespaceGone,
+            None => Cause::InterfaceGone,
+            Some(present) if !present.instances.is_empty() => Cause::AddressAdded,
+            Some(present) if !present.flags.contains(LinkFlags::Up) => Cause::InterfaceDown,
+            Some(present) if !present.flags.contains(LinkFlags::Running) => Cause::CarrierLost,
+            Some(_) => Cause::AddressRemoved,
         }
     }
 

@@ -9,6 +9,7 @@ use crate::world::{VIP, World, add_interface};
 pub fn trials() -> Vec<Trial> {
     lab::trials![
         absent_then_created,
+        change_has_its_cause_in_the_log,
         deleted_and_recreated_with_the_vip,
         renamed_away_and_into_place,
         replaced_by_another,
@@ -30,6 +31,26 @@ fn absent_then_created() {
     world.set_vip(true);
     keepwatch.wait_state("master");
     world.agent.wait_acknowledged("master");
+}
+
+fn change_has_its_cause_in_the_log() {
+    let world = World::new();
+    let keepwatch = world.setup.start();
+    let expect = |text: &str| keepwatch.wait_log(&format!(": 169.254.0.5/24 is {text}\n"), 1);
+    world.set_vip(true);
+    expect("on ha0: address added");
+    world.set_vip(false);
+    expect("no longer on ha0: address removed");
+    world.set_vip(true);
+    keepwatch.wait_state("master");
+    world.rtnl.down("ha0");
+    world.set_vip(false);
+    expect("no longer on ha0: interface down");
+    world.rtnl.up("ha0");
+    world.set_vip(true);
+    keepwatch.wait_state("master");
+    world.rtnl.rename("ha0", "away");
+    expect("no longer on ha0: interface gone");
 }
 
 fn deleted_and_recreated_with_the_vip() {
