@@ -9,8 +9,6 @@ use std::thread;
 use std::time::Duration;
 
 use lab::files::{Watch, content};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 
 /// A Python that imports Neutron takes seconds to start.
 pub const PATIENCE: Duration = Duration::from_mins(1);
@@ -49,8 +47,6 @@ impl AgentServer {
     pub fn start(release: &str, state_path: &Path) -> Self {
         let (errors, socket) =
             (state_path.join("errors"), state_path.join("keepalived-state-change"));
-        // It is left over from one that was killed.
-        let _ = std::fs::remove_file(&socket);
         let files = Watch::new(state_path);
         let mut command = python(release, "agent_server.py");
         command.arg(state_path).stdin(Stdio::null()).stdout(Stdio::piped());
@@ -97,16 +93,6 @@ impl AgentServer {
     /// Waits until the last that has arrived is this state.
     pub fn wait_state(&self, state: &str) {
         self.wait(state, |arrivals| arrivals.last().is_some_and(|last| last.state == state));
-    }
-
-    pub fn signal(&self, signal: Signal) {
-        kill(Pid::from_raw(self.child.id().try_into().unwrap()), signal).unwrap();
-    }
-
-    /// Kills it with SIGKILL; its socket is left over.
-    pub fn kill(mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
     }
 }
 

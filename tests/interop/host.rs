@@ -241,10 +241,7 @@ impl Router {
         // Other tests have theirs beside it in /run/netns.
         static ROUTERS: AtomicUsize = AtomicUsize::new(0);
         let number = ROUTERS.fetch_add(1, Ordering::Relaxed);
-        Self::with_id(format!("7e6b5a41-8f0a-4f0e-9c0c-{number:012}"))
-    }
-
-    pub fn with_id(id: String) -> Self {
+        let id = format!("7e6b5a41-8f0a-4f0e-9c0c-{number:012}");
         let namespace = Netns::new();
         namespace.bind(&format!("qrouter-{id}"));
         let rtnl = namespace.run(|| {

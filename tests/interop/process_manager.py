@@ -1,12 +1,10 @@
 """Starts, watches and stops the monitors of routers as Neutron's L3 agent does.
 
-Usage: process_manager.py DIRECTORY ROUTER_ID...
-       process_manager.py CONFIG_FILE ROUTER_ID...
+Usage: process_manager.py CONFIG_FILE ROUTER_ID...
 
 A router is the agent's own class, with as much of a router as its monitor needs: the port
-`ha-aaaaaaaa-aa` in the namespace `qrouter-ROUTER_ID`, and VRID 5. With a directory, the agent is root
-and all of its files are below that; with a file, that is its configuration, and it becomes root as
-that says. The commands on standard input are `spawn`, `destroy`, `reload` and `delete`, which takes
+`ha-aaaaaaaa-aa` in the namespace `qrouter-ROUTER_ID`, and VRID 5. The agent becomes root as its
+configuration says. The commands on standard input are `spawn`, `destroy`, `reload` and `delete`, which takes
 away what `destroy` leaves of the router. Each is answered by a line: for each router the pid if the
 agent finds its monitor active and `inactive` if it does not, or `refused` if rootwrap would not run
 the command. `respawned` waits until the agent has started other monitors by itself.
@@ -43,24 +41,12 @@ class Driver:
         """The namespace takes its devices with it."""
 
 
-def configure(place):
-    """The agent's options, from a file as they are in a deployment, or for root in a directory."""
+def configure(file):
+    """The agent's options, from a file as they are in a deployment."""
     l3_agent.register_opts(cfg.CONF)
     agent_options.register_root_helper()
-    if os.path.isfile(place):
-        cfg.CONF(["--config-file", place], project="neutron")
-        agent_options.setup_privsep()
-        return
-    cfg.CONF([], project="neutron")
-    cfg.CONF.set_override("state_path", place)
-    cfg.CONF.set_override("ha_confs_path", f"{place}/ha_confs")
-    cfg.CONF.set_override("external_pids", f"{place}/pids")
-    # No sudo: the caller is root.
-    cfg.CONF.set_override("root_helper", "", "AGENT")
-    # The agent looks after its processes; every minute is its default.
-    cfg.CONF.set_override("check_child_processes_interval", 1, "AGENT")
-    privsep_helper = f"{sys.prefix}/bin/privsep-helper"
-    cfg.CONF.set_override("helper_command", privsep_helper, "privsep")
+    cfg.CONF(["--config-file", file], project="neutron")
+    agent_options.setup_privsep()
 
 
 def make_router(router_id, process_monitor):
@@ -113,8 +99,8 @@ def answer(word, router, process_monitor, known):
 
 
 def main():
-    place, *router_ids = sys.argv[1:]
-    configure(place)
+    file, *router_ids = sys.argv[1:]
+    configure(file)
     process_monitor = external_process.ProcessMonitor(cfg.CONF, "router")
     routers = [make_router(router_id, process_monitor) for router_id in router_ids]
     answers = [None] * len(routers)
