@@ -8,8 +8,8 @@
 //!
 //! 1. [`sys`] reads bytes from the kernel and the agent;
 //! 2. [`wire`] turns them into values;
-//! 3. [`monitor`] decides what is to be done: `Monitor::on(Input, now)` answers with a list of actions;
-//! 4. [`daemon`], the loop, lets [`sys`] do it, and what comes of that is the next input.
+//! 3. [`monitor`] decides what is to be done: it is handed an input, and asked for the next action until there is none;
+//! 4. [`daemon`], the loop, has [`sys`] execute each, and hands the result in before it asks for the next.
 //!
 //! [`options`] is the configuration, [`log`] the output for people, [`metrics`] that for Prometheus.
 
