@@ -46,7 +46,7 @@ impl PacketSocket {
         let socket = socket(AddressFamily::Packet, SockType::Raw, flags, None)?;
         setsockopt(&socket, sockopt::RcvBuf, &RECEIVE_BUFFER)?;
         bpf::attach(&socket, &mut bpf::claims_of(vip))?;
-        // Fails before Linux 3.9 and under qemu-user. The seccomp filter, too, denies replacing it.
+        // Fails before Linux 3.9 and under qemu-user.
         let _ = bpf::lock(&socket);
         bypass_queues(&socket);
         Ok(Self { socket, vip, bound_to: None })

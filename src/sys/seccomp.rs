@@ -13,90 +13,79 @@ use nix::libc::{self, c_int, c_long, sock_filter, sock_fprog};
 use super::bpf::{jeq, load, ret};
 use crate::errno::Errno;
 
-/// A system call that is allowed.
-struct Call {
-    number: c_long,
-    /// Positions of arguments, each with the values it may have. The others may have any.
-    arguments: &'static [(u32, &'static [c_int])],
-}
-
-const fn any(number: c_long) -> Call {
-    Call { number, arguments: &[] }
-}
-
-/// The calls, most frequent first. C libraries and architectures differ in what they call for the same purpose.
-const ALLOWED: &[Call] = &[
-    // Waiting for events.
-    any(libc::SYS_epoll_pwait),
-    #[cfg(not(target_arch = "aarch64"))]
-    any(libc::SYS_epoll_wait),
-    any(libc::SYS_epoll_ctl),
-    // The time, where there is no vDSO.
-    any(libc::SYS_clock_gettime),
-    #[cfg(target_pointer_width = "32")]
-    any(CLOCK_GETTIME64),
+/// The calls that are allowed with any arguments. The C libraries differ in what they call for the same purpose.
+const ALLOWED: &[c_long] = &[
+    // Waiting for events, and the time, where there is no vDSO.
+    libc::SYS_epoll_pwait,
+    libc::SYS_epoll_ctl,
+    libc::SYS_clock_gettime,
     // Netlink, signals, frames, helpers, the agent, the service manager, the log.
-    any(libc::SYS_recvfrom),
-    any(libc::SYS_sendto),
-    any(libc::SYS_read),
-    any(libc::SYS_write),
-    any(libc::SYS_close),
-    // A connection to the agent, and whose socket that is.
-    Call {
-        number: libc::SYS_socket,
-        arguments: &[
+    libc::SYS_recvfrom,
+    libc::SYS_sendto,
+    libc::SYS_read,
+    libc::SYS_write,
+    libc::SYS_close,
+    // The agent, and whose socket that is.
+    libc::SYS_connect,
+    libc::SYS_getsockopt,
+    // The interface whose frames are received.
+    libc::SYS_bind,
+    // The state, the metrics, the log, the pid file; whether the namespace is still there.
+    libc::SYS_openat,
+    libc::SYS_renameat,
+    libc::SYS_unlinkat,
+    libc::SYS_ftruncate,
+    libc::SYS_fstat,
+    libc::SYS_statx,
+    FSTATAT,
+    // Whether standard error has room.
+    libc::SYS_ppoll,
+    // The end, at which the standard library unmaps the stack of its signal handler.
+    libc::SYS_exit_group,
+    libc::SYS_munmap,
+    libc::SYS_sigaltstack,
+];
+
+/// The same under the names that newer architectures have no more.
+#[cfg(not(target_arch = "aarch64"))]
+const OLDER: &[c_long] =
+    &[libc::SYS_epoll_wait, libc::SYS_open, libc::SYS_stat, libc::SYS_lstat, libc::SYS_poll];
+#[cfg(target_arch = "aarch64")]
+const OLDER: &[c_long] = &[];
+
+/// The same with wider numbers.
+#[cfg(target_pointer_width = "32")]
+const WIDER: &[c_long] = &[
+    CLOCK_GETTIME64,
+    libc::SYS_stat64,
+    libc::SYS_lstat64,
+    libc::SYS_fstat64,
+    libc::SYS_ftruncate64,
+];
+#[cfg(target_pointer_width = "64")]
+const WIDER: &[c_long] = &[];
+
+/// Positions of arguments, each with the values that it may have.
+type Arguments = [(u32, &'static [c_int])];
+
+/// The calls that are allowed with some arguments only.
+const BY_ARGUMENTS: &[(c_long, &Arguments)] = &[
+    // A connection to the agent.
+    (
+        libc::SYS_socket,
+        &[
             (0, &[libc::AF_UNIX]),
             (1, &[libc::SOCK_STREAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC]),
         ],
-    },
-    any(libc::SYS_connect),
-    any(libc::SYS_getsockopt),
-    // The interface whose frames and addresses are received.
-    any(libc::SYS_bind),
-    Call {
-        number: libc::SYS_setsockopt,
-        arguments: &[
-            (1, &[libc::SOL_SOCKET]),
-            (2, &[libc::SO_ATTACH_FILTER, libc::SO_DETACH_FILTER]),
-        ],
-    },
-    // The files of the state, the metrics and the log, and the pid file.
-    any(libc::SYS_openat),
-    any(libc::SYS_renameat),
-    any(libc::SYS_unlinkat),
-    any(libc::SYS_fstat),
-    any(libc::SYS_statx),
-    any(FSTATAT),
-    #[cfg(not(target_arch = "aarch64"))]
-    any(libc::SYS_open),
-    #[cfg(not(target_arch = "aarch64"))]
-    any(libc::SYS_rename),
-    #[cfg(not(target_arch = "aarch64"))]
-    any(libc::SYS_unlink),
-    #[cfg(not(target_arch = "aarch64"))]
-    any(libc::SYS_stat),
-    #[cfg(not(target_arch = "aarch64"))]
-    any(libc::SYS_lstat),
-    #[cfg(target_pointer_width = "32")]
-    any(libc::SYS_stat64),
-    #[cfg(target_pointer_width = "32")]
-    any(libc::SYS_lstat64),
-    #[cfg(target_pointer_width = "32")]
-    any(libc::SYS_fstat64),
-    any(libc::SYS_ftruncate),
-    #[cfg(target_pointer_width = "32")]
-    any(libc::SYS_ftruncate64),
-    // Whether standard error has room.
-    #[cfg(not(target_arch = "aarch64"))]
-    any(libc::SYS_poll),
-    any(libc::SYS_ppoll),
+    ),
+    // The interface whose addresses are received.
+    (
+        libc::SYS_setsockopt,
+        &[(1, &[libc::SOL_SOCKET]), (2, &[libc::SO_ATTACH_FILTER, libc::SO_DETACH_FILTER])],
+    ),
     // The standard library checks that a descriptor is open before it closes it.
     #[cfg(debug_assertions)]
-    Call { number: libc::SYS_fcntl, arguments: &[(1, &[libc::F_GETFD])] },
-    // The end, at which the standard library unmaps the stack of its signal handler.
-    any(libc::SYS_exit_group),
-    any(libc::SYS_munmap),
-    any(libc::SYS_sigaltstack),
+    (libc::SYS_fcntl, &[(1, &[libc::F_GETFD])]),
 ];
 
 /// The libc crate lacks it on some architectures.
@@ -177,9 +166,10 @@ fn program(architecture: u32) -> Vec<sock_filter> {
         ret(KILL),
         load(libc::BPF_W, NUMBER),
     ];
-    for call in ALLOWED {
-        let rule = rule(call.arguments);
-        program.push(jeq(number(call.number), 0, jump_over(rule.len())));
+    let with_any = [ALLOWED, OLDER, WIDER].concat().into_iter().map(|call| (call, &[][..]));
+    for (call, arguments) in with_any.chain(BY_ARGUMENTS.iter().copied()) {
+        let rule = rule(arguments);
+        program.push(jeq(number(call), 0, jump_over(rule.len())));
         program.extend(rule);
     }
     program.push(ret(KILL));
@@ -187,7 +177,7 @@ fn program(architecture: u32) -> Vec<sock_filter> {
 }
 
 /// Allows a call whose arguments are among these.
-fn rule(arguments: &[(u32, &[c_int])]) -> Vec<sock_filter> {
+fn rule(arguments: &Arguments) -> Vec<sock_filter> {
     let mut rule = Vec::new();
     for (position, values) in arguments {
         rule.push(load(libc::BPF_W, ARGUMENTS + 8 * position));
