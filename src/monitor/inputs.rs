@@ -76,13 +76,41 @@ impl Monitor<'_> {
     fn handle_message(&mut self, message: &Message, now: Instant) {
         self.resync.expect_more();
         match self.resync.classify(message) {
-            MessageClass::Event => self.handle_link_or_address(&message.body, None, now),
+            MessageClass::Event => {
+                let watched = self.vip.ifindex();
+                self.handle_link_or_address(&message.body, None, now);
+                self.handle_deletion(&message.body, watched);
+            }
             MessageClass::Listed(dump) => {
-                self.handle_link_or_address(&message.body, Some(dump), now);
+                if !self.may_be_deleted(&message.body, dump) {
+                    self.handle_link_or_address(&message.body, Some(dump), now);
+                }
             }
             MessageClass::DumpEnded(result) => self.handle_dump_end(result, now),
             MessageClass::Nothing => {}
         }
+    }
+
+    /// Handles an event that may be a deletion, which the dump under way may not know. `watched` was the watched
+    /// interface before.
+    fn handle_deletion(&mut self, body: &Body, watched: Option<u32>) {
+        let is_renamed = watched.is_some() && self.vip.ifindex() != watched;
+        let vip = &self.vip;
+        self.resync.handle_deletion(|dump| match (body, dump) {
+            (Body::DelAddress(address), Dump::Addresses(_)) => vip.is_vip(address),
+            (Body::NewAddress(address), Dump::Addresses(_)) => vip.is_unusable(address),
+            (Body::DelAddress(address), Dump::Others(ifindex)) => address.ifindex == ifindex,
+            (Body::DelLink(_), Dump::Links | Dump::Interface) => true,
+            (_, Dump::Links | Dump::Interface) => is_renamed,
+            _ => false,
+        });
+    }
+
+    /// Whether an address that a dump lists may have been deleted. Had it been added again, there is an event.
+    fn may_be_deleted(&self, body: &Body, dump: Dump) -> bool {
+        let Body::NewAddress(address) = body else { return false };
+        let is_known = matches!(dump, Dump::Addresses(_)) && self.vip.is_known(address);
+        self.resync.is_overtaken() && !is_known
     }
 
     /// Handles a change, or what a dump lists.
@@ -146,10 +174,11 @@ impl Monitor<'_> {
     }
 
     fn handle_dump_end(&mut self, result: DumpResult, now: Instant) {
+        let is_overtaken = self.resync.is_overtaken();
         let Some(dump) = self.resync.end(result, now) else { return };
         let is_complete = result == DumpResult::Complete;
         if let (Dump::Others(ifindex), Some(announcer)) = (dump, &mut self.announcer) {
-            announcer.listing_end(ifindex, is_complete);
+            announcer.listing_end(ifindex, is_complete && !is_overtaken);
         }
         if !is_complete {
             self.journal.counters.dump_failures += 1;

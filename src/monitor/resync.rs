@@ -91,6 +91,8 @@ enum Progress {
         deadline: Instant,
         /// How it ends, if the kernel says that it has listed all.
         result: DumpResult,
+        /// Something that it may list has been deleted since it was requested.
+        overtaken: bool,
     },
 }
 
@@ -167,7 +169,7 @@ impl Resync {
     /// Begins a dump. Returns the sequence number of the request.
     pub(super) fn begin(&mut self, dump: Dump, now: Instant) -> u32 {
         let (deadline, result) = (now + DUMP_TIMEOUT, DumpResult::Complete);
-        self.progress = Progress::Running { dump, deadline, result };
+        self.progress = Progress::Running { dump, deadline, result, overtaken: false };
         self.sequence = self.sequence.wrapping_add(1);
         self.sequence
     }
@@ -205,11 +207,27 @@ impl Resync {
         }
     }
 
+    /// Handles the deletion of what these dumps list.
+    ///
+    /// A kernel whose dumps take no RTNL lock may list it all the same, after the event of its deletion
+    /// (`inet_dump_ifaddr` in `net/ipv4/devinet.c`, `rtnl_dump_ifinfo` in `net/core/rtnetlink.c`). So the dump is
+    /// repeated, after a wait, as deletions may go on and on.
+    pub(super) fn handle_deletion(&mut self, is_listed_by: impl FnOnce(Dump) -> bool) {
+        if let Progress::Running { dump, overtaken, .. } = &mut self.progress {
+            *overtaken |= is_listed_by(*dump);
+        }
+    }
+
+    /// Whether what the dump under way lists may have been deleted before.
+    pub(super) fn is_overtaken(&self) -> bool {
+        matches!(self.progress, Progress::Running { overtaken: true, .. })
+    }
+
     /// Ends the dump under way. Returns which one that was.
     pub(super) fn end(&mut self, result: DumpResult, now: Instant) -> Option<Dump> {
-        let Progress::Running { dump, .. } = self.progress else { return None };
+        let Progress::Running { dump, overtaken, .. } = self.progress else { return None };
         let mut not_before = Instant::ZERO;
-        if result == DumpResult::Complete {
+        if result == DumpResult::Complete && !overtaken {
             self.backoff.reset();
         } else {
             self.request(dump.into());

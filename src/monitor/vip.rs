@@ -77,9 +77,9 @@ pub enum Cause {
 
 /// Follows the watched interface by its name, and the VIP on it.
 ///
-/// Events and the messages of a dump are taken alike; the kernel queues both on one socket in the
-/// order in which they became true. A dump tells nothing of deletions that were missed, so what it
-/// did not show is swept out at its end.
+/// Events and the messages of a dump are taken alike, as the kernel queues both on one socket in the order in which
+/// they became true, but for deletions: see [`super::resync::Resync::handle_deletion`]. A dump tells nothing of
+/// deletions that were missed, so what it did not show is swept out at its end.
 #[derive(Debug)]
 pub(super) struct Vip {
     name: InterfaceName,
@@ -231,7 +231,14 @@ impl Vip {
         address.flags.contains(AddressFlags::Dadfailed) && self.is_vip(address)
     }
 
-    fn is_vip(&self, address: &Address) -> bool {
+    /// Whether it is the VIP, and known to be there.
+    pub(super) fn is_known(&self, address: &Address) -> bool {
+        let present = self.present().filter(|_| self.is_vip(address));
+        present.is_some_and(|present| present.instances.contains(&instance(address)))
+    }
+
+    /// Whether it is the VIP.
+    pub(super) fn is_vip(&self, address: &Address) -> bool {
         self.ifindex() == Some(address.ifindex) && self.cidr == address.cidr
     }
 

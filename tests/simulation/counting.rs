@@ -5,7 +5,7 @@ use std::time::Duration;
 use keepwatch::errno::Errno;
 use keepwatch::monitor::{CommandResult, Counters, DumpResult, Tables};
 
-use super::world::lan::AddressChange;
+use super::world::lan::{AddressChange, LinkChange};
 use super::world::{Life, Simulation, Step};
 
 const READ: Step = Step::Read { datagrams: 7 };
@@ -85,6 +85,18 @@ fn frames_are_counted() {
     let counters =
         counted(&[&STARTED, &[Step::AddVip, add(1), READ, rounds, refuses, add(2), READ, rounds]]);
     assert_eq!((counters.announcements, counters.announcement_failures), (6, 6));
+}
+
+/// A dump lists it after the event of its deletion.
+#[test]
+fn address_that_is_gone_is_not_announced_again() {
+    let change =
+        Step::ChangeAddress { link: 0, change: AddressChange::of(([10, 0, 0, 1].into(), 24)) };
+    let carrier = Step::ChangeLink { link: 0, change: LinkChange::Carrier };
+    let rounds = Step::Wait(Duration::from_secs(10));
+    let up_again = [Step::AddVip, change, READ, rounds, carrier, carrier, Step::NextDumpLags, READ];
+    assert_eq!(counted(&[&STARTED, &up_again, &[READ, rounds]]).announcements, 12);
+    assert_eq!(counted(&[&STARTED, &up_again, &[change, READ, rounds]]).announcements, 6);
 }
 
 /// The kernel is asked for what is not known, and for nothing else.

@@ -14,6 +14,7 @@ mod world;
 
 use std::time::Duration;
 
+use keepwatch::monitor::Control;
 use proptest::prelude::{ProptestConfig, Strategy, any, prop, proptest};
 use world::lan::{AddressChange, LinkChange};
 use world::wire::{Claims, Station};
@@ -72,6 +73,23 @@ fn virtual_macs_of_other_instances_are_left_to_them() {
         life.steps.extend([virtual_mac, change, READ, Step::Wait(Duration::from_secs(10))]);
     }
     life.live();
+}
+
+/// Another: what is deleted while a dump is under way comes in that dump all the same, after its event.
+#[test]
+fn deleted_is_deleted_though_a_dump_lists_it_later() {
+    let reload = Step::Control(Control::Reload);
+    // Of links, of the interface by its name, of its addresses.
+    for dumps in 0..3 {
+        for deletion in [Step::RemoveVip, Step::DeleteInterface, Step::RenameInterface] {
+            let mut life = Life::decode(&[]);
+            life.steps.extend([Step::CreateInterface, Step::AddVip, READ, READ, READ, reload]);
+            let next = [Step::Read { datagrams: 1 }; 7];
+            life.steps.extend(next.iter().take(dumps * 3));
+            life.steps.extend([Step::NextDumpLags, READ, deletion]);
+            life.live();
+        }
+    }
 }
 
 #[test]

@@ -64,6 +64,7 @@ fn inputs() -> Vec<Vec<Step>> {
         vec![Step::EndNextDump(DumpResult::Interrupted)],
         vec![Step::EndNextDump(DumpResult::Failed(Errno(16)))],
         vec![Step::EndNextDump(DumpResult::TimedOut)],
+        vec![Step::NextDumpLags],
         vec![Step::AgentReplies(Ok(()))],
         vec![Step::AgentReplies(Err(Failure::ClosedEarly))],
         vec![Step::AgentReplies(Err(Failure::Status(500)))],

@@ -75,7 +75,7 @@ impl Simulation<'_> {
     }
 
     /// What the kernel lists, in a dump that nothing comes between.
-    fn listed(&mut self, dump: Dump) -> Vec<Body> {
+    pub(super) fn listed(&mut self, dump: Dump) -> Vec<Body> {
         match dump {
             Dump::Links => {
                 let lans: Vec<_> = self.lans.iter().filter_map(Lan::link).collect();

@@ -45,6 +45,13 @@ enum Dumping {
     Endless,
     /// This is queued when there is room for it.
     Ends(Queued),
+    /// What was there at the request is not queued before what has happened since (`inet_dump_ifaddr` in
+    /// `net/ipv4/devinet.c` takes no RTNL lock).
+    Lags {
+        dump: Dump,
+        sequence: u32,
+        content: Vec<Body>,
+    },
 }
 
 #[derive(Debug)]
@@ -78,6 +85,8 @@ pub struct Kernel {
     /// Events so far.
     events: u32,
     pub next_dump_end: DumpResult,
+    /// The next dump lists what has been deleted since, and after the events of that.
+    pub next_dump_lags: bool,
     /// The next dump of links ends before the watched interface, as if complete.
     pub cut_next_links: bool,
     /// Another link has the watched name for an alternative one.
@@ -113,6 +122,7 @@ impl Kernel {
             has_interrupted: false,
             events: 0,
             next_dump_end: DumpResult::Complete,
+            next_dump_lags: false,
             cut_next_links: false,
             alternative: false,
             absence_told: false,
@@ -251,7 +261,7 @@ impl Kernel {
             self.congested = false;
             match std::mem::replace(&mut self.dump, Dumping::None) {
                 Dumping::Ends(queued) => Some(queued),
-                Dumping::None | Dumping::Endless => None,
+                Dumping::None | Dumping::Endless | Dumping::Lags { .. } => None,
             }
         });
         let (input, meaning) = queued.unwrap_or((Input::QueueEmpty, Meaning::Nothing));
@@ -325,8 +335,33 @@ impl Kernel {
         self.finish_the_last_dump();
         // Not that of ours.
         self.queue_message(Body::Done(None), OTHER_PORT, sequence, Meaning::Nothing);
-        self.list(dump, sequence, content, result);
+        if std::mem::take(&mut self.next_dump_lags) && result == DumpResult::Complete {
+            self.dump = Dumping::Lags { dump, sequence, content };
+        } else {
+            self.list(dump, sequence, content, result);
+        }
         None
+    }
+
+    /// The dump whose turn it is after all events, if one lags.
+    pub fn lagging_dump(&self) -> Option<Dump> {
+        match self.dump {
+            Dumping::Lags { dump, .. } if self.queue.is_empty() && !self.overrun => Some(dump),
+            _ => None,
+        }
+    }
+
+    /// Lists what is there now, and what has been deleted since the request.
+    pub fn catch_up(&mut self, mut present: Vec<Body>) {
+        let Dumping::Lags { dump, sequence, content } =
+            std::mem::replace(&mut self.dump, Dumping::None)
+        else {
+            return;
+        };
+        let gone = content.into_iter().filter(|old| !present.iter().any(|new| is_same(old, new)));
+        let gone: Vec<Body> = gone.collect();
+        present.extend(gone);
+        self.list(dump, sequence, present, DumpResult::Complete);
     }
 
     /// Nobody waits for it any more, nor need it be true any more.
@@ -366,6 +401,15 @@ impl Kernel {
             DumpResult::TimedOut => Dumping::Endless,
             _ => Dumping::Ends((Input::Netlink(end), Meaning::Ended(result))),
         };
+    }
+}
+
+/// Whether both are about the same link or address.
+fn is_same(a: &Body, b: &Body) -> bool {
+    match (a, b) {
+        (Body::NewLink(a), Body::NewLink(b)) => a.ifindex == b.ifindex,
+        (Body::NewAddress(a), Body::NewAddress(b)) => (a.ifindex, a.cidr) == (b.ifindex, b.cidr),
+        _ => false,
     }
 }
 

@@ -289,7 +289,7 @@ impl<'a> Simulation<'a> {
 
     fn control(&mut self, control: Control) {
         self.reloaded |= control == Control::Reload;
-        self.metrics.reloads |= control == Control::Reload;
+        self.metrics.reloads += u32::from(control == Control::Reload);
         if control == Control::Exit(SIGTERM) {
             self.asked_to_leave = true;
             self.note_truth();
@@ -318,6 +318,10 @@ impl<'a> Simulation<'a> {
     /// Reads so many datagrams, or until there are no more, which is an input, too.
     fn read(&mut self, datagrams: usize) {
         for _ in 0..datagrams {
+            if let Some(dump) = self.kernel.lagging_dump() {
+                let present = self.listed(dump);
+                self.kernel.catch_up(present);
+            }
             let input = self.kernel.read();
             if input != Input::QueueEmpty {
                 self.feed(&input);

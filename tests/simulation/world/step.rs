@@ -91,6 +91,8 @@ pub enum Step {
     },
     /// How the next dump ends.
     EndNextDump(DumpResult),
+    /// The next dump lists what has been deleted since, and after the events of that.
+    NextDumpLags,
     /// The next dump of links ends before the watched interface.
     CutNextLinks,
     /// Time passes, and the core looks at every deadline.
@@ -156,6 +158,7 @@ impl Simulation<'_> {
             Step::MalformedMessage => self.kernel.insert(Input::MalformedMessage),
             Step::ForeignMessage { port } => self.feed(&Input::ForeignSender(port.into())),
             Step::EndNextDump(result) => self.kernel.next_dump_end = result,
+            Step::NextDumpLags => self.kernel.next_dump_lags = true,
             Step::CutNextLinks => self.kernel.cut_next_links = true,
             Step::Wait(duration) => self.pass(duration.into()),
             Step::Stall(duration) => self.now += duration.into(),
@@ -295,7 +298,8 @@ impl Step {
             6 => match how {
                 0..32 => Self::DiskHangs(Duration::from_millis(u64::from(how / 8) * 2800)),
                 32..64 => Self::ReturnInterface { with_vip: how < 48 },
-                64..96 => Self::ChangeMounts,
+                64..80 => Self::NextDumpLags,
+                80..96 => Self::ChangeMounts,
                 _ => Self::WirelessEvent,
             },
             _ => match how {
