@@ -72,7 +72,7 @@ def command(word, router, process_monitor, known):
     if word == "spawn":
         router.spawn_state_change_monitor(process_monitor)
         # The agent does not wait; some releases' monitors are still starting now.
-        utils.wait_until_true(lambda: process.active, timeout=20, sleep=0.01)
+        utils.wait_until_true(lambda: process.active, timeout=120, sleep=0.01)
     elif word == "destroy":
         router.destroy_state_change_monitor(process_monitor)
     elif word == "reload":
@@ -82,7 +82,7 @@ def command(word, router, process_monitor, known):
         router.router_namespace.delete()
     elif word == "respawned":
         utils.wait_until_true(
-            lambda: process.active and str(process.pid) != known, timeout=20, sleep=0.01
+            lambda: process.active and str(process.pid) != known, timeout=120, sleep=0.01
         )
     return str(process.pid) if process.active else "inactive"
 

@@ -5,7 +5,7 @@ use lab::rtnl::{Address, Events, Rtnl};
 use libtest_mimic::Trial;
 use netlink_packet_route::address::{AddressAttribute, AddressFlags};
 
-use crate::world::{World, add_interface, setup};
+use crate::world::{World, setup};
 
 pub fn trials() -> Vec<Trial> {
     lab::trials![
@@ -13,10 +13,7 @@ pub fn trials() -> Vec<Trial> {
         ipv6,
         ipv6_with_duplicate_address_detection,
         ipv6_that_failed_duplicate_address_detection,
-        bare_address,
-        neighbours_of_the_vip_do_not_count,
         local_address_counts_and_not_the_peer,
-        two_peers,
         refresh_is_no_news,
     ]
 }
@@ -97,43 +94,6 @@ fn ipv6_that_failed_duplicate_address_detection() {
     world.agent.wait_acknowledged("master");
 }
 
-fn bare_address() {
-    comes_and_goes("10.0.0.1", Address::new("10.0.0.1/32"));
-    add_interface(&Rtnl::new(), "ha1");
-    let setup = setup().with("--monitor_cidr=fd00::1").with("--monitor_interface=ha1");
-    let keepwatch = setup.start();
-    Rtnl::new().add_address("ha1", "fd00::1/64");
-    Rtnl::new().add_address("ha1", "fd00::2/128");
-    assert_eq!(keepwatch.counter("transitions"), 1);
-    Rtnl::new().delete_address("ha1", "fd00::1/64");
-    Rtnl::new().add_address("ha1", "fd00::1/128");
-    keepwatch.wait_state("master");
-}
-
-fn neighbours_of_the_vip_do_not_count() {
-    let world = World::new();
-    add_interface(&world.rtnl, "ha1");
-    let keepwatch = world.setup.start();
-    for (interface, cidr) in [
-        ("ha0", "169.254.0.5/32"),
-        ("ha0", "169.254.0.5/25"),
-        ("ha0", "169.254.0.6/24"),
-        ("ha1", "169.254.0.5/24"),
-    ] {
-        world.rtnl.add_address(interface, cidr);
-    }
-    // The kernel's queue is in order: when the VIP is seen, so were the others.
-    assert_eq!(keepwatch.counter("transitions"), 1);
-    world.set_vip(true);
-    keepwatch.wait_state("master");
-    for (interface, cidr) in [("ha1", "169.254.0.5/24"), ("ha0", "169.254.0.5/32")] {
-        world.rtnl.delete_address(interface, cidr);
-    }
-    world.rtnl.add_address("ha0", "169.254.0.7/24");
-    assert_eq!(keepwatch.counter("transitions"), 2);
-    assert_eq!(world.setup.state(), "master");
-}
-
 fn local_address_counts_and_not_the_peer() {
     let peer = "10.9.0.1".parse().ok();
     comes_and_goes("169.254.0.5/24", Address { peer, ..Address::new("169.254.0.5/24") });
@@ -142,23 +102,6 @@ fn local_address_counts_and_not_the_peer() {
     let vip = "169.254.0.5".parse().ok();
     world.rtnl.add("ha0", Address { peer: vip, ..Address::new("10.9.0.1/24") });
     assert_eq!(keepwatch.counter("transitions"), 1);
-}
-
-fn two_peers() {
-    let world = World::new();
-    let keepwatch = world.setup.start();
-    let peer = "10.9.0.1".parse().ok();
-    let (plain, with_peer) = {
-        let plain = Address::new("169.254.0.5/24");
-        (plain, Address { peer, ..plain })
-    };
-    world.rtnl.add("ha0", with_peer);
-    world.rtnl.add("ha0", plain);
-    keepwatch.wait_state("master");
-    world.rtnl.remove("ha0", with_peer);
-    assert_eq!(keepwatch.counter("transitions"), 2, "the VIP is still there");
-    world.rtnl.remove("ha0", plain);
-    keepwatch.wait_state("backup");
 }
 
 fn refresh_is_no_news() {

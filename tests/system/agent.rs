@@ -6,7 +6,6 @@ use std::os::unix::net::UnixListener;
 
 use lab::NEWEST_REPLY;
 use lab::agent::{Agent, FullBacklog, Manners};
-use lab::daemon::Setup;
 use libtest_mimic::Trial;
 
 use crate::world::{World, setup, word};
@@ -25,10 +24,8 @@ pub fn trials() -> Vec<Trial> {
         junk,
         babbles,
         absent_then_started,
-        told_again_only_after_an_outage,
         nobody_listens,
         full_backlog,
-        many_fail_over_together,
         no_socket_but_a_file,
         killed_and_restarted_while_the_state_flips,
     ]
@@ -146,25 +143,6 @@ fn absent_then_started() {
     assert_eq!(agent.arrivals().len(), 1, "the older state is not told any more");
 }
 
-/// An agent that has just started may answer 200 and forget, as it does not know its routers yet.
-fn told_again_only_after_an_outage() {
-    let mut world = World::with(setup().with("--renotify=1,2"));
-    let keepwatch = world.setup.start();
-    world.agent.wait_acknowledged("backup");
-    world.agent.stop(true);
-    world.set_vip(true);
-    keepwatch.wait_log("agent not notified: no socket", 1);
-    world.agent = Agent::start(&world.setup.state_path);
-    keepwatch.wait_log("Notified agent router", 4);
-    keepwatch.wait_asleep();
-    world.set_vip(false);
-    keepwatch.wait_log("Notified agent router", 5);
-    keepwatch.wait_asleep();
-    let states: Vec<_> = world.agent.arrivals().into_iter().map(|arrival| arrival.state).collect();
-    assert_eq!(states, ["master", "master", "master", "backup"]);
-    assert_eq!(keepwatch.counter("writes"), 3, "the file held it already");
-}
-
 fn nobody_listens() {
     let setup = setup();
     drop(UnixListener::bind(setup.state_path.join("keepalived-state-change")).unwrap());
@@ -180,39 +158,6 @@ fn full_backlog() {
     keepwatch.wait_log("agent not notified: backlog full (EAGAIN); retrying", 1);
     drop(full);
     Agent::start(&setup.state_path).wait_acknowledged("backup");
-}
-
-/// Fifty routers and an agent that takes 20 ms for each: most find its backlog of 5 full.
-fn many_fail_over_together() {
-    let world = World::new();
-    world.agent.behave(Manners::Dribble(b"HTTP/1.1 200 OK\n"));
-    let setups: Vec<Setup> = (1..=50)
-        .map(|n| {
-            let mut setup = setup();
-            (setup.router, setup.vip) = (format!("router-{n}"), format!("169.254.0.{n}/24"));
-            setup.state_path.clone_from(&world.setup.state_path);
-            setup
-        })
-        .collect();
-    let daemons: Vec<_> = setups.iter().map(Setup::spawn).collect();
-    let all_are_told = |state| {
-        world.agent.wait(&format!("{state} of every router"), |arrivals| {
-            arrivals.iter().filter(|a| a.acknowledged && a.state == state).count() == setups.len()
-        });
-    };
-    all_are_told("backup");
-    for setup in &setups {
-        world.rtnl.add_address("ha0", &setup.vip);
-    }
-    all_are_told("master");
-    let full: u64 = daemons.iter().map(|daemon| daemon.counter("notification_failures")).sum();
-    assert!(full > 0, "its backlog was never full");
-    drop(daemons);
-    for Setup { router, .. } in &setups {
-        let arrivals = world.agent.arrivals().into_iter().filter(|a| a.router == *router);
-        let states: Vec<_> = arrivals.map(|arrival| arrival.state).collect();
-        assert_eq!(states, ["backup", "master"], "{router} is told once of each, in order");
-    }
 }
 
 fn no_socket_but_a_file() {

@@ -10,9 +10,7 @@ pub fn trials() -> Vec<Trial> {
     lab::trials![
         absent_then_created,
         change_has_its_cause_in_the_log,
-        deleted_and_recreated_with_the_vip,
         renamed_away_and_into_place,
-        replaced_by_another,
         moved_to_another_namespace,
         port_of_a_bridge,
         behind_one_with_many_names,
@@ -53,21 +51,6 @@ fn change_has_its_cause_in_the_log() {
     expect("no longer on ha0: interface gone");
 }
 
-fn deleted_and_recreated_with_the_vip() {
-    let world = World::new();
-    world.set_vip(true);
-    let keepwatch = world.setup.start();
-    for _ in 0..10 {
-        world.rtnl.delete("ha0");
-        keepwatch.wait_state("backup");
-        world.agent.wait_acknowledged("backup");
-        add_interface(&world.rtnl, "ha0");
-        world.set_vip(true);
-        keepwatch.wait_state("master");
-        world.agent.wait_acknowledged("master");
-    }
-}
-
 fn renamed_away_and_into_place() {
     let world = World::new();
     world.set_vip(true);
@@ -80,23 +63,6 @@ fn renamed_away_and_into_place() {
         keepwatch.wait_state("master");
         world.agent.wait_acknowledged("master");
     }
-}
-
-fn replaced_by_another() {
-    let world = World::new();
-    world.set_vip(true);
-    add_interface(&world.rtnl, "spare");
-    let keepwatch = world.setup.start();
-    for interface in ["ha0", "spare"] {
-        world.rtnl.down(interface);
-    }
-    world.rtnl.rename("ha0", "away");
-    world.rtnl.rename("spare", "ha0");
-    keepwatch.wait_state("backup");
-    world.rtnl.add_address("ha0", VIP);
-    keepwatch.wait_state("master");
-    world.rtnl.delete_address("away", VIP);
-    assert_eq!(keepwatch.counter("transitions"), 3, "the VIP of the old interface is none of ours");
 }
 
 fn moved_to_another_namespace() {

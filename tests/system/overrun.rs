@@ -13,7 +13,6 @@ use crate::world::{VIP, World, add_interface, setup, word};
 pub fn trials() -> Vec<Trial> {
     lab::trials![
         flood_while_the_vip_flips,
-        vip_changed_unseen,
         messages_of_the_greatest_length,
         kernel_without_filtered_dumps,
         burst_starves_neither_signals_nor_the_agent,
@@ -54,24 +53,6 @@ fn flood_while_the_vip_flips() {
     agent.wait_acknowledged(word(!present));
     keepwatch.terminate();
     agent.assert_last_word(word(!present));
-}
-
-/// The VIP comes, or goes, while everything is lost: only the dump can tell.
-fn vip_changed_unseen() {
-    let world = World::with(setup().with("--netlink-rcvbuf=4096"));
-    let keepwatch = world.setup.start();
-    for present in [true, false] {
-        let overruns = keepwatch.counter("overruns");
-        keepwatch.signal(Signal::SIGSTOP);
-        flood(100);
-        world.set_vip(present);
-        keepwatch.signal(Signal::SIGCONT);
-        keepwatch.wait_state(word(present));
-        assert!(keepwatch.counter("overruns") > overruns);
-        for n in 0..100 {
-            world.rtnl.delete_address("ha0-peer", &format!("10.0.{n}.1/32"));
-        }
-    }
 }
 
 /// Interfaces may have so many names that a message about one is almost 64 kB longer than others.

@@ -1,28 +1,16 @@
 //! Promise 11: who announces, and which addresses.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
-
-use keepwatch::wire::arp::{self, Operation};
 use keepwatch::wire::ndisc;
 use lab::capture::{Capture, Frame};
 use lab::daemon::Running;
-use lab::rtnl::{Address, Rtnl};
 use libtest_mimic::Trial;
 use nix::sys::signal::Signal;
 
-use crate::announce::{MAC, announcements, arp_rounds, backup, bytes, is_announcement, world};
+use crate::announce::{MAC, announcements, arp_rounds, backup, bytes};
 use crate::world::{World, up_quietly};
 
 pub fn trials() -> Vec<Trial> {
-    lab::trials![
-        backup_is_silent_and_sleeps,
-        rounds_end_with_the_vip_and_begin_anew_with_it,
-        virtual_mac_of_a_backup,
-        virtual_mac_of_another_vrrp_instance,
-        what_was_there_at_the_start,
-        address_with_two_prefixes_or_peers,
-    ]
+    lab::trials![backup_is_silent_and_sleeps, virtual_mac_of_a_backup,]
 }
 
 /// As keepalived makes it for VRRP instance 51 and IPv6.
@@ -52,22 +40,6 @@ fn backup_is_silent_and_sleeps() {
     announcements(&capture, &keepwatch, 6);
 }
 
-fn rounds_end_with_the_vip_and_begin_anew_with_it() {
-    let (world, capture) = world(&["--garp_master_delay=0.5"]);
-    let keepwatch = world.setup.start();
-    world.rtnl.add_address("lan0", "10.0.0.1/24");
-    let announced = |frames: &[Frame]| frames.iter().filter(|f| is_announcement(f)).count();
-    capture.wait("the first round", |frames| announced(frames) == 2);
-    world.set_vip(false);
-    keepwatch.wait_state("backup");
-    keepwatch.wait_asleep();
-    world.set_vip(true);
-    let frames = announcements(&capture, &keepwatch, 2 + 6);
-    assert_eq!(bytes(&frames), arp_rounds(MAC, 4));
-    let apart = frames[4].at - frames[2].at;
-    assert!(apart > Duration::from_millis(450), "{apart:?} from round to round");
-}
-
 /// keepalived gives an interface with a virtual MAC a link-local address on every router. Were a backup to
 /// announce that, the switch would send it what is meant for the master.
 fn virtual_mac_of_a_backup() {
@@ -91,78 +63,6 @@ fn virtual_mac_of_a_backup() {
     capture.wait("three rounds", |frames| {
         frames.iter().filter(|frame| frame.bytes[..] == advertisement[..]).count() == 3
     });
-}
-
-/// Its state is another's, and nobody here knows it.
-fn virtual_mac_of_another_vrrp_instance() {
-    let (world, capture) = backup(&["--garp_master_repeat=1"]);
-    world.rtnl.set_mac("ha0", [0x00, 0x00, 0x5e, 0x00, 0x01, 51]);
-    world.set_vip(true);
-    let keepwatch = world.setup.start();
-    for instance in [50, 51, 52] {
-        let name = format!("vrrp{instance}");
-        world.rtnl.add_macvlan(&name, "lan0", [0x00, 0x00, 0x5e, 0x00, 0x01, instance]);
-        up_quietly(&world.rtnl, &name);
-        world.rtnl.wait_running(&name);
-        world.rtnl.add_address(&name, &format!("10.0.0.{instance}/24"));
-    }
-    let ours = [0x00, 0x00, 0x5e, 0x00, 0x01, 51];
-    let reply = arp::announcement(Operation::Reply, ours, [10, 0, 0, 51].into());
-    capture.wait("the reply", |frames| frames.iter().any(|f| f.bytes[..] == reply[..]));
-    keepwatch.counter("events");
-    keepwatch.wait_asleep();
-    let foreign = |frame: &&Frame| frame.is_arp() && frame.source() != ours;
-    assert_eq!(capture.frames().iter().find(foreign), None);
-}
-
-/// It is not announced, whatever happens to others while the daemon reads what there is.
-fn what_was_there_at_the_start() {
-    let (world, capture) = world(&["--garp_master_repeat=1", "--netlink-rcvbuf=33554432"]);
-    for n in 100..200 {
-        world.rtnl.add_address("lan0", &format!("10.0.1.{n}/32"));
-    }
-    let is_about = |frame: &Frame, net: [u8; 3]| frame.is_arp() && frame.bytes[28..31] == net;
-    let started = AtomicBool::new(false);
-    let keepwatch = std::thread::scope(|scope| {
-        scope.spawn(|| {
-            let rtnl = Rtnl::new();
-            let addresses =
-                (2..=255).flat_map(|m| (0..=255).map(move |n| format!("10.1.{m}.{n}/32")));
-            for address in addresses.take_while(|_| !started.load(Ordering::Relaxed)) {
-                rtnl.add_address("lan0", &address);
-                // As many as the daemon has room for, however long its start takes.
-                std::thread::sleep(Duration::from_micros(100));
-            }
-        });
-        let keepwatch = world.setup.start();
-        started.store(true, Ordering::Relaxed);
-        keepwatch
-    });
-    world.rtnl.add_address("lan0", "10.0.2.2/32");
-    capture.wait("the last one", |frames| frames.iter().any(|f| is_about(f, [10, 0, 2])));
-    keepwatch.wait_asleep();
-    assert_eq!(capture.frames().iter().find(|frame| is_about(frame, [10, 0, 1])), None);
-}
-
-/// Of two that differ in nothing else, one goes: the rounds of the other go on.
-fn address_with_two_prefixes_or_peers() {
-    let (world, capture) = world(&["--garp_master_repeat=2", "--garp_master_delay=0.5"]);
-    let keepwatch = world.setup.start();
-    let with_peer = |peer| Address { peer: Some(peer), ..Address::new("10.0.0.1/32") };
-    let (one, other) = (with_peer([10, 9, 0, 1].into()), with_peer([10, 9, 0, 2].into()));
-    let mut count = 0;
-    for (gone, kept) in [(Address::new("10.0.0.1/24"), Address::new("10.0.0.1/32")), (one, other)] {
-        world.rtnl.add("lan0", gone);
-        world.rtnl.add("lan0", kept);
-        count += 4;
-        let first =
-            |frames: &[Frame]| frames.iter().filter(|f| is_announcement(f)).count() == count;
-        capture.wait("the first rounds", first);
-        world.rtnl.remove("lan0", gone);
-        count += 2;
-        announcements(&capture, &keepwatch, count);
-        world.rtnl.remove("lan0", kept);
-    }
 }
 
 fn ip(cidr: &str) -> std::net::Ipv6Addr {

@@ -15,7 +15,6 @@ use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressMessa
 use netlink_packet_route::link::{
     InfoData, InfoKind, InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage, Prop,
 };
-use netlink_packet_route::neighbour::{NeighbourAttribute, NeighbourMessage, NeighbourState};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink_sys::protocols::NETLINK_ROUTE;
 use netlink_sys::{Socket, SocketAddr};
@@ -52,19 +51,13 @@ impl Rtnl {
 
     /// Makes a pair of Ethernet interfaces, both down.
     pub fn add_veth(&self, name: &str, peer: &str) {
-        // The kernel chooses.
-        self.add_veth_at(name, 0, peer);
-    }
-
-    /// The same, the first with an index of one's choice.
-    pub fn add_veth_at(&self, name: &str, index: u32, peer: &str) {
         let mut other = LinkMessage::default();
         other.attributes.push(LinkAttribute::IfName(peer.into()));
         let info = LinkAttribute::LinkInfo(vec![
             LinkInfo::Kind(InfoKind::Veth),
             LinkInfo::Data(InfoData::Veth(InfoVeth::Peer(other))),
         ]);
-        self.add_link(name, index, info).unwrap_or_else(|error| panic!("veth {name}: {error}"));
+        self.add_link(name, info).unwrap_or_else(|error| panic!("veth {name}: {error}"));
     }
 
     /// Makes an Ethernet interface that is up and has carrier, by its other end `NAME-peer`.
@@ -78,12 +71,11 @@ impl Rtnl {
     /// Makes an Ethernet bridge, down.
     pub fn add_bridge(&self, name: &str) {
         let info = LinkAttribute::LinkInfo(vec![LinkInfo::Kind(InfoKind::Bridge)]);
-        self.add_link(name, 0, info).unwrap_or_else(|error| panic!("bridge {name}: {error}"));
+        self.add_link(name, info).unwrap_or_else(|error| panic!("bridge {name}: {error}"));
     }
 
-    fn add_link(&self, name: &str, index: u32, info: LinkAttribute) -> io::Result<()> {
+    fn add_link(&self, name: &str, info: LinkAttribute) -> io::Result<()> {
         let mut link = LinkMessage::default();
-        link.header.index = index;
         link.attributes.extend([LinkAttribute::IfName(name.into()), info]);
         self.request(RouteNetlinkMessage::NewLink(link), NLM_F_CREATE | NLM_F_EXCL)
     }
@@ -210,45 +202,6 @@ impl Rtnl {
     pub fn remove(&self, name: &str, address: Address) {
         let message = RouteNetlinkMessage::DelAddress(address.message(self.ifindex(name)));
         self.request(message, 0).unwrap_or_else(|error| panic!("remove from {name}: {error}"));
-    }
-
-    /// Puts an entry into the neighbour table, old enough to be replaced.
-    pub fn add_stale_neighbour(&self, name: &str, ip: IpAddr, mac: [u8; 6]) {
-        let mut neighbour = self.neighbour_message(name, ip);
-        neighbour.header.state = NeighbourState::Stale;
-        neighbour.attributes.push(NeighbourAttribute::LinkLayerAddress(mac.into()));
-        let message = RouteNetlinkMessage::NewNeighbour(neighbour);
-        self.request(message, NLM_F_CREATE | NLM_F_REPLACE).expect("a neighbour");
-    }
-
-    /// The MAC that the neighbour table has for an address.
-    pub fn neighbour(&self, name: &str, ip: IpAddr) -> Option<[u8; 6]> {
-        let message = RouteNetlinkMessage::GetNeighbour(self.neighbour_message(name, ip));
-        let RouteNetlinkMessage::NewNeighbour(neighbour) = self.ask(message).ok()? else {
-            return None;
-        };
-        neighbour.attributes.into_iter().find_map(|attribute| match attribute {
-            NeighbourAttribute::LinkLayerAddress(mac) => mac.try_into().ok(),
-            _ => None,
-        })
-    }
-
-    fn neighbour_message(&self, name: &str, ip: IpAddr) -> NeighbourMessage {
-        let mut message = NeighbourMessage::default();
-        message.header.ifindex = self.ifindex(name);
-        message.header.family =
-            if ip.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
-        message.attributes.push(NeighbourAttribute::Destination(ip.into()));
-        message
-    }
-
-    /// Sends a request for one object and returns it.
-    fn ask(&self, message: RouteNetlinkMessage) -> io::Result<RouteNetlinkMessage> {
-        match self.exchange(message, 0)? {
-            NetlinkPayload::InnerMessage(reply) => Ok(reply),
-            NetlinkPayload::Error(error) => Err(error.to_io()),
-            _ => Err(io::Error::other("an unexpected reply")),
-        }
     }
 
     /// Sends a request and waits for the kernel's acknowledgement.
