@@ -155,6 +155,21 @@ class Node:
         run("sh", "-c", script, self.name, hook, state, f"--conf_dir={self.conf.parent}")
 
 
+def refuses(wrapper, conf):
+    """What the agent's user may not say by a wrapper, and a file that is not only root's to write."""
+    status = lambda *options: subprocess.run([wrapper, *options], capture_output=True).returncode
+    assert status("--version") == 0
+    for option in "--hook", "--hook-user", "--hook_user", "--metrics-file", "--metrics_file", "--conntrackd_conf":
+        for words in [f"{option}=/bin/true"], ["--debug", option, "/bin/true"]:
+            assert status(*words, "--version") == 2, words
+    for mode, owner in (0o664, 0), (0o646, 0), (0o644, 65534):
+        conf.chmod(mode)
+        os.chown(conf, owner, 0)
+        assert status("--version") == 2, oct(mode)
+    conf.chmod(0o644)
+    os.chown(conf, 0, 0)
+
+
 def same_as_the_agent(hook, directory):
     """In every state and with every kind of gateway, both ways, the hook leaves what the agent does."""
     for number, (kind, gateways) in enumerate({"no gateway": None, **UPSTREAM}.items()):
@@ -275,7 +290,9 @@ def main():
     for place in map(pathlib.Path, ("/run/netns", "/etc/keepwatch")):
         place.mkdir(exist_ok=True)
         run("mount", "-t", "tmpfs", "tmpfs", place)
-    pathlib.Path("/etc/keepwatch/neutron.conf").write_text(f"# A hook.\n--hook={hook}\n--hook-user=root\n")
+    conf = pathlib.Path("/etc/keepwatch/neutron.conf")
+    conf.write_text(f"# A hook.\n--hook={hook}\n--hook-user=root\n")
+    refuses(wrapper, conf)
     configure(directory)
     same_as_the_agent(hook, directory)
     fail_over(wrapper, directory)
