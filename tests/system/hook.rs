@@ -4,24 +4,20 @@
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use lab::daemon::{Running, Setup, wait_end};
 use lab::files::{Watch, content};
 use libtest_mimic::Trial;
 use nix::sys::signal::Signal;
 
-use crate::conntrackd::{Tracked, open};
+use crate::conntrackd::Tracked;
 use crate::helpers::{children, helper};
 use crate::world::{World, setup, word};
 
 pub fn trials() -> Vec<Trial> {
     lab::trials![
         first_state_and_each_change,
-        without_an_agent,
-        newest_state_wins,
         one_at_a_time,
-        failure_is_retried,
         hang_delays_nothing,
         hang_is_killed_with_its_session,
         conntrackd_does_not_wait,
@@ -82,14 +78,6 @@ impl Hooked {
         fs::write(&new, script).unwrap();
         // One that runs reads on in the old one.
         fs::rename(new, self.record.join(state)).unwrap();
-    }
-
-    /// Has the script wait at a state. Returns what it waits for to be written to.
-    pub fn hold(&self, state: &str) -> PathBuf {
-        let gate = self.record.join("gate");
-        nix::unistd::mkfifo(&gate, nix::sys::stat::Mode::S_IRWXU).unwrap();
-        self.when(state, "read line <$RECORD/gate");
-        gate
     }
 
     /// The runs so far: of each its beginning and its end, with the state.
@@ -176,52 +164,6 @@ fn first_state_and_each_change() {
     assert_eq!((keepwatch.counter("hook_runs"), keepwatch.counter("hook_failures")), (3, 0));
 }
 
-fn without_an_agent() {
-    let hooked = Hooked::new();
-    let full = hooked.world.setup.command();
-    let mut command = Command::new(full.get_program());
-    let is_agent = |word: &&std::ffi::OsStr| word.to_str().unwrap().starts_with("--state_path=");
-    command.args(full.get_args().filter(|word| !is_agent(word)));
-    let keepwatch = hooked.world.setup.adopt(&command.output().unwrap());
-    wait_told(&keepwatch, "BACKUP", 1);
-    hooked.world.set_vip(true);
-    wait_told(&keepwatch, "MASTER", 1);
-    keepwatch.wait_asleep();
-    let log = hooked.world.setup.log();
-    // What the kernel lacks is said before.
-    let (_, since) = log.split_once("Initial status").unwrap();
-    assert!(!since.contains("WARNING") && !since.contains("ERROR"), "{log}");
-    assert_eq!(hooked.world.agent.arrivals().len(), 0);
-}
-
-/// What lies between is not told.
-fn newest_state_wins() {
-    let hooked = Hooked::new();
-    let gate = hooked.hold("BACKUP");
-    let keepwatch = hooked.world.setup.start();
-    hooked.wait_calls(&[(true, "BACKUP")]);
-    for flip in 0..200 {
-        hooked.world.set_vip(flip % 2 == 0);
-    }
-    hooked.world.set_vip(true);
-    keepwatch.wait_log("Wrote router", 202);
-    hooked.wait_calls(&[(true, "BACKUP")]);
-    open(&gate);
-    wait_told(&keepwatch, "MASTER", 1);
-    hooked.wait_calls(&runs(&["BACKUP", "MASTER"]));
-    // Nor is what comes and goes while the hook runs for what is there again.
-    hooked.world.set_vip(false);
-    hooked.wait("the third run", || hooked.calls().len() == 5);
-    for present in [true, false] {
-        hooked.world.set_vip(present);
-    }
-    keepwatch.wait_log("Wrote router", 205);
-    open(&gate);
-    wait_told(&keepwatch, "BACKUP", 2);
-    keepwatch.wait_asleep();
-    hooked.wait_calls(&runs(&["BACKUP", "MASTER", "BACKUP"]));
-}
-
 /// However fast the state changes, no run begins before the last has ended.
 fn one_at_a_time() {
     let hooked = Hooked::new();
@@ -241,32 +183,6 @@ fn one_at_a_time() {
         assert_eq!(run[0].1, run[1].1, "{calls:?}");
     }
     keepwatch.wait_log("hook succeeded", calls.len() / 2);
-}
-
-fn failure_is_retried() {
-    let hooked = Hooked::new();
-    hooked.when("BACKUP", "echo cannot do it >&2; exit 3");
-    let keepwatch = hooked.world.setup.start();
-    hooked.world.agent.wait_acknowledged("backup");
-    keepwatch.wait_log(
-        &format!(" INFO keepwatch [-] {}: hook: cannot do it\n", hooked.world.setup.router),
-        1,
-    );
-    keepwatch.wait_log("hook failed for BACKUP: exit code 3; retrying\n", 1);
-    keepwatch.wait_counter("hook_failures", 3);
-    hooked.when("BACKUP", "");
-    wait_told(&keepwatch, "BACKUP", 1);
-    let (runs, failures) = (keepwatch.counter("hook_runs"), keepwatch.counter("hook_failures"));
-    assert_eq!(runs, failures + 1);
-    let log = hooked.world.setup.log();
-    assert_eq!(log.matches("cannot do it").count(), 1, "not each time: {log}");
-    // A newer state takes its place.
-    hooked.when("MASTER", "kill -SEGV $$");
-    hooked.world.set_vip(true);
-    keepwatch.wait_log("hook failed for MASTER: killed by SIGSEGV; retrying\n", 1);
-    hooked.world.set_vip(false);
-    wait_told(&keepwatch, "BACKUP", 2);
-    assert!(!hooked.world.setup.log().contains("hook succeeded for MASTER"));
 }
 
 /// Files, agent and signals are as prompt as without.
