@@ -15,7 +15,7 @@ const FIRST_WHEN_FULL: Duration = Duration::from_millis(10);
 /// at the same moment do not come back in step, and so that an agent that returns is found within
 /// 5 s with time to spare.
 #[derive(Debug)]
-pub struct Backoff {
+pub(super) struct Backoff {
     base: Duration,
     /// Since when the agent's backlog has been full at every attempt.
     full_since: Option<Instant>,
@@ -24,13 +24,13 @@ pub struct Backoff {
 
 impl Backoff {
     /// `seed` should differ between processes.
-    pub fn new(seed: u32) -> Self {
+    pub(super) fn new(seed: u32) -> Self {
         // Zero is the one state that xorshift never leaves.
         Self { base: FIRST, full_since: None, random: seed.max(1) }
     }
 
     /// When to try again after a failure at `now`.
-    pub fn after_failure(&mut self, now: Instant) -> Instant {
+    pub(super) fn after_failure(&mut self, now: Instant) -> Instant {
         self.full_since = None;
         let base = self.base;
         self.base = (base * 2).min(LONGEST);
@@ -55,7 +55,7 @@ impl Backoff {
     }
 
     /// Starts again from the shortest wait.
-    pub fn reset(&mut self) {
+    pub(super) fn reset(&mut self) {
         (self.base, self.full_since) = (FIRST, None);
     }
 

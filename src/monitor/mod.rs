@@ -64,7 +64,6 @@ mod vip;
 
 pub use agent::Renotify;
 pub use announce::{AddressKey, AnnounceTiming, Announcement, FrameKind, Local, Tables};
-pub use backoff::Backoff;
 pub use config::MonitorConfig;
 pub use input_action::{Action, Control, ExitReason, HelperNews, Input};
 pub use log_event::LogEvent;

@@ -29,66 +29,23 @@ mod frame;
 mod links;
 mod pending;
 mod role;
+mod timing;
 
 pub use frame::{AddressKey, Announcement, FrameKind, Local};
+pub use pending::Tables;
+pub use timing::AnnounceTiming;
 
 use core::num::NonZeroU8;
 
-use heapless::Vec;
 use netlink_packet_route::address::AddressFlags;
 
 use super::journal::Journal;
-use super::{Action, Dump, Duration, Instant, LogEvent};
+use super::{Action, Dump, Instant, LogEvent};
 use crate::errno::Errno;
 use crate::wire::rtnl::{Address, Body, Link, Mac};
-use links::{Links, TableFull};
+use links::TableFull;
 use pending::{PendingAnnouncement, Progress};
 use role::Role;
-
-/// The most addresses that are announced at the same time.
-const MAX_ADDRESSES: usize = 4096;
-
-/// What is usual (`MAX_NEIGHBOR_ADVERTISEMENT` in RFC 4861 section 10).
-const ROUNDS: NonZeroU8 = NonZeroU8::MIN.saturating_add(2);
-
-/// How announcements are made. The names are keepalived's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AnnounceTiming {
-    /// Rounds for each address (`garp_master_repeat`).
-    pub repeat: NonZeroU8,
-    /// From one round of an address to the next (`garp_master_delay`).
-    pub delay: Duration,
-    /// From one address to the next (`garp_interval`), so that switches do not throttle them.
-    pub interval: Duration,
-}
-
-impl Default for AnnounceTiming {
-    /// 3 rounds, 2 s apart; 1,000 addresses a second.
-    fn default() -> Self {
-        Self { repeat: ROUNDS, delay: Duration::from_secs(2), interval: Duration::from_millis(1) }
-    }
-}
-
-/// The memory of the announcer. It is large, and most of it is never touched.
-#[derive(Debug)]
-pub struct Tables {
-    links: Links,
-    entries: Vec<PendingAnnouncement, MAX_ADDRESSES>,
-}
-
-impl Tables {
-    /// Empty ones.
-    #[must_use]
-    pub const fn new() -> Self {
-        Self { links: Links::new(), entries: Vec::new() }
-    }
-}
-
-impl Default for Tables {
-    fn default() -> Self {
-        Self::new()
-    }
-}
 
 /// Decides on announcements.
 #[derive(Debug)]

@@ -2,8 +2,10 @@
 
 use core::num::NonZeroU8;
 
+use heapless::Vec;
+
 use super::frame::{AddressKey, Announcement, FrameKind, Local};
-use super::links::Link;
+use super::links::{Link, Links};
 use crate::monitor::Instant;
 
 /// An address that is to be announced.
@@ -45,6 +47,30 @@ pub(super) enum Progress {
     Waiting,
     /// So many rounds are to come. `replying`: the ARP request of the first of them is out, its reply is next.
     Announcing { rounds: NonZeroU8, replying: bool },
+}
+
+/// The most addresses that are announced at the same time.
+const MAX_ADDRESSES: usize = 4096;
+
+/// The memory of the announcer. It is large, and most of it is never touched.
+#[derive(Debug)]
+pub struct Tables {
+    pub(super) links: Links,
+    pub(super) entries: Vec<PendingAnnouncement, MAX_ADDRESSES>,
+}
+
+impl Tables {
+    /// Empty ones.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { links: Links::new(), entries: Vec::new() }
+    }
+}
+
+impl Default for Tables {
+    fn default() -> Self {
+        Self::new()
+    }
 }
 
 // The table has room for thousands.

@@ -1,0 +1,66 @@
+//! How the core is driven: one action after another, and each result before the next.
+
+use keepwatch::monitor::{Duration, Input};
+
+use super::lan::Lan;
+use super::{MAX_ACTIONS, Simulation};
+
+impl Simulation<'_> {
+    /// Hands in what happens, and executes what the core wants done, one thing after another.
+    pub(super) fn feed(&mut self, input: &Input) {
+        if self.exited {
+            return;
+        }
+        let is_queue_empty = *input == Input::QueueEmpty;
+        (self.fed_at, self.at_empty_queue) = (self.now, is_queue_empty);
+        (self.sent, self.wrote) = (false, false);
+        self.hand_in(input);
+        let mut actions = 0;
+        while !self.exited
+            && let Some(action) = self.monitor.next_action(self.now)
+        {
+            actions += 1;
+            assert!(actions < MAX_ACTIONS, "one thing leads to another without end: {action:?}");
+            self.note_action(&action);
+            if let Some(result) = self.carry_out(&action) {
+                self.hand_in(&result);
+            }
+        }
+        if self.exited {
+            return;
+        }
+        assert!(!self.news && !self.agent_is_next && self.hook_is_next.is_none(), "at once");
+        self.metrics.follow(self.monitor.status().undelivered);
+        self.nothing_is_forgotten();
+        self.will_live(is_queue_empty.then_some(self.fed_at));
+        let ahead = self.monitor.deadline().is_none_or(|deadline| deadline > self.now);
+        let stays = is_queue_empty && !ahead && !self.sent && self.now == self.fed_at;
+        self.stays = if stays { self.stays + 1 } else { 0 };
+        assert!(self.stays < 2, "nothing was done at a deadline, and it did not move");
+    }
+
+    /// Hands in an input, or the result of an action.
+    pub(super) fn hand_in(&mut self, input: &Input) {
+        self.told.tell(input, self.kernel.meaning, self.now);
+        if matches!(input, Input::Overrun | Input::MalformedMessage) {
+            self.lans.iter_mut().for_each(Lan::announce_anew);
+        }
+        self.kernel.tell(input);
+        self.hook.note(input, &self.kernel);
+        self.wire.heeds &=
+            !matches!(input, Input::Netlink(_) | Input::RequestFailed(_) | Input::NamespaceGone);
+        // Whoever is about to leave has no news any more.
+        if *input == Input::NamespaceGone && self.leave_by.is_none() {
+            self.namespace_gone = Some(self.now);
+            self.leave_at_the_latest(self.now + Duration::from_secs(5));
+        }
+        match input {
+            Input::QueueEmpty => self.emptied_at = Some(self.now),
+            Input::Netlink(_) | Input::Overrun | Input::MalformedMessage | Input::Sent(..) => {
+                self.emptied_at = None;
+            }
+            _ => {}
+        }
+        self.monitor.handle(input, self.now);
+    }
+}
