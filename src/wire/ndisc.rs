@@ -4,8 +4,8 @@ use core::net::Ipv6Addr;
 
 use smoltcp::wire::{
     ETHERNET_HEADER_LEN, EthernetAddress, EthernetFrame, EthernetProtocol, EthernetRepr,
-    IPV6_HEADER_LEN, IPV6_LINK_LOCAL_ALL_NODES as ALL_NODES, Icmpv6Message, Icmpv6Packet,
-    IpProtocol, Ipv6Packet, Ipv6Repr, NdiscNeighborFlags, NdiscOption, NdiscOptionType,
+    IPV6_HEADER_LEN, IPV6_LINK_LOCAL_ALL_NODES as ALL_NODES, Icmpv6Packet, IpProtocol, Ipv6Packet,
+    Ipv6Repr, NdiscNeighborFlags, NdiscRepr,
 };
 
 use super::Claim;
@@ -44,13 +44,8 @@ pub fn advertisement(mac: Mac, ip: Ipv6Addr, router: bool) -> [u8; FRAME_LEN] {
     let mut flags = NdiscNeighborFlags::OVERRIDE;
     flags.set(NdiscNeighborFlags::ROUTER, router);
     let mut message = Icmpv6Packet::new_unchecked(packet.payload_mut());
-    message.set_msg_type(Icmpv6Message::NeighborAdvert);
-    message.set_neighbor_flags(flags);
-    message.set_target_addr(ip);
-    let mut option = NdiscOption::new_unchecked(message.payload_mut());
-    option.set_option_type(NdiscOptionType::TargetLinkLayerAddr);
-    option.set_data_len(1);
-    option.set_link_layer_addr(EthernetAddress(mac).into());
+    let lladdr = Some(EthernetAddress(mac).into());
+    NdiscRepr::NeighborAdvert { flags, target_addr: ip, lladdr }.emit(&mut message);
     message.fill_checksum(&ip, &ALL_NODES);
     bytes
 }
@@ -59,31 +54,20 @@ pub fn advertisement(mac: Mac, ip: Ipv6Addr, router: bool) -> [u8; FRAME_LEN] {
 /// option or else the sender's.
 pub fn parse_claim(frame: &[u8]) -> Option<Claim> {
     let frame = EthernetFrame::new_checked(frame).ok()?;
-    if frame.ethertype() != EthernetProtocol::Ipv6 {
-        return None;
-    }
     let packet = Ipv6Packet::new_checked(frame.payload()).ok()?;
-    let is_ndisc = packet.version() == 6
-        && packet.next_header() == IpProtocol::Icmpv6
-        && packet.hop_limit() == HOP_LIMIT;
     let message = Icmpv6Packet::new_checked(packet.payload()).ok()?;
-    if !is_ndisc
-        || message.msg_type() != Icmpv6Message::NeighborAdvert
-        || !message.verify_checksum(&packet.src_addr(), &packet.dst_addr())
-    {
+    let is_valid = frame.ethertype() == EthernetProtocol::Ipv6
+        && packet.version() == 6
+        && packet.next_header() == IpProtocol::Icmpv6
+        && packet.hop_limit() == HOP_LIMIT
+        && message.verify_checksum(&packet.src_addr(), &packet.dst_addr());
+    let Ok(NdiscRepr::NeighborAdvert { target_addr, lladdr, .. }) = NdiscRepr::parse(&message)
+    else {
         return None;
-    }
-    let mut mac = frame.src_addr().0;
-    let mut options = message.payload();
-    while !options.is_empty() {
-        let option = NdiscOption::new_checked(options).ok()?;
-        if option.data_len() == 0 {
-            return None;
-        }
-        if option.option_type() == NdiscOptionType::TargetLinkLayerAddr {
-            mac = *options.get(2..)?.first_chunk()?;
-        }
-        options = options.get(usize::from(option.data_len()) * 8..)?;
-    }
-    Some(Claim { mac, ip: message.target_addr().into() })
+    };
+    let mac = match lladdr {
+        Some(stated) => stated.as_bytes().try_into().ok()?,
+        None => frame.src_addr().0,
+    };
+    is_valid.then_some(Claim { mac, ip: target_addr.into() })
 }
