@@ -9,7 +9,7 @@ use heapless::String;
 use nix::errno::Errno as NixErrno;
 
 use crate::errno::Errno;
-use crate::monitor::{Counters, Failure, State, Status};
+use crate::monitor::{Failure, State, Status};
 use crate::options::Config;
 use crate::sys::atomic_file::{AtomicFile, write_all};
 use crate::sys::clock;
@@ -28,7 +28,7 @@ pub struct MetricsFile {
 }
 
 impl MetricsFile {
-    /// Writes nothing yet. A file that cannot be written is no reason not to watch.
+    /// Writes nothing yet.
     ///
     /// # Errors
     /// As [`AtomicFile::new`].
@@ -77,109 +77,71 @@ pub fn labels(config: &Config) -> std::string::String {
 /// # Errors
 /// If `text` has no room.
 pub fn render(text: &mut dyn Write, status: &Status, changed_at: u64, labels: &str) -> fmt::Result {
-    let mut metrics = Metrics { text, labels };
-    metrics.state(status, changed_at)?;
-    metrics.agent(status)?;
-    metrics.programs(&status.counters)?;
-    metrics.neighbours(&status.counters)?;
-    metrics.netlink(&status.counters)?;
-    metrics.add(
-        "metrics_write_failures_total",
-        "Writes of this file that failed.",
-        status.counters.metrics_failures,
-    )
+    let version = env!("CARGO_PKG_VERSION");
+    begin(text, "build_info", "The version, with the value 1.")?;
+    writeln!(text, "keepwatch_build_info{{{labels},version=\"{version}\"}} 1")?;
+    for (name, help, value) in figures(status, changed_at) {
+        begin(text, name, help)?;
+        writeln!(text, "keepwatch_{name}{{{labels}}} {value}")?;
+    }
+    let name = "notification_failures_total";
+    begin(text, name, "Attempts to notify the agent that failed.")?;
+    for (kind, failure) in FAILURES {
+        let failures = status.counters.notification_failures.get(failure.kind()).unwrap_or(&0);
+        writeln!(text, "keepwatch_{name}{{{labels},kind=\"{kind}\"}} {failures}")?;
+    }
+    Ok(())
 }
 
-struct Metrics<'a> {
-    text: &'a mut dyn Write,
-    labels: &'a str,
+fn begin(text: &mut dyn Write, name: &str, help: &str) -> fmt::Result {
+    let kind = if name.ends_with("_total") { "counter" } else { "gauge" };
+    writeln!(text, "# HELP keepwatch_{name} {help}\n# TYPE keepwatch_{name} {kind}")
 }
 
-impl Metrics<'_> {
-    /// Adds a metric with one sample.
-    fn add(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
-        self.begin(name, help)?;
-        writeln!(self.text, "keepwatch_{name}{{{}}} {value}", self.labels)
-    }
+/// A name, what it means, and its value.
+type Figure = (&'static str, &'static str, u64);
 
-    /// Adds the lines that a metric begins with.
-    fn begin(&mut self, name: &str, help: &str) -> fmt::Result {
-        let kind = if name.ends_with("_total") { "counter" } else { "gauge" };
-        writeln!(self.text, "# HELP keepwatch_{name} {help}\n# TYPE keepwatch_{name} {kind}")
-    }
-
-    fn state(&mut self, status: &Status, changed_at: u64) -> fmt::Result {
-        let Status { state, counters, .. } = status;
-        let version = env!("CARGO_PKG_VERSION");
-        self.begin("build_info", "The version, with the value 1.")?;
-        writeln!(self.text, "keepwatch_build_info{{{},version=\"{version}\"}} 1", self.labels)?;
-        let is_active = *state == Some(State::Active);
-        self.add("active", "Whether the VIP is on the interface.", is_active.into())?;
-        self.add("last_change_timestamp_seconds", "When the state last changed.", changed_at)?;
-        let help = "Changes of state, the initial one included.";
-        self.add("transitions_total", help, counters.transitions)?;
-        self.add("state_file_writes_total", "Writes of the state file.", counters.writes)?;
-        let help = "Writes of the state file that failed.";
-        self.add("state_file_write_failures_total", help, counters.write_failures)
-    }
-
-    fn agent(&mut self, status: &Status) -> fmt::Result {
-        let Status { undelivered, counters, .. } = status;
-        let help = "Whether the agent has yet to answer 200 for the state.";
-        self.add("undelivered", help, undelivered.is_some().into())?;
-        let help = "Notifications that the agent answered with 200.";
-        self.add("notifications_total", help, counters.notifications)?;
-        let name = "notification_failures_total";
-        self.begin(name, "Attempts to notify the agent that failed.")?;
-        for (kind, failure) in [
-            ("no_socket", Failure::NoSocket),
-            ("refused", Failure::Refused),
-            ("backlog_full", Failure::BacklogFull),
-            ("no_permission", Failure::NoPermission),
-            ("untrusted", Failure::Untrusted(0)),
-            ("timed_out", Failure::TimedOut),
-            ("closed_early", Failure::ClosedEarly),
-            ("malformed", Failure::Malformed),
-            ("status", Failure::Status(0)),
-            ("socket", Failure::Socket(Errno(0))),
-        ] {
-            let failures = counters.notification_failures.get(failure.kind()).unwrap_or(&0);
-            writeln!(self.text, "keepwatch_{name}{{{},kind=\"{kind}\"}} {failures}", self.labels)?;
-        }
-        Ok(())
-    }
-
-    fn programs(&mut self, counters: &Counters) -> fmt::Result {
-        self.add("conntrackd_commands_total", "Commands of conntrackd.", counters.commands)?;
-        let help = "Commands of conntrackd that failed.";
-        self.add("conntrackd_command_failures_total", help, counters.command_failures)?;
-        self.add("hook_runs_total", "Runs of the hook.", counters.hook_runs)?;
-        self.add("hook_failures_total", "Runs of the hook that failed.", counters.hook_failures)
-    }
-
-    fn neighbours(&mut self, counters: &Counters) -> fmt::Result {
-        let help = "Frames that announced addresses.";
-        self.add("announcements_total", help, counters.announcements)?;
-        let help = "Announcements that could not be sent.";
-        self.add("announcement_failures_total", help, counters.announcement_failures)?;
-        let help = "Addresses beyond the room for them.";
-        self.add("unannounced_addresses_total", help, counters.unannounced)?;
-        let help = "Links beyond the room for them.";
-        self.add("ignored_links_total", help, counters.ignored_links)?;
-        let help = "Claims of the VIP by other stations while it was here.";
-        self.add("claims_total", help, counters.claims)
-    }
-
-    fn netlink(&mut self, counters: &Counters) -> fmt::Result {
-        let help = "Netlink messages about addresses and links.";
-        self.add("netlink_events_total", help, counters.events)?;
-        let help = "Times that netlink events were lost.";
-        self.add("netlink_overruns_total", help, counters.overruns)?;
-        let help = "Netlink messages that could not be read.";
-        self.add("netlink_malformed_total", help, counters.malformed)?;
-        let help = "Netlink messages not from the kernel.";
-        self.add("netlink_foreign_total", help, counters.foreign)?;
-        self.add("dumps_total", "Netlink dumps.", counters.dumps)?;
-        self.add("dump_failures_total", "Netlink dumps that failed.", counters.dump_failures)
-    }
+fn figures(status: &Status, changed_at: u64) -> [Figure; 23] {
+    let active = (status.state == Some(State::Active)).into();
+    let undelivered = status.undelivered.is_some().into();
+    let c = &status.counters;
+    [
+        ("active", "Whether the VIP is on the interface.", active),
+        ("last_change_timestamp_seconds", "When the state last changed.", changed_at),
+        ("transitions_total", "Changes of state, the initial one included.", c.transitions),
+        ("state_file_writes_total", "Writes of the state file.", c.writes),
+        ("state_file_write_failures_total", "Failed writes of the state file.", c.write_failures),
+        ("undelivered", "Whether the agent has yet to answer 200 for the state.", undelivered),
+        ("notifications_total", "Notifications that the agent answered with 200.", c.notifications),
+        ("conntrackd_commands_total", "Commands of conntrackd.", c.commands),
+        ("conntrackd_command_failures_total", "Failed commands of conntrackd.", c.command_failures),
+        ("hook_runs_total", "Runs of the hook.", c.hook_runs),
+        ("hook_failures_total", "Runs of the hook that failed.", c.hook_failures),
+        ("announcements_total", "Frames that announced addresses.", c.announcements),
+        ("announcement_failures_total", "Announcements not sent.", c.announcement_failures),
+        ("unannounced_addresses_total", "Addresses beyond the room for them.", c.unannounced),
+        ("ignored_links_total", "Links beyond the room for them.", c.ignored_links),
+        ("claims_total", "Claims of the VIP by other stations while it was here.", c.claims),
+        ("netlink_events_total", "Netlink messages about addresses and links.", c.events),
+        ("netlink_overruns_total", "Times that netlink events were lost.", c.overruns),
+        ("netlink_malformed_total", "Netlink messages that could not be read.", c.malformed),
+        ("netlink_foreign_total", "Netlink messages not from the kernel.", c.foreign),
+        ("dumps_total", "Netlink dumps.", c.dumps),
+        ("dump_failures_total", "Netlink dumps that failed.", c.dump_failures),
+        ("metrics_write_failures_total", "Writes of this file that failed.", c.metrics_failures),
+    ]
 }
+
+/// What the kinds of failed notifications are called.
+const FAILURES: [(&str, Failure); Failure::KINDS] = [
+    ("no_socket", Failure::NoSocket),
+    ("refused", Failure::Refused),
+    ("backlog_full", Failure::BacklogFull),
+    ("no_permission", Failure::NoPermission),
+    ("untrusted", Failure::Untrusted(0)),
+    ("timed_out", Failure::TimedOut),
+    ("closed_early", Failure::ClosedEarly),
+    ("malformed", Failure::Malformed),
+    ("status", Failure::Status(0)),
+    ("socket", Failure::Socket(Errno(0))),
+];
