@@ -145,65 +145,21 @@ impl HookSchedule {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use HookState::{Backup, Master};
-
-    const T0: Instant = Instant::ZERO;
-
-    /// A hook that has been told this.
-    fn told(state: HookState) -> HookSchedule {
-        let mut hook = HookSchedule::new(1);
-        hook.post(state, false, T0);
-        assert_eq!(hook.begin(T0), Some(call(state, None)));
-        assert_eq!(hook.end(true, T0), Some((state, 0)));
-        assert!(hook.is_done() && hook.deadline().is_none());
-        hook
-    }
-
-    fn call(state: HookState, previous: impl Into<Option<HookState>>) -> HookCall {
-        HookCall { state, previous: previous.into() }
-    }
-
-    #[test]
-    fn failed_run_is_repeated_with_the_agents_backoff() {
-        let mut hook = told(Backup);
-        hook.post(Master, false, T0);
-        let (mut now, mut backoff) = (T0, Backoff::new(1));
-        for failures in 0..20 {
-            assert_eq!(hook.begin(now), Some(call(Master, Backup)), "the same call");
-            assert_eq!(hook.end(false, now), Some((Master, failures)));
-            let at = hook.deadline().unwrap();
-            assert_eq!(at, backoff.after_failure(now));
-            now = at;
-        }
-        hook.begin(now);
-        assert_eq!(hook.end(true, now), Some((Master, 20)));
-        hook.post(Backup, false, now);
-        hook.begin(now);
-        assert_eq!(hook.end(false, now), Some((Backup, 0)), "counted anew");
-        assert!(hook.deadline().unwrap() < now + Duration::from_millis(100));
-    }
 
     #[test]
     fn what_repeats_a_failure_prints_once_a_minute() {
-        let mut hook = told(Backup);
-        hook.post(Master, false, T0);
-        for (seconds, prints) in [(0, true), (1, false), (59, false), (60, true), (61, false)] {
-            let now = Instant::from_secs(seconds);
-            assert!(hook.begin(now).is_some());
-            assert_eq!(hook.logs_output(), prints, "{seconds}");
+        let mut hook = HookSchedule::new(1);
+        let mut prints = |state, again, second| {
+            let now = Instant::from_secs(second);
+            hook.post(state, again, now);
+            assert!(hook.next_action(now).is_some());
+            let prints = hook.logs_output();
             hook.end(false, now);
+            prints
+        };
+        for (second, expected) in [(0, true), (10, false), (59, false), (60, true), (70, false)] {
+            assert_eq!(prints(HookState::Master, second > 0, second), expected, "{second}");
         }
-        let now = Instant::from_secs(62);
-        hook.post(Backup, false, now);
-        hook.begin(now);
-        assert!(hook.logs_output(), "another state");
-        hook.end(true, now);
-        hook.post(Master, false, now);
-        hook.begin(now);
-        assert!(hook.logs_output());
-        hook.end(true, now);
-        hook.post(Master, true, now);
-        hook.begin(now);
-        assert!(hook.logs_output(), "asked to be repeated");
+        assert!(prints(HookState::Backup, false, 80), "another state");
     }
 }

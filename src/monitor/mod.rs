@@ -110,15 +110,3 @@ impl State {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn states_have_the_words_that_agents_know() {
-        let words = |active| [State::Active, State::Backup].map(|state| state.word(active));
-        assert_eq!(words(ActiveWord::Master), ["master", "backup"]);
-        assert_eq!(words(ActiveWord::Primary), ["primary", "backup"]);
-    }
-}

@@ -264,64 +264,13 @@ mod tests {
         [2, 0, 0, 0, 0, n]
     }
 
-    fn lines(stations: &mut SplitBrain, now: Instant) -> heapless::Vec<Line, 32> {
-        core::iter::from_fn(|| stations.next_line(now)).collect()
-    }
-
-    #[test]
-    fn each_station_once_a_minute_and_a_second_after_its_claim() {
-        let (at, a, b) = (Instant::from_secs, mac(1), mac(2));
-        let mut stations = SplitBrain::default();
-        stations.handle_claim(a, at(0));
-        stations.handle_claim(a, at(0));
-        assert_eq!(stations.deadline(), Some(at(1)));
-        assert_eq!(stations.next_line(Instant::from_millis(999)), None);
-        assert_eq!(lines(&mut stations, at(1)), [Line::Station(a, 2)]);
-        stations.handle_claim(a, at(2));
-        stations.handle_claim(b, at(2));
-        assert_eq!(lines(&mut stations, at(3)), [Line::Station(b, 1)]);
-        assert_eq!(stations.deadline(), None, "nothing more to be said");
-        stations.handle_claim(a, at(61));
-        assert_eq!(lines(&mut stations, at(62)), [Line::Station(a, 2)]);
-    }
-
-    #[test]
-    fn what_was_claimed_before_the_vip_went_is_not_said() {
-        let (at, a) = (Instant::from_secs, mac(1));
-        let mut stations = SplitBrain::default();
-        stations.handle_claim(a, at(0));
-        stations.handle_vip_gone();
-        assert_eq!((stations.deadline(), stations.next_line(at(9))), (None, None));
-        stations.handle_claim(a, at(10));
-        assert_eq!(lines(&mut stations, at(11)), [Line::Station(a, 1)]);
-    }
-
-    #[test]
-    fn lines_are_limited_and_the_rest_is_summed_up() {
-        let at = Instant::from_secs;
-        let mut stations = SplitBrain::default();
-        for n in 0..100 {
-            stations.handle_claim(mac(n), at(0));
-        }
-        assert_eq!((stations.deadline(), stations.next_line(at(0))), (Some(at(1)), None));
-        let expected: heapless::Vec<_, 16> = (0..16).map(|n| Line::Station(mac(n), 1)).collect();
-        assert_eq!(lines(&mut stations, at(1)), expected);
-        assert_eq!(stations.deadline(), Some(at(61)));
-        // A new one has room, as all is said of the first; but no line.
-        stations.handle_claim(mac(100), at(2));
-        assert_eq!(lines(&mut stations, at(3)), []);
-        assert_eq!(stations.deadline(), Some(at(61)));
-        assert_eq!(lines(&mut stations, at(61)), [Line::Others(85)]);
-        assert_eq!(stations.deadline(), None);
-    }
-
     #[test]
     fn the_one_with_the_oldest_line_is_forgotten() {
         let at = Instant::from_secs;
         let mut stations = SplitBrain::default();
         for n in 0..=16 {
             stations.handle_claim(mac(n), at(n.into()));
-            lines(&mut stations, at(i64::from(n) + 1));
+            stations.next_line(at(i64::from(n) + 1));
         }
         let known: heapless::Vec<Mac, 16> =
             stations.stations.iter().map(|known| known.mac).collect();

@@ -162,28 +162,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_has_changed_is_written_every_15_seconds_at_most() {
-        let at = Instant::from_secs;
+    fn events_alone_are_no_reason_to_write() {
         let (mut metrics, mut journal) = (MetricsSchedule::new(), Journal::default());
-        let write = |metrics: &mut MetricsSchedule, journal: &Journal, second| {
-            assert_eq!(metrics.next_action(at(second)), None, "others may have to be served");
-            metrics.handle_queue_empty(&journal.counters, at(second));
-            metrics.next_action(at(second)).is_some()
-        };
-        assert!(write(&mut metrics, &journal, 0), "nothing is written yet");
-        metrics.handle_write(Ok(()), &mut journal, at(2));
-        journal.counters.events += 100;
-        assert_eq!(metrics.deadline(&journal.counters), None, "events are not written for");
+        metrics.handle_write(Ok(()), &mut journal, Instant::ZERO);
+        journal.counters.events += 1;
+        assert_eq!(metrics.deadline(&journal.counters), None);
         journal.counters.claims += 1;
-        assert_eq!(metrics.deadline(&journal.counters), Some(at(17)));
-        assert!(!write(&mut metrics, &journal, 16) && write(&mut metrics, &journal, 17));
-        metrics.handle_write(Err(Errno(28)), &mut journal, at(20));
-        assert_eq!(metrics.deadline(&journal.counters), Some(at(35)), "it is tried again");
-        metrics.request();
-        assert!(write(&mut metrics, &journal, 21), "what is asked for does not wait");
-        metrics.handle_write(Ok(()), &mut journal, at(21));
-        assert!(!write(&mut metrics, &journal, 99), "once");
-        metrics.follow(Some(State::Active));
-        assert!(write(&mut metrics, &journal, 99), "nor does what the agent is told");
+        assert_eq!(metrics.deadline(&journal.counters), Some(Instant::ZERO + PERIOD));
     }
 }
