@@ -2,7 +2,6 @@
 
 pub mod argv;
 pub mod cidr;
-pub mod conntrackd;
 pub mod core;
 pub mod frames;
 pub mod reply;

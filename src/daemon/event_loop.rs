@@ -161,8 +161,8 @@ impl Daemon<'_> {
             self.dispatch(&Input::MountsChanged);
         }
         for (kind, token) in [(HelperKind::Conntrackd, CONNTRACKD), (HelperKind::Hook, HOOK)] {
-            if ready.has(token) && !self.drain_helper(kind) {
-                unfinished.add(token);
+            if ready.has(token) {
+                self.handle_helper(kind, &mut **buffer);
             }
         }
         unfinished

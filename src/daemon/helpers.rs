@@ -1,4 +1,4 @@
-//! Events from the processes that run programs.
+//! The processes that run programs: what they are asked for, and what they report.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -7,10 +7,13 @@ use super::event_loop::Daemon;
 use crate::log::{DisplayArg, info, warning};
 use crate::monitor::{HelperKind, HelperNews, Input, Request};
 use crate::sys::helper::Helper;
-use crate::wire::helper::HelperEvent;
+use crate::wire::helper::Report;
 
-/// Events taken in one turn, so that they starve nothing else.
-const EVENTS_PER_TURN: usize = 16;
+/// The most lines that are logged of a run.
+const MAX_LINES: usize = 64;
+
+/// A longer line is logged in pieces, in bytes.
+const MAX_LINE: usize = 240;
 
 impl Daemon<'_> {
     fn helper(&mut self, kind: HelperKind) -> &mut Option<Helper> {
@@ -27,40 +30,24 @@ impl Daemon<'_> {
         }
     }
 
-    fn logs_output(&self, kind: HelperKind) -> bool {
-        kind == HelperKind::Conntrackd || self.monitor.logs_hook_output()
-    }
-
-    /// Handles what has come from a helper, but only so much in one turn. Returns whether that was all.
-    pub(super) fn drain_helper(&mut self, kind: HelperKind) -> bool {
-        let (name, mut buffer) = (kind.name(), [0; _]);
-        for _ in 0..EVENTS_PER_TURN {
-            let helper = self.helper(kind).as_mut();
-            let Some(event) = helper.and_then(|helper| helper.recv_event(&mut buffer)) else {
-                return true;
-            };
-            match event {
-                HelperEvent::Printed(line) => {
-                    if self.logs_output(kind) {
-                        info!("{}: {}", name, DisplayArg(OsStr::from_bytes(line).display()));
+    /// Handles what has come from a helper: the report of a run, or its end.
+    pub(super) fn handle_helper(&mut self, kind: HelperKind, buffer: &mut [u8]) {
+        while let Some(helper) = self.helper(kind) {
+            let news = match helper.receive(buffer) {
+                Ok(None) => return,
+                Ok(Some(report)) => {
+                    if kind == HelperKind::Conntrackd || self.monitor.logs_hook_output() {
+                        log_run(kind.name(), &report);
                     }
+                    HelperNews::Ended(report.end)
                 }
-                HelperEvent::Ended { end, discarded, killed } => {
-                    if discarded > 0 && self.logs_output(kind) {
-                        warning!("{}: {} more bytes of output discarded", name, discarded);
-                    }
-                    if killed > 0 && self.logs_output(kind) {
-                        warning!("{}: processes of the failed run killed: {}", name, killed);
-                    }
-                    self.dispatch(&Input::Helper(kind, HelperNews::Ended(end)));
-                }
-                HelperEvent::Gone => {
+                Err(_) => {
                     *self.helper(kind) = None;
-                    self.dispatch(&Input::Helper(kind, HelperNews::Gone));
+                    HelperNews::Gone
                 }
-            }
+            };
+            self.dispatch(&Input::Helper(kind, news));
         }
-        false
     }
 
     /// Says what the helpers kill as the daemon ends now.
@@ -72,5 +59,23 @@ impl Daemon<'_> {
                 warning!("{} still running; killed", kind.name());
             }
         }
+    }
+}
+
+fn log_run(name: &str, report: &Report<'_>) {
+    let pieces = report.output.split(|byte| *byte == b'\n').flat_map(|line| line.chunks(MAX_LINE));
+    let mut discarded = report.discarded;
+    for (line, number) in pieces.zip(0..) {
+        if number < MAX_LINES {
+            info!("{}: {}", name, DisplayArg(OsStr::from_bytes(line).display()));
+        } else {
+            discarded = discarded.saturating_add(line.len().try_into().unwrap_or(u32::MAX));
+        }
+    }
+    if discarded > 0 {
+        warning!("{}: {} more bytes of output discarded", name, discarded);
+    }
+    if report.killed > 0 {
+        warning!("{}: processes of the failed run killed: {}", name, report.killed);
     }
 }

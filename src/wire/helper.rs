@@ -1,12 +1,16 @@
-//! The channel between the daemon and a helper process that runs programs: one byte asks for a run, datagrams
-//! report what it prints and how it ends.
-
-use heapless::Vec;
+//! The channel between the daemon and a helper process that runs programs: one byte asks for a run, one datagram
+//! reports how it ended and what it printed.
 
 use crate::errno::Errno;
 
-/// The longest line that a message carries, in bytes.
-pub const MAX_LINE: usize = 240;
+/// Bytes of a run's output that are kept: 64 lines of 240.
+pub const MAX_OUTPUT: usize = 64 * 240;
+
+/// The longest report, in bytes.
+pub const MAX_REPORT: usize = HEAD + MAX_OUTPUT;
+
+/// The numbers at the beginning of a report, in bytes.
+const HEAD: usize = 16;
 
 /// One run of `conntrackd -C FILE` with a flag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,29 +139,18 @@ pub enum CommandResult {
     NotConfigured(Errno),
 }
 
-/// What a helper process reports.
+/// What a helper process reports of a run.
 #[derive(Debug, PartialEq, Eq)]
-pub enum HelperEvent<'a> {
-    /// A line that was printed, or a piece of a long one.
-    Printed(&'a [u8]),
-    /// The program that was asked for has ended.
-    Ended {
-        /// How.
-        end: CommandResult,
-        /// Bytes of output that were discarded since the last such report.
-        discarded: u32,
-        /// Processes that a failed run had left in its session, and that were killed.
-        killed: u32,
-    },
-    /// The helper process itself has ended: what an empty or unreadable datagram means.
-    Gone,
+pub struct Report<'a> {
+    /// How it ended.
+    pub end: CommandResult,
+    /// Processes that a failed run had left in its session, and that were killed.
+    pub killed: u32,
+    /// Bytes that were printed since the last report, and that are not in `output`.
+    pub discarded: u32,
+    /// The beginning of what was printed, up to [`MAX_OUTPUT`] bytes.
+    pub output: &'a [u8],
 }
-
-/// An encoded [`HelperEvent`].
-pub type Datagram = Vec<u8, { MAX_LINE + 1 }>;
-
-const PRINTED: u8 = 0;
-const ENDED: u8 = 1;
 
 impl Request {
     /// Every request; its byte is its place here.
@@ -172,10 +165,8 @@ impl Request {
     /// The byte that stands for it.
     #[must_use]
     pub fn encode(self) -> u8 {
-        (0..)
-            .zip(Self::all())
-            .find(|(_, request)| *request == self)
-            .map_or(u8::MAX, |(byte, _)| byte)
+        let mut numbered = (0..).zip(Self::all());
+        numbered.find(|(_, request)| *request == self).map_or(u8::MAX, |(byte, _)| byte)
     }
 
     /// The request that a byte stands for.
@@ -185,47 +176,28 @@ impl Request {
     }
 }
 
-impl<'a> HelperEvent<'a> {
-    /// As a datagram. A line longer than [`MAX_LINE`] is cut.
+impl<'a> Report<'a> {
+    /// The numbers, behind which the output follows in the datagram.
     #[must_use]
-    pub fn encode(&self) -> Datagram {
-        let mut bytes = Datagram::new();
-        match self {
-            Self::Printed(line) => {
-                bytes.extend([PRINTED].iter().chain(*line).copied().take(MAX_LINE + 1));
-            }
-            Self::Ended { end, discarded, killed } => {
-                let (kind, value) = match *end {
-                    CommandResult::Exited(code) => (0, code.into()),
-                    CommandResult::Signalled(signal) => (1, signal.into()),
-                    CommandResult::TimedOut => (2, 0),
-                    CommandResult::NotStarted(Errno(errno)) => (3, errno.cast_unsigned()),
-                    CommandResult::NotConfigured(Errno(errno)) => (4, errno.cast_unsigned()),
-                };
-                bytes.extend([ENDED, kind]);
-                bytes.extend([value, *discarded, *killed].into_iter().flat_map(u32::to_ne_bytes));
-            }
-            Self::Gone => {}
-        }
-        bytes
+    pub fn head(&self) -> [[u8; 4]; 4] {
+        let (kind, value) = match self.end {
+            CommandResult::Exited(code) => (0, code.into()),
+            CommandResult::Signalled(signal) => (1, signal.into()),
+            CommandResult::TimedOut => (2, 0),
+            CommandResult::NotStarted(Errno(errno)) => (3, errno.cast_unsigned()),
+            CommandResult::NotConfigured(Errno(errno)) => (4, errno.cast_unsigned()),
+        };
+        [kind, value, self.killed, self.discarded].map(u32::to_ne_bytes)
     }
 
     /// From a datagram.
     #[must_use]
-    pub fn decode(bytes: &'a [u8]) -> Self {
-        match bytes {
-            [PRINTED, line @ ..] if line.len() <= MAX_LINE => Self::Printed(line),
-            [ENDED, kind, numbers @ ..] => Self::decode_end(*kind, numbers).unwrap_or(Self::Gone),
-            _ => Self::Gone,
-        }
-    }
-
-    fn decode_end(kind: u8, numbers: &[u8]) -> Option<Self> {
-        let (numbers, []) = numbers.as_chunks() else { return None };
-        let [value, discarded, killed] = *numbers else { return None };
-        let [value, discarded, killed] = [value, discarded, killed].map(u32::from_ne_bytes);
+    pub fn decode(datagram: &'a [u8]) -> Option<Self> {
+        let (head, output) = datagram.split_at_checked(HEAD)?;
+        let [kind, value, killed, discarded] = *head.as_chunks().0 else { return None };
+        let value = u32::from_ne_bytes(value);
         let errno = Errno(value.cast_signed());
-        let end = match kind {
+        let end = match u32::from_ne_bytes(kind) {
             0 => CommandResult::Exited(value.try_into().ok()?),
             1 => CommandResult::Signalled(value.try_into().ok()?),
             2 => CommandResult::TimedOut,
@@ -233,7 +205,8 @@ impl<'a> HelperEvent<'a> {
             4 => CommandResult::NotConfigured(errno),
             _ => return None,
         };
-        Some(Self::Ended { end, discarded, killed })
+        let [killed, discarded] = [killed, discarded].map(u32::from_ne_bytes);
+        Some(Self { end, killed, discarded, output })
     }
 }
 
@@ -243,23 +216,15 @@ mod tests {
 
     #[test]
     fn requests_arrive_as_sent_and_nothing_else_does() {
-        assert!(Request::all().all(|request| Request::decode(request.encode()) == Some(request)));
         let known = (0..=u8::MAX).filter_map(Request::decode);
         assert!(known.eq(Request::all()));
+        assert!((0..).zip(Request::all()).all(|(byte, request)| request.encode() == byte));
         assert_eq!(Request::all().count(), 6 + 3 * 4);
     }
 
-    /// What the log calls them is what operators search it for.
     #[test]
-    fn helpers_keep_their_names() {
-        let names = [HelperKind::Conntrackd, HelperKind::Hook].map(HelperKind::name);
-        assert_eq!(names, ["conntrackd", "hook"]);
-    }
-
-    #[test]
-    fn events_arrive_as_sent() {
+    fn reports_arrive_as_sent() {
         let ends = [
-            CommandResult::Exited(0),
             CommandResult::Exited(255),
             CommandResult::Signalled(9),
             CommandResult::TimedOut,
@@ -267,27 +232,13 @@ mod tests {
             // EDQUOT on MIPS.
             CommandResult::NotConfigured(Errno(1133)),
         ];
-        let ends = ends.map(|end| HelperEvent::Ended { end, discarded: 1_000_000, killed: 2 });
-        let lines = [&b"a line"[..], b"", &[b'a'; MAX_LINE]].map(HelperEvent::Printed);
-        for event in ends.into_iter().chain(lines).chain([HelperEvent::Gone]) {
-            assert_eq!(HelperEvent::decode(&event.encode()), event);
+        for end in ends {
+            let report = Report { end, killed: 2, discarded: 1_000_000, output: b"a line" };
+            let mut datagram = report.head().concat();
+            datagram.extend(report.output);
+            assert_eq!(Report::decode(&datagram), Some(report));
         }
-        let cut = HelperEvent::Printed(&[b'a'; MAX_LINE + 1]).encode();
-        assert_eq!(HelperEvent::decode(&cut), HelperEvent::Printed(&[b'a'; MAX_LINE]));
-    }
-
-    #[test]
-    fn nothing_else_is_an_event() {
-        for junk in [
-            &[][..],
-            &[0; MAX_LINE + 2],
-            &[1],
-            &[1; 13],
-            &[1; 15],
-            &[1, 5, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
-            &[2],
-        ] {
-            assert_eq!(HelperEvent::decode(junk), HelperEvent::Gone);
-        }
+        let no_end = [5; MAX_REPORT];
+        assert_eq!([&no_end[..], &no_end[..15], &[]].map(Report::decode), [None, None, None]);
     }
 }

@@ -49,7 +49,7 @@ macro_rules! replay {
     )*};
 }
 
-replay!(argv cidr conntrackd core frames reply request rtnl);
+replay!(argv cidr core frames reply request rtnl);
 
 /// What the fuzzer has found has a hash for a name, what was recorded has not.
 fn recorded(target: &str) -> impl Iterator<Item = (String, Vec<u8>)> {

@@ -99,10 +99,9 @@ impl Runnable for Conntrackd {
         c"keepwatch-sync"
     }
 
-    fn prepare(&self) -> io::Result<()> {
+    fn prepare(&self) -> Result<(), Errno> {
         prctl::set_no_new_privs()?;
-        privileges::limit_to_client(self.user)?;
-        Ok(())
+        Ok(privileges::limit_to_client(self.user)?)
     }
 
     fn command(&self, request: Request) -> Result<Command, CommandResult> {
@@ -115,14 +114,11 @@ impl Runnable for Conntrackd {
         // Where /dev/stdin leads, which not every device has.
         command.args(["-C", "/proc/self/fd/0", sync.flag()]).stdin(configuration);
         command.env_clear().env("PATH", PATH);
-        let confine = move || match &rules {
-            Some(rules) => {
-                rules.enforce().map_err(|Errno(errno)| io::Error::from_raw_os_error(errno))
-            }
-            None => Ok(()),
-        };
-        // SAFETY: nothing but a system call.
-        unsafe { command.pre_exec(confine) };
+        if let Some(rules) = rules {
+            let enforce = move || rules.enforce().map_err(|e| io::Error::from_raw_os_error(e.0));
+            // SAFETY: nothing but a system call.
+            unsafe { command.pre_exec(enforce) };
+        }
         Ok(command)
     }
 

@@ -2,7 +2,6 @@
 
 use std::ffi::CStr;
 use std::fs;
-use std::io;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -12,6 +11,7 @@ use nix::fcntl::{AT_FDCWD, AtFlags};
 use nix::unistd::{AccessFlags, faccessat, geteuid};
 
 use super::{PATH, Runnable};
+use crate::errno::Errno;
 use crate::sys::privileges::{self, RunAs};
 use crate::sys::{passwd, trust};
 use crate::wire::cidr::Cidr;
@@ -38,7 +38,7 @@ pub struct Hook {
 
 impl Hook {
     /// Whether it may be run: a file that, as root, only root can have put there.
-    fn check(&self) -> io::Result<()> {
+    fn check(&self) -> Result<(), Errno> {
         if !fs::metadata(&self.program)?.is_file() {
             return Err(NixErrno::EACCES.into());
         }
@@ -53,15 +53,14 @@ impl Runnable for Hook {
     }
 
     /// Becomes the user that the hook is run as, for good, and checks that it can be run.
-    fn prepare(&self) -> io::Result<()> {
+    fn prepare(&self) -> Result<(), Errno> {
         let groups = match self.user.group {
             Some(group) => passwd::groups(self.user.user.unwrap_or(geteuid()), group),
             None => Vec::new(),
         };
         privileges::become_hook_user(self.user, &groups)?;
         self.check()?;
-        faccessat(AT_FDCWD, &self.program, AccessFlags::X_OK, AtFlags::AT_EACCESS)?;
-        Ok(())
+        Ok(faccessat(AT_FDCWD, &self.program, AccessFlags::X_OK, AtFlags::AT_EACCESS)?)
     }
 
     /// As keepalived calls the notify script of an instance, whose priority is not known here.
@@ -69,7 +68,7 @@ impl Runnable for Hook {
         let Request::Hook(call) = request else {
             return Err(CommandResult::NotStarted(NixErrno::EINVAL.into()));
         };
-        self.check().map_err(|error| CommandResult::NotStarted(error.into()))?;
+        self.check().map_err(CommandResult::NotStarted)?;
         let mut command = Command::new(&self.program);
         command.args(["INSTANCE", self.router.as_str(), call.state.word(), "0"]);
         command.env_clear().env("PATH", PATH);

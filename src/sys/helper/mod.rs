@@ -9,10 +9,8 @@
 
 mod conntrackd;
 mod hook;
-mod output;
 mod process;
 
-use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::process::Command;
 use std::time::Duration;
@@ -26,16 +24,13 @@ use nix::unistd::{ForkResult, fork};
 
 use crate::errno::Errno;
 use crate::sys::process::close_all_but;
-use crate::wire::helper::{CommandResult, HelperEvent, MAX_LINE, Request};
+use crate::wire::helper::{CommandResult, Report, Request};
 pub use conntrackd::Conntrackd;
 pub use hook::Hook;
 use process::HelperProcess;
 
 /// Where programs look for others.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-
-/// Room for an event.
-pub type Buffer = [u8; MAX_LINE + 1];
 
 /// What a helper process can run.
 pub trait Runnable {
@@ -46,7 +41,7 @@ pub trait Runnable {
     ///
     /// # Errors
     /// What the system said. The daemon does not start then.
-    fn prepare(&self) -> io::Result<()>;
+    fn prepare(&self) -> Result<(), Errno>;
 
     /// The program to run for a request, but for its output and its session.
     ///
@@ -92,22 +87,26 @@ impl Helper {
         }
     }
 
-    /// Asks for a run, when no other is under way. If the process has gone, the next event says so.
+    /// Asks for a run, when no other is under way. If the process has gone, [`Self::receive`] says so.
     pub fn run(&mut self, request: Request) {
         let sent = send(self.channel.as_raw_fd(), &[request.encode()], MsgFlags::MSG_NOSIGNAL);
         self.is_busy = sent.is_ok();
     }
 
-    /// Receives the next event, if there is one.
-    pub fn recv_event<'a>(&mut self, buffer: &'a mut Buffer) -> Option<HelperEvent<'a>> {
-        let received = recv(self.channel.as_raw_fd(), buffer, MsgFlags::MSG_DONTWAIT);
-        if received == Err(NixErrno::EAGAIN) {
-            return None;
-        }
+    /// Receives the report of the run under way, if it has ended. The buffer is to have room for
+    /// [`MAX_REPORT`](crate::wire::helper::MAX_REPORT) bytes.
+    ///
+    /// # Errors
+    /// The process has gone.
+    pub fn receive<'a>(&mut self, buffer: &'a mut [u8]) -> Result<Option<Report<'a>>, Errno> {
+        let length = match recv(self.channel.as_raw_fd(), buffer, MsgFlags::MSG_DONTWAIT) {
+            Err(NixErrno::EAGAIN) => return Ok(None),
+            received => received?,
+        };
+        self.is_busy = false;
         // The end of the channel is an empty datagram.
-        let event = HelperEvent::decode(buffer.get(..received.unwrap_or(0)).unwrap_or_default());
-        self.is_busy &= matches!(event, HelperEvent::Printed(_));
-        Some(event)
+        let report = buffer.get(..length).and_then(Report::decode);
+        report.map(Some).ok_or(NixErrno::EPIPE.into())
     }
 
     /// Whether a program runs.
@@ -131,7 +130,7 @@ fn serve(channel: &OwnedFd, runnable: &dyn Runnable) {
         prctl::set_dumpable(false)?;
         HelperProcess::new(channel, runnable)
     });
-    let errno = process.as_ref().err().map_or(0, |error| error.raw_os_error().unwrap_or(libc::EIO));
+    let errno = process.as_ref().err().map_or(0, |errno| errno.0);
     let _ = send(channel.as_raw_fd(), &errno.to_ne_bytes(), MsgFlags::MSG_NOSIGNAL);
     if let Ok(process) = process {
         process.serve();

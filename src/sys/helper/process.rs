@@ -6,12 +6,11 @@
 use std::fs;
 use std::io::{self, PipeReader, PipeWriter, Read};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{Child, Command, ExitStatus};
+use std::os::unix::process::CommandExt;
 use std::time::{Duration, Instant};
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::prctl;
 use nix::sys::signal::{SigSet, Signal, kill, killpg};
 use nix::sys::socket::{MsgFlags, recv, send};
@@ -19,15 +18,15 @@ use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
 use nix::unistd::{Pid, getpid, getppid, pipe2, setsid};
 
 use super::Runnable;
-use super::output::Output;
+use crate::errno::Errno;
 use crate::sys::signals::{self, Signals};
-use crate::wire::helper::{CommandResult, HelperEvent, Request};
+use crate::wire::helper::{CommandResult, MAX_OUTPUT, Report, Request};
 
 /// How long to wait for a killed program, which may be stuck in the kernel.
 const KILL_GRACE: Duration = Duration::from_secs(1);
 
-/// As much as fits into a pipe, in reads.
-const READS_OF_A_PIPE: usize = 16;
+/// What a pipe holds, in bytes (`pipe(7)`).
+const PIPE_CAPACITY: u64 = 65_536;
 
 /// The helper process.
 pub(super) struct HelperProcess<'a> {
@@ -39,72 +38,69 @@ pub(super) struct HelperProcess<'a> {
     /// on printing, and no program is ended by SIGPIPE.
     reader: PipeReader,
     writer: PipeWriter,
-    output: Output,
-}
-
-/// Why a wait has ended.
-#[derive(PartialEq)]
-enum Wait {
-    Exited,
-    TimedOut,
-    DaemonGone,
+    /// What the program under way has printed, up to [`MAX_OUTPUT`].
+    output: Vec<u8>,
+    /// Bytes beyond that, and those that were printed between two runs.
+    discarded: usize,
 }
 
 impl<'a> HelperProcess<'a> {
     /// Blocks every signal: those to the daemon's group are for the daemon, whose end the channel reports.
-    pub(super) fn new(channel: &'a OwnedFd, runnable: &'a dyn Runnable) -> io::Result<Self> {
+    pub(super) fn new(channel: &'a OwnedFd, runnable: &'a dyn Runnable) -> Result<Self, Errno> {
         SigSet::all().thread_set_mask()?;
         // The end of a child would not be reported if the daemon's starter had ignored it.
         signals::reset();
-        let children = Signals::of([Signal::SIGCHLD].into_iter().collect());
-        let children = children.map_err(|errno| io::Error::from_raw_os_error(errno.0))?;
+        let children = Signals::of([Signal::SIGCHLD].into_iter().collect())?;
         let (reader, writer) = pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK)?;
         let (reader, writer) = (reader.into(), writer.into());
-        Ok(Self { channel, runnable, children, reader, writer, output: Output::default() })
+        Ok(Self { channel, runnable, children, reader, writer, output: Vec::new(), discarded: 0 })
     }
 
     /// Runs what the daemon asks for, until that has gone.
     pub(super) fn serve(mut self) {
         loop {
-            self.poll(None);
-            self.drain(1);
-            let mut request = [0];
-            match recv(self.channel.as_raw_fd(), &mut request, MsgFlags::MSG_DONTWAIT) {
-                Err(nix::Error::EAGAIN) => {}
-                Ok(1) => match Request::decode(request[0]) {
-                    Some(request) if self.run(request) != Wait::DaemonGone => {}
+            let is_asked = self.poll(None);
+            self.read_output();
+            self.discarded += self.output.len();
+            self.output.clear();
+            if is_asked {
+                let mut byte = [0];
+                let received = recv(self.channel.as_raw_fd(), &mut byte, MsgFlags::MSG_DONTWAIT);
+                match Request::decode(byte[0]) {
+                    Some(request) if received == Ok(1) => self.run(request),
                     _ => break,
-                },
-                _ => break,
+                }
             }
         }
         self.discard_rest();
     }
 
     /// Runs a program to its end, and reports that.
-    fn run(&mut self, request: Request) -> Wait {
+    fn run(&mut self, request: Request) {
         // Those that took too long to die after they were killed.
         while waitpid(None, Some(WaitPidFlag::WNOHANG)).is_ok_and(|s| s != WaitStatus::StillAlive) {
         }
-        self.output.begin_run();
-        let started = self.runnable.command(request).and_then(|command| {
-            self.start(command).map_err(|error| CommandResult::NotStarted(error.into()))
-        });
-        let (waited, end, killed) = match started {
-            Ok(child) => self.wait_and_kill(child),
-            Err(failure) => (Wait::Exited, failure, 0),
+        let (end, killed) = match self.start(request) {
+            Ok(program) => self.wait_and_kill(program),
+            Err(failure) => (failure, 0),
         };
-        self.drain(READS_OF_A_PIPE);
-        let discarded =
-            self.output.end_run(|line| report(self.channel, &HelperEvent::Printed(line)));
-        report(self.channel, &HelperEvent::Ended { end, discarded, killed });
-        waited
+        self.read_output();
+        let discarded = u32::try_from(self.discarded).unwrap_or(u32::MAX);
+        let report = Report { end, killed, discarded, output: &self.output };
+        let datagram = [report.head().as_flattened(), report.output].concat();
+        // If the daemon has gone, the channel says so.
+        let _ = send(self.channel.as_raw_fd(), &datagram, MsgFlags::MSG_NOSIGNAL);
+        self.output.clear();
+        self.discarded = 0;
     }
 
-    fn start(&self, mut command: Command) -> io::Result<Child> {
+    fn start(&self, request: Request) -> Result<Pid, CommandResult> {
+        let not_started = |error: io::Error| CommandResult::NotStarted(error.into());
+        let mut command = self.runnable.command(request)?;
         // A program may have made its end nonblocking, which is every program's.
-        fcntl(&self.writer, FcntlArg::F_SETFL(OFlag::empty()))?;
-        command.stdout(self.writer.try_clone()?).stderr(self.writer.try_clone()?);
+        let _ = fcntl(&self.writer, FcntlArg::F_SETFL(OFlag::empty()));
+        command.stdout(self.writer.try_clone().map_err(not_started)?);
+        command.stderr(self.writer.try_clone().map_err(not_started)?);
         let helper = getpid();
         let prepare = move || {
             setsid()?;
@@ -115,68 +111,58 @@ impl<'a> HelperProcess<'a> {
         };
         // SAFETY: nothing but system calls.
         unsafe { command.pre_exec(prepare) };
-        command.spawn()
+        let child = command.spawn().map_err(not_started)?;
+        Ok(Pid::from_raw(child.id().cast_signed()))
     }
 
     /// Waits for the end of a program. Kills its session unless it has succeeded. Returns how many processes a
     /// failed one had left there.
-    fn wait_and_kill(&mut self, mut child: Child) -> (Wait, CommandResult, u32) {
-        let pid = Pid::from_raw(child.id().cast_signed());
-        let waited = self.wait(pid, self.runnable.timeout());
-        if waited != Wait::Exited {
-            kill_session(pid);
-            self.wait(pid, KILL_GRACE);
-            let _ = child.try_wait();
-            return (waited, CommandResult::TimedOut, 0);
-        }
-        // Until it is reaped, its number remains that of its session.
-        let killed = if succeeded(pid) { 0 } else { kill_session(pid) };
-        (waited, child.wait().map_or(CommandResult::TimedOut, command_result), killed)
+    fn wait_and_kill(&mut self, program: Pid) -> (CommandResult, u32) {
+        let ended = self.wait(program, self.runnable.timeout());
+        let (end, killed) = match ended {
+            Some(end @ CommandResult::Exited(0)) => (end, 0),
+            // Until it is reaped, its number remains that of its session.
+            Some(failure) => (failure, kill_session(program)),
+            None => {
+                kill_session(program);
+                self.wait(program, KILL_GRACE);
+                (CommandResult::TimedOut, 0)
+            }
+        };
+        let _ = waitpid(program, Some(WaitPidFlag::WNOHANG));
+        (end, killed)
     }
 
-    /// Waits until a child has exited, and reads what is printed meanwhile.
-    fn wait(&mut self, child: Pid, limit: Duration) -> Wait {
+    /// Waits until a program has ended, and reads what it prints meanwhile. Returns how it ended. `None`: it has
+    /// not, and the time is over or the daemon has gone.
+    fn wait(&mut self, program: Pid, limit: Duration) -> Option<CommandResult> {
         let deadline = Instant::now() + limit;
         loop {
-            if peek(child) != Ok(WaitStatus::StillAlive) {
-                return Wait::Exited;
-            }
+            let end = peek(program);
             let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Wait::TimedOut;
+            // The daemon asks for nothing more before it has the report.
+            if end.is_some() || left.is_zero() || self.poll(Some(left)) {
+                return end;
             }
-            // The daemon asks for nothing more before it has the result.
-            if self.poll(Some(left)) {
-                return Wait::DaemonGone;
-            }
-            self.drain(1);
+            self.read_output();
         }
     }
 
-    /// Waits until there is something to read, or a child has exited. Returns whether there is from the daemon.
+    /// Waits until there is something to read, or a child has ended. Returns whether there is from the daemon.
     fn poll(&self, limit: Option<Duration>) -> bool {
-        let [channel, reader, children] =
-            [self.channel.as_fd(), self.reader.as_fd(), self.children.as_fd()]
-                .map(|fd| PollFd::new(fd, PollFlags::POLLIN));
-        let mut fds = [channel, reader, children];
-        // Rounded up, or the last part of a millisecond would be spent in a loop.
-        let limit = limit.map(|limit| limit + Duration::from_millis(1));
-        let limit = limit.map_or(Ok(PollTimeout::NONE), PollTimeout::try_from);
-        let _ = poll(&mut fds, limit.unwrap_or(PollTimeout::MAX));
-        // It matters that one has exited, not which.
+        let mut fds = [self.channel.as_fd(), self.reader.as_fd(), self.children.as_fd()]
+            .map(|fd| PollFd::new(fd, PollFlags::POLLIN));
+        let _ = ppoll(&mut fds, limit.map(Into::into), None);
+        // It matters that one has ended, not which.
         while self.children.next().is_some() {}
-        let [channel, ..] = fds;
-        channel.any() == Some(true)
+        fds[0].any() == Some(true)
     }
 
-    /// Reads what has been printed, at most so many times.
-    fn drain(&mut self, times: usize) {
-        let mut buffer = [0; 4096];
-        for _ in 0..times {
-            let Ok(length) = self.reader.read(&mut buffer) else { return };
-            let printed = buffer.get(..length).unwrap_or_default();
-            self.output.push(printed, |line| report(self.channel, &HelperEvent::Printed(line)));
-        }
+    /// Reads what has been printed, but no more than a pipe holds: who prints on and on is not to keep us here.
+    fn read_output(&mut self) {
+        let _ = (&self.reader).take(PIPE_CAPACITY).read_to_end(&mut self.output);
+        self.discarded += self.output.len().saturating_sub(MAX_OUTPUT);
+        self.output.truncate(MAX_OUTPUT);
     }
 
     /// After the daemon's end: reads on as long as something that a hook has left in the background may print.
@@ -186,30 +172,22 @@ impl<'a> HelperProcess<'a> {
         drop(writer);
         signals::unblock();
         let _ = fcntl(&reader, FcntlArg::F_SETFL(OFlag::empty()));
-        let mut buffer = [0; 4096];
-        while reader.read(&mut buffer).is_ok_and(|length| length > 0) {}
+        let _ = io::copy(&mut reader, &mut io::sink());
     }
 }
 
-/// If the daemon has gone, the channel says so.
-fn report(channel: &OwnedFd, event: &HelperEvent<'_>) {
-    let _ = send(channel.as_raw_fd(), &event.encode(), MsgFlags::MSG_NOSIGNAL);
-}
-
 /// How a child has ended, if it has. It is not reaped.
-fn peek(child: Pid) -> nix::Result<WaitStatus> {
-    waitid(Id::Pid(child), WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT)
-}
-
-fn succeeded(child: Pid) -> bool {
-    peek(child) == Ok(WaitStatus::Exited(child, 0))
-}
-
-fn command_result(status: ExitStatus) -> CommandResult {
+fn peek(child: Pid) -> Option<CommandResult> {
+    let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
     let byte = |number: i32| u8::try_from(number).unwrap_or(u8::MAX);
-    match status.code() {
-        Some(code) => CommandResult::Exited(byte(code)),
-        None => CommandResult::Signalled(status.signal().map_or(u8::MAX, byte)),
+    match waitid(Id::Pid(child), flags) {
+        Ok(WaitStatus::StillAlive) => None,
+        Ok(WaitStatus::Exited(_, code)) => Some(CommandResult::Exited(byte(code))),
+        Ok(WaitStatus::Signaled(_, signal, _)) => {
+            Some(CommandResult::Signalled(byte(signal as i32)))
+        }
+        // By a signal of real time, which nix does not know.
+        _ => Some(CommandResult::Signalled(u8::MAX)),
     }
 }
 

@@ -1,6 +1,0 @@
-#![no_main]
-
-#[path = "../properties/conntrackd.rs"]
-mod property;
-
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| property::check(bytes));
