@@ -16,9 +16,13 @@ cross_cargo() { # WAY COMMAND [ARGUMENT...]
     [ "$relocation" = static ] || flags+=" -Clink-arg=-pie"
     # cargo strips what has no debugging information, and zig then strips the symbols too.
     local std=std,panic_abort unstable=(--config profile.release.strip=false)
+    # What is relocated by where the program is loaded takes 24 bytes for each word, or next to nothing.
+    local linker_flags=--pack-dyn-relocs=relr
     case $way in
     release)
         flags+=" -Cforce-unwind-tables=no -Zlocation-detail=none"
+        # Nothing unwinds. A backtrace, which would have no names, is the abort that comes after it.
+        linker_flags+=' --defsym=_Unwind_Backtrace=abort --defsym=_Unwind_GetIP=abort'
         ;;
     test)
         std=std,panic_unwind,test
@@ -33,7 +37,7 @@ cross_cargo() { # WAY COMMAND [ARGUMENT...]
     local linker=${triple//-/_}
     env "CARGO_TARGET_${linker^^}_LINKER=$PWD/cross/cc" \
         "CARGO_TARGET_${linker^^}_RUNNER=$user" \
-        ZIG="$zig_path" ZIG_TARGET="$zig" ZIG_CPU="$cpu" PAGE_SIZE="$page_size" \
+        ZIG="$zig_path" ZIG_TARGET="$zig" ZIG_CPU="$cpu" PAGE_SIZE="$page_size" LINKER_FLAGS="$linker_flags" \
         ZIG_GLOBAL_CACHE_DIR="$cache/zig" ZIG_LOCAL_CACHE_DIR="$cache/zig" \
         PATH="/usr/bin:$cache/tools/bin:$PATH" RUSTC=/usr/bin/rustc RUSTC_BOOTSTRAP=1 RUSTFLAGS="$flags" \
         CARGO_TARGET_DIR="$cache/$way" "${auditable[@]}" \
