@@ -2,10 +2,7 @@
 
 use std::ffi::OsString;
 use std::process::ExitCode;
-use std::sync::mpsc;
 use std::sync::{Mutex, PoisonError};
-use std::thread;
-use std::time::Duration;
 
 use keepwatch::check;
 use keepwatch::daemon::Daemon;
@@ -16,14 +13,15 @@ use keepwatch::sys::daemonize::{ForkSide, await_daemon, daemonize};
 use keepwatch::sys::process;
 use keepwatch::sys::service_manager::ReadinessNotifier;
 use keepwatch::sys::signals;
+use nix::unistd::alarm;
 
 /// Something does not work.
 const FAILURE: u8 = 1;
 /// The command line is wrong.
 const USAGE: u8 = 2;
 
-/// For all of `--check`: twice what looking for the state may take.
-const CHECK_LIMIT: Duration = Duration::from_secs(20);
+/// Seconds after which SIGALRM ends `--check`: twice what looking for the state may take.
+const CHECK_LIMIT: u32 = 20;
 
 /// In .bss and not on the stack, so that untouched pages cost no memory.
 static TABLES: Mutex<Tables> = Mutex::new(Tables::new());
@@ -32,19 +30,11 @@ fn main() -> ExitCode {
     signals::init();
     let argv: Vec<_> = std::env::args_os().skip(1).collect();
     if options::asks_for_check(&argv) {
-        return check_within_limit(argv);
+        // What reads the options already waits for a file system that is gone, until it is killed.
+        signals::unblock();
+        alarm::set(CHECK_LIMIT);
     }
     execute(argv)
-}
-
-/// A path on a file system that does not answer hangs already while the options are read.
-fn check_within_limit(argv: Vec<OsString>) -> ExitCode {
-    signals::unblock();
-    let (sender, receiver) = mpsc::channel();
-    thread::spawn(move || sender.send(execute(argv)));
-    receiver.recv_timeout(CHECK_LIMIT).unwrap_or_else(|_| {
-        fail(&format!("--check: not done after {} seconds", CHECK_LIMIT.as_secs()), FAILURE)
-    })
 }
 
 fn execute(argv: Vec<OsString>) -> ExitCode {
