@@ -50,7 +50,7 @@ fn execute(argv: Vec<OsString>) -> ExitCode {
             process::print(&text);
             ExitCode::SUCCESS
         }
-        Err(error) => fail(&error.0, USAGE),
+        Err(error) => fail(&error, USAGE),
     }
 }
 

@@ -4,7 +4,7 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
-use keepwatch::options::{CliAction, UsageError, parse};
+use keepwatch::options::{CliAction, parse};
 
 /// Takes words with a NUL behind each, as in `/proc/PID/cmdline`.
 pub fn check(cmdline: &[u8]) {
@@ -12,7 +12,7 @@ pub fn check(cmdline: &[u8]) {
     let words: Vec<OsString> =
         cmdline.split(|byte| *byte == 0).map(|word| OsStr::from_bytes(word).into()).collect();
     let meaning = match parse(words.clone()) {
-        Err(UsageError(line)) => {
+        Err(line) => {
             assert!(!line.is_empty() && !line.contains(char::is_control), "not one line: {line:?}");
             return;
         }

@@ -9,23 +9,16 @@ use argh::{FlagInfo, FlagInfoKind};
 
 use super::flags;
 
-/// Options of the original that are accepted with their value and ignored.
-const IGNORED: [&str; 2] = ["--config-file", "--config-dir"];
-/// Other ignored options begin with this.
-const IGNORED_PREFIX: &str = "--AGENT-";
-
 type Flag = &'static FlagInfo<'static>;
 
 /// An option of the command line, with its value if it takes one.
 pub(super) type GivenOption = (Flag, Option<String>);
 
 /// How a name on the command line is interpreted.
-#[derive(Clone, Copy)]
 enum ParsedName {
-    Option(Flag),
-    Switch(Flag),
+    Given(Flag),
     SwitchOff(Flag),
-    /// An option that is ignored together with its value.
+    /// An option of the original that is ignored together with its value.
     Ignored,
 }
 
@@ -42,7 +35,11 @@ pub(super) fn read(argv: Vec<OsString>) -> Result<Vec<GivenOption>, String> {
             None => (word.as_str(), None),
         };
         let parsed = parse_name(name).ok_or_else(|| format!("Unrecognized argument: {word}"))?;
-        let takes_value = matches!(parsed, ParsedName::Option(_) | ParsedName::Ignored);
+        let takes_value = match parsed {
+            ParsedName::Given(flag) => flag.kind != FlagInfoKind::Switch,
+            ParsedName::SwitchOff(_) => false,
+            ParsedName::Ignored => true,
+        };
         let value = match inline {
             Some(_) if !takes_value => return Err(format!("Option takes no value: {word}")),
             // As with getopt_long(3), the next word is the value whatever it looks like.
@@ -53,7 +50,7 @@ pub(super) fn read(argv: Vec<OsString>) -> Result<Vec<GivenOption>, String> {
             return Err(format!("No value given for option: {word}"));
         }
         match parsed {
-            ParsedName::Option(flag) | ParsedName::Switch(flag) => {
+            ParsedName::Given(flag) => {
                 given.retain(|(other, _)| other.long != flag.long);
                 given.push((flag, value));
             }
@@ -79,73 +76,13 @@ fn parse_name(name: &str) -> Option<ParsedName> {
     let name = name.replace('_', "-");
     let find = |name: &str| flags().iter().find(|flag| flag.long == name);
     if let Some(flag) = find(&name) {
-        return Some(match flag.kind {
-            FlagInfoKind::Option { .. } => ParsedName::Option(flag),
-            FlagInfoKind::Switch => ParsedName::Switch(flag),
-        });
+        return Some(ParsedName::Given(flag));
     }
-    if name.starts_with(IGNORED_PREFIX) || IGNORED.contains(&name.as_str()) {
+    if name.starts_with("--AGENT-") || name == "--config-file" || name == "--config-dir" {
         return Some(ParsedName::Ignored);
     }
     let positive = name.strip_prefix("--no")?;
     find(&["--", positive.strip_prefix('-').unwrap_or(positive)].concat())
         .filter(|flag| flag.kind == FlagInfoKind::Switch)
         .map(ParsedName::SwitchOff)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// The command line in the form that `argh` reads.
-    fn normal(words: &[&str]) -> Result<Vec<String>, String> {
-        let given = read(words.iter().map(OsString::from).collect())?;
-        Ok(given
-            .into_iter()
-            .flat_map(|(flag, value)| [Some(flag.long.into()), value])
-            .flatten()
-            .collect())
-    }
-
-    #[test]
-    fn names_and_values_in_every_style() {
-        let cases: [(&[&str], &[&str]); 12] = [
-            (&["--conf_dir=/a=b_c"], &["--conf-dir", "/a=b_c"]),
-            (&["--conf-dir", "/a"], &["--conf-dir", "/a"]),
-            (&["--user="], &["--user", ""]),
-            (&["--router_id=--help"], &["--router-id", "--help"]),
-            (&["--router-id", "--debug"], &["--router-id", "--debug"]),
-            (
-                &["--AGENT-root_helper=sudo x", "--AGENT-root_helper_daemon", "--help", "-d"],
-                &["--debug"],
-            ),
-            (&["--config-file", "/a", "--config-file=/b", "--config_dir", "/c"], &[]),
-            (&["--user=a", "--user=b"], &["--user", "b"]),
-            (&["--debug", "--nodebug"], &[]),
-            (&["--nodebug", "-d"], &["--debug"]),
-            (&["--debug", "--no_debug"], &[]),
-            (&["--noenable_conntrackd", "--nouse-syslog"], &[]),
-        ];
-        for (words, expected) in cases {
-            assert_eq!(normal(words).unwrap(), expected, "{words:?}");
-        }
-    }
-
-    #[test]
-    fn mistakes_are_named() {
-        for (word, problem) in [
-            ("--frob", "Unrecognized argument"),
-            ("stray", "Unrecognized argument"),
-            ("--", "Unrecognized argument"),
-            ("__no_debug", "Unrecognized argument"),
-            ("__debug", "Unrecognized argument"),
-            ("--nouser", "Unrecognized argument"),
-            ("--router_id", "No value given for option"),
-            ("--config-file", "No value given for option"),
-            ("--foreground=1", "Option takes no value"),
-            ("--nodebug=1", "Option takes no value"),
-        ] {
-            assert_eq!(normal(&[word]).unwrap_err(), format!("{problem}: {word}"));
-        }
-    }
 }

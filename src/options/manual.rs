@@ -20,45 +20,29 @@ fn manual_page_has_the_options_as_help_has_them() {
     }
 }
 
-/// An option in the language of manual pages, `mdoc(7)`.
+/// An option in the language of manual pages, `mdoc(7)`, in which another option's name wants a line of its own.
 fn entry(flag: &FlagInfo<'_>) -> String {
-    let mut lines = vec![format!(".It Fl {}", &with_underscores(flag.long)[1..])];
+    let mut entry = format!(".It Fl {}", &with_underscores(flag.long)[1..]);
     if let FlagInfoKind::Option { arg_name } = flag.kind {
-        lines[0].extend([" Ar ", arg_name]);
+        entry.extend([" Ar ", arg_name]);
     }
     if let Some(short) = flag.short {
-        lines[0].extend([" , Fl ", short.encode_utf8(&mut [0; 4])]);
+        entry.extend([" , Fl ", short.encode_utf8(&mut [0; 4])]);
     }
     let (first, rest) = flag.description.trim().split_at(1);
     let mut in_text = false;
     for word in [&first.to_uppercase(), rest, "."].concat().split_whitespace() {
-        let bare = word.trim_end_matches([',', ';', ':', '.', ')']);
-        let name = match bare.strip_prefix('-') {
-            Some(_) => Some(format!(".Fl {}", &with_underscores(bare)[1..])),
-            None => is_path(bare).then(|| format!(".Pa {bare}")),
-        };
-        match (name, lines.last_mut()) {
-            (Some(mut name), _) => {
-                word[bare.len()..].chars().for_each(|mark| name.extend([' ', mark]));
-                lines.push(name);
-                in_text = false;
-            }
-            (None, Some(line)) if in_text && line.len() + word.len() < 78 => {
-                line.extend([" ", word]);
-            }
-            (None, _) => {
-                lines.push(word.into());
-                in_text = true;
-            }
+        if let Some(option) = with_underscores(word).strip_prefix('-') {
+            let name = option.trim_end_matches([',', ';', '.', ')']);
+            entry.extend(["\n.Fl ", name]);
+            option[name.len()..].chars().for_each(|mark| entry.extend([' ', mark]));
+        } else {
+            entry.extend([if in_text { " " } else { "\n" }, word]);
         }
+        in_text = !word.starts_with('-');
     }
     if flag.optionality == Optionality::Required {
-        lines.push("Required.".into());
+        entry.push_str("\nRequired.");
     }
-    lines.join("\n") + "\n"
-}
-
-fn is_path(word: &str) -> bool {
-    // And not a prefix length.
-    word.starts_with('/') && word.contains(char::is_alphabetic)
+    entry + "\n"
 }

@@ -37,10 +37,6 @@ pub enum CliAction {
     Print(String),
 }
 
-/// The command line is wrong: one line that names the option, its value and what was expected.
-#[derive(Debug, PartialEq, Eq)]
-pub struct UsageError(pub String);
-
 /// Watch whether keepalived has put a virtual IP address (VIP) on an interface, keep a one-word state file,
 /// tell an agent over HTTP on a Unix socket, and run a hook.
 #[derive(Debug, FromArgs, ArgsInfo)]
@@ -203,23 +199,13 @@ fn flags() -> &'static [FlagInfo<'static>] {
 }
 
 /// The options that Neutron and keepalived write with underscores, which `argh` has not.
-static WITH_UNDERSCORES: [&str; 10] = [
-    "--router_id",
-    "--conf_dir",
-    "--monitor_interface",
-    "--monitor_cidr",
-    "--state_path",
-    "--pid_file",
-    "--enable_conntrackd",
-    "--garp_master_repeat",
-    "--garp_master_delay",
-    "--garp_interval",
-];
+const WITH_UNDERSCORES: &str = "--router_id --conf_dir --monitor_interface --monitor_cidr --state_path --pid_file \
+    --enable_conntrackd --garp_master_repeat --garp_master_delay --garp_interval";
 
 /// Writes the names of options as their users know them.
 fn with_underscores(text: &str) -> String {
-    let replace = |text: String, name: &&str| text.replace(&name.replace('_', "-"), name);
-    WITH_UNDERSCORES.iter().fold(text.into(), replace)
+    let replace = |text: String, name: &str| text.replace(&name.replace('_', "-"), name);
+    WITH_UNDERSCORES.split(' ').fold(text.into(), replace)
 }
 
 fn default_renotify() -> Renotify {
@@ -229,9 +215,9 @@ fn default_renotify() -> Renotify {
 /// Reads and checks a command line without the program's name.
 ///
 /// # Errors
-/// [`UsageError`].
-pub fn parse(argv: Vec<OsString>) -> Result<CliAction, UsageError> {
-    read(argv).map_err(|error| UsageError(printable(&with_underscores(&error))))
+/// One line that names the option, its value and what was expected.
+pub fn parse(argv: Vec<OsString>) -> Result<CliAction, String> {
+    read(argv).map_err(|error| printable(&with_underscores(&error)))
 }
 
 /// Whether the command line asks for `--check`. Touches no file.
@@ -350,12 +336,6 @@ impl Config {
     /// The least severe level that is logged.
     pub fn log_level(&self) -> Level {
         if self.debug { Level::Debug } else { Level::Info }
-    }
-
-    /// Looks for conntrackd, if it is to be run.
-    pub fn find_conntrackd(&self) -> Option<Program> {
-        self.enable_conntrackd
-            .then(|| program::find_conntrackd(&std::env::var_os("PATH").unwrap_or_default()))
     }
 }
 

@@ -1,6 +1,5 @@
 //! The programs that are run: finding conntrackd, checking the hook.
 
-use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use nix::fcntl::{AT_FDCWD, AtFlags};
@@ -13,7 +12,7 @@ use crate::sys::trust;
 pub const REFUSED: &str = "not run: others than root can replace it";
 
 /// conntrackd, as far as it was found.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct Program {
     /// Where it is, or ought to be.
     pub path: PathBuf,
@@ -21,25 +20,28 @@ pub struct Program {
     pub refused: Option<PathBuf>,
 }
 
-/// Looks for conntrackd in `path`, and then where Debian and Neutron's rootwrap have it, as a daemon's `PATH`
-/// may lack these directories.
-pub(super) fn find_conntrackd(path: &OsStr) -> Program {
-    let system = ["/usr/local/sbin", "/usr/sbin", "/sbin"].map(PathBuf::from);
-    let mut refused = None;
-    for directory in std::env::split_paths(path).chain(system) {
-        let file = directory.join("conntrackd");
-        if !file.is_absolute() || !can_be_run(&file) {
-            continue;
-        }
-        if trust::is_safe(&file) {
-            return Program { path: file, refused };
-        }
-        refused.get_or_insert(file);
-    }
-    Program { path: "/usr/sbin/conntrackd".into(), refused }
-}
-
 impl Config {
+    /// Looks for conntrackd, if it is to be run: in `PATH`, and then where Debian and Neutron's rootwrap have it, as a
+    /// daemon's `PATH` may lack these directories.
+    pub fn find_conntrackd(&self) -> Option<Program> {
+        if !self.enable_conntrackd {
+            return None;
+        }
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let system = ["/usr/local/sbin", "/usr/sbin", "/sbin"].map(PathBuf::from);
+        let mut refused = None;
+        for directory in std::env::split_paths(&path).chain(system) {
+            let file = directory.join("conntrackd");
+            if file.is_absolute() && can_be_run(&file) {
+                if trust::is_safe(&file) {
+                    return Some(Program { path: file, refused });
+                }
+                refused.get_or_insert(file);
+            }
+        }
+        Some(Program { path: "/usr/sbin/conntrackd".into(), refused })
+    }
+
     /// Checks that root does not run a hook that others can replace.
     ///
     /// # Errors

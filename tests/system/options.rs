@@ -24,6 +24,7 @@ pub fn trials() -> Vec<Trial> {
         help_and_version,
         defaults_are_those_that_help_gives,
         every_style_of_caller,
+        same_meaning_in_other_words,
         where_the_log_goes,
         paths,
         users_and_groups,
@@ -41,9 +42,7 @@ fn config(options: &[&str]) -> Result<Box<Config>, String> {
         "--state_path=/run/agent",
         "--pid_file=/run/pid",
     ];
-    match parse(least.iter().chain(options).map(OsString::from).collect())
-        .map_err(|error| error.0)?
-    {
+    match parse(least.iter().chain(options).map(OsString::from).collect())? {
         CliAction::Run(config) | CliAction::Check(config) => Ok(config),
         CliAction::Print(text) => panic!("{text}"),
     }
@@ -92,7 +91,12 @@ fn values_that_are_refused() {
         ("--hook", "/usr/bin", hook),
         ("--hook", "/etc/passwd", hook),
         ("--hook", "", hook),
-        ("--hook-timeout", "0", "seconds from 0.1 to 3600"),
+        ("--hook-timeout", "0.099999", "seconds from 0.1 to 3600"),
+        ("--garp_interval", "3600.000001", "seconds from 0 to 3600"),
+        ("--garp_interval", "-1", "seconds from 0 to 3600"),
+        ("--garp_interval", "NaN", "seconds from 0 to 3600"),
+        ("--garp_master_repeat", "0", "a number from 1 to 100"),
+        ("--garp_master_repeat", "101", "a number from 1 to 100"),
         ("--hook-user", "nobody here", "the name or number of a user"),
         ("--user", "4294967295", "the name or number of a user"),
         ("--group", "-1", "the name or number of a group"),
@@ -116,21 +120,24 @@ fn missing_options() {
     let given = ["--router_id=r1", "--conf_dir=/", "--monitor_interface=ha0", "--monitor_cidr=::1"];
     for option in given {
         let others = given.iter().filter(|other| **other != option).map(OsString::from);
-        let error = parse(others.collect()).unwrap_err().0;
+        let error = parse(others.collect()).unwrap_err();
         let (name, _) = option.split_once('=').unwrap();
         // And what is wanted.
         assert!(error.starts_with(&format!("Missing required option {name}: ")), "{error}");
     }
-    let error = parse(given.map(OsString::from).into()).unwrap_err().0;
+    let error = parse(given.map(OsString::from).into()).unwrap_err();
     assert_eq!(error, "Missing required option --pid_file or --foreground");
 }
 
 /// What the program itself makes of mistakes.
 fn exit_codes() {
     for (word, expected) in [
-        ("--frobnicate", "Unrecognized argument: --frobnicate"),
+        ("--nouser", "Unrecognized argument: --nouser"),
+        ("__debug", "Unrecognized argument: __debug"),
         ("--foreground=yes", "Option takes no value: --foreground=yes"),
+        ("--nodebug=1", "Option takes no value: --nodebug=1"),
         ("--user", "No value given for option: --user"),
+        ("--config-file", "No value given for option: --config-file"),
         (
             "--active-word=--help",
             "Error parsing option '--active-word' with value '--help': expected master or primary",
@@ -209,6 +216,24 @@ fn every_style_of_caller() {
         let _keepwatch = setup.adopt(&output);
         agent.wait_acknowledged("backup");
     }
+}
+
+fn same_meaning_in_other_words() {
+    let cases: [(&[&str], &[&str]); 8] = [
+        (&["--log_dir=/a=b_c"], &["--log-dir", "/a=b_c"]),
+        (&["--user=7", "--user=0"], &["--user=0"]),
+        (&["--router_id", "--debug"], &["--router_id=--debug"]),
+        (&["--debug", "--nodebug"], &[]),
+        (&["--debug", "--no_debug", "--nouse-syslog"], &[]),
+        (&["--nodebug", "-d"], &["--debug"]),
+        (&["--AGENT-root_helper_daemon", "--help"], &[]),
+        (&["--config-file", "/a", "--config-file=/b", "--config_dir", "/c"], &[]),
+    ];
+    for (words, others) in cases {
+        let meaning = |words| format!("{:?}", config(words).unwrap());
+        assert_eq!(meaning(words), meaning(others), "{words:?}");
+    }
+    assert_eq!(config(&["--garp_interval=0.001"]).unwrap().garp_interval.total_micros(), 1000);
 }
 
 fn where_the_log_goes() {
