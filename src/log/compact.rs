@@ -11,10 +11,10 @@ use heapless::Vec;
 use super::{Level, MAX_LINE, with_logger};
 use crate::sys::clock;
 
-macro_rules! error { ($($line:tt)+) => { $crate::log::frame($crate::log::Level::Error, || defmt::error!($($line)+)) } }
-macro_rules! warning { ($($line:tt)+) => { $crate::log::frame($crate::log::Level::Warning, || defmt::warn!($($line)+)) } }
-macro_rules! info { ($($line:tt)+) => { $crate::log::frame($crate::log::Level::Info, || defmt::info!($($line)+)) } }
-macro_rules! debug { ($($line:tt)+) => { $crate::log::frame($crate::log::Level::Debug, || defmt::debug!($($line)+)) } }
+macro_rules! error { ($($line:tt)+) => { $crate::log::line($crate::log::Level::Error, || defmt::error!($($line)+)) } }
+macro_rules! warning { ($($line:tt)+) => { $crate::log::line($crate::log::Level::Warning, || defmt::warn!($($line)+)) } }
+macro_rules! info { ($($line:tt)+) => { $crate::log::line($crate::log::Level::Info, || defmt::info!($($line)+)) } }
+macro_rules! debug { ($($line:tt)+) => { $crate::log::line($crate::log::Level::Debug, || defmt::debug!($($line)+)) } }
 pub(crate) use {debug, error, info, warning};
 
 // As in lines of text. A decoder does not survive a damaged time with the hint `iso8601ms`.
@@ -50,7 +50,7 @@ pub(super) fn write_banner() {
 }
 
 /// Adds a line. Use the macros.
-pub(crate) fn frame(level: Level, log: impl FnOnce()) {
+pub(crate) fn line(level: Level, log: impl FnOnce()) {
     if with_logger(|logger| level <= logger.log.level) == Some(true) {
         log();
     }

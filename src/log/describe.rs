@@ -45,11 +45,7 @@ impl Display for Times {
 }
 
 /// The end of a line about a success after so many failures.
-pub(super) fn retries(failures: u32) -> DisplayArg<Retries> {
-    DisplayArg(Retries(failures))
-}
-
-pub(super) struct Retries(u32);
+pub(super) struct Retries(pub(super) u32);
 
 impl Display for Retries {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
@@ -61,11 +57,7 @@ impl Display for Retries {
 }
 
 /// A MAC address in the usual form.
-pub(super) fn mac(mac: Mac) -> DisplayArg<MacText> {
-    DisplayArg(MacText(mac))
-}
-
-pub(super) struct MacText(Mac);
+pub(super) struct MacText(pub(super) Mac);
 
 impl Display for MacText {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {

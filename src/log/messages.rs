@@ -1,7 +1,7 @@
 //! The texts of the log. Operators and their tools search for four of these lines, which keep their exact
 //! text.
 
-use super::describe::{mac, retries, times};
+use super::describe::{MacText, Retries, times};
 use super::{DisplayArg, error, info, warning};
 use crate::errno::Errno;
 use crate::monitor::{ActiveWord, Cause, LogEvent, State, Status};
@@ -101,7 +101,7 @@ impl LogContext {
             LogEvent::ConntrackdUnconfigured => info!("waiting for conntrackd's configuration"),
             LogEvent::HelperGone(helper) => error!("{} helper gone; exiting", helper.name()),
             LogEvent::HookSucceeded { state, failures } => {
-                info!("hook succeeded for {}{}", DisplayArg(state), retries(failures));
+                info!("hook succeeded for {}{}", DisplayArg(state), DisplayArg(Retries(failures)));
             }
             LogEvent::HookFailed { state, end, count } => {
                 let (state, end) = (DisplayArg(state), DisplayArg(end));
@@ -128,7 +128,7 @@ impl LogContext {
     fn split_brain(&self, claimant: Mac, ifindex: u32, count: u32) {
         warning!(
             "split brain: {} claims {} on {} (index {}){}",
-            mac(claimant),
+            DisplayArg(MacText(claimant)),
             DisplayArg(self.vip.address()),
             DisplayArg(&self.interface),
             ifindex,
@@ -180,7 +180,7 @@ impl LogContext {
             counters.unannounced,
             counters.ignored_links,
             counters.claims,
-            mac(status.claimant.unwrap_or_default())
+            DisplayArg(MacText(status.claimant.unwrap_or_default()))
         );
         info!(
             "status: commands={} command_failures={} hook_runs={} hook_failures={}",

@@ -20,11 +20,7 @@ use compact as encoding;
 use text as encoding;
 
 pub(crate) use describe::DisplayArg;
-#[cfg(feature = "defmt")]
-pub(crate) use encoding::frame;
-#[cfg(not(feature = "defmt"))]
-pub(crate) use encoding::line;
-pub(crate) use encoding::{debug, error, info, warning};
+pub(crate) use encoding::{debug, error, info, line, warning};
 pub use messages::LogContext;
 
 use core::cell::RefCell;

@@ -8,16 +8,16 @@ use std::str::FromStr;
 use nix::unistd::{Gid, Uid};
 
 use super::program;
-use crate::monitor::{ActiveWord, Duration, Renotify};
+use crate::monitor::{ActiveWord, Duration, Renotify, State};
 use crate::sys::{netns, passwd};
 use crate::wire::cidr::Cidr;
 use crate::wire::http::RouterId;
 use crate::wire::ifname::InterfaceName;
 
 /// Name of the agent's socket in `--state_path`.
-pub(super) const AGENT_SOCKET: &str = "keepalived-state-change";
+const AGENT_SOCKET: &str = "keepalived-state-change";
 /// The longest path of a Unix socket: `sun_path` less its NUL.
-pub(super) const MAX_SOCKET_PATH: usize = 107;
+const MAX_SOCKET_PATH: usize = 107;
 
 fn expected<T>(value: Option<T>, what: &str) -> Result<T, String> {
     value.ok_or_else(|| format!("expected {what}"))
@@ -90,11 +90,8 @@ pub(super) fn agent_socket(text: &str) -> Result<PathBuf, String> {
 }
 
 pub(super) fn active_word(text: &str) -> Result<ActiveWord, String> {
-    let word = match text {
-        "master" => Some(ActiveWord::Master),
-        "primary" => Some(ActiveWord::Primary),
-        _ => None,
-    };
+    let words = [ActiveWord::Master, ActiveWord::Primary];
+    let word = words.into_iter().find(|word| State::Active.word(*word) == text);
     expected(word, "master or primary")
 }
 
