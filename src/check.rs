@@ -6,22 +6,17 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
-use nix::errno::Errno as NixErrno;
 use nix::fcntl::{AT_FDCWD, AtFlags};
 use nix::poll::{PollFd, PollFlags, poll};
 use nix::unistd::{AccessFlags, faccessat, geteuid};
 
 use crate::errno::Errno;
 use crate::log::printable;
-use crate::monitor::{Action, Duration, Input, Monitor, MonitorConfig, State};
+use crate::monitor::{Action, Input, Monitor, MonitorConfig, State};
 use crate::options::{Config, Program, REFUSED};
 use crate::sys::netlink::{self, RouteSocket};
-use crate::sys::own_file::{self, Refusal};
 use crate::sys::packet::PacketSocket;
-use crate::sys::{atomic_file, clock, interface, netns, pid_file, privileges, process};
-
-/// How long to look for the state.
-const CHECK_TIMEOUT: Duration = Duration::from_secs(10);
+use crate::sys::{atomic_file, clock, interface, netns, own_file, pid_file, privileges, process};
 
 /// Prints each result as soon as it is known, in case the next check hangs. Returns whether all works.
 ///
@@ -33,12 +28,28 @@ pub fn check(config: &Config) -> bool {
     print("router", &config.router_id);
     check_network(config, &mut report);
     check_programs(config, &mut report);
-    let by_root = FilesByRoot::find(config);
     let user = config.run_as();
+    // Which files the daemon, still root, would make for its user, or give to it.
+    let is_made = |path: &Option<PathBuf>| {
+        path.as_deref().is_some_and(|path| own_file::needs_root(path, user))
+    };
+    let pid_file_is_made = is_made(&config.pid_file);
+    let log_is_made = is_made(&config.log_file) || config.find_left_log().is_some();
     if let Err(step) = privileges::drop(user) {
         report.result("user", "", Err::<&str, _>(step));
     }
-    check_files(config, &by_root, &mut report);
+    let state_file = config.conf_dir.join("state");
+    report.file("state file", Some(&state_file), atomic_file::examine);
+    report.file("metrics", config.metrics_file.as_deref(), atomic_file::examine);
+    report.file("pid file", config.pid_file.as_deref(), |path| {
+        if pid_file_is_made { Ok(()) } else { pid_file::examine(path) }
+    });
+    report.file("log file", config.log_file.as_deref(), |path| {
+        if log_is_made { Ok(()) } else { own_file::examine(path) }
+    });
+    if let Some(socket) = &config.agent_socket {
+        print("agent", format_args!("{}: {}", socket.display(), agent(socket)));
+    }
     report.works
 }
 
@@ -72,62 +83,28 @@ fn check_programs(config: &Config, report: &mut Report) {
     }
 }
 
-/// Which files the daemon, still root, would make for its user, or give to it.
-struct FilesByRoot {
-    pid_file: bool,
-    log_file: bool,
-}
-
-impl FilesByRoot {
-    fn find(config: &Config) -> Self {
-        let needs_root = |path: &Option<PathBuf>| {
-            path.as_ref().is_some_and(|path| own_file::needs_root(path, config.run_as()))
-        };
-        Self {
-            pid_file: needs_root(&config.pid_file),
-            log_file: needs_root(&config.log_file) || config.find_left_log().is_some(),
-        }
-    }
-}
-
-fn check_files(config: &Config, by_root: &FilesByRoot, report: &mut Report) {
-    let mut result = |what, path: &Path, examined: Result<(), Refusal>| {
-        report.result(what, path.display(), examined.map(|()| "can be written"));
-    };
-    let state_file = config.conf_dir.join("state");
-    result("state file", &state_file, atomic_file::examine(&state_file).map_err(Refusal::Errno));
-    if let Some(path) = &config.metrics_file {
-        result("metrics", path, atomic_file::examine(path).map_err(Refusal::Errno));
-    }
-    if let Some(path) = &config.pid_file {
-        result("pid file", path, if by_root.pid_file { Ok(()) } else { pid_file::examine(path) });
-    }
-    if let Some(path) = &config.log_file {
-        result("log file", path, if by_root.log_file { Ok(()) } else { own_file::examine(path) });
-    }
-    if let Some(socket) = &config.agent_socket {
-        print("agent", format_args!("{}: {}", socket.display(), agent(socket)));
-    }
-}
-
 struct Report {
     works: bool,
 }
 
 impl Report {
     /// Prints whether something works, and how or why not.
-    fn result<T: Display, E: Display>(
+    fn result(&mut self, what: &str, name: impl Display, how: Result<impl Display, impl Display>) {
+        self.works &= how.is_ok();
+        match how {
+            Ok(how) => print(what, format_args!("{name}: {how}")),
+            Err(why) => print(what, format_args!("{name}: does not work: {why}")),
+        }
+    }
+
+    fn file<E: Display>(
         &mut self,
         what: &str,
-        name: impl Display,
-        result: Result<T, E>,
+        path: Option<&Path>,
+        examine: impl FnOnce(&Path) -> Result<(), E>,
     ) {
-        match result {
-            Ok(how) => print(what, format_args!("{name}: {how}")),
-            Err(why) => {
-                self.works = false;
-                print(what, format_args!("{name}: does not work: {why}"));
-            }
+        if let Some(path) = path {
+            self.result(what, path.display(), examine(path).map(|()| "can be written"));
         }
     }
 }
@@ -138,9 +115,8 @@ fn print(what: &str, value: impl Display) {
 
 /// The program's own path, however it was reached, and the user who runs it.
 fn program() -> String {
-    let path = fs::read_link("/proc/self/exe");
-    let path =
-        path.map_or_else(|error| Errno::from(error).to_string(), |path| path.display().to_string());
+    let path = std::env::current_exe().unwrap_or_default();
+    let path = path.display();
     match geteuid().as_raw() {
         0 => format!("{path}: run as root"),
         user => format!("{path}: run as user {user}, not as root"),
@@ -153,9 +129,7 @@ fn state(config: &Config) -> Result<State, Errno> {
     let watch = MonitorConfig::new(config.interface, config.vip, route.port());
     let mut monitor = Monitor::new(watch);
     let mut buffer = netlink::buffer();
-    let by = clock::now() + CHECK_TIMEOUT;
-    // Where events are lost faster than they are read, this would never end.
-    while clock::now() < by {
+    loop {
         let received = route.receive(&mut buffer);
         let drained = received.is_none();
         for input in received.into_iter().flatten().chain(drained.then_some(Input::QueueEmpty)) {
@@ -175,7 +149,6 @@ fn state(config: &Config) -> Result<State, Errno> {
             poll(&mut [PollFd::new(route.as_fd(), PollFlags::POLLIN)], 100u8)?;
         }
     }
-    Err(NixErrno::ETIMEDOUT.into())
 }
 
 fn presence(config: &Config, state: State) -> String {

@@ -20,7 +20,7 @@ const FAILURE: u8 = 1;
 /// The command line is wrong.
 const USAGE: u8 = 2;
 
-/// Seconds after which SIGALRM ends `--check`: twice what looking for the state may take.
+/// Seconds after which SIGALRM ends `--check`.
 const CHECK_LIMIT: u32 = 20;
 
 /// In .bss and not on the stack, so that untouched pages cost no memory.

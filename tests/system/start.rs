@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use lab::files::{Watch, wait_readable};
 use lab::namespace::Netns;
-use lab::old_kernel::{hanging, without_effect};
+use lab::old_kernel::hanging;
 use lab::rtnl::Rtnl;
 use libtest_mimic::Trial;
 
@@ -21,7 +21,6 @@ pub fn trials() -> Vec<Trial> {
         vip_changed_around_start,
         daemon_is_up_when_its_parent_returns,
         relative_paths_are_those_of_the_start,
-        check_comes_to_an_end,
         check_that_hangs_is_ended,
         named_namespace,
         missing_namespace,
@@ -112,20 +111,6 @@ fn relative_paths_are_those_of_the_start() {
     assert_eq!(cwd.as_os_str(), "/");
     child.kill().unwrap();
     child.wait().unwrap();
-}
-
-/// Whatever it waits for: here the kernel says nothing at all.
-fn check_comes_to_an_end() {
-    let world = World::new();
-    let mut command = world.setup.command();
-    without_effect(&mut command, nix::libc::SYS_sendto);
-    let output = command.arg("--check").output().unwrap();
-    assert_eq!(output.status.code(), Some(1));
-    let report = String::from_utf8_lossy(&output.stdout).into_owned();
-    let vip = report.lines().find(|line| line.starts_with("VIP ")).unwrap();
-    // The C libraries call it differently.
-    let (what, why) = vip.split_once(": does not work: ").unwrap();
-    assert!(what.ends_with("169.254.0.5/24 on ha0") && why.ends_with("(ETIMEDOUT)"), "{report}");
 }
 
 /// As with `conf_dir` on a network file system that is gone: nothing that looks at a file returns.

@@ -29,11 +29,6 @@ pub fn refused_call(command: &mut Command, call: libc::c_long) {
     fail_call(command, call, &[], libc::EPERM);
 }
 
-/// Makes a system call return 0 and do nothing in the program that is started.
-pub fn without_effect(command: &mut Command, call: libc::c_long) {
-    fail_call(command, call, &[], 0);
-}
-
 /// Makes `prctl(PR_SET_SECCOMP)` fail with `EINVAL` in the program that is started.
 pub fn without_seccomp(command: &mut Command) {
     fail_call(command, libc::SYS_prctl, &[(0, libc::PR_SET_SECCOMP)], libc::EINVAL);
