@@ -2,12 +2,11 @@
 //! stands in for it writes down its arguments and does as it is told.
 
 use std::fmt::Write as _;
-use std::fs::{self, OpenOptions, Permissions};
-use std::io::Write;
+use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use lab::daemon::{Running, Setup, wait_end};
+use lab::daemon::{Running, Setup};
 use lab::files::{Watch, content};
 use lab::trial::with_other_users;
 use lab::users::NOBODY;
@@ -15,7 +14,6 @@ use libtest_mimic::Trial;
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 
-use crate::starter::careless;
 use crate::world::{World, setup};
 
 pub fn trials() -> Vec<Trial> {
@@ -23,12 +21,9 @@ pub fn trials() -> Vec<Trial> {
         hang,
         commands_of_each_state,
         failure,
-        newer_transition,
         configuration_that_comes_late,
-        configuration_elsewhere,
         no_configuration,
         output,
-        careless_starter,
         intruder,
     ]
     .into_iter()
@@ -71,14 +66,6 @@ impl Tracked {
         fs::write(self.record.join(flag), script).unwrap();
     }
 
-    /// Has the stand-in wait at a flag. Returns what it waits for to be written to.
-    pub fn hold(&self, flag: &str) -> PathBuf {
-        let gate = self.record.join("gate");
-        mkfifo(&gate, Mode::S_IRWXU).unwrap();
-        self.when(flag, &format!("read line <{}", gate.display()));
-        gate
-    }
-
     /// The flags of the calls so far.
     pub fn calls(&self) -> String {
         let calls = content(&self.record.join("calls"));
@@ -97,10 +84,6 @@ impl Tracked {
         let line = format!("Synced connection tracking state on {state} for router {router}");
         keepwatch.wait_log(&line, 1);
     }
-}
-
-pub fn open(gate: &Path) {
-    OpenOptions::new().write(true).open(gate).unwrap().write_all(b"\n").unwrap();
 }
 
 /// As root, with one capability, in the namespace, and with the configuration as standard input.
@@ -147,34 +130,13 @@ fn failure() {
     assert!(!tracked.world.setup.log().contains("Synced connection tracking state on backup"));
 }
 
-/// The agent does not wait, and nothing of an older state is run.
-fn newer_transition() {
-    let tracked = Tracked::new();
-    tracked.world.set_vip(true);
-    let gate = tracked.hold("-f");
-    let keepwatch = tracked.world.setup.start();
-    tracked.wait_calls("-c-f");
-    for present in [false, true, false] {
-        tracked.world.set_vip(present);
-        keepwatch.wait_state(crate::world::word(present));
-        tracked.world.agent.wait_acknowledged(crate::world::word(present));
-    }
-    open(&gate);
-    tracked.wait_synced(&keepwatch, "backup");
-    assert_eq!(tracked.calls(), "-c-f-t-n");
-}
-
 fn hang() {
     let tracked = Tracked::new();
-    // Neither asking nor killing the shell alone would end it all.
-    let script = "trap '' TERM; sleep 1000 & echo $! >$RECORD/sleep; kill -STOP $$";
-    tracked.when("-t", &script.replace("$RECORD", tracked.record.to_str().unwrap()));
+    tracked.when("-t", "kill -STOP $$");
     let keepwatch = tracked.world.setup.start();
     tracked.world.agent.wait_acknowledged("backup");
     // After thirty seconds.
     keepwatch.wait_log("conntrackd -t: timed out and killed\n", 1);
-    let sleep = content(&tracked.record.join("sleep"));
-    wait_end(sleep.trim().parse().unwrap());
     tracked.wait_synced(&keepwatch, "backup");
     assert_eq!(tracked.calls(), "-t-n");
 }
@@ -194,33 +156,21 @@ fn output() {
     assert!(log.lines().all(|line| line.len() < 512 && !line.contains('\x1b')), "{log}");
 }
 
-/// Neutron's agent writes it after it has started the monitor.
+/// Neutron's agent writes it after it has started the monitor. Beside a plain keepalived it is elsewhere.
 fn configuration_that_comes_late() {
     let tracked = Tracked::new();
-    let configuration = tracked.world.setup.conf_dir.join("conntrackd.conf");
-    fs::remove_file(&configuration).unwrap();
-    let keepwatch = tracked.world.setup.start();
+    let setup = &tracked.world.setup;
+    let configuration = setup.directory().join("own.conf");
+    let mut command = setup.command();
+    command.arg(format!("--conntrackd-conf={}", configuration.display()));
+    let keepwatch = setup.adopt(&command.output().unwrap());
     keepwatch.wait_log("waiting for conntrackd's configuration\n", 1);
     tracked.world.agent.wait_acknowledged("backup");
     assert_eq!(tracked.calls(), "");
     fs::write(&configuration, "").unwrap();
     tracked.wait_synced(&keepwatch, "backup");
     assert_eq!(tracked.calls(), "-t-n");
-    let log = tracked.world.setup.log();
-    assert_eq!(log.matches("configuration").count(), 1, "{log}");
-    assert_eq!(keepwatch.counter("command_failures"), 0);
-}
-
-/// Beside a plain keepalived conntrackd has its own.
-fn configuration_elsewhere() {
-    let tracked = Tracked::new();
-    fs::remove_file(tracked.world.setup.conf_dir.join("conntrackd.conf")).unwrap();
-    let configuration = tracked.world.setup.directory().join("own.conf");
-    fs::write(&configuration, "").unwrap();
-    let mut command = tracked.world.setup.command();
-    command.arg(format!("--conntrackd-conf={}", configuration.display()));
-    let keepwatch = tracked.world.setup.adopt(&command.output().unwrap());
-    tracked.wait_synced(&keepwatch, "backup");
+    assert_eq!(setup.log().matches("configuration").count(), 1, "{}", setup.log());
     assert_eq!(keepwatch.counter("command_failures"), 0);
 }
 
@@ -270,22 +220,6 @@ fn configuration_of_the_user() {
     assert_eq!(setup.log().matches("conntrackd: 0\n").count(), 2, "{}", setup.log());
     assert_eq!(keepwatch.counter("command_failures"), 0);
     assert!(keepwatch.proc_status("Uid").starts_with("65534"));
-}
-
-/// Signals that the starter blocks or ignores are a command's to have as programs expect them.
-fn careless_starter() {
-    let tracked = Tracked::new();
-    tracked.when("-t", "grep -E '^Sig(Blk|Ign)' /proc/self/status");
-    let output = careless(tracked.world.setup.command()).output().unwrap();
-    let keepwatch = tracked.world.setup.adopt(&output);
-    tracked.wait_synced(&keepwatch, "backup");
-    let log = tracked.world.setup.log();
-    for name in ["SigBlk", "SigIgn"] {
-        let (_, mask) = log.split_once(&format!("conntrackd: {name}:\\t")).unwrap();
-        let mask = u128::from_str_radix(mask.lines().next().unwrap(), 16).unwrap();
-        // Beyond these are those of real time.
-        assert_eq!(mask & 0x7fff_ffff, 0, "{name}");
-    }
 }
 
 /// Does what a conntrackd could that a hostile configuration has taken over.

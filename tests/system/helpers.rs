@@ -14,8 +14,9 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::stat::Mode;
 use nix::unistd::{Pid, mkfifo};
 
-use crate::conntrackd::{Tracked, open};
+use crate::conntrackd::Tracked;
 use crate::hook::{Hooked, install, wait_told};
+use crate::starter::careless;
 use crate::world::setup;
 
 pub fn trials() -> Vec<Trial> {
@@ -135,7 +136,8 @@ fn a_thousand_runs() {
 fn output_left_behind() {
     const BYTES: usize = 60_000;
     let tracked = Tracked::new();
-    let gate = tracked.hold("-t");
+    let gate = tracked.record.join("gate");
+    mkfifo(&gate, Mode::S_IRWXU).unwrap();
     let print = format!("read line <{}; head -c {BYTES} /dev/zero | tr '\\0' x", gate.display());
     tracked.when("-t", &print);
     let keepwatch = tracked.world.setup.start();
@@ -143,7 +145,7 @@ fn output_left_behind() {
     let helper = helper(&keepwatch);
     let program = children(helper)[0];
     send(helper, Signal::SIGSTOP);
-    open(&gate);
+    fs::write(gate, "\n").unwrap();
     wait_end(program);
     send(helper, Signal::SIGCONT);
     tracked.wait_synced(&keepwatch, "backup");
@@ -264,11 +266,14 @@ fn failed_run_leaves_nothing() {
     send(service, Signal::SIGKILL);
 }
 
-/// As a program that an operator starts: nothing of what limits the daemon limits the hook.
+/// As a program that an operator starts: nothing of what limits the daemon limits the hook, nor do the signals that
+/// the daemon's starter ignores or blocks.
 fn what_it_inherits() {
     let hooked = Hooked::new();
-    let describe = "readlink /proc/self/cwd /proc/self/fd/0 /proc/self/ns/net
-        cat /proc/self/limits; grep -E '^(Uid|Gid|Groups|Cap|NoNewPrivs|Seccomp|SigBlk)' /proc/self/status";
+    // Beyond the 28 signals of seven digits are those of real time.
+    let describe = r"readlink /proc/self/cwd /proc/self/fd/0 /proc/self/ns/net; cat /proc/self/limits
+        grep -E '^(Uid|Gid|Groups|Cap|NoNewPrivs|Seccomp)' /proc/self/status
+        sed -nE 's/^Sig(Blk|Ign).*(.{7})$/\1 \2/p' /proc/self/status";
     hooked.when(
         "BACKUP",
         &format!(
@@ -276,7 +281,8 @@ fn what_it_inherits() {
         ls /proc/self/fd >$RECORD/descriptors"
         ),
     );
-    let keepwatch = hooked.world.setup.start();
+    let output = careless(hooked.world.setup.command()).output().unwrap();
+    let keepwatch = hooked.world.setup.adopt(&output);
     wait_told(&keepwatch, "BACKUP", 1);
     let mut shell = Command::new("sh");
     shell.args(["-c", describe]).current_dir("/").stdin(Stdio::null());

@@ -3,7 +3,8 @@
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::process::Command;
 
 use lab::daemon::{Running, Setup, wait_end};
 use lab::files::{Watch, content};
@@ -29,26 +30,18 @@ pub fn trials() -> Vec<Trial> {
 
 /// Does with `$3`, the state, what the file of that name has to say.
 const SCRIPT: &str = r#"#!/bin/sh
-echo "begin $*" >>"$RECORD/calls"
+echo "+$3" >>"$RECORD/calls"
 if [ -e "$RECORD/$3" ]; then . "$RECORD/$3"; fi
-echo "end $*" >>"$RECORD/calls"
+echo "-$3" >>"$RECORD/calls"
 "#;
 
 /// Has a setup run the script.
 pub fn install(setup: Setup) -> Setup {
-    let (record, program) = (record(&setup), program(&setup));
+    let [record, program] = ["hooked", "hook"].map(|name| setup.directory().join(name));
     fs::create_dir(&record).unwrap();
     fs::write(&program, SCRIPT.replace("$RECORD", record.to_str().unwrap())).unwrap();
     fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
     setup.with(format!("--hook={}", program.display()))
-}
-
-fn program(setup: &Setup) -> PathBuf {
-    setup.directory().join("hook")
-}
-
-fn record(setup: &Setup) -> PathBuf {
-    setup.directory().join("hooked")
 }
 
 /// A world with a hook, and the directory that it writes to.
@@ -64,11 +57,11 @@ impl Hooked {
 
     pub fn with(setup: Setup) -> Self {
         let setup = install(setup);
-        Self { record: record(&setup), world: World::with(setup) }
+        Self { record: setup.directory().join("hooked"), world: World::with(setup) }
     }
 
     pub fn program(&self) -> PathBuf {
-        program(&self.world.setup)
+        self.world.setup.directory().join("hook")
     }
 
     /// What the script does for a state.
@@ -80,22 +73,12 @@ impl Hooked {
         fs::rename(new, self.record.join(state)).unwrap();
     }
 
-    /// The runs so far: of each its beginning and its end, with the state.
-    pub fn calls(&self) -> Vec<(bool, String)> {
-        let calls = content(&self.record.join("calls"));
-        let tail = |state: &str| format!("INSTANCE {} {state} 0", self.world.setup.router);
-        let read = |line: &str| {
-            let (what, call) = line.split_once(' ').unwrap();
-            let state = call.split(' ').nth(2).unwrap_or_default();
-            assert_eq!(call, tail(state));
-            (what == "begin", state.to_string())
-        };
-        calls.lines().map(read).collect()
+    /// Of each run so far its beginning, `+` and the state, and its end, `-` and the state.
+    pub fn calls(&self) -> Vec<String> {
+        content(&self.record.join("calls")).lines().map(String::from).collect()
     }
 
-    pub fn wait_calls(&self, calls: &[(bool, &str)]) {
-        let calls: Vec<_> =
-            calls.iter().map(|(begin, state)| (*begin, (*state).to_string())).collect();
+    fn wait_calls(&self, calls: &[&str]) {
         self.wait(&format!("{calls:?}"), || self.calls() == calls);
     }
 
@@ -114,13 +97,6 @@ impl Hooked {
 
 pub fn wait_told(keepwatch: &Running<'_>, state: &str, times: usize) {
     keepwatch.wait_log(&format!("hook succeeded for {state}"), times);
-}
-
-const BOTH: [bool; 2] = [true, false];
-
-/// The beginnings and ends of runs for these states.
-fn runs<'a>(states: &[&'a str]) -> Vec<(bool, &'a str)> {
-    states.iter().flat_map(|state| BOTH.map(|begin| (begin, *state))).collect()
 }
 
 /// The command line and the environment are exactly these.
@@ -160,7 +136,7 @@ fn first_state_and_each_change() {
     world.rtnl.delete("ha0");
     wait_told(&keepwatch, "FAULT", 1);
     assert_called("FAULT", Some("MASTER"));
-    hooked.wait_calls(&runs(&["BACKUP", "MASTER", "FAULT"]));
+    hooked.wait_calls(&["+BACKUP", "-BACKUP", "+MASTER", "-MASTER", "+FAULT", "-FAULT"]);
     assert_eq!((keepwatch.counter("hook_runs"), keepwatch.counter("hook_failures")), (3, 0));
 }
 
@@ -175,12 +151,11 @@ fn one_at_a_time() {
     hooked.world.set_vip(true);
     keepwatch.wait_log("Wrote router", 202);
     hooked.wait("MASTER to be the last", || {
-        hooked.calls().last().is_some_and(|last| *last == (false, "MASTER".into()))
+        hooked.calls().last().is_some_and(|last| last == "-MASTER")
     });
     let calls = hooked.calls();
     for run in calls.chunks(2) {
-        assert_eq!([run[0].0, run[1].0], BOTH, "{calls:?}");
-        assert_eq!(run[0].1, run[1].1, "{calls:?}");
+        assert!(run[0].starts_with('+') && run[1] == run[0].replace('+', "-"), "{calls:?}");
     }
     keepwatch.wait_log("hook succeeded", calls.len() / 2);
 }
@@ -188,9 +163,8 @@ fn one_at_a_time() {
 /// Files, agent and signals are as prompt as without.
 fn hang_delays_nothing() {
     let hooked = Hooked::new();
-    hooked.when("BACKUP", "echo $$ >$RECORD/pid; kill -STOP $$");
+    hooked.when("BACKUP", "kill -STOP $$");
     let keepwatch = hooked.world.setup.start();
-    let hangs = hooked.wait_pid("pid");
     let world = &hooked.world;
     for present in [true, false, true] {
         world.set_vip(present);
@@ -200,10 +174,7 @@ fn hang_delays_nothing() {
     keepwatch.signal(Signal::SIGHUP);
     keepwatch.wait_log("SIGHUP", 1);
     assert_eq!(keepwatch.counter("hook_runs"), 0);
-    let helper = helper(&keepwatch);
     assert_eq!(keepwatch.terminate().unwrap().code(), Some(0));
-    [hangs, helper].into_iter().for_each(wait_end);
-    assert_eq!(hooked.calls(), [(true, "BACKUP".into())]);
     assert!(!world.setup.log().contains("hook failed"), "nobody waited for it");
 }
 
@@ -224,13 +195,13 @@ fn hang_is_killed_with_its_session() {
     keepwatch.wait_log("hook failed for BACKUP: timed out and killed; retrying\n", 1);
     wait_end(sleep);
     wait_told(&keepwatch, "MASTER", 1);
-    hooked.wait_calls(&[(true, "BACKUP"), (true, "MASTER"), (false, "MASTER")]);
+    hooked.wait_calls(&["+BACKUP", "+MASTER", "-MASTER"]);
 }
 
 /// Each has a process of its own.
 fn conntrackd_does_not_wait() {
     let setup = install(setup());
-    fs::write(record(&setup).join("BACKUP"), "kill -STOP $$").unwrap();
+    fs::write(setup.directory().join("hooked/BACKUP"), "kill -STOP $$").unwrap();
     let tracked = Tracked::with(setup);
     let keepwatch = tracked.world.setup.start();
     tracked.wait_synced(&keepwatch, "backup");
@@ -264,53 +235,28 @@ fn more_output_than_is_logged() {
     assert!(hooked.world.setup.log().contains(&discarded), "{}", hooked.world.setup.log());
 }
 
-/// Does something to the hook, of which the second is where it may be put aside.
-type Change = fn(&Path, &Path);
-
 /// Whatever is in its place: it is tried again until it runs.
 fn deleted_and_replaced() {
-    fn mode(program: &Path, mode: u32) {
-        fs::set_permissions(program, Permissions::from_mode(mode)).unwrap();
-    }
-    let cases: [(Change, Change, &str); 4] = [
-        (
-            |program, aside| fs::rename(program, aside).unwrap(),
-            |program, aside| fs::rename(aside, program).unwrap(),
-            "No such file or directory (ENOENT)",
-        ),
-        (
-            |program, aside| {
-                fs::rename(program, aside).unwrap();
-                fs::create_dir(program).unwrap();
-            },
-            |program, aside| {
-                fs::remove_dir(program).unwrap();
-                fs::rename(aside, program).unwrap();
-            },
-            "Permission denied (EACCES)",
-        ),
-        (
-            |program, _| mode(program, 0o644),
-            |program, _| mode(program, 0o755),
-            "Permission denied (EACCES)",
-        ),
-        (
-            |program, _| mode(program, 0o757),
-            |program, _| mode(program, 0o755),
-            "Operation not permitted (EPERM)",
-        ),
-    ];
-    for (break_it, mend_it, error) in cases {
+    for (break_it, mend_it, error) in [
+        ("mv hook aside", "mv aside hook", "No such file or directory (ENOENT)"),
+        ("mv hook aside; mkdir hook", "rmdir hook; mv aside hook", "Permission denied (EACCES)"),
+        ("chmod 644 hook", "chmod 755 hook", "Permission denied (EACCES)"),
+        ("chmod 757 hook", "chmod 755 hook", "Operation not permitted (EPERM)"),
+    ] {
         let hooked = Hooked::new();
+        let run = |script| {
+            let mut shell = Command::new("sh");
+            shell.args(["-ec", script]).current_dir(hooked.world.setup.directory());
+            assert!(shell.status().unwrap().success());
+        };
         let keepwatch = hooked.world.setup.start();
         wait_told(&keepwatch, "BACKUP", 1);
-        let (program, aside) = (hooked.program(), hooked.record.join("aside"));
-        break_it(&program, &aside);
+        run(break_it);
         hooked.world.set_vip(true);
         hooked.world.agent.wait_acknowledged("master");
         keepwatch.wait_log(&format!("hook failed for MASTER: not started: {error}; retrying\n"), 1);
-        mend_it(&program, &aside);
+        run(mend_it);
         wait_told(&keepwatch, "MASTER", 1);
-        hooked.wait_calls(&runs(&["BACKUP", "MASTER"]));
+        hooked.wait_calls(&["+BACKUP", "-BACKUP", "+MASTER", "-MASTER"]);
     }
 }
