@@ -14,7 +14,7 @@ use crate::log::{self, DisplayArg, LogContext, debug, info, warning};
 use crate::metrics::MetricsFile;
 use crate::monitor::{
     Action, Control, Duration, ExitReason, Failure, HelperKind, Input, Instant, ManagerNotice,
-    Monitor, Outcome, State, Summary,
+    Monitor, Outcome, State,
 };
 use crate::sys::agent::Agent;
 use crate::sys::atomic_file::{AtomicFile, write_all};
@@ -400,11 +400,11 @@ impl Daemon<'_> {
             }
             ManagerNotice::Stopping => return manager.send(format_args!("STOPPING=1")),
             ManagerNotice::Alive => return manager.send(format_args!("WATCHDOG=1")),
-            ManagerNotice::Summary(Summary::Active) => (State::Active, "is on"),
-            ManagerNotice::Summary(Summary::Backup) => (State::Backup, "is not on"),
-            ManagerNotice::Summary(Summary::InterfaceMissing) => {
-                (State::Backup, "is absent; waiting for interface")
+            ManagerNotice::Status { state: State::Active, .. } => (State::Active, "is on"),
+            ManagerNotice::Status { is_interface_absent: false, .. } => {
+                (State::Backup, "is not on")
             }
+            ManagerNotice::Status { .. } => (State::Backup, "is absent; waiting for interface"),
         };
         let LogContext { active, vip, interface, .. } = &self.context;
         let word = state.word(*active);

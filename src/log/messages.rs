@@ -108,6 +108,7 @@ impl LogContext {
                 warning!("hook failed for {}: {}; retrying{}", state, end, times(count));
             }
             LogEvent::NamespaceGone => error!("network namespace deleted; exiting"),
+            LogEvent::LinesLost { count } => warning!("log lines lost: {}", count),
             LogEvent::Reloading => info!("SIGHUP: resynchronising and reporting everything again"),
         }
     }

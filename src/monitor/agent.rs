@@ -1,24 +1,11 @@
 //! The agent: the notification that is still owed to it. The newest state wins.
 //!
 //! ```text
-//!           what the agent knows                              the connection
-//!
-//!              ┌──────────┐                                   ┌────────────┐
-//!              │ Nothing  │                                   │   Closed   │◀──────────┐
-//!              └────┬─────┘                                   └─────┬──────┘           │
-//!                   │ post                begin, if Owed and        │   ▲              │
-//!                   ▼                     not before its time       │   │ on_failed:   │
-//!              ┌──────────┐                                         ▼   │ Owed waits   │
-//!         ┌───▶│   Owed   │◀─────┐                            ┌────────────┐           │
-//!         └────┴────┬─────┘      │ post; begin, if the        │  InFlight  │           │
-//!   on_delivered,   │            │ agent was away and         └─────┬──────┘           │
-//!   if a stale      │            │ the time has come                │ on_delivered     │
-//!   request differs │ on_        │                                  ▼                  │
-//!                   │ delivered  │                           ┌───────────────┐         │
-//!                   ▼            │                           │ AwaitingClose │─────────┘
-//!              ┌──────────┐      │                           └───────────────┘  on_closed,
-//!              │   Told   │──────┘                                              on_failed
-//!              └──────────┘
+//!  post            next_action, over a new connection             a 200, unless a stale request differs
+//! ──────► owed ─────────────────────────────────────► in flight ──────────────────────────────────────► told
+//!          ▲ ▲                                            │                                              │
+//!          │ └──────────── a failure: after a wait ───────┘                                              │
+//!          └──────────── post; or the agent was away and it is time to tell it again ────────────────────┘
 //! ```
 //!
 //! There is never more than one request in flight, and a newer state waits for its end: agents handle each
@@ -27,40 +14,88 @@
 
 use super::backoff::Backoff;
 use super::journal::Journal;
-use super::{Action, Duration, Failure, Instant, LogEvent, Outcome, State};
+use super::{Action, Duration, Instant, LogEvent, State};
+use crate::errno::Errno;
 
 /// From connecting to the end of the reply.
 const AGENT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// When the newest state is told again after a delivery that followed an outage, from that delivery on;
+/// When the newest state is sent again after a delivery that followed an outage, from that delivery on;
 /// in ascending order.
 ///
 /// An agent that has just started may answer 200 before it knows its routers, and drop the report.
 pub type Renotify = heapless::Vec<Duration, 4>;
 
-/// What the agent knows of the newest state.
+/// Why an attempt failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Knowledge {
-    /// Nothing, and there is no state yet.
-    Nothing,
-    /// It has yet to answer 200 for this state.
-    Owed { state: State, not_before: Instant },
-    /// It has answered 200 for this state.
-    Told(State),
+pub enum Failure {
+    /// There is no socket at the path (`ENOENT`).
+    NoSocket,
+    /// Nobody listens on the socket (`ECONNREFUSED`).
+    Refused,
+    /// The agent lets too many wait already (`EAGAIN`).
+    BacklogFull,
+    /// The socket may not be used (`EACCES`, `EPERM`).
+    NoPermission,
+    /// Somebody listens on the socket who should not: a process of this user.
+    Untrusted(u32),
+    /// The reply did not come in time.
+    TimedOut,
+    /// The agent closed before the end of a status line.
+    ClosedEarly,
+    /// The reply is no HTTP/1.
+    Malformed,
+    /// The agent answered with this status instead of 200.
+    Status(u16),
+    /// Any other error of the socket.
+    Socket(Errno),
 }
 
+impl Failure {
+    /// How many kinds there are.
+    pub const KINDS: usize = 10;
+
+    /// The number of its kind, less than [`Failure::KINDS`].
+    #[must_use]
+    pub fn kind(self) -> usize {
+        match self {
+            Self::NoSocket => 0,
+            Self::Refused => 1,
+            Self::BacklogFull => 2,
+            Self::NoPermission => 3,
+            Self::Untrusted(_) => 4,
+            Self::TimedOut => 5,
+            Self::ClosedEarly => 6,
+            Self::Malformed => 7,
+            Self::Status(_) => 8,
+            Self::Socket(_) => 9,
+        }
+    }
+
+    /// Whether an agent that does so may be restarting.
+    pub(super) fn is_outage(self) -> bool {
+        matches!(self, Self::NoSocket | Self::Refused | Self::ClosedEarly | Self::TimedOut)
+    }
+}
+
+/// The result of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Connection {
+pub enum Outcome {
+    /// The agent answered 200; it may still be sending the rest.
+    Delivered,
+    /// After that, the agent has closed.
     Closed,
-    /// The request is sent, or being sent; no 200 yet.
-    InFlight {
-        state: State,
-        deadline: Instant,
-    },
-    /// Delivered. The agent may finish its reply, as closing first would make its write fail.
-    AwaitingClose {
-        deadline: Instant,
-    },
+    /// It did not succeed, and the connection is closed.
+    Failed(Failure),
+}
+
+#[derive(Debug)]
+struct Connection {
+    /// When it should have ended.
+    deadline: Instant,
+    /// The state that was sent, until a 200. After that the agent may finish its reply, as closing first would make
+    /// its write fail.
+    in_flight: Option<State>,
 }
 
 /// A request that timed out, and that an agent that hangs may still handle.
@@ -79,7 +114,7 @@ enum Outage {
     None,
     /// It was away at some attempt since the last delivery.
     Ongoing,
-    /// It took a state again at `end`, and has been told that again so many times.
+    /// It took a state again at `end`, and has been sent that again so many times.
     Over {
         end: Instant,
         renotified: usize,
@@ -89,8 +124,10 @@ enum Outage {
 /// Delivers the newest state until the agent has answered 200 for it.
 #[derive(Debug)]
 pub(super) struct Outbox {
-    knowledge: Knowledge,
-    connection: Connection,
+    newest: Option<State>,
+    /// The newest state is owed, and not to be sent before this.
+    send_at: Option<Instant>,
+    connection: Option<Connection>,
     stale_request: StaleRequest,
     outage: Outage,
     renotify: Renotify,
@@ -102,8 +139,9 @@ pub(super) struct Outbox {
 impl Outbox {
     pub(super) fn new(seed: u32, renotify: Renotify) -> Self {
         Self {
-            knowledge: Knowledge::Nothing,
-            connection: Connection::Closed,
+            newest: None,
+            send_at: None,
+            connection: None,
             stale_request: StaleRequest::None,
             outage: Outage::None,
             renotify,
@@ -114,8 +152,8 @@ impl Outbox {
 
     /// Takes a state to deliver at once, in place of any older one.
     pub(super) fn post(&mut self, state: State, now: Instant) {
-        self.knowledge = Knowledge::Owed { state, not_before: now };
-        // If the agent returned not long ago, this state is told as often as the last.
+        (self.newest, self.send_at) = (Some(state), Some(now));
+        // If the agent returned not long ago, this state is sent as often as the last.
         if let Outage::Over { .. } = self.outage {
             self.outage = Outage::Ongoing;
         }
@@ -125,7 +163,6 @@ impl Outbox {
         self.backoff.reset();
     }
 
-    /// Handles what has become of an attempt.
     pub(super) fn handle_outcome(&mut self, outcome: Outcome, journal: &mut Journal, now: Instant) {
         match outcome {
             Outcome::Delivered => {
@@ -152,29 +189,24 @@ impl Outbox {
     /// The reply may have come long ago, if the process was stopped or a disk hung; so a connection that should have
     /// ended is read from before it is closed.
     pub(super) fn next_action(&mut self, now: Instant) -> Option<Action> {
-        if self.is_overdue(now) {
+        if self.connection.as_ref().is_some_and(|connection| now >= connection.deadline) {
             return Some(Action::HangUp);
         }
         self.begin(now).map(Action::Notify)
     }
 
-    /// Begins an attempt, if one is due. Returns the state to be sent over a new connection; one that awaits
-    /// its close is to be closed before.
+    /// Begins an attempt, if one is due, in place of a connection that has yet to end. Returns the state to be sent.
     fn begin(&mut self, now: Instant) -> Option<State> {
-        if self.renotification().is_some_and(|at| now >= at)
-            && let Knowledge::Told(state) = self.knowledge
-            && let Outage::Over { renotified, .. } = &mut self.outage
-        {
+        if self.is_in_flight() || self.next_attempt().is_none_or(|at| now < at) {
+            return None;
+        }
+        if let (None, Outage::Over { renotified, .. }) = (self.send_at, &mut self.outage) {
             *renotified += 1;
-            self.knowledge = Knowledge::Owed { state, not_before: now };
+            self.send_at = Some(now);
         }
-        match self.knowledge {
-            Knowledge::Owed { state, not_before } if now >= not_before && !self.is_in_flight() => {
-                self.connection = Connection::InFlight { state, deadline: now + AGENT_TIMEOUT };
-                Some(state)
-            }
-            _ => None,
-        }
+        let (deadline, in_flight) = (now + AGENT_TIMEOUT, self.newest);
+        self.connection = Some(Connection { deadline, in_flight });
+        in_flight
     }
 
     /// Handles a 200. Returns the state that was delivered, and after how many failed attempts.
@@ -183,12 +215,11 @@ impl Outbox {
     /// is not always the last to take effect: Neutron 29 got it wrong in some of a hundred cases. By the time
     /// of this 200 the older threads have begun, so delivering the newest state once more settles it.
     fn on_delivered(&mut self, now: Instant) -> Option<(State, u32)> {
-        let Connection::InFlight { state, deadline } = self.connection else { return None };
-        self.connection = Connection::AwaitingClose { deadline };
+        let state = self.connection.as_mut()?.in_flight.take()?;
         if self.undelivered() == Some(state) {
-            let stale = core::mem::replace(&mut self.stale_request, StaleRequest::None);
-            if stale != StaleRequest::Differs {
-                self.knowledge = Knowledge::Told(state);
+            let request = core::mem::replace(&mut self.stale_request, StaleRequest::None);
+            if request != StaleRequest::Differs {
+                self.send_at = None;
                 self.outage = match self.outage {
                     Outage::Ongoing => Outage::Over { end: now, renotified: 0 },
                     Outage::Over { renotified, .. } if renotified >= self.renotify.len() => {
@@ -204,16 +235,16 @@ impl Outbox {
 
     /// Handles the end of a connection after a 200.
     fn on_closed(&mut self) {
-        if let Connection::AwaitingClose { .. } = self.connection {
-            self.connection = Connection::Closed;
-        }
+        self.connection.take_if(|connection| connection.in_flight.is_none());
     }
 
     /// Handles a failure, after which the connection is closed. Returns whether an attempt has failed: after a
     /// 200 none has.
     fn on_failed(&mut self, failure: Failure, now: Instant) -> bool {
-        let connection = core::mem::replace(&mut self.connection, Connection::Closed);
-        let Connection::InFlight { state: sent, .. } = connection else { return false };
+        let connection = self.connection.take();
+        let Some(sent) = connection.and_then(|connection| connection.in_flight) else {
+            return false;
+        };
         self.failures = self.failures.saturating_add(1);
         let is_newest = self.undelivered() == Some(sent);
         if failure == Failure::TimedOut {
@@ -224,65 +255,44 @@ impl Outbox {
             self.outage = Outage::Ongoing;
         }
         // A newer state does not wait for the failures of its predecessor.
-        if let Knowledge::Owed { not_before, .. } = &mut self.knowledge
-            && is_newest
-        {
-            *not_before = match failure {
+        if is_newest {
+            self.send_at = Some(match failure {
                 Failure::BacklogFull => self.backoff.after_full_backlog(now),
                 _ => self.backoff.after_failure(now),
-            };
+            });
         }
         true
     }
 
-    /// Whether the connection should have been closed by now.
-    fn is_overdue(&self, now: Instant) -> bool {
-        self.connection_deadline().is_some_and(|deadline| now >= deadline)
-    }
-
-    /// Whether there is a connection to the agent.
     pub(super) fn is_connected(&self) -> bool {
-        self.connection != Connection::Closed
+        self.connection.is_some()
     }
 
     /// Whether an attempt is under way that may still deliver.
     fn is_in_flight(&self) -> bool {
-        matches!(self.connection, Connection::InFlight { .. })
+        self.connection.as_ref().is_some_and(|connection| connection.in_flight.is_some())
     }
 
     /// The state for which the agent has yet to answer 200.
     pub(super) fn undelivered(&self) -> Option<State> {
-        match self.knowledge {
-            Knowledge::Owed { state, .. } => Some(state),
-            Knowledge::Nothing | Knowledge::Told(_) => None,
-        }
+        self.newest.filter(|_| self.send_at.is_some())
     }
 
     /// When the connection should have ended, or the next attempt is due.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        let attempt = match self.knowledge {
-            Knowledge::Owed { not_before, .. } if !self.is_in_flight() => Some(not_before),
-            _ => self.renotification(),
-        };
-        [self.connection_deadline(), attempt].into_iter().flatten().min()
+        let connection = self.connection.as_ref().map(|connection| connection.deadline);
+        let attempt = self.next_attempt().filter(|_| !self.is_in_flight());
+        connection.into_iter().chain(attempt).min()
     }
 
-    /// When to deliver a state again to an agent that was away.
-    fn renotification(&self) -> Option<Instant> {
-        let (Knowledge::Told(_), Outage::Over { end, renotified }) = (self.knowledge, self.outage)
-        else {
-            return None;
-        };
-        self.renotify.get(renotified).map(|delay| end + *delay)
-    }
-
-    fn connection_deadline(&self) -> Option<Instant> {
-        match self.connection {
-            Connection::Closed => None,
-            Connection::InFlight { deadline, .. } | Connection::AwaitingClose { deadline } => {
-                Some(deadline)
+    /// When to send the newest state, be it again to an agent that was away.
+    fn next_attempt(&self) -> Option<Instant> {
+        self.send_at.or_else(|| match self.outage {
+            Outage::Over { end, renotified } => {
+                self.renotify.get(renotified).map(|delay| end + *delay)
             }
-        }
+            Outage::None | Outage::Ongoing => None,
+        })
     }
 }
 

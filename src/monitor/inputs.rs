@@ -234,9 +234,7 @@ impl Monitor<'_> {
     fn handle_control(&mut self, control: Control, now: Instant) {
         match control {
             Control::Exit(signal) => {
-                if self.exit.handle_signal(signal, now) {
-                    self.begin_to_leave();
-                }
+                self.handle_exit(ExitReason::Signal(signal), now);
             }
             Control::Reload => {
                 self.journal.reopen_log();
@@ -277,29 +275,24 @@ impl Monitor<'_> {
                 };
                 if is_news {
                     journal.log(LogEvent::HelperGone(helper));
-                    self.lose(ExitReason::HelperGone(helper), now);
+                    self.handle_exit(ExitReason::HelperGone(helper), now);
                 }
             }
         }
     }
 
     fn handle_namespace_gone(&mut self, now: Instant) {
-        if !self.exit.is_pending() {
+        if self.exit.reason().is_none() {
             self.namespace = NamespaceLook::new(NamespaceCheck::Never);
             self.vip.mark_unreachable();
             self.journal.log(LogEvent::NamespaceGone);
-            self.lose(ExitReason::NamespaceGone, now);
+            self.handle_exit(ExitReason::NamespaceGone, now);
         }
     }
 
-    fn lose(&mut self, reason: ExitReason, now: Instant) {
-        if self.exit.handle_loss(reason, now) {
-            self.begin_to_leave();
-        }
-    }
-
-    fn begin_to_leave(&mut self) {
-        if let Some(manager) = &mut self.manager {
+    fn handle_exit(&mut self, reason: ExitReason, now: Instant) {
+        let is_first = self.exit.handle(reason, now);
+        if let Some(manager) = self.manager.as_mut().filter(|_| is_first) {
             manager.handle_exit_begun();
         }
     }

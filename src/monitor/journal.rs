@@ -1,17 +1,105 @@
-//! What people are told: figures, and lines in the log, of which equal failures have few.
+//! The log and the counters: which events are worth a line (their words are in [`crate::log`]), and of equal failures few.
 
 use core::mem::{Discriminant, discriminant, take};
 
 use heapless::{Deque, Vec};
 
-use super::{Action, Counters, DumpResult, Duration, Failure, HookState, Instant, LogEvent};
+use super::{
+    Action, Cause, CommandResult, Counters, Dump, DumpResult, Duration, Failure, HelperKind,
+    HookState, Instant, State, SyncCommand,
+};
+use crate::errno::Errno;
+use crate::wire::ifname::InterfaceName;
+use crate::wire::rtnl::Mac;
+
+/// An event that operators want to read of. `count` is how often it happened since its last line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "most fields need no more than their names")]
+pub enum LogEvent {
+    /// The first state known.
+    Initial(State),
+    /// The state has changed, for this reason.
+    Changed(Cause),
+    /// The state file holds this now.
+    Wrote(State),
+    /// The state file could not be written; it is tried again.
+    NotWritten { errno: Errno, count: u32 },
+    /// The metrics file could not be written; it is tried again.
+    MetricsNotWritten { errno: Errno, count: u32 },
+    /// The agent answered 200 for this.
+    Notified(State),
+    /// The agent took a state after so many failed attempts.
+    AgentBack { failures: u32 },
+    /// An attempt to tell the agent failed; it is tried again.
+    NotNotified { failure: Failure, count: u32 },
+    /// The watched interface is there, with this index.
+    InterfaceFound { ifindex: u32 },
+    /// The watched interface is not there.
+    InterfaceMissing,
+    /// The watched interface is not there, but its name is an alternative one of another.
+    AlternativeName {
+        /// The other interface's own name.
+        owner: InterfaceName,
+    },
+    /// Netlink events were lost; everything is asked for again.
+    Overrun { count: u32 },
+    /// A netlink message could not be read; everything is asked for again.
+    MalformedMessage { count: u32 },
+    /// A dump failed; it is asked for again.
+    DumpFailed { dump: Dump, result: DumpResult, count: u32 },
+    /// Somebody other than the kernel sent a netlink message; it was ignored.
+    ForeignSender {
+        /// The sender's netlink port.
+        port: u32,
+        count: u32,
+    },
+    /// The VIP failed duplicate address detection: the kernel does not use it, so it is not here.
+    DadFailed { count: u32 },
+    /// Another station claims the VIP while it is ours.
+    SplitBrain {
+        mac: Mac,
+        /// Where it was heard.
+        ifindex: u32,
+        count: u32,
+    },
+    /// Other stations claim the VIP while it is ours, beside those that have a line of their own.
+    MoreClaims {
+        /// Where they were heard.
+        ifindex: u32,
+        count: u32,
+    },
+    /// A frame that announces an address could not be sent.
+    NotAnnounced { interface: InterfaceName, errno: Errno, count: u32 },
+    /// Addresses are not announced, because there are too many at once.
+    TooManyAddresses { total: u64 },
+    /// The addresses of some links are not announced, because there are too many links.
+    TooManyLinks { ignored: u64 },
+    /// All commands for a state have been run.
+    Synced(State),
+    /// A command of conntrackd failed; the others are run all the same.
+    CommandFailed { command: SyncCommand, end: CommandResult },
+    /// The process that runs these programs has gone.
+    HelperGone(HelperKind),
+    /// conntrackd's configuration is not there yet; it is waited for.
+    ConntrackdUnconfigured,
+    /// The hook ended with exit code 0 for this state, after so many failed runs.
+    HookSucceeded { state: HookState, failures: u32 },
+    /// The hook failed for this state; it is run again.
+    HookFailed { state: HookState, end: CommandResult, count: u32 },
+    /// The network namespace has been deleted.
+    NamespaceGone,
+    /// SIGHUP: everything is read, written and reported again.
+    Reloading,
+    /// There was no room for lines.
+    LinesLost { count: u32 },
+}
 
 /// At most one line of a kind in this time.
 const PERIOD: Duration = Duration::from_secs(60);
 /// More kinds than there are.
 const MAX_KINDS: usize = 32;
 
-/// More lines than one input can bring about: they are written before the next is handled.
+/// More lines than one input can bring about. A caller that hands in many before it asks for actions may need more.
 const MAX_LINES: usize = 8;
 
 /// Of events that differ in more than what they carry, which.
@@ -68,6 +156,8 @@ pub(super) struct Journal {
     pub(super) counters: Counters,
     limits: RateLimits,
     lines: Deque<LogEvent, MAX_LINES>,
+    /// Lines for which there was no room. An operator who misses one is to know that there was one.
+    lost: u32,
     reopen_log: bool,
     log_status: bool,
 }
@@ -75,8 +165,9 @@ pub(super) struct Journal {
 impl Journal {
     /// Has a line written.
     pub(super) fn log(&mut self, event: LogEvent) {
-        let logged = self.lines.push_back(event);
-        debug_assert!(logged.is_ok(), "one input brings about fewer lines");
+        if self.lines.push_back(event).is_err() {
+            self.lost = self.lost.saturating_add(1);
+        }
     }
 
     /// The same for an event of which there may be many: with their number, at most once a minute.
@@ -103,14 +194,15 @@ impl Journal {
         if take(&mut self.log_status) {
             return Some(Action::LogStatus);
         }
-        self.lines.pop_front().map(Action::Log)
+        let lost = |count| LogEvent::LinesLost { count };
+        let line = self.lines.pop_front();
+        line.or_else(|| (self.lost > 0).then(|| lost(take(&mut self.lost)))).map(Action::Log)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::errno::Errno;
 
     #[test]
     fn first_at_once_then_one_a_minute_with_the_count() {

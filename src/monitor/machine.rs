@@ -3,18 +3,78 @@
 use super::agent::Outbox;
 use super::announce::Announcer;
 use super::conntrack::SyncSequence;
-use super::exit::{Exit, Told};
+use super::exit::Exit;
 use super::hook::HookSchedule;
 use super::journal::Journal;
 use super::namespace::NamespaceLook;
 use super::resync::{DumpKind, Resync};
-use super::service_manager::{ManagerNotifier, Summary};
+use super::service_manager::ManagerNotifier;
 use super::split_brain::Detector;
 use super::state_file::StateFile;
 use super::status::MetricsSchedule;
 use super::vip::Vip;
-use super::{Action, Dump, Instant, LogEvent, MonitorConfig, State, Status};
+use super::{
+    Action, AnnounceTiming, Dump, Duration, ExitReason, Instant, LogEvent, ManagerNotice,
+    NamespaceCheck, Renotify, State, Status, Tables,
+};
+use crate::wire::cidr::Cidr;
 use crate::wire::ifname::InterfaceName;
+
+/// What to watch.
+#[derive(Debug)]
+pub struct MonitorConfig<'a> {
+    /// The interface that carries the VIP.
+    pub interface: InterfaceName,
+    /// The VIP.
+    pub vip: Cidr,
+    /// The port of the netlink socket, by which replies to its requests are known.
+    pub port: u32,
+    /// Differs between processes.
+    pub seed: u32,
+    /// Announce addresses like this.
+    pub announce: Option<(AnnounceTiming, &'a mut Tables)>,
+    /// Listen for other stations that claim the VIP.
+    pub detect_split_brain: bool,
+    /// Tell an agent.
+    pub notify_agent: bool,
+    /// When to tell an agent that was away again.
+    pub renotify: Renotify,
+    /// Run conntrackd's commands on each transition.
+    pub sync_conntrack: bool,
+    /// Run the hook on each change of what it is told.
+    pub hook: bool,
+    /// Write metrics.
+    pub write_metrics: bool,
+    /// What tells that the network namespace may have been deleted.
+    pub check_namespace: NamespaceCheck,
+    /// Tell a service manager how the daemon fares.
+    pub tell_manager: bool,
+    /// Give it a sign of life this often.
+    pub watchdog: Option<Duration>,
+}
+
+impl MonitorConfig<'_> {
+    /// Watches a VIP and does nothing else: every feature is off. `port` is the netlink socket's.
+    #[must_use]
+    pub fn new(interface: InterfaceName, vip: Cidr, port: u32) -> Self {
+        Self {
+            interface,
+            vip,
+            port,
+            seed: 1,
+            announce: None,
+            detect_split_brain: false,
+            notify_agent: false,
+            renotify: Renotify::new(),
+            sync_conntrack: false,
+            hook: false,
+            write_metrics: false,
+            check_namespace: NamespaceCheck::Never,
+            tell_manager: false,
+            watchdog: None,
+        }
+    }
+}
 
 /// The state machine: see [`crate::monitor`].
 #[derive(Debug)]
@@ -169,7 +229,7 @@ impl<'a> Monitor<'a> {
                 DumpKind::Links => {
                     self.vip.links_begin();
                     if let Some(announcer) = &mut self.announcer {
-                        announcer.links_begin();
+                        announcer.links_begin(&mut self.journal.counters);
                     }
                     Some(Dump::Links)
                 }
@@ -262,9 +322,10 @@ impl<'a> Monitor<'a> {
     /// Whoever is about to leave shows nothing any more.
     fn notify_manager(&mut self) -> Option<Action> {
         let is_absent = self.vip.is_interface_absent();
-        let shown = self.reported.filter(|_| !self.exit.is_pending());
-        let summary = shown.map(|(state, _)| Summary::new(state, is_absent));
-        self.manager.as_mut()?.next_action(summary)
+        let shown = self.reported.filter(|_| self.exit.reason().is_none());
+        let status =
+            shown.map(|(state, _)| ManagerNotice::Status { state, is_interface_absent: is_absent });
+        self.manager.as_mut()?.next_action(status)
     }
 
     fn write_metrics(&mut self, now: Instant) -> Option<Action> {
@@ -275,13 +336,20 @@ impl<'a> Monitor<'a> {
 
     fn leave(&mut self, now: Instant) -> Option<Action> {
         let outbox = self.outbox.as_ref();
-        let told = Told {
-            is_known: !self.resync.is_state_in_doubt(),
-            file: self.state_file.is_written(),
-            agent: outbox.and_then(Outbox::undelivered).is_none(),
-            hook: self.hook.as_ref().is_none_or(HookSchedule::is_done),
-            hung_up: !outbox.is_some_and(Outbox::is_connected),
+        let is_known = !self.resync.is_state_in_doubt();
+        let agent_has_it = outbox.and_then(Outbox::undelivered).is_none();
+        let is_delivered = agent_has_it && self.state_file.is_written();
+        let is_reported = match self.exit.reason()? {
+            // What was so when the exit was asked for is reported. But whoever asks does not wait for a disk
+            // that is full or an agent that is not there.
+            ExitReason::Signal(_) => is_known,
+            // This is news that should arrive.
+            ExitReason::HelperGone(_) => is_known && is_delivered,
+            ExitReason::NamespaceGone => {
+                is_delivered && self.hook.as_ref().is_none_or(HookSchedule::is_done)
+            }
         };
-        self.exit.next_action(&told, now)
+        let is_connected = outbox.is_some_and(Outbox::is_connected);
+        self.exit.next_action(is_reported && !is_connected, now)
     }
 }

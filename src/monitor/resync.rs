@@ -82,18 +82,15 @@ pub(super) enum MessageClass {
     Nothing,
 }
 
-#[derive(Clone, Copy, Debug)]
-enum Progress {
-    /// No dump is under way, and none begins before this.
-    Idle { not_before: Instant },
-    Running {
-        dump: Dump,
-        deadline: Instant,
-        /// How it ends, if the kernel says that it has listed all.
-        result: DumpResult,
-        /// Something that it may list has been deleted since it was requested.
-        overtaken: bool,
-    },
+/// The dump under way.
+#[derive(Debug)]
+struct Running {
+    dump: Dump,
+    deadline: Instant,
+    /// How it ends, if the kernel says that it has listed all.
+    result: DumpResult,
+    /// Something that it may list has been deleted since it was requested.
+    overtaken: bool,
 }
 
 /// One dump at a time, the next as soon as the queue is empty.
@@ -108,7 +105,9 @@ pub(super) struct Resync {
     sequence: u32,
     /// What has yet to be listed.
     requested: Option<DumpKind>,
-    progress: Progress,
+    running: Option<Running>,
+    /// No dump begins before this.
+    not_before: Instant,
     /// When the netlink queue was last empty, unless something has been read from it since.
     queue_empty_at: Option<Instant>,
     backoff: Backoff,
@@ -121,7 +120,8 @@ impl Resync {
             port,
             sequence: 0,
             requested: Some(DumpKind::Links),
-            progress: Progress::Idle { not_before: Instant::ZERO },
+            running: None,
+            not_before: Instant::ZERO,
             queue_empty_at: None,
             backoff: Backoff::new(seed),
         }
@@ -150,26 +150,23 @@ impl Resync {
     /// A message could not be read: everything is to be listed. Had it been part of the dump under way, that
     /// would have a gap, and the next will hardly do better soon.
     pub(super) fn mark_incomplete(&mut self) {
-        if let Progress::Running { result, .. } = &mut self.progress {
-            *result = DumpResult::Malformed;
+        if let Some(running) = &mut self.running {
+            running.result = DumpResult::Malformed;
         }
         self.request(DumpKind::Links);
     }
 
     /// What is to be listed now. [`Resync::begin`] follows, unless there is nothing to ask the kernel for.
     pub(super) fn next(&mut self, now: Instant) -> Option<DumpKind> {
-        match self.progress {
-            Progress::Idle { not_before } if now >= not_before && self.is_queue_empty(now) => {
-                self.requested.take()
-            }
-            _ => None,
-        }
+        let may_begin =
+            self.running.is_none() && now >= self.not_before && self.is_queue_empty(now);
+        if may_begin { self.requested.take() } else { None }
     }
 
     /// Begins a dump. Returns the sequence number of the request.
     pub(super) fn begin(&mut self, dump: Dump, now: Instant) -> u32 {
         let (deadline, result) = (now + DUMP_TIMEOUT, DumpResult::Complete);
-        self.progress = Progress::Running { dump, deadline, result, overtaken: false };
+        self.running = Some(Running { dump, deadline, result, overtaken: false });
         self.sequence = self.sequence.wrapping_add(1);
         self.sequence
     }
@@ -182,28 +179,28 @@ impl Resync {
     pub(super) fn classify(&mut self, message: &Message) -> MessageClass {
         let has_our_port = message.port == self.port;
         let is_reply = has_our_port && message.sequence == self.sequence;
-        let mut running = match &mut self.progress {
-            Progress::Running { dump, result, .. } if is_reply => Some((*dump, result)),
-            _ => None,
+        let Some(running) = self.running.as_mut().filter(|_| is_reply) else {
+            return match message.body {
+                Body::Done(_) | Body::Error(_) | Body::Other => MessageClass::Nothing,
+                Body::NewAddress(_) if has_our_port => MessageClass::Nothing,
+                _ => MessageClass::Event,
+            };
         };
-        if let Some((_, result)) = &mut running
-            && message.interrupted
-        {
-            **result = DumpResult::Interrupted;
+        if message.interrupted {
+            running.result = DumpResult::Interrupted;
         }
-        match (&message.body, running) {
-            (Body::Done(None), Some((_, result))) => MessageClass::DumpEnded(*result),
-            (Body::Done(Some(errno)) | Body::Error(errno), Some((_, result))) => {
+        match message.body {
+            Body::Done(None) => MessageClass::DumpEnded(running.result),
+            Body::Done(Some(errno)) | Body::Error(errno) => {
                 // ENODEV: the interface whose addresses were asked for is gone, and they with it; or there is
                 // none of the name that was asked for.
-                let errno = Errno(*errno);
+                let errno = Errno(errno);
                 let is_gone = errno == Errno::NO_DEVICE;
-                MessageClass::DumpEnded(if is_gone { *result } else { DumpResult::Failed(errno) })
+                let failed = DumpResult::Failed(errno);
+                MessageClass::DumpEnded(if is_gone { running.result } else { failed })
             }
-            (Body::Done(_) | Body::Error(_) | Body::Other, _) => MessageClass::Nothing,
-            (Body::NewAddress(_), None) if has_our_port => MessageClass::Nothing,
-            (_, None) => MessageClass::Event,
-            (_, Some((dump, _))) => MessageClass::Listed(dump),
+            Body::Other => MessageClass::Nothing,
+            _ => MessageClass::Listed(running.dump),
         }
     }
 
@@ -213,35 +210,34 @@ impl Resync {
     /// (`inet_dump_ifaddr` in `net/ipv4/devinet.c`, `rtnl_dump_ifinfo` in `net/core/rtnetlink.c`). So the dump is
     /// repeated, after a wait, as deletions may go on and on.
     pub(super) fn handle_deletion(&mut self, is_listed_by: impl FnOnce(Dump) -> bool) {
-        if let Progress::Running { dump, overtaken, .. } = &mut self.progress {
-            *overtaken |= is_listed_by(*dump);
+        if let Some(running) = &mut self.running {
+            running.overtaken |= is_listed_by(running.dump);
         }
     }
 
     /// Whether what the dump under way lists may have been deleted before.
     pub(super) fn is_overtaken(&self) -> bool {
-        matches!(self.progress, Progress::Running { overtaken: true, .. })
+        self.running.as_ref().is_some_and(|running| running.overtaken)
     }
 
     /// Ends the dump under way. Returns which one that was.
     pub(super) fn end(&mut self, result: DumpResult, now: Instant) -> Option<Dump> {
-        let Progress::Running { dump, overtaken, .. } = self.progress else { return None };
-        let mut not_before = Instant::ZERO;
+        let Running { dump, overtaken, .. } = self.running.take()?;
         if result == DumpResult::Complete && !overtaken {
             self.backoff.reset();
+            self.not_before = Instant::ZERO;
         } else {
             self.request(dump.into());
-            not_before = self.backoff.after_failure(now);
+            self.not_before = self.backoff.after_failure(now);
         }
-        self.progress = Progress::Idle { not_before };
         Some(dump)
     }
 
     /// Whether the dump under way should have ended by now. Its end may wait to be read, if the process was stopped
     /// or a disk hung.
     pub(super) fn is_overdue(&self, now: Instant) -> bool {
-        self.is_queue_empty(now)
-            && matches!(self.progress, Progress::Running { deadline, .. } if now >= deadline)
+        let is_late = self.running.as_ref().is_some_and(|running| now >= running.deadline);
+        is_late && self.is_queue_empty(now)
     }
 
     /// Whether nothing is left to be listed.
@@ -256,17 +252,14 @@ impl Resync {
 
     /// The most urgent of what has yet to be listed and what is being listed.
     fn outstanding(&self) -> Option<DumpKind> {
-        match self.progress {
-            Progress::Idle { .. } => self.requested,
-            Progress::Running { dump, .. } => self.requested.max(Some(dump.into())),
-        }
+        self.requested.max(self.running.as_ref().map(|running| running.dump.into()))
     }
 
     /// When the next dump is due, or the one under way overdue.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        match self.progress {
-            Progress::Running { deadline, .. } => Some(deadline),
-            Progress::Idle { not_before } => self.requested.map(|_| not_before),
+        match &self.running {
+            Some(running) => Some(running.deadline),
+            None => self.requested.map(|_| self.not_before),
         }
     }
 }

@@ -1,12 +1,17 @@
-//! What a service manager is told, and when it wants a sign of life.
+//! What a service manager is sent, and when it wants a sign of life.
 
 use super::{Action, Duration, Instant, State};
 
-/// Something to tell a service manager (`sd_notify(3)`).
+/// A message to a service manager (`sd_notify(3)`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ManagerNotice {
-    /// What there is to be seen by people.
-    Summary(Summary),
+    /// The state, for people to see.
+    Status {
+        /// The state.
+        state: State,
+        /// There is no interface of the watched name.
+        is_interface_absent: bool,
+    },
     /// Everything is being read and reported again since this time. [`super::Action::SignalReady`] follows.
     Reloading(Instant),
     /// The daemon begins to end.
@@ -15,25 +20,14 @@ pub enum ManagerNotice {
     Alive,
 }
 
-/// The state as people want to know it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Summary {
-    /// The VIP is on the watched interface.
-    Active,
-    /// It is not.
-    Backup,
-    /// Neither is the interface there.
-    InterfaceMissing,
-}
-
-/// Tells a service manager what is new.
+/// Sends a service manager what is new.
 #[derive(Debug)]
 pub(super) struct ManagerNotifier {
-    /// Yet to be told.
+    /// Yet to be sent.
     reloading: Option<Instant>,
     stopping: bool,
-    /// What it has been told last.
-    shown: Option<Summary>,
+    /// The status sent last.
+    shown: Option<ManagerNotice>,
     /// How often it wants a sign of life, if at all.
     watchdog: Option<Duration>,
     /// When the next is due, once the daemon is up.
@@ -69,7 +63,7 @@ impl ManagerNotifier {
         self.stopping = true;
     }
 
-    /// Handles that the loop has come round, which is what a sign of life tells.
+    /// Handles that the loop has come round, which is what a sign of life says.
     pub(super) fn handle_queue_empty(&mut self, now: Instant) {
         if self.sign_due.is_some_and(|due| now >= due) {
             self.sign_due = self.watchdog.map(|period| now + period);
@@ -77,15 +71,15 @@ impl ManagerNotifier {
         }
     }
 
-    /// `summary` is what there is to be seen, if anything.
-    pub(super) fn next_action(&mut self, summary: Option<Summary>) -> Option<Action> {
+    /// `status` is what there is to be seen, if anything.
+    pub(super) fn next_action(&mut self, status: Option<ManagerNotice>) -> Option<Action> {
         let notice = if let Some(since) = self.reloading.take() {
             ManagerNotice::Reloading(since)
         } else if core::mem::take(&mut self.stopping) {
             ManagerNotice::Stopping
-        } else if let Some(new) = summary.filter(|summary| self.shown != Some(*summary)) {
-            self.shown = summary;
-            ManagerNotice::Summary(new)
+        } else if status.is_some() && status != self.shown {
+            self.shown = status;
+            status?
         } else {
             core::mem::take(&mut self.is_alive).then_some(ManagerNotice::Alive)?
         };
@@ -94,15 +88,5 @@ impl ManagerNotifier {
 
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.sign_due
-    }
-}
-
-impl Summary {
-    pub(super) fn new(state: State, is_interface_absent: bool) -> Self {
-        match state {
-            State::Active => Self::Active,
-            State::Backup if is_interface_absent => Self::InterfaceMissing,
-            State::Backup => Self::Backup,
-        }
     }
 }

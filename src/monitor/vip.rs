@@ -27,23 +27,9 @@ use crate::wire::cidr::Cidr;
 use crate::wire::ifname::InterfaceName;
 use crate::wire::rtnl::{Address, Link, Mac};
 
-/// Configurations of one local IPv4 address on one interface that are told apart by their peer.
-/// One is the rule, two an oddity.
-type Instances = Vec<IpAddr, 8>;
-
-#[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "there is only one, and a box would allocate")]
-enum Interface {
-    /// Whether there is one of its name is not known yet.
-    Unknown,
-    /// There is none of its name.
-    Absent,
-    Present(Present),
-}
-
 /// The watched interface, while it is there.
 #[derive(Debug, Default)]
-struct Present {
+struct Interface {
     ifindex: u32,
     /// None if it is no Ethernet, or has not been mentioned yet.
     mac: Option<Mac>,
@@ -52,10 +38,17 @@ struct Present {
     seen: bool,
     /// Its addresses have been listed: a VIP not seen is a VIP not there.
     listed: bool,
-    /// Where the VIP is configured now.
-    instances: Instances,
-    /// The part of these that the dump under way, or an event since it began, has shown.
-    seen_instances: Instances,
+    /// Where the VIP is configured: once as a rule, twice as an oddity.
+    instances: Vec<Instance, 8>,
+}
+
+/// One of the configurations of the VIP on the interface. For IPv4 they are told apart by the peer; IPv6 has each address
+/// once on an interface, and may change its peer in place.
+#[derive(Debug)]
+struct Instance {
+    id: IpAddr,
+    /// The dump under way, or an event since it began, has shown it.
+    seen: bool,
 }
 
 /// Why the state is what it is.
@@ -84,35 +77,36 @@ pub enum Cause {
 pub(super) struct Vip {
     name: InterfaceName,
     cidr: Cidr,
-    interface: Interface,
+    interface: Option<Interface>,
+    /// Whether there is an interface of the name has been found out.
+    is_known: bool,
     /// The network namespace has been deleted, and what is in it cannot be reached.
     unreachable: bool,
 }
 
 impl Vip {
     pub(super) fn new(name: InterfaceName, cidr: Cidr) -> Self {
-        Self { name, cidr, interface: Interface::Unknown, unreachable: false }
+        Self { name, cidr, interface: None, is_known: false, unreachable: false }
     }
 
     /// The state, or none as long as it cannot be told.
     pub(super) fn state(&self) -> Option<State> {
         match &self.interface {
             _ if self.unreachable => Some(State::Backup),
-            Interface::Unknown => None,
-            Interface::Absent => Some(State::Backup),
-            Interface::Present(present) if !present.instances.is_empty() => Some(State::Active),
-            Interface::Present(present) => present.listed.then_some(State::Backup),
+            None => self.is_known.then_some(State::Backup),
+            Some(interface) if !interface.instances.is_empty() => Some(State::Active),
+            Some(interface) => interface.listed.then_some(State::Backup),
         }
     }
 
     /// Why the state is what it is, once it is known.
     pub(super) fn cause(&self) -> Cause {
-        match self.present() {
+        match &self.interface {
             _ if self.unreachable => Cause::NamespaceGone,
             None => Cause::InterfaceGone,
-            Some(present) if !present.instances.is_empty() => Cause::AddressAdded,
-            Some(present) if !present.flags.contains(LinkFlags::Up) => Cause::InterfaceDown,
-            Some(present) if !present.flags.contains(LinkFlags::Running) => Cause::CarrierLost,
+            Some(interface) if !interface.instances.is_empty() => Cause::AddressAdded,
+            Some(interface) if !interface.flags.contains(LinkFlags::Up) => Cause::InterfaceDown,
+            Some(interface) if !interface.flags.contains(LinkFlags::Running) => Cause::CarrierLost,
             Some(_) => Cause::AddressRemoved,
         }
     }
@@ -124,8 +118,8 @@ impl Vip {
     /// a carrier, too, but not on an interface that is set down (`fib_disable_ip` in `net/ipv4/fib_frontend.c`).
     pub(super) fn hook_state(&self) -> Option<HookState> {
         let state = self.state()?;
-        let flags = self.present().filter(|_| !self.unreachable).map(|present| present.flags);
-        let has = |flag| flags.is_some_and(|flags| flags.contains(flag));
+        let reachable = self.interface.as_ref().filter(|_| !self.unreachable);
+        let has = |flag| reachable.is_some_and(|interface| interface.flags.contains(flag));
         Some(match state {
             State::Active if has(LinkFlags::Up) => HookState::Master,
             State::Backup if has(LinkFlags::Up | LinkFlags::Running) => HookState::Backup,
@@ -135,17 +129,17 @@ impl Vip {
 
     /// The index of the watched interface, if it is there. At a new one its addresses have to be listed.
     pub(super) fn ifindex(&self) -> Option<u32> {
-        self.present().map(|present| present.ifindex)
+        self.interface.as_ref().map(|interface| interface.ifindex)
     }
 
     /// Whether there is no interface of the watched name.
     pub(super) fn is_interface_absent(&self) -> bool {
-        matches!(self.interface, Interface::Absent)
+        self.is_known && self.interface.is_none()
     }
 
     /// Whether the dump of all links, or an event since it began, has shown the interface.
     pub(super) fn is_interface_seen(&self) -> bool {
-        self.present().is_some_and(|present| present.seen)
+        self.interface.as_ref().is_some_and(|interface| interface.seen)
     }
 
     /// The VIP itself.
@@ -155,34 +149,22 @@ impl Vip {
 
     /// The MAC of the watched interface, if it is an Ethernet.
     pub(super) fn mac(&self) -> Option<Mac> {
-        self.present()?.mac
+        self.interface.as_ref()?.mac
     }
 
-    fn present(&self) -> Option<&Present> {
-        match &self.interface {
-            Interface::Present(present) => Some(present),
-            Interface::Unknown | Interface::Absent => None,
-        }
-    }
-
-    fn present_mut(&mut self) -> Option<&mut Present> {
-        match &mut self.interface {
-            Interface::Present(present) => Some(present),
-            Interface::Unknown | Interface::Absent => None,
-        }
-    }
-
-    /// Handles a new or changed link.
     pub(super) fn handle_link(&mut self, link: &Link) {
         if link.name.as_ref() == Some(&self.name) {
             let Link { ifindex, mac, flags, .. } = *link;
-            let known = self.present_mut().filter(|present| present.ifindex == ifindex);
-            if let Some(present) = known {
-                (present.seen, present.flags) = (true, flags);
-                present.mac = mac.or(present.mac).filter(|_| link.ethernet);
-            } else {
-                let new = Present { ifindex, mac, flags, seen: true, ..Present::default() };
-                self.interface = Interface::Present(new);
+            self.is_known = true;
+            match &mut self.interface {
+                Some(known) if known.ifindex == ifindex => {
+                    (known.seen, known.flags) = (true, flags);
+                    known.mac = mac.or(known.mac).filter(|_| link.ethernet);
+                }
+                interface => {
+                    let new = Interface { ifindex, mac, flags, seen: true, ..Default::default() };
+                    *interface = Some(new);
+                }
             }
         } else if link.name.is_some() {
             // Some other link, or ours under a new name.
@@ -192,9 +174,7 @@ impl Vip {
 
     /// Handles the deletion of a link, or a rename away.
     pub(super) fn handle_link_gone(&mut self, ifindex: u32) {
-        if self.ifindex() == Some(ifindex) {
-            self.interface = Interface::Absent;
-        }
+        self.interface.take_if(|interface| interface.ifindex == ifindex);
     }
 
     /// From now on nobody can reach the VIP, whatever interface it is on.
@@ -205,24 +185,21 @@ impl Vip {
     /// Handles a new or changed address.
     pub(super) fn handle_address(&mut self, address: &Address) {
         if self.is_unusable(address) {
-            self.handle_address_gone(address);
-        } else if let Some(present) = self.vip_mut(address) {
-            let instance = instance(address);
-            for instances in [&mut present.instances, &mut present.seen_instances] {
-                if !instances.contains(&instance) {
-                    // Full only when the VIP is already there eight times over.
-                    let _ = instances.push(instance);
-                }
-            }
+            return self.handle_address_gone(address);
+        }
+        let Some(interface) = self.vip_mut(address) else { return };
+        let id = instance(address);
+        if let Some(known) = interface.instances.iter_mut().find(|known| known.id == id) {
+            known.seen = true;
+        } else {
+            // Full only when the VIP is already there eight times over.
+            let _ = interface.instances.push(Instance { id, seen: true });
         }
     }
 
-    /// Handles the deletion of an address.
     pub(super) fn handle_address_gone(&mut self, address: &Address) {
-        if let Some(present) = self.vip_mut(address) {
-            for instances in [&mut present.instances, &mut present.seen_instances] {
-                instances.retain(|known| *known != instance(address));
-            }
+        if let Some(interface) = self.vip_mut(address) {
+            interface.instances.retain(|known| known.id != instance(address));
         }
     }
 
@@ -233,8 +210,8 @@ impl Vip {
 
     /// Whether it is the VIP, and known to be there.
     pub(super) fn is_known(&self, address: &Address) -> bool {
-        let present = self.present().filter(|_| self.is_vip(address));
-        present.is_some_and(|present| present.instances.contains(&instance(address)))
+        let interface = self.interface.as_ref().filter(|_| self.is_vip(address));
+        interface.is_some_and(|i| i.instances.iter().any(|known| known.id == instance(address)))
     }
 
     /// Whether it is the VIP.
@@ -243,45 +220,44 @@ impl Vip {
     }
 
     /// The interface, if the address is the VIP on it.
-    fn vip_mut(&mut self, address: &Address) -> Option<&mut Present> {
-        if self.is_vip(address) { self.present_mut() } else { None }
+    fn vip_mut(&mut self, address: &Address) -> Option<&mut Interface> {
+        if self.is_vip(address) { self.interface.as_mut() } else { None }
     }
 
     /// A dump of all links begins.
     pub(super) fn links_begin(&mut self) {
-        if let Some(present) = self.present_mut() {
-            present.seen = false;
+        if let Some(interface) = &mut self.interface {
+            interface.seen = false;
         }
     }
 
     /// All links have been listed, and the interface asked for by its name: if neither has shown it, there is
     /// none.
     pub(super) fn interface_end(&mut self) {
-        if !self.is_interface_seen() {
-            self.interface = Interface::Absent;
-        }
+        self.is_known = true;
+        self.interface.take_if(|interface| !interface.seen);
     }
 
     /// A dump of the watched interface's addresses begins, if it is there: at this index.
     pub(super) fn addresses_begin(&mut self) -> Option<u32> {
-        let present = self.present_mut()?;
-        present.seen_instances.clear();
-        Some(present.ifindex)
+        let interface = self.interface.as_mut()?;
+        interface.instances.iter_mut().for_each(|instance| instance.seen = false);
+        Some(interface.ifindex)
     }
 
     /// The dump of the addresses of the interface with this index is complete. Had the interface been replaced
     /// meanwhile, it would have listed those of the old one.
     pub(super) fn addresses_end(&mut self, ifindex: u32) {
-        if let Some(present) = self.present_mut().filter(|present| present.ifindex == ifindex) {
-            present.listed = true;
-            present.instances = present.seen_instances.clone();
+        if let Some(interface) = &mut self.interface
+            && interface.ifindex == ifindex
+        {
+            interface.listed = true;
+            interface.instances.retain(|instance| instance.seen);
         }
     }
 }
 
-/// What tells apart several configurations of one local address: for IPv4 the peer.
-///
-/// IPv6 has each address once on an interface, and may change its peer in place.
+/// What tells an instance from the others.
 fn instance(address: &Address) -> IpAddr {
     if address.peer.is_ipv4() { address.peer } else { address.cidr.address() }
 }

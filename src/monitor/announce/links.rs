@@ -3,6 +3,7 @@
 use heapless::Vec;
 use netlink_packet_route::link::LinkFlags;
 
+use crate::monitor::split_brain::virtual_router;
 use crate::wire::ifname::InterfaceName;
 use crate::wire::rtnl::{self, Mac};
 
@@ -39,6 +40,13 @@ impl Link {
             needs_dump: false,
             seen: true,
         })
+    }
+
+    /// Whether the state of the VRRP instance `ours` counts here: a virtual MAC belongs to one instance, and nothing
+    /// is known of the state of another.
+    pub(super) fn belongs_to(&self, ours: Option<u8>) -> bool {
+        let theirs = virtual_router(self.mac);
+        ours.is_none() || theirs.is_none() || ours == theirs
     }
 
     /// Handles a change. If the link has come up, or has another MAC, its addresses are to be announced.

@@ -25,33 +25,31 @@
 //!
 //! An address that is gone, or whose link is gone or down, is removed from any state.
 
-mod frame;
 mod links;
 mod pending;
-mod role;
-mod timing;
 
-pub use frame::{AddressKey, Announcement, FrameKind, Local};
-pub use pending::Tables;
-pub use timing::AnnounceTiming;
+pub use pending::{AddressKey, AnnounceTiming, Announcement, FrameKind, Local, Tables};
 
 use core::num::NonZeroU8;
 
 use netlink_packet_route::address::AddressFlags;
 
 use super::journal::Journal;
-use super::{Action, Dump, Instant, LogEvent};
+use super::split_brain::virtual_router;
+use super::{Action, Counters, Dump, Instant, LogEvent};
 use crate::errno::Errno;
 use crate::wire::rtnl::{Address, Body, Link, Mac};
 use links::TableFull;
 use pending::{PendingAnnouncement, Progress};
-use role::Role;
 
 /// Decides on announcements.
 #[derive(Debug)]
 pub(super) struct Announcer<'a> {
     timing: AnnounceTiming,
-    role: Role,
+    /// This router is the active one.
+    active: bool,
+    /// The VRRP instance that this is about, if it has a virtual MAC.
+    instance: Option<u8>,
     tables: &'a mut Tables,
     /// There has been a dump of all links.
     links_known: bool,
@@ -65,17 +63,14 @@ pub(super) struct Announcer<'a> {
     not_before: Instant,
     /// Where the search for an entry that is due goes on.
     cursor: usize,
-    /// Addresses for which there was no room.
-    dropped: u32,
-    /// Links for which there is no room, as the last dump and events since have shown them.
-    ignored_links: u32,
 }
 
 impl<'a> Announcer<'a> {
     pub(super) fn new(timing: AnnounceTiming, tables: &'a mut Tables) -> Self {
         Self {
             timing,
-            role: Role::default(),
+            active: false,
+            instance: None,
             tables,
             links_known: false,
             lost: false,
@@ -83,19 +78,17 @@ impl<'a> Announcer<'a> {
             next_due: None,
             not_before: Instant::ZERO,
             cursor: 0,
-            dropped: 0,
-            ignored_links: 0,
         }
     }
 
     /// Handles a change of the state, or of the watched interface's MAC. What waits for the active state begins
     /// at once. Rounds that its end cuts off are all repeated in the next.
     pub(super) fn handle_role(&mut self, active: bool, watched: Option<Mac>, now: Instant) {
-        let role = Role::new(active, watched);
-        if role == self.role {
+        let instance = watched.and_then(virtual_router);
+        if (active, instance) == (self.active, self.instance) {
             return;
         }
-        self.role = role;
+        (self.active, self.instance) = (active, instance);
         self.next_due = None;
         let beginning = self.beginning();
         for entry in &mut self.tables.entries {
@@ -112,7 +105,7 @@ impl<'a> Announcer<'a> {
 
     /// The first stage of an address that is not tentative.
     fn beginning(&self) -> Progress {
-        if self.role.active {
+        if self.active {
             Progress::Announcing { rounds: self.timing.repeat, replying: false }
         } else {
             Progress::Waiting
@@ -129,118 +122,105 @@ impl<'a> Announcer<'a> {
         now: Instant,
     ) {
         match body {
-            Body::NewAddress(address) => match dump {
-                None => self.handle_address(address, false, now),
-                // A kernel that does not filter lists those of all links.
-                Some(Dump::Others(ifindex)) if ifindex == address.ifindex => {
-                    self.handle_address(address, true, now);
+            Body::NewAddress(address) => {
+                let is_listed = match dump {
+                    None => false,
+                    // A kernel that does not filter lists those of all links.
+                    Some(dump) if dump != Dump::Others(address.ifindex) => return,
+                    Some(_) => true,
+                };
+                if let Err(TableFull) = self.handle_address(address, is_listed, now) {
+                    journal.counters.unannounced += 1;
+                    let total = journal.counters.unannounced;
+                    journal.log_limited(|_| LogEvent::TooManyAddresses { total }, now);
                 }
-                Some(_) => {}
-            },
+            }
             Body::DelAddress(address) => self.handle_address_gone(address),
             // keepalived itself announces what it puts on the watched interface.
-            Body::NewLink(link) if watched != Some(link.ifindex) => self.handle_link(link),
+            Body::NewLink(link) if watched != Some(link.ifindex) => {
+                if let Err(TableFull) = self.handle_link(link) {
+                    journal.counters.ignored_links += 1;
+                    let ignored = journal.counters.ignored_links;
+                    journal.log_limited(|_| LogEvent::TooManyLinks { ignored }, now);
+                }
+            }
             Body::NewLink(link) | Body::DelLink(link) => self.handle_link_gone(link.ifindex),
-            Body::Ipv6Forwarding { ifindex, on } => self.handle_forwarding(*ifindex, *on),
+            Body::Ipv6Forwarding { ifindex, on } => {
+                if let Some(link) = self.tables.links.get_mut(*ifindex) {
+                    link.router = *on;
+                }
+            }
             Body::Done(_) | Body::Error(_) | Body::Other => {}
-        }
-        self.log_shortage(journal, now);
-    }
-
-    /// Says what there is no room for, if that has become more.
-    fn log_shortage(&self, journal: &mut Journal, now: Instant) {
-        let (total, ignored) = (self.dropped, self.ignored_links);
-        let counters = &mut journal.counters;
-        let before = (counters.unannounced, counters.ignored_links);
-        (counters.unannounced, counters.ignored_links) = (total.into(), ignored.into());
-        if before.0 < total.into() {
-            journal.log_limited(|_| LogEvent::TooManyAddresses { total }, now);
-        }
-        if before.1 < ignored.into() {
-            journal.log_limited(|_| LogEvent::TooManyLinks { ignored }, now);
         }
     }
 
     /// Handles a new or changed link.
-    fn handle_link(&mut self, link: &Link) {
-        if let Err(TableFull) = self.tables.links.update(link) {
-            self.ignored_links = self.ignored_links.saturating_add(1);
-        }
+    fn handle_link(&mut self, link: &Link) -> Result<(), TableFull> {
+        let updated = self.tables.links.update(link);
         // When it comes up again, its addresses are dumped. Before the first dump of all links it may be up
         // without being known, as a wireless event does not say enough.
         if self.tables.links.get(link.ifindex).map_or(self.links_known, |link| !link.up) {
-            self.drop_entries(|entry| entry.ifindex == link.ifindex);
+            self.drop_entries(|address| address.ifindex == link.ifindex);
         }
+        updated
     }
 
     /// Handles a link deleted or now watched.
     fn handle_link_gone(&mut self, ifindex: u32) {
         self.tables.links.remove(ifindex);
-        self.drop_entries(|entry| entry.ifindex == ifindex);
-    }
-
-    /// Records whether an interface forwards IPv6.
-    fn handle_forwarding(&mut self, ifindex: u32, on: bool) {
-        if let Some(link) = self.tables.links.get_mut(ifindex) {
-            link.router = on;
-        }
+        self.drop_entries(|address| address.ifindex == ifindex);
     }
 
     /// Handles an address that is new or changed, or `listed` by a dump of its link's addresses.
-    fn handle_address(&mut self, address: &Address, listed: bool, now: Instant) {
+    fn handle_address(
+        &mut self,
+        address: &Address,
+        listed: bool,
+        now: Instant,
+    ) -> Result<(), TableFull> {
         let Address { ifindex, cidr, flags, refreshed, .. } = *address;
         let (ip, key) = (cidr.address(), AddressKey::from(address));
         if flags.contains(AddressFlags::Dadfailed) {
-            return self.drop_entries(|entry| entry.key() == key);
+            self.drop_entries(|address| *address == key);
+            return Ok(());
         }
         let usable = !ip.is_loopback() && !ip.is_multicast() && !ip.is_unspecified();
         // At the very start an event may be earlier than the news of its link.
         let up = self.tables.links.get(ifindex).map_or(!self.links_known, |link| link.up);
         if !usable || !up {
-            return;
+            return Ok(());
         }
         let undecided = flags.intersects(AddressFlags::Tentative | AddressFlags::Optimistic);
         let progress = if undecided { Progress::Tentative } else { self.beginning() };
         let entries = &mut self.tables.entries;
-        match entries.iter_mut().find(|entry| entry.key() == key) {
+        match entries.iter_mut().find(|entry| entry.address == key) {
             // Its rounds go on. They are repeated from the first if duplicate address detection has begun, if a
             // dump lists what is to be announced again, or if the dump under way has not shown the address yet:
             // it may have been removed and added again.
             Some(PendingAnnouncement {
                 progress: Progress::Announcing { .. }, seen: true, ..
-            }) if !undecided && !listed => {
-                return;
-            }
+            }) if !undecided && !listed => return Ok(()),
             Some(entry) => (entry.progress, entry.due, entry.seen) = (progress, now, true),
-            None if refreshed && !listed && !undecided => return,
+            None if refreshed && !listed && !undecided => return Ok(()),
             None => {
-                if entries
-                    .push(PendingAnnouncement {
-                        ifindex,
-                        local: key.local,
-                        progress,
-                        due: now,
-                        seen: true,
-                    })
-                    .is_err()
-                {
-                    self.dropped = self.dropped.saturating_add(1);
-                }
+                let new = PendingAnnouncement { address: key, progress, due: now, seen: true };
+                entries.push(new).map_err(|_| TableFull)?;
             }
         }
         if progress.is_under_way() {
             self.next_due = Some(self.next_due.map_or(now, |due| due.min(now)));
         }
+        Ok(())
     }
 
     /// Handles an address that is gone.
     fn handle_address_gone(&mut self, address: &Address) {
         let key = AddressKey::from(address);
-        self.drop_entries(|entry| entry.key() == key);
+        self.drop_entries(|address| *address == key);
     }
 
-    fn drop_entries(&mut self, which: impl Fn(&PendingAnnouncement) -> bool) {
-        self.tables.entries.retain(|entry| !which(entry));
+    fn drop_entries(&mut self, which: impl Fn(&AddressKey) -> bool) {
+        self.tables.entries.retain(|entry| !which(&entry.address));
     }
 
     /// Events were lost: after the next dump of all links, all addresses are announced again. The one
@@ -250,9 +230,10 @@ impl<'a> Announcer<'a> {
     }
 
     /// A dump of all links begins.
-    pub(super) fn links_begin(&mut self) {
+    pub(super) fn links_begin(&mut self, counters: &mut Counters) {
         self.unseen |= core::mem::take(&mut self.lost);
-        self.ignored_links = 0;
+        // They are counted anew.
+        counters.ignored_links = 0;
         self.tables.links.begin();
     }
 
@@ -261,7 +242,7 @@ impl<'a> Announcer<'a> {
         self.links_known = true;
         self.tables.links.end(core::mem::take(&mut self.unseen));
         let Tables { links, entries } = &mut *self.tables;
-        entries.retain(|entry| links.get(entry.ifindex).is_some_and(|link| link.up));
+        entries.retain(|entry| links.get(entry.address.ifindex).is_some_and(|link| link.up));
     }
 
     /// Whether there are addresses to be listed.
@@ -274,9 +255,8 @@ impl<'a> Announcer<'a> {
         let link = self.tables.links.next_to_dump()?;
         link.needs_dump = false;
         let ifindex = link.ifindex;
-        let there = |entry: &&mut PendingAnnouncement| entry.ifindex == ifindex;
-        for entry in self.tables.entries.iter_mut().filter(there) {
-            entry.seen = false;
+        for entry in &mut self.tables.entries {
+            entry.seen &= entry.address.ifindex != ifindex;
         }
         Some(ifindex)
     }
@@ -284,7 +264,8 @@ impl<'a> Announcer<'a> {
     /// That dump has ended, well or not. What it has not shown is gone.
     pub(super) fn listing_end(&mut self, ifindex: u32, complete: bool) {
         if complete {
-            self.drop_entries(|entry| entry.ifindex == ifindex && !entry.seen);
+            let is_gone = |e: &PendingAnnouncement| e.address.ifindex == ifindex && !e.seen;
+            self.tables.entries.retain(|entry| !is_gone(entry));
         } else if let Some(link) = self.tables.links.get_mut(ifindex) {
             link.needs_dump = true;
         }
@@ -292,11 +273,6 @@ impl<'a> Announcer<'a> {
 
     /// Sends a frame, the result of which goes to [`Announcer::handle_sent`].
     pub(super) fn next_action(&mut self, now: Instant) -> Option<Action> {
-        self.next(now).map(Action::SendFrame)
-    }
-
-    /// The frame to be sent now, if any.
-    fn next(&mut self, now: Instant) -> Option<Announcement> {
         if now < self.not_before || self.next_due.is_none_or(|due| now < due) {
             return None;
         }
@@ -304,13 +280,13 @@ impl<'a> Announcer<'a> {
             self.cursor = index;
             let Tables { links, entries } = &mut *self.tables;
             let entry = entries.get_mut(index)?;
-            match links.get(entry.ifindex) {
+            match links.get(entry.address.ifindex) {
                 None => {
                     entries.swap_remove(index);
                 }
                 // Until the MAC here or there is another.
-                Some(link) if !self.role.covers(link) => entry.progress = Progress::Waiting,
-                Some(link) => return entry.frame(link),
+                Some(link) if !link.belongs_to(self.instance) => entry.progress = Progress::Waiting,
+                Some(link) => return entry.frame(link).map(Action::SendFrame),
             }
         }
         let announcing = |entry: &&PendingAnnouncement| entry.progress.is_under_way();
@@ -352,7 +328,7 @@ impl<'a> Announcer<'a> {
     /// Goes on to the next frame of an address.
     fn advance(&mut self, address: AddressKey, now: Instant) {
         let entries = &mut self.tables.entries;
-        let is_it = |index: &usize| entries.get(*index).is_some_and(|e| e.key() == address);
+        let is_it = |index: &usize| entries.get(*index).is_some_and(|e| e.address == address);
         // The search from the cursor is a short cut; the address decides.
         let index = Some(self.cursor).filter(is_it).or_else(|| (0..entries.len()).find(is_it));
         let Some((index, entry)) = index.and_then(|index| Some((index, entries.get_mut(index)?)))

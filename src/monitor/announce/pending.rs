@@ -1,19 +1,114 @@
-//! The addresses that are to be announced.
+//! The addresses that are to be announced, and the frames that do.
 
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use core::num::NonZeroU8;
 
 use heapless::Vec;
 
-use super::frame::{AddressKey, Announcement, FrameKind, Local};
 use super::links::{Link, Links};
-use crate::monitor::Instant;
+use crate::monitor::{Duration, Instant};
+use crate::wire::rtnl::{Address, Mac};
+
+/// What is usual (`MAX_NEIGHBOR_ADVERTISEMENT` in RFC 4861 section 10).
+const ROUNDS: NonZeroU8 = NonZeroU8::MIN.saturating_add(2);
+
+/// How announcements are made. The names are keepalived's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AnnounceTiming {
+    /// Rounds for each address (`garp_master_repeat`).
+    pub repeat: NonZeroU8,
+    /// From one round of an address to the next (`garp_master_delay`).
+    pub delay: Duration,
+    /// From one address to the next (`garp_interval`), so that switches do not throttle them.
+    pub interval: Duration,
+}
+
+impl Default for AnnounceTiming {
+    /// 3 rounds, 2 s apart; 1,000 addresses a second.
+    fn default() -> Self {
+        Self { repeat: ROUNDS, delay: Duration::from_secs(2), interval: Duration::from_millis(1) }
+    }
+}
+
+/// Identifies an address, as the kernel does (`inet_insert_ifa`, `ipv6_add_addr`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AddressKey {
+    /// The index of its interface.
+    pub ifindex: u32,
+    /// Which of the addresses there.
+    pub local: Local,
+}
+
+/// Identifies an address among those of its interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Local {
+    /// IPv4 may have an address several times there, with different prefixes and peers.
+    V4 {
+        /// The interface's own address.
+        ip: Ipv4Addr,
+        /// The length of its prefix.
+        prefix_len: u8,
+        /// The other end's address, or the same.
+        peer: Ipv4Addr,
+    },
+    /// IPv6 has it once, and may change its peer in place.
+    V6(Ipv6Addr),
+}
+
+impl Local {
+    /// The address itself.
+    #[must_use]
+    pub fn ip(&self) -> IpAddr {
+        match *self {
+            Self::V4 { ip, .. } => ip.into(),
+            Self::V6(ip) => ip.into(),
+        }
+    }
+}
+
+impl From<&Address> for AddressKey {
+    fn from(address: &Address) -> Self {
+        let prefix_len = address.cidr.prefix_len();
+        let local = match (address.cidr.address(), address.peer) {
+            (IpAddr::V4(ip), IpAddr::V4(peer)) => Local::V4 { ip, prefix_len, peer },
+            (IpAddr::V4(ip), IpAddr::V6(_)) => Local::V4 { ip, prefix_len, peer: ip },
+            (IpAddr::V6(ip), _) => Local::V6(ip),
+        };
+        Self { ifindex: address.ifindex, local }
+    }
+}
+
+/// One frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Announcement {
+    /// What is announced, and where it goes out.
+    pub address: AddressKey,
+    /// The interface's present MAC.
+    pub mac: Mac,
+    /// What is said.
+    pub kind: FrameKind,
+}
+
+/// What a frame says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FrameKind {
+    /// An ARP request in which sender and target are this address.
+    ArpRequest(Ipv4Addr),
+    /// An ARP reply to nobody.
+    ArpReply(Ipv4Addr),
+    /// An unsolicited neighbour advertisement.
+    Advertisement {
+        /// The address.
+        ip: Ipv6Addr,
+        /// The interface forwards.
+        router: bool,
+    },
+}
 
 /// An address that is to be announced.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PendingAnnouncement {
-    // Not together as an `AddressKey`, whose padding would make it a quarter larger.
-    pub(super) ifindex: u32,
-    pub(super) local: Local,
+    pub(super) address: AddressKey,
     pub(super) progress: Progress,
     /// The next frame goes out then, if any does.
     pub(super) due: Instant,
@@ -22,19 +117,15 @@ pub(super) struct PendingAnnouncement {
 }
 
 impl PendingAnnouncement {
-    pub(super) fn key(&self) -> AddressKey {
-        AddressKey { ifindex: self.ifindex, local: self.local }
-    }
-
     /// The frame that is next, if any is.
     pub(super) fn frame(&self, link: &Link) -> Option<Announcement> {
         let Progress::Announcing { replying, .. } = self.progress else { return None };
-        let kind = match self.local {
+        let kind = match self.address.local {
             Local::V4 { ip, .. } if replying => FrameKind::ArpReply(ip),
             Local::V4 { ip, .. } => FrameKind::ArpRequest(ip),
             Local::V6(ip) => FrameKind::Advertisement { ip, router: link.router },
         };
-        Some(Announcement { address: self.key(), mac: link.mac, kind })
+        Some(Announcement { address: self.address, mac: link.mac, kind })
     }
 }
 
@@ -47,6 +138,12 @@ pub(super) enum Progress {
     Waiting,
     /// So many rounds are to come. `replying`: the ARP request of the first of them is out, its reply is next.
     Announcing { rounds: NonZeroU8, replying: bool },
+}
+
+impl Progress {
+    pub(super) fn is_under_way(self) -> bool {
+        matches!(self, Self::Announcing { .. })
+    }
 }
 
 /// The most addresses that are announced at the same time.
@@ -70,14 +167,5 @@ impl Tables {
 impl Default for Tables {
     fn default() -> Self {
         Self::new()
-    }
-}
-
-// The table has room for thousands.
-const _: () = assert!(size_of::<PendingAnnouncement>() <= 32);
-
-impl Progress {
-    pub(super) fn is_under_way(self) -> bool {
-        matches!(self, Self::Announcing { .. })
     }
 }

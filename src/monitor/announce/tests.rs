@@ -9,8 +9,8 @@ use crate::wire::ifname::InterfaceName;
 /// The announcer of an active router that knows link 3, which is up.
 fn announcer(timing: AnnounceTiming, tables: &mut Tables) -> Announcer<'_> {
     let mut announcer = Announcer::new(timing, tables);
-    announcer.links_begin();
-    announcer.handle_link(&Link {
+    announcer.links_begin(&mut Counters::default());
+    let link = Link {
         ifindex: 3,
         name: InterfaceName::new(b"eth0").ok(),
         flags: LinkFlags::Up | LinkFlags::Running | LinkFlags::LowerUp,
@@ -18,7 +18,8 @@ fn announcer(timing: AnnounceTiming, tables: &mut Tables) -> Announcer<'_> {
         mac: Some([2, 0, 0, 0, 0, 1]),
         carrier_changes: Some(0),
         ipv6_forwarding: Some(true),
-    });
+    };
+    announcer.handle_link(&link).unwrap();
     announcer.links_end();
     announcer.handle_role(true, None, Instant::ZERO);
     announcer
@@ -35,7 +36,7 @@ fn frames(announcer: &mut Announcer<'_>) -> std::vec::Vec<(i64, FrameKind)> {
     let (mut frames, mut now) = (std::vec::Vec::new(), Instant::ZERO);
     while let Some(deadline) = announcer.deadline() {
         now = now.max(deadline);
-        if let Some(announcement) = announcer.next(now) {
+        if let Some(Action::SendFrame(announcement)) = announcer.next_action(now) {
             frames.push((now.total_millis(), announcement.kind));
             announcer.advance(announcement.address, now);
         } else {
@@ -56,7 +57,7 @@ fn as_many_as_there_is_room_for_are_all_announced_in_time() {
     let mut announcer = announcer(AnnounceTiming::default(), &mut tables);
     for n in 0..4096 {
         let address = address(&format!("10.{}.{}.1/32", n / 256, n % 256));
-        announcer.handle_address(&address, false, Instant::ZERO);
+        announcer.handle_address(&address, false, Instant::ZERO).unwrap();
     }
     let frames = frames(&mut announcer);
     let mut times = std::collections::HashMap::<Ipv4Addr, std::vec::Vec<i64>>::new();
@@ -82,7 +83,7 @@ fn addresses_take_turns_for_as_many_rounds_as_asked_for() {
         let timing = AnnounceTiming { repeat, delay: Duration::ZERO, ..AnnounceTiming::default() };
         let mut announcer = announcer(timing, &mut tables);
         for cidr in ["10.0.0.1/24", "10.0.0.2/24"] {
-            announcer.handle_address(&address(cidr), false, Instant::ZERO);
+            announcer.handle_address(&address(cidr), false, Instant::ZERO).unwrap();
         }
         let kinds: std::vec::Vec<_> = frames(&mut announcer).iter().map(|frame| frame.1).collect();
         let turn = [round("10.0.0.1"), round("10.0.0.2")].concat();
@@ -99,8 +100,8 @@ fn one_address_with_two_prefixes_or_peers_is_two() {
         for (removed, kept) in [(plain, other), (other, plain)] {
             let mut tables = Tables::new();
             let mut announcer = announcer(AnnounceTiming::default(), &mut tables);
-            announcer.handle_address(&removed, false, Instant::ZERO);
-            announcer.handle_address(&kept, false, Instant::ZERO);
+            announcer.handle_address(&removed, false, Instant::ZERO).unwrap();
+            announcer.handle_address(&kept, false, Instant::ZERO).unwrap();
             announcer.handle_address_gone(&removed);
             assert_eq!(frames(&mut announcer).len(), 6, "{kept:?} is still there");
         }

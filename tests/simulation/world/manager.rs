@@ -1,6 +1,6 @@
 //! The service manager: what it is told is true, in order, and its signs of life come in time.
 
-use keepwatch::monitor::{Duration, Instant, ManagerNotice, State, Summary};
+use keepwatch::monitor::{Duration, Instant, ManagerNotice, State};
 
 use super::Simulation;
 
@@ -16,7 +16,7 @@ pub struct Manager {
     pub ready: bool,
     reloading: bool,
     stopping: bool,
-    shown: Option<Summary>,
+    shown: Option<ManagerNotice>,
     /// When the last sign of life came, or the first was ordered.
     alive: Option<Instant>,
 }
@@ -37,9 +37,8 @@ impl Simulation<'_> {
         assert!(self.options.has_manager, "there is nobody to tell");
         let manager = &mut self.manager;
         match notice {
-            ManagerNotice::Summary(summary) => {
-                assert_ne!(manager.shown.replace(summary), Some(summary), "nothing new");
-                let state = if summary == Summary::Active { State::Active } else { State::Backup };
+            ManagerNotice::Status { state, .. } => {
+                assert_ne!(manager.shown.replace(notice), Some(notice), "nothing new");
                 assert_eq!(self.reported, Some(state), "the report comes first");
                 assert!(!manager.stopping, "nothing else matters any more");
             }
@@ -74,11 +73,9 @@ impl Simulation<'_> {
         if !self.options.has_manager {
             return;
         }
-        let truth = match self.truth() {
-            State::Active => Summary::Active,
-            State::Backup if self.kernel.ifindex.is_none() => Summary::InterfaceMissing,
-            State::Backup => Summary::Backup,
-        };
+        let state = self.truth();
+        let is_interface_absent = state == State::Backup && self.kernel.ifindex.is_none();
+        let truth = ManagerNotice::Status { state, is_interface_absent };
         assert_eq!(self.manager.shown, Some(truth), "what people see");
         assert!(!self.manager.reloading, "what it was asked for is done");
     }
