@@ -195,12 +195,6 @@ impl Daemon<'_> {
         let mut ready = unfinished;
         for event in &self.events {
             ready.add(event.token());
-            if event.token() == AGENT
-                && event.is_read_closed()
-                && let Some(agent) = &mut self.agent
-            {
-                agent.on_closed();
-            }
         }
         Ok(ready)
     }

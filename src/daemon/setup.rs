@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::path::Path;
 
 use mio::{Events, Poll};
-use nix::sys::stat::{FileStat, Mode, umask};
+use nix::sys::stat::{Mode, umask};
 use nix::unistd::chdir;
 
 use super::confine::confine;
@@ -59,35 +59,45 @@ impl<'a> Daemon<'a> {
     ) -> Result<Self, String> {
         // A daemon must not keep a file system from being unmounted.
         chdir("/").map_err(Errno::from).map_err(named("/"))?;
-        let namespace = enter_namespace(config)?;
-        check_interface_name(config)?;
+        let namespace = match &config.namespace {
+            Some(path) => Some(netns::enter(path).map_err(at("namespace", path))?),
+            None => netns::present(),
+        };
+        interface::check_own_name(&config.interface)
+            .map_err(named(&format!("--monitor_interface {}", config.interface)))?;
         // The modes of files are given where they are created.
         umask(Mode::S_IWGRP | Mode::S_IWOTH);
         let program = config.find_conntrackd();
         let conntrackd = fork_conntrackd(config, program.as_ref())?;
         let hook = fork_hook(config)?;
 
-        let namespace = namespace
-            .and_then(|identity| NamespaceWatch::new(config.namespace.as_deref(), identity));
+        let namespace =
+            namespace.and_then(|file| NamespaceWatch::new(config.namespace.as_deref(), file));
         let signals = Signals::block().map_err(named("signalfd"))?;
-        let route = open_route(config)?;
-        let packets = open_packets(config)?;
+        let groups: &[u32] = if config.no_announce { &netlink::WATCH } else { &netlink::ANNOUNCE };
+        let route = RouteSocket::open(config.netlink_rcvbuf, groups);
+        let route = route.map_err(named("netlink socket"))?;
+        let packets = config.detects_split_brain().then(|| {
+            let socket = PacketSocket::open(config.vip.address());
+            socket.map_err(named("packet socket (not needed with --no-announce)"))
+        });
+        let packets = packets.transpose()?;
         // A daemon has no standard error.
-        if config.foreground {
-            stderr::prepare();
-        }
+        let has_stderr = config.foreground && stderr::prepare();
         memory::allow_lock();
         hand_files_over(config)?;
         privileges::drop(config.run_as())?;
 
-        let pid_file = lock_pid_file(config)?;
-        open_log(config)?;
+        let pid_file = open_at("pid file", config.pid_file.as_deref(), PidFile::lock)?;
+        open_log(config, has_stderr)?;
         warn(config, program.as_ref(), namespace.as_ref());
         let path = config.conf_dir.join("state");
         let state_file = atomic_file::examine(&path).and_then(|()| AtomicFile::new(&path));
         let state_file = state_file.map_err(at("state file", &path))?;
-        let metrics_file = open_metrics(config)?;
-        let agent = name_agent(config)?;
+        let metrics_file = open_at("metrics file", config.metrics_file.as_deref(), |path| {
+            MetricsFile::new(path, config)
+        })?;
+        let agent = open_at("agent socket", config.agent_socket.as_deref(), Agent::new)?;
         let monitor = Box::new(Monitor::new(MonitorConfig {
             seed: seed(),
             announce: config.announce().map(|timing| (timing, tables)),
@@ -146,18 +156,13 @@ fn at<E: Display>(thing: &str, path: &Path) -> impl FnOnce(E) -> String {
     move |error| format!("{thing} {}: {error}", path.display())
 }
 
-fn enter_namespace(config: &Config) -> Result<Option<FileStat>, String> {
-    match &config.namespace {
-        Some(path) => netns::enter(path).map_err(at("namespace", path)).map(Some),
-        // Unknown without /proc.
-        None => Ok(netns::present().ok()),
-    }
-}
-
-fn check_interface_name(config: &Config) -> Result<(), String> {
-    let name = &config.interface;
-    interface::check_own_name(name)
-        .map_err(|expected| format!("--monitor_interface {name}: {expected}"))
+/// Opens a thing if there is a path for it.
+fn open_at<T, E: Display>(
+    thing: &str,
+    path: Option<&Path>,
+    open: impl FnOnce(&Path) -> Result<T, E>,
+) -> Result<Option<T>, String> {
+    path.map(|path| open(path).map_err(at(thing, path))).transpose()
 }
 
 fn fork_conntrackd(config: &Config, program: Option<&Program>) -> Result<Option<Helper>, String> {
@@ -188,35 +193,25 @@ fn fork_hook(config: &Config) -> Result<Option<Helper>, String> {
 /// As root, sees to it that the user that the daemon becomes can open the pid file and the log.
 fn hand_files_over(config: &Config) -> Result<(), String> {
     let user = config.run_as();
-    for (thing, path) in [("pid file", &config.pid_file), ("log file", &config.log_file)] {
-        if let Some(path) = path
-            && own_file::needs_root(path, user)
-        {
+    for (thing, path, left) in [
+        ("pid file", &config.pid_file, config.find_left_pid_file()),
+        ("log file", &config.log_file, config.find_left_log()),
+    ] {
+        let Some(path) = path else { continue };
+        if own_file::needs_root(path, user) {
             own_file::make_for(path, user).map_err(at(thing, path))?;
+        } else if let Some(file) = left {
+            own_file::give(&file, user).map_err(at(thing, path))?;
         }
-    }
-    if let Some(log) = config.find_left_log() {
-        own_file::give(&log, user).map_err(named("log of a predecessor"))?;
     }
     Ok(())
 }
 
-fn lock_pid_file(config: &Config) -> Result<Option<PidFile>, String> {
-    let Some(path) = &config.pid_file else { return Ok(None) };
-    PidFile::lock(path).map(Some).map_err(at("pid file", path))
-}
-
-fn open_log(config: &Config) -> Result<(), String> {
-    let file = match &config.log_file {
-        Some(path) => Some(LogFile::open(path).map_err(at("log file", path))?),
-        None => None,
-    };
-    let syslog = if config.use_syslog {
-        Some(Syslog::open().map_err(named("syslog socket"))?)
-    } else {
-        None
-    };
-    let stderr = file.is_none() && syslog.is_none();
+fn open_log(config: &Config, has_stderr: bool) -> Result<(), String> {
+    let file = open_at("log file", config.log_file.as_deref(), LogFile::open)?;
+    let syslog =
+        config.use_syslog.then(Syslog::open).transpose().map_err(named("syslog socket"))?;
+    let stderr = has_stderr && file.is_none() && syslog.is_none();
     log::open(Log {
         router: config.router_id.clone(),
         level: config.log_level(),
@@ -226,29 +221,6 @@ fn open_log(config: &Config) -> Result<(), String> {
         syslog,
     });
     Ok(())
-}
-
-fn open_route(config: &Config) -> Result<RouteSocket, String> {
-    let groups: &[u32] = if config.no_announce { &netlink::WATCH } else { &netlink::ANNOUNCE };
-    RouteSocket::open(config.netlink_rcvbuf, groups).map_err(named("netlink socket"))
-}
-
-fn open_packets(config: &Config) -> Result<Option<PacketSocket>, String> {
-    if !config.detects_split_brain() {
-        return Ok(None);
-    }
-    let socket = PacketSocket::open(config.vip.address());
-    socket.map(Some).map_err(named("packet socket (not needed with --no-announce)"))
-}
-
-fn name_agent(config: &Config) -> Result<Option<Agent>, String> {
-    let Some(path) = &config.agent_socket else { return Ok(None) };
-    Agent::new(path).map(Some).map_err(at("agent socket", path))
-}
-
-fn open_metrics(config: &Config) -> Result<Option<MetricsFile>, String> {
-    let Some(path) = &config.metrics_file else { return Ok(None) };
-    MetricsFile::new(path, config).map(Some).map_err(at("metrics file", path))
 }
 
 fn check_namespace(namespace: Option<&NamespaceWatch>) -> NamespaceCheck {

@@ -33,8 +33,8 @@ impl Logger {
         let mut line = Line::<MAX_LINE>::default();
         // A line that is too long is cut.
         if let Some(syslog) = &self.log.syslog {
-            let (priority, time) = (DAEMON * 8 + severity, now.syslog());
-            let _ = write!(line, "<{priority}>{time} keepwatch[{pid}]: {router}: {text}");
+            let priority = DAEMON * 8 + severity;
+            let _ = write!(line, "<{priority}>{now:#} keepwatch[{pid}]: {router}: {text}");
             syslog.send(line.as_str().as_bytes());
             line = Line::default();
         }

@@ -7,8 +7,8 @@ mod program;
 mod values;
 
 use std::ffi::OsString;
+use std::fs::File;
 use std::num::NonZeroU8;
-use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
 use argh::{ArgsInfo, FlagInfo, FromArgs, Optionality};
@@ -294,11 +294,16 @@ impl Config {
         }
     }
 
-    /// A predecessor's log that is to be given to `--user`: see [`own_file::find_left_log`].
-    pub fn find_left_log(&self) -> Option<OwnedFd> {
-        let path = self.conf_dir.join(LOG_FILE);
-        let is_ours = self.log_file.as_ref() == Some(&path);
-        is_ours.then(|| own_file::find_left_log(&path, self.run_as())).flatten()
+    /// A predecessor's log that is to be given to `--user`: see [`own_file::find_left`].
+    pub fn find_left_log(&self) -> Option<File> {
+        let path = self.log_file.as_ref()?;
+        let is_ours = *path == self.conf_dir.join(LOG_FILE);
+        is_ours.then(|| own_file::find_left(path, self.run_as())).flatten()
+    }
+
+    /// The same for its pid file.
+    pub fn find_left_pid_file(&self) -> Option<File> {
+        own_file::find_left(self.pid_file.as_ref()?, self.run_as())
     }
 
     /// How addresses are announced, if they are.

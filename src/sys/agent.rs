@@ -2,17 +2,14 @@
 
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
-use std::os::unix::net;
+use std::os::unix::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use mio::net::UnixStream;
 use mio::{Interest, Registry, Token};
 use nix::errno::Errno as NixErrno;
-use nix::sys::socket::{
-    AddressFamily, SockFlag, SockType, UnixAddr, connect, getsockopt, socket, sockopt,
-};
+use nix::sys::socket::{getsockopt, sockopt};
 use nix::unistd::Uid;
 
 use super::trust;
@@ -23,13 +20,10 @@ use crate::wire::http::{Reply, ReplyReader, Request};
 /// How many bytes an agent may send after its status line before the connection is closed.
 const MAX_REST: usize = 65_536;
 
-/// The socket's flags.
-pub const SOCKET_FLAGS: SockFlag = SockFlag::SOCK_NONBLOCK.union(SockFlag::SOCK_CLOEXEC);
-
 /// The agent's socket, and at most one connection to it.
 #[derive(Debug)]
 pub struct Agent {
-    address: UnixAddr,
+    address: SocketAddr,
     /// The directory of the socket.
     directory: PathBuf,
     /// The user that the daemon runs as.
@@ -42,26 +36,18 @@ pub struct Agent {
 #[derive(Debug)]
 struct Connection {
     stream: UnixStream,
-    request: Request,
-    sent: usize,
     reply: ReplyReader,
     delivered: bool,
-    /// The agent has closed its end.
-    closed: bool,
-    /// The last read emptied the socket.
-    drained: bool,
     /// Bytes received after the status line.
     rest: usize,
 }
 
 impl Agent {
-    /// Stores the path; the socket need not exist. To be called as the user that the daemon runs as.
-    ///
-    /// # Errors
-    /// `ENAMETOOLONG` if the path is too long for a Unix socket (107 bytes).
+    /// Stores the path; the socket need not exist. `ENAMETOOLONG` if the path has more than 107 bytes. To be called
+    /// as the user that the daemon runs as.
     pub fn new(path: &Path) -> Result<Self, Errno> {
         Ok(Self {
-            address: UnixAddr::new(path)?,
+            address: SocketAddr::from_pathname(path).map_err(|_| NixErrno::ENAMETOOLONG)?,
             directory: path.parent().unwrap_or(path).into(),
             own: Uid::effective(),
             unknown: trust::unknown(),
@@ -69,13 +55,9 @@ impl Agent {
         })
     }
 
-    /// Connects and sends the request, in one write if the socket has room for it.
+    /// Connects and sends the request. Closes an older connection, and on failure this one.
     ///
-    /// Closes an older connection. [`Agent::advance`], to be called when the poll reports `token`, returns the
-    /// reply.
-    ///
-    /// # Errors
-    /// The failure. The connection is closed then.
+    /// [`Agent::advance`], to be called when the poll reports `token`, returns the reply.
     pub fn notify(
         &mut self,
         request: &Request,
@@ -83,36 +65,19 @@ impl Agent {
         token: Token,
     ) -> Result<(), Failure> {
         self.hang_up();
-        let stream = self.connect().map_err(|errno| connecting(errno.into()))?;
+        // A Unix socket connects at once or fails, with EAGAIN if the backlog is full.
+        let mut stream =
+            UnixStream::connect_addr(&self.address).map_err(|error| connecting(error.into()))?;
         self.check_trust(&stream)?;
-        let mut connection = Connection {
-            stream,
-            request: request.clone(),
-            sent: 0,
-            reply: ReplyReader::default(),
-            delivered: false,
-            closed: false,
-            drained: false,
-            rest: 0,
-        };
-        connection.send()?;
-        let sent = connection.sent == connection.request.len();
-        let interest =
-            if sent { Interest::READABLE } else { Interest::READABLE | Interest::WRITABLE };
+        // A new socket has room for all of it (`unix_stream_sendmsg`).
+        stream.write_all(request).map_err(|error| connected(error.into()))?;
         // Registering also reports what has come already.
         registry
-            .register(&mut connection.stream, token, interest)
+            .register(&mut stream, token, Interest::READABLE)
             .map_err(|error| Failure::Socket(error.into()))?;
-        self.connection = Some(connection);
+        let reply = ReplyReader::default();
+        self.connection = Some(Connection { stream, reply, delivered: false, rest: 0 });
         Ok(())
-    }
-
-    /// A Unix socket connects at once or fails, with EAGAIN if the backlog is full. As mio, but with the address in
-    /// read-only memory, which the seccomp filter demands.
-    fn connect(&self) -> nix::Result<UnixStream> {
-        let socket = socket(AddressFamily::Unix, SockType::Stream, SOCKET_FLAGS, None)?;
-        connect(socket.as_raw_fd(), &self.address)?;
-        Ok(UnixStream::from_std(net::UnixStream::from(socket)))
     }
 
     /// The listener must be root, the user that the daemon runs as, or the owner of the socket's directory.
@@ -128,14 +93,7 @@ impl Agent {
         if trusted { Ok(()) } else { Err(Failure::Untrusted(listener)) }
     }
 
-    /// Handles the poll's report that the agent has closed its end.
-    pub fn on_closed(&mut self) {
-        if let Some(connection) = &mut self.connection {
-            connection.closed = true;
-        }
-    }
-
-    /// Sends and reads as far as the socket allows. To be called until it returns `None`.
+    /// Reads as far as the socket allows. To be called until it returns `None`.
     pub fn advance(&mut self) -> Option<Outcome> {
         let outcome = self.connection.as_mut()?.advance()?;
         if outcome != Outcome::Delivered {
@@ -156,35 +114,15 @@ impl Agent {
 }
 
 impl Connection {
-    fn send(&mut self) -> Result<(), Failure> {
-        while let Some(rest) = self.request.get(self.sent..)
-            && !rest.is_empty()
-        {
-            match self.stream.write(rest) {
-                Ok(sent) => self.sent += sent,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
-                Err(error) => return Err(connected(error.into())),
-            }
-        }
-        Ok(())
-    }
-
     fn advance(&mut self) -> Option<Outcome> {
-        if let Err(failure) = self.send() {
-            return Some(Outcome::Failed(failure));
-        }
         let mut buffer = [0; 512];
         loop {
-            if self.delivered && self.drained && self.closed {
-                return Some(Outcome::Closed);
-            }
             let bytes = match self.stream.read(&mut buffer) {
                 Ok(length) => buffer.get(..length)?,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return None,
                 Err(_) if self.delivered => return Some(Outcome::Closed),
                 Err(error) => return Some(Outcome::Failed(connected(error.into()))),
             };
-            self.drained = bytes.len() < buffer.len();
             if self.delivered {
                 self.rest += bytes.len();
                 if bytes.is_empty() || self.rest > MAX_REST {

@@ -1,19 +1,18 @@
 //! Becoming a daemon: the forks, and the process that waits until the daemon is up.
 
-#![expect(unsafe_code, reason = "fork")]
+#![expect(unsafe_code, reason = "fork, and a handler of signals")]
 
 use std::fs::File;
 use std::io::{PipeReader, Read, pipe};
-use std::os::fd::AsFd;
 
 use nix::libc;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::signal::{SigSet, Signal, killpg, raise};
+use nix::sys::signal::{Signal, killpg};
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::{ForkResult, Pid, chdir, dup2_stderr, dup2_stdin, dup2_stdout, fork, setsid};
+use signal_hook::low_level::{emulate_default_handler, register};
 
 use super::service_manager::{ReadinessNotifier, UP};
-use super::signals::{self, Signals};
+use super::signals;
 use crate::errno::Errno;
 
 /// The parent's side of the start.
@@ -66,15 +65,12 @@ fn fork_twice() -> Result<ForkSide, Errno> {
     Ok(ForkSide::Daemon(ReadinessNotifier::Parent(daemon_end.into())))
 }
 
-/// In the parent: waits until the daemon is up. It passes on a signal that ends it, as the daemon is no longer
-/// in the terminal's process group.
+/// In the parent: waits until the daemon is up.
 ///
 /// # Errors
 /// Why it did not come up, in its own words.
-pub fn await_daemon(mut waiting: Waiting) -> Result<(), String> {
-    let mut said = String::new();
-    let read = waiting.wait().and_then(|()| Ok(waiting.pipe.read_to_string(&mut said)?));
-    read.map_err(|errno| format!("waiting for the daemon: {errno}"))?;
+pub fn await_daemon(waiting: Waiting) -> Result<(), String> {
+    let said = waiting.read().map_err(|errno| format!("waiting for the daemon: {errno}"))?;
     match said.as_str() {
         UP => Ok(()),
         "" => Err("the daemon exited before it was ready".into()),
@@ -83,28 +79,21 @@ pub fn await_daemon(mut waiting: Waiting) -> Result<(), String> {
 }
 
 impl Waiting {
-    /// Waits until the daemon has written something. Passes SIGTERM and SIGINT on to it, and ends by them.
-    fn wait(&self) -> Result<(), Errno> {
-        let ending: SigSet = [Signal::SIGTERM, Signal::SIGINT].into_iter().collect();
-        // The others that the daemon handles end this process.
-        ending.thread_set_mask()?;
-        let signals = Signals::of(ending)?;
-        loop {
-            let fds = &mut [self.pipe.as_fd(), signals.as_fd()]
-                .map(|fd| PollFd::new(fd, PollFlags::POLLIN));
-            match poll(fds, PollTimeout::NONE) {
-                Ok(_) | Err(nix::Error::EINTR) => {}
-                Err(errno) => return Err(errno.into()),
-            }
-            if let Some(signal) = signals.next().and_then(|n| Signal::try_from(n).ok()) {
-                // It ends as quickly by itself.
+    /// Reads what the daemon says. Passes SIGTERM and SIGINT on to it, as it is no longer in the terminal's process
+    /// group, and ends by them.
+    fn read(mut self) -> Result<String, Errno> {
+        for signal in [Signal::SIGTERM, Signal::SIGINT] {
+            let pass_on = move || {
                 let _ = killpg(self.group, signal);
-                signals::unblock();
-                raise(signal)?;
-            }
-            if fds[0].any() == Some(true) {
-                return Ok(());
-            }
+                // The daemon ends as quickly by itself.
+                let _ = emulate_default_handler(signal as i32);
+            };
+            // SAFETY: both calls are safe in a handler (`signal-safety(7)`).
+            unsafe { register(signal as i32, pass_on) }?;
         }
+        signals::unblock();
+        let mut said = String::new();
+        self.pipe.read_to_string(&mut said)?;
+        Ok(said)
     }
 }

@@ -1,28 +1,24 @@
-//! Paths as C strings, and which file an open one is.
+//! Paths as C strings, and which file is where.
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use nix::errno::Errno as NixErrno;
+use nix::sys::stat::{FileStat, fstat, lstat};
 
-use crate::errno::Errno;
-
-/// A path as a C string, which can be used without allocating.
-///
-/// # Errors
-/// `EINVAL` if it contains a NUL.
+/// A path as a C string, which can be used without allocating. `EINVAL` if it contains a NUL.
 pub(super) fn c_path(path: &Path) -> nix::Result<CString> {
     CString::new(path.as_os_str().as_bytes()).map_err(|_| NixErrno::EINVAL)
 }
 
-/// Device and inode of an open file.
-///
-/// # Errors
-/// The errno of `statx` or `fstat`.
-pub(super) fn identify(file: &File) -> Result<(u64, u64), Errno> {
-    let found = file.metadata()?;
-    Ok((found.dev(), found.ino()))
+pub(super) fn is_same(one: &FileStat, other: &FileStat) -> bool {
+    (one.st_dev, one.st_ino) == (other.st_dev, other.st_ino)
+}
+
+/// Whether this open file is at the path, not followed if it is a symlink. `None`: nothing is there.
+pub(super) fn is_at(path: &CStr, file: &File) -> Option<bool> {
+    let there = lstat(path).ok()?;
+    Some(fstat(file).is_ok_and(|file| is_same(&file, &there)))
 }

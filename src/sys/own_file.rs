@@ -4,12 +4,11 @@
 use std::ffi::CStr;
 use std::fmt;
 use std::fs::{self, File};
-use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use nix::errno::Errno as NixErrno;
-use nix::fcntl::{AT_FDCWD, AtFlags, OFlag, open as open_path, openat};
+use nix::fcntl::{AtFlags, OFlag, open as open_path, openat};
 use nix::sys::stat::Mode;
 use nix::unistd::{Uid, fchown, fchownat, geteuid};
 
@@ -45,22 +44,16 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// The flags for opening a file that others may have put there. `O_NONBLOCK`: it may be a FIFO.
-const SAFE_OPEN_FLAGS: OFlag =
-    OFlag::O_CLOEXEC.union(OFlag::O_NOFOLLOW).union(OFlag::O_NONBLOCK).union(OFlag::O_NOCTTY);
-
 /// Opens a file, or creates it with mode 0644 if `flags` have `O_CREAT`. It has to be a regular file with one name,
 /// of `user`, as whom this process runs, or of root. Allocates nothing.
-///
-/// # Errors
-/// Why it is refused.
 pub fn open(path: &CStr, flags: OFlag, user: Uid) -> Result<File, Refusal> {
-    let file =
-        match openat(AT_FDCWD, path, flags | SAFE_OPEN_FLAGS, Mode::from_bits_truncate(0o644)) {
-            // A socket, or a FIFO that nobody reads (`open(2)`).
-            Err(NixErrno::ENXIO) => return Err(Refusal::NotRegular),
-            opened => File::from(opened?),
-        };
+    // Others may have put there a symlink, a FIFO or a terminal.
+    let safely = OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
+    let file = match open_path(path, flags | safely, Mode::from_bits_truncate(0o644)) {
+        // A socket, or a FIFO that nobody reads (`open(2)`).
+        Err(NixErrno::ENXIO) => return Err(Refusal::NotRegular),
+        opened => File::from(opened?),
+    };
     let found = file.metadata()?;
     if !found.is_file() {
         Err(Refusal::NotRegular)
@@ -74,9 +67,6 @@ pub fn open(path: &CStr, flags: OFlag, user: Uid) -> Result<File, Refusal> {
 }
 
 /// Checks whether [`open`] would open or create a file. Changes nothing.
-///
-/// # Errors
-/// Why not.
 pub fn examine(path: &Path) -> Result<(), Refusal> {
     match open(&c_path(path)?, OFlag::O_WRONLY, geteuid()) {
         Err(Refusal::Errno(Errno::NOT_FOUND)) => Ok(atomic_file::examine(path)?),
@@ -95,9 +85,6 @@ pub fn needs_root(path: &Path, identity: RunAs) -> bool {
 
 /// As root, makes a file for which [`needs_root`] holds, and gives it to that user. One that is there by now is left
 /// as it is.
-///
-/// # Errors
-/// The errno of the step that failed.
 pub fn make_for(path: &Path, identity: RunAs) -> Result<(), Errno> {
     let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_CLOEXEC;
     match open_path(path, flags, Mode::from_bits_truncate(0o644)) {
@@ -106,38 +93,26 @@ pub fn make_for(path: &Path, identity: RunAs) -> Result<(), Errno> {
     }
 }
 
-/// The log that a predecessor has left as root's in the directory of the user that the daemon is to become. As that
-/// user may replace and read it anyway, it can be given away ([`give`]): it has one name, everybody may read it, and
-/// nothing is mounted there.
-pub fn find_left_log(path: &Path, identity: RunAs) -> Option<OwnedFd> {
+/// The file that a predecessor has left as root's in the directory of the user that the daemon is to become. As that
+/// user may replace and read it anyway, it can be given away ([`give`]): it has one name, and everybody may read it.
+pub fn find_left(path: &Path, identity: RunAs) -> Option<File> {
     let user = identity.user.filter(|_| becomes_other_user(identity))?;
-    let flags = OFlag::O_PATH | OFlag::O_CLOEXEC;
-    let directory = open_path(path.parent()?, flags | OFlag::O_DIRECTORY, Mode::empty()).ok()?;
-    let log =
-        openat(&directory, path.file_name()?, flags | OFlag::O_NOFOLLOW, Mode::empty()).ok()?;
-    let same_mount = mount_of(&directory)? == mount_of(&log)?;
-    let (directory, file) = (File::from(directory), File::from(log));
+    let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    let above = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+    let directory = File::from(open_path(path.parent()?, above, Mode::empty()).ok()?);
+    let file = File::from(openat(&directory, path.file_name()?, flags, Mode::empty()).ok()?);
     let found = file.metadata().ok()?;
     let is_public = Mode::from_bits_truncate(found.mode()).contains(Mode::S_IROTH);
     let is_left = found.is_file() && found.nlink() == 1 && found.uid() == 0 && is_public;
     let is_theirs = directory.metadata().ok()?.uid() == user.as_raw();
-    (is_left && is_theirs && same_mount).then(|| file.into())
+    (is_left && is_theirs).then_some(file)
 }
 
 /// Gives an open file to the user that the daemon is to become.
-///
-/// # Errors
-/// The errno of `fchownat`.
-pub fn give(file: &OwnedFd, identity: RunAs) -> Result<(), Errno> {
+pub fn give(file: &File, identity: RunAs) -> Result<(), Errno> {
     Ok(fchownat(file, c"", identity.user, identity.group, AtFlags::AT_EMPTY_PATH)?)
 }
 
 fn becomes_other_user(identity: RunAs) -> bool {
     geteuid().is_root() && identity.user.is_some_and(|user| !user.is_root())
-}
-
-/// The line with the number of the mount that an open file is on (`proc_pid_fdinfo(5)`).
-fn mount_of(file: &OwnedFd) -> Option<String> {
-    let info = fs::read_to_string(format!("/proc/self/fdinfo/{}", file.as_raw_fd())).ok()?;
-    info.lines().find(|line| line.starts_with("mnt_id:")).map(String::from)
 }

@@ -44,26 +44,23 @@ pub fn unblock() {
     let _ = SigSet::empty().thread_set_mask();
 }
 
-/// The signals that the daemon handles, blocked and read from a signalfd.
+/// Signals that are blocked, and read from a signalfd.
 #[derive(Debug)]
 pub struct Signals(SignalFd);
 
 impl Signals {
-    /// Blocks them, as [`init`] has.
+    /// Those that the daemon handles.
     ///
     /// # Errors
     /// The errno of `signalfd`, if the process has no descriptor left.
     pub fn block() -> Result<Self, Errno> {
-        Self::of(handled())
+        Ok(Self::of(handled())?)
     }
 
-    /// Blocks and reads other signals.
-    ///
-    /// # Errors
-    /// As [`Signals::block`].
-    pub(super) fn of(mask: SigSet) -> Result<Self, Errno> {
+    pub(super) fn of(mask: SigSet) -> nix::Result<Self> {
         mask.thread_block()?;
-        Ok(Self(SignalFd::with_flags(&mask, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?))
+        let flags = SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC;
+        SignalFd::with_flags(&mask, flags).map(Self)
     }
 
     /// Reads the number of the next pending signal, if any.

@@ -26,7 +26,6 @@ pub fn trials() -> Vec<Trial> {
         full_directory_is_survived,
         replaced_directory_is_followed,
         directory_that_is_mounted_over_is_followed,
-        directory_that_is_swapped_during_a_write,
         unwritable_at_start,
     ]
 }
@@ -218,22 +217,6 @@ fn directory_that_is_mounted_over_is_followed() {
         world.agent.wait("another report", |said| said.len() >= arrivals);
         assert_eq!(world.setup.state(), word(present));
     }
-}
-
-/// Whoever puts a link in the place of the directory has nothing written where that leads.
-fn directory_that_is_swapped_during_a_write() {
-    let setup = setup();
-    let (aside, elsewhere) = (setup.directory().join("aside"), setup.directory().join("elsewhere"));
-    fs::create_dir(&elsewhere).unwrap();
-    let file = AtomicFile::new(&setup.state_file()).unwrap();
-    file.replace(|file| {
-        fs::rename(&setup.conf_dir, &aside).unwrap();
-        symlink(&elsewhere, &setup.conf_dir).unwrap();
-        write_all(file, b"master")
-    })
-    .unwrap();
-    assert_eq!(fs::read_dir(elsewhere).unwrap().count(), 0);
-    assert_eq!(content(&aside.join("state")), "master");
 }
 
 fn unwritable_at_start() {
