@@ -7,13 +7,7 @@ use super::event_loop::Daemon;
 use crate::log::{DisplayArg, info, warning};
 use crate::monitor::{HelperKind, HelperNews, Input, Request};
 use crate::sys::helper::Helper;
-use crate::wire::helper::Report;
-
-/// The most lines that are logged of a run.
-const MAX_LINES: usize = 64;
-
-/// A longer line is logged in pieces, in bytes.
-const MAX_LINE: usize = 240;
+use crate::wire::helper::{MAX_LINE, MAX_LINES, Report};
 
 impl Daemon<'_> {
     fn helper(&mut self, kind: HelperKind) -> &mut Option<Helper> {
@@ -64,16 +58,12 @@ impl Daemon<'_> {
 
 fn log_run(name: &str, report: &Report<'_>) {
     let pieces = report.output.split(|byte| *byte == b'\n').flat_map(|line| line.chunks(MAX_LINE));
-    let mut discarded = report.discarded;
-    for (line, number) in pieces.zip(0..) {
-        if number < MAX_LINES {
-            info!("{}: {}", name, DisplayArg(OsStr::from_bytes(line).display()));
-        } else {
-            discarded = discarded.saturating_add(line.len().try_into().unwrap_or(u32::MAX));
+    for (number, line) in pieces.enumerate() {
+        if number == MAX_LINES {
+            warning!("{}: more output discarded", name);
+            break;
         }
-    }
-    if discarded > 0 {
-        warning!("{}: {} more bytes of output discarded", name, discarded);
+        info!("{}: {}", name, DisplayArg(OsStr::from_bytes(line).display()));
     }
     if report.killed > 0 {
         warning!("{}: processes of the failed run killed: {}", name, report.killed);

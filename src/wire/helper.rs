@@ -3,14 +3,14 @@
 
 use crate::errno::Errno;
 
-/// Bytes of a run's output that are kept: 64 lines of 240.
-pub const MAX_OUTPUT: usize = 64 * 240;
+/// The most lines that are logged of a run's output.
+pub const MAX_LINES: usize = 64;
 
-/// The longest report, in bytes.
-pub const MAX_REPORT: usize = HEAD + MAX_OUTPUT;
+/// A longer line is logged in pieces of so many bytes.
+pub const MAX_LINE: usize = 240;
 
-/// The numbers at the beginning of a report, in bytes.
-const HEAD: usize = 16;
+/// As much as these take, and a byte more, which says that there was more.
+pub const MAX_OUTPUT: usize = MAX_LINES * (MAX_LINE + 1) + 1;
 
 /// One run of `conntrackd -C FILE` with a flag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -146,8 +146,6 @@ pub struct Report<'a> {
     pub end: CommandResult,
     /// Processes that a failed run had left in its session, and that were killed.
     pub killed: u32,
-    /// Bytes that were printed since the last report, and that are not in `output`.
-    pub discarded: u32,
     /// The beginning of what was printed, up to [`MAX_OUTPUT`] bytes.
     pub output: &'a [u8],
 }
@@ -179,7 +177,7 @@ impl Request {
 impl<'a> Report<'a> {
     /// The numbers, behind which the output follows in the datagram.
     #[must_use]
-    pub fn head(&self) -> [[u8; 4]; 4] {
+    pub fn head(&self) -> [[u8; 4]; 3] {
         let (kind, value) = match self.end {
             CommandResult::Exited(code) => (0, code.into()),
             CommandResult::Signalled(signal) => (1, signal.into()),
@@ -187,17 +185,17 @@ impl<'a> Report<'a> {
             CommandResult::NotStarted(Errno(errno)) => (3, errno.cast_unsigned()),
             CommandResult::NotConfigured(Errno(errno)) => (4, errno.cast_unsigned()),
         };
-        [kind, value, self.killed, self.discarded].map(u32::to_ne_bytes)
+        [kind, value, self.killed].map(u32::to_ne_bytes)
     }
 
     /// From a datagram.
     #[must_use]
     pub fn decode(datagram: &'a [u8]) -> Option<Self> {
-        let (head, output) = datagram.split_at_checked(HEAD)?;
-        let [kind, value, killed, discarded] = *head.as_chunks().0 else { return None };
-        let value = u32::from_ne_bytes(value);
+        let (head, output) = datagram.split_at_checked(12)?;
+        let [kind, value, killed] = *head.as_chunks().0 else { return None };
+        let [kind, value, killed] = [kind, value, killed].map(u32::from_ne_bytes);
         let errno = Errno(value.cast_signed());
-        let end = match u32::from_ne_bytes(kind) {
+        let end = match kind {
             0 => CommandResult::Exited(value.try_into().ok()?),
             1 => CommandResult::Signalled(value.try_into().ok()?),
             2 => CommandResult::TimedOut,
@@ -205,8 +203,7 @@ impl<'a> Report<'a> {
             4 => CommandResult::NotConfigured(errno),
             _ => return None,
         };
-        let [killed, discarded] = [killed, discarded].map(u32::from_ne_bytes);
-        Some(Self { end, killed, discarded, output })
+        Some(Self { end, killed, output })
     }
 }
 
@@ -233,12 +230,13 @@ mod tests {
             CommandResult::NotConfigured(Errno(1133)),
         ];
         for end in ends {
-            let report = Report { end, killed: 2, discarded: 1_000_000, output: b"a line" };
+            let report = Report { end, killed: 2, output: b"a line" };
             let mut datagram = report.head().concat();
             datagram.extend(report.output);
             assert_eq!(Report::decode(&datagram), Some(report));
         }
-        let no_end = [5; MAX_REPORT];
-        assert_eq!([&no_end[..], &no_end[..15], &[]].map(Report::decode), [None, None, None]);
+        for junk in [&[5; 20][..], &[0; 11], &[]] {
+            assert_eq!(Report::decode(junk), None);
+        }
     }
 }

@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use keepwatch::sys::trust::is_safe;
-use lab::daemon::Setup;
 use lab::files::Directory;
 use lab::trial::with_other_users;
 use lab::users::SOMEBODY;
@@ -108,24 +107,20 @@ fn conntrackd_is_passed_over() {
 }
 
 /// It does not start, and says why in one line, as does `--check`.
-fn assert_refused(setup: &Setup, program: &Path, why: &str) {
-    let hook = format!("--hook={}", program.display());
-    let output = setup.command().arg(&hook).output().unwrap();
-    assert_eq!(output.status.code(), Some(1), "{output:?}");
-    let error = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(error, format!("keepwatch: hook {}: {why}\n", program.display()));
-    assert!(!setup.state_file().exists());
-}
-
 fn hook_is_refused() {
     let (setup, directory) = (setup(), Directory::new());
     let program = put_program(directory.path(), "program", 0o757);
-    assert_refused(&setup, &program, "not run: others than root can replace it");
-    let check = [format!("--hook={}", program.display()), "--check".into()];
-    let report = || setup.command().args(&check).output().unwrap().stdout;
-    let verdict = |verdict: &str| format!("{}: {verdict}\n", program.display());
-    let refused = verdict("does not work: not run: others than root can replace it");
-    assert!(String::from_utf8(report()).unwrap().contains(&refused));
-    set_mode(&program, 0o755);
-    assert!(String::from_utf8(report()).unwrap().contains(&verdict("can be run")));
+    let mut command = setup.command();
+    command.arg(format!("--hook={}", program.display()));
+    let output = command.output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let why = format!("{}: not run: others than root can replace it\n", program.display());
+    assert_eq!(String::from_utf8(output.stderr).unwrap(), format!("keepwatch: hook {why}"));
+    assert!(!setup.state_file().exists());
+    command.arg("--check");
+    for (mode, verdict) in [(0o757, "does not work: not run: others"), (0o755, "can be run\n")] {
+        set_mode(&program, mode);
+        let report = String::from_utf8(command.output().unwrap().stdout).unwrap();
+        assert!(report.contains(&format!("{}: {verdict}", program.display())), "{report}");
+    }
 }

@@ -93,8 +93,7 @@ impl Helper {
         self.is_busy = sent.is_ok();
     }
 
-    /// Receives the report of the run under way, if it has ended. The buffer is to have room for
-    /// [`MAX_REPORT`](crate::wire::helper::MAX_REPORT) bytes.
+    /// Receives the report of the run under way, if it has ended. What the buffer has no room for is lost.
     ///
     /// # Errors
     /// The process has gone.

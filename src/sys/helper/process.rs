@@ -40,8 +40,6 @@ pub(super) struct HelperProcess<'a> {
     writer: PipeWriter,
     /// What the program under way has printed, up to [`MAX_OUTPUT`].
     output: Vec<u8>,
-    /// Bytes beyond that, and those that were printed between two runs.
-    discarded: usize,
 }
 
 impl<'a> HelperProcess<'a> {
@@ -53,7 +51,7 @@ impl<'a> HelperProcess<'a> {
         let children = Signals::of([Signal::SIGCHLD].into_iter().collect())?;
         let (reader, writer) = pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK)?;
         let (reader, writer) = (reader.into(), writer.into());
-        Ok(Self { channel, runnable, children, reader, writer, output: Vec::new(), discarded: 0 })
+        Ok(Self { channel, runnable, children, reader, writer, output: Vec::new() })
     }
 
     /// Runs what the daemon asks for, until that has gone.
@@ -61,7 +59,6 @@ impl<'a> HelperProcess<'a> {
         loop {
             let is_asked = self.poll(None);
             self.read_output();
-            self.discarded += self.output.len();
             self.output.clear();
             if is_asked {
                 let mut byte = [0];
@@ -85,13 +82,11 @@ impl<'a> HelperProcess<'a> {
             Err(failure) => (failure, 0),
         };
         self.read_output();
-        let discarded = u32::try_from(self.discarded).unwrap_or(u32::MAX);
-        let report = Report { end, killed, discarded, output: &self.output };
+        let report = Report { end, killed, output: &self.output };
         let datagram = [report.head().as_flattened(), report.output].concat();
         // If the daemon has gone, the channel says so.
         let _ = send(self.channel.as_raw_fd(), &datagram, MsgFlags::MSG_NOSIGNAL);
         self.output.clear();
-        self.discarded = 0;
     }
 
     fn start(&self, request: Request) -> Result<Pid, CommandResult> {
@@ -161,7 +156,6 @@ impl<'a> HelperProcess<'a> {
     /// Reads what has been printed, but no more than a pipe holds: who prints on and on is not to keep us here.
     fn read_output(&mut self) {
         let _ = (&self.reader).take(PIPE_CAPACITY).read_to_end(&mut self.output);
-        self.discarded += self.output.len().saturating_sub(MAX_OUTPUT);
         self.output.truncate(MAX_OUTPUT);
     }
 
