@@ -28,7 +28,7 @@ pub(super) fn router_id(text: &str) -> Result<RouterId, String> {
 }
 
 pub(super) fn interface(text: &str) -> Result<InterfaceName, String> {
-    expected(InterfaceName::new(text.as_bytes()).ok(), "an interface name of 1 to 15 bytes")
+    expected(InterfaceName::new(text.as_bytes()), "an interface name of 1 to 15 bytes")
 }
 
 pub(super) fn vip(text: &str) -> Result<Cidr, String> {

@@ -4,31 +4,22 @@ use core::fmt;
 use core::net::IpAddr;
 use core::str::FromStr;
 
-/// An IPv4 or IPv6 address and the prefix length it is configured with.
-///
-/// Host bits are kept: this is an address on an interface, not a network. Two values are equal
-/// only if both parts are, because the kernel holds `10.0.0.1/24` and `10.0.0.1/32` as two
-/// different addresses.
+/// An address on an interface with its prefix length: host bits are kept, and to the kernel `10.0.0.1/24` and
+/// `10.0.0.1/32` are two addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cidr {
     address: IpAddr,
     prefix_len: u8,
 }
 
-/// The text or the numbers are no [`Cidr`].
+/// The text is no [`Cidr`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ParseCidrError;
 
 impl Cidr {
-    /// Joins an address and a prefix length in bits.
-    ///
-    /// # Errors
-    /// [`ParseCidrError`] if the prefix is longer than the address (32 or 128 bits).
-    pub fn new(address: IpAddr, prefix_len: u8) -> Result<Self, ParseCidrError> {
-        if prefix_len > bits(address) {
-            return Err(ParseCidrError);
-        }
-        Ok(Self { address, prefix_len })
+    /// Returns `None` if the prefix, in bits, is longer than the address.
+    pub fn new(address: IpAddr, prefix_len: u8) -> Option<Self> {
+        (prefix_len <= bits(address)).then_some(Self { address, prefix_len })
     }
 
     /// The address, host bits included.
@@ -57,16 +48,15 @@ impl FromStr for Cidr {
     /// The address is what [`IpAddr`] accepts (RFC 4291 section 2.2, no zone). The prefix length is decimal
     /// without sign or leading zero.
     fn from_str(text: &str) -> Result<Self, ParseCidrError> {
-        let Some((address, digits)) = text.split_once('/') else {
-            let address = text.parse().map_err(|_| ParseCidrError)?;
-            return Self::new(address, bits(address));
+        let (address, digits) = text.split_once('/').unwrap_or((text, ""));
+        let address: IpAddr = address.parse().map_err(|_| ParseCidrError)?;
+        let prefix_len = match digits.as_bytes() {
+            [] if !text.ends_with('/') => bits(address),
+            // `u8::from_str` alone would accept "+8" and "08".
+            [b'+', ..] | [b'0', _, ..] => return Err(ParseCidrError),
+            _ => digits.parse().map_err(|_| ParseCidrError)?,
         };
-        let address = address.parse().map_err(|_| ParseCidrError)?;
-        // `u8::from_str` alone would accept "+8" and "08".
-        if digits.starts_with('+') || (digits.len() > 1 && digits.starts_with('0')) {
-            return Err(ParseCidrError);
-        }
-        Self::new(address, digits.parse().map_err(|_| ParseCidrError)?)
+        Self::new(address, prefix_len).ok_or(ParseCidrError)
     }
 }
 

@@ -11,40 +11,25 @@ pub const MAX_LEN: usize = 15;
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct InterfaceName([u8; MAX_LEN + 1]);
 
-/// The bytes are no legal interface name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct InvalidInterfaceName;
-
 impl InterfaceName {
-    /// Checks the bytes by the rules of `dev_valid_name` (`net/core/dev.c`).
-    ///
-    /// # Errors
-    /// [`InvalidInterfaceName`] if it is empty, too long, `.` or `..`, or contains `/`, `:`, white space or
-    /// NUL.
-    pub fn new(bytes: &[u8]) -> Result<Self, InvalidInterfaceName> {
+    /// Checks the bytes by the rules of `dev_valid_name` (`net/core/dev.c`): neither empty, too long, `.` nor `..`, and
+    /// without `/`, `:`, white space and NUL.
+    pub fn new(bytes: &[u8]) -> Option<Self> {
         // The kernel's isspace() also counts vertical tab and, being Latin-1, the no-break space.
         let illegal = |byte: &u8| matches!(byte, b'/' | b':' | b' ' | b'\t'..=b'\r' | 0 | 0xa0);
         let too_long = bytes.len() > MAX_LEN;
         if matches!(bytes, b"" | b"." | b"..") || too_long || bytes.iter().any(illegal) {
-            return Err(InvalidInterfaceName);
+            return None;
         }
         let mut name = [0; MAX_LEN + 1];
         name.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
-        Ok(Self(name))
-    }
-
-    /// Checks the bytes before the first NUL.
-    ///
-    /// # Errors
-    /// As [`InterfaceName::new`].
-    pub fn from_padded(bytes: &[u8]) -> Result<Self, InvalidInterfaceName> {
-        Self::new(up_to_nul(bytes))
+        Some(Self(name))
     }
 
     /// The name's bytes, without NUL.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
-        up_to_nul(&self.0)
+        self.0.split(|byte| *byte == 0).next().unwrap_or_default()
     }
 
     /// The name padded with NUL to `IFNAMSIZ`, as in `struct ifreq`.
@@ -52,10 +37,6 @@ impl InterfaceName {
     pub fn padded(&self) -> &[u8; MAX_LEN + 1] {
         &self.0
     }
-}
-
-fn up_to_nul(bytes: &[u8]) -> &[u8] {
-    bytes.split(|byte| *byte == 0).next().unwrap_or_default()
 }
 
 impl fmt::Display for InterfaceName {

@@ -94,7 +94,7 @@ fn takes_apart_a_link() {
     let attributes: [(u16, &[u8]); 4] =
         [(3, b"v0\0"), (1, &mac), (35, &carrier_changes), (26, &af_spec(&[1, 0]))];
     let new = message(libc::RTM_NEWLINK, 0, &ifinfomsg(0, 1, 3, 0x1_1043), &attributes);
-    let name = InterfaceName::new(b"v0").ok();
+    let name = InterfaceName::new(b"v0");
     let flags = LinkFlags::from_bits_retain(0x1_1043);
     let link = Link {
         ifindex: 3,
@@ -121,7 +121,7 @@ fn wireless_event_mentions_neither_mac_nor_carrier() {
     );
     let link = Link {
         ifindex: 3,
-        name: InterfaceName::new(b"wlan0").ok(),
+        name: InterfaceName::new(b"wlan0"),
         flags: LinkFlags::from_bits_retain(0x1_1043),
         ethernet: true,
         mac: None,

@@ -12,7 +12,7 @@ fn announcer(timing: AnnounceTiming, tables: &mut Tables) -> Announcer<'_> {
     announcer.links_begin(&mut Counters::default());
     let link = Link {
         ifindex: 3,
-        name: InterfaceName::new(b"eth0").ok(),
+        name: InterfaceName::new(b"eth0"),
         flags: LinkFlags::Up | LinkFlags::Running | LinkFlags::LowerUp,
         ethernet: true,
         mac: Some([2, 0, 0, 0, 0, 1]),

@@ -214,7 +214,7 @@ fn parse_address(payload: &[u8]) -> Result<Option<Address>, Malformed> {
     let own = own.or(peer).ok_or(Malformed)?;
     Ok(Some(Address {
         ifindex: header.index,
-        cidr: Cidr::new(own, header.prefix_len).map_err(|_| Malformed)?,
+        cidr: Cidr::new(own, header.prefix_len).ok_or(Malformed)?,
         peer: peer.unwrap_or(own),
         flags,
         refreshed,
@@ -255,7 +255,7 @@ fn parse_link(payload: &[u8]) -> Result<Option<Link>, Malformed> {
         match attribute.kind() {
             uapi::IFLA_IFNAME => {
                 let name = value.strip_suffix(b"\0").unwrap_or(value);
-                link.name = Some(InterfaceName::new(name).map_err(|_| Malformed)?);
+                link.name = Some(InterfaceName::new(name).ok_or(Malformed)?);
             }
             uapi::IFLA_ADDRESS if link.ethernet => {
                 link.mac = value.try_into().ok();
@@ -310,46 +310,41 @@ fn read_ip(value: &[u8], family: AddressFamily) -> Result<IpAddr, Malformed> {
 /// Only with `IFLA_EXT_MASK` does the kernel size its buffer by the longest link (`rtnl_calcit`,
 /// `net/core/rtnetlink.c`). Without it, a dump ends before a link of more than 32 kB, as if complete.
 pub fn request_links(sequence: u32) -> [u8; 40] {
-    encode_request(uapi::RTM_GETLINK, NLM_F_DUMP, sequence, |payload| {
-        let mask = uapi::RTEXT_FILTER_SKIP_STATS.to_ne_bytes();
-        emit_link_attr(payload, uapi::IFLA_EXT_MASK, &mask);
-    })
+    let mask = uapi::RTEXT_FILTER_SKIP_STATS.to_ne_bytes();
+    let payload = [&ANY_LINK[..], &nla_header(uapi::IFLA_EXT_MASK, 4), &mask];
+    encode_request(uapi::RTM_GETLINK, NLM_F_DUMP, sequence, &payload)
 }
 
 /// A request for the link with this name or alternative name. Its reply ends with an acknowledgement.
 pub fn request_link(sequence: u32, name: &InterfaceName) -> [u8; 52] {
-    encode_request(uapi::RTM_GETLINK, NLM_F_ACK, sequence, |payload| {
-        emit_link_attr(payload, uapi::IFLA_IFNAME, name.padded());
-    })
-}
-
-/// Emits an attribute behind a zeroed `struct ifinfomsg`, to the end of the payload.
-fn emit_link_attr(payload: &mut [u8], kind: u16, value: &[u8]) {
-    let (_, attribute) = payload.split_at_mut(LINK_HEADER_LEN);
-    let length = u16::try_from(attribute.len()).unwrap_or_default();
-    if let Some((header, place)) = attribute.split_first_chunk_mut::<4>() {
-        let (length, kind) = (length.to_ne_bytes(), kind.to_ne_bytes());
-        header.copy_from_slice([length, kind].as_flattened());
-        place.copy_from_slice(value);
-    }
+    let payload = [&ANY_LINK[..], &nla_header(uapi::IFLA_IFNAME, 16), name.padded()];
+    encode_request(uapi::RTM_GETLINK, NLM_F_ACK, sequence, &payload)
 }
 
 /// A request to dump the addresses of one interface, or of all with index 0.
 ///
 /// The kernel ignores the index on a socket without `NETLINK_GET_STRICT_CHK`.
 pub fn request_addresses(sequence: u32, ifindex: u32) -> [u8; 24] {
-    encode_request(uapi::RTM_GETADDR, NLM_F_DUMP, sequence, |payload| {
-        AddressHeader { index: ifindex, ..AddressHeader::default() }.emit(payload);
-    })
+    // struct ifaddrmsg
+    let payload = [&[0; 4], &ifindex.to_ne_bytes()[..]];
+    encode_request(uapi::RTM_GETADDR, NLM_F_DUMP, sequence, &payload)
+}
+
+/// A zeroed `struct ifinfomsg`.
+const ANY_LINK: [u8; LINK_HEADER_LEN] = [0; LINK_HEADER_LEN];
+
+/// `struct nlattr` of an attribute whose value has this length.
+fn nla_header(kind: u16, value_len: u16) -> [u8; 4] {
+    let [length, kind] = [4 + value_len, kind].map(u16::to_ne_bytes);
+    [length[0], length[1], kind[0], kind[1]]
 }
 
 fn encode_request<const LEN: usize>(
     kind: u16,
     flags: u16,
     sequence: u32,
-    emit: impl FnOnce(&mut [u8]),
+    payload: &[&[u8]],
 ) -> [u8; LEN] {
-    const { assert!(HEADER_LEN <= LEN && LEN <= 64) };
     let mut bytes = [0; LEN];
     let mut header = NetlinkHeader::default();
     header.length = u32::try_from(LEN).unwrap_or_default();
@@ -357,6 +352,7 @@ fn encode_request<const LEN: usize>(
     header.flags = NLM_F_REQUEST | flags;
     header.sequence_number = sequence;
     header.emit(&mut bytes);
-    emit(bytes.split_at_mut(HEADER_LEN).1);
+    let payload = payload.iter().copied().flatten();
+    bytes.iter_mut().skip(HEADER_LEN).zip(payload).for_each(|(to, from)| *to = *from);
     bytes
 }
