@@ -24,16 +24,11 @@ const REPLY: [u8; FRAME_LEN] = [
 ];
 
 #[test]
-fn emits_both_kinds() {
-    assert_eq!(announcement(Operation::Request, MAC, IP), REQUEST);
-    assert_eq!(announcement(Operation::Reply, MAC, IP), REPLY);
-}
-
-#[test]
-fn parses_its_own_claims() {
-    let claimed = Some(Claim { mac: MAC, ip: IP.into() });
-    assert_eq!(parse_claim(&REQUEST), claimed);
-    assert_eq!(parse_claim(&REPLY), claimed);
+fn emits_and_parses_both_kinds() {
+    for (operation, frame) in [(Operation::Request, REQUEST), (Operation::Reply, REPLY)] {
+        assert_eq!(announcement(operation, MAC, IP), frame);
+        assert_eq!(parse_claim(&frame), Some(Claim { mac: MAC, ip: IP.into() }));
+    }
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The formats of `src/wire`, by examples.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![expect(clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod arp;
 mod cidr;

@@ -87,25 +87,31 @@ fn takes_apart_an_ipv6_address_with_more_flags_than_the_header_holds() {
     assert_eq!(bodies(&new), [Ok(Body::NewAddress(address))]);
 }
 
+/// A link of this kind (`ARPHRD_*`) that has been added.
+fn link(arphrd: u16, attributes: &[(u16, &[u8])]) -> Link {
+    let fixed = ifinfomsg(0, arphrd, 3, 0x1_1043);
+    match &bodies(&message(libc::RTM_NEWLINK, 0, &fixed, attributes))[..] {
+        [Ok(Body::NewLink(link))] => link.clone(),
+        other => panic!("{other:?}"),
+    }
+}
+
 #[test]
 fn takes_apart_a_link() {
     let mac = [2, 0, 0, 0, 0, 1];
     let carrier_changes = 5_u32.to_ne_bytes();
     let attributes: [(u16, &[u8]); 4] =
         [(3, b"v0\0"), (1, &mac), (35, &carrier_changes), (26, &af_spec(&[1, 0]))];
-    let new = message(libc::RTM_NEWLINK, 0, &ifinfomsg(0, 1, 3, 0x1_1043), &attributes);
-    let name = InterfaceName::new(b"v0");
-    let flags = LinkFlags::from_bits_retain(0x1_1043);
-    let link = Link {
+    let expected = Link {
         ifindex: 3,
-        name,
-        flags,
+        name: InterfaceName::new(b"v0"),
+        flags: LinkFlags::from_bits_retain(0x1_1043),
         ethernet: true,
         mac: Some(mac),
         carrier_changes: Some(5),
         ipv6_forwarding: Some(true),
     };
-    assert_eq!(bodies(&new), [Ok(Body::NewLink(link))]);
+    assert_eq!(link(1, &attributes), expected);
 }
 
 #[test]
@@ -113,35 +119,15 @@ fn wireless_event_mentions_neither_mac_nor_carrier() {
     // As `rtnetlink_ifinfo_prep` and `wireless_send_event` (`net/wireless/wext-core.c`) put it together:
     // the name, and in IFLA_WIRELESS a `struct iw_event`, here SIOCGIWSCAN.
     let event = [&8_u16.to_ne_bytes()[..], &0x8b19_u16.to_ne_bytes(), &[0; 4]].concat();
-    let new = message(
-        libc::RTM_NEWLINK,
-        0,
-        &ifinfomsg(0, 1, 3, 0x1_1043),
-        &[(3, b"wlan0\0"), (11, &event)],
-    );
-    let link = Link {
-        ifindex: 3,
-        name: InterfaceName::new(b"wlan0"),
-        flags: LinkFlags::from_bits_retain(0x1_1043),
-        ethernet: true,
-        mac: None,
-        carrier_changes: None,
-        ipv6_forwarding: None,
-    };
-    assert_eq!(bodies(&new), [Ok(Body::NewLink(link))]);
+    let link = link(1, &[(3, b"wlan0\0"), (11, &event)]);
+    assert_eq!((link.mac, link.carrier_changes, link.ipv6_forwarding), (None, None, None));
 }
 
 #[test]
 fn what_is_no_ethernet_has_no_mac() {
     // ARPHRD_NONE and ARPHRD_INFINIBAND, whose addresses have no or 20 bytes.
     for (arphrd, address) in [(0xfffe, &[][..]), (32, &[0; 20])] {
-        let new = message(
-            libc::RTM_NEWLINK,
-            0,
-            &ifinfomsg(0, arphrd, 3, 0),
-            &[(3, b"v0\0"), (1, address)],
-        );
-        let [Ok(Body::NewLink(link))] = &bodies(&new)[..] else { panic!("not a link") };
+        let link = link(arphrd, &[(3, b"v0\0"), (1, address)]);
         assert_eq!((link.ethernet, link.mac), (false, None), "{arphrd}");
     }
 }
@@ -155,14 +141,7 @@ fn af_spec(settings: &[i32]) -> Vec<u8> {
 
 #[test]
 fn forwarding_is_dug_out_of_a_link() {
-    let forwarding = |settings| {
-        let fixed = ifinfomsg(0, 1, 3, 0);
-        match &bodies(&message(libc::RTM_NEWLINK, 0, &fixed, &[(26, &af_spec(settings))]))[..] {
-            [Ok(Body::NewLink(link))] => link.ipv6_forwarding,
-            other => panic!("{other:?}"),
-        }
-    };
-    assert_eq!(forwarding(&[1, 64]), Some(true));
+    let forwarding = |settings| link(1, &[(26, &af_spec(settings))]).ipv6_forwarding;
     assert_eq!(forwarding(&[0, 64]), Some(false));
     assert_eq!(forwarding(&[]), None);
 }
