@@ -4,7 +4,7 @@ use core::fmt::{self, Display, Formatter};
 
 use signal_hook::low_level::signal_name;
 
-use crate::monitor::{CommandResult, Dump, DumpResult, Failure, HookState, SyncCommand};
+use crate::monitor::{CommandResult, Dump, DumpResult, Failure};
 use crate::wire::rtnl::Mac;
 
 /// A value as it reads in a line. In a frame, too, it is text, without control characters and of bounded length.
@@ -80,18 +80,6 @@ impl Display for Failure {
             Self::Status(status) => write!(f, "reply has status {status}"),
             Self::Socket(errno) => errno.fmt(f),
         }
-    }
-}
-
-impl Display for SyncCommand {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        f.write_str(self.flag())
-    }
-}
-
-impl Display for HookState {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        f.write_str(self.word())
     }
 }
 

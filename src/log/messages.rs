@@ -81,8 +81,8 @@ impl LogContext {
                 );
             }
             LogEvent::NotAnnounced { interface, errno, count } => {
-                let (interface, why) = (DisplayArg(interface), DisplayArg(errno));
-                warning!("announcement not sent on {}: {}{}", interface, why, times(count));
+                let (interface, errno) = (DisplayArg(interface), DisplayArg(errno));
+                warning!("announcement not sent on {}: {}{}", interface, errno, times(count));
             }
             LogEvent::TooManyAddresses { total } => {
                 error!("announcement table full: {} addresses not announced", total);
@@ -96,16 +96,16 @@ impl LogContext {
                 info!("Synced connection tracking state on {} for router {}", state, router);
             }
             LogEvent::CommandFailed { command, end } => {
-                error!("conntrackd {}: {}", DisplayArg(command), DisplayArg(end));
+                error!("conntrackd {}: {}", command.flag(), DisplayArg(end));
             }
             LogEvent::ConntrackdUnconfigured => info!("waiting for conntrackd's configuration"),
             LogEvent::HelperGone(helper) => error!("{} helper gone; exiting", helper.name()),
             LogEvent::HookSucceeded { state, failures } => {
-                info!("hook succeeded for {}{}", DisplayArg(state), DisplayArg(Retries(failures)));
+                info!("hook succeeded for {}{}", state.word(), DisplayArg(Retries(failures)));
             }
             LogEvent::HookFailed { state, end, count } => {
-                let (state, end) = (DisplayArg(state), DisplayArg(end));
-                warning!("hook failed for {}: {}; retrying{}", state, end, times(count));
+                let end = DisplayArg(end);
+                warning!("hook failed for {}: {}; retrying{}", state.word(), end, times(count));
             }
             LogEvent::NamespaceGone => error!("network namespace deleted; exiting"),
             LogEvent::LinesLost { count } => warning!("log lines lost: {}", count),

@@ -81,8 +81,8 @@ pub struct Config {
     /// times after which to notify an agent again that was away (no socket, connection refused or reset, no
     /// reply), as one that has just started may answer 200 before it knows its routers: 1 to 4 ascending
     /// numbers of seconds, or 0 for never; default: 30,120,600
-    #[argh(option, arg_name = "SECONDS", default = "default_renotify()")]
-    #[argh(from_str_fn(values::renotify))]
+    #[argh(option, arg_name = "SECONDS", from_str_fn(values::renotify))]
+    #[argh(default = "Renotify::from_array([30, 120, 600].map(Duration::from_secs))")]
     pub renotify: Renotify,
 
     /// send no gratuitous ARP and no neighbour advertisements
@@ -206,10 +206,6 @@ const WITH_UNDERSCORES: &str = "--router_id --conf_dir --monitor_interface --mon
 fn with_underscores(text: &str) -> String {
     let replace = |text: String, name: &str| text.replace(&name.replace('_', "-"), name);
     WITH_UNDERSCORES.split(' ').fold(text.into(), replace)
-}
-
-fn default_renotify() -> Renotify {
-    Renotify::from_array([30, 120, 600].map(Duration::from_secs))
 }
 
 /// Reads and checks a command line without the program's name.
