@@ -18,7 +18,7 @@
 
 use super::backoff::Backoff;
 use super::journal::Journal;
-use super::{Action, CommandResult, Duration, HookCall, HookState, Instant, LogEvent, Request};
+use super::{Action, CommandResult, Duration, HookState, Instant, LogEvent, Request};
 
 /// Of the runs that repeat one that failed, what one prints in this time is worth lines in the log.
 const LOG_OUTPUT_EVERY: Duration = Duration::from_secs(60);
@@ -29,8 +29,8 @@ pub(super) struct HookSchedule {
     newest: Option<HookState>,
     /// The newest state is yet to be told, and not before this.
     run_at: Option<Instant>,
-    /// The last run that began.
-    last: Option<HookCall>,
+    /// The last run that began was for this state.
+    last: Option<HookState>,
     /// The last run is under way.
     running: bool,
     /// The last run has succeeded, or may yet, and need not be repeated.
@@ -67,28 +67,22 @@ impl HookSchedule {
         }
         self.newest = Some(state);
         self.succeeded_or_pending &= !again;
-        let is_told =
-            self.succeeded_or_pending && self.last.is_some_and(|last| last.state == state);
+        let is_told = self.succeeded_or_pending && self.last == Some(state);
         self.run_at = (!is_told).then_some(now);
         self.backoff.reset();
     }
 
     /// Begins a run, if one is due.
-    fn begin(&mut self, now: Instant) -> Option<HookCall> {
+    fn begin(&mut self, now: Instant) -> Option<HookState> {
         if self.running || self.run_at.is_none_or(|at| now < at) {
             return None;
         }
-        let state = self.newest?;
-        let call = match self.last {
-            Some(last) if last.state == state => last,
-            last => HookCall { state, previous: last.map(|last| last.state) },
-        };
-        let repeats = self.failures > 0 && self.last == Some(call);
+        let repeats = self.failures > 0 && self.last == self.newest;
         self.logs_output = !repeats || now >= self.logged_at + LOG_OUTPUT_EVERY;
         if self.logs_output {
             self.logged_at = now;
         }
-        (self.last, self.run_at) = (Some(call), None);
+        (self.last, self.run_at) = (self.newest, None);
         (self.running, self.succeeded_or_pending) = (true, true);
         self.last
     }
@@ -107,7 +101,7 @@ impl HookSchedule {
             // What came meanwhile does not wait.
             self.run_at = self.run_at.or_else(|| Some(self.backoff.after_failure(now)));
         }
-        Some((last.state, failures))
+        Some((last, failures))
     }
 
     /// Handles the end of a run.
@@ -124,7 +118,7 @@ impl HookSchedule {
     }
 
     pub(super) fn next_action(&mut self, now: Instant) -> Option<Action> {
-        self.begin(now).map(|call| Action::Run(Request::Hook(call)))
+        self.begin(now).map(|state| Action::Run(Request::Hook(state)))
     }
 
     /// Whether what it prints is worth lines in the log: not of each run that repeats one that failed.

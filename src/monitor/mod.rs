@@ -71,9 +71,7 @@ pub use smoltcp::time::{Duration, Instant};
 pub use status::{Counters, Status};
 pub use vip::Cause;
 
-pub use crate::wire::helper::{
-    CommandResult, HelperKind, HookCall, HookState, Request, SyncCommand,
-};
+pub use crate::wire::helper::{CommandResult, HelperKind, HookState, Request, SyncCommand};
 
 /// Whether this router is the active one: what keepalived says by adding or removing the VIP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -74,23 +74,13 @@ impl HookState {
     }
 }
 
-/// One run of the hook.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HookCall {
-    /// What this router has become.
-    pub state: HookState,
-    /// What the hook was told before this state, whether that run succeeded or not; none at first. A run that is
-    /// repeated is the same call again.
-    pub previous: Option<HookState>,
-}
-
 /// What a helper process can be asked to run: nothing but what was configured at the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request {
     /// A command of conntrackd.
     Sync(SyncCommand),
-    /// The hook.
-    Hook(HookCall),
+    /// The hook, for this state.
+    Hook(HookState),
 }
 
 /// What a helper process runs.
@@ -153,11 +143,7 @@ pub struct Report<'a> {
 impl Request {
     /// Every request; its byte is its place here.
     fn all() -> impl Iterator<Item = Self> {
-        let previous = [None].into_iter().chain(HookState::ALL.map(Some));
-        let calls = previous.flat_map(|previous| {
-            HookState::ALL.map(|state| Self::Hook(HookCall { state, previous }))
-        });
-        SyncCommand::ALL.map(Self::Sync).into_iter().chain(calls)
+        SyncCommand::ALL.map(Self::Sync).into_iter().chain(HookState::ALL.map(Self::Hook))
     }
 
     /// The byte that stands for it.
@@ -216,7 +202,7 @@ mod tests {
         let known = (0..=u8::MAX).filter_map(Request::decode);
         assert!(known.eq(Request::all()));
         assert!((0..).zip(Request::all()).all(|(byte, request)| request.encode() == byte));
-        assert_eq!(Request::all().count(), 6 + 3 * 4);
+        assert_eq!(Request::all().count(), 6 + 3);
     }
 
     #[test]

@@ -104,7 +104,7 @@ impl Runnable for Conntrackd {
         Ok(privileges::limit_to_client(self.user)?)
     }
 
-    fn command(&self, request: Request) -> Result<Command, CommandResult> {
+    fn command(&mut self, request: Request) -> Result<Command, CommandResult> {
         let not_started = CommandResult::NotStarted;
         let Request::Sync(sync) = request else { return Err(not_started(NixErrno::EINVAL.into())) };
         let opened = self.open().map_err(|errno| CommandResult::NotConfigured(errno.into()));

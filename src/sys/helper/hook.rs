@@ -15,7 +15,7 @@ use crate::errno::Errno;
 use crate::sys::privileges::{self, RunAs};
 use crate::sys::{passwd, trust};
 use crate::wire::cidr::Cidr;
-use crate::wire::helper::{CommandResult, Request};
+use crate::wire::helper::{CommandResult, HookState, Request};
 use crate::wire::http::RouterId;
 use crate::wire::ifname::InterfaceName;
 
@@ -34,6 +34,8 @@ pub struct Hook {
     pub interface: InterfaceName,
     /// The virtual address.
     pub vip: Cidr,
+    /// The state that it was told last, and the one before; none at first.
+    pub told: [Option<HookState>; 2],
 }
 
 impl Hook {
@@ -64,19 +66,24 @@ impl Runnable for Hook {
     }
 
     /// As keepalived calls the notify script of an instance, whose priority is not known here.
-    fn command(&self, request: Request) -> Result<Command, CommandResult> {
-        let Request::Hook(call) = request else {
+    fn command(&mut self, request: Request) -> Result<Command, CommandResult> {
+        let Request::Hook(state) = request else {
             return Err(CommandResult::NotStarted(NixErrno::EINVAL.into()));
         };
+        // A run that is repeated is the same call again.
+        let [last, _] = self.told;
+        if last != Some(state) {
+            self.told = [Some(state), last];
+        }
         self.check().map_err(CommandResult::NotStarted)?;
         let mut command = Command::new(&self.program);
-        command.args(["INSTANCE", self.router.as_str(), call.state.word(), "0"]);
+        command.args(["INSTANCE", self.router.as_str(), state.word(), "0"]);
         command.env_clear().env("PATH", PATH);
         command.env("KEEPWATCH_ROUTER_ID", self.router.as_str());
         command.env("KEEPWATCH_INTERFACE", self.interface.to_string());
         command.env("KEEPWATCH_VIP", self.vip.to_string());
-        command.env("KEEPWATCH_STATE", call.state.word());
-        if let Some(previous) = call.previous {
+        command.env("KEEPWATCH_STATE", state.word());
+        if let [_, Some(previous)] = self.told {
             command.env("KEEPWATCH_PREVIOUS", previous.word());
         }
         command.stdin(Stdio::null());

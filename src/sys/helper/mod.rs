@@ -47,7 +47,7 @@ pub trait Runnable {
     ///
     /// # Errors
     /// Why it is not run.
-    fn command(&self, request: Request) -> Result<Command, CommandResult>;
+    fn command(&mut self, request: Request) -> Result<Command, CommandResult>;
 
     /// It is killed when it has run for so long.
     fn timeout(&self) -> Duration;
@@ -66,7 +66,7 @@ impl Helper {
     ///
     /// # Errors
     /// The errno of the step that failed.
-    pub fn fork(runnable: &dyn Runnable) -> Result<Self, Errno> {
+    pub fn fork(runnable: &mut dyn Runnable) -> Result<Self, Errno> {
         let flags = SockFlag::SOCK_CLOEXEC;
         let (channel, theirs) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags)?;
         // SAFETY: the process has one thread.
@@ -120,7 +120,7 @@ impl Helper {
 }
 
 /// In the new process: reports whether it is prepared, as an errno, and serves until the daemon has gone.
-fn serve(channel: &OwnedFd, runnable: &dyn Runnable) {
+fn serve(channel: &OwnedFd, runnable: &mut dyn Runnable) {
     close_all_but(channel.as_fd());
     // Others look for the daemon by its name.
     let _ = prctl::set_name(runnable.process_name());

@@ -31,7 +31,7 @@ const PIPE_CAPACITY: u64 = 65_536;
 /// The helper process.
 pub(super) struct HelperProcess<'a> {
     channel: &'a OwnedFd,
-    runnable: &'a dyn Runnable,
+    runnable: &'a mut dyn Runnable,
     /// SIGCHLD.
     children: Signals,
     /// One pipe for all programs, and its writing end kept open: so what a hook leaves in the background can go
@@ -44,7 +44,7 @@ pub(super) struct HelperProcess<'a> {
 
 impl<'a> HelperProcess<'a> {
     /// Blocks every signal: those to the daemon's group are for the daemon, whose end the channel reports.
-    pub(super) fn new(channel: &'a OwnedFd, runnable: &'a dyn Runnable) -> Result<Self, Errno> {
+    pub(super) fn new(channel: &'a OwnedFd, runnable: &'a mut dyn Runnable) -> Result<Self, Errno> {
         SigSet::all().thread_set_mask()?;
         // The end of a child would not be reported if the daemon's starter had ignored it.
         signals::reset();
@@ -89,7 +89,7 @@ impl<'a> HelperProcess<'a> {
         self.output.clear();
     }
 
-    fn start(&self, request: Request) -> Result<Pid, CommandResult> {
+    fn start(&mut self, request: Request) -> Result<Pid, CommandResult> {
         let not_started = |error: io::Error| CommandResult::NotStarted(error.into());
         let mut command = self.runnable.command(request)?;
         // A program may have made its end nonblocking, which is every program's.

@@ -57,7 +57,7 @@ impl Simulation<'_> {
             Action::SignalReady => self.be_ready(),
             Action::TellManager(notice) => self.tell_manager(notice),
             Action::Run(Request::Sync(command)) => self.conntrackd.run(command),
-            Action::Run(Request::Hook(call)) => self.run_hook(call),
+            Action::Run(Request::Hook(state)) => self.run_hook(state),
             Action::CheckNamespace => return self.look_at_namespace(),
             Action::Exit(ending) => self.exit(ending),
             Action::Log(ref note) => self.read_log(note),

@@ -1,8 +1,7 @@
 //! The hook: a program that takes its time, fails or hangs, and the process that runs it.
 
 use keepwatch::monitor::{
-    CommandResult, Control, Duration, HelperKind, HelperNews, HookCall, HookState, Input, Instant,
-    State,
+    CommandResult, Control, Duration, HelperKind, HelperNews, HookState, Input, Instant, State,
 };
 use keepwatch::wire::rtnl::{Body, Message};
 use netlink_packet_route::link::LinkFlags;
@@ -15,7 +14,7 @@ pub struct Hook {
     /// There is a process that runs it.
     pub lives: bool,
     /// The last run that began.
-    last: Option<HookCall>,
+    last: Option<HookState>,
     running: bool,
     /// When that failed, if it did.
     failed_at: Option<Instant>,
@@ -77,30 +76,25 @@ impl Hook {
         !self.lives || !self.reloaded
     }
 
-    fn run(&mut self, call: HookCall, now: Instant) {
+    fn run(&mut self, state: HookState, now: Instant) {
         assert!(self.lives, "nobody is there to run it");
         assert!(!self.running, "two runs at once");
-        let HookCall { state, previous } = call;
-        match self.last {
-            Some(last) if last.state == state => {
-                assert_eq!(call, last, "the same call again");
-                let failed_at = self.failed_at.filter(|_| self.idle && self.again == 0);
-                let rested = |at| now >= at + Duration::from_millis(50);
-                assert!(failed_at.is_none_or(rested), "run again and again");
-                if self.told.is_some() {
-                    self.again = self.again.checked_sub(1).expect("a reason to repeat it");
-                }
+        if self.last == Some(state) {
+            let failed_at = self.failed_at.filter(|_| self.idle && self.again == 0);
+            let rested = |at| now >= at + Duration::from_millis(50);
+            assert!(failed_at.is_none_or(rested), "run again and again");
+            if self.told.is_some() {
+                self.again = self.again.checked_sub(1).expect("a reason to repeat it");
             }
-            last => assert_eq!(previous, last.map(|last| last.state), "the order"),
         }
-        (self.last, self.running, self.told) = (Some(call), true, None);
+        (self.last, self.running, self.told) = (Some(state), true, None);
         self.reloaded = false;
     }
 
     fn end(&mut self, result: CommandResult, now: Instant) {
         if std::mem::take(&mut self.running) {
             let succeeded = result == CommandResult::Exited(0);
-            self.told = self.last.filter(|_| succeeded).map(|last| last.state);
+            self.told = self.last.filter(|_| succeeded);
             self.failed_at = (!succeeded).then_some(now);
             self.idle = true;
         }
@@ -108,18 +102,18 @@ impl Hook {
 }
 
 impl Simulation<'_> {
-    pub(super) fn run_hook(&mut self, call: HookCall) {
+    pub(super) fn run_hook(&mut self, state: HookState) {
         assert!(!self.leaves_at_once(), "to be killed at once");
-        if self.hook_is_next == Some(call.state) {
+        if self.hook_is_next == Some(state) {
             self.hook_is_next = None;
         }
-        let reported = match call.state {
+        let reported = match state {
             HookState::Master => Some(State::Active),
             HookState::Backup => Some(State::Backup),
             HookState::Fault => self.reported.filter(|_| self.hook.has_been_down),
         };
-        assert!(reported.is_some() && reported == self.reported, "{call:?}");
-        self.hook.run(call, self.now);
+        assert!(reported.is_some() && reported == self.reported, "{state:?}");
+        self.hook.run(state, self.now);
     }
 
     /// The hook is run at once for a new active state, unless it runs or that is no news to it.
@@ -127,7 +121,7 @@ impl Simulation<'_> {
         let is_free = self.hook.lives && !self.hook.running && !self.leaves_at_once();
         let up = self.hook.told_flags.contains(LinkFlags::Up);
         let state = if up { HookState::Master } else { HookState::Fault };
-        let is_news = self.hook.last.is_none_or(|last| last.state != state);
+        let is_news = self.hook.last != Some(state);
         self.hook_is_next = (is_free && is_news).then_some(state);
     }
 
