@@ -9,12 +9,10 @@ use argh::ArgsInfo;
 use keepwatch::monitor::Duration;
 use keepwatch::options::{CliAction, Config, parse};
 use keepwatch::sys::privileges::RunAs;
-use lab::agent::Agent;
-use lab::rtnl::Rtnl;
 use libtest_mimic::Trial;
 use nix::unistd::{Gid, Uid};
 
-use crate::world::{add_interface, setup};
+use crate::world::setup;
 
 pub fn trials() -> Vec<Trial> {
     lab::trials![
@@ -23,7 +21,6 @@ pub fn trials() -> Vec<Trial> {
         exit_codes,
         help_and_version,
         defaults_are_those_that_help_gives,
-        every_style_of_caller,
         same_meaning_in_other_words,
         where_the_log_goes,
         paths,
@@ -183,33 +180,8 @@ fn defaults_are_those_that_help_gives() {
     assert_eq!(with_default, 7);
 }
 
-/// The command lines of the three generations, with everything that their callers pass.
-fn every_style_of_caller() {
-    let rtnl = Rtnl::new();
-    add_interface(&rtnl, "ha0");
-    let ignored =
-        ["--AGENT-root_helper=sudo neutron-rootwrap /etc/neutron/rootwrap.conf", "--nodebug"];
-    for equals in [true, false] {
-        let setup = setup();
-        let agent = Agent::start(&setup.state_path);
-        let mut command = Command::new(setup.command().get_program());
-        for arg in setup.command().get_args() {
-            let (name, value) = arg.to_str().unwrap().split_once('=').unwrap();
-            if equals {
-                command.arg(arg);
-            } else {
-                command.args([name.replace('_', "-"), value.to_string()]);
-            }
-        }
-        let output =
-            command.args(ignored).args(["--config-file", "/etc/neutron/x"]).output().unwrap();
-        let _keepwatch = setup.adopt(&output);
-        agent.wait_acknowledged("backup");
-    }
-}
-
 fn same_meaning_in_other_words() {
-    let cases: [(&[&str], &[&str]); 8] = [
+    let cases: [(&[&str], &[&str]); 9] = [
         (&["--log_dir=/a=b_c"], &["--log-dir", "/a=b_c"]),
         (&["--user=7", "--user=0"], &["--user=0"]),
         (&["--router_id", "--debug"], &["--router_id=--debug"]),
@@ -217,6 +189,7 @@ fn same_meaning_in_other_words() {
         (&["--debug", "--no_debug", "--nouse-syslog"], &[]),
         (&["--nodebug", "-d"], &["--debug"]),
         (&["--AGENT-root_helper_daemon", "--help"], &[]),
+        (&["--AGENT-root_helper=sudo neutron-rootwrap /etc/neutron/rootwrap.conf"], &[]),
         (&["--config-file", "/a", "--config-file=/b", "--config_dir", "/c"], &[]),
     ];
     for (words, others) in cases {
