@@ -84,6 +84,11 @@ fn told(log: &str) -> (Vec<String>, BTreeSet<String>) {
         .filter(|line| !line.contains(": status: ") && !line.contains("Control(Status)"))
         // The port of the daemon's own socket is its pid.
         .map(|line| line.replace(&port, "port: ours,"))
+        // And so does how often the agent was tried.
+        .map(|line| match line.split_once(" after ") {
+            Some((said, _attempts)) if said.ends_with("agent notified") => said.into(),
+            _ => line,
+        })
         .partition(|line| line.starts_with("DEBUG "));
     (told, debug.into_iter().collect())
 }
