@@ -1,7 +1,6 @@
 //! What the daemon gives up once all is open.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use nix::errno::Errno as NixErrno;
@@ -14,9 +13,7 @@ use crate::sys::landlock::{Ruleset, access};
 use crate::sys::{memory, privileges, seccomp};
 
 /// Locks memory and gives up rights for good.
-///
-/// # Errors
-/// One line that names the step that failed.
+/// The error is one line that names the step that failed.
 pub(super) fn confine(config: &Config) -> Result<(), String> {
     if let Err(errno) = memory::lock() {
         info!("memory is not locked: {}", DisplayArg(errno));
@@ -47,7 +44,8 @@ fn restrict_files(config: &Config) -> Result<bool, Errno> {
     let above = |directory: &Path| if is_root { directory.into() } else { directory.join("..") };
     let replace = access::MAKE_REG | access::WRITE_FILE | access::REMOVE_FILE;
     let above_conf_dir = config.conf_dir.join("..");
-    if is_root && is_top(&above_conf_dir) {
+    let is_top = fs::canonicalize(&above_conf_dir).is_ok_and(|path| path == Path::new("/"));
+    if is_root && is_top {
         allow(&config.conf_dir, replace)?;
     } else {
         allow(&above_conf_dir, replace)?;
@@ -63,11 +61,6 @@ fn restrict_files(config: &Config) -> Result<bool, Errno> {
     }
     ruleset.enforce()?;
     Ok(true)
-}
-
-fn is_top(path: &Path) -> bool {
-    let id = |path: &Path| fs::metadata(path).map(|found| (found.dev(), found.ino())).ok();
-    id(path) == id(Path::new("/"))
 }
 
 /// The directory of a file, whose path is absolute.

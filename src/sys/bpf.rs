@@ -6,7 +6,6 @@
 #![expect(unsafe_code, reason = "no library attaches a filter to a socket")]
 
 use core::net::IpAddr;
-use std::mem::size_of;
 use std::os::fd::{AsFd, AsRawFd};
 
 use heapless::Vec;
@@ -49,13 +48,9 @@ pub fn claims_of(ip: IpAddr) -> Program {
     accept_if(&conditions)
 }
 
-/// Whether a frame of this type (`sll_pkttype`) is for this host or for all.
-pub(super) fn is_for_us(packet_type: u8) -> bool {
-    packet_type <= MAX_FOR_US
-}
-
-/// [`libc::PACKET_HOST`] and [`libc::PACKET_BROADCAST`] are lower.
-const MAX_FOR_US: u8 = libc::PACKET_MULTICAST;
+/// The types (`sll_pkttype`) of frames for this host or for all: [`libc::PACKET_HOST`] and
+/// [`libc::PACKET_BROADCAST`] are lower.
+pub(super) const MAX_FOR_US: u8 = libc::PACKET_MULTICAST;
 
 /// A filter for the route socket that rejects address events of all interfaces but the one with this index;
 /// without an index, of all. Dump replies and all other messages pass.
@@ -89,18 +84,14 @@ fn accept_if(conditions: &[(u32, u32, u32)]) -> Program {
     let packet_type = (libc::SKF_AD_OFF + libc::SKF_AD_PKTTYPE).cast_unsigned();
     let to_reject = |conditions: usize| u8::try_from(2 * conditions + 1).unwrap_or(u8::MAX);
     let mut program = Program::new();
-    let mut push = |instruction| {
-        let pushed = program.push(instruction);
-        debug_assert!(pushed.is_ok(), "a program of known length");
-    };
-    push(load(libc::BPF_B, packet_type));
-    push(jump(BPF_JGT, MAX_FOR_US.into(), to_reject(conditions.len()), 0));
+    program.extend([
+        load(libc::BPF_B, packet_type),
+        jump(BPF_JGT, MAX_FOR_US.into(), to_reject(conditions.len()), 0),
+    ]);
     for (left, (width, offset, value)) in (0..conditions.len()).rev().zip(conditions) {
-        push(load(*width, *offset));
-        push(jeq(*value, 0, to_reject(left)));
+        program.extend([load(*width, *offset), jeq(*value, 0, to_reject(left))]);
     }
-    push(ret(ACCEPT));
-    push(ret(0));
+    program.extend([ret(ACCEPT), ret(0)]);
     program
 }
 
@@ -125,45 +116,45 @@ fn jump(test: u32, value: u32, jt: u8, jf: u8) -> sock_filter {
 
 /// Any instruction without a jump.
 #[expect(clippy::cast_possible_truncation, reason = "BPF codes have 16 bits")]
-pub(super) fn stmt(code: u32, k: u32) -> sock_filter {
+fn stmt(code: u32, k: u32) -> sock_filter {
     sock_filter { code: code as u16, jt: 0, jf: 0, k }
 }
 
 /// Attaches a filter to a socket, replacing any other.
-///
-/// # Errors
-/// The errno of `setsockopt`.
 pub fn attach(socket: impl AsFd, program: &mut Program) -> Result<(), Errno> {
     let len = u16::try_from(program.len()).map_err(|_| NixErrno::EINVAL)?;
     let program = sock_fprog { len, filter: program.as_mut_ptr() };
     // SAFETY: the pointer and length are those of one program, which the kernel copies.
-    unsafe { set(socket, libc::SO_ATTACH_FILTER, &program) }
+    unsafe { set(socket, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program) }
 }
 
 /// Removes the filter of a socket, if it has one.
 pub fn detach(socket: impl AsFd) {
     // SAFETY: the kernel wants an int, whose value does not matter. It fails if there is no filter.
-    let _ = unsafe { set(socket, libc::SO_DETACH_FILTER, &0_i32) };
+    let _ = unsafe { set(socket, libc::SOL_SOCKET, libc::SO_DETACH_FILTER, &0_i32) };
 }
 
 /// Makes the filter of a socket permanent.
-///
-/// # Errors
-/// The errno of `setsockopt`.
 pub fn lock(socket: impl AsFd) -> Result<(), Errno> {
     // SAFETY: the kernel wants an int.
-    unsafe { set(socket, libc::SO_LOCK_FILTER, &1_i32) }
+    unsafe { set(socket, libc::SOL_SOCKET, libc::SO_LOCK_FILTER, &1_i32) }
 }
 
+/// Sets an option that nix lacks.
+///
 /// # Safety
 /// `value` has the type that the option wants.
-unsafe fn set<T>(socket: impl AsFd, option: c_int, value: &T) -> Result<(), Errno> {
+pub(super) unsafe fn set<T>(
+    socket: impl AsFd,
+    level: c_int,
+    option: c_int,
+    value: &T,
+) -> Result<(), Errno> {
     let socket = socket.as_fd().as_raw_fd();
     let size = libc::socklen_t::try_from(size_of::<T>()).map_err(|_| NixErrno::EINVAL)?;
     // SAFETY: the kernel reads `size` bytes of the value, whose type the caller vouches for.
-    let result = unsafe {
-        libc::setsockopt(socket, libc::SOL_SOCKET, option, (&raw const *value).cast(), size)
-    };
+    let result =
+        unsafe { libc::setsockopt(socket, level, option, (&raw const *value).cast(), size) };
     NixErrno::result(result)?;
     Ok(())
 }

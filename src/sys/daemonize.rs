@@ -62,7 +62,7 @@ fn fork_twice() -> Result<ForkSide, Errno> {
     dup2_stdin(&null)?;
     dup2_stdout(&null)?;
     dup2_stderr(&null)?;
-    Ok(ForkSide::Daemon(ReadinessNotifier::Parent(daemon_end.into())))
+    Ok(ForkSide::Daemon(ReadinessNotifier::Parent(daemon_end)))
 }
 
 /// In the parent: waits until the daemon is up.

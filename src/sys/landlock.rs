@@ -4,7 +4,7 @@
 #![expect(unsafe_code, reason = "libc has no functions for these system calls")]
 
 use std::mem::size_of;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::path::Path;
 
 use nix::errno::Errno as NixErrno;
@@ -12,7 +12,6 @@ use nix::fcntl::{OFlag, open};
 use nix::libc::{self, c_long};
 use nix::sys::stat::Mode;
 
-use super::files::c_path;
 use crate::errno::Errno;
 
 /// Rights to a file, or to all files below a directory (`LANDLOCK_ACCESS_FS_*`,
@@ -33,11 +32,9 @@ pub mod access {
 }
 
 /// System call numbers. Apart from the first one of the architecture, they are the same everywhere.
-const CREATE_RULESET: c_long = NUMBERS_FROM + 444;
-const ADD_RULE: c_long = NUMBERS_FROM + 445;
-const RESTRICT_SELF: c_long = NUMBERS_FROM + 446;
-/// The first number of the architecture.
-const NUMBERS_FROM: c_long = if cfg!(target_arch = "mips") { 4000 } else { 0 };
+const CREATE_RULESET: c_long = if cfg!(target_arch = "mips") { 4444 } else { 444 };
+const ADD_RULE: c_long = CREATE_RULESET + 1;
+const RESTRICT_SELF: c_long = CREATE_RULESET + 2;
 
 const CREATE_RULESET_VERSION: u32 = 1;
 const RULE_PATH_BENEATH: u32 = 1;
@@ -110,17 +107,13 @@ impl Ruleset {
     /// # Errors
     /// The errno of opening it, or `EINVAL` if `access` has a right for directories and it is none.
     pub fn allow(&self, path: &Path, access: u64) -> Result<(), Errno> {
-        let parent =
-            open(c_path(path)?.as_c_str(), OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty())?;
-        self.allow_open(parent.as_fd(), access)
+        self.allow_open(open(path, OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty())?, access)
     }
 
     /// As [`Self::allow`], for what is open.
-    ///
-    /// # Errors
-    /// `EINVAL` as there.
-    pub fn allow_open(&self, parent: BorrowedFd<'_>, access: u64) -> Result<(), Errno> {
-        let rule = PathBeneath { access: access & self.handled, parent: parent.as_raw_fd() };
+    pub(super) fn allow_open(&self, file: impl AsFd, access: u64) -> Result<(), Errno> {
+        let parent = file.as_fd().as_raw_fd();
+        let rule = PathBeneath { access: access & self.handled, parent };
         // SAFETY: the kernel reads the rule.
         let added = unsafe {
             libc::syscall(ADD_RULE, self.fd.as_raw_fd(), RULE_PATH_BENEATH, &raw const rule, 0_u32)
@@ -135,8 +128,7 @@ impl Ruleset {
     /// The errno of `landlock_restrict_self`.
     pub fn enforce(&self) -> Result<(), Errno> {
         // SAFETY: a system call without pointers.
-        let restricted = unsafe { libc::syscall(RESTRICT_SELF, self.fd.as_raw_fd(), 0_u32) };
-        NixErrno::result(restricted)?;
+        NixErrno::result(unsafe { libc::syscall(RESTRICT_SELF, self.fd.as_raw_fd(), 0_u32) })?;
         Ok(())
     }
 }

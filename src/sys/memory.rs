@@ -22,9 +22,7 @@ pub fn allow_lock() {
 
 /// Keeps each page that has been or will be used from being reclaimed, so that no transition has to wait for
 /// a disk. Loads none (`MCL_ONFAULT`, Linux 4.4).
-///
-/// # Errors
-/// `ENOMEM` where `RLIMIT_MEMLOCK` is too low, or the errno of `mlockall`.
+/// `ENOMEM` where `RLIMIT_MEMLOCK` is too low.
 pub fn lock() -> Result<(), Errno> {
     let (limit, _) = getrlimit(Resource::RLIMIT_MEMLOCK)?;
     let sizes = fs::read_to_string("/proc/self/statm").unwrap_or_default();

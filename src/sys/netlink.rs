@@ -36,28 +36,6 @@ pub const WATCH: [u32; 3] =
 /// Those for announcements as well: also which interfaces forward IPv6.
 pub const ANNOUNCE: [u32; 4] = [WATCH[0], WATCH[1], WATCH[2], libc::RTNLGRP_IPV6_NETCONF];
 
-/// What one datagram, or one error, has to say.
-#[derive(Debug)]
-pub enum Received<'a> {
-    /// Messages from the kernel.
-    Messages(Messages<'a>),
-    /// Anything else, until it is taken.
-    Other(Option<Input>),
-}
-
-impl Iterator for Received<'_> {
-    type Item = Input;
-
-    fn next(&mut self) -> Option<Input> {
-        match self {
-            Self::Messages(messages) => {
-                Some(messages.next()?.map_or(Input::MalformedMessage, Input::Netlink))
-            }
-            Self::Other(input) => input.take(),
-        }
-    }
-}
-
 /// A socket subscribed to changes of addresses and links.
 #[derive(Debug)]
 pub struct RouteSocket {
@@ -71,9 +49,6 @@ impl RouteSocket {
     ///
     /// `receive_buffer` is in bytes, of which an event takes about 800. Without `CAP_NET_ADMIN` it is limited to
     /// `net.core.rmem_max`.
-    ///
-    /// # Errors
-    /// The errno of the step that failed.
     pub fn open(receive_buffer: usize, groups: &[u32]) -> Result<Self, Errno> {
         let mut socket = Socket::new(NETLINK_ROUTE)?;
         setsockopt(&socket, sockopt::RcvBufForce, &receive_buffer)
@@ -94,9 +69,7 @@ impl RouteSocket {
     }
 
     /// Has the kernel drop address events of all interfaces but this one, or of all.
-    ///
-    /// # Errors
-    /// The errno of a kernel without socket filters. Then no events are dropped.
+    /// On an error, as of a kernel without socket filters, no events are dropped.
     pub fn set_address_filter(&self, ifindex: Option<u32>) -> Result<(), Errno> {
         let attached = bpf::attach(&self.socket, &mut bpf::addresses_of(ifindex));
         if attached.is_err() {
@@ -106,9 +79,6 @@ impl RouteSocket {
     }
 
     /// Requests a dump. `interface` is the watched interface.
-    ///
-    /// # Errors
-    /// The errno of sending.
     pub fn request(
         &self,
         dump: Dump,
@@ -129,19 +99,24 @@ impl RouteSocket {
         Ok(())
     }
 
-    /// Reads one datagram into `buffer`. Returns `None` if there is none.
-    pub fn receive<'a>(&self, buffer: &'a mut [u8; BUFFER_LEN]) -> Option<Received<'a>> {
+    /// Reads one datagram into `buffer`. Returns what it says, or what the error does; `None` if there is neither.
+    pub fn receive<'a>(
+        &self,
+        buffer: &'a mut [u8; BUFFER_LEN],
+    ) -> Option<impl Iterator<Item = Input> + use<'a>> {
         let received = self.socket.recv_from(&mut buffer.as_mut_slice(), libc::MSG_TRUNC);
-        Some(Received::Other(Some(match received {
+        let (datagram, other) = match received {
             Ok((length, sender)) => match (sender.port_number(), buffer.get(..length)) {
-                (0, Some(datagram)) => return Some(Received::Messages(Messages::new(datagram))),
-                (0, None) => Input::MalformedMessage,
-                (port, _) => Input::ForeignSender(port),
+                (0, Some(datagram)) => (datagram, None),
+                (0, None) => (&[][..], Some(Input::MalformedMessage)),
+                (port, _) => (&[][..], Some(Input::ForeignSender(port))),
             },
             Err(error) if error.kind() == ErrorKind::WouldBlock => return None,
             // ENOBUFS. Any other error has aborted a dump, which then times out.
-            Err(_) => Input::Overrun,
-        })))
+            Err(_) => (&[][..], Some(Input::Overrun)),
+        };
+        let input = |message: Result<_, _>| message.map_or(Input::MalformedMessage, Input::Netlink);
+        Some(Messages::new(datagram).map(input).chain(other))
     }
 }
 

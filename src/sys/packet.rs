@@ -38,9 +38,7 @@ pub struct PacketSocket {
 impl PacketSocket {
     /// Opens a socket without a protocol, which receives nothing yet. Its filter, which accepts only claims of the
     /// VIP, is locked.
-    ///
-    /// # Errors
-    /// The errno of the step that failed; `EPERM` without `CAP_NET_RAW`.
+    /// `EPERM` without `CAP_NET_RAW`.
     pub fn open(vip: IpAddr) -> Result<Self, Errno> {
         let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
         let socket = socket(AddressFamily::Packet, SockType::Raw, flags, None)?;
@@ -48,7 +46,10 @@ impl PacketSocket {
         bpf::attach(&socket, &mut bpf::claims_of(vip))?;
         // Fails before Linux 3.9 and under qemu-user.
         let _ = bpf::lock(&socket);
-        bypass_queues(&socket);
+        // Frames go straight to the driver, or are dropped (`packet_direct_xmit`, Linux 3.14). In the queue of an
+        // interface that does not send they would fill the socket's send buffer, and hold up all other interfaces.
+        // SAFETY: the kernel reads an int. It fails under qemu-user, where frames are queued.
+        let _ = unsafe { bpf::set(&socket, libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, &1_i32) };
         Ok(Self { socket, vip, bound_to: None })
     }
 
@@ -59,13 +60,12 @@ impl PacketSocket {
     ///
     /// It is never unbound, as that blocks for about 10 ms. Claims are rare enough to be read and discarded while
     /// this router is backup.
-    ///
-    /// # Errors
-    /// The errno of the step that failed; `ENODEV` if the interface is gone.
+    /// `ENODEV` if the interface is gone.
     pub fn listen(&mut self, ifindex: u32, rebind: bool) -> Result<(), Errno> {
         if rebind || self.bound_to != Some(ifindex) {
             self.bound_to = None;
-            self.bind(ifindex)?;
+            let protocol = if self.vip.is_ipv4() { libc::ETH_P_ARP } else { libc::ETH_P_IPV6 };
+            bind(self.socket.as_raw_fd(), &link_address(ifindex, protocol)?)?;
             self.bound_to = Some(ifindex);
         }
         for _ in 0..MAX_FRAMES {
@@ -76,29 +76,16 @@ impl PacketSocket {
         Ok(())
     }
 
-    fn bind(&self, ifindex: u32) -> Result<(), Errno> {
-        let protocol = if self.vip.is_ipv4() { libc::ETH_P_ARP } else { libc::ETH_P_IPV6 };
-        bind(self.socket.as_raw_fd(), &link_address(ifindex, protocol)?)?;
-        Ok(())
-    }
-
     /// Sends one frame, or does not: it is never kept for later.
-    ///
-    /// # Errors
-    /// The errno of `sendto`; `ENOBUFS` if the driver has no room for it.
+    /// `ENOBUFS` if the driver has no room for it.
     pub fn send(&self, announcement: &Announcement) -> Result<(), Errno> {
         let Announcement { address, mac, kind } = *announcement;
-        let ifindex = address.ifindex;
+        let send = |frame: &[u8]| self.send_frame(address.ifindex, frame);
+        let arp = |operation, ip| send(&arp::announcement(operation, mac, ip));
         match kind {
-            FrameKind::ArpRequest(ip) => {
-                self.send_frame(ifindex, &arp::announcement(arp::Operation::Request, mac, ip))
-            }
-            FrameKind::ArpReply(ip) => {
-                self.send_frame(ifindex, &arp::announcement(arp::Operation::Reply, mac, ip))
-            }
-            FrameKind::Advertisement { ip, router } => {
-                self.send_frame(ifindex, &ndisc::advertisement(mac, ip, router))
-            }
+            FrameKind::ArpRequest(ip) => arp(arp::Operation::Request, ip),
+            FrameKind::ArpReply(ip) => arp(arp::Operation::Reply, ip),
+            FrameKind::Advertisement { ip, router } => send(&ndisc::advertisement(mac, ip, router)),
         }
     }
 
@@ -120,26 +107,10 @@ impl PacketSocket {
             // ENETDOWN: reported once when the interface goes down.
             Ok(_) | Err(_) => return Some(Input::NoClaim),
         };
-        let frame = frame.get(..length).filter(|_| bpf::is_for_us(sender.pkttype()));
+        let frame = frame.get(..length).filter(|_| sender.pkttype() <= bpf::MAX_FOR_US);
         let ifindex = u32::try_from(sender.ifindex()).ok();
         let claim = ifindex.zip(frame.and_then(parse_claim));
         Some(claim.map_or(Input::NoClaim, |(ifindex, claim)| Input::ClaimReceived(ifindex, claim)))
-    }
-}
-
-/// Has frames go straight to the driver, or be dropped (`packet_direct_xmit`, Linux 3.14). In the queue of an
-/// interface that does not send they would fill the socket's send buffer, and hold up all other interfaces.
-fn bypass_queues(socket: &OwnedFd) {
-    let on: libc::c_int = 1;
-    // SAFETY: the kernel reads an int. It fails under qemu-user, where frames are queued.
-    unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_PACKET,
-            libc::PACKET_QDISC_BYPASS,
-            (&raw const on).cast(),
-            4,
-        );
     }
 }
 

@@ -5,7 +5,7 @@
 use std::os::fd::AsRawFd;
 
 use nix::errno::Errno as NixErrno;
-use nix::libc::{self, c_int};
+use nix::libc;
 use nix::sys::prctl;
 use nix::sys::resource::{Resource, setrlimit};
 use nix::unistd::{Gid, Uid, dup, geteuid, getgroups, setgroups, setresgid, setresuid};
@@ -34,12 +34,7 @@ pub fn drop(identity: RunAs) -> Result<(), String> {
         clear_groups(identity).map_err(in_step("clearing groups"))?;
         drop_bounding_set(0).map_err(in_step("dropping capabilities"))?;
     }
-    if let Some(group) = identity.group {
-        become_group(group).map_err(in_step(&format!("becoming group {group}")))?;
-    }
-    if let Some(user) = identity.user {
-        become_user(user).map_err(in_step(&format!("becoming user {user}")))?;
-    }
+    become_user(identity).map_err(in_step("becoming the user and group"))?;
     let kept = if geteuid().is_root() { 1 << CAP_DAC_OVERRIDE } else { 0 };
     set_capabilities(kept, 0).map_err(in_step("dropping capabilities"))?;
     prctl::set_no_new_privs().map_err(in_step("setting no_new_privs"))?;
@@ -50,12 +45,9 @@ fn in_step(step: &str) -> impl FnOnce(NixErrno) -> String {
     move |errno| format!("{step}: {}", Errno::from(errno))
 }
 
-fn become_user(user: Uid) -> nix::Result<()> {
-    setresuid(user, user, user)
-}
-
-fn become_group(group: Gid) -> nix::Result<()> {
-    setresgid(group, group, group)
+fn become_user(RunAs { user, group }: RunAs) -> nix::Result<()> {
+    group.map_or(Ok(()), |group| setresgid(group, group, group))?;
+    user.map_or(Ok(()), |user| setresuid(user, user, user))
 }
 
 /// Limits root to what it takes to run a client of conntrackd: programs that it executes have `CAP_DAC_OVERRIDE`
@@ -77,8 +69,7 @@ pub(super) fn become_hook_user(identity: RunAs, groups: &[Gid]) -> nix::Result<(
         setgroups(groups)?;
         prctl::set_keepcaps(true)?;
     }
-    identity.group.map_or(Ok(()), become_group)?;
-    identity.user.map_or(Ok(()), become_user)?;
+    become_user(identity)?;
     if was_root && !geteuid().is_root() {
         return set_capabilities(1 << CAP_KILL, 0).or_else(|_| set_capabilities(0, 0));
     }
@@ -86,8 +77,8 @@ pub(super) fn become_hook_user(identity: RunAs, groups: &[Gid]) -> nix::Result<(
 }
 
 /// Descriptors that the running daemon may open: the connection to the agent, the last metrics file, at the same
-/// time a new file and its directory, and one to spare.
-const MORE_DESCRIPTORS: u32 = 5;
+/// time a new file, and one to spare.
+const MORE_DESCRIPTORS: u32 = 4;
 
 /// Limits this process once all is open: no further processes (the kernel exempts root), a few more descriptors,
 /// no core dump.
@@ -142,21 +133,17 @@ fn drop_bounding_set(kept: u64) -> nix::Result<()> {
 /// capabilities. What is not inheritable leaves the ambient set too.
 fn set_capabilities(kept: u32, inheritable: u32) -> nix::Result<()> {
     #[repr(C)]
-    struct Header {
-        version: u32,
-        pid: c_int,
-    }
-    #[repr(C)]
     #[derive(Clone, Copy, Default)]
     struct Data {
         effective: u32,
         permitted: u32,
         inheritable: u32,
     }
-    let header = Header { version: LINUX_CAPABILITY_VERSION_3, pid: 0 };
+    // The version, and the process: this one.
+    let header = [LINUX_CAPABILITY_VERSION_3, 0];
     let low = Data { effective: kept, permitted: kept, inheritable };
     let data = [low, Data::default()];
     // SAFETY: the kernel reads a header and, in this version, two elements of data.
-    let set = unsafe { libc::syscall(libc::SYS_capset, &raw const header, data.as_ptr()) };
+    let set = unsafe { libc::syscall(libc::SYS_capset, header.as_ptr(), data.as_ptr()) };
     NixErrno::result(set).map(|_| ())
 }

@@ -5,9 +5,7 @@
 use std::io::{self, Write};
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 
-use nix::errno::Errno as NixErrno;
 use nix::libc;
-use nix::unistd::write;
 
 use super::service_manager::stderr_is_journal;
 
@@ -20,18 +18,6 @@ pub fn print(text: &str) {
 pub fn print_error(error: &str) {
     let level = if stderr_is_journal() { "<3>" } else { "" };
     let _ = writeln!(io::stderr(), "{level}keepwatch: {error}");
-}
-
-/// As far as it is taken.
-pub(super) fn write_all(file: BorrowedFd<'_>, text: &str) {
-    let mut rest = text.as_bytes();
-    while !rest.is_empty() {
-        match write(file, rest) {
-            Ok(written @ 1..) => rest = rest.get(written..).unwrap_or_default(),
-            Err(NixErrno::EINTR) => {}
-            _ => return,
-        }
-    }
 }
 
 /// Closes every descriptor but the standard streams. Whoever starts the daemon may have left some open, and
@@ -48,12 +34,10 @@ pub(super) fn close_all_but(fd: BorrowedFd<'_>) {
     close(fd.as_raw_fd() + 1, RawFd::MAX);
 }
 
-/// Closes the descriptors from `first` to `last`, which nothing in this process is to use any more. None if the last
-/// comes before the first.
+/// Closes these descriptors, if there are any, which nothing in this process is to use any more.
 fn close(first: RawFd, last: RawFd) {
     // SAFETY: they are used no more.
-    let closed = unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
-    if closed != 0 {
+    if unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) } != 0 {
         // Before Linux 5.9, or there are none.
         for fd in first..=last.min(1023) {
             // SAFETY: as above.

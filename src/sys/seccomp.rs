@@ -5,8 +5,6 @@
 
 #![expect(unsafe_code, reason = "no seccomp library supports MIPS")]
 
-use core::ptr::null;
-
 use nix::errno::Errno as NixErrno;
 use nix::libc::{self, c_int, c_long, sock_filter, sock_fprog};
 
@@ -130,34 +128,17 @@ const KILL: u32 = libc::SECCOMP_RET_KILL_PROCESS;
 
 /// Installs the filter for good. Returns `false` if the architecture is not supported or the kernel has no seccomp
 /// filters.
-///
-/// # Errors
-/// The errno of installing it.
 pub fn install() -> Result<bool, Errno> {
     let Some(architecture) = ARCHITECTURE else { return Ok(false) };
-    // A kernel that has filters misses the program; any other says that it does not know them.
-    // SAFETY: there is no program.
-    if unsafe { set_filter(null()) } != Err(NixErrno::EFAULT) {
-        return Ok(false);
-    }
-    install_program(&mut program(architecture))?;
-    Ok(true)
-}
-
-fn install_program(program: &mut [sock_filter]) -> nix::Result<()> {
+    let mut program = program(architecture);
     let len = u16::try_from(program.len()).map_err(|_| NixErrno::E2BIG)?;
     let program = sock_fprog { len, filter: program.as_mut_ptr() };
-    // SAFETY: the pointer and length are those of one program.
-    unsafe { set_filter(&raw const program) }
-}
-
-/// # Safety
-/// The program is valid or null. The kernel copies it.
-unsafe fn set_filter(program: *const sock_fprog) -> nix::Result<()> {
-    // SAFETY: the caller vouches for the program.
-    let set =
-        unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, program, 0, 0) };
-    NixErrno::result(set).map(|_| ())
+    let (set, mode) = (libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER);
+    // SAFETY: the pointer and length are those of one program, which the kernel copies.
+    match NixErrno::result(unsafe { libc::prctl(set, mode, &raw const program, 0, 0) }) {
+        Err(NixErrno::EINVAL) => Ok(false),
+        installed => Ok(installed.map(|_| true)?),
+    }
 }
 
 fn program(architecture: u32) -> Vec<sock_filter> {

@@ -1,11 +1,10 @@
 //! Who waits for the daemon to be up: the process that forked it, or a service manager (`sd_notify(3)`), which is
 //! also sent the status, the end and signs of life.
 
-use core::fmt::{Arguments, Write};
+use core::fmt::{Arguments, Write as _};
 use std::env;
 use std::ffi::OsStr;
-use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::io::{self, PipeWriter, Write as _};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
@@ -15,7 +14,7 @@ use heapless::String;
 use nix::sys::stat::fstat;
 use smoltcp::time::Duration;
 
-use super::process::{print_error, write_all};
+use super::process::print_error;
 
 /// The message to the parent once the daemon is up. Any other is an error for it to print.
 pub(super) const UP: &str = "up";
@@ -31,7 +30,7 @@ const PERIODS: [Duration; 2] = [Duration::from_millis(1), Duration::from_secs(36
 #[derive(Debug)]
 pub enum ReadinessNotifier {
     /// The process that forked the daemon, at the other end of this pipe.
-    Parent(OwnedFd),
+    Parent(PipeWriter),
     /// A service manager.
     Manager(NotifySocket),
     /// No process waits, or no longer.
@@ -48,7 +47,6 @@ impl ReadinessNotifier {
     }
 
     /// The service manager, if there is one.
-    #[must_use]
     pub fn manager(&self) -> Option<&NotifySocket> {
         match self {
             Self::Manager(manager) => Some(manager),
@@ -60,7 +58,7 @@ impl ReadinessNotifier {
     pub fn ready(&mut self) {
         match self {
             Self::Parent(pipe) => {
-                write_all(pipe.as_fd(), UP);
+                let _ = pipe.write_all(UP.as_bytes());
                 *self = Self::Silent;
             }
             Self::Manager(manager) => manager.send(format_args!("READY=1")),
@@ -71,7 +69,9 @@ impl ReadinessNotifier {
     /// Reports why the daemon does not come up: to the parent, which prints it, or on standard error.
     pub fn failed(&mut self, error: &str) {
         match self {
-            Self::Parent(pipe) => write_all(pipe.as_fd(), error),
+            Self::Parent(pipe) => {
+                let _ = pipe.write_all(error.as_bytes());
+            }
             Self::Manager(_) | Self::Silent => print_error(error),
         }
     }
@@ -94,7 +94,6 @@ impl NotifySocket {
     }
 
     /// The time between two signs of life, if it wants any: half the time after which it gives the daemon up.
-    #[must_use]
     pub fn watchdog(&self) -> Option<Duration> {
         self.watchdog
     }

@@ -9,7 +9,6 @@
 use std::ffi::CStr;
 use std::fs::File;
 use std::io;
-use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -89,7 +88,7 @@ impl Conntrackd {
             rules.allow(path, access)?;
         }
         rules.allow(&self.program, access::READ_FILE | access::EXECUTE)?;
-        rules.allow_open(configuration.as_fd(), access::READ_FILE)?;
+        rules.allow_open(configuration, access::READ_FILE)?;
         Ok(Some(rules))
     }
 }
