@@ -51,12 +51,18 @@ impl SyncSequence {
 
     /// Handles the end of a command.
     pub(super) fn handle_end(&mut self, end: CommandResult, journal: &mut Journal, now: Instant) {
-        let unconfigured = end == CommandResult::NotConfigured(Errno::NOT_FOUND);
-        if unconfigured && self.waits_for_configuration(now) {
-            journal.log_limited(|_| LogEvent::ConntrackdUnconfigured, now);
-            return;
-        }
         let Some(command) = self.running.take() else { return };
+        let unconfigured = end == CommandResult::NotConfigured(Errno::NOT_FOUND);
+        if unconfigured {
+            let since = *self.unconfigured_since.get_or_insert(now);
+            if now < since + CONFIGURATION_TIMEOUT {
+                // All of the state's commands are tried again.
+                self.post(self.state);
+                (self.unconfigured_since, self.not_before) = (Some(since), now + RETRY);
+                return journal.log_limited(|_| LogEvent::ConntrackdUnconfigured, now);
+            }
+            self.rest = &[];
+        }
         journal.counters.commands += 1;
         if end == CommandResult::Exited(0) {
             self.succeeded = true;
@@ -68,23 +74,6 @@ impl SyncSequence {
         if self.rest.is_empty() && (self.succeeded || unconfigured) {
             journal.log(LogEvent::Synced(self.state));
         }
-    }
-
-    /// Handles the end of a command for which there was no configuration. Returns whether all of the state's
-    /// commands are tried again; otherwise none is.
-    fn waits_for_configuration(&mut self, now: Instant) -> bool {
-        if self.running.is_none() {
-            return false;
-        }
-        let since = *self.unconfigured_since.get_or_insert(now);
-        if now >= since + CONFIGURATION_TIMEOUT {
-            self.rest = &[];
-            return false;
-        }
-        self.post(self.state);
-        (self.running, self.not_before) = (None, now + RETRY);
-        self.unconfigured_since = Some(since);
-        true
     }
 
     pub(super) fn next_action(&mut self, now: Instant) -> Option<Action> {

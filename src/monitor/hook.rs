@@ -1,18 +1,5 @@
 //! The hook: what it has yet to be told, one run after another. The newest state wins.
 //!
-//! ```text
-//!   post                  begin, if not before its time
-//!     │       ┌──────┐ ────────────────────────────────► ┌─────────┐
-//!     └──────►│ Owed │                                   │ Running │
-//!             └──────┘ ◄──────────────────────────────── └────┬────┘
-//!                ▲    end: of a run that failed, after a      │ end: of a run that succeeded
-//!                │    wait, or of one for another state       │ for the newest state
-//!                │    than the newest, at once                ▼
-//!                └──────────────────────────────────────── ┌──────┐
-//!                                    post                  │ Told │
-//!                                                          └──────┘
-//! ```
-//!
 //! A state that comes and goes while the hook runs for the one before is not told. After a run that failed even
 //! the state before it is told again: nobody knows how far that run came.
 
@@ -72,9 +59,8 @@ impl HookSchedule {
         self.backoff.reset();
     }
 
-    /// Begins a run, if one is due.
-    fn begin(&mut self, now: Instant) -> Option<HookState> {
-        if self.running || self.run_at.is_none_or(|at| now < at) {
+    pub(super) fn next_action(&mut self, now: Instant) -> Option<Action> {
+        if self.deadline().is_none_or(|at| now < at) {
             return None;
         }
         let repeats = self.failures > 0 && self.last == self.newest;
@@ -84,41 +70,25 @@ impl HookSchedule {
         }
         (self.last, self.run_at) = (self.newest, None);
         (self.running, self.succeeded_or_pending) = (true, true);
-        self.last
+        self.newest.map(|state| Action::Run(Request::Hook(state)))
     }
 
-    /// Handles the end of a run. Returns what it was for, and how many runs in a row have failed before it.
-    fn end(&mut self, succeeded: bool, now: Instant) -> Option<(HookState, u32)> {
-        let last = self.last.filter(|_| self.running)?;
+    pub(super) fn handle_end(&mut self, end: CommandResult, journal: &mut Journal, now: Instant) {
+        let Some(state) = self.last.filter(|_| self.running) else { return };
         self.running = false;
-        let failures = self.failures;
-        if succeeded {
-            self.failures = 0;
+        journal.counters.hook_runs += 1;
+        if end == CommandResult::Exited(0) {
+            let failures = core::mem::take(&mut self.failures);
             self.backoff.reset();
+            journal.log(LogEvent::HookSucceeded { state, failures });
         } else {
-            self.failures = failures.saturating_add(1);
+            self.failures = self.failures.saturating_add(1);
             self.succeeded_or_pending = false;
             // What came meanwhile does not wait.
             self.run_at = self.run_at.or_else(|| Some(self.backoff.after_failure(now)));
-        }
-        Some((last, failures))
-    }
-
-    /// Handles the end of a run.
-    pub(super) fn handle_end(&mut self, end: CommandResult, journal: &mut Journal, now: Instant) {
-        let succeeded = end == CommandResult::Exited(0);
-        let Some((state, failures)) = self.end(succeeded, now) else { return };
-        journal.counters.hook_runs += 1;
-        if succeeded {
-            journal.log(LogEvent::HookSucceeded { state, failures });
-        } else {
             journal.counters.hook_failures += 1;
             journal.log_limited(|count| LogEvent::HookFailed { state, end, count }, now);
         }
-    }
-
-    pub(super) fn next_action(&mut self, now: Instant) -> Option<Action> {
-        self.begin(now).map(|state| Action::Run(Request::Hook(state)))
     }
 
     /// Whether what it prints is worth lines in the log: not of each run that repeats one that failed.
@@ -148,7 +118,7 @@ mod tests {
             hook.post(state, again, now);
             assert!(hook.next_action(now).is_some());
             let prints = hook.logs_output();
-            hook.end(false, now);
+            hook.handle_end(CommandResult::Exited(1), &mut Journal::default(), now);
             prints
         };
         for (second, expected) in [(0, true), (10, false), (59, false), (60, true), (70, false)] {

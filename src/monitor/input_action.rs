@@ -66,11 +66,10 @@ pub enum Control {
     Status,
 }
 
-/// What is to be done.
+/// What is to be done. Where an [`Input`] is named, it brings the result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Ask the kernel to list something. [`Input::Netlink`] brings the reply, or [`Input::RequestFailed`]
-    /// tells that none comes.
+    /// Ask the kernel to list something: [`Input::Netlink`], or [`Input::RequestFailed`].
     RequestDump {
         /// What.
         dump: Dump,
@@ -90,32 +89,30 @@ pub enum Action {
     },
     /// Read frames, or leave them to the kernel until told otherwise, as at the start.
     ReadFrames(bool),
-    /// Send a frame. [`Input::Sent`] tells what came of it.
+    /// Send a frame: [`Input::Sent`].
     SendFrame(Announcement),
-    /// Write the state file. [`Input::StateFile`] tells what came of it.
+    /// Write the state file: [`Input::StateFile`].
     WriteState(State),
-    /// Write the metrics file, with what [`super::Monitor::status`] tells. [`Input::MetricsFile`] tells what came
-    /// of it.
+    /// Write the metrics file with [`super::Monitor::status`]: [`Input::MetricsFile`].
     WriteMetrics,
-    /// Tell the agent, over a new connection. [`Input::Agent`] tells what comes of it.
+    /// Send the agent this state over a new connection: [`Input::Agent`].
     Notify(State),
     /// Read what the agent has sent, for which [`Input::Agent`] comes; if the connection has not ended by that, close
     /// it, for which [`Input::Agent`] comes with [`super::Failure::TimedOut`].
     HangUp,
-    /// What is to be reported at the start, or after [`ManagerNotice::Reloading`], is written: whoever waits for
-    /// that may go on.
+    /// The state file holds what was to be reported at the start, or after [`ManagerNotice::Reloading`].
     SignalReady,
-    /// Tell the service manager.
+    /// Send this to the service manager.
     TellManager(ManagerNotice),
     /// Write a line.
     Log(LogEvent),
-    /// Write the status, which [`super::Monitor::status`] tells.
+    /// Write [`super::Monitor::status`] to the log.
     LogStatus,
     /// Close the log file and open it again.
     ReopenLog,
-    /// Run a command of conntrackd, or the hook. [`HelperNews::Ended`] tells when it has ended.
+    /// Run a command of conntrackd, or the hook: [`HelperNews::Ended`].
     Run(Request),
-    /// Look whether the network namespace is still there. If not, [`Input::NamespaceGone`] tells.
+    /// Look whether the network namespace is still there: [`Input::NamespaceGone`], if not.
     CheckNamespace,
     /// End now.
     Exit(ExitReason),

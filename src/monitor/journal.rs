@@ -37,10 +37,7 @@ pub enum LogEvent {
     /// The watched interface is not there.
     InterfaceMissing,
     /// The watched interface is not there, but its name is an alternative one of another.
-    AlternativeName {
-        /// The other interface's own name.
-        owner: InterfaceName,
-    },
+    AlternativeName { owner: InterfaceName },
     /// Netlink events were lost; everything is asked for again.
     Overrun { count: u32 },
     /// A netlink message could not be read; everything is asked for again.
@@ -48,26 +45,13 @@ pub enum LogEvent {
     /// A dump failed; it is asked for again.
     DumpFailed { dump: Dump, result: DumpResult, count: u32 },
     /// Somebody other than the kernel sent a netlink message; it was ignored.
-    ForeignSender {
-        /// The sender's netlink port.
-        port: u32,
-        count: u32,
-    },
+    ForeignSender { port: u32, count: u32 },
     /// The VIP failed duplicate address detection: the kernel does not use it, so it is not here.
     DadFailed { count: u32 },
     /// Another station claims the VIP while it is ours.
-    SplitBrain {
-        mac: Mac,
-        /// Where it was heard.
-        ifindex: u32,
-        count: u32,
-    },
+    SplitBrain { mac: Mac, ifindex: u32, count: u32 },
     /// Other stations claim the VIP while it is ours, beside those that have a line of their own.
-    MoreClaims {
-        /// Where they were heard.
-        ifindex: u32,
-        count: u32,
-    },
+    MoreClaims { ifindex: u32, count: u32 },
     /// A frame that announces an address could not be sent.
     NotAnnounced { interface: InterfaceName, errno: Errno, count: u32 },
     /// Addresses are not announced, because there are too many at once.

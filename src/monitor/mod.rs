@@ -36,8 +36,8 @@
 //! - Once `QueueEmpty` has been handled, or again if that has led to something, the deadline lies ahead, unless a frame
 //!   was sent: one each time. No deadline: nothing is to be done until something happens.
 //!
-//! Each feature is a file with its state, its deadline and its counters. Diagrams: the VIP in `vip.rs`, dumps in
-//! `resync.rs`, the agent in `agent.rs`, the hook in `hook.rs`, addresses that are announced in `announce`.
+//! Each feature is a file with its state, its deadline and its counters. There are diagrams in `vip.rs`, `agent.rs` and
+//! `announce`.
 
 #![forbid(unsafe_code)]
 

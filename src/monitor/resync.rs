@@ -1,16 +1,9 @@
 //! Dumps: when to ask the kernel for everything again, which of its messages are the reply, and what to do
 //! if that does not come or has gaps.
 //!
-//! ```text
-//!         begin              classify: DumpEnded, or no end in time
-//!   Idle ───────► Running ──────────────────────────────────────────────► Idle
-//!                  │   ▲              complete: what follows is requested, and may begin at once
-//!                  └───┘              else: the same is requested again, not before the backoff is over
-//!      a reply with NLM_F_DUMP_INTR, or any message that cannot be read:
-//!      it has gaps, and its end will not count as complete
-//! ```
-//!
-//! What is requested while a dump runs follows it.
+//! A dump is complete if its end comes in time and without gaps: a reply with `NLM_F_DUMP_INTR`, or any message that
+//! cannot be read, makes one. A dump that is not is requested again, after a wait. What is requested while a dump runs
+//! follows it.
 
 use super::backoff::Backoff;
 use super::{Duration, Instant};

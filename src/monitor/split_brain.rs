@@ -13,7 +13,7 @@ use crate::wire::rtnl::Mac;
 const MAX_FRAMES: u32 = 16;
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Stations that are told apart. More than one is rare, more than a few is an attack.
+/// Claims that are told apart. More than one is rare, more than a few is an attack.
 const MAX_STATIONS: usize = 16;
 /// Lines in a [`PERIOD`], whatever the number of stations.
 const MAX_LINES: usize = 16;
@@ -35,7 +35,7 @@ pub(super) struct Detector {
     /// Frames since the last second began, and when it ends.
     frames: u32,
     second_ends: Instant,
-    stations: SplitBrain,
+    claims: Claims,
     claimant: Option<Mac>,
 }
 
@@ -47,7 +47,7 @@ impl Detector {
             reads: false,
             frames: 0,
             second_ends: Instant::ZERO,
-            stations: SplitBrain::default(),
+            claims: Claims::default(),
             claimant: None,
         }
     }
@@ -81,7 +81,7 @@ impl Detector {
         if is_heard && vip.mac().is_some_and(is_foreign) {
             journal.counters.claims += 1;
             self.claimant = Some(claim.mac);
-            self.stations.handle_claim(claim.mac, now);
+            self.claims.handle_claim(claim.mac, now);
         }
     }
 
@@ -101,7 +101,7 @@ impl Detector {
         let is_new = wanted != self.watched;
         if is_new {
             self.watched = wanted;
-            self.stations.handle_vip_gone();
+            self.claims.handle_vip_gone();
         }
         if let Some(ifindex) = wanted
             && (is_new || self.may_be_unbound)
@@ -115,16 +115,13 @@ impl Detector {
             return Some(Action::ReadFrames(reads));
         }
         let ifindex = wanted.filter(|_| is_certain)?;
-        Some(Action::Log(match self.stations.next_line(now)? {
-            Line::Station(mac, count) => LogEvent::SplitBrain { mac, ifindex, count },
-            Line::Others(count) => LogEvent::MoreClaims { ifindex, count },
-        }))
+        self.claims.next_line(ifindex, now).map(Action::Log)
     }
 
     /// While it is not settled whether the VIP is here, no claim is logged.
     pub(super) fn deadline(&self, is_settled: bool) -> Option<Instant> {
         let is_paused = self.watched.is_some() && !self.reads;
-        let line = self.stations.deadline().filter(|_| is_settled);
+        let line = self.claims.deadline().filter(|_| is_settled);
         line.into_iter().chain(is_paused.then_some(self.second_ends)).min()
     }
 }
@@ -142,7 +139,7 @@ struct Station {
 
 /// The stations that have claimed the VIP, and the lines still to be written about them.
 #[derive(Debug, Default)]
-struct SplitBrain {
+struct Claims {
     stations: Vec<Station, MAX_STATIONS>,
     /// Claims for which there was no room or no line.
     others: u32,
@@ -152,15 +149,7 @@ struct SplitBrain {
     lines: Deque<Instant, MAX_LINES>,
 }
 
-/// What a line is about, with how many claims since the last one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Line {
-    Station(Mac, u32),
-    Others(u32),
-}
-
-impl SplitBrain {
-    /// Handles a claim.
+impl Claims {
     fn handle_claim(&mut self, mac: Mac, now: Instant) {
         let Some(station) = self.station(mac) else {
             self.others = self.others.saturating_add(1);
@@ -198,27 +187,26 @@ impl SplitBrain {
         (self.others, self.others_due) = (0, None);
     }
 
-    /// Returns the line to be written now, if any.
-    fn next_line(&mut self, now: Instant) -> Option<Line> {
+    fn next_line(&mut self, ifindex: u32, now: Instant) -> Option<LogEvent> {
         let is_due = |due: Option<Instant>| due.is_some_and(|due| now >= due);
         while let Some(station) = self.stations.iter_mut().find(|station| is_due(station.due)) {
             station.due = None;
-            let claims = core::mem::take(&mut station.claims);
+            let count = core::mem::take(&mut station.claims);
             if may_write(&mut self.lines, now) {
                 station.last = Some(now);
-                return Some(Line::Station(station.mac, claims));
+                return Some(LogEvent::SplitBrain { mac: station.mac, ifindex, count });
             }
-            self.others = self.others.saturating_add(claims);
+            self.others = self.others.saturating_add(count);
             self.others_due.get_or_insert(now);
         }
         if is_due(self.others_due) && may_write(&mut self.lines, now) {
             self.others_due = None;
-            return Some(Line::Others(core::mem::take(&mut self.others)));
+            let count = core::mem::take(&mut self.others);
+            return Some(LogEvent::MoreClaims { ifindex, count });
         }
         None
     }
 
-    /// When to ask for the next line.
     fn deadline(&self) -> Option<Instant> {
         let free = self.lines.front().filter(|_| self.lines.is_full()).map(|line| *line + PERIOD);
         let others = self.others_due.map(|due| free.map_or(due, |free| free.max(due)));
@@ -267,10 +255,10 @@ mod tests {
     #[test]
     fn the_one_with_the_oldest_line_is_forgotten() {
         let at = Instant::from_secs;
-        let mut stations = SplitBrain::default();
+        let mut stations = Claims::default();
         for n in 0..=16 {
             stations.handle_claim(mac(n), at(n.into()));
-            stations.next_line(at(i64::from(n) + 1));
+            stations.next_line(5, at(i64::from(n) + 1));
         }
         let known: heapless::Vec<Mac, 16> =
             stations.stations.iter().map(|known| known.mac).collect();

@@ -27,48 +27,29 @@ pub struct Status {
 
 /// How often things have happened since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(missing_docs, reason = "their metrics have a text each, in `crate::metrics`")]
 pub struct Counters {
-    /// Netlink messages about addresses and links.
     pub events: u64,
-    /// Changes of state, the initial one included.
     pub transitions: u64,
-    /// Times that the kernel had to drop netlink events.
     pub overruns: u64,
-    /// Netlink messages that could not be read.
     pub malformed: u64,
-    /// Dumps that were asked for.
     pub dumps: u64,
-    /// Dumps that failed.
     pub dump_failures: u64,
-    /// Netlink messages that did not come from the kernel.
     pub foreign: u64,
-    /// State file writes that succeeded.
     pub writes: u64,
-    /// State file writes that failed.
     pub write_failures: u64,
-    /// Notifications that the agent answered with 200.
     pub notifications: u64,
-    /// Attempts that failed, by [`Failure::kind`].
+    /// By [`Failure::kind`].
     pub notification_failures: [u64; Failure::KINDS],
-    /// Metrics file writes that failed.
     pub metrics_failures: u64,
-    /// Frames sent to announce addresses.
     pub announcements: u64,
-    /// Frames that could not be sent.
     pub announcement_failures: u64,
-    /// Addresses that were not announced, because there were too many at once.
     pub unannounced: u64,
-    /// Links whose addresses are not announced, because there are too many.
     pub ignored_links: u64,
-    /// Claims of the VIP by other stations while it was ours.
     pub claims: u64,
-    /// Commands of conntrackd that were run.
     pub commands: u64,
-    /// Commands that failed.
     pub command_failures: u64,
-    /// Runs of the hook.
     pub hook_runs: u64,
-    /// Those that did not end with exit code 0.
     pub hook_failures: u64,
 }
 
