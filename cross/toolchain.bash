@@ -17,7 +17,7 @@ cross_cargo() { # WAY COMMAND [ARGUMENT...]
     # cargo strips what has no debugging information, and zig then strips the symbols too.
     local std=std,panic_abort unstable=(--config profile.release.strip=false)
     # What is relocated by where the program is loaded takes 24 bytes for each word, or next to nothing.
-    local linker_flags=--pack-dyn-relocs=relr
+    local linker_flags="--pack-dyn-relocs=relr --icf=all"
     case $way in
     release)
         flags+=" -Cforce-unwind-tables=no -Zlocation-detail=none"

@@ -1,6 +1,6 @@
 //! The monotonic clock, for deadlines, and local time, for the log.
 
-#![expect(unsafe_code, reason = "localtime_r, strftime")]
+#![expect(unsafe_code, reason = "localtime_r")]
 
 use core::fmt;
 use core::mem::zeroed;
@@ -45,16 +45,16 @@ pub fn local_time() -> LocalTime {
 /// As oslo.log writes it; with `#` as syslog wants it (RFC 3164 section 4.1.2), `Nov 20 10:00:00`.
 impl fmt::Display for LocalTime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Months have English names, as no locale is set.
-        let format = if f.alternate() { c"%b %e %H:%M:%S" } else { c"%Y-%m-%d %H:%M:%S" };
-        let mut text = [0_u8; 32];
-        let buffer = text.as_mut_ptr().cast();
-        // SAFETY: libc writes no more than the buffer's length.
-        let length =
-            unsafe { libc::strftime(buffer, text.len(), format.as_ptr(), &raw const self.tm) };
-        let text = text.get(..length).unwrap_or_default();
-        f.write_str(str::from_utf8(text).unwrap_or_default())?;
-        if f.alternate() { Ok(()) } else { write!(f, ".{:03}", self.millis) }
+        let Self { tm, millis } = self;
+        let (month, day) = (usize::try_from(tm.tm_mon).unwrap_or_default(), tm.tm_mday);
+        let time = format_args!("{:02}:{:02}:{:02}", tm.tm_hour, tm.tm_min, tm.tm_sec);
+        if f.alternate() {
+            let names = "JanFebMarAprMayJunJulAugSepOctNovDec";
+            write!(f, "{} {day:2} {time}", names.get(month * 3..month * 3 + 3).unwrap_or_default())
+        } else {
+            let year = tm.tm_year + 1900;
+            write!(f, "{year:04}-{:02}-{day:02} {time}.{millis:03}", month + 1)
+        }
     }
 }
 

@@ -2,8 +2,8 @@
 
 #![expect(unsafe_code, reason = "descriptors are closed by their numbers")]
 
-use std::io::{self, Write};
-use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 
 use nix::libc;
 
@@ -11,13 +11,13 @@ use super::service_manager::stderr_is_journal;
 
 /// Prints to standard output. A reader that has gone away is no failure of ours.
 pub fn print(text: &str) {
-    let _ = io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush());
+    write_all(io::stdout().as_fd(), text);
 }
 
 /// Prints an error to standard error.
 pub fn print_error(error: &str) {
     let level = if stderr_is_journal() { "<3>" } else { "" };
-    let _ = writeln!(io::stderr(), "{level}keepwatch: {error}");
+    write_all(io::stderr().as_fd(), &format!("{level}keepwatch: {error}\n"));
 }
 
 /// Closes every descriptor but the standard streams. Whoever starts the daemon may have left some open, and
