@@ -59,7 +59,7 @@ fn check_network(config: &Config, report: &mut Report) {
     }
     let vip = format!("{} on {}", config.vip, config.interface);
     match interface::check_own_name(&config.interface) {
-        Ok(()) => report.result("VIP", vip, state(config).map(|state| presence(config, state))),
+        Ok(()) => report.result("VIP", vip, state(config)),
         Err(expected) => report.result("VIP", vip, Err::<&str, _>(expected)),
     }
     if config.detects_split_brain() {
@@ -123,8 +123,8 @@ fn program() -> String {
     }
 }
 
-/// The state that would be reported first, found as the daemon finds it.
-fn state(config: &Config) -> Result<State, Errno> {
+/// Whether the VIP is there, and the state that would be reported first, found as the daemon finds it.
+fn state(config: &Config) -> Result<String, Errno> {
     let route = RouteSocket::open(config.netlink_rcvbuf, &netlink::WATCH)?;
     let watch = MonitorConfig::new(config.interface, config.vip, route.port());
     let mut monitor = Monitor::new(watch);
@@ -140,7 +140,11 @@ fn state(config: &Config) -> Result<State, Errno> {
                     Action::RequestDump { dump, sequence } => {
                         route.request(dump, sequence, &config.interface)?;
                     }
-                    Action::WriteState(state) => return Ok(state),
+                    Action::WriteState(state) => {
+                        let there = if state == State::Active { "present" } else { "absent" };
+                        let word = state.word(config.active_word);
+                        return Ok(format!("{there}, would start as {word}"));
+                    }
                     _ => {}
                 }
             }
@@ -149,11 +153,6 @@ fn state(config: &Config) -> Result<State, Errno> {
             poll(&mut [PollFd::new(route.as_fd(), PollFlags::POLLIN)], 100u8)?;
         }
     }
-}
-
-fn presence(config: &Config, state: State) -> String {
-    let there = if state == State::Active { "present" } else { "absent" };
-    format!("{there}, would start as {}", state.word(config.active_word))
 }
 
 /// Does not connect, as an agent would take that for a notification.

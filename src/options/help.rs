@@ -41,17 +41,16 @@ fn synopsis(flag: &FlagInfo<'_>) -> String {
 }
 
 fn wrap(text: &mut String, indent: &str, paragraph: &str) {
-    let mut column = WIDTH;
+    let mut line = String::from(indent);
     for word in paragraph.split_whitespace() {
-        if column + 1 + word.len() >= WIDTH {
-            text.extend([if column < WIDTH { "\n" } else { "" }, indent]);
-            column = indent.len();
-        } else {
-            text.push(' ');
-            column += 1;
+        if line.len() + 1 + word.len() >= WIDTH {
+            text.extend([&line, "\n"]);
+            line = indent.into();
         }
-        text.push_str(word);
-        column += word.len();
+        if line.len() > indent.len() {
+            line.push(' ');
+        }
+        line.push_str(word);
     }
-    text.push('\n');
+    text.extend([&line, "\n"]);
 }
