@@ -5,7 +5,9 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 
+use nix::errno::Errno as NixErrno;
 use nix::libc;
+use nix::unistd::write;
 
 use super::service_manager::stderr_is_journal;
 
@@ -18,6 +20,18 @@ pub fn print(text: &str) {
 pub fn print_error(error: &str) {
     let level = if stderr_is_journal() { "<3>" } else { "" };
     write_all(io::stderr().as_fd(), &format!("{level}keepwatch: {error}\n"));
+}
+
+/// Writes as far as it is taken, without std's buffers.
+fn write_all(file: BorrowedFd<'_>, text: &str) {
+    let mut rest = text.as_bytes();
+    while !rest.is_empty() {
+        match write(file, rest) {
+            Ok(written @ 1..) => rest = rest.get(written..).unwrap_or_default(),
+            Err(NixErrno::EINTR) => {}
+            _ => return,
+        }
+    }
 }
 
 /// Closes every descriptor but the standard streams. Whoever starts the daemon may have left some open, and
