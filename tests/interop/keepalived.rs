@@ -14,11 +14,9 @@ use crate::node::{Network, Node};
 
 pub fn trials() -> Vec<Trial> {
     lab::trials![
-        stop,
         link_down,
         hook_in_place_of_a_notify_script,
         crash,
-        crash_of_worker,
         preemption_is_no_split_brain,
         split_brain_with_virtual_macs,
         reload
@@ -39,19 +37,6 @@ fn play(right_priority: u8, preempt: bool, play: impl FnOnce(&Node, &Node, &Runn
     play(&left, &right, &left_keepwatch);
     left.assert_in_step();
     right.assert_in_step();
-}
-
-fn stop() {
-    play(50, false, |left, right, _| {
-        left.stop_keepalived();
-        left.wait("STOP");
-        right.wait("MASTER");
-        left.start_keepalived();
-        left.wait("BACKUP");
-        right.stop_keepalived();
-        right.wait("STOP");
-        left.wait("MASTER");
-    });
 }
 
 fn link_down() {
@@ -118,17 +103,6 @@ fn crash() {
         left.start_keepalived();
         left.wait("BACKUP");
         right.agent.assert_last_word("primary");
-    });
-}
-
-/// The process that does the work dies, and the other starts it anew, as backup.
-fn crash_of_worker() {
-    // The new worker, too, waits for an advertisement. The higher priority waits for a shorter time,
-    // even if the last one came just before the crash.
-    play(70, false, |left, right, _| {
-        left.kill_worker();
-        left.wait("BACKUP");
-        right.wait("MASTER");
     });
 }
 

@@ -1,6 +1,7 @@
 //! The servers of Neutron's L3 agent, of both kinds there have been, take what keepwatch sends.
 
 use lab::rtnl::Rtnl;
+use lab::trial::table;
 use libtest_mimic::Trial;
 
 use crate::agent_server::AgentServer;
@@ -12,15 +13,9 @@ const EVENTLET: &str = "26.0.5";
 pub const THREADED: &str = "29.0.0";
 
 pub fn trials() -> Vec<Trial> {
-    lab::trials![threaded_server_is_told_all, eventlet_server_is_told_all,]
-}
-
-fn threaded_server_is_told_all() {
-    told_all(THREADED);
-}
-
-fn eventlet_server_is_told_all() {
-    told_all(EVENTLET);
+    let servers =
+        [("threaded_server_is_told_all", THREADED), ("eventlet_server_is_told_all", EVENTLET)];
+    table(module_path!(), servers, told_all).collect()
 }
 
 fn told_all(release: &str) {

@@ -202,12 +202,6 @@ vrrp_instance VR_5 {{
         }
     }
 
-    /// Kills the process that does the work.
-    pub fn kill_worker(&self) {
-        let pid = content(&self.file("keepalived.pid-vrrp")).trim().parse().unwrap();
-        kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
-    }
-
     /// Has keepalived read its configuration again, as Neutron does for every new address.
     pub fn reload_keepalived(&self) {
         let child = self.keepalived.take().expect("a keepalived that runs");

@@ -8,6 +8,7 @@ use std::process::Command;
 use lab::daemon::Setup;
 use lab::files::Directory;
 use lab::rtnl::Rtnl;
+use lab::trial::table;
 use libtest_mimic::Trial;
 
 use crate::agent_server::python;
@@ -15,18 +16,24 @@ use crate::l3_agent::{NAME, cmdline, shipped};
 use crate::world::{VIP, add_interface};
 
 pub fn trials() -> Vec<Trial> {
+    const COUNTED: &str = "counted.py";
+    const IPV6: &str = "ipv6.py";
+    let newer =
+        [("ipv6_of_26", (IPV6, "26.0.5", "18-to-28")), ("ipv6_of_29", (IPV6, "29.0.0", "from-29"))];
     // Only `tests/run all` installs their releases.
-    let older = lab::trials![
-        counted_by_15,
-        counted_by_16,
-        counted_by_17,
-        counted_by_21,
-        ipv6_of_13,
-        ipv6_of_17,
-        ipv6_of_21,
+    let older = [
+        ("counted_by_15", (COUNTED, "15.3.4", "up-to-16")),
+        ("counted_by_16", (COUNTED, "16.4.2", "up-to-16")),
+        ("counted_by_17", (COUNTED, "17.4.1", "17")),
+        ("counted_by_21", (COUNTED, "21.2.1", "18-to-28")),
+        ("ipv6_of_13", (IPV6, "13.0.7", "up-to-16")),
+        ("ipv6_of_17", (IPV6, "17.4.1", "17")),
+        ("ipv6_of_21", (IPV6, "21.2.1", "18-to-28")),
     ];
-    let mut trials = lab::trials![before_2021, ipv6_of_26, ipv6_of_29];
-    trials.extend(older.into_iter().map(|trial| trial.with_ignored_flag(true)));
+    let mut trials = lab::trials![before_2021];
+    trials.extend(table(module_path!(), newer, in_private));
+    let older = table(module_path!(), older, in_private);
+    trials.extend(older.map(|trial| trial.with_ignored_flag(true)));
     trials
 }
 
@@ -47,44 +54,8 @@ fn before_2021() {
     keepwatch.terminate();
 }
 
-fn counted_by_15() {
-    in_private("counted.py", "15.3.4", "up-to-16");
-}
-
-fn counted_by_16() {
-    in_private("counted.py", "16.4.2", "up-to-16");
-}
-
-fn counted_by_17() {
-    in_private("counted.py", "17.4.1", "17");
-}
-
-fn counted_by_21() {
-    in_private("counted.py", "21.2.1", "18-to-28");
-}
-
-fn ipv6_of_13() {
-    in_private("ipv6.py", "13.0.7", "up-to-16");
-}
-
-fn ipv6_of_17() {
-    in_private("ipv6.py", "17.4.1", "17");
-}
-
-fn ipv6_of_21() {
-    in_private("ipv6.py", "21.2.1", "18-to-28");
-}
-
-fn ipv6_of_26() {
-    in_private("ipv6.py", "26.0.5", "18-to-28");
-}
-
-fn ipv6_of_29() {
-    in_private("ipv6.py", "29.0.0", "from-29");
-}
-
 /// Runs a script with a wrapper and a directory, where it sees no processes of other tests.
-fn in_private(script: &str, release: &str, wrapper: &str) {
+fn in_private((script, release, wrapper): (&str, &str, &str)) {
     let (directory, bin) = (Directory::new(), install(wrapper));
     let python = python(release, script);
     let mut command = Command::new("unshare");

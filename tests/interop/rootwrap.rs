@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use lab::daemon::wait_end;
 use lab::files::content;
+use lab::trial::table;
 use libtest_mimic::Trial;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -14,53 +15,26 @@ use crate::host::{self, Host, PROGRAM, Process, Router, USER, processes, starter
 use crate::l3_agent::cmdline;
 
 pub fn trials() -> Vec<Trial> {
-    // Only `tests/run all` installs them.
-    let older = lab::trials![
-        release_13, release_15, release_16, release_17, release_21, release_25, release_27,
+    const UP_TO_16: &str = "up-to-16";
+    const UP_TO_28: &str = "18-to-28";
+    let newer = [
+        ("release_26", ("26.0.5", UP_TO_28, "directory")),
+        ("release_28", ("28.0.2", UP_TO_28, "divert")),
+        ("release_29", ("29.0.0", "from-29", "directory")),
     ];
-    let mut trials = lab::trials![release_26, release_28, release_29];
-    trials.extend(older.into_iter().map(|trial| trial.with_ignored_flag(true)));
-    trials
-}
-
-fn release_13() {
-    lifecycle("13.0.7", "up-to-16", "divert");
-}
-
-fn release_15() {
-    lifecycle("15.3.4", "up-to-16", "divert");
-}
-
-fn release_16() {
-    lifecycle("16.4.2", "up-to-16", "directory");
-}
-
-fn release_17() {
-    lifecycle("17.4.1", "17", "directory");
-}
-
-fn release_21() {
-    lifecycle("21.2.1", "18-to-28", "divert");
-}
-
-fn release_25() {
-    lifecycle("25.2.3", "18-to-28", "directory");
-}
-
-fn release_26() {
-    lifecycle("26.0.5", "18-to-28", "directory");
-}
-
-fn release_27() {
-    lifecycle("27.0.4", "18-to-28", "directory");
-}
-
-fn release_28() {
-    lifecycle("28.0.2", "18-to-28", "divert");
-}
-
-fn release_29() {
-    lifecycle("29.0.0", "from-29", "directory");
+    // Only `tests/run all` installs them.
+    let older = [
+        ("release_13", ("13.0.7", UP_TO_16, "divert")),
+        ("release_15", ("15.3.4", UP_TO_16, "divert")),
+        ("release_16", ("16.4.2", UP_TO_16, "directory")),
+        ("release_17", ("17.4.1", "17", "directory")),
+        ("release_21", ("21.2.1", UP_TO_28, "divert")),
+        ("release_25", ("25.2.3", UP_TO_28, "directory")),
+        ("release_27", ("27.0.4", UP_TO_28, "directory")),
+    ];
+    let older = table(module_path!(), older, lifecycle);
+    let older = older.map(|trial| trial.with_ignored_flag(true));
+    table(module_path!(), newer, lifecycle).chain(older).collect()
 }
 
 /// Whether the agent of a release kills through rootwrap, and not through privsep.
@@ -93,7 +67,7 @@ pub fn assert_is_keepwatch(pid: u32) {
 }
 
 /// A monitor's life, under an agent without rootwrap's daemon and then under one with it.
-fn lifecycle(release: &'static str, wrapper: &'static str, way: &'static str) {
+fn lifecycle((release, wrapper, way): (&'static str, &'static str, &'static str)) {
     host::run(|| {
         let host = Host::new(release, wrapper);
         host.follow("program");

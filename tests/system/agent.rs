@@ -1,34 +1,38 @@
 //! Promises 5, 6 and 19: the newest state is delivered until the agent has said 200, whatever its
 //! manners.
 
-use std::fs;
-use std::os::unix::net::UnixListener;
-
 use lab::NEWEST_REPLY;
-use lab::agent::{Agent, FullBacklog, Manners};
+use lab::agent::{Agent, Manners};
+use lab::trial::table;
 use libtest_mimic::Trial;
 
 use crate::world::{World, setup, word};
 
 pub fn trials() -> Vec<Trial> {
-    lab::trials![
+    const EARLY: &str = "connection closed before a complete reply";
+    let counts = [
+        ("newest_neutron", Manners::newest()),
+        ("one_byte_at_a_time", Manners::Dribble(NEWEST_REPLY)),
+        // A 200 counts when it is there; the rest of the reply need not come.
+        ("reply_that_never_ends", Manners::ReplyAndHang(b"HTTP/1.1 200 OK\r\n")),
+    ];
+    let error = Manners::Reply(vec![b"HTTP/1.1 500 Internal Server Error\r\n\r\n"]);
+    let does_not_count = [
+        ("status_500", (error, "reply has status 500")),
+        ("closes_early", (Manners::CloseEarly, EARLY)),
+        ("closes_without_reading", (Manners::CloseUnread, EARLY)),
+        ("hangs", (Manners::Hang, "reply timed out")),
+        ("junk", (Manners::Reply(vec![b"\x00\xff\n"]), "reply is not HTTP")),
+        ("babbles", (Manners::Babble, "reply is not HTTP")),
+    ];
+    let mut trials = lab::trials![
         request_is_one_write,
-        newest_neutron,
-        older_neutron,
-        one_byte_at_a_time,
-        reply_that_never_ends,
-        status_500,
-        closes_early,
-        closes_without_reading,
-        hangs,
-        junk,
-        babbles,
         absent_then_started,
-        nobody_listens,
-        full_backlog,
-        no_socket_but_a_file,
         killed_and_restarted_while_the_state_flips,
-    ]
+    ];
+    trials.extend(table(module_path!(), counts, is_understood));
+    trials.extend(table(module_path!(), does_not_count, is_told_until_it_understands));
+    trials
 }
 
 fn request_is_one_write() {
@@ -48,9 +52,9 @@ fn request_is_one_write() {
 }
 
 /// An agent whose replies count: every flip is told, the last is the truth, and that is that.
-fn is_understood(manners: &Manners) {
+fn is_understood(manners: Manners) {
     let world = World::new();
-    world.agent.behave(manners.clone());
+    world.agent.behave(manners);
     let keepwatch = world.setup.start();
     let mut present = false;
     for _ in 0..20 {
@@ -66,26 +70,9 @@ fn is_understood(manners: &Manners) {
     assert_eq!(world.agent.arrivals().len(), 21);
 }
 
-fn newest_neutron() {
-    is_understood(&Manners::newest());
-}
-
-fn older_neutron() {
-    is_understood(&Manners::eventlet());
-}
-
-fn one_byte_at_a_time() {
-    is_understood(&Manners::Dribble(NEWEST_REPLY));
-}
-
-/// A 200 counts when it is there; the rest of the reply need not come.
-fn reply_that_never_ends() {
-    is_understood(&Manners::ReplyAndHang(b"HTTP/1.1 200 OK\r\n"));
-}
-
 /// An agent whose replies do not count is told again and again, of the newest state; and of nothing
 /// more once it has come to its senses.
-fn is_told_until_it_understands(manners: Manners, log: &str) {
+fn is_told_until_it_understands((manners, log): (Manners, &str)) {
     let world = World::new();
     world.agent.behave(manners);
     let keepwatch = world.setup.start();
@@ -105,31 +92,6 @@ fn is_told_until_it_understands(manners: Manners, log: &str) {
     assert_eq!(log.matches("agent not notified").count(), 1, "once a minute is enough:\n{log}");
 }
 
-fn status_500() {
-    let reply = Manners::Reply(vec![b"HTTP/1.1 500 Internal Server Error\r\n\r\n"]);
-    is_told_until_it_understands(reply, "reply has status 500");
-}
-
-fn closes_early() {
-    is_told_until_it_understands(Manners::CloseEarly, "connection closed before a complete reply");
-}
-
-fn closes_without_reading() {
-    is_told_until_it_understands(Manners::CloseUnread, "connection closed before a complete reply");
-}
-
-fn hangs() {
-    is_told_until_it_understands(Manners::Hang, "reply timed out");
-}
-
-fn junk() {
-    is_told_until_it_understands(Manners::Reply(vec![b"\x00\xff\n"]), "reply is not HTTP");
-}
-
-fn babbles() {
-    is_told_until_it_understands(Manners::Babble, "reply is not HTTP");
-}
-
 fn absent_then_started() {
     let world = World::new();
     let setup = setup();
@@ -141,31 +103,6 @@ fn absent_then_started() {
     agent.wait_acknowledged("master");
     keepwatch.terminate();
     assert_eq!(agent.arrivals().len(), 1, "the older state is not told any more");
-}
-
-fn nobody_listens() {
-    let setup = setup();
-    drop(UnixListener::bind(setup.state_path.join("keepalived-state-change")).unwrap());
-    let keepwatch = setup.start();
-    keepwatch.wait_log("agent not notified: connection refused (ECONNREFUSED); retrying", 1);
-    Agent::start(&setup.state_path).wait_acknowledged("backup");
-}
-
-fn full_backlog() {
-    let setup = setup();
-    let full = FullBacklog::new(&setup.state_path);
-    let keepwatch = setup.start();
-    keepwatch.wait_log("agent not notified: backlog full (EAGAIN); retrying", 1);
-    drop(full);
-    Agent::start(&setup.state_path).wait_acknowledged("backup");
-}
-
-fn no_socket_but_a_file() {
-    let setup = setup();
-    fs::write(setup.state_path.join("keepalived-state-change"), "").unwrap();
-    let keepwatch = setup.start();
-    keepwatch.wait_log("agent not notified: connection refused (ECONNREFUSED); retrying", 1);
-    Agent::start(&setup.state_path).wait_acknowledged("backup");
 }
 
 fn killed_and_restarted_while_the_state_flips() {

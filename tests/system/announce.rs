@@ -2,15 +2,14 @@
 
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, Ipv6Addr};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use keepwatch::wire::arp::{self, Operation};
 use keepwatch::wire::ndisc;
 use lab::capture::{Capture, Frame};
 use lab::daemon::Running;
 use lab::files::content;
-use lab::namespace::Netns;
-use lab::rtnl::{Address, Events, Rtnl};
+use lab::rtnl::{Address, Rtnl};
 use libtest_mimic::Trial;
 use netlink_packet_route::address::AddressFlags;
 use netlink_packet_route::link::LinkFlags;
@@ -20,11 +19,9 @@ use crate::world::{World, add_interface, set_sysctl, setup, word};
 pub fn trials() -> Vec<Trial> {
     lab::trials![
         ipv4,
-        ipv6,
         advertisements_say_whether_the_interface_forwards,
         not_before_duplicate_address_detection_is_done,
         nothing_that_nobody_should_hear,
-        address_that_another_station_has,
         carrier_lost_and_found,
         thousands_at_once,
         queue_that_does_not_move,
@@ -107,14 +104,6 @@ fn ipv4() {
     assert_eq!(keepwatch.counter("announcements"), 6);
 }
 
-fn ipv6() {
-    let (world, capture) = world(&["--garp_master_repeat=5"]);
-    let keepwatch = world.setup.start();
-    world.rtnl.add_address("lan0", "fd00::1/64");
-    let frames = announcements(&capture, &keepwatch, 5);
-    assert_eq!(bytes(&frames), advertisements(false, 5));
-}
-
 fn advertisements_say_whether_the_interface_forwards() {
     let (world, capture) = world(&["--garp_master_repeat=1"]);
     set_sysctl("ipv6/conf/lan0/forwarding", 1);
@@ -179,30 +168,6 @@ fn nothing_that_nobody_should_hear() {
     assert!(!tun.has_announcements());
 }
 
-fn address_that_another_station_has() {
-    let (world, _) = world(&["--garp_master_repeat=1"]);
-    let keepwatch = world.setup.start();
-    let elsewhere = Netns::new();
-    world.rtnl.move_to("lan0-peer", &elsewhere);
-    let capture = elsewhere.run(|| {
-        Rtnl::new().up("lan0-peer");
-        Rtnl::new().add_address("lan0-peer", "fd00::1/64");
-        Capture::new("lan0-peer")
-    });
-    let events = Events::new();
-    let tentative = Address { flags: AddressFlags::empty(), ..Address::new("fd00::1/64") };
-    world.rtnl.add("lan0", tentative);
-    events.wait_address("failed duplicate address detection", |address| {
-        address.attributes.iter().any(|attribute| {
-            matches!(attribute, netlink_packet_route::address::AddressAttribute::Flags(flags)
-                if flags.contains(AddressFlags::Dadfailed))
-        })
-    });
-    world.rtnl.add_address("lan0", "10.0.0.1/24");
-    let frames = announcements(&capture, &keepwatch, 2);
-    assert_eq!(bytes(&frames), arp_rounds(MAC, 1));
-}
-
 /// Also an address that was there before the start.
 fn carrier_lost_and_found() {
     let (world, capture) = world(&["--garp_master_repeat=1"]);
@@ -222,7 +187,6 @@ fn thousands_at_once() {
     let (world, _) = backup(&["--garp_interval=0.0001"]);
     let keepwatch = world.setup.start();
     world.agent.wait_acknowledged("backup");
-    let quiet = flip(&world, 20);
     let cidr = |n: u32| format!("10.{}.{}.1/32", n / 256, n % 256);
     // The first time the table grows to its full size, which is all that it ever will.
     (0..4096).for_each(|n| world.rtnl.add_address("lan0", &cidr(n)));
@@ -231,7 +195,7 @@ fn thousands_at_once() {
     let before = keepwatch.proc_status("RssAnon");
     let capture = Capture::new("lan0-peer");
     (0..4096).for_each(|n| world.rtnl.add_address("lan0", &cidr(n)));
-    let busy = flip(&world, 20);
+    flip(&world, 20);
     keepwatch.wait_asleep();
     let cut_off = keepwatch.counter("announcements");
     world.set_vip(true);
@@ -244,23 +208,16 @@ fn thousands_at_once() {
         *times.entry(frame.bytes[28..32].to_vec()).or_insert(0) += 1;
     }
     assert!(times.len() == 4096 && times.values().all(|times| *times == 6));
-    println!("agent told of a flip after {quiet:?}, among 4,096 announcements after {busy:?}");
     assert_eq!(keepwatch.counter("unannounced"), 0);
-    assert_eq!(keepwatch.counter("transitions"), 42);
+    assert_eq!(keepwatch.counter("transitions"), 22);
 }
 
-/// Flips the VIP, waiting for the agent each time; the median time that took.
-fn flip(world: &World, times: usize) -> Duration {
-    let mut latencies: Vec<Duration> = (1..=times)
-        .map(|n| {
-            world.set_vip(n % 2 == 1);
-            let since = Instant::now();
-            world.agent.wait_acknowledged(word(n % 2 == 1));
-            world.agent.arrivals().last().unwrap().at.saturating_duration_since(since)
-        })
-        .collect();
-    latencies.sort_unstable();
-    latencies[times / 2]
+/// Flips the VIP, waiting for the agent each time.
+fn flip(world: &World, times: usize) {
+    for n in 1..=times {
+        world.set_vip(n % 2 == 1);
+        world.agent.wait_acknowledged(word(n % 2 == 1));
+    }
 }
 
 fn no_socket_without_need() {

@@ -6,39 +6,16 @@ use lab::daemon::Running;
 use libtest_mimic::Trial;
 use nix::sys::signal::Signal;
 
-use crate::announce::{MAC, announcements, arp_rounds, backup, bytes};
+use crate::announce::backup;
 use crate::world::{World, up_quietly};
 
 pub fn trials() -> Vec<Trial> {
-    lab::trials![backup_is_silent_and_sleeps, virtual_mac_of_a_backup,]
+    lab::trials![virtual_mac_of_a_backup]
 }
 
 /// As keepalived makes it for VRRP instance 51 and IPv6.
 const VIRTUAL_MAC: [u8; 6] = [0x00, 0x00, 0x5e, 0x00, 0x02, 51];
 const LINK_LOCAL: &str = "fe80::200:5eff:fe00:233/64";
-
-/// What waits on a backup is announced when the VIP comes, but for what has gone by then; and it wakes
-/// nobody.
-fn backup_is_silent_and_sleeps() {
-    let (world, capture) = backup(&[]);
-    let keepwatch = world.setup.start();
-    world.rtnl.add_address("lan0", "10.0.0.1/24");
-    world.rtnl.add_address("lan0", "10.0.0.2/24");
-    world.rtnl.delete_address("lan0", "10.0.0.2/24");
-    keepwatch.counter("events");
-    keepwatch.wait_asleep();
-    assert_eq!(keepwatch.counter("announcements"), 0);
-    assert_silent(&capture);
-    world.set_vip(true);
-    let frames = announcements(&capture, &keepwatch, 6);
-    assert_eq!(bytes(&frames), arp_rounds(MAC, 3));
-    // They have been announced, and need not be again.
-    for present in [false, true] {
-        world.set_vip(present);
-        keepwatch.wait_state(if present { "master" } else { "backup" });
-    }
-    announcements(&capture, &keepwatch, 6);
-}
 
 /// keepalived gives an interface with a virtual MAC a link-local address on every router. Were a backup to
 /// announce that, the switch would send it what is meant for the master.

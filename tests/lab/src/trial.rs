@@ -16,13 +16,22 @@ macro_rules! trials {
 }
 
 /// One trial, of the name without the program's.
-pub fn trial(name: &str, test: fn()) -> Trial {
+pub fn trial(name: &str, test: impl FnOnce() + Send + 'static) -> Trial {
     let name = name.split_once("::").map_or(name, |(_, name)| name);
     Trial::test(name, move || {
         Netns::new().enter();
         test();
         Ok(())
     })
+}
+
+/// A trial for each row of a table, which begins with its name.
+pub fn table<T: Send + 'static, const N: usize>(
+    module: &str,
+    rows: [(&str, T); N],
+    test: fn(T),
+) -> impl Iterator<Item = Trial> {
+    rows.map(|(name, row)| trial(&format!("{module}::{name}"), move || test(row))).into_iter()
 }
 
 /// Trials with more than one user, of which a user namespace has but one. There they are listed as
