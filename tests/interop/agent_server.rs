@@ -1,14 +1,16 @@
 //! The server of Neutron's own L3 agent, in the virtual environment that `tests/run` makes.
 
+use std::fmt;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use lab::files::{Watch, content};
+use lab::heard::Heard;
 
 /// A Python that imports Neutron takes seconds to start, and a minute where several do on a busy machine.
 pub const PATIENCE: Duration = Duration::from_mins(5);
@@ -30,15 +32,9 @@ pub struct Arrival {
     pub state: String,
 }
 
-#[derive(Debug, Default)]
-struct Arrived {
-    arrivals: Mutex<Vec<Arrival>>,
-    more: Condvar,
-}
-
 pub struct AgentServer {
     child: Child,
-    arrived: Arc<Arrived>,
+    arrived: Arc<Heard<Arrival>>,
     errors: PathBuf,
 }
 
@@ -53,14 +49,13 @@ impl AgentServer {
         command.stderr(File::create(&errors).unwrap());
         let mut child = command.spawn().expect("the agent's server");
         let stdout = BufReader::new(child.stdout.take().unwrap());
-        let arrived = Arc::new(Arrived::default());
+        let arrived = Arc::new(Heard::default());
         let shared = Arc::clone(&arrived);
         thread::spawn(move || {
             for line in stdout.lines().map_while(Result::ok) {
                 let (router, state) = line.split_once(' ').expect("router and state");
                 let (router, state) = (router.into(), state.into());
-                shared.arrivals.lock().unwrap().push(Arrival { router, state });
-                shared.more.notify_all();
+                shared.push(Arrival { router, state });
             }
         });
         files.within(PATIENCE, "the agent's socket", || socket.exists().then_some(()));
@@ -69,7 +64,7 @@ impl AgentServer {
 
     /// Everything that has arrived so far.
     pub fn arrivals(&self) -> Vec<Arrival> {
-        self.arrived.arrivals.lock().unwrap().clone()
+        self.arrived.lock().clone()
     }
 
     /// The states that have arrived so far.
@@ -79,15 +74,8 @@ impl AgentServer {
 
     /// Waits until what has arrived satisfies a condition.
     pub fn wait(&self, what: &str, condition: impl Fn(&[Arrival]) -> bool) {
-        let arrivals = self.arrived.arrivals.lock().unwrap();
-        let more = &self.arrived.more;
-        let (arrivals, timeout) =
-            more.wait_timeout_while(arrivals, PATIENCE, |arrivals| !condition(arrivals)).unwrap();
-        assert!(
-            !timeout.timed_out(),
-            "waited in vain for {what}; there was {arrivals:#?}\n{}",
-            content(&self.errors)
-        );
+        let and_errors = fmt::from_fn(|f| write!(f, "{what}, {}", content(&self.errors)));
+        drop(self.arrived.wait(PATIENCE, and_errors, condition));
     }
 
     /// Waits until the last that has arrived is this state.

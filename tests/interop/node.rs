@@ -1,17 +1,19 @@
 //! A node of a highly available router: a namespace with keepalived, keepwatch and an agent.
 
 use std::cell::Cell;
+use std::fmt;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::rc::Rc;
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
 use lab::agent::Agent;
 use lab::daemon::{Running, Setup};
 use lab::files::content;
+use lab::heard::Heard;
 use lab::namespace::Netns;
 use lab::rtnl::Rtnl;
 use nix::sys::signal::{Signal, kill, killpg};
@@ -50,13 +52,6 @@ impl Network {
     }
 }
 
-/// The states that keepalived said its instance was in.
-#[derive(Debug, Default)]
-struct Heard {
-    said: Mutex<Vec<String>>,
-    more: Condvar,
-}
-
 pub struct Node {
     name: &'static str,
     pub netns: Netns,
@@ -64,7 +59,8 @@ pub struct Node {
     pub setup: Setup,
     pub agent: Agent,
     keepalived: Cell<Option<Child>>,
-    heard: Arc<Heard>,
+    /// The states that keepalived said its instance was in.
+    heard: Arc<Heard<String>>,
     /// Reads what keepalived says.
     ear: Option<JoinHandle<()>>,
     /// Lives as long as one of its nodes.
@@ -219,25 +215,17 @@ vrrp_instance VR_5 {{
     /// Waits until the last that keepalived has said is this, and until keepwatch has told the agent
     /// the same.
     pub fn wait(&self, state: &str) {
-        let heard = self.heard.said.lock().unwrap();
-        let is_last = |said: &Vec<String>| said.last().is_some_and(|said| said == state);
-        let more = &self.heard.more;
-        let (heard, timeout) =
-            more.wait_timeout_while(heard, lab::PATIENCE, |said| !is_last(said)).unwrap();
-        assert!(
-            !timeout.timed_out(),
-            "waited in vain for {state} of {}: {heard:#?}\n{}",
-            self.name,
-            content(&self.file("keepalived.log"))
-        );
-        drop(heard);
+        let log = || content(&self.file("keepalived.log"));
+        let what = fmt::from_fn(|f| write!(f, "{state} of {}: {}", self.name, log()));
+        let is_last = |said: &[String]| said.last().is_some_and(|said| said == state);
+        drop(self.heard.wait(lab::PATIENCE, what, is_last));
         self.agent.wait_acknowledged(word(state));
         assert_eq!(self.setup.state(), word(state));
     }
 
     /// Fails unless the agent was told what keepalived said, in the same order and nothing else.
     pub fn assert_in_step(&self) {
-        let said = self.heard.said.lock().unwrap();
+        let said = self.heard.lock();
         let mut said: Vec<&str> = said.iter().map(|state| word(state)).collect();
         let arrivals = self.agent.arrivals();
         let mut told: Vec<&str> = arrivals.iter().map(|arrival| arrival.state.as_str()).collect();
@@ -262,11 +250,10 @@ impl Drop for Node {
 }
 
 /// Reads lines such as `INSTANCE "VR_5" MASTER 50`, up to one that is nothing of the sort.
-fn listen(fifo: File, heard: &Heard) {
+fn listen(fifo: File, heard: &Heard<String>) {
     for line in BufReader::new(fifo).lines().map_while(Result::ok) {
         let Some(state) = line.split(' ').nth(2) else { return };
-        heard.said.lock().unwrap().push(state.into());
-        heard.more.notify_all();
+        heard.push(state.into());
     }
 }
 

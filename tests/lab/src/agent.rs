@@ -3,12 +3,13 @@
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::sys::socket::{Backlog, listen};
 
+use crate::heard::Heard;
 use crate::{NEWEST_REPLY, PATIENCE};
 
 /// What an agent does with a request that it has read.
@@ -72,8 +73,7 @@ pub struct Arrival {
 
 #[derive(Debug, Default)]
 struct Shared {
-    arrivals: Mutex<Vec<Arrival>>,
-    arrived: Condvar,
+    arrivals: Heard<Arrival>,
     manners: Mutex<Option<Manners>>,
 }
 
@@ -110,12 +110,12 @@ impl Agent {
 
     /// Everything that has arrived so far.
     pub fn arrivals(&self) -> Vec<Arrival> {
-        self.lock().clone()
+        self.shared.arrivals.lock().clone()
     }
 
     /// The state that was last answered with 200.
     pub fn acknowledged(&self) -> Option<String> {
-        last_acknowledged(&self.lock())
+        last_acknowledged(&self.shared.arrivals.lock())
     }
 
     /// Waits until the state last answered with 200 is this one.
@@ -127,17 +127,12 @@ impl Agent {
 
     /// Waits until what has arrived satisfies a condition.
     pub fn wait(&self, what: &str, condition: impl Fn(&[Arrival]) -> bool) {
-        let (arrivals, timeout) = self
-            .shared
-            .arrived
-            .wait_timeout_while(self.lock(), PATIENCE, |arrivals| !condition(arrivals))
-            .expect("the agent's arrivals");
-        assert!(!timeout.timed_out(), "waited in vain for {what}; there was {arrivals:#?}");
+        drop(self.shared.arrivals.wait(PATIENCE, what, condition));
     }
 
     /// Fails unless the agent's last word is this state and nothing came after it.
     pub fn assert_last_word(&self, state: &str) {
-        let arrivals = self.lock();
+        let arrivals = self.shared.arrivals.lock();
         let last = arrivals.last().expect("at least one request");
         assert!(last.acknowledged && last.state == state, "{arrivals:#?}");
     }
@@ -155,10 +150,6 @@ impl Agent {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Vec<Arrival>> {
-        self.shared.arrivals.lock().expect("the agent's arrivals")
     }
 }
 
@@ -255,9 +246,7 @@ fn record(shared: &Shared, at: Instant, text: String, reads: usize, acknowledged
             .to_string()
     };
     let (router, state) = (header("X-Neutron-Router-Id"), header("X-Neutron-State"));
-    let arrival = Arrival { at, router, state, text, reads, acknowledged };
-    shared.arrivals.lock().expect("the agent's arrivals").push(arrival);
-    shared.arrived.notify_all();
+    shared.arrivals.push(Arrival { at, router, state, text, reads, acknowledged });
 }
 
 /// A socket that somebody listens on but never accepts from, with its backlog already full.

@@ -3,7 +3,7 @@
 use std::io::IoSliceMut;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
@@ -15,6 +15,7 @@ use nix::sys::socket::{
 };
 
 use crate::PATIENCE;
+use crate::heard::Heard;
 
 /// A frame and when the kernel received it, since the epoch.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,14 +45,8 @@ impl Frame {
 #[derive(Debug)]
 pub struct Capture {
     socket: Arc<OwnedFd>,
-    heard: Arc<Heard>,
+    heard: Arc<Heard<Frame>>,
     stop: UnixStream,
-}
-
-#[derive(Debug, Default)]
-struct Heard {
-    frames: Mutex<Vec<Frame>>,
-    more: Condvar,
 }
 
 impl Capture {
@@ -75,27 +70,18 @@ impl Capture {
 
     /// Everything that has arrived so far.
     pub fn frames(&self) -> Vec<Frame> {
-        self.lock().clone()
+        self.heard.lock().clone()
     }
 
     /// Waits until what has arrived satisfies a condition.
     pub fn wait(&self, what: &str, condition: impl Fn(&[Frame]) -> bool) -> Vec<Frame> {
-        let more = &self.heard.more;
-        let (frames, timeout) = more
-            .wait_timeout_while(self.lock(), PATIENCE, |frames| !condition(frames))
-            .expect("the captured frames");
-        assert!(!timeout.timed_out(), "waited in vain for {what}; there were {}", frames.len());
-        frames.clone()
+        self.heard.wait(PATIENCE, what, condition).clone()
     }
 
     /// Sends a frame as it is.
     pub fn send(&self, frame: &[u8]) {
         let sent = nix::unistd::write(&self.socket, frame).expect("to send a frame");
         assert_eq!(sent, frame.len());
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Vec<Frame>> {
-        self.heard.frames.lock().expect("the captured frames")
     }
 }
 
@@ -105,7 +91,7 @@ impl Drop for Capture {
     }
 }
 
-fn hear(socket: &OwnedFd, heard: &Heard, stopped: &UnixStream) {
+fn hear(socket: &OwnedFd, heard: &Heard<Frame>, stopped: &UnixStream) {
     let mut buffer = [0; 2048];
     loop {
         let mut fds = [
@@ -117,9 +103,8 @@ fn hear(socket: &OwnedFd, heard: &Heard, stopped: &UnixStream) {
             return;
         }
         while let Some(frame) = receive(socket, &mut buffer) {
-            heard.frames.lock().expect("the captured frames").push(frame);
+            heard.push(frame);
         }
-        heard.more.notify_all();
     }
 }
 

@@ -12,6 +12,7 @@ pub mod files;
 #[cfg(feature = "defmt")]
 pub mod frames;
 pub mod hardening;
+pub mod heard;
 #[cfg(target_arch = "x86_64")]
 pub mod inject;
 pub mod memory;

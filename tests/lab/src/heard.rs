@@ -1,0 +1,42 @@
+//! What one thread hears, and others wait for.
+
+use std::fmt::{Debug, Display};
+use std::sync::{Condvar, Mutex, MutexGuard};
+use std::time::Duration;
+
+/// What has been heard so far, the oldest first.
+#[derive(Debug)]
+pub struct Heard<T> {
+    all: Mutex<Vec<T>>,
+    more: Condvar,
+}
+
+impl<T: Debug> Heard<T> {
+    pub fn push(&self, heard: T) {
+        self.lock().push(heard);
+        self.more.notify_all();
+    }
+
+    pub fn lock(&self) -> MutexGuard<'_, Vec<T>> {
+        self.all.lock().expect("what was heard")
+    }
+
+    /// Waits until what has been heard satisfies a condition.
+    pub fn wait(
+        &self,
+        patience: Duration,
+        what: impl Display,
+        condition: impl Fn(&[T]) -> bool,
+    ) -> MutexGuard<'_, Vec<T>> {
+        let more = self.more.wait_timeout_while(self.lock(), patience, |all| !condition(all));
+        let (all, timeout) = more.expect("what was heard");
+        assert!(!timeout.timed_out(), "waited in vain for {what}; there was {all:#?}");
+        all
+    }
+}
+
+impl<T> Default for Heard<T> {
+    fn default() -> Self {
+        Self { all: Mutex::default(), more: Condvar::new() }
+    }
+}
