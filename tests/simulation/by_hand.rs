@@ -4,8 +4,8 @@ use std::net::Ipv4Addr;
 
 use keepwatch::errno::Errno;
 use keepwatch::monitor::{
-    Action, AnnounceTiming, Control, Dump, Duration, ExitReason, Failure, Input, Instant, LogEvent,
-    Monitor, MonitorConfig, Outcome, State, Tables,
+    Action, AnnounceTiming, Dump, Duration, Failure, Input, Instant, LogEvent, Monitor,
+    MonitorConfig, Outcome, State, Tables,
 };
 use keepwatch::wire::cidr::Cidr;
 use keepwatch::wire::rtnl::{Body, Message};
@@ -15,7 +15,6 @@ use super::world::config;
 use super::world::kernel::{address, link};
 
 const T0: Instant = Instant::ZERO;
-const EXIT: Action = Action::Exit(ExitReason::Signal(15));
 
 /// Hands this in and returns what is to be done. Each write of the state file takes so long and has this result; no
 /// request to the agent or the kernel is answered.
@@ -96,66 +95,22 @@ fn request_has_all_its_time() {
     assert_eq!(actions.first(), Some(&Action::HangUp), "5 s after the 6");
 }
 
+/// What there is no room for is counted, and said once a minute.
 #[test]
-fn to_be_asked_again_is_no_reason_to_stay_for_longer() {
-    let (mut monitor, _) = start(WORKS);
-    for millis in [0, 500, 900] {
-        let now = T0 + Duration::from_millis(millis);
-        for input in [Input::Control(Control::Exit(15)), Input::QueueEmpty] {
-            let actions = feed(&mut monitor, &input, now, WORKS);
-            assert!(!actions.contains(&EXIT), "a request is in flight");
-        }
-        assert_eq!(monitor.deadline(), Some(T0 + Duration::from_secs(1)));
-    }
-    let late = T0 + Duration::from_secs(1);
-    assert!(feed(&mut monitor, &Input::QueueEmpty, late, WORKS).contains(&EXIT));
-}
-
-#[test]
-fn deleted_namespace_is_not_left_before_the_file_says_backup_but_soon() {
-    const GONE: Action = Action::Exit(ExitReason::NamespaceGone);
-    let fails = (Duration::ZERO, Err(Errno(28)));
-    for works in [true, false] {
-        let (mut monitor, _) = start(fails);
-        for input in
-            [Input::NamespaceGone, Input::Agent(Outcome::Delivered), Input::Agent(Outcome::Closed)]
-        {
-            assert!(!feed(&mut monitor, &input, T0, fails).contains(&GONE), "{input:?}");
-        }
-        let soon = T0 + Duration::from_millis(4999);
-        let written = if works { WORKS } else { fails };
-        assert_eq!(feed(&mut monitor, &Input::QueueEmpty, soon, written).contains(&GONE), works);
-        let late = T0 + Duration::from_secs(5);
-        assert!(feed(&mut monitor, &Input::QueueEmpty, late, written).contains(&GONE));
-    }
-}
-
-/// A monitor that announces.
-fn announcing(tables: &mut Tables) -> Monitor<'_> {
-    Monitor::new(MonitorConfig { announce: Some((AnnounceTiming::default(), tables)), ..config() })
-}
-
-#[test]
-fn addresses_beyond_the_table_are_counted_and_said_once_a_minute() {
+fn tables_that_are_full_are_no_secret() {
     let mut tables = Box::new(Tables::new());
-    let mut monitor = announcing(&mut tables);
-    let cidrs = (0..4098).map(|n| Cidr::new(Ipv4Addr::from_bits(0x0a00_0001 + n).into(), 32));
-    let address = |cidr| Body::NewAddress(address(3, cidr, AddressFlags::Permanent));
-    let bodies = cidrs.map(|cidr| address(cidr.expect("an address")));
-    let said: Vec<_> = bodies.flat_map(|b| feed(&mut monitor, &event(b), T0, WORKS)).collect();
-    assert_eq!(said, [Action::Log(LogEvent::TooManyAddresses { total: 1 })]);
-    assert_eq!(monitor.status().counters.unannounced, 2);
-}
-
-#[test]
-fn links_beyond_the_table_are_counted_and_said_once_a_minute() {
-    let mut tables = Box::new(Tables::new());
-    let mut monitor = announcing(&mut tables);
-    let bodies = (1..=1026).map(|ifindex| Body::NewLink(link(ifindex, "eth0")));
-    let said: Vec<_> = bodies.flat_map(|b| feed(&mut monitor, &event(b), T0, WORKS)).collect();
-    assert_eq!(said, [Action::Log(LogEvent::TooManyLinks { ignored: 1 })]);
-    let actions = feed(&mut monitor, &Input::Control(Control::Status), T0, WORKS);
-    assert_eq!(actions, [Action::LogStatus]);
+    let announce = Some((AnnounceTiming::default(), &mut *tables));
+    let mut monitor = Monitor::new(MonitorConfig { announce, ..config() });
+    let mut said = |bodies: &mut dyn Iterator<Item = Body>| -> Vec<Action> {
+        bodies.flat_map(|body| feed(&mut monitor, &event(body), T0, WORKS)).collect()
+    };
+    let mut links = (1..=1026).map(|ifindex| Body::NewLink(link(ifindex, "eth0")));
+    assert_eq!(said(&mut links), [Action::Log(LogEvent::TooManyLinks { ignored: 1 })]);
+    let mut addresses = (0..4098).map(|n| {
+        let cidr = Cidr::new(Ipv4Addr::from_bits(0x0a00_0001 + n).into(), 32);
+        Body::NewAddress(address(3, cidr.expect("an address"), AddressFlags::Permanent))
+    });
+    assert_eq!(said(&mut addresses), [Action::Log(LogEvent::TooManyAddresses { total: 1 })]);
     let counters = monitor.status().counters;
-    assert_eq!((counters.ignored_links, counters.unannounced), (2, 0));
+    assert_eq!((counters.ignored_links, counters.unannounced), (2, 2));
 }

@@ -8,7 +8,7 @@ use keepwatch::monitor::{CommandResult, Counters, DumpResult, Tables};
 use super::world::lan::{AddressChange, LinkChange};
 use super::world::{Life, Simulation, Step};
 
-const READ: Step = Step::Read { datagrams: 7 };
+const READ: Step = Step::Read(7);
 /// After these, events are lost: the queue has room for fewer.
 const OVERRUN: [Step; 7] = [Step::WirelessEvent; 7];
 const ANSWER: Step = Step::AgentReplies(Ok(()));
@@ -70,7 +70,7 @@ fn what_the_kernel_says_is_counted() {
         &[Step::EndNextDump(DumpResult::Failed(Errno(16)))],
         &OVERRUN,
         &[READ, READ, RETRY, READ, READ],
-        &[Step::ForeignMessage { port: 8 }],
+        &[Step::ForeignMessage(8)],
     ]);
     let Counters { overruns, malformed, foreign, dump_failures, .. } = counters;
     assert_eq!((overruns, malformed, foreign, dump_failures), (1, 1, 1, 1));
@@ -79,9 +79,9 @@ fn what_the_kernel_says_is_counted() {
 #[test]
 fn frames_are_counted() {
     let address = |n| AddressChange::of(([10, 0, 0, n].into(), 24));
-    let add = |n| Step::ChangeAddress { link: 0, change: address(n) };
+    let add = |n| Step::ChangeAddress(0, address(n));
     let rounds = Step::Wait(Duration::from_secs(5));
-    let refuses = Step::SetEgress { links: 2, egress: Err(Errno(105)) };
+    let refuses = Step::SetEgress(2, Err(Errno(105)));
     let counters =
         counted(&[&STARTED, &[Step::AddVip, add(1), READ, rounds, refuses, add(2), READ, rounds]]);
     assert_eq!((counters.announcements, counters.announcement_failures), (6, 6));
@@ -90,9 +90,8 @@ fn frames_are_counted() {
 /// A dump lists it after the event of its deletion.
 #[test]
 fn address_that_is_gone_is_not_announced_again() {
-    let change =
-        Step::ChangeAddress { link: 0, change: AddressChange::of(([10, 0, 0, 1].into(), 24)) };
-    let carrier = Step::ChangeLink { link: 0, change: LinkChange::Carrier };
+    let change = Step::ChangeAddress(0, AddressChange::of(([10, 0, 0, 1].into(), 24)));
+    let carrier = Step::ChangeLink(0, LinkChange::Carrier);
     let rounds = Step::Wait(Duration::from_secs(10));
     let up_again = [Step::AddVip, change, READ, rounds, carrier, carrier, Step::NextDumpLags, READ];
     assert_eq!(counted(&[&STARTED, &up_again, &[READ, rounds]]).announcements, 12);
@@ -104,7 +103,7 @@ fn address_that_is_gone_is_not_announced_again() {
 fn dumps_are_few() {
     let at_the_start = counted(&[&STARTED]);
     assert_eq!((at_the_start.dumps, at_the_start.events), (2, 4));
-    let of_a_link = Step::LinkWirelessEvent { link: 0 };
+    let of_a_link = Step::LinkWirelessEvent(0);
     let known = counted(&[&STARTED, &[of_a_link, Step::WirelessEvent, READ, RETRY]]);
     assert_eq!((known.dumps, known.events), (2, 6), "the interface is there");
     let lost = [&STARTED[..], &[Step::DeleteInterface, READ, RETRY]];

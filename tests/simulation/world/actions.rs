@@ -74,6 +74,28 @@ impl Simulation<'_> {
         assert_eq!(self.emptied_at, Some(self.now), "there may be something to be read");
     }
 
+    /// Something is mounted or unmounted. It is told once, until the core has looked.
+    pub(super) fn change_mounts(&mut self) {
+        if !self.options.mounts_are_hidden && !self.mounts_changed {
+            self.mounts_changed = true;
+            self.feed(&Input::MountsChanged);
+        }
+    }
+
+    /// Where nothing tells of mounts, the daemon may find out `at_once` all the same.
+    pub(super) fn delete_namespace(&mut self, at_once: bool) {
+        self.namespace_deleted = true;
+        self.change_mounts();
+        if self.options.mounts_are_hidden && at_once {
+            self.feed(&Input::NamespaceGone);
+        }
+    }
+
+    pub(super) fn look_at_namespace(&mut self) -> Option<Input> {
+        self.mounts_changed = false;
+        self.namespace_deleted.then_some(Input::NamespaceGone)
+    }
+
     /// What the kernel lists, in a dump that nothing comes between.
     pub(super) fn listed(&mut self, dump: Dump) -> Vec<Body> {
         match dump {

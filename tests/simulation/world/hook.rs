@@ -9,7 +9,7 @@ use netlink_packet_route::link::LinkFlags;
 use super::Simulation;
 use super::kernel::{Kernel, Meaning, UP, name};
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Hook {
     /// There is a process that runs it.
     pub lives: bool,
@@ -34,18 +34,7 @@ pub struct Hook {
 
 impl Hook {
     pub fn new(lives: bool) -> Self {
-        Self {
-            lives,
-            last: None,
-            running: false,
-            failed_at: None,
-            idle: false,
-            again: 0,
-            reloaded: false,
-            told_flags: UP,
-            has_been_down: false,
-            told: None,
-        }
+        Self { lives, told_flags: UP, ..Self::default() }
     }
 
     pub fn is_running(&self) -> bool {

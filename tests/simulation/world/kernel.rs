@@ -47,11 +47,7 @@ enum Dumping {
     Ends(Queued),
     /// What was there at the request is not queued before what has happened since (`inet_dump_ifaddr` in
     /// `net/ipv4/devinet.c` takes no RTNL lock).
-    Lags {
-        dump: Dump,
-        sequence: u32,
-        content: Vec<Body>,
-    },
+    Lags(Dump, u32, Vec<Body>),
 }
 
 #[derive(Debug)]
@@ -261,7 +257,7 @@ impl Kernel {
             self.congested = false;
             match std::mem::replace(&mut self.dump, Dumping::None) {
                 Dumping::Ends(queued) => Some(queued),
-                Dumping::None | Dumping::Endless | Dumping::Lags { .. } => None,
+                Dumping::None | Dumping::Endless | Dumping::Lags(..) => None,
             }
         });
         let (input, meaning) = queued.unwrap_or((Input::QueueEmpty, Meaning::Nothing));
@@ -336,7 +332,7 @@ impl Kernel {
         // Not that of ours.
         self.queue_message(Body::Done(None), OTHER_PORT, sequence, Meaning::Nothing);
         if std::mem::take(&mut self.next_dump_lags) && result == DumpResult::Complete {
-            self.dump = Dumping::Lags { dump, sequence, content };
+            self.dump = Dumping::Lags(dump, sequence, content);
         } else {
             self.list(dump, sequence, content, result);
         }
@@ -346,14 +342,14 @@ impl Kernel {
     /// The dump whose turn it is after all events, if one lags.
     pub fn lagging_dump(&self) -> Option<Dump> {
         match self.dump {
-            Dumping::Lags { dump, .. } if self.queue.is_empty() && !self.overrun => Some(dump),
+            Dumping::Lags(dump, ..) if self.queue.is_empty() && !self.overrun => Some(dump),
             _ => None,
         }
     }
 
     /// Lists what is there now, and what has been deleted since the request.
     pub fn catch_up(&mut self, mut present: Vec<Body>) {
-        let Dumping::Lags { dump, sequence, content } =
+        let Dumping::Lags(dump, sequence, content) =
             std::mem::replace(&mut self.dump, Dumping::None)
         else {
             return;

@@ -6,7 +6,7 @@ use keepwatch::monitor::{Counters, Duration, Instant, State, Status};
 /// From one write to the next, if nothing was reported nor asked for.
 const PERIOD: Duration = Duration::from_secs(15);
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct MetricsFile {
     wanted: bool,
     pub works: bool,
@@ -25,16 +25,7 @@ pub struct MetricsFile {
 
 impl MetricsFile {
     pub fn new(wanted: bool) -> Self {
-        Self {
-            wanted,
-            works: true,
-            hangs: Duration::ZERO,
-            reloads: 0,
-            expected: false,
-            undelivered: None,
-            content: None,
-            written: None,
-        }
+        Self { wanted, works: true, ..Self::default() }
     }
 
     /// A report or a request is under way, after which it is to be written.

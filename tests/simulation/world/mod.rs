@@ -52,7 +52,6 @@ pub mod kernel;
 pub mod lan;
 mod manager;
 mod metrics;
-mod namespace;
 mod peers;
 mod rest;
 mod step;
@@ -192,7 +191,7 @@ impl<'a> Simulation<'a> {
             now,
             kernel,
             lans,
-            told: Told::new(),
+            told: Told::default(),
             metrics: MetricsFile::new(options.writes_metrics),
             disk: Disk { works: true, hangs: Duration::ZERO, file: None },
             agent: Agent::new(),

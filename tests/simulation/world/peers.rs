@@ -21,7 +21,7 @@ impl Disk {
     }
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Agent {
     pub listens: bool,
     /// It listens, but too many wait already.
@@ -35,8 +35,10 @@ pub struct Agent {
     pub acknowledged: Option<State>,
     /// Of that, what it has acted on.
     pub heeded: Option<State>,
-    /// Until then it knows no routers: it has been started, and somebody has found it away before.
-    knows_routers_at: Instant,
+    /// Somebody has found it away, and it has not said 200 since.
+    was_away: bool,
+    /// Until then it knows no routers, as it has been started.
+    knows_routers_at: Option<Instant>,
     /// How long it takes from its start until it knows them.
     pub starts_for: Duration,
     /// The state of the last attempt, and when that failed.
@@ -45,8 +47,9 @@ pub struct Agent {
     anew: bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 enum Connection {
+    #[default]
     None,
     InFlight(State),
     Lingering,
@@ -54,19 +57,7 @@ enum Connection {
 
 impl Agent {
     pub fn new() -> Self {
-        Self {
-            listens: true,
-            is_full: false,
-            found_full: None,
-            connection: Connection::None,
-            unread: None,
-            acknowledged: None,
-            heeded: None,
-            knows_routers_at: Instant::ZERO,
-            starts_for: Duration::ZERO,
-            failed: None,
-            anew: false,
-        }
+        Self { listens: true, ..Self::default() }
     }
 
     pub fn is_connected(&self) -> bool {
@@ -109,7 +100,7 @@ impl Agent {
         }
         self.found_full = None;
         // It starts when it listens again.
-        self.knows_routers_at = Instant::from_millis(i64::MAX / 1000);
+        self.was_away = true;
         Some(Outcome::Failed(Failure::Refused))
     }
 
@@ -151,9 +142,11 @@ impl Agent {
             self.fail(now);
             return Outcome::Failed(failure);
         }
-        self.knows_routers_at = self.knows_routers_at.min(now + self.starts_for);
+        if std::mem::take(&mut self.was_away) {
+            self.knows_routers_at = Some(now + self.starts_for);
+        }
         self.acknowledged = Some(state);
-        if now >= self.knows_routers_at {
+        if self.knows_routers_at.is_none_or(|at| now >= at) {
             self.heeded = Some(state);
         }
         self.connection = Connection::Lingering;

@@ -66,29 +66,14 @@ pub enum Step {
     /// What a wireless driver tells of the watched interface.
     WirelessEvent,
     /// And of another link.
-    LinkWirelessEvent {
-        link: usize,
-    },
-    ChangeAddress {
-        link: usize,
-        change: AddressChange,
-    },
-    ChangeLink {
-        link: usize,
-        change: LinkChange,
-    },
+    LinkWirelessEvent(usize),
+    ChangeAddress(usize, AddressChange),
+    ChangeLink(usize, LinkChange),
     /// What becomes of frames on so many links.
-    SetEgress {
-        links: usize,
-        egress: Result<(), Errno>,
-    },
-    Read {
-        datagrams: usize,
-    },
+    SetEgress(usize, Result<(), Errno>),
+    Read(usize),
     MalformedMessage,
-    ForeignMessage {
-        port: u8,
-    },
+    ForeignMessage(u8),
     /// How the next dump ends.
     EndNextDump(DumpResult),
     /// The next dump lists what has been deleted since, and after the events of that.
@@ -99,21 +84,20 @@ pub enum Step {
     Wait(Duration),
     /// Time passes, and the core does not run.
     Stall(Duration),
+    /// The next write of metrics hangs for so long.
     DiskWorks {
         works: bool,
         for_metrics: bool,
-        /// For this long in the next write of metrics.
         hangs_for_metrics: Duration,
     },
-    /// For this long in the next write of the state.
+    /// So does the next write of the state.
     DiskHangs(Duration),
     AgentReplies(Reply),
     /// And nobody reads that yet.
     AgentRepliesUnread(Reply),
-    /// When it is started again, it takes so long to know its routers.
+    /// There is no room for more who call it; and when it is started again, it takes so long to know its routers.
     AgentListens {
         listens: bool,
-        /// So many others call it that there is no room.
         is_full: bool,
         starts_for: Duration,
     },
@@ -142,21 +126,21 @@ impl Simulation<'_> {
             Step::TakeAlternativeName => self.kernel.alternative = self.kernel.ifindex.is_none(),
             Step::SetFlags(flags) => self.kernel.set_flags(flags),
             Step::WirelessEvent => self.emit(self.kernel.wireless_event()),
-            Step::LinkWirelessEvent { link } => self.emit(self.lans[link].wireless_event()),
-            Step::ChangeAddress { link, change } => {
+            Step::LinkWirelessEvent(link) => self.emit(self.lans[link].wireless_event()),
+            Step::ChangeAddress(link, change) => {
                 let event = self.lans[link].change_address(change);
                 self.emit(event);
             }
-            Step::ChangeLink { link, change } => {
+            Step::ChangeLink(link, change) => {
                 let events = self.lans[link].change_link(change, || self.kernel.new_index());
                 self.emit(events);
             }
-            Step::SetEgress { links, egress } => {
+            Step::SetEgress(links, egress) => {
                 self.lans[..links].iter_mut().for_each(|lan| lan.egress = egress);
             }
-            Step::Read { datagrams } => self.read(datagrams),
+            Step::Read(datagrams) => self.read(datagrams),
             Step::MalformedMessage => self.kernel.insert(Input::MalformedMessage),
-            Step::ForeignMessage { port } => self.feed(&Input::ForeignSender(port.into())),
+            Step::ForeignMessage(port) => self.feed(&Input::ForeignSender(port.into())),
             Step::EndNextDump(result) => self.kernel.next_dump_end = result,
             Step::NextDumpLags => self.kernel.next_dump_lags = true,
             Step::CutNextLinks => self.kernel.cut_next_links = true,
@@ -255,9 +239,9 @@ impl Step {
             4 => Self::CreateInterface,
             5 if how.is_multiple_of(2) => Self::RenameInterface,
             5 => Self::DeleteInterface,
-            6 => Self::ChangeAddress { link: usize::from(how >> 7), change: decode_address(how) },
-            7 => Self::ChangeLink { link: usize::from(how >> 7), change: decode_link(how) },
-            8 | 9 => Self::Read { datagrams: usize::from(how % 8) },
+            6 => Self::ChangeAddress(usize::from(how >> 7), decode_address(how)),
+            7 => Self::ChangeLink(usize::from(how >> 7), decode_link(how)),
+            8 | 9 => Self::Read(usize::from(how % 8)),
             10 => Self::Wait(Duration::from_millis(u64::from(how).pow(2))),
             11 => Self::AgentReplies(decode_reply(how)),
             12 => Self::AgentListens {
@@ -291,8 +275,8 @@ impl Step {
     fn decode_trouble(how: u8) -> Self {
         match how % 8 {
             0 | 1 => Self::MalformedMessage,
-            2 => Self::ForeignMessage { port: how },
-            5 if how < 128 => Self::LinkWirelessEvent { link: usize::from(how >> 6) },
+            2 => Self::ForeignMessage(how),
+            5 if how < 128 => Self::LinkWirelessEvent(usize::from(how >> 6)),
             3..6 => decode_egress(how),
             _ if how > 127 => Self::DeleteNamespace { at_once: how.is_multiple_of(2) },
             6 => match how {
@@ -347,7 +331,7 @@ fn decode_watched_link(how: u8) -> Step {
 
 fn decode_egress(how: u8) -> Step {
     let egress = if how % 8 == 3 { Ok(()) } else { Err(Errno(105)) };
-    Step::SetEgress { links: if how & 8 == 0 { 2 } else { 1 }, egress }
+    Step::SetEgress(if how & 8 == 0 { 2 } else { 1 }, egress)
 }
 
 fn decode_reply(how: u8) -> Reply {
@@ -375,8 +359,8 @@ fn decode_claims(how: u8) -> Claims {
     let frames = (how >> 5) * 8;
     Claims {
         by: match (how >> 5, how & 0b11001) {
-            (4.., 0b11000 | 0b11001) => Station::Nobody { frames },
-            (4.., _) => Station::Others { stations: frames },
+            (4.., 0b11000 | 0b11001) => Station::Nobody(frames),
+            (4.., _) => Station::Others(frames),
             (_, 0) => Station::Other,
             (_, 1) => Station::Watched,
             (_, 0b01000 | 0b01001) => Station::Virtual,

@@ -14,7 +14,7 @@ use super::kernel::{Meaning, UP};
 /// An address on a link, with the length of its prefix.
 pub type Configured = (IpAddr, u8);
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Told {
     links: BTreeMap<u32, Known>,
     addresses: BTreeMap<(u32, Configured), AddressFlags>,
@@ -23,7 +23,7 @@ pub struct Told {
     /// What the dump of this interface has.
     shown: Option<(u32, BTreeSet<Configured>)>,
     /// When the core gives up the dump.
-    dump_deadline: Instant,
+    dump_deadline: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -34,16 +34,6 @@ struct Known {
 }
 
 impl Told {
-    pub fn new() -> Self {
-        Self {
-            links: BTreeMap::new(),
-            addresses: BTreeMap::new(),
-            shown_links: None,
-            shown: None,
-            dump_deadline: Instant::ZERO,
-        }
-    }
-
     /// Notes what the core learns from this.
     pub fn tell(&mut self, input: &Input, meaning: Meaning, now: Instant) {
         match input {
@@ -51,7 +41,7 @@ impl Told {
             Input::RequestFailed(_) | Input::MalformedMessage => self.forget_dump(),
             _ => {}
         }
-        if now >= self.dump_deadline && *input == Input::QueueEmpty {
+        if self.dump_deadline.is_none_or(|by| now >= by) && *input == Input::QueueEmpty {
             self.forget_dump();
         }
     }
@@ -79,7 +69,7 @@ impl Told {
                 (Some((*ifindex, BTreeSet::new())), None)
             }
         };
-        self.dump_deadline = now + Duration::from_secs(5);
+        self.dump_deadline = Some(now + Duration::from_secs(5));
     }
 
     /// No frame is about what the core could know to be otherwise.

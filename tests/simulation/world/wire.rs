@@ -34,13 +34,9 @@ pub struct Claims {
 pub enum Station {
     Other,
     /// A flood: so many, each for itself.
-    Others {
-        stations: u8,
-    },
+    Others(u8),
     /// A flood of other frames.
-    Nobody {
-        frames: u8,
-    },
+    Nobody(u8),
     /// The watched interface.
     Watched,
     /// The VRRP instance.
@@ -148,8 +144,8 @@ impl Simulation<'_> {
         };
         let claim = |mac| Input::ClaimReceived(ifindex, Claim { mac, ip });
         let frames = match claims.by {
-            Station::Nobody { frames } => vec![Input::NoClaim; frames.into()],
-            Station::Others { stations } => {
+            Station::Nobody(frames) => vec![Input::NoClaim; frames.into()],
+            Station::Others(stations) => {
                 (0..stations).map(|station| claim([2, 1, 0, 0, 0, station])).collect()
             }
             Station::Other => vec![claim(OTHER_MAC)],
