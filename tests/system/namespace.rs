@@ -24,8 +24,6 @@ pub fn trials() -> Vec<Trial> {
         deleted_where_no_mounts_are_shown,
         deleted_by_its_name,
         deleted_by_other_paths,
-        deleted_without_an_agent,
-        deleted_and_made_anew,
         others_come_and_go,
         no_namespace,
     ];
@@ -142,27 +140,6 @@ fn deleted_where_no_mounts_are_shown() {
     without_proc(&mut command);
     let daemon = Killed(command.spawn().unwrap());
     inside.delete_under(daemon, unbind);
-}
-
-/// Nobody can be told; the daemon does not stay for ever because of that.
-fn deleted_without_an_agent() {
-    let mut inside = Inside::new("deleted_without_an_agent");
-    let mut daemon = inside.spawn(Some("deleted_without_an_agent"));
-    inside.world.agent.wait_acknowledged("master");
-    inside.world.agent.stop(true);
-    unbind("deleted_without_an_agent");
-    assert_eq!(daemon.0.wait().unwrap().code(), Some(1));
-    assert_eq!(inside.world.setup.state(), "backup");
-}
-
-/// It is another namespace, though of the same name.
-fn deleted_and_made_anew() {
-    let mut inside = Inside::new("deleted_and_made_anew");
-    let daemon = inside.spawn(Some("deleted_and_made_anew"));
-    inside.delete_under(daemon, |name| {
-        unbind(name);
-        Netns::new().bind(name);
-    });
 }
 
 /// And that also if it happens before the daemon can look for the first time.

@@ -14,11 +14,9 @@ pub fn trials() -> Vec<Trial> {
     lab::trials![
         asked_to_leave,
         request_in_flight_is_finished,
-        request_in_flight_does_not_delay_for_long,
         hangup_does_everything_again,
         status,
         syslog,
-        second_instance,
         stale_pid_file,
         pid_file_of_a_successor,
         log_that_cannot_be,
@@ -48,18 +46,6 @@ fn request_in_flight_is_finished() {
     keepwatch.terminate();
     world.agent.wait_acknowledged("backup");
     assert!(world.setup.log().contains("Notified agent router"));
-}
-
-fn request_in_flight_does_not_delay_for_long() {
-    let world = World::new();
-    world.agent.behave(Manners::Hang);
-    let keepwatch = world.setup.start();
-    world.agent.wait("a request", |arrivals| !arrivals.is_empty());
-    keepwatch.signal(Signal::SIGTERM);
-    let asked = std::time::Instant::now();
-    assert_eq!(keepwatch.wait_exit().unwrap().code(), Some(0));
-    // The reply would have been waited for five seconds.
-    assert!(asked.elapsed() < std::time::Duration::from_secs(4));
 }
 
 fn hangup_does_everything_again() {
@@ -146,19 +132,6 @@ fn error(setup: &Setup) -> String {
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     assert!(output.stdout.is_empty());
     String::from_utf8(output.stderr).unwrap()
-}
-
-fn second_instance() {
-    let world = World::new();
-    let keepwatch = world.setup.start();
-    world.agent.wait_acknowledged("backup");
-    let (path, pid) = (world.setup.pid_file(), keepwatch.pid());
-    let expected =
-        format!("keepwatch: pid file {}: held by process {pid} (keepwatch)\n", path.display());
-    assert_eq!(error(&world.setup), expected);
-    assert_eq!(content(&path), pid.to_string(), "the first instance's file is left alone");
-    world.set_vip(true);
-    keepwatch.wait_state("master");
 }
 
 fn stale_pid_file() {

@@ -7,12 +7,10 @@ use std::thread;
 use std::time::Duration;
 
 use lab::files::{Watch, wait_readable};
-use lab::namespace::Netns;
 use lab::old_kernel::hanging;
-use lab::rtnl::Rtnl;
 use libtest_mimic::Trial;
 
-use crate::world::{World, add_interface, setup, word};
+use crate::world::{World, setup, word};
 
 pub fn trials() -> Vec<Trial> {
     lab::trials![
@@ -22,8 +20,6 @@ pub fn trials() -> Vec<Trial> {
         daemon_is_up_when_its_parent_returns,
         relative_paths_are_those_of_the_start,
         check_that_hangs_is_ended,
-        named_namespace,
-        missing_namespace,
         check_changes_nothing,
         sleeps_for_ever_when_nothing_happens,
     ]
@@ -120,36 +116,6 @@ fn check_that_hangs_is_ended() {
     hanging(&mut command, nix::libc::SYS_sendto);
     let status = command.arg("--check").output().unwrap().status;
     assert_eq!(status.signal(), Some(nix::libc::SIGALRM));
-}
-
-fn named_namespace() {
-    let inside = Netns::new();
-    inside.bind("qrouter-1");
-    let rtnl = inside.run(|| {
-        let rtnl = Rtnl::new();
-        add_interface(&rtnl, "ha0");
-        rtnl.add_address("ha0", crate::world::VIP);
-        rtnl
-    });
-    for namespace in ["qrouter-1", "/run/netns/qrouter-1"] {
-        let setup = setup().with(format!("--namespace={namespace}"));
-        let keepwatch = setup.start();
-        assert_eq!(setup.state(), "master");
-        inside.run(|| rtnl.delete_address("ha0", crate::world::VIP));
-        keepwatch.wait_state("backup");
-        inside.run(|| rtnl.add_address("ha0", crate::world::VIP));
-    }
-}
-
-fn missing_namespace() {
-    let setup = setup().with("--namespace=nowhere");
-    let output = setup.run();
-    assert_eq!(output.status.code(), Some(1));
-    assert_eq!(
-        String::from_utf8_lossy(&output.stderr),
-        "keepwatch: namespace /run/netns/nowhere: No such file or directory (ENOENT)\n"
-    );
-    assert!(!setup.pid_file().exists() && !setup.log_file().exists());
 }
 
 /// No timer, no wake-up: one `epoll_wait` without timeout.

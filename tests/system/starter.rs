@@ -3,23 +3,18 @@
 #![expect(unsafe_code, reason = "what a starter does before it executes the program")]
 
 use std::fs;
-use std::os::unix::fs::chown;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, Stdio};
 
 use lab::daemon::{Running, Setup};
 use lab::files::Watch;
-use lab::trial::with_other_users;
-use lab::users::SOMEBODY;
 use libtest_mimic::Trial;
-use nix::errno::Errno;
 use nix::libc;
 use nix::mount::{MsFlags, mount};
 use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::signal::{SigHandler, SigSet, Signal, kill, signal};
 use nix::unistd::Pid;
 
-use crate::privileges::setup_of_nobody;
 use crate::world::{World, setup};
 
 pub fn trials() -> Vec<Trial> {
@@ -29,7 +24,6 @@ pub fn trials() -> Vec<Trial> {
         hung_up_start_goes_on,
         log_as_large_as_may_be,
     ];
-    trials.extend(with_other_users(lab::trials![capabilities_that_outlast_a_change_of_user]));
     #[cfg(target_arch = "x86_64")]
     trials.extend(lab::trials![early_signal_waits, early_signal_ends_what_is_no_daemon]);
     trials
@@ -154,24 +148,4 @@ fn log_as_large_as_may_be() {
     keepwatch.wait_state("master");
     world.agent.wait_acknowledged("master");
     assert_eq!(fs::metadata(world.setup.log_file()).unwrap().len(), 8192);
-}
-
-/// With `SECBIT_NO_SETUID_FIXUP`, to become a user takes no right to files away (`capabilities(7)`).
-fn capabilities_that_outlast_a_change_of_user() {
-    let setup = setup_of_nobody();
-    let theirs = setup.directory().join("theirs");
-    fs::create_dir(&theirs).unwrap();
-    chown(&theirs, Some(SOMEBODY), None).unwrap();
-    let log = theirs.join("log");
-    let setup = setup.with(format!("--log-file={}", log.display()));
-    let mut command = setup.command();
-    // SAFETY: a system call without pointers.
-    let keep =
-        || Ok(Errno::result(unsafe { libc::prctl(libc::PR_SET_SECUREBITS, 1 << 2) }).map(drop)?);
-    // SAFETY: nothing but a system call.
-    unsafe { command.pre_exec(keep) };
-    let output = command.output().unwrap();
-    assert_eq!(output.status.code(), Some(1), "{output:?}");
-    assert!(String::from_utf8_lossy(&output.stderr).ends_with("(EACCES)\n"), "{output:?}");
-    assert!(!log.exists());
 }

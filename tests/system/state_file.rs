@@ -19,7 +19,6 @@ use crate::world::{Killed, World, setup, word};
 
 pub fn trials() -> Vec<Trial> {
     lab::trials![
-        reader_sees_the_two_words_only,
         two_daemons_write,
         strange_things_in_its_place,
         mode_and_content,
@@ -28,32 +27,6 @@ pub fn trials() -> Vec<Trial> {
         directory_that_is_mounted_over_is_followed,
         unwritable_at_start,
     ]
-}
-
-fn reader_sees_the_two_words_only() {
-    let world = World::new();
-    let keepwatch = world.setup.start();
-    let done = AtomicBool::new(false);
-    thread::scope(|scope| {
-        let reader = scope.spawn(|| {
-            let mut reads = [0_u32; 2];
-            while !done.load(Ordering::Relaxed) {
-                match fs::read_to_string(world.setup.state_file()).as_deref() {
-                    Ok("master") => reads[0] += 1,
-                    Ok("backup") => reads[1] += 1,
-                    other => panic!("state file: {other:?}"),
-                }
-            }
-            reads
-        });
-        for flip in 0..1000 {
-            world.set_vip(flip % 2 == 0);
-        }
-        keepwatch.wait_log("Wrote router", 1001);
-        done.store(true, Ordering::Relaxed);
-        let reads = reader.join().unwrap();
-        assert!(reads.iter().all(|reads| *reads > 0), "{reads:?}");
-    });
 }
 
 /// In that of the file, or of the one that is renamed to it, which has the name of this process.

@@ -22,7 +22,6 @@ pub fn trials() -> Vec<Trial> {
     let mut trials = lab::trials![
         streams_closed,
         pipes_nobody_reads,
-        pipes_closed_at_the_other_end,
         daemon_leaves_its_pipes_alone,
         terminal_nobody_reads,
         terminal_of_another_session,
@@ -84,18 +83,6 @@ fn pipes_nobody_reads() {
     assert!(log.len() <= 4096, "{} bytes", log.len());
     let text = world.setup.text(log);
     assert!(text.contains(" DEBUG "), "{text}");
-}
-
-fn pipes_closed_at_the_other_end() {
-    let world = World::new();
-    let (setup, agent) = (&world.setup, &world.agent);
-    let mut command = without_log_file(setup);
-    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    drop((child.stdout.take(), child.stderr.take()));
-    agent.wait_acknowledged("backup");
-    a_thousand_flips(&world);
-    child.kill().unwrap();
-    child.wait().unwrap();
 }
 
 /// The daemon holds none of the pipes of whoever started it, and writes nothing into them.

@@ -6,7 +6,6 @@ use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 
-use lab::agent::Agent;
 use lab::trial::with_other_users;
 use lab::users::{SOMEBODY, run_as};
 use libtest_mimic::Trial;
@@ -14,11 +13,7 @@ use libtest_mimic::Trial;
 use crate::world::{Killed, World, setup};
 
 pub fn trials() -> Vec<Trial> {
-    let mut trials = lab::trials![
-        world_writable_directory,
-        agent_directory_that_anybody_can_make,
-        symlink_to_the_agent,
-    ];
+    let mut trials = lab::trials![world_writable_directory, agent_directory_that_anybody_can_make,];
     trials.extend(with_other_users(lab::trials![
         socket_of_another_user,
         symlink_to_a_socket_of_another_user,
@@ -93,21 +88,6 @@ fn socket_of_oneself() {
     chown(&world.setup.conf_dir, Some(SOMEBODY), None).unwrap();
     let listener = listen_as(SOMEBODY, &socket(&world));
     assert_told(&world, &listener);
-}
-
-/// Of whom it leads to, it does not matter how.
-fn symlink_to_the_agent() {
-    let setup = setup();
-    let target = setup.directory().join("agent-elsewhere");
-    fs::create_dir(&target).unwrap();
-    let agent = Agent::start(&target);
-    symlink(
-        target.join("keepalived-state-change"),
-        setup.state_path.join("keepalived-state-change"),
-    )
-    .unwrap();
-    let _keepwatch = setup.start();
-    agent.wait_acknowledged("backup");
 }
 
 fn world_writable_directory() {
