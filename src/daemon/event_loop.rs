@@ -1,7 +1,7 @@
 //! The loop: wait, read what is ready, have the core decide, execute that. What it has to keep to is in
 //! [`crate::monitor`].
 
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::os::fd::{AsRawFd, RawFd};
 
 use mio::unix::SourceFd;
@@ -28,45 +28,23 @@ use crate::sys::service_manager::ReadinessNotifier;
 use crate::sys::signals::Signals;
 use crate::wire::http;
 
-/// The route socket.
-const ROUTE: Token = Token(0);
-/// The signalfd.
-const SIGNALS: Token = Token(1);
-/// The packet socket.
-const PACKETS: Token = Token(2);
+// What the poll reports on.
+const ROUTE: usize = 0;
+const SIGNALS: usize = 1;
+const PACKETS: usize = 2;
 /// The mounts, of which names of network namespaces are some.
-const MOUNTS: Token = Token(3);
-/// The process that runs conntrackd.
-const CONNTRACKD: Token = Token(4);
-/// The process that runs the hook.
-const HOOK: Token = Token(5);
-/// The connection to the agent.
-const AGENT: Token = Token(6);
+const MOUNTS: usize = 3;
+const CONNTRACKD: usize = 4;
+const HOOK: usize = 5;
+const AGENT: usize = 6;
+/// Which of them are ready.
+type Ready = [bool; 7];
 
 /// Netlink datagrams read in one turn, so that a burst starves neither the agent nor signals.
 const DATAGRAMS_PER_TURN: usize = 64;
 
 /// How long to hold log lines so that the one about the agent's reply joins the same write.
 const LOG_BATCH_DELAY: Duration = Duration::from_millis(10);
-
-/// What is ready: a bit for each token. mio's polls are edge-triggered (`epoll(7)`): what has not been read to its
-/// end stays ready, though the next poll does not report it.
-#[derive(Clone, Copy, PartialEq)]
-struct Ready(u8);
-
-impl Ready {
-    fn of(Token(token): Token) -> Self {
-        Self(1 << token)
-    }
-
-    fn has(self, token: Token) -> bool {
-        self.0 & Self::of(token).0 != 0
-    }
-
-    fn add(&mut self, token: Token) {
-        self.0 |= Self::of(token).0;
-    }
-}
 
 /// The two notifications there are, ready to be sent.
 #[derive(Debug)]
@@ -117,10 +95,11 @@ impl Daemon<'_> {
     /// One line, if the poll itself fails, which nothing can be done about.
     pub fn run(&mut self) -> Result<ExitReason, String> {
         let mut buffer = netlink::buffer();
-        // The first look, before there is anything to wait for; from then on the poll tells.
-        let mut ready = Ready::of(ROUTE);
+        let mut ready = Ready::default();
+        // The first look, before there is anything to wait for; from then on the poll reports.
+        ready[ROUTE] = true;
         loop {
-            let unfinished = self.handle_ready(ready, &mut buffer);
+            let is_drained = self.handle_ready(ready, &mut buffer);
             if let Some(reason) = self.ending {
                 if let ExitReason::Signal(signal) = reason
                     && let Some(name) = signal_name(signal)
@@ -131,45 +110,44 @@ impl Daemon<'_> {
                 log::flush();
                 return Ok(reason);
             }
-            ready = self.wait(unfinished)?;
+            ready = self.wait(is_drained)?;
         }
     }
 
-    /// Handles what is ready. Returns what has not been read to its end.
-    fn handle_ready(&mut self, ready: Ready, buffer: &mut netlink::Buffer) -> Ready {
-        let mut unfinished = Ready(0);
+    /// Handles what is ready. Returns whether the route socket has been read to its end.
+    fn handle_ready(&mut self, ready: Ready, buffer: &mut netlink::Buffer) -> bool {
         // The kernel first, so that whoever sends a signal after changing an address finds that taken
         // into account.
-        if ready.has(ROUTE) {
-            if !self.drain_route(buffer) {
-                unfinished.add(ROUTE);
-            }
-        } else {
+        let is_drained = !ready[ROUTE] || self.drain_route(buffer);
+        if !ready[ROUTE] {
             self.handle(&Input::QueueEmpty, self.now);
         }
-        if ready.has(SIGNALS) {
+        if ready[SIGNALS] {
             self.handle_signals();
         }
-        if ready.has(AGENT) {
+        if ready[AGENT] {
             self.handle_replies();
         }
-        if ready.has(PACKETS) {
+        if ready[PACKETS] {
             self.handle_frames();
         }
-        if ready.has(MOUNTS) {
-            self.ignore_mounts();
+        if ready[MOUNTS] {
+            self.watch_mounts(None);
             self.dispatch(&Input::MountsChanged);
         }
-        for (kind, token) in [(HelperKind::Conntrackd, CONNTRACKD), (HelperKind::Hook, HOOK)] {
-            if ready.has(token) {
+        let helpers =
+            [(ready[CONNTRACKD], HelperKind::Conntrackd), (ready[HOOK], HelperKind::Hook)];
+        for (is_ready, kind) in helpers {
+            if is_ready {
                 self.handle_helper(kind, &mut **buffer);
             }
         }
-        unfinished
+        is_drained
     }
 
-    /// Sleeps until something is ready or due, unless something is still unfinished.
-    fn wait(&mut self, unfinished: Ready) -> Result<Ready, String> {
+    /// Sleeps until something is ready or due, unless there is more to be read from the route socket. The poll is
+    /// edge-triggered (`epoll(7)`), and so does not report that.
+    fn wait(&mut self, is_drained: bool) -> Result<Ready, String> {
         let waiting = self.agent.as_ref().is_some_and(Agent::is_waiting);
         self.log_waits = waiting && !self.log_waits;
         if !self.log_waits {
@@ -180,7 +158,7 @@ impl Daemon<'_> {
             if self.log_waits {
                 timeout = timeout.map(|timeout| timeout.min(LOG_BATCH_DELAY));
             }
-            if unfinished != Ready(0) {
+            if !is_drained {
                 timeout = Some(Duration::ZERO);
             }
             let polled = self.poll.poll(&mut self.events, timeout.map(Into::into));
@@ -192,9 +170,12 @@ impl Daemon<'_> {
                 Err(error) => return Err(format!("epoll: {error}")),
             }
         }
-        let mut ready = unfinished;
+        let mut ready = Ready::default();
+        ready[ROUTE] = !is_drained;
         for event in &self.events {
-            ready.add(event.token());
+            if let Some(ready) = ready.get_mut(event.token().0) {
+                *ready = true;
+            }
         }
         Ok(ready)
     }
@@ -244,33 +225,33 @@ impl Daemon<'_> {
         }
     }
 
-    /// Has the poll tell of everything there is but the agent, who comes and goes.
+    /// Has the poll report everything there is but the agent, which comes and goes.
     pub(crate) fn register(&self) -> Result<(), Errno> {
-        let register = |fd: RawFd, token| {
-            self.poll.registry().register(&mut SourceFd(&fd), token, Interest::READABLE)
-        };
-        register(self.route.as_raw_fd(), ROUTE)?;
-        register(self.signals.as_raw_fd(), SIGNALS)?;
-        for (helper, token) in [(&self.conntrackd, CONNTRACKD), (&self.hook, HOOK)] {
+        self.watch(self.route.as_raw_fd(), ROUTE, Some(Interest::READABLE))?;
+        self.watch(self.signals.as_raw_fd(), SIGNALS, Some(Interest::READABLE))?;
+        for (helper, source) in [(&self.conntrackd, CONNTRACKD), (&self.hook, HOOK)] {
             if let Some(helper) = helper {
-                register(helper.fd(), token)?;
+                self.watch(helper.fd(), source, Some(Interest::READABLE))?;
             }
         }
         Ok(())
     }
 
-    /// Has the poll report the next mount or unmount. From there to the next look at the namespace there may be
-    /// many more, which would wake the daemon for nothing.
-    fn await_mounts(&self) {
-        if let Some(fd) = self.namespace.as_ref().and_then(NamespaceWatch::fd) {
-            // Fails if it is registered already.
-            let _ = self.poll.registry().register(&mut SourceFd(&fd), MOUNTS, Interest::PRIORITY);
+    /// Has the poll report a source, or no longer.
+    fn watch(&self, fd: RawFd, source: usize, interest: Option<Interest>) -> io::Result<()> {
+        let (registry, mut fd) = (self.poll.registry(), SourceFd(&fd));
+        match interest {
+            Some(interest) => registry.register(&mut fd, Token(source), interest),
+            None => registry.deregister(&mut fd),
         }
     }
 
-    fn ignore_mounts(&self) {
+    /// Has the poll report the next mount or unmount. From there to the next look at the namespace there may be
+    /// many more, which would wake the daemon for nothing.
+    fn watch_mounts(&self, interest: Option<Interest>) {
         if let Some(fd) = self.namespace.as_ref().and_then(NamespaceWatch::fd) {
-            let _ = self.poll.registry().deregister(&mut SourceFd(&fd));
+            // Fails if it is registered already.
+            let _ = self.watch(fd, MOUNTS, interest);
         }
     }
 
@@ -278,14 +259,9 @@ impl Daemon<'_> {
     fn set_reads_frames(&mut self, reads_frames: bool) {
         self.reads_frames = reads_frames;
         if let Some(packets) = &self.packets {
-            let fd = packets.as_raw_fd();
-            let (registry, mut source) = (self.poll.registry(), SourceFd(&fd));
             // Were that to fail, each frame would wake the daemon, and be left.
-            let _ = if reads_frames {
-                registry.register(&mut source, PACKETS, Interest::READABLE)
-            } else {
-                registry.deregister(&mut source)
-            };
+            let interest = reads_frames.then_some(Interest::READABLE);
+            let _ = self.watch(packets.as_raw_fd(), PACKETS, interest);
         }
     }
 
@@ -335,7 +311,7 @@ impl Daemon<'_> {
                     State::Active => &self.requests.active,
                     State::Backup => &self.requests.backup,
                 };
-                let sent = self.agent.as_mut()?.notify(request, self.poll.registry(), AGENT);
+                let sent = self.agent.as_mut()?.notify(request, self.poll.registry(), Token(AGENT));
                 return sent.err().map(|failure| Input::Agent(Outcome::Failed(failure)));
             }
             Action::SetAddressFilter(ifindex) if self.filter_events => {
@@ -368,7 +344,7 @@ impl Daemon<'_> {
             Action::Run(request) => self.request(request),
             Action::CheckNamespace => {
                 // First of all, so that no change after the look is missed.
-                self.await_mounts();
+                self.watch_mounts(Some(Interest::PRIORITY));
                 let gone = self.namespace.as_ref()?.is_gone();
                 return (gone == Ok(true)).then_some(Input::NamespaceGone);
             }
