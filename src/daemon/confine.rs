@@ -23,7 +23,7 @@ pub(super) fn confine(config: &Config) -> Result<(), String> {
     {
         info!("this kernel has no Landlock");
     }
-    privileges::limit().map_err(|errno| format!("limits: {errno}"))?;
+    privileges::forbid_processes().map_err(|errno| format!("limits: {errno}"))?;
     if !config.no_seccomp && !seccomp::install().map_err(|errno| format!("seccomp: {errno}"))? {
         warning!("there is no seccomp filter for this architecture");
     }

@@ -2,13 +2,11 @@
 
 #![expect(unsafe_code, reason = "no library sets capabilities")]
 
-use std::os::fd::AsRawFd;
-
 use nix::errno::Errno as NixErrno;
 use nix::libc;
 use nix::sys::prctl;
 use nix::sys::resource::{Resource, setrlimit};
-use nix::unistd::{Gid, Uid, dup, geteuid, getgroups, setgroups, setresgid, setresuid};
+use nix::unistd::{Gid, Uid, geteuid, getgroups, setgroups, setresgid, setresuid};
 
 use crate::errno::Errno;
 
@@ -76,27 +74,12 @@ pub(super) fn become_hook_user(identity: RunAs, groups: &[Gid]) -> nix::Result<(
     Ok(())
 }
 
-/// Descriptors that the running daemon may open: the connection to the agent, the last metrics file, at the same
-/// time a new file, and one to spare.
-const MORE_DESCRIPTORS: u32 = 4;
-
-/// Limits this process once all is open: no further processes (the kernel exempts root), a few more descriptors,
-/// no core dump.
+/// Lets this process start no other (the kernel exempts root).
 ///
 /// # Errors
 /// The errno of `setrlimit`.
-pub fn limit() -> Result<(), Errno> {
-    // The lowest free number.
-    let free = dup(std::io::stderr())?.as_raw_fd();
-    let descriptors = u32::try_from(free).unwrap_or_default() + MORE_DESCRIPTORS;
-    for (resource, limit) in [
-        (Resource::RLIMIT_NPROC, 0),
-        (Resource::RLIMIT_CORE, 0),
-        (Resource::RLIMIT_NOFILE, descriptors.into()),
-    ] {
-        setrlimit(resource, limit, limit)?;
-    }
-    Ok(())
+pub fn forbid_processes() -> Result<(), Errno> {
+    Ok(setrlimit(Resource::RLIMIT_NPROC, 0, 0)?)
 }
 
 // include/uapi/linux/capability.h

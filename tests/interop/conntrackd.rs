@@ -101,44 +101,9 @@ impl Node {
 
     /// As Neutron writes it, but with a log file.
     fn text(&self) -> String {
-        let (directory, address) = (self.setup.conf_dir.display(), self.address());
-        format!(
-            "General {{
-    HashSize 32768
-    HashLimit 131072
-    LogFile {directory}/conntrackd.log
-    LockFile {directory}/conntrackd.lock
-    UNIX {{
-        Path {directory}/conntrackd.ctl
-    }}
-    SocketBufferSize 262142
-    SocketBufferSizeMaxGrown 655355
-    Filter From Kernelspace {{
-        Protocol Accept {{
-            TCP
-            UDP
-        }}
-        Address Ignore {{
-            IPv4_address 127.0.0.1
-            IPv4_address {address}
-        }}
-    }}
-}}
-Sync {{
-    Mode FTFW {{
-    }}
-    Multicast Default {{
-        IPv4_address 225.0.0.50
-        IPv4_interface {address}
-        Group 3785
-        Interface ha0
-        SndSocketBuffer 24985600
-        RcvSocketBuffer 24985600
-        Checksum on
-    }}
-}}
-"
-        )
+        let directory = self.setup.conf_dir.to_str().unwrap();
+        let text = include_str!("conntrackd.conf").replace("DIRECTORY", directory);
+        text.replace("ADDRESS", &self.address())
     }
 
     /// Starts conntrackd and waits until it serves.
