@@ -91,7 +91,6 @@ pub enum Outcome {
 
 #[derive(Debug)]
 struct Connection {
-    /// When it should have ended.
     deadline: Instant,
     /// The state that was sent, until a 200. After that the agent may finish its reply, as closing first would make
     /// its write fail.
@@ -132,7 +131,6 @@ pub(super) struct Outbox {
     outage: Outage,
     renotify: Renotify,
     backoff: Backoff,
-    /// Attempts that failed since the last delivery.
     failures: u32,
 }
 
@@ -233,7 +231,6 @@ impl Outbox {
         Some((state, core::mem::take(&mut self.failures)))
     }
 
-    /// Handles the end of a connection after a 200.
     fn on_closed(&mut self) {
         self.connection.take_if(|connection| connection.in_flight.is_none());
     }
@@ -278,7 +275,6 @@ impl Outbox {
         self.newest.filter(|_| self.send_at.is_some())
     }
 
-    /// When the connection should have ended, or the next attempt is due.
     pub(super) fn deadline(&self) -> Option<Instant> {
         let connection = self.connection.as_ref().map(|connection| connection.deadline);
         let attempt = self.next_attempt().filter(|_| !self.is_in_flight());

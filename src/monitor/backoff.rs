@@ -29,7 +29,6 @@ impl Backoff {
         Self { base: FIRST, full_since: None, random: seed.max(1) }
     }
 
-    /// When to try again after a failure at `now`.
     pub(super) fn after_failure(&mut self, now: Instant) -> Instant {
         self.full_since = None;
         let base = self.base;
@@ -54,7 +53,6 @@ impl Backoff {
         shortest + (longest - shortest) * (self.next_random() % 1001) / 1000
     }
 
-    /// Starts again from the shortest wait.
     pub(super) fn reset(&mut self) {
         (self.base, self.full_since) = (FIRST, None);
     }

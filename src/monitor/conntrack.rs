@@ -16,9 +16,7 @@ pub(super) struct SyncSequence {
     state: State,
     rest: &'static [SyncCommand],
     running: Option<SyncCommand>,
-    /// At least one of the state's commands has succeeded.
     succeeded: bool,
-    /// No command is begun before this.
     not_before: Instant,
     /// Since when there is no configuration for the commands of this state.
     unconfigured_since: Option<Instant>,
@@ -49,7 +47,6 @@ impl SyncSequence {
         (self.succeeded, self.not_before, self.unconfigured_since) = (false, Instant::ZERO, None);
     }
 
-    /// Handles the end of a command.
     pub(super) fn handle_end(&mut self, end: CommandResult, journal: &mut Journal, now: Instant) {
         let Some(command) = self.running.take() else { return };
         let unconfigured = end == CommandResult::NotConfigured(Errno::NOT_FOUND);

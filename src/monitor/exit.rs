@@ -14,7 +14,6 @@ pub(super) struct Exit(Option<Pending>);
 #[derive(Debug)]
 struct Pending {
     reason: ExitReason,
-    /// To exit at the latest.
     deadline: Instant,
     /// What the kernel had to say when the exit was asked for has been read.
     queue_read: bool,
@@ -44,7 +43,6 @@ impl Exit {
         }
     }
 
-    /// Why it has been asked for.
     pub(super) fn reason(&self) -> Option<ExitReason> {
         self.0.as_ref().map(|pending| pending.reason)
     }

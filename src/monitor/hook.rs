@@ -18,16 +18,12 @@ pub(super) struct HookSchedule {
     run_at: Option<Instant>,
     /// The last run that began was for this state.
     last: Option<HookState>,
-    /// The last run is under way.
     running: bool,
     /// The last run has succeeded, or may yet, and need not be repeated.
     succeeded_or_pending: bool,
     backoff: Backoff,
-    /// Runs that failed since the last that succeeded.
     failures: u32,
-    /// What the last run prints is worth lines in the log.
     logs_output: bool,
-    /// When the last such run began.
     logged_at: Instant,
 }
 
@@ -96,7 +92,6 @@ impl HookSchedule {
         self.logs_output
     }
 
-    /// Whether it has been told the newest state.
     pub(super) fn is_done(&self) -> bool {
         self.run_at.is_none() && !self.running
     }

@@ -63,9 +63,7 @@ impl Monitor<'_> {
         if let Some(manager) = &mut self.manager {
             manager.handle_queue_empty(now);
         }
-        if self.reported.is_some()
-            && let Some(metrics) = &mut self.metrics
-        {
+        if let (Some(metrics), true) = (&mut self.metrics, self.reported.is_some()) {
             metrics.handle_queue_empty(&self.journal.counters, now);
         }
         if self.resync.is_overdue(now) {
@@ -113,7 +111,6 @@ impl Monitor<'_> {
         self.resync.is_overtaken() && !is_known
     }
 
-    /// Handles a change, or what a dump lists.
     fn handle_link_or_address(&mut self, body: &Body, dump: Option<Dump>, now: Instant) {
         self.journal.counters.events += 1;
         self.update_vip(|vip| match body {
@@ -139,7 +136,6 @@ impl Monitor<'_> {
         }
     }
 
-    /// Handles another link than the watched interface.
     fn handle_other_link(&mut self, name: InterfaceName, dump: Option<Dump>) {
         if self.alt_name_owner.is_some() {
             // Nothing has to be said, nor looked for, again.
@@ -206,20 +202,22 @@ impl Monitor<'_> {
     }
 
     fn handle_overrun(&mut self, now: Instant) {
-        self.resync.expect_more();
         self.resync.request(DumpKind::Links);
         self.journal.counters.overruns += 1;
         self.journal.log_limited(|count| LogEvent::Overrun { count }, now);
-        if let Some(announcer) = &mut self.announcer {
-            announcer.handle_loss();
-        }
+        self.handle_loss();
     }
 
     fn handle_malformed_message(&mut self, now: Instant) {
-        self.resync.expect_more();
         self.resync.mark_incomplete();
         self.journal.counters.malformed += 1;
         self.journal.log_limited(|count| LogEvent::MalformedMessage { count }, now);
+        self.handle_loss();
+    }
+
+    /// Events were lost, and there may be more to be read.
+    fn handle_loss(&mut self) {
+        self.resync.expect_more();
         if let Some(announcer) = &mut self.announcer {
             announcer.handle_loss();
         }

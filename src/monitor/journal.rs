@@ -147,7 +147,6 @@ pub(super) struct Journal {
 }
 
 impl Journal {
-    /// Has a line written.
     pub(super) fn log(&mut self, event: LogEvent) {
         if self.lines.push_back(event).is_err() {
             self.lost = self.lost.saturating_add(1);
@@ -161,12 +160,10 @@ impl Journal {
         }
     }
 
-    /// Has the log opened again, before the next line.
     pub(super) fn reopen_log(&mut self) {
         self.reopen_log = true;
     }
 
-    /// Has the status logged.
     pub(super) fn log_status(&mut self) {
         self.log_status = true;
     }

@@ -127,8 +127,8 @@ impl<'a> Monitor<'a> {
             conntrack: config.sync_conntrack.then(SyncSequence::new),
             hook: config.hook.then(|| HookSchedule::new(seed)),
             announcer: config.announce.map(|(timing, tables)| Announcer::new(timing, tables)),
-            detector: config.detect_split_brain.then(Detector::new),
-            metrics: config.write_metrics.then(MetricsSchedule::new),
+            detector: config.detect_split_brain.then(Detector::default),
+            metrics: config.write_metrics.then(MetricsSchedule::default),
             namespace: NamespaceLook::new(config.check_namespace),
             manager: config.tell_manager.then(|| ManagerNotifier::new(config.watchdog)),
             exit: Exit::default(),
@@ -218,7 +218,6 @@ impl<'a> Monitor<'a> {
         Some(Action::SetAddressFilter(ifindex))
     }
 
-    /// Asks for the next dump, if it is time for one.
     fn request_dump(&mut self, now: Instant) -> Option<Action> {
         loop {
             if self.announcer.as_mut().is_some_and(Announcer::needs_dump) {

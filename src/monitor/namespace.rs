@@ -34,7 +34,6 @@ impl NamespaceLook {
         }
     }
 
-    /// Handles a mount or unmount.
     pub(super) fn handle_mounts_changed(&mut self, now: Instant) {
         if self.check == NamespaceCheck::WhenMountsChange {
             self.due = Some(now.max(self.not_before));

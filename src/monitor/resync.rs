@@ -96,10 +96,8 @@ pub(super) struct Resync {
     port: u32,
     /// That of the last request, which replies repeat, too.
     sequence: u32,
-    /// What has yet to be listed.
     requested: Option<DumpKind>,
     running: Option<Running>,
-    /// No dump begins before this.
     not_before: Instant,
     /// When the netlink queue was last empty, unless something has been read from it since.
     queue_empty_at: Option<Instant>,
@@ -107,7 +105,6 @@ pub(super) struct Resync {
 }
 
 impl Resync {
-    /// Everything is to be listed.
     pub(super) fn new(port: u32, seed: u32) -> Self {
         Self {
             port,
@@ -120,7 +117,6 @@ impl Resync {
         }
     }
 
-    /// Handles that the netlink queue is empty.
     pub(super) fn handle_queue_empty(&mut self, now: Instant) {
         self.queue_empty_at = Some(now);
     }
@@ -233,7 +229,6 @@ impl Resync {
         is_late && self.is_queue_empty(now)
     }
 
-    /// Whether nothing is left to be listed.
     pub(super) fn is_settled(&self) -> bool {
         self.outstanding().is_none()
     }
@@ -248,7 +243,6 @@ impl Resync {
         self.requested.max(self.running.as_ref().map(|running| running.dump.into()))
     }
 
-    /// When the next dump is due, or the one under way overdue.
     pub(super) fn deadline(&self) -> Option<Instant> {
         match &self.running {
             Some(running) => Some(running.deadline),

@@ -21,31 +21,22 @@ pub enum ManagerNotice {
 }
 
 /// Sends a service manager what is new.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct ManagerNotifier {
     /// Yet to be sent.
     reloading: Option<Instant>,
     stopping: bool,
-    /// The status sent last.
     shown: Option<ManagerNotice>,
     /// How often it wants a sign of life, if at all.
     watchdog: Option<Duration>,
     /// When the next is due, once the daemon is up.
     sign_due: Option<Instant>,
-    /// One is to be given.
     is_alive: bool,
 }
 
 impl ManagerNotifier {
     pub(super) fn new(watchdog: Option<Duration>) -> Self {
-        Self {
-            reloading: None,
-            stopping: false,
-            shown: None,
-            watchdog,
-            sign_due: None,
-            is_alive: false,
-        }
+        Self { watchdog, ..Self::default() }
     }
 
     /// Handles that the daemon is up: signs of life are counted from now on.

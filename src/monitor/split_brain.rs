@@ -24,34 +24,21 @@ const PERIOD: Duration = Duration::from_secs(60);
 const CONFIRMATION: Duration = Duration::from_secs(1);
 
 /// What it takes to see a split brain.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Detector {
     /// The interface on which claims are received, while the VIP is there.
     watched: Option<u32>,
     /// The interface may be another than the one that the socket was bound to, whatever its index.
     may_be_unbound: bool,
-    /// Frames are read.
     reads: bool,
     /// Frames since the last second began, and when it ends.
     frames: u32,
-    second_ends: Instant,
+    second_ends: Option<Instant>,
     claims: Claims,
     claimant: Option<Mac>,
 }
 
 impl Detector {
-    pub(super) fn new() -> Self {
-        Self {
-            watched: None,
-            may_be_unbound: false,
-            reads: false,
-            frames: 0,
-            second_ends: Instant::ZERO,
-            claims: Claims::default(),
-            claimant: None,
-        }
-    }
-
     /// Handles that the watched interface may have come or gone: an event or a complete dump has said so, or events
     /// may have been lost, and with them the end of that interface and the beginning of another with its index.
     pub(super) fn handle_interface_change(&mut self) {
@@ -60,8 +47,8 @@ impl Detector {
 
     /// Handles that a frame was read, whatever it says.
     pub(super) fn handle_frame(&mut self, now: Instant) {
-        if now >= self.second_ends {
-            (self.second_ends, self.frames) = (now + SECOND, 0);
+        if self.is_second_over(now) {
+            (self.second_ends, self.frames) = (Some(now + SECOND), 0);
         }
         self.frames = self.frames.saturating_add(1);
     }
@@ -85,7 +72,6 @@ impl Detector {
         }
     }
 
-    /// The last station that claimed the VIP while it was ours.
     pub(super) fn claimant(&self) -> Option<Mac> {
         self.claimant
     }
@@ -109,7 +95,7 @@ impl Detector {
             let rebind = core::mem::take(&mut self.may_be_unbound);
             return Some(Action::WatchClaims { ifindex, rebind });
         }
-        let reads = wanted.is_some() && (self.frames < MAX_FRAMES || now >= self.second_ends);
+        let reads = wanted.is_some() && (self.frames < MAX_FRAMES || self.is_second_over(now));
         if reads != self.reads {
             self.reads = reads;
             return Some(Action::ReadFrames(reads));
@@ -122,18 +108,20 @@ impl Detector {
     pub(super) fn deadline(&self, is_settled: bool) -> Option<Instant> {
         let is_paused = self.watched.is_some() && !self.reads;
         let line = self.claims.deadline().filter(|_| is_settled);
-        line.into_iter().chain(is_paused.then_some(self.second_ends)).min()
+        line.into_iter().chain(self.second_ends.filter(|_| is_paused)).min()
+    }
+
+    fn is_second_over(&self, now: Instant) -> bool {
+        self.second_ends.is_none_or(|end| now >= end)
     }
 }
 
 #[derive(Debug)]
 struct Station {
     mac: Mac,
-    /// Since its last line.
     claims: u32,
     /// When to write a line, unless the VIP goes before.
     due: Option<Instant>,
-    /// When that was written.
     last: Option<Instant>,
 }
 
@@ -143,7 +131,6 @@ struct Claims {
     stations: Vec<Station, MAX_STATIONS>,
     /// Claims for which there was no room or no line.
     others: u32,
-    /// When to write a line about those.
     others_due: Option<Instant>,
     /// When the lines of the last [`PERIOD`] were written.
     lines: Deque<Instant, MAX_LINES>,

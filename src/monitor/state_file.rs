@@ -57,7 +57,6 @@ impl StateFile {
         }
     }
 
-    /// Whether it holds the newest state, or there is none.
     pub(super) fn is_written(&self) -> bool {
         self.owed.is_none()
     }

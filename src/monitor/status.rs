@@ -57,18 +57,17 @@ pub struct Counters {
 const PERIOD: Duration = Duration::from_secs(15);
 
 /// How far the writing of the metrics file has come.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct MetricsSchedule {
     /// The figures that it has. None: that is not known.
     written: Option<Counters>,
     /// What the agent had not confirmed when that was last looked at.
     undelivered: Option<State>,
-    /// It is to be written at once.
     requested: bool,
     /// It is time: all that was ready has been handled.
     is_time: bool,
     /// It is not written before this for figures alone.
-    not_before: Instant,
+    not_before: Option<Instant>,
 }
 
 /// What it is written for: all that is counted but events. A host's addresses may come and go all day, so they
@@ -78,17 +77,6 @@ fn noteworthy(counters: &Counters) -> Counters {
 }
 
 impl MetricsSchedule {
-    pub(super) fn new() -> Self {
-        Self {
-            written: None,
-            undelivered: None,
-            requested: false,
-            is_time: false,
-            not_before: Instant::ZERO,
-        }
-    }
-
-    /// Has it written at once.
     pub(super) fn request(&mut self) {
         self.requested = true;
     }
@@ -106,7 +94,7 @@ impl MetricsSchedule {
         journal: &mut Journal,
         now: Instant,
     ) {
-        self.not_before = now + PERIOD;
+        self.not_before = Some(now + PERIOD);
         match result {
             Ok(()) => self.written = Some(noteworthy(&journal.counters)),
             Err(errno) => {
@@ -126,7 +114,7 @@ impl MetricsSchedule {
         if !core::mem::take(&mut self.is_time) {
             return None;
         }
-        (self.requested, self.not_before) = (false, now + PERIOD);
+        (self.requested, self.not_before) = (false, Some(now + PERIOD));
         Some(Action::WriteMetrics)
     }
 
@@ -134,7 +122,8 @@ impl MetricsSchedule {
         if self.requested {
             return Some(Instant::ZERO);
         }
-        (self.written != Some(noteworthy(counters))).then_some(self.not_before)
+        (self.written != Some(noteworthy(counters)))
+            .then_some(self.not_before.unwrap_or(Instant::ZERO))
     }
 }
 
@@ -144,7 +133,7 @@ mod tests {
 
     #[test]
     fn events_alone_are_no_reason_to_write() {
-        let (mut metrics, mut journal) = (MetricsSchedule::new(), Journal::default());
+        let (mut metrics, mut journal) = (MetricsSchedule::default(), Journal::default());
         metrics.handle_write(Ok(()), &mut journal, Instant::ZERO);
         journal.counters.events += 1;
         assert_eq!(metrics.deadline(&journal.counters), None);

@@ -89,7 +89,6 @@ impl Vip {
         Self { name, cidr, interface: None, is_known: false, unreachable: false }
     }
 
-    /// The state, or none as long as it cannot be told.
     pub(super) fn state(&self) -> Option<State> {
         match &self.interface {
             _ if self.unreachable => Some(State::Backup),
@@ -99,7 +98,6 @@ impl Vip {
         }
     }
 
-    /// Why the state is what it is, once it is known.
     pub(super) fn cause(&self) -> Cause {
         match &self.interface {
             _ if self.unreachable => Cause::NamespaceGone,
@@ -132,7 +130,6 @@ impl Vip {
         self.interface.as_ref().map(|interface| interface.ifindex)
     }
 
-    /// Whether there is no interface of the watched name.
     pub(super) fn is_interface_absent(&self) -> bool {
         self.is_known && self.interface.is_none()
     }
@@ -142,12 +139,10 @@ impl Vip {
         self.interface.as_ref().is_some_and(|interface| interface.seen)
     }
 
-    /// The VIP itself.
     pub(super) fn ip(&self) -> IpAddr {
         self.cidr.address()
     }
 
-    /// The MAC of the watched interface, if it is an Ethernet.
     pub(super) fn mac(&self) -> Option<Mac> {
         self.interface.as_ref()?.mac
     }
@@ -182,7 +177,6 @@ impl Vip {
         self.unreachable = true;
     }
 
-    /// Handles a new or changed address.
     pub(super) fn handle_address(&mut self, address: &Address) {
         if self.is_unusable(address) {
             return self.handle_address_gone(address);
@@ -214,7 +208,6 @@ impl Vip {
         interface.is_some_and(|i| i.instances.iter().any(|known| known.id == instance(address)))
     }
 
-    /// Whether it is the VIP.
     pub(super) fn is_vip(&self, address: &Address) -> bool {
         self.ifindex() == Some(address.ifindex) && self.cidr == address.cidr
     }
@@ -224,7 +217,6 @@ impl Vip {
         if self.is_vip(address) { self.interface.as_mut() } else { None }
     }
 
-    /// A dump of all links begins.
     pub(super) fn links_begin(&mut self) {
         if let Some(interface) = &mut self.interface {
             interface.seen = false;

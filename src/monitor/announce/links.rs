@@ -18,7 +18,6 @@ pub(super) struct Link {
     pub(super) mac: Mac,
     /// It has carrier, and frames go through.
     pub(super) up: bool,
-    /// It forwards IPv6.
     pub(super) router: bool,
     /// Reveals a carrier flap that began and ended unseen.
     carrier_changes: u32,
@@ -110,7 +109,6 @@ impl Links {
         self.0.retain(|link| link.ifindex != ifindex);
     }
 
-    /// A dump of all links begins.
     pub(super) fn begin(&mut self) {
         for link in &mut self.0 {
             link.seen = false;
@@ -126,7 +124,6 @@ impl Links {
         }
     }
 
-    /// A link whose addresses are to be listed.
     pub(super) fn next_to_dump(&mut self) -> Option<&mut Link> {
         self.0.iter_mut().find(|link| link.up && link.needs_dump)
     }

@@ -46,7 +46,6 @@ use pending::{PendingAnnouncement, Progress};
 #[derive(Debug)]
 pub(super) struct Announcer<'a> {
     timing: AnnounceTiming,
-    /// This router is the active one.
     active: bool,
     /// The VRRP instance that this is about, if it has a virtual MAC.
     instance: Option<u8>,
@@ -59,7 +58,6 @@ pub(super) struct Announcer<'a> {
     unseen: bool,
     /// No entry is due before this; none if none ever is.
     next_due: Option<Instant>,
-    /// No frame goes out before this.
     not_before: Instant,
     /// Where the search for an entry that is due goes on.
     cursor: usize,
@@ -154,7 +152,6 @@ impl<'a> Announcer<'a> {
         }
     }
 
-    /// Handles a new or changed link.
     fn handle_link(&mut self, link: &Link) -> Result<(), TableFull> {
         let updated = self.tables.links.update(link);
         // When it comes up again, its addresses are dumped. Before the first dump of all links it may be up
@@ -213,7 +210,6 @@ impl<'a> Announcer<'a> {
         Ok(())
     }
 
-    /// Handles an address that is gone.
     fn handle_address_gone(&mut self, address: &Address) {
         let key = AddressKey::from(address);
         self.drop_entries(|address| *address == key);
@@ -229,7 +225,6 @@ impl<'a> Announcer<'a> {
         self.lost = true;
     }
 
-    /// A dump of all links begins.
     pub(super) fn links_begin(&mut self, counters: &mut Counters) {
         self.unseen |= core::mem::take(&mut self.lost);
         // They are counted anew.
@@ -237,7 +232,6 @@ impl<'a> Announcer<'a> {
         self.tables.links.begin();
     }
 
-    /// The dump of all links is complete.
     pub(super) fn links_end(&mut self) {
         self.links_known = true;
         self.tables.links.end(core::mem::take(&mut self.unseen));
@@ -245,7 +239,6 @@ impl<'a> Announcer<'a> {
         entries.retain(|entry| links.get(entry.address.ifindex).is_some_and(|link| link.up));
     }
 
-    /// Whether there are addresses to be listed.
     pub(super) fn needs_dump(&mut self) -> bool {
         self.tables.links.next_to_dump().is_some()
     }
@@ -294,7 +287,6 @@ impl<'a> Announcer<'a> {
         None
     }
 
-    /// The next entry with a frame to be sent, in turn.
     fn find_due(&self, now: Instant) -> Option<usize> {
         let entries = &self.tables.entries;
         let is_due = |index: &usize| {
@@ -325,7 +317,6 @@ impl<'a> Announcer<'a> {
         self.advance(address, now);
     }
 
-    /// Goes on to the next frame of an address.
     fn advance(&mut self, address: AddressKey, now: Instant) {
         let entries = &mut self.tables.entries;
         let is_it = |index: &usize| entries.get(*index).is_some_and(|e| e.address == address);
@@ -351,7 +342,6 @@ impl<'a> Announcer<'a> {
         self.cursor = index + 1;
     }
 
-    /// When to ask for the next frame.
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.next_due.map(|due| due.max(self.not_before))
     }

@@ -117,7 +117,6 @@ pub(super) struct PendingAnnouncement {
 }
 
 impl PendingAnnouncement {
-    /// The frame that is next, if any is.
     pub(super) fn frame(&self, link: &Link) -> Option<Announcement> {
         let Progress::Announcing { replying, .. } = self.progress else { return None };
         let kind = match self.address.local {
