@@ -2,7 +2,6 @@
 
 use std::fmt::Display;
 use std::fs;
-use std::os::fd::AsFd;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
@@ -150,7 +149,7 @@ fn state(config: &Config) -> Result<String, Errno> {
             }
         }
         if drained {
-            poll(&mut [PollFd::new(route.as_fd(), PollFlags::POLLIN)], 100u8)?;
+            poll(&mut [PollFd::new(route.fd(), PollFlags::POLLIN)], 100u8)?;
         }
     }
 }

@@ -9,7 +9,7 @@ use keepwatch::daemon::Daemon;
 use keepwatch::log::printable;
 use keepwatch::monitor::{ExitReason, Tables};
 use keepwatch::options::{self, CliAction, Config};
-use keepwatch::sys::daemonize::{ForkSide, await_daemon, daemonize};
+use keepwatch::sys::daemonize::daemonize;
 use keepwatch::sys::process;
 use keepwatch::sys::service_manager::ReadinessNotifier;
 use keepwatch::sys::signals;
@@ -56,19 +56,15 @@ fn execute(argv: Vec<OsString>) -> ExitCode {
 
 fn run(config: &Config) -> ExitCode {
     process::close_inherited();
-    let side = if config.foreground {
-        ReadinessNotifier::from_environment().map(ForkSide::Daemon)
+    let starter = if config.foreground {
+        ReadinessNotifier::from_environment().map(Some)
     } else {
         daemonize()
     };
-    let mut starter = match side {
-        Ok(ForkSide::Daemon(starter)) => starter,
-        Ok(ForkSide::Parent(waiting)) => {
-            return match await_daemon(waiting) {
-                Ok(()) => ExitCode::SUCCESS,
-                Err(error) => fail(&error, FAILURE),
-            };
-        }
+    let mut starter = match starter {
+        Ok(Some(starter)) => starter,
+        // The daemon is up.
+        Ok(None) => return ExitCode::SUCCESS,
         Err(error) => return fail(&error, FAILURE),
     };
     let mut tables = TABLES.lock().unwrap_or_else(PoisonError::into_inner);

@@ -227,8 +227,8 @@ impl Daemon<'_> {
 
     /// Has the poll report everything there is but the agent, which comes and goes.
     pub(crate) fn register(&self) -> Result<(), Errno> {
-        self.watch(self.route.as_raw_fd(), ROUTE, Some(Interest::READABLE))?;
-        self.watch(self.signals.as_raw_fd(), SIGNALS, Some(Interest::READABLE))?;
+        self.watch(self.route.fd().as_raw_fd(), ROUTE, Some(Interest::READABLE))?;
+        self.watch(self.signals.fd().as_raw_fd(), SIGNALS, Some(Interest::READABLE))?;
         for (helper, source) in [(&self.conntrackd, CONNTRACKD), (&self.hook, HOOK)] {
             if let Some(helper) = helper {
                 self.watch(helper.fd(), source, Some(Interest::READABLE))?;

@@ -3,7 +3,7 @@
 #![expect(unsafe_code, reason = "fork, and a handler of signals")]
 
 use std::fs::File;
-use std::io::{PipeReader, Read, pipe};
+use std::io::{PipeReader, PipeWriter, Read, pipe};
 
 use nix::libc;
 use nix::sys::signal::{Signal, killpg};
@@ -15,42 +15,38 @@ use super::service_manager::{ReadinessNotifier, UP};
 use super::signals;
 use crate::errno::Errno;
 
-/// The parent's side of the start.
-#[derive(Debug)]
-pub struct Waiting {
-    pipe: PipeReader,
-    /// The daemon's process group. Its leader has ended and is not waited for, so that this remains its
-    /// number.
-    group: Pid,
-}
-
-/// Which process one is after [`daemonize`].
-#[derive(Debug)]
-pub enum ForkSide {
-    /// The one that was started: it waits for what the daemon says.
-    Parent(Waiting),
-    /// The daemon.
-    Daemon(ReadinessNotifier),
-}
-
 /// Forks twice, so that the daemon leads no session and belongs to no terminal. It keeps the command
 /// line, by which the agent recognises it, and has `/dev/null` for its standard streams.
 ///
+/// The process that was started waits until the daemon is up, and gets `None`.
+///
 /// # Errors
-/// The errno of the step that failed, in one line.
-pub fn daemonize() -> Result<ForkSide, String> {
-    fork_twice().map_err(|errno| format!("becoming a daemon: {errno}"))
+/// The errno of the step that failed, or why the daemon did not come up in its own words, in one line.
+pub fn daemonize() -> Result<Option<ReadinessNotifier>, String> {
+    let said = match fork_twice().map_err(|errno| format!("becoming a daemon: {errno}"))? {
+        ForkSide::Daemon(pipe) => return Ok(Some(ReadinessNotifier::Parent(pipe))),
+        ForkSide::Parent(pipe, group) => read_from_daemon(pipe, group),
+    };
+    match said.map_err(|errno| format!("waiting for the daemon: {errno}"))?.as_str() {
+        UP => Ok(None),
+        "" => Err("the daemon exited before it was ready".into()),
+        error => Err(error.into()),
+    }
+}
+
+enum ForkSide {
+    /// The daemon's process group. Its leader has ended and is not waited for, so that this remains its number.
+    Parent(PipeReader, Pid),
+    Daemon(PipeWriter),
 }
 
 fn fork_twice() -> Result<ForkSide, Errno> {
     let (parent_end, daemon_end) = pipe()?;
     // SAFETY: the process has one thread.
     if let ForkResult::Parent { child } = unsafe { fork() }? {
-        drop(daemon_end);
         waitid(Id::Pid(child), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT)?;
-        return Ok(ForkSide::Parent(Waiting { pipe: parent_end, group: child }));
+        return Ok(ForkSide::Parent(parent_end, child));
     }
-    drop(parent_end);
     setsid()?;
     // SAFETY: as above.
     if let ForkResult::Parent { .. } = unsafe { fork() }? {
@@ -62,38 +58,23 @@ fn fork_twice() -> Result<ForkSide, Errno> {
     dup2_stdin(&null)?;
     dup2_stdout(&null)?;
     dup2_stderr(&null)?;
-    Ok(ForkSide::Daemon(ReadinessNotifier::Parent(daemon_end)))
+    Ok(ForkSide::Daemon(daemon_end))
 }
 
-/// In the parent: waits until the daemon is up.
-///
-/// # Errors
-/// Why it did not come up, in its own words.
-pub fn await_daemon(waiting: Waiting) -> Result<(), String> {
-    let said = waiting.read().map_err(|errno| format!("waiting for the daemon: {errno}"))?;
-    match said.as_str() {
-        UP => Ok(()),
-        "" => Err("the daemon exited before it was ready".into()),
-        _ => Err(said),
+/// Reads what the daemon says. Passes SIGTERM and SIGINT on to it, as it is no longer in the terminal's process
+/// group, and ends by them.
+fn read_from_daemon(mut pipe: PipeReader, group: Pid) -> Result<String, Errno> {
+    for signal in [Signal::SIGTERM, Signal::SIGINT] {
+        let pass_on = move || {
+            let _ = killpg(group, signal);
+            // The daemon ends as quickly by itself.
+            let _ = emulate_default_handler(signal as i32);
+        };
+        // SAFETY: both calls are safe in a handler (`signal-safety(7)`).
+        unsafe { register(signal as i32, pass_on) }?;
     }
-}
-
-impl Waiting {
-    /// Reads what the daemon says. Passes SIGTERM and SIGINT on to it, as it is no longer in the terminal's process
-    /// group, and ends by them.
-    fn read(mut self) -> Result<String, Errno> {
-        for signal in [Signal::SIGTERM, Signal::SIGINT] {
-            let pass_on = move || {
-                let _ = killpg(self.group, signal);
-                // The daemon ends as quickly by itself.
-                let _ = emulate_default_handler(signal as i32);
-            };
-            // SAFETY: both calls are safe in a handler (`signal-safety(7)`).
-            unsafe { register(signal as i32, pass_on) }?;
-        }
-        signals::unblock();
-        let mut said = String::new();
-        self.pipe.read_to_string(&mut said)?;
-        Ok(said)
-    }
+    signals::unblock();
+    let mut said = String::new();
+    pipe.read_to_string(&mut said)?;
+    Ok(said)
 }

@@ -1,7 +1,7 @@
 //! The route socket: events of addresses and links, and dumps.
 
 use std::io::ErrorKind;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use netlink_sys::protocols::NETLINK_ROUTE;
@@ -118,16 +118,9 @@ impl RouteSocket {
         let input = |message: Result<_, _>| message.map_or(Input::MalformedMessage, Input::Netlink);
         Some(Messages::new(datagram).map(input).chain(other))
     }
-}
 
-impl AsFd for RouteSocket {
-    fn as_fd(&self) -> BorrowedFd<'_> {
+    /// The descriptor to poll.
+    pub fn fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
-    }
-}
-
-impl AsRawFd for RouteSocket {
-    fn as_raw_fd(&self) -> RawFd {
-        self.socket.as_raw_fd()
     }
 }

@@ -54,7 +54,8 @@ const OLDER: &[c_long] = &[];
 /// The same with wider numbers.
 #[cfg(target_pointer_width = "32")]
 const WIDER: &[c_long] = &[
-    CLOCK_GETTIME64,
+    // clock_gettime64, which the libc crate lacks on some architectures.
+    if cfg!(target_arch = "mips") { 4403 } else { 403 },
     libc::SYS_stat64,
     libc::SYS_lstat64,
     libc::SYS_fstat64,
@@ -88,19 +89,11 @@ const BY_ARGUMENTS: &[(c_long, &Arguments)] = &[
     (libc::SYS_fcntl64, &[(1, &[libc::F_GETFD, libc::F_SETFD])]),
 ];
 
-/// The libc crate lacks it on some architectures.
-#[cfg(all(target_pointer_width = "32", target_arch = "mips"))]
-const CLOCK_GETTIME64: c_long = 4403;
-#[cfg(all(target_pointer_width = "32", not(target_arch = "mips")))]
-const CLOCK_GETTIME64: c_long = 403;
-
 /// `fstatat64` on 32-bit architectures. The libc crate lacks it on some.
 #[cfg(target_pointer_width = "64")]
 const FSTATAT: c_long = libc::SYS_newfstatat;
-#[cfg(all(target_pointer_width = "32", target_arch = "mips"))]
-const FSTATAT: c_long = 4293;
-#[cfg(all(target_pointer_width = "32", not(target_arch = "mips")))]
-const FSTATAT: c_long = 327;
+#[cfg(target_pointer_width = "32")]
+const FSTATAT: c_long = if cfg!(target_arch = "mips") { 4293 } else { 327 };
 
 /// `AUDIT_ARCH_*` (`include/uapi/linux/audit.h`): the ELF machine, with a bit each for 64-bit and little-endian.
 const ARCHITECTURE: Option<u32> = if cfg!(target_arch = "x86_64") {

@@ -3,7 +3,7 @@
 
 #![expect(unsafe_code, reason = "dispositions of signals")]
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd};
 
 use nix::libc;
 use nix::sys::signal::{SigSet, Signal};
@@ -68,16 +68,9 @@ impl Signals {
         let info = self.0.read_signal().ok()??;
         i32::try_from(info.ssi_signo).ok()
     }
-}
 
-impl AsRawFd for Signals {
-    fn as_raw_fd(&self) -> RawFd {
-        self.0.as_raw_fd()
-    }
-}
-
-impl AsFd for Signals {
-    fn as_fd(&self) -> BorrowedFd<'_> {
+    /// The descriptor to poll.
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
 }

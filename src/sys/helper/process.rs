@@ -145,7 +145,7 @@ impl<'a> HelperProcess<'a> {
 
     /// Waits until there is something to read, or a child has ended. Returns whether there is from the daemon.
     fn poll(&self, limit: Option<Duration>) -> bool {
-        let mut fds = [self.channel.as_fd(), self.reader.as_fd(), self.children.as_fd()]
+        let mut fds = [self.channel.as_fd(), self.reader.as_fd(), self.children.fd()]
             .map(|fd| PollFd::new(fd, PollFlags::POLLIN));
         let _ = ppoll(&mut fds, limit.map(Into::into), None);
         // It matters that one has ended, not which.
