@@ -2,7 +2,8 @@
 # How to call cargo for a target. To be sourced by the scripts here, after targets.bash.
 
 # Runs cargo with a standard library built for a target described before, in one of these ways:
-#   release   small: a panic prints its message and aborts
+#   release   small: a panic is a trap, and prints nothing, as a daemon has nowhere to print it
+#   guest     the same, but a panic prints its message
 #   test      a panic unwinds, as tests need it to
 # rustc for MIPS is not to be had with a standard library; RUSTC_BOOTSTRAP lets a stable one build it.
 cross_cargo() { # WAY COMMAND [ARGUMENT...]
@@ -21,9 +22,9 @@ cross_cargo() { # WAY COMMAND [ARGUMENT...]
     case $way in
     release)
         flags+=" -Cforce-unwind-tables=no -Zlocation-detail=none"
-        # Nothing unwinds. A backtrace, which would have no names, is the abort that comes after it.
-        linker_flags+=' --defsym=_Unwind_Backtrace=abort --defsym=_Unwind_GetIP=abort'
+        unstable+=(-Zpanic-immediate-abort --config 'profile.release.panic="immediate-abort"')
         ;;
+    guest) flags+=" -Cforce-unwind-tables=no" ;;
     test)
         std=std,panic_unwind,test
         unstable=(--config profile.dev.opt-level=1 --config profile.dev.debug=false)

@@ -2,36 +2,22 @@
 
 #![expect(unsafe_code, reason = "descriptors are closed by their numbers")]
 
-use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::io::{self, Write};
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 
-use nix::errno::Errno as NixErrno;
 use nix::libc;
-use nix::unistd::write;
 
 use super::service_manager::stderr_is_journal;
 
 /// Prints to standard output. A reader that has gone away is no failure of ours.
 pub fn print(text: &str) {
-    write_all(io::stdout().as_fd(), text);
+    let _ = io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush());
 }
 
 /// Prints an error to standard error.
 pub fn print_error(error: &str) {
     let level = if stderr_is_journal() { "<3>" } else { "" };
-    write_all(io::stderr().as_fd(), &format!("{level}keepwatch: {error}\n"));
-}
-
-/// Writes as far as it is taken, without std's buffers.
-fn write_all(file: BorrowedFd<'_>, text: &str) {
-    let mut rest = text.as_bytes();
-    while !rest.is_empty() {
-        match write(file, rest) {
-            Ok(written @ 1..) => rest = rest.get(written..).unwrap_or_default(),
-            Err(NixErrno::EINTR) => {}
-            _ => return,
-        }
-    }
+    let _ = writeln!(io::stderr(), "{level}keepwatch: {error}");
 }
 
 /// Closes every descriptor but the standard streams. Whoever starts the daemon may have left some open, and
