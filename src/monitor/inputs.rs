@@ -5,8 +5,8 @@ use super::namespace::NamespaceLook;
 use super::resync::{DumpKind, MessageClass};
 use super::vip::Vip;
 use super::{
-    Control, Dump, DumpResult, ExitReason, HelperKind, HelperNews, Input, Instant, LogEvent,
-    NamespaceCheck,
+    Action, Control, Dump, DumpResult, ExitReason, HelperKind, HelperNews, Input, Instant,
+    LogEvent, NamespaceCheck,
 };
 use crate::wire::ifname::InterfaceName;
 use crate::wire::rtnl::{Body, Link, Message};
@@ -235,7 +235,7 @@ impl Monitor<'_> {
                 self.handle_exit(ExitReason::Signal(signal), now);
             }
             Control::Reload => {
-                self.journal.reopen_log();
+                self.journal.post(Action::ReopenLog);
                 self.journal.log(LogEvent::Reloading);
                 if let Some(manager) = &mut self.manager {
                     manager.handle_reload(now);
@@ -245,7 +245,7 @@ impl Monitor<'_> {
                 self.report_again = true;
             }
             Control::Status => {
-                self.journal.log_status();
+                self.journal.post(Action::LogStatus);
                 if let Some(metrics) = &mut self.metrics {
                     metrics.request();
                 }

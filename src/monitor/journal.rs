@@ -139,16 +139,19 @@ impl RateLimits {
 pub(super) struct Journal {
     pub(super) counters: Counters,
     limits: RateLimits,
-    lines: Deque<LogEvent, MAX_LINES>,
+    actions: Deque<Action, MAX_LINES>,
     /// Lines for which there was no room. An operator who misses one is to know that there was one.
     lost: u32,
-    reopen_log: bool,
-    log_status: bool,
 }
 
 impl Journal {
     pub(super) fn log(&mut self, event: LogEvent) {
-        if self.lines.push_back(event).is_err() {
+        self.post(Action::Log(event));
+    }
+
+    /// Has this done in its place among the lines.
+    pub(super) fn post(&mut self, action: Action) {
+        if self.actions.push_back(action).is_err() {
             self.lost = self.lost.saturating_add(1);
         }
     }
@@ -160,24 +163,11 @@ impl Journal {
         }
     }
 
-    pub(super) fn reopen_log(&mut self) {
-        self.reopen_log = true;
-    }
-
-    pub(super) fn log_status(&mut self) {
-        self.log_status = true;
-    }
-
     pub(super) fn next_action(&mut self) -> Option<Action> {
-        if take(&mut self.reopen_log) {
-            return Some(Action::ReopenLog);
-        }
-        if take(&mut self.log_status) {
-            return Some(Action::LogStatus);
-        }
-        let lost = |count| LogEvent::LinesLost { count };
-        let line = self.lines.pop_front();
-        line.or_else(|| (self.lost > 0).then(|| lost(take(&mut self.lost)))).map(Action::Log)
+        self.actions.pop_front().or_else(|| {
+            let count = take(&mut self.lost);
+            (count > 0).then_some(Action::Log(LogEvent::LinesLost { count }))
+        })
     }
 }
 

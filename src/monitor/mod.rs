@@ -60,7 +60,7 @@ mod status;
 mod vip;
 
 pub use agent::{Failure, Outcome, Renotify};
-pub use announce::{AddressKey, AnnounceTiming, Announcement, FrameKind, Local, Tables};
+pub use announce::{AddressKey, AnnounceTiming, Announcement, FrameKind, Tables};
 pub use input_action::{Action, Control, ExitReason, HelperNews, Input};
 pub use journal::LogEvent;
 pub use machine::{Monitor, MonitorConfig};

@@ -28,7 +28,7 @@
 mod links;
 mod pending;
 
-pub use pending::{AddressKey, AnnounceTiming, Announcement, FrameKind, Local, Tables};
+pub use pending::{AddressKey, AnnounceTiming, Announcement, FrameKind, Tables};
 
 use core::num::NonZeroU8;
 
@@ -327,7 +327,7 @@ impl<'a> Announcer<'a> {
             return;
         };
         let Progress::Announcing { rounds, replying } = &mut entry.progress else { return };
-        if let (Local::V4 { .. }, false) = (address.local, *replying) {
+        if address.ip.is_ipv4() && !*replying {
             // The reply follows the request at once.
             *replying = true;
             return;

@@ -35,46 +35,18 @@ impl Default for AnnounceTiming {
 pub struct AddressKey {
     /// The index of its interface.
     pub ifindex: u32,
-    /// Which of the addresses there.
-    pub local: Local,
-}
-
-/// Identifies an address among those of its interface.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Local {
-    /// IPv4 may have an address several times there, with different prefixes and peers.
-    V4 {
-        /// The interface's own address.
-        ip: Ipv4Addr,
-        /// The length of its prefix.
-        prefix_len: u8,
-        /// The other end's address, or the same.
-        peer: Ipv4Addr,
-    },
-    /// IPv6 has it once, and may change its peer in place.
-    V6(Ipv6Addr),
-}
-
-impl Local {
     /// The address itself.
-    #[must_use]
-    pub fn ip(&self) -> IpAddr {
-        match *self {
-            Self::V4 { ip, .. } => ip.into(),
-            Self::V6(ip) => ip.into(),
-        }
-    }
+    pub ip: IpAddr,
+    /// For IPv4, which may have it several times there, the length of its prefix and its peer. IPv6 has it once, and may
+    /// change its peer in place.
+    pub ipv4: Option<(u8, IpAddr)>,
 }
 
 impl From<&Address> for AddressKey {
-    fn from(address: &Address) -> Self {
-        let prefix_len = address.cidr.prefix_len();
-        let local = match (address.cidr.address(), address.peer) {
-            (IpAddr::V4(ip), IpAddr::V4(peer)) => Local::V4 { ip, prefix_len, peer },
-            (IpAddr::V4(ip), IpAddr::V6(_)) => Local::V4 { ip, prefix_len, peer: ip },
-            (IpAddr::V6(ip), _) => Local::V6(ip),
-        };
-        Self { ifindex: address.ifindex, local }
+    fn from(Address { ifindex, cidr, peer, .. }: &Address) -> Self {
+        let ip = cidr.address();
+        let ipv4 = ip.is_ipv4().then_some((cidr.prefix_len(), *peer));
+        Self { ifindex: *ifindex, ip, ipv4 }
     }
 }
 
@@ -119,10 +91,10 @@ pub(super) struct PendingAnnouncement {
 impl PendingAnnouncement {
     pub(super) fn frame(&self, link: &Link) -> Option<Announcement> {
         let Progress::Announcing { replying, .. } = self.progress else { return None };
-        let kind = match self.address.local {
-            Local::V4 { ip, .. } if replying => FrameKind::ArpReply(ip),
-            Local::V4 { ip, .. } => FrameKind::ArpRequest(ip),
-            Local::V6(ip) => FrameKind::Advertisement { ip, router: link.router },
+        let kind = match self.address.ip {
+            IpAddr::V4(ip) if replying => FrameKind::ArpReply(ip),
+            IpAddr::V4(ip) => FrameKind::ArpRequest(ip),
+            IpAddr::V6(ip) => FrameKind::Advertisement { ip, router: link.router },
         };
         Some(Announcement { address: self.address, mac: link.mac, kind })
     }

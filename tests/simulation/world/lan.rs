@@ -219,7 +219,7 @@ impl Lan {
 
     /// What becomes of a frame. One that cannot go is not tried again.
     pub fn send(&mut self, announcement: &Announcement) -> Result<(), Errno> {
-        if let Some(entry) = self.addresses.get_mut(&configured(announcement.address.local)) {
+        if let Some(entry) = self.addresses.get_mut(&configured(announcement.address)) {
             assert!(entry.since != Since::Start, "it was there at the start");
             entry.frames += 1;
         }

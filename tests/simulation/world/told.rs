@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use keepwatch::monitor::{
-    Action, AddressKey, Announcement, Dump, DumpResult, Duration, FrameKind, Input, Instant, Local,
+    Action, AddressKey, Announcement, Dump, DumpResult, Duration, FrameKind, Input, Instant,
 };
 use keepwatch::wire::rtnl::{Address, Body, Mac, Message};
 use netlink_packet_route::address::AddressFlags;
@@ -74,7 +74,8 @@ impl Told {
 
     /// No frame is about what the core could know to be otherwise.
     pub fn check(&self, announcement: &Announcement, watched: Mac) {
-        let Announcement { address: AddressKey { ifindex, local }, mac, kind, .. } = *announcement;
+        let Announcement { address, mac, kind, .. } = *announcement;
+        let ifindex = address.ifindex;
         let link = self.links.get(&ifindex).expect("a frame for a link that is gone");
         assert!(link.up && mac == link.mac, "link {ifindex} is down, or its MAC is another");
         assert!(is_ours(mac, watched), "the virtual MAC of another VRRP instance");
@@ -85,8 +86,8 @@ impl Told {
                 ip.into()
             }
         };
-        assert_eq!(ip, local.ip(), "the frame is about another address");
-        let flags = self.addresses.get(&(ifindex, configured(local)));
+        assert_eq!(ip, address.ip, "the frame is about another address");
+        let flags = self.addresses.get(&(ifindex, configured(address)));
         let flags = flags.unwrap_or_else(|| panic!("a frame for {ip}, which is gone"));
         assert_eq!(*flags, AddressFlags::Permanent, "detection is not over, or has failed");
     }
@@ -154,11 +155,8 @@ pub fn is_virtual(mac: Mac) -> bool {
     mac[..4] == [0, 0, 0x5e, 0]
 }
 
-pub fn configured(local: Local) -> Configured {
-    match local {
-        Local::V4 { ip, prefix_len, .. } => (ip.into(), prefix_len),
-        Local::V6(ip) => (ip.into(), 64),
-    }
+pub fn configured(address: AddressKey) -> Configured {
+    (address.ip, address.ipv4.map_or(64, |(prefix_len, _)| prefix_len))
 }
 
 fn key(address: &Address) -> Configured {
