@@ -28,7 +28,7 @@ use crate::sys::own_file;
 use crate::sys::packet::PacketSocket;
 use crate::sys::pid_file::PidFile;
 use crate::sys::privileges;
-use crate::sys::service_manager::{NotifySocket, ReadinessNotifier, stderr_is_journal};
+use crate::sys::service_manager::{ReadinessNotifier, stderr_is_journal};
 use crate::sys::signals::Signals;
 use crate::sys::stderr;
 use crate::wire::http;
@@ -109,7 +109,7 @@ impl<'a> Daemon<'a> {
             write_metrics: metrics_file.is_some(),
             check_namespace: check_namespace(namespace.as_ref()),
             tell_manager: starter.manager().is_some(),
-            watchdog: starter.manager().and_then(NotifySocket::watchdog),
+            watchdog: starter.manager().and_then(|manager| manager.watchdog),
             ..MonitorConfig::new(config.interface, config.vip, route.port())
         }));
         let daemon = Self {

@@ -82,17 +82,25 @@ pub fn addresses_of(ifindex: Option<u32>) -> Program {
 fn accept_if(conditions: &[(u32, u32, u32)]) -> Program {
     // The kernel's own data of a packet is loaded from negative offsets (`SKF_AD_OFF`, `linux/filter.h`).
     let packet_type = (libc::SKF_AD_OFF + libc::SKF_AD_PKTTYPE).cast_unsigned();
-    let to_reject = |conditions: usize| u8::try_from(2 * conditions + 1).unwrap_or(u8::MAX);
-    let mut program = Program::new();
-    program.extend([
-        load(libc::BPF_B, packet_type),
-        jump(BPF_JGT, MAX_FOR_US.into(), to_reject(conditions.len()), 0),
-    ]);
-    for (left, (width, offset, value)) in (0..conditions.len()).rev().zip(conditions) {
-        program.extend([load(*width, *offset), jeq(*value, 0, to_reject(left))]);
-    }
-    program.extend([ret(ACCEPT), ret(0)]);
+    let is_for_others = jump(BPF_JGT, MAX_FOR_US.into(), 0, 1);
+    let mut program = Program::from_iter([load(libc::BPF_B, packet_type), is_for_others, ret(0)]);
+    program.extend(return_if(conditions, ACCEPT));
+    program.extend([ret(0)]);
     program
+}
+
+/// Ends the program with this result if each of these holds: width, offset, value.
+pub(super) fn return_if(
+    conditions: &[(u32, u32, u32)],
+    result: u32,
+) -> impl Iterator<Item = sock_filter> {
+    // Over the tests that are left, and the result.
+    let over = |tests: usize| u8::try_from(2 * tests + 1).unwrap_or(u8::MAX);
+    let left = (0..conditions.len()).rev();
+    let tests = left.zip(conditions).flat_map(move |(left, (width, offset, value))| {
+        [load(*width, *offset), jeq(*value, 0, over(left))]
+    });
+    tests.chain([ret(result)])
 }
 
 /// Loads a byte, half-word or word.

@@ -3,7 +3,6 @@
 
 #![expect(unsafe_code, reason = "libc has no functions for these system calls")]
 
-use std::mem::size_of;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::path::Path;
 

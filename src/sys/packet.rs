@@ -4,7 +4,6 @@
 #![expect(unsafe_code, reason = "nix makes no link-layer address, and has no PACKET_QDISC_BYPASS")]
 
 use core::net::IpAddr;
-use std::mem::size_of;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 use nix::errno::Errno as NixErrno;

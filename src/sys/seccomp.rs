@@ -8,7 +8,7 @@
 use nix::errno::Errno as NixErrno;
 use nix::libc::{self, c_int, c_long, sock_filter, sock_fprog};
 
-use super::bpf::{jeq, load, ret};
+use super::bpf::{jeq, load, ret, return_if};
 use crate::errno::Errno;
 
 /// The calls that are allowed with any arguments. The C libraries differ in what they call for the same purpose.
@@ -64,29 +64,22 @@ const WIDER: &[c_long] = &[
 #[cfg(target_pointer_width = "64")]
 const WIDER: &[c_long] = &[];
 
-/// Positions of arguments, each with the values that it may have.
-type Arguments = [(u32, &'static [c_int])];
+/// Positions of arguments, each with the value that it must have.
+type Arguments = [(u32, c_int)];
 
 /// The calls that are allowed with some arguments only.
 const BY_ARGUMENTS: &[(c_long, &Arguments)] = &[
     // A connection to the agent.
     (
         libc::SYS_socket,
-        &[
-            (0, &[libc::AF_UNIX]),
-            (1, &[libc::SOCK_STREAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC]),
-        ],
+        &[(0, libc::AF_UNIX), (1, libc::SOCK_STREAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC)],
     ),
     // The interface whose addresses are received.
-    (
-        libc::SYS_setsockopt,
-        &[(1, &[libc::SOL_SOCKET]), (2, &[libc::SO_ATTACH_FILTER, libc::SO_DETACH_FILTER])],
-    ),
-    // musl's open(2) sets close-on-exec once more. With debug assertions, the standard library checks that a
-    // descriptor is open before it closes it.
-    (libc::SYS_fcntl, &[(1, &[libc::F_GETFD, libc::F_SETFD])]),
-    #[cfg(target_pointer_width = "32")]
-    (libc::SYS_fcntl64, &[(1, &[libc::F_GETFD, libc::F_SETFD])]),
+    (libc::SYS_setsockopt, &[(1, libc::SOL_SOCKET), (2, libc::SO_ATTACH_FILTER)]),
+    (libc::SYS_setsockopt, &[(1, libc::SOL_SOCKET), (2, libc::SO_DETACH_FILTER)]),
+    // The standard library checks that a descriptor is open before it closes it.
+    #[cfg(debug_assertions)]
+    (libc::SYS_fcntl, &[(1, libc::F_GETFD)]),
 ];
 
 /// `fstatat64` on 32-bit architectures. The libc crate lacks it on some.
@@ -136,43 +129,20 @@ pub fn install() -> Result<bool, Errno> {
 
 fn program(architecture: u32) -> Vec<sock_filter> {
     // The same number is another call on another architecture.
-    let mut program = vec![
-        load(libc::BPF_W, ARCH),
-        jeq(architecture, 1, 0),
-        ret(KILL),
-        load(libc::BPF_W, NUMBER),
-    ];
+    let mut program = vec![load(libc::BPF_W, ARCH), jeq(architecture, 1, 0), ret(KILL)];
     let with_any = [ALLOWED, OLDER, WIDER].concat().into_iter().map(|call| (call, &[][..]));
     for (call, arguments) in with_any.chain(BY_ARGUMENTS.iter().copied()) {
-        let rule = rule(arguments);
-        program.push(jeq(number(call), 0, jump_over(rule.len())));
-        program.extend(rule);
+        let mut conditions = vec![(libc::BPF_W, NUMBER, number(call))];
+        conditions.extend(arguments.iter().map(|(position, value)| {
+            (libc::BPF_W, ARGUMENTS + 8 * position, value.cast_unsigned())
+        }));
+        program.extend(return_if(&conditions, libc::SECCOMP_RET_ALLOW));
     }
     program.push(ret(KILL));
     program
 }
 
-/// Allows a call whose arguments are among these.
-fn rule(arguments: &Arguments) -> Vec<sock_filter> {
-    let mut rule = Vec::new();
-    for (position, values) in arguments {
-        rule.push(load(libc::BPF_W, ARGUMENTS + 8 * position));
-        // Over the other values, and the end.
-        for (others, value) in (0..values.len()).rev().zip(*values) {
-            rule.push(jeq(value.cast_unsigned(), jump_over(others + 1), 0));
-        }
-        rule.push(ret(KILL));
-    }
-    rule.push(ret(libc::SECCOMP_RET_ALLOW));
-    rule
-}
-
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "they are small")]
 const fn number(call: c_long) -> u32 {
     call as u32
-}
-
-/// The kernel refuses a program that is left by a jump.
-fn jump_over(instructions: usize) -> u8 {
-    u8::try_from(instructions).unwrap_or(u8::MAX)
 }

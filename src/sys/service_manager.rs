@@ -10,7 +10,6 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::process::id;
 
-use heapless::String;
 use nix::sys::stat::fstat;
 use smoltcp::time::Duration;
 
@@ -38,12 +37,15 @@ pub enum ReadinessNotifier {
 }
 
 impl ReadinessNotifier {
-    /// The service manager that the environment names, if any.
+    /// The service manager that `NOTIFY_SOCKET` names, if any, which may want signs of life (`WATCHDOG_USEC`).
     ///
     /// # Errors
     /// The variable and what is wrong with it, in one line.
-    pub fn from_environment() -> Result<Self, std::string::String> {
-        Ok(NotifySocket::from_environment()?.map_or(Self::Silent, Self::Manager))
+    pub fn from_environment() -> Result<Self, String> {
+        let Some(path) = env::var_os("NOTIFY_SOCKET") else { return Ok(Self::Silent) };
+        let socket =
+            connect(&path).map_err(|error| format!("NOTIFY_SOCKET {}: {error}", path.display()))?;
+        Ok(Self::Manager(NotifySocket { socket, watchdog: watchdog()? }))
     }
 
     /// The service manager, if there is one.
@@ -81,26 +83,14 @@ impl ReadinessNotifier {
 #[derive(Debug)]
 pub struct NotifySocket {
     socket: UnixDatagram,
-    watchdog: Option<Duration>,
+    /// The time between two signs of life, if it wants any: half the time after which it gives the daemon up.
+    pub(crate) watchdog: Option<Duration>,
 }
 
 impl NotifySocket {
-    /// The service manager that `NOTIFY_SOCKET` names, which may want signs of life (`WATCHDOG_USEC`).
-    fn from_environment() -> Result<Option<Self>, std::string::String> {
-        let Some(path) = env::var_os("NOTIFY_SOCKET") else { return Ok(None) };
-        let socket =
-            connect(&path).map_err(|error| format!("NOTIFY_SOCKET {}: {error}", path.display()))?;
-        Ok(Some(Self { socket, watchdog: watchdog()? }))
-    }
-
-    /// The time between two signs of life, if it wants any: half the time after which it gives the daemon up.
-    pub fn watchdog(&self) -> Option<Duration> {
-        self.watchdog
-    }
-
     /// Sends assignments of variables, a line each, without waiting for room.
     pub fn send(&self, assignments: Arguments<'_>) {
-        let mut message = String::<MAX_LEN>::new();
+        let mut message = heapless::String::<MAX_LEN>::new();
         let _ = message.write_fmt(assignments);
         // A manager that has gone misses nothing.
         let _ = self.socket.send(message.as_bytes());
@@ -120,7 +110,7 @@ fn connect(path: &OsStr) -> io::Result<UnixDatagram> {
     Ok(socket)
 }
 
-fn watchdog() -> Result<Option<Duration>, std::string::String> {
+fn watchdog() -> Result<Option<Duration>, String> {
     let number = |name: &str| {
         let Some(text) = env::var_os(name) else { return Ok(None) };
         let number = text.to_str().and_then(|text| text.parse::<u64>().ok());
