@@ -87,24 +87,3 @@ impl SyncSequence {
         waits.then_some(self.not_before)
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn synced_is_what_at_least_one_command_has_done() {
-        for (codes, is_synced) in [([0, 0], true), ([1, 0], true), ([0, 1], true), ([1, 1], false)]
-        {
-            let (mut conntrack, mut journal) = (SyncSequence::new(), Journal::default());
-            conntrack.post(State::Backup);
-            for code in codes {
-                conntrack.next_action(Instant::ZERO);
-                conntrack.handle_end(CommandResult::Exited(code), &mut journal, Instant::ZERO);
-            }
-            let synced = Action::Log(LogEvent::Synced(State::Backup));
-            let mut lines = core::iter::from_fn(|| journal.next_action());
-            assert_eq!(lines.any(|line| line == synced), is_synced, "{codes:?}");
-        }
-    }
-}

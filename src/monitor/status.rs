@@ -126,18 +126,3 @@ impl MetricsSchedule {
             .then_some(self.not_before.unwrap_or(Instant::ZERO))
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn events_alone_are_no_reason_to_write() {
-        let (mut metrics, mut journal) = (MetricsSchedule::default(), Journal::default());
-        metrics.handle_write(Ok(()), &mut journal, Instant::ZERO);
-        journal.counters.events += 1;
-        assert_eq!(metrics.deadline(&journal.counters), None);
-        journal.counters.claims += 1;
-        assert_eq!(metrics.deadline(&journal.counters), Some(Instant::ZERO + PERIOD));
-    }
-}

@@ -39,7 +39,7 @@ impl Simulation<'_> {
                 assert!(self.at_empty_queue, "others may have to be served");
                 let status = self.monitor.status();
                 self.metrics.follow(status.undelivered);
-                self.now += self.metrics.begin(status.state, self.now);
+                self.now += self.metrics.begin(&status, self.now);
                 return Some(Input::MetricsFile(self.metrics.write(&status, self.now)));
             }
             Action::Notify(state) => {

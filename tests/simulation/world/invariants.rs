@@ -137,7 +137,7 @@ impl Simulation<'_> {
             LogEvent::MoreClaims { ifindex, count } => self.read_claim(None, ifindex, count),
             LogEvent::DadFailed { .. } => assert!(self.vip_has_failed),
             LogEvent::Synced(state) => {
-                assert!(self.conntrackd.is_done() && self.reported == Some(state));
+                assert!(self.conntrackd.is_synced() && self.reported == Some(state));
             }
             LogEvent::HookSucceeded { state, .. } => assert_eq!(self.hook.told, Some(state)),
             LogEvent::HookFailed { end, .. } => assert!(end != CommandResult::Exited(0)),

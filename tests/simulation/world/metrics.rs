@@ -44,10 +44,10 @@ impl MetricsFile {
     }
 
     /// Returns how long the write takes.
-    pub fn begin(&mut self, state: Option<State>, now: Instant) -> Duration {
-        assert!(self.wanted && state.is_some(), "nobody wants them yet");
+    pub fn begin(&mut self, status: &Status, now: Instant) -> Duration {
+        assert!(self.wanted && status.state.is_some(), "nobody wants them yet");
         let rested = self.written.is_none_or(|written| now >= written + PERIOD);
-        let in_place = std::mem::take(&mut self.expected) || rested;
+        let in_place = std::mem::take(&mut self.expected) || (rested && !self.says(status));
         if !in_place {
             self.reloads = self.reloads.checked_sub(1).expect("a reason to write it again");
         }

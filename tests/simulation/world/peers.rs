@@ -167,11 +167,20 @@ pub struct Conntrackd {
     begun: usize,
     /// Since when there has been no configuration for that.
     unconfigured_since: Option<Instant>,
+    /// One of these commands has succeeded, or there was no configuration for any.
+    is_synced: bool,
 }
 
 impl Conntrackd {
     pub fn new(lives: bool) -> Self {
-        Self { lives, running: None, wanted: &[], begun: 0, unconfigured_since: None }
+        Self {
+            lives,
+            running: None,
+            wanted: &[],
+            begun: 0,
+            unconfigured_since: None,
+            is_synced: false,
+        }
     }
 
     pub fn is_running(&self) -> bool {
@@ -183,7 +192,7 @@ impl Conntrackd {
         const ACTIVE: [SyncCommand; 4] =
             [SyncCommand::Commit, SyncCommand::Flush, SyncCommand::Resync, SyncCommand::Bulk];
         const BACKUP: [SyncCommand; 2] = [SyncCommand::Timers, SyncCommand::Control];
-        (self.begun, self.unconfigured_since) = (0, None);
+        (self.begun, self.unconfigured_since, self.is_synced) = (0, None, false);
         self.wanted = match state {
             State::Active => &ACTIVE,
             State::Backup => &BACKUP,
@@ -206,7 +215,9 @@ impl Conntrackd {
             let since = *self.unconfigured_since.get_or_insert(now);
             let is_over = now >= since + Duration::from_secs(10);
             self.begun = if is_over { self.wanted.len() } else { 0 };
+            self.is_synced = is_over;
         }
+        self.is_synced |= ran && result == CommandResult::Exited(0);
     }
 
     /// The commands wait for their configuration.
@@ -218,6 +229,11 @@ impl Conntrackd {
     pub fn die(&mut self) -> bool {
         self.running = None;
         std::mem::take(&mut self.lives)
+    }
+
+    /// Whether the commands have changed anything, or never will.
+    pub fn is_synced(&self) -> bool {
+        self.is_done() && self.is_synced
     }
 
     /// Everything that the newest state wants done has been.
