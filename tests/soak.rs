@@ -12,8 +12,7 @@
 )]
 
 use std::env;
-use std::fs::{self, Permissions};
-use std::os::unix::fs::PermissionsExt;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{self, ExitCode};
 use std::thread::sleep;
@@ -23,6 +22,7 @@ use keepwatch::wire::arp::{self, Operation};
 use lab::agent::{Agent, Manners};
 use lab::capture::Capture;
 use lab::daemon::{Running, Setup};
+use lab::files::{content, write_program};
 use lab::rtnl::Rtnl;
 use nix::mount::{MsFlags, mount};
 use nix::sys::signal::Signal;
@@ -193,49 +193,22 @@ impl Soak<'_> {
         self.agent.as_ref().and_then(Agent::acknowledged).or_else(|| self.told.clone())
     }
 
-    /// Waits until it sleeps for more than a second: what is said once a minute is then left to be said.
-    fn wait_quiet(&self) {
-        let by = Instant::now() + Duration::from_secs(30);
-        let call = format!("/proc/{}/syscall", self.keepwatch.pid());
-        loop {
-            let call = fs::read_to_string(&call).unwrap_or_default();
-            // The number, and the arguments of epoll_wait, of which the fourth is the timeout.
-            let timeout = call.split(' ').nth(4).and_then(|word| word.strip_prefix("0x"));
-            let timeout = timeout.and_then(|timeout| u64::from_str_radix(timeout, 16).ok());
-            if timeout.is_some_and(|timeout| timeout > 1000) {
-                return;
-            }
-            assert!(Instant::now() < by, "in {call}:\n{}", self.setup.log());
-            sleep(Duration::from_millis(5));
-        }
-    }
-
-    /// Waits until there are as many processes beside the daemon as there are helpers: one for the hook, and one
-    /// for conntrackd.
-    fn wait_helpers(&self) {
-        let by = Instant::now() + Duration::from_mins(1);
-        loop {
-            let found = others(self.keepwatch.pid());
-            if found.len() == 2 {
-                return;
-            }
-            assert!(Instant::now() < by, "processes {found:?}:\n{}", self.setup.log());
-            sleep(Duration::from_millis(20));
-        }
-    }
-
-    /// Waits until a file has such a line.
-    fn wait_line(&self, file: &Path, is_it: impl Fn(&str) -> bool) {
+    /// Waits until something is so, which has to be looked at now and then.
+    fn wait(&self, what: &str, is_so: impl Fn() -> bool) {
         let by = Instant::now() + Duration::from_secs(90);
-        loop {
-            let content = fs::read_to_string(file).unwrap_or_default();
-            if content.lines().any(&is_it) {
-                return;
-            }
-            let log = self.setup.log();
-            assert!(Instant::now() < by, "{}:\n{content}\n{log}", file.display());
+        while !is_so() {
+            assert!(Instant::now() < by, "waited in vain for {what}:\n{}", self.setup.log());
             sleep(Duration::from_millis(20));
         }
+    }
+
+    /// Whether it sleeps for more than a second: what is said once a minute is then left to be said.
+    fn is_quiet(&self) -> bool {
+        let call = content(Path::new(&format!("/proc/{}/syscall", self.keepwatch.pid())));
+        // The number, and the arguments of epoll_wait, of which the fourth is the timeout.
+        let timeout = call.split(' ').nth(4).and_then(|word| word.strip_prefix("0x"));
+        let timeout = timeout.and_then(|timeout| u64::from_str_radix(timeout, 16).ok());
+        timeout.is_some_and(|timeout| timeout > 1000)
     }
 
     fn ballast(&self) -> PathBuf {
@@ -249,18 +222,18 @@ impl Soak<'_> {
         let word = if self.active { "master" } else { "backup" };
         let told = format!("state={word} undelivered=none");
         self.keepwatch.wait_state(word);
-        let by = Instant::now() + Duration::from_secs(90);
-        while !self.keepwatch.status().contains(&told) || self.told().as_deref() != Some(word) {
-            assert!(Instant::now() < by, "not told {told}:\n{}", self.setup.log());
-            sleep(Duration::from_millis(20));
-        }
-        self.wait_helpers();
-        self.wait_quiet();
+        self.wait(&told, || self.keepwatch.status().contains(&told));
+        self.wait("the agent to be told", || self.told().as_deref() == Some(word));
+        // Beside the daemon: one for the hook, and one for conntrackd.
+        self.wait("two helpers", || others(self.keepwatch.pid()) == 2);
+        self.wait("a daemon that sleeps", || self.is_quiet());
         assert_eq!(self.setup.state(), word, "{}", self.setup.log());
-        self.wait_line(&hooked(self.setup), |line| line == word.to_uppercase());
+        let has = |file: &Path, is_it: &dyn Fn(&str) -> bool| content(file).lines().any(is_it);
+        let upper = word.to_uppercase();
+        self.wait("the hook", || has(&hooked(self.setup), &|line| line == upper));
         let active = if self.active { "} 1" } else { "} 0" };
         let says = |line: &str| line.starts_with("keepwatch_active{") && line.ends_with(active);
-        self.wait_line(&metrics(self.setup), says);
+        self.wait("the metrics", || has(&metrics(self.setup), &says));
         let descriptors = format!("/proc/{}/fd", self.keepwatch.pid());
         let resident = self.keepwatch.proc_status("VmRSS");
         Use {
@@ -270,15 +243,15 @@ impl Soak<'_> {
     }
 }
 
-/// The processes in this network namespace beside this one and the daemon, whoever their parent is.
-fn others(daemon: u32) -> Vec<u32> {
+/// How many processes are in this network namespace beside this one and the daemon, whoever their parent is.
+fn others(daemon: u32) -> usize {
     let namespace = |pid: u32| fs::read_link(format!("/proc/{pid}/ns/net")).ok();
     let ours = namespace(process::id());
     let pids = fs::read_dir("/proc")
         .unwrap()
         .filter_map(|entry| entry.unwrap().file_name().to_str().and_then(|name| name.parse().ok()));
     let others = pids.filter(|pid| ![process::id(), daemon].contains(pid));
-    others.filter(|pid| namespace(*pid) == ours).collect()
+    others.filter(|pid| namespace(*pid) == ours).count()
 }
 
 /// Of the file system that has the state file, the metrics and the log, in bytes.
@@ -324,11 +297,6 @@ fn setup() -> Setup {
         .with(format!("--metrics-file={}", metrics.display()))
         .with(format!("--hook={}", hook.display()))
         .with("--hook-timeout=1")
-}
-
-fn write_program(path: &Path, script: &str) {
-    fs::write(path, script).unwrap();
-    fs::set_permissions(path, Permissions::from_mode(0o755)).unwrap();
 }
 
 fn soak(minutes: f64, seed: u32) {
@@ -389,11 +357,7 @@ fn soak(minutes: f64, seed: u32) {
             soak.settle();
         }
     }
-    println!(
-        "{round} rounds, {} actions: {}",
-        soak.actions,
-        soak.keepwatch.status().replace('\n', "; ")
-    );
+    println!("{round} rounds, {} actions: {}", soak.actions, soak.keepwatch.status());
     let status = soak.keepwatch.terminate().unwrap();
     assert_eq!(status.code(), Some(0));
     assert!(!setup.pid_file().exists(), "pid file left behind");

@@ -17,9 +17,8 @@ mod program;
 #[expect(dead_code, reason = "not every kind of test needs all of it")]
 mod world;
 
-use std::fs::{self, Permissions};
+use std::fs;
 use std::net::Ipv4Addr;
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixDatagram, UnixListener};
 use std::process::ExitCode;
 
@@ -27,7 +26,7 @@ use keepwatch::wire::arp::{self, Operation};
 use lab::agent::{Agent, FullBacklog, Manners};
 use lab::capture::Capture;
 use lab::daemon::{Running, Setup};
-use lab::files::{Watch, content};
+use lab::files::{Watch, content, write_program};
 use lab::namespace::{Netns, unbind};
 use lab::rtnl::Rtnl;
 use nix::sys::signal::{Signal, kill};
@@ -81,8 +80,7 @@ fn allocation_is_noticed() {
 /// A conntrackd that fails, and says so.
 fn with_conntrackd(mut setup: Setup) -> Setup {
     let program = setup.directory().join("conntrackd");
-    fs::write(&program, "#!/bin/sh\necho $*\n[ $3 != -f ]\n").unwrap();
-    fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
+    write_program(&program, "#!/bin/sh\necho $*\n[ $3 != -f ]\n");
     fs::write(setup.conf_dir.join("conntrackd.conf"), "").unwrap();
     setup.environment.push(("PATH".into(), setup.directory().into()));
     setup.with("--enable_conntrackd")
@@ -91,8 +89,7 @@ fn with_conntrackd(mut setup: Setup) -> Setup {
 /// A hook that fails now and then, and says so.
 fn with_hook(setup: Setup) -> Setup {
     let program = setup.directory().join("hook");
-    fs::write(&program, "#!/bin/sh\necho $*\n[ $KEEPWATCH_PREVIOUS ]\n").unwrap();
-    fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
+    write_program(&program, "#!/bin/sh\necho $*\n[ $KEEPWATCH_PREVIOUS ]\n");
     setup.with(format!("--hook={}", program.display()))
 }
 

@@ -39,42 +39,25 @@ unsafe extern "C" {
     fn __libc_free(memory: *mut c_void);
 }
 
-/// Of libc, as are the others.
-///
-/// # Safety
-/// As documented there.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn malloc(size: usize) -> *mut c_void {
-    called("malloc");
-    // SAFETY: as the caller says.
-    unsafe { __libc_malloc(size) }
+/// Functions of libc that end the process, or do what glibc's do.
+macro_rules! forbid {
+    ($($name:ident($($argument:ident: $type:ty),+) is $glibc:ident)+) => {$(
+        /// # Safety
+        /// As documented there.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($argument: $type),+) -> *mut c_void {
+            called(stringify!($name));
+            // SAFETY: as the caller says.
+            unsafe { $glibc($($argument),+) }
+        }
+    )+};
 }
 
-/// # Safety
-/// As documented there.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn calloc(count: usize, size: usize) -> *mut c_void {
-    called("calloc");
-    // SAFETY: as the caller says.
-    unsafe { __libc_calloc(count, size) }
-}
-
-/// # Safety
-/// As documented there.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn realloc(memory: *mut c_void, size: usize) -> *mut c_void {
-    called("realloc");
-    // SAFETY: as the caller says.
-    unsafe { __libc_realloc(memory, size) }
-}
-
-/// # Safety
-/// As documented there.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn aligned_alloc(alignment: usize, size: usize) -> *mut c_void {
-    called("aligned_alloc");
-    // SAFETY: as the caller says.
-    unsafe { __libc_memalign(alignment, size) }
+forbid! {
+    malloc(size: usize) is __libc_malloc
+    calloc(count: usize, size: usize) is __libc_calloc
+    realloc(memory: *mut c_void, size: usize) is __libc_realloc
+    aligned_alloc(alignment: usize, size: usize) is __libc_memalign
 }
 
 /// # Safety

@@ -4,13 +4,15 @@ use std::fmt;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use lab::files::{Watch, content};
 use lab::heard::Heard;
+
+use crate::world::Killed;
 
 /// A Python that imports Neutron takes seconds to start, and a minute where several do on a busy machine.
 pub const PATIENCE: Duration = Duration::from_mins(5);
@@ -33,7 +35,7 @@ pub struct Arrival {
 }
 
 pub struct AgentServer {
-    child: Child,
+    _child: Killed,
     arrived: Arc<Heard<Arrival>>,
     errors: PathBuf,
 }
@@ -59,7 +61,7 @@ impl AgentServer {
             }
         });
         files.within(PATIENCE, "the agent's socket", || socket.exists().then_some(()));
-        Self { child, arrived, errors }
+        Self { _child: Killed(child), arrived, errors }
     }
 
     /// Everything that has arrived so far.
@@ -81,12 +83,5 @@ impl AgentServer {
     /// Waits until the last that has arrived is this state.
     pub fn wait_state(&self, state: &str) {
         self.wait(state, |arrivals| arrivals.last().is_some_and(|last| last.state == state));
-    }
-}
-
-impl Drop for AgentServer {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }

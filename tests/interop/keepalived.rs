@@ -1,11 +1,10 @@
 //! Promises 6 and 7 with keepalived: two nodes, configured as Neutron does. Their agents are told what
 //! keepalived itself says, and nothing else.
 
-use std::fs::{self, Permissions};
-use std::os::unix::fs::PermissionsExt;
+use std::fs;
 
 use lab::daemon::Running;
-use lab::files::{Watch, content};
+use lab::files::{Watch, content, write_program};
 use lab::rtnl::Events;
 use libtest_mimic::Trial;
 use nix::sys::signal::Signal;
@@ -59,8 +58,7 @@ fn hook_in_place_of_a_notify_script() {
     // A hook has its states in the environment, too.
     let file = "${KEEPWATCH_STATE:+hook}calls";
     let text = format!("#!/bin/sh\necho $# $1 $3 >>{}/{file}\n", directory.display());
-    fs::write(&script, text).unwrap();
-    fs::set_permissions(&script, Permissions::from_mode(0o755)).unwrap();
+    write_program(&script, &text);
     left.setup.extra.push(format!("--hook={}", script.display()).into());
     left.configure(60, false, None);
     let configuration = left.setup.directory().join("keepalived.conf");

@@ -3,11 +3,12 @@
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 
 use lab::files::{content, read_line, wait_readable};
 
 use crate::agent_server::PATIENCE;
+use crate::world::Killed;
 
 /// The name by which the agent finds its monitor.
 pub const NAME: &str = "neutron-keepalived-state-change";
@@ -25,7 +26,7 @@ pub fn cmdline(pid: u32) -> String {
 }
 
 pub struct L3Agent {
-    child: Child,
+    child: Killed,
     stdin: Option<ChildStdin>,
     stdout: ChildStdout,
     errors: PathBuf,
@@ -38,11 +39,11 @@ impl L3Agent {
         command.stderr(File::create(&errors).unwrap());
         let mut child = command.spawn().expect("the agent's process manager");
         let (stdin, stdout) = (child.stdin.take(), child.stdout.take().unwrap());
-        Self { child, stdin, stdout, errors }
+        Self { child: Killed(child), stdin, stdout, errors }
     }
 
     pub fn pid(&self) -> u32 {
-        self.child.id()
+        self.child.0.id()
     }
 
     /// Has it do something with every router. Returns a word for each.
@@ -70,14 +71,7 @@ impl L3Agent {
     /// Lets it end by itself.
     pub fn quit(mut self) {
         drop(self.stdin.take());
-        let status = self.child.wait().unwrap();
+        let status = self.child.0.wait().unwrap();
         assert!(status.success(), "{}", content(&self.errors));
-    }
-}
-
-impl Drop for L3Agent {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }

@@ -3,13 +3,13 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStderr, Command, Stdio};
+use std::process::{ChildStderr, Command, Stdio};
 
 use lab::daemon::Setup;
 use lab::files::{Watch, content, read_line};
 use libtest_mimic::Trial;
 
-use crate::world::{World, setup};
+use crate::world::{Killed, World, setup};
 
 pub fn trials() -> Vec<Trial> {
     lab::trials![textfile_collector]
@@ -33,26 +33,22 @@ fn wait_active(file: &Path) {
     watch.until("the active state", || content(file).lines().any(is_so).then_some(()));
 }
 
-/// `node_exporter`, with nothing to tell but what is in a directory.
-struct NodeExporter(Child, ChildStderr);
-
-impl NodeExporter {
-    fn start(directory: &Path) -> Self {
-        let mut child = Command::new("prometheus-node-exporter")
-            .args(["--collector.disable-defaults", "--collector.textfile"])
-            .arg(format!("--collector.textfile.directory={}", directory.display()))
-            .arg("--web.listen-address=127.0.0.1:9100")
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("prometheus-node-exporter");
-        let stderr = child.stderr.take().unwrap();
-        let mut exporter = Self(child, stderr);
-        loop {
-            let line = read_line(&mut exporter.1);
-            assert!(!line.is_empty(), "it does not listen");
-            if line.contains("Listening on") {
-                return exporter;
-            }
+/// `node_exporter`, with nothing to tell but what is in a directory, and what it says on its standard error.
+fn start_exporter(directory: &Path) -> (Killed, ChildStderr) {
+    let mut child = Command::new("prometheus-node-exporter")
+        .args(["--collector.disable-defaults", "--collector.textfile"])
+        .arg(format!("--collector.textfile.directory={}", directory.display()))
+        .arg("--web.listen-address=127.0.0.1:9100")
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("prometheus-node-exporter");
+    let mut stderr = child.stderr.take().unwrap();
+    let exporter = Killed(child);
+    loop {
+        let line = read_line(&mut stderr);
+        assert!(!line.is_empty(), "it does not listen");
+        if line.contains("Listening on") {
+            return (exporter, stderr);
         }
     }
 }
@@ -64,17 +60,6 @@ fn scrape() -> String {
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();
     text
-}
-
-impl Drop for NodeExporter {
-    #[expect(clippy::print_stdout, reason = "what it said explains a failure")]
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-        let mut said = String::new();
-        let _ = self.1.read_to_string(&mut said);
-        println!("{said}");
-    }
 }
 
 /// Two daemons write into its directory, and what lies there besides.
@@ -92,7 +77,7 @@ fn textfile_collector() {
     for file in [&file, &other_file] {
         wait_active(file);
     }
-    let _exporter = NodeExporter::start(directory.path());
+    let _exporter = start_exporter(directory.path());
     let text = scrape();
     assert!(text.contains("node_textfile_scrape_error 0\n"), "{text}");
     assert_eq!(text.matches("node_textfile_mtime_seconds{").count(), 2, "{text}");

@@ -3,12 +3,12 @@
 use std::cell::Cell;
 use std::fmt;
 use std::fs::File;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::thread::{self, JoinHandle};
+use std::thread;
 
 use lab::agent::Agent;
 use lab::daemon::{Running, Setup};
@@ -61,8 +61,6 @@ pub struct Node {
     keepalived: Cell<Option<Child>>,
     /// The states that keepalived said its instance was in.
     heard: Arc<Heard<String>>,
-    /// Reads what keepalived says.
-    ear: Option<JoinHandle<()>>,
     /// Lives as long as one of its nodes.
     _network: Rc<Network>,
     /// The line for an interface with a MAC of the virtual router, if there is to be one.
@@ -84,7 +82,7 @@ impl Node {
         });
         let setup = setup().with("--active-word=primary").with("--detect-split-brain");
         let agent = Agent::start(&setup.state_path);
-        let mut node = Self {
+        let node = Self {
             name,
             netns,
             rtnl,
@@ -92,7 +90,6 @@ impl Node {
             agent,
             keepalived: Cell::new(None),
             heard: Arc::default(),
-            ear: None,
             _network: Rc::clone(network),
             vmac: None,
         };
@@ -100,7 +97,7 @@ impl Node {
         // Open for writing, too, so that it does not end with the keepalived that writes to it.
         let fifo = File::options().read(true).write(true).open(node.file("fifo")).unwrap();
         let heard = Arc::clone(&node.heard);
-        node.ear = Some(thread::spawn(move || listen(fifo, &heard)));
+        thread::spawn(move || listen(fifo, &heard));
         node
     }
 
@@ -241,15 +238,10 @@ impl Drop for Node {
             let _ = killpg(pid(&child), Signal::SIGKILL);
             let _ = child.wait();
         }
-        let fifo = File::options().write(true).open(self.file("fifo"));
-        let told = fifo.and_then(|mut fifo| fifo.write_all(b"END\n"));
-        if let (Ok(()), Some(ear)) = (told, self.ear.take()) {
-            let _ = ear.join();
-        }
     }
 }
 
-/// Reads lines such as `INSTANCE "VR_5" MASTER 50`, up to one that is nothing of the sort.
+/// Reads lines such as `INSTANCE "VR_5" MASTER 50`.
 fn listen(fifo: File, heard: &Heard<String>) {
     for line in BufReader::new(fifo).lines().map_while(Result::ok) {
         let Some(state) = line.split(' ').nth(2) else { return };

@@ -2,11 +2,11 @@
 //! start, and what of IPv6 they set in its place.
 
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::symlink;
 use std::process::Command;
 
 use lab::daemon::Setup;
-use lab::files::Directory;
+use lab::files::{Directory, write_program};
 use lab::rtnl::Rtnl;
 use lab::trial::table;
 use libtest_mimic::Trial;
@@ -78,8 +78,7 @@ fn install(wrapper: &str) -> Directory {
     let installed = "/usr/local/libexec/keepwatch-neutron";
     assert!(script.contains(installed));
     let script = script.replace(installed, &format!("'{}'", here.display()));
-    fs::write(bin.path().join(NAME), script).unwrap();
-    fs::set_permissions(bin.path().join(NAME), fs::Permissions::from_mode(0o755)).unwrap();
+    write_program(&bin.path().join(NAME), &script);
     bin
 }
 

@@ -364,7 +364,7 @@ pub fn wait_end(pid: u32) {
 }
 
 /// A descriptor that becomes readable when the process ends; none if it has ended.
-fn pidfd(pid: u32) -> Option<OwnedFd> {
+pub(crate) fn pidfd(pid: u32) -> Option<OwnedFd> {
     use std::os::fd::FromRawFd;
     // SAFETY: a system call without pointers, whose result is checked before it is owned.
     unsafe {

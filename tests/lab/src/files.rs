@@ -67,6 +67,12 @@ pub fn content(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_default()
 }
 
+/// Writes a program that everybody may run.
+pub fn write_program(path: &Path, text: &str) {
+    fs::write(path, text).expect("to write a program");
+    fs::set_permissions(path, Permissions::from_mode(0o755)).expect("to have it run");
+}
+
 /// Reads a pipe up to the end of a line, or for as long as a test waits.
 pub fn read_line(mut pipe: impl Read + AsFd) -> String {
     let (mut text, mut byte) = (Vec::new(), [0]);
@@ -114,12 +120,6 @@ impl Directory {
         let path = self.0.join(name);
         fs::create_dir_all(&path).expect("a directory");
         path
-    }
-}
-
-impl Default for Directory {
-    fn default() -> Self {
-        Self::new()
     }
 }
 

@@ -4,6 +4,8 @@
 //! Everything here is the real thing. What goes wrong ends the test by a panic that says what was
 //! waited for.
 
+#![expect(clippy::new_without_default, reason = "each is made, and none stands for nothing")]
+
 pub mod agent;
 pub mod capture;
 pub mod daemon;

@@ -3,23 +3,19 @@
 #![expect(unsafe_code, reason = "process_madvise, which no library has")]
 
 use std::fs::File;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::AsRawFd;
 use std::path::Path;
 
-use nix::errno::Errno;
 use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
 use nix::libc;
 
+use crate::daemon::pidfd;
 use crate::files::content;
 
 /// Has the kernel take back what it can of a process's memory, and of the pages of its program.
 pub fn reclaim(pid: u32, program: &Path) {
     const MADV_PAGEOUT: libc::c_int = 21;
-    // SAFETY: a system call without pointers, which makes a descriptor.
-    let process = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
-    let process = i32::try_from(Errno::result(process).unwrap()).unwrap();
-    // SAFETY: nobody else has it.
-    let process = unsafe { OwnedFd::from_raw_fd(process) };
+    let process = pidfd(pid).expect("a process");
     for line in content(Path::new(&format!("/proc/{}/maps", pid))).lines() {
         let (begin, end) = line.split_once(' ').unwrap().0.split_once('-').unwrap();
         let [begin, end] = [begin, end].map(|address| usize::from_str_radix(address, 16).unwrap());

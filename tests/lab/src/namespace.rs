@@ -124,9 +124,3 @@ impl AsFd for Netns {
         self.0.as_fd()
     }
 }
-
-impl Default for Netns {
-    fn default() -> Self {
-        Self::new()
-    }
-}

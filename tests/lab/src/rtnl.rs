@@ -1,7 +1,6 @@
 //! Links and addresses in the present network namespace, made by asking the kernel over rtnetlink.
 
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd};
 use std::thread::sleep;
@@ -257,50 +256,6 @@ impl Events {
                 return;
             }
         }
-    }
-}
-
-impl Default for Events {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl Default for Rtnl {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-/// A point-to-point interface without ARP, whose other end is this.
-#[derive(Debug)]
-pub struct Tun(File);
-
-impl Tun {
-    pub fn new(name: &str) -> Self {
-        let file =
-            File::options().read(true).write(true).open("/dev/net/tun").expect("a tun device");
-        // struct ifreq: the name, and IFF_TUN | IFF_NO_PI.
-        let mut request = [0_u8; 40];
-        request[..name.len()].copy_from_slice(name.as_bytes());
-        request[16..18].copy_from_slice(&0x1001_u16.to_ne_bytes());
-        // SAFETY: the kernel reads and writes a `struct ifreq`, which is no longer than this.
-        let made = unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETIFF, request.as_mut_ptr()) };
-        assert_eq!(made, 0, "TUNSETIFF: {}", io::Error::last_os_error());
-        Self(file)
-    }
-
-    /// Whether an ARP packet or a neighbour advertisement was sent to it.
-    pub fn has_announcements(&mut self) -> bool {
-        let mut packet = [0; 2048];
-        while wait_readable(&self.0, std::time::Duration::ZERO) {
-            let length = self.0.read(&mut packet).expect("a packet");
-            // Without an Ethernet header; ICMPv6 type 136.
-            if packet[..length].get(40) == Some(&136) || packet[..2] == [0, 1] {
-                return true;
-            }
-        }
-        false
     }
 }
 
