@@ -27,11 +27,12 @@ pub const MAC: Mac = [2, 0, 0, 0, 0, 1];
 pub const VIRTUAL_MAC: Mac = [0, 0, 0x5e, 0, 1, 5];
 
 /// What the core has to make of a message.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub enum Meaning {
     Event,
     Listed,
     Ended(DumpResult),
+    #[default]
     Nothing,
 }
 
@@ -39,8 +40,9 @@ pub enum Meaning {
 type Queued = (Input, Meaning);
 
 /// The dump under way.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 enum Dumping {
+    #[default]
     None,
     Endless,
     /// This is queued when there is room for it.
@@ -50,12 +52,12 @@ enum Dumping {
     Lags(Dump, u32, Vec<Body>),
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Kernel {
-    pub cidr: Cidr,
+    has_ipv6_vip: bool,
     /// The index of the watched interface, and whether it has the VIP.
     pub ifindex: Option<u32>,
-    pub vip: bool,
+    pub has_vip: bool,
     /// The VIP has failed duplicate address detection.
     pub vip_failed: bool,
     /// Tells apart interfaces that have the same index one after another.
@@ -80,7 +82,8 @@ pub struct Kernel {
     pub has_interrupted: bool,
     /// Events so far.
     events: u32,
-    pub next_dump_end: DumpResult,
+    /// How the next dump ends, if not well.
+    pub next_dump_end: Option<DumpResult>,
     /// The next dump lists what has been deleted since, and after the events of that.
     pub next_dump_lags: bool,
     /// The next dump of links ends before the watched interface, as if complete.
@@ -97,41 +100,21 @@ pub struct Kernel {
 }
 
 impl Kernel {
-    pub fn new(cidr: Cidr, mac: Mac) -> Self {
-        Self {
-            cidr,
-            ifindex: None,
-            vip: false,
-            vip_failed: false,
-            instance: 0,
-            mac,
-            flags: UP,
-            last_index: 1,
-            heeded: None,
-            queue: VecDeque::new(),
-            meaning: Meaning::Nothing,
-            congested: false,
-            overrun: false,
-            dump: Dumping::None,
-            sequence: 0,
-            unfinished: None,
-            has_interrupted: false,
-            events: 0,
-            next_dump_end: DumpResult::Complete,
-            next_dump_lags: false,
-            cut_next_links: false,
-            alternative: false,
-            absence_told: false,
-            by_name: false,
-            alternative_told: false,
-        }
+    pub fn new(has_ipv6_vip: bool, has_virtual_mac: bool) -> Self {
+        let mac = if has_virtual_mac { VIRTUAL_MAC } else { MAC };
+        Self { has_ipv6_vip, mac, flags: UP, last_index: 1, ..Self::default() }
+    }
+
+    pub fn vip(&self) -> Cidr {
+        let vip = if self.has_ipv6_vip { "fd00::5/64" } else { "169.254.0.5/24" };
+        vip.parse().expect("an address")
     }
 
     pub fn set_vip(&mut self, present: bool) {
         let Some(ifindex) = self.ifindex else { return };
         let vip = self.address(ifindex);
-        if present != self.vip {
-            (self.vip, self.vip_failed) = (present, false);
+        if present != self.has_vip {
+            (self.has_vip, self.vip_failed) = (present, false);
             self.emit(if present { Body::NewAddress(vip) } else { Body::DelAddress(vip) });
         } else if present {
             self.emit(Body::NewAddress(Address { refreshed: true, ..vip }));
@@ -140,7 +123,7 @@ impl Kernel {
 
     /// Another station has the VIP, too.
     pub fn fail_vip(&mut self) {
-        if let Some(ifindex) = self.ifindex.filter(|_| self.vip) {
+        if let Some(ifindex) = self.ifindex.filter(|_| self.has_vip) {
             self.vip_failed = true;
             self.emit(Body::NewAddress(self.address(ifindex)));
         }
@@ -166,12 +149,12 @@ impl Kernel {
         if renamed {
             self.emit(Body::NewLink(self.watched(ifindex, "away")));
         } else {
-            if self.vip {
+            if self.has_vip {
                 self.emit(Body::DelAddress(self.address(ifindex)));
             }
             self.emit(Body::DelLink(self.watched(ifindex, "ha")));
         }
-        (self.vip, self.vip_failed) = (false, false);
+        (self.has_vip, self.vip_failed) = (false, false);
     }
 
     /// It goes to another namespace and comes back: as a new one, with its old index.
@@ -202,7 +185,7 @@ impl Kernel {
     fn address(&self, ifindex: u32) -> Address {
         let failed = AddressFlags::Dadfailed | AddressFlags::Tentative;
         let flags = if self.vip_failed { failed } else { AddressFlags::Permanent };
-        address(ifindex, self.cidr, flags)
+        address(ifindex, self.vip(), flags)
     }
 
     /// What does not fit is dropped, and everything after it until the queue has been read empty; what
@@ -255,7 +238,7 @@ impl Kernel {
         }
         let queued = self.queue.pop_front().or_else(|| {
             self.congested = false;
-            match std::mem::replace(&mut self.dump, Dumping::None) {
+            match std::mem::take(&mut self.dump) {
                 Dumping::Ends(queued) => Some(queued),
                 Dumping::None | Dumping::Endless | Dumping::Lags(..) => None,
             }
@@ -311,7 +294,7 @@ impl Kernel {
 
     /// The VIP, for a dump of an interface.
     pub fn listed_vip(&self, ifindex: u32) -> Option<Body> {
-        let there = self.vip && self.ifindex == Some(ifindex);
+        let there = self.has_vip && self.ifindex == Some(ifindex);
         there.then(|| Body::NewAddress(self.address(ifindex)))
     }
 
@@ -321,7 +304,7 @@ impl Kernel {
         assert_ne!(sequence, self.sequence, "replies could not be told apart");
         self.sequence = sequence;
         self.by_name = false;
-        let result = std::mem::replace(&mut self.next_dump_end, DumpResult::Complete);
+        let result = self.next_dump_end.take().unwrap_or(DumpResult::Complete);
         if let DumpResult::Failed(errno) = result
             && sequence.is_multiple_of(2)
         {
@@ -349,9 +332,7 @@ impl Kernel {
 
     /// Lists what is there now, and what has been deleted since the request.
     pub fn catch_up(&mut self, mut present: Vec<Body>) {
-        let Dumping::Lags(dump, sequence, content) =
-            std::mem::replace(&mut self.dump, Dumping::None)
-        else {
+        let Dumping::Lags(dump, sequence, content) = std::mem::take(&mut self.dump) else {
             return;
         };
         let gone = content.into_iter().filter(|old| !present.iter().any(|new| is_same(old, new)));

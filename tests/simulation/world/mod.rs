@@ -66,7 +66,7 @@ use keepwatch::monitor::{
     Instant, Monitor, MonitorConfig, NamespaceCheck, State, Tables,
 };
 use keepwatch::wire::rtnl::Body;
-use kernel::{Kernel, MAC, PORT, VIRTUAL_MAC, name};
+use kernel::{Kernel, PORT, name};
 use lan::Lan;
 use manager::Manager;
 use metrics::MetricsFile;
@@ -100,7 +100,7 @@ const CHECK: Duration = Duration::from_secs(10);
 
 /// Watches an IPv4 VIP and does nothing else.
 pub fn config<'a>() -> MonitorConfig<'a> {
-    let vip = "169.254.0.5/24".parse().expect("an address");
+    let vip = Kernel::default().vip();
     MonitorConfig { notify_agent: true, ..MonitorConfig::new(name("ha"), vip, PORT) }
 }
 
@@ -162,9 +162,7 @@ pub struct Simulation<'a> {
 
 impl<'a> Simulation<'a> {
     pub fn new(options: Options, tables: &'a mut Tables) -> Self {
-        let ipv6 = options.ipv6_vip.then(|| "fd00::5/64".parse().expect("an address"));
-        let vip = ipv6.unwrap_or(config().vip);
-        let mut kernel = Kernel::new(vip, if options.has_virtual_mac { VIRTUAL_MAC } else { MAC });
+        let mut kernel = Kernel::new(options.ipv6_vip, options.has_virtual_mac);
         let mut lans = [(); 2].map(|()| Lan::new(kernel.new_index()));
         if options.has_old_addresses {
             lans = lans.map(Lan::with_old_address);
@@ -172,7 +170,7 @@ impl<'a> Simulation<'a> {
         let now = Instant::from_secs(1);
         let check = [NamespaceCheck::WhenMountsChange, NamespaceCheck::Every(CHECK)];
         let config = MonitorConfig {
-            vip,
+            vip: kernel.vip(),
             seed: options.seed.into(),
             announce: options.announces.then_some((AnnounceTiming::default(), tables)),
             detect_split_brain: options.detects_split_brain,
@@ -263,7 +261,7 @@ impl<'a> Simulation<'a> {
     }
 
     fn truth(&self) -> State {
-        let there = self.kernel.ifindex.is_some() && self.kernel.vip && !self.kernel.vip_failed;
+        let there = self.kernel.ifindex.is_some() && self.kernel.has_vip && !self.kernel.vip_failed;
         if there && self.namespace_gone.is_none() { State::Active } else { State::Backup }
     }
 

@@ -141,7 +141,7 @@ impl Simulation<'_> {
             Step::Read(datagrams) => self.read(datagrams),
             Step::MalformedMessage => self.kernel.insert(Input::MalformedMessage),
             Step::ForeignMessage(port) => self.feed(&Input::ForeignSender(port.into())),
-            Step::EndNextDump(result) => self.kernel.next_dump_end = result,
+            Step::EndNextDump(result) => self.kernel.next_dump_end = Some(result),
             Step::NextDumpLags => self.kernel.next_dump_lags = true,
             Step::CutNextLinks => self.kernel.cut_next_links = true,
             Step::Wait(duration) => self.pass(duration.into()),
@@ -173,7 +173,7 @@ impl Simulation<'_> {
     }
 
     fn return_interface(&mut self, with_vip: bool) {
-        let vip = self.kernel.vip;
+        let vip = self.kernel.has_vip;
         self.kernel.return_interface();
         self.kernel.set_vip(vip && with_vip);
     }

@@ -140,7 +140,7 @@ impl Simulation<'_> {
         let ip = if claims.of_other_address {
             [192, 0, 2, 1].into()
         } else {
-            self.kernel.cidr.address()
+            self.kernel.vip().address()
         };
         let claim = |mac| Input::ClaimReceived(ifindex, Claim { mac, ip });
         let frames = match claims.by {
@@ -187,7 +187,7 @@ impl Simulation<'_> {
     /// The station, if the claim may be counted.
     fn is_foreign(&self, ifindex: u32, Claim { mac, ip }: Claim) -> Option<Mac> {
         let here =
-            self.monitor.status().ifindex == Some(ifindex) && ip == self.kernel.cidr.address();
+            self.monitor.status().ifindex == Some(ifindex) && ip == self.kernel.vip().address();
         let heard = here && self.reported == Some(State::Active);
         (heard && (is_virtual(mac) || mac != self.kernel.mac)).then_some(mac)
     }
