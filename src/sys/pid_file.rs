@@ -2,10 +2,11 @@
 
 use std::ffi::CString;
 use std::fs::{self, File, TryLockError};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use nix::fcntl::{AT_FDCWD, OFlag};
-use nix::sys::stat::{fstat, major, minor};
+use nix::sys::stat::{major, minor};
 use nix::unistd::{UnlinkatFlags, ftruncate, geteuid, unlinkat};
 
 use super::atomic_file::write_all;
@@ -61,8 +62,8 @@ fn write_pid(file: &File) -> nix::Result<()> {
 /// Finds out who holds the lock on a file (`proc_locks(5)`). Returns `None` if nobody does any more, or a process of
 /// another PID namespace.
 fn find_holder(file: &File) -> Option<String> {
-    let found = fstat(file).ok()?;
-    let id = format!("{:02x}:{:02x}:{}", major(found.st_dev), minor(found.st_dev), found.st_ino);
+    let found = file.metadata().ok()?;
+    let id = format!("{:02x}:{:02x}:{}", major(found.dev()), minor(found.dev()), found.ino());
     let locks = fs::read_to_string("/proc/locks").ok()?;
     let pid = locks.lines().find_map(|line| {
         // A process that waits for a lock has `->` in place of the kind.

@@ -23,7 +23,6 @@ pub fn trials() -> Vec<Trial> {
         strange_things_in_its_place,
         mode_and_content,
         full_directory_is_survived,
-        replaced_directory_is_followed,
         directory_that_is_mounted_over_is_followed,
         unwritable_at_start,
     ]
@@ -158,17 +157,6 @@ fn full_directory_is_survived() {
         let _ = fs::write(&ballast, vec![0; 65536]);
     };
     survives(&world, fill, || fs::remove_file(&ballast).unwrap());
-}
-
-fn replaced_directory_is_followed() {
-    let world = World::new();
-    let setup = &world.setup;
-    let aside = setup.directory().join("aside");
-    let remove = || {
-        let _ = fs::remove_dir_all(&aside);
-        fs::rename(&setup.conf_dir, &aside).unwrap();
-    };
-    survives(&world, remove, || fs::create_dir(&setup.conf_dir).unwrap());
 }
 
 /// What is mounted there meanwhile can be unmounted again, while the daemon runs.

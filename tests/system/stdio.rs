@@ -1,34 +1,27 @@
 //! However an agent starts its children: standard streams that are closed, or pipes nobody reads.
 
 use std::ffi::OsStr;
-use std::fs::{File, Permissions};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
 use lab::daemon::Setup;
-use lab::trial::with_other_users;
-use lab::users::SOMEBODY;
 use libtest_mimic::Trial;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::pty::openpty;
 
-use crate::world::{Killed, World, setup, word};
+use crate::world::{Killed, World, word};
 
 pub fn trials() -> Vec<Trial> {
-    let mut trials = lab::trials![
+    lab::trials![
         streams_closed,
         pipes_nobody_reads,
         daemon_leaves_its_pipes_alone,
         terminal_nobody_reads,
         terminal_of_another_session,
         socket_nobody_reads,
-    ];
-    trials.extend(with_other_users(lab::trials![streams_of_another_user]));
-    trials
+    ]
 }
 
 /// Flips the VIP 1,000 times.
@@ -158,27 +151,5 @@ fn socket_nobody_reads() {
     a_thousand_flips(&world);
     drop(keepwatch);
     let text = world.setup.text(read_now(ours));
-    assert!(text.contains(" DEBUG "), "{text}");
-}
-
-/// Who may not open them: after su, they belong to whom one was before.
-fn streams_of_another_user() {
-    let setup = setup().with("--no-announce").with("--debug");
-    for directory in [setup.directory(), &setup.conf_dir] {
-        chown(directory, Some(SOMEBODY), None).unwrap();
-    }
-    let world = World::with(setup);
-    let socket = world.setup.state_path.join("keepalived-state-change");
-    std::fs::set_permissions(socket, Permissions::from_mode(0o666)).unwrap();
-    let terminal = openpty(None, None).unwrap();
-    let (reader, pipe) = std::io::pipe().unwrap();
-    fcntl(&pipe, FcntlArg::F_SETPIPE_SZ(4096)).unwrap();
-    for stderr in [terminal.slave, pipe.into()] {
-        let mut command = without_log_file(&world.setup);
-        let keepwatch = Killed(command.uid(SOMEBODY).stderr(stderr).spawn().unwrap());
-        a_thousand_flips(&world);
-        drop(keepwatch);
-    }
-    let text = world.setup.text(read_now(File::from(OwnedFd::from(reader))));
     assert!(text.contains(" DEBUG "), "{text}");
 }
