@@ -75,9 +75,8 @@ impl Monitor<'_> {
         self.resync.expect_more();
         match self.resync.classify(message) {
             MessageClass::Event => {
-                let watched = self.vip.ifindex();
                 self.handle_link_or_address(&message.body, None, now);
-                self.handle_deletion(&message.body, watched);
+                self.handle_deletion(&message.body);
             }
             MessageClass::Listed(dump) => {
                 if !self.may_be_deleted(&message.body, dump) {
@@ -89,17 +88,16 @@ impl Monitor<'_> {
         }
     }
 
-    /// Handles an event that may be a deletion, which the dump under way may not know. `watched` was the watched
-    /// interface before.
-    fn handle_deletion(&mut self, body: &Body, watched: Option<u32>) {
-        let is_renamed = watched.is_some() && self.vip.ifindex() != watched;
+    /// Handles an event that may be a deletion, which the dump under way may not know. A link of another name may
+    /// have had ours, and nobody need have seen that: events may have been lost before the dump.
+    fn handle_deletion(&mut self, body: &Body) {
         let vip = &self.vip;
         self.resync.handle_deletion(|dump| match (body, dump) {
             (Body::DelAddress(address), Dump::Addresses(_)) => vip.is_vip(address),
             (Body::NewAddress(address), Dump::Addresses(_)) => vip.is_unusable(address),
             (Body::DelAddress(address), Dump::Others(ifindex)) => address.ifindex == ifindex,
             (Body::DelLink(_), Dump::Links | Dump::Interface) => true,
-            (_, Dump::Links | Dump::Interface) => is_renamed,
+            (Body::NewLink(link), Dump::Links | Dump::Interface) => vip.is_named_otherwise(link),
             _ => false,
         });
     }

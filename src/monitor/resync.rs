@@ -216,7 +216,9 @@ impl Resync {
             self.backoff.reset();
             self.not_before = Instant::ZERO;
         } else {
-            self.request(dump.into());
+            // A reply that was overtaken may have shown an interface that has gone, which is not asked for again.
+            let by_name = overtaken && dump == Dump::Interface;
+            self.request(if by_name { DumpKind::Links } else { dump.into() });
             self.not_before = self.backoff.after_failure(now);
         }
         Some(dump)

@@ -161,7 +161,7 @@ impl Vip {
                     *interface = Some(new);
                 }
             }
-        } else if link.name.is_some() {
+        } else if self.is_named_otherwise(link) {
             // Some other link, or ours under a new name.
             self.handle_link_gone(link.ifindex);
         }
@@ -206,6 +206,11 @@ impl Vip {
     pub(super) fn is_known(&self, address: &Address) -> bool {
         let interface = self.interface.as_ref().filter(|_| self.is_vip(address));
         interface.is_some_and(|i| i.instances.iter().any(|known| known.id == instance(address)))
+    }
+
+    /// Whether the link is known to have another name.
+    pub(super) fn is_named_otherwise(&self, link: &Link) -> bool {
+        link.name.is_some_and(|name| name != self.name)
     }
 
     pub(super) fn is_vip(&self, address: &Address) -> bool {

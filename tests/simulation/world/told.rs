@@ -22,6 +22,8 @@ pub struct Told {
     shown_links: Option<BTreeSet<u32>>,
     /// What the dump of this interface has.
     shown: Option<(u32, BTreeSet<Configured>)>,
+    /// That dump has gaps: what it shows is there, but what it does not show need not be gone.
+    has_gaps: bool,
     /// When the core gives up the dump.
     dump_deadline: Option<Instant>,
 }
@@ -38,7 +40,8 @@ impl Told {
     pub fn tell(&mut self, input: &Input, meaning: Meaning, now: Instant) {
         match input {
             Input::Netlink(message) => self.tell_message(message, meaning),
-            Input::RequestFailed(_) | Input::MalformedMessage => self.forget_dump(),
+            Input::RequestFailed(_) => self.forget_dump(),
+            Input::MalformedMessage => self.has_gaps = true,
             _ => {}
         }
         if self.dump_deadline.is_none_or(|by| now >= by) && *input == Input::QueueEmpty {
@@ -52,7 +55,7 @@ impl Told {
             (Meaning::Listed, Body::NewAddress(address))
                 if self.shown.as_ref().is_none_or(|(listed, _)| *listed != address.ifindex) => {}
             (Meaning::Event | Meaning::Listed, body) => self.take(body),
-            (Meaning::Ended(DumpResult::Complete), _) => self.sweep(),
+            (Meaning::Ended(DumpResult::Complete), _) if !self.has_gaps => self.sweep(),
             // What has gaps tells nothing of what it did not show.
             (Meaning::Ended(_), _) => self.forget_dump(),
             (Meaning::Nothing, _) => {}
@@ -69,6 +72,7 @@ impl Told {
                 (Some((*ifindex, BTreeSet::new())), None)
             }
         };
+        self.has_gaps = false;
         self.dump_deadline = Some(now + Duration::from_secs(5));
     }
 
