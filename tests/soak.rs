@@ -202,15 +202,6 @@ impl Soak<'_> {
         }
     }
 
-    /// Whether it sleeps for more than a second: what is said once a minute is then left to be said.
-    fn is_quiet(&self) -> bool {
-        let call = content(Path::new(&format!("/proc/{}/syscall", self.keepwatch.pid())));
-        // The number, and the arguments of epoll_wait, of which the fourth is the timeout.
-        let timeout = call.split(' ').nth(4).and_then(|word| word.strip_prefix("0x"));
-        let timeout = timeout.and_then(|timeout| u64::from_str_radix(timeout, 16).ok());
-        timeout.is_some_and(|timeout| timeout > 1000)
-    }
-
     fn ballast(&self) -> PathBuf {
         self.setup.conf_dir.join("ballast")
     }
@@ -226,7 +217,9 @@ impl Soak<'_> {
         self.wait("the agent to be told", || self.told().as_deref() == Some(word));
         // Beside the daemon: one for the hook, and one for conntrackd.
         self.wait("two helpers", || others(self.keepwatch.pid()) == 2);
-        self.wait("a daemon that sleeps", || self.is_quiet());
+        // What is said once a minute is left to be said.
+        let sleeps = || self.keepwatch.sleeps_for().is_some_and(|milliseconds| milliseconds > 1000);
+        self.wait("a daemon that sleeps for more than a second", sleeps);
         assert_eq!(self.setup.state(), word, "{}", self.setup.log());
         let has = |file: &Path, is_it: &dyn Fn(&str) -> bool| content(file).lines().any(is_it);
         let upper = word.to_uppercase();

@@ -9,7 +9,6 @@ use crate::world::{World, setup};
 
 pub fn trials() -> Vec<Trial> {
     lab::trials![
-        ipv4,
         ipv6,
         ipv6_with_duplicate_address_detection,
         ipv6_that_failed_duplicate_address_detection,
@@ -33,10 +32,6 @@ fn comes_and_goes(vip: &str, address: Address) {
     }
     keepwatch.terminate();
     assert_eq!(agent.arrivals().len(), 7);
-}
-
-fn ipv4() {
-    comes_and_goes("169.254.0.5/24", Address::new("169.254.0.5/24"));
 }
 
 fn ipv6() {

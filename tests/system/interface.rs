@@ -1,7 +1,6 @@
 //! Promise 9: the watched interface is followed by its name.
 
 use lab::capture::{Capture, Frame};
-use lab::namespace::Netns;
 use libtest_mimic::Trial;
 
 use crate::world::{VIP, World, add_interface};
@@ -11,7 +10,6 @@ pub fn trials() -> Vec<Trial> {
         absent_then_created,
         change_has_its_cause_in_the_log,
         renamed_away_and_into_place,
-        moved_to_another_namespace,
         port_of_a_bridge,
         behind_one_with_many_names,
         alternative_name_is_refused,
@@ -63,16 +61,6 @@ fn renamed_away_and_into_place() {
         keepwatch.wait_state("master");
         world.agent.wait_acknowledged("master");
     }
-}
-
-fn moved_to_another_namespace() {
-    let world = World::new();
-    world.set_vip(true);
-    let keepwatch = world.setup.start();
-    let elsewhere = Netns::new();
-    world.rtnl.move_to("ha0", &elsewhere);
-    keepwatch.wait_state("backup");
-    world.agent.wait_acknowledged("backup");
 }
 
 /// A port that leaves a bridge makes the kernel send `RTM_DELLINK` in family `AF_BRIDGE`.

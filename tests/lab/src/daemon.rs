@@ -294,13 +294,22 @@ impl<'a> Running<'a> {
 
     /// Waits until it sleeps without a timeout: until there is nothing left to do.
     pub fn wait_asleep(&self) {
-        let path = PathBuf::from(format!("/proc/{}/syscall", self.pid));
         let deadline = Instant::now() + PATIENCE;
-        while !sleeps_for_ever(&content(&path)) {
-            assert!(Instant::now() < deadline, "in {}; log:\n{}", content(&path), self.setup.log());
+        while self.sleeps_for() != Some(u32::MAX) {
+            assert!(Instant::now() < deadline, "it does not sleep; log:\n{}", self.setup.log());
             // Nothing tells of it, so it has to be looked at now and then.
             std::thread::sleep(Duration::from_millis(1));
         }
+    }
+
+    /// For how many milliseconds `/proc/PID/syscall` shows it to wait for events; `u32::MAX` if for ever.
+    pub fn sleeps_for(&self) -> Option<u32> {
+        let call = content(&PathBuf::from(format!("/proc/{}/syscall", self.pid)));
+        let mut words = call.split_whitespace();
+        let number = words.next().and_then(|number| number.parse().ok());
+        let waits = number == Some(SYS_epoll_pwait) || number == SYS_EPOLL_WAIT;
+        let timeout = words.nth(3).and_then(|word| u64::from_str_radix(word.get(2..)?, 16).ok());
+        timeout.filter(|_| waits).map(|timeout| timeout as u32)
     }
 
     /// How often it was given the processor, having slept or not.
@@ -339,15 +348,6 @@ impl Drop for Running<'_> {
             wait_readable(&pidfd, PATIENCE);
         }
     }
-}
-
-/// Whether `/proc/PID/syscall` shows an `epoll_wait` without timeout.
-fn sleeps_for_ever(call: &str) -> bool {
-    let mut words = call.split_whitespace();
-    let number = words.next().and_then(|number| number.parse().ok());
-    let timeout = words.nth(3).and_then(|word| u64::from_str_radix(word.get(2..)?, 16).ok());
-    let waits = number == Some(SYS_epoll_pwait) || number == SYS_EPOLL_WAIT;
-    waits && timeout.is_some_and(|timeout| timeout & 0xffff_ffff == 0xffff_ffff)
 }
 
 /// Not every architecture has it.
