@@ -173,7 +173,8 @@ impl<'a> Monitor<'a> {
             self.state_file.deadline(),
             self.outbox.as_ref().and_then(Outbox::deadline),
             self.conntrack.as_ref().and_then(SyncSequence::deadline),
-            self.hook.as_ref().filter(|_| self.may_run_hook()).and_then(HookSchedule::deadline),
+            (self.hook.as_ref().filter(|_| self.exit.leaves_time_for_the_hook()))
+                .and_then(HookSchedule::deadline),
             self.detector.as_ref().and_then(|detector| detector.deadline(is_settled)),
             // As long as the state is in doubt no frame goes out; the dump has a deadline of its own.
             (self.announcer.as_ref().filter(|_| !self.resync.is_state_in_doubt()))
@@ -294,12 +295,12 @@ impl<'a> Monitor<'a> {
         }
     }
 
-    fn may_run_hook(&self) -> bool {
-        self.exit.leaves_time_for_the_hook()
-    }
-
     fn run_hook(&mut self, now: Instant) -> Option<Action> {
-        if self.may_run_hook() { self.hook.as_mut()?.next_action(now) } else { None }
+        if self.exit.leaves_time_for_the_hook() {
+            self.hook.as_mut()?.next_action(now)
+        } else {
+            None
+        }
     }
 
     /// Has claims of the VIP received as long as it is here, and logs them if that is certain.

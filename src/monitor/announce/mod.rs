@@ -162,7 +162,6 @@ impl<'a> Announcer<'a> {
         updated
     }
 
-    /// Handles a link deleted or now watched.
     fn handle_link_gone(&mut self, ifindex: u32) {
         self.tables.links.remove(ifindex);
         self.drop_entries(|address| address.ifindex == ifindex);
@@ -320,8 +319,8 @@ impl<'a> Announcer<'a> {
     fn advance(&mut self, address: AddressKey, now: Instant) {
         let entries = &mut self.tables.entries;
         let is_it = |index: &usize| entries.get(*index).is_some_and(|e| e.address == address);
-        // The search from the cursor is a short cut; the address decides.
-        let index = Some(self.cursor).filter(is_it).or_else(|| (0..entries.len()).find(is_it));
+        // As a rule it is where the search has stopped.
+        let index = (self.cursor..entries.len()).chain(0..self.cursor).find(is_it);
         let Some((index, entry)) = index.and_then(|index| Some((index, entries.get_mut(index)?)))
         else {
             return;
