@@ -23,6 +23,8 @@ cross_cargo() { # WAY COMMAND [ARGUMENT...]
     release)
         flags+=" -Cforce-unwind-tables=no -Zlocation-detail=none"
         unstable+=(-Zpanic-immediate-abort --config 'profile.release.panic="immediate-abort"')
+        # What ARM's tables refer to, which nobody reads.
+        linker_flags+=' --defsym=__aeabi_unwind_cpp_pr0=abort --defsym=__aeabi_unwind_cpp_pr1=abort'
         ;;
     guest) flags+=" -Cforce-unwind-tables=no" ;;
     test)
