@@ -10,7 +10,6 @@ pub fn trials() -> Vec<Trial> {
         absent_then_created,
         change_has_its_cause_in_the_log,
         renamed_away_and_into_place,
-        port_of_a_bridge,
         behind_one_with_many_names,
         alternative_name_is_refused,
         alternative_name_of_another,
@@ -61,20 +60,6 @@ fn renamed_away_and_into_place() {
         keepwatch.wait_state("master");
         world.agent.wait_acknowledged("master");
     }
-}
-
-/// A port that leaves a bridge makes the kernel send `RTM_DELLINK` in family `AF_BRIDGE`.
-fn port_of_a_bridge() {
-    let world = World::new();
-    world.rtnl.add_bridge("br0");
-    world.set_vip(true);
-    let keepwatch = world.setup.start();
-    for _ in 0..3 {
-        world.rtnl.set_bridge("ha0", Some("br0"));
-        world.rtnl.set_bridge("ha0", None);
-    }
-    assert_eq!(keepwatch.counter("transitions"), 1);
-    assert_eq!(world.setup.state(), "master");
 }
 
 /// A message about an interface may be longer than what the kernel, left alone, has room for in a dump.

@@ -152,17 +152,11 @@ impl Lan {
                 return vec![Body::Ipv6Forwarding { ifindex, on: self.router }];
             }
             LinkChange::Delete => {
-                let gone = std::mem::take(&mut self.addresses);
-                let gone = gone.into_iter().map(|(at, entry)| (at, entry.flags));
-                let gone =
-                    gone.map(|(at, flags)| Body::DelAddress(lan_address(ifindex, at, flags)));
-                let link = self.link().and_then(|link| match link {
-                    Body::NewLink(link) => Some(Body::DelLink(link)),
-                    _ => None,
-                });
-                let events = gone.chain(link).collect();
+                let link = Body::DelLink(link(ifindex, "lan"));
+                let gone = std::mem::take(&mut self.addresses).into_iter();
+                let gone = gone.map(|(at, entry)| lan_address(ifindex, at, entry.flags));
                 self.ifindex = None;
-                return events;
+                return gone.map(Body::DelAddress).chain([link]).collect();
             }
         }
         self.announce_anew();
