@@ -96,8 +96,8 @@ impl Monitor<'_> {
             (Body::DelAddress(address), Dump::Addresses(_)) => vip.is_vip(address),
             (Body::NewAddress(address), Dump::Addresses(_)) => vip.is_unusable(address),
             (Body::DelAddress(address), Dump::Others(ifindex)) => address.ifindex == ifindex,
-            (Body::DelLink(_), Dump::Links | Dump::Interface) => true,
-            (Body::NewLink(link), Dump::Links | Dump::Interface) => vip.is_named_otherwise(link),
+            (Body::DelLink(_), Dump::Links) => true,
+            (Body::NewLink(link), Dump::Links) => vip.is_named_otherwise(link),
             _ => false,
         });
     }

@@ -197,7 +197,8 @@ impl Resync {
     ///
     /// A kernel whose dumps take no RTNL lock may list it all the same, after the event of its deletion
     /// (`inet_dump_ifaddr` in `net/ipv4/devinet.c`, `rtnl_dump_ifinfo` in `net/core/rtnetlink.c`). So the dump is
-    /// repeated, after a wait, as deletions may go on and on.
+    /// repeated, after a wait, as deletions may go on and on. The question for one link by its name (`rtnl_getlink`)
+    /// is answered under the lock.
     pub(super) fn handle_deletion(&mut self, is_listed_by: impl FnOnce(Dump) -> bool) {
         if let Some(running) = &mut self.running {
             running.overtaken |= is_listed_by(running.dump);
@@ -216,9 +217,7 @@ impl Resync {
             self.backoff.reset();
             self.not_before = Instant::ZERO;
         } else {
-            // A reply that was overtaken may have shown an interface that has gone, which is not asked for again.
-            let by_name = overtaken && dump == Dump::Interface;
-            self.request(if by_name { DumpKind::Links } else { dump.into() });
+            self.request(dump.into());
             self.not_before = self.backoff.after_failure(now);
         }
         Some(dump)

@@ -314,7 +314,9 @@ impl Kernel {
         self.finish_the_last_dump();
         // Not that of ours.
         self.queue_message(Body::Done(None), OTHER_PORT, sequence, Meaning::Nothing);
-        if std::mem::take(&mut self.next_dump_lags) && result == DumpResult::Complete {
+        // The question for one link by its name is answered under the RTNL lock.
+        let may_lag = dump != Dump::Interface && result == DumpResult::Complete;
+        if std::mem::take(&mut self.next_dump_lags) && may_lag {
             self.dump = Dumping::Lags(dump, sequence, content);
         } else {
             self.list(dump, sequence, content, result);
