@@ -15,7 +15,7 @@ use crate::monitor::{Action, Input, Monitor, MonitorConfig, State};
 use crate::options::{Config, Program, REFUSED};
 use crate::sys::netlink::{self, RouteSocket};
 use crate::sys::packet::PacketSocket;
-use crate::sys::{atomic_file, clock, interface, netns, own_file, privileges, process};
+use crate::sys::{atomic_file, clock, interface, netns, own_file, pid_file, privileges, process};
 
 /// Prints each result as soon as it is known, in case the next check hangs. Returns whether all works.
 ///
@@ -32,7 +32,7 @@ pub fn check(config: &Config) -> bool {
     let is_made = |path: &Option<PathBuf>| {
         path.as_deref().is_some_and(|path| own_file::needs_root(path, user))
     };
-    let pid_file_is_made = is_made(&config.pid_file) || config.find_left_pid_file().is_some();
+    let pid_file_is_made = is_made(&config.pid_file);
     let log_is_made = is_made(&config.log_file) || config.find_left_log().is_some();
     if let Err(step) = privileges::drop(user) {
         report.result("user", "", Err::<&str, _>(step));
@@ -41,7 +41,7 @@ pub fn check(config: &Config) -> bool {
     report.file("state file", Some(&state_file), atomic_file::examine);
     report.file("metrics", config.metrics_file.as_deref(), atomic_file::examine);
     report.file("pid file", config.pid_file.as_deref(), |path| {
-        if pid_file_is_made { Ok(()) } else { own_file::examine(path) }
+        if pid_file_is_made { Ok(()) } else { pid_file::examine(path) }
     });
     report.file("log file", config.log_file.as_deref(), |path| {
         if log_is_made { Ok(()) } else { own_file::examine(path) }

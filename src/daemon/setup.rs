@@ -195,7 +195,7 @@ fn fork_hook(config: &Config) -> Result<Option<Helper>, String> {
 fn hand_files_over(config: &Config) -> Result<(), String> {
     let user = config.run_as();
     for (thing, path, left) in [
-        ("pid file", &config.pid_file, config.find_left_pid_file()),
+        ("pid file", &config.pid_file, None),
         ("log file", &config.log_file, config.find_left_log()),
     ] {
         let Some(path) = path else { continue };

@@ -297,11 +297,6 @@ impl Config {
         is_ours.then(|| own_file::find_left(path, self.run_as())).flatten()
     }
 
-    /// The same for its pid file.
-    pub fn find_left_pid_file(&self) -> Option<File> {
-        own_file::find_left(self.pid_file.as_ref()?, self.run_as())
-    }
-
     /// How addresses are announced, if they are.
     pub fn announce(&self) -> Option<AnnounceTiming> {
         (!self.no_announce).then_some(AnnounceTiming {

@@ -1,15 +1,16 @@
 //! The pid file, whose lock keeps a second instance out.
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::fs::{self, File, TryLockError};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use nix::errno::Errno as NixErrno;
 use nix::fcntl::{AT_FDCWD, OFlag};
 use nix::sys::stat::{major, minor};
 use nix::unistd::{UnlinkatFlags, ftruncate, geteuid, unlinkat};
 
-use super::atomic_file::write_all;
+use super::atomic_file::{self, write_all};
 use super::files::{c_path, is_at};
 use super::own_file::{self, Refusal};
 
@@ -31,15 +32,23 @@ impl PidFile {
         let refused = |refusal: Refusal| refusal.to_string();
         let path = c_path(path).map_err(|errno| refused(errno.into()))?;
         for _ in 0..TRIES {
-            let file = own_file::open(&path, OFlag::O_RDWR | OFlag::O_CREAT, geteuid());
-            let file = file.map_err(refused)?;
+            let opened = own_file::open(&path, OFlag::O_RDWR | OFlag::O_CREAT, geteuid());
+            // What a predecessor has left as root's in the user's directory can be locked and removed, not written.
+            let is_writable = opened.is_ok();
+            let opened = opened.or_else(|refusal| {
+                own_file::open(&path, OFlag::O_RDONLY, geteuid()).map_err(|_| refusal)
+            });
+            let file = opened.map_err(refused)?;
             match file.try_lock() {
                 // Another instance may have removed it between open and lock.
-                Ok(()) if is_at(&path, &file) == Some(true) => {
+                Ok(()) if is_at(&path, &file) != Some(true) => {}
+                Ok(()) if !is_writable => {
+                    unlink(&path).map_err(|errno| refused(errno.into()))?;
+                }
+                Ok(()) => {
                     write_pid(&file).map_err(|errno| refused(errno.into()))?;
                     return Ok(Self { path, file });
                 }
-                Ok(()) => {}
                 Err(TryLockError::WouldBlock) => {
                     if let Some(holder) = find_holder(&file) {
                         return Err(format!("held by {holder}"));
@@ -50,6 +59,18 @@ impl PidFile {
         }
         Err("held by a process that is not visible from here".into())
     }
+}
+
+/// Checks whether the file could be opened, made or replaced. Changes nothing, and does not look at the lock.
+pub fn examine(path: &Path) -> Result<(), Refusal> {
+    match own_file::examine(path) {
+        Err(refusal) if refusal == NixErrno::EACCES.into() => Ok(atomic_file::examine(path)?),
+        examined => examined,
+    }
+}
+
+fn unlink(path: &CStr) -> nix::Result<()> {
+    unlinkat(AT_FDCWD, path, UnlinkatFlags::NoRemoveDir)
 }
 
 /// Writes the pid before it truncates the rest, so that no reader finds the file empty.
@@ -82,9 +103,8 @@ impl Drop for PidFile {
     /// Removes the file before the lock ends, unless it is another instance's by now: Neutron's agent removes the
     /// file itself once it has sent SIGTERM, and may already have started the next monitor.
     fn drop(&mut self) {
-        let unlink = || unlinkat(AT_FDCWD, &*self.path, UnlinkatFlags::NoRemoveDir);
         // Where the user that the daemon has become may not remove it, it is emptied.
-        if is_at(&self.path, &self.file) == Some(true) && unlink().is_err() {
+        if is_at(&self.path, &self.file) == Some(true) && unlink(&self.path).is_err() {
             let _ = ftruncate(&self.file, 0);
         }
     }
