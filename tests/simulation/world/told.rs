@@ -54,7 +54,13 @@ impl Told {
             // A dump is asked for one interface; what it has of others need not be heeded.
             (Meaning::Listed, Body::NewAddress(address))
                 if self.shown.as_ref().is_none_or(|(listed, _)| *listed != address.ifindex) => {}
-            (Meaning::Event | Meaning::Listed, body) => self.take(body),
+            (Meaning::Event | Meaning::Listed, body) => {
+                // The core heeds nothing more of a dump that may list what is gone, so it shows less than there is.
+                let listed = self.shown.as_ref().map(|(listed, _)| *listed);
+                self.has_gaps |=
+                    matches!(body, Body::DelAddress(address) if Some(address.ifindex) == listed);
+                self.take(body);
+            }
             (Meaning::Ended(DumpResult::Complete), _) if !self.has_gaps => self.sweep(),
             // What has gaps tells nothing of what it did not show.
             (Meaning::Ended(_), _) => self.forget_dump(),
