@@ -290,7 +290,7 @@ impl Config {
         }
     }
 
-    /// A predecessor's log that is to be given to `--user`: see [`own_file::find_left`].
+    /// A predecessor's log that is to be given to `--user`.
     pub fn find_left_log(&self) -> Option<File> {
         let path = self.log_file.as_ref()?;
         let is_ours = *path == self.conf_dir.join(LOG_FILE);

@@ -1,6 +1,5 @@
 //! The server of Neutron's own L3 agent, in the virtual environment that `tests/run` makes.
 
-use std::fmt;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -10,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use lab::files::{Watch, content};
-use lab::heard::Heard;
+use lab::heard::{Heard, Late};
 
 use crate::world::Killed;
 
@@ -76,7 +75,7 @@ impl AgentServer {
 
     /// Waits until what has arrived satisfies a condition.
     pub fn wait(&self, what: &str, condition: impl Fn(&[Arrival]) -> bool) {
-        let and_errors = fmt::from_fn(|f| write!(f, "{what}, {}", content(&self.errors)));
+        let and_errors = Late(|| format!("{what}, {}", content(&self.errors)));
         drop(self.arrived.wait(PATIENCE, and_errors, condition));
     }
 

@@ -1,7 +1,6 @@
 //! A node of a highly available router: a namespace with keepalived, keepwatch and an agent.
 
 use std::cell::Cell;
-use std::fmt;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
@@ -13,7 +12,7 @@ use std::thread;
 use lab::agent::Agent;
 use lab::daemon::{Running, Setup};
 use lab::files::content;
-use lab::heard::Heard;
+use lab::heard::{Heard, Late};
 use lab::namespace::Netns;
 use lab::rtnl::Rtnl;
 use nix::sys::signal::{Signal, kill, killpg};
@@ -213,7 +212,7 @@ vrrp_instance VR_5 {{
     /// the same.
     pub fn wait(&self, state: &str) {
         let log = || content(&self.file("keepalived.log"));
-        let what = fmt::from_fn(|f| write!(f, "{state} of {}: {}", self.name, log()));
+        let what = Late(|| format!("{state} of {}: {}", self.name, log()));
         let is_last = |said: &[String]| said.last().is_some_and(|said| said == state);
         drop(self.heard.wait(lab::PATIENCE, what, is_last));
         self.agent.wait_acknowledged(word(state));

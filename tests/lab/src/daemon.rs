@@ -2,7 +2,7 @@
 
 use std::env;
 use std::ffi::OsString;
-use std::fmt::{self, Display};
+use std::fmt::Display;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
@@ -14,6 +14,7 @@ use nix::unistd::Pid;
 
 use crate::PATIENCE;
 use crate::files::{Directory, Watch, content, wait_readable};
+use crate::heard::Late;
 
 /// Where one keepwatch lives, and how it is started.
 #[derive(Debug)]
@@ -232,7 +233,7 @@ impl<'a> Running<'a> {
 
     /// What is waited for, and, if it comes to that, the log as it is then.
     fn and_log(&self, what: String) -> impl Display {
-        fmt::from_fn(move |f| write!(f, "{what}:\n{}", self.setup.log()))
+        Late(move || format!("{what}:\n{}", self.setup.log()))
     }
 
     /// Waits until a condition holds, looked at whenever a file in `conf_dir` changes.

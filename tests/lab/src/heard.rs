@@ -1,8 +1,17 @@
 //! What one thread hears, and others wait for.
 
-use std::fmt::{Debug, Display};
+use std::fmt::{self, Debug, Display, Formatter};
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::Duration;
+
+/// Text that is put together only if it is needed, and then is what it would be at that time.
+pub struct Late<F>(pub F);
+
+impl<F: Fn() -> String> Display for Late<F> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0())
+    }
+}
 
 /// What has been heard so far, the oldest first.
 #[derive(Debug)]
