@@ -57,8 +57,8 @@ impl PacketSocket {
     /// The kernel unbinds the socket silently when the interface is deleted: hence `rebind`. Binding again to the
     /// same interface is cheap.
     ///
-    /// It is never unbound, as that blocks for about 10 ms. Claims are rare enough to be read and discarded while
-    /// this router is backup.
+    /// It is never unbound, as that blocks for about 10 ms. What comes while this router is backup is left to the
+    /// kernel.
     /// `ENODEV` if the interface is gone.
     pub fn listen(&mut self, ifindex: u32, rebind: bool) -> Result<(), Errno> {
         if rebind || self.bound_to != Some(ifindex) {

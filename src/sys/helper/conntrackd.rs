@@ -2,7 +2,7 @@
 //!
 //! It is opened with the rights of `--user` and handed over as standard input. The commands are root's, as
 //! conntrackd's control socket is, but with one capability, and under Landlock: a hostile configuration can have
-//! them write nowhere, and read nothing that it could not know anyway.
+//! them write nowhere, and read nothing but programs, libraries and itself.
 
 #![expect(unsafe_code, reason = "what a new process does before it executes the program")]
 
