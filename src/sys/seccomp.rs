@@ -77,9 +77,12 @@ const BY_ARGUMENTS: &[(c_long, &Arguments)] = &[
     // The interface whose addresses are received.
     (libc::SYS_setsockopt, &[(1, libc::SOL_SOCKET), (2, libc::SO_ATTACH_FILTER)]),
     (libc::SYS_setsockopt, &[(1, libc::SOL_SOCKET), (2, libc::SO_DETACH_FILTER)]),
-    // The standard library checks that a descriptor is open before it closes it.
-    #[cfg(debug_assertions)]
+    // With debug assertions, the standard library checks that a descriptor is open before it closes it.
     (libc::SYS_fcntl, &[(1, libc::F_GETFD)]),
+    // musl's open(2) sets close-on-exec once more.
+    (libc::SYS_fcntl, &[(1, libc::F_SETFD)]),
+    #[cfg(target_pointer_width = "32")]
+    (libc::SYS_fcntl64, &[(1, libc::F_SETFD)]),
 ];
 
 /// `fstatat64` on 32-bit architectures. The libc crate lacks it on some.
