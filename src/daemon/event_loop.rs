@@ -183,7 +183,9 @@ impl Daemon<'_> {
     /// How long to sleep if nothing happens. None: for ever.
     fn timeout(&self) -> Option<Duration> {
         let deadline = self.monitor.deadline()?;
-        Some(if deadline > self.now { deadline - self.now } else { Duration::ZERO })
+        // Since the last input a disk may have hung under the log.
+        let now = clock::now();
+        Some(if deadline > now { deadline - now } else { Duration::ZERO })
     }
 
     /// Reads netlink datagrams, but only so many in one turn. Returns whether these were all.

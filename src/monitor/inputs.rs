@@ -278,7 +278,7 @@ impl Monitor<'_> {
     }
 
     fn handle_namespace_gone(&mut self, now: Instant) {
-        if self.exit.reason().is_none() {
+        if matches!(self.exit.reason(), None | Some(ExitReason::HelperGone(_))) {
             self.namespace = NamespaceLook::new(NamespaceCheck::Never);
             self.vip.mark_unreachable();
             self.journal.log(LogEvent::NamespaceGone);

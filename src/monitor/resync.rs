@@ -133,6 +133,10 @@ impl Resync {
 
     /// Has this listed, and what follows from it.
     pub(super) fn request(&mut self, kind: DumpKind) {
+        // What is more urgent does not wait for the failures of what is less.
+        if self.requested < Some(kind) {
+            self.not_before = Instant::ZERO;
+        }
         self.requested = self.requested.max(Some(kind));
     }
 
@@ -217,6 +221,10 @@ impl Resync {
             self.backoff.reset();
             self.not_before = Instant::ZERO;
         } else {
+            if overtaken && result == DumpResult::Complete {
+                // It was answered: other links may come and go all the time, and the wait does not grow.
+                self.backoff.reset();
+            }
             self.request(dump.into());
             self.not_before = self.backoff.after_failure(now);
         }

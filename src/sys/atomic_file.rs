@@ -32,7 +32,9 @@ impl AtomicFile {
     /// # Errors
     /// `EINVAL` if the path has a NUL.
     pub fn new(path: &Path) -> Result<Self, Errno> {
-        let temporary = path.with_file_name(format!(".state.keepwatch-{}", process::id()));
+        // Processes of other PID namespaces may have our number, and their metrics in our directory.
+        let name = path.file_name().unwrap_or_default().display();
+        let temporary = path.with_file_name(format!(".{name}.keepwatch-{}", process::id()));
         Ok(Self { path: c_path(path)?, temporary: c_path(&temporary)? })
     }
 
@@ -69,7 +71,7 @@ impl AtomicFile {
         let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_CLOEXEC;
         let create = || open(&*self.temporary, flags, Mode::from_bits_truncate(0o644));
         let created = create().or_else(|errno| match errno {
-            // No other daemon has the name: it is what could not be removed, or was put there by somebody else.
+            // What could not be removed before, or was put there by somebody else.
             NixErrno::EEXIST => unlink(&self.temporary).and_then(|()| create()),
             _ => Err(errno),
         });

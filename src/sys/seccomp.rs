@@ -64,6 +64,12 @@ const WIDER: &[c_long] = &[
 #[cfg(target_pointer_width = "64")]
 const WIDER: &[c_long] = &[];
 
+/// What glibc's `send` and `recv` call where the kernel has always had both.
+#[cfg(all(target_env = "gnu", any(target_arch = "arm", target_arch = "mips")))]
+const SHORTER: &[c_long] = &[libc::SYS_send, libc::SYS_recv];
+#[cfg(not(all(target_env = "gnu", any(target_arch = "arm", target_arch = "mips"))))]
+const SHORTER: &[c_long] = &[];
+
 /// Positions of arguments, each with the value that it must have.
 type Arguments = [(u32, c_int)];
 
@@ -133,7 +139,8 @@ pub fn install() -> Result<bool, Errno> {
 fn program(architecture: u32) -> Vec<sock_filter> {
     // The same number is another call on another architecture.
     let mut program = vec![load(libc::BPF_W, ARCH), jeq(architecture, 1, 0), ret(KILL)];
-    let with_any = [ALLOWED, OLDER, WIDER].concat().into_iter().map(|call| (call, &[][..]));
+    let with_any =
+        [ALLOWED, OLDER, WIDER, SHORTER].concat().into_iter().map(|call| (call, &[][..]));
     for (call, arguments) in with_any.chain(BY_ARGUMENTS.iter().copied()) {
         let mut conditions = vec![(libc::BPF_W, NUMBER, number(call))];
         conditions.extend(arguments.iter().map(|(position, value)| {

@@ -3,7 +3,7 @@
 
 #![expect(unsafe_code, reason = "what a new process does before it executes the program")]
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::{self, PipeReader, PipeWriter, Read};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
@@ -15,7 +15,7 @@ use nix::sys::prctl;
 use nix::sys::signal::{SigSet, Signal, kill, killpg};
 use nix::sys::socket::{MsgFlags, recv, send};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
-use nix::unistd::{Pid, getpid, getppid, pipe2, setsid};
+use nix::unistd::{Pid, dup2_stderr, dup2_stdin, dup2_stdout, getpid, getppid, pipe2, setsid};
 
 use super::Runnable;
 use crate::errno::Errno;
@@ -58,6 +58,9 @@ impl<'a> HelperProcess<'a> {
     pub(super) fn serve(mut self) {
         loop {
             let is_asked = self.poll(None);
+            // Those that took too long to die after they were killed.
+            let reap = || waitpid(None, Some(WaitPidFlag::WNOHANG));
+            while reap().is_ok_and(|status| status != WaitStatus::StillAlive) {}
             self.read_output();
             self.output.clear();
             if is_asked {
@@ -74,9 +77,6 @@ impl<'a> HelperProcess<'a> {
 
     /// Runs a program to its end, and reports that.
     fn run(&mut self, request: Request) {
-        // Those that took too long to die after they were killed.
-        while waitpid(None, Some(WaitPidFlag::WNOHANG)).is_ok_and(|s| s != WaitStatus::StillAlive) {
-        }
         let (end, killed) = match self.start(request) {
             Ok(program) => self.wait_and_kill(program),
             Err(failure) => (failure, 0),
@@ -164,6 +164,10 @@ impl<'a> HelperProcess<'a> {
     fn discard_rest(self) {
         let Self { mut reader, writer, .. } = self;
         drop(writer);
+        // Whoever reads what the daemon wrote there has read all.
+        if let Ok(null) = File::options().read(true).write(true).open("/dev/null") {
+            let _ = (dup2_stdin(&null), dup2_stdout(&null), dup2_stderr(&null));
+        }
         signals::unblock();
         let _ = fcntl(&reader, FcntlArg::F_SETFL(OFlag::empty()));
         let _ = io::copy(&mut reader, &mut io::sink());
