@@ -169,6 +169,8 @@ impl Outbox {
                 journal.log(LogEvent::Notified(state));
                 if failures > 0 {
                     journal.log(LogEvent::AgentBack { failures });
+                    let failure = Failure::TimedOut;
+                    journal.end_failures(&LogEvent::NotNotified { failure, count: 0 });
                 }
             }
             Outcome::Closed => self.on_closed(),

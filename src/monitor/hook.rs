@@ -48,7 +48,9 @@ impl HookSchedule {
         if self.newest == Some(state) && !again {
             return;
         }
-        self.newest = Some(state);
+        if self.newest.replace(state) != Some(state) {
+            self.failures = 0;
+        }
         self.succeeded_or_pending &= !again;
         let is_told = self.succeeded_or_pending && self.last == Some(state);
         self.run_at = (!is_told).then_some(now);
@@ -77,8 +79,11 @@ impl HookSchedule {
             let failures = core::mem::take(&mut self.failures);
             self.backoff.reset();
             journal.log(LogEvent::HookSucceeded { state, failures });
+            journal.end_failures(&LogEvent::HookFailed { state, end, count: 0 });
         } else {
-            self.failures = self.failures.saturating_add(1);
+            // Those of another state are over.
+            let is_newest = self.newest == Some(state);
+            self.failures = if is_newest { self.failures.saturating_add(1) } else { 0 };
             self.succeeded_or_pending = false;
             // What came meanwhile does not wait.
             self.run_at = self.run_at.or_else(|| Some(self.backoff.after_failure(now)));

@@ -132,6 +132,11 @@ impl RateLimits {
         limit.last = now;
         Some(event(take(&mut limit.unlogged)))
     }
+
+    /// Lets the next event of this kind through at once, whatever it carries.
+    fn forget(&mut self, event: &LogEvent) {
+        self.0.retain(|limit| limit.kind.0 != discriminant(event));
+    }
 }
 
 /// What has been counted, and what is yet to be logged.
@@ -163,6 +168,11 @@ impl Journal {
         }
     }
 
+    /// What failed has succeeded: its next failure is news.
+    pub(super) fn end_failures(&mut self, failure: &LogEvent) {
+        self.limits.forget(failure);
+    }
+
     pub(super) fn next_action(&mut self) -> Option<Action> {
         self.actions.pop_front().or_else(|| {
             let count = take(&mut self.lost);
@@ -186,6 +196,9 @@ mod tests {
         }
         let line = |second, count| (second, LogEvent::Overrun { count });
         assert_eq!(lines, [line(0, 1), line(60, 60), line(120, 60)]);
+        limits.forget(&LogEvent::Overrun { count: 0 });
+        let again = limits.limit(|count| LogEvent::Overrun { count }, Instant::from_secs(121));
+        assert_eq!(again, Some(LogEvent::Overrun { count: 1 }), "what had ended is news");
     }
 
     #[test]

@@ -46,6 +46,7 @@ impl StateFile {
                 self.backoff.reset();
                 journal.counters.writes += 1;
                 journal.log(LogEvent::Wrote(state));
+                journal.end_failures(&LogEvent::NotWritten { errno: Errno(0), count: 0 });
             }
             Err(errno) => {
                 if let Some((_, not_before)) = &mut self.owed {

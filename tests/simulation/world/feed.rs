@@ -49,10 +49,11 @@ impl Simulation<'_> {
         self.hook.note(input, &self.kernel);
         self.wire.heeds &=
             !matches!(input, Input::Netlink(_) | Input::RequestFailed(_) | Input::NamespaceGone);
-        // Whoever is about to leave has no news any more.
-        if *input == Input::NamespaceGone && self.leave_by.is_none() {
+        // Whoever was asked to leave has no news any more.
+        if *input == Input::NamespaceGone && !self.asked_to_leave && self.namespace_gone.is_none() {
             self.namespace_gone = Some(self.now);
             self.leave_at_the_latest(self.now + Duration::from_secs(5));
+            self.note_truth();
         }
         match input {
             Input::QueueEmpty => self.emptied_at = Some(self.now),

@@ -116,7 +116,7 @@ impl Simulation<'_> {
 
     /// A run of the hook would be ended at once.
     fn leaves_at_once(&self) -> bool {
-        self.asked_to_leave || (self.helper_gone.is_some() && self.namespace_gone.is_none())
+        self.asked_to_leave || self.helper_gone.is_some()
     }
 
     pub(super) fn hook_ends(&mut self, result: CommandResult) {
