@@ -259,3 +259,43 @@ impl Resync {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const T0: Instant = Instant::ZERO;
+
+    /// How long the next dump waits after so many that ended like this.
+    fn wait_after(dumps: u32, overtaken: bool, result: DumpResult) -> Duration {
+        let mut resync = Resync::new(1, 1);
+        for _ in 0..dumps {
+            resync.begin(Dump::Links, T0);
+            resync.handle_deletion(|_| overtaken);
+            resync.end(result, T0);
+        }
+        resync.deadline().map_or(Duration::ZERO, |at| at - T0)
+    }
+
+    #[test]
+    fn wait_grows_after_failures_and_not_after_what_was_overtaken() {
+        let (short, long) = (Duration::from_millis(100), Duration::from_secs(2));
+        assert!(wait_after(9, true, DumpResult::Complete) < short);
+        assert!(wait_after(9, true, DumpResult::Interrupted) > long);
+        assert!(wait_after(9, false, DumpResult::Interrupted) > long);
+    }
+
+    #[test]
+    fn only_what_is_more_urgent_does_not_wait_for_what_failed() {
+        for (kind, waits) in
+            [(DumpKind::Others, true), (DumpKind::Addresses, true), (DumpKind::Links, false)]
+        {
+            let mut resync = Resync::new(1, 1);
+            assert_eq!(resync.requested.take(), Some(DumpKind::Links));
+            resync.begin(Dump::Addresses(7), T0);
+            resync.end(DumpResult::TimedOut, T0);
+            resync.request(kind);
+            assert_eq!(resync.deadline() > Some(T0), waits, "{kind:?}");
+        }
+    }
+}
