@@ -196,9 +196,19 @@ mod tests {
         }
         let line = |second, count| (second, LogEvent::Overrun { count });
         assert_eq!(lines, [line(0, 1), line(60, 60), line(120, 60)]);
-        limits.forget(&LogEvent::Overrun { count: 0 });
-        let again = limits.limit(|count| LogEvent::Overrun { count }, Instant::from_secs(121));
-        assert_eq!(again, Some(LogEvent::Overrun { count: 1 }), "what had ended is news");
+    }
+
+    #[test]
+    fn failure_after_a_success_is_logged_at_once() {
+        let mut journal = Journal::default();
+        let event = |count| LogEvent::Overrun { count };
+        for lines in [1, 0, 0] {
+            journal.log_limited(event, Instant::ZERO);
+            assert_eq!(core::iter::from_fn(|| journal.next_action()).count(), lines);
+        }
+        journal.end_failures(&event(0));
+        journal.log_limited(event, Instant::ZERO);
+        assert_eq!(journal.next_action(), Some(Action::Log(event(1))));
     }
 
     #[test]
