@@ -20,6 +20,10 @@ pub fn check(cmdline: &[u8]) {
         Ok(meaning) => format!("{meaning:?}"),
     };
     let words: Vec<String> = words.into_iter().flat_map(OsString::into_string).collect();
+    if words.windows(2).any(|pair| takes_value(&pair[0]) && pair[1].starts_with("--")) {
+        // What looks like an option is a value there.
+        return;
+    }
     let spellings = [
         respelt(&words, |name| name.replace('-', "_")),
         respelt(&words, |name| name.replace('_', "-")),
@@ -33,7 +37,12 @@ pub fn check(cmdline: &[u8]) {
     }
 }
 
-/// With another name for each option. A word on its own that begins with `--` is no value.
+/// Whether the next word is this one's value.
+fn takes_value(word: &str) -> bool {
+    parse(vec![word.into()]).is_err_and(|line| line.contains("No value given"))
+}
+
+/// With another name for each option.
 fn respelt(words: &[String], respell: impl Fn(&str) -> String) -> Vec<String> {
     let respell = |word: &String| match word.strip_prefix("--") {
         None => word.clone(),
