@@ -221,7 +221,7 @@ impl Resync {
             self.backoff.reset();
             self.not_before = Instant::ZERO;
         } else {
-            if overtaken && result == DumpResult::Complete {
+            if result == DumpResult::Complete {
                 // It was answered: other links may come and go all the time, and the wait does not grow.
                 self.backoff.reset();
             }
