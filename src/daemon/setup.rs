@@ -194,16 +194,15 @@ fn fork_hook(config: &Config) -> Result<Option<Helper>, String> {
 /// As root, sees to it that the user that the daemon becomes can open the pid file and the log.
 fn hand_files_over(config: &Config) -> Result<(), String> {
     let user = config.run_as();
-    for (thing, path, left) in [
-        ("pid file", &config.pid_file, None),
-        ("log file", &config.log_file, config.find_left_log()),
-    ] {
-        let Some(path) = path else { continue };
-        if own_file::needs_root(path, user) {
+    for (thing, path) in [("pid file", &config.pid_file), ("log file", &config.log_file)] {
+        if let Some(path) = path
+            && own_file::needs_root(path, user)
+        {
             own_file::make_for(path, user).map_err(at(thing, path))?;
-        } else if let Some(file) = left {
-            own_file::give(&file, user).map_err(at(thing, path))?;
         }
+    }
+    if let (Some(path), Some(log)) = (&config.log_file, config.find_left_log()) {
+        own_file::give(&log, user).map_err(at("log file", path))?;
     }
     Ok(())
 }
