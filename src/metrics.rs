@@ -101,9 +101,10 @@ fn begin(text: &mut dyn Write, name: &str, help: &str) -> fmt::Result {
 /// A name, what it means, and its value.
 type Figure = (&'static str, &'static str, u64);
 
-fn figures(status: &Status, changed_at: u64) -> [Figure; 23] {
+fn figures(status: &Status, changed_at: u64) -> [Figure; 24] {
     let active = (status.state == Some(State::Active)).into();
     let undelivered = status.undelivered.is_some().into();
+    let hook_pending = status.hook_pending.is_some().into();
     let c = &status.counters;
     [
         ("active", "Whether the VIP is on the interface.", active),
@@ -115,6 +116,7 @@ fn figures(status: &Status, changed_at: u64) -> [Figure; 23] {
         ("notifications_total", "Notifications that the agent answered with 200.", c.notifications),
         ("conntrackd_commands_total", "Commands of conntrackd.", c.commands),
         ("conntrackd_command_failures_total", "Failed commands of conntrackd.", c.command_failures),
+        ("hook_pending", "Whether the hook has yet to succeed for the state.", hook_pending),
         ("hook_runs_total", "Runs of the hook.", c.hook_runs),
         ("hook_failures_total", "Runs of the hook that failed.", c.hook_failures),
         ("announcements_total", "Frames that announced addresses.", c.announcements),

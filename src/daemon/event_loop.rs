@@ -10,7 +10,7 @@ use signal_hook::consts::{SIGHUP, SIGUSR1};
 use signal_hook::low_level::signal_name;
 
 use crate::errno::Errno;
-use crate::log::{self, DisplayArg, LogContext, debug, info, warning};
+use crate::log::{self, DisplayArg, LogContext, TroubleList, debug, info, warning};
 use crate::metrics::MetricsFile;
 use crate::monitor::{
     Action, Control, Duration, ExitReason, Failure, HelperKind, Input, Instant, ManagerNotice,
@@ -365,21 +365,18 @@ impl Daemon<'_> {
 
     fn tell_manager(&self, notice: ManagerNotice) {
         let Some(manager) = self.starter.manager() else { return };
-        let (state, verb) = match notice {
+        let (state, troubles) = match notice {
             ManagerNotice::Reloading(at) => {
                 let micros = at.total_micros();
                 return manager.send(format_args!("RELOADING=1\nMONOTONIC_USEC={micros}"));
             }
             ManagerNotice::Stopping => return manager.send(format_args!("STOPPING=1")),
             ManagerNotice::Alive => return manager.send(format_args!("WATCHDOG=1")),
-            ManagerNotice::Status { state: State::Active, .. } => (State::Active, "is on"),
-            ManagerNotice::Status { is_interface_absent: false, .. } => {
-                (State::Backup, "is not on")
-            }
-            ManagerNotice::Status { .. } => (State::Backup, "is absent; waiting for interface"),
+            ManagerNotice::Status { state, ref troubles } => (state, TroubleList(troubles)),
         };
+        let verb = if state == State::Active { "is on" } else { "is not on" };
         let LogContext { active, vip, interface, .. } = &self.context;
         let word = state.word(*active);
-        manager.send(format_args!("STATUS={word}: {vip} {verb} {interface}"));
+        manager.send(format_args!("STATUS={word}: {vip} {verb} {interface}{troubles}"));
     }
 }

@@ -4,7 +4,7 @@ use core::fmt::{self, Display, Formatter};
 
 use signal_hook::low_level::signal_name;
 
-use crate::monitor::{CommandResult, Dump, DumpResult, Failure};
+use crate::monitor::{CommandResult, Dump, DumpResult, Failure, Trouble, Troubles};
 use crate::wire::rtnl::Mac;
 
 /// A value as it reads in a line. In a frame, too, it is text, without control characters and of bounded length.
@@ -53,6 +53,25 @@ impl Display for Retries {
             0 => Ok(()),
             failures => write!(f, " after {failures} failed runs"),
         }
+    }
+}
+
+/// What is wrong, behind what it is added to.
+pub(crate) struct TroubleList<'a>(pub(crate) &'a Troubles);
+
+impl Display for TroubleList<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        self.0.iter().flatten().try_for_each(|trouble| write!(f, "; {trouble}"))
+    }
+}
+
+impl Display for Trouble {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::InterfaceAbsent => "there is no such interface",
+            Self::AgentFails => "agent not notified",
+            Self::HookFails => "hook fails",
+        })
     }
 }
 

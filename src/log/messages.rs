@@ -1,10 +1,10 @@
 //! The texts of the log. Operators and their tools search for four of these lines, which keep their exact
 //! text.
 
-use super::describe::{MacText, Retries, times};
+use super::describe::{MacText, Retries, TroubleList, times};
 use super::{DisplayArg, error, info, warning};
 use crate::errno::Errno;
-use crate::monitor::{ActiveWord, Cause, LogEvent, State, Status};
+use crate::monitor::{ActiveWord, Cause, HookState, LogEvent, State, Status};
 use crate::wire::cidr::Cidr;
 use crate::wire::http::RouterId;
 use crate::wire::ifname::InterfaceName;
@@ -152,10 +152,12 @@ impl LogContext {
         let counters = &status.counters;
         let word = |state: Option<State>| state.map_or("none", |state| state.word(self.active));
         info!(
-            "status: state={} undelivered={} ifindex={}",
+            "status: state={} undelivered={} hook_pending={} ifindex={}{}",
             word(status.state),
             word(status.undelivered),
-            status.ifindex.unwrap_or(0)
+            status.hook_pending.map_or("none", HookState::word),
+            status.ifindex.unwrap_or(0),
+            DisplayArg(TroubleList(&status.troubles))
         );
         info!(
             "status: events={} overruns={} unreadable={} foreign={} dumps={} dump_failures={}",

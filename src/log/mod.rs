@@ -19,7 +19,7 @@ use compact as encoding;
 #[cfg(not(feature = "defmt"))]
 use text as encoding;
 
-pub(crate) use describe::DisplayArg;
+pub(crate) use describe::{DisplayArg, TroubleList};
 pub(crate) use encoding::{debug, error, info, line, warning};
 pub use messages::LogContext;
 

@@ -263,6 +263,11 @@ impl Outbox {
         true
     }
 
+    /// Whether nothing has been delivered since an attempt failed.
+    pub(super) fn is_failing(&self) -> bool {
+        self.failures > 0
+    }
+
     pub(super) fn is_connected(&self) -> bool {
         self.connection.is_some()
     }

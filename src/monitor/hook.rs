@@ -97,6 +97,16 @@ impl HookSchedule {
         self.logs_output
     }
 
+    /// Whether it has failed for the newest state, and has yet to succeed.
+    pub(super) fn is_failing(&self) -> bool {
+        self.failures > 0
+    }
+
+    /// The newest state, until it has succeeded for that.
+    pub(super) fn pending(&self) -> Option<HookState> {
+        self.newest.filter(|_| !self.is_done())
+    }
+
     pub(super) fn is_done(&self) -> bool {
         self.run_at.is_none() && !self.running
     }

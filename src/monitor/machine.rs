@@ -15,7 +15,7 @@ use super::status::MetricsSchedule;
 use super::vip::Vip;
 use super::{
     Action, AnnounceTiming, Dump, Duration, ExitReason, Instant, LogEvent, ManagerNotice,
-    NamespaceCheck, Renotify, State, Status, Tables,
+    NamespaceCheck, Renotify, State, Status, Tables, Trouble, Troubles,
 };
 use crate::wire::cidr::Cidr;
 use crate::wire::ifname::InterfaceName;
@@ -195,9 +195,22 @@ impl<'a> Monitor<'a> {
             changed_at: self.reported.map(|(_, since)| since),
             ifindex: self.vip.ifindex(),
             undelivered: self.outbox.as_ref().and_then(Outbox::undelivered),
+            hook_pending: self.hook.as_ref().and_then(HookSchedule::pending),
+            troubles: self.troubles(),
             claimant: self.detector.as_ref().and_then(Detector::claimant),
             counters: self.journal.counters,
         }
+    }
+
+    /// What is wrong, the worst first.
+    fn troubles(&self) -> Troubles {
+        let agent_fails = self.outbox.as_ref().is_some_and(Outbox::is_failing);
+        let hook_fails = self.hook.as_ref().is_some_and(HookSchedule::is_failing);
+        [
+            self.vip.is_interface_absent().then_some(Trouble::InterfaceAbsent),
+            agent_fails.then_some(Trouble::AgentFails),
+            hook_fails.then_some(Trouble::HookFails),
+        ]
     }
 
     /// Whether what the hook prints is to be logged: of runs that repeat a failed one, once a minute.
@@ -321,16 +334,16 @@ impl<'a> Monitor<'a> {
 
     /// Whoever is about to leave shows nothing any more.
     fn notify_manager(&mut self) -> Option<Action> {
-        let is_absent = self.vip.is_interface_absent();
+        let troubles = self.troubles();
         let shown = self.reported.filter(|_| self.exit.reason().is_none());
-        let status =
-            shown.map(|(state, _)| ManagerNotice::Status { state, is_interface_absent: is_absent });
+        let status = shown.map(|(state, _)| ManagerNotice::Status { state, troubles });
         self.manager.as_mut()?.next_action(status)
     }
 
     fn write_metrics(&mut self, now: Instant) -> Option<Action> {
+        let status = self.status();
         let metrics = self.metrics.as_mut()?;
-        metrics.follow(self.outbox.as_ref().and_then(Outbox::undelivered));
+        metrics.follow(status);
         metrics.next_action(now)
     }
 

@@ -68,7 +68,7 @@ pub use namespace::NamespaceCheck;
 pub use resync::{Dump, DumpResult};
 pub use service_manager::ManagerNotice;
 pub use smoltcp::time::{Duration, Instant};
-pub use status::{Counters, Status};
+pub use status::{Counters, Status, Trouble, Troubles};
 pub use vip::Cause;
 
 pub use crate::wire::helper::{CommandResult, HelperKind, HookState, Request, SyncCommand};

@@ -1,6 +1,6 @@
 //! What a service manager is sent, and when it wants a sign of life.
 
-use super::{Action, Duration, Instant, State};
+use super::{Action, Duration, Instant, State, Troubles};
 
 /// A message to a service manager (`sd_notify(3)`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -9,8 +9,8 @@ pub enum ManagerNotice {
     Status {
         /// The state.
         state: State,
-        /// There is no interface of the watched name.
-        is_interface_absent: bool,
+        /// What is wrong.
+        troubles: Troubles,
     },
     /// Everything is being read and reported again since this time. [`super::Action::SignalReady`] follows.
     Reloading(Instant),

@@ -1,10 +1,11 @@
 //! What there is to be seen: the status, the counters, and when the metrics file is written with them.
 //!
-//! The file is written at once after a report, after an answer of the agent, and on request. Otherwise as soon as a
-//! figure differs from what it says, but at most every 15 s. So there is a deadline only while one does.
+//! The file is written at once on request, and when something has changed that is not counted: the state, what the
+//! agent and the hook have yet to be told, or a trouble. Otherwise as soon as a figure differs from what it says, but at
+//! most every 15 s. So there is a deadline only while one does.
 
 use super::journal::Journal;
-use super::{Action, Duration, Failure, Instant, LogEvent, State};
+use super::{Action, Duration, Failure, HookState, Instant, LogEvent, State};
 use crate::errno::Errno;
 use crate::wire::rtnl::Mac;
 
@@ -19,11 +20,29 @@ pub struct Status {
     pub ifindex: Option<u32>,
     /// The state that the agent has not confirmed.
     pub undelivered: Option<State>,
+    /// What the hook is told that it has not succeeded for.
+    pub hook_pending: Option<HookState>,
+    /// What is wrong at present.
+    pub troubles: Troubles,
     /// The last station that claimed the VIP while it was ours.
     pub claimant: Option<Mac>,
     /// What has been counted.
     pub counters: Counters,
 }
+
+/// What is wrong, for as long as it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trouble {
+    /// There is no interface of the watched name.
+    InterfaceAbsent,
+    /// The last attempt to tell the agent failed.
+    AgentFails,
+    /// The last run of the hook failed.
+    HookFails,
+}
+
+/// Each trouble in a place of its own.
+pub type Troubles = [Option<Trouble>; 3];
 
 /// How often things have happened since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -61,8 +80,8 @@ const PERIOD: Duration = Duration::from_secs(15);
 pub(super) struct MetricsSchedule {
     /// The figures that it has. None: that is not known.
     written: Option<Counters>,
-    /// What the agent had not confirmed when that was last looked at.
-    undelivered: Option<State>,
+    /// What there was to be seen beside them when that was last looked at.
+    gauges: Status,
     requested: bool,
     /// It is time: all that was ready has been handled.
     is_time: bool,
@@ -81,10 +100,11 @@ impl MetricsSchedule {
         self.requested = true;
     }
 
-    /// Has it written at once if the agent owes an answer now, or does not any more.
-    pub(super) fn follow(&mut self, undelivered: Option<State>) {
-        self.requested |= self.undelivered != undelivered;
-        self.undelivered = undelivered;
+    /// Has it written at once if something else than a figure has changed. Claimants may be many.
+    pub(super) fn follow(&mut self, status: Status) {
+        let gauges = Status { claimant: None, counters: Counters::default(), ..status };
+        self.requested |= self.gauges != gauges;
+        self.gauges = gauges;
     }
 
     /// Handles the result of a write, since which nothing has been counted. One that failed is repeated later.

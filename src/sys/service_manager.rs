@@ -18,9 +18,8 @@ use super::process::print_error;
 /// The message to the parent once the daemon is up. Any other is an error for it to print.
 pub(super) const UP: &str = "up";
 
-/// Room for a message to the service manager in bytes; a longer one is cut. A status with the longest VIP,
-/// interface and text has 140.
-const MAX_LEN: usize = 256;
+/// Room for a message to the service manager in bytes; a longer one is cut. A status with all troubles has 300.
+const MAX_LEN: usize = 512;
 
 /// The shortest time between two signs of life, and the longest, which is as good as any longer one.
 const PERIODS: [Duration; 2] = [Duration::from_millis(1), Duration::from_secs(3600)];

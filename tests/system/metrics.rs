@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use keepwatch::metrics::{labels, render};
-use keepwatch::monitor::{Counters, Instant, State, Status};
+use keepwatch::monitor::{Counters, HookState, Instant, State, Status};
 use keepwatch::options::{CliAction, parse};
 use lab::daemon::Setup;
 use lab::files::{Watch, content};
@@ -19,6 +19,7 @@ use libtest_mimic::Trial;
 use nix::mount::{MsFlags, mount, umount};
 use nix::sys::signal::Signal;
 
+use crate::hook::Hooked;
 use crate::privileges::setup_of_nobody;
 use crate::world::{World, setup, word};
 
@@ -28,6 +29,7 @@ pub fn trials() -> Vec<Trial> {
         manual_page_has_the_metrics,
         figures_follow_the_state,
         readers_see_whole_files_only,
+        hook_that_has_yet_to_succeed,
         signals_have_it_written,
         unwritable_at_start_is_tried_again,
         successor_keeps_its_file,
@@ -67,7 +69,9 @@ fn text(router_id: &str, vip: &str) -> (String, String) {
     };
     let (state, undelivered) = (Some(State::Active), Some(State::Active));
     let changed_at = Some(Instant::ZERO);
-    let status = Status { state, changed_at, undelivered, counters, ..Status::default() };
+    let hook_pending = Some(HookState::Fault);
+    let figures = Status { hook_pending, counters, ..Status::default() };
+    let status = Status { state, changed_at, undelivered, ..figures };
     let (mut text, labels) = (String::new(), labels(&config));
     render(&mut text, &status, 1_700_000_000, &labels).unwrap();
     (text, labels)
@@ -98,6 +102,7 @@ fn samples_have_labels_and_their_figures() {
         "notifications_total 10",
         "conntrackd_commands_total 17",
         "conntrackd_command_failures_total 18",
+        "hook_pending 1",
         "hook_runs_total 30",
         "hook_failures_total 31",
         "announcements_total 12",
@@ -208,6 +213,17 @@ fn figures_follow_the_state() {
     file.wait("notifications_total", 4);
     file.wait("undelivered", 0);
     assert_eq!(file.others(), 0);
+}
+
+fn hook_that_has_yet_to_succeed() {
+    let setup = setup();
+    let file = File::of(&setup);
+    let hooked = Hooked::with(setup.with(file.option()));
+    hooked.when("BACKUP", "exit 1");
+    let _keepwatch = hooked.world.setup.start();
+    file.wait("hook_pending", 1);
+    hooked.when("BACKUP", "");
+    file.wait("hook_pending", 0);
 }
 
 /// And two daemons may write into one directory, in which their state files are, too.

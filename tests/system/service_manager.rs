@@ -5,18 +5,21 @@ use std::fs;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
+use lab::agent::Agent;
 use lab::daemon::{Running, Setup};
 use lab::files::wait_readable;
 use libtest_mimic::Trial;
 use nix::sys::signal::Signal;
 use nix::time::{ClockId, clock_gettime};
 
+use crate::hook::Hooked;
 use crate::world::{World, setup};
 
 pub fn trials() -> Vec<Trial> {
     lab::trials![
         state_reloads_and_end,
         interface_is_waited_for,
+        troubles_are_shown,
         state_file_that_cannot_be_written_is_not_ready,
         signs_of_life_are_all_that_wakes_it,
         signs_of_life_of_another_process,
@@ -57,6 +60,11 @@ impl Manager {
         for datagram in datagrams {
             assert_eq!(self.hear(), *datagram);
         }
+    }
+
+    /// Waits for a datagram.
+    fn wait(&self, datagram: &str) {
+        while self.hear() != datagram {}
     }
 
     fn expect_silence(&self) {
@@ -108,13 +116,32 @@ fn interface_is_waited_for() {
     world.set_vip(true);
     world.rtnl.rename("ha0", "away");
     let _keepwatch = world.setup.spawn();
-    let waiting = "STATUS=backup: 169.254.0.5/24 is absent; waiting for interface ha0";
+    let waiting = "STATUS=backup: 169.254.0.5/24 is not on ha0; there is no such interface";
     manager.expect(&["READY=1", waiting]);
     world.rtnl.rename("away", "ha0");
     // Its addresses are asked for when it is there.
     manager.expect(&[BACKUP, "STATUS=primary: 169.254.0.5/24 is on ha0"]);
     world.rtnl.rename("ha0", "away");
     manager.expect(&[waiting]);
+}
+
+/// To whoever asks by a signal, too.
+fn troubles_are_shown() {
+    let mut hooked = Hooked::new();
+    let manager = Manager::new(&mut hooked.world.setup);
+    hooked.world.agent.stop(true);
+    hooked.when("BACKUP", "exit 1");
+    let keepwatch = hooked.world.setup.spawn();
+    manager.expect(&["READY=1"]);
+    let both = format!("{BACKUP}; agent not notified; hook fails");
+    manager.wait(&both);
+    let status = keepwatch.status();
+    assert!(status.starts_with("state=backup undelivered=backup hook_pending=BACKUP"), "{status}");
+    assert!(status.contains("; agent not notified; hook fails\n"), "{status}");
+    hooked.when("BACKUP", "");
+    manager.wait(&format!("{BACKUP}; agent not notified"));
+    hooked.world.agent = Agent::start(&hooked.world.setup.state_path);
+    manager.wait(BACKUP);
 }
 
 fn state_file_that_cannot_be_written_is_not_ready() {

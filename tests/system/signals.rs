@@ -71,7 +71,7 @@ fn status() {
     let status = keepwatch.status();
     let index = world.rtnl.ifindex("ha0");
     for line in [
-        &format!("state=master undelivered=none ifindex={index}\n"),
+        &format!("state=master undelivered=none hook_pending=none ifindex={index}\n"),
         " overruns=0 unreadable=0 foreign=0 dumps=2 dump_failures=0\n",
         "transitions=1 writes=1 write_failures=0 notifications=1 notification_failures=0\n",
     ] {

@@ -3,7 +3,7 @@
 use keepwatch::errno::Errno;
 use keepwatch::monitor::{
     Action, Announcement, CommandResult, DumpResult, Duration, ExitReason, HelperKind, LogEvent,
-    ManagerNotice, State,
+    ManagerNotice, State, Trouble,
 };
 
 use super::kernel::name;
@@ -25,6 +25,9 @@ impl Simulation<'_> {
         assert!(soon || agent, "the agent");
         let hook = self.hook.is_running() || self.hook_is_done() || self.leave_by.is_some();
         assert!(soon || unread || hook, "the hook");
+        let is_pending = self.monitor.status().hook_pending.is_some();
+        let is_shown = is_pending != self.hook_is_done() || self.leave_by.is_some();
+        assert!(soon || unread || is_shown, "whether the hook has succeeded");
         let runs = self.conntrackd.is_running() || self.conntrackd.is_unconfigured() && soon;
         assert!(runs || self.conntrackd.is_done(), "conntrackd");
         let then = deadline.is_some_and(|deadline| deadline <= self.now + Duration::from_secs(15));
@@ -124,6 +127,10 @@ impl Simulation<'_> {
         }
     }
 
+    fn shows(&self, trouble: Trouble) -> bool {
+        self.monitor.status().troubles.contains(&Some(trouble))
+    }
+
     /// No line says what is not so.
     pub(super) fn read_log(&mut self, note: &LogEvent) {
         match *note {
@@ -139,8 +146,14 @@ impl Simulation<'_> {
             LogEvent::Synced(state) => {
                 assert!(self.conntrackd.is_synced() && self.reported == Some(state));
             }
-            LogEvent::HookSucceeded { state, .. } => assert_eq!(self.hook.told, Some(state)),
-            LogEvent::HookFailed { end, .. } => assert!(end != CommandResult::Exited(0)),
+            LogEvent::HookSucceeded { state, .. } => {
+                assert!(self.hook.told == Some(state) && !self.shows(Trouble::HookFails));
+            }
+            LogEvent::HookFailed { state, end, .. } => {
+                assert!(end != CommandResult::Exited(0));
+                let is_newest = self.monitor.status().hook_pending == Some(state);
+                assert_eq!(self.shows(Trouble::HookFails), is_newest);
+            }
             LogEvent::HelperGone(HelperKind::Hook) => {
                 assert!(!self.hook.lives && self.options.has_hook);
             }
@@ -152,7 +165,11 @@ impl Simulation<'_> {
             }
             LogEvent::AgentBack { failures } => assert!(failures > 0, "it was not away"),
             LogEvent::Wrote(state) => assert_eq!(self.disk.file, Some(state)),
-            LogEvent::Notified(state) => assert_eq!(self.agent.acknowledged, Some(state)),
+            LogEvent::Notified(state) => {
+                assert_eq!(self.agent.acknowledged, Some(state));
+                assert!(!self.shows(Trouble::AgentFails));
+            }
+            LogEvent::NotNotified { .. } => assert!(self.shows(Trouble::AgentFails)),
             _ => {}
         }
     }

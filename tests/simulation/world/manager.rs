@@ -1,6 +1,6 @@
 //! The service manager: what it is told is true, in order, and its signs of life come in time.
 
-use keepwatch::monitor::{Duration, Instant, ManagerNotice, State};
+use keepwatch::monitor::{Duration, Instant, ManagerNotice, Trouble, Troubles};
 
 use super::Simulation;
 
@@ -69,13 +69,17 @@ impl Simulation<'_> {
         assert!(ticked.is_none_or(|now| now < due), "no sign of life");
     }
 
+    /// What is wrong when everything works, and nothing more happens.
+    pub(super) fn troubles(&self) -> Troubles {
+        [self.kernel.ifindex.is_none().then_some(Trouble::InterfaceAbsent), None, None]
+    }
+
     pub(super) fn manager_knows(&self) {
         if !self.options.has_manager {
             return;
         }
         let state = self.truth();
-        let is_interface_absent = state == State::Backup && self.kernel.ifindex.is_none();
-        let truth = ManagerNotice::Status { state, is_interface_absent };
+        let truth = ManagerNotice::Status { state, troubles: self.troubles() };
         assert_eq!(self.manager.shown, Some(truth), "what people see");
         assert!(!self.manager.reloading, "what it was asked for is done");
     }

@@ -1,7 +1,7 @@
 //! The metrics file, on a disk of its own.
 
 use keepwatch::errno::Errno;
-use keepwatch::monitor::{Counters, Duration, Instant, State, Status};
+use keepwatch::monitor::{Counters, Duration, Instant, Status};
 
 /// From one write to the next, if nothing was reported nor asked for.
 const PERIOD: Duration = Duration::from_secs(15);
@@ -16,8 +16,8 @@ pub struct MetricsFile {
     pub reloads: u32,
     /// Something was reported or asked for that is to be written at once.
     expected: bool,
-    /// What the agent had not confirmed.
-    undelivered: Option<State>,
+    /// What there was to be seen beside what is counted.
+    gauges: Status,
     content: Option<Status>,
     /// When the last write ended.
     written: Option<Instant>,
@@ -33,10 +33,11 @@ impl MetricsFile {
         self.expected = true;
     }
 
-    /// The figures follow what the agent has confirmed.
-    pub fn follow(&mut self, undelivered: Option<State>) {
-        self.expected |= self.undelivered != undelivered;
-        self.undelivered = undelivered;
+    /// It follows everything but what is counted, and who has claimed the VIP.
+    pub fn follow(&mut self, status: Status) {
+        let gauges = Status { claimant: None, counters: Counters::default(), ..status };
+        self.expected |= self.gauges != gauges;
+        self.gauges = gauges;
     }
 
     pub fn is_expected_no_more(&self) -> bool {
@@ -63,16 +64,11 @@ impl MetricsFile {
         Ok(())
     }
 
-    /// Nor is anything of the agent's left to be written.
-    pub fn is_delivered(&self) -> bool {
-        self.content.is_none_or(|content| content.undelivered.is_none())
-    }
-
     /// Whether it says this, as far as it has to.
     pub fn says(&self, status: &Status) -> bool {
         let figures = |status: &Status| {
             let counters = Counters { events: 0, ..status.counters };
-            Status { ifindex: None, claimant: None, undelivered: None, counters, ..*status }
+            Status { claimant: None, counters, ..*status }
         };
         !self.wanted || self.content.as_ref().map(figures) == status.state.map(|_| figures(status))
     }
