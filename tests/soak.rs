@@ -1,61 +1,103 @@
 //! Everything at once, in an order drawn at random, for as many minutes as are asked for: see `tests/soak`.
 //!
-//! After each round the faults end. Then everybody has the truth, and the daemon has no more descriptors, no
-//! more memory and no more processes than after the first rounds, and sleeps.
+//! Three daemons live in a network namespace each. After each round the faults end. Then everybody has the truth, as
+//! the kernel shows it, there are no more processes than daemons and helpers, and all sleep. The first daemon is never
+//! started anew, and has no more descriptors and memory than after the first rounds.
 
 #![expect(
     clippy::expect_used,
+    clippy::indexing_slicing,
     clippy::print_stderr,
     clippy::print_stdout,
     clippy::unwrap_used,
     reason = "a test fails by panicking, and tells what it measured"
 )]
 
+use std::collections::BTreeMap;
 use std::env;
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::PathBuf;
 use std::process::{self, ExitCode};
 use std::thread::sleep;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use keepwatch::wire::arp::{self, Operation};
-use lab::agent::{Agent, Manners};
+use lab::agent::{Agent, FullBacklog, Manners};
 use lab::capture::Capture;
 use lab::daemon::{Running, Setup};
 use lab::files::{content, write_program};
+use lab::namespace::{Netns, unbind};
 use lab::rtnl::Rtnl;
+use lab::users::{NOBODY, SOMEBODY, has_others, run_as};
+use nix::ifaddrs::getifaddrs;
 use nix::mount::{MsFlags, mount};
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 const VIP: &str = "169.254.0.5/24";
+const LIVES: usize = 3;
 /// Rounds until the memory is what it will be.
 const WARM_UP: u32 = 10;
-/// What a round may add to the log: each action a few lines, and what is said once a minute.
-const LINES_PER_ACTION: usize = 12;
+/// Of each file system that is to be full now and then, in bytes.
+const DISK: usize = 4 << 20;
 
-/// What happens to the daemon.
-#[derive(Clone, Copy, Debug)]
-enum Action {
-    Flip,
-    /// The VIP comes and goes so many times without a pause.
-    Flap(u32),
-    /// So many addresses come to another interface, and go.
-    Flood(u32),
-    /// The same, while the daemon is stopped: its queue overflows.
-    Overrun,
-    AgentGoes,
-    AgentComes,
-    AgentBehaves(u32),
-    RotateLog,
-    InterfaceMadeAnew,
-    InterfaceDown,
-    DiskFull,
-    DiskFree,
-    /// So many stations claim the VIP.
-    Claims(u32),
-    Pause,
-    Sleep(u32),
+/// What happens to a daemon, or around it; a few more often than others.
+const ACTIONS: &str = "flip, flip, flip, flip, flap, flood, overrun, overrun, log rotated, SIGHUP, SIGUSR1, SIGSTOP, \
+    SIGSTOP, SIGCONT, interface made anew, interface made anew, interface moved, interface down, disk full, disk full, \
+    disks free, claims, sleep, sleep, sleep";
+/// What ends it, and has it started anew.
+const ENDS: &str = "SIGTERM, SIGKILL, helpers killed, namespace deleted, overlap, overlap";
+
+fn agents() -> [(&'static str, Option<Manners>); 17] {
+    const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
+    let reply = |text| Manners::Reply(vec![text]);
+    let late = |milliseconds| Manners::Late(Duration::from_millis(milliseconds));
+    [
+        ("agent absent", None),
+        ("agent does not listen", None),
+        ("agent with a full backlog", None),
+        ("agent of a stranger", None),
+        ("agent as the newest", Some(Manners::newest())),
+        ("agent as older ones", Some(Manners::eventlet())),
+        ("agent closes early", Some(Manners::CloseEarly)),
+        ("agent closes unread", Some(Manners::CloseUnread)),
+        ("agent answers 500", Some(reply(b"HTTP/1.1 500 Internal Server Error\r\n\r\n"))),
+        ("agent answers nonsense", Some(reply(b"SSH-2.0-OpenSSH_9.2\r\n"))),
+        ("agent with huge headers", Some(Manners::Reply(vec![OK, &[b'x'; 100_000]]))),
+        ("agent answers in single bytes", Some(Manners::Dribble(OK))),
+        ("agent hangs", Some(Manners::Hang)),
+        ("agent hangs after 200", Some(Manners::ReplyAndHang(OK))),
+        ("agent answers late", Some(late(300))),
+        ("agent answers too late", Some(late(5100))),
+        ("agent babbles", Some(Manners::Babble)),
+    ]
 }
+
+/// What a hook does before it notes the state. What it leaves behind ends by itself.
+const HOOKS: [(&str, &str); 12] = [
+    ("hook succeeds", ":"),
+    ("hook fails", "exit 1"),
+    ("hook hangs", "sleep 5"),
+    ("hook stops itself", "kill -STOP $$"),
+    ("hook prints a lot", "yes | head -c 2000000"),
+    ("hook leaves a job", "sleep 0.3 9>&- &"),
+    ("hook leaves a session", "setsid sleep 0.3 9>&- &"),
+    ("hook fails with jobs", "setsid sleep 0.3 9>&- & sleep 5 & exit 1"),
+    ("hook kills itself", "kill -KILL $$"),
+    ("hook is slow", "sleep 0.2"),
+    ("hook is capricious", "[ $(($$ % 7)) != 1 ] || sleep 5; [ $(($$ % 3)) != 1 ] || exit 1"),
+    ("hook may not be run", ":"),
+];
+
+/// Notes the state when it succeeds, and if another run of the same helper is under way.
+const HOOK: &str = r#"#!/bin/sh
+cd DIRECTORY
+exec 9>>lock-$PPID
+flock -w 0.5 9 || echo "$3" >>twice
+. ./how
+echo "$3" >told
+"#;
 
 /// xorshift32.
 struct Random(u32);
@@ -68,129 +110,263 @@ impl Random {
         self.0 % bound
     }
 
-    fn action(&mut self) -> Action {
-        let many = self.below(50) + 1;
-        match self.below(19) {
-            0..4 => Action::Flip,
-            4 => Action::Flap(many),
-            5 => Action::Flood(many * 10),
-            6 => Action::Overrun,
-            7 => Action::AgentGoes,
-            8 => Action::AgentComes,
-            9 | 10 => Action::AgentBehaves(self.below(6)),
-            11 => Action::RotateLog,
-            12 => Action::InterfaceMadeAnew,
-            13 => Action::InterfaceDown,
-            14 => Action::DiskFull,
-            15 => Action::DiskFree,
-            16 => Action::Claims(many),
-            17 => Action::Pause,
-            _ => Action::Sleep(many),
-        }
+    fn one_of<T: Copy>(&mut self, all: &[T]) -> T {
+        all[self.below(all.len().try_into().unwrap()) as usize]
+    }
+
+    /// Whom it happens to, what, and how much of it.
+    fn action(&mut self) -> (usize, &'static str, u32) {
+        let life = self.below(3) as usize;
+        let name = match self.below(8) {
+            0 => self.one_of(&agents().map(|(name, _)| name)),
+            1 => self.one_of(&HOOKS).0,
+            2 if life > 0 => self.one_of(&ENDS.split(", ").collect::<Vec<_>>()),
+            _ => self.one_of(&ACTIONS.split(", ").collect::<Vec<_>>()),
+        };
+        (life, name, self.below(50) + 1)
     }
 }
 
-fn manners(which: u32) -> Manners {
-    match which {
-        0 => Manners::newest(),
-        1 => Manners::eventlet(),
-        2 => Manners::CloseEarly,
-        3 => Manners::CloseUnread,
-        4 => Manners::Reply(vec![b"HTTP/1.1 500 Internal Server Error\r\n\r\n"]),
-        _ => Manners::Dribble(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"),
-    }
-}
-
-/// What the daemon uses once it sleeps.
-#[derive(Debug)]
-struct Use {
-    descriptors: usize,
-    /// In kB.
-    resident: u64,
-}
-
-struct Soak<'a> {
+/// A daemon and all that is around it.
+struct Life<'a> {
     setup: &'a Setup,
-    keepwatch: Running<'a>,
+    netns: Netns,
     rtnl: Rtnl,
+    /// Those before the last have yet to end.
+    daemons: Vec<Running<'a>>,
     agent: Option<Agent>,
+    stranger: Option<Agent>,
+    full_backlog: Option<FullBacklog>,
     /// What the last agent was told.
     told: Option<String>,
-    active: bool,
-    actions: u32,
+    /// Nothing has happened since everybody had the truth.
+    is_at_rest: bool,
 }
 
-impl Soak<'_> {
-    fn act(&mut self, action: Action) {
-        self.actions += 1;
-        match action {
-            Action::Flip => self.flip(),
-            Action::Flap(times) => (0..times).for_each(|_| self.flip()),
-            Action::Flood(addresses) => self.flood(addresses),
-            Action::Overrun => {
-                self.keepwatch.signal(Signal::SIGSTOP);
-                self.flood(600);
-                self.flip();
-                self.keepwatch.signal(Signal::SIGCONT);
-            }
-            Action::AgentGoes => {
-                if let Some(mut agent) = self.agent.take() {
-                    agent.stop(false);
-                    self.told = agent.acknowledged().or(self.told.take());
+impl<'a> Life<'a> {
+    fn begin(setup: &'a Setup) -> Self {
+        let (netns, rtnl) = namespace(&setup.router);
+        let mut life = Self {
+            setup,
+            netns,
+            rtnl,
+            daemons: Vec::new(),
+            agent: None,
+            stranger: None,
+            full_backlog: None,
+            told: None,
+            is_at_rest: false,
+        };
+        life.set_hook("hook succeeds");
+        life.start(true);
+        life
+    }
+
+    /// As a daemon only if it can be ready: while the disk is full it cannot.
+    fn start(&mut self, foreground: bool) {
+        // It refuses to start with a hook that may not be run.
+        fs::set_permissions(self.record("hook"), Permissions::from_mode(0o755)).unwrap();
+        let foreground = foreground || self.ballast(0).exists();
+        let daemon = if foreground { self.setup.spawn() } else { self.setup.daemonize() };
+        self.wait("a daemon that waits for events", || daemon.sleeps_for().is_some());
+        self.daemons.push(daemon);
+    }
+
+    fn daemon(&self) -> &Running<'a> {
+        self.daemons.last().expect("a daemon")
+    }
+
+    fn signal(&self, signal: Signal) {
+        self.daemon().signal(signal);
+    }
+
+    fn act(&mut self, name: &'static str, number: u32) {
+        self.netns.enter();
+        match name {
+            "flip" => self.rtnl.set_address("ha0", VIP, truth() == "backup"),
+            "flap" => (0..number).for_each(|_| self.act("flip", 0)),
+            "flood" => {
+                let address = |n: u32| format!("10.{}.{}.1/32", n / 250, n % 250);
+                for present in [true, false] {
+                    let set = |n| self.rtnl.set_address("other0", &address(n), present);
+                    (0..number * 10).for_each(set);
                 }
             }
-            Action::AgentComes => drop(self.agent()),
-            Action::AgentBehaves(which) => self.agent().behave(manners(which)),
-            Action::RotateLog => {
-                let old = self.setup.conf_dir.join("old.log");
-                let _ = fs::rename(self.setup.log_file(), old);
-                self.keepwatch.signal(Signal::SIGHUP);
+            // Its queue overflows.
+            "overrun" => self.act_all(&["SIGSTOP", "flood", "flip", "SIGCONT"]),
+            "log rotated" => {
+                let _ = fs::rename(self.setup.log_file(), self.setup.conf_dir.join("old.log"));
+                self.signal(Signal::SIGHUP);
             }
-            Action::InterfaceMadeAnew => {
+            "SIGHUP" | "SIGUSR1" | "SIGSTOP" | "SIGCONT" => self.signal(name.parse().unwrap()),
+            // With another index or with the same, or with the same and the VIP before it has the name.
+            "interface made anew" => {
+                let index = self.rtnl.ifindex("ha0");
+                let (index, name) =
+                    [(0, "ha0"), (index, "ha0"), (index, "ha1")][number as usize % 3];
                 self.rtnl.delete("ha0");
-                self.rtnl.add_ethernet("ha0");
-                self.active = false;
+                self.rtnl.add_veth_at(index, name, "ha0-peer");
+                if name == "ha1" {
+                    self.rtnl.add_address(name, VIP);
+                    self.rtnl.rename(name, "ha0");
+                }
+                self.rtnl.up("ha0");
+                self.rtnl.up("ha0-peer");
             }
-            Action::InterfaceDown => {
+            "interface moved" => {
+                let elsewhere = Netns::new();
+                self.rtnl.move_to("ha0", &elsewhere);
+                sleep(Duration::from_millis(number.into()));
+                elsewhere.run(|| Rtnl::new().move_to("ha0", &self.netns));
+                self.rtnl.up("ha0");
+            }
+            "interface down" => {
                 self.rtnl.down("ha0");
                 self.rtnl.up("ha0");
             }
-            Action::DiskFull => drop(fs::write(self.ballast(), vec![0; DISK])),
-            Action::DiskFree => drop(fs::remove_file(self.ballast())),
-            Action::Claims(stations) => {
+            // That of the state file and the log, or that of the metrics.
+            "disk full" => drop(fs::write(self.ballast(number), vec![0; DISK])),
+            "disks free" => {
+                (0..2).for_each(|number| drop(fs::remove_file(self.ballast(number))));
+            }
+            "claims" => {
                 let wire = Capture::new("ha0-peer");
-                for station in 0..stations {
+                for station in 0..number {
                     let mac = [2, 9, 9, 9, 9, station.try_into().unwrap()];
                     let vip = "169.254.0.5".parse().unwrap();
                     wire.send(&arp::announcement(Operation::Request, mac, vip));
                 }
             }
-            Action::Pause => {
-                self.keepwatch.signal(Signal::SIGSTOP);
-                sleep(Duration::from_millis(50));
-                self.keepwatch.signal(Signal::SIGCONT);
+            "sleep" => sleep(Duration::from_millis((number * 5).into())),
+            "SIGTERM" => {
+                self.signal(Signal::SIGTERM);
+                self.expect_end(Some(0));
+                assert!(!self.setup.pid_file().exists(), "pid file left behind");
+                self.start(false);
             }
-            Action::Sleep(milliseconds) => sleep(Duration::from_millis(milliseconds.into())),
+            "SIGKILL" => {
+                self.signal(Signal::SIGKILL);
+                self.expect_end(None);
+                self.start(true);
+            }
+            // One or both.
+            "helpers killed" => {
+                let was_at_rest = self.is_at_rest;
+                if was_at_rest {
+                    self.act_all(&["SIGSTOP", "flip"]);
+                }
+                for (which, helper) in (0..).zip(self.daemon().children()) {
+                    if number % 3 != which {
+                        kill(Pid::from_raw(helper.cast_signed()), Signal::SIGKILL).unwrap();
+                    }
+                }
+                self.is_at_rest = was_at_rest;
+                self.expect_loss(truth());
+                self.start(false);
+            }
+            "namespace deleted" => {
+                unbind(&self.setup.router);
+                self.expect_loss("backup");
+                (self.netns, self.rtnl) = namespace(&self.setup.router);
+                self.start(true);
+            }
+            // As Neutron does it; the last may be stopped meanwhile.
+            "overlap" => {
+                if number.is_multiple_of(2) {
+                    self.signal(Signal::SIGSTOP);
+                }
+                self.signal(Signal::SIGTERM);
+                let _ = fs::remove_file(self.setup.pid_file());
+                self.start(false);
+                self.daemons[self.daemons.len() - 2].signal(Signal::SIGCONT);
+            }
+            hook if hook.starts_with("hook ") => self.set_hook(hook),
+            agent => self.set_agent(agent),
+        }
+        self.is_at_rest = false;
+    }
+
+    fn act_all(&mut self, names: &[&'static str]) {
+        for name in names {
+            self.act(name, 60);
         }
     }
 
-    fn flip(&mut self) {
-        self.active = !self.active;
-        self.rtnl.set_address("ha0", VIP, self.active);
+    /// Waits for the end with an exit code, which is known of those in the foreground; none: by a signal.
+    fn expect_end(&mut self, code: Option<i32>) {
+        self.signal(Signal::SIGCONT);
+        let status = self.daemons.pop().and_then(Running::wait_exit);
+        let log = || self.setup.log();
+        assert!(status.is_none_or(|status| status.code() == code), "{status:?}: {}", log());
     }
 
-    fn flood(&self, addresses: u32) {
-        let address = |n: u32| format!("10.{}.{}.1/32", n / 250, n % 250);
-        (0..addresses).for_each(|n| self.rtnl.add_address("other0", &address(n)));
-        (0..addresses).for_each(|n| self.rtnl.delete_address("other0", &address(n)));
+    /// Waits for exit code 1, before which it has told the truth if nothing kept it from that.
+    fn expect_loss(&mut self, word: &str) {
+        self.expect_end(Some(1));
+        if self.is_at_rest {
+            self.assert_told(word);
+        }
     }
 
-    fn agent(&mut self) -> &Agent {
-        self.agent.get_or_insert_with(|| Agent::start(&self.setup.state_path))
+    fn assert_told(&self, word: &str) {
+        assert_eq!(self.setup.state(), word, "{}", self.setup.log());
+        assert_eq!(self.told().as_deref(), Some(word), "{}", self.setup.log());
+    }
+
+    fn set_agent(&mut self, name: &str) {
+        let (_, manners) = agents().into_iter().find(|(known, _)| *known == name).unwrap();
+        if let (Some(agent), Some(manners)) = (&self.agent, &manners) {
+            return agent.behave(manners.clone());
+        }
+        // The last one may be reading what the daemon has yet to write.
+        self.signal(Signal::SIGCONT);
+        if let Some(mut agent) = self.agent.take() {
+            agent.stop(false);
+            self.told = agent.acknowledged().or(self.told.take());
+        }
+        (self.stranger, self.full_backlog) = (None, None);
+        let directory = &self.setup.state_path;
+        let socket = directory.join("keepalived-state-change");
+        if name != "agent does not listen" {
+            let _ = fs::remove_file(&socket);
+        }
+        match (name, manners) {
+            (_, Some(manners)) => self.agent.insert(Agent::start(directory)).behave(manners),
+            ("agent with a full backlog", _) => {
+                self.full_backlog = Some(FullBacklog::new(directory));
+            }
+            ("agent of a stranger", _) if has_others() => {
+                self.stranger = Some(run_as(SOMEBODY, || Agent::start(directory)));
+            }
+            _ => return,
+        }
+        fs::set_permissions(&socket, Permissions::from_mode(0o777)).unwrap();
     }
 
     fn told(&self) -> Option<String> {
         self.agent.as_ref().and_then(Agent::acknowledged).or_else(|| self.told.clone())
+    }
+
+    fn set_hook(&self, name: &str) {
+        let (_, how) = HOOKS.iter().find(|(known, _)| *known == name).unwrap();
+        let new = self.record("new");
+        fs::write(&new, how).unwrap();
+        // One that runs reads on in the old one.
+        fs::rename(new, self.record("how")).unwrap();
+        let mode = if name == "hook may not be run" { 0o644 } else { 0o755 };
+        fs::set_permissions(self.record("hook"), Permissions::from_mode(mode)).unwrap();
+    }
+
+    fn record(&self, name: &str) -> PathBuf {
+        self.setup.directory().join("hooked").join(name)
+    }
+
+    fn metrics(&self) -> PathBuf {
+        self.setup.directory().join("metrics")
+    }
+
+    fn ballast(&self, number: u32) -> PathBuf {
+        [&self.setup.conf_dir, &self.metrics()][number as usize % 2].join("ballast")
     }
 
     /// Waits until something is so, which has to be looked at now and then.
@@ -202,171 +378,167 @@ impl Soak<'_> {
         }
     }
 
-    fn ballast(&self) -> PathBuf {
-        self.setup.conf_dir.join("ballast")
+    /// Waits until everybody has the truth and sleeps.
+    fn settle(&mut self) {
+        self.netns.enter();
+        for last in self.daemons.drain(..self.daemons.len() - 1) {
+            let status = last.wait_exit();
+            assert!(status.is_none_or(|status| status.success()), "{status:?}");
+        }
+        let (word, upper) = (truth(), truth().to_uppercase());
+        let told = format!("state={word} undelivered=none");
+        self.daemon().wait_state(word);
+        self.wait(&told, || self.daemon().status().contains(&told));
+        self.wait("the agent to be told", || self.told().as_deref() == Some(word));
+        self.wait("the hook", || content(&self.record("told")).trim_end() == upper);
+        let labels = format!(r#"router_id="{}",interface="ha0",vip="{VIP}""#, self.setup.router);
+        let is = |name: &str, value: u8| {
+            let figure = format!("keepwatch_{name}{{{labels}}} {value}\n");
+            content(&self.metrics().join("metrics")).contains(&figure)
+        };
+        let active = u8::from(word == "master");
+        self.wait("the metrics", || is("active", active) && is("undelivered", 0));
+        // What is said once a minute is left to be said.
+        let daemon = self.daemon();
+        self.wait("a daemon that sleeps", || {
+            let wakes = daemon.wakes();
+            sleep(Duration::from_millis(100));
+            daemon.wakes() == wakes && daemon.sleeps_for().is_some_and(|time| time > 1000)
+        });
+        self.assert_told(word);
+        assert_eq!(content(&self.record("twice")), "", "hooks at once: {}", self.setup.log());
+        self.is_at_rest = true;
     }
 
-    /// Ends the faults, and waits until everybody has the truth.
-    fn settle(&mut self) -> Use {
-        let _ = fs::remove_file(self.ballast());
-        self.agent().behave(Manners::newest());
-        let word = if self.active { "master" } else { "backup" };
-        let told = format!("state={word} undelivered=none");
-        self.keepwatch.wait_state(word);
-        self.wait(&told, || self.keepwatch.status().contains(&told));
-        self.wait("the agent to be told", || self.told().as_deref() == Some(word));
-        // Beside the daemon: one for the hook, and one for conntrackd.
-        self.wait("two helpers", || others(self.keepwatch.pid()) == 2);
-        // What is said once a minute is left to be said.
-        let sleeps = || self.keepwatch.sleeps_for().is_some_and(|milliseconds| milliseconds > 1000);
-        self.wait("a daemon that sleeps for more than a second", sleeps);
-        assert_eq!(self.setup.state(), word, "{}", self.setup.log());
-        let has = |file: &Path, is_it: &dyn Fn(&str) -> bool| content(file).lines().any(is_it);
-        let upper = word.to_uppercase();
-        self.wait("the hook", || has(&hooked(self.setup), &|line| line == upper));
-        let active = if self.active { "} 1" } else { "} 0" };
-        let says = |line: &str| line.starts_with("keepwatch_active{") && line.ends_with(active);
-        self.wait("the metrics", || has(&metrics(self.setup), &says));
-        let descriptors = format!("/proc/{}/fd", self.keepwatch.pid());
-        let resident = self.keepwatch.proc_status("VmRSS");
-        Use {
-            descriptors: fs::read_dir(descriptors).unwrap().count(),
-            resident: resident.trim_end_matches(" kB").parse().unwrap(),
+    /// The descriptors and the memory in kB of the daemon.
+    fn measure(&self) -> (usize, u64) {
+        let descriptors = fs::read_dir(format!("/proc/{}/fd", self.daemon().pid())).unwrap();
+        let resident = self.daemon().proc_status("VmRSS");
+        (descriptors.count(), resident.trim_end_matches(" kB").parse().unwrap())
+    }
+
+    /// Keeps the disk from being filled by the log, which is to be short after one round, too.
+    fn shorten_log(&mut self) {
+        let length = fs::metadata(self.setup.log_file()).map_or(0, |log| log.len());
+        assert!(length < DISK as u64 / 4, "{}", self.setup.log());
+        if length > DISK as u64 / 8 {
+            fs::remove_file(self.setup.log_file()).unwrap();
+            self.signal(Signal::SIGHUP);
+            self.settle();
         }
     }
 }
 
-/// How many processes are in this network namespace beside this one and the daemon, whoever their parent is.
-fn others(daemon: u32) -> usize {
-    let namespace = |pid: u32| fs::read_link(format!("/proc/{pid}/ns/net")).ok();
-    let ours = namespace(process::id());
-    let pids = fs::read_dir("/proc")
-        .unwrap()
-        .filter_map(|entry| entry.unwrap().file_name().to_str().and_then(|name| name.parse().ok()));
-    let others = pids.filter(|pid| ![process::id(), daemon].contains(pid));
-    others.filter(|pid| namespace(*pid) == ours).count()
+/// A new network namespace of that name, which the calling thread enters.
+fn namespace(name: &str) -> (Netns, Rtnl) {
+    let netns = Netns::new();
+    netns.bind(name);
+    netns.enter();
+    // Addresses that IPv6 would give them come late, and wake who sleeps.
+    fs::write("/proc/sys/net/ipv6/conf/default/addr_gen_mode", "1").unwrap();
+    let rtnl = Rtnl::new();
+    rtnl.add_ethernet("ha0");
+    rtnl.add_ethernet("other0");
+    (netns, rtnl)
 }
 
-/// Of the file system that has the state file, the metrics and the log, in bytes.
-const DISK: usize = 4 << 20;
-
-/// Notes the state that it is told, but fails one time in three, and hangs one time in seven.
-const HOOK: &str = r#"#!/bin/sh
-[ $(($$ % 7)) != 1 ] || sleep 60
-[ $(($$ % 3)) != 1 ] || exit 1
-echo "$3" >HOOKED
-"#;
-
-/// The state that a hook was told that succeeded.
-fn hooked(setup: &Setup) -> PathBuf {
-    setup.directory().join("hooked")
-}
-
-fn metrics(setup: &Setup) -> PathBuf {
-    setup.conf_dir.join("metrics")
-}
-
-fn setup() -> Setup {
+/// The last one is of another user than root.
+fn setup(number: usize) -> Setup {
     let mut setup = Setup::new(env!("CARGO_BIN_EXE_keepwatch"))
+        .with(format!("--namespace=life{number}"))
         .with("--enable_conntrackd")
         .with("--garp_master_delay=0.1")
         // The smallest queue there is, so that it overflows.
         .with("--netlink-rcvbuf=4096")
-        .with("--renotify=1");
-    let none: Option<&str> = None;
-    let size = format!("size={DISK}");
-    mount(none, &setup.conf_dir, Some("tmpfs"), MsFlags::empty(), Some(size.as_str())).unwrap();
-    let programs = setup.directory().join("programs");
-    fs::create_dir(&programs).unwrap();
-    let hook = programs.join("hook");
-    let conntrackd = "#!/bin/sh\necho \"$3\"\nexit $(($$ % 2))\n";
-    write_program(&programs.join("conntrackd"), conntrackd);
-    write_program(&hook, &HOOK.replace("HOOKED", hooked(&setup).to_str().unwrap()));
+        .with("--renotify=1")
+        .with("--hook-timeout=1");
+    setup.router = format!("life{number}");
+    let [metrics, programs, hooked] =
+        ["metrics", "programs", "hooked"].map(|name| setup.directory().join(name));
+    for directory in [&metrics, &programs, &hooked] {
+        fs::create_dir(directory).unwrap();
+    }
+    for directory in [&metrics, &setup.conf_dir] {
+        let (none, size): (Option<&str>, _) = (None, format!("size={DISK}"));
+        mount(none, directory, Some("tmpfs"), MsFlags::empty(), Some(size.as_str())).unwrap();
+    }
+    write_program(&programs.join("conntrackd"), "#!/bin/sh\necho \"$3\"\nexit $(($$ % 2))\n");
+    write_program(&hooked.join("hook"), &HOOK.replace("DIRECTORY", hooked.to_str().unwrap()));
+    fs::write(setup.conf_dir.join("conntrackd.conf"), "").unwrap();
+    fs::set_permissions(&setup.state_path, Permissions::from_mode(0o777)).unwrap();
+    if number + 1 == LIVES && has_others() {
+        for path in [setup.directory(), &hooked] {
+            chown(path, Some(NOBODY), None).unwrap();
+        }
+        setup = setup.with(format!("--user={NOBODY}")).with(format!("--group={NOBODY}"));
+    }
     let path = format!("{}:{}", programs.display(), env::var("PATH").unwrap());
     setup.environment.push(("PATH".into(), path.into()));
-    fs::write(setup.conf_dir.join("conntrackd.conf"), "").unwrap();
-    let metrics = metrics(&setup);
     setup
-        .with(format!("--metrics-file={}", metrics.display()))
-        .with(format!("--hook={}", hook.display()))
-        .with("--hook-timeout=1")
+        .with(format!("--metrics-file={}", metrics.join("metrics").display()))
+        .with(format!("--hook={}", hooked.join("hook").display()))
+}
+
+/// The word for what the kernel shows in the present network namespace.
+fn truth() -> &'static str {
+    let vip = "169.254.0.5".parse().unwrap();
+    let is_there = getifaddrs().unwrap().any(|found| {
+        let address = found.address.and_then(|address| Some(address.as_sockaddr_in()?.ip()));
+        found.interface_name == "ha0" && address == Some(vip)
+    });
+    if is_there { "master" } else { "backup" }
+}
+
+/// How many processes there are beside this one in its mount namespace, whoever their parent is.
+fn others() -> usize {
+    let namespace = |pid: u32| fs::read_link(format!("/proc/{pid}/ns/mnt")).ok();
+    let ours = namespace(process::id());
+    let pids = fs::read_dir("/proc")
+        .unwrap()
+        .filter_map(|entry| entry.unwrap().file_name().to_str().and_then(|name| name.parse().ok()));
+    pids.filter(|pid| *pid != process::id() && namespace(*pid) == ours).count()
 }
 
 fn soak(minutes: f64, seed: u32) {
     let end = Instant::now() + Duration::from_secs_f64(minutes * 60.0);
     let mut random = Random(seed.max(1));
-    let rtnl = Rtnl::new();
-    rtnl.add_ethernet("ha0");
-    rtnl.add_ethernet("other0");
-    let setup = setup();
-    let agent = Agent::start(&setup.state_path);
-    let keepwatch = setup.start();
-    let mut soak = Soak {
-        setup: &setup,
-        keepwatch,
-        rtnl,
-        agent: Some(agent),
-        told: None,
-        active: false,
-        actions: 0,
-    };
-    let mut allowed = None;
-    let mut round = 0;
-    while Instant::now() < end || round <= WARM_UP {
-        let lines = lines(&setup);
-        let actions: Vec<_> = (0..=random.below(30)).map(|_| random.action()).collect();
+    let setups: Vec<_> = (0..LIVES).map(setup).collect();
+    let mut lives: Vec<_> = setups.iter().map(Life::begin).collect();
+    let (mut rounds, mut done, mut allowed) = (0, BTreeMap::new(), None);
+    while Instant::now() < end || rounds <= WARM_UP {
+        let actions: Vec<_> = (0..=random.below(40)).map(|_| random.action()).collect();
         if env::var_os("VERBOSE").is_some() {
-            println!("round {round}: {actions:?}");
+            println!("round {rounds}: {actions:?}");
         }
-        for action in &actions {
-            soak.act(*action);
+        for (life, name, number) in actions {
+            lives[life].act(name, number);
+            *done.entry(name).or_insert(0) += 1;
         }
-        let used = soak.settle();
-        round += 1;
-        let written = self::lines(&setup).saturating_sub(lines);
-        let most = LINES_PER_ACTION * (actions.len() + flips(&actions)) + 200;
-        assert!(written <= most, "{written} lines for {actions:?}");
-        if round == WARM_UP {
-            println!("after {round} rounds: {used:?}");
-            allowed = Some(used);
-        } else if let Some(allowed) = &allowed {
-            let mut used = used;
-            let by = Instant::now() + Duration::from_mins(1);
+        for life in &mut lives {
+            life.act_all(&["SIGCONT", "disks free", "hook succeeds", "agent as the newest"]);
+        }
+        lives.iter_mut().for_each(Life::settle);
+        rounds += 1;
+        let first = &lives[0];
+        // Each has a helper for the hook, and one for conntrackd.
+        first.wait("no more processes than daemons and helpers", || others() == 3 * LIVES);
+        if rounds >= WARM_UP {
+            let (descriptors, resident) = *allowed.get_or_insert(first.measure());
             // It may be telling the agent again.
-            while used.descriptors != allowed.descriptors {
-                assert!(Instant::now() < by, "{used:?} after {actions:?}");
-                sleep(Duration::from_millis(100));
-                used = soak.settle();
-            }
-            assert!(used.resident <= allowed.resident + 64, "{used:?} after {actions:?}");
-            if round % 100 == 0 {
-                println!("after {round} rounds, {} actions: {used:?}", soak.actions);
-            }
+            first.wait("descriptors to be closed", || first.measure().0 <= descriptors);
+            assert!(first.measure().1 <= resident + 64, "{:?}", first.measure());
         }
-        // The disk is to become full when that is drawn, not of the log.
-        if fs::metadata(setup.log_file()).is_ok_and(|log| log.len() > DISK as u64 / 8) {
-            fs::remove_file(setup.log_file()).unwrap();
-            soak.keepwatch.signal(Signal::SIGHUP);
-            soak.settle();
+        if rounds % 100 == 0 {
+            println!("{rounds} rounds: {:?}", first.measure());
         }
+        lives.iter_mut().for_each(Life::shorten_log);
     }
-    println!("{round} rounds, {} actions: {}", soak.actions, soak.keepwatch.status());
-    let status = soak.keepwatch.terminate().unwrap();
-    assert_eq!(status.code(), Some(0));
-    assert!(!setup.pid_file().exists(), "pid file left behind");
-}
-
-/// In the log, without those that were asked for.
-fn lines(setup: &Setup) -> usize {
-    setup.log().lines().filter(|line| !line.contains("status: ")).count()
-}
-
-/// Changes of the state.
-fn flips(actions: &[Action]) -> usize {
-    let flips = |action: &Action| {
-        if let Action::Flap(times) = action { usize::try_from(*times).unwrap() } else { 1 }
-    };
-    actions.iter().map(flips).sum()
+    let (descriptors, resident) = lives[0].measure();
+    println!("{rounds} rounds: {done:#?}\nthe first: {}", lives[0].daemon().status());
+    println!("{descriptors} descriptors, {resident} kB; at first {allowed:?}");
+    for life in &mut lives {
+        life.act("SIGTERM", 0);
+    }
 }
 
 fn main() -> ExitCode {

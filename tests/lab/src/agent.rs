@@ -19,6 +19,8 @@ pub enum Manners {
     Reply(Vec<&'static [u8]>),
     /// Sends this one byte at a time, and closes.
     Dribble(&'static [u8]),
+    /// Replies as the newest Neutron, after so long.
+    Late(Duration),
     /// Closes without a word.
     CloseEarly,
     /// Closes without even reading.
@@ -52,6 +54,7 @@ impl Manners {
         match self {
             Self::Reply(pieces) => is_200(&pieces.concat()),
             Self::Dribble(reply) | Self::ReplyAndHang(reply) => is_200(reply),
+            Self::Late(_) => true,
             Self::CloseEarly | Self::CloseUnread | Self::Hang | Self::Babble => false,
         }
     }
@@ -201,6 +204,10 @@ fn converse(mut stream: UnixStream, stopped: &UnixStream, shared: &Shared) -> Op
             stream.write_all(&[*byte]).is_ok()
         }),
         Manners::ReplyAndHang(reply) => stream.write_all(reply).is_ok(),
+        Manners::Late(delay) => {
+            thread::sleep(*delay);
+            stream.write_all(NEWEST_REPLY).is_ok()
+        }
         Manners::Babble => {
             babble(&mut stream, stopped);
             false

@@ -261,11 +261,7 @@ impl<'a> Running<'a> {
 
     /// A number of the status by its name.
     pub fn counter(&self, name: &str) -> u64 {
-        let status = self.status();
-        let (_, rest) =
-            status.split_once(&format!("{name}=")).unwrap_or_else(|| panic!("{status}"));
-        let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
-        digits.parse().expect("a number")
+        counter(&self.status(), name)
     }
 
     /// Waits until a number of the status has grown to this.
@@ -349,6 +345,13 @@ impl Drop for Running<'_> {
             wait_readable(&pidfd, PATIENCE);
         }
     }
+}
+
+/// A number of a status by its name.
+pub fn counter(status: &str, name: &str) -> u64 {
+    let (_, rest) = status.split_once(&format!("{name}=")).unwrap_or_else(|| panic!("{status}"));
+    let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
+    digits.parse().expect("a number")
 }
 
 /// Not every architecture has it.

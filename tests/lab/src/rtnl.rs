@@ -50,13 +50,18 @@ impl Rtnl {
 
     /// Makes a pair of Ethernet interfaces, both down.
     pub fn add_veth(&self, name: &str, peer: &str) {
+        self.add_veth_at(0, name, peer);
+    }
+
+    /// The same, the first with this index; 0: with any.
+    pub fn add_veth_at(&self, index: u32, name: &str, peer: &str) {
         let mut other = LinkMessage::default();
         other.attributes.push(LinkAttribute::IfName(peer.into()));
         let info = LinkAttribute::LinkInfo(vec![
             LinkInfo::Kind(InfoKind::Veth),
             LinkInfo::Data(InfoData::Veth(InfoVeth::Peer(other))),
         ]);
-        self.add_link(name, info).unwrap_or_else(|error| panic!("veth {name}: {error}"));
+        self.add_link(index, name, info).unwrap_or_else(|error| panic!("veth {name}: {error}"));
     }
 
     /// Makes an Ethernet interface that is up and has carrier, by its other end `NAME-peer`.
@@ -70,11 +75,12 @@ impl Rtnl {
     /// Makes an Ethernet bridge, down.
     pub fn add_bridge(&self, name: &str) {
         let info = LinkAttribute::LinkInfo(vec![LinkInfo::Kind(InfoKind::Bridge)]);
-        self.add_link(name, info).unwrap_or_else(|error| panic!("bridge {name}: {error}"));
+        self.add_link(0, name, info).unwrap_or_else(|error| panic!("bridge {name}: {error}"));
     }
 
-    fn add_link(&self, name: &str, info: LinkAttribute) -> io::Result<()> {
+    fn add_link(&self, index: u32, name: &str, info: LinkAttribute) -> io::Result<()> {
         let mut link = LinkMessage::default();
+        link.header.index = index;
         link.attributes.extend([LinkAttribute::IfName(name.into()), info]);
         self.request(RouteNetlinkMessage::NewLink(link), NLM_F_CREATE | NLM_F_EXCL)
     }
