@@ -1,16 +1,14 @@
 //! What the daemon gives up once all is open.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use nix::errno::Errno as NixErrno;
+use ::landlock::{AccessFs, RulesetCreatedAttr, RulesetError, RulesetStatus, path_beneath_rules};
 use nix::unistd::geteuid;
 
-use crate::errno::Errno;
 use crate::log::{DisplayArg, info, warning};
 use crate::options::Config;
-use crate::sys::landlock::{Ruleset, access};
-use crate::sys::{memory, privileges, seccomp};
+use crate::sys::{landlock, memory, privileges, seccomp};
 
 /// Locks memory and gives up rights for good.
 /// The error is one line that names the step that failed.
@@ -19,7 +17,7 @@ pub(super) fn confine(config: &Config) -> Result<(), String> {
         info!("memory is not locked: {}", DisplayArg(errno));
     }
     if !config.no_landlock
-        && !restrict_files(config).map_err(|errno| format!("Landlock: {errno}"))?
+        && !restrict_files(config).map_err(|error| format!("Landlock: {error}"))?
     {
         info!("this kernel has no Landlock");
     }
@@ -31,39 +29,29 @@ pub(super) fn confine(config: &Config) -> Result<(), String> {
 }
 
 /// Limits file access to what is written to by name. Returns whether the kernel can do that.
-fn restrict_files(config: &Config) -> Result<bool, Errno> {
-    let Some(ruleset) = Ruleset::new()? else { return Ok(false) };
-    let allow = |path: &Path, access| match ruleset.allow(path, access) {
-        // What is not accessible now would not be later either.
-        Err(errno) if errno == Errno::from(NixErrno::EACCES) => Ok(()),
-        allowed => allowed,
-    };
+fn restrict_files(config: &Config) -> Result<bool, RulesetError> {
     // A directory that is removed and made again is reached by rights to the one above. They end where the user's
     // own end; root has no others than these, and gets them for `conf_dir` alone, which goes and comes with a router.
     let is_root = geteuid().is_root();
-    let above = |directory: &Path| if is_root { directory.into() } else { directory.join("..") };
-    let replace = access::MAKE_REG | access::WRITE_FILE | access::REMOVE_FILE;
+    let above = |file: &Path| if is_root { parent(file) } else { parent(file).join("..") };
     let above_conf_dir = config.conf_dir.join("..");
     let is_top = fs::canonicalize(&above_conf_dir).is_ok_and(|path| path == Path::new("/"));
-    if is_root && is_top {
-        allow(&config.conf_dir, replace)?;
-    } else {
-        allow(&above_conf_dir, replace)?;
-    }
-    if let Some(metrics) = &config.metrics_file {
-        allow(&above(parent(metrics)), replace)?;
-    }
-    if let Some(log) = &config.log_file {
-        allow(&above(parent(log)), access::MAKE_REG | access::WRITE_FILE)?;
-    }
-    if let Some(pid_file) = &config.pid_file {
-        allow(parent(pid_file), access::REMOVE_FILE)?;
-    }
-    ruleset.enforce()?;
-    Ok(true)
+    let conf_dir = if is_root && is_top { &config.conf_dir } else { &above_conf_dir };
+    let append = AccessFs::MakeReg | AccessFs::WriteFile;
+    let replace = append | AccessFs::RemoveFile;
+    let rules = [
+        (Some(conf_dir.clone()), replace),
+        (config.metrics_file.as_deref().map(above), replace),
+        (config.log_file.as_deref().map(above), append),
+        (config.pid_file.as_deref().map(parent), AccessFs::RemoveFile.into()),
+    ];
+    // What cannot be opened now would not be accessible later either.
+    let rules = rules.into_iter().flat_map(|(path, access)| path_beneath_rules(path, access));
+    let restricted = landlock::deny_all()?.add_rules(rules)?.restrict_self()?;
+    Ok(restricted.ruleset != RulesetStatus::NotEnforced)
 }
 
 /// The directory of a file, whose path is absolute.
-fn parent(path: &Path) -> &Path {
-    path.parent().unwrap_or(path)
+fn parent(path: &Path) -> PathBuf {
+    path.parent().unwrap_or(path).into()
 }

@@ -7,13 +7,16 @@
 #![expect(unsafe_code, reason = "what a new process does before it executes the program")]
 
 use std::ffi::CStr;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use ::landlock::{
+    AccessFs, PathBeneath, RulesetCreated, RulesetCreatedAttr, RulesetError, path_beneath_rules,
+};
 use nix::errno::Errno as NixErrno;
 use nix::fcntl::{OFlag, open};
 use nix::sys::prctl;
@@ -22,28 +25,19 @@ use nix::unistd::{Gid, Uid, geteuid, setegid, seteuid};
 
 use super::{PATH, Runnable};
 use crate::errno::Errno;
-use crate::sys::landlock::{Ruleset, access};
+use crate::sys::landlock;
 use crate::sys::privileges::{self, RunAs};
 use crate::wire::helper::{CommandResult, Request};
 
 /// A command that has not ended after this is killed.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What a program needs to be executed, and what conntrackd's client reads besides its configuration.
-const READABLE: [&str; 12] = [
-    "/usr",
-    "/bin",
-    "/sbin",
-    "/lib",
-    "/lib32",
-    "/lib64",
-    "/libx32",
-    "/nix",
-    "/etc/ld.so.cache",
-    "/etc/localtime",
-    "/etc/nsswitch.conf",
-    "/etc/protocols",
-];
+/// Where programs and libraries are, and what these read; beside each other in `/`, `/usr` and `/usr/local`.
+const READABLE: [&str; 7] = ["bin", "sbin", "lib", "lib32", "lib64", "libx32", "share"];
+
+/// What the dynamic linkers and conntrackd's client read besides, and where NixOS has everything.
+const ALSO_READABLE: [&str; 5] =
+    ["/etc/ld.so.cache", "/etc/localtime", "/etc/nsswitch.conf", "/etc/protocols", "/nix/store"];
 
 /// How `PROGRAM -C CONFIGURATION FLAG` is run.
 #[derive(Debug)]
@@ -63,13 +57,12 @@ impl Conntrackd {
     fn open(&self) -> nix::Result<File> {
         let RunAs { user, group } = self.user;
         let others = user.filter(|user| geteuid().is_root() && !user.is_root());
-        if let Some(user) = others {
-            group.map_or(Ok(()), setegid)?;
-            seteuid(user)?;
-        }
+        let become_user = |user| group.map_or(Ok(()), setegid).and_then(|()| seteuid(user));
         let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
-        let file = open(&self.configuration, OFlag::O_RDONLY | flags, Mode::empty());
+        let open = || open(&self.configuration, flags, Mode::empty());
+        let file = others.map_or(Ok(()), become_user).and_then(|()| open());
         if others.is_some() {
+            // Also if only the group was changed.
             seteuid(Uid::from_raw(0))?;
             setegid(Gid::from_raw(0))?;
         }
@@ -79,17 +72,18 @@ impl Conntrackd {
         if is_file { Ok(file) } else { Err(NixErrno::EINVAL) }
     }
 
-    /// What a command may read: nothing of it may it write. None: there is no Landlock.
-    fn rules(&self, configuration: &File) -> Result<Option<Ruleset>, Errno> {
-        let Some(rules) = Ruleset::new()?.filter(|_| self.landlock) else { return Ok(None) };
-        let read = access::READ_FILE | access::READ_DIR | access::EXECUTE;
-        for path in READABLE.map(Path::new).into_iter().filter(|path| path.exists()) {
-            let access = if path.is_dir() { read } else { access::READ_FILE };
-            rules.allow(path, access)?;
-        }
-        rules.allow(&self.program, access::READ_FILE | access::EXECUTE)?;
-        rules.allow_open(configuration, access::READ_FILE)?;
-        Ok(Some(rules))
+    /// What a command may read: nothing of it may it write.
+    fn rules(&self, configuration: &File) -> Result<RulesetCreated, RulesetError> {
+        let read = AccessFs::from_read(landlock::VERSION);
+        let prefixes = ["/", "/usr", "/usr/local"].map(Path::new);
+        let directories = prefixes.iter().flat_map(|prefix| READABLE.map(|name| prefix.join(name)));
+        // musl's linker, whose file is called by the architecture.
+        let etc = fs::read_dir("/etc").into_iter().flatten().flatten().map(|entry| entry.path());
+        let musl = etc.filter(|path| path.to_string_lossy().starts_with("/etc/ld-musl-"));
+        let paths = directories.chain(musl).chain(ALSO_READABLE.map(PathBuf::from));
+        landlock::deny_all()?
+            .add_rules(path_beneath_rules(paths.chain([self.program.clone()]), read))?
+            .add_rule(PathBeneath::new(configuration, AccessFs::ReadFile))
     }
 }
 
@@ -108,16 +102,18 @@ impl Runnable for Conntrackd {
         let Request::Sync(sync) = request else { return Err(not_started(NixErrno::EINVAL.into())) };
         let opened = self.open().map_err(|errno| CommandResult::NotConfigured(errno.into()));
         let configuration = opened?;
-        let rules = self.rules(&configuration).map_err(not_started)?;
+        let rules = self.landlock.then(|| self.rules(&configuration)).transpose();
+        let mut rules = rules.map_err(|_| not_started(NixErrno::EPERM.into()))?;
         let mut command = Command::new(&self.program);
         // Where /dev/stdin leads, which not every device has.
         command.args(["-C", "/proc/self/fd/0", sync.flag()]).stdin(configuration);
         command.env_clear().env("PATH", PATH);
-        if let Some(rules) = rules {
-            let enforce = move || rules.enforce().map_err(|e| io::Error::from_raw_os_error(e.0));
-            // SAFETY: nothing but a system call.
-            unsafe { command.pre_exec(enforce) };
-        }
+        let enforce = move || match rules.take() {
+            Some(rules) => rules.restrict_self().map(drop).map_err(io::Error::other),
+            None => Ok(()),
+        };
+        // SAFETY: this process has one thread.
+        unsafe { command.pre_exec(enforce) };
         Ok(command)
     }
 
