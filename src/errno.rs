@@ -1,7 +1,9 @@
 //! Error numbers as plain values, for every layer. [`crate::sys`] has their text.
 
+use serde::{Deserialize, Serialize};
+
 /// What a system call failed with, as a positive `errno`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Errno(pub i32);
 
 impl Errno {

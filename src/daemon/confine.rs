@@ -4,8 +4,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use ::landlock::{AccessFs, RulesetCreatedAttr, RulesetError, RulesetStatus, path_beneath_rules};
+use nix::errno::Errno as NixErrno;
 use nix::unistd::geteuid;
 
+use crate::errno::Errno;
 use crate::log::{DisplayArg, info, warning};
 use crate::options::Config;
 use crate::sys::{landlock, memory, privileges, seccomp};
@@ -17,7 +19,8 @@ pub(super) fn confine(config: &Config) -> Result<(), String> {
         info!("memory is not locked: {}", DisplayArg(errno));
     }
     if !config.no_landlock
-        && !restrict_files(config).map_err(|error| format!("Landlock: {error}"))?
+        && !restrict_files(config)
+            .map_err(|_| format!("Landlock: {}", Errno::from(NixErrno::last())))?
     {
         info!("this kernel has no Landlock");
     }

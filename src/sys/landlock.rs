@@ -12,7 +12,7 @@ pub(crate) const VERSION: ABI = ABI::V6;
 /// that it will start.
 ///
 /// # Errors
-/// What the kernel refuses, though it has Landlock.
+/// What the kernel refuses, though it has Landlock. `errno` says why; the error's own text would add 20 kB to the program.
 pub fn deny_all() -> Result<RulesetCreated, RulesetError> {
     Ruleset::default()
         .handle_access(AccessFs::from_all(VERSION))?

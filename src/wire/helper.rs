@@ -1,5 +1,7 @@
-//! The channel between the daemon and a helper process that runs programs: one byte asks for a run, one datagram
-//! reports how it ended and what it printed.
+//! The channel between the daemon and a helper process that runs programs: one datagram asks for a run, one reports how
+//! it ended and what it printed, in the format of [`postcard`].
+
+use serde::{Deserialize, Serialize};
 
 use crate::errno::Errno;
 
@@ -12,8 +14,11 @@ pub const MAX_LINE: usize = 240;
 /// As much as these take, and a byte more, which says that there was more.
 pub const MAX_OUTPUT: usize = MAX_LINES * (MAX_LINE + 1) + 1;
 
+/// The longest datagram: the output, and three numbers before it.
+pub const MAX_REPORT: usize = MAX_OUTPUT + 20;
+
 /// One run of `conntrackd -C FILE` with a flag.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SyncCommand {
     /// `-c`: commit the external cache, which the peers have filled, to the kernel.
     Commit,
@@ -30,10 +35,6 @@ pub enum SyncCommand {
 }
 
 impl SyncCommand {
-    /// All of them, in the order of their numbers.
-    pub const ALL: [Self; 6] =
-        [Self::Commit, Self::Flush, Self::Resync, Self::Bulk, Self::Timers, Self::Control];
-
     /// As conntrackd knows it.
     #[must_use]
     pub fn flag(self) -> &'static str {
@@ -49,7 +50,7 @@ impl SyncCommand {
 }
 
 /// What the hook is told that this router is: the words of keepalived's notify scripts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum HookState {
     /// The VIP is on the watched interface.
     Master,
@@ -60,9 +61,6 @@ pub enum HookState {
 }
 
 impl HookState {
-    /// All of them, in the order of their numbers.
-    pub const ALL: [Self; 3] = [Self::Master, Self::Backup, Self::Fault];
-
     /// As keepalived writes it.
     #[must_use]
     pub fn word(self) -> &'static str {
@@ -75,7 +73,7 @@ impl HookState {
 }
 
 /// What a helper process can be asked to run: nothing but what was configured at the start.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Request {
     /// A command of conntrackd.
     Sync(SyncCommand),
@@ -115,7 +113,7 @@ impl Request {
 }
 
 /// How a program ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CommandResult {
     /// By itself, with this code.
     Exited(u8),
@@ -130,7 +128,7 @@ pub enum CommandResult {
 }
 
 /// What a helper process reports of a run.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Report<'a> {
     /// How it ended.
     pub end: CommandResult,
@@ -138,91 +136,4 @@ pub struct Report<'a> {
     pub killed: u32,
     /// The beginning of what was printed, up to [`MAX_OUTPUT`] bytes.
     pub output: &'a [u8],
-}
-
-impl Request {
-    /// Every request; its byte is its place here.
-    fn all() -> impl Iterator<Item = Self> {
-        SyncCommand::ALL.map(Self::Sync).into_iter().chain(HookState::ALL.map(Self::Hook))
-    }
-
-    /// The byte that stands for it.
-    #[must_use]
-    pub fn encode(self) -> u8 {
-        let mut numbered = (0..).zip(Self::all());
-        numbered.find(|(_, request)| *request == self).map_or(u8::MAX, |(byte, _)| byte)
-    }
-
-    /// The request that a byte stands for.
-    #[must_use]
-    pub fn decode(byte: u8) -> Option<Self> {
-        Self::all().nth(byte.into())
-    }
-}
-
-impl<'a> Report<'a> {
-    /// The numbers, behind which the output follows in the datagram.
-    #[must_use]
-    pub fn head(&self) -> [[u8; 4]; 3] {
-        let (kind, value) = match self.end {
-            CommandResult::Exited(code) => (0, code.into()),
-            CommandResult::Signalled(signal) => (1, signal.into()),
-            CommandResult::TimedOut => (2, 0),
-            CommandResult::NotStarted(Errno(errno)) => (3, errno.cast_unsigned()),
-            CommandResult::NotConfigured(Errno(errno)) => (4, errno.cast_unsigned()),
-        };
-        [kind, value, self.killed].map(u32::to_ne_bytes)
-    }
-
-    /// From a datagram.
-    #[must_use]
-    pub fn decode(datagram: &'a [u8]) -> Option<Self> {
-        let (head, output) = datagram.split_at_checked(12)?;
-        let [kind, value, killed] = *head.as_chunks().0 else { return None };
-        let [kind, value, killed] = [kind, value, killed].map(u32::from_ne_bytes);
-        let errno = Errno(value.cast_signed());
-        let end = match kind {
-            0 => CommandResult::Exited(value.try_into().ok()?),
-            1 => CommandResult::Signalled(value.try_into().ok()?),
-            2 => CommandResult::TimedOut,
-            3 => CommandResult::NotStarted(errno),
-            4 => CommandResult::NotConfigured(errno),
-            _ => return None,
-        };
-        Some(Self { end, killed, output })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn requests_arrive_as_sent_and_nothing_else_does() {
-        let known = (0..=u8::MAX).filter_map(Request::decode);
-        assert!(known.eq(Request::all()));
-        assert!((0..).zip(Request::all()).all(|(byte, request)| request.encode() == byte));
-        assert_eq!(Request::all().count(), 6 + 3);
-    }
-
-    #[test]
-    fn reports_arrive_as_sent() {
-        let ends = [
-            CommandResult::Exited(255),
-            CommandResult::Signalled(9),
-            CommandResult::TimedOut,
-            CommandResult::NotStarted(Errno(2)),
-            // EDQUOT on MIPS.
-            CommandResult::NotConfigured(Errno(1133)),
-        ];
-        for end in ends {
-            let report = Report { end, killed: 2, output: b"a line" };
-            let mut datagram = report.head().concat();
-            datagram.extend(report.output);
-            assert_eq!(Report::decode(&datagram), Some(report));
-        }
-        for junk in [&[5; 20][..], &[0; 11], &[]] {
-            assert_eq!(Report::decode(junk), None);
-        }
-    }
 }

@@ -103,13 +103,13 @@ impl Runnable for Conntrackd {
         let opened = self.open().map_err(|errno| CommandResult::NotConfigured(errno.into()));
         let configuration = opened?;
         let rules = self.landlock.then(|| self.rules(&configuration)).transpose();
-        let mut rules = rules.map_err(|_| not_started(NixErrno::EPERM.into()))?;
+        let mut rules = rules.map_err(|_| not_started(NixErrno::last().into()))?;
         let mut command = Command::new(&self.program);
         // Where /dev/stdin leads, which not every device has.
         command.args(["-C", "/proc/self/fd/0", sync.flag()]).stdin(configuration);
         command.env_clear().env("PATH", PATH);
         let enforce = move || match rules.take() {
-            Some(rules) => rules.restrict_self().map(drop).map_err(io::Error::other),
+            Some(rules) => rules.restrict_self().map(drop).map_err(|_| io::Error::last_os_error()),
             None => Ok(()),
         };
         // SAFETY: this process has one thread.

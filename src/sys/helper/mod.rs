@@ -19,8 +19,9 @@ use nix::errno::Errno as NixErrno;
 use nix::libc;
 use nix::sys::prctl;
 use nix::sys::signal::{SigHandler, Signal, signal};
-use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, recv, send, socketpair};
+use nix::sys::socket::{self, AddressFamily, MsgFlags, SockFlag, SockType, recv, socketpair};
 use nix::unistd::{ForkResult, fork};
+use serde::{Deserialize, Serialize};
 
 use crate::errno::Errno;
 use crate::sys::process::close_all_but;
@@ -79,18 +80,13 @@ impl Helper {
         // Whenever it ends, it is reaped by the kernel.
         // SAFETY: no handler is installed.
         unsafe { signal(Signal::SIGCHLD, SigHandler::SigIgn) }?;
-        let mut errno = [0; 4];
-        match recv(channel.as_raw_fd(), &mut errno, MsgFlags::empty())? {
-            0 => Err(NixErrno::ECHILD.into()),
-            _ if errno == [0; 4] => Ok(Self { channel, is_busy: false }),
-            _ => Err(Errno(i32::from_ne_bytes(errno))),
-        }
+        receive::<Result<(), Errno>>(&channel, &mut [0; 8], MsgFlags::empty())??;
+        Ok(Self { channel, is_busy: false })
     }
 
     /// Asks for a run, when no other is under way. If the process has gone, [`Self::receive`] says so.
     pub fn run(&mut self, request: Request) {
-        let sent = send(self.channel.as_raw_fd(), &[request.encode()], MsgFlags::MSG_NOSIGNAL);
-        self.is_busy = sent.is_ok();
+        self.is_busy = send(&self.channel, &request, &mut [0; 8]).is_ok();
     }
 
     /// Receives the report of the run under way, if it has ended. What the buffer has no room for is lost.
@@ -98,14 +94,13 @@ impl Helper {
     /// # Errors
     /// The process has gone.
     pub fn receive<'a>(&mut self, buffer: &'a mut [u8]) -> Result<Option<Report<'a>>, Errno> {
-        let length = match recv(self.channel.as_raw_fd(), buffer, MsgFlags::MSG_DONTWAIT) {
-            Err(NixErrno::EAGAIN) => return Ok(None),
-            received => received?,
-        };
-        self.is_busy = false;
-        // The end of the channel is an empty datagram.
-        let report = buffer.get(..length).and_then(Report::decode);
-        report.map(Some).ok_or(NixErrno::EPIPE.into())
+        match receive(&self.channel, buffer, MsgFlags::MSG_DONTWAIT) {
+            Err(NixErrno::EAGAIN) => Ok(None),
+            received => {
+                self.is_busy = false;
+                Ok(received.map(Some)?)
+            }
+        }
     }
 
     /// Whether a program runs.
@@ -119,6 +114,24 @@ impl Helper {
     }
 }
 
+/// Sends one datagram, which is encoded in the buffer.
+fn send(channel: &OwnedFd, message: &impl Serialize, buffer: &mut [u8]) -> Result<(), Errno> {
+    let datagram = postcard::to_slice(message, buffer).map_err(|_| NixErrno::EMSGSIZE)?;
+    socket::send(channel.as_raw_fd(), datagram, MsgFlags::MSG_NOSIGNAL)?;
+    Ok(())
+}
+
+/// Receives one datagram. `EPIPE`: the other process has gone.
+fn receive<'a, T: Deserialize<'a>>(
+    channel: &OwnedFd,
+    buffer: &'a mut [u8],
+    flags: MsgFlags,
+) -> nix::Result<T> {
+    let length = recv(channel.as_raw_fd(), buffer, flags)?;
+    // The end of the channel is an empty datagram.
+    postcard::from_bytes(buffer.get(..length).unwrap_or_default()).map_err(|_| NixErrno::EPIPE)
+}
+
 /// In the new process: reports whether it is prepared, as an errno, and serves until the daemon has gone.
 fn serve(channel: &OwnedFd, runnable: &mut dyn Runnable) {
     close_all_but(channel.as_fd());
@@ -129,8 +142,7 @@ fn serve(channel: &OwnedFd, runnable: &mut dyn Runnable) {
         prctl::set_dumpable(false)?;
         HelperProcess::new(channel, runnable)
     });
-    let errno = process.as_ref().err().map_or(0, |errno| errno.0);
-    let _ = send(channel.as_raw_fd(), &errno.to_ne_bytes(), MsgFlags::MSG_NOSIGNAL);
+    let _ = send(channel, &process.as_ref().map(drop), &mut [0; 8]);
     if let Ok(process) = process {
         process.serve();
     }

@@ -5,7 +5,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, PipeReader, PipeWriter, Read};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::time::{Duration, Instant};
 
@@ -13,14 +13,14 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::prctl;
 use nix::sys::signal::{SigSet, Signal, kill, killpg};
-use nix::sys::socket::{MsgFlags, recv, send};
+use nix::sys::socket::MsgFlags;
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
 use nix::unistd::{Pid, dup2_stderr, dup2_stdin, dup2_stdout, getpid, getppid, pipe2, setsid};
 
-use super::Runnable;
+use super::{Runnable, receive, send};
 use crate::errno::Errno;
 use crate::sys::signals::{self, Signals};
-use crate::wire::helper::{CommandResult, MAX_OUTPUT, Report, Request};
+use crate::wire::helper::{CommandResult, MAX_OUTPUT, MAX_REPORT, Report, Request};
 
 /// How long to wait for a killed program, which may be stuck in the kernel.
 const KILL_GRACE: Duration = Duration::from_secs(1);
@@ -64,11 +64,9 @@ impl<'a> HelperProcess<'a> {
             self.read_output();
             self.output.clear();
             if is_asked {
-                let mut byte = [0];
-                let received = recv(self.channel.as_raw_fd(), &mut byte, MsgFlags::MSG_DONTWAIT);
-                match Request::decode(byte[0]) {
-                    Some(request) if received == Ok(1) => self.run(request),
-                    _ => break,
+                match receive(self.channel, &mut [0; 8], MsgFlags::empty()) {
+                    Ok(request) => self.run(request),
+                    Err(_) => break,
                 }
             }
         }
@@ -83,9 +81,8 @@ impl<'a> HelperProcess<'a> {
         };
         self.read_output();
         let report = Report { end, killed, output: &self.output };
-        let datagram = [report.head().as_flattened(), report.output].concat();
         // If the daemon has gone, the channel says so.
-        let _ = send(self.channel.as_raw_fd(), &datagram, MsgFlags::MSG_NOSIGNAL);
+        let _ = send(self.channel, &report, &mut [0; MAX_REPORT]);
         self.output.clear();
     }
 
