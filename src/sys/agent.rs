@@ -12,7 +12,6 @@ use nix::errno::Errno as NixErrno;
 use nix::sys::socket::{getsockopt, sockopt};
 use nix::unistd::Uid;
 
-use super::trust;
 use crate::errno::Errno;
 use crate::monitor::{Failure, Outcome};
 use crate::wire::http::{Reply, ReplyReader, Request};
@@ -28,8 +27,6 @@ pub struct Agent {
     directory: PathBuf,
     /// The user that the daemon runs as.
     own: Uid,
-    /// See [`trust::unknown`].
-    unknown: Option<u32>,
     connection: Option<Connection>,
 }
 
@@ -50,7 +47,6 @@ impl Agent {
             address: SocketAddr::from_pathname(path).map_err(|_| NixErrno::ENAMETOOLONG)?,
             directory: path.parent().unwrap_or(path).into(),
             own: Uid::effective(),
-            unknown: trust::unknown(),
             connection: None,
         })
     }
@@ -67,10 +63,10 @@ impl Agent {
         self.hang_up();
         // A Unix socket connects at once or fails, with EAGAIN if the backlog is full.
         let mut stream =
-            UnixStream::connect_addr(&self.address).map_err(|error| connecting(error.into()))?;
+            UnixStream::connect_addr(&self.address).map_err(|error| failure(error.into()))?;
         self.check_trust(&stream)?;
         // A new socket has room for all of it (`unix_stream_sendmsg`).
-        stream.write_all(request).map_err(|error| connected(error.into()))?;
+        stream.write_all(request).map_err(|error| failure(error.into()))?;
         // Registering also reports what has come already.
         registry
             .register(&mut stream, token, Interest::READABLE)
@@ -86,10 +82,9 @@ impl Agent {
         let listener = getsockopt(stream, sockopt::PeerCredentials)
             .map_err(|errno| Failure::Socket(errno.into()))?
             .uid();
-        let trusted = Some(listener) != self.unknown
-            && (listener == 0
-                || listener == self.own.as_raw()
-                || fs::metadata(&self.directory).is_ok_and(|found| found.uid() == listener));
+        let trusted = listener == 0
+            || listener == self.own.as_raw()
+            || fs::metadata(&self.directory).is_ok_and(|found| found.uid() == listener);
         if trusted { Ok(()) } else { Err(Failure::Untrusted(listener)) }
     }
 
@@ -121,7 +116,7 @@ impl Connection {
                 Ok(length) => buffer.get(..length)?,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return None,
                 Err(_) if self.delivered => return Some(Outcome::Closed),
-                Err(error) => return Some(Outcome::Failed(connected(error.into()))),
+                Err(error) => return Some(Outcome::Failed(failure(error.into()))),
             };
             if self.delivered {
                 self.rest += bytes.len();
@@ -146,21 +141,13 @@ impl Connection {
     }
 }
 
-/// The failure for an errno of `connect`.
-fn connecting(errno: Errno) -> Failure {
+/// The failure for an errno of a socket. An agent that closes it without having read everything resets the connection.
+fn failure(errno: Errno) -> Failure {
     match NixErrno::from_raw(errno.0) {
         NixErrno::ENOENT => Failure::NoSocket,
         NixErrno::ECONNREFUSED => Failure::Refused,
         NixErrno::EAGAIN => Failure::BacklogFull,
         NixErrno::EACCES | NixErrno::EPERM => Failure::NoPermission,
-        _ => Failure::Socket(errno),
-    }
-}
-
-/// The failure for an errno of a connected socket. An agent that closes it without having read everything resets
-/// the connection.
-fn connected(errno: Errno) -> Failure {
-    match NixErrno::from_raw(errno.0) {
         NixErrno::EPIPE | NixErrno::ECONNRESET => Failure::ClosedEarly,
         _ => Failure::Socket(errno),
     }

@@ -8,9 +8,9 @@ use std::process;
 use nix::errno::Errno as NixErrno;
 use nix::fcntl::{AT_FDCWD, AtFlags, OFlag, open, renameat};
 use nix::sys::stat::Mode;
-use nix::unistd::{AccessFlags, UnlinkatFlags, faccessat, unlinkat, write};
+use nix::unistd::{AccessFlags, faccessat, write};
 
-use super::files::{c_path, is_at};
+use super::files::{c_path, is_at, unlink};
 use crate::errno::Errno;
 
 /// A file that is replaced by renaming a complete one over it, so that a reader sees the old content or the new
@@ -77,10 +77,6 @@ impl AtomicFile {
         });
         created.map(File::from)
     }
-}
-
-fn unlink(path: &CString) -> nix::Result<()> {
-    unlinkat(AT_FDCWD, path.as_c_str(), UnlinkatFlags::NoRemoveDir)
 }
 
 /// Whether files can be created where one is to be. Changes nothing.

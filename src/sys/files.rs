@@ -6,11 +6,18 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use nix::errno::Errno as NixErrno;
+use nix::fcntl::AT_FDCWD;
 use nix::sys::stat::{FileStat, fstat, lstat};
+use nix::unistd::{UnlinkatFlags, unlinkat};
 
 /// A path as a C string, which can be used without allocating. `EINVAL` if it contains a NUL.
 pub(super) fn c_path(path: &Path) -> nix::Result<CString> {
     CString::new(path.as_os_str().as_bytes()).map_err(|_| NixErrno::EINVAL)
+}
+
+/// Removes a file.
+pub(super) fn unlink(path: &CStr) -> nix::Result<()> {
+    unlinkat(AT_FDCWD, path, UnlinkatFlags::NoRemoveDir)
 }
 
 pub(super) fn is_same(one: &FileStat, other: &FileStat) -> bool {

@@ -1,17 +1,17 @@
 //! The pid file, whose lock keeps a second instance out.
 
-use std::ffi::{CStr, CString};
+use std::ffi::CString;
 use std::fs::{self, File, TryLockError};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use nix::errno::Errno as NixErrno;
-use nix::fcntl::{AT_FDCWD, OFlag};
+use nix::fcntl::OFlag;
 use nix::sys::stat::{major, minor};
-use nix::unistd::{UnlinkatFlags, ftruncate, geteuid, unlinkat};
+use nix::unistd::{ftruncate, geteuid};
 
 use super::atomic_file::{self, write_all};
-use super::files::{c_path, is_at};
+use super::files::{c_path, is_at, unlink};
 use super::own_file::{self, Refusal};
 
 /// How often to retry while others replace, lock or unlock the file.
@@ -69,15 +69,10 @@ pub fn examine(path: &Path) -> Result<(), Refusal> {
     }
 }
 
-fn unlink(path: &CStr) -> nix::Result<()> {
-    unlinkat(AT_FDCWD, path, UnlinkatFlags::NoRemoveDir)
-}
-
-/// Writes the pid before it truncates the rest, so that no reader finds the file empty.
+/// A reader may find the file empty, as at the first start, but never digits of two pids.
 fn write_pid(file: &File) -> nix::Result<()> {
-    let pid = std::process::id().to_string();
-    write_all(file, pid.as_bytes())?;
-    ftruncate(file, pid.len().try_into().unwrap_or_default())
+    ftruncate(file, 0)?;
+    write_all(file, std::process::id().to_string().as_bytes())
 }
 
 /// Finds out who holds the lock on a file (`proc_locks(5)`). Returns `None` if nobody does any more, or a process of

@@ -7,21 +7,6 @@ use std::path::{Path, PathBuf};
 use nix::libc;
 use nix::unistd::geteuid;
 
-/// The overflow uid, which stands for all users that this user namespace does not map (`user_namespaces(7)`).
-/// `None` if it is mapped itself.
-pub fn unknown() -> Option<u32> {
-    let overflow = fs::read_to_string("/proc/sys/kernel/overflowuid").unwrap_or_default();
-    let overflow: u32 = overflow.trim().parse().unwrap_or(65_534);
-    let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
-    let is_mapped = map.lines().any(|range| {
-        // First inside, first outside, length.
-        let mut numbers = range.split_whitespace().filter_map(|number| number.parse::<u32>().ok());
-        let (first, length) = (numbers.next().unwrap_or(0), numbers.nth(1).unwrap_or(0));
-        overflow.checked_sub(first).is_some_and(|place| place < length)
-    });
-    (!is_mapped).then_some(overflow)
-}
-
 /// Whether nobody but root and the user of this process can replace or change the file at an absolute path.
 pub fn is_safe(path: &Path) -> bool {
     // In a user namespace that does not map the host's root, this is the owner of the host's files.

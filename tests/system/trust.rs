@@ -10,7 +10,7 @@ use lab::trial::with_other_users;
 use lab::users::{SOMEBODY, run_as};
 use libtest_mimic::Trial;
 
-use crate::world::{Killed, World, setup};
+use crate::world::{World, setup};
 
 pub fn trials() -> Vec<Trial> {
     let mut trials = lab::trials![world_writable_directory, agent_directory_that_anybody_can_make,];
@@ -19,7 +19,6 @@ pub fn trials() -> Vec<Trial> {
         symlink_to_a_socket_of_another_user,
         socket_of_the_owner_of_its_directory,
         socket_of_oneself,
-        socket_of_somebody_unknown,
     ]));
     trials
 }
@@ -125,24 +124,4 @@ fn agent_directory_that_anybody_can_make() {
         );
         assert_eq!(setup.log().matches(&line).count(), warned, "{mode:o} {exists}");
     }
-}
-
-/// To a user namespace all whom it has no number for are the same.
-fn socket_of_somebody_unknown() {
-    let setup = setup();
-    chown(&setup.state_path, Some(SOMEBODY), None).unwrap();
-    let path = setup.state_path.join("keepalived-state-change");
-    let listener = listen_as(SOMEBODY + 1, &path);
-    fs::set_permissions(&path, Permissions::from_mode(0o777)).unwrap();
-    let keepwatch = setup.command();
-    let mut command = std::process::Command::new("unshare");
-    command.args(["--user", "--map-root-user", "--net"]).arg(keepwatch.get_program());
-    let _keepwatch =
-        Killed(command.args(keepwatch.get_args()).arg("--foreground").spawn().unwrap());
-    let watch = lab::files::Watch::new(&setup.conf_dir);
-    let line = "agent not notified: socket owned by untrusted user 65534; retrying\n";
-    watch.until(line, || setup.log().contains(line).then_some(()));
-    let mut said = String::new();
-    listener.accept().unwrap().0.read_to_string(&mut said).unwrap();
-    assert_eq!(said, "");
 }
