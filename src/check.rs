@@ -20,7 +20,6 @@ use crate::sys::{atomic_file, clock, interface, netns, own_file, pid_file, privi
 /// Prints each result as soon as it is known, in case the next check hangs. Returns whether all works.
 ///
 /// As the daemon does, this process enters the namespace, and becomes `--user` before it looks at files.
-#[must_use]
 pub fn check(config: &Config) -> bool {
     let mut report = Report { works: true };
     print("program", program());

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use ::landlock::{AccessFs, RulesetCreatedAttr, RulesetError, RulesetStatus, path_beneath_rules};
+use ::landlock::{AccessFs, RulesetError, RulesetStatus};
 use nix::errno::Errno as NixErrno;
 use nix::unistd::geteuid;
 
@@ -42,15 +42,14 @@ fn restrict_files(config: &Config) -> Result<bool, RulesetError> {
     let conf_dir = if is_root && is_top { &config.conf_dir } else { &above_conf_dir };
     let append = AccessFs::MakeReg | AccessFs::WriteFile;
     let replace = append | AccessFs::RemoveFile;
-    let rules = [
-        (Some(conf_dir.clone()), replace),
-        (config.metrics_file.as_deref().map(above), replace),
-        (config.log_file.as_deref().map(above), append),
-        (config.pid_file.as_deref().map(parent), AccessFs::RemoveFile.into()),
+    let allowed = [
+        Some((conf_dir.clone(), replace)),
+        config.metrics_file.as_deref().map(|file| (above(file), replace)),
+        config.log_file.as_deref().map(|file| (above(file), append)),
+        config.pid_file.as_deref().map(|file| (parent(file), AccessFs::RemoveFile.into())),
     ];
-    // What cannot be opened now would not be accessible later either.
-    let rules = rules.into_iter().flat_map(|(path, access)| path_beneath_rules(path, access));
-    let restricted = landlock::deny_all()?.add_rules(rules)?.restrict_self()?;
+    let allowed: Vec<_> = allowed.into_iter().flatten().collect();
+    let restricted = landlock::deny_all_but(&allowed)?.restrict_self()?;
     Ok(restricted.ruleset != RulesetStatus::NotEnforced)
 }
 

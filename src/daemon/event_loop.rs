@@ -10,12 +10,13 @@ use signal_hook::consts::{SIGHUP, SIGUSR1};
 use signal_hook::low_level::signal_name;
 
 use crate::errno::Errno;
-use crate::log::{self, DisplayArg, LogContext, TroubleList, debug, info, warning};
+use crate::log::{self, DisplayArg, TroubleList, debug, error, info, warning};
 use crate::metrics::MetricsFile;
 use crate::monitor::{
     Action, Control, Duration, ExitReason, Failure, HelperKind, Input, Instant, ManagerNotice,
     Monitor, Outcome, State,
 };
+use crate::options::Config;
 use crate::sys::agent::Agent;
 use crate::sys::atomic_file::{AtomicFile, write_all};
 use crate::sys::clock;
@@ -46,16 +47,10 @@ const DATAGRAMS_PER_TURN: usize = 64;
 /// How long to hold log lines so that the one about the agent's reply joins the same write.
 const LOG_BATCH_DELAY: Duration = Duration::from_millis(10);
 
-/// The two notifications there are, ready to be sent.
-#[derive(Debug)]
-pub(crate) struct EncodedRequests {
-    pub(crate) active: http::Request,
-    pub(crate) backup: http::Request,
-}
-
 /// The running daemon: see [`Daemon::start`] and [`Daemon::run`].
 #[derive(Debug)]
 pub struct Daemon<'a> {
+    pub(crate) config: &'a Config,
     pub(crate) poll: Poll,
     /// What the poll reported last.
     pub(crate) events: Events,
@@ -70,14 +65,12 @@ pub struct Daemon<'a> {
     /// Removed when the daemon ends.
     pub(crate) _pid_file: Option<PidFile>,
     pub(crate) starter: &'a mut ReadinessNotifier,
-    pub(crate) requests: EncodedRequests,
     pub(crate) packets: Option<PacketSocket>,
     pub(crate) namespace: Option<NamespaceWatch>,
     pub(crate) conntrackd: Option<Helper>,
     pub(crate) hook: Option<Helper>,
     /// Too much to be moved about on the stack.
     pub(crate) monitor: Box<Monitor<'a>>,
-    pub(crate) context: LogContext,
     /// Whether frames are read, or left to the kernel to drop.
     pub(crate) reads_frames: bool,
     /// Lines wait for the agent's reply.
@@ -167,7 +160,11 @@ impl Daemon<'_> {
                 Ok(()) => break,
                 // SIGCONT: whether something is ready has not been looked at.
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(format!("epoll: {error}")),
+                Err(error) => {
+                    error!("epoll: {}", DisplayArg(&error));
+                    log::flush();
+                    return Err(format!("epoll: {error}"));
+                }
             }
         }
         let mut ready = Ready::default();
@@ -296,11 +293,11 @@ impl Daemon<'_> {
     fn execute(&mut self, action: &Action) -> Option<Input> {
         match *action {
             Action::RequestDump { dump, sequence } => {
-                let requested = self.route.request(dump, sequence, &self.context.interface);
+                let requested = self.route.request(dump, sequence, &self.config.interface);
                 return requested.err().map(Input::RequestFailed);
             }
             Action::WriteState(state) => {
-                let word = state.word(self.context.active).as_bytes();
+                let word = state.word(self.config.active_word).as_bytes();
                 let written = self.state_file.replace(|file| write_all(file, word));
                 return Some(Input::StateFile(written.map(|_| state)));
             }
@@ -309,11 +306,11 @@ impl Daemon<'_> {
                 return Some(Input::MetricsFile(self.metrics_file.as_mut()?.write(&status)));
             }
             Action::Notify(state) => {
-                let request = match state {
-                    State::Active => &self.requests.active,
-                    State::Backup => &self.requests.backup,
-                };
-                let sent = self.agent.as_mut()?.notify(request, self.poll.registry(), Token(AGENT));
+                let word = state.word(self.config.active_word);
+                // It has room for every word.
+                let request = http::encode(&self.config.router_id, word).ok()?;
+                let sent =
+                    self.agent.as_mut()?.notify(&request, self.poll.registry(), Token(AGENT));
                 return sent.err().map(|failure| Input::Agent(Outcome::Failed(failure)));
             }
             Action::SetAddressFilter(ifindex) if self.filter_events => {
@@ -340,8 +337,8 @@ impl Daemon<'_> {
             Action::HangUp => return self.hang_up(),
             Action::SignalReady => self.starter.ready(),
             Action::TellManager(notice) => self.tell_manager(notice),
-            Action::Log(ref event) => self.context.event(event),
-            Action::LogStatus => self.context.status(&self.monitor.status()),
+            Action::Log(ref event) => self.config.log_event(event),
+            Action::LogStatus => self.config.log_status(&self.monitor.status()),
             Action::ReopenLog => log::reopen(),
             Action::Run(request) => self.request(request),
             Action::CheckNamespace => {
@@ -375,8 +372,8 @@ impl Daemon<'_> {
             ManagerNotice::Status { state, ref troubles } => (state, TroubleList(troubles)),
         };
         let verb = if state == State::Active { "is on" } else { "is not on" };
-        let LogContext { active, vip, interface, .. } = &self.context;
-        let word = state.word(*active);
+        let Config { active_word, vip, interface, .. } = self.config;
+        let word = state.word(*active_word);
         manager.send(format_args!("STATUS={word}: {vip} {verb} {interface}{troubles}"));
     }
 }

@@ -8,12 +8,12 @@ use nix::sys::stat::{Mode, umask};
 use nix::unistd::chdir;
 
 use super::confine::confine;
-use super::event_loop::{Daemon, EncodedRequests};
+use super::event_loop::Daemon;
 use super::warnings::warn;
 use crate::errno::Errno;
-use crate::log::{self, Log, LogContext};
+use crate::log::{self, Log};
 use crate::metrics::MetricsFile;
-use crate::monitor::{Duration, Monitor, MonitorConfig, NamespaceCheck, State, Tables};
+use crate::monitor::{Duration, Monitor, MonitorConfig, NamespaceCheck, Tables};
 use crate::options::{Config, Program};
 use crate::sys::agent::Agent;
 use crate::sys::atomic_file::{self, AtomicFile};
@@ -31,7 +31,6 @@ use crate::sys::privileges;
 use crate::sys::service_manager::{ReadinessNotifier, stderr_is_journal};
 use crate::sys::signals::Signals;
 use crate::sys::stderr;
-use crate::wire::http;
 
 /// As many as there are descriptors to poll.
 const EVENTS: usize = 8;
@@ -53,7 +52,7 @@ impl<'a> Daemon<'a> {
     /// # Errors
     /// One line that names the thing and what is wrong with it.
     pub fn start(
-        config: &Config,
+        config: &'a Config,
         starter: &'a mut ReadinessNotifier,
         tables: &'a mut Tables,
     ) -> Result<Self, String> {
@@ -113,6 +112,7 @@ impl<'a> Daemon<'a> {
             ..MonitorConfig::new(config.interface, config.vip, route.port())
         }));
         let daemon = Self {
+            config,
             events: Events::with_capacity(EVENTS),
             poll: Poll::new().map_err(Errno::from).map_err(named("epoll"))?,
             route,
@@ -127,14 +127,7 @@ impl<'a> Daemon<'a> {
             metrics_file,
             _pid_file: pid_file,
             starter,
-            requests: encode_requests(config)?,
             monitor,
-            context: LogContext {
-                router: config.router_id.clone(),
-                active: config.active_word,
-                interface: config.interface,
-                vip: config.vip,
-            },
             reads_frames: false,
             log_waits: false,
             now: clock::now(),
@@ -229,14 +222,6 @@ fn check_namespace(namespace: Option<&NamespaceWatch>) -> NamespaceCheck {
         Some(Some(_)) => NamespaceCheck::WhenMountsChange,
         Some(None) => NamespaceCheck::Every(CHECK_NAMESPACE),
     }
-}
-
-fn encode_requests(config: &Config) -> Result<EncodedRequests, String> {
-    let request = |state: State| {
-        http::encode(&config.router_id, state.word(config.active_word))
-            .map_err(|_| "request too long".to_string())
-    };
-    Ok(EncodedRequests { active: request(State::Active)?, backup: request(State::Backup)? })
 }
 
 /// Differs between processes, and between those that had the same pid.

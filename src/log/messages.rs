@@ -5,30 +5,15 @@ use super::describe::{MacText, Retries, TroubleList, times};
 use super::{DisplayArg, error, info, warning};
 use crate::errno::Errno;
 use crate::monitor::{ActiveWord, Cause, HookState, LogEvent, State, Status};
-use crate::wire::cidr::Cidr;
-use crate::wire::http::RouterId;
-use crate::wire::ifname::InterfaceName;
+use crate::options::Config;
 use crate::wire::rtnl::Mac;
 
-/// What lines name beside their event.
-#[derive(Debug)]
-pub struct LogContext {
-    /// The router.
-    pub router: RouterId,
-    /// The active state.
-    pub active: ActiveWord,
-    /// The watched interface.
-    pub interface: InterfaceName,
-    /// The VIP.
-    pub vip: Cidr,
-}
-
-impl LogContext {
+impl Config {
     /// Writes the line for an event.
-    pub fn event(&self, event: &LogEvent) {
-        let router = self.router.as_str();
+    pub(crate) fn log_event(&self, event: &LogEvent) {
+        let router = self.router_id.as_str();
         let (interface, vip) = (DisplayArg(self.interface), DisplayArg(self.vip));
-        let word = |state: State| state.word(self.active);
+        let word = |state: State| state.word(self.active_word);
         match *event {
             LogEvent::Initial(state) => {
                 info!("Initial status of router {} is {}", router, word(state));
@@ -148,9 +133,10 @@ impl LogContext {
     }
 
     /// Writes the block of lines for a status.
-    pub fn status(&self, status: &Status) {
+    pub(crate) fn log_status(&self, status: &Status) {
         let counters = &status.counters;
-        let word = |state: Option<State>| state.map_or("none", |state| state.word(self.active));
+        let word =
+            |state: Option<State>| state.map_or("none", |state| state.word(self.active_word));
         info!(
             "status: state={} undelivered={} hook_pending={} ifindex={}{}",
             word(status.state),

@@ -21,7 +21,6 @@ use text as encoding;
 
 pub(crate) use describe::{DisplayArg, TroubleList};
 pub(crate) use encoding::{debug, error, info, line, warning};
-pub use messages::LogContext;
 
 use core::cell::RefCell;
 

@@ -23,13 +23,11 @@ impl Cidr {
     }
 
     /// The address, host bits included.
-    #[must_use]
     pub fn address(&self) -> IpAddr {
         self.address
     }
 
     /// The prefix length in bits.
-    #[must_use]
     pub fn prefix_len(&self) -> u8 {
         self.prefix_len
     }

@@ -36,7 +36,6 @@ pub enum SyncCommand {
 
 impl SyncCommand {
     /// As conntrackd knows it.
-    #[must_use]
     pub fn flag(self) -> &'static str {
         match self {
             Self::Commit => "-c",
@@ -62,7 +61,6 @@ pub enum HookState {
 
 impl HookState {
     /// As keepalived writes it.
-    #[must_use]
     pub fn word(self) -> &'static str {
         match self {
             Self::Master => "MASTER",
@@ -92,7 +90,6 @@ pub enum HelperKind {
 
 impl HelperKind {
     /// As the log calls it.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Conntrackd => "conntrackd",
@@ -103,7 +100,6 @@ impl HelperKind {
 
 impl Request {
     /// Who runs it.
-    #[must_use]
     pub fn helper(self) -> HelperKind {
         match self {
             Self::Sync(_) => HelperKind::Conntrackd,

@@ -32,7 +32,6 @@ impl core::str::FromStr for RouterId {
 
 impl RouterId {
     /// The identity as text.
-    #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }

@@ -27,13 +27,11 @@ impl InterfaceName {
     }
 
     /// The name's bytes, without NUL.
-    #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         self.0.split(|byte| *byte == 0).next().unwrap_or_default()
     }
 
     /// The name padded with NUL to `IFNAMSIZ`, as in `struct ifreq`.
-    #[must_use]
     pub fn padded(&self) -> &[u8; MAX_LEN + 1] {
         &self.0
     }

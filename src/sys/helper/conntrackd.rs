@@ -9,14 +9,13 @@
 use std::ffi::CStr;
 use std::fs::{self, File};
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use ::landlock::{
-    AccessFs, PathBeneath, RulesetCreated, RulesetCreatedAttr, RulesetError, path_beneath_rules,
-};
+use ::landlock::{AccessFs, RulesetCreated, RulesetError};
 use nix::errno::Errno as NixErrno;
 use nix::fcntl::{OFlag, open};
 use nix::sys::prctl;
@@ -81,9 +80,9 @@ impl Conntrackd {
         let etc = fs::read_dir("/etc").into_iter().flatten().flatten().map(|entry| entry.path());
         let musl = etc.filter(|path| path.to_string_lossy().starts_with("/etc/ld-musl-"));
         let paths = directories.chain(musl).chain(ALSO_READABLE.map(PathBuf::from));
-        landlock::deny_all()?
-            .add_rules(path_beneath_rules(paths.chain([self.program.clone()]), read))?
-            .add_rule(PathBeneath::new(configuration, AccessFs::ReadFile))
+        let configuration = PathBuf::from(format!("/proc/self/fd/{}", configuration.as_raw_fd()));
+        let paths = paths.chain([self.program.clone(), configuration]);
+        landlock::deny_all_but(&paths.map(|path| (path, read)).collect::<Vec<_>>())
     }
 }
 

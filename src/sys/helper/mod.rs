@@ -38,16 +38,11 @@ pub trait Runnable {
     /// What the process is called.
     fn process_name(&self) -> &'static std::ffi::CStr;
 
-    /// Drops the privileges that running it does not take. Called once in the helper process.
-    ///
-    /// # Errors
-    /// What the system said. The daemon does not start then.
+    /// Drops the privileges that running it does not take. Called once in the helper process. The daemon does not start
+    /// after an error.
     fn prepare(&self) -> Result<(), Errno>;
 
-    /// The program to run for a request, but for its output and its session.
-    ///
-    /// # Errors
-    /// Why it is not run.
+    /// The program to run for a request, but for its output and its session, or why it is not run.
     fn command(&mut self, request: Request) -> Result<Command, CommandResult>;
 
     /// It is killed when it has run for so long.
@@ -64,9 +59,6 @@ pub struct Helper {
 
 impl Helper {
     /// Forks the process, and waits until it is prepared.
-    ///
-    /// # Errors
-    /// The errno of the step that failed.
     pub fn fork(runnable: &mut dyn Runnable) -> Result<Self, Errno> {
         let flags = SockFlag::SOCK_CLOEXEC;
         let (channel, theirs) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags)?;
@@ -89,10 +81,7 @@ impl Helper {
         self.is_busy = send(&self.channel, &request, &mut [0; 8]).is_ok();
     }
 
-    /// Receives the report of the run under way, if it has ended. What the buffer has no room for is lost.
-    ///
-    /// # Errors
-    /// The process has gone.
+    /// Receives the report of the run under way, if it has ended. After an error the process has gone.
     pub fn receive<'a>(&mut self, buffer: &'a mut [u8]) -> Result<Option<Report<'a>>, Errno> {
         match receive(&self.channel, buffer, MsgFlags::MSG_DONTWAIT) {
             Err(NixErrno::EAGAIN) => Ok(None),
