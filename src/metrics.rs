@@ -99,9 +99,10 @@ fn begin(text: &mut dyn Write, name: &str, help: &str) -> fmt::Result {
 }
 
 /// A name, what it means, and its value.
-type Figure = (&'static str, &'static str, u64);
+pub(crate) type Figure = (&'static str, &'static str, u64);
 
-fn figures(status: &Status, changed_at: u64) -> [Figure; 24] {
+/// All but the failed notifications, which have a label.
+pub(crate) fn figures(status: &Status, changed_at: u64) -> [Figure; 24] {
     let active = (status.state == Some(State::Active)).into();
     let undelivered = status.undelivered.is_some().into();
     let hook_pending = status.hook_pending.is_some().into();

@@ -4,6 +4,7 @@ use core::fmt::{self, Display, Formatter};
 
 use signal_hook::low_level::signal_name;
 
+use crate::metrics::Figure;
 use crate::monitor::{CommandResult, Dump, DumpResult, Failure, Trouble, Troubles};
 use crate::wire::rtnl::Mac;
 
@@ -62,6 +63,18 @@ pub(crate) struct TroubleList<'a>(pub(crate) &'a Troubles);
 impl Display for TroubleList<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         self.0.iter().flatten().try_for_each(|trouble| write!(f, "; {trouble}"))
+    }
+}
+
+/// The counters among figures, each with a space before it.
+pub(super) struct CounterList<'a>(pub(super) &'a [Figure]);
+
+impl Display for CounterList<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|(name, _, value)| match name.strip_suffix("_total") {
+            Some(name) => write!(f, " {name}={value}"),
+            None => Ok(()),
+        })
     }
 }
 

@@ -1,9 +1,10 @@
 //! The texts of the log. Operators and their tools search for four of these lines, which keep their exact
 //! text.
 
-use super::describe::{MacText, Retries, TroubleList, times};
+use super::describe::{CounterList, MacText, Retries, TroubleList, times};
 use super::{DisplayArg, error, info, warning};
 use crate::errno::Errno;
+use crate::metrics::figures;
 use crate::monitor::{ActiveWord, Cause, HookState, LogEvent, State, Status};
 use crate::options::Config;
 use crate::wire::rtnl::Mac;
@@ -134,50 +135,21 @@ impl Config {
 
     /// Writes the block of lines for a status.
     pub(crate) fn log_status(&self, status: &Status) {
-        let counters = &status.counters;
         let word =
             |state: Option<State>| state.map_or("none", |state| state.word(self.active_word));
         info!(
-            "status: state={} undelivered={} hook_pending={} ifindex={}{}",
+            "status: state={} undelivered={} hook_pending={} ifindex={} claimant={} notification_failures={}{}",
             word(status.state),
             word(status.undelivered),
             status.hook_pending.map_or("none", HookState::word),
             status.ifindex.unwrap_or(0),
+            DisplayArg(MacText(status.claimant.unwrap_or_default())),
+            status.counters.notification_failures.iter().sum::<u64>(),
             DisplayArg(TroubleList(&status.troubles))
         );
-        info!(
-            "status: events={} overruns={} unreadable={} foreign={} dumps={} dump_failures={}",
-            counters.events,
-            counters.overruns,
-            counters.malformed,
-            counters.foreign,
-            counters.dumps,
-            counters.dump_failures
-        );
-        info!(
-            "status: transitions={} writes={} write_failures={} notifications={} notification_failures={}",
-            counters.transitions,
-            counters.writes,
-            counters.write_failures,
-            counters.notifications,
-            counters.notification_failures.iter().sum::<u64>()
-        );
-        info!(
-            "status: announcements={} announcement_failures={} unannounced={} ignored_links={} claims={} claimant={}",
-            counters.announcements,
-            counters.announcement_failures,
-            counters.unannounced,
-            counters.ignored_links,
-            counters.claims,
-            DisplayArg(MacText(status.claimant.unwrap_or_default()))
-        );
-        info!(
-            "status: commands={} command_failures={} hook_runs={} hook_failures={}",
-            counters.commands,
-            counters.command_failures,
-            counters.hook_runs,
-            counters.hook_failures
-        );
+        for figures in figures(status, 0).chunks(6) {
+            info!("status:{}", DisplayArg(CounterList(figures)));
+        }
     }
 }
 

@@ -111,7 +111,7 @@ fn refresh_is_no_news() {
     }
     world.rtnl.set_mac("ha0", [2, 0, 0, 0, 0, 7]);
     let status = keepwatch.status();
-    assert!(status.contains("transitions=2 writes=2 "), "{status}");
+    assert!(status.contains("transitions=2 state_file_writes=2 "), "{status}");
     assert!(keepwatch.counter("events") >= events + 4);
     keepwatch.terminate();
     assert_eq!(world.agent.arrivals().len(), 2);

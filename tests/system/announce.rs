@@ -204,7 +204,7 @@ fn thousands_at_once() {
         *times.entry(frame.bytes[28..32].to_vec()).or_insert(0) += 1;
     }
     assert!(times.len() == 4096 && times.values().all(|times| *times == 6));
-    assert_eq!(keepwatch.counter("unannounced"), 0);
+    assert_eq!(keepwatch.counter("unannounced_addresses"), 0);
     assert_eq!(keepwatch.counter("transitions"), 22);
 }
 

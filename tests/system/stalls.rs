@@ -46,7 +46,10 @@ fn stopped_while_the_agent_answers() {
     keepwatch.signal(Signal::SIGCONT);
     keepwatch.wait_log("Notified agent router", 1);
     let status = keepwatch.status();
-    assert!(status.contains("notifications=1 notification_failures=0"), "{status}");
+    assert!(
+        status.contains("notifications=1") && status.contains("notification_failures=0"),
+        "{status}"
+    );
     assert!(!world.setup.log().contains("reply timed out"), "{}", world.setup.log());
     listener.set_nonblocking(true).unwrap();
     assert_eq!(listener.accept().unwrap_err().kind(), ErrorKind::WouldBlock, "said again");

@@ -247,7 +247,7 @@ impl<'a> Running<'a> {
 
     /// Asks for a status with SIGUSR1 and returns the lines of the block, without their prefixes.
     pub fn status(&self) -> String {
-        let end = "hook_failures=";
+        let end = "metrics_write_failures=";
         let seen = self.setup.log().matches(end).count();
         self.signal(Signal::SIGUSR1);
         self.wait_log(end, seen + 1);
@@ -255,8 +255,8 @@ impl<'a> Running<'a> {
         let block = log.rfind("status: state=").expect("the beginning of the status");
         log[block..]
             .lines()
-            .filter_map(|line| line.split_once("status: "))
-            .fold(String::new(), |text, (_, line)| text + line + "\n")
+            .filter_map(|line| line.split_once("status:"))
+            .fold(String::new(), |text, (_, line)| text + line.trim_start() + "\n")
     }
 
     /// A number of the status by its name.
