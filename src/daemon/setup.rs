@@ -160,27 +160,14 @@ fn open_at<T, E: Display>(
 
 fn fork_conntrackd(config: &Config, program: Option<&Program>) -> Result<Option<Helper>, String> {
     let Some(program) = program else { return Ok(None) };
-    let mut conntrackd = Conntrackd {
-        program: program.path.clone(),
-        configuration: config.conntrackd_conf(),
-        user: config.run_as(),
-        landlock: !config.no_landlock,
-    };
+    let mut conntrackd = Conntrackd { program: &program.path, config };
     Helper::fork(&mut conntrackd).map(Some).map_err(named("conntrackd helper"))
 }
 
 fn fork_hook(config: &Config) -> Result<Option<Helper>, String> {
     let Some(path) = &config.hook else { return Ok(None) };
     config.check_hook(path).map_err(at("hook", path))?;
-    let mut hook = Hook {
-        program: path.clone(),
-        user: config.run_hook_as(),
-        timeout: config.hook_timeout.into(),
-        router: config.router_id.clone(),
-        interface: config.interface,
-        vip: config.vip,
-        told: [None; 2],
-    };
+    let mut hook = Hook { program: path, config, told: [None; 2] };
     Helper::fork(&mut hook).map(Some).map_err(at("hook", path))
 }
 

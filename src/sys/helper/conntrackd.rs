@@ -24,6 +24,7 @@ use nix::unistd::{Gid, Uid, geteuid, setegid, seteuid};
 
 use super::{PATH, Runnable};
 use crate::errno::Errno;
+use crate::options::Config;
 use crate::sys::landlock;
 use crate::sys::privileges::{self, RunAs};
 use crate::wire::helper::{CommandResult, Request};
@@ -40,25 +41,22 @@ const ALSO_READABLE: [&str; 5] =
 
 /// How `PROGRAM -C CONFIGURATION FLAG` is run.
 #[derive(Debug)]
-pub struct Conntrackd {
+pub struct Conntrackd<'a> {
     /// Its absolute path.
-    pub program: PathBuf,
-    /// Opened for each command, so that it may come late.
-    pub configuration: PathBuf,
-    /// Whom the daemon is to become.
-    pub user: RunAs,
-    /// Use Landlock where the kernel has it.
-    pub landlock: bool,
+    pub program: &'a Path,
+    /// Whom the daemon is to become, and whose the configuration is. It is opened for each command, so that it may come
+    /// late.
+    pub config: &'a Config,
 }
 
-impl Conntrackd {
+impl Conntrackd<'_> {
     /// Opens the configuration, with the rights of `--user`.
     fn open(&self) -> nix::Result<File> {
-        let RunAs { user, group } = self.user;
+        let RunAs { user, group } = self.config.run_as();
         let others = user.filter(|user| geteuid().is_root() && !user.is_root());
         let become_user = |user| group.map_or(Ok(()), setegid).and_then(|()| seteuid(user));
         let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
-        let open = || open(&self.configuration, flags, Mode::empty());
+        let open = || open(&self.config.conntrackd_conf(), flags, Mode::empty());
         let file = others.map_or(Ok(()), become_user).and_then(|()| open());
         if others.is_some() {
             // Also if only the group was changed.
@@ -81,19 +79,19 @@ impl Conntrackd {
         let musl = etc.filter(|path| path.to_string_lossy().starts_with("/etc/ld-musl-"));
         let paths = directories.chain(musl).chain(ALSO_READABLE.map(PathBuf::from));
         let configuration = PathBuf::from(format!("/proc/self/fd/{}", configuration.as_raw_fd()));
-        let paths = paths.chain([self.program.clone(), configuration]);
+        let paths = paths.chain([self.program.into(), configuration]);
         landlock::deny_all_but(&paths.map(|path| (path, read)).collect::<Vec<_>>())
     }
 }
 
-impl Runnable for Conntrackd {
+impl Runnable for Conntrackd<'_> {
     fn process_name(&self) -> &'static CStr {
         c"keepwatch-sync"
     }
 
     fn prepare(&self) -> Result<(), Errno> {
         prctl::set_no_new_privs()?;
-        Ok(privileges::limit_to_client(self.user)?)
+        Ok(privileges::limit_to_client(self.config.run_as())?)
     }
 
     fn command(&mut self, request: Request) -> Result<Command, CommandResult> {
@@ -101,9 +99,9 @@ impl Runnable for Conntrackd {
         let Request::Sync(sync) = request else { return Err(not_started(NixErrno::EINVAL.into())) };
         let opened = self.open().map_err(|errno| CommandResult::NotConfigured(errno.into()));
         let configuration = opened?;
-        let rules = self.landlock.then(|| self.rules(&configuration)).transpose();
+        let rules = (!self.config.no_landlock).then(|| self.rules(&configuration)).transpose();
         let mut rules = rules.map_err(|_| not_started(NixErrno::last().into()))?;
-        let mut command = Command::new(&self.program);
+        let mut command = Command::new(self.program);
         // Where /dev/stdin leads, which not every device has.
         command.args(["-C", "/proc/self/fd/0", sync.flag()]).stdin(configuration);
         command.env_clear().env("PATH", PATH);
