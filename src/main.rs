@@ -29,7 +29,7 @@ static TABLES: Mutex<Tables> = Mutex::new(Tables::new());
 fn main() -> ExitCode {
     signals::init();
     let argv: Vec<_> = std::env::args_os().skip(1).collect();
-    if options::asks_for_check(&argv) {
+    if argv.iter().any(|word| word == "--check") {
         // What reads the options already waits for a file system that is gone, until it is killed.
         signals::unblock();
         alarm::set(CHECK_LIMIT);
@@ -43,7 +43,11 @@ fn execute(argv: Vec<OsString>) -> ExitCode {
         signals::unblock();
     }
     match command {
-        Ok(CliAction::Run(config)) => run(&config),
+        Ok(CliAction::Run(config)) => {
+            // `--check` was the value of an option.
+            alarm::cancel();
+            run(&config)
+        }
         Ok(CliAction::Check(config)) if check::check(&config) => ExitCode::SUCCESS,
         Ok(CliAction::Check(_)) => FAILURE.into(),
         Ok(CliAction::Print(text)) => {

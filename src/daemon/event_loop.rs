@@ -6,6 +6,7 @@ use std::os::fd::{AsRawFd, RawFd};
 
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token};
+use nix::sys::signalfd::SignalFd;
 use signal_hook::consts::{SIGHUP, SIGUSR1};
 use signal_hook::low_level::signal_name;
 
@@ -26,7 +27,7 @@ use crate::sys::netns::NamespaceWatch;
 use crate::sys::packet::PacketSocket;
 use crate::sys::pid_file::PidFile;
 use crate::sys::service_manager::ReadinessNotifier;
-use crate::sys::signals::Signals;
+use crate::sys::signals;
 use crate::wire::http;
 
 // What the poll reports on.
@@ -57,7 +58,7 @@ pub struct Daemon<'a> {
     pub(crate) route: RouteSocket,
     /// Install the address filter in the kernel.
     pub(crate) filter_events: bool,
-    pub(crate) signals: Signals,
+    pub(crate) signals: SignalFd,
     pub(crate) agent: Option<Agent>,
     pub(crate) state_file: AtomicFile,
     /// Removed when the daemon ends.
@@ -200,7 +201,7 @@ impl Daemon<'_> {
     }
 
     fn handle_signals(&mut self) {
-        while let Some(signal) = self.signals.next() {
+        while let Some(signal) = signals::next(&self.signals) {
             self.dispatch(&Input::Control(match signal {
                 SIGHUP => Control::Reload,
                 SIGUSR1 => Control::Status,
@@ -227,7 +228,7 @@ impl Daemon<'_> {
     /// Has the poll report everything there is but the agent, which comes and goes.
     pub(crate) fn register(&self) -> Result<(), Errno> {
         self.watch(self.route.fd().as_raw_fd(), ROUTE, Some(Interest::READABLE))?;
-        self.watch(self.signals.fd().as_raw_fd(), SIGNALS, Some(Interest::READABLE))?;
+        self.watch(self.signals.as_raw_fd(), SIGNALS, Some(Interest::READABLE))?;
         for (helper, source) in [(&self.conntrackd, CONNTRACKD), (&self.hook, HOOK)] {
             if let Some(helper) = helper {
                 self.watch(helper.fd(), source, Some(Interest::READABLE))?;

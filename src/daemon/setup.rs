@@ -29,7 +29,7 @@ use crate::sys::packet::PacketSocket;
 use crate::sys::pid_file::PidFile;
 use crate::sys::privileges;
 use crate::sys::service_manager::{ReadinessNotifier, stderr_is_journal};
-use crate::sys::signals::Signals;
+use crate::sys::signals;
 use crate::sys::stderr;
 
 /// As many as there are descriptors to poll.
@@ -72,7 +72,7 @@ impl<'a> Daemon<'a> {
 
         let namespace =
             namespace.and_then(|file| NamespaceWatch::new(config.namespace.as_deref(), file));
-        let signals = Signals::block().map_err(named("signalfd"))?;
+        let signals = signals::block().map_err(named("signalfd"))?;
         let groups: &[u32] = if config.no_announce { &netlink::WATCH } else { &netlink::ANNOUNCE };
         let route = RouteSocket::open(config.netlink_rcvbuf, groups);
         let route = route.map_err(named("netlink socket"))?;

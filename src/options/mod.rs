@@ -216,12 +216,6 @@ pub fn parse(argv: Vec<OsString>) -> Result<CliAction, String> {
     read(argv).map_err(|error| printable(&with_underscores(&error)))
 }
 
-/// Whether the command line asks for `--check`. Touches no file.
-pub fn asks_for_check(argv: &[OsString]) -> bool {
-    argv::read(argv.to_vec())
-        .is_ok_and(|given| given.iter().any(|(flag, _)| flag.long == "--check"))
-}
-
 fn read(argv: Vec<OsString>) -> Result<CliAction, String> {
     let given = argv::read(argv)?;
     let is_given = |name: &str| given.iter().any(|(flag, _)| flag.long == name);

@@ -23,7 +23,6 @@ const MAX_REST: usize = 65_536;
 #[derive(Debug)]
 pub struct Agent {
     address: SocketAddr,
-    /// The directory of the socket.
     directory: PathBuf,
     /// The user that the daemon runs as.
     own: Uid,

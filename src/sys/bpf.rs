@@ -16,7 +16,6 @@ use nix::libc::{
 
 use crate::errno::Errno;
 
-/// A filter program.
 pub type Program = Vec<sock_filter, 24>;
 
 /// Returned by a filter: the length to which the packet is cut. This one accepts the whole packet.

@@ -15,7 +15,6 @@ pub(super) fn c_path(path: &Path) -> nix::Result<CString> {
     CString::new(path.as_os_str().as_bytes()).map_err(|_| NixErrno::EINVAL)
 }
 
-/// Removes a file.
 pub(super) fn unlink(path: &CStr) -> nix::Result<()> {
     unlinkat(AT_FDCWD, path, UnlinkatFlags::NoRemoveDir)
 }

@@ -43,7 +43,6 @@ impl LogFile {
     }
 }
 
-/// A socket for syslog.
 #[derive(Debug)]
 pub struct Syslog {
     socket: UnixDatagram,

@@ -25,7 +25,6 @@ static BUFFER: Mutex<[u8; BUFFER_LEN]> = Mutex::new([0; BUFFER_LEN]);
 /// The one buffer for datagrams.
 pub type Buffer = MutexGuard<'static, [u8; BUFFER_LEN]>;
 
-/// Locks the buffer.
 pub fn buffer() -> Buffer {
     BUFFER.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -63,7 +62,6 @@ impl RouteSocket {
         Ok(Self { socket, port })
     }
 
-    /// The socket's port.
     pub fn port(&self) -> u32 {
         self.port
     }
@@ -119,7 +117,6 @@ impl RouteSocket {
         Some(Messages::new(datagram).map(input).chain(other))
     }
 
-    /// The descriptor to poll.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }

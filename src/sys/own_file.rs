@@ -17,7 +17,6 @@ use super::privileges::RunAs;
 use super::{atomic_file, trust};
 use crate::errno::Errno;
 
-/// Why a file is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// `ELOOP` for a symlink, `EMLINK` for a file with several hard links, or the errno of a system call.

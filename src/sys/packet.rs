@@ -25,7 +25,6 @@ const MAX_FRAMES: usize = 64;
 /// Longer than any claim.
 const MAX_FRAME: usize = 128;
 
-/// A packet socket with its filter.
 #[derive(Debug)]
 pub struct PacketSocket {
     socket: OwnedFd,

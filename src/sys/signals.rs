@@ -3,8 +3,6 @@
 
 #![expect(unsafe_code, reason = "dispositions of signals")]
 
-use std::os::fd::{AsFd, BorrowedFd};
-
 use nix::libc;
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
@@ -44,33 +42,21 @@ pub fn unblock() {
     let _ = SigSet::empty().thread_set_mask();
 }
 
-/// Signals that are blocked, and read from a signalfd.
-#[derive(Debug)]
-pub struct Signals(SignalFd);
+/// Blocks the signals that the daemon handles, to be read from a signalfd.
+///
+/// # Errors
+/// The errno of `signalfd`, if the process has no descriptor left.
+pub fn block() -> Result<SignalFd, Errno> {
+    Ok(block_these(handled())?)
+}
 
-impl Signals {
-    /// Those that the daemon handles.
-    ///
-    /// # Errors
-    /// The errno of `signalfd`, if the process has no descriptor left.
-    pub fn block() -> Result<Self, Errno> {
-        Ok(Self::of(handled())?)
-    }
+pub(super) fn block_these(mask: SigSet) -> nix::Result<SignalFd> {
+    mask.thread_block()?;
+    SignalFd::with_flags(&mask, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)
+}
 
-    pub(super) fn of(mask: SigSet) -> nix::Result<Self> {
-        mask.thread_block()?;
-        let flags = SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC;
-        SignalFd::with_flags(&mask, flags).map(Self)
-    }
-
-    /// Reads the number of the next pending signal, if any.
-    pub fn next(&self) -> Option<i32> {
-        let info = self.0.read_signal().ok()??;
-        i32::try_from(info.ssi_signo).ok()
-    }
-
-    /// The descriptor to poll.
-    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
-    }
+/// Reads the number of the next pending signal, if any.
+pub fn next(signals: &SignalFd) -> Option<i32> {
+    let info = signals.read_signal().ok()??;
+    i32::try_from(info.ssi_signo).ok()
 }

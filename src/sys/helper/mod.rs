@@ -35,7 +35,6 @@ const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 
 /// What a helper process can run.
 pub trait Runnable {
-    /// What the process is called.
     fn process_name(&self) -> &'static std::ffi::CStr;
 
     /// Drops the privileges that running it does not take. Called once in the helper process. The daemon does not start
@@ -53,7 +52,6 @@ pub trait Runnable {
 #[derive(Debug)]
 pub struct Helper {
     channel: OwnedFd,
-    /// A program runs.
     is_busy: bool,
 }
 
@@ -97,7 +95,6 @@ impl Helper {
         self.is_busy
     }
 
-    /// The descriptor to poll.
     pub fn fd(&self) -> RawFd {
         self.channel.as_raw_fd()
     }

@@ -13,13 +13,14 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::prctl;
 use nix::sys::signal::{SigSet, Signal, kill, killpg};
+use nix::sys::signalfd::SignalFd;
 use nix::sys::socket::MsgFlags;
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
 use nix::unistd::{Pid, dup2_stderr, dup2_stdin, dup2_stdout, getpid, getppid, pipe2, setsid};
 
 use super::{Runnable, receive, send};
 use crate::errno::Errno;
-use crate::sys::signals::{self, Signals};
+use crate::sys::signals;
 use crate::wire::helper::{CommandResult, MAX_OUTPUT, MAX_REPORT, Report, Request};
 
 /// How long to wait for a killed program, which may be stuck in the kernel.
@@ -28,12 +29,11 @@ const KILL_GRACE: Duration = Duration::from_secs(1);
 /// What a pipe holds, in bytes (`pipe(7)`).
 const PIPE_CAPACITY: u64 = 65_536;
 
-/// The helper process.
 pub(super) struct HelperProcess<'a> {
     channel: &'a OwnedFd,
     runnable: &'a mut dyn Runnable,
     /// SIGCHLD.
-    children: Signals,
+    children: SignalFd,
     /// One pipe for all programs, and its writing end kept open: so what a hook leaves in the background can go
     /// on printing, and no program is ended by SIGPIPE.
     reader: PipeReader,
@@ -48,7 +48,7 @@ impl<'a> HelperProcess<'a> {
         SigSet::all().thread_set_mask()?;
         // The end of a child would not be reported if the daemon's starter had ignored it.
         signals::reset();
-        let children = Signals::of([Signal::SIGCHLD].into_iter().collect())?;
+        let children = signals::block_these([Signal::SIGCHLD].into_iter().collect())?;
         let (reader, writer) = pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK)?;
         let (reader, writer) = (reader.into(), writer.into());
         Ok(Self { channel, runnable, children, reader, writer, output: Vec::new() })
@@ -142,11 +142,11 @@ impl<'a> HelperProcess<'a> {
 
     /// Waits until there is something to read, or a child has ended. Returns whether there is from the daemon.
     fn poll(&self, limit: Option<Duration>) -> bool {
-        let mut fds = [self.channel.as_fd(), self.reader.as_fd(), self.children.fd()]
+        let mut fds = [self.channel.as_fd(), self.reader.as_fd(), self.children.as_fd()]
             .map(|fd| PollFd::new(fd, PollFlags::POLLIN));
         let _ = ppoll(&mut fds, limit.map(Into::into), None);
         // It matters that one has ended, not which.
-        while self.children.next().is_some() {}
+        while signals::next(&self.children).is_some() {}
         fds[0].any() == Some(true)
     }
 
