@@ -11,7 +11,7 @@ use nix::errno::Errno as NixErrno;
 use crate::errno::Errno;
 use crate::monitor::{Failure, State, Status};
 use crate::options::Config;
-use crate::sys::atomic_file::{AtomicFile, write_all};
+use crate::sys::atomic_file::AtomicFile;
 use crate::sys::clock;
 
 /// Room for the longest text in bytes: 45 samples with labels of 300 bytes.
@@ -48,7 +48,7 @@ impl MetricsFile {
         let changed_at = status.changed_at.map(clock::unix_time).unwrap_or_default();
         let mut text = String::<MAX_LEN>::new();
         render(&mut text, status, changed_at, &self.labels).map_err(|_| NixErrno::EMSGSIZE)?;
-        let written = self.file.replace(|file| write_all(file, text.as_bytes()))?;
+        let written = self.file.replace(text.as_bytes())?;
         self.written = Some(written);
         Ok(())
     }

@@ -19,7 +19,7 @@ use crate::monitor::{
 };
 use crate::options::Config;
 use crate::sys::agent::Agent;
-use crate::sys::atomic_file::{AtomicFile, write_all};
+use crate::sys::atomic_file::AtomicFile;
 use crate::sys::clock;
 use crate::sys::helper::Helper;
 use crate::sys::netlink::{self, RouteSocket};
@@ -299,7 +299,7 @@ impl Daemon<'_> {
             }
             Action::WriteState(state) => {
                 let word = state.word(self.config.active_word).as_bytes();
-                let written = self.state_file.replace(|file| write_all(file, word));
+                let written = self.state_file.replace(word);
                 return Some(Input::StateFile(written.map(|_| state)));
             }
             Action::WriteMetrics => {

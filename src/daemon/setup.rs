@@ -67,7 +67,11 @@ impl<'a> Daemon<'a> {
         // The modes of files are given where they are created.
         umask(Mode::S_IWGRP | Mode::S_IWOTH);
         let program = config.find_conntrackd();
-        let conntrackd = fork_conntrackd(config, program.as_ref())?;
+        let conntrackd = program.as_ref().map(|Program { path, .. }| {
+            let forked = Helper::fork(&mut Conntrackd { program: path, config });
+            forked.map_err(named("conntrackd helper"))
+        });
+        let conntrackd = conntrackd.transpose()?;
         let hook = fork_hook(config)?;
 
         let namespace =
@@ -156,12 +160,6 @@ fn open_at<T, E: Display>(
     open: impl FnOnce(&Path) -> Result<T, E>,
 ) -> Result<Option<T>, String> {
     path.map(|path| open(path).map_err(at(thing, path))).transpose()
-}
-
-fn fork_conntrackd(config: &Config, program: Option<&Program>) -> Result<Option<Helper>, String> {
-    let Some(program) = program else { return Ok(None) };
-    let mut conntrackd = Conntrackd { program: &program.path, config };
-    Helper::fork(&mut conntrackd).map(Some).map_err(named("conntrackd helper"))
 }
 
 fn fork_hook(config: &Config) -> Result<Option<Helper>, String> {

@@ -2,13 +2,14 @@
 
 use std::ffi::CString;
 use std::fs::File;
+use std::io::Write;
 use std::path::Path;
 use std::process;
 
 use nix::errno::Errno as NixErrno;
 use nix::fcntl::{AT_FDCWD, AtFlags, OFlag, open, renameat};
 use nix::sys::stat::Mode;
-use nix::unistd::{AccessFlags, faccessat, write};
+use nix::unistd::{AccessFlags, faccessat};
 
 use super::files::{c_path, is_at, unlink};
 use crate::errno::Errno;
@@ -38,15 +39,15 @@ impl AtomicFile {
         Ok(Self { path: c_path(path)?, temporary: c_path(&temporary)? })
     }
 
-    /// Makes what `fill` writes the content, mode 0644. A symlink in its place is replaced, not followed. Returns
+    /// Replaces the content, mode 0644. A symlink in its place is replaced, not followed. Returns
     /// the new file.
     ///
     /// # Errors
     /// The errno of the step that failed; the old content is still there.
-    pub fn replace(&self, fill: impl FnOnce(&File) -> nix::Result<()>) -> Result<File, Errno> {
-        let new = self.create()?;
+    pub fn replace(&self, content: &[u8]) -> Result<File, Errno> {
+        let mut new = self.create()?;
         let rename = || renameat(AT_FDCWD, &*self.temporary, AT_FDCWD, &*self.path);
-        let replaced = fill(&new).and_then(|()| rename());
+        let replaced = new.write_all(content).and_then(|()| Ok(rename()?));
         if replaced.is_err() {
             // Not to leave it behind.
             let _ = unlink(&self.temporary);
@@ -86,13 +87,4 @@ impl AtomicFile {
 pub fn examine(path: &Path) -> Result<(), Errno> {
     let access = AccessFlags::W_OK | AccessFlags::X_OK;
     Ok(faccessat(AT_FDCWD, path.parent().unwrap_or(path), access, AtFlags::AT_EACCESS)?)
-}
-
-/// Writes all of it.
-///
-/// # Errors
-/// The errno of `write`, or `ENOSPC`.
-pub fn write_all(file: &File, bytes: &[u8]) -> nix::Result<()> {
-    // A file takes less than it is given only if the file system is full.
-    if write(file, bytes)? == bytes.len() { Ok(()) } else { Err(NixErrno::ENOSPC) }
 }

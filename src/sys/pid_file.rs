@@ -2,6 +2,7 @@
 
 use std::ffi::CString;
 use std::fs::{self, File, TryLockError};
+use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
@@ -10,7 +11,7 @@ use nix::fcntl::OFlag;
 use nix::sys::stat::{major, minor};
 use nix::unistd::{ftruncate, geteuid};
 
-use super::atomic_file::{self, write_all};
+use super::atomic_file;
 use super::files::{c_path, is_at, unlink};
 use super::own_file::{self, Refusal};
 
@@ -70,9 +71,9 @@ pub fn examine(path: &Path) -> Result<(), Refusal> {
 }
 
 /// A reader may find the file empty, as at the first start, but never digits of two pids.
-fn write_pid(file: &File) -> nix::Result<()> {
-    ftruncate(file, 0)?;
-    write_all(file, std::process::id().to_string().as_bytes())
+fn write_pid(mut file: &File) -> io::Result<()> {
+    file.set_len(0)?;
+    file.write_all(std::process::id().to_string().as_bytes())
 }
 
 /// Finds out who holds the lock on a file (`proc_locks(5)`). Returns `None` if nobody does any more, or a process of

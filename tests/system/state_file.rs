@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use keepwatch::sys::atomic_file::{AtomicFile, write_all};
+use keepwatch::sys::atomic_file::AtomicFile;
 use lab::daemon::Setup;
 use lab::files::{Watch, content};
 use lab::namespace::mount_tmpfs;
@@ -43,7 +43,7 @@ fn strange_things_in_its_place() {
             } else {
                 mkfifo(&place, Mode::S_IRWXU).unwrap();
             }
-            file.replace(|file| write_all(file, b"master")).unwrap();
+            file.replace(b"master").unwrap();
             assert!(fs::symlink_metadata(setup.state_file()).unwrap().is_file());
             assert_eq!((setup.state(), content(&precious)), ("master".into(), "as it was".into()));
             assert_eq!(temporaries(&setup), [] as [&Path; 0]);
