@@ -4,6 +4,7 @@
 use std::ffi::CStr;
 use std::fmt;
 use std::fs::{self, File};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
@@ -93,7 +94,8 @@ pub fn make_for(path: &Path, identity: RunAs) -> Result<(), Errno> {
 }
 
 /// The file that a predecessor has left as root's in the directory of the user that the daemon is to become. As that
-/// user may replace and read it anyway, it can be given away ([`give`]): it has one name, and everybody may read it.
+/// user may replace and read it anyway, it can be given away ([`give`]): it has one name, everybody may read it, and it
+/// is no other file that is mounted there.
 pub fn find_left(path: &Path, identity: RunAs) -> Option<File> {
     let user = identity.user.filter(|_| becomes_other_user(identity))?;
     let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
@@ -104,7 +106,14 @@ pub fn find_left(path: &Path, identity: RunAs) -> Option<File> {
     let is_public = Mode::from_bits_truncate(found.mode()).contains(Mode::S_IROTH);
     let is_left = found.is_file() && found.nlink() == 1 && found.uid() == 0 && is_public;
     let is_theirs = directory.metadata().ok()?.uid() == user.as_raw();
-    (is_left && is_theirs).then_some(file)
+    let is_mounted = mount_of(&file)? != mount_of(&directory)?;
+    (is_left && is_theirs && !is_mounted).then_some(file)
+}
+
+/// The line with the number of the mount that a file is on (`proc_pid_fdinfo(5)`).
+fn mount_of(file: &File) -> Option<String> {
+    let info = fs::read_to_string(format!("/proc/self/fdinfo/{}", file.as_raw_fd())).ok()?;
+    info.lines().find(|line| line.starts_with("mnt_id:")).map(String::from)
 }
 
 /// Gives an open file to the user that the daemon is to become.

@@ -13,6 +13,7 @@ use lab::files::{Directory, content, read_line};
 use lab::trial::with_other_users;
 use lab::users::{NOBODY, SOMEBODY, has_others};
 use libtest_mimic::Trial;
+use nix::mount::{MsFlags, mount};
 use nix::sys::signal::{Signal, killpg};
 use nix::sys::stat::Mode;
 use nix::unistd::{Pid, mkfifo};
@@ -33,6 +34,7 @@ pub fn trials() -> Vec<Trial> {
         directory_of_the_user_that_leads_elsewhere,
         what_a_predecessor_left,
         file_of_root_is_not_given_away,
+        mounted_log_is_not_given_away,
         files_in_a_directory_of_root,
     ]));
     trials
@@ -227,6 +229,18 @@ fn file_of_root_is_not_given_away() {
     let setup = setup.with(format!("--log-file={}", path.display()));
     assert_refused(&setup, "log file", &path, &denied);
     assert_eq!(fs::metadata(&path).unwrap().uid(), 0);
+}
+
+fn mounted_log_is_not_given_away() {
+    let setup = setup_of_nobody();
+    let precious = setup.directory().join("precious");
+    for path in [&precious, &setup.log_file()] {
+        fs::write(path, "").unwrap();
+    }
+    let none: Option<&str> = None;
+    mount(Some(&precious), &setup.log_file(), none, MsFlags::MS_BIND, none).unwrap();
+    assert_refused(&setup, "log file", &setup.log_file(), &["Permission denied (EACCES)"]);
+    assert_eq!(fs::metadata(&precious).unwrap().uid(), 0);
 }
 
 /// Where the user may not make them, and nobody but root has a say in where they are.
