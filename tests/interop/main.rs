@@ -11,11 +11,9 @@
 
 mod agent_server;
 mod conntrackd;
-mod decoded;
 mod host;
 mod keepalived;
 mod l3_agent;
-mod metrics;
 mod neutron;
 mod node;
 mod placement;
@@ -38,10 +36,8 @@ fn output(program: &str, arguments: &[&str]) -> String {
 fn main() {
     lab::trial::run(|| {
         [
-            decoded::trials(),
             keepalived::trials(),
             neutron::trials(),
-            metrics::trials(),
             process_manager::trials(),
             rootwrap::trials(),
             placement::trials(),
