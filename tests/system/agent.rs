@@ -25,11 +25,7 @@ pub fn trials() -> Vec<Trial> {
         ("junk", (Manners::Reply(vec![b"\x00\xff\n"]), "reply is not HTTP")),
         ("babbles", (Manners::Babble, "reply is not HTTP")),
     ];
-    let mut trials = lab::trials![
-        request_is_one_write,
-        absent_then_started,
-        killed_and_restarted_while_the_state_flips,
-    ];
+    let mut trials = lab::trials![request_is_one_write, absent_then_started,];
     trials.extend(table(module_path!(), counts, is_understood));
     trials.extend(table(module_path!(), does_not_count, is_told_until_it_understands));
     trials
@@ -103,23 +99,4 @@ fn absent_then_started() {
     agent.wait_acknowledged("master");
     keepwatch.terminate();
     assert_eq!(agent.arrivals().len(), 1, "the older state is not told any more");
-}
-
-fn killed_and_restarted_while_the_state_flips() {
-    let mut world = World::new();
-    let keepwatch = world.setup.start();
-    let mut present = false;
-    for round in 0..10 {
-        world.agent.wait_acknowledged(word(present));
-        world.agent.stop(round % 2 == 0);
-        for _ in 0..3 {
-            present = !present;
-            world.set_vip(present);
-        }
-        keepwatch.wait_state(word(present));
-        world.agent = Agent::start(&world.setup.state_path);
-    }
-    world.agent.wait_acknowledged(word(present));
-    keepwatch.terminate();
-    world.agent.assert_last_word(word(present));
 }

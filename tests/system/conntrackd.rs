@@ -7,7 +7,7 @@ use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::PathBuf;
 
 use lab::daemon::{Running, Setup};
-use lab::files::{Watch, content};
+use lab::files::{Watch, content, write_program};
 use lab::trial::with_other_users;
 use lab::users::NOBODY;
 use libtest_mimic::Trial;
@@ -53,8 +53,7 @@ impl Tracked {
         let record = setup.directory().join("record");
         fs::create_dir(&record).unwrap();
         let program = record.join("conntrackd");
-        fs::write(&program, STAND_IN.replace("$RECORD", record.to_str().unwrap())).unwrap();
-        fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
+        write_program(&program, &STAND_IN.replace("$RECORD", record.to_str().unwrap()));
         let path = format!("{}:{}", record.display(), std::env::var("PATH").unwrap());
         setup.environment.push(("PATH".into(), path.into()));
         fs::write(setup.conf_dir.join("conntrackd.conf"), "").unwrap();
@@ -248,9 +247,7 @@ fn intruder() {
     let directory = setup.directory().display().to_string();
     let bin = setup.directory().join("bin");
     fs::create_dir(&bin).unwrap();
-    let program = bin.join("conntrackd");
-    fs::write(&program, INTRUDER.replace('@', &directory)).unwrap();
-    fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
+    write_program(&bin.join("conntrackd"), &INTRUDER.replace('@', &directory));
     fs::write(setup.directory().join("secret"), "hidden\n").unwrap();
     fs::write(setup.conf_dir.join("conntrackd.conf"), "to be read\n").unwrap();
     let mut world = World::with(setup);

@@ -1,14 +1,13 @@
 //! Promises 13 and 20: the processes that run programs. There is one each for conntrackd and for the hook, the daemon
 //! ends if one of them does, and none is left behind.
 
-use std::fs::{self, Permissions};
+use std::fs;
 use std::ops::RangeInclusive;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use lab::daemon::{Running, wait_end};
-use lab::files::content;
+use lab::daemon::{Running, children, wait_end};
+use lab::files::{content, write_program};
 use libtest_mimic::Trial;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::stat::Mode;
@@ -31,11 +30,6 @@ pub fn trials() -> Vec<Trial> {
         failed_run_leaves_nothing,
         what_it_inherits,
     ]
-}
-
-pub fn children(pid: u32) -> Vec<u32> {
-    let list = content(&PathBuf::from(format!("/proc/{pid}/task/{pid}/children")));
-    list.split_whitespace().map(|pid| pid.parse().unwrap()).collect()
 }
 
 /// The only one there is.
@@ -180,8 +174,7 @@ fn background_jobs_go_on() {
         echo $$ >$RECORD/$1
         while [ ! -e $RECORD/end ]; do echo $1; sleep 0.01; done
         echo end || exit; echo $1 >>$RECORD/ended\n";
-    fs::write(&job, script.replace("$RECORD", hooked.record.to_str().unwrap())).unwrap();
-    fs::set_permissions(&job, Permissions::from_mode(0o755)).unwrap();
+    write_program(&job, &script.replace("$RECORD", hooked.record.to_str().unwrap()));
     let start = "$RECORD/job plain & nohup $RECORD/job nohup & setsid $RECORD/job setsid &
         (setsid $RECORD/job daemon </dev/null >/dev/null 2>&1 &)
         start-stop-daemon -S -b -x $RECORD/job -- service";

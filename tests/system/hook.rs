@@ -1,24 +1,22 @@
 //! Promises 4 and 20: the hook is told each state, one run after another, until it succeeds, and delays nothing else.
 //! The script writes down how it was called and does as it is told.
 
-use std::fs::{self, Permissions};
-use std::os::unix::fs::PermissionsExt;
+use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
-use lab::daemon::{Running, Setup, wait_end};
-use lab::files::{Watch, content};
+use lab::daemon::{Running, Setup, children, wait_end};
+use lab::files::{Watch, content, write_program};
 use libtest_mimic::Trial;
 use nix::sys::signal::Signal;
 
 use crate::conntrackd::Tracked;
-use crate::helpers::{children, helper};
+use crate::helpers::helper;
 use crate::world::{World, setup, word};
 
 pub fn trials() -> Vec<Trial> {
     lab::trials![
         first_state_and_each_change,
-        one_at_a_time,
         hang_delays_nothing,
         hang_is_killed_with_its_session,
         endless_output,
@@ -38,8 +36,7 @@ echo "-$3" >>"$RECORD/calls"
 pub fn install(setup: Setup) -> Setup {
     let [record, program] = ["hooked", "hook"].map(|name| setup.directory().join(name));
     fs::create_dir(&record).unwrap();
-    fs::write(&program, SCRIPT.replace("$RECORD", record.to_str().unwrap())).unwrap();
-    fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
+    write_program(&program, &SCRIPT.replace("$RECORD", record.to_str().unwrap()));
     setup.with(format!("--hook={}", program.display()))
 }
 
@@ -141,26 +138,6 @@ fn first_state_and_each_change() {
     assert_called("FAULT", Some("MASTER"));
     hooked.wait_calls(&["+BACKUP", "-BACKUP", "+MASTER", "+MASTER", "-MASTER", "+FAULT", "-FAULT"]);
     assert_eq!((keepwatch.counter("hook_runs"), keepwatch.counter("hook_failures")), (4, 1));
-}
-
-/// However fast the state changes, no run begins before the last has ended.
-fn one_at_a_time() {
-    let hooked = Hooked::new();
-    let keepwatch = hooked.world.setup.start();
-    wait_told(&keepwatch, "BACKUP", 1);
-    for flip in 0..200 {
-        hooked.world.set_vip(flip % 2 == 0);
-    }
-    hooked.world.set_vip(true);
-    keepwatch.wait_log("Wrote router", 202);
-    hooked.wait("MASTER to be the last", || {
-        hooked.calls().last().is_some_and(|last| last == "-MASTER")
-    });
-    let calls = hooked.calls();
-    for run in calls.chunks(2) {
-        assert!(run[0].starts_with('+') && run[1] == run[0].replace('+', "-"), "{calls:?}");
-    }
-    keepwatch.wait_log("hook succeeded", calls.len() / 2);
 }
 
 /// Files, agent, signals and conntrackd, which has a helper of its own, are as prompt as without.

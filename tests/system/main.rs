@@ -36,7 +36,6 @@ mod overrun;
 mod own_files;
 mod privileges;
 mod programs;
-mod role;
 mod service_manager;
 mod signals;
 mod stalls;
@@ -74,7 +73,6 @@ fn main() {
             own_files::trials(),
             privileges::trials(),
             programs::trials(),
-            role::trials(),
             service_manager::trials(),
             signals::trials(),
             start::trials(),

@@ -4,15 +4,13 @@ use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, chown};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use keepwatch::metrics::{labels, render};
 use keepwatch::monitor::{Counters, HookState, Instant, State, Status};
 use keepwatch::options::{CliAction, parse};
 use lab::daemon::Setup;
-use lab::files::{Watch, content};
+use lab::files::Watch;
 use lab::trial::with_other_users;
 use lab::users::NOBODY;
 use libtest_mimic::Trial;
@@ -28,7 +26,6 @@ pub fn trials() -> Vec<Trial> {
         samples_have_labels_and_their_figures,
         manual_page_has_the_metrics,
         figures_follow_the_state,
-        readers_see_whole_files_only,
         hook_that_has_yet_to_succeed,
         signals_have_it_written,
         unwritable_at_start_is_tried_again,
@@ -224,33 +221,6 @@ fn hook_that_has_yet_to_succeed() {
     file.wait("hook_pending", 1);
     hooked.when("BACKUP", "");
     file.wait("hook_pending", 0);
-}
-
-/// And two daemons may write into one directory, in which their state files are, too.
-fn readers_see_whole_files_only() {
-    let (world, first) = world_with(setup());
-    let second = File(first.directory().join("second.prom"));
-    let other = setup().with(second.option());
-    let (_first, _second) = (world.setup.start(), other.start());
-    let done = AtomicBool::new(false);
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            while !done.load(Ordering::Relaxed) {
-                let text = content(&first.0) + &content(&second.0);
-                let is_last = |line: &&str| line.starts_with("keepwatch_metrics_write_failures");
-                let begun = text.matches("# HELP keepwatch_build_info").count();
-                assert_eq!(text.lines().filter(is_last).count(), begun, "{text}");
-                assert!(text.is_empty() || text.ends_with('\n'), "{text}");
-            }
-        });
-        for flip in 0..500 {
-            world.set_vip(flip % 2 == 0);
-        }
-        first.wait("transitions_total", 501);
-        second.wait("transitions_total", 501);
-        done.store(true, Ordering::Relaxed);
-    });
-    assert_eq!(first.others(), 1, "nothing is left behind");
 }
 
 fn signals_have_it_written() {

@@ -13,7 +13,6 @@ use crate::world::{VIP, World, add_interface, setup, word};
 pub fn trials() -> Vec<Trial> {
     lab::trials![
         flood_while_the_vip_flips,
-        messages_of_the_greatest_length,
         kernel_without_filtered_dumps,
         burst_starves_neither_signals_nor_the_agent,
         foreign_sender_is_not_believed,
@@ -53,21 +52,6 @@ fn flood_while_the_vip_flips() {
     agent.wait_acknowledged(word(!present));
     keepwatch.terminate();
     agent.assert_last_word(word(!present));
-}
-
-/// Interfaces may have so many names that a message about one is almost 64 kB longer than others.
-fn messages_of_the_greatest_length() {
-    let world = World::new();
-    add_interface(&world.rtnl, "long");
-    let keepwatch = world.setup.start();
-    world.rtnl.add_alternative_names("ha0", 100);
-    world.rtnl.add_alternative_names("long", 450);
-    world.set_vip(true);
-    keepwatch.wait_log("Notified agent router", 2);
-    keepwatch.signal(Signal::SIGHUP);
-    keepwatch.wait_log("Notified agent router", 3);
-    assert_eq!(keepwatch.counter("transitions"), 2);
-    assert_eq!(keepwatch.counter("malformed"), 0);
 }
 
 /// Linux before 4.20: a dump has the addresses of all interfaces.

@@ -64,7 +64,7 @@ impl Drop for Lock {
 fn assert_refused(setup: &Setup, what: &str, path: &Path, errors: &[&str]) {
     let line = |begin: &str, error: &str| format!("{begin}{}: {error}\n", path.display());
     let output = setup.run();
-    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert_eq!((output.status.code(), &output.stdout[..]), (Some(1), &b""[..]), "{output:?}");
     let said = String::from_utf8(output.stderr).unwrap();
     let is_said = |error: &&&str| said == line(&format!("keepwatch: {what} "), error);
     let error = errors.iter().find(is_said).unwrap_or_else(|| panic!("{said}"));
@@ -100,6 +100,10 @@ fn strange_files_are_refused() {
             fs::remove_file(&path).or_else(|_| fs::remove_dir(&path)).unwrap();
         }
     }
+    let path = setup.directory().join("nowhere/log");
+    let setup = setup.with(format!("--log-file={}", path.display()));
+    assert_refused(&setup, "log file", &path, &["No such file or directory (ENOENT)"]);
+    assert!(!setup.pid_file().exists(), "nothing is left behind");
 }
 
 fn file_of_another_user() {

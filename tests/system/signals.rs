@@ -3,7 +3,6 @@
 use std::fs;
 
 use lab::agent::Manners;
-use lab::daemon::Setup;
 use lab::files::content;
 use libtest_mimic::Trial;
 use nix::sys::signal::Signal;
@@ -19,7 +18,6 @@ pub fn trials() -> Vec<Trial> {
         syslog,
         stale_pid_file,
         pid_file_of_a_successor,
-        log_that_cannot_be,
     ]
 }
 
@@ -127,13 +125,6 @@ fn syslog_in_empty_dev() {
     assert!(receive(&log).contains("status: state=backup"));
 }
 
-fn error(setup: &Setup) -> String {
-    let output = setup.run();
-    assert_eq!(output.status.code(), Some(1), "{output:?}");
-    assert!(output.stdout.is_empty());
-    String::from_utf8(output.stderr).unwrap()
-}
-
 fn stale_pid_file() {
     let world = World::new();
     fs::write(world.setup.pid_file(), "4194303 and more").unwrap();
@@ -154,11 +145,4 @@ fn pid_file_of_a_successor() {
     let new = world.setup.daemonize();
     old.terminate();
     assert_eq!(content(&world.setup.pid_file()), new.pid().to_string());
-}
-
-fn log_that_cannot_be() {
-    let setup = setup().with("--log-file=/nowhere/log");
-    let expected = "keepwatch: log file /nowhere/log: No such file or directory (ENOENT)\n";
-    assert_eq!(error(&setup), expected);
-    assert!(!setup.pid_file().exists(), "nothing is left behind");
 }

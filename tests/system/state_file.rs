@@ -123,40 +123,30 @@ fn mode_and_content() {
     }
 }
 
-/// Makes the directory unwritable, flips the VIP, makes it writable again.
-fn survives(world: &World, break_it: impl Fn(), mend_it: impl Fn()) {
-    let (setup, agent) = (&world.setup, &world.agent);
-    let log = format!("--log-file={}", setup.directory().join("log").display());
+/// Each state is told all the same, and written when there is room for it.
+fn full_directory_is_survived() {
+    let world = World::new();
+    let (setup, log) = (&world.setup, world.setup.directory().join("log"));
+    let (none, size): (Option<&str>, _) = (None, Some("size=64k"));
+    mount(none, &setup.conf_dir, Some("tmpfs"), MsFlags::empty(), size).unwrap();
+    let ballast = setup.conf_dir.join("ballast");
     let mut command = setup.command();
-    let mut child = command.args([&log, "--foreground"]).spawn().unwrap();
-    agent.wait_acknowledged("backup");
+    command.arg(format!("--log-file={}", log.display())).arg("--foreground");
+    let keepwatch = Killed(command.spawn().unwrap());
+    world.agent.wait_acknowledged("backup");
     for present in [true, false] {
-        break_it();
+        let _ = fs::write(&ballast, vec![0; 65536]);
         world.set_vip(present);
-        agent.wait_acknowledged(word(present));
-        assert_ne!(setup.state(), word(present), "the directory was not broken at all");
-        mend_it();
+        world.agent.wait_acknowledged(word(present));
+        assert_ne!(setup.state(), word(present), "the directory was not full at all");
+        fs::remove_file(&ballast).unwrap();
         let watch = Watch::new(&setup.conf_dir);
         watch.until("the state file", || (setup.state() == word(present)).then_some(()));
     }
-    child.kill().unwrap();
-    child.wait().unwrap();
+    drop(keepwatch);
     assert_eq!(temporaries(setup), [] as [&Path; 0]);
-    let log = setup.log_in(&setup.directory().join("log"));
+    let log = setup.log_in(&log);
     assert!(log.contains(" WARNING ") && log.contains("state file not written: "), "{log}");
-}
-
-fn full_directory_is_survived() {
-    let world = World::new();
-    let setup = &world.setup;
-    let none: Option<&str> = None;
-    let size = Some("size=64k");
-    mount(none, &setup.conf_dir, Some("tmpfs"), MsFlags::empty(), size).unwrap();
-    let ballast = setup.conf_dir.join("ballast");
-    let fill = || {
-        let _ = fs::write(&ballast, vec![0; 65536]);
-    };
-    survives(&world, fill, || fs::remove_file(&ballast).unwrap());
 }
 
 /// What is mounted there meanwhile can be unmounted again, while the daemon runs.

@@ -319,8 +319,7 @@ impl<'a> Running<'a> {
 
     /// The processes that it has started and that have not been waited for.
     pub fn children(&self) -> Vec<u32> {
-        let list = content(&PathBuf::from(format!("/proc/{0}/task/{0}/children", self.pid)));
-        list.split_whitespace().map(|pid| pid.parse().expect("a pid")).collect()
+        children(self.pid)
     }
 
     /// A line of `/proc/PID/status`.
@@ -359,6 +358,12 @@ pub fn counter(status: &str, name: &str) -> u64 {
 const SYS_EPOLL_WAIT: Option<c_long> = Some(nix::libc::SYS_epoll_wait);
 #[cfg(not(target_arch = "x86_64"))]
 const SYS_EPOLL_WAIT: Option<c_long> = None;
+
+/// The processes that one has started and not waited for.
+pub fn children(pid: u32) -> Vec<u32> {
+    let list = content(&PathBuf::from(format!("/proc/{pid}/task/{pid}/children")));
+    list.split_whitespace().map(|pid| pid.parse().expect("a pid")).collect()
+}
 
 /// Waits until a process has ended.
 pub fn wait_end(pid: u32) {

@@ -9,7 +9,6 @@
 pub mod agent;
 pub mod capture;
 pub mod daemon;
-pub mod egress;
 pub mod files;
 #[cfg(feature = "defmt")]
 pub mod frames;

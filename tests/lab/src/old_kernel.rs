@@ -55,38 +55,6 @@ fn fail_call(
     }
 }
 
-/// Makes a system call never return in the program that is started, as one that waits for a file system
-/// whose server is gone.
-pub fn hanging(command: &mut Command, call: libc::c_long) {
-    let mut filter = [
-        load(0),
-        skip_if(call as u32, 1),
-        allow(),
-        statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_USER_NOTIF),
-    ];
-    let install = move || {
-        let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
-        // SAFETY: the program and its instructions live until the call returns.
-        let listener = unsafe {
-            libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-            libc::syscall(
-                libc::SYS_seccomp,
-                libc::SECCOMP_SET_MODE_FILTER,
-                libc::SECCOMP_FILTER_FLAG_NEW_LISTENER,
-                &raw const program,
-            )
-        };
-        // The program has the listener itself, and never answers. The copy outlives exec.
-        // SAFETY: takes nothing but the number.
-        if unsafe { libc::dup(listener as libc::c_int) } < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        Ok(())
-    };
-    // SAFETY: between fork and exec it makes system calls only, on data of its own.
-    unsafe { command.pre_exec(install) };
-}
-
 /// Keeps `/proc` from the program that is started.
 pub fn without_proc(command: &mut Command) {
     // SAFETY: between fork and exec it makes two system calls.
