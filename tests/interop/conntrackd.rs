@@ -2,22 +2,21 @@
 //! a connection survives the failover.
 
 use std::cell::Cell;
-use std::fs::{self, Permissions};
-use std::os::unix::fs::{PermissionsExt, chown};
+use std::fs;
+use std::os::unix::fs::chown;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use lab::agent::Agent;
-use lab::daemon::{Running, Setup};
+use lab::daemon::Running;
 use lab::files::{Watch, content};
-use lab::namespace::Netns;
-use lab::rtnl::Rtnl;
 use lab::users::NOBODY;
 use libtest_mimic::Trial;
 
+use crate::node::{Network, Node};
 use crate::output;
-use crate::world::{VIP, setup, up_quietly};
+use crate::world::{Killed, VIP};
 
 pub fn trials() -> Vec<Trial> {
     lab::trials![connection_survives_failover]
@@ -34,17 +33,18 @@ const BACKUP: [&str; 2] = ["flushing conntrack table in 60 secs", "resync reques
 
 /// One daemon stays root, the other becomes nobody: conntrackd's control socket belongs to root.
 fn connection_survives_failover() {
-    let (left, right) = (Node::new(1, "root"), Node::new(2, "nobody"));
-    connect(&left, &right);
+    let network = Network::new();
+    let left = Tracked::new("left", 1, "root", &network);
+    let right = Tracked::new("right", 2, "nobody", &network);
     let _conntrackd = [left.start_conntrackd(), right.start_conntrackd()];
-    let keepwatch = [left.start_keepwatch(), right.start_keepwatch()];
+    let keepwatch = [left.node.watch(), right.node.watch()];
     for (node, keepwatch) in [&left, &right].into_iter().zip(&keepwatch) {
         node.wait_synced(keepwatch, "backup", &BACKUP);
     }
 
     left.set_vip(true);
     left.wait_synced(&keepwatch[0], "primary", &ACTIVE);
-    left.netns.run(|| {
+    left.node.netns.run(|| {
         let flow = "-I -p tcp -s 10.0.0.2 -d 198.51.100.7 --sport 1234 --dport 80 \
             --state ESTABLISHED -u SEEN_REPLY,ASSURED -t 600";
         output("conntrack", &flow.split_whitespace().collect::<Vec<_>>());
@@ -55,7 +55,7 @@ fn connection_survives_failover() {
     left.wait_synced(&keepwatch[0], "backup", &BACKUP);
     right.set_vip(true);
     right.wait_synced(&keepwatch[1], "primary", &ACTIVE);
-    let flows = right.netns.run(|| output("conntrack", &["-L"]));
+    let flows = right.node.netns.run(|| output("conntrack", &["-L"]));
     assert!(flows.contains("src=10.0.0.2 dst=198.51.100.7 sport=1234 dport=80"), "{flows:?}");
     for (keepwatch, uid) in keepwatch.iter().zip(["0\t", "65534\t"]) {
         assert!(keepwatch.proc_status("Uid").starts_with(uid));
@@ -63,58 +63,44 @@ fn connection_survives_failover() {
     }
 }
 
-/// A network namespace with the HA interface, which belongs to a user as far as it has to.
-struct Node {
-    number: u8,
-    netns: Netns,
-    rtnl: Rtnl,
-    setup: Setup,
-    agent: Agent,
+/// A node with conntrackd in keepalived's place, which belongs to a user as far as it has to.
+struct Tracked {
+    node: Node,
+    address: String,
     /// How much of conntrackd's log has been checked.
     checked: Cell<usize>,
 }
 
-impl Node {
-    fn new(number: u8, user: &str) -> Self {
-        let netns = Netns::new();
-        let rtnl = netns.run(Rtnl::new);
-        let setup = setup().with("--active-word=primary").with("--enable_conntrackd");
-        let setup = setup.with(format!("--user={user}"));
-        let agent = Agent::start(&setup.state_path);
+impl Tracked {
+    fn new(name: &'static str, number: u8, user: &str, network: &Rc<Network>) -> Self {
+        let mut node = Node::new(name, number, network);
+        let setup = &mut node.setup;
+        setup.extra.extend(["--enable_conntrackd".into(), format!("--user={user}").into()]);
         if user == "nobody" {
             let socket = setup.state_path.join("keepalived-state-change");
             for path in [&setup.conf_dir, &setup.state_path, &socket] {
                 chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
             }
-            fs::set_permissions(setup.directory(), Permissions::from_mode(0o755)).unwrap();
         }
-        Self { number, netns, rtnl, setup, agent, checked: Cell::new(0) }
-    }
-
-    fn address(&self) -> String {
-        format!("169.254.192.{}", self.number)
+        Self { node, address: format!("169.254.192.{number}"), checked: Cell::new(0) }
     }
 
     fn configuration(&self) -> PathBuf {
-        self.setup.conf_dir.join("conntrackd.conf")
+        self.node.setup.conf_dir.join("conntrackd.conf")
     }
 
-    /// As Neutron writes it, but with a log file.
-    fn text(&self) -> String {
-        let directory = self.setup.conf_dir.to_str().unwrap();
-        let text = include_str!("conntrackd.conf").replace("DIRECTORY", directory);
-        text.replace("ADDRESS", &self.address())
-    }
-
-    /// Starts conntrackd and waits until it serves.
-    fn start_conntrackd(&self) -> Conntrackd {
-        fs::write(self.configuration(), self.text()).unwrap();
-        let files = Watch::new(&self.setup.conf_dir);
+    /// Starts conntrackd, configured as by Neutron but with a log file, and waits until it serves.
+    fn start_conntrackd(&self) -> Killed {
+        let directory = &self.node.setup.conf_dir;
+        let text =
+            include_str!("conntrackd.conf").replace("DIRECTORY", directory.to_str().unwrap());
+        fs::write(self.configuration(), text.replace("ADDRESS", &self.address)).unwrap();
+        let files = Watch::new(directory);
         let mut command = Command::new("conntrackd");
         command.arg("-C").arg(self.configuration());
         // It repeats its log there.
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        let conntrackd = Conntrackd(self.netns.run(|| command.spawn()).expect("conntrackd"));
+        let conntrackd = Killed(self.node.netns.run(|| command.spawn()).expect("conntrackd"));
         files.until(format!("conntrackd to serve: {}", self.conntrackd_log()), || {
             self.conntrackd_log().contains("-- starting in console mode --").then_some(())
         });
@@ -122,27 +108,23 @@ impl Node {
     }
 
     fn conntrackd_log(&self) -> String {
-        content(&self.setup.conf_dir.join("conntrackd.log"))
-    }
-
-    fn start_keepwatch(&self) -> Running<'_> {
-        self.netns.run(|| self.setup.start())
+        content(&self.node.setup.conf_dir.join("conntrackd.log"))
     }
 
     fn set_vip(&self, present: bool) {
-        self.netns.run(|| self.rtnl.set_address("ha0", VIP, present));
+        self.node.netns.run(|| self.node.rtnl.set_address("ha0", VIP, present));
     }
 
     /// Waits until keepwatch has synchronised for a state, and checks what conntrackd did since the
     /// last time. Among that is also what the other node asked for.
     fn wait_synced(&self, keepwatch: &Running, state: &str, commands: &[&str]) {
-        let router = &self.setup.router;
+        let router = &self.node.setup.router;
         let line = format!("Synced connection tracking state on {state} for router {router}");
         keepwatch.wait(&line, || {
-            let log = self.setup.log();
+            let log = self.node.setup.log();
             log.lines().rfind(|line| line.contains("Synced")).is_some_and(|l| l.ends_with(&line))
         });
-        self.agent.wait_acknowledged(state);
+        self.node.agent.wait_acknowledged(state);
         let log = self.conntrackd_log();
         let new = &log[self.checked.replace(log.len())..];
         let mut lines = new.lines();
@@ -164,30 +146,5 @@ impl Node {
             // Nothing tells of it, so it has to be looked at now and then.
             std::thread::sleep(Duration::from_millis(20));
         }
-    }
-}
-
-/// Connects the HA interfaces of two nodes.
-fn connect(left: &Node, right: &Node) {
-    left.netns.run(|| {
-        left.rtnl.add_veth("ha0", "ha-peer");
-        left.rtnl.move_to("ha-peer", &right.netns);
-    });
-    right.netns.run(|| right.rtnl.rename("ha-peer", "ha0"));
-    for node in [left, right] {
-        node.netns.run(|| {
-            up_quietly(&node.rtnl, "ha0");
-            node.rtnl.add_address("ha0", &format!("{}/18", node.address()));
-        });
-    }
-}
-
-/// It is killed when this is dropped.
-struct Conntrackd(Child);
-
-impl Drop for Conntrackd {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }

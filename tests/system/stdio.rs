@@ -7,6 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 
 use lab::daemon::Setup;
+use lab::trial::table;
 use libtest_mimic::Trial;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::pty::openpty;
@@ -14,14 +15,15 @@ use nix::pty::openpty;
 use crate::world::{Killed, World, word};
 
 pub fn trials() -> Vec<Trial> {
-    lab::trials![
-        streams_closed,
-        pipes_nobody_reads,
-        daemon_leaves_its_pipes_alone,
-        terminal_nobody_reads,
-        terminal_of_another_session,
-        socket_nobody_reads,
-    ]
+    let streams: [(&str, Stream); 3] = [
+        ("pipe_nobody_reads", pipe),
+        ("terminal_nobody_reads", terminal),
+        ("socket_nobody_reads", socket),
+    ];
+    let mut trials =
+        lab::trials![streams_closed, daemon_leaves_its_pipes_alone, terminal_of_another_session,];
+    trials.extend(table(module_path!(), streams, nobody_reads));
+    trials
 }
 
 /// Flips the VIP 1,000 times.
@@ -61,23 +63,6 @@ fn streams_closed() {
     }
 }
 
-fn pipes_nobody_reads() {
-    let world = World::new();
-    let mut command = without_log_file(&world.setup);
-    command.arg("--debug").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().unwrap();
-    // The least the kernel makes of it, so that it is soon full.
-    let stderr = child.stderr.take().unwrap();
-    fcntl(&stderr, FcntlArg::F_SETPIPE_SZ(4096)).unwrap();
-    a_thousand_flips(&world);
-    child.kill().unwrap();
-    child.wait().unwrap();
-    let log = lab::files::read_all(stderr);
-    assert!(log.len() <= 4096, "{} bytes", log.len());
-    let text = world.setup.text(log);
-    assert!(text.contains(" DEBUG "), "{text}");
-}
-
 /// The daemon holds none of the pipes of whoever started it, and writes nothing into them.
 fn daemon_leaves_its_pipes_alone() {
     let world = World::new();
@@ -93,11 +78,10 @@ fn daemon_leaves_its_pipes_alone() {
 }
 
 /// What is there to be read, without waiting for more.
-fn read_now(file: impl Into<OwnedFd>) -> Vec<u8> {
-    let file = file.into();
+fn read_now(file: &OwnedFd) -> Vec<u8> {
     let (mut log, mut buffer) = (Vec::new(), [0; 4096]);
-    while lab::files::wait_readable(&file, std::time::Duration::ZERO) {
-        match nix::unistd::read(&file, &mut buffer) {
+    while lab::files::wait_readable(file, std::time::Duration::ZERO) {
+        match nix::unistd::read(file, &mut buffer) {
             Ok(0) | Err(_) => break,
             Ok(length) => log.extend_from_slice(&buffer[..length]),
         }
@@ -105,18 +89,34 @@ fn read_now(file: impl Into<OwnedFd>) -> Vec<u8> {
     log
 }
 
+/// Both ends of a stream: ours, and the daemon's standard error.
+type Stream = fn() -> [OwnedFd; 2];
+
+fn pipe() -> [OwnedFd; 2] {
+    std::io::pipe().map(|(ours, theirs)| [ours.into(), theirs.into()]).unwrap()
+}
+
 /// As when the connection of an ssh is frozen.
-fn terminal_nobody_reads() {
+fn terminal() -> [OwnedFd; 2] {
+    openpty(None, None).map(|terminal| [terminal.master, terminal.slave]).unwrap()
+}
+
+/// As of journald.
+fn socket() -> [OwnedFd; 2] {
+    UnixStream::pair().map(|(ours, theirs)| [ours.into(), theirs.into()]).unwrap()
+}
+
+fn nobody_reads(stream: Stream) {
     let world = World::new();
-    let terminal = openpty(None, None).unwrap();
-    let shared = terminal.slave.try_clone().unwrap();
+    let [ours, theirs] = stream();
+    let shared = theirs.try_clone().unwrap();
     let mut command = without_log_file(&world.setup);
-    let keepwatch = Killed(command.arg("--debug").stderr(terminal.slave).spawn().unwrap());
+    let keepwatch = Killed(command.arg("--debug").stderr(theirs).spawn().unwrap());
     a_thousand_flips(&world);
     let flags = OFlag::from_bits_retain(fcntl(&shared, FcntlArg::F_GETFL).unwrap());
-    assert!(!flags.contains(OFlag::O_NONBLOCK), "others have the same terminal");
+    assert!(!flags.contains(OFlag::O_NONBLOCK), "others have the same stream");
     drop(keepwatch);
-    let log = read_now(terminal.master);
+    let log = read_now(&ours);
     assert!(!log.is_empty());
     #[cfg(not(feature = "defmt"))]
     assert!(String::from_utf8_lossy(&log).contains(" DEBUG "));
@@ -137,19 +137,4 @@ fn terminal_of_another_session() {
         world.set_vip(!present);
     }
     world.setup.running().terminate();
-}
-
-/// As of journald.
-fn socket_nobody_reads() {
-    let world = World::new();
-    let (ours, theirs) = UnixStream::pair().unwrap();
-    let mut command = without_log_file(&world.setup);
-    command.arg("--debug").stderr(OwnedFd::from(theirs));
-    let keepwatch = Killed(command.spawn().unwrap());
-    drop(command);
-    world.agent.wait_acknowledged("backup");
-    a_thousand_flips(&world);
-    drop(keepwatch);
-    let text = world.setup.text(read_now(ours));
-    assert!(text.contains(" DEBUG "), "{text}");
 }

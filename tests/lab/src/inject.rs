@@ -20,18 +20,9 @@ pub enum Argument<'a> {
 const BELOW_STACK: u64 = 2048;
 
 impl Running<'_> {
-    /// Puts another system call in the place of the next one that it makes, and lets it go.
-    pub fn replace_next_call(&self, call: c_long) {
-        let pid = self.nix_pid();
-        stop_at_next_call(pid);
-        let mut registers = ptrace::getregs(pid).expect("its registers");
-        registers.orig_rax = call.try_into().expect("the number of a call");
-        ptrace::setregs(pid, registers).expect("to change its registers");
-        ptrace::detach(pid, None).expect("to let it go");
-    }
-
     /// Makes a system call in its name before the next one of its own, and lets it go. Gives what the
-    /// call returned, a negative errno if it failed, or none if a filter killed the process for it.
+    /// call returned, a negative errno if it failed, or none if a filter killed the process
+    /// for it, which leaves no core.
     pub fn make_call(&self, call: c_long, arguments: &[Argument<'_>]) -> Option<i64> {
         let pid = self.nix_pid();
         stop_at_next_call(pid);
@@ -61,7 +52,7 @@ impl Running<'_> {
         ptrace::setregs(pid, registers).expect("to change its registers");
         // The kernel may or may not stop it once more before it is killed.
         match resume(pid) {
-            WaitStatus::Signaled(_, Signal::SIGSYS, _) => return None,
+            WaitStatus::Signaled(_, Signal::SIGSYS, false) => return None,
             stop => assert_eq!(stop, WaitStatus::PtraceSyscall(pid), "the end of {call}"),
         }
         let returned = ptrace::getregs(pid).expect("its registers").rax.cast_signed();
@@ -69,7 +60,7 @@ impl Running<'_> {
         let again = nix::libc::user_regs_struct { rip: own.rip - 2, rax: own.orig_rax, ..own };
         ptrace::setregs(pid, again).expect("to change its registers");
         match resume(pid) {
-            WaitStatus::Signaled(_, Signal::SIGSYS, _) => None,
+            WaitStatus::Signaled(_, Signal::SIGSYS, false) => None,
             WaitStatus::PtraceSyscall(_) => {
                 ptrace::detach(pid, None).expect("to let it go");
                 Some(returned)

@@ -18,11 +18,9 @@ use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink_sys::protocols::NETLINK_ROUTE;
 use netlink_sys::{Socket, SocketAddr};
 use nix::ifaddrs::{InterfaceAddress, getifaddrs};
-use nix::libc;
 use nix::net::if_::InterfaceFlags;
 
 use crate::PATIENCE;
-use crate::files::wait_readable;
 use crate::namespace::Netns;
 
 /// A socket for requests, in the namespace in which it was made.
@@ -232,36 +230,6 @@ impl Rtnl {
         NetlinkMessage::deserialize(&reply)
             .map(|reply| reply.payload)
             .map_err(|error| io::Error::other(error.to_string()))
-    }
-}
-
-/// A socket that hears of every change of an address.
-#[derive(Debug)]
-pub struct Events(Socket);
-
-impl Events {
-    pub fn new() -> Self {
-        let mut socket = Socket::new(NETLINK_ROUTE).expect("a netlink socket");
-        socket.bind_auto().expect("a netlink port");
-        for group in [libc::RTNLGRP_IPV4_IFADDR, libc::RTNLGRP_IPV6_IFADDR] {
-            socket.add_membership(group).expect("to join a group");
-        }
-        Self(socket)
-    }
-
-    /// Waits for an address that was added or changed and satisfies a condition.
-    pub fn wait_address(&self, what: &str, condition: impl Fn(&AddressMessage) -> bool) {
-        loop {
-            assert!(wait_readable(&self.0, PATIENCE), "waited in vain for {what}");
-            let (bytes, _) = self.0.recv_from_full().expect("an event");
-            let message = NetlinkMessage::<RouteNetlinkMessage>::deserialize(&bytes);
-            if let Ok(NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewAddress(address))) =
-                message.map(|message| message.payload)
-                && condition(&address)
-            {
-                return;
-            }
-        }
     }
 }
 
