@@ -208,7 +208,8 @@ def kill_all():
 
 def latency(options, candidate, router):
     """The rows that the measuring program prints for it."""
-    command = [options.bench, "--namespace", router.namespace, "--directory", router.directory, "--socket", SOCKET]
+    command = "unshare --pid --fork --kill-child --mount-proc".split()
+    command += [options.bench, "--namespace", router.namespace, "--directory", router.directory, "--socket", SOCKET]
     counts = {"starts": 10, "changes": options.changes, "reclaimed": options.changes // 10 or 1}
     counts["loaded"] = 4 * options.changes
     if candidate.slow:

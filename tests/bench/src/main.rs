@@ -6,13 +6,13 @@ mod descendants;
 mod load;
 mod observer;
 mod trial;
-mod vip;
 
 use std::error::Error;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use argh::FromArgs;
+use lab::namespace::Netns;
 
 use observer::Observer;
 use trial::{Cores, Trial};
@@ -56,7 +56,12 @@ pub struct Options {
 }
 
 fn main() -> ExitCode {
-    let result = run(&argh::from_env());
+    let options = argh::from_env();
+    if !descendants::are_alone() {
+        eprintln!("bench: wants to be the first process of a PID namespace");
+        return ExitCode::FAILURE;
+    }
+    let result = run(&options);
     // Whatever went wrong, nothing is left behind.
     descendants::kill_all();
     match result {
@@ -69,8 +74,8 @@ fn main() -> ExitCode {
 }
 
 fn run(options: &Options) -> Result<(), Box<dyn Error>> {
-    descendants::adopt_orphans()?;
     let cores = Cores::new()?;
+    Netns::named(&options.namespace).enter();
     cores.keep_to_ours()?;
     let mut observer = Observer::new(&options.socket)?;
     println!("phase,file_ms,agent_ms,cpu_ms,switches,system_calls,major_faults");

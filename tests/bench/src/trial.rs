@@ -6,6 +6,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use lab::memory::{drop_cached, reclaim};
+use lab::namespace::Netns;
+use lab::rtnl::Rtnl;
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
 
@@ -14,20 +16,25 @@ use crate::counters::{Counters, Usage};
 use crate::descendants;
 use crate::load::Load;
 use crate::observer::{Observer, Wait, What};
-use crate::vip::Vip;
 
 /// How long anything may take before it counts as lost.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Who may run where: ourselves on the last core, who is measured on the others.
-#[derive(Clone, Copy, Debug)]
+/// As keepalived has it.
+const VIP: &str = "169.254.0.5/24";
+
+/// Who may run where: ourselves on the last core and in the router's namespace, who is measured on the others and
+/// outside.
+#[derive(Debug)]
 pub struct Cores {
+    outside: Netns,
     ours: CpuSet,
     theirs: CpuSet,
     all: CpuSet,
 }
 
 impl Cores {
+    /// To be called outside.
     pub fn new() -> nix::Result<Self> {
         let all = sched_getaffinity(Pid::from_raw(0))?;
         let cores: Vec<usize> =
@@ -37,7 +44,7 @@ impl Cores {
         let (mut ours, mut theirs) = (CpuSet::new(), CpuSet::new());
         cores.iter().skip(split).try_for_each(|core| ours.set(*core))?;
         cores.iter().take(split.max(1)).try_for_each(|core| theirs.set(*core))?;
-        Ok(Self { ours, theirs, all })
+        Ok(Self { outside: Netns::current(), ours, theirs, all })
     }
 
     /// From now on.
@@ -52,7 +59,7 @@ impl Cores {
         let mut command = Command::new(program);
         command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         sched_setaffinity(Pid::from_raw(0), if options.slow { &self.all } else { &self.theirs })?;
-        let child = command.spawn();
+        let child = self.outside.run(|| command.spawn());
         self.keep_to_ours()?;
         child.map_err(|error| format!("{program}: {error}").into())
     }
@@ -64,7 +71,7 @@ pub struct Trial<'a> {
     options: &'a Options,
     observer: &'a mut Observer,
     counters: Counters,
-    vip: Vip,
+    rtnl: Rtnl,
     present: bool,
     wait: Wait,
 }
@@ -76,9 +83,6 @@ impl<'a> Trial<'a> {
         observer: &'a mut Observer,
         cores: &Cores,
     ) -> Result<Self, Box<dyn Error>> {
-        let vip = Vip::new(&options.namespace)?;
-        // It need not be there.
-        let _ = vip.set(false);
         let conf_dir = options.directory.join("conf");
         let _ = fs::remove_dir_all(&options.directory);
         fs::create_dir_all(&conf_dir)?;
@@ -87,7 +91,8 @@ impl<'a> Trial<'a> {
         let began = Instant::now();
         let counters = Counters::new(cores.spawn(options)?.id())?;
         let wait = if options.slow { Wait::Sleep } else { Wait::Spin };
-        let mut trial = Self { options, observer, counters, vip, present: false, wait };
+        let (rtnl, present) = (Rtnl::new(), false);
+        let mut trial = Self { options, observer, counters, rtnl, present, wait };
         let (file, agent) = trial.await_both("backup", began, !options.silent)?;
         print("start", file, agent, None);
         Ok(trial)
@@ -99,9 +104,7 @@ impl<'a> Trial<'a> {
         let deadline = Instant::now() + PATIENCE;
         let mut reports = 0;
         while reports < 4 {
-            self.present = !self.present;
-            self.vip.set(self.present)?;
-            let until = Instant::now() + self.pause() * 5;
+            let until = self.move_vip() + self.pause() * 5;
             let mut reported = false;
             while let Some(seen) = self.observer.next(until, Wait::Sleep)? {
                 if matches!(seen.what, What::Report(state) if state == word(self.present)) {
@@ -156,12 +159,18 @@ impl<'a> Trial<'a> {
         (0..count).try_for_each(|_| self.change("loaded", self.pause() / 2))
     }
 
+    /// The VIP comes or goes. Returns when the kernel has acknowledged that.
+    fn move_vip(&mut self) -> Instant {
+        self.present = !self.present;
+        self.rtnl.set_address("ha0", VIP, self.present);
+        Instant::now()
+    }
+
     /// One change of the VIP, which is printed.
     fn change(&mut self, phase: &str, pause: Duration) -> Result<(), Box<dyn Error>> {
         let before = self.counters.read()?;
-        self.present = !self.present;
+        let acknowledged = self.move_vip();
         let word = word(self.present);
-        let acknowledged = self.vip.set(self.present)?;
         let (file, agent) = self.await_both(word, acknowledged, true)?;
         let state = fs::read_to_string(self.options.directory.join("conf/state"))?;
         if state != word {
@@ -206,6 +215,9 @@ impl<'a> Trial<'a> {
 impl Drop for Trial<'_> {
     fn drop(&mut self) {
         descendants::kill_all();
+        if self.present {
+            self.move_vip();
+        }
     }
 }
 

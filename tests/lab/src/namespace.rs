@@ -72,6 +72,11 @@ impl Netns {
         Self(fs::File::open("/proc/thread-self/ns/net").expect("the thread's namespace").into())
     }
 
+    /// The one of this name, as [`bind`](Self::bind) takes it.
+    pub fn named(name: &str) -> Self {
+        Self(fs::File::open(path(name)).expect("a namespace of that name").into())
+    }
+
     /// Moves the calling thread into it; children that it starts are there too.
     pub fn enter(&self) {
         setns(&self.0, CloneFlags::CLONE_NEWNET).expect("to enter the namespace");
