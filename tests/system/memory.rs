@@ -4,9 +4,9 @@
 
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use lab::daemon::{Running, Setup};
+use lab::daemon::Running;
 use lab::files::content;
 use lab::memory::reclaim;
 use lab::old_kernel::without_call;
@@ -16,30 +16,12 @@ use nix::errno::Errno;
 use nix::libc;
 use nix::sys::resource::{Resource, setrlimit};
 
-use crate::world::World;
+use crate::world::{World, setup};
 
 pub fn trials() -> Vec<Trial> {
     // To have another process's memory reclaimed takes root, and so does a limit of any size.
     with_other_users(lab::trials![nothing_is_read_from_disk, limit_without_room_for_the_stack])
         .collect()
-}
-
-/// Another file than that of all the daemons that run at the same time, on a real disk.
-struct Program(PathBuf);
-
-impl Program {
-    fn new(name: &str) -> Self {
-        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-        fs::copy(env!("CARGO_BIN_EXE_keepwatch"), &path).unwrap();
-        File::open(&path).unwrap().sync_all().unwrap();
-        Self(path)
-    }
-}
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(&self.0);
-    }
 }
 
 /// Times that the process waited for a disk to read a page (`proc_pid_stat(5)`, field 12).
@@ -63,20 +45,28 @@ fn faults_after_reclaim(world: &World, keepwatch: &Running, program: &Path) -> u
 }
 
 fn nothing_is_read_from_disk() {
-    let program = Program::new("keepwatch-locked");
-    let world = World::with(Setup::new(&program.0).with("--no-announce"));
+    // Another file than that of all the daemons that run at the same time, on a real disk.
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("keepwatch-locked");
+    fs::copy(setup().program, &program).unwrap();
+    File::open(&program).unwrap().sync_all().unwrap();
+    let new_world = || {
+        let mut setup = setup().with("--no-announce");
+        setup.program.clone_from(&program);
+        World::with(setup)
+    };
+    let world = new_world();
     let keepwatch = world.setup.start();
-    assert_eq!(faults_after_reclaim(&world, &keepwatch, &program.0), 0);
+    assert_eq!(faults_after_reclaim(&world, &keepwatch, &program), 0);
     assert!(!world.setup.log().contains("memory is not locked"), "{}", world.setup.log());
     assert_eq!(keepwatch.terminate().unwrap().code(), Some(0));
 
     // The same where nothing is locked, to know that it was reclaimed.
-    let world = World::with(Setup::new(&program.0).with("--no-announce"));
+    let world = new_world();
     let mut command = world.setup.command();
     without_call(&mut command, libc::SYS_mlockall);
     let keepwatch = world.setup.adopt(&command.output().unwrap());
     keepwatch.wait_log("memory is not locked: Function not implemented (ENOSYS)", 1);
-    assert_ne!(faults_after_reclaim(&world, &keepwatch, &program.0), 0);
+    assert_ne!(faults_after_reclaim(&world, &keepwatch, &program), 0);
 }
 
 /// What is there would fit, but the kernel would kill a process whose stack then grows beyond the limit.

@@ -71,7 +71,7 @@ fn root_keeps_one_capability() {
 fn memory() {
     let world = World::new();
     let keepwatch = world.setup.daemonize();
-    lab::hardening::assert_hardened(keepwatch.pid(), &world.setup.program());
+    lab::hardening::assert_hardened(keepwatch.pid(), &world.setup.program);
 }
 
 fn nobody_has_none() {

@@ -19,7 +19,8 @@ use crate::heard::Late;
 /// Where one keepwatch lives, and how it is started.
 #[derive(Debug)]
 pub struct Setup {
-    program: PathBuf,
+    /// The program's own file.
+    pub program: PathBuf,
     /// The program again, with its symbols; what `KEEPWATCH_SYMBOLS` names, if there is that.
     #[cfg(feature = "defmt")]
     pub symbols: PathBuf,
@@ -49,9 +50,9 @@ impl Setup {
     /// otherwise, or a script that runs one built for another machine.
     pub fn new(program: impl AsRef<Path>) -> Self {
         let directory = Directory::new();
+        let built = env::var_os("KEEPWATCH").map_or(program.as_ref().into(), PathBuf::from);
         Self {
-            program: env::var_os("KEEPWATCH")
-                .map_or_else(|| program.as_ref().into(), PathBuf::from),
+            program: built.canonicalize().expect("the program"),
             #[cfg(feature = "defmt")]
             symbols: env::var_os("KEEPWATCH_SYMBOLS")
                 .map_or_else(|| program.as_ref().into(), PathBuf::from),
@@ -78,11 +79,6 @@ impl Setup {
     /// A directory beside the others.
     pub fn directory(&self) -> &Path {
         self.directory.path()
-    }
-
-    /// The program's own file.
-    pub fn program(&self) -> PathBuf {
-        self.program.canonicalize().expect("the program")
     }
 
     pub fn state_file(&self) -> PathBuf {
