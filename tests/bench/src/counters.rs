@@ -2,7 +2,6 @@
 
 use std::error::Error;
 use std::fs;
-use std::ops::Sub;
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -11,38 +10,13 @@ use nix::mount::{MsFlags, mount};
 use perf_event::events::{Software, Tracepoint};
 use perf_event::{Builder, Counter};
 
-/// Cumulative numbers, or the difference of two of them.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Usage {
-    /// CPU time in milliseconds.
-    pub cpu: f64,
-    pub switches: f64,
-    pub system_calls: f64,
-    /// Page faults that waited for a disk.
-    pub major_faults: f64,
-}
-
-impl Sub for Usage {
-    type Output = Self;
-
-    fn sub(self, before: Self) -> Self {
-        Self {
-            cpu: self.cpu - before.cpu,
-            switches: self.switches - before.switches,
-            system_calls: self.system_calls - before.system_calls,
-            major_faults: self.major_faults - before.major_faults,
-        }
-    }
-}
+/// Cumulative numbers, or the difference of two of them: milliseconds of CPU time, switches, system calls, and page
+/// faults that waited for a disk.
+pub type Usage = [f64; 4];
 
 /// Counts one program, with all its threads and descendants.
 #[derive(Debug)]
-pub struct Counters {
-    cpu: Counter,
-    switches: Counter,
-    system_calls: Counter,
-    major_faults: Counter,
-}
+pub struct Counters([Counter; 4]);
 
 impl Counters {
     /// To be called before the program has started another: only what is born later is included.
@@ -51,32 +25,32 @@ impl Counters {
         let open = |mut builder: Builder| {
             builder.observe_pid(pid).any_cpu().inherit(true).include_kernel().enabled(true).build()
         };
-        Ok(Self {
-            cpu: open(Builder::new(Software::TASK_CLOCK))?,
-            switches: open(Builder::new(Software::CONTEXT_SWITCHES))?,
-            system_calls: open(Builder::new(system_calls()?))?,
-            major_faults: open(Builder::new(Software::PAGE_FAULTS_MAJ))?,
-        })
+        Ok(Self([
+            open(Builder::new(Software::TASK_CLOCK))?,
+            open(Builder::new(Software::CONTEXT_SWITCHES))?,
+            open(Builder::new(system_calls()?))?,
+            open(Builder::new(Software::PAGE_FAULTS_MAJ))?,
+        ]))
     }
 
     /// Everything until now.
     pub fn read(&mut self) -> Result<Usage, Box<dyn Error>> {
-        Ok(Usage {
-            cpu: self.cpu.read()? as f64 / 1e6,
-            switches: self.switches.read()? as f64,
-            system_calls: self.system_calls.read()? as f64,
-            major_faults: self.major_faults.read()? as f64,
-        })
+        let mut usage = Usage::default();
+        for (number, counter) in usage.iter_mut().zip(&mut self.0) {
+            *number = counter.read()? as f64;
+        }
+        usage[0] /= 1e6;
+        Ok(usage)
     }
 
     /// Waits until there was no system call for a while.
     pub fn wait_quiet(&mut self, quiet: Duration) -> Result<(), Box<dyn Error>> {
-        let mut seen = self.read()?.system_calls;
+        let [_, _, mut seen, _] = self.read()?;
         let mut since = Instant::now();
         while since.elapsed() < quiet {
             // Nothing tells of rest, so it has to be looked for now and then.
             thread::sleep(quiet / 10);
-            let now = self.read()?.system_calls;
+            let [_, _, now, _] = self.read()?;
             if now > seen {
                 (seen, since) = (now, Instant::now());
             }

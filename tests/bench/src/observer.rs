@@ -1,17 +1,17 @@
-//! Sees state files change, and is the agent: one thread, one clock, one `epoll`.
+//! Sees state files change, and is the agent: one thread, one clock, one `poll`.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::error::Error;
 use std::fs;
 use std::io::{Read, Write};
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use lab::NEWEST_REPLY;
 use nix::errno::Errno;
-use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 
 #[derive(Debug)]
@@ -38,11 +38,8 @@ pub enum Wait {
 
 #[derive(Debug)]
 pub struct Observer {
-    epoll: Epoll,
     listener: UnixListener,
     files: Inotify,
-    /// Those that have not sent all of their request, by their descriptor.
-    connections: HashMap<u64, (UnixStream, Vec<u8>)>,
     seen: VecDeque<Seen>,
 }
 
@@ -50,13 +47,8 @@ impl Observer {
     pub fn new(socket: &Path) -> Result<Self, Box<dyn Error>> {
         let _ = fs::remove_file(socket);
         let listener = UnixListener::bind(socket)?;
-        listener.set_nonblocking(true)?;
         let files = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC)?;
-        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
-        epoll.add(&listener, readable(&listener))?;
-        epoll.add(&files, readable(&files))?;
-        let (connections, seen) = (HashMap::new(), VecDeque::new());
-        Ok(Self { epoll, listener, files, connections, seen })
+        Ok(Self { listener, files, seen: VecDeque::new() })
     }
 
     /// Sees the state file in this directory from now on: renamed into place, or, by the programs
@@ -89,77 +81,42 @@ impl Observer {
     }
 
     fn poll(&mut self, time: Duration) -> Result<(), Box<dyn Error>> {
-        let mut events = [EpollEvent::empty(); 32];
-        let timeout = EpollTimeout::try_from(time.as_micros().div_ceil(1000))?;
-        let ready = match self.epoll.wait(&mut events, timeout) {
-            Err(Errno::EINTR) => 0,
-            other => other?,
-        };
-        let at = Instant::now();
-        let mut files = false;
-        for event in &events[..ready] {
-            if event.data() == token(&self.files) {
-                files = true;
-            } else if event.data() == token(&self.listener) {
-                self.accept()?;
-            } else if let Some((stream, text)) = self.connections.remove(&event.data()) {
-                self.receive(stream, text)?;
-            }
-        }
-        if files {
-            self.read_files(at);
-        }
-        Ok(())
-    }
-
-    fn accept(&mut self) -> Result<(), Box<dyn Error>> {
-        while let Ok((stream, _)) = self.listener.accept() {
-            stream.set_nonblocking(true)?;
-            self.receive(stream, Vec::new())?;
-        }
-        Ok(())
-    }
-
-    /// Reads what there is. A whole request is answered as the newest agent does.
-    fn receive(&mut self, mut stream: UnixStream, mut text: Vec<u8>) -> Result<(), Box<dyn Error>> {
-        let mut buffer = [0; 4096];
-        match stream.read(&mut buffer) {
-            Ok(0) => return Ok(()),
-            Ok(length) => text.extend_from_slice(&buffer[..length]),
-            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
-            Err(_) => return Ok(()),
+        let milliseconds = PollTimeout::try_from(time.as_micros().div_ceil(1000))?;
+        let mut fds = [
+            PollFd::new(self.listener.as_fd(), PollFlags::POLLIN),
+            PollFd::new(self.files.as_fd(), PollFlags::POLLIN),
+        ];
+        match poll(&mut fds, milliseconds) {
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(errno) => return Err(errno.into()),
         }
         let at = Instant::now();
-        if text.ends_with(b"\r\n\r\n") {
-            // Whoever is killed meanwhile does not want it any more.
-            let _ = stream.write_all(NEWEST_REPLY);
-            let text = String::from_utf8_lossy(&text);
-            // The Python generation writes the names in small letters.
-            let mut headers = text.lines().filter_map(|line| line.split_once(": "));
-            let state = headers.find(|(name, _)| name.eq_ignore_ascii_case("X-Neutron-State"));
-            let state = state.map_or_else(String::new, |(_, state)| state.into());
-            self.seen.push_back(Seen { at, what: What::Report(state) });
-        } else {
-            let token = token(&stream);
-            let _ = self.epoll.delete(&stream);
-            self.epoll.add(&stream, readable(&stream))?;
-            self.connections.insert(token, (stream, text));
+        let [calls, files] = fds.map(|fd| fd.any() == Some(true));
+        if calls {
+            let (stream, _) = self.listener.accept()?;
+            self.seen.extend(receive(stream));
         }
-        Ok(())
-    }
-
-    fn read_files(&mut self, at: Instant) {
-        let events = self.files.read_events().unwrap_or_default();
+        let events = if files { self.files.read_events()? } else { Vec::new() };
         if events.iter().any(|event| event.name.as_deref() == Some("state".as_ref())) {
             self.seen.push_back(Seen { at, what: What::StateFile });
         }
+        Ok(())
     }
 }
 
-fn token(fd: &impl AsFd) -> u64 {
-    u64::try_from(fd.as_fd().as_raw_fd()).unwrap_or(u64::MAX)
-}
-
-fn readable(fd: &impl AsFd) -> EpollEvent {
-    EpollEvent::new(EpollFlags::EPOLLIN, token(fd))
+/// Reads a request, and answers it as the newest agent does. Whoever is killed meanwhile sends none, and does not want
+/// the answer any more.
+fn receive(mut stream: UnixStream) -> Option<Seen> {
+    let (mut text, mut buffer) = (Vec::new(), [0; 4096]);
+    while !text.ends_with(b"\r\n\r\n") {
+        let length = stream.read(&mut buffer).ok().filter(|length| *length > 0)?;
+        text.extend_from_slice(&buffer[..length]);
+    }
+    let at = Instant::now();
+    let _ = stream.write_all(NEWEST_REPLY);
+    let text = String::from_utf8_lossy(&text);
+    // The Python generation writes the names in small letters.
+    let mut headers = text.lines().filter_map(|line| line.split_once(": "));
+    let (_, state) = headers.find(|(name, _)| name.eq_ignore_ascii_case("X-Neutron-State"))?;
+    Some(Seen { at, what: What::Report(state.into()) })
 }

@@ -14,7 +14,7 @@ use nix::unistd::Pid;
 use crate::Options;
 use crate::counters::{Counters, Usage};
 use crate::descendants;
-use crate::load::Load;
+use crate::load;
 use crate::observer::{Observer, Wait, What};
 
 /// How long anything may take before it counts as lost.
@@ -154,7 +154,7 @@ impl<'a> Trial<'a> {
         for pid in descendants::all() {
             sched_setaffinity(Pid::from_raw(pid.cast_signed()), &cores.all)?;
         }
-        let _load = Load::new(&cores.all)?;
+        load::begin(&cores.all)?;
         self.wait = Wait::Sleep;
         (0..count).try_for_each(|_| self.change("loaded", self.pause() / 2))
     }
@@ -177,7 +177,8 @@ impl<'a> Trial<'a> {
             return Err(format!("the state file holds {state}, not {word}").into());
         }
         self.observer.idle(pause)?;
-        print(phase, file, agent, Some(self.counters.read()? - before));
+        let now = self.counters.read()?;
+        print(phase, file, agent, Some(std::array::from_fn(|n| now[n] - before[n])));
         Ok(())
     }
 
@@ -224,14 +225,11 @@ impl Drop for Trial<'_> {
 fn print(phase: &str, file: Duration, agent: Option<Duration>, usage: Option<Usage>) {
     let milliseconds = |time: Duration| format!("{:.4}", time.as_secs_f64() * 1e3);
     let (file, agent) = (milliseconds(file), agent.map_or_else(String::new, milliseconds));
-    let usage = usage.map_or_else(
-        || ",,,".into(),
-        |usage| {
-            let Usage { cpu, switches, system_calls, major_faults } = usage;
-            format!("{cpu:.4},{switches},{system_calls},{major_faults}")
-        },
-    );
-    println!("{phase},{file},{agent},{usage}");
+    let usage = usage.map_or([const { String::new() }; 4], |[cpu, rest @ ..]| {
+        let [switches, system_calls, major_faults] = rest.map(|count| count.to_string());
+        [format!("{cpu:.4}"), switches, system_calls, major_faults]
+    });
+    println!("{phase},{file},{agent},{}", usage.join(","));
 }
 
 fn word(present: bool) -> &'static str {
