@@ -1,10 +1,11 @@
 //! Frames: a claim is heard only where the bytes make it, in a valid ARP packet or advertisement, and
 //! every frame that we send is heard as the claim that it is.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 
 use keepwatch::wire::arp::Operation;
 use keepwatch::wire::{Claim, arp, ndisc, parse_claim};
+use smoltcp::wire::Icmpv6Packet;
 
 /// Takes a frame as it was received, and once more with the right checksum, which no fuzzer guesses.
 pub fn check(frame: &[u8]) {
@@ -35,7 +36,8 @@ fn is_justified(frame: &[u8]) {
             let length = usize::from(u16::from_be_bytes(taken(frame, 18)));
             let message = &frame[54..54 + length];
             assert_eq!(message[0], 136, "an advertisement");
-            assert_eq!(checksum(&frame[22..54], message), 0xffff);
+            let [source, destination] = [taken(frame, 22), taken(frame, 38)].map(Ipv6Addr::from);
+            assert!(Icmpv6Packet::new_unchecked(message).verify_checksum(&source, &destination));
             assert_eq!(ip.octets(), taken(message, 8));
             // Of an option that is longer than an Ethernet address wants, the beginning counts.
             let is_option =
@@ -51,10 +53,10 @@ fn is_justified(frame: &[u8]) {
 /// With the checksum of an `ICMPv6` message where that has its own.
 fn corrected(frame: &[u8]) -> Option<Vec<u8>> {
     let length = usize::from(u16::from_be_bytes(*frame.get(18..)?.first_chunk()?));
-    let mut frame = frame.to_vec();
-    frame.get_mut(56..58)?.fill(0);
-    let sum = checksum(&frame[22..54], frame.get(54..54 + length)?);
-    frame[56..58].copy_from_slice(&(!sum).to_be_bytes());
+    let mut frame = frame.get(..58).and(Some(frame))?.to_vec();
+    let [source, destination] = [taken(&frame, 22), taken(&frame, 38)].map(Ipv6Addr::from);
+    let message = frame.get_mut(54..54 + length).filter(|_| length >= 4)?;
+    Icmpv6Packet::new_unchecked(message).fill_checksum(&source, &destination);
     Some(frame)
 }
 
@@ -76,15 +78,4 @@ fn ours_are_heard(mac: [u8; 6], ip: [u8; 16]) {
 
 fn taken<const LEN: usize>(bytes: &[u8], at: usize) -> [u8; LEN] {
     bytes[at..at + LEN].try_into().unwrap()
-}
-
-/// Of an `ICMPv6` message, with the pseudo-header (RFC 8200 section 8.1). 0xffff: right.
-fn checksum(addresses: &[u8], message: &[u8]) -> u16 {
-    let length = u32::try_from(message.len()).unwrap().to_be_bytes();
-    let bytes = [addresses, &length, &[0, 0, 0, 58], message].concat();
-    let sum = bytes.chunks(2).fold(0_u32, |sum, pair| {
-        sum + (u32::from(pair[0]) << 8) + u32::from(pair.get(1).copied().unwrap_or(0))
-    });
-    let folded = (sum & 0xffff) + (sum >> 16);
-    u16::try_from((folded & 0xffff) + (folded >> 16)).unwrap()
 }

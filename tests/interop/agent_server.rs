@@ -26,12 +26,8 @@ pub fn python(release: &str, script: &str) -> Command {
     command
 }
 
-/// What the agent was told.
-#[derive(Clone, Debug)]
-pub struct Arrival {
-    pub router: String,
-    pub state: String,
-}
+/// The router and the state that the agent was told.
+type Arrival = (String, String);
 
 pub struct AgentServer {
     _child: Killed,
@@ -55,8 +51,7 @@ impl AgentServer {
         thread::spawn(move || {
             for line in stdout.lines().map_while(Result::ok) {
                 let (router, state) = line.split_once(' ').expect("router and state");
-                let (router, state) = (router.into(), state.into());
-                shared.push(Arrival { router, state });
+                shared.push((router.into(), state.into()));
             }
         });
         files.within(PATIENCE, "the agent's socket", || socket.exists().then_some(()));
@@ -68,11 +63,6 @@ impl AgentServer {
         self.arrived.lock().clone()
     }
 
-    /// The states that have arrived so far.
-    pub fn states(&self) -> Vec<String> {
-        self.arrivals().into_iter().map(|arrival| arrival.state).collect()
-    }
-
     /// Waits until what has arrived satisfies a condition.
     pub fn wait(&self, what: &str, condition: impl Fn(&[Arrival]) -> bool) {
         let and_errors = Late(|| format!("{what}, {}", content(&self.errors)));
@@ -81,6 +71,6 @@ impl AgentServer {
 
     /// Waits until the last that has arrived is this state.
     pub fn wait_state(&self, state: &str) {
-        self.wait(state, |arrivals| arrivals.last().is_some_and(|last| last.state == state));
+        self.wait(state, |arrivals| arrivals.last().is_some_and(|last| last.1 == state));
     }
 }

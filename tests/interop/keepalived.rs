@@ -151,8 +151,9 @@ fn reload() {
         right.configure(50, false, Some(FLOATING_IP));
         let capture = |node: &Node| node.netns.run(|| Capture::new("qg0-peer"));
         let outside = [left, right].map(capture);
-        right.reload_keepalived();
-        left.reload_keepalived();
+        // As Neutron has it read its configuration again, for every new address.
+        right.signal_keepalived(Signal::SIGHUP);
+        left.signal_keepalived(Signal::SIGHUP);
         outside[0].wait("the floating IP", announced);
         left.wait("MASTER");
         right.wait("BACKUP");

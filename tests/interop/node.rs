@@ -178,33 +178,26 @@ vrrp_instance VR_5 {{
 
     /// Asks keepalived to end, and waits for that.
     pub fn stop_keepalived(&self) {
-        let mut child = self.keepalived.take().expect("a keepalived that runs");
-        kill(pid(&child), Signal::SIGTERM).unwrap();
-        child.wait().unwrap();
+        self.signal_keepalived(Signal::SIGTERM);
+        self.keepalived.take().unwrap().wait().unwrap();
     }
 
     /// Kills all processes of keepalived at once, which then cannot take their addresses away.
     pub fn kill_keepalived(&self) {
-        let mut child = self.keepalived.take().expect("a keepalived that runs");
-        killpg(pid(&child), Signal::SIGKILL).unwrap();
-        child.wait().unwrap();
+        self.signal_keepalived(Signal::SIGKILL);
+        self.keepalived.take().unwrap().wait().unwrap();
         // A pid file that is left over keeps the next from starting, if its pid is in use again.
         for name in ["keepalived.pid", "keepalived.pid-vrrp"] {
             std::fs::remove_file(self.file(name)).unwrap();
         }
     }
 
-    /// Has keepalived read its configuration again, as Neutron does for every new address.
-    pub fn reload_keepalived(&self) {
-        let child = self.keepalived.take().expect("a keepalived that runs");
-        kill(pid(&child), Signal::SIGHUP).unwrap();
-        self.keepalived.set(Some(child));
-    }
-
-    /// Sends a signal to all processes of keepalived.
+    /// Sends a signal to all processes of keepalived, or, if they are to come to know it from there, to the first.
     pub fn signal_keepalived(&self, signal: Signal) {
         let child = self.keepalived.take().expect("a keepalived that runs");
-        killpg(pid(&child), signal).unwrap();
+        let is_told_on = matches!(signal, Signal::SIGTERM | Signal::SIGHUP);
+        let send = if is_told_on { kill } else { killpg };
+        send(pid(&child), signal).unwrap();
         self.keepalived.set(Some(child));
     }
 

@@ -11,12 +11,11 @@ use lab::files::{Watch, wait_readable};
 use libtest_mimic::Trial;
 use nix::mount::{MsFlags, mount};
 
-use crate::world::{World, setup, word};
+use crate::world::{World, word};
 
 pub fn trials() -> Vec<Trial> {
     lab::trials![
         vip_present,
-        vip_absent,
         vip_changed_around_start,
         daemon_is_up_when_its_parent_returns,
         relative_paths_are_those_of_the_start,
@@ -41,16 +40,6 @@ fn vip_present() {
     ] {
         assert!(world.setup.log().contains(&line), "{line}{}", world.setup.log());
     }
-}
-
-fn vip_absent() {
-    let world = World::with(setup().with("--active-word=primary"));
-    let keepwatch = world.setup.start();
-    assert_eq!(world.setup.state(), "backup");
-    world.agent.wait_acknowledged("backup");
-    world.set_vip(true);
-    keepwatch.wait_state("primary");
-    world.agent.wait_acknowledged("primary");
 }
 
 /// 200 starts, each with the VIP changed at some other moment of it.

@@ -70,9 +70,11 @@ fn daemon_leaves_its_pipes_alone() {
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     assert!(child.wait().unwrap().success());
     world.agent.wait_acknowledged("backup");
-    // Read to the end, which only comes when nobody holds the other end any more.
-    assert_eq!(lab::files::read_all(child.stdout.take().unwrap()), b"");
-    assert_eq!(lab::files::read_all(child.stderr.take().unwrap()), b"");
+    // The end, which only comes when nobody holds the other end any more.
+    for stream in [child.stdout.take().unwrap().into(), child.stderr.take().unwrap().into()] {
+        assert!(lab::files::wait_readable(&stream, lab::PATIENCE));
+        assert_eq!(read_now(&stream), b"");
+    }
     let _keepwatch = world.setup.running();
     a_thousand_flips(&world);
 }

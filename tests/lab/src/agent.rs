@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::socket::{Backlog, listen};
 
+use crate::files::{wait_readable, wait_unless_stopped};
 use crate::heard::Heard;
 use crate::{NEWEST_REPLY, PATIENCE};
 
@@ -168,18 +169,8 @@ fn last_acknowledged(arrivals: &[Arrival]) -> Option<String> {
 
 /// Serves one connection after the other; those that are left hanging are kept.
 fn serve(listener: &UnixListener, stopped: &UnixStream, shared: &Shared) {
-    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-    use std::os::fd::AsFd;
     let mut hanging = Vec::new();
-    loop {
-        let mut fds = [
-            PollFd::new(listener.as_fd(), PollFlags::POLLIN),
-            PollFd::new(stopped.as_fd(), PollFlags::POLLIN),
-        ];
-        let _ = poll(&mut fds, PollTimeout::NONE);
-        if fds[1].any() == Some(true) {
-            return;
-        }
+    while wait_unless_stopped(listener, stopped) {
         let Ok((stream, _)) = listener.accept() else { continue };
         hanging.extend(converse(stream, stopped, shared));
     }
@@ -190,7 +181,7 @@ fn converse(mut stream: UnixStream, stopped: &UnixStream, shared: &Shared) -> Op
     let manners = shared.manners.lock().expect("manners").clone().unwrap_or(Manners::newest());
     if manners == Manners::CloseUnread {
         // Not before there is something unread, or it is no more than an early close.
-        crate::files::wait_readable(&stream, PATIENCE);
+        wait_readable(&stream, PATIENCE);
         record(shared, Instant::now(), String::new(), 0, false);
         return None;
     }

@@ -1,20 +1,20 @@
 //! What really goes over the wire, seen from the other end.
 
 use std::io::IoSliceMut;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use nix::libc;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{
     AddressFamily, ControlMessageOwned, LinkAddr, MsgFlags, SockFlag, SockType, SockaddrLike, bind,
     recvmsg, setsockopt, socket, sockopt,
 };
 
 use crate::PATIENCE;
+use crate::files::wait_unless_stopped;
 use crate::heard::Heard;
 
 /// A frame and when the kernel received it, since the epoch.
@@ -93,15 +93,7 @@ impl Drop for Capture {
 
 fn hear(socket: &OwnedFd, heard: &Heard<Frame>, stopped: &UnixStream) {
     let mut buffer = [0; 2048];
-    loop {
-        let mut fds = [
-            PollFd::new(socket.as_fd(), PollFlags::POLLIN),
-            PollFd::new(stopped.as_fd(), PollFlags::POLLIN),
-        ];
-        let _ = poll(&mut fds, PollTimeout::NONE);
-        if fds[1].any() == Some(true) {
-            return;
-        }
+    while wait_unless_stopped(socket, stopped) {
         while let Some(frame) = receive(socket, &mut buffer) {
             heard.push(frame);
         }

@@ -62,6 +62,13 @@ pub fn wait_readable(fd: impl AsFd, patience: Duration) -> bool {
     poll(&mut fds, timeout).is_ok_and(|ready| ready > 0)
 }
 
+/// Waits until a connection comes, or whatever else there is to be read; not if it is to stop before that.
+pub fn wait_unless_stopped(fd: impl AsFd, stopped: impl AsFd) -> bool {
+    let mut fds = [fd.as_fd(), stopped.as_fd()].map(|fd| PollFd::new(fd, PollFlags::POLLIN));
+    let _ = poll(&mut fds, PollTimeout::NONE);
+    fds[1].any() != Some(true)
+}
+
 /// The content of a file; empty if it is not there.
 pub fn content(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_default()
@@ -83,19 +90,6 @@ pub fn read_line(mut pipe: impl Read + AsFd) -> String {
         }
     }
     String::from_utf8_lossy(&text).into_owned()
-}
-
-/// Reads a pipe to its end, or for as long as a test waits.
-pub fn read_all(mut pipe: impl Read + AsFd) -> Vec<u8> {
-    let (mut bytes, deadline) = (Vec::new(), Instant::now() + PATIENCE);
-    let mut buffer = [0; 4096];
-    while wait_readable(&pipe, deadline.saturating_duration_since(Instant::now())) {
-        match pipe.read(&mut buffer) {
-            Ok(0) | Err(_) => break,
-            Ok(length) => bytes.extend_from_slice(&buffer[..length]),
-        }
-    }
-    bytes
 }
 
 /// A directory that is removed with everything in it.
