@@ -53,7 +53,8 @@ fn is_justified(frame: &[u8]) {
 /// With the checksum of an `ICMPv6` message where that has its own.
 fn corrected(frame: &[u8]) -> Option<Vec<u8>> {
     let length = usize::from(u16::from_be_bytes(*frame.get(18..)?.first_chunk()?));
-    let mut frame = frame.get(..58).and(Some(frame))?.to_vec();
+    let mut frame = frame.to_vec();
+    frame.get(..58)?;
     let [source, destination] = [taken(&frame, 22), taken(&frame, 38)].map(Ipv6Addr::from);
     let message = frame.get_mut(54..54 + length).filter(|_| length >= 4)?;
     Icmpv6Packet::new_unchecked(message).fill_checksum(&source, &destination);

@@ -18,9 +18,3 @@ pub fn build() -> Result<PathBuf, Box<dyn Error>> {
     let profile = example.parent().and_then(Path::parent).ok_or("not built by cargo")?;
     Ok(profile.join("keepwatch"))
 }
-
-/// What the program says of itself.
-pub fn version(program: &Path) -> Result<String, Box<dyn Error>> {
-    let output = Command::new(program).arg("--version").output()?;
-    Ok(String::from_utf8(output.stdout)?.trim().to_string())
-}

@@ -27,7 +27,6 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 fn main() -> Result<(), Box<dyn Error>> {
     let program = build::build()?;
-    let version = build::version(&program)?;
     namespace::enter().map_err(|error| format!("namespaces: {error}: try it as root"))?;
     let rtnl = Rtnl::new();
     for name in ["ha0", "lan0"] {
@@ -35,7 +34,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let setup = Setup::new(program);
     let (agent, station) = (Agent::start(&setup.state_path), Capture::new("lan0-peer"));
-    println!("{version} watches {} on ha0; {LAN_ADDRESS} on lan0 moves with it\n", setup.vip);
+    println!("keepwatch watches {} on ha0; {LAN_ADDRESS} on lan0 moves with it\n", setup.vip);
     let started = Instant::now();
     let keepwatch = setup.spawn();
     println!("{}", line("start", "absent", "backup", seen(&keepwatch, &agent, "backup", started)));

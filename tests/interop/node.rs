@@ -114,45 +114,14 @@ impl Node {
     /// Writes the configuration as Neutron does, with its shortest interval. What Neutron leaves out
     /// is only the first line.
     pub fn configure(&self, priority: u8, preempt: bool, floating_ip: Option<&str>) {
-        let fifo = self.file("fifo").display().to_string();
-        let nopreempt = if preempt { "" } else { "nopreempt" };
-        let (vmac, device) = match self.vmac {
-            Some(vmac) => (vmac, ""),
-            None => ("", "dev ha0"),
-        };
-        let floating_ip =
-            floating_ip.map(|ip| format!("        {ip} dev qg0 no_track\n")).unwrap_or_default();
-        let text = format!(
-            "global_defs {{
-    vrrp_notify_fifo {fifo}
-    notification_email_from neutron@openstack.local
-    router_id neutron
-}}
-vrrp_instance VR_5 {{
-    state BACKUP
-    interface ha0
-    virtual_router_id 5
-    priority {priority}
-    garp_master_delay 60
-    {nopreempt}
-    {vmac}
-    advert_int 1
-    track_interface {{
-        ha0
-    }}
-    virtual_ipaddress {{
-        169.254.0.5/24 {device}
-    }}
-    virtual_ipaddress_excluded {{
-        10.0.0.1/24 dev qr0 no_track
-        192.0.2.10/24 dev qg0 no_track
-{floating_ip}    }}
-    virtual_routes {{
-        0.0.0.0/0 via 192.0.2.1 dev qg0 no_track protocol static
-    }}
-}}
-"
-        );
+        let floating_ip = floating_ip.map(|ip| format!("        {ip} dev qg0 no_track\n"));
+        let text = include_str!("keepalived.conf")
+            .replace("NOPREEMPT", if preempt { "" } else { "nopreempt" })
+            .replace("PRIORITY", &priority.to_string())
+            .replace("VMAC", self.vmac.unwrap_or_default())
+            .replace("DEVICE", if self.vmac.is_some() { "" } else { " dev ha0" })
+            .replace("FLOATING_IP", &floating_ip.unwrap_or_default())
+            .replace("FIFO", self.file("fifo").to_str().unwrap());
         std::fs::write(self.file("keepalived.conf"), text).unwrap();
     }
 

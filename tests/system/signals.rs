@@ -2,7 +2,6 @@
 
 use std::fs;
 
-use lab::agent::Manners;
 use lab::files::content;
 use libtest_mimic::Trial;
 use nix::sys::signal::Signal;
@@ -12,7 +11,6 @@ use crate::world::{World, setup};
 pub fn trials() -> Vec<Trial> {
     lab::trials![
         asked_to_leave,
-        request_in_flight_is_finished,
         hangup_does_everything_again,
         status,
         syslog,
@@ -34,16 +32,6 @@ fn asked_to_leave() {
         assert_eq!(world.setup.state(), "master", "the state file stays as it is");
         assert!(world.setup.log().contains(&format!("exiting on {signal}")));
     }
-}
-
-fn request_in_flight_is_finished() {
-    let world = World::new();
-    let reply = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
-    world.agent.behave(Manners::Dribble(reply));
-    let keepwatch = world.setup.start();
-    keepwatch.terminate();
-    world.agent.wait_acknowledged("backup");
-    assert!(world.setup.log().contains("Notified agent router"));
 }
 
 fn hangup_does_everything_again() {

@@ -67,8 +67,6 @@ pub struct Arrival {
     pub at: Instant,
     pub router: String,
     pub state: String,
-    /// The whole request.
-    pub text: String,
     /// How many reads it took.
     pub reads: usize,
     /// It was answered with 200.
@@ -182,7 +180,7 @@ fn converse(mut stream: UnixStream, stopped: &UnixStream, shared: &Shared) -> Op
     if manners == Manners::CloseUnread {
         // Not before there is something unread, or it is no more than an early close.
         wait_readable(&stream, PATIENCE);
-        record(shared, Instant::now(), String::new(), 0, false);
+        record(shared, Instant::now(), "", 0, false);
         return None;
     }
     let (text, reads) = read_request(&mut stream);
@@ -205,7 +203,7 @@ fn converse(mut stream: UnixStream, stopped: &UnixStream, shared: &Shared) -> Op
         }
         Manners::CloseEarly | Manners::CloseUnread | Manners::Hang => false,
     };
-    record(shared, at, text, reads, sent && manners.acknowledges());
+    record(shared, at, &text, reads, sent && manners.acknowledges());
     matches!(manners, Manners::Hang | Manners::ReplyAndHang(_)).then_some(stream)
 }
 
@@ -236,7 +234,7 @@ fn babble(stream: &mut UnixStream, stopped: &UnixStream) {
     }
 }
 
-fn record(shared: &Shared, at: Instant, text: String, reads: usize, acknowledged: bool) {
+fn record(shared: &Shared, at: Instant, text: &str, reads: usize, acknowledged: bool) {
     let header = |name: &str| {
         text.lines()
             .find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
@@ -244,7 +242,7 @@ fn record(shared: &Shared, at: Instant, text: String, reads: usize, acknowledged
             .to_string()
     };
     let (router, state) = (header("X-Neutron-Router-Id"), header("X-Neutron-State"));
-    shared.arrivals.push(Arrival { at, router, state, text, reads, acknowledged });
+    shared.arrivals.push(Arrival { at, router, state, reads, acknowledged });
 }
 
 /// A socket that somebody listens on but never accepts from, with its backlog already full.
