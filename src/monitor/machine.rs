@@ -343,7 +343,7 @@ impl<'a> Monitor<'a> {
     fn write_metrics(&mut self, now: Instant) -> Option<Action> {
         let status = self.status();
         let metrics = self.metrics.as_mut()?;
-        metrics.follow(status);
+        metrics.follow(&status);
         metrics.next_action(now)
     }
 

@@ -101,8 +101,8 @@ impl MetricsSchedule {
     }
 
     /// Has it written at once if something else than a figure has changed. Claimants may be many.
-    pub(super) fn follow(&mut self, status: Status) {
-        let gauges = Status { claimant: None, counters: Counters::default(), ..status };
+    pub(super) fn follow(&mut self, status: &Status) {
+        let gauges = Status { claimant: None, counters: Counters::default(), ..*status };
         self.requested |= self.gauges != gauges;
         self.gauges = gauges;
     }

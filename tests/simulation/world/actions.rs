@@ -38,7 +38,7 @@ impl Simulation<'_> {
             Action::WriteMetrics => {
                 assert!(self.at_empty_queue, "others may have to be served");
                 let status = self.monitor.status();
-                self.metrics.follow(status);
+                self.metrics.follow(&status);
                 self.now += self.metrics.begin(&status, self.now);
                 return Some(Input::MetricsFile(self.metrics.write(&status, self.now)));
             }

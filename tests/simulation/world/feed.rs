@@ -30,7 +30,7 @@ impl Simulation<'_> {
             return;
         }
         assert!(!self.news && !self.agent_is_next && self.hook_is_next.is_none(), "at once");
-        self.metrics.follow(self.monitor.status());
+        self.metrics.follow(&self.monitor.status());
         self.nothing_is_forgotten();
         self.will_live(is_queue_empty.then_some(self.fed_at));
         let ahead = self.monitor.deadline().is_none_or(|deadline| deadline > self.now);

@@ -34,8 +34,8 @@ impl MetricsFile {
     }
 
     /// It follows everything but what is counted, and who has claimed the VIP.
-    pub fn follow(&mut self, status: Status) {
-        let gauges = Status { claimant: None, counters: Counters::default(), ..status };
+    pub fn follow(&mut self, status: &Status) {
+        let gauges = Status { claimant: None, counters: Counters::default(), ..*status };
         self.expected |= self.gauges != gauges;
         self.gauges = gauges;
     }
