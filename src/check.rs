@@ -23,7 +23,7 @@ use crate::sys::{atomic_file, clock, interface, netns, own_file, pid_file, privi
 pub fn check(config: &Config) -> bool {
     let mut report = Report { works: true };
     print("program", program());
-    print("router", &config.router_id);
+    print("name", &config.router_id);
     check_network(config, &mut report);
     check_programs(config, &mut report);
     let user = config.run_as();

@@ -9,7 +9,7 @@ use heapless::String;
 use nix::errno::Errno as NixErrno;
 
 use crate::errno::Errno;
-use crate::monitor::{Failure, State, Status};
+use crate::monitor::{Failure, State, Status, Trouble};
 use crate::options::Config;
 use crate::sys::atomic_file::AtomicFile;
 use crate::sys::clock;
@@ -102,13 +102,19 @@ fn begin(text: &mut dyn Write, name: &str, help: &str) -> fmt::Result {
 pub(crate) type Figure = (&'static str, &'static str, u64);
 
 /// All but the failed notifications, which have a label.
-pub(crate) fn figures(status: &Status, changed_at: u64) -> [Figure; 24] {
+pub(crate) fn figures(status: &Status, changed_at: u64) -> [Figure; 25] {
     let active = (status.state == Some(State::Active)).into();
     let undelivered = status.undelivered.is_some().into();
     let hook_pending = status.hook_pending.is_some().into();
+    let is = |trouble| status.troubles.contains(&Some(trouble)).into();
     let c = &status.counters;
     [
         ("active", "Whether the VIP is on the interface.", active),
+        (
+            "duplicate_address",
+            "Whether the VIP has failed duplicate address detection.",
+            is(Trouble::DuplicateAddress),
+        ),
         ("last_change_timestamp_seconds", "When the state last changed.", changed_at),
         ("transitions_total", "Changes of state, the initial one included.", c.transitions),
         ("state_file_writes_total", "Writes of the state file.", c.writes),

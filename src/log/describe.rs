@@ -82,6 +82,7 @@ impl Display for Trouble {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::InterfaceAbsent => "there is no such interface",
+            Self::DuplicateAddress => "duplicate address detection failed",
             Self::AgentFails => "agent not notified",
             Self::HookFails => "hook fails",
         })

@@ -104,6 +104,7 @@ impl Config {
         let reason = match cause {
             Cause::AddressAdded => return info!("{} is on {}: address added", vip, interface),
             Cause::AddressRemoved => "address removed",
+            Cause::DuplicateAddress => "duplicate address detection failed",
             Cause::InterfaceDown => "interface down",
             Cause::CarrierLost => "carrier lost",
             Cause::InterfaceGone => "interface gone",

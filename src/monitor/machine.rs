@@ -14,7 +14,7 @@ use super::state_file::StateFile;
 use super::status::MetricsSchedule;
 use super::vip::Vip;
 use super::{
-    Action, AnnounceTiming, Dump, Duration, ExitReason, Instant, LogEvent, ManagerNotice,
+    Action, AnnounceTiming, Cause, Dump, Duration, ExitReason, Instant, LogEvent, ManagerNotice,
     NamespaceCheck, Renotify, State, Status, Tables, Trouble, Troubles,
 };
 use crate::wire::cidr::Cidr;
@@ -87,6 +87,8 @@ pub struct Monitor<'a> {
     pub(super) alt_name_owner: Option<InterfaceName>,
     /// The last state reported, and since when it has been so.
     pub(super) reported: Option<(State, Instant)>,
+    /// Why that changed, until it has been logged.
+    pub(super) change: Option<Cause>,
     /// Report as soon as nothing is left to be listed, even if nothing has changed.
     pub(super) report_again: bool,
     pub(super) state_file: StateFile,
@@ -121,6 +123,7 @@ impl<'a> Monitor<'a> {
             address_filter: AddressFilter::All,
             alt_name_owner: None,
             reported: None,
+            change: None,
             report_again: false,
             state_file: StateFile::new(seed),
             outbox: config.notify_agent.then(|| Outbox::new(seed, config.renotify)),
@@ -153,6 +156,7 @@ impl<'a> Monitor<'a> {
             .or_else(|| self.conntrack.as_mut()?.next_action(now))
             .or_else(|| self.run_hook(now))
             // None of the following may delay a report.
+            .or_else(|| self.log_change())
             .or_else(|| self.watch_claims(now))
             .or_else(|| self.send_frame(now))
             .or_else(|| self.notify_manager())
@@ -183,6 +187,7 @@ impl<'a> Monitor<'a> {
             self.metrics.as_ref().filter(|_| reported).and_then(|m| m.deadline(counters)),
             self.namespace.deadline(),
             self.exit.deadline(),
+            self.change.map(|_| Instant::ZERO),
         ];
         timers.into_iter().flatten().min()
     }
@@ -208,6 +213,7 @@ impl<'a> Monitor<'a> {
         let hook_fails = self.hook.as_ref().is_some_and(HookSchedule::is_failing);
         [
             self.vip.is_interface_absent().then_some(Trouble::InterfaceAbsent),
+            self.vip.has_failed().then_some(Trouble::DuplicateAddress),
             agent_fails.then_some(Trouble::AgentFails),
             hook_fails.then_some(Trouble::HookFails),
         ]
@@ -264,7 +270,7 @@ impl<'a> Monitor<'a> {
         }
     }
 
-    /// Has everybody told of the state who has yet to be. Returns the line for a new state.
+    /// Has everybody told of the state who has yet to be. Returns a line that cannot wait.
     fn report(&mut self, now: Instant) -> Option<Action> {
         let again = self.report_again && self.resync.is_settled();
         if let (Some(hook), Some(state)) = (&mut self.hook, self.vip.hook_state()) {
@@ -296,10 +302,22 @@ impl<'a> Monitor<'a> {
         }
         let line = if last.is_none() {
             Some(LogEvent::Initial(state))
+        } else if is_new {
+            self.change.replace(self.vip.cause()).map(LogEvent::Changed)
         } else {
-            is_new.then(|| LogEvent::Changed(self.vip.cause()))
+            None
         };
         line.map(Action::Log)
+    }
+
+    /// Logs the last change once what came with it has been read: the kernel sets an interface down and takes its
+    /// addresses before it says that it is gone.
+    fn log_change(&mut self) -> Option<Action> {
+        let may_wait = !self.resync.is_queue_read() && self.exit.reason().is_none();
+        let cause = self.change.take_if(|_| !may_wait)?;
+        let is_gone = self.vip.cause() == Cause::InterfaceGone;
+        let cause = if is_gone { Cause::InterfaceGone } else { cause };
+        Some(Action::Log(LogEvent::Changed(cause)))
     }
 
     fn note_ready(&mut self, action: &Action, now: Instant) {

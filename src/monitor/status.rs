@@ -35,6 +35,8 @@ pub struct Status {
 pub enum Trouble {
     /// There is no interface of the watched name.
     InterfaceAbsent,
+    /// The VIP has failed duplicate address detection: the kernel does not use it, so it is not here.
+    DuplicateAddress,
     /// The last attempt to tell the agent failed.
     AgentFails,
     /// The last run of the hook failed.
@@ -42,7 +44,7 @@ pub enum Trouble {
 }
 
 /// Each trouble in a place of its own.
-pub type Troubles = [Option<Trouble>; 3];
+pub type Troubles = [Option<Trouble>; 4];
 
 /// How often things have happened since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

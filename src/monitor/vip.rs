@@ -49,6 +49,14 @@ struct Instance {
     id: IpAddr,
     /// The dump under way, or an event since it began, has shown it.
     seen: bool,
+    /// The kernel uses it: it has not failed duplicate address detection.
+    usable: bool,
+}
+
+impl Interface {
+    fn has_vip(&self) -> bool {
+        self.instances.iter().any(|instance| instance.usable)
+    }
 }
 
 /// Why the state is what it is.
@@ -56,8 +64,10 @@ struct Instance {
 pub enum Cause {
     /// The VIP has been added.
     AddressAdded,
-    /// The VIP has been removed from an interface that is up, or has failed duplicate address detection.
+    /// The VIP has been removed from an interface that is up.
     AddressRemoved,
+    /// The VIP has failed duplicate address detection: another station has it.
+    DuplicateAddress,
     /// The VIP has been removed from an interface that is set down (not `IFF_UP`).
     InterfaceDown,
     /// The VIP has been removed from an interface without a carrier (not `IFF_RUNNING`).
@@ -93,7 +103,7 @@ impl Vip {
         match &self.interface {
             _ if self.unreachable => Some(State::Backup),
             None => self.is_known.then_some(State::Backup),
-            Some(interface) if !interface.instances.is_empty() => Some(State::Active),
+            Some(interface) if interface.has_vip() => Some(State::Active),
             Some(interface) => interface.listed.then_some(State::Backup),
         }
     }
@@ -102,7 +112,8 @@ impl Vip {
         match &self.interface {
             _ if self.unreachable => Cause::NamespaceGone,
             None => Cause::InterfaceGone,
-            Some(interface) if !interface.instances.is_empty() => Cause::AddressAdded,
+            Some(interface) if interface.has_vip() => Cause::AddressAdded,
+            Some(_) if self.has_failed() => Cause::DuplicateAddress,
             Some(interface) if !interface.flags.contains(LinkFlags::Up) => Cause::InterfaceDown,
             Some(interface) if !interface.flags.contains(LinkFlags::Running) => Cause::CarrierLost,
             Some(_) => Cause::AddressRemoved,
@@ -178,16 +189,14 @@ impl Vip {
     }
 
     pub(super) fn handle_address(&mut self, address: &Address) {
-        if self.is_unusable(address) {
-            return self.handle_address_gone(address);
-        }
+        let usable = !self.is_unusable(address);
         let Some(interface) = self.vip_mut(address) else { return };
         let id = instance(address);
         if let Some(known) = interface.instances.iter_mut().find(|known| known.id == id) {
-            known.seen = true;
+            (known.seen, known.usable) = (true, usable);
         } else {
             // Full only when the VIP is already there eight times over.
-            let _ = interface.instances.push(Instance { id, seen: true });
+            let _ = interface.instances.push(Instance { id, seen: true, usable });
         }
     }
 
@@ -202,10 +211,16 @@ impl Vip {
         address.flags.contains(AddressFlags::Dadfailed) && self.is_vip(address)
     }
 
-    /// Whether it is the VIP, and known to be there.
+    /// Whether the VIP is there, but the kernel does not use it.
+    pub(super) fn has_failed(&self) -> bool {
+        self.interface.as_ref().is_some_and(|i| !i.instances.is_empty() && !i.has_vip())
+    }
+
+    /// Whether it is the VIP, and known to be there and used.
     pub(super) fn is_known(&self, address: &Address) -> bool {
         let interface = self.interface.as_ref().filter(|_| self.is_vip(address));
-        interface.is_some_and(|i| i.instances.iter().any(|known| known.id == instance(address)))
+        let is_it = |known: &Instance| known.usable && known.id == instance(address);
+        interface.is_some_and(|interface| interface.instances.iter().any(is_it))
     }
 
     /// Whether the link is known to have another name.

@@ -1,5 +1,6 @@
 //! Promise 7: what counts as the VIP and as its coming and going, and what does not.
 
+use lab::daemon::Running;
 use lab::namespace::Netns;
 use lab::rtnl::{Address, Rtnl};
 use libtest_mimic::Trial;
@@ -55,12 +56,15 @@ fn ipv6_that_failed_duplicate_address_detection() {
     let keepwatch = world.setup.start();
     keepwatch.wait_log(line, 1);
     assert_eq!(world.setup.state(), "backup");
+    let failed = |keepwatch: &Running<'_>| keepwatch.status().contains("; duplicate address");
+    assert!(failed(&keepwatch));
     // When the other has gone it can be had.
     other.run(|| rtnl.delete_address("ha0-peer", "fd00::5/64"));
     world.rtnl.remove("ha0", detected);
     world.rtnl.add("ha0", detected);
     keepwatch.wait_state("master");
     world.agent.wait_acknowledged("master");
+    assert!(!failed(&keepwatch));
 }
 
 fn refresh_is_no_news() {

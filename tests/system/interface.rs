@@ -9,6 +9,7 @@ use crate::world::{VIP, World, add_interface};
 pub fn trials() -> Vec<Trial> {
     lab::trials![
         change_has_its_cause_in_the_log,
+        deleted_interface_is_gone_and_not_down,
         messages_of_the_greatest_length,
         alternative_name_is_refused,
         alternative_name_of_another,
@@ -33,6 +34,19 @@ fn change_has_its_cause_in_the_log() {
     keepwatch.wait_state("master");
     world.rtnl.rename("ha0", "away");
     expect("no longer on ha0: interface gone");
+}
+
+/// The kernel sets it down and takes its addresses before it says so.
+fn deleted_interface_is_gone_and_not_down() {
+    let world = World::new();
+    let keepwatch = world.setup.start();
+    for round in 1..=5 {
+        world.set_vip(true);
+        keepwatch.wait_state("master");
+        world.rtnl.delete("ha0");
+        keepwatch.wait_log("no longer on ha0: interface gone\n", round);
+        add_interface(&world.rtnl, "ha0");
+    }
 }
 
 /// Interfaces may have so many names that a message about one is almost 64 kB longer than others, which is more

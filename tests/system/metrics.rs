@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use keepwatch::metrics::{labels, render};
-use keepwatch::monitor::{Counters, HookState, Instant, State, Status};
+use keepwatch::monitor::{Counters, HookState, Instant, State, Status, Trouble};
 use keepwatch::options::{CliAction, parse};
 use lab::daemon::Setup;
 use lab::files::Watch;
@@ -67,7 +67,8 @@ fn text(router_id: &str, vip: &str) -> (String, String) {
     let (state, undelivered) = (Some(State::Active), Some(State::Active));
     let changed_at = Some(Instant::ZERO);
     let hook_pending = Some(HookState::Fault);
-    let figures = Status { hook_pending, counters, ..Status::default() };
+    let troubles = [Some(Trouble::DuplicateAddress), None, None, None];
+    let figures = Status { hook_pending, troubles, counters, ..Status::default() };
     let status = Status { state, changed_at, undelivered, ..figures };
     let (mut text, labels) = (String::new(), labels(&config));
     render(&mut text, &status, 1_700_000_000, &labels).unwrap();
@@ -91,6 +92,7 @@ fn samples_have_labels_and_their_figures() {
     let samples = samples.map(|line| line.replacen("keepwatch_", "", 1).replace("{LABELS}", ""));
     let expected = [
         "active 1",
+        "duplicate_address 1",
         "last_change_timestamp_seconds 1700000000",
         "transitions_total 2",
         "state_file_writes_total 8",

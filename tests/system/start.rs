@@ -129,7 +129,7 @@ fn check_changes_nothing() {
     let report = String::from_utf8_lossy(&output.stdout).into_owned();
     assert_eq!(output.status.code(), Some(0), "{report}");
     for fact in [
-        "router      3c2f5c0e-9f0e-4d43-a3b5-0e1f5d8f9b11\n",
+        "name        3c2f5c0e-9f0e-4d43-a3b5-0e1f5d8f9b11\n",
         "VIP         169.254.0.5/24 on ha0: present, would start as master\n",
         "keepalived-state-change: there\n",
     ] {

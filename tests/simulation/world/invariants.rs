@@ -2,8 +2,8 @@
 
 use keepwatch::errno::Errno;
 use keepwatch::monitor::{
-    Action, Announcement, CommandResult, DumpResult, Duration, ExitReason, HelperKind, LogEvent,
-    ManagerNotice, State, Trouble,
+    Action, Announcement, Cause, CommandResult, DumpResult, Duration, ExitReason, HelperKind,
+    LogEvent, ManagerNotice, State, Trouble,
 };
 
 use super::kernel::name;
@@ -137,6 +137,7 @@ impl Simulation<'_> {
             LogEvent::SplitBrain { mac, ifindex, count } => {
                 self.read_claim(Some(mac), ifindex, count);
             }
+            LogEvent::Changed(cause) => self.read_cause(cause),
             LogEvent::InterfaceMissing => assert!(self.kernel.absence_told, "nobody has said so"),
             LogEvent::AlternativeName { owner } => {
                 assert!(self.kernel.alternative_told && owner == name("lan"), "nobody has said so");
@@ -171,6 +172,16 @@ impl Simulation<'_> {
             }
             LogEvent::NotNotified { .. } => assert!(self.shows(Trouble::AgentFails)),
             _ => {}
+        }
+    }
+
+    /// It says that the interface is gone if the core knows that, unless it has had to be written before.
+    fn read_cause(&mut self, cause: Cause) {
+        self.changes += 1;
+        let is_gone = self.kernel.absence_told && self.namespace_gone.is_none();
+        match cause {
+            Cause::InterfaceGone => assert!(self.kernel.has_been_absent, "it is there"),
+            _ => assert!(self.emptied_at.is_none() || !is_gone, "{cause:?}"),
         }
     }
 

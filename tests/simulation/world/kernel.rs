@@ -93,6 +93,8 @@ pub struct Kernel {
     /// The core has been told that there is no interface of the watched name, and not since that there
     /// is.
     pub absence_told: bool,
+    /// It has been told so at least once.
+    pub has_been_absent: bool,
     /// The answer under way is about the watched name.
     by_name: bool,
     /// And that other link has been told of in such an answer.
@@ -284,6 +286,7 @@ impl Kernel {
             (Meaning::Ended(DumpResult::Complete), _) => self.absence_told |= self.by_name,
             _ => {}
         }
+        self.has_been_absent |= self.absence_told;
     }
 
     /// What a wireless driver tells of the watched interface.

@@ -71,7 +71,13 @@ impl Simulation<'_> {
 
     /// What is wrong when everything works, and nothing more happens.
     pub(super) fn troubles(&self) -> Troubles {
-        [self.kernel.ifindex.is_none().then_some(Trouble::InterfaceAbsent), None, None]
+        let is_absent = self.kernel.ifindex.is_none();
+        [
+            is_absent.then_some(Trouble::InterfaceAbsent),
+            (!is_absent && self.kernel.vip_failed).then_some(Trouble::DuplicateAddress),
+            None,
+            None,
+        ]
     }
 
     pub(super) fn manager_knows(&self) {

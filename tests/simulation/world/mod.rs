@@ -151,6 +151,8 @@ pub struct Simulation<'a> {
     asked_to_leave: bool,
     leave_by: Option<Instant>,
     pub exited: bool,
+    /// How often a line has said that the state has changed, and why.
+    changes: u64,
     /// When something was last done but looking for the namespace.
     busy: Instant,
     /// A process that runs programs has gone, and when.
@@ -216,6 +218,7 @@ impl<'a> Simulation<'a> {
             asked_to_leave: false,
             leave_by: None,
             exited: false,
+            changes: 0,
             busy: now,
             helper_gone: None,
             sent: false,
@@ -246,6 +249,7 @@ impl<'a> Simulation<'a> {
         assert!(self.conntrackd.is_done());
         assert!(self.hook_is_done() && self.hook.is_repeated());
         assert_eq!(self.monitor.status().troubles, self.troubles());
+        assert_eq!(self.monitor.status().counters.transitions, 1 + self.changes);
         assert!(self.metrics.says(&self.monitor.status()), "the metrics are what has been counted");
         if self.options.announces && truth == State::Active {
             self.lans.iter().for_each(|lan| lan.is_announced(self.kernel.mac));
