@@ -10,7 +10,7 @@ use nix::poll::{PollFd, PollFlags, poll};
 use nix::unistd::{AccessFlags, faccessat, geteuid};
 
 use crate::errno::Errno;
-use crate::log::printable;
+use crate::log::{TroubleList, printable};
 use crate::monitor::{Action, Input, Monitor, MonitorConfig, State};
 use crate::options::{Config, Program, REFUSED};
 use crate::sys::netlink::{self, RouteSocket};
@@ -45,6 +45,15 @@ pub fn check(config: &Config) -> bool {
     report.file("log file", config.log_file.as_deref(), |path| {
         if log_is_made { Ok(()) } else { own_file::examine(path) }
     });
+    if config.find_conntrackd().is_some() {
+        let path = config.conntrackd_conf();
+        match fs::File::open(&path).map_err(Errno::from) {
+            Err(errno @ Errno::NOT_FOUND) => {
+                print("conntrackd", format_args!("{}: {}", path.display(), waited_for(errno)));
+            }
+            opened => report.result("conntrackd", path.display(), opened.map(|_| "can be read")),
+        }
+    }
     if let Some(socket) = &config.agent_socket {
         print("agent", format_args!("{}: {}", socket.display(), agent(socket)));
     }
@@ -127,6 +136,7 @@ fn state(config: &Config) -> Result<String, Errno> {
     let watch = MonitorConfig::new(config.interface, config.vip, route.port());
     let mut monitor = Monitor::new(watch);
     let mut buffer = netlink::buffer();
+    let mut found = None;
     loop {
         let received = route.receive(&mut buffer);
         let drained = received.is_none();
@@ -139,13 +149,18 @@ fn state(config: &Config) -> Result<String, Errno> {
                         route.request(dump, sequence, &config.interface)?;
                     }
                     Action::WriteState(state) => {
-                        let there = if state == State::Active { "present" } else { "absent" };
-                        let word = state.word(config.active_word);
-                        return Ok(format!("{there}, would start as {word}"));
+                        found = Some(state);
+                        monitor.handle(&Input::StateFile(Ok(state)), now);
                     }
                     _ => {}
                 }
             }
+        }
+        if let (Some(state), None) = (found.filter(|_| drained), monitor.deadline()) {
+            let there = if state == State::Active { "present" } else { "absent" };
+            let word = state.word(config.active_word);
+            let troubles = monitor.status().troubles;
+            return Ok(format!("{there}, would start as {word}{}", TroubleList(&troubles)));
         }
         if drained {
             poll(&mut [PollFd::new(route.fd(), PollFlags::POLLIN)], 100u8)?;
@@ -158,6 +173,10 @@ fn agent(path: &Path) -> String {
     match fs::metadata(path) {
         Ok(found) if found.file_type().is_socket() => "there".into(),
         Ok(_) => "there, but no socket; would be tried again and again".into(),
-        Err(error) => format!("{}; would be waited for", Errno::from(error)),
+        Err(error) => waited_for(error.into()),
     }
+}
+
+fn waited_for(errno: Errno) -> String {
+    format!("{errno}; would be waited for")
 }

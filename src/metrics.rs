@@ -102,10 +102,12 @@ fn begin(text: &mut dyn Write, name: &str, help: &str) -> fmt::Result {
 pub(crate) type Figure = (&'static str, &'static str, u64);
 
 /// All but the failed notifications, which have a label.
-pub(crate) fn figures(status: &Status, changed_at: u64) -> [Figure; 25] {
+pub(crate) fn figures(status: &Status, changed_at: u64) -> [Figure; 26] {
     let active = (status.state == Some(State::Active)).into();
     let undelivered = status.undelivered.is_some().into();
     let hook_pending = status.hook_pending.is_some().into();
+    let is_misplaced = |trouble: &Trouble| matches!(trouble, Trouble::Misplaced { .. });
+    let misplaced = status.troubles.iter().flatten().any(is_misplaced).into();
     let is = |trouble| status.troubles.contains(&Some(trouble)).into();
     let c = &status.counters;
     [
@@ -115,6 +117,7 @@ pub(crate) fn figures(status: &Status, changed_at: u64) -> [Figure; 25] {
             "Whether the VIP has failed duplicate address detection.",
             is(Trouble::DuplicateAddress),
         ),
+        ("misplaced_address", "Whether the VIP's address is here, but not as told.", misplaced),
         ("last_change_timestamp_seconds", "When the state last changed.", changed_at),
         ("transitions_total", "Changes of state, the initial one included.", c.transitions),
         ("state_file_writes_total", "Writes of the state file.", c.writes),

@@ -315,7 +315,8 @@ impl Daemon<'_> {
                 return sent.err().map(|failure| Input::Agent(Outcome::Failed(failure)));
             }
             Action::SetAddressFilter(ifindex) if self.filter_events => {
-                if let Err(errno) = self.route.set_address_filter(ifindex) {
+                let ip = self.config.vip.address();
+                if let Err(errno) = self.route.set_address_filter(ifindex, ip) {
                     warning!(
                         "cannot install netlink filter: {}; receiving all address events",
                         DisplayArg(errno)

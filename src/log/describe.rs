@@ -6,6 +6,7 @@ use signal_hook::low_level::signal_name;
 
 use crate::metrics::Figure;
 use crate::monitor::{CommandResult, Dump, DumpResult, Failure, Trouble, Troubles};
+use crate::sys::interface::name_of;
 use crate::wire::rtnl::Mac;
 
 /// A value as it reads in a line. In a frame, too, it is text, without control characters and of bounded length.
@@ -80,12 +81,16 @@ impl Display for CounterList<'_> {
 
 impl Display for Trouble {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::InterfaceAbsent => "there is no such interface",
-            Self::DuplicateAddress => "duplicate address detection failed",
-            Self::AgentFails => "agent not notified",
-            Self::HookFails => "hook fails",
-        })
+        match *self {
+            Self::InterfaceAbsent => write!(f, "there is no such interface"),
+            Self::Misplaced { ifindex, cidr } => match name_of(ifindex) {
+                Some(name) => write!(f, "{cidr} is on {name}"),
+                None => write!(f, "{cidr} is on interface {ifindex}"),
+            },
+            Self::DuplicateAddress => write!(f, "duplicate address detection failed"),
+            Self::AgentFails => write!(f, "agent not notified"),
+            Self::HookFails => write!(f, "hook fails"),
+        }
     }
 }
 
@@ -149,6 +154,7 @@ impl Display for Dump {
             Self::Interface => "the watched interface",
             Self::Addresses(_) => "addresses",
             Self::Others(_) => "addresses to announce",
+            Self::Everywhere => "all addresses",
         })
     }
 }

@@ -76,8 +76,8 @@ pub enum Action {
         /// The sequence number of the request.
         sequence: u32,
     },
-    /// Let through events of addresses on the interface with this index only, or of none at all; those of
-    /// links, and what was asked for, always. Until the first of these, all events get through.
+    /// Let through events of addresses on the interface with this index only, if any, and of the VIP's address on any;
+    /// those of links, and what was asked for, always. Until the first of these, all events get through.
     SetAddressFilter(Option<u32>),
     /// Receive claims of the VIP on this interface, once frames are read. Earlier ones do not count.
     WatchClaims {

@@ -111,6 +111,15 @@ impl Monitor<'_> {
 
     fn handle_link_or_address(&mut self, body: &Body, dump: Option<Dump>, now: Instant) {
         self.journal.counters.events += 1;
+        if let Body::NewAddress(address) | Body::DelAddress(address) = body
+            && self.vip.is_misplaced(address)
+        {
+            match dump {
+                None => self.elsewhere.search(),
+                Some(Dump::Everywhere) => self.elsewhere.handle_listed(address),
+                Some(_) => {}
+            }
+        }
         self.update_vip(|vip| match body {
             Body::NewAddress(address) => vip.handle_address(address),
             Body::DelAddress(address) => vip.handle_address_gone(address),
@@ -155,6 +164,8 @@ impl Monitor<'_> {
         if place(&self.vip) == before {
             return;
         }
+        // What was as told may not be so any more.
+        self.elsewhere.search();
         if let Some(detector) = &mut self.detector {
             detector.handle_interface_change();
         }
@@ -173,6 +184,11 @@ impl Monitor<'_> {
         let is_complete = result == DumpResult::Complete;
         if let (Dump::Others(ifindex), Some(announcer)) = (dump, &mut self.announcer) {
             announcer.listing_end(ifindex, is_complete && !is_overtaken);
+        }
+        if dump == Dump::Everywhere
+            && let Some((ifindex, cidr)) = self.elsewhere.search_end(is_complete)
+        {
+            self.journal.log(LogEvent::Misplaced { ifindex, cidr });
         }
         if !is_complete {
             self.journal.counters.dump_failures += 1;
@@ -195,7 +211,7 @@ impl Monitor<'_> {
                 self.resync.request(DumpKind::Addresses);
             }
             Dump::Addresses(ifindex) => self.vip.addresses_end(ifindex),
-            Dump::Others(_) => {}
+            Dump::Others(_) | Dump::Everywhere => {}
         }
     }
 

@@ -3,6 +3,7 @@
 use super::agent::Outbox;
 use super::announce::Announcer;
 use super::conntrack::SyncSequence;
+use super::elsewhere::Elsewhere;
 use super::exit::Exit;
 use super::hook::HookSchedule;
 use super::journal::Journal;
@@ -82,6 +83,7 @@ pub struct Monitor<'a> {
     pub(super) journal: Journal,
     pub(super) resync: Resync,
     pub(super) vip: Vip,
+    pub(super) elsewhere: Elsewhere,
     pub(super) address_filter: AddressFilter,
     /// Which interface has the watched name for an alternative one, once that has been said.
     pub(super) alt_name_owner: Option<InterfaceName>,
@@ -120,6 +122,7 @@ impl<'a> Monitor<'a> {
             journal: Journal::default(),
             resync: Resync::new(config.port, seed),
             vip: Vip::new(config.interface, config.vip),
+            elsewhere: Elsewhere::default(),
             address_filter: AddressFilter::All,
             alt_name_owner: None,
             reported: None,
@@ -209,10 +212,13 @@ impl<'a> Monitor<'a> {
 
     /// What is wrong, the worst first.
     fn troubles(&self) -> Troubles {
+        let is_backup = self.vip.state() == Some(State::Backup);
+        let misplaced = self.elsewhere.place().filter(|_| is_backup);
         let agent_fails = self.outbox.as_ref().is_some_and(Outbox::is_failing);
         let hook_fails = self.hook.as_ref().is_some_and(HookSchedule::is_failing);
         [
             self.vip.is_interface_absent().then_some(Trouble::InterfaceAbsent),
+            misplaced.map(|(ifindex, cidr)| Trouble::Misplaced { ifindex, cidr }),
             self.vip.has_failed().then_some(Trouble::DuplicateAddress),
             agent_fails.then_some(Trouble::AgentFails),
             hook_fails.then_some(Trouble::HookFails),
@@ -240,6 +246,9 @@ impl<'a> Monitor<'a> {
 
     fn request_dump(&mut self, now: Instant) -> Option<Action> {
         loop {
+            if self.elsewhere.is_search_due() {
+                self.resync.request(DumpKind::Everywhere);
+            }
             if self.announcer.as_mut().is_some_and(Announcer::needs_dump) {
                 self.resync.request(DumpKind::Others);
             }
@@ -247,6 +256,7 @@ impl<'a> Monitor<'a> {
             let dump = match self.resync.next(now)? {
                 DumpKind::Links => {
                     self.vip.links_begin();
+                    self.elsewhere.search();
                     if let Some(announcer) = &mut self.announcer {
                         announcer.links_begin(&mut self.journal.counters);
                     }
@@ -260,6 +270,10 @@ impl<'a> Monitor<'a> {
                 DumpKind::Addresses => self.vip.addresses_begin().map(Dump::Addresses),
                 DumpKind::Others => {
                     self.announcer.as_mut().and_then(Announcer::listing_begin).map(Dump::Others)
+                }
+                DumpKind::Everywhere => {
+                    self.elsewhere.search_begin();
+                    Some(Dump::Everywhere)
                 }
             };
             if let Some(dump) = dump {

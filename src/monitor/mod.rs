@@ -45,6 +45,7 @@ mod agent;
 mod announce;
 mod backoff;
 mod conntrack;
+mod elsewhere;
 mod exit;
 mod hook;
 mod input_action;

@@ -24,11 +24,14 @@ pub enum Dump {
     Addresses(u32),
     /// The addresses of another interface, by its index, to be announced.
     Others(u32),
+    /// The addresses of all interfaces, in search of the VIP's.
+    Everywhere,
 }
 
 /// What is to be listed; the least urgent first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum DumpKind {
+    Everywhere,
     Others,
     Addresses,
     Interface,
@@ -43,6 +46,7 @@ impl From<Dump> for DumpKind {
             Dump::Interface => Self::Interface,
             Dump::Addresses(_) => Self::Addresses,
             Dump::Others(_) => Self::Others,
+            Dump::Everywhere => Self::Everywhere,
         }
     }
 }
@@ -243,8 +247,9 @@ impl Resync {
         is_late && self.is_queue_empty(now)
     }
 
+    /// Whether all has been listed that machines wait for.
     pub(super) fn is_settled(&self) -> bool {
-        self.outstanding().is_none()
+        self.outstanding() < Some(DumpKind::Others)
     }
 
     /// Whether the state may be another than it seems: what tells of it has yet to be listed.

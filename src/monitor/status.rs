@@ -7,6 +7,7 @@
 use super::journal::Journal;
 use super::{Action, Duration, Failure, HookState, Instant, LogEvent, State};
 use crate::errno::Errno;
+use crate::wire::cidr::Cidr;
 use crate::wire::rtnl::Mac;
 
 /// What SIGUSR1 shows, and the metrics.
@@ -35,6 +36,13 @@ pub struct Status {
 pub enum Trouble {
     /// There is no interface of the watched name.
     InterfaceAbsent,
+    /// The VIP's address is on the interface with this index, but not as told.
+    Misplaced {
+        /// The index.
+        ifindex: u32,
+        /// The address with its prefix length there.
+        cidr: Cidr,
+    },
     /// The VIP has failed duplicate address detection: the kernel does not use it, so it is not here.
     DuplicateAddress,
     /// The last attempt to tell the agent failed.
@@ -44,7 +52,7 @@ pub enum Trouble {
 }
 
 /// Each trouble in a place of its own.
-pub type Troubles = [Option<Trouble>; 4];
+pub type Troubles = [Option<Trouble>; 5];
 
 /// How often things have happened since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -232,6 +232,11 @@ impl Vip {
         self.ifindex() == Some(address.ifindex) && self.cidr == address.cidr
     }
 
+    /// Whether it is the VIP's, but on another interface, or with another prefix length.
+    pub(super) fn is_misplaced(&self, address: &Address) -> bool {
+        self.ip() == address.cidr.address() && !self.is_vip(address)
+    }
+
     /// The interface, if the address is the VIP on it.
     fn vip_mut(&mut self, address: &Address) -> Option<&mut Interface> {
         if self.is_vip(address) { self.interface.as_mut() } else { None }

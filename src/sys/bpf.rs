@@ -11,12 +11,13 @@ use std::os::fd::{AsFd, AsRawFd};
 use heapless::Vec;
 use nix::errno::Errno as NixErrno;
 use nix::libc::{
-    self, BPF_ABS, BPF_H, BPF_JEQ, BPF_JGT, BPF_JSET, BPF_W, c_int, sock_filter, sock_fprog,
+    self, BPF_ABS, BPF_H, BPF_IND, BPF_JEQ, BPF_JGT, BPF_JSET, BPF_W, c_int, sock_filter,
+    sock_fprog,
 };
 
 use crate::errno::Errno;
 
-pub type Program = Vec<sock_filter, 24>;
+pub type Program = Vec<sock_filter, 40>;
 
 /// Returned by a filter: the length to which the packet is cut. This one accepts the whole packet.
 const ACCEPT: u32 = u32::MAX;
@@ -28,22 +29,24 @@ const ACCEPT: u32 = u32::MAX;
 /// tag the kernel has removed, have the type [`libc::PACKET_OTHERHOST`] and are rejected.
 pub fn claims_of(ip: IpAddr) -> Program {
     let mut conditions = Vec::<_, 6>::new();
-    match ip {
-        IpAddr::V4(ip) => conditions.extend([
-            (BPF_W, 14, 0x0001_0800),   // hardware: Ethernet; protocol: IPv4
-            (BPF_H, 18, 0x0604),        // lengths of their addresses
-            (BPF_W, 28, u32::from(ip)), // the sender's address
-        ]),
-        IpAddr::V6(ip) => {
-            conditions.extend([
+    let (rest, sender_or_target) = match ip {
+        IpAddr::V4(_) => (
+            [
+                (BPF_W, 14, 0x0001_0800), // hardware: Ethernet; protocol: IPv4
+                (BPF_H, 18, 0x0604),      // lengths of their addresses
+            ],
+            28,
+        ),
+        IpAddr::V6(_) => (
+            [
                 (BPF_H, 20, 0x3aff), // next header: ICMPv6; hop limit: 255
                 (BPF_H, 54, 0x8800), // type: neighbour advertisement; code: 0
-            ]);
-            let octets = ip.octets();
-            let target = octets.as_chunks::<4>().0.iter().map(|part| u32::from_be_bytes(*part));
-            conditions.extend((62..).step_by(4).zip(target).map(|(at, part)| (BPF_W, at, part)));
-        }
-    }
+            ],
+            62,
+        ),
+    };
+    conditions.extend(rest);
+    conditions.extend(is_address(BPF_W, sender_or_target, ip));
     accept_if(&conditions)
 }
 
@@ -51,20 +54,25 @@ pub fn claims_of(ip: IpAddr) -> Program {
 /// [`libc::PACKET_BROADCAST`] are lower.
 pub(super) const MAX_FOR_US: u8 = libc::PACKET_MULTICAST;
 
-/// A filter for the route socket that rejects address events of all interfaces but the one with this index;
-/// without an index, of all. Dump replies and all other messages pass.
+/// A filter for the route socket that rejects address events of all interfaces but the one with this index, if any,
+/// unless they are about `ip`. Dump replies and all other messages pass.
 ///
 /// Each event has a datagram of its own. All messages of a dump have `NLM_F_MULTI`.
-pub fn addresses_of(ifindex: Option<u32>) -> Program {
-    // Offsets in `struct nlmsghdr`, and of `ifa_index` behind it.
+pub fn addresses_of(ifindex: Option<u32>, ip: IpAddr) -> Program {
+    // Offsets in `struct nlmsghdr`, of `ifa_index` behind it, and of the attributes behind that. Their header has four
+    // bytes.
     const TYPE: u32 = 4;
     const FLAGS: u32 = 6;
     const INDEX: u32 = 20;
+    const ATTRIBUTES: u32 = 24;
+    const ATTRIBUTE_HEADER: u32 = 4;
+    // Finds the attribute with the type in X behind the offset in A. That of none is 0.
+    let find = (libc::SKF_AD_OFF + libc::SKF_AD_NLATTR).cast_unsigned();
     let short = |value: u16| u32::from(u16::from_be_bytes(value.to_ne_bytes()));
     let multi = u16::try_from(libc::NLM_F_MULTI).map(short).unwrap_or_default();
     // No interface has the index 0.
     let ifindex = u32::from_be_bytes(ifindex.unwrap_or(0).to_ne_bytes());
-    Program::from_iter([
+    let mut program = Program::from_iter([
         load(BPF_H, TYPE),
         jeq(short(libc::RTM_NEWADDR), 1, 0),
         jeq(short(libc::RTM_DELADDR), 0, 4),
@@ -73,8 +81,29 @@ pub fn addresses_of(ifindex: Option<u32>) -> Program {
         load(BPF_W, INDEX),
         jeq(ifindex, 0, 1),
         ret(ACCEPT),
-        ret(0),
-    ])
+    ]);
+    for kind in [libc::IFA_LOCAL, libc::IFA_ADDRESS] {
+        program.extend([
+            stmt(libc::BPF_LD | libc::BPF_IMM, ATTRIBUTES),
+            stmt(libc::BPF_LDX | libc::BPF_IMM, kind.into()),
+            load(BPF_W, find),
+            stmt(libc::BPF_MISC | libc::BPF_TAX, 0),
+        ]);
+        let conditions = is_address(BPF_W | BPF_IND, ATTRIBUTE_HEADER, ip);
+        program.extend(return_if(&conditions, ACCEPT));
+    }
+    program.extend([ret(0)]);
+    program
+}
+
+/// Whether this address is at an offset: see [`load`].
+fn is_address(width: u32, offset: u32, ip: IpAddr) -> Vec<(u32, u32, u32), 4> {
+    let octets = match &ip {
+        IpAddr::V4(ip) => &ip.octets()[..],
+        IpAddr::V6(ip) => &ip.octets(),
+    };
+    let words = octets.as_chunks::<4>().0.iter().map(|word| u32::from_be_bytes(*word));
+    (offset..).step_by(4).zip(words).map(|(at, word)| (width, at, word)).collect()
 }
 
 /// Accepts frames for us in which each of these holds: width, offset, value.
@@ -102,9 +131,10 @@ pub(super) fn return_if(
     tests.chain([ret(result)])
 }
 
-/// Loads a byte, half-word or word.
+/// Loads a byte, half-word or word; with `BPF_IND`, from so far behind X.
 pub(super) fn load(width: u32, offset: u32) -> sock_filter {
-    stmt(libc::BPF_LD | width | BPF_ABS, offset)
+    let mode = if width & BPF_IND == 0 { BPF_ABS } else { 0 };
+    stmt(libc::BPF_LD | width | mode, offset)
 }
 
 /// Ends the program with this result.

@@ -1,6 +1,13 @@
 //! Names of interfaces.
 
+#![expect(unsafe_code, reason = "no library asks for the name of an interface without allocating")]
+
+use std::mem;
+use std::os::fd::AsRawFd;
+
 use nix::net::if_::{if_indextoname, if_nametoindex};
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
+use nix::{ioctl_readwrite_bad, libc};
 
 use crate::wire::ifname::InterfaceName;
 
@@ -12,4 +19,20 @@ pub fn check_own_name(name: &InterfaceName) -> Result<(), String> {
         return Ok(());
     }
     Err(format!("expected the interface's own name, {}", own.to_string_lossy()))
+}
+
+ioctl_readwrite_bad!(get_name, libc::SIOCGIFNAME, libc::ifreq);
+
+/// The present name of the interface with this index (`netdevice(7)`). Allocates nothing.
+pub fn name_of(ifindex: u32) -> Option<InterfaceName> {
+    let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
+    let socket = socket(AddressFamily::Unix, SockType::Stream, flags, None).ok()?;
+    // SAFETY: all zeroes are a request.
+    let mut request: libc::ifreq = unsafe { mem::zeroed() };
+    request.ifr_ifru.ifru_ifindex = ifindex.cast_signed();
+    // SAFETY: the kernel reads the index and writes the name.
+    unsafe { get_name(socket.as_raw_fd(), &raw mut request) }.ok()?;
+    // What a character is depends on the machine.
+    let name = request.ifr_name.map(|byte| u8::from_ne_bytes(byte.to_ne_bytes()));
+    InterfaceName::new(name.split(|byte| *byte == 0).next()?)
 }

@@ -1,6 +1,7 @@
 //! The route socket: events of addresses and links, and dumps.
 
 use std::io::ErrorKind;
+use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -66,10 +67,10 @@ impl RouteSocket {
         self.port
     }
 
-    /// Has the kernel drop address events of all interfaces but this one, or of all.
+    /// Has the kernel drop address events of all interfaces but this one, if any, unless they are about `ip`.
     /// On an error, as of a kernel without socket filters, no events are dropped.
-    pub fn set_address_filter(&self, ifindex: Option<u32>) -> Result<(), Errno> {
-        let attached = bpf::attach(&self.socket, &mut bpf::addresses_of(ifindex));
+    pub fn set_address_filter(&self, ifindex: Option<u32>, ip: IpAddr) -> Result<(), Errno> {
+        let attached = bpf::attach(&self.socket, &mut bpf::addresses_of(ifindex, ip));
         if attached.is_err() {
             bpf::detach(&self.socket);
         }
@@ -89,6 +90,7 @@ impl RouteSocket {
             Dump::Addresses(ifindex) | Dump::Others(ifindex) => {
                 self.send(&rtnl::request_addresses(sequence, ifindex))
             }
+            Dump::Everywhere => self.send(&rtnl::request_addresses(sequence, 0)),
         }
     }
 

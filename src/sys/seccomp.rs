@@ -80,6 +80,8 @@ const BY_ARGUMENTS: &[(c_long, &Arguments)] = &[
         libc::SYS_socket,
         &[(0, libc::AF_UNIX), (1, libc::SOCK_STREAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC)],
     ),
+    // The name of another interface.
+    (libc::SYS_ioctl, &[(1, SIOCGIFNAME)]),
     // The interface whose addresses are received.
     (libc::SYS_setsockopt, &[(1, libc::SOL_SOCKET), (2, libc::SO_ATTACH_FILTER)]),
     (libc::SYS_setsockopt, &[(1, libc::SOL_SOCKET), (2, libc::SO_DETACH_FILTER)]),
@@ -90,6 +92,9 @@ const BY_ARGUMENTS: &[(c_long, &Arguments)] = &[
     #[cfg(target_pointer_width = "32")]
     (libc::SYS_fcntl64, &[(1, libc::F_SETFD)]),
 ];
+
+/// `include/uapi/linux/sockios.h`. The C libraries' constants have different types.
+const SIOCGIFNAME: c_int = 0x8910;
 
 /// `fstatat64` on 32-bit architectures. The libc crate lacks it on some.
 #[cfg(target_pointer_width = "64")]

@@ -15,7 +15,7 @@ const ANSWER: Step = Step::AgentReplies(Ok(()));
 /// Until what has failed has been tried again.
 const RETRY: Step = Step::Wait(Duration::from_secs(1));
 /// Up to the first report, backup, of which the agent has been told.
-const STARTED: [Step; 6] = [Step::CreateInterface, READ, READ, READ, ANSWER, ANSWER];
+const STARTED: [Step; 7] = [Step::CreateInterface, READ, READ, READ, READ, ANSWER, ANSWER];
 
 /// What has been counted after these steps, with conntrackd, a hook, metrics and announcements.
 fn counted(steps: &[&[Step]]) -> Counters {
@@ -102,14 +102,14 @@ fn address_that_is_gone_is_not_announced_again() {
 #[test]
 fn dumps_are_few() {
     let at_the_start = counted(&[&STARTED]);
-    assert_eq!((at_the_start.dumps, at_the_start.events), (2, 4));
+    assert_eq!((at_the_start.dumps, at_the_start.events), (3, 4));
     let of_a_link = Step::LinkWirelessEvent(0);
     let known = counted(&[&STARTED, &[of_a_link, Step::WirelessEvent, READ, RETRY]]);
-    assert_eq!((known.dumps, known.events), (2, 6), "the interface is there");
+    assert_eq!((known.dumps, known.events), (3, 6), "the interface is there");
     let lost = [&STARTED[..], &[Step::DeleteInterface, READ, RETRY]];
-    assert_eq!(counted(&lost).dumps, 2, "the event says it all");
+    assert_eq!(counted(&lost).dumps, 4, "whether the address is elsewhere now");
     let wondering = counted(&[lost[0], lost[1], &[of_a_link, READ, RETRY, READ]]);
-    assert_eq!(wondering.dumps, 3, "its name may be an alternative one of that link");
+    assert_eq!(wondering.dumps, 5, "its name may be an alternative one of that link");
 }
 
 /// The dump is not waited for.

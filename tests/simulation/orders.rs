@@ -54,6 +54,7 @@ fn inputs() -> Vec<Vec<Step>> {
     vec![
         vec![Step::AddVip],
         vec![Step::RemoveVip],
+        vec![Step::MisplaceVip { on_link: None }],
         vec![Step::CreateInterface],
         vec![Step::DeleteInterface],
         OVERRUN.to_vec(),

@@ -20,6 +20,7 @@ mod announce;
 mod attacks;
 mod claims;
 mod conntrackd;
+mod elsewhere;
 mod filter;
 mod floods;
 mod helpers;
@@ -57,6 +58,7 @@ fn main() {
             #[cfg(target_arch = "x86_64")]
             attacks::trials(),
             claims::trials(),
+            elsewhere::trials(),
             filter::trials(),
             floods::trials(),
             helpers::trials(),

@@ -67,7 +67,9 @@ fn text(router_id: &str, vip: &str) -> (String, String) {
     let (state, undelivered) = (Some(State::Active), Some(State::Active));
     let changed_at = Some(Instant::ZERO);
     let hook_pending = Some(HookState::Fault);
-    let troubles = [Some(Trouble::DuplicateAddress), None, None, None];
+    let cidr = vip.parse().unwrap();
+    let misplaced = Trouble::Misplaced { ifindex: 7, cidr };
+    let troubles = [None, Some(misplaced), Some(Trouble::DuplicateAddress), None, None];
     let figures = Status { hook_pending, troubles, counters, ..Status::default() };
     let status = Status { state, changed_at, undelivered, ..figures };
     let (mut text, labels) = (String::new(), labels(&config));
@@ -93,6 +95,7 @@ fn samples_have_labels_and_their_figures() {
     let expected = [
         "active 1",
         "duplicate_address 1",
+        "misplaced_address 1",
         "last_change_timestamp_seconds 1700000000",
         "transitions_total 2",
         "state_file_writes_total 8",
@@ -142,7 +145,7 @@ fn manual_page_has_the_metrics() {
 }
 
 /// A metrics file in a directory of its own.
-struct File(PathBuf);
+pub struct File(PathBuf);
 
 impl File {
     fn of(setup: &Setup) -> Self {
@@ -168,7 +171,7 @@ impl File {
     }
 
     /// Waits until a metric of the present file has this value.
-    fn wait(&self, name: &str, value: u64) {
+    pub fn wait(&self, name: &str, value: u64) {
         let watch = Watch::new(self.directory());
         let is_there = || (self.value(name) == Some(value)).then_some(());
         watch.until(format_args!("{name} {value}"), is_there);
@@ -186,7 +189,7 @@ impl File {
 }
 
 /// A world whose daemon is to write metrics.
-fn world_with(setup: Setup) -> (World, File) {
+pub fn world_with(setup: Setup) -> (World, File) {
     let file = File::of(&setup);
     (World::with(setup.with(file.option())), file)
 }

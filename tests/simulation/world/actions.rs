@@ -96,6 +96,11 @@ impl Simulation<'_> {
         self.namespace_deleted.then_some(Input::NamespaceGone)
     }
 
+    fn listed_addresses(&self, ifindex: Option<u32>) -> Vec<Body> {
+        let lans = self.lans.iter().flat_map(Lan::listed);
+        lans.chain(self.kernel.listed_vip(ifindex)).collect()
+    }
+
     /// What the kernel lists, in a dump that nothing comes between.
     pub(super) fn listed(&mut self, dump: Dump) -> Vec<Body> {
         match dump {
@@ -106,9 +111,9 @@ impl Simulation<'_> {
             Dump::Interface => self.kernel.interface(self.lans[0].link()).into_iter().collect(),
             Dump::Addresses(ifindex) | Dump::Others(ifindex) => {
                 assert_ne!(ifindex, 0, "of all interfaces");
-                let lans = self.lans.iter().flat_map(Lan::listed);
-                lans.chain(self.kernel.listed_vip(ifindex)).collect()
+                self.listed_addresses(Some(ifindex))
             }
+            Dump::Everywhere => self.listed_addresses(None),
         }
     }
 }

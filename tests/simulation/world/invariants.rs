@@ -143,6 +143,10 @@ impl Simulation<'_> {
                 assert!(self.kernel.alternative_told && owner == name("lan"), "nobody has said so");
             }
             LogEvent::MoreClaims { ifindex, count } => self.read_claim(None, ifindex, count),
+            LogEvent::Misplaced { ifindex, cidr } => {
+                let line = Trouble::Misplaced { ifindex, cidr };
+                self.misplaced_line = Some(line);
+            }
             LogEvent::DadFailed { .. } => assert!(self.vip_has_failed),
             LogEvent::Synced(state) => {
                 assert!(self.conntrackd.is_synced() && self.reported == Some(state));
@@ -178,7 +182,7 @@ impl Simulation<'_> {
     /// It says that the interface is gone if the core knows that, unless it has had to be written before.
     fn read_cause(&mut self, cause: Cause) {
         self.changes += 1;
-        let is_gone = self.kernel.absence_told && self.namespace_gone.is_none();
+        let is_gone = self.monitor.status().ifindex.is_none() && self.namespace_gone.is_none();
         match cause {
             Cause::InterfaceGone => assert!(self.kernel.has_been_absent, "it is there"),
             _ => assert!(self.emptied_at.is_none() || !is_gone, "{cause:?}"),

@@ -65,7 +65,9 @@ pub struct Kernel {
     pub mac: Mac,
     pub flags: LinkFlags,
     last_index: u32,
-    /// The one interface of whose addresses there are events, or 0 for no interface.
+    /// Where the VIP's address is, but not as told, beside what our other links have.
+    pub misplaced: Vec<(u32, Cidr)>,
+    /// The one interface of whose addresses there are events, or 0 for no interface; of the VIP's there always are.
     pub heeded: Option<u32>,
     queue: VecDeque<Queued>,
     /// Of what was read last.
@@ -149,14 +151,40 @@ impl Kernel {
     pub fn lose_interface(&mut self, renamed: bool) {
         let Some(ifindex) = self.ifindex.take() else { return };
         if renamed {
+            let has_vip = self.has_vip && !self.vip_failed;
+            self.misplaced.extend(has_vip.then_some((ifindex, self.vip())));
             self.emit(Body::NewLink(self.watched(ifindex, "away")));
         } else {
+            let (gone, left) = self.misplaced.iter().partition(|place| place.0 == ifindex);
+            self.misplaced = left;
+            self.emit_each(gone, Body::DelAddress);
             if self.has_vip {
                 self.emit(Body::DelAddress(self.address(ifindex)));
             }
             self.emit(Body::DelLink(self.watched(ifindex, "ha")));
         }
         (self.has_vip, self.vip_failed) = (false, false);
+    }
+
+    fn emit_each(&mut self, places: Vec<(u32, Cidr)>, event: impl Fn(Address) -> Body) {
+        for (ifindex, cidr) in places {
+            self.emit(event(address(ifindex, cidr, AddressFlags::Permanent)));
+        }
+    }
+
+    /// The VIP's address is put on the watched interface with its full length, or taken away.
+    pub fn misplace_vip(&mut self) {
+        let Some(ifindex) = self.ifindex else { return };
+        let ip = self.vip().address();
+        let cidr = Cidr::new(ip, if ip.is_ipv4() { 32 } else { 128 }).expect("an address");
+        let places = self.misplaced.len();
+        self.misplaced.retain(|place| *place != (ifindex, cidr));
+        if self.misplaced.len() == places {
+            self.misplaced.push((ifindex, cidr));
+            self.emit_each(vec![(ifindex, cidr)], Body::NewAddress);
+        } else {
+            self.emit_each(vec![(ifindex, cidr)], Body::DelAddress);
+        }
     }
 
     /// It goes to another namespace and comes back: as a new one, with its old index.
@@ -195,7 +223,8 @@ impl Kernel {
     pub fn emit(&mut self, event: Body) {
         let heeded = match &event {
             Body::NewAddress(address) | Body::DelAddress(address) => {
-                self.heeded.is_none_or(|ifindex| ifindex == address.ifindex)
+                let has_ip = address.cidr.address() == self.vip().address();
+                has_ip || self.heeded.is_none_or(|ifindex| ifindex == address.ifindex)
             }
             _ => true,
         };
@@ -295,10 +324,14 @@ impl Kernel {
         watched.map(wireless)
     }
 
-    /// The VIP, for a dump of an interface.
-    pub fn listed_vip(&self, ifindex: u32) -> Option<Body> {
-        let there = self.has_vip && self.ifindex == Some(ifindex);
-        there.then(|| Body::NewAddress(self.address(ifindex)))
+    /// The VIP's address, for a dump of an interface or of all.
+    pub fn listed_vip(&self, ifindex: Option<u32>) -> Vec<Body> {
+        let is_listed = |at: &u32| ifindex.is_none_or(|ifindex| *at == ifindex);
+        let vip = self.ifindex.filter(is_listed).filter(|_| self.has_vip);
+        let vip = vip.map(|ifindex| self.address(ifindex));
+        let misplaced = self.misplaced.iter().filter(|(at, _)| is_listed(at));
+        let misplaced = misplaced.map(|(at, cidr)| address(*at, *cidr, AddressFlags::Permanent));
+        misplaced.chain(vip).map(Body::NewAddress).collect()
     }
 
     /// Lists what is there. Some: the request could not even be sent.
@@ -367,7 +400,7 @@ impl Kernel {
             }
             DumpResult::TimedOut => self.unfinished = Some((sequence, content.clone())),
             // Whether an interface has no address or is not there makes no difference.
-            _ if content.is_empty() && dump != Dump::Links => {
+            _ if content.is_empty() && !matches!(dump, Dump::Links | Dump::Everywhere) => {
                 let result = sequence.is_multiple_of(2);
                 end = if result { Body::Done(Some(ENODEV)) } else { Body::Error(ENODEV) };
             }

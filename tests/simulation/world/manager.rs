@@ -1,8 +1,11 @@
 //! The service manager: what it is told is true, in order, and its signs of life come in time.
 
-use keepwatch::monitor::{Duration, Instant, ManagerNotice, Trouble, Troubles};
+use keepwatch::monitor::{Duration, Instant, ManagerNotice, State, Trouble, Troubles};
+use keepwatch::wire::cidr::Cidr;
+use keepwatch::wire::rtnl::{Address, Body};
 
 use super::Simulation;
+use super::lan::Lan;
 
 /// Longer than the longest wait for a retry, which it would hide.
 pub const PERIOD: Duration = Duration::from_secs(20);
@@ -72,12 +75,29 @@ impl Simulation<'_> {
     /// What is wrong when everything works, and nothing more happens.
     pub(super) fn troubles(&self) -> Troubles {
         let is_absent = self.kernel.ifindex.is_none();
+        let misplaced = self.misplaced();
+        // Of several, any.
+        let shown = self.monitor.status().troubles[1].filter(|shown| misplaced.contains(shown));
         [
             is_absent.then_some(Trouble::InterfaceAbsent),
+            shown.or(misplaced.first().copied()),
             (!is_absent && self.kernel.vip_failed).then_some(Trouble::DuplicateAddress),
             None,
             None,
         ]
+    }
+
+    /// Where the VIP's address is instead.
+    pub(super) fn misplaced(&self) -> Vec<Trouble> {
+        let on_lans = self.lans.iter().flat_map(Lan::listed).filter_map(|listed| match listed {
+            Body::NewAddress(Address { ifindex, cidr, .. }) => Some((ifindex, cidr)),
+            _ => None,
+        });
+        let all = on_lans.chain(self.kernel.misplaced.iter().copied());
+        let is_shown = |cidr: Cidr| cidr.address() == self.kernel.vip().address();
+        all.filter(|(_, cidr)| self.truth() == State::Backup && is_shown(*cidr))
+            .map(|(ifindex, cidr)| Trouble::Misplaced { ifindex, cidr })
+            .collect()
     }
 
     pub(super) fn manager_knows(&self) {

@@ -63,7 +63,7 @@ use std::cell::RefCell;
 use hook::Hook;
 use keepwatch::monitor::{
     AnnounceTiming, CommandResult, Control, Duration, HelperKind, HelperNews, HookState, Input,
-    Instant, Monitor, MonitorConfig, NamespaceCheck, State, Tables,
+    Instant, Monitor, MonitorConfig, NamespaceCheck, State, Tables, Trouble,
 };
 use keepwatch::wire::rtnl::Body;
 use kernel::{Kernel, PORT, name};
@@ -151,6 +151,8 @@ pub struct Simulation<'a> {
     asked_to_leave: bool,
     leave_by: Option<Instant>,
     pub exited: bool,
+    /// Where a line has said last that the VIP's address is.
+    misplaced_line: Option<Trouble>,
     /// How often a line has said that the state has changed, and why.
     changes: u64,
     /// When something was last done but looking for the namespace.
@@ -218,6 +220,7 @@ impl<'a> Simulation<'a> {
             asked_to_leave: false,
             leave_by: None,
             exited: false,
+            misplaced_line: None,
             changes: 0,
             busy: now,
             helper_gone: None,
@@ -248,7 +251,9 @@ impl<'a> Simulation<'a> {
         self.manager_knows();
         assert!(self.conntrackd.is_done());
         assert!(self.hook_is_done() && self.hook.is_repeated());
-        assert_eq!(self.monitor.status().troubles, self.troubles());
+        let troubles = self.troubles();
+        assert_eq!(self.monitor.status().troubles, troubles);
+        assert!(troubles[1].is_none() || self.misplaced_line == troubles[1], "in a line, too");
         assert_eq!(self.monitor.status().counters.transitions, 1 + self.changes);
         assert!(self.metrics.says(&self.monitor.status()), "the metrics are what has been counted");
         if self.options.announces && truth == State::Active {

@@ -50,6 +50,11 @@ pub enum Step {
     /// Or refreshes it.
     AddVip,
     RemoveVip,
+    /// The VIP's address is put on one of the other links, or with another prefix length on the watched one; or it is
+    /// taken away there.
+    MisplaceVip {
+        on_link: Option<usize>,
+    },
     /// Another host has the VIP, too.
     FailVip,
     CreateInterface,
@@ -118,6 +123,13 @@ impl Simulation<'_> {
         match step {
             Step::AddVip => self.kernel.set_vip(true),
             Step::RemoveVip => self.kernel.set_vip(false),
+            Step::MisplaceVip { on_link: None } => self.kernel.misplace_vip(),
+            Step::MisplaceVip { on_link: Some(link) } => {
+                let vip = self.kernel.vip();
+                let vip = AddressChange::of((vip.address(), vip.prefix_len()));
+                let event = self.lans[link].change_address(vip);
+                self.emit(event);
+            }
             Step::FailVip => self.fail_vip(),
             Step::CreateInterface => self.kernel.create_interface(),
             Step::DeleteInterface => self.kernel.lose_interface(false),
@@ -231,6 +243,9 @@ impl Step {
         match what {
             240..246 => return Self::HookEnds(decode_result(how)),
             246..250 => return decode_watched_link(how),
+            250..252 => {
+                return Self::MisplaceVip { on_link: usize::from(how % 3).checked_sub(1) };
+            }
             _ => {}
         }
         match what % 20 {

@@ -73,7 +73,7 @@ impl Told {
         let Action::RequestDump { dump, .. } = action else { return };
         (self.shown, self.shown_links) = match dump {
             Dump::Links => (None, Some(BTreeSet::new())),
-            Dump::Interface => (None, None),
+            Dump::Interface | Dump::Everywhere => (None, None),
             Dump::Addresses(ifindex) | Dump::Others(ifindex) => {
                 (Some((*ifindex, BTreeSet::new())), None)
             }

@@ -1,0 +1,71 @@
+//! The VIP's address, but on another interface, or with another prefix length: people are told.
+
+use lab::rtnl::Address;
+use libtest_mimic::Trial;
+
+use crate::conntrackd::Tracked;
+use crate::metrics::world_with;
+use crate::world::setup;
+
+pub fn trials() -> Vec<Trial> {
+    let rows = [
+        ("other_prefix", ("169.254.0.5/24", "ha0", "169.254.0.5/32")),
+        ("other_interface", ("169.254.0.5/24", "ha0-peer", "169.254.0.5/24")),
+        ("ipv6", ("fd00::5/64", "ha0-peer", "fd00::5/128")),
+    ];
+    let mut trials = lab::trials![check_says_what_is_wrong];
+    trials.extend(lab::trial::table(module_path!(), rows, |row| {
+        is_told("--no-announce", row);
+        is_told("--nodebug", row);
+    }));
+    trials
+}
+
+fn is_told(extra: &str, (vip, interface, there): (&str, &str, &str)) {
+    let (world, file) = world_with(setup().with(format!("--monitor_cidr={vip}")).with(extra));
+    let peer = if vip.contains(':') { "fd00::6" } else { "10.0.0.6" };
+    let address = Address::new(there);
+    let with_peer = Address { peer: peer.parse().ok(), ..address };
+    let line = format!("{there} is on {interface}, but what is watched is {vip} on ha0\n");
+    let shown = format!("; {there} is on {interface}\n");
+    // Before the start.
+    world.rtnl.add(interface, address);
+    let keepwatch = world.setup.start();
+    let expect = |is_shown: bool| {
+        file.wait("misplaced_address", is_shown.into());
+        assert_eq!(keepwatch.status().contains(&shown), is_shown);
+    };
+    for address in [address, with_peer] {
+        expect(true);
+        world.rtnl.add_address("ha0", vip);
+        expect(false);
+        world.rtnl.delete_address("ha0", vip);
+        expect(true);
+        world.rtnl.remove(interface, address);
+        expect(false);
+        world.rtnl.add(interface, with_peer);
+    }
+    keepwatch.wait_log(&line, 3);
+}
+
+fn check_says_what_is_wrong() {
+    let tracked = Tracked::new();
+    let world = &tracked.world;
+    let report = || {
+        let output = world.setup.command().arg("--check").output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let state = "VIP         169.254.0.5/24 on ha0: absent, would start as backup";
+    world.rtnl.add_address("ha0", "169.254.0.5/32");
+    let misplaced = report();
+    assert!(misplaced.contains(&format!("{state}; 169.254.0.5/32 is on ha0\n")), "{misplaced}");
+    world.rtnl.delete("ha0");
+    let conf = world.setup.conf_dir.join("conntrackd.conf");
+    let readable = format!("conntrackd  {}: can be read\n", conf.display());
+    assert!(misplaced.contains(&readable), "{misplaced}");
+    std::fs::remove_file(&conf).unwrap();
+    let absent = report();
+    let missing = "No such file or directory (ENOENT); would be waited for\n";
+    assert!(absent.contains(&readable.replace("can be read\n", missing)), "{absent}");
+    assert!(absent.contains(&format!("{state}; there is no such interface\n")), "{absent}");
+}
