@@ -9,6 +9,8 @@ pub struct Errno(pub i32);
 impl Errno {
     /// `ENOENT` (`include/uapi/asm-generic/errno-base.h`).
     pub const NOT_FOUND: Self = Self(2);
+    /// `EEXIST` (the same file).
+    pub const EXISTS: Self = Self(17);
     /// `ENODEV` (the same file).
     pub const NO_DEVICE: Self = Self(19);
 }

@@ -34,11 +34,18 @@ pub(super) fn confine(config: &Config) -> Result<(), String> {
 /// Limits file access to what is written to by name. Returns whether the kernel can do that.
 fn restrict_files(config: &Config) -> Result<bool, RulesetError> {
     // A directory that is removed and made again is reached by rights to the one above. They end where the user's
-    // own end; root has no others than these, and gets them for `conf_dir` alone, which goes and comes with a router.
+    // own end; root has no others than these, and gets them for `conf_dir` alone, which goes and comes with a router,
+    // and for a directory that is not there yet; never for all files.
     let is_root = geteuid().is_root();
-    let above = |file: &Path| if is_root { parent(file) } else { parent(file).join("..") };
+    let is_top = |path: &Path| fs::canonicalize(path).is_ok_and(|path| path == Path::new("/"));
+    let above = |file: &Path| {
+        let directory = parent(file);
+        let is_there = directory.exists();
+        let above = if is_there { directory.join("..") } else { parent(&directory) };
+        if is_root && (is_there || is_top(&above)) { directory } else { above }
+    };
     let above_conf_dir = config.conf_dir.join("..");
-    let is_top = fs::canonicalize(&above_conf_dir).is_ok_and(|path| path == Path::new("/"));
+    let is_top = is_top(&above_conf_dir);
     let conf_dir = if is_root && is_top { &config.conf_dir } else { &above_conf_dir };
     let append = AccessFs::MakeReg | AccessFs::WriteFile;
     let replace = append | AccessFs::RemoveFile;

@@ -22,6 +22,9 @@ impl Config {
             LogEvent::Changed(cause) => self.changed(cause),
             LogEvent::Wrote(state) => info!("Wrote router {} state {}", router, word(state)),
             LogEvent::NotWritten { errno, count } => not_written("state", errno, count),
+            LogEvent::MetricsNotWritten { errno: Errno::EXISTS, count } => {
+                warning!("metrics file is another instance's now; left alone{}", times(count));
+            }
             LogEvent::MetricsNotWritten { errno, count } => not_written("metrics", errno, count),
             LogEvent::Notified(state) => {
                 info!("Notified agent router {}, state {}", router, word(state));

@@ -117,7 +117,8 @@ impl MetricsSchedule {
         self.gauges = gauges;
     }
 
-    /// Handles the result of a write, since which nothing has been counted. One that failed is repeated later.
+    /// Handles the result of a write, since which nothing has been counted. One that failed is repeated later, unless
+    /// another instance has the file (`EEXIST`).
     pub(super) fn handle_write(
         &mut self,
         result: Result<(), Errno>,
@@ -128,8 +129,10 @@ impl MetricsSchedule {
         match result {
             Ok(()) => self.written = Some(noteworthy(&journal.counters)),
             Err(errno) => {
-                self.written = None;
                 journal.counters.metrics_failures += 1;
+                // Another instance's is left to it, and looked at again only for new figures.
+                let is_another = errno == Errno::EXISTS;
+                self.written = is_another.then(|| noteworthy(&journal.counters));
                 journal.log_limited(|count| LogEvent::MetricsNotWritten { errno, count }, now);
             }
         }

@@ -134,7 +134,7 @@ pub struct Config {
     pub hook_timeout: Duration,
 
     /// file to write metrics to, for the textfile collector of Prometheus, which reads *.prom
-    #[argh(option, arg_name = "FILE", from_str_fn(values::file_in_directory))]
+    #[argh(option, arg_name = "FILE", from_str_fn(values::file))]
     pub metrics_file: Option<PathBuf>,
 
     /// user to run as once everything is open, by name or number

@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU8;
 use std::ops::RangeInclusive;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use nix::unistd::{Gid, Uid};
@@ -64,12 +64,10 @@ pub(super) fn program(text: &str) -> Result<PathBuf, String> {
     expected(program, "an existing program that may be run")
 }
 
-/// A file that need not exist yet, in a directory that must.
-pub(super) fn file_in_directory(text: &str) -> Result<PathBuf, String> {
-    let possible = |path: &PathBuf| {
-        path.parent().is_some_and(Path::is_dir) && !path.is_dir() && !text.ends_with('/')
-    };
-    expected(absolute(text).filter(possible), "a file in an existing directory")
+/// A file that need not exist yet, nor its directory.
+pub(super) fn file(text: &str) -> Result<PathBuf, String> {
+    let possible = |path: &PathBuf| !path.is_dir() && !text.ends_with('/');
+    expected(absolute(text).filter(possible), "a file")
 }
 
 pub(super) fn namespace(text: &str) -> Result<PathBuf, String> {

@@ -29,24 +29,18 @@ const ACCEPT: u32 = u32::MAX;
 /// tag the kernel has removed, have the type [`libc::PACKET_OTHERHOST`] and are rejected.
 pub fn claims_of(ip: IpAddr) -> Program {
     let mut conditions = Vec::<_, 6>::new();
-    let (rest, sender_or_target) = match ip {
-        IpAddr::V4(_) => (
-            [
-                (BPF_W, 14, 0x0001_0800), // hardware: Ethernet; protocol: IPv4
-                (BPF_H, 18, 0x0604),      // lengths of their addresses
-            ],
-            28,
-        ),
-        IpAddr::V6(_) => (
-            [
-                (BPF_H, 20, 0x3aff), // next header: ICMPv6; hop limit: 255
-                (BPF_H, 54, 0x8800), // type: neighbour advertisement; code: 0
-            ],
-            62,
-        ),
-    };
-    conditions.extend(rest);
-    conditions.extend(is_address(BPF_W, sender_or_target, ip));
+    match ip {
+        IpAddr::V4(_) => conditions.extend([
+            (BPF_W, 14, 0x0001_0800), // hardware: Ethernet; protocol: IPv4
+            (BPF_H, 18, 0x0604),      // lengths of their addresses
+        ]),
+        IpAddr::V6(_) => conditions.extend([
+            (BPF_H, 20, 0x3aff), // next header: ICMPv6; hop limit: 255
+            (BPF_H, 54, 0x8800), // type: neighbour advertisement; code: 0
+        ]),
+    }
+    // The sender's address, or the target.
+    conditions.extend(is_address(BPF_W, if ip.is_ipv4() { 28 } else { 62 }, ip));
     accept_if(&conditions)
 }
 

@@ -33,7 +33,8 @@ fn agent(listens: bool) -> Step {
 }
 
 fn disk(works: bool) -> Step {
-    Step::DiskWorks { works, for_metrics: works, hangs_for_metrics: Duration::ZERO }
+    let for_metrics = (!works).then_some(Errno(28));
+    Step::DiskWorks { works, for_metrics, hangs_for_metrics: Duration::ZERO }
 }
 
 #[test]

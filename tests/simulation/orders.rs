@@ -48,7 +48,7 @@ fn inputs() -> Vec<Vec<Step>> {
         vec![Step::AgentListens { listens, is_full, starts_for: Duration::ZERO }]
     };
     let disk = |works| {
-        let (for_metrics, hangs_for_metrics) = (works, Duration::ZERO);
+        let (for_metrics, hangs_for_metrics) = (None, Duration::ZERO);
         vec![Step::DiskWorks { works, for_metrics, hangs_for_metrics }]
     };
     vec![

@@ -30,8 +30,12 @@ pub fn trials() -> Vec<Trial> {
         signals_have_it_written,
         unwritable_at_start_is_tried_again,
         successor_keeps_its_file,
+        directory_comes_later,
     ];
-    trials.extend(with_other_users(lab::trials![nobody_writes_and_removes_it]));
+    trials.extend(with_other_users(lab::trials![
+        nobody_writes_and_removes_it,
+        directory_comes_later_for_nobody
+    ]));
     trials
 }
 
@@ -270,11 +274,33 @@ fn successor_keeps_its_file() {
     let watch = Watch::new(file.directory());
     let new = watch.until("another file", || file.inode().filter(|_| file.inode() != old));
     first.signal(Signal::SIGUSR1);
-    first.wait_log("metrics file not written: File exists", 1);
+    first.wait_log("metrics file is another instance's now; left alone", 1);
+    // It does not look again and again whether that has gone.
+    first.wait_asleep();
     first.terminate();
     assert_eq!(file.inode(), Some(new));
     second.terminate();
     assert_eq!((file.inode(), file.others()), (None, 0));
+}
+
+/// Also where Landlock allows the daemon nothing but what it was told of.
+fn directory_comes_later() {
+    comes_later(setup(), |_| ());
+}
+
+fn directory_comes_later_for_nobody() {
+    comes_later(setup_of_nobody(), |directory| chown(directory, Some(NOBODY), None).unwrap());
+}
+
+fn comes_later(setup: Setup, hand_over: impl FnOnce(&Path)) {
+    let (world, file) = world_with(setup);
+    fs::remove_dir(file.directory()).unwrap();
+    let keepwatch = world.setup.start();
+    keepwatch.wait_log("metrics file not written: No such file or directory", 1);
+    fs::create_dir(file.directory()).unwrap();
+    hand_over(file.directory());
+    keepwatch.signal(Signal::SIGUSR1);
+    file.wait("active", 0);
 }
 
 fn nobody_writes_and_removes_it() {

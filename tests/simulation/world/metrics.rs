@@ -9,7 +9,8 @@ const PERIOD: Duration = Duration::from_secs(15);
 #[derive(Debug, Default)]
 pub struct MetricsFile {
     wanted: bool,
-    pub works: bool,
+    /// Why it cannot be written, if so.
+    pub failure: Option<Errno>,
     /// The next write takes so long.
     pub hangs: Duration,
     /// It was asked to report everything again, and may write so often after that.
@@ -25,7 +26,7 @@ pub struct MetricsFile {
 
 impl MetricsFile {
     pub fn new(wanted: bool) -> Self {
-        Self { wanted, works: true, ..Self::default() }
+        Self { wanted, ..Self::default() }
     }
 
     /// A report or a request is under way, after which it is to be written.
@@ -57,11 +58,17 @@ impl MetricsFile {
 
     pub fn write(&mut self, status: &Status, now: Instant) -> Result<(), Errno> {
         self.written = Some(now);
-        if !self.works {
-            return Err(Errno(28));
+        let content = self.content.replace(*status);
+        match self.failure {
+            None => return Ok(()),
+            // Another instance's is taken for written.
+            Some(Errno::EXISTS) => {
+                let counters = self.content.as_mut().map(|content| &mut content.counters);
+                counters.expect("a content").metrics_failures += 1;
+            }
+            Some(_) => self.content = content,
         }
-        self.content = Some(*status);
-        Ok(())
+        self.failure.map_or(Ok(()), Err)
     }
 
     /// Whether it says this, as far as it has to.

@@ -29,7 +29,7 @@ impl Simulation<'_> {
     /// Everything works from now on; waits until there is nothing left to do.
     pub(super) fn come_to_rest(&mut self) {
         (self.disk.works, self.agent.listens, self.agent.is_full) = (true, true, false);
-        self.metrics.works = true;
+        self.metrics.failure = None;
         self.lans.iter_mut().for_each(|lan| lan.egress = Ok(()));
         self.busy = self.now;
         let by = self.now + TOLD_WITHIN + self.disk.hangs + self.metrics.hangs;

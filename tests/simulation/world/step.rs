@@ -89,10 +89,10 @@ pub enum Step {
     Wait(Duration),
     /// Time passes, and the core does not run.
     Stall(Duration),
-    /// The next write of metrics hangs for so long.
+    /// Those of metrics fail like this, if at all, and the next hangs for so long.
     DiskWorks {
         works: bool,
-        for_metrics: bool,
+        for_metrics: Option<Errno>,
         hangs_for_metrics: Duration,
     },
     /// So does the next write of the state.
@@ -159,7 +159,7 @@ impl Simulation<'_> {
             Step::Wait(duration) => self.pass(duration.into()),
             Step::Stall(duration) => self.now += duration.into(),
             Step::DiskWorks { works, for_metrics, hangs_for_metrics } => {
-                (self.disk.works, self.metrics.works) = (works, for_metrics);
+                (self.disk.works, self.metrics.failure) = (works, for_metrics);
                 self.metrics.hangs = hangs_for_metrics.into();
             }
             Step::DiskHangs(duration) => self.disk.hangs = duration.into(),
@@ -266,7 +266,11 @@ impl Step {
             },
             13 => Self::DiskWorks {
                 works: how.is_multiple_of(2),
-                for_metrics: how & 2 == 0,
+                for_metrics: match how & 6 {
+                    2 => Some(Errno(28)),
+                    6 => Some(Errno::EXISTS),
+                    _ => None,
+                },
                 hangs_for_metrics: Duration::from_secs(if how < 192 { 0 } else { 20 }),
             },
             14 => Self::Control(match how % 32 {
