@@ -106,17 +106,13 @@ pub(crate) fn figures(status: &Status, changed_at: u64) -> [Figure; 26] {
     let active = (status.state == Some(State::Active)).into();
     let undelivered = status.undelivered.is_some().into();
     let hook_pending = status.hook_pending.is_some().into();
-    let is_misplaced = |trouble: &Trouble| matches!(trouble, Trouble::Misplaced { .. });
-    let misplaced = status.troubles.iter().flatten().any(is_misplaced).into();
-    let is = |trouble| status.troubles.contains(&Some(trouble)).into();
+    let is = |is: fn(&Trouble) -> bool| status.troubles.iter().flatten().any(is).into();
+    let duplicate = is(|trouble| *trouble == Trouble::DuplicateAddress);
+    let misplaced = is(|trouble| matches!(trouble, Trouble::Misplaced(..)));
     let c = &status.counters;
     [
         ("active", "Whether the VIP is on the interface.", active),
-        (
-            "duplicate_address",
-            "Whether the VIP has failed duplicate address detection.",
-            is(Trouble::DuplicateAddress),
-        ),
+        ("duplicate_address", "Whether the VIP failed duplicate address detection.", duplicate),
         ("misplaced_address", "Whether the VIP's address is here, but not as told.", misplaced),
         ("last_change_timestamp_seconds", "When the state last changed.", changed_at),
         ("transitions_total", "Changes of state, the initial one included.", c.transitions),

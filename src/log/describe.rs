@@ -83,7 +83,7 @@ impl Display for Trouble {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match *self {
             Self::InterfaceAbsent => write!(f, "there is no such interface"),
-            Self::Misplaced { ifindex, cidr } => match name_of(ifindex) {
+            Self::Misplaced(ifindex, cidr) => match name_of(ifindex) {
                 Some(name) => write!(f, "{cidr} is on {name}"),
                 None => write!(f, "{cidr} is on interface {ifindex}"),
             },

@@ -5,7 +5,7 @@ use super::describe::{CounterList, MacText, Retries, TroubleList, times};
 use super::{DisplayArg, error, info, warning};
 use crate::errno::Errno;
 use crate::metrics::figures;
-use crate::monitor::{ActiveWord, Cause, HookState, LogEvent, State, Status, Trouble};
+use crate::monitor::{ActiveWord, Cause, HookState, LogEvent, State, Status};
 use crate::options::Config;
 use crate::wire::rtnl::Mac;
 
@@ -62,8 +62,8 @@ impl Config {
             }
             LogEvent::SplitBrain { mac, ifindex, count } => self.split_brain(mac, ifindex, count),
             LogEvent::MoreClaims { ifindex, count } => self.more_claims(ifindex, count),
-            LogEvent::Misplaced { ifindex, cidr } => {
-                let place = DisplayArg(Trouble::Misplaced { ifindex, cidr });
+            LogEvent::Misplaced(place) => {
+                let place = DisplayArg(place);
                 warning!("{}, but what is watched is {} on {}", place, vip, interface);
             }
             LogEvent::DadFailed { count } => {

@@ -115,7 +115,7 @@ impl Monitor<'_> {
             && self.vip.is_misplaced(address)
         {
             match dump {
-                None => self.elsewhere.search(),
+                None => self.elsewhere.search_due = true,
                 Some(Dump::Everywhere) => self.elsewhere.handle_listed(address),
                 Some(_) => {}
             }
@@ -165,7 +165,7 @@ impl Monitor<'_> {
             return;
         }
         // What was as told may not be so any more.
-        self.elsewhere.search();
+        self.elsewhere.search_due = true;
         if let Some(detector) = &mut self.detector {
             detector.handle_interface_change();
         }
@@ -186,9 +186,9 @@ impl Monitor<'_> {
             announcer.listing_end(ifindex, is_complete && !is_overtaken);
         }
         if dump == Dump::Everywhere
-            && let Some((ifindex, cidr)) = self.elsewhere.search_end(is_complete)
+            && let Some(place) = self.elsewhere.search_end(is_complete)
         {
-            self.journal.log(LogEvent::Misplaced { ifindex, cidr });
+            self.journal.log(LogEvent::Misplaced(place));
         }
         if !is_complete {
             self.journal.counters.dump_failures += 1;

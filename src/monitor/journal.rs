@@ -6,10 +6,9 @@ use heapless::{Deque, Vec};
 
 use super::{
     Action, Cause, CommandResult, Counters, Dump, DumpResult, Duration, Failure, HelperKind,
-    HookState, Instant, State, SyncCommand,
+    HookState, Instant, State, SyncCommand, Trouble,
 };
 use crate::errno::Errno;
-use crate::wire::cidr::Cidr;
 use crate::wire::ifname::InterfaceName;
 use crate::wire::rtnl::Mac;
 
@@ -47,8 +46,8 @@ pub enum LogEvent {
     DumpFailed { dump: Dump, result: DumpResult, count: u32 },
     /// Somebody other than the kernel sent a netlink message; it was ignored.
     ForeignSender { port: u32, count: u32 },
-    /// The VIP's address is on the interface with this index, but not as told.
-    Misplaced { ifindex: u32, cidr: Cidr },
+    /// The VIP's address is here, but not as told.
+    Misplaced(Trouble),
     /// The VIP failed duplicate address detection: the kernel does not use it, so it is not here.
     DadFailed { count: u32 },
     /// Another station claims the VIP while it is ours.

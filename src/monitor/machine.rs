@@ -159,7 +159,7 @@ impl<'a> Monitor<'a> {
             .or_else(|| self.conntrack.as_mut()?.next_action(now))
             .or_else(|| self.run_hook(now))
             // None of the following may delay a report.
-            .or_else(|| self.log_change())
+            .or_else(|| self.log_change(now))
             .or_else(|| self.watch_claims(now))
             .or_else(|| self.send_frame(now))
             .or_else(|| self.notify_manager())
@@ -213,12 +213,11 @@ impl<'a> Monitor<'a> {
     /// What is wrong, the worst first.
     fn troubles(&self) -> Troubles {
         let is_backup = self.vip.state() == Some(State::Backup);
-        let misplaced = self.elsewhere.place().filter(|_| is_backup);
         let agent_fails = self.outbox.as_ref().is_some_and(Outbox::is_failing);
         let hook_fails = self.hook.as_ref().is_some_and(HookSchedule::is_failing);
         [
             self.vip.is_interface_absent().then_some(Trouble::InterfaceAbsent),
-            misplaced.map(|(ifindex, cidr)| Trouble::Misplaced { ifindex, cidr }),
+            self.elsewhere.place.filter(|_| is_backup),
             self.vip.has_failed().then_some(Trouble::DuplicateAddress),
             agent_fails.then_some(Trouble::AgentFails),
             hook_fails.then_some(Trouble::HookFails),
@@ -246,7 +245,7 @@ impl<'a> Monitor<'a> {
 
     fn request_dump(&mut self, now: Instant) -> Option<Action> {
         loop {
-            if self.elsewhere.is_search_due() {
+            if self.elsewhere.search_due {
                 self.resync.request(DumpKind::Everywhere);
             }
             if self.announcer.as_mut().is_some_and(Announcer::needs_dump) {
@@ -256,7 +255,7 @@ impl<'a> Monitor<'a> {
             let dump = match self.resync.next(now)? {
                 DumpKind::Links => {
                     self.vip.links_begin();
-                    self.elsewhere.search();
+                    self.elsewhere.search_due = true;
                     if let Some(announcer) = &mut self.announcer {
                         announcer.links_begin(&mut self.journal.counters);
                     }
@@ -272,7 +271,7 @@ impl<'a> Monitor<'a> {
                     self.announcer.as_mut().and_then(Announcer::listing_begin).map(Dump::Others)
                 }
                 DumpKind::Everywhere => {
-                    self.elsewhere.search_begin();
+                    self.elsewhere.search_due = false;
                     Some(Dump::Everywhere)
                 }
             };
@@ -326,9 +325,9 @@ impl<'a> Monitor<'a> {
 
     /// Logs the last change once what came with it has been read: the kernel sets an interface down and takes its
     /// addresses before it says that it is gone.
-    fn log_change(&mut self) -> Option<Action> {
-        let may_wait = !self.resync.is_queue_read() && self.exit.reason().is_none();
-        let cause = self.change.take_if(|_| !may_wait)?;
+    fn log_change(&mut self, now: Instant) -> Option<Action> {
+        let is_time = self.resync.is_queue_empty(now) || self.exit.reason().is_some();
+        let cause = self.change.take_if(|_| is_time)?;
         let is_gone = self.vip.cause() == Cause::InterfaceGone;
         let cause = if is_gone { Cause::InterfaceGone } else { cause };
         Some(Action::Log(LogEvent::Changed(cause)))

@@ -135,11 +135,6 @@ impl Resync {
         self.queue_empty_at == Some(now)
     }
 
-    /// Whether nothing has been read since it was empty.
-    pub(super) fn is_queue_read(&self) -> bool {
-        self.queue_empty_at.is_some()
-    }
-
     /// Has this listed, and what follows from it.
     pub(super) fn request(&mut self, kind: DumpKind) {
         // What is more urgent does not wait for the failures of what is less.

@@ -37,12 +37,7 @@ pub enum Trouble {
     /// There is no interface of the watched name.
     InterfaceAbsent,
     /// The VIP's address is on the interface with this index, but not as told.
-    Misplaced {
-        /// The index.
-        ifindex: u32,
-        /// The address with its prefix length there.
-        cidr: Cidr,
-    },
+    Misplaced(u32, Cidr),
     /// The VIP has failed duplicate address detection: the kernel does not use it, so it is not here.
     DuplicateAddress,
     /// The last attempt to tell the agent failed.

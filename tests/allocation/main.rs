@@ -122,6 +122,8 @@ fn every_event() {
     }
     keepwatch.wait_counter("commands", 4);
     keepwatch.wait_log("hook succeeded for MASTER", 1);
+    rtnl.add_address("ha0", "169.254.0.5/32");
+    keepwatch.wait_log("169.254.0.5/32 is on ha0", 1);
     let claim = arp::announcement(Operation::Reply, [2, 9, 9, 9, 9, 9], CLAIMED);
     ours.send(&claim);
     keepwatch.wait_counter("claims", 1);

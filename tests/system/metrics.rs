@@ -72,7 +72,7 @@ fn text(router_id: &str, vip: &str) -> (String, String) {
     let changed_at = Some(Instant::ZERO);
     let hook_pending = Some(HookState::Fault);
     let cidr = vip.parse().unwrap();
-    let misplaced = Trouble::Misplaced { ifindex: 7, cidr };
+    let misplaced = Trouble::Misplaced(7, cidr);
     let troubles = [None, Some(misplaced), Some(Trouble::DuplicateAddress), None, None];
     let figures = Status { hook_pending, troubles, counters, ..Status::default() };
     let status = Status { state, changed_at, undelivered, ..figures };

@@ -96,7 +96,7 @@ impl Simulation<'_> {
         self.namespace_deleted.then_some(Input::NamespaceGone)
     }
 
-    fn listed_addresses(&self, ifindex: Option<u32>) -> Vec<Body> {
+    pub(super) fn listed_addresses(&self, ifindex: Option<u32>) -> Vec<Body> {
         let lans = self.lans.iter().flat_map(Lan::listed);
         lans.chain(self.kernel.listed_vip(ifindex)).collect()
     }

@@ -143,10 +143,7 @@ impl Simulation<'_> {
                 assert!(self.kernel.alternative_told && owner == name("lan"), "nobody has said so");
             }
             LogEvent::MoreClaims { ifindex, count } => self.read_claim(None, ifindex, count),
-            LogEvent::Misplaced { ifindex, cidr } => {
-                let line = Trouble::Misplaced { ifindex, cidr };
-                self.misplaced_line = Some(line);
-            }
+            LogEvent::Misplaced(place) => self.misplaced_line = Some(place),
             LogEvent::DadFailed { .. } => assert!(self.vip_has_failed),
             LogEvent::Synced(state) => {
                 assert!(self.conntrackd.is_synced() && self.reported == Some(state));

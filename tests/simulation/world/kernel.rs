@@ -66,7 +66,7 @@ pub struct Kernel {
     pub flags: LinkFlags,
     last_index: u32,
     /// Where the VIP's address is, but not as told, beside what our other links have.
-    pub misplaced: Vec<(u32, Cidr)>,
+    pub misplaced: Vec<Address>,
     /// The one interface of whose addresses there are events, or 0 for no interface; of the VIP's there always are.
     pub heeded: Option<u32>,
     queue: VecDeque<Queued>,
@@ -151,13 +151,14 @@ impl Kernel {
     pub fn lose_interface(&mut self, renamed: bool) {
         let Some(ifindex) = self.ifindex.take() else { return };
         if renamed {
-            let has_vip = self.has_vip && !self.vip_failed;
-            self.misplaced.extend(has_vip.then_some((ifindex, self.vip())));
+            let vip = self.address(ifindex);
+            self.misplaced.extend((self.has_vip && !self.vip_failed).then_some(vip));
             self.emit(Body::NewLink(self.watched(ifindex, "away")));
         } else {
-            let (gone, left) = self.misplaced.iter().partition(|place| place.0 == ifindex);
-            self.misplaced = left;
-            self.emit_each(gone, Body::DelAddress);
+            let is_gone = |address: &mut Address| address.ifindex == ifindex;
+            for address in self.misplaced.extract_if(.., is_gone).collect::<Vec<_>>() {
+                self.emit(Body::DelAddress(address));
+            }
             if self.has_vip {
                 self.emit(Body::DelAddress(self.address(ifindex)));
             }
@@ -166,24 +167,18 @@ impl Kernel {
         (self.has_vip, self.vip_failed) = (false, false);
     }
 
-    fn emit_each(&mut self, places: Vec<(u32, Cidr)>, event: impl Fn(Address) -> Body) {
-        for (ifindex, cidr) in places {
-            self.emit(event(address(ifindex, cidr, AddressFlags::Permanent)));
-        }
-    }
-
     /// The VIP's address is put on the watched interface with its full length, or taken away.
     pub fn misplace_vip(&mut self) {
         let Some(ifindex) = self.ifindex else { return };
         let ip = self.vip().address();
         let cidr = Cidr::new(ip, if ip.is_ipv4() { 32 } else { 128 }).expect("an address");
-        let places = self.misplaced.len();
-        self.misplaced.retain(|place| *place != (ifindex, cidr));
-        if self.misplaced.len() == places {
-            self.misplaced.push((ifindex, cidr));
-            self.emit_each(vec![(ifindex, cidr)], Body::NewAddress);
+        let address = address(ifindex, cidr, AddressFlags::Permanent);
+        if let Some(at) = self.misplaced.iter().position(|known| *known == address) {
+            self.misplaced.remove(at);
+            self.emit(Body::DelAddress(address));
         } else {
-            self.emit_each(vec![(ifindex, cidr)], Body::DelAddress);
+            self.misplaced.push(address);
+            self.emit(Body::NewAddress(address));
         }
     }
 
@@ -326,12 +321,10 @@ impl Kernel {
 
     /// The VIP's address, for a dump of an interface or of all.
     pub fn listed_vip(&self, ifindex: Option<u32>) -> Vec<Body> {
-        let is_listed = |at: &u32| ifindex.is_none_or(|ifindex| *at == ifindex);
-        let vip = self.ifindex.filter(is_listed).filter(|_| self.has_vip);
-        let vip = vip.map(|ifindex| self.address(ifindex));
-        let misplaced = self.misplaced.iter().filter(|(at, _)| is_listed(at));
-        let misplaced = misplaced.map(|(at, cidr)| address(*at, *cidr, AddressFlags::Permanent));
-        misplaced.chain(vip).map(Body::NewAddress).collect()
+        let vip = self.ifindex.filter(|_| self.has_vip).map(|ifindex| self.address(ifindex));
+        let all = self.misplaced.iter().copied().chain(vip);
+        let listed = all.filter(|address| ifindex.is_none_or(|at| at == address.ifindex));
+        listed.map(Body::NewAddress).collect()
     }
 
     /// Lists what is there. Some: the request could not even be sent.

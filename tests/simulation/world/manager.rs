@@ -1,11 +1,9 @@
 //! The service manager: what it is told is true, in order, and its signs of life come in time.
 
 use keepwatch::monitor::{Duration, Instant, ManagerNotice, State, Trouble, Troubles};
-use keepwatch::wire::cidr::Cidr;
 use keepwatch::wire::rtnl::{Address, Body};
 
 use super::Simulation;
-use super::lan::Lan;
 
 /// Longer than the longest wait for a retry, which it would hide.
 pub const PERIOD: Duration = Duration::from_secs(20);
@@ -89,15 +87,17 @@ impl Simulation<'_> {
 
     /// Where the VIP's address is instead.
     pub(super) fn misplaced(&self) -> Vec<Trouble> {
-        let on_lans = self.lans.iter().flat_map(Lan::listed).filter_map(|listed| match listed {
-            Body::NewAddress(Address { ifindex, cidr, .. }) => Some((ifindex, cidr)),
+        let misplaced = |body| match body {
+            Body::NewAddress(Address { ifindex, cidr, .. }) => {
+                let vip = self.kernel.vip();
+                let is_as_told = (Some(ifindex), cidr) == (self.kernel.ifindex, vip);
+                let is_misplaced = cidr.address() == vip.address() && !is_as_told;
+                is_misplaced.then_some(Trouble::Misplaced(ifindex, cidr))
+            }
             _ => None,
-        });
-        let all = on_lans.chain(self.kernel.misplaced.iter().copied());
-        let is_shown = |cidr: Cidr| cidr.address() == self.kernel.vip().address();
-        all.filter(|(_, cidr)| self.truth() == State::Backup && is_shown(*cidr))
-            .map(|(ifindex, cidr)| Trouble::Misplaced { ifindex, cidr })
-            .collect()
+        };
+        let listed = self.listed_addresses(None).into_iter();
+        listed.filter_map(misplaced).filter(|_| self.truth() == State::Backup).collect()
     }
 
     pub(super) fn manager_knows(&self) {
