@@ -112,8 +112,6 @@ pub(crate) fn figures(status: &Status, changed_at: u64) -> [Figure; 26] {
     let c = &status.counters;
     [
         ("active", "Whether the VIP is on the interface.", active),
-        ("duplicate_address", "Whether the VIP failed duplicate address detection.", duplicate),
-        ("misplaced_address", "Whether the VIP's address is here, but not as told.", misplaced),
         ("last_change_timestamp_seconds", "When the state last changed.", changed_at),
         ("transitions_total", "Changes of state, the initial one included.", c.transitions),
         ("state_file_writes_total", "Writes of the state file.", c.writes),
@@ -130,6 +128,8 @@ pub(crate) fn figures(status: &Status, changed_at: u64) -> [Figure; 26] {
         ("unannounced_addresses_total", "Addresses beyond the room for them.", c.unannounced),
         ("ignored_links_total", "Links beyond the room for them.", c.ignored_links),
         ("claims_total", "Claims of the VIP by other stations while it was here.", c.claims),
+        ("duplicate_address", "Whether the VIP failed duplicate address detection.", duplicate),
+        ("misplaced_address", "Whether the VIP's address is here, but not as told.", misplaced),
         ("netlink_events_total", "Netlink messages about addresses and links.", c.events),
         ("netlink_overruns_total", "Times that netlink events were lost.", c.overruns),
         ("netlink_malformed_total", "Netlink messages that could not be read.", c.malformed),
