@@ -1,5 +1,5 @@
 //! Frames: a claim is heard only where the bytes make it, in a valid ARP packet or advertisement, and
-//! every frame that we send is heard as the claim that it is.
+//! every frame that we send is heard as the claim that it is, or is not.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -68,6 +68,8 @@ fn ours_are_heard(mac: [u8; 6], ip: [u8; 16]) {
         let expected = (v4 != [0; 4]).then_some(Claim { mac, ip: v4.into() });
         assert_eq!(parse_claim(&frame), expected);
     }
+    assert_eq!(parse_claim(&arp::probe(mac, mac, v4.into())), None);
+    assert_eq!(parse_claim(&ndisc::probe(mac, ip.into())), None);
     for router in [true, false] {
         // Nobody announces a multicast address; for the rest see RFC 4861 section 7.1.2.
         if ip[0] != 0xff {

@@ -1,4 +1,4 @@
-//! Gratuitous ARP: a host broadcasts the MAC of its IPv4 address (RFC 826, RFC 5227).
+//! ARP for IPv4 (RFC 826, RFC 5227): a host broadcasts the MAC of its address, or asks who else has it.
 
 use core::net::Ipv4Addr;
 
@@ -14,31 +14,50 @@ use super::rtnl::Mac;
 /// Length of an Ethernet frame with an ARP packet for IPv4.
 pub const FRAME_LEN: usize = ETHERNET_HEADER_LEN + 28;
 
+/// The target of a request, which asks for that.
+const NOBODY: EthernetAddress = EthernetAddress([0; 6]);
+
 /// A broadcast in which `mac` claims `ip`, as a request or as a reply.
 ///
 /// Some hosts learn from the one, some from the other. Sender and target are both `ip` (RFC 5227
 /// section 3). The target MAC is zero in a request and the sender's in a reply.
 pub fn announcement(operation: Operation, mac: Mac, ip: Ipv4Addr) -> [u8; FRAME_LEN] {
+    let sender = EthernetAddress(mac);
+    let repr = ArpRepr::EthernetIpv4 {
+        operation,
+        source_hardware_addr: sender,
+        source_protocol_addr: ip,
+        target_hardware_addr: match operation {
+            Operation::Reply => sender,
+            _ => NOBODY,
+        },
+        target_protocol_addr: ip,
+    };
+    broadcast(mac, repr)
+}
+
+/// A probe (RFC 5227 section 1.1): `mac` asks who has `ip`, and claims nothing. The answer goes to `answer_to`.
+pub fn probe(mac: Mac, answer_to: Mac, ip: Ipv4Addr) -> [u8; FRAME_LEN] {
+    let repr = ArpRepr::EthernetIpv4 {
+        operation: Operation::Request,
+        source_hardware_addr: EthernetAddress(answer_to),
+        source_protocol_addr: Ipv4Addr::UNSPECIFIED,
+        target_hardware_addr: NOBODY,
+        target_protocol_addr: ip,
+    };
+    broadcast(mac, repr)
+}
+
+fn broadcast(mac: Mac, repr: ArpRepr) -> [u8; FRAME_LEN] {
     let mut bytes = [0; FRAME_LEN];
-    let mac = EthernetAddress(mac);
     let mut frame = EthernetFrame::new_unchecked(&mut bytes[..]);
     EthernetRepr {
-        src_addr: mac,
+        src_addr: EthernetAddress(mac),
         dst_addr: EthernetAddress::BROADCAST,
         ethertype: EthernetProtocol::Arp,
     }
     .emit(&mut frame);
-    ArpRepr::EthernetIpv4 {
-        operation,
-        source_hardware_addr: mac,
-        source_protocol_addr: ip,
-        target_hardware_addr: match operation {
-            Operation::Reply => mac,
-            _ => EthernetAddress([0; 6]),
-        },
-        target_protocol_addr: ip,
-    }
-    .emit(&mut ArpPacket::new_unchecked(frame.payload_mut()));
+    repr.emit(&mut ArpPacket::new_unchecked(frame.payload_mut()));
     bytes
 }
 

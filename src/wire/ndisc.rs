@@ -1,4 +1,5 @@
-//! Unsolicited neighbour advertisements, the IPv6 counterpart of gratuitous ARP (RFC 4861 section 7.2.6).
+//! Unsolicited neighbour advertisements and solicitations, the IPv6 counterpart of gratuitous ARP and probes (RFC 4861
+//! section 7.2.6, RFC 4862 section 5.4.2).
 
 use core::net::Ipv6Addr;
 
@@ -11,42 +12,59 @@ use smoltcp::wire::{
 use super::Claim;
 use super::rtnl::Mac;
 
-/// An advertisement of 24 bytes and an option with a MAC of 8.
-const MESSAGE_LEN: usize = 32;
-/// Length of an Ethernet frame with an advertisement and the target's MAC.
-pub const FRAME_LEN: usize = ETHERNET_HEADER_LEN + IPV6_HEADER_LEN + MESSAGE_LEN;
+/// Length of an Ethernet frame with a solicitation, which has no option.
+pub const PROBE_LEN: usize = ETHERNET_HEADER_LEN + IPV6_HEADER_LEN + 24;
+/// Length of an Ethernet frame with an advertisement and an option of 8 bytes, the target's MAC.
+pub const FRAME_LEN: usize = PROBE_LEN + 8;
 
-/// Where `ff02::1` is sent to (RFC 2464 section 7).
-const ALL_NODES_MAC: EthernetAddress = EthernetAddress([0x33, 0x33, 0, 0, 0, 1]);
 /// Shows that a packet has crossed no router (RFC 4861 section 7.1.2).
 const HOP_LIMIT: u8 = 255;
 
 /// A multicast in which `mac` claims `ip`, overriding the neighbours' caches. `router` must say whether the
 /// interface forwards: hosts drop a default router that says no.
 pub fn advertisement(mac: Mac, ip: Ipv6Addr, router: bool) -> [u8; FRAME_LEN] {
-    let mut bytes = [0; FRAME_LEN];
+    let mut flags = NdiscNeighborFlags::OVERRIDE;
+    flags.set(NdiscNeighborFlags::ROUTER, router);
+    let lladdr = Some(EthernetAddress(mac).into());
+    multicast(mac, ip, ALL_NODES, NdiscRepr::NeighborAdvert { flags, target_addr: ip, lladdr })
+}
+
+/// A multicast in which `mac` asks who has `ip`, as in duplicate address detection, so that the answer goes to all nodes.
+pub fn probe(mac: Mac, ip: Ipv6Addr) -> [u8; PROBE_LEN] {
+    let [.., s0, s1, s2] = ip.octets();
+    let solicited = Ipv6Addr::from([0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0xff, s0, s1, s2]);
+    let repr = NdiscRepr::NeighborSolicit { target_addr: ip, lladdr: None };
+    multicast(mac, Ipv6Addr::UNSPECIFIED, solicited, repr)
+}
+
+fn multicast<const LEN: usize>(
+    mac: Mac,
+    source: Ipv6Addr,
+    group: Ipv6Addr,
+    repr: NdiscRepr<'_>,
+) -> [u8; LEN] {
+    let mut bytes = [0; LEN];
     let mut frame = EthernetFrame::new_unchecked(&mut bytes[..]);
+    // RFC 2464 section 7.
+    let [.., g0, g1, g2, g3] = group.octets();
     EthernetRepr {
         src_addr: EthernetAddress(mac),
-        dst_addr: ALL_NODES_MAC,
+        dst_addr: EthernetAddress([0x33, 0x33, g0, g1, g2, g3]),
         ethertype: EthernetProtocol::Ipv6,
     }
     .emit(&mut frame);
     let mut packet = Ipv6Packet::new_unchecked(frame.payload_mut());
     Ipv6Repr {
-        src_addr: ip,
-        dst_addr: ALL_NODES,
+        src_addr: source,
+        dst_addr: group,
         next_header: IpProtocol::Icmpv6,
-        payload_len: MESSAGE_LEN,
+        payload_len: repr.buffer_len(),
         hop_limit: HOP_LIMIT,
     }
     .emit(&mut packet);
-    let mut flags = NdiscNeighborFlags::OVERRIDE;
-    flags.set(NdiscNeighborFlags::ROUTER, router);
     let mut message = Icmpv6Packet::new_unchecked(packet.payload_mut());
-    let lladdr = Some(EthernetAddress(mac).into());
-    NdiscRepr::NeighborAdvert { flags, target_addr: ip, lladdr }.emit(&mut message);
-    message.fill_checksum(&ip, &ALL_NODES);
+    repr.emit(&mut message);
+    message.fill_checksum(&source, &group);
     bytes
 }
 

@@ -1,7 +1,7 @@
 use core::net::Ipv4Addr;
 
 use keepwatch::wire::Claim;
-use keepwatch::wire::arp::{FRAME_LEN, Operation, announcement, parse_claim};
+use keepwatch::wire::arp::{FRAME_LEN, Operation, announcement, parse_claim, probe};
 use keepwatch::wire::rtnl::Mac;
 
 const MAC: Mac = [0x02, 0x11, 0x22, 0x33, 0x44, 0x55];
@@ -33,9 +33,12 @@ fn emits_and_parses_both_kinds() {
 
 #[test]
 fn probe_claims_nothing() {
-    let mut probe = REQUEST;
-    probe[28..32].fill(0);
-    assert_eq!(parse_claim(&probe), None);
+    let mut expected = REQUEST;
+    expected[28..32].fill(0);
+    assert_eq!(probe(MAC, MAC, IP), expected);
+    assert_eq!(parse_claim(&expected), None);
+    expected[22..28].fill(0xff);
+    assert_eq!(probe(MAC, [0xff; 6], IP), expected, "with the answer to all");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 use core::net::Ipv6Addr;
 
 use keepwatch::wire::Claim;
-use keepwatch::wire::ndisc::{FRAME_LEN, advertisement, parse_claim};
+use keepwatch::wire::ndisc::{FRAME_LEN, PROBE_LEN, advertisement, parse_claim, probe};
 use keepwatch::wire::rtnl::Mac;
 use smoltcp::wire::{
     EthernetFrame, IPV6_LINK_LOCAL_ALL_NODES as ALL_NODES, Icmpv6Packet, Ipv6Packet,
@@ -31,6 +31,21 @@ fn emits_for_a_router_and_for_a_host() {
 #[test]
 fn parses_its_own_claims() {
     assert_eq!(parse_claim(&ADVERTISEMENT), Some(Claim { mac: MAC, ip: IP.into() }));
+}
+
+#[test]
+fn probe_claims_nothing() {
+    #[rustfmt::skip]
+    const PROBE: [u8; PROBE_LEN] = [
+        0x33, 0x33, 0xff, 0x02, 0x03, 0x05, 0x02, 0x11, 0x22, 0x33, 0x44, 0x55, 0x86, 0xdd,
+        0x60, 0x00, 0x00, 0x00, 0x00, 0x18, 0x3a, 0xff,
+        0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+        0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0xff, 2, 3, 5,
+        0x87, 0x00, 0x76, 0x99, 0x00, 0x00, 0x00, 0x00,
+        0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 5,
+    ];
+    assert_eq!(probe(MAC, Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0x102, 0x305)), PROBE);
+    assert_eq!(parse_claim(&PROBE), None);
 }
 
 fn with_options(options: &[u8]) -> Vec<u8> {
