@@ -14,7 +14,7 @@ use crate::options::Config;
 use crate::sys::atomic_file::AtomicFile;
 use crate::sys::clock;
 
-/// Room for the longest text in bytes: 45 samples with labels of 300 bytes.
+/// Room for the longest text in bytes: 46 samples with labels of 300 bytes.
 const MAX_LEN: usize = 24 * 1024;
 
 /// The file of `--metrics-file`. It is removed when this is dropped, as figures of a daemon that has ended are
@@ -102,10 +102,11 @@ fn begin(text: &mut dyn Write, name: &str, help: &str) -> fmt::Result {
 pub(crate) type Figure = (&'static str, &'static str, u64);
 
 /// All but the failed notifications, which have a label.
-pub(crate) fn figures(status: &Status, changed_at: u64) -> [Figure; 26] {
+pub(crate) fn figures(status: &Status, changed_at: u64) -> [Figure; 27] {
     let active = (status.state == Some(State::Active)).into();
     let undelivered = status.undelivered.is_some().into();
     let hook_pending = status.hook_pending.is_some().into();
+    let split_brain = status.claimant.is_some().into();
     let is = |is: fn(&Trouble) -> bool| status.troubles.iter().flatten().any(is).into();
     let duplicate = is(|trouble| *trouble == Trouble::DuplicateAddress);
     let misplaced = is(|trouble| matches!(trouble, Trouble::Misplaced(..)));
@@ -137,6 +138,7 @@ pub(crate) fn figures(status: &Status, changed_at: u64) -> [Figure; 26] {
         ("dumps_total", "Netlink dumps.", c.dumps),
         ("dump_failures_total", "Netlink dumps that failed.", c.dump_failures),
         ("metrics_write_failures_total", "Writes of this file that failed.", c.metrics_failures),
+        ("split_brain", "Whether another station claims the VIP while it is here.", split_brain),
     ]
 }
 

@@ -336,6 +336,9 @@ impl Daemon<'_> {
                 let sent = self.packets.as_mut().map(|packets| packets.send(announcement));
                 return sent.map(|sent| Input::Sent(announcement.address, sent));
             }
+            Action::SendProbe(ref probe) => {
+                return self.packets.as_ref().map(|packets| Input::Probed(packets.probe(probe)));
+            }
             Action::HangUp => return self.hang_up(),
             Action::SignalReady => self.starter.ready(),
             Action::TellManager(notice) => self.tell_manager(notice),

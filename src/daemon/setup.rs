@@ -105,6 +105,7 @@ impl<'a> Daemon<'a> {
             seed: seed(),
             announce: config.announce().map(|timing| (timing, tables)),
             detect_split_brain: config.detects_split_brain(),
+            probe_interval: config.probe,
             notify_agent: agent.is_some(),
             renotify: config.renotify.clone(),
             sync_conntrack: conntrackd.is_some(),

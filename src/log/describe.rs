@@ -82,6 +82,7 @@ impl Display for CounterList<'_> {
 impl Display for Trouble {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match *self {
+            Self::SplitBrain(mac) => write!(f, "split brain: {} claims it", MacText(Some(mac))),
             Self::InterfaceAbsent => write!(f, "there is no such interface"),
             Self::Misplaced(ifindex, cidr) => match name_of(ifindex) {
                 Some(name) => write!(f, "{cidr} is on {name}"),
@@ -94,12 +95,12 @@ impl Display for Trouble {
     }
 }
 
-/// A MAC address in the usual form.
-pub(super) struct MacText(pub(super) Mac);
+/// A MAC address in the usual form, if there is one.
+pub(super) struct MacText(pub(super) Option<Mac>);
 
 impl Display for MacText {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let [m0, m1, m2, m3, m4, m5] = self.0;
+        let Some([m0, m1, m2, m3, m4, m5]) = self.0 else { return f.write_str("none") };
         write!(f, "{m0:02x}:{m1:02x}:{m2:02x}:{m3:02x}:{m4:02x}:{m5:02x}")
     }
 }

@@ -7,7 +7,6 @@ use crate::errno::Errno;
 use crate::metrics::figures;
 use crate::monitor::{ActiveWord, Cause, HookState, LogEvent, State, Status};
 use crate::options::Config;
-use crate::wire::rtnl::Mac;
 
 impl Config {
     /// Writes the line for an event.
@@ -60,19 +59,27 @@ impl Config {
             LogEvent::ForeignSender { port, count } => {
                 warning!("ignored a netlink message from port {}{}", port, times(count));
             }
-            LogEvent::SplitBrain { mac, ifindex, count } => self.split_brain(mac, ifindex, count),
-            LogEvent::MoreClaims { ifindex, count } => self.more_claims(ifindex, count),
             LogEvent::Misplaced(place) => {
                 let place = DisplayArg(place);
                 warning!("{}, but what is watched is {} on {}", place, vip, interface);
             }
-            LogEvent::DadFailed { count } => {
-                warning!(
-                    "VIP {} failed duplicate address detection: another station has it{}",
-                    vip,
-                    times(count)
-                );
+            LogEvent::SplitBrain { mac, ifindex } => {
+                let (mac, ip) = (DisplayArg(MacText(Some(mac))), DisplayArg(self.vip.address()));
+                warning!("split brain: {} claims {} on {} (index {})", mac, ip, interface, ifindex);
             }
+            LogEvent::SplitBrainOver { mac, claims, lasted } => {
+                let (mac, seconds) = (DisplayArg(MacText(Some(mac))), lasted.secs());
+                info!("split brain over: by {} for {} s (claims: {})", mac, seconds, claims);
+            }
+            LogEvent::NotProbed { errno, count } => {
+                let errno = DisplayArg(errno);
+                warning!("probe not sent on {}: {}{}", interface, errno, times(count));
+            }
+            LogEvent::DadFailed { count } => warning!(
+                "VIP {} failed duplicate address detection: another station has it{}",
+                vip,
+                times(count)
+            ),
             LogEvent::NotAnnounced { interface, errno, count } => {
                 let (interface, errno) = (DisplayArg(interface), DisplayArg(errno));
                 warning!("announcement not sent on {}: {}{}", interface, errno, times(count));
@@ -120,27 +127,6 @@ impl Config {
         info!("{} is no longer on {}: {}", vip, interface, reason);
     }
 
-    fn split_brain(&self, claimant: Mac, ifindex: u32, count: u32) {
-        warning!(
-            "split brain: {} claims {} on {} (index {}){}",
-            DisplayArg(MacText(claimant)),
-            DisplayArg(self.vip.address()),
-            DisplayArg(&self.interface),
-            ifindex,
-            times(count)
-        );
-    }
-
-    fn more_claims(&self, ifindex: u32, count: u32) {
-        warning!(
-            "split brain: {} more claims of {} on {} (index {})",
-            count,
-            DisplayArg(self.vip.address()),
-            DisplayArg(&self.interface),
-            ifindex
-        );
-    }
-
     /// Writes the block of lines for a status.
     pub(crate) fn log_status(&self, status: &Status) {
         let word =
@@ -151,7 +137,7 @@ impl Config {
             word(status.undelivered),
             status.hook_pending.map_or("none", HookState::word),
             status.ifindex.unwrap_or(0),
-            DisplayArg(MacText(status.claimant.unwrap_or_default())),
+            DisplayArg(MacText(status.claimant)),
             status.counters.notification_failures.iter().sum::<u64>(),
             DisplayArg(TroubleList(&status.troubles))
         );

@@ -2,7 +2,7 @@
 
 use super::{
     AddressKey, Announcement, CommandResult, Dump, HelperKind, LogEvent, ManagerNotice, Outcome,
-    Request, State,
+    Probe, Request, State,
 };
 use crate::errno::Errno;
 use crate::wire::Claim;
@@ -33,6 +33,8 @@ pub enum Input {
     Control(Control),
     /// An announcement of this address was sent, or could not be.
     Sent(AddressKey, Result<(), Errno>),
+    /// A probe was sent, or could not be.
+    Probed(Result<(), Errno>),
     /// News of a process that runs programs.
     Helper(HelperKind, HelperNews),
     /// Something was mounted or unmounted: the network namespace may have been deleted. Not told again
@@ -91,6 +93,8 @@ pub enum Action {
     ReadFrames(bool),
     /// Send a frame: [`Input::Sent`].
     SendFrame(Announcement),
+    /// Ask who else has the VIP: [`Input::Probed`].
+    SendProbe(Probe),
     /// Write the state file: [`Input::StateFile`].
     WriteState(State),
     /// Write the metrics file with [`super::Monitor::status`]: [`Input::MetricsFile`].

@@ -40,6 +40,12 @@ impl Monitor<'_> {
                     announcer.handle_sent(*address, *result, journal, now);
                 }
             }
+            Input::Probed(result) => {
+                self.resync.expect_more();
+                if let Err(errno) = *result {
+                    journal.log_limited(|count| LogEvent::NotProbed { errno, count }, now);
+                }
+            }
             Input::ClaimReceived(ifindex, claim) => {
                 if let Some(detector) = &mut self.detector {
                     detector.handle_frame(now);

@@ -51,9 +51,11 @@ pub enum LogEvent {
     /// The VIP failed duplicate address detection: the kernel does not use it, so it is not here.
     DadFailed { count: u32 },
     /// Another station claims the VIP while it is ours.
-    SplitBrain { mac: Mac, ifindex: u32, count: u32 },
-    /// Other stations claim the VIP while it is ours, beside those that have a line of their own.
-    MoreClaims { ifindex: u32, count: u32 },
+    SplitBrain { mac: Mac, ifindex: u32 },
+    /// None does any more, or the VIP has gone: how many claims there were, from the first to the last in this time.
+    SplitBrainOver { mac: Mac, claims: u32, lasted: Duration },
+    /// A probe could not be sent.
+    NotProbed { errno: Errno, count: u32 },
     /// A frame that announces an address could not be sent.
     NotAnnounced { interface: InterfaceName, errno: Errno, count: u32 },
     /// Addresses are not announced, because there are too many at once.

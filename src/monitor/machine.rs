@@ -20,6 +20,7 @@ use super::{
 };
 use crate::wire::cidr::Cidr;
 use crate::wire::ifname::InterfaceName;
+use crate::wire::rtnl::Mac;
 
 /// What to watch.
 #[derive(Debug)]
@@ -36,6 +37,8 @@ pub struct MonitorConfig<'a> {
     pub announce: Option<(AnnounceTiming, &'a mut Tables)>,
     /// Listen for other stations that claim the VIP.
     pub detect_split_brain: bool,
+    /// And probe for them this often.
+    pub probe_interval: Option<Duration>,
     /// Tell an agent.
     pub notify_agent: bool,
     /// When to tell an agent that was away again.
@@ -65,6 +68,7 @@ impl MonitorConfig<'_> {
             seed: 1,
             announce: None,
             detect_split_brain: false,
+            probe_interval: None,
             notify_agent: false,
             renotify: Renotify::new(),
             sync_conntrack: false,
@@ -133,7 +137,7 @@ impl<'a> Monitor<'a> {
             conntrack: config.sync_conntrack.then(SyncSequence::new),
             hook: config.hook.then(|| HookSchedule::new(seed)),
             announcer: config.announce.map(|(timing, tables)| Announcer::new(timing, tables)),
-            detector: config.detect_split_brain.then(Detector::default),
+            detector: config.detect_split_brain.then(|| Detector::new(config.probe_interval)),
             metrics: config.write_metrics.then(MetricsSchedule::default),
             namespace: NamespaceLook::new(config.check_namespace),
             manager: config.tell_manager.then(|| ManagerNotifier::new(config.watchdog)),
@@ -205,9 +209,13 @@ impl<'a> Monitor<'a> {
             undelivered: self.outbox.as_ref().and_then(Outbox::undelivered),
             hook_pending: self.hook.as_ref().and_then(HookSchedule::pending),
             troubles: self.troubles(),
-            claimant: self.detector.as_ref().and_then(Detector::claimant),
+            claimant: self.claimant(),
             counters: self.journal.counters,
         }
+    }
+
+    fn claimant(&self) -> Option<Mac> {
+        self.detector.as_ref()?.claimant()
     }
 
     /// What is wrong, the worst first.
@@ -216,6 +224,7 @@ impl<'a> Monitor<'a> {
         let agent_fails = self.outbox.as_ref().is_some_and(Outbox::is_failing);
         let hook_fails = self.hook.as_ref().is_some_and(HookSchedule::is_failing);
         [
+            self.claimant().map(Trouble::SplitBrain),
             self.vip.is_interface_absent().then_some(Trouble::InterfaceAbsent),
             self.elsewhere.place.filter(|_| is_backup),
             self.vip.has_failed().then_some(Trouble::DuplicateAddress),
@@ -347,12 +356,18 @@ impl<'a> Monitor<'a> {
         }
     }
 
-    /// Has claims of the VIP received as long as it is here, and logs them if that is certain.
+    /// Has claims of the VIP received as long as it is here.
     fn watch_claims(&mut self, now: Instant) -> Option<Action> {
         let is_active = self.vip.state() == Some(State::Active);
         let wanted = self.vip.ifindex().filter(|_| is_active);
         let is_certain = self.resync.is_queue_empty(now) && self.resync.is_settled();
-        self.detector.as_mut()?.next_action(wanted, is_certain, now)
+        let action = self.detector.as_mut()?.next_action(wanted, self.vip.mac(), is_certain, now);
+        if let Some(Action::Log(LogEvent::SplitBrainOver { .. })) = action
+            && let (Some(announcer), Some(vip)) = (&mut self.announcer, self.vip.key())
+        {
+            announcer.announce_again(vip, now);
+        }
+        action
     }
 
     /// Sends a frame: one, as from then on it is not certain that the VIP is here. So nothing else has to wait.

@@ -69,6 +69,7 @@ pub use namespace::NamespaceCheck;
 pub use resync::{Dump, DumpResult};
 pub use service_manager::ManagerNotice;
 pub use smoltcp::time::{Duration, Instant};
+pub use split_brain::Probe;
 pub use status::{Counters, Status, Trouble, Troubles};
 pub use vip::Cause;
 

@@ -1,6 +1,10 @@
 //! Split brain: other stations that claim the VIP while it is ours.
+//!
+//! Their claims make an episode. It is told if the VIP is still here some time after the first, as a master that gives way
+//! hears claims just before; and it is over when none has come for a while, or the VIP goes. Some stations claim an
+//! address only when they get it, so probes have them claim it again.
 
-use heapless::{Deque, Vec};
+use heapless::Deque;
 
 use super::journal::Journal;
 use super::vip::Vip;
@@ -13,19 +17,47 @@ use crate::wire::rtnl::Mac;
 const MAX_FRAMES: u32 = 16;
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Claims that are told apart. More than one is rare, more than a few is an attack.
-const MAX_STATIONS: usize = 16;
-/// Lines in a [`PERIOD`], whatever the number of stations.
-const MAX_LINES: usize = 16;
-/// At most one line about each station in this time.
-const PERIOD: Duration = Duration::from_secs(60);
 /// How long the VIP has to stay after a claim for that to be worth a line. A master that gives way to
-/// another receives its claims some milliseconds before its own VIP goes.
-const CONFIRMATION: Duration = Duration::from_secs(1);
+/// another receives its claims some milliseconds before its own VIP goes; and to one that has just become master, the
+/// other would answer a probe as long.
+const CONFIRMATION: Duration = SECOND;
+/// Without a claim for so long an episode is over.
+const QUIET: Duration = Duration::from_secs(30);
+/// Probes that may get lost during an episode.
+const LOST_PROBES: u32 = 3;
+
+/// Episodes that are told in a [`PERIOD`]. With the end of each, and of one that began before, these are 15 lines.
+const MAX_EPISODES: usize = 7;
+const PERIOD: Duration = Duration::from_secs(60);
+
+/// A question who else has the VIP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Probe {
+    /// The index of the interface on which it goes out.
+    pub ifindex: u32,
+    /// The interface's present MAC.
+    pub mac: Mac,
+    /// Where an answer to an ARP probe is to be sent: to all, if both masters have this MAC, as no switch forwards what
+    /// a station seems to send to itself.
+    pub answer_to: Mac,
+}
+
+#[derive(Debug)]
+struct Episode {
+    /// The first.
+    claimant: Mac,
+    claims: u32,
+    began: Instant,
+    last: Instant,
+    is_told: bool,
+}
 
 /// What it takes to see a split brain.
 #[derive(Debug, Default)]
 pub(super) struct Detector {
+    /// From one probe to the next, if any are sent, and when that is due.
+    probe_interval: Option<Duration>,
+    probe_due: Option<Instant>,
     /// The interface on which claims are received, while the VIP is there.
     watched: Option<u32>,
     /// The interface may be another than the one that the socket was bound to, whatever its index.
@@ -34,11 +66,16 @@ pub(super) struct Detector {
     /// Frames since the last second began, and when it ends.
     frames: u32,
     second_ends: Option<Instant>,
-    claims: Claims,
-    claimant: Option<Mac>,
+    episode: Option<Episode>,
+    /// When the last episodes were told.
+    told: Deque<Instant, MAX_EPISODES>,
 }
 
 impl Detector {
+    pub(super) fn new(probe_interval: Option<Duration>) -> Self {
+        Self { probe_interval, ..Self::default() }
+    }
+
     /// Handles that the watched interface may have come or gone: an event or a complete dump has said so, or events
     /// may have been lost, and with them the end of that interface and the beginning of another with its index.
     pub(super) fn handle_interface_change(&mut self) {
@@ -67,27 +104,36 @@ impl Detector {
         let is_foreign = |own: Mac| claim.mac != own || virtual_router(claim.mac).is_some();
         if is_heard && vip.mac().is_some_and(is_foreign) {
             journal.counters.claims += 1;
-            self.claimant = Some(claim.mac);
-            self.claims.handle_claim(claim.mac, now);
+            let (claimant, began) = (claim.mac, now);
+            let new = Episode { claimant, claims: 0, began, last: now, is_told: false };
+            let episode = self.episode.get_or_insert(new);
+            episode.claims = episode.claims.saturating_add(1);
+            episode.last = now;
         }
     }
 
+    /// Who has begun the episode that lasts, once that has been told.
     pub(super) fn claimant(&self) -> Option<Mac> {
-        self.claimant
+        let told = self.episode.as_ref().filter(|episode| episode.is_told);
+        told.map(|episode| episode.claimant)
     }
 
-    /// `wanted` is the interface to be watched, while the VIP is there. A claim is logged only if it `is_certain` that
-    /// it still is.
+    /// `wanted` is the interface to be watched, while the VIP is there, and `mac` its MAC. An episode is told, and a
+    /// probe sent, only if it `is_certain` that the VIP still is there.
     pub(super) fn next_action(
         &mut self,
         wanted: Option<u32>,
+        mac: Option<Mac>,
         is_certain: bool,
         now: Instant,
     ) -> Option<Action> {
         let is_new = wanted != self.watched;
         if is_new {
+            if let Some(end) = self.end_episode() {
+                return Some(end);
+            }
             self.watched = wanted;
-            self.claims.handle_vip_gone();
+            self.probe_due = wanted.and(self.probe_interval).map(|_| now + CONFIRMATION);
         }
         if let Some(ifindex) = wanted
             && (is_new || self.may_be_unbound)
@@ -100,113 +146,68 @@ impl Detector {
             self.reads = reads;
             return Some(Action::ReadFrames(reads));
         }
+        if self.quiet_ends().is_some_and(|end| now >= end) {
+            return self.end_episode();
+        }
         let ifindex = wanted.filter(|_| is_certain)?;
-        self.claims.next_line(ifindex, now).map(Action::Log)
+        self.tell_episode(ifindex, now).or_else(|| self.probe(ifindex, mac, now))
     }
 
-    /// While it is not settled whether the VIP is here, no claim is logged.
+    /// Tells the episode that lasts, if it is time to.
+    fn tell_episode(&mut self, ifindex: u32, now: Instant) -> Option<Action> {
+        let is_due = self.telling_due().is_some_and(|due| now >= due);
+        let episode = self.episode.as_mut().filter(|_| is_due)?;
+        episode.is_told = true;
+        if self.told.is_full() {
+            self.told.pop_front();
+        }
+        let _ = self.told.push_back(now);
+        Some(Action::Log(LogEvent::SplitBrain { mac: episode.claimant, ifindex }))
+    }
+
+    /// Forgets the episode that lasts. Returns the line about its end, if it has been told.
+    fn end_episode(&mut self) -> Option<Action> {
+        let Episode { claimant: mac, claims, began, last, is_told } = self.episode.take()?;
+        is_told.then_some(Action::Log(LogEvent::SplitBrainOver {
+            mac,
+            claims,
+            lasted: last - began,
+        }))
+    }
+
+    fn probe(&mut self, ifindex: u32, mac: Option<Mac>, now: Instant) -> Option<Action> {
+        self.probe_due.filter(|due| now >= *due)?;
+        self.probe_due = self.probe_interval.map(|interval| now + interval);
+        let mac = mac?;
+        let answer_to = if virtual_router(mac).is_some() { [0xff; 6] } else { mac };
+        Some(Action::SendProbe(Probe { ifindex, mac, answer_to }))
+    }
+
+    /// When the episode that lasts has to be told, if it has yet to be.
+    fn telling_due(&self) -> Option<Instant> {
+        let untold = self.episode.as_ref().filter(|episode| !episode.is_told)?;
+        let room = self.told.front().filter(|_| self.told.is_full()).map(|first| *first + PERIOD);
+        room.max(Some(untold.began + CONFIRMATION))
+    }
+
+    /// When the one that has been told is over, unless there is another claim.
+    fn quiet_ends(&self) -> Option<Instant> {
+        let told = self.episode.as_ref().filter(|episode| episode.is_told)?;
+        let probes = self.probe_interval.map(|interval| interval * LOST_PROBES + CONFIRMATION);
+        Some(told.last + QUIET.max(probes.unwrap_or(QUIET)))
+    }
+
+    /// While it is not settled whether the VIP is here, no episode is told, and no probe sent.
     pub(super) fn deadline(&self, is_settled: bool) -> Option<Instant> {
         let is_paused = self.watched.is_some() && !self.reads;
-        let line = self.claims.deadline().filter(|_| is_settled);
-        line.into_iter().chain(self.second_ends.filter(|_| is_paused)).min()
+        let pause_ends = self.second_ends.filter(|_| is_paused);
+        let settled = [self.telling_due(), self.probe_due].into_iter().filter(|_| is_settled);
+        settled.chain([self.quiet_ends(), pause_ends]).flatten().min()
     }
 
     fn is_second_over(&self, now: Instant) -> bool {
         self.second_ends.is_none_or(|end| now >= end)
     }
-}
-
-#[derive(Debug)]
-struct Station {
-    mac: Mac,
-    claims: u32,
-    /// When to write a line, unless the VIP goes before.
-    due: Option<Instant>,
-    last: Option<Instant>,
-}
-
-/// The stations that have claimed the VIP, and the lines still to be written about them.
-#[derive(Debug, Default)]
-struct Claims {
-    stations: Vec<Station, MAX_STATIONS>,
-    /// Claims for which there was no room or no line.
-    others: u32,
-    others_due: Option<Instant>,
-    /// When the lines of the last [`PERIOD`] were written.
-    lines: Deque<Instant, MAX_LINES>,
-}
-
-impl Claims {
-    fn handle_claim(&mut self, mac: Mac, now: Instant) {
-        let Some(station) = self.station(mac) else {
-            self.others = self.others.saturating_add(1);
-            self.others_due.get_or_insert(now + CONFIRMATION);
-            return;
-        };
-        station.claims = station.claims.saturating_add(1);
-        if station.last.is_none_or(|last| now >= last + PERIOD) {
-            station.due.get_or_insert(now + CONFIRMATION);
-        }
-    }
-
-    /// Returns the entry of a station. Without room a new one replaces the one with the oldest line, but none
-    /// with a line still to be written: with too many stations none would ever be.
-    fn station(&mut self, mac: Mac) -> Option<&mut Station> {
-        let known = self.stations.iter().position(|station| station.mac == mac);
-        if let Some(known) = known {
-            return self.stations.get_mut(known);
-        }
-        let new = Station { mac, claims: 0, due: None, last: None };
-        if let Err(new) = self.stations.push(new) {
-            let silent = self.stations.iter_mut().filter(|station| station.due.is_none());
-            let station = silent.min_by_key(|station| station.last)?;
-            *station = new;
-            return Some(station);
-        }
-        self.stations.last_mut()
-    }
-
-    /// Handles the loss of the VIP: others may claim it now.
-    fn handle_vip_gone(&mut self) {
-        for station in &mut self.stations {
-            (station.claims, station.due) = (0, None);
-        }
-        (self.others, self.others_due) = (0, None);
-    }
-
-    fn next_line(&mut self, ifindex: u32, now: Instant) -> Option<LogEvent> {
-        let is_due = |due: Option<Instant>| due.is_some_and(|due| now >= due);
-        while let Some(station) = self.stations.iter_mut().find(|station| is_due(station.due)) {
-            station.due = None;
-            let count = core::mem::take(&mut station.claims);
-            if may_write(&mut self.lines, now) {
-                station.last = Some(now);
-                return Some(LogEvent::SplitBrain { mac: station.mac, ifindex, count });
-            }
-            self.others = self.others.saturating_add(count);
-            self.others_due.get_or_insert(now);
-        }
-        if is_due(self.others_due) && may_write(&mut self.lines, now) {
-            self.others_due = None;
-            let count = core::mem::take(&mut self.others);
-            return Some(LogEvent::MoreClaims { ifindex, count });
-        }
-        None
-    }
-
-    fn deadline(&self) -> Option<Instant> {
-        let free = self.lines.front().filter(|_| self.lines.is_full()).map(|line| *line + PERIOD);
-        let others = self.others_due.map(|due| free.map_or(due, |free| free.max(due)));
-        self.stations.iter().filter_map(|station| station.due).chain(others).min()
-    }
-}
-
-/// Uses up one of the [`MAX_LINES`]. Returns whether there was one left.
-fn may_write(lines: &mut Deque<Instant, MAX_LINES>, now: Instant) -> bool {
-    while lines.front().is_some_and(|line| now >= *line + PERIOD) {
-        lines.pop_front();
-    }
-    lines.push_back(now).is_ok()
 }
 
 /// The VRRP instance of a virtual MAC, be it for IPv4 or IPv6 (RFC 9568 section 7.3), which moves with the master,
@@ -233,22 +234,5 @@ mod tests {
         ] {
             assert_eq!(virtual_router(mac), expected, "{mac:?}");
         }
-    }
-
-    fn mac(n: u8) -> Mac {
-        [2, 0, 0, 0, 0, n]
-    }
-
-    #[test]
-    fn the_one_with_the_oldest_line_is_forgotten() {
-        let at = Instant::from_secs;
-        let mut stations = Claims::default();
-        for n in 0..=16 {
-            stations.handle_claim(mac(n), at(n.into()));
-            stations.next_line(5, at(i64::from(n) + 1));
-        }
-        let known: heapless::Vec<Mac, 16> =
-            stations.stations.iter().map(|known| known.mac).collect();
-        assert!(!known.contains(&mac(0)) && (1..=16).all(|n| known.contains(&mac(n))), "{known:?}");
     }
 }

@@ -25,7 +25,7 @@ pub struct Status {
     pub hook_pending: Option<HookState>,
     /// What is wrong at present.
     pub troubles: Troubles,
-    /// The last station that claimed the VIP while it was ours.
+    /// The station that claims the VIP while it is ours, once that has been told.
     pub claimant: Option<Mac>,
     /// What has been counted.
     pub counters: Counters,
@@ -34,6 +34,8 @@ pub struct Status {
 /// What is wrong, for as long as it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trouble {
+    /// This station claims the VIP while it is ours.
+    SplitBrain(Mac),
     /// There is no interface of the watched name.
     InterfaceAbsent,
     /// The VIP's address is on the interface with this index, but not as told.
@@ -47,7 +49,7 @@ pub enum Trouble {
 }
 
 /// Each trouble in a place of its own.
-pub type Troubles = [Option<Trouble>; 5];
+pub type Troubles = [Option<Trouble>; 6];
 
 /// How often things have happened since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -107,7 +109,7 @@ impl MetricsSchedule {
 
     /// Has it written at once if something else than a figure has changed. Claimants may be many.
     pub(super) fn follow(&mut self, status: &Status) {
-        let gauges = Status { claimant: None, counters: Counters::default(), ..*status };
+        let gauges = Status { counters: Counters::default(), ..*status };
         self.requested |= self.gauges != gauges;
         self.gauges = gauges;
     }

@@ -22,7 +22,7 @@ use heapless::Vec;
 use netlink_packet_route::address::AddressFlags;
 use netlink_packet_route::link::LinkFlags;
 
-use super::{HookState, State};
+use super::{AddressKey, HookState, State};
 use crate::wire::cidr::Cidr;
 use crate::wire::ifname::InterfaceName;
 use crate::wire::rtnl::{Address, Link, Mac};
@@ -152,6 +152,14 @@ impl Vip {
 
     pub(super) fn ip(&self) -> IpAddr {
         self.cidr.address()
+    }
+
+    /// What is announced if that is the VIP.
+    pub(super) fn key(&self) -> Option<AddressKey> {
+        let (interface, ip) = (self.interface.as_ref()?, self.ip());
+        let id = interface.instances.first()?.id;
+        let ipv4 = ip.is_ipv4().then_some((self.cidr.prefix_len(), id));
+        Some(AddressKey { ifindex: interface.ifindex, ip, ipv4 })
     }
 
     pub(super) fn mac(&self) -> Option<Mac> {

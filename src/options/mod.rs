@@ -110,6 +110,11 @@ pub struct Config {
     #[argh(switch)]
     pub detect_split_brain: bool,
 
+    /// seconds between probes for a second, silent holder of the VIP, 1 to 3600: ARP probes or neighbour solicitations
+    /// while the VIP is here; implies --detect-split-brain; default: none are sent
+    #[argh(option, arg_name = "SECONDS", from_str_fn(values::whole_seconds))]
+    pub probe: Option<Duration>,
+
     /// run conntrackd's sync commands on each transition; it is looked for in PATH, /usr/local/sbin,
     /// /usr/sbin and /sbin
     #[argh(switch)]
@@ -302,7 +307,7 @@ impl Config {
 
     /// Whether to listen for other stations that claim the VIP.
     pub fn detects_split_brain(&self) -> bool {
-        self.detect_split_brain || !self.no_announce
+        self.detect_split_brain || self.probe.is_some() || !self.no_announce
     }
 
     /// The user and group to run as.

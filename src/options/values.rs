@@ -114,6 +114,10 @@ pub(super) fn delay(text: &str) -> Result<Duration, String> {
     expected(seconds(text, 100_000), "seconds from 0.1 to 3600")
 }
 
+pub(super) fn whole_seconds(text: &str) -> Result<Duration, String> {
+    expected(number(text, 1..=3600).map(Duration::from_secs), "a number of seconds from 1 to 3600")
+}
+
 pub(super) fn interval(text: &str) -> Result<Duration, String> {
     expected(seconds(text, 0), "seconds from 0 to 3600")
 }

@@ -1,5 +1,5 @@
-//! The packet socket (`packet(7)`, `net/packet/af_packet.c`): sends announcements on any interface, receives claims
-//! of the VIP on one.
+//! The packet socket (`packet(7)`, `net/packet/af_packet.c`): sends announcements on any interface, and on one
+//! asks for claims of the VIP and receives them.
 
 #![expect(unsafe_code, reason = "nix makes no link-layer address, and has no PACKET_QDISC_BYPASS")]
 
@@ -15,7 +15,7 @@ use nix::sys::socket::{
 
 use super::bpf;
 use crate::errno::Errno;
-use crate::monitor::{Announcement, FrameKind, Input};
+use crate::monitor::{Announcement, FrameKind, Input, Probe};
 use crate::wire::{arp, ndisc, parse_claim};
 
 /// Room for some dozen claims, in bytes. Further ones would say nothing new.
@@ -84,6 +84,16 @@ impl PacketSocket {
             FrameKind::ArpRequest(ip) => arp(arp::Operation::Request, ip),
             FrameKind::ArpReply(ip) => arp(arp::Operation::Reply, ip),
             FrameKind::Advertisement { ip, router } => send(&ndisc::advertisement(mac, ip, router)),
+        }
+    }
+
+    /// Asks who else has the VIP.
+    /// As [`PacketSocket::send`].
+    pub fn probe(&self, probe: &Probe) -> Result<(), Errno> {
+        let Probe { ifindex, mac, answer_to } = *probe;
+        match self.vip {
+            IpAddr::V4(ip) => self.send_frame(ifindex, &arp::probe(mac, answer_to, ip)),
+            IpAddr::V6(ip) => self.send_frame(ifindex, &ndisc::probe(mac, ip)),
         }
     }
 

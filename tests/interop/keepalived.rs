@@ -16,6 +16,7 @@ pub fn trials() -> Vec<Trial> {
         hook_in_place_of_a_notify_script,
         crash,
         preemption_is_no_split_brain,
+        vrrp_that_does_not_arrive,
         split_brain_with_virtual_macs,
         reload
     ]
@@ -119,6 +120,25 @@ fn preemption_is_no_split_brain() {
     });
 }
 
+/// But ARP does: both say that the other has the address, and that it is over.
+fn vrrp_that_does_not_arrive() {
+    play(50, false, |left, right, left_keepwatch| {
+        let right_keepwatch = right.setup.running();
+        left.network.set_multicast(false);
+        right.wait("MASTER");
+        for (keepwatch, other) in [(left_keepwatch, 2), (&right_keepwatch, 1)] {
+            let line = format!("split brain: 02:00:00:00:00:0{other} claims 169.254.0.5 on ha0 ");
+            keepwatch.wait_log(&line, 1);
+        }
+        left.network.set_multicast(true);
+        right.wait("BACKUP");
+        for keepwatch in [left_keepwatch, &right_keepwatch] {
+            keepwatch.wait_log("split brain over: ", 1);
+        }
+        left.agent.assert_last_word("primary");
+    });
+}
+
 /// With `use_vmac` both have the same MAC. As in [`crash`], both have the address.
 fn split_brain_with_virtual_macs() {
     let network = Network::new();
@@ -129,15 +149,17 @@ fn split_brain_with_virtual_macs() {
     });
     left.configure(60, false, None);
     right.configure(50, false, None);
-    let (left_keepwatch, _right_keepwatch) = (left.watch(), right.watch());
+    let (left_keepwatch, right_keepwatch) = (left.watch(), right.watch());
     left.start_keepalived();
     left.wait("MASTER");
     right.start_keepalived();
     right.wait("BACKUP");
+    assert!(!left.setup.log().contains("split brain"), "of itself it hears nothing");
     left.kill_keepalived();
     right.wait("MASTER");
-    left_keepwatch.wait_log("split brain: 00:00:5e:00:01:05 claims 169.254.0.5 on vrrp.5 ", 1);
-    assert!(!right.setup.log().contains("split brain"), "of itself it hears nothing");
+    for keepwatch in [left_keepwatch, right_keepwatch] {
+        keepwatch.wait_log("split brain: 00:00:5e:00:01:05 claims 169.254.0.5 on vrrp.5 ", 1);
+    }
 }
 
 /// A floating IP comes, as Neutron brings it: into the configuration of both.

@@ -39,6 +39,11 @@ impl Network {
         Rc::new(Self { netns, rtnl })
     }
 
+    /// Has multicasts, such as those of VRRP, arrive or not. Broadcasts do, such as those of ARP.
+    pub fn set_multicast(&self, on: bool) {
+        self.netns.run(|| ["left", "right"].map(|port| self.rtnl.set_multicast(port, on)));
+    }
+
     /// Connects an interface of the present namespace.
     fn connect(&self, rtnl: &Rtnl, name: &str, port: &str) {
         rtnl.add_veth(name, port);
@@ -61,25 +66,26 @@ pub struct Node {
     /// The states that keepalived said its instance was in.
     heard: Arc<Heard<String>>,
     /// Lives as long as one of its nodes.
-    _network: Rc<Network>,
+    pub network: Rc<Network>,
     /// The line for an interface with a MAC of the virtual router, if there is to be one.
     vmac: Option<&'static str>,
 }
 
 impl Node {
-    /// With the interfaces that Neutron would give it. The number is the last of its HA address.
+    /// With the interfaces that Neutron would give it. The number is the last of its HA address and MAC.
     pub fn new(name: &'static str, number: u8, network: &Rc<Network>) -> Self {
         let netns = Netns::new();
         let rtnl = netns.run(|| {
             let rtnl = Rtnl::new();
             network.connect(&rtnl, "ha0", name);
+            rtnl.set_mac("ha0", [2, 0, 0, 0, 0, number]);
             rtnl.add_address("ha0", &format!("169.254.192.{number}/18"));
             for lan in ["qr0", "qg0"] {
                 add_interface(&rtnl, lan);
             }
             rtnl
         });
-        let setup = setup().with("--active-word=primary").with("--detect-split-brain");
+        let setup = setup().with("--active-word=primary").with("--probe=1");
         let agent = Agent::start(&setup.state_path);
         let node = Self {
             name,
@@ -89,7 +95,7 @@ impl Node {
             agent,
             keepalived: Cell::new(None),
             heard: Arc::default(),
-            _network: Rc::clone(network),
+            network: Rc::clone(network),
             vmac: None,
         };
         mkfifo(&node.file("fifo"), nix::sys::stat::Mode::S_IRWXU).unwrap();
@@ -210,9 +216,9 @@ fn listen(fifo: File, heard: &Heard<String>) {
     }
 }
 
-/// What Neutron calls a state of keepalived.
+/// What Neutron calls a state of keepalived, one of which is `MASTER_RX_LOWER_PRI`.
 fn word(state: &str) -> &'static str {
-    if state == "MASTER" { "primary" } else { "backup" }
+    if state.starts_with("MASTER") { "primary" } else { "backup" }
 }
 
 fn pid(child: &Child) -> Pid {

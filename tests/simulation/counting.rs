@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use keepwatch::errno::Errno;
 use keepwatch::monitor::{CommandResult, Counters, DumpResult, Tables};
+use netlink_packet_route::link::LinkFlags;
 
+use super::world::kernel::UP;
 use super::world::lan::{AddressChange, LinkChange};
 use super::world::{Life, Simulation, Step};
 
@@ -107,6 +109,8 @@ fn dumps_are_few() {
     let of_a_link = Step::LinkWirelessEvent(0);
     let known = counted(&[&STARTED, &[of_a_link, Step::WirelessEvent, READ, RETRY]]);
     assert_eq!((known.dumps, known.events), (3, 6), "the interface is there");
+    let flags = [LinkFlags::Up, UP].map(Step::SetFlags);
+    assert_eq!(counted(&[&STARTED, &flags, &[READ, RETRY]]).dumps, 3, "keepalived announces that");
     let lost = [&STARTED[..], &[Step::DeleteInterface, READ, RETRY]];
     assert_eq!(counted(&lost).dumps, 4, "whether the address is elsewhere now");
     let wondering = counted(&[lost[0], lost[1], &[of_a_link, READ, RETRY, READ]]);

@@ -60,6 +60,21 @@ fn claims_are_heard_on_the_interface_that_has_come_back() {
     }
 }
 
+/// Another: more split brains in a minute than it has lines for.
+#[test]
+fn split_brains_one_after_another() {
+    let by = Station::Other;
+    let claim = Claims { by, on_other_interface: false, of_other_address: false };
+    let mut life = Life::decode(&[]);
+    life.steps.extend([Step::CreateInterface, READ, READ, READ]);
+    for _ in 0..9 {
+        let confirmation = Step::Wait(Duration::from_secs(1));
+        let split_brain = [Step::AddVip, READ, Step::Claim(claim), confirmation];
+        life.steps.extend([&[Step::RemoveVip, READ], &split_brain[..]].concat());
+    }
+    life.live();
+}
+
 /// Another: links with the virtual MAC of each instance in turn, which the watched interface has not got.
 #[test]
 fn virtual_macs_of_other_instances_are_left_to_them() {

@@ -1,16 +1,29 @@
 //! Promise 12: another station that claims the VIP while it is ours is seen.
 
+use std::net::Ipv4Addr;
+
 use keepwatch::wire::arp::{self, Operation};
-use lab::capture::Capture;
+use keepwatch::wire::ndisc;
+use lab::capture::{Capture, Frame};
 use lab::daemon::Running;
+use lab::namespace::Netns;
+use lab::rtnl::Rtnl;
 use libtest_mimic::Trial;
 
-use crate::world::{World, add_interface};
+use crate::metrics::world_with;
+use crate::world::{World, add_interface, setup, up_quietly};
 
 pub fn trials() -> Vec<Trial> {
-    lab::trials![foreign_claims_are_logged_and_counted, interface_made_anew, frames_for_others,]
+    lab::trials![
+        split_brain_begins_and_ends,
+        silent_master,
+        silent_master_of_ipv6,
+        interface_made_anew,
+        frames_for_others,
+    ]
 }
 
+const VIP: Ipv4Addr = Ipv4Addr::new(169, 254, 0, 5);
 const OURS: [u8; 6] = [2, 0, 0, 0, 0, 1];
 const THEIRS: [u8; 6] = [2, 0, 0, 0, 0, 2];
 
@@ -26,32 +39,83 @@ fn wait_listening(keepwatch: &Running<'_>) {
     keepwatch.status();
 }
 
-fn foreign_claims_are_logged_and_counted() {
-    let world = World::new();
+/// By two stations, beside which there is what is no claim. The next is told, however soon after.
+fn split_brain_begins_and_ends() {
+    let (world, figures) = world_with(setup().with("--garp_master_delay=0.2"));
     world.rtnl.set_mac("ha0", OURS);
     world.set_vip(true);
     let keepwatch = start_listening(&world);
     let wire = Capture::new("ha0-peer");
-    let vip = "169.254.0.5".parse().unwrap();
+    let claim = |operation, mac| arp::announcement(operation, mac, VIP);
+    figures.wait("split_brain", 0);
+    assert!(keepwatch.status().contains(" claimant=none "));
+    assert_eq!(keepwatch.counter("claims"), 0);
     for operation in [Operation::Request, Operation::Reply] {
-        wire.send(&arp::announcement(operation, THEIRS, vip));
+        wire.send(&claim(operation, THEIRS));
     }
     // None of these: our own, another address, a probe.
-    wire.send(&arp::announcement(Operation::Request, OURS, vip));
-    wire.send(&arp::announcement(Operation::Request, THEIRS, "169.254.0.6".parse().unwrap()));
-    wire.send(&arp::announcement(Operation::Request, THEIRS, "0.0.0.0".parse().unwrap()));
-    let other = [2, 0, 0, 0, 0, 3];
-    wire.send(&arp::announcement(Operation::Request, other, vip));
+    wire.send(&claim(Operation::Request, OURS));
+    wire.send(&arp::announcement(Operation::Request, THEIRS, [169, 254, 0, 6].into()));
+    wire.send(&arp::probe(THEIRS, THEIRS, VIP));
+    let third = [2, 0, 0, 0, 0, 3];
+    wire.send(&claim(Operation::Request, third));
     let index = world.rtnl.ifindex("ha0");
-    for line in [
-        "02:00:00:00:00:02 claims 169.254.0.5 on ha0 (index {}) (2 times since last logged)\n",
-        "02:00:00:00:00:03 claims 169.254.0.5 on ha0 (index {})\n",
-    ] {
-        keepwatch.wait_log(&format!("split brain: {}", line.replace("{}", &index.to_string())), 1);
-    }
-    assert_eq!(world.setup.log().matches("split brain").count(), 2, "each station once a minute");
+    let line =
+        format!("split brain: 02:00:00:00:00:02 claims 169.254.0.5 on ha0 (index {index})\n");
+    keepwatch.wait_log(&line, 1);
+    figures.wait("split_brain", 1);
+    assert!(keepwatch.status().contains(" claimant=02:00:00:00:00:02 "));
     assert_eq!(keepwatch.counter("claims"), 3);
-    assert!(keepwatch.status().contains("claimant=02:00:00:00:00:03"));
+    // Nobody goes on.
+    keepwatch.wait_log("split brain over: by 02:00:00:00:00:02 for ", 1);
+    assert!(world.setup.log().contains(" s (claims: 3)\n"));
+    figures.wait("split_brain", 0);
+    let is_ours = |frame: &&Frame| {
+        frame.is_arp() && frame.source() == OURS && frame.bytes[28..32] == VIP.octets()
+    };
+    wire.wait("three rounds", |frames| frames.iter().filter(is_ours).count() == 6);
+    wire.send(&claim(Operation::Reply, third));
+    keepwatch.wait_log("split brain: 02:00:00:00:00:03", 1);
+    world.set_vip(false);
+    keepwatch.wait_log("split brain over: by 02:00:00:00:00:03 for 0 s (claims: 1)\n", 1);
+    assert!(keepwatch.status().contains(" claimant=none "));
+    assert_eq!(keepwatch.counter("claims"), 4);
+}
+
+/// It has the VIP and says nothing unless it is asked. Our own kernel does not answer.
+fn finds_silent_master(vip: &str, probe: &[u8]) {
+    let mut setup = setup().with("--probe=1").with("--no-announce");
+    setup.vip = vip.into();
+    let world = World::with(setup);
+    world.rtnl.set_mac("ha0", OURS);
+    let other = Netns::new();
+    world.rtnl.move_to("ha0-peer", &other);
+    let (rtnl, wire) = other.run(|| {
+        let rtnl = Rtnl::new();
+        rtnl.set_mac("ha0-peer", THEIRS);
+        up_quietly(&rtnl, "ha0-peer");
+        (rtnl, Capture::new("ha0-peer"))
+    });
+    world.rtnl.add_address("ha0", vip);
+    let keepwatch = start_listening(&world);
+    let is_probe = |frame: &&Frame| frame.bytes == probe;
+    wire.wait("two probes", |frames| frames.iter().filter(is_probe).count() >= 2);
+    assert_eq!(keepwatch.counter("claims"), 0);
+    other.run(|| rtnl.add_address("ha0-peer", vip));
+    keepwatch.wait_log("split brain: 02:00:00:00:00:02 claims ", 1);
+    keepwatch.wait_counter("claims", 3);
+    other.run(|| rtnl.delete_address("ha0-peer", vip));
+    keepwatch.wait_log("split brain over: by 02:00:00:00:00:02 ", 1);
+    assert_eq!(world.setup.state(), "master");
+}
+
+fn silent_master() {
+    finds_silent_master("169.254.0.5/24", &arp::probe(OURS, OURS, VIP));
+}
+
+fn silent_master_of_ipv6() {
+    let probe = ndisc::probe(OURS, "fd00::5".parse().unwrap());
+    finds_silent_master("fd00::5/64", &probe);
 }
 
 fn interface_made_anew() {
@@ -65,7 +129,7 @@ fn interface_made_anew() {
         world.set_vip(true);
         wait_listening(&keepwatch);
         let mac = [2, 0, 0, 0, 0, n];
-        let claim = arp::announcement(Operation::Request, mac, "169.254.0.5".parse().unwrap());
+        let claim = arp::announcement(Operation::Request, mac, VIP);
         Capture::new("ha0-peer").send(&claim);
         keepwatch.wait_log(&format!("split brain: 02:00:00:00:00:0{n}"), 1);
     }
@@ -79,7 +143,7 @@ fn frames_for_others() {
     world.set_vip(true);
     let keepwatch = start_listening(&world);
     let (wire, arrived) = (Capture::new("ha0-peer"), Capture::new("ha0"));
-    let claim = arp::announcement(Operation::Reply, THEIRS, "169.254.0.5".parse().unwrap());
+    let claim = arp::announcement(Operation::Reply, THEIRS, VIP);
     let (addresses, rest) = claim.split_at(12);
     let tagged = |vlan: u8| [addresses, &[0x81, 0, 0, vlan], rest].concat();
     let to = |mac: [u8; 6]| [&mac, &claim[6..]].concat();

@@ -73,8 +73,9 @@ fn text(router_id: &str, vip: &str) -> (String, String) {
     let hook_pending = Some(HookState::Fault);
     let cidr = vip.parse().unwrap();
     let misplaced = Trouble::Misplaced(7, cidr);
-    let troubles = [None, Some(misplaced), Some(Trouble::DuplicateAddress), None, None];
-    let figures = Status { hook_pending, troubles, counters, ..Status::default() };
+    let troubles = [None, None, Some(misplaced), Some(Trouble::DuplicateAddress), None, None];
+    let claimant = Some([2, 0, 0, 0, 0, 2]);
+    let figures = Status { hook_pending, claimant, troubles, counters, ..Status::default() };
     let status = Status { state, changed_at, undelivered, ..figures };
     let (mut text, labels) = (String::new(), labels(&config));
     render(&mut text, &status, 1_700_000_000, &labels).unwrap();
@@ -123,6 +124,7 @@ fn samples_have_labels_and_their_figures() {
         "dumps_total 5",
         "dump_failures_total 6",
         "metrics_write_failures_total 18446744073709551615",
+        "split_brain 1",
         "notification_failures_total{LABELS,kind=\"no_socket\"} 20",
         "notification_failures_total{LABELS,kind=\"refused\"} 21",
         "notification_failures_total{LABELS,kind=\"backlog_full\"} 22",

@@ -5,7 +5,9 @@ use std::fs;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
+use keepwatch::wire::arp::{self, Operation};
 use lab::agent::Agent;
+use lab::capture::Capture;
 use lab::daemon::{Running, Setup};
 use lab::files::wait_readable;
 use libtest_mimic::Trial;
@@ -143,6 +145,11 @@ fn troubles_are_shown() {
     manager.wait(&format!("{BACKUP}; agent not notified"));
     hooked.world.agent = Agent::start(&hooked.world.setup.state_path);
     manager.wait(BACKUP);
+    hooked.world.set_vip(true);
+    manager.wait(MASTER);
+    let claim = arp::announcement(Operation::Reply, [2, 0, 0, 0, 0, 2], [169, 254, 0, 5].into());
+    Capture::new("ha0-peer").send(&claim);
+    manager.wait(&format!("{MASTER}; split brain: 02:00:00:00:00:02 claims it"));
 }
 
 fn slept(keepwatch: &Running<'_>) -> u64 {

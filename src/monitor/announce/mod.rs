@@ -120,7 +120,7 @@ impl<'a> Announcer<'a> {
         now: Instant,
     ) {
         match body {
-            Body::NewAddress(address) => {
+            Body::NewAddress(address) if watched != Some(address.ifindex) => {
                 let is_listed = match dump {
                     None => false,
                     // A kernel that does not filter lists those of all links.
@@ -134,26 +134,30 @@ impl<'a> Announcer<'a> {
                 }
             }
             Body::DelAddress(address) => self.handle_address_gone(address),
-            // keepalived itself announces what it puts on the watched interface.
-            Body::NewLink(link) if watched != Some(link.ifindex) => {
-                if let Err(TableFull) = self.handle_link(link) {
+            Body::NewLink(link) => {
+                if let Err(TableFull) = self.handle_link(link, watched == Some(link.ifindex)) {
                     journal.counters.ignored_links += 1;
                     let ignored = journal.counters.ignored_links;
                     journal.log_limited(|_| LogEvent::TooManyLinks { ignored }, now);
                 }
             }
-            Body::NewLink(link) | Body::DelLink(link) => self.handle_link_gone(link.ifindex),
+            Body::DelLink(link) => self.handle_link_gone(link.ifindex),
             Body::Ipv6Forwarding { ifindex, on } => {
                 if let Some(link) = self.tables.links.get_mut(*ifindex) {
                     link.router = *on;
                 }
             }
-            Body::Done(_) | Body::Error(_) | Body::Other => {}
+            Body::NewAddress(_) | Body::Done(_) | Body::Error(_) | Body::Other => {}
         }
     }
 
-    fn handle_link(&mut self, link: &Link) -> Result<(), TableFull> {
+    fn handle_link(&mut self, link: &Link, is_watched: bool) -> Result<(), TableFull> {
         let updated = self.tables.links.update(link);
+        let known = self.tables.links.get_mut(link.ifindex);
+        let was_watched = known.is_some_and(|link| link.set_watched(is_watched));
+        if is_watched && !was_watched {
+            self.drop_entries(|address| address.ifindex == link.ifindex);
+        }
         // When it comes up again, its addresses are dumped. Before the first dump of all links it may be up
         // without being known, as a wireless event does not say enough.
         if self.tables.links.get(link.ifindex).map_or(self.links_known, |link| !link.up) {
@@ -207,6 +211,17 @@ impl<'a> Announcer<'a> {
             self.next_due = Some(self.next_due.map_or(now, |due| due.min(now)));
         }
         Ok(())
+    }
+
+    /// Has an address of the watched interface announced, if that is up: others have claimed it meanwhile.
+    pub(super) fn announce_again(&mut self, address: AddressKey, now: Instant) {
+        self.drop_entries(|known| *known == address);
+        if self.tables.links.get(address.ifindex).is_some_and(|link| link.up) {
+            let (progress, due, seen) = (self.beginning(), now, true);
+            // Without room, those before it are many.
+            let _ = self.tables.entries.push(PendingAnnouncement { address, progress, due, seen });
+            self.next_due = Some(now);
+        }
     }
 
     fn handle_address_gone(&mut self, address: &Address) {

@@ -9,6 +9,13 @@ use crate::wire::ifname::InterfaceName;
 /// The announcer of an active router that knows link 3, which is up.
 fn announcer(timing: AnnounceTiming, tables: &mut Tables) -> Announcer<'_> {
     let mut announcer = Announcer::new(timing, tables);
+    list_link(&mut announcer, false);
+    announcer.handle_role(true, None, Instant::ZERO);
+    announcer
+}
+
+/// A dump of all links has it.
+fn list_link(announcer: &mut Announcer<'_>, is_watched: bool) {
     announcer.links_begin(&mut Counters::default());
     let link = Link {
         ifindex: 3,
@@ -19,10 +26,8 @@ fn announcer(timing: AnnounceTiming, tables: &mut Tables) -> Announcer<'_> {
         carrier_changes: Some(0),
         ipv6_forwarding: Some(true),
     };
-    announcer.handle_link(&link).unwrap();
+    announcer.handle_link(&link, is_watched).unwrap();
     announcer.links_end();
-    announcer.handle_role(true, None, Instant::ZERO);
-    announcer
 }
 
 fn address(cidr: &str) -> Address {
@@ -106,4 +111,18 @@ fn one_address_with_two_prefixes_or_peers_is_two() {
             assert_eq!(frames(&mut announcer).len(), 6, "{kept:?} is still there");
         }
     }
+}
+
+#[test]
+fn on_the_watched_link_there_is_only_what_was_claimed_to_announce() {
+    let mut tables = Tables::new();
+    let mut announcer = announcer(AnnounceTiming::default(), &mut tables);
+    let vip = address("10.0.0.1/24");
+    announcer.handle_address(&vip, false, Instant::ZERO).unwrap();
+    announcer.handle_loss();
+    list_link(&mut announcer, true);
+    assert!(!announcer.needs_dump() && frames(&mut announcer).is_empty());
+    announcer.announce_again(AddressKey::from(&vip), Instant::ZERO);
+    list_link(&mut announcer, true);
+    assert_eq!(frames(&mut announcer).len(), 6);
 }

@@ -12,7 +12,8 @@ use netlink_packet_core::{
 };
 use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressMessage};
 use netlink_packet_route::link::{
-    InfoData, InfoKind, InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage, Prop,
+    InfoBridgePort, InfoData, InfoKind, InfoPortData, InfoPortKind, InfoVeth, LinkAttribute,
+    LinkFlags, LinkInfo, LinkMessage, Prop,
 };
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink_sys::protocols::NETLINK_ROUTE;
@@ -148,6 +149,13 @@ impl Rtnl {
         self.change(name, |link| link.attributes.push(LinkAttribute::Controller(index)));
     }
 
+    /// Has a bridge send multicasts to this port, or none.
+    pub fn set_multicast(&self, port: &str, on: bool) {
+        let flood = InfoPortData::BridgePort(vec![InfoBridgePort::MulticastFlood(on)]);
+        let info = [LinkInfo::PortKind(InfoPortKind::Bridge), LinkInfo::PortData(flood)];
+        self.change(port, |link| link.attributes.push(LinkAttribute::LinkInfo(info.into())));
+    }
+
     /// Gives a link alternative names of the greatest length, so that messages about it are long.
     pub fn add_alternative_names(&self, name: &str, names: u32) {
         for n in 0..names {
@@ -175,7 +183,7 @@ impl Rtnl {
         let mut link = LinkMessage::default();
         link.header.index = self.ifindex(name);
         change(&mut link);
-        self.request(RouteNetlinkMessage::SetLink(link), 0)
+        self.request(RouteNetlinkMessage::NewLink(link), 0)
             .unwrap_or_else(|error| panic!("change {name}: {error}"));
     }
 

@@ -20,6 +20,11 @@ impl Simulation<'_> {
                 self.latest_news_are_read();
                 return Some(Input::Sent(announcement.address, self.announce(announcement)));
             }
+            Action::SendProbe(probe) => {
+                self.sent = true;
+                self.latest_news_are_read();
+                return Some(Input::Probed(self.probe(probe)));
+            }
             Action::SetAddressFilter(ifindex) => self.kernel.heeded = Some(ifindex.unwrap_or(0)),
             Action::WatchClaims { ifindex, rebind } => {
                 self.wire.listen(ifindex, rebind, &self.kernel);

@@ -47,8 +47,9 @@ impl Simulation<'_> {
         }
         self.kernel.tell(input);
         self.hook.note(input, &self.kernel);
-        self.wire.heeds &=
-            !matches!(input, Input::Netlink(_) | Input::RequestFailed(_) | Input::NamespaceGone);
+        if matches!(input, Input::Netlink(_) | Input::RequestFailed(_) | Input::NamespaceGone) {
+            (self.wire.heeds, self.wire.unannounced) = (false, 0);
+        }
         // Whoever was asked to leave has no news any more.
         if *input == Input::NamespaceGone && !self.asked_to_leave && self.namespace_gone.is_none() {
             self.namespace_gone = Some(self.now);
@@ -57,7 +58,11 @@ impl Simulation<'_> {
         }
         match input {
             Input::QueueEmpty => self.emptied_at = Some(self.now),
-            Input::Netlink(_) | Input::Overrun | Input::MalformedMessage | Input::Sent(..) => {
+            Input::Netlink(_)
+            | Input::Overrun
+            | Input::MalformedMessage
+            | Input::Sent(..)
+            | Input::Probed(_) => {
                 self.emptied_at = None;
             }
             _ => {}

@@ -8,6 +8,7 @@ use keepwatch::monitor::{
 
 use super::kernel::name;
 use super::lan::Lan;
+use super::wire::PROBE_INTERVAL;
 use super::{SIGTERM, Simulation};
 
 /// The longest time ahead for which a retry is scheduled.
@@ -42,6 +43,10 @@ impl Simulation<'_> {
         let reads = self.wire.goes_on(deadline, self.now);
         assert!(soon || unread || !listens || reads, "nobody reads any more");
         assert!(soon || unread || !listens || bound, "deaf on the interface that is there");
+        let probes = deadline.is_some_and(|deadline| deadline <= self.now + PROBE_INTERVAL);
+        assert!(probes || !listens || !self.options.probes, "the next probe");
+        assert!(!self.wire.is_over, "that it is over");
+        assert_eq!(self.monitor.status().claimant, self.wire.claimant);
         assert!(self.leave_by.is_none_or(|by| self.now < by), "it ought to have left");
     }
 
@@ -49,7 +54,8 @@ impl Simulation<'_> {
     pub(super) fn note_action(&mut self, action: &Action) {
         let is_check = matches!(action, Action::CheckNamespace);
         let is_sign = *action == Action::TellManager(ManagerNotice::Alive);
-        if !is_check && !is_sign {
+        let is_probe = matches!(action, Action::SendProbe(_));
+        if !is_check && !is_sign && !is_probe {
             self.busy = self.now;
         }
         self.told.asked(action, self.now);
@@ -86,6 +92,7 @@ impl Simulation<'_> {
             self.metrics.expect();
             self.news = true;
             self.reported = Some(state);
+            self.wire.reported = Some(self.now);
             self.forget_claims();
             if state == State::Backup {
                 self.lans.iter_mut().for_each(Lan::cut_off);
@@ -119,7 +126,10 @@ impl Simulation<'_> {
         assert!(known, "a frame from what may be a backup by now, for all that the core knows");
         self.told.check(announcement, self.kernel.mac);
         let ifindex = announcement.address.ifindex;
-        assert_ne!(self.monitor.status().ifindex, Some(ifindex), "keepalived announces it");
+        if self.monitor.status().ifindex == Some(ifindex) {
+            self.announce_vip(announcement);
+            return Ok(());
+        }
         match self.lans.iter_mut().find(|lan| lan.is(ifindex)) {
             Some(lan) => lan.send(announcement),
             // It has gone just now.
@@ -134,15 +144,15 @@ impl Simulation<'_> {
     /// No line says what is not so.
     pub(super) fn read_log(&mut self, note: &LogEvent) {
         match *note {
-            LogEvent::SplitBrain { mac, ifindex, count } => {
-                self.read_claim(Some(mac), ifindex, count);
+            LogEvent::SplitBrain { mac, ifindex } => self.read_split_brain(mac, ifindex),
+            LogEvent::SplitBrainOver { mac, claims, lasted } => {
+                self.read_split_brain_over(mac, claims, lasted);
             }
             LogEvent::Changed(cause) => self.read_cause(cause),
             LogEvent::InterfaceMissing => assert!(self.kernel.absence_told, "nobody has said so"),
             LogEvent::AlternativeName { owner } => {
                 assert!(self.kernel.alternative_told && owner == name("lan"), "nobody has said so");
             }
-            LogEvent::MoreClaims { ifindex, count } => self.read_claim(None, ifindex, count),
             LogEvent::Misplaced(place) => self.misplaced_line = Some(place),
             LogEvent::DadFailed { .. } => assert!(self.vip_has_failed),
             LogEvent::Synced(state) => {

@@ -75,8 +75,9 @@ impl Simulation<'_> {
         let is_absent = self.kernel.ifindex.is_none();
         let misplaced = self.misplaced();
         // Of several, any.
-        let shown = self.monitor.status().troubles[1].filter(|shown| misplaced.contains(shown));
+        let shown = self.monitor.status().troubles[2].filter(|shown| misplaced.contains(shown));
         [
+            self.wire.claimant.map(Trouble::SplitBrain),
             is_absent.then_some(Trouble::InterfaceAbsent),
             shown.or(misplaced.first().copied()),
             (!is_absent && self.kernel.vip_failed).then_some(Trouble::DuplicateAddress),

@@ -21,8 +21,8 @@
 //!   for an address that was there before the core;
 //! - a link that takes no frames holds up no other, and each of its frames is tried once;
 //! - whoever listens for claims of the VIP is bound to the interface that is there now, and reads few
-//!   frames a second; each foreign claim is counted, and logged if the VIP stays for a second, and there
-//!   are few lines a minute;
+//!   frames a second; each foreign claim is counted, and part of an episode, which is told if the VIP stays for a
+//!   second, and when it is over; there are few lines a minute, and probes only if wanted, in time and where the VIP is;
 //! - what is scheduled lies ahead, and whatever has been seen to there is not seen to again;
 //! - a command belongs to the newest state and comes in its place;
 //! - the hook is run for what the file has been given before, one run at a time, for each state once until it
@@ -74,7 +74,7 @@ use peers::{Agent, Conntrackd, Disk, Reply};
 use step::Options;
 pub use step::{Life, Step};
 use told::Told;
-use wire::Wire;
+use wire::{PROBE_INTERVAL, Wire};
 
 impl Life {
     /// Lives it, lets the world come to rest, and checks that the truth has arrived everywhere.
@@ -178,6 +178,7 @@ impl<'a> Simulation<'a> {
             seed: options.seed.into(),
             announce: options.announces.then_some((AnnounceTiming::default(), tables)),
             detect_split_brain: options.detects_split_brain,
+            probe_interval: options.probes.then_some(PROBE_INTERVAL),
             renotify: [30, 120, 600].map(Duration::from_secs).into_iter().collect(),
             notify_agent: !options.has_no_agent,
             sync_conntrack: options.syncs_conntrack,
@@ -253,7 +254,8 @@ impl<'a> Simulation<'a> {
         assert!(self.hook_is_done() && self.hook.is_repeated());
         let troubles = self.troubles();
         assert_eq!(self.monitor.status().troubles, troubles);
-        assert!(troubles[1].is_none() || self.misplaced_line == troubles[1], "in a line, too");
+        let misplaced = troubles[2];
+        assert!(misplaced.is_none() || self.misplaced_line == misplaced, "in a line, too");
         assert_eq!(self.monitor.status().counters.transitions, 1 + self.changes);
         assert!(self.metrics.says(&self.monitor.status()), "the metrics are what has been counted");
         if self.options.announces && truth == State::Active {

@@ -2,6 +2,7 @@
 
 use keepwatch::monitor::{CommandResult, Duration};
 
+use super::step::Options;
 use super::{CHECK, Simulation};
 
 /// After the last fault: a dump that has no end is given up after 5 s, and what has failed is tried again
@@ -16,20 +17,21 @@ impl Simulation<'_> {
         self.exited || (self.disk.file == truth && agent_knows)
     }
 
-    /// Nothing but looking for the namespace and giving signs of life is left to be done.
+    /// Nothing but looking for the namespace, probing and giving signs of life is left to be done.
     fn only_checks(&self) -> bool {
         // What is yet to be logged waits for a minute at most; an agent that was away is told again after
         // some minutes.
         let is_told = self.options.has_no_agent || self.agent.heeded == self.reported;
         let patience = if is_told { CHECK * 7 } else { CHECK * 60 };
-        let has_timer = self.options.mounts_are_hidden || self.options.has_watchdog;
+        let Options { mounts_are_hidden, has_watchdog, probes, .. } = self.options;
+        let has_timer = mounts_are_hidden || has_watchdog || probes;
         has_timer && self.now > self.busy + patience
     }
 
     /// Everything works from now on; waits until there is nothing left to do.
     pub(super) fn come_to_rest(&mut self) {
         (self.disk.works, self.agent.listens, self.agent.is_full) = (true, true, false);
-        self.metrics.failure = None;
+        (self.metrics.failure, self.wire.is_contested) = (None, false);
         self.lans.iter_mut().for_each(|lan| lan.egress = Ok(()));
         self.busy = self.now;
         let by = self.now + TOLD_WITHIN + self.disk.hangs + self.metrics.hangs;

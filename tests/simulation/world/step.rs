@@ -28,6 +28,7 @@ pub struct Options {
     pub ipv6_vip: bool,
     pub announces: bool,
     pub detects_split_brain: bool,
+    pub probes: bool,
     pub syncs_conntrack: bool,
     /// Nothing tells of mounts.
     pub mounts_are_hidden: bool,
@@ -225,6 +226,7 @@ impl Options {
             ipv6_vip: bit(0),
             announces: !bit(1),
             detects_split_brain: !bit(2),
+            probes: !bit(2) && more & 0x40 != 0,
             syncs_conntrack: bit(3),
             mounts_are_hidden: bit(4),
             has_virtual_mac: bit(5),
@@ -383,6 +385,7 @@ fn decode_claims(how: u8) -> Claims {
             (_, 0) => Station::Other,
             (_, 1) => Station::Watched,
             (_, 0b01000 | 0b01001) => Station::Virtual,
+            (_, 0b11000 | 0b11001) => Station::Silent,
             _ => Station::FirstLink,
         },
         on_other_interface: how & 4 != 0,

@@ -1,16 +1,23 @@
 //! The segment of the watched interface: who claims the VIP there, and the socket that hears it.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 
-use keepwatch::monitor::{Duration, Input, Instant, State};
+use keepwatch::errno::Errno;
+use keepwatch::monitor::{Announcement, Duration, Input, Instant, Probe, State};
 use keepwatch::wire::Claim;
 use keepwatch::wire::rtnl::Mac;
 
 use super::Simulation;
-use super::kernel::{Kernel, MAC, VIRTUAL_MAC};
+use super::kernel::{Kernel, MAC, UP, VIRTUAL_MAC};
 use super::told::is_virtual;
 
 const OTHER_MAC: Mac = [2, 0, 0, 0, 0, 2];
+
+/// From one probe to the next.
+pub const PROBE_INTERVAL: Duration = Duration::from_secs(15);
+/// Without a claim for so long a split brain is over, and as long if three probes have brought none.
+const QUIET: Duration = Duration::from_secs(30);
+const QUIET_AND_PROBES: Duration = Duration::from_secs(46);
 
 /// Frames for which the socket has room.
 const QUEUE: usize = 40;
@@ -18,8 +25,8 @@ const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
 /// In a minute.
 const MAX_LINES: usize = 16;
-/// In a second, which may begin amid another.
-const MAX_READS: usize = 2 * 16;
+/// In a second, which begins with the first.
+const MAX_READS: usize = 16;
 
 /// Frames that claim the VIP, or something else, or nothing.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -43,6 +50,8 @@ pub enum Station {
     Virtual,
     /// The first of our other links.
     FirstLink,
+    /// One that has it, or gives it up, without a word unless it is asked.
+    Silent,
 }
 
 #[derive(Debug, Default)]
@@ -58,19 +67,27 @@ pub struct Wire {
     queue: VecDeque<Input>,
     /// Frames are read.
     reads: bool,
-    /// When the last frames were read.
-    read_at: VecDeque<Instant>,
-    /// What was claimed and counted while the VIP was here, and how much of that before the core last
-    /// said to listen.
+    /// How many in the second that ends then.
+    read: usize,
+    second_ends: Option<Instant>,
+    /// Another station has the VIP, and answers whoever asks.
+    pub is_contested: bool,
+    /// What was claimed and counted while the VIP was here and is in no episode that is over; and how much of that
+    /// before the core last said to listen, and so need not be.
     claims: Vec<(Mac, Instant)>,
     since: usize,
-    /// All who have ever claimed it.
-    stations: BTreeSet<Mac>,
-    /// Claims that were counted, and of those the ones that are in lines.
     counted: u64,
-    said: u64,
-    /// When each line was written, and about whom.
-    lines: Vec<(Instant, Option<Mac>)>,
+    /// Who has begun the episode that was told last, until that is over; which it is at once when the VIP goes.
+    pub claimant: Option<Mac>,
+    pub is_over: bool,
+    /// Frames that have yet to announce the VIP, as an episode is over and nothing has been heard of the kernel since;
+    /// and whether one ever was.
+    pub unannounced: u32,
+    has_been_over: bool,
+    /// When each line was written, when the state became what it is, and when the last probe was sent.
+    lines: Vec<Instant>,
+    pub reported: Option<Instant>,
+    probed: Option<Instant>,
 }
 
 impl Wire {
@@ -82,7 +99,7 @@ impl Wire {
         }
         self.queue.clear();
         (self.listening, self.heeds) = (Some(ifindex), true);
-        self.since = self.claims.len();
+        (self.since, self.probed) = (self.claims.len(), None);
     }
 
     pub fn is_bound_to(&self, kernel: &Kernel) -> bool {
@@ -96,40 +113,28 @@ impl Wire {
 
     pub fn goes_on(&self, deadline: Option<Instant>, now: Instant) -> bool {
         let goes_on = deadline.is_some_and(|deadline| deadline <= now + SECOND);
-        self.reads || goes_on
+        self.reads || self.read == MAX_READS && goes_on
     }
 
-    /// Everything that was claimed is in a line, or within a minute of one.
+    /// Everything that was claimed is in an episode, and those are over.
     pub fn all_is_said(&self) {
-        for (mac, at) in self.claims.iter().skip(self.since) {
-            let said = self.lines.iter().any(|(line, about)| {
-                about.is_none_or(|about| about == *mac) && *line + MINUTE > *at
-            });
-            assert!(said, "{mac:?} claimed it at {at} in vain: {:?}", self.lines);
-        }
+        assert!(self.claims.len() <= self.since, "in vain: {:?}", self.claims);
+        assert_eq!(self.claimant, None, "it is over");
+        assert_eq!(self.unannounced, 0, "frames about the VIP");
     }
 
     fn note_read(&mut self, now: Instant) {
-        self.read_at.push_back(now);
-        if self.read_at.len() > MAX_READS {
-            let earlier = self.read_at.pop_front().expect("some reads");
-            assert!(now >= earlier + SECOND, "too many frames are read");
+        if self.second_ends.is_none_or(|end| now >= end) {
+            (self.second_ends, self.read) = (Some(now + SECOND), 0);
         }
+        self.read += 1;
+        assert!(self.read <= MAX_READS, "too many frames are read");
     }
 
-    fn note_line(&mut self, about: Option<Mac>, now: Instant) {
-        let lines = self.lines.len();
-        if let Some((earlier, _)) = lines.checked_sub(MAX_LINES).and_then(|n| self.lines.get(n)) {
-            assert!(now >= *earlier + MINUTE, "too many lines");
-        }
-        let last = self.lines.iter().rfind(|(_, line)| line.is_some() && *line == about);
-        // With more of them, some are forgotten.
-        if let Some((last, _)) = last
-            && self.stations.len() <= 16
-        {
-            assert!(now >= *last + MINUTE, "twice a minute about one station");
-        }
-        self.lines.push((now, about));
+    fn note_line(&mut self, now: Instant) {
+        let earlier = self.lines.len().checked_sub(MAX_LINES).and_then(|n| self.lines.get(n));
+        assert!(earlier.is_none_or(|earlier| now >= *earlier + MINUTE), "too many lines");
+        self.lines.push(now);
     }
 }
 
@@ -143,6 +148,7 @@ impl Simulation<'_> {
             self.kernel.vip().address()
         };
         let claim = |mac| Input::ClaimReceived(ifindex, Claim { mac, ip });
+        self.wire.is_contested ^= claims.by == Station::Silent;
         let frames = match claims.by {
             Station::Nobody(frames) => vec![Input::NoClaim; frames.into()],
             Station::Others(stations) => {
@@ -152,6 +158,7 @@ impl Simulation<'_> {
             Station::Watched => vec![claim(MAC)],
             Station::Virtual => vec![claim(VIRTUAL_MAC)],
             Station::FirstLink => vec![claim(self.lans[0].mac())],
+            Station::Silent => Vec::new(),
         };
         let room = QUEUE.saturating_sub(self.wire.queue.len());
         self.wire.queue.extend(frames.into_iter().take(room));
@@ -175,7 +182,6 @@ impl Simulation<'_> {
             if claims != self.wire.counted {
                 let mac = foreign.expect("what is to be counted");
                 self.wire.claims.push((mac, at));
-                self.wire.stations.insert(mac);
                 self.wire.counted += 1;
                 assert_eq!(claims, self.wire.counted);
             } else if foreign.is_some() {
@@ -192,26 +198,77 @@ impl Simulation<'_> {
         (heard && (is_virtual(mac) || mac != self.kernel.mac)).then_some(mac)
     }
 
-    /// A line says that a station, or more than there is room for, claims the VIP.
-    pub(super) fn read_claim(&mut self, about: Option<Mac>, ifindex: u32, count: u32) {
+    /// A line says that a station claims the VIP.
+    pub(super) fn read_split_brain(&mut self, claimant: Mac, ifindex: u32) {
         let (now, wire) = (self.now, &mut self.wire);
-        wire.note_line(about, now);
-        wire.said += u64::from(count);
-        assert!(wire.said <= wire.counted && count > 0, "more than there were");
-        let somebody = wire
-            .claims
-            .iter()
-            .any(|(mac, at)| about.is_none_or(|about| about == *mac) && now >= *at + SECOND);
-        assert!(somebody, "nobody said so a second ago, while the VIP was here");
+        wire.note_line(now);
+        assert_eq!(wire.claimant.replace(claimant), None, "that is said already");
+        let mut claims = wire.claims.iter();
+        let is_claimed = claims.any(|(mac, at)| *mac == claimant && now >= *at + SECOND);
+        assert!(is_claimed, "nobody said so a second ago, while the VIP was here");
         assert_eq!(Some(ifindex), self.kernel.ifindex);
         assert_eq!(self.truth(), State::Active, "it is still here");
         // One line each time round.
         self.sent = true;
     }
 
-    /// The VIP has gone: whatever was claimed need not be said any more.
+    /// A line says that nobody does any more.
+    pub(super) fn read_split_brain_over(&mut self, claimant: Mac, claims: u32, lasted: Duration) {
+        self.wire.note_line(self.now);
+        let quiet = if self.options.probes { QUIET_AND_PROBES } else { QUIET };
+        let wire = &mut self.wire;
+        assert_eq!(wire.claimant.take(), Some(claimant), "of another");
+        let before = wire.claims.len() - usize::try_from(claims).expect("claims");
+        assert!(before == 0 || before <= wire.since, "there were more");
+        let ((first, began), (_, last)) = (wire.claims[before], wire.claims[wire.claims.len() - 1]);
+        assert_eq!((first, last - began), (claimant, lasted), "its length");
+        let is_quiet = self.now >= last + quiet;
+        let has_gone = wire.is_over || wire.listening != self.monitor.status().ifindex;
+        assert!(is_quiet || has_gone, "it is not over");
+        wire.has_been_over = true;
+        if is_quiet && !has_gone && self.options.announces && self.kernel.flags.contains(UP) {
+            wire.unannounced = if self.kernel.vip().address().is_ipv4() { 6 } else { 3 };
+        }
+        self.forget_claims();
+        self.sent = true;
+    }
+
+    /// The VIP has gone: whatever was claimed need not be said any more, but that what was said is over.
     pub(super) fn forget_claims(&mut self) {
-        self.wire.claims.clear();
-        self.wire.since = 0;
+        self.wire.unannounced = 0;
+        self.wire.is_over = self.wire.claimant.is_some();
+        if !self.wire.is_over {
+            self.wire.claims.clear();
+            self.wire.since = 0;
+        }
+    }
+
+    /// The VIP is announced, as others have claimed it.
+    pub(super) fn announce_vip(&mut self, announcement: &Announcement) {
+        assert!(self.wire.has_been_over, "keepalived announces it");
+        assert_eq!(announcement.address.ip, self.kernel.vip().address());
+        self.wire.unannounced = self.wire.unannounced.saturating_sub(1);
+    }
+
+    /// A probe goes out, in its place. Whoever has the VIP answers.
+    pub(super) fn probe(&mut self, probe: Probe) -> Result<(), Errno> {
+        assert!(self.options.probes && self.reported == Some(State::Active), "nobody wants that");
+        assert!(self.truth() == State::Active || self.kernel.has_unread(), "it is not here");
+        let settled = self.wire.reported.is_some_and(|at| self.now >= at + SECOND);
+        assert!(settled, "the other may be giving way");
+        let rested = self.wire.probed.is_none_or(|probed| self.now >= probed + PROBE_INTERVAL);
+        assert!(rested, "too soon");
+        self.wire.probed = Some(self.now);
+        if self.kernel.has_unread() {
+            return Err(Errno(19));
+        }
+        let answer_to = if is_virtual(self.kernel.mac) { [0xff; 6] } else { self.kernel.mac };
+        let ifindex = self.kernel.ifindex.expect("an interface");
+        assert_eq!(probe, Probe { ifindex, mac: self.kernel.mac, answer_to });
+        if self.wire.is_contested {
+            let (by, elsewhere) = (Station::Other, false);
+            self.claim(Claims { by, on_other_interface: elsewhere, of_other_address: elsewhere });
+        }
+        Ok(())
     }
 }
