@@ -81,6 +81,9 @@ impl MonitorConfig<'_> {
     }
 }
 
+/// How long the kernel may take to delete an interface that it has set down.
+const DELETION: Duration = Duration::from_millis(200);
+
 /// The state machine: see [`crate::monitor`].
 #[derive(Debug)]
 pub struct Monitor<'a> {
@@ -93,8 +96,8 @@ pub struct Monitor<'a> {
     pub(super) alt_name_owner: Option<InterfaceName>,
     /// The last state reported, and since when it has been so.
     pub(super) reported: Option<(State, Instant)>,
-    /// Why that changed, until it has been logged.
-    pub(super) change: Option<Cause>,
+    /// Why that changed, until it has been logged, and when it is to be.
+    pub(super) change: Option<(Cause, Instant)>,
     /// Report as soon as nothing is left to be listed, even if nothing has changed.
     pub(super) report_again: bool,
     pub(super) state_file: StateFile,
@@ -194,7 +197,7 @@ impl<'a> Monitor<'a> {
             self.metrics.as_ref().filter(|_| reported).and_then(|m| m.deadline(counters)),
             self.namespace.deadline(),
             self.exit.deadline(),
-            self.change.map(|_| Instant::ZERO),
+            self.change.map(|(_, due)| due),
         ];
         timers.into_iter().flatten().min()
     }
@@ -325,7 +328,9 @@ impl<'a> Monitor<'a> {
         let line = if last.is_none() {
             Some(LogEvent::Initial(state))
         } else if is_new {
-            self.change.replace(self.vip.cause()).map(LogEvent::Changed)
+            let cause = self.vip.cause();
+            let wait = if cause == Cause::InterfaceDown { DELETION } else { Duration::ZERO };
+            self.change.replace((cause, now + wait)).map(|(cause, _)| LogEvent::Changed(cause))
         } else {
             None
         };
@@ -335,8 +340,8 @@ impl<'a> Monitor<'a> {
     /// Logs the last change once what came with it has been read: the kernel sets an interface down and takes its
     /// addresses before it says that it is gone.
     fn log_change(&mut self, now: Instant) -> Option<Action> {
-        let is_time = self.resync.is_queue_empty(now) || self.exit.reason().is_some();
-        let cause = self.change.take_if(|_| is_time)?;
+        let (is_read, leaves) = (self.resync.is_queue_empty(now), self.exit.reason().is_some());
+        let (cause, _) = self.change.take_if(|(_, due)| leaves || is_read && now >= *due)?;
         let is_gone = self.vip.cause() == Cause::InterfaceGone;
         let cause = if is_gone { Cause::InterfaceGone } else { cause };
         Some(Action::Log(LogEvent::Changed(cause)))
