@@ -16,6 +16,7 @@
 pub mod check;
 pub mod daemon;
 pub mod errno;
+pub mod list;
 pub mod log;
 pub mod metrics;
 pub mod monitor;

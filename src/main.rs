@@ -6,6 +6,7 @@ use std::sync::{Mutex, PoisonError};
 
 use keepwatch::check;
 use keepwatch::daemon::Daemon;
+use keepwatch::list;
 use keepwatch::log::printable;
 use keepwatch::monitor::{ExitReason, Tables};
 use keepwatch::options::{self, CliAction, Config};
@@ -20,7 +21,10 @@ const FAILURE: u8 = 1;
 /// The command line is wrong.
 const USAGE: u8 = 2;
 
-/// Seconds after which SIGALRM ends `--check`.
+/// An instance is dead, or contradicts another.
+const TROUBLE: u8 = 3;
+
+/// Seconds after which SIGALRM ends `--check` and `--list`.
 const CHECK_LIMIT: u32 = 20;
 
 /// In .bss and not on the stack, so that untouched pages cost no memory.
@@ -29,7 +33,7 @@ static TABLES: Mutex<Tables> = Mutex::new(Tables::new());
 fn main() -> ExitCode {
     signals::init();
     let argv: Vec<_> = std::env::args_os().skip(1).collect();
-    if argv.iter().any(|word| word == "--check") {
+    if argv.iter().any(|word| word == "--check" || word == "--list") {
         // What reads the options already waits for a file system that is gone, until it is killed.
         signals::unblock();
         alarm::set(CHECK_LIMIT);
@@ -44,12 +48,14 @@ fn execute(argv: Vec<OsString>) -> ExitCode {
     }
     match command {
         Ok(CliAction::Run(config)) => {
-            // `--check` was the value of an option.
+            // It was the value of an option.
             alarm::cancel();
             run(&config)
         }
         Ok(CliAction::Check(config)) if check::check(&config) => ExitCode::SUCCESS,
         Ok(CliAction::Check(_)) => FAILURE.into(),
+        Ok(CliAction::List(json)) if list::list(json) => ExitCode::SUCCESS,
+        Ok(CliAction::List(_)) => TROUBLE.into(),
         Ok(CliAction::Print(text)) => {
             process::print(&text);
             ExitCode::SUCCESS

@@ -13,6 +13,9 @@ use crate::monitor::{Failure, State, Status, Trouble};
 use crate::options::Config;
 use crate::sys::atomic_file::AtomicFile;
 use crate::sys::clock;
+use crate::wire::cidr::Cidr;
+use crate::wire::http::RouterId;
+use crate::wire::ifname::InterfaceName;
 
 /// Room for the longest text in bytes: 46 samples with labels of 300 bytes.
 const MAX_LEN: usize = 24 * 1024;
@@ -33,7 +36,11 @@ impl MetricsFile {
     /// # Errors
     /// As [`AtomicFile::new`].
     pub fn new(path: &Path, config: &Config) -> Result<Self, Errno> {
-        Ok(Self { file: AtomicFile::new(path)?, labels: labels(config), written: None })
+        Ok(Self {
+            file: AtomicFile::new(path)?,
+            labels: labels(&config.router_id, &config.interface, &config.vip),
+            written: None,
+        })
     }
 
     /// Makes the present figures the content.
@@ -64,10 +71,9 @@ impl Drop for MetricsFile {
 }
 
 /// The labels that every sample has.
-pub fn labels(config: &Config) -> std::string::String {
+pub fn labels(router_id: &RouterId, interface: &InterfaceName, vip: &Cidr) -> std::string::String {
     let escape =
         |value: &dyn fmt::Display| value.to_string().replace('\\', r"\\").replace('"', r#"\""#);
-    let Config { router_id, interface, vip, .. } = config;
     let (router_id, interface) = (escape(router_id), escape(interface));
     format!(r#"router_id="{router_id}",interface="{interface}",vip="{vip}""#)
 }

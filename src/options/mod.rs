@@ -33,6 +33,8 @@ pub enum CliAction {
     Run(Box<Config>),
     /// Check whether watching would work.
     Check(Box<Config>),
+    /// List all instances, as JSON if so.
+    List(bool),
     /// Print this.
     Print(String),
 }
@@ -193,6 +195,14 @@ pub struct Config {
     #[argh(switch)]
     pub check: bool,
 
+    /// print every instance on this machine, its state, and whether agent and hook have that, and exit
+    #[argh(switch)]
+    pub list: bool,
+
+    /// with --list, print JSON
+    #[argh(switch)]
+    pub json: bool,
+
     /// print the version and exit; also -V
     #[argh(switch, short = 'v')]
     pub version: bool,
@@ -221,6 +231,12 @@ pub fn parse(argv: Vec<OsString>) -> Result<CliAction, String> {
     read(argv).map_err(|error| printable(&with_underscores(&error)))
 }
 
+/// The options that a command line has, by their long names, and their values as they are. Touches no file.
+pub fn given(argv: &[OsString]) -> Vec<(&'static str, String)> {
+    let given = argv::read(argv.to_vec()).unwrap_or_default();
+    given.into_iter().map(|(flag, value)| (flag.long, value.unwrap_or_default())).collect()
+}
+
 fn read(argv: Vec<OsString>) -> Result<CliAction, String> {
     let given = argv::read(argv)?;
     let is_given = |name: &str| given.iter().any(|(flag, _)| flag.long == name);
@@ -230,6 +246,15 @@ fn read(argv: Vec<OsString>) -> Result<CliAction, String> {
     }
     if is_given("--version") {
         return Ok(CliAction::Print(format!("keepwatch {}\n", env!("CARGO_PKG_VERSION"))));
+    }
+    let is_list = |name: &str| matches!(name, "--list" | "--json");
+    match given.iter().find(|(flag, _)| !is_list(flag.long)) {
+        Some((other, _)) if is_given("--list") => {
+            return Err(format!("--list takes no other option but --json: {}", other.long));
+        }
+        None if is_given("--list") => return Ok(CliAction::List(is_given("--json"))),
+        _ if is_given("--json") => return Err(missing("--list, as --json is given")),
+        _ => {}
     }
     // `argh` would say so in several lines.
     let is_missing =

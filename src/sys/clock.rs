@@ -6,7 +6,7 @@ use core::fmt;
 use core::mem::zeroed;
 
 use nix::libc;
-use nix::sys::time::TimeValLike;
+use nix::sys::time::{TimeSpec, TimeValLike};
 use nix::time::{ClockId, clock_gettime};
 use smoltcp::time::Instant;
 
@@ -33,8 +33,19 @@ pub struct LocalTime {
 
 /// The local time, by the time zone that `TZ` or `/etc/localtime` named at the first call.
 pub fn local_time() -> LocalTime {
-    let (seconds, millis) = clock_gettime(ClockId::CLOCK_REALTIME)
-        .map_or((0, 0), |time| (time.tv_sec(), time.num_milliseconds() % 1000));
+    let now = clock_gettime(ClockId::CLOCK_REALTIME).unwrap_or(TimeSpec::new(0, 0));
+    at(now, now.num_milliseconds() % 1000)
+}
+
+/// The local time at this many seconds of Unix time, such as `2026-11-20 10:00:00`.
+pub fn show_second(seconds: &str) -> String {
+    let mut text = at(TimeSpec::new(seconds.parse().unwrap_or_default(), 0), 0).to_string();
+    text.truncate(19);
+    text
+}
+
+fn at(time: TimeSpec, millis: i64) -> LocalTime {
+    let seconds = time.tv_sec();
     // SAFETY: all zeroes are a valid `tm`.
     let mut tm = unsafe { zeroed() };
     // SAFETY: both pointers are valid for the call, which fails for years that do not fit an int.

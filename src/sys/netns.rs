@@ -102,7 +102,7 @@ fn watch_process(path: &Path) -> Option<NamespaceWatch> {
 }
 
 /// A name of the namespace, if it has one.
-fn find_name(namespace: &FileStat) -> Option<PathBuf> {
+pub fn find_name(namespace: &FileStat) -> Option<PathBuf> {
     let entries = RUN_DIRS.iter().filter_map(|run_dir| fs::read_dir(run_dir).ok()).flatten();
     let mut paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
     paths.find(|path| lstat(path).is_ok_and(|file| is_same(&file, namespace)))

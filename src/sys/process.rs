@@ -1,6 +1,6 @@
 //! The process itself: its standard streams, its descriptors, its name.
 
-#![expect(unsafe_code, reason = "descriptors are closed by their numbers")]
+#![expect(unsafe_code, reason = "descriptors are closed by their numbers, and a terminal is asked")]
 
 use std::io::{self, Write};
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
@@ -18,6 +18,15 @@ pub fn print(text: &str) {
 pub fn print_error(error: &str) {
     let level = if stderr_is_journal() { "<3>" } else { "" };
     let _ = writeln!(io::stderr(), "{level}keepwatch: {error}");
+}
+
+/// How many columns standard output has, if it is a terminal or `COLUMNS` says so.
+pub fn columns() -> Option<usize> {
+    let mut size = libc::winsize { ws_row: 0, ws_col: 0, ws_xpixel: 0, ws_ypixel: 0 };
+    // SAFETY: the pointer is valid for the call.
+    unsafe { libc::ioctl(1, libc::TIOCGWINSZ, &raw mut size) };
+    let columns = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
+    columns.or(Some(size.ws_col.into())).filter(|columns| *columns > 0)
 }
 
 /// Closes every descriptor but the standard streams. Whoever starts the daemon may have left some open, and

@@ -28,6 +28,7 @@ mod hook;
 mod hook_user;
 mod interface;
 mod landlock;
+mod list;
 mod log;
 mod memory;
 mod metrics;
@@ -66,6 +67,7 @@ fn main() {
             hook_user::trials(),
             interface::trials(),
             landlock::trials(),
+            list::trials(),
             log::trials(),
             memory::trials(),
             metrics::trials(),

@@ -77,7 +77,8 @@ fn text(router_id: &str, vip: &str) -> (String, String) {
     let claimant = Some([2, 0, 0, 0, 0, 2]);
     let figures = Status { hook_pending, claimant, troubles, counters, ..Status::default() };
     let status = Status { state, changed_at, undelivered, ..figures };
-    let (mut text, labels) = (String::new(), labels(&config));
+    let (mut text, labels) =
+        (String::new(), labels(&config.router_id, &config.interface, &config.vip));
     render(&mut text, &status, 1_700_000_000, &labels).unwrap();
     (text, labels)
 }

@@ -41,7 +41,7 @@ fn config(options: &[&str]) -> Result<Box<Config>, String> {
     ];
     match parse(least.iter().chain(options).map(OsString::from).collect())? {
         CliAction::Run(config) | CliAction::Check(config) => Ok(config),
-        CliAction::Print(text) => panic!("{text}"),
+        other => panic!("{other:?}"),
     }
 }
 
@@ -126,6 +126,8 @@ fn exit_codes() {
         ("--foreground=yes", "Option takes no value: --foreground=yes"),
         ("--nodebug=1", "Option takes no value: --nodebug=1"),
         ("--user", "No value given for option: --user"),
+        ("--list", "--list takes no other option but --json: --router_id"),
+        ("--json", "Missing required option --list, as --json is given"),
         ("--config-file", "No value given for option: --config-file"),
         (
             "--active-word=--help",

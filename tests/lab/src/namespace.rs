@@ -4,12 +4,16 @@ use std::env;
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 use std::thread;
 
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, setns, unshare};
 use nix::unistd::{getegid, geteuid};
+
+use crate::files::read_line;
 
 /// Moves the process into a user namespace, unless it is root and `LAB` is not `userns`, and in any
 /// case into network and mount namespaces of its own, with an empty `/run/netns`.
@@ -118,6 +122,43 @@ pub fn unbind_elsewhere(name: &str) {
         unbind(&name);
     });
     unbinding.join().expect("a thread in a new mount namespace");
+}
+
+/// A PID namespace. Whoever lives there ends with this.
+#[derive(Debug)]
+pub struct Pids(Child);
+
+impl Pids {
+    pub fn new() -> Self {
+        // Not the shell itself but its first child is in there, as the first.
+        let mut command = Command::new("sh");
+        command.args(["-c", "(echo up; exec cat); :"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        // SAFETY: nothing but a system call.
+        unsafe { command.pre_exec(|| Ok(unshare(CloneFlags::CLONE_NEWPID)?)) };
+        let mut shell = command.spawn().expect("a shell");
+        assert_eq!(read_line(shell.stdout.as_mut().expect("its output")), "up\n");
+        Self(shell)
+    }
+
+    /// Runs something whose child processes are born in there.
+    pub fn run<T: Send>(&self, f: impl FnOnce() -> T + Send) -> T {
+        let path = format!("/proc/{}/ns/pid_for_children", self.0.id());
+        let namespace = fs::File::open(path).expect("a PID namespace");
+        thread::scope(|scope| {
+            let run = scope.spawn(|| {
+                setns(namespace, CloneFlags::CLONE_NEWPID).expect("to enter the PID namespace");
+                f()
+            });
+            run.join().expect("a thread of the PID namespace")
+        })
+    }
+}
+
+impl Drop for Pids {
+    fn drop(&mut self) {
+        drop(self.0.stdin.take());
+        let _ = self.0.wait();
+    }
 }
 
 fn path(name: &str) -> PathBuf {

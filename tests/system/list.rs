@@ -1,0 +1,238 @@
+//! `--list`: every instance of a machine, which here is a PID namespace.
+
+#![expect(unsafe_code, reason = "what is done before the program is executed")]
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+use std::time::{Duration, SystemTime};
+
+use lab::daemon::{Running, Setup};
+use lab::files::{Watch, content, read_line, write_program};
+use lab::namespace::{Netns, Pids, unbind};
+use lab::trial::with_other_users;
+use lab::users::NOBODY;
+use libtest_mimic::Trial;
+
+use nix::mount::{MsFlags, mount};
+use nix::pty::{Winsize, openpty};
+use nix::sched::{CloneFlags, unshare};
+use nix::unistd::{Uid, setuid};
+
+use crate::hook::install;
+use crate::world::{Killed, World, setup};
+
+pub fn trials() -> Vec<Trial> {
+    let mut trials = lab::trials![
+        those_of_every_kind,
+        two_for_one_thing,
+        what_is_left_where_packages_have_it,
+        narrow_terminal,
+    ];
+    trials.extend(with_other_users(lab::trials![not_as_root]));
+    trials
+}
+
+/// Has a command see the processes of its PID namespace, as this user.
+fn among(mut command: Command, user: u32) -> Command {
+    let see = move || {
+        let none: Option<&str> = None;
+        unshare(CloneFlags::CLONE_NEWNS)?;
+        mount(Some("proc"), "/proc", Some("proc"), MsFlags::empty(), none)?;
+        Ok(setuid(Uid::from_raw(user))?)
+    };
+    // SAFETY: nothing but system calls.
+    unsafe { command.pre_exec(see) };
+    command.env("TZ", "UTC0").stdin(Stdio::null());
+    command
+}
+
+fn program(words: &[&str]) -> Command {
+    let mut command = Command::new(setup().program);
+    command.args(words);
+    among(command, 0)
+}
+
+/// The exit code, and what was printed.
+fn output(pids: &Pids, mut command: Command) -> (Option<i32>, String) {
+    let output = pids.run(|| command.output().unwrap());
+    (output.status.code(), String::from_utf8(output.stdout).unwrap())
+}
+
+/// The exit code, and the cells of each row.
+fn table(pids: &Pids) -> (Option<i32>, Vec<Vec<String>>) {
+    let (code, text) = output(pids, program(&["--list"]));
+    let cells = |line: &str| {
+        line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).map(String::from).collect()
+    };
+    (code, text.lines().skip(1).map(cells).collect())
+}
+
+/// As it is called in there.
+fn pid(keepwatch: &Running<'_>) -> String {
+    keepwatch.proc_status("NSpid").split_whitespace().last().unwrap().into()
+}
+
+/// A daemon, with a helper, and one started by hand, which is killed; in other network namespaces, with hostile names,
+/// beside the file of a program that is another.
+fn those_of_every_kind() {
+    let pids = Pids::new();
+    assert_eq!(output(&pids, program(&["--list"])), (Some(0), "No instance is running.\n".into()));
+    assert_eq!(output(&pids, program(&["--list", "--json"])), (Some(0), "[]\n".into()));
+
+    let mut setup = install(setup());
+    let [metrics, by_hand] = ["metrics", "by hand"].map(|name| setup.directory().join(name));
+    setup.router = "lan".into();
+    let world = World::with(setup.with(format!("--metrics-file={}", metrics.display())));
+    let setup = &world.setup;
+    world.set_vip(true);
+    let files = Watch::new(setup.directory());
+    assert!(pids.run(|| setup.run()).status.success());
+    let labels = format!("{{router_id=\"lan\",interface=\"ha0\",vip=\"{}\"}}", setup.vip);
+    let told = ["undelivered", "hook_pending"].map(|name| format!("keepwatch_{name}{labels} 0\n"));
+    let is_told = || told.iter().all(|sample| content(&metrics).contains(sample)).then_some(());
+    files.until("agent and hook to be told", is_told);
+
+    let name = "n\u{1b}[31m\"";
+    let netns = Netns::new();
+    netns.bind(name);
+    fs::create_dir(&by_hand).unwrap();
+    let mut command = Command::new(&setup.program);
+    command.args([
+        "--conf_dir=by hand",
+        "--monitor_interface=\u{1b}\"",
+        "--monitor_cidr=fd00::1/64",
+    ]);
+    command.args(["--router_id=\"\\", "--foreground", "--no-announce"]).stderr(Stdio::null());
+    command.current_dir(setup.directory()).env("PWD", setup.directory());
+    let files = Watch::new(&by_hand);
+    let mut killed = Killed(netns.run(|| pids.run(|| command.spawn().unwrap())));
+    let state = by_hand.join("state");
+    files.until("a state", || File::open(&state).ok());
+    let then = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+    File::options().append(true).open(&state).unwrap().set_modified(then).unwrap();
+
+    // Neutron's own monitor is a script, too.
+    let [script, others] =
+        ["neutron-keepalived-state-change", "others"].map(|name| setup.directory().join(name));
+    write_program(&script, "#!/bin/sh\necho up; read x");
+    fs::create_dir(&others).unwrap();
+    fs::write(others.join("state"), "backup").unwrap();
+    let mut command = Command::new(&script);
+    command.args(["--router_id=r1", "--monitor_interface=ha0", "--monitor_cidr=192.0.2.1/24"]);
+    command.arg(format!("--conf_dir={}", others.display())).arg("--pid_file=/run/pid");
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut original = Killed(pids.run(|| command.spawn().unwrap()));
+    assert_eq!(read_line(original.0.stdout.as_mut().unwrap()), "up\n");
+
+    let (code, rows) = table(&pids);
+    let [lan, hand] = &rows[..] else { panic!("{rows:?}") };
+    let link = fs::read_link("/proc/thread-self/ns/net").unwrap();
+    let inode = link.to_str().unwrap().trim_matches(|c: char| !c.is_ascii_digit());
+    assert_eq!(lan[..4], ["lan", "ha0", &setup.vip, "master"]);
+    assert_eq!(lan[6..9], [inode, "told", "told"]);
+    assert_eq!(hand[..5], ["\"\\", "\\x1b\"", "fd00::1/64", "backup", "2001-09-09 01:46:40"]);
+    assert_eq!(hand[6..], ["n\\u{1b}[31m\"", "none", "none", "-", "-"]);
+    assert_eq!(code, Some(0));
+
+    let figures = [
+        ("undelivered", 1),
+        ("hook_pending", 1),
+        ("split_brain", 1),
+        ("last_change_timestamp_seconds", 1_000_000_001),
+    ];
+    let figures = figures.map(|(name, value)| format!("keepwatch_{name}{labels} {value}\n"));
+    fs::write(&metrics, figures.concat()).unwrap();
+    let (_, rows) = table(&pids);
+    assert_eq!(rows[0][4], "2001-09-09 01:46:41");
+    assert_eq!(rows[0][7..], ["not told", "not told", "yes", "-"]);
+
+    killed.0.kill().unwrap();
+    killed.0.wait().unwrap();
+    let hostile = setup.directory().join(OsStr::from_bytes(b"\xff\x1b\""));
+    fs::create_dir(&hostile).unwrap();
+    fs::write(hostile.join("state"), "primary").unwrap();
+    let (code, text) = output(&pids, program(&["--list", "--json"]));
+    let unknown =
+        r#""pid": null, "namespace": null, "agent": null, "hook": null, "split_brain": null"#;
+    let remark = format!(r#"{unknown}, "remark": "nobody keeps {}/"#, setup.directory().display());
+    let left = r#"{"name": "by hand", "interface": null, "vip": null, "state": "backup", "since": 1000000000, "#;
+    for part in [
+        left,
+        &format!(r#"{remark}by hand/state"}}"#),
+        &format!("{remark}\u{fffd}\\u001b\\\"/state\"}}"),
+    ] {
+        assert!(text.contains(part), "{part} in {text}");
+    }
+    assert_eq!((code, text.lines().count()), (Some(3), 3), "{text}");
+    unbind(name);
+}
+
+fn two_for_one_thing() {
+    let (pids, world) = (Pids::new(), World::new());
+    let first = pids.run(|| world.setup.start());
+    let same_vip = setup();
+    let second = pids.run(|| same_vip.start());
+    let netns = Netns::new();
+    let mut same_file = setup();
+    same_file.conf_dir.clone_from(&world.setup.conf_dir);
+    let third = netns.run(|| pids.run(|| same_file.start()));
+    let (code, rows) = table(&pids);
+    let remarks: Vec<_> = rows.iter().map(|row| [&*row[5], &row[10]]).collect();
+    let [vip, file] =
+        ["VIP", "state file"].map(|what| format!("has the same {what} as pid {}", pid(&first)));
+    assert_eq!(remarks, [[&*pid(&first), "-"], [&pid(&second), &vip], [&pid(&third), &file]]);
+    assert_eq!(code, Some(3));
+}
+
+fn what_is_left_where_packages_have_it() {
+    let script = r#"mount -t tmpfs none /run && mount -t tmpfs none /var/lib || exit
+        for directory in /run/keepwatch/lan /var/lib/neutron/ha_confs/r1; do
+            mkdir -p $directory && printf backup >$directory/state || exit
+        done; exec "$0" --list"#;
+    let mut command = Command::new("sh");
+    command.args(["-c", script]).arg(setup().program);
+    let (code, text) = output(&Pids::new(), among(command, 0));
+    for file in ["/run/keepwatch/lan/state", "/var/lib/neutron/ha_confs/r1/state"] {
+        assert!(text.contains(&format!("  nobody keeps {file}\n")), "{text}");
+    }
+    assert_eq!(code, Some(3));
+}
+
+/// Where the table finds no room there is a block for each.
+fn narrow_terminal() {
+    let (pids, world) = (Pids::new(), World::new());
+    let _keepwatch = pids.run(|| world.setup.start());
+    let mut command = program(&["--list"]);
+    command.env("COLUMNS", "80");
+    let (_, text) = output(&pids, command);
+    let begin = format!("NAME         {}\nINTERFACE    ha0\n", world.setup.router);
+    assert!(text.starts_with(&begin) && text.lines().count() == 12, "{text}");
+
+    let size = Winsize { ws_row: 25, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
+    let terminal = openpty(&size, None).unwrap();
+    let mut command = program(&["--list"]);
+    command.stdout(terminal.slave);
+    pids.run(|| command.status().unwrap());
+    let line = format!("NAME         {}\r\n", world.setup.router);
+    assert_eq!(read_line(File::from(terminal.master)), line);
+}
+
+/// What is not known is not taken for wrong.
+fn not_as_root() {
+    let (pids, world) = (Pids::new(), World::new());
+    let keepwatch = pids.run(|| world.setup.start());
+    let mut command = Command::new(&world.setup.program);
+    command.arg("--list");
+    let output = pids.run(|| among(command, NOBODY).output().unwrap());
+    let said = "keepwatch: not root: what other users run is not shown, or in part\n";
+    assert_eq!(String::from_utf8(output.stderr).unwrap(), said);
+    let text = String::from_utf8(output.stdout).unwrap();
+    let row: Vec<_> = text.lines().nth(1).unwrap().split_whitespace().collect();
+    let Setup { router, interface, vip, .. } = &world.setup;
+    assert_eq!(row[..6], [router, interface, vip, "-", "-", &pid(&keepwatch)]);
+    assert_eq!(row[6..], ["-", "-", "none", "-", "-"]);
+    assert_eq!(output.status.code(), Some(0));
+}
