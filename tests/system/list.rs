@@ -100,13 +100,10 @@ fn those_of_every_kind() {
     netns.bind(name);
     fs::create_dir(&by_hand).unwrap();
     let mut command = Command::new(&setup.program);
-    command.args([
-        "--conf_dir=by hand",
-        "--monitor_interface=\u{1b}\"",
-        "--monitor_cidr=fd00::1/64",
-    ]);
+    command
+        .arg(format!("--conf_dir={}", by_hand.display()))
+        .args(["--monitor_interface=\u{1b}\"", "--monitor_cidr=fd00::1/64"]);
     command.args(["--router_id=\"\\", "--foreground", "--no-announce"]).stderr(Stdio::null());
-    command.current_dir(setup.directory()).env("PWD", setup.directory());
     let files = Watch::new(&by_hand);
     let mut killed = Killed(netns.run(|| pids.run(|| command.spawn().unwrap())));
     let state = by_hand.join("state");
