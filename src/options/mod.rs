@@ -1,5 +1,5 @@
 //! The command line, read and checked before anything is opened. [`Config`] is the one list of the options:
-//! `argh` reads them by it, `--help` prints it, and the manual page is generated from it.
+//! `argh` reads them by it, `--help` prints it, and `tests/manual-options` has the manual page say the same.
 
 mod argv;
 mod help;
@@ -358,6 +358,3 @@ impl Config {
         if self.debug { Level::Debug } else { Level::Info }
     }
 }
-
-#[cfg(test)]
-mod manual;
