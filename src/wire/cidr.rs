@@ -12,10 +12,6 @@ pub struct Cidr {
     prefix_len: u8,
 }
 
-/// The text is no [`Cidr`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ParseCidrError;
-
 impl Cidr {
     /// Returns `None` if the prefix, in bits, is longer than the address.
     pub fn new(address: IpAddr, prefix_len: u8) -> Option<Self> {
@@ -39,22 +35,22 @@ fn bits(address: IpAddr) -> u8 {
 }
 
 impl FromStr for Cidr {
-    type Err = ParseCidrError;
+    type Err = ();
 
     /// Parses `ADDRESS/PREFIX`, or a bare address, which has its full length.
     ///
     /// The address is what [`IpAddr`] accepts (RFC 4291 section 2.2, no zone). The prefix length is decimal
     /// without sign or leading zero.
-    fn from_str(text: &str) -> Result<Self, ParseCidrError> {
+    fn from_str(text: &str) -> Result<Self, ()> {
         let (address, digits) = text.split_once('/').unwrap_or((text, ""));
-        let address: IpAddr = address.parse().map_err(|_| ParseCidrError)?;
+        let address: IpAddr = address.parse().map_err(drop)?;
         let prefix_len = match digits.as_bytes() {
             [] if !text.ends_with('/') => bits(address),
             // `u8::from_str` alone would accept "+8" and "08".
-            [b'+', ..] | [b'0', _, ..] => return Err(ParseCidrError),
-            _ => digits.parse().map_err(|_| ParseCidrError)?,
+            [b'+', ..] | [b'0', _, ..] => return Err(()),
+            _ => digits.parse().map_err(drop)?,
         };
-        Self::new(address, prefix_len).ok_or(ParseCidrError)
+        Self::new(address, prefix_len).ok_or(())
     }
 }
 

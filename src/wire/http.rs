@@ -15,18 +15,14 @@ const MAX_REQUEST_LEN: usize = 256;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RouterId(String<MAX_ROUTER_ID_LEN>);
 
-/// The text is no [`RouterId`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct InvalidRouterId;
-
 impl core::str::FromStr for RouterId {
-    type Err = InvalidRouterId;
+    type Err = ();
 
-    fn from_str(text: &str) -> Result<Self, InvalidRouterId> {
+    fn from_str(text: &str) -> Result<Self, ()> {
         if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
-            return Err(InvalidRouterId);
+            return Err(());
         }
-        text.try_into().map(Self).map_err(|_| InvalidRouterId)
+        text.try_into().map(Self).map_err(drop)
     }
 }
 

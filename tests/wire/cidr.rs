@@ -1,4 +1,4 @@
-use keepwatch::wire::cidr::{Cidr, ParseCidrError};
+use keepwatch::wire::cidr::Cidr;
 
 #[test]
 fn keeps_host_bits_and_prints_what_it_read() {
@@ -20,6 +20,6 @@ fn refuses_everything_else() {
     let others = ["", "/", "/24", "10.0.0.1/8/8", "10.0.0.1/256", "::1/129", " 10.0.0.1/8"];
     let addresses = ["10.0.0.1/8 ", "10.0.0/8", "fe80::1%eth0/64", "example.org/8", "10.0.0.1\n/8"];
     for text in [&prefixes[..], &others, &addresses].concat() {
-        assert_eq!(text.parse::<Cidr>(), Err(ParseCidrError), "{text:?}");
+        assert_eq!(text.parse::<Cidr>(), Err(()), "{text:?}");
     }
 }

@@ -1,6 +1,4 @@
-use keepwatch::wire::http::{
-    InvalidRouterId, MAX_ROUTER_ID_LEN, Reply, ReplyReader, RouterId, encode,
-};
+use keepwatch::wire::http::{MAX_ROUTER_ID_LEN, Reply, ReplyReader, RouterId, encode};
 
 /// The longest accepted status line in bytes, without LF.
 const MAX_STATUS_LINE_LEN: usize = 256;
@@ -31,7 +29,7 @@ fn longest_request_fits() {
 #[test]
 fn router_id_cannot_break_a_header() {
     for text in ["", "a b", "a\r\nX: y", "a\n", "a\t", "é", "\x7f", &"r".repeat(65)] {
-        assert_eq!(text.parse::<RouterId>(), Err(InvalidRouterId), "{text:?}");
+        assert_eq!(text.parse::<RouterId>(), Err(()), "{text:?}");
     }
     let router: RouterId = "qrouter-1:x/y!".parse().unwrap();
     assert_eq!((router.as_str(), router.to_string()), ("qrouter-1:x/y!", router.as_str().into()));
