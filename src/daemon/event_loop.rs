@@ -14,8 +14,8 @@ use crate::errno::Errno;
 use crate::log::{self, DisplayArg, TroubleList, debug, error, info, warning};
 use crate::metrics::MetricsFile;
 use crate::monitor::{
-    Action, Control, Duration, ExitReason, Failure, HelperKind, Input, Instant, ManagerNotice,
-    Monitor, Outcome, State,
+    Action, Control, Duration, ExitReason, HelperKind, Input, Instant, ManagerNotice, Monitor,
+    Outcome, State,
 };
 use crate::options::Config;
 use crate::sys::agent::Agent;
@@ -339,7 +339,11 @@ impl Daemon<'_> {
             Action::SendProbe(ref probe) => {
                 return self.packets.as_ref().map(|packets| Input::Probed(packets.probe(probe)));
             }
-            Action::HangUp => return self.hang_up(),
+            Action::HangUp => {
+                let agent = self.agent.as_mut()?;
+                let outcome = agent.advance().unwrap_or_else(|| agent.hang_up());
+                return Some(Input::Agent(outcome));
+            }
             Action::SignalReady => self.starter.ready(),
             Action::TellManager(notice) => self.tell_manager(notice),
             Action::Log(ref event) => self.config.log_event(event),
@@ -355,14 +359,6 @@ impl Daemon<'_> {
             Action::Exit(reason) => self.ending = Some(reason),
         }
         None
-    }
-
-    fn hang_up(&mut self) -> Option<Input> {
-        while let Some(outcome) = self.agent.as_mut().and_then(Agent::advance) {
-            self.report_result(&Input::Agent(outcome));
-        }
-        let is_open = self.agent.as_mut().is_some_and(Agent::hang_up);
-        is_open.then_some(Input::Agent(Outcome::Failed(Failure::TimedOut)))
     }
 
     fn tell_manager(&self, notice: ManagerNotice) {

@@ -101,8 +101,8 @@ pub enum Action {
     WriteMetrics,
     /// Send the agent this state over a new connection: [`Input::Agent`].
     Notify(State),
-    /// Read what the agent has sent, for which [`Input::Agent`] comes; if the connection has not ended by that, close
-    /// it, for which [`Input::Agent`] comes with [`super::Failure::TimedOut`].
+    /// Read what the agent has sent, or, if there is nothing, close the connection: [`Input::Agent`], for that with
+    /// [`super::Failure::TimedOut`].
     HangUp,
     /// The state file holds what was to be reported at the start, or after [`ManagerNotice::Reloading`].
     SignalReady,

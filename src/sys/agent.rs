@@ -59,7 +59,7 @@ impl Agent {
         registry: &Registry,
         token: Token,
     ) -> Result<(), Failure> {
-        self.hang_up();
+        self.connection = None;
         // A Unix socket connects at once or fails, with EAGAIN if the backlog is full.
         let mut stream =
             UnixStream::connect_addr(&self.address).map_err(|error| failure(error.into()))?;
@@ -91,7 +91,7 @@ impl Agent {
     pub fn advance(&mut self) -> Option<Outcome> {
         let outcome = self.connection.as_mut()?.advance()?;
         if outcome != Outcome::Delivered {
-            self.hang_up();
+            self.connection = None;
         }
         Some(outcome)
     }
@@ -101,9 +101,10 @@ impl Agent {
         self.connection.as_ref().is_some_and(|connection| !connection.delivered)
     }
 
-    /// Closes the connection, which also removes it from the poll. Returns whether there was one.
-    pub fn hang_up(&mut self) -> bool {
-        self.connection.take().is_some()
+    /// Closes the connection, which also removes it from the poll, as the reply has taken too long.
+    pub fn hang_up(&mut self) -> Outcome {
+        self.connection = None;
+        Outcome::Failed(Failure::TimedOut)
     }
 }
 

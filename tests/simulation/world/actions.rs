@@ -53,11 +53,11 @@ impl Simulation<'_> {
             }
             Action::HangUp => {
                 assert!(self.agent.is_connected(), "there is nothing to hang up");
-                while let Some(outcome) = self.agent.read_reply(self.now) {
-                    self.hand_in(&Input::Agent(outcome));
-                }
-                let timed_out = Input::Agent(Outcome::Failed(Failure::TimedOut));
-                return self.agent.hang_up(self.now).then_some(timed_out);
+                let outcome = self.agent.read_reply(self.now).unwrap_or_else(|| {
+                    assert!(self.agent.hang_up(self.now), "it has ended");
+                    Outcome::Failed(Failure::TimedOut)
+                });
+                return Some(Input::Agent(outcome));
             }
             Action::SignalReady => self.be_ready(),
             Action::TellManager(notice) => self.tell_manager(notice),
