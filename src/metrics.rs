@@ -92,8 +92,7 @@ pub fn render(text: &mut dyn Write, status: &Status, changed_at: u64, labels: &s
     }
     let name = "notification_failures_total";
     begin(text, name, "Attempts to notify the agent that failed.")?;
-    for (kind, failure) in FAILURES {
-        let failures = status.counters.notification_failures.get(failure.kind()).unwrap_or(&0);
+    for ((kind, _), failures) in Failure::KINDS.iter().zip(status.counters.notification_failures) {
         writeln!(text, "keepwatch_{name}{{{labels},kind=\"{kind}\"}} {failures}")?;
     }
     Ok(())
@@ -147,17 +146,3 @@ pub(crate) fn figures(status: &Status, changed_at: u64) -> [Figure; 27] {
         ("split_brain", "Whether another station claims the VIP while it is here.", split_brain),
     ]
 }
-
-/// What the kinds of failed notifications are called.
-const FAILURES: [(&str, Failure); Failure::KINDS] = [
-    ("no_socket", Failure::NoSocket),
-    ("refused", Failure::Refused),
-    ("backlog_full", Failure::BacklogFull),
-    ("no_permission", Failure::NoPermission),
-    ("untrusted", Failure::Untrusted(0)),
-    ("timed_out", Failure::TimedOut),
-    ("closed_early", Failure::ClosedEarly),
-    ("malformed", Failure::Malformed),
-    ("status", Failure::Status(0)),
-    ("socket", Failure::Socket(Errno(0))),
-];

@@ -12,6 +12,8 @@
 //! connection in a thread of its own (Python's `socketserver.ThreadingMixIn`, eventlet's green threads), and
 //! could handle two requests in the wrong order.
 
+use core::mem::{discriminant, replace, take};
+
 use super::backoff::Backoff;
 use super::journal::Journal;
 use super::{Action, Duration, Instant, LogEvent, State};
@@ -52,25 +54,19 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// How many kinds there are.
-    pub const KINDS: usize = 10;
-
-    /// The number of its kind, less than [`Failure::KINDS`].
-    #[must_use]
-    pub fn kind(self) -> usize {
-        match self {
-            Self::NoSocket => 0,
-            Self::Refused => 1,
-            Self::BacklogFull => 2,
-            Self::NoPermission => 3,
-            Self::Untrusted(_) => 4,
-            Self::TimedOut => 5,
-            Self::ClosedEarly => 6,
-            Self::Malformed => 7,
-            Self::Status(_) => 8,
-            Self::Socket(_) => 9,
-        }
-    }
+    /// One of each kind, and what that is called.
+    pub const KINDS: [(&'static str, Self); 10] = [
+        ("no_socket", Self::NoSocket),
+        ("refused", Self::Refused),
+        ("backlog_full", Self::BacklogFull),
+        ("no_permission", Self::NoPermission),
+        ("untrusted", Self::Untrusted(0)),
+        ("timed_out", Self::TimedOut),
+        ("closed_early", Self::ClosedEarly),
+        ("malformed", Self::Malformed),
+        ("status", Self::Status(0)),
+        ("socket", Self::Socket(Errno(0))),
+    ];
 
     /// Whether an agent that does so may be restarting.
     pub(super) fn is_outage(self) -> bool {
@@ -178,8 +174,9 @@ impl Outbox {
                 if !self.on_failed(failure, now) {
                     return;
                 }
-                if let Some(n) = journal.counters.notification_failures.get_mut(failure.kind()) {
-                    *n += 1;
+                let counts = journal.counters.notification_failures.iter_mut();
+                for (count, (_, kind)) in counts.zip(Failure::KINDS) {
+                    *count += u64::from(discriminant(&kind) == discriminant(&failure));
                 }
                 journal.log_limited(|count| LogEvent::NotNotified { failure, count }, now);
             }
@@ -217,7 +214,7 @@ impl Outbox {
     fn on_delivered(&mut self, now: Instant) -> Option<(State, u32)> {
         let state = self.connection.as_mut()?.in_flight.take()?;
         if self.undelivered() == Some(state) {
-            let request = core::mem::replace(&mut self.stale_request, StaleRequest::None);
+            let request = replace(&mut self.stale_request, StaleRequest::None);
             if request != StaleRequest::Differs {
                 self.send_at = None;
                 self.outage = match self.outage {
@@ -230,7 +227,7 @@ impl Outbox {
             }
         }
         self.backoff.reset();
-        Some((state, core::mem::take(&mut self.failures)))
+        Some((state, take(&mut self.failures)))
     }
 
     fn on_closed(&mut self) {

@@ -66,7 +66,7 @@ pub struct Counters {
     pub write_failures: u64,
     pub notifications: u64,
     /// By [`Failure::kind`].
-    pub notification_failures: [u64; Failure::KINDS],
+    pub notification_failures: [u64; Failure::KINDS.len()],
     pub metrics_failures: u64,
     pub announcements: u64,
     pub announcement_failures: u64,
