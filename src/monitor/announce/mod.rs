@@ -332,14 +332,9 @@ impl<'a> Announcer<'a> {
     }
 
     fn advance(&mut self, address: AddressKey, now: Instant) {
-        let entries = &mut self.tables.entries;
-        let is_it = |index: &usize| entries.get(*index).is_some_and(|e| e.address == address);
-        // As a rule it is where the search has stopped.
-        let index = (self.cursor..entries.len()).chain(0..self.cursor).find(is_it);
-        let Some((index, entry)) = index.and_then(|index| Some((index, entries.get_mut(index)?)))
-        else {
-            return;
-        };
+        // Where the search has stopped, unless nobody waits for this result.
+        let entry = self.tables.entries.get_mut(self.cursor);
+        let Some(entry) = entry.filter(|entry| entry.address == address) else { return };
         let Progress::Announcing { rounds, replying } = &mut entry.progress else { return };
         if address.ip.is_ipv4() && !*replying {
             // The reply follows the request at once.
@@ -348,12 +343,12 @@ impl<'a> Announcer<'a> {
         }
         self.not_before = now + self.timing.interval;
         let Some(left) = NonZeroU8::new(rounds.get() - 1) else {
-            entries.swap_remove(index);
+            self.tables.entries.swap_remove(self.cursor);
             return;
         };
         (*rounds, *replying) = (left, false);
         entry.due = now + self.timing.delay;
-        self.cursor = index + 1;
+        self.cursor += 1;
     }
 
     pub(super) fn deadline(&self) -> Option<Instant> {
