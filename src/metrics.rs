@@ -23,7 +23,7 @@ const MAX_LEN: usize = 24 * 1024;
 /// The file of `--metrics-file`. It is removed when this is dropped, as figures of a daemon that has ended are
 /// not true.
 #[derive(Debug)]
-pub struct MetricsFile {
+pub(crate) struct MetricsFile {
     file: AtomicFile,
     labels: std::string::String,
     /// What was written last. It is kept open, so that no other file gets its inode number.
@@ -32,9 +32,6 @@ pub struct MetricsFile {
 
 impl MetricsFile {
     /// Writes nothing yet.
-    ///
-    /// # Errors
-    /// As [`AtomicFile::new`].
     pub fn new(path: &Path, config: &Config) -> Result<Self, Errno> {
         Ok(Self {
             file: AtomicFile::new(path)?,
@@ -43,10 +40,7 @@ impl MetricsFile {
         })
     }
 
-    /// Makes the present figures the content.
-    ///
-    /// # Errors
-    /// `EEXIST` if a daemon that was started later has put its own file there; else as [`AtomicFile::replace`].
+    /// Makes the present figures the content. `EEXIST` if a daemon that was started later has put its own file there.
     pub fn write(&mut self, status: &Status) -> Result<(), Errno> {
         if self.written.as_ref().is_some_and(|written| self.file.is_another(written)) {
             return Err(NixErrno::EEXIST.into());

@@ -270,25 +270,22 @@ impl Daemon<'_> {
         self.handle(input, clock::now());
     }
 
-    /// Hands in what happened at `now`, and executes one action after another.
+    /// Hands in what happened at `now`, and executes one action after another, whose results it hands in, too.
     fn handle(&mut self, input: &Input, now: Instant) {
-        debug!("{}", DisplayArg(format_args!("{input:?}")));
-        self.now = now;
-        self.monitor.handle(input, now);
+        self.hand_in(input, now);
         while self.ending.is_none()
             && let Some(action) = self.monitor.next_action(self.now)
         {
             if let Some(result) = self.execute(&action) {
-                self.report_result(&result);
+                self.hand_in(&result, clock::now());
             }
         }
     }
 
-    /// Hands in the result of an action.
-    fn report_result(&mut self, result: &Input) {
-        debug!("{}", DisplayArg(format_args!("{result:?}")));
-        self.now = clock::now();
-        self.monitor.handle(result, self.now);
+    fn hand_in(&mut self, input: &Input, now: Instant) {
+        debug!("{}", DisplayArg(format_args!("{input:?}")));
+        self.now = now;
+        self.monitor.handle(input, now);
     }
 
     fn execute(&mut self, action: &Action) -> Option<Input> {

@@ -22,10 +22,7 @@ enum ParsedName {
     Ignored,
 }
 
-/// Reads the command line. Each option is in the result at most once.
-///
-/// # Errors
-/// One sentence, in which values from outside are not escaped.
+/// Reads the command line. Each option is in the result at most once. In an error values from outside are not escaped.
 pub(super) fn read(argv: Vec<OsString>) -> Result<Vec<GivenOption>, String> {
     let mut given: Vec<GivenOption> = Vec::new();
     let mut words = argv.into_iter().map(into_text);

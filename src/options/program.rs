@@ -42,11 +42,8 @@ impl Config {
         Some(Program { path: "/usr/sbin/conntrackd".into(), refused })
     }
 
-    /// Checks that root does not run a hook that others can replace.
-    ///
-    /// # Errors
-    /// [`REFUSED`].
-    pub fn check_hook(&self, hook: &Path) -> Result<(), &'static str> {
+    /// Checks that root does not run a hook that others can replace. The error is [`REFUSED`].
+    pub(crate) fn check_hook(&self, hook: &Path) -> Result<(), &'static str> {
         let user = self.run_hook_as().user.unwrap_or_else(geteuid);
         if user.is_root() && !trust::is_safe(hook) { Err(REFUSED) } else { Ok(()) }
     }

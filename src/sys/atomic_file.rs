@@ -80,11 +80,8 @@ impl AtomicFile {
     }
 }
 
-/// Whether files can be created where one is to be. Changes nothing.
-///
-/// # Errors
-/// The errno if the directory may not be written. A full one is no error here.
-pub fn examine(path: &Path) -> Result<(), Errno> {
+/// Whether files can be created where one is to be. Changes nothing. A directory that is full is no error here.
+pub(crate) fn examine(path: &Path) -> Result<(), Errno> {
     let access = AccessFlags::W_OK | AccessFlags::X_OK;
     Ok(faccessat(AT_FDCWD, path.parent().unwrap_or(path), access, AtFlags::AT_EACCESS)?)
 }

@@ -23,11 +23,8 @@ pub struct RunAs {
 /// process undumpable, so that others of the same user cannot trace it.
 ///
 /// Root keeps `CAP_DAC_OVERRIDE`, without which it cannot write to directories and sockets of others, as an
-/// agent's usually are.
-///
-/// # Errors
-/// What failed, in one line.
-pub fn drop(identity: RunAs) -> Result<(), String> {
+/// agent's usually are. The error is what failed, in one line.
+pub(crate) fn drop(identity: RunAs) -> Result<(), String> {
     if geteuid().is_root() {
         clear_groups(identity).map_err(in_step("clearing groups"))?;
         drop_bounding_set(0).map_err(in_step("dropping capabilities"))?;
@@ -75,10 +72,7 @@ pub(super) fn become_hook_user(identity: RunAs, groups: &[Gid]) -> nix::Result<(
 }
 
 /// Lets this process start no other (the kernel exempts root).
-///
-/// # Errors
-/// The errno of `setrlimit`.
-pub fn forbid_processes() -> Result<(), Errno> {
+pub(crate) fn forbid_processes() -> Result<(), Errno> {
     Ok(setrlimit(Resource::RLIMIT_NPROC, 0, 0)?)
 }
 

@@ -43,10 +43,7 @@ pub fn unblock() {
 }
 
 /// Blocks the signals that the daemon handles, to be read from a signalfd.
-///
-/// # Errors
-/// The errno of `signalfd`, if the process has no descriptor left.
-pub fn block() -> Result<SignalFd, Errno> {
+pub(crate) fn block() -> Result<SignalFd, Errno> {
     Ok(block_these(handled())?)
 }
 
