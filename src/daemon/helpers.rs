@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use super::event_loop::Daemon;
 use crate::log::{DisplayArg, info, warning};
 use crate::monitor::{HelperKind, HelperNews, Input, Request};
+use crate::sys::clock;
 use crate::sys::helper::Helper;
 use crate::wire::helper::{MAX_LINE, MAX_LINES, Report};
 
@@ -30,7 +31,8 @@ impl Daemon<'_> {
             let news = match helper.receive(buffer) {
                 Ok(None) => return,
                 Ok(Some(report)) => {
-                    if kind == HelperKind::Conntrackd || self.monitor.logs_hook_output() {
+                    let is_hook = kind == HelperKind::Hook;
+                    if !is_hook || self.monitor.logs_hook_output(clock::now()) {
                         log_run(kind.name(), &report);
                     }
                     HelperNews::Ended(report.end)

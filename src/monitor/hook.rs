@@ -5,10 +5,7 @@
 
 use super::backoff::Backoff;
 use super::journal::Journal;
-use super::{Action, CommandResult, Duration, HookState, Instant, LogEvent, Request};
-
-/// Of the runs that repeat one that failed, what one prints in this time is worth lines in the log.
-const LOG_OUTPUT_EVERY: Duration = Duration::from_secs(60);
+use super::{Action, CommandResult, HookState, Instant, LogEvent, Request};
 
 /// Runs the hook until it has succeeded for the newest state.
 #[derive(Debug)]
@@ -23,8 +20,6 @@ pub(super) struct HookSchedule {
     succeeded_or_pending: bool,
     backoff: Backoff,
     failures: u32,
-    logs_output: bool,
-    logged_at: Instant,
 }
 
 impl HookSchedule {
@@ -37,8 +32,6 @@ impl HookSchedule {
             succeeded_or_pending: false,
             backoff: Backoff::new(seed),
             failures: 0,
-            logs_output: true,
-            logged_at: Instant::ZERO,
         }
     }
 
@@ -60,11 +53,6 @@ impl HookSchedule {
     pub(super) fn next_action(&mut self, now: Instant) -> Option<Action> {
         if self.deadline().is_none_or(|at| now < at) {
             return None;
-        }
-        let repeats = self.failures > 0 && self.last == self.newest;
-        self.logs_output = !repeats || now >= self.logged_at + LOG_OUTPUT_EVERY;
-        if self.logs_output {
-            self.logged_at = now;
         }
         (self.last, self.run_at) = (self.newest, None);
         (self.running, self.succeeded_or_pending) = (true, true);
@@ -92,9 +80,11 @@ impl HookSchedule {
         }
     }
 
-    /// Whether what it prints is worth lines in the log: not of each run that repeats one that failed.
-    pub(super) fn logs_output(&self) -> bool {
-        self.logs_output
+    /// Whether what it has printed is worth lines in the log: as often as its failure is.
+    pub(super) fn logs_output(&self, journal: &Journal, now: Instant) -> bool {
+        let end = CommandResult::TimedOut;
+        let failure = |state| LogEvent::HookFailed { state, end, count: 0 };
+        self.last.is_some_and(|state| journal.would_log(&failure(state), now))
     }
 
     /// Whether it has failed for the newest state, and has yet to succeed.
@@ -113,27 +103,5 @@ impl HookSchedule {
 
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.run_at.filter(|_| !self.running)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_repeats_a_failure_prints_once_a_minute() {
-        let mut hook = HookSchedule::new(1);
-        let mut prints = |state, again, second| {
-            let now = Instant::from_secs(second);
-            hook.post(state, again, now);
-            assert!(hook.next_action(now).is_some());
-            let prints = hook.logs_output();
-            hook.handle_end(CommandResult::Exited(1), &mut Journal::default(), now);
-            prints
-        };
-        for (second, expected) in [(0, true), (10, false), (59, false), (60, true), (70, false)] {
-            assert_eq!(prints(HookState::Master, second > 0, second), expected, "{second}");
-        }
-        assert!(prints(HookState::Backup, false, 80), "another state");
     }
 }

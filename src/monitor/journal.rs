@@ -116,38 +116,11 @@ struct Limit {
     unlogged: u32,
 }
 
-/// Lets the first event of a kind through at once, then one a minute that stands for all since.
-#[derive(Debug, Default)]
-struct RateLimits(Vec<Limit, MAX_KINDS>);
-
-impl RateLimits {
-    /// Counts an event. Returns what to log, if anything: the event with the number of all since the last line.
-    fn limit(&mut self, event: impl Fn(u32) -> LogEvent, now: Instant) -> Option<LogEvent> {
-        let kind = kind(&event(0));
-        let Some(limit) = self.0.iter_mut().find(|limit| limit.kind == kind) else {
-            // If there were no room, there would be more lines.
-            let _ = self.0.push(Limit { kind, last: now, unlogged: 0 });
-            return Some(event(1));
-        };
-        limit.unlogged = limit.unlogged.saturating_add(1);
-        if now < limit.last + PERIOD {
-            return None;
-        }
-        limit.last = now;
-        Some(event(take(&mut limit.unlogged)))
-    }
-
-    /// Lets the next event of this kind through at once, whatever it carries.
-    fn forget(&mut self, event: &LogEvent) {
-        self.0.retain(|limit| limit.kind.0 != discriminant(event));
-    }
-}
-
 /// What has been counted, and what is yet to be logged.
 #[derive(Debug, Default)]
 pub(super) struct Journal {
     pub(super) counters: Counters,
-    limits: RateLimits,
+    limits: Vec<Limit, MAX_KINDS>,
     actions: Deque<Action, MAX_LINES>,
     /// Lines for which there was no room. An operator who misses one is to know that there was one.
     lost: u32,
@@ -165,16 +138,31 @@ impl Journal {
         }
     }
 
-    /// The same for an event of which there may be many: with their number, at most once a minute.
+    /// The same for an event of which there may be many: the first at once, then one a minute that stands for all since.
     pub(super) fn log_limited(&mut self, event: impl Fn(u32) -> LogEvent, now: Instant) {
-        if let Some(event) = self.limits.limit(event, now) {
-            self.log(event);
+        let kind = kind(&event(0));
+        let Some(limit) = self.limits.iter_mut().find(|limit| limit.kind == kind) else {
+            // If there were no room, there would be more lines.
+            let _ = self.limits.push(Limit { kind, last: now, unlogged: 0 });
+            return self.log(event(1));
+        };
+        limit.unlogged = limit.unlogged.saturating_add(1);
+        if now >= limit.last + PERIOD {
+            limit.last = now;
+            let count = take(&mut limit.unlogged);
+            self.log(event(count));
         }
     }
 
-    /// What failed has succeeded: its next failure is news.
+    /// Whether an event of this kind would have a line now.
+    pub(super) fn would_log(&self, event: &LogEvent, now: Instant) -> bool {
+        let kind = kind(event);
+        !self.limits.iter().any(|limit| limit.kind == kind && now < limit.last + PERIOD)
+    }
+
+    /// What failed has succeeded: its next failure is news, whatever it carries.
     pub(super) fn end_failures(&mut self, failure: &LogEvent) {
-        self.limits.forget(failure);
+        self.limits.retain(|limit| limit.kind.0 != discriminant(failure));
     }
 
     pub(super) fn next_action(&mut self) -> Option<Action> {
@@ -182,47 +170,5 @@ impl Journal {
             let count = take(&mut self.lost);
             (count > 0).then_some(Action::Log(LogEvent::LinesLost { count }))
         })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn first_at_once_then_one_a_minute_with_the_count() {
-        let mut limits = RateLimits::default();
-        let mut lines = heapless::Vec::<(i64, LogEvent), 4>::new();
-        for second in 0..=120 {
-            let event =
-                limits.limit(|count| LogEvent::Overrun { count }, Instant::from_secs(second));
-            lines.extend(event.map(|event| (second, event)));
-        }
-        let line = |second, count| (second, LogEvent::Overrun { count });
-        assert_eq!(lines, [line(0, 1), line(60, 60), line(120, 60)]);
-    }
-
-    #[test]
-    fn failure_after_a_success_is_logged_at_once() {
-        let mut journal = Journal::default();
-        let event = |count| LogEvent::Overrun { count };
-        for lines in [1, 0, 0] {
-            journal.log_limited(event, Instant::ZERO);
-            assert_eq!(core::iter::from_fn(|| journal.next_action()).count(), lines);
-        }
-        journal.end_failures(&event(0));
-        journal.log_limited(event, Instant::ZERO);
-        assert_eq!(journal.next_action(), Some(Action::Log(event(1))));
-    }
-
-    #[test]
-    fn kinds_of_failures_are_told_apart_but_not_what_they_carry() {
-        let mut limits = RateLimits::default();
-        let mut logs = |failure| {
-            let event = |count| LogEvent::NotNotified { failure, count };
-            limits.limit(event, Instant::ZERO).is_some()
-        };
-        assert!(logs(Failure::TimedOut) && logs(Failure::Refused) && !logs(Failure::TimedOut));
-        assert!(logs(Failure::Socket(Errno(1))) && !logs(Failure::Socket(Errno(2))));
     }
 }

@@ -236,10 +236,10 @@ impl<'a> Monitor<'a> {
         ]
     }
 
-    /// Whether what the hook prints is to be logged: of runs that repeat a failed one, once a minute.
+    /// Whether what the hook has printed in a run that ends now is to be logged: of runs that fail again, once a minute.
     #[must_use]
-    pub fn logs_hook_output(&self) -> bool {
-        self.hook.as_ref().is_some_and(HookSchedule::logs_output)
+    pub fn logs_hook_output(&self, now: Instant) -> bool {
+        self.hook.as_ref().is_some_and(|hook| hook.logs_output(&self.journal, now))
     }
 
     /// Keeps the filter for addresses on the watched interface.

@@ -28,6 +28,8 @@ pub struct Hook {
     told_flags: LinkFlags,
     /// And that it is down, or not there.
     has_been_down: bool,
+    /// What the failed run that ends now has printed is logged.
+    pub prints: bool,
     /// The last run that began has succeeded, for this state.
     pub told: Option<HookState>,
 }
@@ -120,8 +122,11 @@ impl Simulation<'_> {
     }
 
     pub(super) fn hook_ends(&mut self, result: CommandResult) {
+        let fails = !self.exited && self.hook.running && result != CommandResult::Exited(0);
+        self.hook.prints = fails && self.monitor.logs_hook_output(self.now);
         self.hook.end(result, self.now);
         self.feed(&Input::Helper(HelperKind::Hook, HelperNews::Ended(result)));
+        assert!(!self.hook.prints, "without a line about the end");
     }
 
     pub(super) fn helper_dies(&mut self, helper: HelperKind) {

@@ -163,6 +163,7 @@ impl Simulation<'_> {
             }
             LogEvent::HookFailed { state, end, .. } => {
                 assert!(end != CommandResult::Exited(0));
+                assert!(std::mem::take(&mut self.hook.prints), "what has it printed");
                 let is_newest = self.monitor.status().hook_pending == Some(state);
                 assert_eq!(self.shows(Trouble::HookFails), is_newest);
             }
