@@ -172,3 +172,31 @@ impl Journal {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn logs(journal: &mut Journal, event: impl Fn(u32) -> LogEvent) -> bool {
+        journal.log_limited(event, Instant::ZERO);
+        journal.next_action().is_some()
+    }
+
+    #[test]
+    fn failure_after_a_success_is_logged_at_once() {
+        let mut journal = Journal::default();
+        let event = |count| LogEvent::Overrun { count };
+        assert!(logs(&mut journal, event) && !logs(&mut journal, event));
+        journal.end_failures(&event(0));
+        assert!(logs(&mut journal, event));
+    }
+
+    #[test]
+    fn kinds_of_failures_are_told_apart_but_not_what_they_carry() {
+        let mut journal = Journal::default();
+        let mut logs =
+            |failure| logs(&mut journal, |count| LogEvent::NotNotified { failure, count });
+        assert!(logs(Failure::TimedOut) && logs(Failure::Refused) && !logs(Failure::TimedOut));
+        assert!(logs(Failure::Socket(Errno(1))) && !logs(Failure::Socket(Errno(2))));
+    }
+}

@@ -2,6 +2,7 @@
 
 use keepwatch::monitor::{
     CommandResult, Control, Duration, HelperKind, HelperNews, HookState, Input, Instant, State,
+    Trouble,
 };
 use keepwatch::wire::rtnl::{Body, Message};
 use netlink_packet_route::link::LinkFlags;
@@ -95,6 +96,8 @@ impl Hook {
 impl Simulation<'_> {
     pub(super) fn run_hook(&mut self, state: HookState) {
         assert!(!self.leaves_at_once(), "to be killed at once");
+        let is_told_again = self.hook.last == Some(state);
+        assert!(is_told_again || !self.shows(Trouble::HookFails), "for another state");
         if self.hook_is_next == Some(state) {
             self.hook_is_next = None;
         }

@@ -137,7 +137,7 @@ impl Simulation<'_> {
         }
     }
 
-    fn shows(&self, trouble: Trouble) -> bool {
+    pub(super) fn shows(&self, trouble: Trouble) -> bool {
         self.monitor.status().troubles.contains(&Some(trouble))
     }
 
