@@ -14,7 +14,7 @@ impl<const MAX: usize> Line<MAX> {
     }
 
     /// The line with its LF, for which there is always room.
-    #[cfg(any(test, not(feature = "defmt")))]
+    #[cfg(not(feature = "defmt"))]
     pub(super) fn end(&mut self) -> &str {
         let _ = self.0.push('\n');
         &self.0
@@ -33,28 +33,5 @@ impl<const MAX: usize> Write for Line<MAX> {
             }
         }
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn control_characters_are_escaped() {
-        let mut line = Line::<512>::default();
-        write!(line, "a\nb\x1b[31m\u{85}c\u{0}é").unwrap();
-        assert_eq!(line.end(), "a\\nb\\u{1b}[31m\\u{85}c\\u{0}é\n");
-    }
-
-    #[test]
-    fn long_line_is_cut_and_still_ends() {
-        for (text, cut) in
-            [("1234567", "1234567\n"), ("12345678", "1234567\n"), ("123456é", "123456\n")]
-        {
-            let mut line = Line::<8>::default();
-            assert_eq!(line.write_str(text).is_ok(), text.len() < 8);
-            assert_eq!(line.end(), cut);
-        }
     }
 }
