@@ -39,7 +39,6 @@ const MOUNTS: usize = 3;
 const CONNTRACKD: usize = 4;
 const HOOK: usize = 5;
 const AGENT: usize = 6;
-/// Which of them are ready.
 type Ready = [bool; 7];
 
 /// Netlink datagrams read in one turn, so that a burst starves neither the agent nor signals.
@@ -53,7 +52,6 @@ const LOG_BATCH_DELAY: Duration = Duration::from_millis(10);
 pub struct Daemon<'a> {
     pub(crate) config: &'a Config,
     pub(crate) poll: Poll,
-    /// What the poll reported last.
     pub(crate) events: Events,
     pub(crate) route: RouteSocket,
     /// Install the address filter in the kernel.
@@ -78,7 +76,6 @@ pub struct Daemon<'a> {
     pub(crate) log_waits: bool,
     /// The time of the last input.
     pub(crate) now: Instant,
-    /// Why to end now.
     pub(crate) ending: Option<ExitReason>,
 }
 

@@ -10,7 +10,6 @@ use crate::log::{DisplayArg, warning};
 use crate::options::{Config, Program, REFUSED};
 use crate::sys::netns::NamespaceWatch;
 
-/// Logs all of them.
 pub(super) fn warn(
     config: &Config,
     conntrackd: Option<&Program>,

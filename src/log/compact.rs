@@ -23,7 +23,6 @@ defmt::timestamp!(
     clock::local_time().packed()
 );
 
-/// The frame that is being encoded.
 pub(super) struct Frame {
     encoder: Encoder,
     bytes: Vec<u8, MAX_LINE>,

@@ -9,7 +9,6 @@ use crate::monitor::{ActiveWord, Cause, HookState, LogEvent, State, Status};
 use crate::options::Config;
 
 impl Config {
-    /// Writes the line for an event.
     pub(crate) fn log_event(&self, event: &LogEvent) {
         let router = self.router_id.as_str();
         let (interface, vip) = (DisplayArg(self.interface), DisplayArg(self.vip));
@@ -127,7 +126,6 @@ impl Config {
         info!("{} is no longer on {}: {}", vip, interface, reason);
     }
 
-    /// Writes the block of lines for a status.
     pub(crate) fn log_status(&self, status: &Status) {
         let word =
             |state: Option<State>| state.map_or("none", |state| state.word(self.active_word));

@@ -2,9 +2,7 @@
 
 use super::{Duration, Instant};
 
-/// The wait after the first failure.
 const FIRST: Duration = Duration::from_millis(100);
-/// The longest wait.
 const LONGEST: Duration = Duration::from_secs(5);
 /// The longest wait after the first time that the backlog was full.
 const FIRST_WHEN_FULL: Duration = Duration::from_millis(10);

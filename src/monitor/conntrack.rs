@@ -10,7 +10,6 @@ const CONFIGURATION_TIMEOUT: Duration = Duration::from_secs(10);
 /// How often to look for it. The process that runs the commands looks.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// The commands still to be run.
 #[derive(Debug)]
 pub(super) struct SyncSequence {
     state: State,

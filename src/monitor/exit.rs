@@ -7,7 +7,6 @@ const SHUTDOWN_GRACE: Duration = Duration::from_secs(1);
 /// How long to try to report why nothing can be watched or run any more.
 const LOSS_GRACE: Duration = Duration::from_secs(5);
 
-/// The exit that has been asked for, if any.
 #[derive(Debug, Default)]
 pub(super) struct Exit(Option<Pending>);
 

@@ -112,7 +112,6 @@ pub struct Monitor<'a> {
     pub(super) exit: Exit,
 }
 
-/// Which events of addresses the kernel lets through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AddressFilter {
     All,

@@ -16,7 +16,6 @@ pub enum NamespaceCheck {
     Every(Duration),
 }
 
-/// When to look.
 #[derive(Debug)]
 pub(super) struct NamespaceLook {
     check: NamespaceCheck,

@@ -79,7 +79,6 @@ pub(super) enum MessageClass {
     Nothing,
 }
 
-/// The dump under way.
 #[derive(Debug)]
 struct Running {
     dump: Dump,

@@ -20,7 +20,6 @@ pub enum ManagerNotice {
     Alive,
 }
 
-/// Sends a service manager what is new.
 #[derive(Debug, Default)]
 pub(super) struct ManagerNotifier {
     /// Yet to be sent.

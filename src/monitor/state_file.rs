@@ -5,7 +5,6 @@ use super::journal::Journal;
 use super::{Action, Instant, LogEvent, State};
 use crate::errno::Errno;
 
-/// Writes the newest state until that has succeeded.
 #[derive(Debug)]
 pub(super) struct StateFile {
     /// What it does not hold yet, and not to be written before this.

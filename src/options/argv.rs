@@ -14,7 +14,6 @@ type Flag = &'static FlagInfo<'static>;
 /// An option of the command line, with its value if it takes one.
 pub(super) type GivenOption = (Flag, Option<String>);
 
-/// How a name on the command line is interpreted.
 enum ParsedName {
     Given(Flag),
     SwitchOff(Flag),

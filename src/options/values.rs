@@ -14,7 +14,6 @@ use crate::wire::cidr::Cidr;
 use crate::wire::http::RouterId;
 use crate::wire::ifname::InterfaceName;
 
-/// Name of the agent's socket in `--state_path`.
 const AGENT_SOCKET: &str = "keepalived-state-change";
 /// The longest path of a Unix socket: `sun_path` less its NUL.
 const MAX_SOCKET_PATH: usize = 107;

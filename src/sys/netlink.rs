@@ -23,7 +23,6 @@ const BUFFER_LEN: usize = 131_072;
 /// In .bss, not on the stack, where zeroing would touch all of it.
 static BUFFER: Mutex<[u8; BUFFER_LEN]> = Mutex::new([0; BUFFER_LEN]);
 
-/// The one buffer for datagrams.
 pub type Buffer = MutexGuard<'static, [u8; BUFFER_LEN]>;
 
 pub fn buffer() -> Buffer {
@@ -36,7 +35,6 @@ pub const WATCH: [u32; 3] =
 /// Those for announcements as well: also which interfaces forward IPv6.
 pub const ANNOUNCE: [u32; 4] = [WATCH[0], WATCH[1], WATCH[2], libc::RTNLGRP_IPV6_NETCONF];
 
-/// A socket subscribed to changes of addresses and links.
 #[derive(Debug)]
 pub struct RouteSocket {
     socket: Socket,

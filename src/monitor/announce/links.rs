@@ -7,7 +7,6 @@ use crate::monitor::split_brain::virtual_router;
 use crate::wire::ifname::InterfaceName;
 use crate::wire::rtnl::{self, Mac};
 
-/// The most links that are known at the same time.
 const MAX_LINKS: usize = 1024;
 
 /// An Ethernet on which stations learn each other's addresses by ARP or neighbour discovery.
@@ -80,11 +79,9 @@ fn has_use_for_announcements(link: &rtnl::Link) -> bool {
     link.ethernet && !link.flags.intersects(alone)
 }
 
-/// There is no room for another link.
 #[derive(Debug)]
 pub(super) struct TableFull;
 
-/// Every link that is known, by its index.
 #[derive(Debug)]
 pub(super) struct Links(Vec<Link, MAX_LINKS>);
 

@@ -42,7 +42,6 @@ use crate::wire::rtnl::{Address, Body, Link, Mac};
 use links::TableFull;
 use pending::{PendingAnnouncement, Progress};
 
-/// Decides on announcements.
 #[derive(Debug)]
 pub(super) struct Announcer<'a> {
     timing: AnnounceTiming,

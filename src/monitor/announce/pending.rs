@@ -77,7 +77,6 @@ pub enum FrameKind {
     },
 }
 
-/// An address that is to be announced.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PendingAnnouncement {
     pub(super) address: AddressKey,
@@ -100,7 +99,6 @@ impl PendingAnnouncement {
     }
 }
 
-/// How far the announcing of an address has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Progress {
     /// Duplicate address detection has yet to end (RFC 4862 section 5.4).
@@ -117,7 +115,6 @@ impl Progress {
     }
 }
 
-/// The most addresses that are announced at the same time.
 const MAX_ADDRESSES: usize = 4096;
 
 /// The memory of the announcer. It is large, and most of it is never touched.

@@ -30,10 +30,8 @@ pub use conntrackd::Conntrackd;
 pub use hook::Hook;
 use process::HelperProcess;
 
-/// Where programs look for others.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// What a helper process can run.
 pub trait Runnable {
     fn process_name(&self) -> &'static std::ffi::CStr;
 
@@ -90,7 +88,6 @@ impl Helper {
         }
     }
 
-    /// Whether a program runs.
     pub fn is_busy(&self) -> bool {
         self.is_busy
     }
