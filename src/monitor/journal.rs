@@ -157,7 +157,7 @@ impl Journal {
     /// Whether an event of this kind would have a line now.
     pub(super) fn would_log(&self, event: &LogEvent, now: Instant) -> bool {
         let kind = kind(event);
-        !self.limits.iter().any(|limit| limit.kind == kind && now < limit.last + PERIOD)
+        self.limits.iter().all(|limit| limit.kind != kind || now >= limit.last + PERIOD)
     }
 
     /// What failed has succeeded: its next failure is news, whatever it carries.
