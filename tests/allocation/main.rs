@@ -11,6 +11,11 @@
     reason = "a test fails by panicking, and tells what it measured"
 )]
 
+#[macro_use]
+extern crate lab;
+#[macro_use]
+extern crate macro_rules_attribute;
+
 mod malloc;
 mod program;
 #[path = "../system/world.rs"]
@@ -42,16 +47,7 @@ fn main() -> ExitCode {
     if std::env::var_os(PROGRAM).is_some() {
         return program::main();
     }
-    lab::trial::run(|| {
-        [lab::trials![
-            allocation_is_noticed,
-            every_event,
-            helper_that_is_killed,
-            every_failure_of_the_agent,
-            events_lost,
-            namespace_deleted,
-        ]]
-    })
+    lab::trial::run(Vec::new)
 }
 
 fn setup() -> Setup {
@@ -69,6 +65,7 @@ fn assert_ends(keepwatch: Running<'_>) {
     assert_eq!(keepwatch.terminate().unwrap().code(), Some(0));
 }
 
+#[apply(trial)]
 fn allocation_is_noticed() {
     let world = World::with(setup());
     let keepwatch = world.setup.start();
@@ -108,6 +105,7 @@ fn with_metrics(setup: Setup) -> Setup {
     setup.with(format!("--metrics-file={}", directory.join("m.prom").display()))
 }
 
+#[apply(trial)]
 fn every_event() {
     let mut world = World::with(with_metrics(with_hook(with_conntrackd(setup()))).with("--debug"));
     let manager = with_manager(&mut world.setup);
@@ -165,6 +163,7 @@ fn every_event() {
     assert_ends(keepwatch);
 }
 
+#[apply(trial)]
 fn helper_that_is_killed() {
     let world = World::with(with_hook(setup()));
     let keepwatch = world.setup.start();
@@ -202,6 +201,7 @@ fn break_metrics_file(world: &World, keepwatch: &Running<'_>) {
     });
 }
 
+#[apply(trial)]
 fn every_failure_of_the_agent() {
     let mut world = World::with(setup());
     world.agent.stop(true);
@@ -233,6 +233,7 @@ fn every_failure_of_the_agent() {
     assert_ends(keepwatch);
 }
 
+#[apply(trial)]
 fn events_lost() {
     let world = World::with(setup().with("--netlink-rcvbuf=4096"));
     let keepwatch = world.setup.start();
@@ -248,6 +249,7 @@ fn events_lost() {
     assert_ends(keepwatch);
 }
 
+#[apply(trial)]
 fn namespace_deleted() {
     let world = World::with(setup().with("--namespace=deleted"));
     let inside = Netns::new();

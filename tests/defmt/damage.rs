@@ -3,14 +3,9 @@
 use std::fs;
 
 use lab::frames::{Decoder, Line};
-use libtest_mimic::Trial;
 
 use crate::lines::{everything, world};
 use crate::programs::Log;
-
-pub fn trials() -> Vec<Trial> {
-    lab::trials![damaged_byte_costs_one_frame, writing_that_was_cut_off_costs_one_frame]
-}
 
 /// A log with everything in it, and what decodes it.
 fn log() -> (Vec<u8>, Decoder) {
@@ -34,6 +29,7 @@ fn beginnings(log: &[u8]) -> Vec<usize> {
     beginnings
 }
 
+#[apply(trial)]
 fn damaged_byte_costs_one_frame() {
     let (log, decoder) = log();
     let beginnings = beginnings(&log);
@@ -57,6 +53,7 @@ fn damaged_byte_costs_one_frame() {
 }
 
 /// As when the disk is full, or the power fails; the next run appends to it.
+#[apply(trial)]
 fn writing_that_was_cut_off_costs_one_frame() {
     let (log, decoder) = log();
     let beginnings = beginnings(&log);

@@ -2,17 +2,11 @@
 
 use std::fs;
 
-use libtest_mimic::Trial;
-
 use crate::programs::Log;
 use crate::world::{World, word};
 
 /// Transitions that the bytes of the log are counted over.
 const TRANSITIONS: u64 = 20;
-
-pub fn trials() -> Vec<Trial> {
-    lab::trials![program_size, log_size]
-}
 
 /// Prints a row of the table, and tells how many per cent of text that is.
 fn compare(what: &str, [text, frames]: [u64; 2]) -> u64 {
@@ -21,12 +15,14 @@ fn compare(what: &str, [text, frames]: [u64; 2]) -> u64 {
     percent
 }
 
+#[apply(trial)]
 fn program_size() {
     let sizes = [Log::Text, Log::Frames].map(|log| fs::metadata(log.stripped()).unwrap().len());
     compare("stripped program, bytes", sizes);
     assert!(sizes[1] <= sizes[0], "a larger program");
 }
 
+#[apply(trial)]
 fn log_size() {
     let sizes = [Log::Text, Log::Frames].map(bytes_per_transition);
     assert!(compare("log, bytes a transition", sizes) <= 40);

@@ -8,16 +8,11 @@ use keepwatch::wire::arp;
 use lab::agent::Manners;
 use lab::capture::Capture;
 use lab::frames::Decoder;
-use libtest_mimic::Trial;
 use nix::sys::signal::Signal;
 use smoltcp::wire::ArpOperation;
 
 use crate::programs::Log;
 use crate::world::{World, add_interface};
-
-pub fn trials() -> Vec<Trial> {
-    lab::trials![status, same_as_text, begins_with_whose_it_is, long_text_is_cut]
-}
 
 /// A line without its time and pid, which differ between runs.
 fn words(line: &str) -> &str {
@@ -94,6 +89,7 @@ fn told(log: &str) -> (Vec<String>, BTreeSet<String>) {
 }
 
 /// Needs the least of the world: even an emulated one in which netlink is not understood.
+#[apply(trial)]
 fn status() {
     let [text, frames] = [Log::Text, Log::Frames].map(|log| {
         let world = World::with(log.setup());
@@ -108,6 +104,7 @@ fn status() {
     assert_eq!(text, frames);
 }
 
+#[apply(trial)]
 fn same_as_text() {
     let mut world = world(Log::Text);
     let text = everything(&world);
@@ -126,6 +123,7 @@ fn same_as_text() {
 }
 
 /// A log file that several wrote to, and was moved away, can still be told apart.
+#[apply(trial)]
 fn begins_with_whose_it_is() {
     let world = World::with(Log::Frames.setup());
     let decoder = Decoder::of(&Log::Frames.symbols()).unwrap();
@@ -155,6 +153,7 @@ fn begins_with_whose_it_is() {
 }
 
 /// Text of any length comes from outside, with any bytes in it.
+#[apply(trial)]
 fn long_text_is_cut() {
     let mut setup = Log::Frames.setup();
     setup.conf_dir = (0..20).fold(setup.conf_dir, |path, _| path.join("a\nb".repeat(20)));

@@ -1,13 +1,8 @@
 //! With which linkers it links, and what one hears with the others.
 
 use lab::frames::Decoder;
-use libtest_mimic::Trial;
 
 use crate::programs::{cargo, tmp};
-
-pub fn trials() -> Vec<Trial> {
-    lab::trials![gnu_ld, unsuitable]
-}
 
 /// Builds, links with what `-fuse-ld` names. Tells how that went, and what was said.
 fn build(linker: &str) -> (bool, String) {
@@ -27,11 +22,13 @@ fn build(linker: &str) -> (bool, String) {
 }
 
 /// Not rustc's own, which the other tests link with.
+#[apply(trial)]
 fn gnu_ld() {
     let (linked, error) = build("bfd");
     assert!(linked, "{error}");
 }
 
+#[apply(trial)]
 fn unsuitable() {
     let (linked, error) = build("gold");
     assert!(!linked);

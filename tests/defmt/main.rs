@@ -9,6 +9,11 @@
     reason = "a test fails by panicking, and tells what it measured"
 )]
 
+#[macro_use]
+extern crate lab;
+#[macro_use]
+extern crate macro_rules_attribute;
+
 mod damage;
 mod figures;
 mod lines;
@@ -21,5 +26,5 @@ mod world;
 fn main() {
     // Before there is a namespace: cargo may want the network.
     programs::provide();
-    lab::trial::run(|| [damage::trials(), figures::trials(), lines::trials(), linkers::trials()])
+    lab::trial::run(Vec::new)
 }

@@ -12,15 +12,10 @@ use std::time::{Duration, Instant};
 use lab::daemon::Running;
 use lab::files::{Watch, content};
 use lab::users::NOBODY;
-use libtest_mimic::Trial;
 
 use crate::node::{Network, Node};
 use crate::output;
 use crate::world::{Killed, VIP};
-
-pub fn trials() -> Vec<Trial> {
-    lab::trials![connection_survives_failover]
-}
 
 /// What conntrackd logs for each command, in the order of the commands.
 const ACTIVE: [&str; 4] = [
@@ -32,6 +27,7 @@ const ACTIVE: [&str; 4] = [
 const BACKUP: [&str; 2] = ["flushing conntrack table in 60 secs", "resync requested"];
 
 /// One daemon stays root, the other becomes nobody: conntrackd's control socket belongs to root.
+#[apply(trial)]
 fn connection_survives_failover() {
     let network = Network::new();
     let left = Tracked::new("left", 1, "root", &network);

@@ -9,6 +9,11 @@
     reason = "a test fails by panicking"
 )]
 
+#[macro_use]
+extern crate lab;
+#[macro_use]
+extern crate macro_rules_attribute;
+
 mod agent_server;
 mod conntrackd;
 mod host;
@@ -34,14 +39,5 @@ fn output(program: &str, arguments: &[&str]) -> String {
 }
 
 fn main() {
-    lab::trial::run(|| {
-        [
-            keepalived::trials(),
-            neutron::trials(),
-            process_manager::trials(),
-            rootwrap::trials(),
-            placement::trials(),
-            conntrackd::trials(),
-        ]
-    })
+    lab::trial::run(|| vec![keepalived::trials()])
 }

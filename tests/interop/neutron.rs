@@ -12,7 +12,8 @@ const EVENTLET: &str = "26.0.5";
 /// The newest release, whose server uses threads, has a backlog of 5 and replies in a way of its own.
 pub const THREADED: &str = "29.0.0";
 
-pub fn trials() -> Vec<Trial> {
+#[apply(trial)]
+fn servers() -> Vec<Trial> {
     let servers =
         [("threaded_server_is_told_all", THREADED), ("eventlet_server_is_told_all", EVENTLET)];
     table(module_path!(), servers, told_all).collect()

@@ -7,24 +7,14 @@ use std::process::Command;
 
 use lab::daemon::wait_end;
 use lab::files::{Watch, content};
-use libtest_mimic::Trial;
 use nix::sys::signal::Signal;
 
 use crate::host::{self, Host, PROGRAM, Router, bind, instruction, monitors};
 use crate::l3_agent::{L3Agent, NAME};
 use crate::rootwrap::{assert_found, assert_is_keepwatch, signal};
 
-pub fn trials() -> Vec<Trial> {
-    lab::trials![
-        the_first_directory_counts_and_usr_local_is_not,
-        a_directory_of_its_own_and_back,
-        a_diversion_and_back,
-        a_diversion_outlasts_an_upgrade,
-        volumes_as_kolla_has_them,
-    ]
-}
-
 /// Neither by rootwrap's directories nor by sudo's path does the agent come to a wrapper there.
+#[apply(trial)]
 fn the_first_directory_counts_and_usr_local_is_not() {
     host::run(|| {
         let host = Host::new("29.0.0", "from-29");
@@ -44,10 +34,12 @@ fn the_first_directory_counts_and_usr_local_is_not() {
     });
 }
 
+#[apply(trial)]
 fn a_directory_of_its_own_and_back() {
     swap("29.0.0", "from-29", "directory");
 }
 
+#[apply(trial)]
 fn a_diversion_and_back() {
     swap("28.0.2", "18-to-28", "divert");
 }
@@ -111,6 +103,7 @@ fn swap(release: &'static str, wrapper: &'static str, way: &str) {
     });
 }
 
+#[apply(trial)]
 fn a_diversion_outlasts_an_upgrade() {
     host::run(|| {
         let host = Host::new("28.0.2", "18-to-28");
@@ -136,6 +129,7 @@ fn a_diversion_outlasts_an_upgrade() {
     });
 }
 
+#[apply(trial)]
 fn volumes_as_kolla_has_them() {
     host::run(|| {
         let host = Host::new("28.0.2", "18-to-28");

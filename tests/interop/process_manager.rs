@@ -15,7 +15,8 @@ use crate::agent_server::python;
 use crate::l3_agent::{NAME, cmdline, shipped};
 use crate::world::{VIP, add_interface};
 
-pub fn trials() -> Vec<Trial> {
+#[apply(trial)]
+fn releases() -> Vec<Trial> {
     const COUNTED: &str = "counted.py";
     const IPV6: &str = "ipv6.py";
     let newer =
@@ -30,14 +31,12 @@ pub fn trials() -> Vec<Trial> {
         ("ipv6_of_17", (IPV6, "17.4.1", "17")),
         ("ipv6_of_21", (IPV6, "21.2.1", "18-to-28")),
     ];
-    let mut trials = lab::trials![before_2021];
-    trials.extend(table(module_path!(), newer, in_private));
-    let older = table(module_path!(), older, in_private);
-    trials.extend(older.map(|trial| trial.with_ignored_flag(true)));
-    trials
+    let older = table(module_path!(), older, in_private).map(|trial| trial.with_ignored_flag(true));
+    table(module_path!(), newer, in_private).chain(older).collect()
 }
 
 /// The wrapper of the oldest releases, started by hand in their style.
+#[apply(trial)]
 fn before_2021() {
     add_interface(&Rtnl::new(), "ha0");
     let bin = install("up-to-16");

@@ -14,7 +14,8 @@ use nix::unistd::Pid;
 use crate::host::{self, Host, PROGRAM, Process, Router, USER, processes, starters};
 use crate::l3_agent::cmdline;
 
-pub fn trials() -> Vec<Trial> {
+#[apply(trial)]
+fn releases() -> Vec<Trial> {
     const UP_TO_16: &str = "up-to-16";
     const UP_TO_28: &str = "18-to-28";
     let newer = [

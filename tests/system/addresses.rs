@@ -3,19 +3,11 @@
 use lab::daemon::Running;
 use lab::namespace::Netns;
 use lab::rtnl::{Address, Rtnl};
-use libtest_mimic::Trial;
 use netlink_packet_route::address::AddressFlags;
 
 use crate::world::{World, setup};
 
-pub fn trials() -> Vec<Trial> {
-    lab::trials![
-        ipv6_with_duplicate_address_detection,
-        ipv6_that_failed_duplicate_address_detection,
-        refresh_is_no_news,
-    ]
-}
-
+#[apply(trial)]
 fn ipv6_with_duplicate_address_detection() {
     let world = World::with(setup().with("--monitor_cidr=fd00::5/64"));
     let (keepwatch, agent) = (world.setup.start(), &world.agent);
@@ -32,6 +24,7 @@ fn ipv6_with_duplicate_address_detection() {
 }
 
 /// Another station has the address already: nobody can reach it here.
+#[apply(trial)]
 fn ipv6_that_failed_duplicate_address_detection() {
     let world = World::with(setup().with("--monitor_cidr=fd00::5/64"));
     let other = Netns::new();
@@ -67,6 +60,7 @@ fn ipv6_that_failed_duplicate_address_detection() {
     assert!(!failed(&keepwatch));
 }
 
+#[apply(trial)]
 fn refresh_is_no_news() {
     let world = World::new();
     let keepwatch = world.setup.start();

@@ -8,7 +8,8 @@ use libtest_mimic::Trial;
 
 use crate::world::{World, setup, word};
 
-pub fn trials() -> Vec<Trial> {
+#[apply(trial)]
+fn replies() -> Vec<Trial> {
     const EARLY: &str = "connection closed before a complete reply";
     let counts = [
         ("newest_neutron", Manners::newest()),
@@ -25,12 +26,11 @@ pub fn trials() -> Vec<Trial> {
         ("junk", (Manners::Reply(vec![b"\x00\xff\n"]), "reply is not HTTP")),
         ("babbles", (Manners::Babble, "reply is not HTTP")),
     ];
-    let mut trials = lab::trials![request_is_one_write, absent_then_started,];
-    trials.extend(table(module_path!(), counts, is_understood));
-    trials.extend(table(module_path!(), does_not_count, is_told_until_it_understands));
-    trials
+    let does_not_count = table(module_path!(), does_not_count, is_told_until_it_understands);
+    table(module_path!(), counts, is_understood).chain(does_not_count).collect()
 }
 
+#[apply(trial)]
 fn request_is_one_write() {
     let world = World::new();
     let _keepwatch = world.setup.start();
@@ -80,6 +80,7 @@ fn is_told_until_it_understands((manners, log): (Manners, &str)) {
     assert_eq!(log.matches("agent not notified").count(), 1, "once a minute is enough:\n{log}");
 }
 
+#[apply(trial)]
 fn absent_then_started() {
     let world = World::new();
     let setup = setup();

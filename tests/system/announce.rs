@@ -11,22 +11,10 @@ use lab::capture::{Capture, Frame};
 use lab::daemon::Running;
 use lab::files::content;
 use lab::rtnl::{Address, Rtnl};
-use libtest_mimic::Trial;
 use netlink_packet_route::address::AddressFlags;
 use netlink_packet_route::link::LinkFlags;
 
 use crate::world::{World, add_interface, set_sysctl, setup, word};
-
-pub fn trials() -> Vec<Trial> {
-    lab::trials![
-        ipv4,
-        advertisements_say_whether_the_interface_forwards,
-        nothing_that_nobody_should_hear,
-        thousands_at_once,
-        queue_that_does_not_move,
-        no_socket_without_need,
-    ]
-}
 
 const MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 const IPV4: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
@@ -90,6 +78,7 @@ fn advertisements(router: bool, rounds: usize) -> Vec<Vec<u8>> {
 }
 
 /// Three rounds, two seconds apart.
+#[apply(trial)]
 fn ipv4() {
     let (world, capture) = world(&["--garp_master_delay=2"]);
     let keepwatch = world.setup.start();
@@ -103,6 +92,7 @@ fn ipv4() {
     assert_eq!(keepwatch.counter("announcements"), 6);
 }
 
+#[apply(trial)]
 fn advertisements_say_whether_the_interface_forwards() {
     let (world, capture) = world(&["--garp_master_repeat=1"]);
     set_sysctl("ipv6/conf/lan0/forwarding", 1);
@@ -118,6 +108,7 @@ fn advertisements_say_whether_the_interface_forwards() {
     }
 }
 
+#[apply(trial)]
 fn nothing_that_nobody_should_hear() {
     let (world, capture) = backup(&["--garp_master_repeat=1"]);
     let on_ha0 = Capture::new("ha0-peer");
@@ -157,6 +148,7 @@ fn nothing_that_nobody_should_hear() {
 
 /// 4,096 addresses in one batch while the VIP flips, which cuts off their rounds: in the end every one is
 /// announced three times, every flip is told, and memory stays what it is.
+#[apply(trial)]
 fn thousands_at_once() {
     let (world, _) = backup(&["--garp_interval=0.0001"]);
     let keepwatch = world.setup.start();
@@ -194,6 +186,7 @@ fn flip(world: &World, times: usize) {
     }
 }
 
+#[apply(trial)]
 fn no_socket_without_need() {
     let sockets = || content("/proc/thread-self/net/packet".as_ref()).lines().count() - 1;
     for (options, expected) in
@@ -208,6 +201,7 @@ fn no_socket_without_need() {
 }
 
 /// A queue that lets nothing through keeps no frame, and so takes no room in the send buffer from the others.
+#[apply(trial)]
 fn queue_that_does_not_move() {
     let (world, capture) = world(&[]);
     add_lan(&world.rtnl, "bad0", [2, 0, 0, 0, 1, 1]);

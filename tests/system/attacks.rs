@@ -8,18 +8,10 @@ use std::path::Path;
 use lab::daemon::{Running, Setup};
 use lab::files::{Directory, content};
 use lab::inject::Argument::{self, Bytes, Number};
-use lab::trial::with_other_users;
-use libtest_mimic::Trial;
 use nix::libc::{self, EACCES, EPERM, c_int, c_long};
 
 use crate::privileges::setup_of_nobody;
 use crate::world::{World, setup};
-
-pub fn trials() -> Vec<Trial> {
-    let mut trials = lab::trials![files_of_others, other_calls, filter_is_locked];
-    trials.extend(with_other_users(lab::trials![files_of_others_as_nobody]));
-    trials
-}
 
 fn int(value: c_int) -> Argument<'static> {
     Number(value.into())
@@ -30,10 +22,12 @@ fn wait_quiet(keepwatch: &Running<'_>) {
     keepwatch.wait_asleep();
 }
 
+#[apply(trial)]
 fn files_of_others() {
     assert_files_denied(setup());
 }
 
+#[apply(trial_with_other_users)]
 fn files_of_others_as_nobody() {
     assert_files_denied(setup_of_nobody());
 }
@@ -82,6 +76,7 @@ fn assert_files_denied(setup: Setup) {
 }
 
 /// Each kills the daemon, at which nothing has been done yet, by SIGSYS: so whoever supervises it knows why.
+#[apply(trial)]
 fn other_calls() {
     let page = Number(0x1000);
     let all = int(libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC);
@@ -113,6 +108,7 @@ fn other_calls() {
 }
 
 /// What the packet socket receives stays what it is.
+#[apply(trial)]
 fn filter_is_locked() {
     let world = World::new();
     let keepwatch = world.setup.daemonize();

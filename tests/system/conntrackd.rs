@@ -8,28 +8,11 @@ use std::path::PathBuf;
 
 use lab::daemon::{Running, Setup};
 use lab::files::{Watch, content, write_program};
-use lab::trial::with_other_users;
 use lab::users::NOBODY;
-use libtest_mimic::Trial;
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 
 use crate::world::{World, setup};
-
-pub fn trials() -> Vec<Trial> {
-    lab::trials![
-        hang,
-        commands_of_each_state,
-        failure,
-        configuration_that_comes_late,
-        no_configuration,
-        output,
-        intruder,
-    ]
-    .into_iter()
-    .chain(with_other_users(lab::trials![configuration_of_the_user]))
-    .collect()
-}
 
 /// Does with `$3`, the flag, what the file of that name has to say. It writes, so it is run without Landlock.
 const STAND_IN: &str = r#"#!/bin/sh
@@ -86,6 +69,7 @@ impl Tracked {
 }
 
 /// As root, with one capability, in the namespace, and with the configuration as standard input.
+#[apply(trial)]
 fn commands_of_each_state() {
     let tracked = Tracked::new();
     fs::write(tracked.world.setup.conf_dir.join("conntrackd.conf"), "the configuration\n").unwrap();
@@ -107,6 +91,7 @@ fn commands_of_each_state() {
     assert_eq!(content(&tracked.record.join("identity")), expected + "NoNewPrivs:\t1\n");
 }
 
+#[apply(trial)]
 fn failure() {
     let tracked = Tracked::new();
     tracked.when("-c", "echo cannot commit >&2; exit 3");
@@ -129,6 +114,7 @@ fn failure() {
     assert!(!tracked.world.setup.log().contains("Synced connection tracking state on backup"));
 }
 
+#[apply(trial)]
 fn hang() {
     let tracked = Tracked::new();
     tracked.when("-t", "kill -STOP $$");
@@ -140,6 +126,7 @@ fn hang() {
     assert_eq!(tracked.calls(), "-t-n");
 }
 
+#[apply(trial)]
 fn output() {
     let tracked = Tracked::new();
     let lines = r#"printf "can't\ntwo \033[31m\r\n\377\nin "; sleep 0.1; printf 'pieces\nno end'"#;
@@ -157,6 +144,7 @@ fn output() {
 }
 
 /// Neutron's agent writes it after it has started the monitor. Beside a plain keepalived it is elsewhere.
+#[apply(trial)]
 fn configuration_that_comes_late() {
     let tracked = Tracked::new();
     let setup = &tracked.world.setup;
@@ -175,6 +163,7 @@ fn configuration_that_comes_late() {
 }
 
 /// Nothing but a regular file is handed over.
+#[apply(trial)]
 fn no_configuration() {
     let tracked = Tracked::new();
     let setup = &tracked.world.setup;
@@ -199,6 +188,7 @@ fn no_configuration() {
 }
 
 /// It is opened with that user's rights, and the command is root's all the same.
+#[apply(trial_with_other_users)]
 fn configuration_of_the_user() {
     let tracked = Tracked::with(setup().with("--user=nobody"));
     let setup = &tracked.world.setup;
@@ -226,6 +216,7 @@ fn configuration_of_the_user() {
 const INTRUDER: &str = include_str!("intruder.sh");
 
 /// Root's rights are of no use to it.
+#[apply(trial)]
 fn intruder() {
     let setup = setup().with("--enable_conntrackd");
     let directory = setup.directory().display().to_string();

@@ -2,21 +2,12 @@
 //! announce.
 
 use lab::old_kernel::without_option;
-use libtest_mimic::Trial;
 use nix::libc::{SO_ATTACH_FILTER, SOL_SOCKET};
 
 use crate::world::{World, begin_interface, setup};
 
-pub fn trials() -> Vec<Trial> {
-    lab::trials![
-        not_woken_by_other_interfaces,
-        interface_that_comes_and_goes,
-        switched_off,
-        refused_by_the_kernel,
-    ]
-}
-
 /// Nor do 2,000 of their events fill the queue.
+#[apply(trial)]
 fn not_woken_by_other_interfaces() {
     let world = World::with(setup().with("--no-announce").with("--netlink-rcvbuf=4096"));
     let keepwatch = world.setup.start();
@@ -36,6 +27,7 @@ fn not_woken_by_other_interfaces() {
 }
 
 /// With another index each time, and the VIP on it before anybody can have heeded it.
+#[apply(trial)]
 fn interface_that_comes_and_goes() {
     let mut setup = setup().with("--no-announce");
     setup.vip = "fd00::5/64".into();
@@ -57,6 +49,7 @@ fn interface_that_comes_and_goes() {
     }
 }
 
+#[apply(trial)]
 fn switched_off() {
     let world = World::with(setup().with("--no-announce").with("--no-netlink-filter"));
     let keepwatch = world.setup.start();
@@ -64,6 +57,7 @@ fn switched_off() {
     keepwatch.wait_counter("events", 4);
 }
 
+#[apply(trial)]
 fn refused_by_the_kernel() {
     let world = World::with(setup().with("--no-announce"));
     let mut command = world.setup.command();

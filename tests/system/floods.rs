@@ -6,13 +6,8 @@ use keepwatch::wire::arp::{self, Operation};
 use keepwatch::wire::ndisc;
 use lab::capture::Capture;
 use lab::daemon::Running;
-use libtest_mimic::Trial;
 
 use crate::world::{World, setup};
-
-pub fn trials() -> Vec<Trial> {
-    lab::trials![frames_that_claim_nothing, while_backup]
-}
 
 /// Frames that are read in a second; sending them goes on meanwhile.
 const FRAMES_A_SECOND: u64 = 16;
@@ -47,6 +42,7 @@ fn claim(number: u32) -> Vec<u8> {
 }
 
 /// No filter of the kernel looks at a checksum.
+#[apply(trial)]
 fn frames_that_claim_nothing() {
     let world = World::with(setup().with("--monitor_cidr=fd00::5/64"));
     world.rtnl.add_address("ha0", "fd00::5/64");
@@ -69,6 +65,7 @@ fn frames_that_claim_nothing() {
 }
 
 /// The socket still hears, but nobody heeds it.
+#[apply(trial)]
 fn while_backup() {
     let world = World::new();
     world.set_vip(true);

@@ -8,7 +8,6 @@ use std::process::{Command, Stdio};
 
 use lab::daemon::{Running, children, wait_end};
 use lab::files::{content, write_program};
-use libtest_mimic::Trial;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::stat::Mode;
 use nix::unistd::{Pid, mkfifo};
@@ -17,20 +16,6 @@ use crate::conntrackd::Tracked;
 use crate::hook::{Hooked, install, wait_told};
 use crate::starter::careless;
 use crate::world::setup;
-
-pub fn trials() -> Vec<Trial> {
-    lab::trials![
-        names,
-        many_runs,
-        output_left_behind,
-        daemon_ends_if_killed,
-        run_ends_if_killed,
-        run_ends_with_the_daemon,
-        background_jobs_go_on,
-        failed_run_leaves_nothing,
-        what_it_inherits,
-    ]
-}
 
 /// The only one there is.
 pub fn helper(keepwatch: &Running<'_>) -> u32 {
@@ -48,6 +33,7 @@ fn with_both() -> Tracked {
 }
 
 /// Whoever looks for the daemon by its name finds the daemon alone.
+#[apply(trial)]
 fn names() {
     let tracked = with_both();
     let keepwatch = tracked.world.setup.start();
@@ -63,6 +49,7 @@ fn names() {
 }
 
 /// They leave neither a process nor a descriptor nor memory behind.
+#[apply(trial)]
 fn many_runs() {
     let hooked = Hooked::new();
     let keepwatch = hooked.world.setup.start();
@@ -94,6 +81,7 @@ fn many_runs() {
 }
 
 /// A program prints more than one read may bring and ends before that is read.
+#[apply(trial)]
 fn output_left_behind() {
     let tracked = Tracked::new();
     let gate = tracked.record.join("gate");
@@ -113,6 +101,7 @@ fn output_left_behind() {
 }
 
 /// Exit code 1, after the file and the agent have been told the truth.
+#[apply(trial)]
 fn daemon_ends_if_killed() {
     for killed in [&[0][..], &[1], &[0, 1]] {
         let tracked = with_both();
@@ -139,6 +128,7 @@ fn daemon_ends_if_killed() {
     }
 }
 
+#[apply(trial)]
 fn run_ends_if_killed() {
     let hooked = Hooked::new();
     hooked.when("BACKUP", "echo $$ >$RECORD/pid; exec sleep 1000");
@@ -150,6 +140,7 @@ fn run_ends_if_killed() {
 }
 
 /// However that ends; if it can, it says so.
+#[apply(trial)]
 fn run_ends_with_the_daemon() {
     for signal in [Signal::SIGTERM, Signal::SIGKILL] {
         let hooked = Hooked::new();
@@ -167,6 +158,7 @@ fn run_ends_with_the_daemon() {
 }
 
 /// After exit code 0, however they were started: they are not killed, and may print, also when the daemon has ended.
+#[apply(trial)]
 fn background_jobs_go_on() {
     let hooked = Hooked::new();
     let job = hooked.record.join("job");
@@ -202,6 +194,7 @@ fn background_jobs_go_on() {
 }
 
 /// What a failed run has left in its session is killed before the next try, and a line says so.
+#[apply(trial)]
 fn failed_run_leaves_nothing() {
     let hooked = Hooked::new();
     let script = "mv $RECORD/BACKUP $RECORD/once
@@ -220,6 +213,7 @@ fn failed_run_leaves_nothing() {
 
 /// As a program that an operator starts: nothing of what limits the daemon limits the hook, nor do the signals that
 /// the daemon's starter ignores or blocks.
+#[apply(trial)]
 fn what_it_inherits() {
     let hooked = Hooked::new();
     // Beyond the 28 signals of seven digits are those of real time.

@@ -7,23 +7,11 @@ use std::process::Command;
 
 use lab::daemon::{Running, Setup, children, wait_end};
 use lab::files::{Watch, content, write_program};
-use libtest_mimic::Trial;
 use nix::sys::signal::Signal;
 
 use crate::conntrackd::Tracked;
 use crate::helpers::helper;
 use crate::world::{World, setup, word};
-
-pub fn trials() -> Vec<Trial> {
-    lab::trials![
-        first_state_and_each_change,
-        hang_delays_nothing,
-        hang_is_killed_with_its_session,
-        endless_output,
-        more_output_than_is_logged,
-        deleted_and_replaced,
-    ]
-}
 
 /// Does with `$3`, the state, what the file of that name has to say.
 const SCRIPT: &str = r#"#!/bin/sh
@@ -96,6 +84,7 @@ pub fn wait_told(keepwatch: &Running<'_>, state: &str, times: usize) {
 }
 
 /// The command line and the environment are exactly these.
+#[apply(trial)]
 fn first_state_and_each_change() {
     let hooked = Hooked::new();
     let exact =
@@ -141,6 +130,7 @@ fn first_state_and_each_change() {
 }
 
 /// Files, agent, signals and conntrackd, which has a helper of its own, are as prompt as without.
+#[apply(trial)]
 fn hang_delays_nothing() {
     let setup = install(setup());
     fs::write(setup.directory().join("hooked/BACKUP"), "kill -STOP $$").unwrap();
@@ -163,6 +153,7 @@ fn hang_delays_nothing() {
 }
 
 /// A session of its own, without a terminal; what it starts in another process group is of the session, too.
+#[apply(trial)]
 fn hang_is_killed_with_its_session() {
     let hooked = Hooked::with(setup().with("--hook-timeout=0.5"));
     let script = "trap '' TERM
@@ -183,6 +174,7 @@ fn hang_is_killed_with_its_session() {
 }
 
 /// The log has its part of it, and the time limit ends it.
+#[apply(trial)]
 fn endless_output() {
     let hooked = Hooked::with(setup().with("--hook-timeout=0.5"));
     hooked.when("BACKUP", "rm $RECORD/BACKUP; exec yes");
@@ -196,6 +188,7 @@ fn endless_output() {
 }
 
 /// It runs to its end all the same.
+#[apply(trial)]
 fn more_output_than_is_logged() {
     let hooked = Hooked::new();
     hooked.when("BACKUP", "yes | head -c 4000000");
@@ -204,6 +197,7 @@ fn more_output_than_is_logged() {
 }
 
 /// Whatever is in its place: it is tried again until it runs.
+#[apply(trial)]
 fn deleted_and_replaced() {
     for (break_it, mend_it, error) in [
         ("mv hook aside", "mv aside hook", "No such file or directory (ENOENT)"),

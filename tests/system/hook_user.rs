@@ -7,25 +7,13 @@ use std::thread;
 
 use lab::daemon::{Setup, wait_end};
 use lab::files::content;
-use lab::trial::with_other_users;
 use lab::users::{NOBODY, SOMEBODY};
-use libtest_mimic::Trial;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 
 use crate::helpers::helper;
 use crate::hook::{Hooked, wait_told};
 use crate::world::setup;
-
-pub fn trials() -> Vec<Trial> {
-    with_other_users(lab::trials![
-        user_of_the_hook,
-        user_of_the_daemon,
-        what_it_starts_as_root,
-        program_that_the_user_may_not_run,
-    ])
-    .collect()
-}
 
 /// A world with a hook that says who it is.
 fn identified(setup: Setup) -> Hooked {
@@ -62,6 +50,7 @@ fn assert_identity(hooked: &Hooked, identity: &str) {
     assert_eq!(right("NoNewPrivs:\t"), "0");
 }
 
+#[apply(trial_with_other_users)]
 fn user_of_the_hook() {
     let hooked = identified(setup().with("--hook-user=nobody"));
     let setup = &hooked.world.setup;
@@ -84,6 +73,7 @@ fn user_of_the_hook() {
     }
 }
 
+#[apply(trial_with_other_users)]
 fn user_of_the_daemon() {
     for (group, identity) in [("", "65534 65534 65534\n"), ("54321", "65534 54321 54321\n")] {
         let mut setup = setup().with("--user=nobody");
@@ -99,6 +89,7 @@ fn user_of_the_daemon() {
 }
 
 /// Though it is not run by root, all of it is killed.
+#[apply(trial_with_other_users)]
 fn what_it_starts_as_root() {
     let hooked = identified(setup().with("--hook-user=nobody").with("--hook-timeout=0.5"));
     let setpriv = hooked.world.setup.directory().join("setpriv");
@@ -120,6 +111,7 @@ fn what_it_starts_as_root() {
 }
 
 /// Only the start tells: later it may have been mended.
+#[apply(trial_with_other_users)]
 fn program_that_the_user_may_not_run() {
     let hooked = identified(setup().with("--hook-user=nobody"));
     fs::set_permissions(hooked.program(), Permissions::from_mode(0o700)).unwrap();

@@ -1,21 +1,11 @@
 //! Promise 9: the watched interface is followed by its name.
 
 use lab::capture::{Capture, Frame};
-use libtest_mimic::Trial;
 use nix::sys::signal::Signal;
 
 use crate::world::{VIP, World, add_interface};
 
-pub fn trials() -> Vec<Trial> {
-    lab::trials![
-        change_has_its_cause_in_the_log,
-        deleted_interface_is_gone_and_not_down,
-        messages_of_the_greatest_length,
-        alternative_name_is_refused,
-        alternative_name_of_another,
-    ]
-}
-
+#[apply(trial)]
 fn change_has_its_cause_in_the_log() {
     let world = World::new();
     let keepwatch = world.setup.start();
@@ -37,6 +27,7 @@ fn change_has_its_cause_in_the_log() {
 }
 
 /// The kernel sets it down and takes its addresses before it says so.
+#[apply(trial)]
 fn deleted_interface_is_gone_and_not_down() {
     let world = World::new();
     let keepwatch = world.setup.start();
@@ -51,6 +42,7 @@ fn deleted_interface_is_gone_and_not_down() {
 
 /// Interfaces may have so many names that a message about one is almost 64 kB longer than others, which is more
 /// than the kernel, left alone, has room for in a dump. The watched one comes after that.
+#[apply(trial)]
 fn messages_of_the_greatest_length() {
     let world = World::new();
     add_interface(&world.rtnl, "long");
@@ -77,6 +69,7 @@ fn messages_of_the_greatest_length() {
 }
 
 /// Events would never name it.
+#[apply(trial)]
 fn alternative_name_is_refused() {
     let mut world = World::new();
     world.rtnl.add_alternative_name("ha0", "other");
@@ -95,6 +88,7 @@ fn alternative_name_is_refused() {
 }
 
 /// It is not taken for the watched one, even if it comes in its place.
+#[apply(trial)]
 fn alternative_name_of_another() {
     let world = World::new();
     let keepwatch = world.setup.start();

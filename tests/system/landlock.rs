@@ -13,9 +13,7 @@ use std::thread;
 use keepwatch::sys::landlock::deny_all_but;
 use lab::files::{Directory, Watch, content};
 use lab::old_kernel::{refused_call, without_call};
-use lab::trial::with_other_users;
 use lab::users::NOBODY;
-use libtest_mimic::Trial;
 use nix::libc;
 use nix::sys::prctl;
 use nix::sys::signal::{Signal, kill};
@@ -24,13 +22,8 @@ use nix::unistd::{Pid, getppid};
 use crate::privileges::setup_of_nobody;
 use crate::world::{World, setup};
 
-pub fn trials() -> Vec<Trial> {
-    let mut trials = lab::trials![sockets_and_processes, kernel_without_it, conf_dir_made_anew];
-    trials.extend(with_other_users(lab::trials![log_directory_made_anew]));
-    trials
-}
-
 /// In a thread, which alone is restricted.
+#[apply(trial)]
 fn sockets_and_processes() {
     fn denied<T: Debug>(result: io::Result<T>) {
         assert_eq!(result.unwrap_err().kind(), ErrorKind::PermissionDenied);
@@ -49,6 +42,7 @@ fn sockets_and_processes() {
 }
 
 /// Neither an old kernel, nor a container's filter that does not know it, keeps the daemon from its work.
+#[apply(trial)]
 fn kernel_without_it() {
     for refuse in [without_call, refused_call] {
         let world = World::new();
@@ -62,6 +56,7 @@ fn kernel_without_it() {
 }
 
 /// Where a symlink leads to it, it is followed there.
+#[apply(trial)]
 fn conf_dir_made_anew() {
     let elsewhere = Directory::new();
     let there = elsewhere.sub("there");
@@ -80,6 +75,7 @@ fn conf_dir_made_anew() {
 }
 
 /// Root would get rights to all that is beside it.
+#[apply(trial_with_other_users)]
 fn log_directory_made_anew() {
     let elsewhere = Directory::new();
     let make = |name: &str| {

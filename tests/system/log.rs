@@ -6,26 +6,16 @@ use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 
 use lab::files::read_line;
-use libtest_mimic::Trial;
 use nix::sys::stat::fstat;
 
 use crate::stdio::without_log_file;
 use crate::world::{Killed, World, setup};
 
-pub fn trials() -> Vec<Trial> {
-    let mut trials = lab::trials![lines_are_those_of_oslo_log];
-    // Frames have their level, and the journal could not read them.
-    if cfg!(not(feature = "defmt")) {
-        trials
-            .extend(lab::trials![journal_has_levels, failure_to_start_is_an_error_in_the_journal]);
-    }
-    trials
-}
-
 /// By which Kolla's fluentd finds the beginning of an entry.
 const FIRST_LINE: &str =
     r"^\d{4}-\d{2}-\d{2} \d{2}:\d{2}:\d{2}.\d{3} \d+ \S+ \S+ \[(req-\S+ \S+ \S+ \S+ \S+ \S+|-)\]";
 
+#[apply(trial)]
 fn lines_are_those_of_oslo_log() {
     let mut world = World::new();
     world.agent.stop(true);
@@ -48,6 +38,8 @@ fn journal() -> (UnixStream, OwnedFd, String) {
     (ours, theirs.into(), format!("{}:{}", file.st_dev, file.st_ino))
 }
 
+#[cfg(not(feature = "defmt"))]
+#[apply(trial)]
 fn journal_has_levels() {
     let world = World::with(setup().with("--router_id=r1"));
     for is_journal in [true, false] {
@@ -62,6 +54,8 @@ fn journal_has_levels() {
     }
 }
 
+#[cfg(not(feature = "defmt"))]
+#[apply(trial)]
 fn failure_to_start_is_an_error_in_the_journal() {
     let world = World::with(setup().with("--namespace=none"));
     let (ours, theirs, stream) = journal();

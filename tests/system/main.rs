@@ -13,6 +13,11 @@
     reason = "a test fails by panicking, and may tell what it measured"
 )]
 
+#[macro_use]
+extern crate lab;
+#[macro_use]
+extern crate macro_rules_attribute;
+
 mod addresses;
 mod agent;
 mod announce;
@@ -50,41 +55,7 @@ mod world;
 
 fn main() {
     lab::trial::run(|| {
-        [
-            // It has the longest, beside which the others run.
-            conntrackd::trials(),
-            addresses::trials(),
-            agent::trials(),
-            announce::trials(),
-            #[cfg(target_arch = "x86_64")]
-            attacks::trials(),
-            claims::trials(),
-            elsewhere::trials(),
-            filter::trials(),
-            floods::trials(),
-            helpers::trials(),
-            hook::trials(),
-            hook_user::trials(),
-            interface::trials(),
-            landlock::trials(),
-            list::trials(),
-            log::trials(),
-            memory::trials(),
-            metrics::trials(),
-            namespace::trials(),
-            options::trials(),
-            overrun::trials(),
-            own_files::trials(),
-            privileges::trials(),
-            programs::trials(),
-            service_manager::trials(),
-            signals::trials(),
-            start::trials(),
-            stalls::trials(),
-            starter::trials(),
-            state_file::trials(),
-            stdio::trials(),
-            trust::trials(),
-        ]
+        let more = [metrics::trials(), service_manager::trials()];
+        [claims::trials(), elsewhere::trials(), list::trials()].into_iter().chain(more)
     })
 }

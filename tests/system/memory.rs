@@ -10,19 +10,11 @@ use lab::daemon::Running;
 use lab::files::content;
 use lab::memory::reclaim;
 use lab::old_kernel::without_call;
-use lab::trial::with_other_users;
-use libtest_mimic::Trial;
 use nix::errno::Errno;
 use nix::libc;
 use nix::sys::resource::{Resource, setrlimit};
 
 use crate::world::{World, setup};
-
-pub fn trials() -> Vec<Trial> {
-    // To have another process's memory reclaimed takes root, and so does a limit of any size.
-    with_other_users(lab::trials![nothing_is_read_from_disk, limit_without_room_for_the_stack])
-        .collect()
-}
 
 /// Times that the process waited for a disk to read a page (`proc_pid_stat(5)`, field 12).
 fn major_faults(keepwatch: &Running) -> u64 {
@@ -44,6 +36,7 @@ fn faults_after_reclaim(world: &World, keepwatch: &Running, program: &Path) -> u
     major_faults(keepwatch) - before
 }
 
+#[apply(trial_with_other_users)]
 fn nothing_is_read_from_disk() {
     // Another file than that of all the daemons that run at the same time, on a real disk.
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("keepwatch-locked");
@@ -70,6 +63,7 @@ fn nothing_is_read_from_disk() {
 }
 
 /// What is there would fit, but the kernel would kill a process whose stack then grows beyond the limit.
+#[apply(trial_with_other_users)]
 fn limit_without_room_for_the_stack() {
     const KIB: u64 = 1024;
     let world = World::new();

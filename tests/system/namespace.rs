@@ -9,28 +9,11 @@ use std::time::{Duration, Instant};
 use lab::namespace::{Netns, unbind, unbind_elsewhere};
 use lab::old_kernel::without_proc;
 use lab::rtnl::Rtnl;
-use libtest_mimic::Trial;
 use nix::net::if_::if_nametoindex;
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 
 use crate::world::{Killed, VIP, World, add_interface, setup};
-
-pub fn trials() -> Vec<Trial> {
-    #[cfg_attr(not(target_arch = "x86_64"), expect(unused_mut, reason = "these are all"))]
-    let mut trials = lab::trials![
-        // These take the longest.
-        entered_by_a_process_that_ends,
-        deleted_where_no_mounts_are_shown,
-        deleted_by_its_name,
-        deleted_by_other_paths,
-        others_come_and_go,
-        no_namespace,
-    ];
-    #[cfg(target_arch = "x86_64")]
-    trials.extend(lab::trials![made_anew_while_it_is_entered]);
-    trials
-}
 
 /// A world outside, and a namespace with the VIP in it, that lives as long as its name or somebody
 /// inside.
@@ -97,6 +80,7 @@ impl Inside {
 }
 
 /// Whether it is given by that or, as the present one, not at all; also from another mount namespace.
+#[apply(trial)]
 fn deleted_by_its_name() {
     for (namespace, delete) in
         [(Some("deleted"), unbind as fn(&str)), (None, unbind), (None, unbind_elsewhere)]
@@ -109,6 +93,7 @@ fn deleted_by_its_name() {
 }
 
 /// The file itself is elsewhere, or a symlink that leads to it.
+#[apply(trial)]
 fn deleted_by_other_paths() {
     let directory = lab::files::Directory::new();
     let [name, link] = ["name", "link"].map(|file| directory.path().join(file));
@@ -121,6 +106,7 @@ fn deleted_by_other_paths() {
 }
 
 /// A namespace without a name lives as long as a process in it. Nobody has waited for that when it ends.
+#[apply(trial)]
 fn entered_by_a_process_that_ends() {
     let mut inside = Inside::new("entered_by_a_process_that_ends");
     let mut idle = Command::new("sleep");
@@ -134,6 +120,7 @@ fn entered_by_a_process_that_ends() {
 }
 
 /// Without `/proc` nothing tells, and it has to look now and then.
+#[apply(trial)]
 fn deleted_where_no_mounts_are_shown() {
     let mut inside = Inside::new("deleted_where_no_mounts_are_shown");
     let mut command = inside.command(Some("deleted_where_no_mounts_are_shown"));
@@ -144,6 +131,7 @@ fn deleted_where_no_mounts_are_shown() {
 
 /// And that also if it happens before the daemon can look for the first time.
 #[cfg(target_arch = "x86_64")]
+#[apply(trial)]
 fn made_anew_while_it_is_entered() {
     let mut inside = Inside::new("made_anew_while_it_is_entered");
     let mut command = inside.command(Some("made_anew_while_it_is_entered"));
@@ -155,6 +143,7 @@ fn made_anew_while_it_is_entered() {
 }
 
 /// What is mounted otherwise is no reason to leave, nor to be awake for long.
+#[apply(trial)]
 fn others_come_and_go() {
     let world = World::with(setup().with("--namespace=one_of_many"));
     Netns::current().bind("one_of_many");
@@ -177,6 +166,7 @@ fn others_come_and_go() {
 }
 
 /// Anything else than a namespace is refused at once.
+#[apply(trial)]
 fn no_namespace() {
     let setup = setup();
     let (fifo, file) = (setup.directory().join("fifo"), setup.directory().join("file"));

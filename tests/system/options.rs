@@ -9,25 +9,9 @@ use argh::ArgsInfo;
 use keepwatch::monitor::Duration;
 use keepwatch::options::{CliAction, Config, parse};
 use keepwatch::sys::privileges::RunAs;
-use libtest_mimic::Trial;
 use nix::unistd::{Gid, Uid};
 
 use crate::world::setup;
-
-pub fn trials() -> Vec<Trial> {
-    lab::trials![
-        values_that_are_refused,
-        missing_options,
-        exit_codes,
-        help_and_version,
-        defaults_are_those_that_help_gives,
-        same_meaning_in_other_words,
-        where_the_log_goes,
-        paths,
-        users_and_groups,
-        renotifications_are_ascending_seconds,
-    ]
-}
 
 /// What the least of command lines and these options make, or the error.
 fn config(options: &[&str]) -> Result<Box<Config>, String> {
@@ -45,6 +29,7 @@ fn config(options: &[&str]) -> Result<Box<Config>, String> {
     }
 }
 
+#[apply(trial)]
 fn values_that_are_refused() {
     let cidr = "an IPv4 or IPv6 address with its prefix length, such as 169.254.0.5/24";
     let identity = "1 to 64 printable ASCII characters without space";
@@ -105,6 +90,7 @@ fn values_that_are_refused() {
     assert!(error.contains(r"'--router_id' with value 'a\r\nX-Evil: 1': expected "), "{error}");
 }
 
+#[apply(trial)]
 fn missing_options() {
     let given = ["--router_id=r1", "--conf_dir=/", "--monitor_interface=ha0", "--monitor_cidr=::1"];
     for option in given {
@@ -119,6 +105,7 @@ fn missing_options() {
 }
 
 /// What the program itself makes of mistakes.
+#[apply(trial)]
 fn exit_codes() {
     for (word, expected) in [
         ("--nouser", "Unrecognized argument: --nouser"),
@@ -148,6 +135,7 @@ fn complaint(word: &OsStr, expected: &str) {
     assert!(!setup.log_file().exists() && !setup.pid_file().exists());
 }
 
+#[apply(trial)]
 fn help_and_version() {
     let print = |option: &str| {
         let mut command = Command::new(setup().command().get_program());
@@ -168,6 +156,7 @@ fn help_and_version() {
     assert!(help.lines().all(|line| line.len() <= 80), "{help}");
 }
 
+#[apply(trial)]
 fn defaults_are_those_that_help_gives() {
     let least = format!("{:?}", config(&[]).unwrap());
     let mut with_default = 0;
@@ -184,6 +173,7 @@ fn defaults_are_those_that_help_gives() {
     assert_eq!(with_default, 7);
 }
 
+#[apply(trial)]
 fn same_meaning_in_other_words() {
     let cases: [(&[&str], &[&str]); 9] = [
         (&["--log_dir=/a=b_c"], &["--log-dir", "/a=b_c"]),
@@ -203,6 +193,7 @@ fn same_meaning_in_other_words() {
     assert_eq!(config(&["--garp_interval=0.001"]).unwrap().garp_interval.total_micros(), 1000);
 }
 
+#[apply(trial)]
 fn where_the_log_goes() {
     let default = "/neutron-keepalived-state-change.log";
     let cases: [(&[&str], Option<&str>); 7] = [
@@ -223,6 +214,7 @@ fn where_the_log_goes() {
     }
 }
 
+#[apply(trial)]
 fn paths() {
     let namespace = |option| config(&[option]).unwrap().namespace;
     assert_eq!(namespace("--namespace=qrouter-1"), Some("/run/netns/qrouter-1".into()));
@@ -237,6 +229,7 @@ fn numbers(RunAs { user, group }: RunAs) -> (Option<u32>, Option<u32>) {
     (user.map(Uid::as_raw), group.map(Gid::as_raw))
 }
 
+#[apply(trial)]
 fn users_and_groups() {
     let daemon = |options: &[&str]| config(options).map(|config| numbers(config.run_as()));
     assert_eq!(daemon(&[]), Ok((None, None)));
@@ -262,6 +255,7 @@ fn users_and_groups() {
     assert_eq!(error, "Missing required option --hook, as --hook-user is given");
 }
 
+#[apply(trial)]
 fn renotifications_are_ascending_seconds() {
     let seconds = |option: &[&str]| {
         let times = config(option).map(|config| config.renotify);

@@ -4,20 +4,10 @@ use std::thread;
 
 use lab::old_kernel::without_option;
 use lab::rtnl::Rtnl;
-use libtest_mimic::Trial;
 use nix::libc::{NETLINK_GET_STRICT_CHK, SOL_NETLINK};
 use nix::sys::signal::Signal;
 
 use crate::world::{VIP, World, add_interface, setup, word};
-
-pub fn trials() -> Vec<Trial> {
-    lab::trials![
-        flood_while_the_vip_flips,
-        kernel_without_filtered_dumps,
-        burst_starves_neither_signals_nor_the_agent,
-        foreign_sender_is_not_believed,
-    ]
-}
 
 /// Adds this many addresses to the peer of `ha0`.
 fn flood(addresses: u32) {
@@ -27,6 +17,7 @@ fn flood(addresses: u32) {
     }
 }
 
+#[apply(trial)]
 fn flood_while_the_vip_flips() {
     let world = World::with(setup().with("--netlink-rcvbuf=4096"));
     let (keepwatch, agent) = (world.setup.start(), &world.agent);
@@ -55,6 +46,7 @@ fn flood_while_the_vip_flips() {
 }
 
 /// Linux before 4.20: a dump has the addresses of all interfaces.
+#[apply(trial)]
 fn kernel_without_filtered_dumps() {
     let world = World::new();
     add_interface(&world.rtnl, "ha1");
@@ -70,6 +62,7 @@ fn kernel_without_filtered_dumps() {
 }
 
 /// 4,000 events are read in turns, between which there is time for everything else.
+#[apply(trial)]
 fn burst_starves_neither_signals_nor_the_agent() {
     let world = World::with(setup().with("--netlink-rcvbuf=100000000"));
     let (keepwatch, agent) = (world.setup.start(), &world.agent);
@@ -88,6 +81,7 @@ fn burst_starves_neither_signals_nor_the_agent() {
 }
 
 /// Another process in the namespace can send to the daemon's netlink port.
+#[apply(trial)]
 fn foreign_sender_is_not_believed() {
     let world = World::new();
     let keepwatch = world.setup.start();

@@ -10,9 +10,7 @@ use std::process::{Child, Command, Stdio};
 
 use lab::daemon::Setup;
 use lab::files::{Directory, content, read_line};
-use lab::trial::with_other_users;
 use lab::users::{NOBODY, SOMEBODY, has_others};
-use libtest_mimic::Trial;
 use nix::mount::{MsFlags, mount};
 use nix::sys::signal::{Signal, killpg};
 use nix::sys::stat::Mode;
@@ -20,25 +18,6 @@ use nix::unistd::{Pid, mkfifo};
 
 use crate::privileges::setup_of_nobody;
 use crate::world::{World, setup};
-
-pub fn trials() -> Vec<Trial> {
-    let mut trials = lab::trials![
-        strange_files_are_refused,
-        locked_pid_file,
-        pid_file_locked_from_elsewhere,
-        log_that_is_another_at_hangup,
-        control_characters_in_paths,
-    ];
-    trials.extend(with_other_users(lab::trials![
-        file_of_another_user,
-        directory_of_the_user_that_leads_elsewhere,
-        what_a_predecessor_left,
-        file_of_root_is_not_given_away,
-        mounted_log_is_not_given_away,
-        files_in_a_directory_of_root,
-    ]));
-    trials
-}
 
 /// A process that holds a lock on a file, and its child that does so too.
 struct Lock(Child);
@@ -78,6 +57,7 @@ fn both(setup: &Setup) -> [(&'static str, PathBuf); 2] {
     [("pid file", setup.pid_file()), ("log file", setup.log_file())]
 }
 
+#[apply(trial)]
 fn strange_files_are_refused() {
     type Make = fn(&Path, &Path) -> io::Result<()>;
     let kinds: [(Make, &[&str]); 4] = [
@@ -106,6 +86,7 @@ fn strange_files_are_refused() {
     assert!(!setup.pid_file().exists(), "nothing is left behind");
 }
 
+#[apply(trial_with_other_users)]
 fn file_of_another_user() {
     let setup = setup();
     for (what, path) in both(&setup) {
@@ -118,6 +99,7 @@ fn file_of_another_user() {
 }
 
 /// Whoever holds the lock, and be it a process that has ended and left it to its child.
+#[apply(trial)]
 fn locked_pid_file() {
     let setup = setup();
     let path = setup.pid_file();
@@ -138,6 +120,7 @@ fn locked_pid_file() {
 }
 
 /// `/proc/locks` has no process of another PID namespace.
+#[apply(trial)]
 fn pid_file_locked_from_elsewhere() {
     let setup = setup();
     let _lock = Lock::take(&setup.pid_file(), 0);
@@ -150,6 +133,7 @@ fn pid_file_locked_from_elsewhere() {
     assert_eq!(output.status.code(), Some(1));
 }
 
+#[apply(trial)]
 fn log_that_is_another_at_hangup() {
     let world = World::new();
     let keepwatch = world.setup.start();
@@ -176,6 +160,7 @@ fn log_that_is_another_at_hangup() {
 }
 
 /// Root would create a file wherever the user likes.
+#[apply(trial_with_other_users)]
 fn directory_of_the_user_that_leads_elsewhere() {
     let setup = setup_of_nobody();
     let elsewhere = setup.directory().join("elsewhere");
@@ -191,6 +176,7 @@ fn directory_of_the_user_that_leads_elsewhere() {
 }
 
 /// Neutron's own monitors leave a log of root's in the user's directory, and a pid file.
+#[apply(trial_with_other_users)]
 fn what_a_predecessor_left() {
     let world = World::with(setup_of_nobody());
     let (log, pid) = (world.setup.log_file(), world.setup.pid_file());
@@ -211,6 +197,7 @@ fn what_a_predecessor_left() {
 }
 
 /// Its daemon would let the user read what is secret, or write elsewhere.
+#[apply(trial_with_other_users)]
 fn file_of_root_is_not_given_away() {
     let denied = ["Permission denied (EACCES)"];
     let setup = setup_of_nobody();
@@ -235,6 +222,7 @@ fn file_of_root_is_not_given_away() {
     assert_eq!(fs::metadata(&path).unwrap().uid(), 0);
 }
 
+#[apply(trial_with_other_users)]
 fn mounted_log_is_not_given_away() {
     let setup = setup_of_nobody();
     let precious = setup.directory().join("precious");
@@ -248,6 +236,7 @@ fn mounted_log_is_not_given_away() {
 }
 
 /// Where the user may not make them, and nobody but root has a say in where they are.
+#[apply(trial_with_other_users)]
 fn files_in_a_directory_of_root() {
     let directory = Directory::new();
     let (log, pid) = (directory.sub("log").join("log"), directory.path().join("pid"));
@@ -272,6 +261,7 @@ fn files_in_a_directory_of_root() {
     }
 }
 
+#[apply(trial)]
 fn control_characters_in_paths() {
     let name = "/nowhere\x1b[31m\n/file";
     for option in ["--pid_file=", "--log-file=", "--namespace="] {

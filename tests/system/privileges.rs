@@ -8,27 +8,10 @@ use lab::agent::Agent;
 use lab::capture::Capture;
 use lab::daemon::{Running, Setup};
 use lab::old_kernel::without_seccomp;
-use lab::trial::with_other_users;
 use lab::users::{NOBODY, run_as};
-use libtest_mimic::Trial;
 use nix::sys::signal::Signal;
 
 use crate::world::{World, add_interface, setup};
-
-pub fn trials() -> Vec<Trial> {
-    let mut trials = lab::trials![root_keeps_one_capability, descriptors, kernel_without_filters];
-    // What logs in frames is loaded where its texts are.
-    #[cfg(not(feature = "defmt"))]
-    trials.extend(lab::trials![memory]);
-    #[cfg(target_arch = "x86_64")]
-    trials.extend(with_other_users(lab::trials![nobody_starts_no_process]));
-    trials.extend(with_other_users(lab::trials![
-        nobody_has_none,
-        nobody_does_everything,
-        names_and_numbers
-    ]));
-    trials
-}
 
 /// A daemon that drops to somebody who owns the directories that it works in.
 pub fn setup_of_nobody() -> Setup {
@@ -57,6 +40,7 @@ const LOCKED: [(&str, &str); 6] = [
 ];
 
 /// Without it root could not write into an agent's directory.
+#[apply(trial)]
 fn root_keeps_one_capability() {
     let world = World::new();
     let keepwatch = world.setup.daemonize();
@@ -68,12 +52,14 @@ fn root_keeps_one_capability() {
 }
 
 #[cfg(not(feature = "defmt"))]
+#[apply(trial)]
 fn memory() {
     let world = World::new();
     let keepwatch = world.setup.daemonize();
     lab::hardening::assert_hardened(keepwatch.pid(), &world.setup.program);
 }
 
+#[apply(trial_with_other_users)]
 fn nobody_has_none() {
     let world = World::with(setup_of_nobody());
     let keepwatch = world.setup.daemonize();
@@ -85,6 +71,7 @@ fn nobody_has_none() {
 }
 
 /// Standard streams that lead nowhere, the log, the pid file; of sockets netlink and packet.
+#[apply(trial)]
 fn descriptors() {
     let world = World::new();
     let keepwatch = world.setup.daemonize();
@@ -107,6 +94,7 @@ fn descriptors() {
 
 /// Also where there is no filter. The kernel exempts root.
 #[cfg(target_arch = "x86_64")]
+#[apply(trial_with_other_users)]
 fn nobody_starts_no_process() {
     let world = World::with(setup_of_nobody().with("--no-seccomp"));
     let keepwatch = world.setup.start();
@@ -116,6 +104,7 @@ fn nobody_starts_no_process() {
 }
 
 /// Not every kernel has filters. Without, it does its work all the same.
+#[apply(trial)]
 fn kernel_without_filters() {
     let world = World::new();
     let mut command = world.setup.command();
@@ -128,6 +117,7 @@ fn kernel_without_filters() {
 }
 
 /// Everything that the daemon does while it runs, as somebody without any right to it.
+#[apply(trial_with_other_users)]
 fn nobody_does_everything() {
     let mut world = World::with(setup_of_nobody().with("--garp_master_delay=0.2"));
     world.agent.stop(true);
@@ -151,6 +141,7 @@ fn nobody_does_everything() {
     assert!(!world.setup.pid_file().exists());
 }
 
+#[apply(trial_with_other_users)]
 fn names_and_numbers() {
     for (options, uid, gid) in [
         (&["--user=nobody"][..], NOBODY, NOBODY),

@@ -7,18 +7,10 @@ use std::process::Command;
 
 use keepwatch::sys::trust::is_safe;
 use lab::files::Directory;
-use lab::trial::with_other_users;
 use lab::users::SOMEBODY;
-use libtest_mimic::Trial;
 
 use crate::conntrackd::Tracked;
 use crate::world::setup;
-
-pub fn trials() -> Vec<Trial> {
-    let mut trials = lab::trials![open_to_others, conntrackd_is_passed_over, hook_is_refused];
-    trials.extend(with_other_users(lab::trials![owned_by_others, open_by_an_access_list]));
-    trials
-}
 
 fn put_program(directory: &Path, name: &str, mode: u32) -> PathBuf {
     let program = directory.join(name);
@@ -33,6 +25,7 @@ fn set_mode(path: &Path, mode: u32) {
 
 /// The program, or a directory on its way. A group's members count as others, those of root's group too: with an
 /// access list its bits are the mask of all that others may do.
+#[apply(trial)]
 fn open_to_others() {
     let directory = Directory::new();
     let program = put_program(&directory.sub("bin"), "program", 0o755);
@@ -47,6 +40,7 @@ fn open_to_others() {
     assert!(!is_safe(Path::new("relative")) && !is_safe(&directory.path().join("missing")));
 }
 
+#[apply(trial_with_other_users)]
 fn owned_by_others() {
     let (ours, theirs) = (Directory::new(), Directory::new());
     let program = put_program(ours.path(), "program", 0o755);
@@ -64,6 +58,7 @@ fn owned_by_others() {
     assert!(!is_safe(&first) && is_safe(&program));
 }
 
+#[apply(trial_with_other_users)]
 fn open_by_an_access_list() {
     let directory = Directory::new();
     let program = put_program(directory.path(), "program", 0o755);
@@ -81,6 +76,7 @@ fn open_by_an_access_list() {
 }
 
 /// Another is run, and a line says which is not.
+#[apply(trial)]
 fn conntrackd_is_passed_over() {
     let directory = Directory::new();
     let program = put_program(directory.path(), "conntrackd", 0o757);
@@ -107,6 +103,7 @@ fn conntrackd_is_passed_over() {
 }
 
 /// It does not start, and says why in one line, as does `--check`.
+#[apply(trial)]
 fn hook_is_refused() {
     let (setup, directory) = (setup(), Directory::new());
     let program = put_program(directory.path(), "program", 0o757);

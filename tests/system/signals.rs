@@ -3,22 +3,11 @@
 use std::fs;
 
 use lab::files::content;
-use libtest_mimic::Trial;
 use nix::sys::signal::Signal;
 
 use crate::world::{World, setup};
 
-pub fn trials() -> Vec<Trial> {
-    lab::trials![
-        asked_to_leave,
-        hangup_does_everything_again,
-        status,
-        syslog,
-        stale_pid_file,
-        pid_file_of_a_successor,
-    ]
-}
-
+#[apply(trial)]
 fn asked_to_leave() {
     for signal in [Signal::SIGTERM, Signal::SIGINT] {
         let world = World::new();
@@ -34,6 +23,7 @@ fn asked_to_leave() {
     }
 }
 
+#[apply(trial)]
 fn hangup_does_everything_again() {
     let world = World::new();
     let keepwatch = world.setup.start();
@@ -48,6 +38,7 @@ fn hangup_does_everything_again() {
     assert_eq!(world.agent.arrivals().len(), 2);
 }
 
+#[apply(trial)]
 fn status() {
     let world = World::new();
     world.set_vip(true);
@@ -68,6 +59,7 @@ fn status() {
 
 /// The system's log takes text only.
 #[cfg(feature = "defmt")]
+#[apply(trial)]
 fn syslog() {
     let output = setup().with("--use-syslog").run();
     assert_eq!(output.status.code(), Some(2));
@@ -80,6 +72,7 @@ fn syslog() {
 
 /// In a thread of its own, as the present one has other tests after this, which want a `/dev`.
 #[cfg(not(feature = "defmt"))]
+#[apply(trial)]
 fn syslog() {
     std::thread::spawn(syslog_in_empty_dev).join().unwrap();
 }
@@ -113,6 +106,7 @@ fn syslog_in_empty_dev() {
     assert!(receive(&log).contains("status: state=backup"));
 }
 
+#[apply(trial)]
 fn stale_pid_file() {
     let world = World::new();
     fs::write(world.setup.pid_file(), "4194303 and more").unwrap();
@@ -126,6 +120,7 @@ fn stale_pid_file() {
 
 /// Neutron's agent removes the pid file as soon as it has sent SIGTERM, and may start the next
 /// monitor while the last is still leaving.
+#[apply(trial)]
 fn pid_file_of_a_successor() {
     let world = World::new();
     let old = world.setup.daemonize();

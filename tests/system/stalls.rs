@@ -7,17 +7,12 @@ use std::time::{Duration, Instant};
 
 use lab::NEWEST_REPLY;
 use lab::daemon::Running;
-use libtest_mimic::Trial;
 use nix::sys::signal::Signal;
 
 use crate::world::World;
 
 /// Longer than the reply is waited for.
 const TOO_LONG: Duration = Duration::from_secs(6);
-
-pub fn trials() -> Vec<Trial> {
-    lab::trials![stopped_while_the_agent_answers, stopped_and_asked_to_leave]
-}
 
 /// Waits until it is in this state, as `/proc/PID/stat` calls it.
 fn wait_process_state(keepwatch: &Running<'_>, state: &str) {
@@ -29,6 +24,7 @@ fn wait_process_state(keepwatch: &Running<'_>, state: &str) {
     }
 }
 
+#[apply(trial)]
 fn stopped_while_the_agent_answers() {
     let mut world = World::new();
     world.agent.stop(true);
@@ -56,6 +52,7 @@ fn stopped_while_the_agent_answers() {
 }
 
 /// More events than are read in one go are in the queue, and the last of them matters.
+#[apply(trial)]
 fn stopped_and_asked_to_leave() {
     let world = World::new();
     let keepwatch = world.setup.start();

@@ -8,23 +8,11 @@ use std::thread;
 use std::time::Duration;
 
 use lab::files::{Watch, wait_readable};
-use libtest_mimic::Trial;
 use nix::mount::{MsFlags, mount};
 
 use crate::world::{World, word};
 
-pub fn trials() -> Vec<Trial> {
-    lab::trials![
-        vip_present,
-        vip_changed_around_start,
-        daemon_is_up_when_its_parent_returns,
-        relative_paths_are_those_of_the_start,
-        check_that_hangs_is_ended,
-        check_changes_nothing,
-        sleeps_for_ever_when_nothing_happens,
-    ]
-}
-
+#[apply(trial)]
 fn vip_present() {
     let world = World::new();
     world.set_vip(true);
@@ -43,6 +31,7 @@ fn vip_present() {
 }
 
 /// 200 starts, each with the VIP changed at some other moment of it.
+#[apply(trial)]
 fn vip_changed_around_start() {
     let world = World::new();
     let mut random = 0x2545_f491_4f6c_dd1d_u64;
@@ -62,6 +51,7 @@ fn vip_changed_around_start() {
     }
 }
 
+#[apply(trial)]
 fn daemon_is_up_when_its_parent_returns() {
     let world = World::new();
     let keepwatch = world.setup.daemonize();
@@ -81,6 +71,7 @@ fn daemon_is_up_when_its_parent_returns() {
 }
 
 /// And the directory it was started in is left, in the foreground too.
+#[apply(trial)]
 fn relative_paths_are_those_of_the_start() {
     let world = World::new();
     let setup = &world.setup;
@@ -100,6 +91,7 @@ fn relative_paths_are_those_of_the_start() {
 }
 
 /// With `conf_dir` on a file system whose server is gone nothing that looks at a file returns.
+#[apply(trial)]
 fn check_that_hangs_is_ended() {
     let world = World::new();
     let server = File::options().read(true).write(true).open("/dev/fuse").unwrap();
@@ -111,6 +103,7 @@ fn check_that_hangs_is_ended() {
 }
 
 /// No timer, no wake-up: one `epoll_wait` without timeout.
+#[apply(trial)]
 fn sleeps_for_ever_when_nothing_happens() {
     let world = World::new();
     let keepwatch = world.setup.start();
@@ -121,6 +114,7 @@ fn sleeps_for_ever_when_nothing_happens() {
     assert_eq!(keepwatch.proc_status("voluntary_ctxt_switches"), switches);
 }
 
+#[apply(trial)]
 fn check_changes_nothing() {
     let world = World::new();
     world.set_vip(true);

@@ -8,7 +8,6 @@ use std::process::{Child, Command, Stdio};
 
 use lab::daemon::{Running, Setup};
 use lab::files::Watch;
-use libtest_mimic::Trial;
 use nix::libc;
 use nix::mount::{MsFlags, mount};
 use nix::sys::resource::{Resource, setrlimit};
@@ -16,18 +15,6 @@ use nix::sys::signal::{SigHandler, SigSet, Signal, kill, signal};
 use nix::unistd::Pid;
 
 use crate::world::{World, setup};
-
-pub fn trials() -> Vec<Trial> {
-    let mut trials = lab::trials![
-        signals_are_as_they_were_left,
-        interrupted_start_leaves_no_daemon,
-        hung_up_start_goes_on,
-        log_as_large_as_may_be,
-    ];
-    #[cfg(target_arch = "x86_64")]
-    trials.extend(lab::trials![early_signal_waits, early_signal_ends_what_is_no_daemon]);
-    trials
-}
 
 /// Has the starter ignore the end of its children and block every signal, as some do by mistake.
 pub fn careless(mut command: Command) -> Command {
@@ -41,6 +28,7 @@ pub fn careless(mut command: Command) -> Command {
     command
 }
 
+#[apply(trial)]
 fn signals_are_as_they_were_left() {
     let world = World::new();
     let output = careless(world.setup.command()).output().unwrap();
@@ -75,6 +63,7 @@ fn interrupted(setup: &Setup, how: &str, call: libc::c_long, signal: Signal) -> 
 
 /// It is taken when there is somebody to take it.
 #[cfg(target_arch = "x86_64")]
+#[apply(trial)]
 fn early_signal_waits() {
     for signal in HEEDED {
         let world = World::new();
@@ -90,6 +79,7 @@ fn early_signal_waits() {
 }
 
 #[cfg(target_arch = "x86_64")]
+#[apply(trial)]
 fn early_signal_ends_what_is_no_daemon() {
     for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
         let mut child = interrupted(&setup(), "--check", libc::SYS_setns, signal);
@@ -114,6 +104,7 @@ fn start_that_lasts(setup: &Setup) -> Child {
     child
 }
 
+#[apply(trial)]
 fn interrupted_start_leaves_no_daemon() {
     for signal in [Signal::SIGTERM, Signal::SIGINT] {
         let setup = setup();
@@ -126,6 +117,7 @@ fn interrupted_start_leaves_no_daemon() {
     }
 }
 
+#[apply(trial)]
 fn hung_up_start_goes_on() {
     let setup = setup();
     let mut parent = start_that_lasts(&setup);
@@ -136,6 +128,7 @@ fn hung_up_start_goes_on() {
     daemon.wait_state("backup");
 }
 
+#[apply(trial)]
 fn log_as_large_as_may_be() {
     let world = World::new();
     fs::write(world.setup.log_file(), vec![b'\n'; 8192]).unwrap();

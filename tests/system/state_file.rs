@@ -10,25 +10,14 @@ use keepwatch::sys::atomic_file::AtomicFile;
 use lab::daemon::Setup;
 use lab::files::{Watch, content};
 use lab::namespace::mount_tmpfs;
-use libtest_mimic::Trial;
 use nix::mount::{MsFlags, mount, umount};
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 
 use crate::world::{Killed, World, setup, word};
 
-pub fn trials() -> Vec<Trial> {
-    lab::trials![
-        two_daemons_write,
-        strange_things_in_its_place,
-        mode_and_content,
-        full_directory_is_survived,
-        directory_that_is_mounted_over_is_followed,
-        unwritable_at_start,
-    ]
-}
-
 /// In that of the file, or of the one that is renamed to it, which has the name of this process.
+#[apply(trial)]
 fn strange_things_in_its_place() {
     let setup = setup();
     let file = AtomicFile::new(&setup.state_file()).unwrap();
@@ -59,6 +48,7 @@ fn temporaries(setup: &Setup) -> Vec<PathBuf> {
 }
 
 /// Neutron's agent starts the next one while the last is still leaving.
+#[apply(trial)]
 fn two_daemons_write() {
     let world = World::new();
     let mut other = setup();
@@ -104,6 +94,7 @@ fn two_daemons_write() {
     assert_eq!(temporaries(&world.setup), [] as [&Path; 0]);
 }
 
+#[apply(trial)]
 fn mode_and_content() {
     let world = World::new();
     // Whatever the umask of whoever starts it.
@@ -124,6 +115,7 @@ fn mode_and_content() {
 }
 
 /// Each state is told all the same, and written when there is room for it.
+#[apply(trial)]
 fn full_directory_is_survived() {
     let world = World::new();
     let (setup, log) = (&world.setup, world.setup.directory().join("log"));
@@ -150,6 +142,7 @@ fn full_directory_is_survived() {
 }
 
 /// What is mounted there meanwhile can be unmounted again, while the daemon runs.
+#[apply(trial)]
 fn directory_that_is_mounted_over_is_followed() {
     let world = World::new();
     let mut command = world.setup.command();
@@ -170,6 +163,7 @@ fn directory_that_is_mounted_over_is_followed() {
     }
 }
 
+#[apply(trial)]
 fn unwritable_at_start() {
     let setup = setup();
     let none: Option<&str> = None;

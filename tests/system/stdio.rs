@@ -14,16 +14,14 @@ use nix::pty::openpty;
 
 use crate::world::{Killed, World, word};
 
-pub fn trials() -> Vec<Trial> {
+#[apply(trial)]
+fn streams() -> Vec<Trial> {
     let streams: [(&str, Stream); 3] = [
         ("pipe_nobody_reads", pipe),
         ("terminal_nobody_reads", terminal),
         ("socket_nobody_reads", socket),
     ];
-    let mut trials =
-        lab::trials![streams_closed, daemon_leaves_its_pipes_alone, terminal_of_another_session,];
-    trials.extend(table(module_path!(), streams, nobody_reads));
-    trials
+    table(module_path!(), streams, nobody_reads).collect()
 }
 
 /// Flips the VIP 1,000 times.
@@ -45,6 +43,7 @@ pub fn without_log_file(setup: &Setup) -> Command {
     command
 }
 
+#[apply(trial)]
 fn streams_closed() {
     let world = World::new();
     let (setup, agent) = (&world.setup, &world.agent);
@@ -64,6 +63,7 @@ fn streams_closed() {
 }
 
 /// The daemon holds none of the pipes of whoever started it, and writes nothing into them.
+#[apply(trial)]
 fn daemon_leaves_its_pipes_alone() {
     let world = World::new();
     let mut command = world.setup.command();
@@ -125,6 +125,7 @@ fn nobody_reads(stream: Stream) {
 }
 
 /// In the background of a session whose terminal stops whoever writes to it from there.
+#[apply(trial)]
 fn terminal_of_another_session() {
     let world = World::new();
     let terminal = openpty(None, None).unwrap();

@@ -6,22 +6,9 @@ use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 
-use lab::trial::with_other_users;
 use lab::users::{SOMEBODY, run_as};
-use libtest_mimic::Trial;
 
 use crate::world::{World, setup};
-
-pub fn trials() -> Vec<Trial> {
-    let mut trials = lab::trials![world_writable_directory, agent_directory_that_anybody_can_make,];
-    trials.extend(with_other_users(lab::trials![
-        socket_of_another_user,
-        symlink_to_a_socket_of_another_user,
-        socket_of_the_owner_of_its_directory,
-        socket_of_oneself,
-    ]));
-    trials
-}
 
 /// Listens as somebody else.
 fn listen_as(user: u32, path: &Path) -> UnixListener {
@@ -51,11 +38,13 @@ fn socket(world: &World) -> std::path::PathBuf {
     world.setup.state_path.join("keepalived-state-change")
 }
 
+#[apply(trial_with_other_users)]
 fn socket_of_another_user() {
     let world = world(setup());
     assert_told_nothing(&world, &listen_as(SOMEBODY, &socket(&world)));
 }
 
+#[apply(trial_with_other_users)]
 fn symlink_to_a_socket_of_another_user() {
     let world = world(setup());
     // It does not matter whose the directory is that the link leads to.
@@ -75,6 +64,7 @@ fn assert_told(world: &World, listener: &UnixListener) {
     drop(keepwatch);
 }
 
+#[apply(trial_with_other_users)]
 fn socket_of_the_owner_of_its_directory() {
     let world = world(setup());
     let listener = listen_as(SOMEBODY, &socket(&world));
@@ -82,6 +72,7 @@ fn socket_of_the_owner_of_its_directory() {
     assert_told(&world, &listener);
 }
 
+#[apply(trial_with_other_users)]
 fn socket_of_oneself() {
     let world = world(setup().with("--user=12345").with("--group=12345"));
     chown(&world.setup.conf_dir, Some(SOMEBODY), None).unwrap();
@@ -89,6 +80,7 @@ fn socket_of_oneself() {
     assert_told(&world, &listener);
 }
 
+#[apply(trial)]
 fn world_writable_directory() {
     for (mode, warned) in [(0o777, 1), (0o1777, 1), (0o775, 0)] {
         let world = World::new();
@@ -102,6 +94,7 @@ fn world_writable_directory() {
 }
 
 /// Whoever makes it owns it, and so is trusted.
+#[apply(trial)]
 fn agent_directory_that_anybody_can_make() {
     for (mode, exists, warned) in
         [(0o1777, false, 1), (0o1777, true, 0), (0o777, true, 1), (0o775, false, 0)]

@@ -27,6 +27,8 @@ pub mod users;
 
 use std::time::Duration;
 
+pub use inventory;
+
 /// How long a test waits for what ought to happen. Far longer than it ever takes.
 pub const PATIENCE: Duration = Duration::from_mins(1);
 

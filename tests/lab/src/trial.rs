@@ -15,6 +15,36 @@ macro_rules! trials {
     };
 }
 
+/// Trials that [`run`] finds by itself.
+pub struct Found(pub fn() -> Vec<Trial>);
+
+inventory::collect!(Found);
+
+/// `#[apply(trial)]` makes a function a trial of its name, and one that returns trials their list.
+#[macro_export]
+macro_rules! trial {
+    ($(#[$attribute:meta])* fn $name:ident() $body:block) => {
+        $(#[$attribute])* fn $name() $body
+        $crate::inventory::submit!($crate::trial::Found(|| $crate::trials![$name]));
+    };
+    ($(#[$attribute:meta])* fn $name:ident() -> $trials:ty $body:block) => {
+        $(#[$attribute])* fn $name() -> $trials $body
+        $crate::inventory::submit!($crate::trial::Found($name));
+    };
+}
+
+/// `#[apply(trial_with_other_users)]`: with more than one user, of which a user namespace has but one. There it is
+/// listed as ignored.
+#[macro_export]
+macro_rules! trial_with_other_users {
+    ($(#[$attribute:meta])* fn $name:ident() $body:block) => {
+        $(#[$attribute])* fn $name() $body
+        $crate::inventory::submit!($crate::trial::Found(|| {
+            $crate::trial::with_other_users($crate::trials![$name]).collect()
+        }));
+    };
+}
+
 /// One trial, of the name without the program's.
 pub fn trial(name: &str, test: impl FnOnce() + Send + 'static) -> Trial {
     let name = name.split_once("::").map_or(name, |(_, name)| name);
@@ -50,5 +80,9 @@ pub fn run<T: IntoIterator<Item = Vec<Trial>>>(trials: impl FnOnce() -> T) -> ! 
     let processors = thread::available_parallelism().map_or(1, usize::from);
     arguments.test_threads.get_or_insert(TRIALS_PER_PROCESSOR * processors);
     enter().expect("namespaces: wants root or unprivileged user namespaces");
-    libtest_mimic::run(&arguments, trials().into_iter().flatten().collect()).exit()
+    let found = inventory::iter::<Found>.into_iter().flat_map(|Found(trials)| trials());
+    let mut trials: Vec<_> = trials().into_iter().flatten().chain(found).collect();
+    // Whatever the linker has made of their order.
+    trials.sort_by(|one, other| one.name().cmp(other.name()));
+    libtest_mimic::run(&arguments, trials).exit()
 }
