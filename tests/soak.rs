@@ -7,7 +7,6 @@
 #![expect(
     clippy::expect_used,
     clippy::indexing_slicing,
-    clippy::print_stderr,
     clippy::print_stdout,
     clippy::unwrap_used,
     reason = "a test fails by panicking, and tells what it measured"
@@ -17,11 +16,12 @@ use std::collections::BTreeMap;
 use std::env;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown};
-use std::path::PathBuf;
-use std::process::{self, ExitCode};
+use std::path::{Path, PathBuf};
+use std::process;
 use std::thread::sleep;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
+use fastrand::Rng;
 use keepwatch::wire::arp::{self, Operation};
 use lab::agent::{Agent, FullBacklog, Manners};
 use lab::capture::Capture;
@@ -30,7 +30,6 @@ use lab::files::{content, write_program};
 use lab::namespace::{Netns, unbind};
 use lab::rtnl::Rtnl;
 use lab::users::{NOBODY, SOMEBODY, has_others, run_as};
-use nix::ifaddrs::getifaddrs;
 use nix::mount::{MsFlags, mount};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -99,32 +98,16 @@ flock -w 0.5 9 || echo "$3" >>twice
 echo "$3" >told
 "#;
 
-/// xorshift32.
-struct Random(u32);
-
-impl Random {
-    fn below(&mut self, bound: u32) -> u32 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 17;
-        self.0 ^= self.0 << 5;
-        self.0 % bound
-    }
-
-    fn one_of<T: Copy>(&mut self, all: &[T]) -> T {
-        all[self.below(all.len().try_into().unwrap()) as usize]
-    }
-
-    /// Whom it happens to, what, and how much of it.
-    fn action(&mut self) -> (usize, &'static str, u32) {
-        let life = self.below(3) as usize;
-        let name = match self.below(8) {
-            0 => self.one_of(&agents().map(|(name, _)| name)),
-            1 => self.one_of(&HOOKS).0,
-            2 if life > 0 => self.one_of(&ENDS.split(", ").collect::<Vec<_>>()),
-            _ => self.one_of(&ACTIONS.split(", ").collect::<Vec<_>>()),
-        };
-        (life, name, self.below(50) + 1)
-    }
+/// Whom something happens to, what, and how much of it.
+fn draw(random: &mut Rng) -> (usize, &'static str, u32) {
+    let life = random.usize(..LIVES);
+    let name = match random.u8(..8) {
+        0 => random.choice(agents().map(|(name, _)| name)),
+        1 => random.choice(HOOKS.map(|(name, _)| name)),
+        2 if life > 0 => random.choice(ENDS.split(", ").collect::<Vec<_>>()),
+        _ => random.choice(ACTIONS.split(", ").collect::<Vec<_>>()),
+    };
+    (life, name.unwrap(), random.u32(1..=50))
 }
 
 /// A daemon and all that is around it.
@@ -134,11 +117,9 @@ struct Life<'a> {
     rtnl: Rtnl,
     /// Those before the last have yet to end.
     daemons: Vec<Running<'a>>,
-    agent: Option<Agent>,
+    agent: Agent,
     stranger: Option<Agent>,
     full_backlog: Option<FullBacklog>,
-    /// What the last agent was told.
-    told: Option<String>,
     /// Nothing has happened since everybody had the truth.
     is_at_rest: bool,
 }
@@ -151,10 +132,9 @@ impl<'a> Life<'a> {
             netns,
             rtnl,
             daemons: Vec::new(),
-            agent: None,
+            agent: Agent::start(&setup.state_path),
             stranger: None,
             full_backlog: None,
-            told: None,
             is_at_rest: false,
         };
         life.set_hook("hook succeeds");
@@ -311,41 +291,31 @@ impl<'a> Life<'a> {
 
     fn assert_told(&self, word: &str) {
         assert_eq!(self.setup.state(), word, "{}", self.setup.log());
-        assert_eq!(self.told().as_deref(), Some(word), "{}", self.setup.log());
+        assert_eq!(self.agent.acknowledged().as_deref(), Some(word), "{}", self.setup.log());
     }
 
     fn set_agent(&mut self, name: &str) {
         let (_, manners) = agents().into_iter().find(|(known, _)| *known == name).unwrap();
-        if let (Some(agent), Some(manners)) = (&self.agent, &manners) {
-            return agent.behave(manners.clone());
+        let is_to_listen = manners.is_some();
+        manners.into_iter().for_each(|manners| self.agent.behave(manners));
+        if is_to_listen && self.agent.listens() {
+            return;
         }
         // The last one may be reading what the daemon has yet to write.
         self.signal(Signal::SIGCONT);
-        if let Some(mut agent) = self.agent.take() {
-            agent.stop(false);
-            self.told = agent.acknowledged().or(self.told.take());
-        }
+        self.agent.stop(name != "agent does not listen");
         (self.stranger, self.full_backlog) = (None, None);
         let directory = &self.setup.state_path;
-        let socket = directory.join("keepalived-state-change");
-        if name != "agent does not listen" {
-            let _ = fs::remove_file(&socket);
-        }
-        match (name, manners) {
-            (_, Some(manners)) => self.agent.insert(Agent::start(directory)).behave(manners),
-            ("agent with a full backlog", _) => {
-                self.full_backlog = Some(FullBacklog::new(directory));
-            }
-            ("agent of a stranger", _) if has_others() => {
+        match name {
+            _ if is_to_listen => self.agent.listen(),
+            "agent with a full backlog" => self.full_backlog = Some(FullBacklog::new(directory)),
+            "agent of a stranger" if has_others() => {
                 self.stranger = Some(run_as(SOMEBODY, || Agent::start(directory)));
             }
-            _ => return,
+            _ => {}
         }
-        fs::set_permissions(&socket, Permissions::from_mode(0o777)).unwrap();
-    }
-
-    fn told(&self) -> Option<String> {
-        self.agent.as_ref().and_then(Agent::acknowledged).or_else(|| self.told.clone())
+        let socket = directory.join("keepalived-state-change");
+        let _ = fs::set_permissions(socket, Permissions::from_mode(0o777));
     }
 
     fn set_hook(&self, name: &str) {
@@ -391,7 +361,7 @@ impl<'a> Life<'a> {
         let told = format!("state={word} undelivered=none");
         self.daemon().wait_state(word);
         self.wait(&told, || self.daemon().status().contains(&told));
-        self.wait("the agent to be told", || self.told().as_deref() == Some(word));
+        self.wait("the agent to be told", || self.agent.acknowledged().as_deref() == Some(word));
         if overlapped {
             // Two daemons run two hooks at once, and which of them was the last is chance.
             self.signal(Signal::SIGHUP);
@@ -483,14 +453,10 @@ fn setup(number: usize) -> Setup {
         .with(format!("--hook={}", hooked.join("hook").display()))
 }
 
-/// The word for what the kernel shows in the present network namespace.
+/// The word for what the kernel shows in the present network namespace: its own addresses are routes, too.
 fn truth() -> &'static str {
-    let vip = "169.254.0.5".parse().unwrap();
-    let is_there = getifaddrs().unwrap().any(|found| {
-        let address = found.address.and_then(|address| Some(address.as_sockaddr_in()?.ip()));
-        found.interface_name == "ha0" && address == Some(vip)
-    });
-    if is_there { "master" } else { "backup" }
+    let routes = content(Path::new("/proc/thread-self/net/fib_trie"));
+    if routes.contains("|-- 169.254.0.5\n") { "master" } else { "backup" }
 }
 
 /// How many processes there are beside this one in its mount namespace, whoever their parent is.
@@ -503,14 +469,13 @@ fn others() -> usize {
     pids.filter(|pid| *pid != process::id() && namespace(*pid) == ours).count()
 }
 
-fn soak(minutes: f64, seed: u32) {
+fn soak(minutes: f64, mut random: Rng) {
     let end = Instant::now() + Duration::from_secs_f64(minutes * 60.0);
-    let mut random = Random(seed.max(1));
     let setups: Vec<_> = (0..LIVES).map(setup).collect();
     let mut lives: Vec<_> = setups.iter().map(Life::begin).collect();
     let (mut rounds, mut done, mut allowed) = (0, BTreeMap::new(), None);
     while Instant::now() < end || rounds <= WARM_UP {
-        let actions: Vec<_> = (0..=random.below(40)).map(|_| random.action()).collect();
+        let actions: Vec<_> = (0..random.u32(1..=40)).map(|_| draw(&mut random)).collect();
         if env::var_os("VERBOSE").is_some() {
             println!("round {rounds}: {actions:?}");
         }
@@ -545,16 +510,11 @@ fn soak(minutes: f64, seed: u32) {
     }
 }
 
-fn main() -> ExitCode {
+fn main() {
     let minutes = env::args().nth(1).and_then(|minutes| minutes.parse().ok());
-    let Some(minutes) = minutes.filter(|minutes: &f64| *minutes > 0.0) else {
-        eprintln!("soak: wants the minutes that it is to take");
-        return ExitCode::from(2);
-    };
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().subsec_nanos();
-    let seed = env::var("SEED").ok().map_or(now, |seed| seed.parse().expect("SEED: a number"));
+    let minutes = minutes.expect("the minutes that it is to take");
+    let seed = env::var("SEED").map_or_else(|_| fastrand::u64(..), |seed| seed.parse().unwrap());
     println!("SEED={seed}");
     lab::namespace::enter().expect("namespaces: wants root or unprivileged user namespaces");
-    soak(minutes, seed);
-    ExitCode::SUCCESS
+    soak(minutes, Rng::with_seed(seed));
 }

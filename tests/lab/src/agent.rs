@@ -84,8 +84,8 @@ struct Shared {
 pub struct Agent {
     path: PathBuf,
     shared: Arc<Shared>,
-    stop: UnixStream,
-    thread: Option<thread::JoinHandle<()>>,
+    /// What ends the thread that serves, if it listens.
+    served: Option<(UnixStream, thread::JoinHandle<()>)>,
 }
 
 impl Agent {
@@ -93,16 +93,24 @@ impl Agent {
     /// backlog of 5.
     pub fn start(state_path: &Path) -> Self {
         let path = state_path.join("keepalived-state-change");
-        let _ = std::fs::remove_file(&path);
-        let listener = UnixListener::bind(&path).expect("the agent's socket");
+        let mut agent = Self { path, shared: Arc::default(), served: None };
+        agent.listen();
+        agent
+    }
+
+    /// Listens again after it was stopped.
+    pub fn listen(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+        let listener = UnixListener::bind(&self.path).expect("the agent's socket");
         listen(&listener, Backlog::new(5).expect("a backlog")).expect("to listen");
-        let shared = Arc::new(Shared::default());
         let (stop, stopped) = UnixStream::pair().expect("a socket pair");
-        let thread = thread::spawn({
-            let shared = Arc::clone(&shared);
-            move || serve(&listener, &stopped, &shared)
-        });
-        Self { path, shared, stop, thread: Some(thread) }
+        let shared = Arc::clone(&self.shared);
+        let thread = thread::spawn(move || serve(&listener, &stopped, &shared));
+        self.served = Some((stop, thread));
+    }
+
+    pub fn listens(&self) -> bool {
+        self.served.is_some()
     }
 
     /// From now on.
@@ -148,8 +156,8 @@ impl Agent {
     }
 
     fn shut_down(&mut self) {
-        let _ = self.stop.shutdown(std::net::Shutdown::Both);
-        if let Some(thread) = self.thread.take() {
+        if let Some((stop, thread)) = self.served.take() {
+            let _ = stop.shutdown(std::net::Shutdown::Both);
             let _ = thread.join();
         }
     }
