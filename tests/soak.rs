@@ -26,7 +26,8 @@ use keepwatch::wire::arp::{self, Operation};
 use lab::agent::{Agent, FullBacklog, Manners};
 use lab::capture::Capture;
 use lab::daemon::{Running, Setup};
-use lab::files::{content, write_program};
+use lab::files::{content, look, write_program};
+use lab::heard::Late;
 use lab::namespace::{Netns, unbind};
 use lab::rtnl::Rtnl;
 use lab::users::{NOBODY, SOMEBODY, has_others, run_as};
@@ -297,7 +298,9 @@ impl<'a> Life<'a> {
     fn set_agent(&mut self, name: &str) {
         let (_, manners) = agents().into_iter().find(|(known, _)| *known == name).unwrap();
         let is_to_listen = manners.is_some();
-        manners.into_iter().for_each(|manners| self.agent.behave(manners));
+        if let Some(manners) = manners {
+            self.agent.behave(manners);
+        }
         if is_to_listen && self.agent.listens() {
             return;
         }
@@ -340,13 +343,8 @@ impl<'a> Life<'a> {
         [&self.setup.conf_dir, &self.metrics()][number as usize % 2].join("ballast")
     }
 
-    /// Waits until something is so, which has to be looked at now and then.
     fn wait(&self, what: &str, is_so: impl Fn() -> bool) {
-        let by = Instant::now() + Duration::from_secs(90);
-        while !is_so() {
-            assert!(Instant::now() < by, "waited in vain for {what}:\n{}", self.setup.log());
-            sleep(Duration::from_millis(20));
-        }
+        look(Late(|| format!("{what}:\n{}", self.setup.log())), is_so);
     }
 
     /// Waits until everybody has the truth and sleeps.

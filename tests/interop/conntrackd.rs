@@ -7,10 +7,10 @@ use std::os::unix::fs::chown;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::rc::Rc;
-use std::time::{Duration, Instant};
 
 use lab::daemon::Running;
-use lab::files::{Watch, content};
+use lab::files::{Watch, content, look};
+use lab::heard::Late;
 use lab::users::NOBODY;
 
 use crate::node::{Network, Node};
@@ -132,15 +132,7 @@ impl Tracked {
     fn wait_external_connection(&self) {
         let configuration = self.configuration();
         let arguments = ["-C", configuration.to_str().unwrap(), "-e"];
-        let deadline = Instant::now() + lab::PATIENCE;
-        while !output("conntrackd", &arguments).contains("src=10.0.0.2") {
-            assert!(
-                Instant::now() < deadline,
-                "no external connection:\n{}",
-                self.conntrackd_log()
-            );
-            // Nothing tells of it, so it has to be looked at now and then.
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        let what = Late(|| format!("an external connection:\n{}", self.conntrackd_log()));
+        look(what, || output("conntrackd", &arguments).contains("src=10.0.0.2"));
     }
 }

@@ -3,9 +3,8 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::process::Command;
-use std::thread;
-use std::time::{Duration, Instant};
 
+use lab::files::look;
 use lab::namespace::{Netns, unbind, unbind_elsewhere};
 use lab::old_kernel::without_proc;
 use lab::rtnl::Rtnl;
@@ -67,11 +66,7 @@ impl Inside {
         self.world.agent.wait_acknowledged("backup");
         assert_eq!(daemon.0.wait().unwrap().code(), Some(1));
         // With a namespace go its interfaces, and their other ends elsewhere.
-        let deadline = Instant::now() + lab::PATIENCE;
-        while if_nametoindex("outside").is_ok() {
-            assert!(Instant::now() < deadline, "the namespace is still there");
-            thread::sleep(Duration::from_millis(10));
-        }
+        look("the namespace to go", || if_nametoindex("outside").is_err());
         let log = self.world.setup.log();
         assert!(log.contains(": network namespace deleted; exiting\n"), "{log}");
         assert_eq!(self.world.setup.state(), "backup");

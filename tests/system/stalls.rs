@@ -3,10 +3,11 @@
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixListener;
 use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use lab::NEWEST_REPLY;
 use lab::daemon::Running;
+use lab::files::look;
 use nix::sys::signal::Signal;
 
 use crate::world::World;
@@ -16,12 +17,7 @@ const TOO_LONG: Duration = Duration::from_secs(6);
 
 /// Waits until it is in this state, as `/proc/PID/stat` calls it.
 fn wait_process_state(keepwatch: &Running<'_>, state: &str) {
-    let deadline = Instant::now() + lab::PATIENCE;
-    while !keepwatch.proc_status("State").starts_with(state) {
-        assert!(Instant::now() < deadline, "{}", keepwatch.proc_status("State"));
-        // Nothing tells of it, so it has to be looked at now and then.
-        sleep(Duration::from_millis(1));
-    }
+    look(state, || keepwatch.proc_status("State").starts_with(state));
 }
 
 #[apply(trial)]

@@ -6,14 +6,13 @@ use std::fmt::Display;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
-use std::time::{Duration, Instant};
 
 use nix::libc::{SYS_epoll_pwait, c_long};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::PATIENCE;
-use crate::files::{Directory, Watch, content, wait_readable};
+use crate::files::{Directory, Watch, content, look, wait_readable};
 use crate::heard::Late;
 
 /// Where one keepwatch lives, and how it is started.
@@ -262,15 +261,7 @@ impl<'a> Running<'a> {
 
     /// Waits until a number of the status has grown to this.
     pub fn wait_counter(&self, name: &str, least: u64) {
-        let deadline = Instant::now() + PATIENCE;
-        while self.counter(name) < least {
-            assert!(
-                Instant::now() < deadline,
-                "waited in vain for {least} {name}: {}",
-                self.status()
-            );
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        look(self.and_log(format!("{least} {name}")), || self.counter(name) >= least);
     }
 
     /// Sends SIGTERM and waits for the end.
@@ -287,12 +278,7 @@ impl<'a> Running<'a> {
 
     /// Waits until it sleeps without a timeout: until there is nothing left to do.
     pub fn wait_asleep(&self) {
-        let deadline = Instant::now() + PATIENCE;
-        while self.sleeps_for() != Some(u32::MAX) {
-            assert!(Instant::now() < deadline, "it does not sleep; log:\n{}", self.setup.log());
-            // Nothing tells of it, so it has to be looked at now and then.
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        look(self.and_log("it to sleep".into()), || self.sleeps_for() == Some(u32::MAX));
     }
 
     /// For how many milliseconds `/proc/PID/syscall` shows it to wait for events; `u32::MAX` if for ever.

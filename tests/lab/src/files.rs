@@ -6,6 +6,7 @@ use std::io::Read;
 use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use nix::mount::{MntFlags, umount2};
@@ -52,6 +53,15 @@ impl Watch {
             wait_readable(&self.0, left);
             while self.0.read_events().is_ok() {}
         }
+    }
+}
+
+/// Waits for what nothing tells of, so that it has to be looked at now and then.
+pub fn look(what: impl Display, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "waited in vain for {what}");
+        sleep(Duration::from_millis(5));
     }
 }
 

@@ -3,8 +3,6 @@
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd};
-use std::thread::sleep;
-use std::time::{Duration, Instant};
 
 use netlink_packet_core::{
     NLM_F_ACK, NLM_F_APPEND, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE, NLM_F_REQUEST,
@@ -21,7 +19,7 @@ use netlink_sys::{Socket, SocketAddr};
 use nix::ifaddrs::{InterfaceAddress, getifaddrs};
 use nix::net::if_::InterfaceFlags;
 
-use crate::PATIENCE;
+use crate::files::look;
 use crate::namespace::Netns;
 
 /// A socket for requests, in the namespace in which it was made.
@@ -104,15 +102,11 @@ impl Rtnl {
 
     /// Waits until the kernel has told everybody that a link is up and has carrier.
     pub fn wait_running(&self, name: &str) {
-        let deadline = Instant::now() + PATIENCE;
         let running = |interface: InterfaceAddress| {
             interface.interface_name == name
                 && interface.flags.contains(InterfaceFlags::IFF_RUNNING)
         };
-        while !getifaddrs().expect("the interfaces").any(running) {
-            assert!(Instant::now() < deadline, "{name} is not running");
-            sleep(Duration::from_millis(1));
-        }
+        look(format!("{name} to run"), || getifaddrs().expect("the interfaces").any(running));
         // It shows that before it tells, which it puts off for up to a second; but not for who asks for
         // this one link (`rtnl_getlink` since Linux 6.12).
         let mut link = LinkMessage::default();
