@@ -123,11 +123,10 @@ fn compare_link(link: &Link, right_kind: bool, payload: &[u8]) {
     assert_eq!(link.mac.as_ref().map(|mac| &mac[..]), mac.filter(|mac| mac.len() == 6));
     let changes = last(&attributes, 35).map(|changes| word(changes, 0));
     assert_eq!(link.carrier_changes, changes);
-    if let Some(forwarding) = link.ipv6_forwarding {
-        let families = self::attributes(last(&attributes, 26).unwrap());
-        let inet6 = self::attributes(first(&families, 10).unwrap());
-        assert_eq!(word(first(&inet6, 2).unwrap(), 0) != 0, forwarding);
-    }
+    let families = last(&attributes, 26).map(self::attributes).unwrap_or_default();
+    let inet6 = first(&families, 10).map(self::attributes).unwrap_or_default();
+    let forwarding = first(&inet6, 2).filter(|settings| settings.len() >= 4);
+    assert_eq!(link.ipv6_forwarding, forwarding.map(|settings| word(settings, 0) != 0));
 }
 
 type Attributes<'a> = Vec<(u16, &'a [u8])>;

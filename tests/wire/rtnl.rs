@@ -1,5 +1,3 @@
-use core::net::Ipv6Addr;
-
 use keepwatch::wire::ifname::InterfaceName;
 use keepwatch::wire::rtnl::{
     Address, Body, Link, Malformed, Messages, request_addresses, request_link, request_links,
@@ -44,14 +42,7 @@ fn bodies(datagram: &[u8]) -> Vec<Result<Body, Malformed>> {
 
 const INET: u8 = 2;
 const INET6: u8 = 10;
-const BRIDGE: u8 = 7;
 const VIP: [u8; 4] = [169, 254, 0, 5];
-const PEER: [u8; 4] = [10, 9, 0, 1];
-
-fn vip(ifindex: u32, peer: [u8; 4], flags: AddressFlags) -> Address {
-    let cidr = "169.254.0.5/24".parse().unwrap();
-    Address { ifindex, cidr, peer: peer.into(), flags, refreshed: false }
-}
 
 #[test]
 fn takes_apart_an_ipv4_address() {
@@ -60,7 +51,9 @@ fn takes_apart_an_ipv4_address() {
         [(1, &VIP), (2, &VIP), (3, b"v0\0"), (8, &flags), (6, &[0xff; 16])];
     let new = message(libc::RTM_NEWADDR, 0, &ifaddrmsg(INET, 24, 0x80, 3), &attributes);
     let gone = message(libc::RTM_DELADDR, 0, &ifaddrmsg(INET, 24, 0x80, 3), &attributes);
-    let address = vip(3, VIP, AddressFlags::Permanent);
+    let cidr = "169.254.0.5/24".parse().unwrap();
+    let flags = AddressFlags::Permanent;
+    let address = Address { ifindex: 3, cidr, peer: VIP.into(), flags, refreshed: false };
     assert_eq!(
         bodies(&[new, gone].concat()),
         [Ok(Body::NewAddress(address)), Ok(Body::DelAddress(address))]
@@ -68,40 +61,14 @@ fn takes_apart_an_ipv4_address() {
 }
 
 #[test]
-fn local_address_counts_where_there_is_a_peer() {
-    let fixed = ifaddrmsg(INET, 24, 0, 3);
-    let new = message(libc::RTM_NEWADDR, 0, &fixed, &[(1, &PEER), (2, &VIP)]);
-    let address = vip(3, PEER, AddressFlags::empty());
-    assert_eq!(bodies(&new), [Ok(Body::NewAddress(address))]);
-}
-
-#[test]
-fn takes_apart_an_ipv6_address_with_more_flags_than_the_header_holds() {
-    let ip: Ipv6Addr = "fd00::5".parse().unwrap();
-    let flags = 0x2c0_u32.to_ne_bytes();
-    let fixed = ifaddrmsg(INET6, 64, 0xc0, 3);
-    let new = message(libc::RTM_NEWADDR, 0, &fixed, &[(1, &ip.octets()), (8, &flags)]);
-    let flags = AddressFlags::Noprefixroute | AddressFlags::Permanent | AddressFlags::Tentative;
-    let cidr = "fd00::5/64".parse().unwrap();
-    let address = Address { ifindex: 3, cidr, peer: ip.into(), flags, refreshed: false };
-    assert_eq!(bodies(&new), [Ok(Body::NewAddress(address))]);
-}
-
-/// A link of this kind (`ARPHRD_*`) that has been added.
-fn link(arphrd: u16, attributes: &[(u16, &[u8])]) -> Link {
-    let fixed = ifinfomsg(0, arphrd, 3, 0x1_1043);
-    match &bodies(&message(libc::RTM_NEWLINK, 0, &fixed, attributes))[..] {
-        [Ok(Body::NewLink(link))] => link.clone(),
-        other => panic!("{other:?}"),
-    }
-}
-
-#[test]
 fn takes_apart_a_link() {
     let mac = [2, 0, 0, 0, 0, 1];
     let carrier_changes = 5_u32.to_ne_bytes();
+    // For IPv4, and for IPv6 an array of settings behind its flags.
+    let inet6 = [nla(1, &[0; 4]), nla(2, &1_i32.to_ne_bytes())].concat();
+    let af_spec = [nla(2, &[7; 5]), nla(10, &inet6)].concat();
     let attributes: [(u16, &[u8]); 4] =
-        [(3, b"v0\0"), (1, &mac), (35, &carrier_changes), (26, &af_spec(&[1, 0]))];
+        [(3, b"v0\0"), (1, &mac), (35, &carrier_changes), (26, &af_spec)];
     let expected = Link {
         ifindex: 3,
         name: InterfaceName::new(b"v0"),
@@ -111,39 +78,8 @@ fn takes_apart_a_link() {
         carrier_changes: Some(5),
         ipv6_forwarding: Some(true),
     };
-    assert_eq!(link(1, &attributes), expected);
-}
-
-#[test]
-fn wireless_event_mentions_neither_mac_nor_carrier() {
-    // As `rtnetlink_ifinfo_prep` and `wireless_send_event` (`net/wireless/wext-core.c`) put it together:
-    // the name, and in IFLA_WIRELESS a `struct iw_event`, here SIOCGIWSCAN.
-    let event = [&8_u16.to_ne_bytes()[..], &0x8b19_u16.to_ne_bytes(), &[0; 4]].concat();
-    let link = link(1, &[(3, b"wlan0\0"), (11, &event)]);
-    assert_eq!((link.mac, link.carrier_changes, link.ipv6_forwarding), (None, None, None));
-}
-
-#[test]
-fn what_is_no_ethernet_has_no_mac() {
-    // ARPHRD_NONE and ARPHRD_INFINIBAND, whose addresses have no or 20 bytes.
-    for (arphrd, address) in [(0xfffe, &[][..]), (32, &[0; 20])] {
-        let link = link(arphrd, &[(3, b"v0\0"), (1, address)]);
-        assert_eq!((link.ethernet, link.mac), (false, None), "{arphrd}");
-    }
-}
-
-/// `IFLA_AF_SPEC` with something for IPv4, and for IPv6 an array of settings behind its flags.
-fn af_spec(settings: &[i32]) -> Vec<u8> {
-    let settings: Vec<u8> = settings.iter().flat_map(|setting| setting.to_ne_bytes()).collect();
-    let inet6 = nla(10, &[nla(1, &[0; 4]), nla(2, &settings)].concat());
-    [nla(2, &[7; 5]), inet6].concat()
-}
-
-#[test]
-fn forwarding_is_dug_out_of_a_link() {
-    let forwarding = |settings| link(1, &[(26, &af_spec(settings))]).ipv6_forwarding;
-    assert_eq!(forwarding(&[0, 64]), Some(false));
-    assert_eq!(forwarding(&[]), None);
+    let new = message(libc::RTM_NEWLINK, 0, &ifinfomsg(0, 1, 3, 0x1_1043), &attributes);
+    assert_eq!(bodies(&new), [Ok(Body::NewLink(expected))]);
 }
 
 #[test]
@@ -157,27 +93,6 @@ fn takes_apart_a_change_of_forwarding() {
     assert_eq!(change(INET6, 3, 0), [Ok(Body::Ipv6Forwarding { ifindex: 3, on: false })]);
     assert_eq!(change(INET, 3, 1), [Ok(Body::Other)]);
     assert_eq!(bodies(&message(libc::RTM_NEWNETCONF, 0, &[], &[])), [Err(Malformed)]);
-}
-
-#[test]
-fn refreshed_address_is_told_from_a_new_one() {
-    let refreshed = |created: u32, changed: u32| {
-        let times = [created.to_ne_bytes(), changed.to_ne_bytes()].concat();
-        let info = [&[0xff; 8], &times[..]].concat();
-        let fixed = ifaddrmsg(INET, 24, 0, 3);
-        match bodies(&message(libc::RTM_NEWADDR, 0, &fixed, &[(1, &VIP), (6, &info)]))[..] {
-            [Ok(Body::NewAddress(address))] => address.refreshed,
-            ref other => panic!("{other:?}"),
-        }
-    };
-    assert!(!refreshed(100, 100));
-    assert!(refreshed(100, 250));
-}
-
-#[test]
-fn port_that_leaves_a_bridge_is_not_a_link_that_is_gone() {
-    let gone = message(libc::RTM_DELLINK, 0, &ifinfomsg(BRIDGE, 1, 3, 0), &[(3, b"v0\0")]);
-    assert_eq!(bodies(&gone), [Ok(Body::Other)]);
 }
 
 #[test]
