@@ -25,7 +25,10 @@ impl Simulation<'_> {
                 self.latest_news_are_read();
                 return Some(Input::Probed(self.probe(probe)));
             }
-            Action::SetAddressFilter(ifindex) => self.kernel.heeded = Some(ifindex.unwrap_or(0)),
+            Action::SetAddressFilter(ifindex) => {
+                let heeded = Some(ifindex.unwrap_or(0));
+                assert_ne!(std::mem::replace(&mut self.kernel.heeded, heeded), heeded, "set again");
+            }
             Action::WatchClaims { ifindex, rebind } => {
                 self.wire.listen(ifindex, rebind, &self.kernel);
             }
@@ -53,6 +56,9 @@ impl Simulation<'_> {
             }
             Action::HangUp => {
                 assert!(self.agent.is_connected(), "there is nothing to hang up");
+                let is_wanted = self.agent.in_flight() == self.reported && !self.reloaded;
+                let is_early = is_wanted && self.leave_by.is_none();
+                assert!(!is_early || self.agent.has_had_its_time(self.now), "hung up early");
                 let outcome = self.agent.read_reply(self.now).unwrap_or_else(|| {
                     assert!(self.agent.hang_up(self.now), "it has ended");
                     Outcome::Failed(Failure::TimedOut)

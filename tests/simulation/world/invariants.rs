@@ -176,7 +176,10 @@ impl Simulation<'_> {
             LogEvent::DumpFailed { result: DumpResult::TimedOut, .. } => {
                 assert!(!self.kernel.has_unread(), "its end may be there to be read");
             }
-            LogEvent::AgentBack { failures } => assert!(failures > 0, "it was not away"),
+            LogEvent::AgentBack { failures } => {
+                let known = std::mem::take(&mut self.agent.failures);
+                assert!(failures > 0 && failures == known, "{known}");
+            }
             LogEvent::Wrote(state) => assert_eq!(self.disk.file, Some(state)),
             LogEvent::Notified(state) => {
                 assert_eq!(self.agent.acknowledged, Some(state));

@@ -248,6 +248,9 @@ impl<'a> Simulation<'a> {
         let told = self.reported.filter(|_| !self.options.has_no_agent);
         assert_eq!(self.agent.acknowledged, told, "the agent has said 200 to the truth");
         assert_eq!(self.agent.heeded, told, "an agent that was away has come to know it");
+        assert_eq!(self.agent.failures, 0, "an agent that was away is said to be back");
+        let heeded = (!self.options.announces).then_some(self.kernel.ifindex.unwrap_or(0));
+        assert_eq!(self.kernel.heeded, heeded, "of whose addresses it hears");
         assert!(self.manager.ready && !self.namespace_deleted);
         self.manager_knows();
         assert!(self.conntrackd.is_done());

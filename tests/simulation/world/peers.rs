@@ -43,6 +43,10 @@ pub struct Agent {
     pub starts_for: Duration,
     /// The state of the last attempt, and when that failed.
     failed: Option<(State, Instant)>,
+    /// How many attempts have, and nobody has said yet that it is back.
+    pub failures: u32,
+    /// When the last attempt was made.
+    called_at: Option<Instant>,
     /// What is to be reported anew need not wait.
     anew: bool,
 }
@@ -65,7 +69,16 @@ impl Agent {
     }
 
     pub fn is_in_flight(&self) -> bool {
-        matches!(self.connection, Connection::InFlight(_))
+        self.in_flight().is_some()
+    }
+
+    pub fn in_flight(&self) -> Option<State> {
+        if let Connection::InFlight(state) = self.connection { Some(state) } else { None }
+    }
+
+    /// To reply.
+    pub fn has_had_its_time(&self, now: Instant) -> bool {
+        self.called_at.is_none_or(|at| now >= at + Duration::from_secs(5))
     }
 
     /// The next attempt is a report, and no retry.
@@ -76,6 +89,7 @@ impl Agent {
     /// Some: that came of it at once.
     pub fn notify(&mut self, state: State, now: Instant) -> Option<Outcome> {
         assert!(!self.is_in_flight(), "two attempts at once");
+        self.called_at = Some(now);
         let anew = std::mem::take(&mut self.anew);
         if let Some((failed, at)) = self.failed.take()
             && failed == state
@@ -94,6 +108,7 @@ impl Agent {
         }
         self.connection = Connection::None;
         self.failed = Some((state, now));
+        self.failures += 1;
         if self.listens {
             self.found_full.get_or_insert(now);
             return Some(Outcome::Failed(Failure::BacklogFull));
@@ -114,6 +129,7 @@ impl Agent {
     fn fail(&mut self, now: Instant) {
         if let Connection::InFlight(state) = self.connection {
             (self.failed, self.found_full) = (Some((state, now)), None);
+            self.failures += 1;
         }
         self.connection = Connection::None;
     }
