@@ -317,8 +317,6 @@ impl<'a> Life<'a> {
             }
             _ => {}
         }
-        let socket = directory.join("keepalived-state-change");
-        let _ = fs::set_permissions(socket, Permissions::from_mode(0o777));
     }
 
     fn set_hook(&self, name: &str) {

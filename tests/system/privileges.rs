@@ -4,11 +4,10 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, chown};
 use std::path::PathBuf;
 
-use lab::agent::Agent;
 use lab::capture::Capture;
 use lab::daemon::{Running, Setup};
 use lab::old_kernel::without_seccomp;
-use lab::users::{NOBODY, run_as};
+use lab::users::NOBODY;
 use nix::sys::signal::Signal;
 
 use crate::world::{World, add_interface, setup};
@@ -119,9 +118,7 @@ fn kernel_without_filters() {
 /// Everything that the daemon does while it runs, as somebody without any right to it.
 #[apply(trial_with_other_users)]
 fn nobody_does_everything() {
-    let mut world = World::with(setup_of_nobody().with("--garp_master_delay=0.2"));
-    world.agent.stop(true);
-    world.agent = run_as(NOBODY, || Agent::start(&world.setup.state_path));
+    let world = World::with(setup_of_nobody().with("--garp_master_delay=0.2"));
     add_interface(&world.rtnl, "lan0");
     let capture = Capture::new("lan0-peer");
     let keepwatch = world.setup.daemonize();

@@ -1,6 +1,8 @@
 //! An agent with every kind of manners, on a real Unix socket.
 
+use std::fs::{self, Permissions};
 use std::io::{ErrorKind, Read, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -100,9 +102,7 @@ impl Agent {
 
     /// Listens again after it was stopped.
     pub fn listen(&mut self) {
-        let _ = std::fs::remove_file(&self.path);
-        let listener = UnixListener::bind(&self.path).expect("the agent's socket");
-        listen(&listener, Backlog::new(5).expect("a backlog")).expect("to listen");
+        let listener = bind(&self.path, 5);
         let (stop, stopped) = UnixStream::pair().expect("a socket pair");
         let shared = Arc::clone(&self.shared);
         let thread = thread::spawn(move || serve(&listener, &stopped, &shared));
@@ -151,7 +151,7 @@ impl Agent {
     pub fn stop(&mut self, tidy: bool) {
         self.shut_down();
         if tidy {
-            let _ = std::fs::remove_file(&self.path);
+            let _ = fs::remove_file(&self.path);
         }
     }
 
@@ -171,6 +171,15 @@ impl Drop for Agent {
 
 fn last_acknowledged(arrivals: &[Arrival]) -> Option<String> {
     arrivals.iter().rfind(|arrival| arrival.acknowledged).map(|arrival| arrival.state.clone())
+}
+
+/// Listens for every user, with this backlog.
+fn bind(path: &Path, backlog: i32) -> UnixListener {
+    let _ = fs::remove_file(path);
+    let listener = UnixListener::bind(path).expect("the agent's socket");
+    listen(&listener, Backlog::new(backlog).expect("a backlog")).expect("to listen");
+    fs::set_permissions(path, Permissions::from_mode(0o777)).expect("to let everybody call");
+    listener
 }
 
 /// Serves one connection after the other; those that are left hanging are kept.
@@ -263,9 +272,8 @@ pub struct FullBacklog {
 impl FullBacklog {
     pub fn new(state_path: &Path) -> Self {
         let path = state_path.join("keepalived-state-change");
-        let listener = UnixListener::bind(&path).expect("the agent's socket");
-        listen(&listener, Backlog::new(0).expect("a backlog")).expect("to listen");
         // A backlog of 0 holds one.
+        let listener = bind(&path, 0);
         let waiting = vec![UnixStream::connect(&path).expect("to connect")];
         Self { _listener: listener, _waiting: waiting }
     }
