@@ -13,8 +13,6 @@
 
 #[macro_use]
 extern crate lab;
-#[macro_use]
-extern crate macro_rules_attribute;
 
 mod malloc;
 mod program;
@@ -217,7 +215,7 @@ fn every_failure_of_the_agent() {
     let agent = Agent::start(state_path);
     for (manners, how) in [
         (Manners::Reply(vec![b"HTTP/1.1 500 No\r\n\r\n"]), "reply has status 500"),
-        (Manners::CloseEarly, "connection closed before"),
+        (Manners::CloseEarly, "connection closed before a complete reply"),
         (Manners::CloseUnread, "connection closed before"),
         (Manners::Babble, "reply is not HTTP"),
         (Manners::Hang, "reply timed out"),
@@ -230,6 +228,7 @@ fn every_failure_of_the_agent() {
         world.set_vip(present);
         agent.wait_acknowledged(word(present));
     }
+    keepwatch.wait_log("agent notified after ", 1);
     assert_ends(keepwatch);
 }
 

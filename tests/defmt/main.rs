@@ -11,8 +11,6 @@
 
 #[macro_use]
 extern crate lab;
-#[macro_use]
-extern crate macro_rules_attribute;
 
 mod damage;
 mod figures;

@@ -43,8 +43,6 @@ fn assert_files_denied(setup: Setup) {
     fs::write(&precious, "precious").unwrap();
     open_to_everybody(&precious, 0o666);
     let world = World::with(setup);
-    // Nobody may connect to it, too.
-    open_to_everybody(&world.setup.state_path.join("keepalived-state-change"), 0o777);
     let keepwatch = world.setup.daemonize();
 
     let c_path = |path: &Path| format!("{}\0", path.display()).into_bytes();

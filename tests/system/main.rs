@@ -15,8 +15,6 @@
 
 #[macro_use]
 extern crate lab;
-#[macro_use]
-extern crate macro_rules_attribute;
 
 mod addresses;
 mod agent;

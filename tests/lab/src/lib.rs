@@ -28,6 +28,7 @@ pub mod users;
 use std::time::Duration;
 
 pub use inventory;
+pub use macro_rules_attribute::apply;
 
 /// How long a test waits for what ought to happen. Far longer than it ever takes.
 pub const PATIENCE: Duration = Duration::from_mins(1);
