@@ -45,7 +45,7 @@ fn main() -> ExitCode {
     if std::env::var_os(PROGRAM).is_some() {
         return program::main();
     }
-    lab::trial::run(Vec::new)
+    lab::trial::run()
 }
 
 fn setup() -> Setup {

@@ -24,5 +24,5 @@ mod world;
 fn main() {
     // Before there is a namespace: cargo may want the network.
     programs::provide();
-    lab::trial::run(Vec::new)
+    lab::trial::run()
 }

@@ -6,21 +6,9 @@ use std::fs;
 use lab::capture::{Capture, Frame};
 use lab::daemon::Running;
 use lab::files::{Watch, content, write_program};
-use libtest_mimic::Trial;
 use nix::sys::signal::Signal;
 
 use crate::node::{Network, Node};
-
-pub fn trials() -> Vec<Trial> {
-    lab::trials![
-        hook_in_place_of_a_notify_script,
-        crash,
-        preemption_is_no_split_brain,
-        vrrp_that_does_not_arrive,
-        split_brain_with_virtual_macs,
-        reload
-    ]
-}
 
 /// Makes two nodes, the left one of priority 60, has it become master, and plays.
 fn play(right_priority: u8, preempt: bool, play: impl FnOnce(&Node, &Node, &Running)) {
@@ -39,6 +27,7 @@ fn play(right_priority: u8, preempt: bool, play: impl FnOnce(&Node, &Node, &Runn
 }
 
 /// One script for both: what it is told by keepwatch is what it is told by keepalived.
+#[apply(trial)]
 fn hook_in_place_of_a_notify_script() {
     let network = Network::new();
     let (mut left, right) = (Node::new("left", 1, &network), Node::new("right", 2, &network));
@@ -84,6 +73,7 @@ fn hook_in_place_of_a_notify_script() {
 
 /// keepalived does not take its address away, so there are two who have it: both are active, one of
 /// them hears the other claim the address, and the next keepalived clears up.
+#[apply(trial)]
 fn crash() {
     play(50, false, |left, right, left_keepwatch| {
         left.kill_keepalived();
@@ -98,6 +88,7 @@ fn crash() {
 }
 
 /// Who gives way hears the other's claims before its own address goes: always, if it is a little slow.
+#[apply(trial)]
 fn preemption_is_no_split_brain() {
     play(50, true, |left, right, _| {
         let right_keepwatch = right.setup.running();
@@ -121,6 +112,7 @@ fn preemption_is_no_split_brain() {
 }
 
 /// But ARP does: both say that the other has the address, and that it is over.
+#[apply(trial)]
 fn vrrp_that_does_not_arrive() {
     play(50, false, |left, right, left_keepwatch| {
         let right_keepwatch = right.setup.running();
@@ -140,6 +132,7 @@ fn vrrp_that_does_not_arrive() {
 }
 
 /// With `use_vmac` both have the same MAC. As in [`crash`], both have the address.
+#[apply(trial)]
 fn split_brain_with_virtual_macs() {
     let network = Network::new();
     let [left, right] = [("left", 1), ("right", 2)].map(|(name, number)| {
@@ -163,6 +156,7 @@ fn split_brain_with_virtual_macs() {
 }
 
 /// A floating IP comes, as Neutron brings it: into the configuration of both.
+#[apply(trial)]
 fn reload() {
     const FLOATING_IP: &str = "192.0.2.20/32";
     let announced = |frames: &[Frame]| {

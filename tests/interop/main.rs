@@ -37,5 +37,5 @@ fn output(program: &str, arguments: &[&str]) -> String {
 }
 
 fn main() {
-    lab::trial::run(|| vec![keepalived::trials()])
+    lab::trial::run()
 }

@@ -8,20 +8,9 @@ use lab::capture::{Capture, Frame};
 use lab::daemon::Running;
 use lab::namespace::Netns;
 use lab::rtnl::Rtnl;
-use libtest_mimic::Trial;
 
 use crate::metrics::world_with;
 use crate::world::{World, add_interface, setup, up_quietly};
-
-pub fn trials() -> Vec<Trial> {
-    lab::trials![
-        split_brain_begins_and_ends,
-        silent_master,
-        silent_master_of_ipv6,
-        interface_made_anew,
-        frames_for_others,
-    ]
-}
 
 const VIP: Ipv4Addr = Ipv4Addr::new(169, 254, 0, 5);
 const OURS: [u8; 6] = [2, 0, 0, 0, 0, 1];
@@ -40,6 +29,7 @@ fn wait_listening(keepwatch: &Running<'_>) {
 }
 
 /// By two stations, beside which there is what is no claim. The next is told, however soon after.
+#[apply(trial)]
 fn split_brain_begins_and_ends() {
     let (world, figures) = world_with(setup().with("--garp_master_delay=0.2"));
     world.rtnl.set_mac("ha0", OURS);
@@ -110,15 +100,18 @@ fn finds_silent_master(vip: &str, probe: &[u8]) {
     assert_eq!(world.setup.state(), "master");
 }
 
+#[apply(trial)]
 fn silent_master() {
     finds_silent_master("169.254.0.5/24", &arp::probe(OURS, OURS, VIP));
 }
 
+#[apply(trial)]
 fn silent_master_of_ipv6() {
     let probe = ndisc::probe(OURS, "fd00::5".parse().unwrap());
     finds_silent_master("fd00::5/64", &probe);
 }
 
+#[apply(trial)]
 fn interface_made_anew() {
     let world = World::new();
     world.set_vip(true);
@@ -138,6 +131,7 @@ fn interface_made_anew() {
 
 /// A claim in another VLAN, one that is sent to another host, and what only looks like one do not even
 /// wake it.
+#[apply(trial)]
 fn frames_for_others() {
     let world = World::new();
     world.rtnl.set_mac("ha0", OURS);

@@ -7,18 +7,18 @@ use crate::conntrackd::Tracked;
 use crate::metrics::world_with;
 use crate::world::setup;
 
-pub fn trials() -> Vec<Trial> {
+#[apply(trial)]
+fn rows() -> Vec<Trial> {
     let rows = [
         ("other_prefix", ("169.254.0.5/24", "ha0", "169.254.0.5/32")),
         ("other_interface", ("169.254.0.5/24", "ha0-peer", "169.254.0.5/24")),
         ("ipv6", ("fd00::5/64", "ha0-peer", "fd00::5/128")),
     ];
-    let mut trials = lab::trials![check_says_what_is_wrong];
-    trials.extend(lab::trial::table(module_path!(), rows, |row| {
+    let rows = lab::trial::table(module_path!(), rows, |row| {
         is_told("--no-announce", row);
         is_told("--nodebug", row);
-    }));
-    trials
+    });
+    rows.collect()
 }
 
 fn is_told(extra: &str, (vip, interface, there): (&str, &str, &str)) {
@@ -48,6 +48,7 @@ fn is_told(extra: &str, (vip, interface, there): (&str, &str, &str)) {
     keepwatch.wait_log(&line, 3);
 }
 
+#[apply(trial)]
 fn check_says_what_is_wrong() {
     let tracked = Tracked::new();
     let world = &tracked.world;

@@ -12,9 +12,7 @@ use std::time::{Duration, SystemTime};
 use lab::daemon::{Running, Setup};
 use lab::files::{Watch, content, read_line, write_program};
 use lab::namespace::{Netns, Pids, unbind};
-use lab::trial::with_other_users;
 use lab::users::NOBODY;
-use libtest_mimic::Trial;
 
 use nix::mount::{MsFlags, mount};
 use nix::pty::{Winsize, openpty};
@@ -23,17 +21,6 @@ use nix::unistd::{Uid, setuid};
 
 use crate::hook::install;
 use crate::world::{Killed, World, setup};
-
-pub fn trials() -> Vec<Trial> {
-    let mut trials = lab::trials![
-        those_of_every_kind,
-        two_for_one_thing,
-        what_is_left_where_packages_have_it,
-        narrow_terminal,
-    ];
-    trials.extend(with_other_users(lab::trials![not_as_root]));
-    trials
-}
 
 /// Has a command see the processes of its PID namespace, as this user.
 fn among(mut command: Command, user: u32) -> Command {
@@ -77,6 +64,7 @@ fn pid(keepwatch: &Running<'_>) -> String {
 
 /// A daemon, with a helper, and one started by hand, which is killed; in other network namespaces, with hostile names,
 /// beside the file of a program that is another.
+#[apply(trial)]
 fn those_of_every_kind() {
     let pids = Pids::new();
     assert_eq!(output(&pids, program(&["--list"])), (Some(0), "No instance is running.\n".into()));
@@ -167,6 +155,7 @@ fn those_of_every_kind() {
     unbind(name);
 }
 
+#[apply(trial)]
 fn two_for_one_thing() {
     let (pids, world) = (Pids::new(), World::new());
     let first = pids.run(|| world.setup.start());
@@ -184,6 +173,7 @@ fn two_for_one_thing() {
     assert_eq!(code, Some(3));
 }
 
+#[apply(trial)]
 fn what_is_left_where_packages_have_it() {
     let script = r#"mount -t tmpfs none /run && mount -t tmpfs none /var/lib || exit
         for directory in /run/keepwatch/lan /var/lib/neutron/ha_confs/r1; do
@@ -199,6 +189,7 @@ fn what_is_left_where_packages_have_it() {
 }
 
 /// Where the table finds no room there is a block for each.
+#[apply(trial)]
 fn narrow_terminal() {
     let (pids, world) = (Pids::new(), World::new());
     let _keepwatch = pids.run(|| world.setup.start());
@@ -218,6 +209,7 @@ fn narrow_terminal() {
 }
 
 /// What is not known is not taken for wrong.
+#[apply(trial_with_other_users)]
 fn not_as_root() {
     let (pids, world) = (Pids::new(), World::new());
     let keepwatch = pids.run(|| world.setup.start());

@@ -52,8 +52,5 @@ mod trust;
 mod world;
 
 fn main() {
-    lab::trial::run(|| {
-        let more = [metrics::trials(), service_manager::trials()];
-        [claims::trials(), elsewhere::trials(), list::trials()].into_iter().chain(more)
-    })
+    lab::trial::run()
 }

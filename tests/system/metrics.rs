@@ -11,33 +11,13 @@ use keepwatch::monitor::{Counters, HookState, Instant, State, Status, Trouble};
 use keepwatch::options::{CliAction, parse};
 use lab::daemon::Setup;
 use lab::files::Watch;
-use lab::trial::with_other_users;
 use lab::users::NOBODY;
-use libtest_mimic::Trial;
 use nix::mount::{MsFlags, mount, umount};
 use nix::sys::signal::Signal;
 
 use crate::hook::Hooked;
 use crate::privileges::setup_of_nobody;
 use crate::world::{World, setup, word};
-
-pub fn trials() -> Vec<Trial> {
-    let mut trials = lab::trials![
-        samples_have_labels_and_their_figures,
-        manual_page_has_the_metrics,
-        figures_follow_the_state,
-        hook_that_has_yet_to_succeed,
-        signals_have_it_written,
-        unwritable_at_start_is_tried_again,
-        successor_keeps_its_file,
-        directory_comes_later,
-    ];
-    trials.extend(with_other_users(lab::trials![
-        nobody_writes_and_removes_it,
-        directory_comes_later_for_nobody
-    ]));
-    trials
-}
 
 /// The text for figures that differ, and the labels in it.
 fn text(router_id: &str, vip: &str) -> (String, String) {
@@ -83,6 +63,7 @@ fn text(router_id: &str, vip: &str) -> (String, String) {
     (text, labels)
 }
 
+#[apply(trial)]
 fn samples_have_labels_and_their_figures() {
     let (longest, _) = text(&"\"".repeat(64), "fd00:1234:1234:1234:1234:1234:1234:1234/128");
     assert!(longest.len() < 20_000, "{} bytes; there is room for 24 KiB", longest.len());
@@ -140,6 +121,7 @@ fn samples_have_labels_and_their_figures() {
     assert_eq!(samples.collect::<Vec<_>>(), expected);
 }
 
+#[apply(trial)]
 fn manual_page_has_the_metrics() {
     let page = include_str!("../../docs/keepwatch.8");
     let text = text("r1", "::1").0;
@@ -205,6 +187,7 @@ fn unix_time() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
 }
 
+#[apply(trial)]
 fn figures_follow_the_state() {
     let (world, file) = world_with(setup());
     let _keepwatch = world.setup.start();
@@ -224,6 +207,7 @@ fn figures_follow_the_state() {
     assert_eq!(file.others(), 0);
 }
 
+#[apply(trial)]
 fn hook_that_has_yet_to_succeed() {
     let setup = setup();
     let file = File::of(&setup);
@@ -235,6 +219,7 @@ fn hook_that_has_yet_to_succeed() {
     file.wait("hook_pending", 0);
 }
 
+#[apply(trial)]
 fn signals_have_it_written() {
     let (world, file) = world_with(setup());
     let keepwatch = world.setup.start();
@@ -247,6 +232,7 @@ fn signals_have_it_written() {
     }
 }
 
+#[apply(trial)]
 fn unwritable_at_start_is_tried_again() {
     let (world, file) = world_with(setup());
     let none: Option<&str> = None;
@@ -266,6 +252,7 @@ fn unwritable_at_start_is_tried_again() {
 }
 
 /// Neutron's agent starts the next one while the last is still leaving.
+#[apply(trial)]
 fn successor_keeps_its_file() {
     let (world, file) = world_with(setup());
     let first = world.setup.start();
@@ -287,10 +274,12 @@ fn successor_keeps_its_file() {
 }
 
 /// Also where Landlock allows the daemon nothing but what it was told of.
+#[apply(trial)]
 fn directory_comes_later() {
     comes_later(setup(), |_| ());
 }
 
+#[apply(trial_with_other_users)]
 fn directory_comes_later_for_nobody() {
     comes_later(setup_of_nobody(), |directory| chown(directory, Some(NOBODY), None).unwrap());
 }
@@ -306,6 +295,7 @@ fn comes_later(setup: Setup, hand_over: impl FnOnce(&Path)) {
     file.wait("active", 0);
 }
 
+#[apply(trial_with_other_users)]
 fn nobody_writes_and_removes_it() {
     let (world, file) = world_with(setup_of_nobody());
     chown(file.directory(), Some(NOBODY), None).unwrap();

@@ -10,24 +10,11 @@ use lab::agent::Agent;
 use lab::capture::Capture;
 use lab::daemon::{Running, Setup};
 use lab::files::wait_readable;
-use libtest_mimic::Trial;
 use nix::sys::signal::Signal;
 use nix::time::{ClockId, clock_gettime};
 
 use crate::hook::Hooked;
 use crate::world::{World, setup};
-
-pub fn trials() -> Vec<Trial> {
-    lab::trials![
-        state_reloads_and_end,
-        interface_is_waited_for,
-        troubles_are_shown,
-        signs_of_life_are_all_that_wakes_it,
-        signs_of_life_of_another_process,
-        manager_that_does_not_listen,
-        wrong_environment,
-    ]
-}
 
 /// A service manager.
 struct Manager(UnixDatagram);
@@ -83,6 +70,7 @@ fn monotonic_micros() -> i128 {
     i128::from(now.tv_sec()) * 1_000_000 + i128::from(now.tv_nsec()) / 1000
 }
 
+#[apply(trial)]
 fn state_reloads_and_end() {
     for make in [Manager::new, Manager::new_abstract] {
         let mut world = World::new();
@@ -111,6 +99,7 @@ fn state_reloads_and_end() {
     }
 }
 
+#[apply(trial)]
 fn interface_is_waited_for() {
     let mut world = World::with(setup().with("--active-word=primary"));
     let manager = Manager::new(&mut world.setup);
@@ -129,6 +118,7 @@ fn interface_is_waited_for() {
 }
 
 /// To whoever asks by a signal, too.
+#[apply(trial)]
 fn troubles_are_shown() {
     let mut hooked = Hooked::new();
     let manager = Manager::new(&mut hooked.world.setup);
@@ -156,6 +146,7 @@ fn slept(keepwatch: &Running<'_>) -> u64 {
     keepwatch.proc_status("voluntary_ctxt_switches").parse().unwrap()
 }
 
+#[apply(trial)]
 fn signs_of_life_are_all_that_wakes_it() {
     const SIGNS: u64 = 10;
     let mut world = World::with(setup().with("--renotify=0"));
@@ -172,6 +163,7 @@ fn signs_of_life_are_all_that_wakes_it() {
     assert!((SIGNS - 1..=SIGNS + 1).contains(&wakes), "woken {wakes} times");
 }
 
+#[apply(trial)]
 fn signs_of_life_of_another_process() {
     let mut world = World::new();
     let manager = Manager::new(&mut world.setup);
@@ -185,6 +177,7 @@ fn signs_of_life_of_another_process() {
 }
 
 /// More is sent than its socket holds (`net.unix.max_dgram_qlen`), and then the socket is closed.
+#[apply(trial)]
 fn manager_that_does_not_listen() {
     let mut world = World::new();
     let manager = Manager::new(&mut world.setup);
@@ -201,6 +194,7 @@ fn manager_that_does_not_listen() {
     assert_eq!(keepwatch.terminate().unwrap().code(), Some(0));
 }
 
+#[apply(trial)]
 fn wrong_environment() {
     let wrong: [(&str, OsString, &str); 3] = [
         ("NOTIFY_SOCKET", "@".repeat(200).into(), "must be shorter than SUN_LEN"),

@@ -5,27 +5,21 @@ use std::thread;
 use libtest_mimic::{Arguments, Trial};
 
 use crate::namespace::{Netns, enter};
-use crate::users::has_others;
-
-/// A list of test functions as trials named after them, each in a network namespace of its own.
-#[macro_export]
-macro_rules! trials {
-    ($($test:ident),+ $(,)?) => {
-        vec![$($crate::trial::trial(concat!(module_path!(), "::", stringify!($test)), $test)),+]
-    };
-}
 
 /// Trials that [`run`] finds by itself.
 pub struct Found(pub fn() -> Vec<Trial>);
 
 inventory::collect!(Found);
 
-/// `#[apply(trial)]` makes a function a trial of its name, and one that returns trials their list.
+/// `#[apply(trial)]` makes a function a trial of its name, in a network namespace of its own, and one that returns
+/// trials their list.
 #[macro_export]
 macro_rules! trial {
     ($(#[$attribute:meta])* fn $name:ident() $body:block) => {
         $(#[$attribute])* fn $name() $body
-        $crate::inventory::submit!($crate::trial::Found(|| $crate::trials![$name]));
+        $crate::inventory::submit!($crate::trial::Found(|| {
+            vec![$crate::trial::trial(concat!(module_path!(), "::", stringify!($name)), $name)]
+        }));
     };
     ($(#[$attribute:meta])* fn $name:ident() -> $trials:ty $body:block) => {
         $(#[$attribute])* fn $name() -> $trials $body
@@ -33,14 +27,15 @@ macro_rules! trial {
     };
 }
 
-/// `#[apply(trial_with_other_users)]`: with more than one user, of which a user namespace has but one. There it is
-/// listed as ignored.
+/// `#[apply(trial_with_other_users)]`: of which a user namespace has none. There it is listed as ignored.
 #[macro_export]
 macro_rules! trial_with_other_users {
     ($(#[$attribute:meta])* fn $name:ident() $body:block) => {
         $(#[$attribute])* fn $name() $body
         $crate::inventory::submit!($crate::trial::Found(|| {
-            $crate::trial::with_other_users($crate::trials![$name]).collect()
+            let trial =
+                $crate::trial::trial(concat!(module_path!(), "::", stringify!($name)), $name);
+            vec![trial.with_ignored_flag(!$crate::users::has_others())]
         }));
     };
 }
@@ -64,24 +59,17 @@ pub fn table<T: Send + 'static, const N: usize>(
     rows.map(|(name, row)| trial(&format!("{module}::{name}"), move || test(row))).into_iter()
 }
 
-/// Trials with more than one user, of which a user namespace has but one. There they are listed as
-/// ignored.
-pub fn with_other_users(trials: Vec<Trial>) -> impl Iterator<Item = Trial> {
-    trials.into_iter().map(|trial| trial.with_ignored_flag(!has_others()))
-}
-
 /// As trials mostly wait, so many run at the same time on each processor.
 const TRIALS_PER_PROCESSOR: usize = 4;
 
 /// Runs the trials that the command line asks for, in namespaces of their own, and ends the process.
-/// Which there are is asked inside.
-pub fn run<T: IntoIterator<Item = Vec<Trial>>>(trials: impl FnOnce() -> T) -> ! {
+pub fn run() -> ! {
     let mut arguments = Arguments::from_args();
     let processors = thread::available_parallelism().map_or(1, usize::from);
     arguments.test_threads.get_or_insert(TRIALS_PER_PROCESSOR * processors);
     enter().expect("namespaces: wants root or unprivileged user namespaces");
-    let found = inventory::iter::<Found>.into_iter().flat_map(|Found(trials)| trials());
-    let mut trials: Vec<_> = trials().into_iter().flatten().chain(found).collect();
+    let mut trials: Vec<_> =
+        inventory::iter::<Found>.into_iter().flat_map(|Found(trials)| trials()).collect();
     // Whatever the linker has made of their order.
     trials.sort_by(|one, other| one.name().cmp(other.name()));
     libtest_mimic::run(&arguments, trials).exit()
