@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use keepwatch::errno::Errno;
-use keepwatch::monitor::{CommandResult, Counters, DumpResult, Tables};
+use keepwatch::monitor::{CommandResult, Control, Counters, DumpResult, Tables};
 use netlink_packet_route::link::LinkFlags;
 
 use super::world::kernel::UP;
@@ -115,6 +115,13 @@ fn dumps_are_few() {
     assert_eq!(counted(&lost).dumps, 4, "whether the address is elsewhere now");
     let wondering = counted(&[lost[0], lost[1], &[of_a_link, READ, RETRY, READ]]);
     assert_eq!(wondering.dumps, 5, "its name may be an alternative one of that link");
+}
+
+#[test]
+fn reload_does_everything_again() {
+    let reload = [Step::Control(Control::Reload), READ, READ, READ, READ, ANSWER, ANSWER];
+    let Counters { dumps, writes, notifications, transitions, .. } = counted(&[&STARTED, &reload]);
+    assert_eq!((dumps, writes, notifications, transitions), (6, 2, 2, 1));
 }
 
 /// The dump is not waited for.

@@ -24,21 +24,6 @@ fn asked_to_leave() {
 }
 
 #[apply(trial)]
-fn hangup_does_everything_again() {
-    let world = World::new();
-    let keepwatch = world.setup.start();
-    keepwatch.wait_log("Notified agent router", 1);
-    fs::write(world.setup.state_file(), "nonsense").unwrap();
-    keepwatch.signal(Signal::SIGHUP);
-    keepwatch.wait_state("backup");
-    keepwatch.wait_log("Notified agent router", 2);
-    let status = keepwatch.status();
-    assert!(status.contains("dumps=6") && status.contains("transitions=1"), "{status}");
-    keepwatch.terminate();
-    assert_eq!(world.agent.arrivals().len(), 2);
-}
-
-#[apply(trial)]
 fn status() {
     let world = World::new();
     world.set_vip(true);
