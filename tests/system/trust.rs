@@ -4,80 +4,47 @@ use std::fs::{self, Permissions};
 use std::io::Read;
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::os::unix::net::UnixListener;
-use std::path::Path;
 
+use lab::files::Directory;
 use lab::users::{SOMEBODY, run_as};
 
 use crate::world::{World, setup};
 
-/// Listens as somebody else.
-fn listen_as(user: u32, path: &Path) -> UnixListener {
-    let directory = path.parent().unwrap();
-    fs::set_permissions(directory, Permissions::from_mode(0o1777)).unwrap();
-    run_as(user, || UnixListener::bind(path).unwrap())
-}
-
-/// Whoever listens is told nothing, and the log says why.
-fn assert_told_nothing(world: &World, listener: &UnixListener) {
-    let keepwatch = world.setup.start();
-    let line = "agent not notified: socket owned by untrusted user 12345; retrying\n";
-    keepwatch.wait_log(line, 1);
-    let mut said = String::new();
-    listener.accept().unwrap().0.read_to_string(&mut said).unwrap();
-    assert_eq!(said, "");
-}
-
-/// A world whose agent is gone with its socket.
-fn world(setup: lab::daemon::Setup) -> World {
-    let mut world = World::with(setup);
+/// Somebody else listens, in a directory of this user, maybe by a symlink. Tells what the daemon with these options
+/// says to that, and whether it logs why it says nothing.
+fn said_to_somebody(owner: u32, by_symlink: bool, options: &[&str]) -> String {
+    let mut world = World::with(options.iter().fold(setup(), |setup, option| setup.with(*option)));
     world.agent.stop(true);
-    world
-}
-
-fn socket(world: &World) -> std::path::PathBuf {
-    world.setup.state_path.join("keepalived-state-change")
-}
-
-#[apply(trial_with_other_users)]
-fn socket_of_another_user() {
-    let world = world(setup());
-    assert_told_nothing(&world, &listen_as(SOMEBODY, &socket(&world)));
-}
-
-#[apply(trial_with_other_users)]
-fn symlink_to_a_socket_of_another_user() {
-    let world = world(setup());
+    let (setup, elsewhere) = (&world.setup, Directory::new());
+    chown(&setup.conf_dir, Some(if options.is_empty() { 0 } else { SOMEBODY }), None).unwrap();
+    chown(&setup.state_path, Some(owner), None).unwrap();
     // It does not matter whose the directory is that the link leads to.
-    let elsewhere = lab::files::Directory::new();
     chown(elsewhere.path(), Some(SOMEBODY), None).unwrap();
-    let listener = listen_as(SOMEBODY, &elsewhere.path().join("socket"));
-    symlink(elsewhere.path().join("socket"), socket(&world)).unwrap();
-    assert_told_nothing(&world, &listener);
-}
-
-fn assert_told(world: &World, listener: &UnixListener) {
-    let keepwatch = world.setup.start();
-    let (mut stream, _) = listener.accept().unwrap();
-    let mut said = [0; 512];
-    let length = stream.read(&mut said).unwrap();
-    assert!(said[..length].starts_with(b"GET / HTTP/1.1\r\n"));
-    drop(keepwatch);
-}
-
-#[apply(trial_with_other_users)]
-fn socket_of_the_owner_of_its_directory() {
-    let world = world(setup());
-    let listener = listen_as(SOMEBODY, &socket(&world));
-    chown(&world.setup.state_path, Some(SOMEBODY), None).unwrap();
-    assert_told(&world, &listener);
+    let socket = setup.state_path.join("keepalived-state-change");
+    let path = if by_symlink { elsewhere.path().join("socket") } else { socket.clone() };
+    fs::set_permissions(path.parent().unwrap(), Permissions::from_mode(0o1777)).unwrap();
+    let listener = run_as(SOMEBODY, || UnixListener::bind(&path).unwrap());
+    if by_symlink {
+        symlink(path, socket).unwrap();
+    }
+    let keepwatch = setup.start();
+    let mut said = [0; 16];
+    let length = listener.accept().unwrap().0.read(&mut said).unwrap();
+    if length == 0 {
+        let line = "agent not notified: socket owned by untrusted user 12345; retrying\n";
+        keepwatch.wait_log(line, 1);
+    }
+    String::from_utf8(said[..length].to_vec()).unwrap()
 }
 
 #[apply(trial_with_other_users)]
-fn socket_of_oneself() {
-    let world = world(setup().with("--user=12345").with("--group=12345"));
-    chown(&world.setup.conf_dir, Some(SOMEBODY), None).unwrap();
-    let listener = listen_as(SOMEBODY, &socket(&world));
-    assert_told(&world, &listener);
+fn socket_of_somebody() {
+    for by_symlink in [false, true] {
+        assert_eq!(said_to_somebody(0, by_symlink, &[]), "", "neither root nor the owner");
+    }
+    assert_eq!(said_to_somebody(SOMEBODY, false, &[]), "GET / HTTP/1.1\r\n");
+    let oneself = ["--user=12345", "--group=12345"];
+    assert_eq!(said_to_somebody(0, false, &oneself), "GET / HTTP/1.1\r\n");
 }
 
 #[apply(trial)]
