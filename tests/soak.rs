@@ -25,15 +25,14 @@ use fastrand::Rng;
 use keepwatch::wire::arp::{self, Operation};
 use lab::agent::{Agent, FullBacklog, Manners};
 use lab::capture::Capture;
-use lab::daemon::{Running, Setup};
+use lab::daemon::{Running, Setup, send};
 use lab::files::{content, look, write_program};
 use lab::heard::Late;
 use lab::namespace::{Netns, unbind};
 use lab::rtnl::Rtnl;
 use lab::users::{NOBODY, SOMEBODY, has_others, run_as};
 use nix::mount::{MsFlags, mount};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::signal::Signal;
 
 const VIP: &str = "169.254.0.5/24";
 const LIVES: usize = 3;
@@ -239,7 +238,7 @@ impl<'a> Life<'a> {
                 }
                 for (which, helper) in (0..).zip(self.daemon().children()) {
                     if number % 3 != which {
-                        kill(Pid::from_raw(helper.cast_signed()), Signal::SIGKILL).unwrap();
+                        send(helper, Signal::SIGKILL);
                     }
                 }
                 self.is_at_rest = was_at_rest;
@@ -492,9 +491,6 @@ fn soak(minutes: f64, mut random: Rng) {
             // It may be telling the agent again.
             first.wait("descriptors to be closed", || first.measure().0 <= descriptors);
             assert!(first.measure().1 <= resident + 64, "{:?}", first.measure());
-        }
-        if rounds % 100 == 0 {
-            println!("{rounds} rounds: {:?}", first.measure());
         }
         lives.iter_mut().for_each(Life::shorten_log);
     }

@@ -28,12 +28,11 @@ use std::process::ExitCode;
 use keepwatch::wire::arp::{self, Operation};
 use lab::agent::{Agent, FullBacklog, Manners};
 use lab::capture::Capture;
-use lab::daemon::{Running, Setup};
+use lab::daemon::{Running, Setup, send};
 use lab::files::{Watch, content, write_program};
 use lab::namespace::{Netns, unbind};
 use lab::rtnl::Rtnl;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::signal::Signal;
 use world::{VIP, World, add_interface, set_sysctl, word};
 
 /// Set for the daemon.
@@ -166,7 +165,7 @@ fn helper_that_is_killed() {
     let world = World::with(with_hook(setup()));
     let keepwatch = world.setup.start();
     let helper = keepwatch.children()[0];
-    kill(Pid::from_raw(helper.try_into().unwrap()), Signal::SIGKILL).unwrap();
+    send(helper, Signal::SIGKILL);
     assert_eq!(keepwatch.wait_exit().unwrap().code(), Some(1));
 }
 

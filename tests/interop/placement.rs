@@ -5,13 +5,13 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use lab::daemon::wait_end;
+use lab::daemon::{send, wait_end};
 use lab::files::{Watch, content};
 use nix::sys::signal::Signal;
 
 use crate::host::{self, Host, PROGRAM, Router, bind, instruction, monitors};
 use crate::l3_agent::{L3Agent, NAME};
-use crate::rootwrap::{assert_found, assert_is_keepwatch, signal};
+use crate::rootwrap::{assert_found, assert_is_keepwatch};
 
 /// Neither by rootwrap's directories nor by sudo's path does the agent come to a wrapper there.
 #[apply(trial)]
@@ -60,11 +60,11 @@ fn restart(host: &Host, agent: L3Agent, router: &[Router], pid: u32) -> L3Agent 
 /// Ends the monitor as the instructions say, and has the VIP come or go while there is none.
 fn restart_monitor(host: &Host, agent: &mut L3Agent, router: &Router, pid: u32, vip: bool) -> u32 {
     // So that it does not start another one before the VIP has changed.
-    signal(agent.pid(), Signal::SIGSTOP);
+    send(agent.pid(), Signal::SIGSTOP);
     host.follow("restart");
     wait_end(pid);
     router.set_vip(vip);
-    signal(agent.pid(), Signal::SIGCONT);
+    send(agent.pid(), Signal::SIGCONT);
     agent.ask("respawned").expect("an active monitor")
 }
 

@@ -4,12 +4,11 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use lab::daemon::wait_end;
+use lab::daemon::{send, wait_end};
 use lab::files::content;
 use lab::trial::table;
 use libtest_mimic::Trial;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::signal::Signal;
 
 use crate::host::{self, Host, PROGRAM, Process, Router, USER, processes, starters};
 use crate::l3_agent::cmdline;
@@ -51,10 +50,6 @@ pub fn assert_found(host: &Host, release: &str, router: &Router) {
     let report = String::from_utf8_lossy(&output.stdout);
     let found = format!("program     {PROGRAM}: run as root\n");
     assert!(output.status.success() && report.contains(&found), "{output:?}");
-}
-
-pub fn signal(pid: u32, signal: Signal) {
-    kill(Pid::from_raw(pid.try_into().unwrap()), signal).unwrap();
 }
 
 /// Fails unless a process is keepwatch as it was installed, and the agent's user.
@@ -104,12 +99,12 @@ fn lifecycle((release, wrapper, way): (&'static str, &'static str, &'static str)
         assert_eq!(agent.ask("spawn"), Some(pid), "found active, and not started a second time");
         let told = server.arrivals().len();
         if needs_filter(wrapper) {
-            signal(pid, Signal::SIGHUP);
+            send(pid, Signal::SIGHUP);
         } else {
             assert_eq!(agent.ask("reload"), Some(pid));
         }
         server.wait("all reported again", |arrivals| arrivals.len() > told);
-        signal(pid, Signal::SIGKILL);
+        send(pid, Signal::SIGKILL);
         let next = agent.ask("respawned").expect("an active monitor");
         assert_ne!(next, pid);
         assert_is_keepwatch(next);

@@ -6,11 +6,11 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use lab::daemon::{Running, children, wait_end};
+use lab::daemon::{Running, children, send, wait_end};
 use lab::files::{content, write_program};
-use nix::sys::signal::{Signal, kill};
+use nix::sys::signal::Signal;
 use nix::sys::stat::Mode;
-use nix::unistd::{Pid, mkfifo};
+use nix::unistd::mkfifo;
 
 use crate::conntrackd::Tracked;
 use crate::hook::{Hooked, install, wait_told};
@@ -21,10 +21,6 @@ use crate::world::setup;
 pub fn helper(keepwatch: &Running<'_>) -> u32 {
     let [helper] = keepwatch.children()[..] else { panic!("{:?}", keepwatch.children()) };
     helper
-}
-
-pub fn send(pid: u32, signal: Signal) {
-    kill(Pid::from_raw(pid.try_into().unwrap()), signal).unwrap();
 }
 
 /// With both helpers.

@@ -15,9 +15,10 @@ use crate::world::World;
 /// Longer than the reply is waited for.
 const TOO_LONG: Duration = Duration::from_secs(6);
 
-/// Waits until it is in this state, as `/proc/PID/stat` calls it.
-fn wait_process_state(keepwatch: &Running<'_>, state: &str) {
-    look(state, || keepwatch.proc_status("State").starts_with(state));
+/// And waits until it is stopped, as `/proc/PID/stat` has it.
+fn stop(keepwatch: &Running<'_>) {
+    keepwatch.signal(Signal::SIGSTOP);
+    look("it to stop", || keepwatch.proc_status("State").starts_with('T'));
 }
 
 #[apply(trial)]
@@ -30,8 +31,7 @@ fn stopped_while_the_agent_answers() {
     let (mut stream, _) = listener.accept().unwrap();
     let read = stream.read(&mut [0; 4096]).unwrap();
     assert!(read > 0);
-    keepwatch.signal(Signal::SIGSTOP);
-    wait_process_state(&keepwatch, "T");
+    stop(&keepwatch);
     stream.write_all(NEWEST_REPLY).unwrap();
     drop(stream);
     sleep(TOO_LONG);
@@ -53,8 +53,7 @@ fn stopped_and_asked_to_leave() {
     let world = World::new();
     let keepwatch = world.setup.start();
     world.agent.wait_acknowledged("backup");
-    keepwatch.signal(Signal::SIGSTOP);
-    wait_process_state(&keepwatch, "T");
+    stop(&keepwatch);
     for n in 0..200 {
         world.rtnl.add_address("ha0-peer", &format!("10.0.{n}.1/32"));
     }

@@ -6,13 +6,12 @@ use std::fs;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, Stdio};
 
-use lab::daemon::{Running, Setup};
+use lab::daemon::{Running, Setup, send};
 use lab::files::Watch;
 use nix::libc;
 use nix::mount::{MsFlags, mount};
 use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::signal::{SigHandler, SigSet, Signal, kill, signal};
-use nix::unistd::Pid;
 
 use crate::world::{World, setup};
 
@@ -47,10 +46,6 @@ fn signals(keepwatch: &Running<'_>, field: &str) -> Vec<Signal> {
     Signal::iterator().filter(|signal| mask & (1 << (*signal as i32 - 1)) != 0).collect()
 }
 
-fn send(child: &Child, signal: Signal) {
-    kill(Pid::from_raw(child.id().try_into().unwrap()), signal).unwrap();
-}
-
 /// Starts it, lets a signal come before this system call, and then has it go on.
 #[cfg(target_arch = "x86_64")]
 fn interrupted(setup: &Setup, how: &str, call: libc::c_long, signal: Signal) -> Child {
@@ -70,7 +65,7 @@ fn early_signal_waits() {
         let mut child = interrupted(&world.setup, "--foreground", libc::SYS_setns, signal);
         if !matches!(signal, Signal::SIGTERM | Signal::SIGINT) {
             world.agent.wait_acknowledged("backup");
-            send(&child, Signal::SIGTERM);
+            send(child.id(), Signal::SIGTERM);
         }
         let status = child.wait().unwrap();
         assert_eq!((status.code(), status.signal()), (Some(0), None), "{signal}");
@@ -110,7 +105,7 @@ fn interrupted_start_leaves_no_daemon() {
         let setup = setup();
         let mut parent = start_that_lasts(&setup);
         let daemon = setup.running();
-        send(&parent, signal);
+        send(parent.id(), signal);
         assert_eq!(parent.wait().unwrap().signal(), Some(signal as i32));
         daemon.wait_exit();
         assert!(!setup.pid_file().exists(), "it left in good order");
@@ -122,7 +117,7 @@ fn hung_up_start_goes_on() {
     let setup = setup();
     let mut parent = start_that_lasts(&setup);
     let daemon = setup.running();
-    send(&parent, Signal::SIGHUP);
+    send(parent.id(), Signal::SIGHUP);
     assert_eq!(parent.wait().unwrap().signal(), Some(Signal::SIGHUP as i32));
     fs::remove_file(setup.conf_dir.join("ballast")).unwrap();
     daemon.wait_state("backup");

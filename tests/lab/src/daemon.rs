@@ -237,7 +237,7 @@ impl<'a> Running<'a> {
     }
 
     pub fn signal(&self, signal: Signal) {
-        kill(self.nix_pid(), signal).expect("to send a signal");
+        send(self.pid, signal);
     }
 
     /// Asks for a status with SIGUSR1 and returns the lines of the block, without their prefixes.
@@ -312,7 +312,7 @@ impl<'a> Running<'a> {
     }
 
     pub(crate) fn nix_pid(&self) -> Pid {
-        Pid::from_raw(i32::try_from(self.pid).expect("a pid"))
+        Pid::from_raw(self.pid.cast_signed())
     }
 }
 
@@ -340,6 +340,11 @@ pub fn counter(status: &str, name: &str) -> u64 {
 const SYS_EPOLL_WAIT: Option<c_long> = Some(nix::libc::SYS_epoll_wait);
 #[cfg(not(target_arch = "x86_64"))]
 const SYS_EPOLL_WAIT: Option<c_long> = None;
+
+/// Sends a signal to a process.
+pub fn send(pid: u32, signal: Signal) {
+    kill(Pid::from_raw(pid.cast_signed()), signal).expect("to send a signal");
+}
 
 /// The processes that one has started and not waited for.
 pub fn children(pid: u32) -> Vec<u32> {
