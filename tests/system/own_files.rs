@@ -8,7 +8,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use lab::daemon::Setup;
+use lab::daemon::{Setup, send, wait_end};
 use lab::files::{Directory, content, read_line};
 use lab::users::{NOBODY, SOMEBODY, has_others};
 use nix::mount::{MsFlags, mount};
@@ -199,9 +199,9 @@ fn what_a_predecessor_left() {
 /// Its daemon would let the user read what is secret, or write elsewhere.
 #[apply(trial_with_other_users)]
 fn file_of_root_is_not_given_away() {
-    let denied = ["Permission denied (EACCES)"];
-    let setup = setup_of_nobody();
+    let (setup, directory) = (setup_of_nobody(), Directory::new());
     for (path, mode) in [
+        (directory.path().join("log"), 0o644),
         (setup.log_file(), 0o600),
         (setup.conf_dir.join("another"), 0o600),
         (setup.conf_dir.join("another"), 0o644),
@@ -209,17 +209,10 @@ fn file_of_root_is_not_given_away() {
         fs::write(&path, "precious\n").unwrap();
         fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
         let setup = setup_of_nobody().with(format!("--log-file={}", path.display()));
-        assert_refused(&setup, "log file", &path, &denied);
+        assert_refused(&setup, "log file", &path, &["Permission denied (EACCES)"]);
         assert_eq!(fs::metadata(&path).unwrap().uid(), 0);
         fs::remove_file(path).unwrap();
     }
-    // Of nobody's own, but in a directory of root's.
-    let directory = Directory::new();
-    let path = directory.path().join("log");
-    fs::write(&path, "precious\n").unwrap();
-    let setup = setup.with(format!("--log-file={}", path.display()));
-    assert_refused(&setup, "log file", &path, &denied);
-    assert_eq!(fs::metadata(&path).unwrap().uid(), 0);
 }
 
 #[apply(trial_with_other_users)]
@@ -254,8 +247,8 @@ fn files_in_a_directory_of_root() {
             assert_eq!((metadata.uid(), metadata.mode() & 0o7777), (NOBODY, 0o644));
         }
         let daemon = content(&pid).parse().unwrap();
-        nix::sys::signal::kill(Pid::from_raw(daemon), Signal::SIGTERM).unwrap();
-        lab::daemon::wait_end(daemon.try_into().unwrap());
+        send(daemon, Signal::SIGTERM);
+        wait_end(daemon);
         // It cannot be removed, but names nobody any more.
         assert_eq!(content(&pid), "");
     }
