@@ -6,6 +6,8 @@ use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 
 use lab::files::read_line;
+use lab::trial::table;
+use libtest_mimic::Trial;
 use nix::sys::stat::fstat;
 
 use crate::stdio::without_log_file;
@@ -14,6 +16,17 @@ use crate::world::{Killed, World, setup};
 /// By which Kolla's fluentd finds the beginning of an entry.
 const FIRST_LINE: &str =
     r"^\d{4}-\d{2}-\d{2} \d{2}:\d{2}:\d{2}.\d{3} \d+ \S+ \S+ \[(req-\S+ \S+ \S+ \S+ \S+ \S+|-)\]";
+
+/// Frames have their level, and the journal could not read them.
+#[apply(trial)]
+fn in_the_journal() -> Vec<Trial> {
+    let tests: [(&str, fn()); 2] = [
+        ("journal_has_levels", journal_has_levels),
+        ("failed_start_is_an_error", failed_start_is_an_error),
+    ];
+    let tests = table(module_path!(), tests, |test| test());
+    tests.filter(|_| cfg!(not(feature = "defmt"))).collect()
+}
 
 #[apply(trial)]
 fn lines_are_those_of_oslo_log() {
@@ -38,8 +51,6 @@ fn journal() -> (UnixStream, OwnedFd, String) {
     (ours, theirs.into(), format!("{}:{}", file.st_dev, file.st_ino))
 }
 
-#[cfg(not(feature = "defmt"))]
-#[apply(trial)]
 fn journal_has_levels() {
     let world = World::with(setup().with("--router_id=r1"));
     for is_journal in [true, false] {
@@ -54,9 +65,7 @@ fn journal_has_levels() {
     }
 }
 
-#[cfg(not(feature = "defmt"))]
-#[apply(trial)]
-fn failure_to_start_is_an_error_in_the_journal() {
+fn failed_start_is_an_error() {
     let world = World::with(setup().with("--namespace=none"));
     let (ours, theirs, stream) = journal();
     let mut command = without_log_file(&world.setup);
