@@ -15,17 +15,12 @@ const REQUEST: [u8; FRAME_LEN] = [
     0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 10, 0, 0, 1,
 ];
 
-#[rustfmt::skip]
-const REPLY: [u8; FRAME_LEN] = [
-    0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x02, 0x11, 0x22, 0x33, 0x44, 0x55, 0x08, 0x06,
-    0x00, 0x01, 0x08, 0x00, 0x06, 0x04, 0x00, 0x02,
-    0x02, 0x11, 0x22, 0x33, 0x44, 0x55, 10, 0, 0, 1,
-    0x02, 0x11, 0x22, 0x33, 0x44, 0x55, 10, 0, 0, 1,
-];
-
 #[test]
 fn emits_and_parses_both_kinds() {
-    for (operation, frame) in [(Operation::Request, REQUEST), (Operation::Reply, REPLY)] {
+    let mut reply = REQUEST;
+    reply[21] = 2;
+    reply[32..38].copy_from_slice(&MAC);
+    for (operation, frame) in [(Operation::Request, REQUEST), (Operation::Reply, reply)] {
         assert_eq!(announcement(operation, MAC, IP), frame);
         assert_eq!(parse_claim(&frame), Some(Claim { mac: MAC, ip: IP.into() }));
     }
