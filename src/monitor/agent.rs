@@ -345,6 +345,8 @@ mod tests {
             outbox.post(Active, Instant::ZERO);
             outbox.begin(Instant::ZERO);
             outbox.on_failed(failure, Instant::ZERO);
+            let soon = outbox.deadline() <= Some(Instant::from_millis(10));
+            assert_eq!(soon, failure == Failure::BacklogFull, "{failure:?}");
             assert_eq!(deliver(&mut outbox), expected, "{failure:?}");
             outbox.post(Backup, Instant::from_secs(1000));
             assert_eq!(deliver(&mut outbox), [(Backup, 1000)], "{failure:?}: it is there now");

@@ -69,6 +69,13 @@ mod tests {
     use super::*;
 
     #[test]
+    fn random_numbers_are_those_of_xorshift32() {
+        let mut backoff = Backoff::new(0);
+        let numbers = [(); 4].map(|()| backoff.next_random());
+        assert_eq!(numbers, [270_369, 67_634_689, 2_647_435_461, 307_599_695]);
+    }
+
+    #[test]
     fn doubles_from_100_ms_to_5_s_with_jitter() {
         let bases = [100, 200, 400, 800, 1600, 3200, 5000, 5000, 5000];
         for seed in 0..1000 {

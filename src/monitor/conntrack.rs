@@ -86,3 +86,25 @@ impl SyncSequence {
         waits.then_some(self.not_before)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn configuration_is_looked_for_each_second_for_ten() {
+        let (mut sync, mut journal) = (SyncSequence::new(), Journal::default());
+        sync.post(State::Backup);
+        for second in 0..=10 {
+            assert_eq!(journal.counters.commands, 0, "before {second} s");
+            let now = Instant::from_secs(second);
+            assert!(sync.next_action(now).is_some());
+            let missing = CommandResult::NotConfigured(Errno::NOT_FOUND);
+            sync.handle_end(missing, &mut journal, now);
+            assert_eq!(sync.next_action(now), None);
+        }
+        assert_eq!(sync.deadline(), None);
+        let last = core::iter::from_fn(|| journal.next_action()).last();
+        assert_eq!(last, Some(Action::Log(LogEvent::Synced(State::Backup))));
+    }
+}

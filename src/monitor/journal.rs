@@ -194,9 +194,24 @@ mod tests {
     #[test]
     fn kinds_of_failures_are_told_apart_but_not_what_they_carry() {
         let mut journal = Journal::default();
-        let mut logs =
-            |failure| logs(&mut journal, |count| LogEvent::NotNotified { failure, count });
-        assert!(logs(Failure::TimedOut) && logs(Failure::Refused) && !logs(Failure::TimedOut));
-        assert!(logs(Failure::Socket(Errno(1))) && !logs(Failure::Socket(Errno(2))));
+        let mut logs = |event| logs(&mut journal, |_| event);
+        let agent = |failure| LogEvent::NotNotified { failure, count: 1 };
+        let [late, refused] = [Failure::TimedOut, Failure::Refused].map(agent);
+        assert!(logs(late) && logs(refused) && !logs(late));
+        let [one, other] = [Failure::Socket(Errno(1)), Failure::Socket(Errno(2))].map(agent);
+        assert!(logs(one) && !logs(other));
+        let dump = |result| LogEvent::DumpFailed { dump: Dump::Links, result, count: 1 };
+        assert!(logs(dump(DumpResult::TimedOut)) && logs(dump(DumpResult::Interrupted)));
+        let end = CommandResult::TimedOut;
+        let hook = |state| LogEvent::HookFailed { state, end, count: 1 };
+        assert!(logs(hook(HookState::Master)) && logs(hook(HookState::Backup)));
+    }
+
+    #[test]
+    fn lines_without_room_are_counted() {
+        let mut journal = Journal::default();
+        (0..=MAX_LINES).for_each(|_| journal.log(LogEvent::InterfaceMissing));
+        let last = core::iter::from_fn(|| journal.next_action()).last();
+        assert_eq!(last, Some(Action::Log(LogEvent::LinesLost { count: 1 })));
     }
 }

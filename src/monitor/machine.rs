@@ -170,7 +170,7 @@ impl<'a> Monitor<'a> {
             .or_else(|| self.send_frame(now))
             .or_else(|| self.notify_manager())
             // Nobody waits for the figures, and their disk may hang, too.
-            .or_else(|| self.write_metrics(now))
+            .or_else(|| self.write_metrics())
             .or_else(|| self.namespace.next_action(now))
             .or_else(|| self.leave(now))
     }
@@ -390,11 +390,11 @@ impl<'a> Monitor<'a> {
         self.manager.as_mut()?.next_action(status)
     }
 
-    fn write_metrics(&mut self, now: Instant) -> Option<Action> {
+    fn write_metrics(&mut self) -> Option<Action> {
         let status = self.status();
         let metrics = self.metrics.as_mut()?;
         metrics.follow(&status);
-        metrics.next_action(now)
+        metrics.next_action()
     }
 
     fn leave(&mut self, now: Instant) -> Option<Action> {

@@ -195,7 +195,6 @@ impl Resync {
                 let failed = DumpResult::Failed(errno);
                 MessageClass::DumpEnded(if is_gone { running.result } else { failed })
             }
-            Body::Other => MessageClass::Nothing,
             _ => MessageClass::Listed(running.dump),
         }
     }

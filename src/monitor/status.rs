@@ -140,11 +140,11 @@ impl MetricsSchedule {
         self.is_time = self.deadline(counters).is_some_and(|deadline| now >= deadline);
     }
 
-    pub(super) fn next_action(&mut self, now: Instant) -> Option<Action> {
+    pub(super) fn next_action(&mut self) -> Option<Action> {
         if !core::mem::take(&mut self.is_time) {
             return None;
         }
-        (self.requested, self.not_before) = (false, Some(now + PERIOD));
+        self.requested = false;
         Some(Action::WriteMetrics)
     }
 

@@ -4,9 +4,11 @@ use std::iter::from_fn;
 use std::net::Ipv4Addr;
 
 use keepwatch::monitor::{
-    Action, AnnounceTiming, Input, Instant, LogEvent, Monitor, MonitorConfig, Tables,
+    Action, ActiveWord, AnnounceTiming, Dump, Duration, ExitReason, Failure, HelperKind, HookState,
+    Input, Instant, LogEvent, Monitor, MonitorConfig, Outcome, State, SyncCommand, Tables,
 };
 use keepwatch::wire::cidr::Cidr;
+use keepwatch::wire::helper::{MAX_OUTPUT, MAX_REPORT};
 use keepwatch::wire::rtnl::{Body, Message};
 use netlink_packet_route::address::AddressFlags;
 
@@ -35,4 +37,27 @@ fn tables_that_are_full_are_no_secret() {
     assert_eq!(said(&mut addresses), [Action::Log(LogEvent::TooManyAddresses { total: 1 })]);
     let counters = monitor.status().counters;
     assert_eq!((counters.ignored_links, counters.unannounced), (2, 2));
+}
+
+/// What others know them by.
+#[test]
+fn words_and_numbers_are_what_they_were() {
+    let states = [(State::Active, ActiveWord::Primary), (State::Backup, ActiveWord::Primary)];
+    assert_eq!(states.map(|(state, active)| state.word(active)), ["primary", "backup"]);
+    let told = [HookState::Master, HookState::Backup, HookState::Fault].map(HookState::word);
+    assert_eq!(told, ["MASTER", "BACKUP", "FAULT"]);
+    assert_eq!([SyncCommand::Commit, SyncCommand::Bulk].map(SyncCommand::flag), ["-c", "-B"]);
+    let helpers = [HelperKind::Conntrackd, HelperKind::Hook].map(HelperKind::name);
+    assert_eq!(helpers, ["conntrackd", "hook"]);
+    assert_eq!((MAX_OUTPUT, MAX_REPORT), (15_425, 15_445));
+}
+
+#[test]
+fn daemon_that_has_told_of_its_namespaces_end_leaves_at_once() {
+    let (mut monitor, _) = start(WORKS);
+    feed(&mut monitor, &Input::Agent(Outcome::Delivered), T0, WORKS);
+    feed(&mut monitor, &Input::Agent(Outcome::Closed), T0, WORKS);
+    feed(&mut monitor, &Input::NamespaceGone, T0, WORKS);
+    let actions = feed(&mut monitor, &Input::QueueEmpty, T0, WORKS);
+    assert_eq!(actions.last(), Some(&Action::Exit(ExitReason::NamespaceGone)));
 }

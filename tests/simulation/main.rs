@@ -96,13 +96,14 @@ fn deleted_is_deleted_though_a_dump_lists_it_later() {
     let reload = Step::Control(Control::Reload);
     // Of links, of the interface by its name, of its addresses.
     for dumps in 0..3 {
-        for deletion in [Step::RemoveVip, Step::DeleteInterface, Step::RenameInterface] {
+        let gone = [Step::DeleteInterface, Step::RenameInterface];
+        for deletion in [Step::RemoveVip, Step::FailVip].into_iter().chain(gone) {
             let mut life = Life::decode(&[]);
             life.steps.extend([Step::CreateInterface, Step::AddVip, READ, READ, READ, reload]);
             let next = [Step::Read(1); 7];
             life.steps.extend(next.iter().take(dumps * 3));
             life.steps.extend([Step::NextDumpLags, READ, deletion]);
-            life.live();
+            assert_eq!(life.live(), 2, "active, then backup for good");
         }
     }
 }

@@ -6,6 +6,20 @@ use super::*;
 use crate::monitor::Duration;
 use crate::wire::ifname::InterfaceName;
 
+fn link(flags: LinkFlags, ethernet: bool) -> Link {
+    Link {
+        ifindex: 3,
+        name: InterfaceName::new(b"eth0"),
+        flags,
+        ethernet,
+        mac: Some([2, 0, 0, 0, 0, 1]),
+        carrier_changes: Some(0),
+        ipv6_forwarding: Some(true),
+    }
+}
+
+const UP: LinkFlags = LinkFlags::Up.union(LinkFlags::Running).union(LinkFlags::LowerUp);
+
 /// The announcer of an active router that knows link 3, which is up.
 fn announcer(timing: AnnounceTiming, tables: &mut Tables) -> Announcer<'_> {
     let mut announcer = Announcer::new(timing, tables);
@@ -17,16 +31,7 @@ fn announcer(timing: AnnounceTiming, tables: &mut Tables) -> Announcer<'_> {
 /// A dump of all links has it.
 fn list_link(announcer: &mut Announcer<'_>, is_watched: bool) {
     announcer.links_begin(&mut Counters::default());
-    let link = Link {
-        ifindex: 3,
-        name: InterfaceName::new(b"eth0"),
-        flags: LinkFlags::Up | LinkFlags::Running | LinkFlags::LowerUp,
-        ethernet: true,
-        mac: Some([2, 0, 0, 0, 0, 1]),
-        carrier_changes: Some(0),
-        ipv6_forwarding: Some(true),
-    };
-    announcer.handle_link(&link, is_watched).unwrap();
+    announcer.handle_link(&link(UP, true), is_watched).unwrap();
     announcer.links_end();
 }
 
@@ -125,4 +130,61 @@ fn on_the_watched_link_there_is_only_what_was_claimed_to_announce() {
     announcer.announce_again(AddressKey::from(&vip), Instant::ZERO);
     list_link(&mut announcer, true);
     assert_eq!(frames(&mut announcer).len(), 6);
+}
+
+#[test]
+fn rounds_begin_again_for_nothing_but_news() {
+    let new = address("10.0.0.1/24");
+    let refreshed = Address { refreshed: true, ..new };
+    let undecided = Address { flags: AddressFlags::Tentative, ..refreshed };
+    // After each event, which may be from a dump, there is one round of two frames; and after the last the rest.
+    for (events, frames_in_all) in [
+        (&[(new, false), (refreshed, false)][..], 6),
+        (&[(new, false), (new, true)], 8),
+        (&[(refreshed, false)], 0),
+        (&[(refreshed, true)], 6),
+        (&[(new, false), (undecided, false)], 2),
+        (&[(undecided, false), (refreshed, false)], 6),
+        (&[(address("127.0.0.1/8"), false)], 0),
+        (&[(address("224.0.0.1/32"), false)], 0),
+    ] {
+        let (mut tables, mut sent) = (Tables::new(), 0);
+        let timing = AnnounceTiming { delay: Duration::ZERO, ..AnnounceTiming::default() };
+        let mut announcer = announcer(timing, &mut tables);
+        for (millisecond, (address, listed)) in (0..).zip(events) {
+            let now = Instant::from_millis(millisecond);
+            announcer.handle_address(address, *listed, now).unwrap();
+            announcer.handle_role(true, Some([0, 0, 0x5e, 0, 1, 7]), now);
+            while let Some(Action::SendFrame(announcement)) = announcer.next_action(now) {
+                announcer.advance(announcement.address, now);
+                sent += 1;
+            }
+        }
+        assert_eq!(sent + frames(&mut announcer).len(), frames_in_all, "{events:?}");
+    }
+}
+
+#[test]
+fn links_without_use_for_announcements_get_none() {
+    let mut tables = Tables::new();
+    let mut announcer = announcer(AnnounceTiming::default(), &mut tables);
+    for (flags, ethernet, has_use) in [
+        (UP, true, true),
+        (UP - LinkFlags::Running, true, false),
+        (UP - LinkFlags::Up, true, false),
+        (UP | LinkFlags::Loopback, true, false),
+        (UP | LinkFlags::Pointopoint, true, false),
+        (UP | LinkFlags::Noarp, true, false),
+        (UP, false, false),
+    ] {
+        announcer.handle_link(&link(LinkFlags::empty(), true), false).unwrap();
+        announcer.handle_link(&link(flags, ethernet), false).unwrap();
+        assert_eq!(announcer.needs_dump(), has_use, "{flags:?}");
+        announcer.handle_address(&address("10.0.0.1/24"), false, Instant::ZERO).unwrap();
+        assert_eq!(!announcer.tables.entries.is_empty(), has_use, "{flags:?}");
+    }
+    announcer.handle_link(&link(UP, true), false).unwrap();
+    announcer.handle_link_gone(3);
+    announcer.handle_address(&address("10.0.0.1/24"), false, Instant::ZERO).unwrap();
+    assert!(announcer.tables.entries.is_empty());
 }

@@ -78,11 +78,14 @@ use wire::{PROBE_INTERVAL, Wire};
 
 impl Life {
     /// Lives it, lets the world come to rest, and checks that the truth has arrived everywhere.
-    pub fn live(&self) {
+    /// Returns how often the state has been reported as a new one.
+    pub fn live(&self) -> u64 {
         TABLES.with_borrow_mut(|tables| {
             *tables = Tables::new();
-            Simulation::new(self.options, tables).live(&self.steps);
-        });
+            let mut simulation = Simulation::new(self.options, tables);
+            simulation.live(&self.steps);
+            simulation.monitor.status().counters.transitions
+        })
     }
 }
 
