@@ -85,7 +85,7 @@ impl Monitor<'_> {
                 self.handle_deletion(&message.body);
             }
             MessageClass::Listed(dump) => {
-                if !self.may_be_deleted(&message.body, dump) {
+                if !self.may_be_deleted(&message.body) {
                     self.handle_link_or_address(&message.body, Some(dump), now);
                 }
             }
@@ -108,11 +108,9 @@ impl Monitor<'_> {
         });
     }
 
-    /// Whether an address that a dump lists may have been deleted. Had it been added again, there is an event.
-    fn may_be_deleted(&self, body: &Body, dump: Dump) -> bool {
-        let Body::NewAddress(address) = body else { return false };
-        let is_known = matches!(dump, Dump::Addresses(_)) && self.vip.is_known(address);
-        self.resync.is_overtaken() && !is_known
+    /// Whether what a dump lists is an address that may have been deleted. Had it been added again, there is an event.
+    fn may_be_deleted(&self, body: &Body) -> bool {
+        matches!(body, Body::NewAddress(_)) && self.resync.is_overtaken()
     }
 
     fn handle_link_or_address(&mut self, body: &Body, dump: Option<Dump>, now: Instant) {
@@ -216,8 +214,8 @@ impl Monitor<'_> {
                 self.update_vip(Vip::interface_end);
                 self.resync.request(DumpKind::Addresses);
             }
-            Dump::Addresses(ifindex) => self.vip.addresses_end(ifindex),
-            Dump::Others(_) | Dump::Everywhere => {}
+            Dump::Addresses(ifindex) if !is_overtaken => self.vip.addresses_end(ifindex),
+            Dump::Addresses(_) | Dump::Others(_) | Dump::Everywhere => {}
         }
     }
 

@@ -224,13 +224,6 @@ impl Vip {
         self.interface.as_ref().is_some_and(|i| !i.instances.is_empty() && !i.has_vip())
     }
 
-    /// Whether it is the VIP, and known to be there and used.
-    pub(super) fn is_known(&self, address: &Address) -> bool {
-        let interface = self.interface.as_ref().filter(|_| self.is_vip(address));
-        let is_it = |known: &Instance| known.usable && known.id == instance(address);
-        interface.is_some_and(|interface| interface.instances.iter().any(is_it))
-    }
-
     /// Whether the link is known to have another name.
     pub(super) fn is_named_otherwise(&self, link: &Link) -> bool {
         link.name.is_some_and(|name| name != self.name)

@@ -111,6 +111,9 @@ fn dumps_are_few() {
     assert_eq!((known.dumps, known.events), (3, 6), "the interface is there");
     let flags = [LinkFlags::Up, UP].map(Step::SetFlags);
     assert_eq!(counted(&[&STARTED, &flags, &[READ, RETRY]]).dumps, 3, "keepalived announces that");
+    let [first, rest] = [&STARTED[..2], &STARTED[2..]];
+    let lags = counted(&[&[Step::NextDumpLags], first, &[Step::WirelessEvent], rest]);
+    assert_eq!((lags.dumps, lags.events), (3, 5), "an event of what is there is no deletion");
     let lost = [&STARTED[..], &[Step::DeleteInterface, READ, RETRY]];
     assert_eq!(counted(&lost).dumps, 4, "whether the address is elsewhere now");
     let wondering = counted(&[lost[0], lost[1], &[of_a_link, READ, RETRY, READ]]);

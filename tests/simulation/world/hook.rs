@@ -1,8 +1,8 @@
 //! The hook: a program that takes its time, fails or hangs, and the process that runs it.
 
 use keepwatch::monitor::{
-    CommandResult, Control, Duration, HelperKind, HelperNews, HookState, Input, Instant, State,
-    Trouble,
+    Cause, CommandResult, Control, Duration, HelperKind, HelperNews, HookState, Input, Instant,
+    State, Trouble,
 };
 use keepwatch::wire::rtnl::{Body, Message};
 use netlink_packet_route::link::LinkFlags;
@@ -61,6 +61,16 @@ impl Hook {
         }
         self.has_been_down |= kernel.absence_told || !self.told_flags.contains(UP);
         self.has_been_down |= *input == Input::NamespaceGone;
+    }
+
+    /// Why the state is a new one, if nothing worse has happened.
+    pub fn cause(&self, state: State) -> Cause {
+        match self.told_flags {
+            _ if state == State::Active => Cause::AddressAdded,
+            flags if !flags.contains(LinkFlags::Up) => Cause::InterfaceDown,
+            flags if !flags.contains(LinkFlags::Running) => Cause::CarrierLost,
+            _ => Cause::AddressRemoved,
+        }
     }
 
     /// It has been run again for each reason to.

@@ -94,6 +94,8 @@ impl Simulation<'_> {
             self.news = true;
             self.reported = Some(state);
             self.wire.reported = Some(self.now);
+            let is_gone = self.namespace_gone.map(|_| Cause::NamespaceGone);
+            self.cause = is_gone.or(Some(self.hook.cause(state)));
             self.forget_claims();
             if state == State::Backup {
                 self.lans.iter_mut().for_each(Lan::cut_off);
@@ -197,7 +199,11 @@ impl Simulation<'_> {
         let is_gone = self.monitor.status().ifindex.is_none() && self.namespace_gone.is_none();
         match cause {
             Cause::InterfaceGone => assert!(self.kernel.has_been_absent, "it is there"),
-            _ => assert!(self.emptied_at.is_none() || !is_gone, "{cause:?}"),
+            Cause::DuplicateAddress => assert!(self.vip_has_failed),
+            _ => {
+                assert!(self.emptied_at.is_none() || !is_gone, "{cause:?}");
+                assert_eq!(Some(cause), self.cause);
+            }
         }
     }
 

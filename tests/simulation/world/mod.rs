@@ -62,8 +62,8 @@ use std::cell::RefCell;
 
 use hook::Hook;
 use keepwatch::monitor::{
-    AnnounceTiming, CommandResult, Control, Duration, HelperKind, HelperNews, HookState, Input,
-    Instant, Monitor, MonitorConfig, NamespaceCheck, State, Tables, Trouble,
+    AnnounceTiming, Cause, CommandResult, Control, Duration, HelperKind, HelperNews, HookState,
+    Input, Instant, Monitor, MonitorConfig, NamespaceCheck, State, Tables, Trouble,
 };
 use keepwatch::wire::rtnl::Body;
 use kernel::{Kernel, PORT, name};
@@ -130,6 +130,8 @@ pub struct Simulation<'a> {
     namespace_gone: Option<Instant>,
     /// The newest state that the core has reported.
     reported: Option<State>,
+    /// Why, unless the address has another owner, or the interface proves to be gone.
+    cause: Option<Cause>,
     wire: Wire,
     /// The VIP has failed duplicate address detection at least once.
     vip_has_failed: bool,
@@ -209,6 +211,7 @@ impl<'a> Simulation<'a> {
             namespace_deleted: false,
             namespace_gone: None,
             reported: None,
+            cause: None,
             wire: Wire::default(),
             vip_has_failed: false,
             manager: Manager::default(),
