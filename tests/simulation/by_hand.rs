@@ -9,11 +9,11 @@ use keepwatch::monitor::{
 };
 use keepwatch::wire::cidr::Cidr;
 use keepwatch::wire::helper::{MAX_OUTPUT, MAX_REPORT};
-use keepwatch::wire::rtnl::{Body, Message};
+use keepwatch::wire::rtnl::{Address, Body, Message};
 use netlink_packet_route::address::AddressFlags;
 
 use super::world::config;
-use super::world::kernel::{address, link};
+use super::world::kernel::{Kernel, PORT, address, link};
 
 /// What there is no room for is counted, and said once a minute.
 #[test]
@@ -60,4 +60,29 @@ fn daemon_that_has_told_of_its_namespaces_end_leaves_at_once() {
     feed(&mut monitor, &Input::NamespaceGone, T0, WORKS);
     let actions = feed(&mut monitor, &Input::QueueEmpty, T0, WORKS);
     assert_eq!(actions.last(), Some(&Action::Exit(ExitReason::NamespaceGone)));
+}
+
+/// The dump under way is repeated, and says nothing of the other one.
+#[test]
+fn vip_with_two_peers_may_lose_one_while_they_are_listed() {
+    let vip = address(5, Kernel::default().vip(), AddressFlags::Permanent);
+    let other = Address { peer: Ipv4Addr::new(10, 9, 0, 1).into(), ..vip };
+    let mut monitor = Monitor::new(config());
+    let reply =
+        |sequence, body| Input::Netlink(Message { body, sequence, port: PORT, interrupted: false });
+    for input in [
+        event(Body::NewLink(link(5, "ha"))),
+        event(Body::NewAddress(vip)),
+        event(Body::NewAddress(other)),
+        Input::QueueEmpty,
+        reply(1, Body::NewLink(link(5, "ha"))),
+        reply(1, Body::Done(None)),
+        Input::QueueEmpty,
+        event(Body::DelAddress(other)),
+        reply(2, Body::NewAddress(vip)),
+        reply(2, Body::Done(None)),
+    ] {
+        feed(&mut monitor, &input, T0, WORKS);
+    }
+    assert_eq!(monitor.status().state, Some(State::Active));
 }
