@@ -65,7 +65,7 @@ pub struct Counters {
     pub writes: u64,
     pub write_failures: u64,
     pub notifications: u64,
-    /// By [`Failure::kind`].
+    /// In the order of [`Failure::KINDS`].
     pub notification_failures: [u64; Failure::KINDS.len()],
     pub metrics_failures: u64,
     pub announcements: u64,
