@@ -84,6 +84,7 @@ impl Monitor<'_> {
                 self.handle_link_or_address(&message.body, None, now);
                 self.handle_deletion(&message.body);
             }
+            MessageClass::Listed(Dump::Everywhere) => self.handle_listed_anywhere(&message.body),
             MessageClass::Listed(dump) => {
                 if !self.may_be_deleted(&message.body) {
                     self.handle_link_or_address(&message.body, Some(dump), now);
@@ -113,16 +114,19 @@ impl Monitor<'_> {
         matches!(body, Body::NewAddress(_)) && self.resync.is_overtaken()
     }
 
-    fn handle_link_or_address(&mut self, body: &Body, dump: Option<Dump>, now: Instant) {
-        self.journal.counters.events += 1;
-        if let Body::NewAddress(address) | Body::DelAddress(address) = body
+    /// It may have been deleted, and with it the VIP, of which this dump is not to tell.
+    fn handle_listed_anywhere(&mut self, body: &Body) {
+        if let Body::NewAddress(address) = body
             && self.vip.is_misplaced(address)
         {
-            match dump {
-                None => self.elsewhere.search_due = true,
-                Some(Dump::Everywhere) => self.elsewhere.handle_listed(address),
-                Some(_) => {}
-            }
+            self.elsewhere.handle_listed(address);
+        }
+    }
+
+    fn handle_link_or_address(&mut self, body: &Body, dump: Option<Dump>, now: Instant) {
+        self.journal.counters.events += 1;
+        if let Body::NewAddress(address) | Body::DelAddress(address) = body {
+            self.elsewhere.search_due |= dump.is_none() && self.vip.is_misplaced(address);
         }
         self.update_vip(|vip| match body {
             Body::NewAddress(address) => vip.handle_address(address),

@@ -94,13 +94,13 @@ fn virtual_macs_of_other_instances_are_left_to_them() {
 #[test]
 fn deleted_is_deleted_though_a_dump_lists_it_later() {
     let reload = Step::Control(Control::Reload);
-    // Of links, of the interface by its name, of its addresses.
-    for dumps in 0..3 {
+    // Of links, of the interface by its name, of its addresses, of all addresses.
+    for dumps in 0..5 {
         let gone = [Step::DeleteInterface, Step::RenameInterface];
         for deletion in [Step::RemoveVip, Step::FailVip].into_iter().chain(gone) {
             let mut life = Life::decode(&[]);
             life.steps.extend([Step::CreateInterface, Step::AddVip, READ, READ, READ, reload]);
-            let next = [Step::Read(1); 7];
+            let next = [Step::Read(1); 12];
             life.steps.extend(next.iter().take(dumps * 3));
             life.steps.extend([Step::NextDumpLags, READ, deletion]);
             assert_eq!(life.live(), 2, "active, then backup for good");

@@ -61,7 +61,8 @@ fn split_brain_begins_and_ends() {
     assert!(world.setup.log().contains(" s (claims: 3)\n"));
     figures.wait("split_brain", 0);
     let is_ours = |frame: &&Frame| {
-        frame.is_arp() && frame.source() == OURS && frame.bytes[28..32] == VIP.octets()
+        let is_to_all = frame.bytes[..6] == [0xff; 6];
+        frame.is_arp() && is_to_all && frame.source() == OURS && frame.bytes[28..32] == VIP.octets()
     };
     wire.wait("three rounds", |frames| frames.iter().filter(is_ours).count() == 6);
     wire.send(&claim(Operation::Reply, third));
