@@ -289,6 +289,18 @@ mod tests {
     }
 
     #[test]
+    fn overdue_is_what_is_late_when_nothing_is_left_to_be_read() {
+        let mut resync = Resync::new(1, 1);
+        resync.begin(Dump::Links, T0);
+        for (millis, read_at, expected) in
+            [(4999, 4999, false), (5000, 4999, false), (5000, 5000, true)]
+        {
+            resync.handle_queue_empty(Instant::from_millis(read_at));
+            assert_eq!(resync.is_overdue(Instant::from_millis(millis)), expected, "{millis}");
+        }
+    }
+
+    #[test]
     fn only_what_is_more_urgent_does_not_wait_for_what_failed() {
         for (kind, waits) in
             [(DumpKind::Others, true), (DumpKind::Addresses, true), (DumpKind::Links, false)]

@@ -4,16 +4,17 @@ use std::iter::from_fn;
 use std::net::Ipv4Addr;
 
 use keepwatch::monitor::{
-    Action, ActiveWord, AnnounceTiming, ExitReason, HelperKind, HookState, Input, Instant,
+    Action, ActiveWord, AnnounceTiming, Cause, ExitReason, HelperKind, HookState, Input, Instant,
     LogEvent, Monitor, MonitorConfig, Outcome, State, SyncCommand, Tables,
 };
 use keepwatch::wire::cidr::Cidr;
 use keepwatch::wire::helper::{MAX_OUTPUT, MAX_REPORT};
-use keepwatch::wire::rtnl::{Address, Body, Message};
+use keepwatch::wire::rtnl::{Address, Body, Link, Message};
 use netlink_packet_route::address::AddressFlags;
+use netlink_packet_route::link::LinkFlags;
 
 use super::world::config;
-use super::world::kernel::{Kernel, PORT, address, link};
+use super::world::kernel::{Kernel, PORT, UP, address, link};
 
 /// What there is no room for is counted, and said once a minute.
 #[test]
@@ -53,12 +54,12 @@ fn words_and_numbers_are_what_they_were() {
 }
 
 /// Hands this in and has what is to be done until there is nothing, or this. Returns whether it was to be done.
-fn leads_to(monitor: &mut Monitor<'_>, input: &Input, wanted: &Action) -> bool {
-    monitor.handle(input, Instant::ZERO);
+fn leads_to(monitor: &mut Monitor<'_>, input: &Input, now: Instant, wanted: &Action) -> bool {
+    monitor.handle(input, now);
     let mut next = || {
-        let action = monitor.next_action(Instant::ZERO)?;
+        let action = monitor.next_action(now)?;
         if let Action::WriteState(state) = action {
-            monitor.handle(&Input::StateFile(Ok(state)), Instant::ZERO);
+            monitor.handle(&Input::StateFile(Ok(state)), now);
         }
         Some(action)
     };
@@ -69,42 +70,82 @@ fn event(body: Body) -> Input {
     Input::Netlink(Message { body, sequence: 0, port: 0, interrupted: false })
 }
 
+fn reply(sequence: u32, body: Body) -> Input {
+    Input::Netlink(Message { body, sequence, port: PORT, interrupted: false })
+}
+
+fn vip() -> Address {
+    address(5, Kernel::default().vip(), AddressFlags::Permanent)
+}
+
+/// A monitor that is active, and for which addresses are being listed.
+fn listing(addresses: &[Address]) -> Monitor<'static> {
+    let mut monitor = Monitor::new(config());
+    let addresses = addresses.iter().map(|address| event(Body::NewAddress(*address)));
+    let begin = [event(Body::NewLink(link(5, "ha")))].into_iter().chain(addresses);
+    for input in begin.chain([
+        Input::QueueEmpty,
+        reply(1, Body::NewLink(link(5, "ha"))),
+        reply(1, Body::Done(None)),
+        Input::QueueEmpty,
+    ]) {
+        leads_to(&mut monitor, &input, Instant::ZERO, &Action::ReopenLog);
+    }
+    monitor
+}
+
 #[test]
 fn daemon_that_has_told_of_its_namespaces_end_leaves_at_once() {
-    let mut monitor = Monitor::new(config());
+    let mut monitor = listing(&[vip()]);
     let leaves = Action::Exit(ExitReason::NamespaceGone);
     for (input, expected) in [
-        (event(Body::NewLink(link(5, "ha"))), false),
-        (event(Body::DelLink(link(5, "ha"))), false),
         (Input::Agent(Outcome::Delivered), false),
         (Input::Agent(Outcome::Closed), false),
-        (Input::NamespaceGone, true),
+        (Input::NamespaceGone, false),
+        (Input::Agent(Outcome::Delivered), false),
+        (Input::Agent(Outcome::Closed), true),
     ] {
-        assert_eq!(leads_to(&mut monitor, &input, &leaves), expected, "{input:?}");
+        assert_eq!(leads_to(&mut monitor, &input, Instant::ZERO, &leaves), expected, "{input:?}");
     }
 }
 
 /// The dump under way is repeated, and says nothing of the other one.
 #[test]
 fn vip_with_two_peers_may_lose_one_while_they_are_listed() {
-    let vip = address(5, Kernel::default().vip(), AddressFlags::Permanent);
-    let other = Address { peer: Ipv4Addr::new(10, 9, 0, 1).into(), ..vip };
-    let mut monitor = Monitor::new(config());
-    let reply =
-        |sequence, body| Input::Netlink(Message { body, sequence, port: PORT, interrupted: false });
+    let other = Address { peer: Ipv4Addr::new(10, 9, 0, 1).into(), ..vip() };
+    let mut monitor = listing(&[vip(), other]);
     for input in [
-        event(Body::NewLink(link(5, "ha"))),
-        event(Body::NewAddress(vip)),
-        event(Body::NewAddress(other)),
-        Input::QueueEmpty,
-        reply(1, Body::NewLink(link(5, "ha"))),
-        reply(1, Body::Done(None)),
-        Input::QueueEmpty,
         event(Body::DelAddress(other)),
-        reply(2, Body::NewAddress(vip)),
+        reply(2, Body::NewAddress(vip())),
         reply(2, Body::Done(None)),
     ] {
-        leads_to(&mut monitor, &input, &Action::ReopenLog);
+        leads_to(&mut monitor, &input, Instant::ZERO, &Action::ReopenLog);
     }
     assert_eq!(monitor.status().state, Some(State::Active));
+}
+
+/// An interface that is down may be about to be deleted, so the line waits.
+#[test]
+fn cause_of_a_change() {
+    let link = |flags| Body::NewLink(Link { flags, ..link(5, "ha") });
+    let failed = Address { flags: AddressFlags::Dadfailed, ..vip() };
+    for (events, cause, millis) in [
+        ([link(LinkFlags::empty()), Body::DelAddress(vip())], Cause::InterfaceDown, 200),
+        ([link(LinkFlags::Up), Body::DelAddress(vip())], Cause::CarrierLost, 0),
+        ([link(UP), Body::DelAddress(vip())], Cause::AddressRemoved, 0),
+        ([link(UP), Body::NewAddress(failed)], Cause::DuplicateAddress, 0),
+    ] {
+        let mut monitor = listing(&[vip()]);
+        let is_said = |monitor: &mut _, input: &_, millis| {
+            let wanted = Action::Log(LogEvent::Changed(cause));
+            leads_to(monitor, input, Instant::from_millis(millis), &wanted)
+        };
+        let listed = [reply(2, Body::NewAddress(vip())), reply(2, Body::Done(None))];
+        for input in listed.into_iter().chain(events.map(event)) {
+            assert!(!is_said(&mut monitor, &input, 0), "there is more to be read");
+        }
+        let before = millis - 1;
+        assert!(before < 0 || !is_said(&mut monitor, &Input::QueueEmpty, before), "{cause:?}");
+        assert!(is_said(&mut monitor, &Input::QueueEmpty, millis), "{cause:?}");
+    }
 }
