@@ -24,8 +24,7 @@ fn tables_that_are_full_are_no_secret() {
     let mut monitor = Monitor::new(MonitorConfig { announce, ..config() });
     let mut said = |bodies: &mut dyn Iterator<Item = Body>| -> Vec<Action> {
         for body in bodies {
-            let event = Message { body, sequence: 0, port: 0, interrupted: false };
-            monitor.handle(&Input::Netlink(event), Instant::ZERO);
+            monitor.handle(&event(body), Instant::ZERO);
         }
         from_fn(|| monitor.next_action(Instant::ZERO)).collect()
     };

@@ -92,8 +92,7 @@ pub struct Kernel {
     pub cut_next_links: bool,
     /// Another link has the watched name for an alternative one.
     pub alternative: bool,
-    /// The core has been told that there is no interface of the watched name, and not since that there
-    /// is.
+    /// The core has been told that there is no interface of the watched name, and not since that there is.
     pub absence_told: bool,
     /// It has been told so at least once.
     pub has_been_absent: bool,
@@ -196,8 +195,8 @@ impl Kernel {
 
     pub fn set_flags(&mut self, flags: LinkFlags) {
         self.flags = flags;
-        if let Some(ifindex) = self.ifindex {
-            self.emit(Body::NewLink(self.watched(ifindex, "ha")));
+        if let Some(link) = self.interface(None) {
+            self.emit(link);
         }
     }
 
@@ -230,8 +229,7 @@ impl Kernel {
             let (port, sequence) = self.cause(&event);
             self.queue_message(event, port, sequence, Meaning::Event);
         } else {
-            self.congested = true;
-            self.overrun = true;
+            (self.congested, self.overrun) = (true, true);
         }
     }
 
@@ -264,10 +262,8 @@ impl Kernel {
         }
         let queued = self.queue.pop_front().or_else(|| {
             self.congested = false;
-            match std::mem::take(&mut self.dump) {
-                Dumping::Ends(queued) => Some(queued),
-                Dumping::None | Dumping::Endless | Dumping::Lags(..) => None,
-            }
+            let Dumping::Ends(end) = std::mem::take(&mut self.dump) else { return None };
+            Some(end)
         });
         let (input, meaning) = queued.unwrap_or((Input::QueueEmpty, Meaning::Nothing));
         self.meaning = meaning;
@@ -281,7 +277,7 @@ impl Kernel {
     /// The watched interface, for a dump of all links.
     pub fn link(&mut self) -> Option<Body> {
         let cut = std::mem::take(&mut self.cut_next_links);
-        self.ifindex.filter(|_| !cut).map(|ifindex| Body::NewLink(self.watched(ifindex, "ha")))
+        self.interface(None).filter(|_| !cut)
     }
 
     /// The link that has the watched name; `other` may have it for an alternative one.
@@ -293,30 +289,20 @@ impl Kernel {
     /// Notes what the core learns of the watched interface.
     pub fn tell(&mut self, input: &Input) {
         let Input::Netlink(Message { body, .. }) = input else { return };
+        let [watched, away] = ["ha", "away"].map(|of| Some(name(of)));
         match (self.meaning, body) {
-            (Meaning::Event | Meaning::Listed, Body::NewLink(link))
-                if link.name == Some(name("ha")) =>
-            {
-                self.absence_told = false;
-                self.by_name = false;
+            (Meaning::Event | Meaning::Listed, Body::NewLink(link)) if link.name == watched => {
+                (self.absence_told, self.by_name) = (false, false);
             }
-            (Meaning::Event, Body::DelLink(link)) if link.name == Some(name("ha")) => {
+            (Meaning::Event, Body::DelLink(link)) if link.name == watched => {
                 self.absence_told = true;
             }
-            (Meaning::Event, Body::NewLink(link)) if link.name == Some(name("away")) => {
-                self.absence_told = true;
-            }
+            (Meaning::Event, Body::NewLink(link)) if link.name == away => self.absence_told = true,
             (Meaning::Listed, Body::NewLink(_)) => self.alternative_told |= self.by_name,
             (Meaning::Ended(DumpResult::Complete), _) => self.absence_told |= self.by_name,
             _ => {}
         }
         self.has_been_absent |= self.absence_told;
-    }
-
-    /// What a wireless driver tells of the watched interface.
-    pub fn wireless_event(&self) -> Option<Body> {
-        let watched = self.ifindex.map(|ifindex| Body::NewLink(self.watched(ifindex, "ha")));
-        watched.map(wireless)
     }
 
     /// The VIP's address, for a dump of an interface or of all.
@@ -363,12 +349,11 @@ impl Kernel {
 
     /// Lists what is there now, and what has been deleted since the request.
     pub fn catch_up(&mut self, mut present: Vec<Body>) {
-        let Dumping::Lags(dump, sequence, content) = std::mem::take(&mut self.dump) else {
+        let Dumping::Lags(dump, sequence, mut content) = std::mem::take(&mut self.dump) else {
             return;
         };
-        let gone = content.into_iter().filter(|old| !present.iter().any(|new| is_same(old, new)));
-        let gone: Vec<Body> = gone.collect();
-        present.extend(gone);
+        content.retain(|old| !present.iter().any(|new| is_same(old, new)));
+        present.extend(content);
         self.list(dump, sequence, present, DumpResult::Complete);
     }
 

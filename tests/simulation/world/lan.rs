@@ -10,7 +10,7 @@ use keepwatch::wire::rtnl::{Address, Body, Link, Mac};
 use netlink_packet_route::address::AddressFlags;
 use netlink_packet_route::link::LinkFlags;
 
-use super::kernel::{UP, VIRTUAL_MAC, address, link, wireless};
+use super::kernel::{UP, VIRTUAL_MAC, address, link};
 use super::told::{Configured, configured, is_ours, is_virtual};
 
 /// Duplicate address detection has found another station with the address.
@@ -197,11 +197,6 @@ impl Lan {
             ipv6_forwarding: Some(self.router),
             ..link(self.ifindex?, "lan")
         }))
-    }
-
-    /// What a wireless driver tells at any time.
-    pub fn wireless_event(&self) -> Option<Body> {
-        self.link().map(wireless)
     }
 
     /// For a dump of any interface: without strict checking, the addresses of all come.

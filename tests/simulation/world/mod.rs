@@ -341,12 +341,10 @@ impl<'a> Simulation<'a> {
                 self.kernel.catch_up(present);
             }
             let input = self.kernel.read();
-            if input != Input::QueueEmpty {
-                self.feed(&input);
-                continue;
-            }
             self.feed(&input);
-            return;
+            if input == Input::QueueEmpty {
+                return;
+            }
         }
     }
 

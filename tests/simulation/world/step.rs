@@ -8,7 +8,7 @@ use keepwatch::errno::Errno;
 use keepwatch::monitor::{CommandResult, Control, DumpResult, Failure, HelperKind, Input};
 use netlink_packet_route::link::LinkFlags;
 
-use super::kernel::UP;
+use super::kernel::{UP, wireless};
 use super::lan::{AddressChange, LinkChange};
 use super::peers::Reply;
 use super::wire::{Claims, Station};
@@ -138,8 +138,8 @@ impl Simulation<'_> {
             Step::ReturnInterface { with_vip } => self.return_interface(with_vip),
             Step::TakeAlternativeName => self.kernel.alternative = self.kernel.ifindex.is_none(),
             Step::SetFlags(flags) => self.kernel.set_flags(flags),
-            Step::WirelessEvent => self.emit(self.kernel.wireless_event()),
-            Step::LinkWirelessEvent(link) => self.emit(self.lans[link].wireless_event()),
+            Step::WirelessEvent => self.emit(self.kernel.interface(None).map(wireless)),
+            Step::LinkWirelessEvent(link) => self.emit(self.lans[link].link().map(wireless)),
             Step::ChangeAddress(link, change) => {
                 let event = self.lans[link].change_address(change);
                 self.emit(event);
