@@ -1,64 +1,34 @@
-//! Promises 4 and 13: conntrackd synchronises on each transition and delays nothing else. The program that
-//! stands in for it writes down its arguments and does as it is told.
+//! Promises 4 and 13: conntrackd synchronises on each transition and delays nothing else. The hook's script stands in
+//! for it.
 
 use std::fmt::Write as _;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
-use std::path::PathBuf;
 
 use lab::daemon::{Running, Setup};
-use lab::files::{Watch, content, write_program};
+use lab::files::{content, write_program};
 use lab::users::NOBODY;
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 
+use crate::hook::{Scripted, write_script};
 use crate::world::{World, setup};
 
-/// Does with `$3`, the flag, what the file of that name has to say. It writes, so it is run without Landlock.
-const STAND_IN: &str = r#"#!/bin/sh
-echo "$*" >>"$RECORD/calls"
-if [ -e "$RECORD/$3" ]; then . "$RECORD/$3"; fi
-"#;
-
-/// A world with a stand-in for conntrackd, and its directory.
-pub struct Tracked {
-    pub world: World,
-    pub record: PathBuf,
+/// A world with a stand-in for conntrackd. It writes, so it is run without Landlock.
+pub fn tracked(setup: Setup) -> Scripted {
+    let mut setup = setup.with("--enable_conntrackd").with("--no-landlock");
+    let record = setup.directory().join("record");
+    write_script(&record.join("conntrackd"), &record);
+    let path = format!("{}:{}", record.display(), std::env::var("PATH").unwrap());
+    setup.environment.push(("PATH".into(), path.into()));
+    fs::write(setup.conf_dir.join("conntrackd.conf"), "").unwrap();
+    Scripted { world: World::with(setup), record }
 }
 
-impl Tracked {
-    pub fn new() -> Self {
-        Self::with(setup())
-    }
-
-    pub fn with(setup: Setup) -> Self {
-        let mut setup = setup.with("--enable_conntrackd").with("--no-landlock");
-        let record = setup.directory().join("record");
-        fs::create_dir(&record).unwrap();
-        let program = record.join("conntrackd");
-        write_program(&program, &STAND_IN.replace("$RECORD", record.to_str().unwrap()));
-        let path = format!("{}:{}", record.display(), std::env::var("PATH").unwrap());
-        setup.environment.push(("PATH".into(), path.into()));
-        fs::write(setup.conf_dir.join("conntrackd.conf"), "").unwrap();
-        Self { world: World::with(setup), record }
-    }
-
-    /// What the stand-in does when it is called with a flag.
-    pub fn when(&self, flag: &str, script: &str) {
-        fs::write(self.record.join(flag), script).unwrap();
-    }
-
+impl Scripted {
     /// The flags of the calls so far.
-    pub fn calls(&self) -> String {
-        let calls = content(&self.record.join("calls"));
-        calls.lines().map(|call| call.strip_prefix("-C /proc/self/fd/0 ").unwrap()).collect()
-    }
-
-    pub fn wait_calls(&self, calls: &str) {
-        let files = Watch::new(&self.record);
-        files.until(format!("{calls}, not {}", self.calls()), || {
-            (self.calls() == calls).then_some(())
-        });
+    pub fn flags(&self) -> String {
+        self.calls().iter().filter_map(|call| call.strip_prefix('+')).collect()
     }
 
     pub fn wait_synced(&self, keepwatch: &Running<'_>, state: &str) {
@@ -71,20 +41,20 @@ impl Tracked {
 /// As root, with one capability, in the namespace, and with the configuration as standard input.
 #[apply(trial)]
 fn commands_of_each_state() {
-    let tracked = Tracked::new();
+    let tracked = tracked(setup());
     fs::write(tracked.world.setup.conf_dir.join("conntrackd.conf"), "the configuration\n").unwrap();
-    let identity = r"id -u; readlink /proc/self/ns/net; cat <$2
+    let identity = r"echo $1 $2; id -u; readlink /proc/self/ns/net; cat <$2
         grep -E '^(NoNewPrivs|Cap(Prm|Eff|Bnd|Inh))' /proc/self/status";
     tracked.when("-n", &format!("({identity}) >{}/identity", tracked.record.display()));
     let keepwatch = tracked.world.setup.start();
     tracked.wait_synced(&keepwatch, "backup");
-    assert_eq!(tracked.calls(), "-t-n");
+    assert_eq!(tracked.flags(), "-t-n");
     tracked.world.set_vip(true);
     tracked.wait_synced(&keepwatch, "primary");
-    assert_eq!(tracked.calls(), "-t-n-c-f-R-B");
+    assert_eq!(tracked.flags(), "-t-n-c-f-R-B");
     assert_eq!((keepwatch.counter("commands"), keepwatch.counter("command_failures")), (6, 0));
     let inside = fs::read_link("/proc/thread-self/ns/net").unwrap();
-    let mut expected = format!("0\n{}\nthe configuration\n", inside.display());
+    let mut expected = format!("-C /proc/self/fd/0\n0\n{}\nthe configuration\n", inside.display());
     for (set, value) in [("Inh", 0), ("Prm", 2), ("Eff", 2), ("Bnd", 2)] {
         writeln!(expected, "Cap{set}:\t{value:016x}").unwrap();
     }
@@ -93,13 +63,13 @@ fn commands_of_each_state() {
 
 #[apply(trial)]
 fn failure() {
-    let tracked = Tracked::new();
+    let tracked = tracked(setup());
     tracked.when("-c", "echo cannot commit >&2; exit 3");
     tracked.when("-f", "kill -SEGV $$");
     tracked.world.set_vip(true);
     let keepwatch = tracked.world.setup.start();
     tracked.wait_synced(&keepwatch, "primary");
-    assert_eq!(tracked.calls(), "-c-f-R-B", "the rest is run all the same");
+    assert_eq!(tracked.flags(), "-c-f-R-B", "the rest is run all the same");
     for line in [
         " INFO keepwatch [-] 3c2f5c0e-9f0e-4d43-a3b5-0e1f5d8f9b11: conntrackd: cannot commit\n",
         ": conntrackd -c: exit code 3\n",
@@ -116,19 +86,19 @@ fn failure() {
 
 #[apply(trial)]
 fn hang() {
-    let tracked = Tracked::new();
+    let tracked = tracked(setup());
     tracked.when("-t", "kill -STOP $$");
     let keepwatch = tracked.world.setup.start();
     tracked.world.agent.wait_acknowledged("backup");
     // After thirty seconds.
     keepwatch.wait_log("conntrackd -t: timed out and killed\n", 1);
     tracked.wait_synced(&keepwatch, "backup");
-    assert_eq!(tracked.calls(), "-t-n");
+    assert_eq!(tracked.flags(), "-t-n");
 }
 
 #[apply(trial)]
 fn output() {
-    let tracked = Tracked::new();
+    let tracked = tracked(setup());
     let lines = r#"printf "can't\ntwo \033[31m\r\n\377\nin "; sleep 0.1; printf 'pieces\nno end'"#;
     tracked.when("-t", lines);
     // Too long for a line once it is escaped.
@@ -146,7 +116,7 @@ fn output() {
 /// Neutron's agent writes it after it has started the monitor. Beside a plain keepalived it is elsewhere.
 #[apply(trial)]
 fn configuration_that_comes_late() {
-    let tracked = Tracked::new();
+    let tracked = tracked(setup());
     let setup = &tracked.world.setup;
     let configuration = setup.directory().join("own.conf");
     let mut command = setup.command();
@@ -154,10 +124,10 @@ fn configuration_that_comes_late() {
     let keepwatch = setup.adopt(&command.output().unwrap());
     keepwatch.wait_log("waiting for conntrackd's configuration\n", 1);
     tracked.world.agent.wait_acknowledged("backup");
-    assert_eq!(tracked.calls(), "");
+    assert_eq!(tracked.flags(), "");
     fs::write(&configuration, "").unwrap();
     tracked.wait_synced(&keepwatch, "backup");
-    assert_eq!(tracked.calls(), "-t-n");
+    assert_eq!(tracked.flags(), "-t-n");
     assert_eq!(setup.log().matches("configuration").count(), 1, "{}", setup.log());
     assert_eq!(keepwatch.counter("command_failures"), 0);
 }
@@ -165,7 +135,7 @@ fn configuration_that_comes_late() {
 /// Nothing but a regular file is handed over.
 #[apply(trial)]
 fn no_configuration() {
-    let tracked = Tracked::new();
+    let tracked = tracked(setup());
     let setup = &tracked.world.setup;
     let configuration = setup.conf_dir.join("conntrackd.conf");
     let put: [(&dyn Fn(), &str); 3] = [
@@ -183,14 +153,14 @@ fn no_configuration() {
         let line =
             log.lines().find(|line| line.contains("conntrackd -t: not started: configuration"));
         assert!(line.unwrap().ends_with(error), "{log}");
-        assert_eq!(tracked.calls(), "");
+        assert_eq!(tracked.flags(), "");
     }
 }
 
 /// It is opened with that user's rights, and the command is root's all the same.
 #[apply(trial_with_other_users)]
 fn configuration_of_the_user() {
-    let tracked = Tracked::with(setup().with("--user=nobody"));
+    let tracked = tracked(setup().with("--user=nobody"));
     let setup = &tracked.world.setup;
     for directory in [&setup.conf_dir, &setup.state_path] {
         chown(directory, Some(NOBODY), Some(NOBODY)).unwrap();
@@ -201,7 +171,7 @@ fn configuration_of_the_user() {
     let keepwatch = setup.start();
     let line = "conntrackd -n: not started: configuration: Permission denied (EACCES)\n";
     keepwatch.wait_log(line, 1);
-    assert_eq!(tracked.calls(), "");
+    assert_eq!(tracked.flags(), "");
     drop(keepwatch);
     fs::remove_file(setup.log_file()).unwrap();
     chown(&configuration, Some(NOBODY), None).unwrap();

@@ -3,7 +3,7 @@
 use lab::rtnl::Address;
 use libtest_mimic::Trial;
 
-use crate::conntrackd::Tracked;
+use crate::conntrackd::tracked;
 use crate::metrics::world_with;
 use crate::world::setup;
 
@@ -50,7 +50,7 @@ fn is_told(extra: &str, (vip, interface, there): (&str, &str, &str)) {
 
 #[apply(trial)]
 fn check_says_what_is_wrong() {
-    let tracked = Tracked::new();
+    let tracked = tracked(setup());
     let world = &tracked.world;
     let report = || {
         let output = world.setup.command().arg("--check").output().unwrap();

@@ -12,8 +12,8 @@ use nix::sys::signal::Signal;
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 
-use crate::conntrackd::Tracked;
-use crate::hook::{Hooked, install, wait_told};
+use crate::conntrackd::tracked;
+use crate::hook::{Scripted, hooked, install, wait_told};
 use crate::starter::careless;
 use crate::world::setup;
 
@@ -24,8 +24,8 @@ pub fn helper(keepwatch: &Running<'_>) -> u32 {
 }
 
 /// With both helpers.
-fn with_both() -> Tracked {
-    Tracked::with(install(setup()))
+fn with_both() -> Scripted {
+    tracked(install(setup()))
 }
 
 /// Whoever looks for the daemon by its name finds the daemon alone.
@@ -47,7 +47,7 @@ fn names() {
 /// They leave neither a process nor a descriptor nor memory behind.
 #[apply(trial)]
 fn many_runs() {
-    let hooked = Hooked::new();
+    let hooked = hooked(setup());
     let keepwatch = hooked.world.setup.start();
     wait_told(&keepwatch, "BACKUP", 1);
     let helper = helper(&keepwatch);
@@ -79,13 +79,13 @@ fn many_runs() {
 /// A program prints more than one read may bring and ends before that is read.
 #[apply(trial)]
 fn output_left_behind() {
-    let tracked = Tracked::new();
+    let tracked = tracked(setup());
     let gate = tracked.record.join("gate");
     mkfifo(&gate, Mode::S_IRWXU).unwrap();
     let print = format!("read line <{}; head -c 15000 /dev/zero | tr '\\0' x", gate.display());
     tracked.when("-t", &print);
     let keepwatch = tracked.world.setup.start();
-    tracked.wait_calls("-t");
+    tracked.wait_calls(&["+-t"]);
     let helper = helper(&keepwatch);
     let program = children(helper)[0];
     send(helper, Signal::SIGSTOP);
@@ -126,7 +126,7 @@ fn daemon_ends_if_killed() {
 
 #[apply(trial)]
 fn run_ends_if_killed() {
-    let hooked = Hooked::new();
+    let hooked = hooked(setup());
     hooked.when("BACKUP", "echo $$ >$RECORD/pid; exec sleep 1000");
     let keepwatch = hooked.world.setup.start();
     let run = hooked.wait_pid("pid");
@@ -139,7 +139,7 @@ fn run_ends_if_killed() {
 #[apply(trial)]
 fn run_ends_with_the_daemon() {
     for signal in [Signal::SIGTERM, Signal::SIGKILL] {
-        let hooked = Hooked::new();
+        let hooked = hooked(setup());
         hooked.when("BACKUP", "sleep 1000 & echo $! >$RECORD/pid; kill -STOP $$");
         let keepwatch = hooked.world.setup.start();
         let sleep = hooked.wait_pid("pid");
@@ -156,7 +156,7 @@ fn run_ends_with_the_daemon() {
 /// After exit code 0, however they were started: they are not killed, and may print, also when the daemon has ended.
 #[apply(trial)]
 fn background_jobs_go_on() {
-    let hooked = Hooked::new();
+    let hooked = hooked(setup());
     let job = hooked.record.join("job");
     let script = "#!/bin/sh
         echo $$ >$RECORD/$1
@@ -192,7 +192,7 @@ fn background_jobs_go_on() {
 /// What a failed run has left in its session is killed before the next try, and a line says so.
 #[apply(trial)]
 fn failed_run_leaves_nothing() {
-    let hooked = Hooked::new();
+    let hooked = hooked(setup());
     let script = "mv $RECORD/BACKUP $RECORD/once
         sleep 1000 & echo $! >$RECORD/sleep
         setsid -f sh -c 'echo $$ >$RECORD/service; exec sleep 1000'
@@ -211,7 +211,7 @@ fn failed_run_leaves_nothing() {
 /// the daemon's starter ignores or blocks.
 #[apply(trial)]
 fn what_it_inherits() {
-    let hooked = Hooked::new();
+    let hooked = hooked(setup());
     // Beyond the 28 signals of seven digits are those of real time.
     let describe = r"readlink /proc/self/cwd /proc/self/fd/0 /proc/self/ns/net; cat /proc/self/limits
         grep -E '^(Uid|Gid|Groups|Cap|NoNewPrivs|Seccomp)' /proc/self/status

@@ -1,68 +1,69 @@
 //! Promises 4 and 20: the hook is told each state, one run after another, until it succeeds, and delays nothing else.
-//! The script writes down how it was called and does as it is told.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use lab::daemon::{Running, Setup, children, wait_end};
 use lab::files::{Watch, content, write_program};
 use nix::sys::signal::Signal;
 
-use crate::conntrackd::Tracked;
+use crate::conntrackd::tracked;
 use crate::helpers::helper;
 use crate::world::{World, setup, word};
 
-/// Does with `$3`, the state, what the file of that name has to say.
+/// Does with `$3`, the hook's state or conntrackd's flag, what the file of that name has to say.
 const SCRIPT: &str = r#"#!/bin/sh
 echo "+$3" >>"$RECORD/calls"
 if [ -e "$RECORD/$3" ]; then . "$RECORD/$3"; fi
 echo "-$3" >>"$RECORD/calls"
 "#;
 
-/// Has a setup run the script.
+/// Makes a program of the script, and the directory that it writes to.
+pub fn write_script(program: &Path, record: &Path) {
+    fs::create_dir(record).unwrap();
+    write_program(program, &SCRIPT.replace("$RECORD", record.to_str().unwrap()));
+}
+
+/// Has a setup run the script as its hook.
 pub fn install(setup: Setup) -> Setup {
     let [record, program] = ["hooked", "hook"].map(|name| setup.directory().join(name));
-    fs::create_dir(&record).unwrap();
-    write_program(&program, &SCRIPT.replace("$RECORD", record.to_str().unwrap()));
+    write_script(&program, &record);
     setup.with(format!("--hook={}", program.display()))
 }
 
-/// A world with a hook, and the directory that it writes to.
-pub struct Hooked {
+/// A world with a hook.
+pub fn hooked(setup: Setup) -> Scripted {
+    let setup = install(setup);
+    Scripted { record: setup.directory().join("hooked"), world: World::with(setup) }
+}
+
+/// A world in which the script is run, and the directory that it writes to.
+pub struct Scripted {
     pub world: World,
     pub record: PathBuf,
 }
 
-impl Hooked {
-    pub fn new() -> Self {
-        Self::with(setup())
-    }
-
-    pub fn with(setup: Setup) -> Self {
-        let setup = install(setup);
-        Self { record: setup.directory().join("hooked"), world: World::with(setup) }
-    }
-
+impl Scripted {
     pub fn program(&self) -> PathBuf {
         self.world.setup.directory().join("hook")
     }
 
-    /// What the script does for a state.
-    pub fn when(&self, state: &str, script: &str) {
+    /// What the script does for a state or a flag.
+    pub fn when(&self, what: &str, script: &str) {
         let script = script.replace("$RECORD", self.record.to_str().unwrap());
         let new = self.record.join("new");
         fs::write(&new, script).unwrap();
         // One that runs reads on in the old one.
-        fs::rename(new, self.record.join(state)).unwrap();
+        fs::rename(new, self.record.join(what)).unwrap();
     }
 
-    /// Of each run so far its beginning, `+` and the state, and its end, `-` and the state.
+    /// Of each run so far its beginning, `+` and what it is for, and its end, `-` and the same.
     pub fn calls(&self) -> Vec<String> {
         content(&self.record.join("calls")).lines().map(String::from).collect()
     }
 
-    fn wait_calls(&self, calls: &[&str]) {
+    pub fn wait_calls(&self, calls: &[&str]) {
         self.wait(&format!("{calls:?}"), || self.calls() == calls);
     }
 
@@ -86,7 +87,7 @@ pub fn wait_told(keepwatch: &Running<'_>, state: &str, times: usize) {
 /// The command line and the environment are exactly these.
 #[apply(trial)]
 fn first_state_and_each_change() {
-    let hooked = Hooked::new();
+    let hooked = hooked(setup());
     let exact =
         r"{ tr '\0' '\n' </proc/$$/cmdline; tr '\0' '\n' </proc/$$/environ; } >$RECORD/$3.exact";
     hooked.when("BACKUP", exact);
@@ -134,7 +135,7 @@ fn first_state_and_each_change() {
 fn hang_delays_nothing() {
     let setup = install(setup());
     fs::write(setup.directory().join("hooked/BACKUP"), "kill -STOP $$").unwrap();
-    let tracked = Tracked::with(setup);
+    let tracked = tracked(setup);
     let world = &tracked.world;
     let keepwatch = world.setup.start();
     for (present, synced) in [(false, "backup"), (true, "primary")] {
@@ -155,7 +156,7 @@ fn hang_delays_nothing() {
 /// A session of its own, without a terminal; what it starts in another process group is of the session, too.
 #[apply(trial)]
 fn hang_is_killed_with_its_session() {
-    let hooked = Hooked::with(setup().with("--hook-timeout=0.5"));
+    let hooked = hooked(setup().with("--hook-timeout=0.5"));
     let script = "trap '' TERM
         read -r pid name state parent group session terminal rest </proc/$$/stat
         echo $pid $group $session $terminal >$RECORD/session
@@ -176,7 +177,7 @@ fn hang_is_killed_with_its_session() {
 /// The log has its part of it, and the time limit ends it.
 #[apply(trial)]
 fn endless_output() {
-    let hooked = Hooked::with(setup().with("--hook-timeout=0.5"));
+    let hooked = hooked(setup().with("--hook-timeout=0.5"));
     hooked.when("BACKUP", "rm $RECORD/BACKUP; exec yes");
     let keepwatch = hooked.world.setup.start();
     keepwatch.wait_log("hook failed for BACKUP: timed out and killed; retrying\n", 1);
@@ -190,7 +191,7 @@ fn endless_output() {
 /// It runs to its end all the same.
 #[apply(trial)]
 fn more_output_than_is_logged() {
-    let hooked = Hooked::new();
+    let hooked = hooked(setup());
     hooked.when("BACKUP", "yes | head -c 4000000");
     wait_told(&hooked.world.setup.start(), "BACKUP", 1);
     assert!(!hooked.world.setup.log().contains("hook failed"));
@@ -205,7 +206,7 @@ fn deleted_and_replaced() {
         ("chmod 644 hook", "chmod 755 hook", "Permission denied (EACCES)"),
         ("chmod 757 hook", "chmod 755 hook", "Operation not permitted (EPERM)"),
     ] {
-        let hooked = Hooked::new();
+        let hooked = hooked(setup());
         let run = |script| {
             let mut shell = Command::new("sh");
             shell.args(["-ec", script]).current_dir(hooked.world.setup.directory());

@@ -12,12 +12,12 @@ use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 
 use crate::helpers::helper;
-use crate::hook::{Hooked, wait_told};
+use crate::hook::{Scripted, hooked, wait_told};
 use crate::world::setup;
 
 /// A world with a hook that says who it is.
-fn identified(setup: Setup) -> Hooked {
-    let hooked = Hooked::with(setup);
+fn identified(setup: Setup) -> Scripted {
+    let hooked = hooked(setup);
     for directory in [&hooked.record, &hooked.world.setup.conf_dir, &hooked.world.setup.state_path]
     {
         chown(directory, Some(NOBODY), Some(NOBODY)).unwrap();
@@ -29,7 +29,7 @@ fn identified(setup: Setup) -> Hooked {
 }
 
 /// Lets the calling thread, and what it starts, know more groups than there are.
-fn add_groups(hooked: &Hooked) {
+fn add_groups(hooked: &Scripted) {
     unshare(CloneFlags::CLONE_NEWNS).unwrap();
     let file = hooked.world.setup.directory().join("group");
     let groups = content(Path::new("/etc/group"));
@@ -39,7 +39,7 @@ fn add_groups(hooked: &Hooked) {
     mount(Some(&file), "/etc/group", none, MsFlags::MS_BIND, none).unwrap();
 }
 
-fn assert_identity(hooked: &Hooked, identity: &str) {
+fn assert_identity(hooked: &Scripted, identity: &str) {
     assert_eq!(content(&hooked.record.join("identity")), identity);
     let rights = content(&hooked.record.join("rights"));
     let right = |name: &str| rights.lines().find_map(|line| line.strip_prefix(name)).unwrap();

@@ -15,7 +15,7 @@ use lab::users::NOBODY;
 use nix::mount::{MsFlags, mount, umount};
 use nix::sys::signal::Signal;
 
-use crate::hook::Hooked;
+use crate::hook::hooked;
 use crate::privileges::setup_of_nobody;
 use crate::world::{World, setup, word};
 
@@ -163,7 +163,7 @@ fn figures_follow_the_state() {
 fn hook_that_has_yet_to_succeed() {
     let setup = setup();
     let file = File::of(&setup);
-    let hooked = Hooked::with(setup.with(file.option()));
+    let hooked = hooked(setup.with(file.option()));
     hooked.when("BACKUP", "exit 1");
     let _keepwatch = hooked.world.setup.start();
     file.wait("hook_pending", 1);

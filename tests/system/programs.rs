@@ -9,7 +9,7 @@ use keepwatch::sys::trust::is_safe;
 use lab::files::Directory;
 use lab::users::SOMEBODY;
 
-use crate::conntrackd::Tracked;
+use crate::conntrackd::tracked;
 use crate::world::setup;
 
 fn put_program(directory: &Path, name: &str, mode: u32) -> PathBuf {
@@ -80,7 +80,7 @@ fn open_by_an_access_list() {
 fn conntrackd_is_passed_over() {
     let directory = Directory::new();
     let program = put_program(directory.path(), "conntrackd", 0o757);
-    let mut tracked = Tracked::new();
+    let mut tracked = tracked(setup());
     let (_, path) = tracked.world.setup.environment.iter_mut().find(|(n, _)| n == "PATH").unwrap();
     let mut first = directory.path().as_os_str().to_owned();
     first.push(":");
@@ -92,7 +92,7 @@ fn conntrackd_is_passed_over() {
     assert!(report.contains(&line) && report.contains("can be run"), "{report}");
     let keepwatch = tracked.world.setup.start();
     tracked.wait_synced(&keepwatch, "backup");
-    assert_eq!(tracked.calls(), "-t-n");
+    assert_eq!(tracked.flags(), "-t-n");
     assert!(tracked.world.setup.log().contains(&format!(": {line}")));
     drop(keepwatch);
     // What cannot be executed is no program.

@@ -13,7 +13,7 @@ use lab::files::wait_readable;
 use nix::sys::signal::Signal;
 use nix::time::{ClockId, clock_gettime};
 
-use crate::hook::Hooked;
+use crate::hook::hooked;
 use crate::world::{World, setup};
 
 /// A service manager.
@@ -120,7 +120,7 @@ fn interface_is_waited_for() {
 /// To whoever asks by a signal, too.
 #[apply(trial)]
 fn troubles_are_shown() {
-    let mut hooked = Hooked::new();
+    let mut hooked = hooked(setup());
     let manager = Manager::new(&mut hooked.world.setup);
     hooked.world.agent.stop(true);
     hooked.when("BACKUP", "exit 1");
