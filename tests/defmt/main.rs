@@ -4,16 +4,14 @@
 #![expect(
     clippy::expect_used,
     clippy::indexing_slicing,
-    clippy::print_stdout,
     clippy::unwrap_used,
-    reason = "a test fails by panicking, and tells what it measured"
+    reason = "a test fails by panicking"
 )]
 
 #[macro_use]
 extern crate lab;
 
 mod damage;
-mod figures;
 mod lines;
 mod linkers;
 mod programs;

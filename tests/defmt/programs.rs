@@ -25,7 +25,7 @@ impl Log {
     }
 
     /// What goes to a device.
-    pub fn stripped(self) -> PathBuf {
+    fn stripped(self) -> PathBuf {
         directory().join(if self == Self::Text { "text" } else { "frames" })
     }
 
