@@ -289,14 +289,12 @@ impl Kernel {
     /// Notes what the core learns of the watched interface.
     pub fn tell(&mut self, input: &Input) {
         let Input::Netlink(Message { body, .. }) = input else { return };
-        let [watched, away] = ["ha", "away"].map(|of| Some(name(of)));
+        let [ha, away] = ["ha", "away"].map(|of| Some(name(of)));
         match (self.meaning, body) {
-            (Meaning::Event | Meaning::Listed, Body::NewLink(link)) if link.name == watched => {
+            (Meaning::Event | Meaning::Listed, Body::NewLink(link)) if link.name == ha => {
                 (self.absence_told, self.by_name) = (false, false);
             }
-            (Meaning::Event, Body::DelLink(link)) if link.name == watched => {
-                self.absence_told = true;
-            }
+            (Meaning::Event, Body::DelLink(link)) if link.name == ha => self.absence_told = true,
             (Meaning::Event, Body::NewLink(link)) if link.name == away => self.absence_told = true,
             (Meaning::Listed, Body::NewLink(_)) => self.alternative_told |= self.by_name,
             (Meaning::Ended(DumpResult::Complete), _) => self.absence_told |= self.by_name,
