@@ -36,14 +36,15 @@ const ROOTWRAP: &str = "/etc/neutron/rootwrap.conf";
 /// The repository, where every user gets at it.
 const REPOSITORY: &str = "/mnt";
 
-/// Runs a test in a mount namespace of its own, which shares with those made from it, as systemd has it.
-pub fn run(test: impl FnOnce() + Send) {
+/// Runs a test with a release of Neutron, and its own monitor in `/usr/bin`, in a mount namespace of its own, which
+/// shares with those made from it, as systemd has it.
+pub fn run(release: &'static str, wrapper: &'static str, test: impl FnOnce(&Host) + Send) {
     let run = || {
         let none: Option<&str> = None;
         unshare(CloneFlags::CLONE_NEWNS).expect("a mount namespace");
         mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_SHARED, none)
             .expect("to share mounts");
-        test();
+        test(&Host::new(release, wrapper));
     };
     thread::scope(|scope| scope.spawn(run).join().unwrap_or_else(|panic| resume_unwind(panic)));
 }
@@ -59,8 +60,7 @@ pub struct Host {
 }
 
 impl Host {
-    /// With a release of Neutron, and its own monitor in `/usr/bin`. For [`run`] only.
-    pub fn new(release: &'static str, wrapper: &'static str) -> Self {
+    fn new(release: &'static str, wrapper: &'static str) -> Self {
         // The agent of 29 does not wait for the start of a monitor, and starts a second one if it looks
         // for the first too soon.
         let check_interval = if release.starts_with("29") { 5 } else { 1 };

@@ -16,8 +16,7 @@ use crate::rootwrap::{assert_found, assert_is_keepwatch};
 /// Neither by rootwrap's directories nor by sudo's path does the agent come to a wrapper there.
 #[apply(trial)]
 fn the_first_directory_counts_and_usr_local_is_not() {
-    host::run(|| {
-        let host = Host::new("29.0.0", "from-29");
+    host::run("29.0.0", "from-29", |host| {
         host.follow("program");
         host.follow("passed over");
         let router = [Router::new()];
@@ -70,8 +69,7 @@ fn restart_monitor(host: &Host, agent: &mut L3Agent, router: &Router, pid: u32, 
 
 /// In place of the original and back, while the router is in use.
 fn swap(release: &'static str, wrapper: &'static str, way: &str) {
-    host::run(|| {
-        let host = Host::new(release, wrapper);
+    host::run(release, wrapper, |host| {
         let server = host.server();
         let router = [Router::new()];
         router[0].set_vip(true);
@@ -85,18 +83,18 @@ fn swap(release: &'static str, wrapper: &'static str, way: &str) {
 
         host.follow("program");
         host.follow(way);
-        let mut agent = restart(&host, agent, &router, original);
-        let pid = restart_monitor(&host, &mut agent, &router[0], original, false);
+        let mut agent = restart(host, agent, &router, original);
+        let pid = restart_monitor(host, &mut agent, &router[0], original, false);
         assert_is_keepwatch(pid);
         server.wait_acknowledged("backup");
         assert_eq!(state(), "backup");
-        assert_found(&host, release, &router[0]);
+        assert_found(host, release, &router[0]);
         let others: Vec<_> = monitors().into_iter().filter(|process| process.pid != pid).collect();
         assert!(others.is_empty(), "{others:?}");
 
         host.follow(&format!("{way}: back"));
-        let mut agent = restart(&host, agent, &router, pid);
-        let again = restart_monitor(&host, &mut agent, &router[0], pid, true);
+        let mut agent = restart(host, agent, &router, pid);
+        let again = restart_monitor(host, &mut agent, &router[0], pid, true);
         assert_is_original(again);
         files.until("the original's state", || (state() == "primary").then_some(()));
         assert_eq!(agent.ask("destroy"), None);
@@ -105,8 +103,7 @@ fn swap(release: &'static str, wrapper: &'static str, way: &str) {
 
 #[apply(trial)]
 fn a_diversion_outlasts_an_upgrade() {
-    host::run(|| {
-        let host = Host::new("28.0.2", "18-to-28");
+    host::run("28.0.2", "18-to-28", |host| {
         host.follow("program");
         host.follow("divert");
         let package = host.directory().join("package");
@@ -123,7 +120,7 @@ fn a_diversion_outlasts_an_upgrade() {
         assert!(output.status.success(), "{output:?}");
         let diverted = Path::new("/usr/bin").join(format!("{NAME}.neutron"));
         assert_eq!(content(&diverted), "the new original");
-        assert_found(&host, "28.0.2", &Router::new());
+        assert_found(host, "28.0.2", &Router::new());
         host.follow("divert: back");
         assert_eq!(content(&Path::new("/usr/bin").join(NAME)), "the new original");
     });
@@ -131,8 +128,7 @@ fn a_diversion_outlasts_an_upgrade() {
 
 #[apply(trial)]
 fn volumes_as_kolla_has_them() {
-    host::run(|| {
-        let host = Host::new("28.0.2", "18-to-28");
+    host::run("28.0.2", "18-to-28", |host| {
         let bin = Path::new("/var/lib/kolla/venv/bin");
         fs::create_dir_all(bin).unwrap();
         fs::copy(Path::new("/usr/bin").join(NAME), bin.join(NAME)).unwrap();
@@ -158,6 +154,6 @@ fn volumes_as_kolla_has_them() {
             count += 1;
         }
         assert_eq!(count, 3);
-        assert_found(&host, "28.0.2", &Router::new());
+        assert_found(host, "28.0.2", &Router::new());
     });
 }

@@ -43,7 +43,8 @@ fn before_2021() {
     let mut setup = Setup::new(bin.path().join(NAME));
     setup.extra = ["--user=0", "--group=0", "--AGENT-root_helper=sudo"].map(Into::into).into();
     let mut command = setup.command();
-    let output = command.env("PATH", search_path(&bin)).output().unwrap();
+    let path = format!("{}:{}", bin.path().display(), std::env::var("PATH").unwrap());
+    let output = command.env("PATH", path).output().unwrap();
     let keepwatch = setup.adopt(&output);
     assert_eq!(setup.state(), "backup");
     Rtnl::new().add_address("ha0", VIP);
@@ -79,8 +80,4 @@ fn install(wrapper: &str) -> Directory {
     let script = script.replace(installed, &format!("'{}'", here.display()));
     write_program(&bin.path().join(NAME), &script);
     bin
-}
-
-fn search_path(bin: &Directory) -> String {
-    format!("{}:{}", bin.path().display(), std::env::var("PATH").unwrap())
 }

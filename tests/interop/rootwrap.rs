@@ -64,14 +64,13 @@ pub fn assert_is_keepwatch(pid: u32) {
 
 /// A monitor's life, under an agent without rootwrap's daemon and then under one with it.
 fn lifecycle((release, wrapper, way): (&'static str, &'static str, &'static str)) {
-    host::run(|| {
-        let host = Host::new(release, wrapper);
+    host::run(release, wrapper, |host| {
         host.follow("program");
         host.follow(way);
         let active = if wrapper == "up-to-16" { "master" } else { "primary" };
         let server = host.server();
         let router = [Router::new()];
-        assert_found(&host, release, &router[0]);
+        assert_found(host, release, &router[0]);
         let state = || content(&host.conf_dir(&router[0]).join("state"));
 
         let mut agent = host.l3_agent(false, &router);

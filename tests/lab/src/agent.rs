@@ -266,7 +266,7 @@ fn record(shared: &Shared, at: Instant, text: &str, reads: usize, acknowledged: 
 #[derive(Debug)]
 pub struct FullBacklog {
     _listener: UnixListener,
-    _waiting: Vec<UnixStream>,
+    _waiting: UnixStream,
 }
 
 impl FullBacklog {
@@ -274,7 +274,7 @@ impl FullBacklog {
         let path = state_path.join("keepalived-state-change");
         // A backlog of 0 holds one.
         let listener = bind(&path, 0);
-        let waiting = vec![UnixStream::connect(&path).expect("to connect")];
+        let waiting = UnixStream::connect(&path).expect("to connect");
         Self { _listener: listener, _waiting: waiting }
     }
 }
