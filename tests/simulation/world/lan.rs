@@ -24,7 +24,7 @@ pub struct Lan {
     ifindex: Option<u32>,
     up: bool,
     carrier_changes: u32,
-    mac: Mac,
+    pub mac: Mac,
     router: bool,
     addresses: BTreeMap<Configured, Entry>,
     /// What becomes of the next frames.
@@ -161,11 +161,6 @@ impl Lan {
         }
         self.announce_anew();
         self.link().into_iter().collect()
-    }
-
-    /// Its MAC.
-    pub fn mac(&self) -> Mac {
-        self.mac
     }
 
     /// All that is there is to be announced again.

@@ -242,15 +242,10 @@ impl Options {
 
 impl Step {
     pub fn decode(what: u8, how: u8) -> Self {
-        match what {
-            240..246 => return Self::HookEnds(decode_result(how)),
-            246..250 => return decode_watched_link(how),
-            250..252 => {
-                return Self::MisplaceVip { on_link: usize::from(how % 3).checked_sub(1) };
-            }
-            _ => {}
-        }
-        match what % 20 {
+        match if (240..252).contains(&what) { what } else { what % 20 } {
+            240..246 => Self::HookEnds(decode_result(how)),
+            246..250 => decode_watched_link(how),
+            250..252 => Self::MisplaceVip { on_link: usize::from(how % 3).checked_sub(1) },
             0 | 1 => Self::AddVip,
             2 | 3 => Self::RemoveVip,
             4 => Self::CreateInterface,

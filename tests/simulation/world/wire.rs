@@ -157,7 +157,7 @@ impl Simulation<'_> {
             Station::Other => vec![claim(OTHER_MAC)],
             Station::Watched => vec![claim(MAC)],
             Station::Virtual => vec![claim(VIRTUAL_MAC)],
-            Station::FirstLink => vec![claim(self.lans[0].mac())],
+            Station::FirstLink => vec![claim(self.lans[0].mac)],
             Station::Silent => Vec::new(),
         };
         let room = QUEUE.saturating_sub(self.wire.queue.len());
