@@ -356,11 +356,11 @@ impl<'a> Life<'a> {
         let told = format!("state={word} undelivered=none");
         self.daemon().wait_state(word);
         self.wait(&told, || self.daemon().status().contains(&told));
-        self.wait("the agent to be told", || self.agent.acknowledged().as_deref() == Some(word));
         if overlapped {
-            // Two daemons run two hooks at once, and which of them was the last is chance.
+            // Which of two daemons was the last to tell the agent, or to run the hook, is chance.
             self.signal(Signal::SIGHUP);
         }
+        self.wait("the agent to be told", || self.agent.acknowledged().as_deref() == Some(word));
         self.wait("the hook", || content(&self.record("told")).trim_end() == upper);
         let labels = format!(r#"router_id="{}",interface="ha0",vip="{VIP}""#, self.setup.router);
         let is = |name: &str, value: u8| {
