@@ -112,8 +112,8 @@ pub struct Config {
     #[argh(switch)]
     pub detect_split_brain: bool,
 
-    /// seconds between probes for a second, silent holder of the VIP, 1 to 3600: ARP probes or neighbour solicitations
-    /// while the VIP is here; implies --detect-split-brain; default: none are sent
+    /// seconds between probes for a second, silent holder of the VIP, 1 to 3600: ARP probes or neighbour
+    /// solicitations while the VIP is here; default: none are sent; with it, --detect-split-brain is implied
     #[argh(option, arg_name = "SECONDS", from_str_fn(values::whole_seconds))]
     pub probe: Option<Duration>,
 
