@@ -34,8 +34,7 @@ fn damaged_byte_costs_one_frame() {
     let (log, decoder) = log();
     let beginnings = beginnings(&log);
     assert_eq!(beginnings.len() - 1, lines(&decoder, &log).len());
-    // A frame with the ones before and behind it: damage does not reach farther, if it does not
-    // reach there.
+    // A frame with the ones before and behind it: damage does not reach farther, if it does not reach there.
     for frames in beginnings.windows(4) {
         let part = &log[frames[0]..frames[3]];
         let whole = lines(&decoder, part);

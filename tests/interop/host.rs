@@ -288,8 +288,7 @@ fn process(pid: u32) -> Option<Process> {
     Some(Process { pid, name: name.into(), state, parent: fields.next()?.parse().ok()? })
 }
 
-/// All that run in this thread's mount namespace, and what those have started in others, as `ip netns
-/// exec` does.
+/// All that run in this thread's mount namespace, and what those have started in others, as `ip netns exec` does.
 fn processes_here() -> Vec<u32> {
     let namespace = |pid: &str| fs::metadata(format!("/proc/{pid}/ns/mnt")).map(|file| file.ino());
     let here = namespace("thread-self").unwrap();

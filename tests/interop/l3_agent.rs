@@ -59,8 +59,7 @@ impl L3Agent {
         words.into_iter().map(String::from).collect()
     }
 
-    /// Has it do something with its only router. Returns the pid of the monitor if the agent finds that
-    /// active.
+    /// Has it do something with its only router. Returns the pid of the monitor if the agent finds that active.
     pub fn ask(&mut self, command: &str) -> Option<u32> {
         let answers = self.answers(command);
         assert_eq!(answers.len(), 1);

@@ -20,8 +20,7 @@ use nix::unistd::{Pid, mkfifo};
 
 use crate::world::{add_interface, setup, up_quietly};
 
-/// The nodes' network: a namespace with a bridge, so that one node's link can be down without the
-/// other's.
+/// The nodes' network: a namespace with a bridge, so that one node's link can be down without the other's.
 pub struct Network {
     netns: Netns,
     rtnl: Rtnl,
@@ -176,8 +175,7 @@ impl Node {
         self.keepalived.set(Some(child));
     }
 
-    /// Waits until the last that keepalived has said is this, and until keepwatch has told the agent
-    /// the same.
+    /// Waits until the last that keepalived has said is this, and until keepwatch has told the agent the same.
     pub fn wait(&self, state: &str) {
         let log = || content(&self.file("keepalived.log"));
         let what = Late(|| format!("{state} of {}: {}", self.name, log()));

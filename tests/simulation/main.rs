@@ -90,11 +90,10 @@ fn virtual_macs_of_other_instances_are_left_to_them() {
     life.live();
 }
 
-/// Another: what is deleted while a dump is under way comes in that dump all the same, after its event.
+/// Another: what is deleted while a dump of any kind is under way comes in it all the same, after its event.
 #[test]
 fn deleted_is_deleted_though_a_dump_lists_it_later() {
     let reload = Step::Control(Control::Reload);
-    // Of links, of the interface by its name, of its addresses, of all addresses.
     for dumps in 0..5 {
         let gone = [Step::DeleteInterface, Step::RenameInterface];
         for deletion in [Step::RemoveVip, Step::FailVip].into_iter().chain(gone) {

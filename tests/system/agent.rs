@@ -1,5 +1,4 @@
-//! Promises 5, 6 and 19: the newest state is delivered until the agent has said 200, whatever its
-//! manners.
+//! Promises 5, 6 and 19: the newest state is delivered until the agent has said 200, whatever its manners.
 
 use lab::NEWEST_REPLY;
 use lab::agent::{Agent, Arrival, Manners};

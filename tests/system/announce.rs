@@ -20,8 +20,7 @@ const MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 const IPV4: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 const IPV6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1);
 
-/// A world with the VIP and another interface, `lan0`, and a capture at its other end. The daemon is in a
-/// hurry.
+/// A world with the VIP and another interface, `lan0`, and a capture at its other end. The daemon is in a hurry.
 fn world(options: &[&str]) -> (World, Capture) {
     let (world, capture) = backup(options);
     world.set_vip(true);

@@ -130,8 +130,7 @@ fn interface_made_anew() {
     }
 }
 
-/// A claim in another VLAN, one that is sent to another host, and what only looks like one do not even
-/// wake it.
+/// A claim in another VLAN, one that is sent to another host, and what only looks like one do not even wake it.
 #[apply(trial)]
 fn frames_for_others() {
     let world = World::new();

@@ -1,5 +1,4 @@
-//! The kernel keeps back what does not matter: addresses of other interfaces, when there is nothing to
-//! announce.
+//! The kernel keeps back what does not matter: addresses of other interfaces, when there is nothing to announce.
 
 use lab::old_kernel::without_option;
 use nix::libc::{SO_ATTACH_FILTER, SOL_SOCKET};

@@ -14,8 +14,7 @@ use nix::unistd::mkfifo;
 
 use crate::world::{Killed, VIP, World, add_interface, setup};
 
-/// A world outside, and a namespace with the VIP in it, that lives as long as its name or somebody
-/// inside.
+/// A world outside, and a namespace with the VIP in it, that lives as long as its name or somebody inside.
 struct Inside {
     world: World,
     netns: Option<Netns>,
@@ -37,8 +36,7 @@ impl Inside {
         Self { world, netns: Some(netns), name: name.into() }
     }
 
-    /// The command that starts it in the foreground for the namespace given by its name, or in another
-    /// way.
+    /// The command that starts it in the foreground for the namespace given by its name, or in another way.
     fn command(&self, namespace: Option<&str>) -> Command {
         let mut command = self.world.setup.command();
         command.arg("--foreground");

@@ -91,8 +91,7 @@ pub struct Agent {
 }
 
 impl Agent {
-    /// Listens on `<state_path>/keepalived-state-change`, with the newest Neutron's manners and its
-    /// backlog of 5.
+    /// Listens on `<state_path>/keepalived-state-change`, with the newest Neutron's manners and its backlog of 5.
     pub fn start(state_path: &Path) -> Self {
         let path = state_path.join("keepalived-state-change");
         let mut agent = Self { path, shared: Arc::default(), served: None };

@@ -1,5 +1,4 @@
-//! The log of a keepwatch that was built with its feature `defmt`, decoded by the tables in the
-//! symbols of the program.
+//! The log of a keepwatch that was built with its feature `defmt`, decoded by the tables in the symbols of the program.
 
 use std::fmt::Write;
 use std::fs;

@@ -20,9 +20,8 @@ pub enum Argument<'a> {
 const BELOW_STACK: u64 = 2048;
 
 impl Running<'_> {
-    /// Makes a system call in its name before the next one of its own, and lets it go. Gives what the
-    /// call returned, a negative errno if it failed, or none if a filter killed the process
-    /// for it, which leaves no core.
+    /// Makes a system call in its name before the next one of its own, and lets it go. Gives what the call returned, a
+    /// negative errno if it failed, or none if a filter killed the process for it, which leaves no core.
     pub fn make_call(&self, call: c_long, arguments: &[Argument<'_>]) -> Option<i64> {
         let pid = self.nix_pid();
         stop_at_next_call(pid);

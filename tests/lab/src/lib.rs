@@ -1,8 +1,7 @@
 //! What the tests and the example need of the world: namespaces of their own, links and addresses
 //! in them, an agent with every kind of manners, and keepwatch itself as a running program.
 //!
-//! Everything here is the real thing. What goes wrong ends the test by a panic that says what was
-//! waited for.
+//! Everything here is the real thing. What goes wrong ends the test by a panic that says what was waited for.
 
 #![expect(clippy::new_without_default, reason = "each is made, and none stands for nothing")]
 

@@ -1,5 +1,4 @@
-//! The kernel: where the VIP is, a queue that overflows, dumps that go wrong, and messages that are not what
-//! they seem.
+//! The kernel: where the VIP is, a queue that overflows, dumps that go wrong, and messages that are not what they seem.
 
 use std::collections::VecDeque;
 

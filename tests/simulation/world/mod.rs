@@ -1,7 +1,6 @@
-//! A world for the core to live in: a kernel with a queue that overflows, disks that fail or hang, an
-//! agent that comes and goes, and whose reply is not read at once, conntrackd, a hook that fails, a namespace
-//! that is deleted, and time that jumps. What happens is decoded from bytes, so that a property test and a fuzzer
-//! can both drive it.
+//! A world for the core to live in: a kernel with a queue that overflows, disks that fail or hang, an agent that comes
+//! and goes, and whose reply is not read at once, conntrackd, a hook that fails, a namespace that is deleted, and time
+//! that jumps. What happens is decoded from bytes, so that a property test and a fuzzer can both drive it.
 //!
 //! Whatever happens, at every moment
 //!

@@ -5,8 +5,7 @@ use keepwatch::monitor::{CommandResult, Duration};
 use super::step::Options;
 use super::{CHECK, Simulation};
 
-/// After the last fault: a dump that has no end is given up after 5 s, and what has failed is tried again
-/// within 5 s.
+/// After the last fault: a dump that has no end is given up after 5 s, and what has failed is tried again within 5 s.
 const TOLD_WITHIN: Duration = Duration::from_secs(10);
 
 impl Simulation<'_> {
@@ -19,8 +18,7 @@ impl Simulation<'_> {
 
     /// Nothing but looking for the namespace, probing and giving signs of life is left to be done.
     fn only_checks(&self) -> bool {
-        // What is yet to be logged waits for a minute at most; an agent that was away is told again after
-        // some minutes.
+        // What is yet to be logged waits for a minute at most; an agent that was away is told again after some minutes.
         let is_told = self.options.has_no_agent || self.agent.heeded == self.reported;
         let patience = if is_told { CHECK * 7 } else { CHECK * 60 };
         let Options { mounts_are_hidden, has_watchdog, probes, .. } = self.options;

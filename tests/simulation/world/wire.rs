@@ -60,8 +60,7 @@ pub struct Wire {
     pub listening: Option<u32>,
     /// Nothing has been heard of the kernel since that could make it think otherwise.
     pub heeds: bool,
-    /// The instance of the interface that the kernel has bound the socket to, and the index that the
-    /// socket was told.
+    /// The instance of the interface that the kernel has bound the socket to, and the index that the socket was told.
     bound: Option<u32>,
     bound_to: Option<u32>,
     queue: VecDeque<Input>,
