@@ -140,14 +140,13 @@ impl Monitor<'_> {
         {
             self.journal.log_limited(|count| LogEvent::DadFailed { count }, now);
         }
-        let watched = self.vip.ifindex();
         if let Body::NewLink(Link { ifindex, name: Some(name), .. }) = body
-            && watched != Some(*ifindex)
+            && self.vip.ifindex() != Some(*ifindex)
         {
             self.handle_other_link(*name, dump);
         }
         if let Some(announcer) = &mut self.announcer {
-            announcer.handle_link_or_address(body, dump, watched, &mut self.journal, now);
+            announcer.handle_link_or_address(body, dump, &mut self.journal, now);
         }
     }
 
@@ -176,6 +175,9 @@ impl Monitor<'_> {
         self.elsewhere.search_due = true;
         if let Some(detector) = &mut self.detector {
             detector.handle_interface_change();
+        }
+        if let Some(announcer) = &mut self.announcer {
+            announcer.handle_watched(self.vip.ifindex());
         }
         if let Some(ifindex) = self.vip.ifindex() {
             self.resync.request(DumpKind::Addresses);

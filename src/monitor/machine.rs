@@ -384,6 +384,7 @@ impl<'a> Monitor<'a> {
 
     /// Whoever is about to leave shows nothing any more.
     fn notify_manager(&mut self) -> Option<Action> {
+        self.manager.as_ref()?;
         let troubles = self.troubles();
         let shown = self.reported.filter(|_| self.exit.reason().is_none());
         let status = shown.map(|(state, _)| ManagerNotice::Status { state, troubles });
@@ -391,6 +392,7 @@ impl<'a> Monitor<'a> {
     }
 
     fn write_metrics(&mut self) -> Option<Action> {
+        self.metrics.as_ref()?;
         let status = self.status();
         let metrics = self.metrics.as_mut()?;
         metrics.follow(&status);

@@ -106,3 +106,13 @@ fn deleted_is_deleted_though_a_dump_lists_it_later() {
         }
     }
 }
+
+/// Another: a dump lists the watched name where it was, so that the VIP is on some other link for a while.
+#[test]
+fn keepalived_announces_what_it_puts_on_an_interface_that_seemed_to_be_another() {
+    let mut life = Life::decode(&[]);
+    let replace = [Step::RenameInterface, Step::CreateInterface, Step::Read(4), Step::AddVip];
+    life.steps.extend([Step::CreateInterface, Step::NextDumpLags, Step::Read(2)]);
+    life.steps.extend(replace);
+    life.live();
+}

@@ -22,7 +22,6 @@ pub(super) struct Link {
     carrier_changes: u32,
     /// All its addresses are to be announced, and have yet to be listed.
     pub(super) needs_dump: bool,
-    is_watched: bool,
     seen: bool,
 }
 
@@ -37,7 +36,6 @@ impl Link {
             router: link.ipv6_forwarding.unwrap_or(false),
             carrier_changes: link.carrier_changes.unwrap_or(0),
             needs_dump: false,
-            is_watched: false,
             seen: true,
         })
     }
@@ -47,12 +45,6 @@ impl Link {
     pub(super) fn belongs_to(&self, ours: Option<u8>) -> bool {
         let theirs = virtual_router(self.mac);
         ours.is_none() || theirs.is_none() || ours == theirs
-    }
-
-    /// Sets whether it is the watched one: keepalived itself announces what it puts there. Returns whether it was.
-    pub(super) fn set_watched(&mut self, is_watched: bool) -> bool {
-        self.needs_dump &= !is_watched;
-        core::mem::replace(&mut self.is_watched, is_watched)
     }
 
     /// Handles a change. If the link has come up, or has another MAC, its addresses are to be announced.
@@ -125,11 +117,13 @@ impl Links {
     pub(super) fn end(&mut self, unseen: bool) {
         self.0.retain(|link| link.seen);
         for link in &mut self.0 {
-            link.needs_dump |= unseen && !link.is_watched;
+            link.needs_dump |= unseen;
         }
     }
 
-    pub(super) fn next_to_dump(&mut self) -> Option<&mut Link> {
-        self.0.iter_mut().find(|link| link.up && link.needs_dump)
+    /// What the `watched` one has, keepalived announces.
+    pub(super) fn next_to_dump(&mut self, watched: Option<u32>) -> Option<&mut Link> {
+        let is_other = |link: &Link| watched != Some(link.ifindex);
+        self.0.iter_mut().find(|link| link.up && link.needs_dump && is_other(link))
     }
 }

@@ -48,6 +48,8 @@ pub(super) struct Announcer<'a> {
     active: bool,
     /// The VRRP instance that this is about, if it has a virtual MAC.
     instance: Option<u8>,
+    /// The index of the watched interface.
+    watched: Option<u32>,
     tables: &'a mut Tables,
     /// There has been a dump of all links.
     links_known: bool,
@@ -68,6 +70,7 @@ impl<'a> Announcer<'a> {
             timing,
             active: false,
             instance: None,
+            watched: None,
             tables,
             links_known: false,
             lost: false,
@@ -100,6 +103,15 @@ impl<'a> Announcer<'a> {
         }
     }
 
+    /// Follows the watched interface: keepalived itself announces what it puts there.
+    pub(super) fn handle_watched(&mut self, watched: Option<u32>) {
+        let last = core::mem::replace(&mut self.watched, watched);
+        if let Some(link) = last.and_then(|ifindex| self.tables.links.get_mut(ifindex)) {
+            link.needs_dump = false;
+        }
+        self.drop_entries(|address| Some(address.ifindex) == watched);
+    }
+
     /// The first stage of an address that is not tentative.
     fn beginning(&self) -> Progress {
         if self.active {
@@ -109,17 +121,16 @@ impl<'a> Announcer<'a> {
         }
     }
 
-    /// Handles a change, or what a dump lists. `watched` is the watched interface.
+    /// Handles a change, or what a dump lists.
     pub(super) fn handle_link_or_address(
         &mut self,
         body: &Body,
         dump: Option<Dump>,
-        watched: Option<u32>,
         journal: &mut Journal,
         now: Instant,
     ) {
         match body {
-            Body::NewAddress(address) if watched != Some(address.ifindex) => {
+            Body::NewAddress(address) if self.watched != Some(address.ifindex) => {
                 let is_listed = match dump {
                     None => false,
                     // A kernel that does not filter lists those of all links.
@@ -134,7 +145,7 @@ impl<'a> Announcer<'a> {
             }
             Body::DelAddress(address) => self.handle_address_gone(address),
             Body::NewLink(link) => {
-                if let Err(TableFull) = self.handle_link(link, watched == Some(link.ifindex)) {
+                if let Err(TableFull) = self.handle_link(link) {
                     journal.counters.ignored_links += 1;
                     let ignored = journal.counters.ignored_links;
                     journal.log_limited(|_| LogEvent::TooManyLinks { ignored }, now);
@@ -150,13 +161,8 @@ impl<'a> Announcer<'a> {
         }
     }
 
-    fn handle_link(&mut self, link: &Link, is_watched: bool) -> Result<(), TableFull> {
+    fn handle_link(&mut self, link: &Link) -> Result<(), TableFull> {
         let updated = self.tables.links.update(link);
-        let known = self.tables.links.get_mut(link.ifindex);
-        let was_watched = known.is_some_and(|link| link.set_watched(is_watched));
-        if is_watched && !was_watched {
-            self.drop_entries(|address| address.ifindex == link.ifindex);
-        }
         // When it comes up again, its addresses are dumped. Before the first dump of all links it may be up
         // without being known, as a wireless event does not say enough.
         if self.tables.links.get(link.ifindex).map_or(self.links_known, |link| !link.up) {
@@ -253,12 +259,12 @@ impl<'a> Announcer<'a> {
     }
 
     pub(super) fn needs_dump(&mut self) -> bool {
-        self.tables.links.next_to_dump().is_some()
+        self.tables.links.next_to_dump(self.watched).is_some()
     }
 
     /// The link whose addresses are to be dumped now.
     pub(super) fn listing_begin(&mut self) -> Option<u32> {
-        let link = self.tables.links.next_to_dump()?;
+        let link = self.tables.links.next_to_dump(self.watched)?;
         link.needs_dump = false;
         let ifindex = link.ifindex;
         for entry in &mut self.tables.entries {

@@ -23,15 +23,15 @@ const UP: LinkFlags = LinkFlags::Up.union(LinkFlags::Running).union(LinkFlags::L
 /// The announcer of an active router that knows link 3, which is up.
 fn announcer(timing: AnnounceTiming, tables: &mut Tables) -> Announcer<'_> {
     let mut announcer = Announcer::new(timing, tables);
-    list_link(&mut announcer, false);
+    list_link(&mut announcer);
     announcer.handle_role(true, None, Instant::ZERO);
     announcer
 }
 
 /// A dump of all links has it.
-fn list_link(announcer: &mut Announcer<'_>, is_watched: bool) {
+fn list_link(announcer: &mut Announcer<'_>) {
     announcer.links_begin(&mut Counters::default());
-    announcer.handle_link(&link(UP, true), is_watched).unwrap();
+    announcer.handle_link(&link(UP, true)).unwrap();
     announcer.links_end();
 }
 
@@ -125,11 +125,14 @@ fn on_the_watched_link_there_is_only_what_was_claimed_to_announce() {
     let vip = address("10.0.0.1/24");
     announcer.handle_address(&vip, false, Instant::ZERO).unwrap();
     announcer.handle_loss();
-    list_link(&mut announcer, true);
+    announcer.handle_watched(Some(3));
+    list_link(&mut announcer);
     assert!(!announcer.needs_dump() && frames(&mut announcer).is_empty());
     announcer.announce_again(AddressKey::from(&vip), Instant::ZERO);
-    list_link(&mut announcer, true);
+    list_link(&mut announcer);
     assert_eq!(frames(&mut announcer).len(), 6);
+    announcer.handle_watched(None);
+    assert!(!announcer.needs_dump(), "keepalived has announced what is there");
 }
 
 #[test]
@@ -177,13 +180,13 @@ fn links_without_use_for_announcements_get_none() {
         (UP | LinkFlags::Noarp, true, false),
         (UP, false, false),
     ] {
-        announcer.handle_link(&link(LinkFlags::empty(), true), false).unwrap();
-        announcer.handle_link(&link(flags, ethernet), false).unwrap();
+        announcer.handle_link(&link(LinkFlags::empty(), true)).unwrap();
+        announcer.handle_link(&link(flags, ethernet)).unwrap();
         assert_eq!(announcer.needs_dump(), has_use, "{flags:?}");
         announcer.handle_address(&address("10.0.0.1/24"), false, Instant::ZERO).unwrap();
         assert_eq!(!announcer.tables.entries.is_empty(), has_use, "{flags:?}");
     }
-    announcer.handle_link(&link(UP, true), false).unwrap();
+    announcer.handle_link(&link(UP, true)).unwrap();
     announcer.handle_link_gone(3);
     announcer.handle_address(&address("10.0.0.1/24"), false, Instant::ZERO).unwrap();
     assert!(announcer.tables.entries.is_empty());

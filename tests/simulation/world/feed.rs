@@ -35,8 +35,11 @@ impl Simulation<'_> {
         self.will_live(is_queue_empty.then_some(self.fed_at));
         let ahead = self.monitor.deadline().is_none_or(|deadline| deadline > self.now);
         let stays = is_queue_empty && !ahead && !self.sent && self.now == self.fed_at;
-        self.stays = if stays { self.stays + 1 } else { 0 };
-        assert!(self.stays < 2, "nothing was done at a deadline, and it did not move");
+        let stayed = std::mem::replace(&mut self.stayed, stays.then_some(self.now));
+        assert!(
+            !stays || stayed != Some(self.now),
+            "nothing was done at a deadline, and it did not move"
+        );
     }
 
     /// Hands in an input, or the result of an action.
@@ -67,6 +70,8 @@ impl Simulation<'_> {
             }
             _ => {}
         }
+        let foreign = self.foreign_claimant(input);
         self.monitor.handle(input, self.now);
+        self.note_claim(foreign);
     }
 }

@@ -95,6 +95,8 @@ pub struct Kernel {
     pub absence_told: bool,
     /// It has been told so at least once.
     pub has_been_absent: bool,
+    /// The watched interface, if the core has been told its MAC.
+    pub mac_told: Option<u32>,
     /// The answer under way is about the watched name.
     by_name: bool,
     /// And that other link has been told of in such an answer.
@@ -292,6 +294,7 @@ impl Kernel {
         match (self.meaning, body) {
             (Meaning::Event | Meaning::Listed, Body::NewLink(link)) if link.name == ha => {
                 (self.absence_told, self.by_name) = (false, false);
+                self.mac_told = link.mac.map(|_| link.ifindex).or(self.mac_told);
             }
             (Meaning::Event, Body::DelLink(link)) if link.name == ha => self.absence_told = true,
             (Meaning::Event, Body::NewLink(link)) if link.name == away => self.absence_told = true,
@@ -300,6 +303,7 @@ impl Kernel {
             _ => {}
         }
         self.has_been_absent |= self.absence_told;
+        self.mac_told.take_if(|_| self.absence_told);
     }
 
     /// The VIP's address, for a dump of an interface or of all.

@@ -164,8 +164,8 @@ pub struct Simulation<'a> {
     /// A process that runs programs has gone, and when.
     helper_gone: Option<(HelperKind, Instant)>,
     sent: bool,
-    /// How often in a row the deadline has been the present.
-    stays: u8,
+    /// When the deadline was last the present after an empty queue, and nothing was done.
+    stayed: Option<Instant>,
 }
 
 impl<'a> Simulation<'a> {
@@ -231,7 +231,7 @@ impl<'a> Simulation<'a> {
             busy: now,
             helper_gone: None,
             sent: false,
-            stays: 0,
+            stayed: None,
         }
     }
 

@@ -58,7 +58,7 @@ pub enum Station {
 pub struct Wire {
     /// Where the core last said to listen.
     pub listening: Option<u32>,
-    /// Nothing has been heard of the kernel since that could make it think otherwise.
+    /// The core knows the MAC there, and has heard nothing of the kernel since that could make it think otherwise.
     pub heeds: bool,
     /// The instance of the interface that the kernel has bound the socket to, and the index that the socket was told.
     bound: Option<u32>,
@@ -97,7 +97,7 @@ impl Wire {
             self.bound = there.then_some(kernel.instance).or(self.bound);
         }
         self.queue.clear();
-        (self.listening, self.heeds) = (Some(ifindex), true);
+        (self.listening, self.heeds) = (Some(ifindex), kernel.mac_told == Some(ifindex));
         (self.since, self.probed) = (self.claims.len(), None);
     }
 
@@ -170,31 +170,29 @@ impl Simulation<'_> {
             && let Some(frame) = self.wire.queue.pop_front()
         {
             self.wire.note_read(self.now);
-            let foreign = match frame {
-                Input::ClaimReceived(ifindex, claim) => self.is_foreign(ifindex, claim),
-                _ => None,
-            };
-            // A disk may hang meanwhile.
-            let at = self.now;
             self.feed(&frame);
-            let claims = self.monitor.status().counters.claims;
-            if claims != self.wire.counted {
-                let mac = foreign.expect("what is to be counted");
-                self.wire.claims.push((mac, at));
-                self.wire.counted += 1;
-                assert_eq!(claims, self.wire.counted);
-            } else if foreign.is_some() {
-                assert!(!self.wire.heeds, "{frame:?} is not counted");
-            }
         }
     }
 
-    /// The station, if the claim may be counted.
-    fn is_foreign(&self, ifindex: u32, Claim { mac, ip }: Claim) -> Option<Mac> {
+    /// The station, if it is a claim that may be counted.
+    pub(super) fn foreign_claimant(&self, frame: &Input) -> Option<Mac> {
+        let Input::ClaimReceived(ifindex, Claim { mac, ip }) = *frame else { return None };
         let here =
             self.monitor.status().ifindex == Some(ifindex) && ip == self.kernel.vip().address();
         let heard = here && self.reported == Some(State::Active);
         (heard && (is_virtual(mac) || mac != self.kernel.mac)).then_some(mac)
+    }
+
+    /// Notes whether the core has counted a claim, which it may if it is `foreign`.
+    pub(super) fn note_claim(&mut self, foreign: Option<Mac>) {
+        let claims = self.monitor.status().counters.claims;
+        if claims == self.wire.counted {
+            assert!(foreign.is_none() || !self.wire.heeds, "that of {foreign:?} is not counted");
+        } else {
+            self.wire.claims.push((foreign.expect("what is to be counted"), self.now));
+            self.wire.counted += 1;
+            assert_eq!(claims, self.wire.counted);
+        }
     }
 
     /// A line says that a station claims the VIP.
