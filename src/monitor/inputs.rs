@@ -82,36 +82,32 @@ impl Monitor<'_> {
         match self.resync.classify(message) {
             MessageClass::Event => {
                 self.handle_link_or_address(&message.body, None, now);
-                self.handle_deletion(&message.body);
+                self.note_overtaken(&message.body);
             }
             MessageClass::Listed(Dump::Everywhere) => self.handle_listed_anywhere(&message.body),
+            // It may have been otherwise before. Whatever has come since has an event.
+            MessageClass::Listed(_) if self.resync.is_overtaken() => {}
             MessageClass::Listed(dump) => {
-                if !self.may_be_deleted(&message.body) {
-                    self.handle_link_or_address(&message.body, Some(dump), now);
-                }
+                self.handle_link_or_address(&message.body, Some(dump), now);
             }
             MessageClass::DumpEnded(result) => self.handle_dump_end(result, now),
             MessageClass::Nothing => {}
         }
     }
 
-    /// Handles an event that may be a deletion, which the dump under way may not know. A link of another name may
+    /// Handles an event of something that the dump under way may list as it was before. A link of another name may
     /// have had ours, and nobody need have seen that: events may have been lost before the dump.
-    fn handle_deletion(&mut self, body: &Body) {
+    fn note_overtaken(&mut self, body: &Body) {
         let vip = &self.vip;
-        self.resync.handle_deletion(|dump| match (body, dump) {
-            (Body::DelAddress(address), Dump::Addresses(_)) => vip.is_vip(address),
+        self.resync.note_overtaken(|dump| match (body, dump) {
+            (Body::NewLink(_) | Body::DelLink(_) | Body::Ipv6Forwarding { .. }, Dump::Links) => {
+                true
+            }
             (Body::NewAddress(address), Dump::Addresses(_)) => vip.is_unusable(address),
+            (Body::DelAddress(address), Dump::Addresses(_)) => vip.is_vip(address),
             (Body::DelAddress(address), Dump::Others(ifindex)) => address.ifindex == ifindex,
-            (Body::DelLink(_), Dump::Links) => true,
-            (Body::NewLink(link), Dump::Links) => vip.is_named_otherwise(link),
             _ => false,
         });
-    }
-
-    /// Whether what a dump lists is an address that may have been deleted. Had it been added again, there is an event.
-    fn may_be_deleted(&self, body: &Body) -> bool {
-        matches!(body, Body::NewAddress(_)) && self.resync.is_overtaken()
     }
 
     /// It may have been deleted, and with it the VIP, of which this dump is not to tell.
@@ -127,6 +123,9 @@ impl Monitor<'_> {
         self.journal.counters.events += 1;
         if let Body::NewAddress(address) | Body::DelAddress(address) = body {
             self.elsewhere.search_due |= dump.is_none() && self.vip.is_misplaced(address);
+        }
+        if self.vip.may_have_more(body) {
+            self.resync.request(DumpKind::Addresses);
         }
         self.update_vip(|vip| match body {
             Body::NewAddress(address) => vip.handle_address(address),
@@ -206,6 +205,8 @@ impl Monitor<'_> {
             return;
         }
         match dump {
+            // It is asked for again.
+            _ if is_overtaken => {}
             Dump::Links => {
                 if let Some(announcer) = &mut self.announcer {
                     announcer.links_end();
@@ -220,8 +221,8 @@ impl Monitor<'_> {
                 self.update_vip(Vip::interface_end);
                 self.resync.request(DumpKind::Addresses);
             }
-            Dump::Addresses(ifindex) if !is_overtaken => self.vip.addresses_end(ifindex),
-            Dump::Addresses(_) | Dump::Others(_) | Dump::Everywhere => {}
+            Dump::Addresses(ifindex) => self.vip.addresses_end(ifindex),
+            Dump::Others(_) | Dump::Everywhere => {}
         }
     }
 

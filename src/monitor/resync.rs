@@ -85,7 +85,7 @@ struct Running {
     deadline: Instant,
     /// How it ends, if the kernel says that it has listed all.
     result: DumpResult,
-    /// Something that it may list has been deleted since it was requested.
+    /// Something that it may list has changed since it was requested.
     overtaken: bool,
 }
 
@@ -199,19 +199,19 @@ impl Resync {
         }
     }
 
-    /// Handles the deletion of what these dumps list.
+    /// Handles a change of what these dumps list.
     ///
-    /// A kernel whose dumps take no RTNL lock may list it all the same, after the event of its deletion
-    /// (`inet_dump_ifaddr` in `net/ipv4/devinet.c`, `rtnl_dump_ifinfo` in `net/core/rtnetlink.c`). So the dump is
-    /// repeated, after a wait, as deletions may go on and on. The question for one link by its name (`rtnl_getlink`)
-    /// is answered under the lock.
-    pub(super) fn handle_deletion(&mut self, is_listed_by: impl FnOnce(Dump) -> bool) {
+    /// A kernel may list it as it was, or although it has gone, after the event of that: its dumps of addresses take no
+    /// RTNL lock (`inet_dump_ifaddr` in `net/ipv4/devinet.c`), and what is listed under that lock is queued after it has
+    /// been released (`netlink_dump` in `net/netlink/af_netlink.c`). So the dump is repeated, after a wait, as changes
+    /// may go on and on. The question for one link by its name (`rtnl_getlink`) is answered under the lock.
+    pub(super) fn note_overtaken(&mut self, is_listed_by: impl FnOnce(Dump) -> bool) {
         if let Some(running) = &mut self.running {
             running.overtaken |= is_listed_by(running.dump);
         }
     }
 
-    /// Whether what the dump under way lists may have been deleted before.
+    /// Whether what the dump under way lists may have been otherwise before.
     pub(super) fn is_overtaken(&self) -> bool {
         self.running.as_ref().is_some_and(|running| running.overtaken)
     }
@@ -274,7 +274,7 @@ mod tests {
         let mut resync = Resync::new(1, 1);
         for _ in 0..dumps {
             resync.begin(Dump::Links, T0);
-            resync.handle_deletion(|_| overtaken);
+            resync.note_overtaken(|_| overtaken);
             resync.end(result, T0);
         }
         resync.deadline().map_or(Duration::ZERO, |at| at - T0)

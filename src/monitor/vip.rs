@@ -25,7 +25,7 @@ use netlink_packet_route::link::LinkFlags;
 use super::{AddressKey, HookState, State};
 use crate::wire::cidr::Cidr;
 use crate::wire::ifname::InterfaceName;
-use crate::wire::rtnl::{Address, Link, Mac};
+use crate::wire::rtnl::{Address, Body, Link, Mac};
 
 /// The watched interface, while it is there.
 #[derive(Debug, Default)]
@@ -81,8 +81,8 @@ pub enum Cause {
 /// Follows the watched interface by its name, and the VIP on it.
 ///
 /// Events and the messages of a dump are taken alike, as the kernel queues both on one socket in the order in which
-/// they became true, but for deletions: see [`super::resync::Resync::handle_deletion`]. A dump tells nothing of
-/// deletions that were missed, so what it did not show is swept out at its end.
+/// they became true, but for what changes meanwhile: see [`super::resync::Resync::note_overtaken`]. A dump tells
+/// nothing of deletions that were missed, so what it did not show is swept out at its end.
 #[derive(Debug)]
 pub(super) struct Vip {
     name: InterfaceName,
@@ -180,7 +180,7 @@ impl Vip {
                     *interface = Some(new);
                 }
             }
-        } else if self.is_named_otherwise(link) {
+        } else if link.name.is_some() {
             // Some other link, or ours under a new name.
             self.handle_link_gone(link.ifindex);
         }
@@ -203,9 +203,15 @@ impl Vip {
         if let Some(known) = interface.instances.iter_mut().find(|known| known.id == id) {
             (known.seen, known.usable) = (true, usable);
         } else {
-            // Full only when the VIP is already there eight times over.
+            // If there is no room, it is found when one of them goes.
             let _ = interface.instances.push(Instance { id, seen: true, usable });
         }
+    }
+
+    /// Whether this is the end of one of so many instances that there may be others, which are to be listed.
+    pub(super) fn may_have_more(&self, body: &Body) -> bool {
+        let is_full = self.interface.as_ref().is_some_and(|i| i.instances.is_full());
+        is_full && matches!(body, Body::DelAddress(address) if self.is_vip(address))
     }
 
     pub(super) fn handle_address_gone(&mut self, address: &Address) {
@@ -222,11 +228,6 @@ impl Vip {
     /// Whether the VIP is there, but the kernel does not use it.
     pub(super) fn has_failed(&self) -> bool {
         self.interface.as_ref().is_some_and(|i| !i.instances.is_empty() && !i.has_vip())
-    }
-
-    /// Whether the link is known to have another name.
-    pub(super) fn is_named_otherwise(&self, link: &Link) -> bool {
-        link.name.is_some_and(|name| name != self.name)
     }
 
     pub(super) fn is_vip(&self, address: &Address) -> bool {

@@ -123,6 +123,24 @@ fn vip_with_two_peers_may_lose_one_while_they_are_listed() {
     assert_eq!(monitor.status().state, Some(State::Active));
 }
 
+/// Of one of more than it keeps it learns when others have gone.
+#[test]
+fn vip_with_many_peers_may_lose_most() {
+    let vips = [1, 2, 3, 4, 5, 6, 7, 8, 9]
+        .map(|n| Address { peer: Ipv4Addr::new(10, 9, 0, n).into(), ..vip() });
+    let mut monitor = listing(&vips);
+    let end = vips
+        .map(|vip| reply(2, Body::NewAddress(vip)))
+        .into_iter()
+        .chain([reply(2, Body::Done(None)), Input::QueueEmpty]);
+    let gone = vips[..8].iter().map(|vip| event(Body::DelAddress(*vip)));
+    let last = [Input::QueueEmpty, reply(4, Body::NewAddress(vips[8])), reply(4, Body::Done(None))];
+    for input in end.chain([reply(3, Body::Done(None))]).chain(gone).chain(last) {
+        leads_to(&mut monitor, &input, Instant::ZERO, &Action::ReopenLog);
+    }
+    assert_eq!(monitor.status().state, Some(State::Active));
+}
+
 /// An interface that is down may be about to be deleted, so the line waits.
 #[test]
 fn cause_of_a_change() {

@@ -205,6 +205,8 @@ impl<'a> Announcer<'a> {
             Some(PendingAnnouncement {
                 progress: Progress::Announcing { .. }, seen: true, ..
             }) if !undecided && !listed => return Ok(()),
+            // An event that came before may be newer: see `Resync::note_overtaken`.
+            Some(PendingAnnouncement { seen: true, .. }) if listed => return Ok(()),
             Some(entry) => (entry.progress, entry.due, entry.seen) = (progress, now, true),
             None if refreshed && !listed && !undecided => return Ok(()),
             None => {

@@ -156,6 +156,7 @@ fn rounds_begin_again_for_nothing_but_news() {
         let mut announcer = announcer(timing, &mut tables);
         for (millisecond, (address, listed)) in (0..).zip(events) {
             let now = Instant::from_millis(millisecond);
+            announcer.tables.entries.iter_mut().for_each(|entry| entry.seen &= !listed);
             announcer.handle_address(address, *listed, now).unwrap();
             announcer.handle_role(true, Some([0, 0, 0x5e, 0, 1, 7]), now);
             while let Some(Action::SendFrame(announcement)) = announcer.next_action(now) {

@@ -134,7 +134,7 @@ impl Simulation<'_> {
             return Ok(());
         }
         match self.lans.iter_mut().find(|lan| lan.is(ifindex)) {
-            Some(lan) => lan.send(announcement),
+            Some(lan) => lan.send(announcement, !self.kernel.has_unread()),
             // It has gone just now.
             None => Err(Errno(6)),
         }

@@ -77,6 +77,9 @@ pub struct Kernel {
     dump: Dumping,
     /// Of the last request.
     sequence: u32,
+    /// All links are being listed, and one has changed since the request.
+    lists_links: bool,
+    is_overtaken: bool,
     /// A dump without an end, and what it listed, which may come after all.
     unfinished: Option<(u32, Vec<Body>)>,
     /// A dump has had gaps.
@@ -85,7 +88,7 @@ pub struct Kernel {
     events: u32,
     /// How the next dump ends, if not well.
     pub next_dump_end: Option<DumpResult>,
-    /// The next dump lists what has been deleted since, and after the events of that.
+    /// The next dump lists what was there as it was, and after the events of what has changed since.
     pub next_dump_lags: bool,
     /// The next dump of links ends before the watched interface, as if complete.
     pub cut_next_links: bool,
@@ -267,7 +270,15 @@ impl Kernel {
             Some(end)
         });
         let (input, meaning) = queued.unwrap_or((Input::QueueEmpty, Meaning::Nothing));
-        self.meaning = meaning;
+        self.is_overtaken |= self.lists_links && matches!(meaning, Meaning::Event) && {
+            let Input::Netlink(Message { body, .. }) = &input else { panic!("no event") };
+            !matches!(body, Body::NewAddress(_) | Body::DelAddress(_))
+        };
+        self.meaning = match meaning {
+            Meaning::Listed if self.is_overtaken => Meaning::Nothing,
+            Meaning::Ended(_) if self.is_overtaken => Meaning::Ended(DumpResult::Interrupted),
+            meaning => meaning,
+        };
         input
     }
 
@@ -319,6 +330,7 @@ impl Kernel {
         assert!(matches!(self.dump, Dumping::None), "two dumps at once");
         assert_ne!(sequence, self.sequence, "replies could not be told apart");
         self.sequence = sequence;
+        (self.lists_links, self.is_overtaken) = (dump == Dump::Links, false);
         self.by_name = false;
         let result = self.next_dump_end.take().unwrap_or(DumpResult::Complete);
         if let DumpResult::Failed(errno) = result
@@ -348,12 +360,12 @@ impl Kernel {
         }
     }
 
-    /// Lists what is there now, and what has been deleted since the request.
+    /// Lists what has come since the request, and what was there then, as it was.
     pub fn catch_up(&mut self, mut present: Vec<Body>) {
-        let Dumping::Lags(dump, sequence, mut content) = std::mem::take(&mut self.dump) else {
+        let Dumping::Lags(dump, sequence, content) = std::mem::take(&mut self.dump) else {
             return;
         };
-        content.retain(|old| !present.iter().any(|new| is_same(old, new)));
+        present.retain(|new| !content.iter().any(|old| is_same(old, new)));
         present.extend(content);
         self.list(dump, sequence, present, DumpResult::Complete);
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 
 use keepwatch::errno::Errno;
-use keepwatch::monitor::Announcement;
+use keepwatch::monitor::{Announcement, FrameKind};
 use keepwatch::wire::cidr::Cidr;
 use keepwatch::wire::rtnl::{Address, Body, Link, Mac};
 use netlink_packet_route::address::AddressFlags;
@@ -202,7 +202,14 @@ impl Lan {
     }
 
     /// What becomes of a frame. One that cannot go is not tried again.
-    pub fn send(&mut self, announcement: &Announcement) -> Result<(), Errno> {
+    pub fn send(&mut self, announcement: &Announcement, all_is_read: bool) -> Result<(), Errno> {
+        let Announcement { mac, kind, .. } = *announcement;
+        let is_router = match kind {
+            FrameKind::Advertisement { router, .. } => router,
+            _ => self.router,
+        };
+        let says_what_is_so = (mac, is_router) == (self.mac, self.router);
+        assert!(!all_is_read || says_what_is_so, "it was so before");
         if let Some(entry) = self.addresses.get_mut(&configured(announcement.address)) {
             assert!(entry.since != Since::Start, "it was there at the start");
             entry.frames += 1;

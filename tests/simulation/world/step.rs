@@ -82,7 +82,7 @@ pub enum Step {
     ForeignMessage(u8),
     /// How the next dump ends.
     EndNextDump(DumpResult),
-    /// The next dump lists what has been deleted since, and after the events of that.
+    /// The next dump lists what was there as it was, and after the events of what has changed since.
     NextDumpLags,
     /// The next dump of links ends before the watched interface.
     CutNextLinks,

@@ -51,9 +51,11 @@ impl Told {
 
     fn tell_message(&mut self, Message { body, .. }: &Message, meaning: Meaning) {
         match (meaning, body) {
-            // A dump is asked for one interface; what it has of others need not be heeded.
+            // A dump is asked for one interface; what it has of others, or of what an event has shown, need not be heeded.
             (Meaning::Listed, Body::NewAddress(address))
-                if self.shown.as_ref().is_none_or(|(listed, _)| *listed != address.ifindex) => {}
+                if self.shown.as_ref().is_none_or(|(listed, shown)| {
+                    *listed != address.ifindex || shown.contains(&key(address))
+                }) => {}
             (Meaning::Event | Meaning::Listed, body) => {
                 // The core heeds nothing more of a dump that may list what is gone, so it shows less than there is.
                 let listed = self.shown.as_ref().map(|(listed, _)| *listed);

@@ -171,6 +171,8 @@ impl Simulation<'_> {
         {
             self.wire.note_read(self.now);
             self.feed(&frame);
+            let goes_on = self.wire.goes_on(self.monitor.deadline(), self.now);
+            assert!(goes_on || !self.wire.heeds || self.exited, "it has not had enough of them");
         }
     }
 
