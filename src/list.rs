@@ -28,6 +28,13 @@ use crate::{metrics, options};
 const PLACES: [&str; 2] =
     ["/proc/self/root/run/keepwatch", "/proc/self/root/var/lib/neutron/ha_confs"];
 
+/// How `/proc/PID/status` of those begins that run programs. They have the command line of their daemon, and outlive it
+/// if a hook has left something in the background.
+const HELPERS: [&str; 2] = ["Name:\tkeepwatch-sync\n", "Name:\tkeepwatch-hook\n"];
+
+/// Symlinks that are followed in a path, as the kernel does (`path_resolution(7)`).
+const MAX_LINKS: u32 = 40;
+
 /// Device and inode, which a file has whatever its path.
 type FileId = (u64, u64);
 
@@ -95,10 +102,10 @@ fn collect() -> Vec<Instance> {
     let processes: Vec<_> = entries.filter_map(|entry| Process::read(&entry)).collect();
     let mut instances: Vec<Instance> = Vec::new();
     for process in &processes {
-        // Its helpers have its command line.
+        // A daemon that starts has a parent that waits for it.
         let forked = |other: &Process| process.parent == other.pid && process.words == other.words;
-        let is_helper = processes.iter().any(forked);
-        let Some(mut new) = process.examine().filter(|_| !is_helper) else { continue };
+        let is_part = process.is_helper || processes.iter().any(forked);
+        let Some(mut new) = process.examine().filter(|_| !is_part) else { continue };
         for Instance { pid, watched, directory_id, .. } in &instances {
             let what = match (*watched == new.watched, *directory_id == new.directory_id) {
                 (true, _) if watched.is_some() => "VIP",
@@ -120,6 +127,7 @@ fn collect() -> Vec<Instance> {
 struct Process {
     pid: u32,
     parent: u32,
+    is_helper: bool,
     /// The command line.
     words: Vec<OsString>,
     /// The options in it, if this is our program.
@@ -140,7 +148,8 @@ impl Process {
         let name = file.as_deref().or(words.first().map(Path::new))?.file_name()?.as_bytes();
         let is_ours = name.starts_with(b"keepwatch") || name == b"neutron-keepalived-state-change";
         let options = words.get(1..).filter(|_| is_ours).map(options::given).unwrap_or_default();
-        Some(Self { pid, parent, words, options })
+        let is_helper = HELPERS.iter().any(|name| status.starts_with(name));
+        Some(Self { pid, parent, is_helper, words, options })
     }
 
     fn option(&self, name: &str) -> Option<&str> {
@@ -154,9 +163,7 @@ impl Process {
         let interface = InterfaceName::new(self.option("--monitor-interface")?.as_bytes())?;
         let vip: Cidr = self.option("--monitor-cidr")?.parse().ok()?;
         let conf_dir = self.option("--conf-dir").filter(|_| self.option("--check").is_none())?;
-        let reach = |path: &str| PathBuf::from(format!("/proc/{pid}/root{path}"));
-
-        let figures = self.option("--metrics-file").and_then(|file| read(&reach(file)).ok());
+        let figures = self.option("--metrics-file").and_then(|file| read(&reach(pid, file)).ok());
         let (figures, _) = figures.unwrap_or_default();
         let labels = metrics::labels(&router, &interface, &vip);
         let figure = |name| {
@@ -169,7 +176,7 @@ impl Process {
             None => Some("none"),
         };
 
-        let directory = reach(conf_dir);
+        let directory = reach(pid, conf_dir);
         let (state, written, remark) = match read_state(&directory) {
             Ok((state, written)) => (Some(state), Some(written), None),
             // What cannot be seen is not wrong; nor can what counts from where it was started.
@@ -214,10 +221,14 @@ fn find_left(instances: &[Instance], processes: &[Process]) -> Vec<Instance> {
             let path = directory.to_string_lossy();
             let (_, path) = path.split_once("/root").unwrap_or_default();
             // Neutron's own monitor, which is told the directory in the same way, keeps such a file too.
-            let names_it = |word: &OsString| word.as_bytes().ends_with(path.as_bytes());
-            let mut words = processes.iter().flat_map(|process| &process.words);
+            let names_it =
+                |word: &OsString| word.to_string_lossy().rsplit('=').next() == Some(path);
+            let keeps_it = |process: &Process| {
+                process.words.iter().any(names_it)
+                    && identity(&reach(process.pid, path)) == directory_id
+            };
             let is_kept = instances.iter().any(|instance| instance.directory_id == directory_id);
-            if is_kept || seen.contains(&directory_id) || words.any(names_it) {
+            if is_kept || seen.contains(&directory_id) || processes.iter().any(keeps_it) {
                 continue;
             }
             seen.push(directory_id);
@@ -231,6 +242,29 @@ fn find_left(instances: &[Instance], processes: &[Process]) -> Vec<Instance> {
         }
     }
     left
+}
+
+/// A path as a process sees it, whose root may be another: symlinks do not lead out of that.
+fn reach(pid: u32, path: &str) -> PathBuf {
+    let root = PathBuf::from(format!("/proc/{pid}/root"));
+    let names = |path: &Path| path.iter().rev().map(OsString::from).collect::<Vec<_>>();
+    let (mut reached, mut rest, mut links) = (root.clone(), names(Path::new(path)), 0);
+    while let Some(name) = rest.pop() {
+        if name == "/" {
+            reached.clone_from(&root);
+        } else if name != ".." {
+            match fs::read_link(reached.join(&name)) {
+                Ok(target) if links < MAX_LINKS => {
+                    links += 1;
+                    rest.extend(names(&target));
+                }
+                _ => reached.push(name),
+            }
+        } else if reached != root {
+            reached.pop();
+        }
+    }
+    reached
 }
 
 fn identity(path: &Path) -> Option<FileId> {
@@ -252,9 +286,9 @@ fn read(path: &Path) -> Result<(String, i64), Errno> {
     }
     let file = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
     let written = file.metadata()?.mtime();
-    let mut text = String::new();
-    file.take(1 << 16).read_to_string(&mut text)?;
-    Ok((text, written))
+    let mut content = Vec::new();
+    file.take(1 << 16).read_to_end(&mut content)?;
+    Ok((String::from_utf8_lossy(&content).into(), written))
 }
 
 /// A table, or on a terminal that is too narrow a block for each.

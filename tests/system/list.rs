@@ -19,7 +19,7 @@ use nix::pty::{Winsize, openpty};
 use nix::sched::{CloneFlags, unshare};
 use nix::unistd::{Uid, setuid};
 
-use crate::hook::install;
+use crate::hook::{hooked, install, wait_told};
 use crate::world::{Killed, World, setup};
 
 /// Has a command see the processes of its PID namespace, as this user.
@@ -174,8 +174,28 @@ fn two_for_one_thing() {
 }
 
 #[apply(trial)]
+fn helper_that_outlives_its_daemon() {
+    let (pids, hooked) = (Pids::new(), hooked(setup()));
+    hooked.when("BACKUP", "sleep 1000 &");
+    for _ in 0..2 {
+        let keepwatch = pids.run(|| hooked.world.setup.start());
+        wait_told(&keepwatch, "BACKUP", 1);
+        let (code, rows) = table(&pids);
+        assert_eq!((code, rows.len()), (Some(0), 1), "{rows:?}");
+        keepwatch.terminate();
+        fs::remove_file(hooked.world.setup.log_file()).unwrap();
+    }
+    assert_eq!(table(&pids), (Some(0), Vec::new()));
+}
+
+/// Whatever another mount namespace has under the same path, which may be a symlink out of it.
+#[apply(trial)]
 fn what_is_left_where_packages_have_it() {
     let script = r#"mount -t tmpfs none /run && mount -t tmpfs none /var/lib || exit
+        unshare -m sh -c 'mount -t tmpfs none /run && mkdir -p /run/keepwatch/lan &&
+            exec "$0" --foreground --no-announce --router_id=other --conf_dir=/var/run/keepwatch/lan \
+            --monitor_interface=ha0 --monitor_cidr=fd00::1/64' "$0" >/dev/null 2>&1 &
+        until [ -e /proc/$!/root/run/keepwatch/lan/state ]; do sleep 0.1; done
         for directory in /run/keepwatch/lan /var/lib/neutron/ha_confs/r1; do
             mkdir -p $directory && printf backup >$directory/state || exit
         done; exec "$0" --list"#;
@@ -185,6 +205,8 @@ fn what_is_left_where_packages_have_it() {
     for file in ["/run/keepwatch/lan/state", "/var/lib/neutron/ha_confs/r1/state"] {
         assert!(text.contains(&format!("  nobody keeps {file}\n")), "{text}");
     }
+    let other = text.lines().find(|line| line.starts_with("other")).unwrap();
+    assert!(other.contains("  backup  ") && other.ends_with("  -"), "{other}");
     assert_eq!(code, Some(3));
 }
 
