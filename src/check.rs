@@ -13,6 +13,7 @@ use crate::errno::Errno;
 use crate::log::{TroubleList, printable};
 use crate::monitor::{Action, Input, Monitor, MonitorConfig, State};
 use crate::options::{Config, Program, REFUSED};
+use crate::sys::helper::Conntrackd;
 use crate::sys::netlink::{self, RouteSocket};
 use crate::sys::packet::PacketSocket;
 use crate::sys::{atomic_file, clock, interface, netns, own_file, pid_file, privileges, process};
@@ -47,7 +48,7 @@ pub fn check(config: &Config) -> bool {
     });
     if config.find_conntrackd().is_some() {
         let path = config.conntrackd_conf();
-        match fs::File::open(&path).map_err(Errno::from) {
+        match Conntrackd::open(config).map_err(Errno::from) {
             Err(errno @ Errno::NOT_FOUND) => {
                 print("conntrackd", format_args!("{}: {}", path.display(), waited_for(errno)));
             }

@@ -135,7 +135,7 @@ impl Logger {
         if self.buffer.is_empty() {
             return;
         }
-        if let Some(file) = &self.log.file {
+        if let Some(file) = &mut self.log.file {
             file.write(&self.buffer);
         }
         if self.log.stderr {

@@ -299,6 +299,20 @@ impl Config {
             group.ok_or_else(|| missing("--group, as --hook-user has no password entry"))?;
         }
         self.log_file = self.find_log_file().and_then(|file| std::path::absolute(file).ok());
+        let files = [
+            ("--pid_file", &self.pid_file),
+            ("--log-file", &self.log_file),
+            ("--metrics-file", &self.metrics_file),
+        ];
+        let state_file = self.conf_dir.join("state");
+        let mut taken = vec![&state_file];
+        for (option, file) in files {
+            let Some(file) = file else { continue };
+            if taken.contains(&file) {
+                return Err(format!("{option} {}: expected a file of its own", file.display()));
+            }
+            taken.push(file);
+        }
         Ok(())
     }
 

@@ -34,7 +34,9 @@ impl AtomicFile {
     /// `EINVAL` if the path has a NUL.
     pub fn new(path: &Path) -> Result<Self, Errno> {
         // Processes of other PID namespaces may have our number, and their metrics in our directory.
-        let name = path.file_name().unwrap_or_default().display();
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        // Of bounded length, as the path may have the longest there is.
+        let name: String = name.chars().take(50).collect();
         let temporary = path.with_file_name(format!(".{name}.keepwatch-{}", process::id()));
         Ok(Self { path: c_path(path)?, temporary: c_path(&temporary)? })
     }

@@ -22,13 +22,15 @@ pub struct LogFile {
     file: File,
     /// The user that the daemon runs as.
     user: Uid,
+    /// The last line is not complete, as the disk was full.
+    is_cut: bool,
 }
 
 impl LogFile {
     /// Opens or creates the file, mode 0644: see [`own_file::open`].
     pub fn open(path: &Path) -> Result<Self, Refusal> {
         let (path, user) = (c_path(path)?, geteuid());
-        Ok(Self { file: own_file::open(&path, APPEND, user)?, path, user })
+        Ok(Self { file: own_file::open(&path, APPEND, user)?, path, user, is_cut: false })
     }
 
     /// Reopens the path. The old file is kept if that fails or the new one is refused.
@@ -38,8 +40,13 @@ impl LogFile {
     }
 
     /// Appends complete lines. Those that cannot be written are lost.
-    pub fn write(&self, lines: &[u8]) {
-        let _ = (&self.file).write(lines);
+    pub fn write(&mut self, lines: &[u8]) {
+        if self.is_cut {
+            self.is_cut = self.file.write(b"\n").is_err();
+        }
+        if let Ok(length @ 1..) = self.file.write(lines) {
+            self.is_cut = length < lines.len();
+        }
     }
 }
 

@@ -47,8 +47,10 @@ impl PidFile {
                     unlink(&path).map_err(|errno| refused(errno.into()))?;
                 }
                 Ok(()) => {
-                    write_pid(&file).map_err(|errno| refused(errno.into()))?;
-                    return Ok(Self { path, file });
+                    // Removed if that fails.
+                    let locked = Self { path, file };
+                    write_pid(&locked.file).map_err(|errno| refused(errno.into()))?;
+                    return Ok(locked);
                 }
                 Err(TryLockError::WouldBlock) => {
                     if let Some(holder) = find_holder(&file) {

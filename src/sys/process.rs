@@ -2,16 +2,25 @@
 
 #![expect(unsafe_code, reason = "descriptors are closed by their numbers, and a terminal is asked")]
 
-use std::io::{self, Write};
+use std::io::{self, ErrorKind, Write};
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::process;
 
 use nix::libc;
 
 use super::service_manager::stderr_is_journal;
+use crate::errno::Errno;
 
-/// Prints to standard output. A reader that has gone away is no failure of ours.
+/// Prints to standard output. A reader that has gone away is no failure of ours; any other ends the process with exit
+/// code 1.
 pub fn print(text: &str) {
-    let _ = io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush());
+    let printed = io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush());
+    if let Err(error) = printed
+        && error.kind() != ErrorKind::BrokenPipe
+    {
+        print_error(&format!("standard output: {}", Errno::from(error)));
+        process::exit(1);
+    }
 }
 
 /// Prints an error to standard error.

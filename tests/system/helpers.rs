@@ -8,9 +8,9 @@ use std::process::{Command, Stdio};
 
 use lab::daemon::{Running, children, send, wait_end};
 use lab::files::{content, write_program};
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, killpg};
 use nix::sys::stat::Mode;
-use nix::unistd::mkfifo;
+use nix::unistd::{Pid, getpgid, mkfifo};
 
 use crate::conntrackd::tracked;
 use crate::hook::{Scripted, hooked, install, wait_told};
@@ -167,7 +167,7 @@ fn background_jobs_go_on() {
         (setsid $RECORD/job daemon </dev/null >/dev/null 2>&1 &)
         start-stop-daemon -S -b -x $RECORD/job -- service";
     hooked.when("MASTER", start);
-    let keepwatch = hooked.world.setup.start();
+    let keepwatch = hooked.world.setup.daemonize();
     hooked.world.set_vip(true);
     wait_told(&keepwatch, "MASTER", 1);
     let names = ["plain", "nohup", "setsid", "daemon", "service"];
@@ -179,7 +179,10 @@ fn background_jobs_go_on() {
         wait_told(&keepwatch, if present { "MASTER" } else { "BACKUP" }, 2);
     }
     let helper = helper(&keepwatch);
-    assert_eq!(keepwatch.terminate().unwrap().code(), Some(0));
+    // As from a terminal.
+    let daemon = Pid::from_raw(keepwatch.pid().cast_signed());
+    killpg(getpgid(Some(daemon)).unwrap(), Signal::SIGHUP).unwrap();
+    keepwatch.terminate();
     fs::write(hooked.record.join("end"), "").unwrap();
     let ended = || content(&hooked.record.join("ended"));
     hooked.wait("all ten to end by themselves", || ended().lines().count() == 10);

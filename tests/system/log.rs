@@ -1,13 +1,16 @@
 //! Promise 19: the log as the tools read it that collect logs.
 
+use std::fs;
 use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 
-use lab::files::read_line;
+use lab::files::{look, read_line};
 use lab::trial::table;
 use libtest_mimic::Trial;
+use nix::mount::{MsFlags, mount};
+use nix::sys::signal::Signal;
 use nix::sys::stat::fstat;
 
 use crate::stdio::without_log_file;
@@ -42,6 +45,34 @@ fn lines_are_those_of_oslo_log() {
     grep.stdin.take().unwrap().write_all(log.as_bytes()).unwrap();
     let others = grep.wait_with_output().unwrap();
     assert_eq!(others.status.code(), Some(1), "{}", String::from_utf8_lossy(&others.stdout));
+}
+
+/// A line for which there is no room is cut, and the next one begins where a line does. Nor is an empty pid file left.
+#[apply(trial)]
+fn full_disk() {
+    let first = setup();
+    let disk = first.directory().join("disk");
+    fs::create_dir(&disk).unwrap();
+    let resize = |size: &str, flags| {
+        let none: Option<&str> = None;
+        mount(none, &disk, Some("tmpfs"), flags, Some(size)).unwrap();
+    };
+    resize("size=8k", MsFlags::empty());
+    let log = disk.join("log");
+    let world = World::with(first.with(format!("--log-file={}", log.display())));
+    let keepwatch = world.setup.start();
+    let length = || fs::metadata(&log).unwrap().len();
+    look("the disk to be full", || {
+        keepwatch.signal(Signal::SIGUSR1);
+        length() == 8192
+    });
+    let second = setup().with(format!("--pid_file={}", disk.join("pid").display())).run();
+    assert!(String::from_utf8_lossy(&second.stderr).ends_with("(ENOSPC)\n"), "{second:?}");
+    assert!(!disk.join("pid").exists());
+    resize("size=64k", MsFlags::MS_REMOUNT);
+    keepwatch.signal(Signal::SIGUSR1);
+    look("a line", || length() > 8192);
+    assert!(fs::read(&log).unwrap()[8191..8193].contains(&b'\n'));
 }
 
 /// A stream as the journal's, and what `JOURNAL_STREAM` says of it.

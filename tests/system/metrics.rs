@@ -92,7 +92,8 @@ impl File {
     fn of(setup: &Setup) -> Self {
         let directory = setup.directory().join("metrics");
         fs::create_dir(&directory).unwrap();
-        Self(directory.join("keepwatch.prom"))
+        // The longest name there is.
+        Self(directory.join(format!("{}.prom", "m".repeat(250))))
     }
 
     fn directory(&self) -> &Path {

@@ -1,6 +1,7 @@
 //! The command line: what it means, and that each mistake is one line and exit code 2.
 
 use std::ffi::{OsStr, OsString};
+use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::process::Command;
@@ -146,6 +147,11 @@ fn help_and_version() {
     for option in ["-v", "-V", "--version"] {
         assert_eq!(print(option), concat!("keepwatch ", env!("CARGO_PKG_VERSION"), "\n"));
     }
+    let mut command = Command::new(setup().command().get_program());
+    let full = File::options().write(true).open("/dev/full").unwrap();
+    let output = command.arg("--help").stdout(full).output().unwrap();
+    let error = "keepwatch: standard output: No space left on device (ENOSPC)\n";
+    assert_eq!((output.status.code(), &*output.stderr), (Some(1), error.as_bytes()));
     let help = print("--help");
     assert_eq!(print("-h"), help);
     assert!(help.starts_with("Usage: keepwatch --router_id ID"), "{help}");
@@ -223,6 +229,12 @@ fn paths() {
     let directory = format!("/{}", "d".repeat(82));
     let socket = config(&[&format!("--state_path={directory}")]).unwrap().agent_socket;
     assert_eq!(socket.unwrap().as_os_str().len(), 107);
+    for (option, path) in
+        [("--pid_file", "/state"), ("--log-file", "/run/pid"), ("--metrics-file", "/run/pid")]
+    {
+        let error = config(&[option, path]).unwrap_err();
+        assert_eq!(error, format!("{option} {path}: expected a file of its own"));
+    }
 }
 
 fn numbers(RunAs { user, group }: RunAs) -> (Option<u32>, Option<u32>) {

@@ -51,12 +51,12 @@ pub struct Conntrackd<'a> {
 
 impl Conntrackd<'_> {
     /// Opens the configuration, with the rights of `--user`.
-    fn open(&self) -> nix::Result<File> {
-        let RunAs { user, group } = self.config.run_as();
+    pub fn open(config: &Config) -> nix::Result<File> {
+        let RunAs { user, group } = config.run_as();
         let others = user.filter(|user| geteuid().is_root() && !user.is_root());
         let become_user = |user| group.map_or(Ok(()), setegid).and_then(|()| seteuid(user));
         let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
-        let open = || open(&self.config.conntrackd_conf(), flags, Mode::empty());
+        let open = || open(&config.conntrackd_conf(), flags, Mode::empty());
         let file = others.map_or(Ok(()), become_user).and_then(|()| open());
         if others.is_some() {
             // Also if only the group was changed.
@@ -97,7 +97,8 @@ impl Runnable for Conntrackd<'_> {
     fn command(&mut self, request: Request) -> Result<Command, CommandResult> {
         let not_started = CommandResult::NotStarted;
         let Request::Sync(sync) = request else { return Err(not_started(NixErrno::EINVAL.into())) };
-        let opened = self.open().map_err(|errno| CommandResult::NotConfigured(errno.into()));
+        let opened =
+            Self::open(self.config).map_err(|errno| CommandResult::NotConfigured(errno.into()));
         let configuration = opened?;
         let rules = (!self.config.no_landlock).then(|| self.rules(&configuration)).transpose();
         let mut rules = rules.map_err(|_| not_started(NixErrno::last().into()))?;

@@ -20,7 +20,7 @@ use nix::libc;
 use nix::sys::prctl;
 use nix::sys::signal::{SigHandler, Signal, signal};
 use nix::sys::socket::{self, AddressFamily, MsgFlags, SockFlag, SockType, recv, socketpair};
-use nix::unistd::{ForkResult, fork};
+use nix::unistd::{ForkResult, Pid, fork, setpgid};
 use serde::{Deserialize, Serialize};
 
 use crate::errno::Errno;
@@ -118,6 +118,8 @@ fn receive<'a, T: Deserialize<'a>>(
 /// In the new process: reports whether it is prepared, as an errno, and serves until the daemon has gone.
 fn serve(channel: &OwnedFd, runnable: &mut dyn Runnable) {
     close_all_but(channel.as_fd());
+    // What is sent to the daemon's group, as by a terminal, is not for what the hook has left in the background.
+    let _ = setpgid(Pid::from_raw(0), Pid::from_raw(0));
     // Others look for the daemon by its name.
     let _ = prctl::set_name(runnable.process_name());
     let process = runnable.prepare().and_then(|()| {
