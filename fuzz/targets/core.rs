@@ -1,6 +1,3 @@
 #![no_main]
 
-#[path = "../properties/core.rs"]
-mod property;
-
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| property::check(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| properties::core::check(bytes));
