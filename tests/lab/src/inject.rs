@@ -77,11 +77,11 @@ fn stop_at_next_call(pid: Pid) {
     assert_eq!(resume(pid), WaitStatus::PtraceSyscall(pid), "its next call");
 }
 
-fn resume(pid: Pid) -> WaitStatus {
+pub(crate) fn resume(pid: Pid) -> WaitStatus {
     ptrace::syscall(pid, None).expect("to let it run to its next stop");
     wait(pid)
 }
 
-fn wait(pid: Pid) -> WaitStatus {
-    waitpid(pid, Some(WaitPidFlag::__WALL)).expect("a stopped keepwatch")
+pub(crate) fn wait(pid: Pid) -> WaitStatus {
+    waitpid(pid, Some(WaitPidFlag::__WALL)).expect("a stopped program")
 }

@@ -44,11 +44,18 @@ fn fail_call(
     // Offsets in struct seccomp_data: nr 0, args 16, each of 64 bits.
     let low = if cfg!(target_endian = "big") { 4 } else { 0 };
     let mut filter = Vec::new();
-    let tests = arguments.iter().map(|(place, value)| (16 + 8 * place + low, word(*value)));
+    let tests =
+        arguments.iter().map(|(place, value)| (16 + 8 * place + low, value.cast_unsigned()));
     for (offset, value) in iter::once((0, call as u32)).chain(tests) {
-        filter.extend([load(offset), skip_if(value, 1), allow()]);
+        filter.extend([
+            statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, offset),
+            // Over the next if equal.
+            statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 1, value),
+            statement(libc::BPF_RET | libc::BPF_K, 0, libc::SECCOMP_RET_ALLOW),
+        ]);
     }
-    filter.push(statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ERRNO | word(errno)));
+    let errno = libc::SECCOMP_RET_ERRNO | errno.cast_unsigned();
+    filter.push(statement(libc::BPF_RET | libc::BPF_K, 0, errno));
     // SAFETY: between fork and exec it makes two system calls, on data of its own.
     unsafe {
         command.pre_exec(move || install(&mut filter));
@@ -76,24 +83,6 @@ fn install(filter: &mut [libc::sock_filter]) -> io::Result<()> {
     if installed { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-fn word(value: libc::c_int) -> u32 {
-    u32::from_ne_bytes(value.to_ne_bytes())
-}
-
-fn load(offset: u32) -> libc::sock_filter {
-    statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, offset)
-}
-
-/// Over so many instructions if equal, else to the next.
-fn skip_if(value: u32, instructions: u8) -> libc::sock_filter {
-    let code = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
-    libc::sock_filter { code, jt: instructions, jf: 0, k: value }
-}
-
-fn allow() -> libc::sock_filter {
-    statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW)
-}
-
-fn statement(code: u32, k: u32) -> libc::sock_filter {
-    libc::sock_filter { code: code as u16, jt: 0, jf: 0, k }
+fn statement(code: u32, jt: u8, k: u32) -> libc::sock_filter {
+    libc::sock_filter { code: code as u16, jt, jf: 0, k }
 }

@@ -5,8 +5,9 @@ use std::process::{Child, Command};
 
 use nix::libc::c_long;
 use nix::sys::ptrace;
-use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::Pid;
+
+use crate::inject::{resume, wait};
 
 /// A program that has been stopped.
 #[derive(Debug)]
@@ -20,17 +21,12 @@ pub fn spawn_up_to(command: &mut Command, call: c_long) -> Stopped {
     }
     let stopped = Stopped(command.spawn().expect("to start the program"));
     let pid = stopped.pid();
-    let wait_stopped = || waitpid(pid, Some(WaitPidFlag::__WALL)).expect("a stopped program");
-    let run_to_next_stop = || {
-        ptrace::syscall(pid, None).expect("to let it run to its next call");
-        wait_stopped();
-    };
-    wait_stopped();
+    wait(pid);
     while ptrace::getregs(pid).expect("its registers").orig_rax != call.cast_unsigned() {
-        run_to_next_stop();
+        resume(pid);
     }
     // From before the call to after it.
-    run_to_next_stop();
+    resume(pid);
     stopped
 }
 
