@@ -56,7 +56,7 @@ pub fn everything(world: &World) -> String {
     keepwatch.signal(Signal::SIGHUP);
     keepwatch.wait_log("Notified agent router", 4);
     keepwatch.terminate();
-    fs::read(setup.log_file()).map(|log| setup.text(log)).unwrap()
+    setup.log()
 }
 
 /// A world in which everything can happen.

@@ -5,11 +5,11 @@
 
 use std::env;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use lab::daemon::Setup;
+use lab::files::write_program;
 
 /// Which program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,9 +59,7 @@ pub fn provide() {
         }
         let runner = env::var("KEEPWATCH_RUNNER").unwrap_or_default();
         let script = format!("#!/bin/sh\nexec {runner} \"{}\" \"$@\"\n", log.stripped().display());
-        fs::write(log.program(), script).expect("to write a script");
-        let executable = fs::Permissions::from_mode(0o755);
-        fs::set_permissions(log.program(), executable).expect("an executable script");
+        write_program(&log.program(), &script);
     }
 }
 

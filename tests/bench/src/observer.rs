@@ -3,13 +3,14 @@
 use std::collections::VecDeque;
 use std::error::Error;
 use std::fs;
-use std::io::{Read, Write};
+use std::io::Write;
 use std::os::fd::AsFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use lab::NEWEST_REPLY;
+use lab::agent::read_request;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
@@ -107,14 +108,10 @@ impl Observer {
 /// Reads a request, and answers it as the newest agent does. Whoever is killed meanwhile sends none, and does not want
 /// the answer any more.
 fn receive(mut stream: UnixStream) -> Option<Seen> {
-    let (mut text, mut buffer) = (Vec::new(), [0; 4096]);
-    while !text.ends_with(b"\r\n\r\n") {
-        let length = stream.read(&mut buffer).ok().filter(|length| *length > 0)?;
-        text.extend_from_slice(&buffer[..length]);
-    }
+    let (text, _) = read_request(&mut stream);
+    text.ends_with("\r\n\r\n").then_some(())?;
     let at = Instant::now();
     let _ = stream.write_all(NEWEST_REPLY);
-    let text = String::from_utf8_lossy(&text);
     // The Python generation writes the names in small letters.
     let mut headers = text.lines().filter_map(|line| line.split_once(": "));
     let (_, state) = headers.find(|(name, _)| name.eq_ignore_ascii_case("X-Neutron-State"))?;

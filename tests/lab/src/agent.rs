@@ -50,17 +50,6 @@ impl Manners {
             b"\nDate: Fri, 20 Nov 2026 10:00:00 GMT\r\nConnection: close\r\n\r\n",
         ])
     }
-
-    /// Whether the sender may take it for delivered.
-    fn acknowledges(&self) -> bool {
-        let is_200 = |reply: &[u8]| reply.starts_with(b"HTTP/1.1 200");
-        match self {
-            Self::Reply(pieces) => is_200(&pieces.concat()),
-            Self::Dribble(reply) | Self::ReplyAndHang(reply) => is_200(reply),
-            Self::Late(_) => true,
-            Self::CloseEarly | Self::CloseUnread | Self::Hang | Self::Babble => false,
-        }
-    }
 }
 
 /// A request that arrived.
@@ -201,14 +190,17 @@ fn converse(mut stream: UnixStream, stopped: &UnixStream, shared: &Shared) -> Op
     }
     let (text, reads) = read_request(&mut stream);
     let at = Instant::now();
+    let is_200 = |reply: &[u8]| reply.starts_with(b"HTTP/1.1 200");
     // A dribbled or broken reply is acknowledged only once it is through.
-    let sent = match &manners {
-        Manners::Reply(pieces) => pieces.iter().all(|piece| stream.write_all(piece).is_ok()),
-        Manners::Dribble(reply) => reply.iter().all(|byte| {
-            thread::sleep(Duration::from_millis(1));
-            stream.write_all(&[*byte]).is_ok()
-        }),
-        Manners::ReplyAndHang(reply) => stream.write_all(reply).is_ok(),
+    let acknowledged = match &manners {
+        Manners::Reply(pieces) => {
+            pieces.iter().all(|piece| stream.write_all(piece).is_ok()) && is_200(&pieces.concat())
+        }
+        Manners::Dribble(reply) => {
+            let mut dribble = reply.iter().inspect(|_| thread::sleep(Duration::from_millis(1)));
+            dribble.all(|byte| stream.write_all(&[*byte]).is_ok()) && is_200(reply)
+        }
+        Manners::ReplyAndHang(reply) => stream.write_all(reply).is_ok() && is_200(reply),
         Manners::Late(delay) => {
             thread::sleep(*delay);
             stream.write_all(NEWEST_REPLY).is_ok()
@@ -219,11 +211,12 @@ fn converse(mut stream: UnixStream, stopped: &UnixStream, shared: &Shared) -> Op
         }
         Manners::CloseEarly | Manners::CloseUnread | Manners::Hang => false,
     };
-    record(shared, at, &text, reads, sent && manners.acknowledges());
+    record(shared, at, &text, reads, acknowledged);
     matches!(manners, Manners::Hang | Manners::ReplyAndHang(_)).then_some(stream)
 }
 
-fn read_request(stream: &mut UnixStream) -> (String, usize) {
+/// Reads a request as far as it comes. Tells how many reads that took.
+pub fn read_request(stream: &mut UnixStream) -> (String, usize) {
     let (mut text, mut reads, mut buffer) = (Vec::new(), 0, [0; 4096]);
     while !text.ends_with(b"\r\n\r\n") {
         match stream.read(&mut buffer) {
