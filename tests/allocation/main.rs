@@ -204,13 +204,16 @@ fn every_failure_of_the_agent() {
     world.agent.stop(true);
     let (state_path, keepwatch) = (&world.setup.state_path, world.setup.start());
     let fails = |how: &str| keepwatch.wait_log(&format!("agent not notified: {how}"), 1);
-    fails("no socket");
+    fails("no socket (ENOENT); retrying");
     let full = FullBacklog::new(state_path);
     fails("backlog full");
     drop(full);
     fs::remove_file(state_path.join("keepalived-state-change")).unwrap();
     drop(UnixListener::bind(state_path.join("keepalived-state-change")).unwrap());
     fails("connection refused");
+    // Of the older state nobody is told any more.
+    world.set_vip(true);
+    keepwatch.wait_state("master");
     let agent = Agent::start(state_path);
     for (manners, how) in [
         (Manners::Reply(vec![b"HTTP/1.1 500 No\r\n\r\n"]), "reply has status 500"),
@@ -222,7 +225,8 @@ fn every_failure_of_the_agent() {
         agent.behave(manners);
         fails(how);
     }
-    for (manners, present) in [(Manners::eventlet(), true), (Manners::newest(), false)] {
+    assert!(agent.arrivals().iter().all(|arrival| arrival.state != "backup"));
+    for (manners, present) in [(Manners::eventlet(), false), (Manners::newest(), true)] {
         agent.behave(manners);
         world.set_vip(present);
         agent.wait_acknowledged(word(present));

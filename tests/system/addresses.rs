@@ -64,8 +64,7 @@ fn ipv6_that_failed_duplicate_address_detection() {
 fn refresh_is_no_news() {
     let world = World::new();
     let keepwatch = world.setup.start();
-    world.set_vip(true);
-    world.agent.wait_acknowledged("master");
+    world.tell(true);
     let events = keepwatch.counter("events");
     for lifetime in [1000, 2000, 3000] {
         let vip = Address::new(crate::world::VIP);

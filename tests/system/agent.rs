@@ -1,11 +1,11 @@
 //! Promises 5, 6 and 19: the newest state is delivered until the agent has said 200, whatever its manners.
 
 use lab::NEWEST_REPLY;
-use lab::agent::{Agent, Arrival, Manners};
+use lab::agent::{Arrival, Manners};
 use lab::trial::table;
 use libtest_mimic::Trial;
 
-use crate::world::{World, setup, word};
+use crate::world::{World, word};
 
 #[apply(trial)]
 fn replies() -> Vec<Trial> {
@@ -41,16 +41,10 @@ fn is_understood(manners: Manners) {
     assert!(arrivals.iter().all(is_one_write), "{arrivals:?}");
 }
 
-#[apply(trial)]
-fn absent_then_started() {
-    let world = World::new();
-    let setup = setup();
-    let keepwatch = setup.start();
-    keepwatch.wait_log("agent not notified: no socket (ENOENT); retrying", 1);
-    world.set_vip(true);
-    keepwatch.wait_state("master");
-    let agent = Agent::start(&setup.state_path);
-    agent.wait_acknowledged("master");
-    keepwatch.terminate();
-    assert_eq!(agent.arrivals().len(), 1, "the older state is not told any more");
+impl World {
+    /// Adds the VIP or takes it away, and waits until the agent has said 200 to that.
+    pub fn tell(&self, present: bool) {
+        self.set_vip(present);
+        self.agent.wait_acknowledged(word(present));
+    }
 }

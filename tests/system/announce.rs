@@ -14,7 +14,7 @@ use lab::rtnl::{Address, Rtnl};
 use netlink_packet_route::address::AddressFlags;
 use netlink_packet_route::link::LinkFlags;
 
-use crate::world::{World, add_interface, set_sysctl, setup, word};
+use crate::world::{World, add_interface, set_sysctl, setup};
 
 const MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 const IPV4: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
@@ -160,11 +160,10 @@ fn thousands_at_once() {
     let before = keepwatch.proc_status("RssAnon");
     let capture = Capture::new("lan0-peer");
     (0..4096).for_each(|n| world.rtnl.add_address("lan0", &cidr(n)));
-    flip(&world, 20);
+    (0..20).for_each(|n| world.tell(n % 2 == 0));
     keepwatch.wait_asleep();
     let cut_off = keepwatch.counter("announcements");
-    world.set_vip(true);
-    world.agent.wait_acknowledged("master");
+    world.tell(true);
     keepwatch.wait_asleep();
     assert_eq!(keepwatch.proc_status("RssAnon"), before, "memory stays what it is");
     let mut times = HashMap::new();
@@ -175,14 +174,6 @@ fn thousands_at_once() {
     assert!(times.len() == 4096 && times.values().all(|times| *times == 6));
     assert_eq!(keepwatch.counter("unannounced_addresses"), 0);
     assert_eq!(keepwatch.counter("transitions"), 22);
-}
-
-/// Flips the VIP, waiting for the agent each time.
-fn flip(world: &World, times: usize) {
-    for n in 1..=times {
-        world.set_vip(n % 2 == 1);
-        world.agent.wait_acknowledged(word(n % 2 == 1));
-    }
 }
 
 #[apply(trial)]

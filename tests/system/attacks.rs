@@ -69,8 +69,7 @@ fn assert_files_denied(setup: Setup) {
     }
     assert_eq!(fs::read_dir(elsewhere.path()).unwrap().count(), 1);
     assert_eq!(content(&precious), "precious");
-    world.set_vip(true);
-    world.agent.wait_acknowledged("master");
+    world.tell(true);
 }
 
 /// Each kills the daemon, at which nothing has been done yet, by SIGSYS: so whoever supervises it knows why.

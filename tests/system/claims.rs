@@ -104,10 +104,6 @@ fn finds_silent_master(vip: &str, probe: &[u8]) {
 #[apply(trial)]
 fn silent_master() {
     finds_silent_master("169.254.0.5/24", &arp::probe(OURS, OURS, VIP));
-}
-
-#[apply(trial)]
-fn silent_master_of_ipv6() {
     let probe = ndisc::probe(OURS, "fd00::5".parse().unwrap());
     finds_silent_master("fd00::5/64", &probe);
 }

@@ -52,20 +52,16 @@ fn is_told(extra: &str, (vip, interface, there): (&str, &str, &str)) {
 fn check_says_what_is_wrong() {
     let tracked = tracked(setup());
     let world = &tracked.world;
-    let report = || {
-        let output = world.setup.command().arg("--check").output().unwrap();
-        String::from_utf8(output.stdout).unwrap()
-    };
     let state = "VIP         169.254.0.5/24 on ha0: absent, would start as backup";
     world.rtnl.add_address("ha0", "169.254.0.5/32");
-    let misplaced = report();
+    let (_, misplaced) = world.setup.check();
     assert!(misplaced.contains(&format!("{state}; 169.254.0.5/32 is on ha0\n")), "{misplaced}");
     world.rtnl.delete("ha0");
     let conf = world.setup.conf_dir.join("conntrackd.conf");
     let readable = format!("conntrackd  {}: can be read\n", conf.display());
     assert!(misplaced.contains(&readable), "{misplaced}");
     std::fs::remove_file(&conf).unwrap();
-    let absent = report();
+    let (_, absent) = world.setup.check();
     let missing = "No such file or directory (ENOENT); would be waited for\n";
     assert!(absent.contains(&readable.replace("can be read\n", missing)), "{absent}");
     assert!(absent.contains(&format!("{state}; there is no such interface\n")), "{absent}");

@@ -20,8 +20,7 @@ fn not_woken_by_other_interfaces() {
         world.rtnl.delete_address("ha0-peer", &address);
     }
     assert_eq!(keepwatch.wakes(), before);
-    world.set_vip(true);
-    world.agent.wait_acknowledged("master");
+    world.tell(true);
     assert_eq!(keepwatch.counter("overruns"), overruns);
 }
 
@@ -65,8 +64,7 @@ fn refused_by_the_kernel() {
     let line = "cannot install netlink filter: Protocol not available (ENOPROTOOPT)";
     keepwatch.wait_log(line, 1);
     world.rtnl.add_address("ha0-peer", "10.0.0.1/32");
-    world.set_vip(true);
-    world.agent.wait_acknowledged("master");
+    world.tell(true);
     world.rtnl.delete("ha0");
     world.agent.wait_acknowledged("backup");
     keepwatch.wait_counter("events", 6);

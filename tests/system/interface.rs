@@ -52,8 +52,7 @@ fn messages_of_the_greatest_length() {
     }
     world.rtnl.add_alternative_names("long", 300);
     world.set_vip(true);
-    let output = world.setup.command().arg("--check").output().unwrap();
-    let report = String::from_utf8(output.stdout).unwrap();
+    let (_, report) = world.setup.check();
     assert!(report.contains("on ha0: present, would start as master\n"), "{report}");
     let capture = Capture::new("lan0-peer");
     let keepwatch = world.setup.start();
@@ -80,9 +79,8 @@ fn alternative_name_is_refused() {
     let expected = format!("keepwatch: --monitor_interface other: {expected_name}\n");
     assert_eq!(String::from_utf8(output.stderr).unwrap(), expected);
     assert!(!world.setup.state_file().exists() && !world.setup.pid_file().exists());
-    let output = world.setup.command().arg("--check").output().unwrap();
-    assert_eq!(output.status.code(), Some(1));
-    let report = String::from_utf8(output.stdout).unwrap();
+    let (code, report) = world.setup.check();
+    assert_eq!(code, Some(1));
     let expected = format!("169.254.0.5/24 on other: does not work: {expected_name}\n");
     assert!(report.contains(&expected), "{report}");
 }

@@ -69,8 +69,7 @@ fn conf_dir_made_anew() {
     world.agent.wait_acknowledged("backup");
     fs::remove_dir_all(&there).unwrap();
     fs::create_dir(&there).unwrap();
-    world.set_vip(true);
-    world.agent.wait_acknowledged("master");
+    world.tell(true);
     assert_eq!(content(&there.join("state")), "master");
 }
 

@@ -25,14 +25,12 @@ fn major_faults(keepwatch: &Running) -> u64 {
 /// Faults in the transition that follows reclaim.
 fn faults_after_reclaim(world: &World, keepwatch: &Running, program: &Path) -> u64 {
     for present in [true, false] {
-        world.set_vip(present);
-        world.agent.wait_acknowledged(crate::world::word(present));
+        world.tell(present);
     }
     keepwatch.wait_asleep();
     let before = major_faults(keepwatch);
     reclaim(keepwatch.pid(), program);
-    world.set_vip(true);
-    world.agent.wait_acknowledged("master");
+    world.tell(true);
     major_faults(keepwatch) - before
 }
 

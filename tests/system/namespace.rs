@@ -145,8 +145,7 @@ fn others_come_and_go() {
         Netns::new().bind("another");
         unbind("another");
     }
-    world.set_vip(true);
-    world.agent.wait_acknowledged("master");
+    world.tell(true);
     assert_eq!(keepwatch.counter("transitions"), 2);
     keepwatch.wait_asleep();
     // Of inotify instances a node has but a few for all its daemons.

@@ -39,8 +39,7 @@ fn flood_while_the_vip_flips() {
     assert!(keepwatch.counter("overruns") > 0, "{}", keepwatch.status());
     keepwatch.wait_log("netlink events lost; resynchronising", 1);
     // And it goes on as before.
-    world.set_vip(!present);
-    agent.wait_acknowledged(word(!present));
+    world.tell(!present);
     keepwatch.terminate();
     agent.assert_last_word(word(!present));
 }
@@ -56,8 +55,7 @@ fn kernel_without_filtered_dumps() {
         without_option(&mut command, SOL_NETLINK, NETLINK_GET_STRICT_CHK);
         let _keepwatch = world.setup.adopt(&command.output().unwrap());
         assert_eq!(world.setup.state(), word(present));
-        world.set_vip(!present);
-        world.agent.wait_acknowledged(word(!present));
+        world.tell(!present);
     }
 }
 

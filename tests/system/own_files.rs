@@ -47,10 +47,9 @@ fn assert_refused(setup: &Setup, what: &str, path: &Path, errors: &[&str]) {
     let said = String::from_utf8(output.stderr).unwrap();
     let is_said = |error: &&&str| said == line(&format!("keepwatch: {what} "), error);
     let error = errors.iter().find(is_said).unwrap_or_else(|| panic!("{said}"));
-    let output = setup.command().arg("--check").output().unwrap();
-    let report = String::from_utf8(output.stdout).unwrap();
+    let (code, report) = setup.check();
     let expected = line(&format!("{what:<11} "), &format!("does not work: {error}"));
-    assert!(report.contains(&expected) && !output.status.success(), "{report}");
+    assert!(report.contains(&expected) && code == Some(1), "{report}");
 }
 
 fn both(setup: &Setup) -> [(&'static str, PathBuf); 2] {
@@ -184,8 +183,7 @@ fn what_a_predecessor_left() {
         fs::write(path, "").unwrap();
     }
     let inode = fs::metadata(&log).unwrap().ino();
-    let checked = world.setup.command().arg("--check").output().unwrap();
-    assert!(checked.status.success(), "{checked:?}");
+    assert_eq!(world.setup.check().0, Some(0));
     let keepwatch = world.setup.daemonize();
     keepwatch.signal(Signal::SIGHUP);
     keepwatch.wait_log("SIGHUP: resynchronising", 1);
@@ -238,8 +236,7 @@ fn files_in_a_directory_of_root() {
     let setup = setup_of_nobody().with(format!("--log-file={}", by_link.display()));
     let world = World::with(setup.with(format!("--pid_file={}", pid.display())));
     for _ in 0..2 {
-        let checked = world.setup.command().arg("--check").output().unwrap();
-        assert!(checked.status.success(), "{checked:?}");
+        assert_eq!(world.setup.check().0, Some(0));
         let output = world.setup.run();
         assert!(output.status.success(), "{output:?}");
         for path in [&log, &pid] {

@@ -111,8 +111,7 @@ fn kernel_without_filters() {
     let keepwatch = world.setup.adopt(&command.output().unwrap());
     keepwatch.wait_log("WARNING", 1);
     assert!(world.setup.log().contains("there is no seccomp filter for this architecture"));
-    world.set_vip(true);
-    world.agent.wait_acknowledged("master");
+    world.tell(true);
 }
 
 /// Everything that the daemon does while it runs, as somebody without any right to it.
@@ -123,8 +122,7 @@ fn nobody_does_everything() {
     let capture = Capture::new("lan0-peer");
     let keepwatch = world.setup.daemonize();
     world.agent.wait_acknowledged("backup");
-    world.set_vip(true);
-    world.agent.wait_acknowledged("master");
+    world.tell(true);
     world.rtnl.add_address("lan0", "10.0.0.1/24");
     capture.wait("three rounds", |frames| frames.iter().filter(|f| f.is_arp()).count() >= 6);
     fs::rename(world.setup.log_file(), world.setup.conf_dir.join("log.1")).unwrap();

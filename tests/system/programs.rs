@@ -3,7 +3,6 @@
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use keepwatch::sys::trust::is_safe;
 use lab::files::Directory;
@@ -58,23 +57,6 @@ fn owned_by_others() {
     assert!(!is_safe(&first) && is_safe(&program));
 }
 
-#[apply(trial_with_other_users)]
-fn open_by_an_access_list() {
-    let directory = Directory::new();
-    let program = put_program(directory.path(), "program", 0o755);
-    for path in [&program, directory.path()] {
-        assert!(is_safe(&program));
-        let set = |change: &[&str]| {
-            let status = Command::new("setfacl").args(change).arg(path).status();
-            assert!(status.expect("setfacl, of the package acl").success());
-        };
-        set(&["-m", "u:nobody:rwx"]);
-        assert!(!is_safe(&program), "{}", path.display());
-        set(&["-b"]);
-        set_mode(path, 0o755);
-    }
-}
-
 /// Another is run, and a line says which is not.
 #[apply(trial)]
 fn conntrackd_is_passed_over() {
@@ -87,8 +69,7 @@ fn conntrackd_is_passed_over() {
     first.push(&*path);
     *path = first;
     let line = format!("{}: not run: others than root can replace it\n", program.display());
-    let output = tracked.world.setup.command().arg("--check").output().unwrap();
-    let report = String::from_utf8_lossy(&output.stdout).into_owned();
+    let (_, report) = tracked.world.setup.check();
     assert!(report.contains(&line) && report.contains("can be run"), "{report}");
     let keepwatch = tracked.world.setup.start();
     tracked.wait_synced(&keepwatch, "backup");

@@ -43,8 +43,7 @@ fn vip_changed_around_start() {
         let keepwatch = world.setup.spawn();
         // The start takes one or two milliseconds.
         thread::sleep(Duration::from_micros(random % 4000));
-        world.set_vip(present);
-        world.agent.wait_acknowledged(word(present));
+        world.tell(present);
         keepwatch.wait_state(word(present));
         keepwatch.terminate();
         world.agent.assert_last_word(word(present));
@@ -102,26 +101,13 @@ fn check_that_hangs_is_ended() {
     assert_eq!(status.signal(), Some(nix::libc::SIGALRM));
 }
 
-/// No timer, no wake-up: one `epoll_wait` without timeout.
-#[apply(trial)]
-fn sleeps_for_ever_when_nothing_happens() {
-    let world = World::new();
-    let keepwatch = world.setup.start();
-    world.agent.wait_acknowledged("backup");
-    keepwatch.wait_asleep();
-    let switches = keepwatch.proc_status("voluntary_ctxt_switches");
-    thread::sleep(Duration::from_millis(500));
-    assert_eq!(keepwatch.proc_status("voluntary_ctxt_switches"), switches);
-}
-
 #[apply(trial)]
 fn check_changes_nothing() {
     let world = World::new();
     world.set_vip(true);
     let watch = Watch::new(world.setup.directory());
-    let output = world.setup.command().arg("--check").output().unwrap();
-    let report = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert_eq!(output.status.code(), Some(0), "{report}");
+    let (code, report) = world.setup.check();
+    assert_eq!(code, Some(0), "{report}");
     for fact in [
         "name        3c2f5c0e-9f0e-4d43-a3b5-0e1f5d8f9b11\n",
         "VIP         169.254.0.5/24 on ha0: present, would start as master\n",

@@ -30,8 +30,7 @@ fn a_thousand_flips(world: &World) {
         world.set_vip(flip % 2 == 0);
     }
     for present in [true, false] {
-        world.set_vip(present);
-        world.agent.wait_acknowledged(word(present));
+        world.tell(present);
     }
 }
 

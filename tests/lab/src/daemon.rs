@@ -130,14 +130,10 @@ impl Setup {
             .arg(format!("--router_id={}", self.router))
             .arg(format!("--monitor_interface={}", self.interface))
             .arg(format!("--monitor_cidr={}", self.vip))
-            .args([
-                option("--conf_dir=", &self.conf_dir),
-                option("--state_path=", &self.state_path),
-            ])
-            .args([
-                option("--pid_file=", &self.pid_file()),
-                option("--log-file=", &self.log_file()),
-            ])
+            .arg(format!("--conf_dir={}", self.conf_dir.display()))
+            .arg(format!("--state_path={}", self.state_path.display()))
+            .arg(format!("--pid_file={}", self.pid_file().display()))
+            .arg(format!("--log-file={}", self.log_file().display()))
             .args(&self.extra)
             .envs(self.environment.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null());
@@ -147,6 +143,12 @@ impl Setup {
     /// Runs the command to its end.
     pub fn run(&self) -> Output {
         self.command().output().expect("to start keepwatch")
+    }
+
+    /// Has it check everything and change nothing. Returns the exit code and the report.
+    pub fn check(&self) -> (Option<i32>, String) {
+        let output = self.command().arg("--check").output().expect("to start keepwatch");
+        (output.status.code(), String::from_utf8(output.stdout).expect("a report of text"))
     }
 
     /// Starts it in the foreground; it need not be up yet.
@@ -179,12 +181,6 @@ impl Setup {
         let pid = content(&self.pid_file());
         Running::new(self, pid.parse().unwrap_or_else(|_| panic!("pid file holds {pid:?}")), None)
     }
-}
-
-fn option(name: &str, value: &Path) -> OsString {
-    let mut option = OsString::from(name);
-    option.push(value);
-    option
 }
 
 /// A keepwatch that runs. It is killed when this is dropped.
