@@ -10,12 +10,17 @@ use nix::sys::signal::Signal;
 
 use crate::node::{Network, Node};
 
-/// Makes two nodes, the left one of priority 60, has it become master, and plays.
-fn play(right_priority: u8, preempt: bool, play: impl FnOnce(&Node, &Node, &Running)) {
+/// Makes two nodes, the left one of the higher priority, has it become master, and plays.
+fn play(virtual_mac: bool, preempt: bool, play: impl FnOnce(&Node, &Node, &Running)) {
     let network = Network::new();
-    let (left, right) = (Node::new("left", 1, &network), Node::new("right", 2, &network));
-    left.configure(60, preempt, None);
-    right.configure(right_priority, preempt, None);
+    let [left, right] = [("left", 1, 60), ("right", 2, 50)].map(|(name, number, priority)| {
+        let mut node = Node::new(name, number, &network);
+        if virtual_mac {
+            node.use_virtual_mac();
+        }
+        node.configure(priority, preempt, None);
+        node
+    });
     let (left_keepwatch, _right_keepwatch) = (left.watch(), right.watch());
     left.start_keepalived();
     left.wait("MASTER");
@@ -75,7 +80,7 @@ fn hook_in_place_of_a_notify_script() {
 /// them hears the other claim the address, and the next keepalived clears up.
 #[apply(trial)]
 fn crash() {
-    play(50, false, |left, right, left_keepwatch| {
+    play(false, false, |left, right, left_keepwatch| {
         left.kill_keepalived();
         right.wait("MASTER");
         left_keepwatch.wait_log("split brain: ", 1);
@@ -90,7 +95,7 @@ fn crash() {
 /// Who gives way hears the other's claims before its own address goes: always, if it is a little slow.
 #[apply(trial)]
 fn preemption_is_no_split_brain() {
-    play(50, true, |left, right, _| {
+    play(false, true, |left, right, _| {
         let right_keepwatch = right.setup.running();
         for round in 1..=3 {
             left.stop_keepalived();
@@ -114,7 +119,7 @@ fn preemption_is_no_split_brain() {
 /// But ARP does: both say that the other has the address, and that it is over.
 #[apply(trial)]
 fn vrrp_that_does_not_arrive() {
-    play(50, false, |left, right, left_keepwatch| {
+    play(false, false, |left, right, left_keepwatch| {
         let right_keepwatch = right.setup.running();
         left.network.set_multicast(false);
         right.wait("MASTER");
@@ -134,25 +139,14 @@ fn vrrp_that_does_not_arrive() {
 /// With `use_vmac` both have the same MAC. As in [`crash`], both have the address.
 #[apply(trial)]
 fn split_brain_with_virtual_macs() {
-    let network = Network::new();
-    let [left, right] = [("left", 1), ("right", 2)].map(|(name, number)| {
-        let mut node = Node::new(name, number, &network);
-        node.use_virtual_mac();
-        node
+    play(true, false, |left, right, left_keepwatch| {
+        assert!(!left.setup.log().contains("split brain"), "of itself it hears nothing");
+        left.kill_keepalived();
+        right.wait("MASTER");
+        for keepwatch in [left_keepwatch, &right.setup.running()] {
+            keepwatch.wait_log("split brain: 00:00:5e:00:01:05 claims 169.254.0.5 on vrrp.5 ", 1);
+        }
     });
-    left.configure(60, false, None);
-    right.configure(50, false, None);
-    let (left_keepwatch, right_keepwatch) = (left.watch(), right.watch());
-    left.start_keepalived();
-    left.wait("MASTER");
-    right.start_keepalived();
-    right.wait("BACKUP");
-    assert!(!left.setup.log().contains("split brain"), "of itself it hears nothing");
-    left.kill_keepalived();
-    right.wait("MASTER");
-    for keepwatch in [left_keepwatch, right_keepwatch] {
-        keepwatch.wait_log("split brain: 00:00:5e:00:01:05 claims 169.254.0.5 on vrrp.5 ", 1);
-    }
 }
 
 /// A floating IP comes, as Neutron brings it: into the configuration of both.
@@ -162,7 +156,7 @@ fn reload() {
     let announced = |frames: &[Frame]| {
         frames.iter().any(|frame| frame.is_arp() && frame.bytes[28..32] == [192, 0, 2, 20])
     };
-    play(50, false, |left, right, _| {
+    play(false, false, |left, right, _| {
         left.configure(60, false, Some(FLOATING_IP));
         right.configure(50, false, Some(FLOATING_IP));
         let capture = |node: &Node| node.netns.run(|| Capture::new("qg0-peer"));
