@@ -62,9 +62,8 @@ fn daemon_is_up_when_its_parent_returns() {
     assert_ne!(fields[5], fields[0], "leads no session");
     assert_eq!(fields[6], "0", "has no terminal");
     assert_eq!(fs::read_link(format!("/proc/{}/cwd", keepwatch.pid())).unwrap().as_os_str(), "/");
-    world.set_vip(true);
-    keepwatch.wait_state("master");
-    world.agent.wait_acknowledged("master");
+    world.tell(true);
+    assert_eq!(world.setup.state(), "master");
     keepwatch.terminate();
     assert!(!world.setup.pid_file().exists());
 }

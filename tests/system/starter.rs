@@ -131,9 +131,8 @@ fn log_as_large_as_may_be() {
     let limit = || Ok(setrlimit(Resource::RLIMIT_FSIZE, 4096, 4096)?);
     // SAFETY: nothing but a system call.
     unsafe { command.pre_exec(limit) };
-    let keepwatch = world.setup.adopt(&command.output().unwrap());
-    world.set_vip(true);
-    keepwatch.wait_state("master");
-    world.agent.wait_acknowledged("master");
+    let _keepwatch = world.setup.adopt(&command.output().unwrap());
+    world.tell(true);
+    assert_eq!(world.setup.state(), "master");
     assert_eq!(fs::metadata(world.setup.log_file()).unwrap().len(), 8192);
 }
