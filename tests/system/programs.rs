@@ -3,6 +3,7 @@
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use keepwatch::sys::trust::is_safe;
 use lab::files::Directory;
@@ -55,6 +56,23 @@ fn owned_by_others() {
     assert!(is_safe(&first));
     chown(theirs.path(), Some(SOMEBODY), None).unwrap();
     assert!(!is_safe(&first) && is_safe(&program));
+}
+
+#[apply(trial_with_other_users)]
+fn open_by_an_access_list() {
+    let directory = Directory::new();
+    let program = put_program(directory.path(), "program", 0o755);
+    for path in [&program, directory.path()] {
+        assert!(is_safe(&program));
+        let set = |change: &[&str]| {
+            let status = Command::new("setfacl").args(change).arg(path).status();
+            assert!(status.expect("setfacl, of the package acl").success());
+        };
+        set(&["-m", "u:nobody:rwx"]);
+        assert!(!is_safe(&program), "{}", path.display());
+        set(&["-b"]);
+        set_mode(path, 0o755);
+    }
 }
 
 /// Another is run, and a line says which is not.
