@@ -119,6 +119,8 @@ fn dumps_are_few() {
     assert_eq!((known.dumps, known.events), (3, 6), "the interface is there");
     let flags = [LinkFlags::Up, UP].map(Step::SetFlags);
     assert_eq!(counted(&[&STARTED, &flags, &[READ, RETRY]]).dumps, 3, "keepalived announces that");
+    let gone = counted(&[&STARTED, &[Step::AddVip, READ, Step::RemoveVip, READ, RETRY]]);
+    assert_eq!(gone.dumps, 3, "an event says it");
     let [first, rest] = [&STARTED[..2], &STARTED[2..]];
     let again = &[RETRY, READ, READ];
     let lags = counted(&[&[Step::NextDumpLags], first, &[Step::WirelessEvent], rest, again]);
