@@ -69,7 +69,11 @@ impl Simulation<'_> {
             Action::TellManager(notice) => self.tell_manager(notice),
             Action::Run(Request::Sync(command)) => self.conntrackd.run(command),
             Action::Run(Request::Hook(state)) => self.run_hook(state),
-            Action::CheckNamespace => return self.look_at_namespace(),
+            Action::CheckNamespace => {
+                // What has been so until then is to be written, whatever the look changes.
+                self.metrics.follow(&self.monitor.status());
+                return self.look_at_namespace();
+            }
             Action::Exit(ending) => self.exit(ending),
             Action::Log(ref note) => self.read_log(note),
             Action::LogStatus => {
