@@ -215,14 +215,14 @@ fn failed_run_leaves_nothing() {
 #[apply(trial)]
 fn what_it_inherits() {
     let hooked = hooked(setup());
-    // Beyond the 28 signals of seven digits are those of real time.
     let describe = r"readlink /proc/self/cwd /proc/self/fd/0 /proc/self/ns/net; cat /proc/self/limits
-        grep -E '^(Uid|Gid|Groups|Cap|NoNewPrivs|Seccomp)' /proc/self/status
-        sed -nE 's/^Sig(Blk|Ign).*(.{7})$/\1 \2/p' /proc/self/status";
+        grep -E '^(Uid|Gid|Groups|Cap|NoNewPrivs|Seccomp)' /proc/self/status";
+    // Beyond the 28 of seven digits are those of real time.
+    let signals = r"sed -nE 's/^Sig(Blk|Ign).*(.{7})$/\1 \2/p' /proc/self/status";
     hooked.when(
         "BACKUP",
         &format!(
-            "({describe}) >$RECORD/described; umask >$RECORD/umask
+            "({describe}) >$RECORD/described; umask >$RECORD/umask; {signals} >$RECORD/signals
         ls /proc/self/fd >$RECORD/descriptors"
         ),
     );
@@ -234,6 +234,7 @@ fn what_it_inherits() {
     let ours = String::from_utf8(shell.output().unwrap().stdout).unwrap();
     assert_eq!(content(&hooked.record.join("described")), ours);
     assert_eq!(content(&hooked.record.join("umask")), "0022\n");
+    assert_eq!(content(&hooked.record.join("signals")), "Blk 0000000\nIgn 0000000\n");
     // The last one is the directory that is listed.
     assert_eq!(content(&hooked.record.join("descriptors")), "0\n1\n2\n3\n");
 }
