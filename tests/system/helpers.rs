@@ -181,8 +181,8 @@ fn background_jobs_go_on() {
     let helper = helper(&keepwatch);
     // As from a terminal.
     let daemon = Pid::from_raw(keepwatch.pid().cast_signed());
-    killpg(getpgid(Some(daemon)).unwrap(), Signal::SIGHUP).unwrap();
-    keepwatch.terminate();
+    killpg(getpgid(Some(daemon)).unwrap(), Signal::SIGINT).unwrap();
+    keepwatch.wait_exit();
     fs::write(hooked.record.join("end"), "").unwrap();
     let ended = || content(&hooked.record.join("ended"));
     hooked.wait("all ten to end by themselves", || ended().lines().count() == 10);
