@@ -40,11 +40,3 @@ fn is_understood(manners: Manners) {
         |arrival: &Arrival| arrival.reads == 1 && arrival.router == world.setup.router;
     assert!(arrivals.iter().all(is_one_write), "{arrivals:?}");
 }
-
-impl World {
-    /// Adds the VIP or takes it away, and waits until the agent has said 200 to that.
-    pub fn tell(&self, present: bool) {
-        self.set_vip(present);
-        self.agent.wait_acknowledged(word(present));
-    }
-}

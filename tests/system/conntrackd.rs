@@ -147,9 +147,8 @@ fn no_configuration() {
         let _ = fs::remove_file(&configuration);
         let _ = fs::remove_file(setup.log_file());
         put();
-        let checked = setup.command().arg("--check").output().unwrap();
-        let report = String::from_utf8(checked.stdout).unwrap();
-        assert!(report.contains(error) && checked.status.code() == Some(1), "{report}");
+        let (code, report) = setup.check();
+        assert!(report.contains(error) && code == Some(1), "{report}");
         let keepwatch = setup.start();
         keepwatch.wait_log("conntrackd -n: not started: configuration", 1);
         let log = setup.log();

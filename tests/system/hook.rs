@@ -166,8 +166,7 @@ fn hang_is_killed_with_its_session() {
     let sleep = hooked.wait_pid("sleep");
     let run = children(helper(&keepwatch))[0];
     assert_eq!(content(&hooked.record.join("session")), format!("{run} {run} {run} 0\n"));
-    hooked.world.set_vip(true);
-    hooked.world.agent.wait_acknowledged("master");
+    hooked.world.tell(true);
     keepwatch.wait_log("hook failed for BACKUP: timed out and killed; retrying\n", 1);
     wait_end(sleep);
     wait_told(&keepwatch, "MASTER", 1);
@@ -215,8 +214,7 @@ fn deleted_and_replaced() {
         let keepwatch = hooked.world.setup.start();
         wait_told(&keepwatch, "BACKUP", 1);
         run(break_it);
-        hooked.world.set_vip(true);
-        hooked.world.agent.wait_acknowledged("master");
+        hooked.world.tell(true);
         keepwatch.wait_log(&format!("hook failed for MASTER: not started: {error}; retrying\n"), 1);
         run(mend_it);
         wait_told(&keepwatch, "MASTER", 1);

@@ -17,7 +17,7 @@ use nix::sys::signal::Signal;
 
 use crate::hook::hooked;
 use crate::privileges::setup_of_nobody;
-use crate::world::{World, setup, word};
+use crate::world::{World, setup};
 
 /// The text for figures that differ.
 fn text(router_id: &str, vip: &str) -> String {
@@ -148,8 +148,7 @@ fn figures_follow_the_state() {
     assert_eq!(fs::metadata(&file.0).unwrap().mode() & 0o7777, 0o644);
     let before = unix_time();
     for present in [true, false, true] {
-        world.set_vip(present);
-        world.agent.wait_acknowledged(word(present));
+        world.tell(present);
         file.wait("active", present.into());
     }
     let changed = file.value("last_change_timestamp_seconds").unwrap();
@@ -190,8 +189,7 @@ fn unwritable_at_start_is_tried_again() {
     let (world, file) = world_with(setup());
     let none: Option<&str> = None;
     mount(none, file.directory(), Some("tmpfs"), MsFlags::MS_RDONLY, none).unwrap();
-    let checked = world.setup.command().arg("--check").output().unwrap();
-    let report = String::from_utf8(checked.stdout).unwrap();
+    let (_, report) = world.setup.check();
     let path = file.0.display();
     let line = format!("metrics     {path}: does not work: Read-only file system (EROFS)\n");
     assert!(report.contains(&line), "{report}");

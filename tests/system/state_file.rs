@@ -128,8 +128,7 @@ fn full_directory_is_survived() {
     world.agent.wait_acknowledged("backup");
     for present in [true, false] {
         let _ = fs::write(&ballast, vec![0; 65536]);
-        world.set_vip(present);
-        world.agent.wait_acknowledged(word(present));
+        world.tell(present);
         assert_ne!(setup.state(), word(present), "the directory was not full at all");
         fs::remove_file(&ballast).unwrap();
         let watch = Watch::new(&setup.conf_dir);
@@ -151,8 +150,7 @@ fn directory_that_is_mounted_over_is_followed() {
     let _keepwatch = Killed(command.spawn().unwrap());
     world.agent.wait_acknowledged("backup");
     mount_tmpfs(&world.setup.conf_dir).unwrap();
-    world.set_vip(true);
-    world.agent.wait_acknowledged("master");
+    world.tell(true);
     assert_eq!((world.setup.state().as_str(), temporaries(&world.setup)), ("master", vec![]));
     umount(&world.setup.conf_dir).unwrap();
     assert_eq!(world.setup.state(), "backup");

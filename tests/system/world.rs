@@ -33,6 +33,12 @@ impl World {
     pub fn set_vip(&self, present: bool) {
         self.rtnl.set_address("ha0", VIP, present);
     }
+
+    /// Adds the VIP or takes it away, and waits until the agent has said 200 to that.
+    pub fn tell(&self, present: bool) {
+        self.set_vip(present);
+        self.agent.wait_acknowledged(word(present));
+    }
 }
 
 /// A process that is killed when this is dropped.
