@@ -1,8 +1,8 @@
-//! Error numbers as plain values, for every layer. [`crate::sys`] has their text.
+//! Error numbers as plain values, for every layer. [`crate::sys`] translates them to text.
 
 use serde::{Deserialize, Serialize};
 
-/// What a system call failed with, as a positive `errno`.
+/// The error of a system call, as a positive `errno`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Errno(pub i32);
 

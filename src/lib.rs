@@ -1,21 +1,80 @@
-//! keepwatch watches whether keepalived has put a virtual IP address (VIP) on an interface.
+//! keepwatch watches whether keepalived has put a virtual IP address (VIP) on an interface, keeps a one-word state file,
+//! and reports each change to an agent over HTTP on a Unix socket.
 //!
-//! It keeps a one-word state file and tells an agent over HTTP on a Unix socket. It promises that no
-//! change is missed, that the newest state arrives at the agent however long that is absent, and that
-//! it neither allocates nor wakes up without a reason once it runs.
-//!
-//! Data goes one way:
+//! The program is what the crate is for; the library has no stable interface. Data goes one way:
 //!
 //! 1. [`sys`] reads bytes from the kernel and the agent;
-//! 2. [`wire`] turns them into values;
-//! 3. [`monitor`] decides what is to be done: it is handed an input, and asked for the next action until there is none;
-//! 4. [`daemon`], the loop, has [`sys`] execute each, and hands the result in before it asks for the next.
+//! 2. [`wire`] parses them;
+//! 3. [`monitor`], the core, takes one input and is polled for actions, until there is none;
+//! 4. [`daemon`], the loop, executes each action by [`sys`], and passes the result in before it polls for the next.
 //!
 //! [`options`] is the configuration, [`log`] the output for people, [`metrics`] that for Prometheus.
+//!
+//! # The core by itself
+//!
+//! The core makes no system call and reads no clock, so the caller decides what the kernel is. Here the kernel has one
+//! interface with the VIP, which is then removed:
+//!
+//! ```
+//! use keepwatch::monitor::{Action, Dump, Input, Instant, Monitor, MonitorConfig, Replaced, State};
+//! use keepwatch::wire::ifname::InterfaceName;
+//! use keepwatch::wire::rtnl::{Address, Body, Link, Message};
+//! use netlink_packet_route::{address::AddressFlags, link::LinkFlags};
+//!
+//! const PORT: u32 = 4711;
+//! let name = InterfaceName::new(b"eth0").unwrap();
+//! let cidr = "192.0.2.10/24".parse().unwrap();
+//! let link = Link {
+//!     ifindex: 2,
+//!     name: Some(name),
+//!     flags: LinkFlags::Up | LinkFlags::Running,
+//!     ethernet: true,
+//!     mac: Some([2, 0, 0, 0, 0, 1]),
+//!     carrier_changes: None,
+//!     ipv6_forwarding: None,
+//! };
+//! let flags = AddressFlags::Permanent;
+//! let vip = Address { ifindex: 2, cidr, peer: cidr.address(), flags, refreshed: false };
+//!
+//! let mut monitor = Monitor::new(MonitorConfig::new(name, cidr, PORT));
+//! let now = Instant::ZERO;
+//! let mut state_file = Vec::new();
+//! let removal = Message { body: Body::DelAddress(vip), sequence: 0, port: 0, interrupted: false };
+//! for input in [Input::QueueEmpty, Input::Netlink(removal)] {
+//!     // An input leads to requests, and these to the kernel's replies, which are inputs as well.
+//!     let mut inputs = vec![input];
+//!     while !inputs.is_empty() {
+//!         monitor.handle(&inputs.remove(0), now);
+//!         while let Some(action) = monitor.next_action(now) {
+//!             match action {
+//!                 Action::RequestDump { dump, sequence, .. } => {
+//!                     let listed = match dump {
+//!                         Dump::Interface | Dump::Links => Body::NewLink(link.clone()),
+//!                         Dump::Addresses => Body::NewAddress(vip),
+//!                     };
+//!                     inputs.extend([listed, Body::Done(None)].map(|body| {
+//!                         Input::Netlink(Message { body, sequence, port: PORT, interrupted: false })
+//!                     }));
+//!                     inputs.push(Input::QueueEmpty);
+//!                 }
+//!                 // The result is passed in at once.
+//!                 Action::WriteState(state) => {
+//!                     state_file.push(state);
+//!                     monitor.handle(&Input::StateFile(Ok(Replaced::Own)), now);
+//!                 }
+//!                 // A line for the log, for instance.
+//!                 _ => {}
+//!             }
+//!         }
+//!     }
+//! }
+//! assert_eq!(state_file, [State::Active, State::Backup]);
+//! ```
 
 pub mod check;
 pub mod daemon;
 pub mod errno;
+pub mod hand_over;
 pub mod list;
 pub mod log;
 pub mod metrics;

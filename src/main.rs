@@ -1,61 +1,67 @@
-//! The program: command line in, exit code out. What it does is in the library.
+//! The program: command line in, exit code out. The library does the rest.
 
-use std::ffi::OsString;
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
 
-use keepwatch::check;
-use keepwatch::daemon::Daemon;
-use keepwatch::list;
+use keepwatch::daemon::{Daemon, StartError};
+use keepwatch::hand_over::hand_over;
 use keepwatch::log::printable;
 use keepwatch::monitor::{ExitReason, Tables};
 use keepwatch::options::{self, CliAction, Config};
 use keepwatch::sys::daemonize::daemonize;
-use keepwatch::sys::process;
 use keepwatch::sys::service_manager::ReadinessNotifier;
-use keepwatch::sys::signals;
+use keepwatch::sys::{process, signals};
+use keepwatch::{check, list};
 use nix::unistd::alarm;
 
-/// Something does not work.
+/// Exit code of a failure that may pass.
 const FAILURE: u8 = 1;
-/// The command line is wrong.
+/// Exit code of a wrong command line.
 const USAGE: u8 = 2;
-
-/// An instance is dead, or contradicts another.
-const TROUBLE: u8 = 3;
+/// Exit code of a failure that an administrator has to mend: `EX_CONFIG` of `sysexits(3)`, after which the packages'
+/// service files do not restart the daemon.
+const CONFIGURATION: u8 = 78;
 
 /// Seconds after which SIGALRM ends `--check` and `--list`.
 const CHECK_LIMIT: u32 = 20;
 
-/// In .bss and not on the stack, so that untouched pages cost no memory.
+/// In .bss, so that untouched pages cost no memory.
 static TABLES: Mutex<Tables> = Mutex::new(Tables::new());
 
 fn main() -> ExitCode {
     signals::init();
-    let argv: Vec<_> = std::env::args_os().skip(1).collect();
+    let mut argv = std::env::args_os();
+    let program = argv.next().unwrap_or_default();
+    let argv: Vec<_> = argv.collect();
+    if Path::new(&program).ends_with("hand-over") {
+        // The arguments of a hook: INSTANCE ID STATE 0.
+        let state = argv.get(2).and_then(|state| state.to_str()).unwrap_or_default();
+        return hand_over(state).map_or_else(|error| fail(&error, FAILURE), ExitCode::from);
+    }
     if argv.iter().any(|word| word == "--check" || word == "--list") {
-        // What reads the options already waits for a file system that is gone, until it is killed.
+        // Parsing the options can already block on a dead mount.
         signals::unblock();
         alarm::set(CHECK_LIMIT);
     }
-    execute(argv)
-}
-
-fn execute(argv: Vec<OsString>) -> ExitCode {
     let command = options::parse(argv);
+    let mut tables = TABLES.lock().unwrap_or_else(PoisonError::into_inner);
     if !matches!(command, Ok(CliAction::Run(_))) {
         signals::unblock();
     }
     match command {
         Ok(CliAction::Run(config)) => {
-            // It was the value of an option.
+            // "--check" was another option's value.
             alarm::cancel();
-            run(&config)
+            run(&config, &mut tables)
         }
-        Ok(CliAction::Check(config)) if check::check(&config) => ExitCode::SUCCESS,
-        Ok(CliAction::Check(_)) => FAILURE.into(),
-        Ok(CliAction::List(json)) if list::list(json) => ExitCode::SUCCESS,
-        Ok(CliAction::List(_)) => TROUBLE.into(),
+        Ok(CliAction::Check(config)) => match check::check(&config, &mut tables) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) if config.foreground => fail(&error.line, exit_code(&error)),
+            // A daemon's parent exits with this for any error.
+            Err(error) => fail(&error.line, FAILURE),
+        },
+        Ok(CliAction::List(json)) => list::list(json).into(),
         Ok(CliAction::Print(text)) => {
             process::print(&text);
             ExitCode::SUCCESS
@@ -64,28 +70,32 @@ fn execute(argv: Vec<OsString>) -> ExitCode {
     }
 }
 
-fn run(config: &Config) -> ExitCode {
-    process::close_inherited();
+fn run(config: &Config, tables: &mut Tables) -> ExitCode {
+    process::close_all_but(None);
     let starter = if config.foreground {
         ReadinessNotifier::from_environment().map(Some)
     } else {
-        daemonize()
+        daemonize(|failure| process::print_error(&printable(failure)))
     };
     let mut starter = match starter {
         Ok(Some(starter)) => starter,
-        // The daemon is up.
+        // This is the parent, and the daemon is ready.
         Ok(None) => return ExitCode::SUCCESS,
         Err(error) => return fail(&error, FAILURE),
     };
-    let mut tables = TABLES.lock().unwrap_or_else(PoisonError::into_inner);
-    match Daemon::start(config, &mut starter, &mut tables).and_then(|mut daemon| daemon.run()) {
+    let daemon = Daemon::start(config, &mut starter, tables, false);
+    match daemon.and_then(|mut daemon| Ok(daemon.run()?)) {
         Ok(ExitReason::Signal(_)) => ExitCode::SUCCESS,
-        Ok(ExitReason::NamespaceGone | ExitReason::HelperGone(_)) => FAILURE.into(),
+        Ok(_) => FAILURE.into(),
         Err(error) => {
-            starter.failed(&printable(&error));
-            FAILURE.into()
+            starter.failed(&printable(&error.line));
+            exit_code(&error).into()
         }
     }
+}
+
+fn exit_code(error: &StartError) -> u8 {
+    if error.lasts { CONFIGURATION } else { FAILURE }
 }
 
 fn fail(error: &str, code: u8) -> ExitCode {

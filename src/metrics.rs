@@ -1,7 +1,7 @@
 //! The metrics file, in the text format of Prometheus (`docs/instrumenting/exposition_formats.md` in its
 //! repository `docs`). The manual page lists the metrics.
 
-use core::fmt::{self, Write};
+use core::fmt::{self, Display, Formatter, Write};
 use std::fs::File;
 use std::path::Path;
 
@@ -9,54 +9,46 @@ use heapless::String;
 use nix::errno::Errno as NixErrno;
 
 use crate::errno::Errno;
+use crate::log::TroubleText;
 use crate::monitor::{Failure, State, Status, Trouble};
-use crate::options::Config;
 use crate::sys::atomic_file::AtomicFile;
-use crate::sys::clock;
 use crate::wire::cidr::Cidr;
 use crate::wire::http::RouterId;
 use crate::wire::ifname::InterfaceName;
 
-/// Room for the longest text in bytes: 46 samples with labels of 300 bytes.
+/// Room for the longest text in bytes: 60 samples with labels of 300 bytes.
 const MAX_LEN: usize = 24 * 1024;
 
-/// The file of `--metrics-file`. It is removed when this is dropped, as figures of a daemon that has ended are
-/// not true.
+/// The file of `--metrics-file`. Dropping it removes the file, as the figures of an ended daemon are wrong.
 #[derive(Debug)]
 pub(crate) struct MetricsFile {
     file: AtomicFile,
     labels: std::string::String,
-    /// What was written last. It is kept open, so that no other file gets its inode number.
+    /// The last file written. It stays open for its lock, and so that no other file gets its inode number.
     written: Option<File>,
 }
 
 impl MetricsFile {
     /// Writes nothing yet.
-    pub fn new(path: &Path, config: &Config) -> Result<Self, Errno> {
-        Ok(Self {
-            file: AtomicFile::new(path)?,
-            labels: labels(&config.router_id, &config.interface, &config.vip),
-            written: None,
-        })
+    pub fn new(path: &Path, labels: std::string::String) -> Result<Self, Errno> {
+        Ok(Self { file: AtomicFile::new(path)?, labels, written: None })
     }
 
-    /// Makes the present figures the content. `EEXIST` if a daemon that was started later has put its own file there.
-    pub fn write(&mut self, status: &Status) -> Result<(), Errno> {
-        if self.written.as_ref().is_some_and(|written| self.file.is_another(written)) {
+    /// Writes the current figures. `EEXIST` if the file belongs to a running daemon that was started later.
+    pub fn write(&mut self, status: &Status, changed_at: u64) -> Result<(), Errno> {
+        if self.written.as_ref().is_some_and(|written| self.file.is_taken(written)) {
             return Err(NixErrno::EEXIST.into());
         }
-        // By the clock on the wall as it is now: at the time of the change it may have been wrong.
-        let changed_at = status.changed_at.map(clock::unix_time).unwrap_or_default();
         let mut text = String::<MAX_LEN>::new();
         render(&mut text, status, changed_at, &self.labels).map_err(|_| NixErrno::EMSGSIZE)?;
-        let written = self.file.replace(text.as_bytes())?;
+        let written = self.file.replace(text.as_bytes(), true)?;
         self.written = Some(written);
         Ok(())
     }
 }
 
 impl Drop for MetricsFile {
-    /// A daemon that was started later may have put its own file there.
+    /// Removes the file, unless a daemon that was started later has replaced it.
     fn drop(&mut self) {
         if let Some(written) = &self.written {
             self.file.remove(written);
@@ -64,11 +56,9 @@ impl Drop for MetricsFile {
     }
 }
 
-/// The labels that every sample has.
+/// Returns the labels that every sample has.
 pub fn labels(router_id: &RouterId, interface: &InterfaceName, vip: &Cidr) -> std::string::String {
-    let escape =
-        |value: &dyn fmt::Display| value.to_string().replace('\\', r"\\").replace('"', r#"\""#);
-    let (router_id, interface) = (escape(router_id), escape(interface));
+    let (router_id, interface) = (escaped(router_id), escaped(interface));
     format!(r#"router_id="{router_id}",interface="{interface}",vip="{vip}""#)
 }
 
@@ -89,7 +79,29 @@ pub fn render(text: &mut dyn Write, status: &Status, changed_at: u64, labels: &s
     for ((kind, _), failures) in Failure::KINDS.iter().zip(status.counters.notification_failures) {
         writeln!(text, "keepwatch_{name}{{{labels},kind=\"{kind}\"}} {failures}")?;
     }
+    begin(text, "trouble", "What is wrong, with the value 1.")?;
+    for trouble in status.troubles.into_iter().flatten().map(TroubleText::new) {
+        let (severity, trouble) = (trouble.severity(), escaped(trouble));
+        let labels = format_args!(r#"{labels},severity="{severity}",trouble="{trouble}""#);
+        writeln!(text, "keepwatch_trouble{{{labels}}} 1")?;
+    }
     Ok(())
+}
+
+/// Returns the value of a label.
+fn escaped(value: impl Display) -> impl Display {
+    fmt::from_fn(move |f| write!(Escape(f), "{value}"))
+}
+
+struct Escape<'a, 'b>(&'a mut Formatter<'b>);
+
+impl Write for Escape<'_, '_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        text.chars().try_for_each(|char| match char {
+            '"' | '\\' => write!(self.0, "\\{char}"),
+            _ => self.0.write_char(char),
+        })
+    }
 }
 
 fn begin(text: &mut dyn Write, name: &str, help: &str) -> fmt::Result {
@@ -97,10 +109,10 @@ fn begin(text: &mut dyn Write, name: &str, help: &str) -> fmt::Result {
     writeln!(text, "# HELP keepwatch_{name} {help}\n# TYPE keepwatch_{name} {kind}")
 }
 
-/// A name, what it means, and its value.
+/// A metric's name, its help text and its value.
 pub(crate) type Figure = (&'static str, &'static str, u64);
 
-/// All but the failed notifications, which have a label.
+/// Returns the metrics without labels of their own.
 pub(crate) fn figures(status: &Status, changed_at: u64) -> [Figure; 27] {
     let active = (status.state == Some(State::Active)).into();
     let undelivered = status.undelivered.is_some().into();
@@ -126,10 +138,10 @@ pub(crate) fn figures(status: &Status, changed_at: u64) -> [Figure; 27] {
         ("announcements_total", "Frames that announced addresses.", c.announcements),
         ("announcement_failures_total", "Announcements not sent.", c.announcement_failures),
         ("unannounced_addresses_total", "Addresses beyond the room for them.", c.unannounced),
-        ("ignored_links_total", "Links beyond the room for them.", c.ignored_links),
-        ("claims_total", "Claims of the VIP by other stations while it was here.", c.claims),
+        ("ignored_links", "Links beyond the room for them.", c.ignored_links),
+        ("claims_total", "Claims of the present VIP by other stations.", c.claims),
         ("duplicate_address", "Whether the VIP failed duplicate address detection.", duplicate),
-        ("misplaced_address", "Whether the VIP's address is here, but not as told.", misplaced),
+        ("misplaced_address", "Whether the VIP's address is in the wrong place.", misplaced),
         ("netlink_events_total", "Netlink messages about addresses and links.", c.events),
         ("netlink_overruns_total", "Times that netlink events were lost.", c.overruns),
         ("netlink_malformed_total", "Netlink messages that could not be read.", c.malformed),
@@ -137,6 +149,6 @@ pub(crate) fn figures(status: &Status, changed_at: u64) -> [Figure; 27] {
         ("dumps_total", "Netlink dumps.", c.dumps),
         ("dump_failures_total", "Netlink dumps that failed.", c.dump_failures),
         ("metrics_write_failures_total", "Writes of this file that failed.", c.metrics_failures),
-        ("split_brain", "Whether another station claims the VIP while it is here.", split_brain),
+        ("split_brain", "Whether another station claims the present VIP.", split_brain),
     ]
 }

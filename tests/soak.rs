@@ -15,7 +15,7 @@
 use std::collections::BTreeMap;
 use std::env;
 use std::fs::{self, Permissions};
-use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process;
 use std::thread::sleep;
@@ -251,20 +251,27 @@ impl<'a> Life<'a> {
                 (self.netns, self.rtnl) = namespace(&self.setup.router);
                 self.start(true);
             }
-            // As Neutron does it; the last may be stopped meanwhile.
-            "overlap" => {
-                if number.is_multiple_of(2) {
-                    self.signal(Signal::SIGSTOP);
-                }
-                self.signal(Signal::SIGTERM);
-                let _ = fs::remove_file(self.setup.pid_file());
-                self.start(false);
-                self.daemons[self.daemons.len() - 2].signal(Signal::SIGCONT);
-            }
+            "overlap" => self.overlap(number),
             hook if hook.starts_with("hook ") => self.set_hook(hook),
             agent => self.set_agent(agent),
         }
         self.is_at_rest = false;
+    }
+
+    /// Starts a successor as Neutron does it; the last may be stopped meanwhile.
+    fn overlap(&mut self, number: u32) {
+        if number.is_multiple_of(2) {
+            self.signal(Signal::SIGSTOP);
+        }
+        self.signal(Signal::SIGTERM);
+        let pid_file = self.setup.pid_file();
+        let owner = fs::metadata(&pid_file).map_or(0, |file| file.uid());
+        let _ = fs::remove_file(&pid_file);
+        if owner != 0 {
+            give_pid_file(&pid_file);
+        }
+        self.start(false);
+        self.daemons[self.daemons.len() - 2].signal(Signal::SIGCONT);
     }
 
     fn act_all(&mut self, names: &[&'static str]) {
@@ -413,6 +420,12 @@ fn namespace(name: &str) -> (Netns, Rtnl) {
     (netns, rtnl)
 }
 
+/// Makes a pid file of another user's in root's directory, where that user makes none.
+fn give_pid_file(path: &Path) {
+    fs::write(path, "").unwrap();
+    chown(path, Some(NOBODY), None).unwrap();
+}
+
 /// The last one is of another user than root.
 fn setup(number: usize) -> Setup {
     let mut setup = Setup::new(env!("CARGO_BIN_EXE_keepwatch"))
@@ -438,6 +451,7 @@ fn setup(number: usize) -> Setup {
     fs::write(setup.conf_dir.join("conntrackd.conf"), "").unwrap();
     fs::set_permissions(&setup.state_path, Permissions::from_mode(0o777)).unwrap();
     if number + 1 == LIVES && has_others() {
+        give_pid_file(&setup.pid_file());
         chown(&hooked, Some(NOBODY), None).unwrap();
         setup = setup.with(format!("--user={NOBODY}")).with(format!("--group={NOBODY}"));
     }

@@ -13,7 +13,7 @@ thread_local! {
     static LIFE: RefCell<Option<Life>> = const { RefCell::new(None) };
 }
 
-/// Takes the script of a life: see [`Life::decode`]. One that fails is printed step by step.
+/// Takes the script of a life. One that fails is printed step by step, with how to replay it.
 pub fn check(script: &[u8]) {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {

@@ -1,22 +1,21 @@
-//! What the daemon gives up once all is open.
+//! The rights that the daemon gives up once all is open.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use ::landlock::{AccessFs, RulesetError, RulesetStatus};
 use nix::errno::Errno as NixErrno;
 use nix::unistd::geteuid;
 
 use crate::errno::Errno;
-use crate::log::{DisplayArg, info, warning};
+use crate::log::{info, warning};
 use crate::options::Config;
 use crate::sys::{landlock, memory, privileges, seccomp};
 
-/// Locks memory and gives up rights for good.
-/// The error is one line that names the step that failed.
+/// Locks memory and gives up rights for good. The error names the step that failed, in one line.
 pub(super) fn confine(config: &Config) -> Result<(), String> {
     if let Err(errno) = memory::lock() {
-        info!("memory is not locked: {}", DisplayArg(errno));
+        info!("memory is not locked: {}", errno);
     }
     if !config.no_landlock
         && !restrict_files(config)
@@ -26,41 +25,34 @@ pub(super) fn confine(config: &Config) -> Result<(), String> {
     }
     privileges::forbid_processes().map_err(|errno| format!("limits: {errno}"))?;
     if !config.no_seccomp && !seccomp::install().map_err(|errno| format!("seccomp: {errno}"))? {
-        warning!("there is no seccomp filter for this architecture");
+        warning!("no seccomp filter: this architecture or kernel does not support it");
     }
     Ok(())
 }
 
-/// Limits file access to what is written to by name. Returns whether the kernel can do that.
+/// Limits file access to the directories of the files that are written. Returns whether the kernel supports that.
 fn restrict_files(config: &Config) -> Result<bool, RulesetError> {
-    // A directory that is removed and made again is reached by rights to the one above. They end where the user's
-    // own end; root has no others than these, and gets them for `conf_dir` alone, which goes and comes with a router,
-    // and for a directory that is not there yet; never for all files.
+    // A directory that may be created anew needs rights to the one above it, and a missing one needs rights to the nearest
+    // ancestor. An ordinary user's own permissions bound these rights. Root gets them only for a missing directory and for
+    // `conf_dir`, which is created and deleted with its router, and never for `/`.
     let is_root = geteuid().is_root();
-    let is_top = |path: &Path| fs::canonicalize(path).is_ok_and(|path| path == Path::new("/"));
-    let above = |file: &Path| {
-        let directory = parent(file);
-        let is_there = directory.exists();
-        let above = if is_there { directory.join("..") } else { parent(&directory) };
-        if is_root && (is_there || is_top(&above)) { directory } else { above }
+    let reach = |directory: &Path, is_recreated: bool| {
+        let found = directory.ancestors().find(|path| path.exists()).unwrap_or(directory);
+        let above = if found == directory { directory.join("..") } else { found.into() };
+        let is_top = fs::canonicalize(&above).is_ok_and(|path| path == Path::new("/"));
+        let stays = found == directory && !is_recreated;
+        if is_root && (is_top || stays) { directory.into() } else { above }
     };
-    let above_conf_dir = config.conf_dir.join("..");
-    let is_top = is_top(&above_conf_dir);
-    let conf_dir = if is_root && is_top { &config.conf_dir } else { &above_conf_dir };
+    let parent = |path: &Path| path.parent().unwrap_or(path).to_owned();
     let append = AccessFs::MakeReg | AccessFs::WriteFile;
     let replace = append | AccessFs::RemoveFile;
     let allowed = [
-        Some((conf_dir.clone(), replace)),
-        config.metrics_file.as_deref().map(|file| (above(file), replace)),
-        config.log_file.as_deref().map(|file| (above(file), append)),
+        Some((reach(&config.conf_dir, true), replace)),
+        config.metrics_file.as_deref().map(|file| (reach(&parent(file), false), replace)),
+        config.log_file.as_deref().map(|file| (reach(&parent(file), false), append)),
         config.pid_file.as_deref().map(|file| (parent(file), AccessFs::RemoveFile.into())),
     ];
     let allowed: Vec<_> = allowed.into_iter().flatten().collect();
     let restricted = landlock::deny_all_but(&allowed)?.restrict_self()?;
     Ok(restricted.ruleset != RulesetStatus::NotEnforced)
-}
-
-/// The directory of a file, whose path is absolute.
-fn parent(path: &Path) -> PathBuf {
-    path.parent().unwrap_or(path).into()
 }

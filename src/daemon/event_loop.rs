@@ -1,40 +1,36 @@
-//! The loop: wait, read what is ready, have the core decide, execute that. What it has to keep to is in
-//! [`crate::monitor`].
+//! The loop: waits, reads what is ready, passes it to the core, and executes the core's actions. [`crate::monitor`] says
+//! what the core expects of the loop.
 
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsRawFd, RawFd};
+use std::time::UNIX_EPOCH;
 
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token};
 use nix::sys::signalfd::SignalFd;
-use signal_hook::consts::{SIGHUP, SIGUSR1};
+use nix::sys::stat::{FileStat, fstat};
+use signal_hook::consts::{SIGHUP, SIGUSR1, SIGUSR2};
 use signal_hook::low_level::signal_name;
 
 use crate::errno::Errno;
-use crate::log::{self, DisplayArg, TroubleList, debug, error, info, warning};
+use crate::log::{self, Names, debug, error, info, warning};
 use crate::metrics::MetricsFile;
 use crate::monitor::{
-    Action, Control, Duration, ExitReason, HelperKind, Input, Instant, ManagerNotice, Monitor,
-    Outcome, State,
+    Action, Control, Duration, ExitReason, HelperKind, HookState, Input, Instant, ManagerNotice,
+    Monitor, Outcome, Replaced, State, SyncCommand,
 };
-use crate::options::Config;
-use crate::sys::agent::Agent;
-use crate::sys::atomic_file::AtomicFile;
-use crate::sys::clock;
-use crate::sys::helper::Helper;
-use crate::sys::netlink::{self, RouteSocket};
-use crate::sys::netns::NamespaceWatch;
-use crate::sys::packet::PacketSocket;
-use crate::sys::pid_file::PidFile;
-use crate::sys::service_manager::ReadinessNotifier;
-use crate::sys::signals;
+use crate::sys::{
+    agent::Agent, atomic_file::AtomicFile, clock, helper::Helper, netlink, netlink::RouteSocket,
+    netns::NamespaceWatch, packet::PacketSocket, pid_file::PidFile,
+    service_manager::ReadinessNotifier, signals,
+};
 use crate::wire::http;
 
-// What the poll reports on.
+// Sources that the poll reports on.
 const ROUTE: usize = 0;
 const SIGNALS: usize = 1;
 const PACKETS: usize = 2;
-/// The mounts, of which names of network namespaces are some.
+/// Names of network namespaces are mounts.
 const MOUNTS: usize = 3;
 const CONNTRACKD: usize = 4;
 const HOOK: usize = 5;
@@ -50,47 +46,50 @@ const LOG_BATCH_DELAY: Duration = Duration::from_millis(10);
 /// The running daemon: see [`Daemon::start`] and [`Daemon::run`].
 #[derive(Debug)]
 pub struct Daemon<'a> {
-    pub(crate) config: &'a Config,
+    pub(crate) names: Names,
     pub(crate) poll: Poll,
     pub(crate) events: Events,
     pub(crate) route: RouteSocket,
-    /// Install the address filter in the kernel.
+    /// Whether to install the address filter in the kernel.
     pub(crate) filter_events: bool,
     pub(crate) signals: SignalFd,
     pub(crate) agent: Option<Agent>,
     pub(crate) state_file: AtomicFile,
-    /// Removed when the daemon ends.
+    /// The identity of the last written file.
+    pub(crate) state_written: Option<FileStat>,
     pub(crate) metrics_file: Option<MetricsFile>,
-    /// Removed when the daemon ends.
-    pub(crate) _pid_file: Option<PidFile>,
     pub(crate) starter: &'a mut ReadinessNotifier,
+    /// Unsafe but working set-ups, a line each.
+    pub(crate) warnings: Vec<String>,
     pub(crate) packets: Option<PacketSocket>,
     pub(crate) namespace: Option<NamespaceWatch>,
-    pub(crate) conntrackd: Option<Helper>,
-    pub(crate) hook: Option<Helper>,
-    /// Too much to be moved about on the stack.
+    pub(crate) conntrackd: Option<Helper<SyncCommand>>,
+    pub(crate) hook: Option<Helper<HookState>>,
+    /// Removed and unlocked after the helpers above have ended: fields are dropped in order.
+    pub(crate) pid_file: Option<PidFile>,
+    /// The state in a predecessor's state file, and since when, in Unix time.
+    pub(crate) predecessor: Option<(State, u64)>,
+    /// Too large for the stack.
     pub(crate) monitor: Box<Monitor<'a>>,
     /// Whether frames are read, or left to the kernel to drop.
     pub(crate) reads_frames: bool,
-    /// Lines wait for the agent's reply.
+    /// Whether log lines wait for the agent's reply.
     pub(crate) log_waits: bool,
-    /// The time of the last input.
-    pub(crate) now: Instant,
     pub(crate) ending: Option<ExitReason>,
 }
 
 impl Daemon<'_> {
-    /// Runs until it is asked to exit, or there is nothing left to watch. Returns which. Allocates nothing.
+    /// Runs until the core exits. Returns why it does. Allocates nothing.
     ///
     /// # Errors
-    /// One line, if the poll itself fails, which nothing can be done about.
+    /// If epoll fails, in one line.
     pub fn run(&mut self) -> Result<ExitReason, String> {
         let mut buffer = netlink::buffer();
         let mut ready = Ready::default();
-        // The first look, before there is anything to wait for; from then on the poll reports.
+        // The poll has not reported anything yet.
         ready[ROUTE] = true;
         loop {
-            let is_drained = self.handle_ready(ready, &mut buffer);
+            let unread = self.handle_ready(ready, &mut *buffer);
             if let Some(reason) = self.ending {
                 if let ExitReason::Signal(signal) = reason
                     && let Some(name) = signal_name(signal)
@@ -101,72 +100,68 @@ impl Daemon<'_> {
                 log::flush();
                 return Ok(reason);
             }
-            ready = self.wait(is_drained)?;
+            ready = self.wait(unread)?;
         }
     }
 
-    /// Handles what is ready. Returns whether the route socket has been read to its end.
-    fn handle_ready(&mut self, ready: Ready, buffer: &mut netlink::Buffer) -> bool {
-        // The kernel first, so that whoever sends a signal after changing an address finds that taken
-        // into account.
-        let is_drained = !ready[ROUTE] || self.drain_route(buffer);
-        if !ready[ROUTE] {
-            self.handle(&Input::QueueEmpty, self.now);
+    /// Handles the sources that are ready. Returns those with more to read.
+    fn handle_ready(&mut self, ready: Ready, buffer: &mut [u8]) -> Ready {
+        let mut unread = Ready::default();
+        // The kernel first, so that a signal that follows a change of address finds it handled.
+        if ready[ROUTE] {
+            unread[ROUTE] = !self.drain_route(buffer);
+        } else {
+            self.dispatch(&Input::QueueEmpty);
         }
         if ready[SIGNALS] {
-            self.handle_signals();
+            unread[SIGNALS] = !self.handle_signals();
         }
-        if ready[AGENT] {
-            self.handle_replies();
+        while ready[AGENT]
+            && let Some(outcome) = self.agent.as_mut().and_then(Agent::advance)
+        {
+            self.dispatch(&Input::Agent(outcome));
         }
-        if ready[PACKETS] {
-            self.handle_frames();
+        // The core may stop reading frames.
+        while ready[PACKETS]
+            && self.reads_frames
+            && let Some(input) = self.packets.as_ref().and_then(PacketSocket::receive)
+        {
+            self.dispatch(&input);
         }
         if ready[MOUNTS] {
             self.watch_mounts(None);
             self.dispatch(&Input::MountsChanged);
         }
-        let helpers =
-            [(ready[CONNTRACKD], HelperKind::Conntrackd), (ready[HOOK], HelperKind::Hook)];
-        for (is_ready, kind) in helpers {
-            if is_ready {
-                self.handle_helper(kind, &mut **buffer);
-            }
+        if ready[CONNTRACKD] {
+            self.handle_helper(HelperKind::Conntrackd, buffer);
         }
-        is_drained
+        if ready[HOOK] {
+            self.handle_helper(HelperKind::Hook, buffer);
+        }
+        unread
     }
 
-    /// Sleeps until something is ready or due, unless there is more to be read from the route socket. The poll is
-    /// edge-triggered (`epoll(7)`), and so does not report that.
-    fn wait(&mut self, is_drained: bool) -> Result<Ready, String> {
+    /// Sleeps until a source is ready or an action is due, but not with an `unread` source: the poll is edge-triggered
+    /// (`epoll(7)`) and does not report it again.
+    fn wait(&mut self, unread: Ready) -> Result<Ready, String> {
+        let mut ready = unread;
         let waiting = self.agent.as_ref().is_some_and(Agent::is_waiting);
         self.log_waits = waiting && !self.log_waits;
         if !self.log_waits {
             log::flush();
         }
-        loop {
-            let mut timeout = self.timeout();
-            if self.log_waits {
-                timeout = timeout.map(|timeout| timeout.min(LOG_BATCH_DELAY));
-            }
-            if !is_drained {
-                timeout = Some(Duration::ZERO);
-            }
-            let polled = self.poll.poll(&mut self.events, timeout.map(Into::into));
-            self.now = clock::now();
-            match polled {
-                Ok(()) => break,
-                // SIGCONT: whether something is ready has not been looked at.
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => {
-                    error!("epoll: {}", DisplayArg(&error));
-                    log::flush();
-                    return Err(format!("epoll: {error}"));
-                }
+        let timeout = if unread.contains(&true) { Some(Duration::ZERO) } else { self.timeout() };
+        let polled = self.poll.poll(&mut self.events, timeout.map(Into::into));
+        match polled {
+            Ok(()) => {}
+            // SIGCONT, before any source was checked: only a read shows that the netlink queue is empty.
+            Err(error) if error.kind() == ErrorKind::Interrupted => ready[ROUTE] = true,
+            Err(error) => {
+                error!("epoll: {}", &error);
+                log::flush();
+                return Err(format!("epoll: {error}"));
             }
         }
-        let mut ready = Ready::default();
-        ready[ROUTE] = !is_drained;
         for event in &self.events {
             if let Some(ready) = ready.get_mut(event.token().0) {
                 *ready = true;
@@ -175,16 +170,17 @@ impl Daemon<'_> {
         Ok(ready)
     }
 
-    /// How long to sleep if nothing happens. None: for ever.
+    /// Returns how long to sleep if nothing happens. `None`: for ever.
     fn timeout(&self) -> Option<Duration> {
         let deadline = self.monitor.deadline()?;
-        // Since the last input a disk may have hung under the log.
+        // Writing the log may have blocked on disk since the last input.
         let now = clock::now();
-        Some(if deadline > now { deadline - now } else { Duration::ZERO })
+        let timeout = if deadline > now { deadline - now } else { Duration::ZERO };
+        Some(if self.log_waits { timeout.min(LOG_BATCH_DELAY) } else { timeout })
     }
 
-    /// Reads netlink datagrams, but only so many in one turn. Returns whether these were all.
-    fn drain_route(&mut self, buffer: &mut netlink::Buffer) -> bool {
+    /// Reads netlink datagrams, up to [`DATAGRAMS_PER_TURN`]. Returns whether these were all.
+    fn drain_route(&mut self, buffer: &mut [u8]) -> bool {
         for _ in 0..DATAGRAMS_PER_TURN {
             let Some(inputs) = self.route.receive(buffer) else {
                 self.dispatch(&Input::QueueEmpty);
@@ -197,44 +193,34 @@ impl Daemon<'_> {
         false
     }
 
-    fn handle_signals(&mut self) {
-        while let Some(signal) = signals::next(&self.signals) {
-            self.dispatch(&Input::Control(match signal {
+    /// Reads a bounded number of signals, as they may arrive faster than they are handled. Returns whether these were all.
+    fn handle_signals(&mut self) -> bool {
+        for _ in signals::HANDLED {
+            let Some(signal) = signals::next(&self.signals) else { return true };
+            let control = match signal {
                 SIGHUP => Control::Reload,
                 SIGUSR1 => Control::Status,
+                SIGUSR2 => Control::ReopenLog,
                 _ => Control::Exit(signal),
-            }));
+            };
+            self.dispatch(&Input::Control(control));
         }
+        false
     }
 
-    fn handle_replies(&mut self) {
-        while let Some(outcome) = self.agent.as_mut().and_then(Agent::advance) {
-            self.dispatch(&Input::Agent(outcome));
-        }
-    }
-
-    /// Reads frames until there are no more, or the core has had enough of them.
-    fn handle_frames(&mut self) {
-        while self.reads_frames
-            && let Some(input) = self.packets.as_ref().and_then(PacketSocket::receive)
-        {
-            self.dispatch(&input);
-        }
-    }
-
-    /// Has the poll report everything there is but the agent, which comes and goes.
+    /// Registers the sources that are open at the start.
     pub(crate) fn register(&self) -> Result<(), Errno> {
         self.watch(self.route.fd().as_raw_fd(), ROUTE, Some(Interest::READABLE))?;
         self.watch(self.signals.as_raw_fd(), SIGNALS, Some(Interest::READABLE))?;
-        for (helper, source) in [(&self.conntrackd, CONNTRACKD), (&self.hook, HOOK)] {
-            if let Some(helper) = helper {
-                self.watch(helper.fd(), source, Some(Interest::READABLE))?;
-            }
+        let conntrackd = self.conntrackd.as_ref().map(Helper::fd).zip(Some(CONNTRACKD));
+        let hook = self.hook.as_ref().map(Helper::fd).zip(Some(HOOK));
+        for (fd, source) in conntrackd.into_iter().chain(hook) {
+            self.watch(fd, source, Some(Interest::READABLE))?;
         }
         Ok(())
     }
 
-    /// Has the poll report a source, or no longer.
+    /// Registers a source, or without an `interest` deregisters it.
     fn watch(&self, fd: RawFd, source: usize, interest: Option<Interest>) -> io::Result<()> {
         let (registry, mut fd) = (self.poll.registry(), SourceFd(&fd));
         match interest {
@@ -243,8 +229,7 @@ impl Daemon<'_> {
         }
     }
 
-    /// Has the poll report the next mount or unmount. From there to the next look at the namespace there may be
-    /// many more, which would wake the daemon for nothing.
+    /// Registers for the next mount or unmount only: one check of the namespace covers all that follow.
     fn watch_mounts(&self, interest: Option<Interest>) {
         if let Some(fd) = self.namespace.as_ref().and_then(NamespaceWatch::fd) {
             // Fails if it is registered already.
@@ -252,86 +237,61 @@ impl Daemon<'_> {
         }
     }
 
-    /// Has the poll report frames or not. A frame that is there already is reported once registered.
+    /// Registers or deregisters frames. Registering also reports frames already received.
     fn set_reads_frames(&mut self, reads_frames: bool) {
         self.reads_frames = reads_frames;
         if let Some(packets) = &self.packets {
-            // Were that to fail, each frame would wake the daemon, and be left.
+            // On failure, frames cause idle wake-ups.
             let interest = reads_frames.then_some(Interest::READABLE);
-            let _ = self.watch(packets.as_raw_fd(), PACKETS, interest);
+            let _ = self.watch(packets.fd(), PACKETS, interest);
         }
     }
 
-    /// Hands in what has happened just now, however long a disk has kept us meanwhile, and does what follows.
+    /// Handles an input that happened now, then executes actions and handles their results until none is left.
     pub(super) fn dispatch(&mut self, input: &Input) {
-        self.handle(input, clock::now());
-    }
-
-    /// Hands in what happened at `now`, and executes one action after another, whose results it hands in, too.
-    fn handle(&mut self, input: &Input, now: Instant) {
-        self.hand_in(input, now);
+        let mut now = self.hand_in(input);
         while self.ending.is_none()
-            && let Some(action) = self.monitor.next_action(self.now)
+            && let Some(action) = self.monitor.next_action(now)
         {
             if let Some(result) = self.execute(&action) {
-                self.hand_in(&result, clock::now());
+                now = self.hand_in(&result);
             }
         }
     }
 
-    fn hand_in(&mut self, input: &Input, now: Instant) {
-        debug!("{}", DisplayArg(format_args!("{input:?}")));
-        self.now = now;
+    fn hand_in(&mut self, input: &Input) -> Instant {
+        let now = clock::now();
+        debug!("{}", format_args!("{input:?}"));
         self.monitor.handle(input, now);
+        now
     }
 
     fn execute(&mut self, action: &Action) -> Option<Input> {
         match *action {
-            Action::RequestDump { dump, sequence } => {
-                let requested = self.route.request(dump, sequence, &self.config.interface);
+            Action::RequestDump { dump, only, sequence } => {
+                let requested = self.route.request(dump, only, sequence, &self.names.interface);
                 return requested.err().map(Input::RequestFailed);
             }
-            Action::WriteState(state) => {
-                let word = state.word(self.config.active_word).as_bytes();
-                let written = self.state_file.replace(word);
-                return Some(Input::StateFile(written.map(|_| state)));
-            }
+            Action::WriteState(state) => return Some(self.write_state(state)),
             Action::WriteMetrics => {
-                let status = self.monitor.status();
-                return Some(Input::MetricsFile(self.metrics_file.as_mut()?.write(&status)));
+                let (status, changed_at) = (self.monitor.status(), self.changed_at());
+                let written = self.metrics_file.as_mut()?.write(&status, changed_at);
+                return Some(Input::MetricsFile(written));
             }
-            Action::Notify(state) => {
-                let word = state.word(self.config.active_word);
-                // It has room for every word.
-                let request = http::encode(&self.config.router_id, word).ok()?;
-                let sent =
-                    self.agent.as_mut()?.notify(&request, self.poll.registry(), Token(AGENT));
-                return sent.err().map(|failure| Input::Agent(Outcome::Failed(failure)));
-            }
-            Action::SetAddressFilter(ifindex) if self.filter_events => {
-                let ip = self.config.vip.address();
-                if let Err(errno) = self.route.set_address_filter(ifindex, ip) {
-                    warning!(
-                        "cannot install netlink filter: {}; receiving all address events",
-                        DisplayArg(errno)
-                    );
-                    self.filter_events = false;
-                }
-            }
-            Action::SetAddressFilter(_) => {}
+            Action::Notify(state) => return self.notify(state),
+            Action::SetAddressFilter(ifindex) => self.set_address_filter(ifindex),
             Action::WatchClaims { ifindex, rebind } => {
-                let listen = self.packets.as_mut().map(|packets| packets.listen(ifindex, rebind));
-                if let Some(Err(errno)) = listen {
-                    warning!("cannot listen for claims of the VIP: {}", DisplayArg(errno));
+                if let Err(errno) = self.packets.as_mut()?.listen(ifindex, rebind) {
+                    warning!("cannot listen for claims of the VIP: {}", errno);
                 }
             }
             Action::ReadFrames(reads_frames) => self.set_reads_frames(reads_frames),
             Action::SendFrame(ref announcement) => {
-                let sent = self.packets.as_mut().map(|packets| packets.send(announcement));
-                return sent.map(|sent| Input::Sent(announcement.address, sent));
+                let sent = self.packets.as_ref()?.send(announcement);
+                return Some(Input::Sent(announcement.address, sent));
             }
             Action::SendProbe(ref probe) => {
-                return self.packets.as_ref().map(|packets| Input::Probed(packets.probe(probe)));
+                return Some(Input::Probed(self.packets.as_ref()?.probe(probe)));
             }
             Action::HangUp => {
                 let agent = self.agent.as_mut()?;
@@ -339,13 +299,15 @@ impl Daemon<'_> {
                 return Some(Input::Agent(outcome));
             }
             Action::SignalReady => self.starter.ready(),
-            Action::TellManager(notice) => self.tell_manager(notice),
-            Action::Log(ref event) => self.config.log_event(event),
-            Action::LogStatus => self.config.log_status(&self.monitor.status()),
-            Action::ReopenLog => log::reopen(),
-            Action::Run(request) => self.request(request),
+            Action::NotifyManager(notice) => return self.notify_manager(notice),
+            Action::Log(ref event) => event.log(&self.names),
+            Action::LogStatus => self.names.log_status(&self.monitor.status()),
+            Action::ReopenLog => return Some(Input::LogReopened { succeeded: log::reopen() }),
+            Action::Sync(command) => self.conntrackd.as_mut()?.run(&command),
+            Action::RunHook(state) => self.hook.as_mut()?.run(&state),
+            Action::CheckAgent => return self.check_agent(),
             Action::CheckNamespace => {
-                // First of all, so that no change after the look is missed.
+                // Registers first, so that no later change is missed.
                 self.watch_mounts(Some(Interest::PRIORITY));
                 let gone = self.namespace.as_ref()?.is_gone();
                 return (gone == Ok(true)).then_some(Input::NamespaceGone);
@@ -355,20 +317,74 @@ impl Daemon<'_> {
         None
     }
 
-    fn tell_manager(&self, notice: ManagerNotice) {
-        let Some(manager) = self.starter.manager() else { return };
-        let (state, troubles) = match notice {
+    fn write_state(&mut self, state: State) -> Input {
+        let word = state.word(self.names.active_word);
+        let replaced = match &self.state_written {
+            Some(written) if self.state_file.is_replaced(written) => Replaced::Foreign,
+            _ => Replaced::Own,
+        };
+        let written = self.state_file.replace(word.as_bytes(), false).map(|file| {
+            // The file's time carries the last change over a restart.
+            let _ = file.set_modified(UNIX_EPOCH + Duration::from_secs(self.changed_at()).into());
+            self.state_written = fstat(&file).ok();
+            replaced
+        });
+        if let Err(errno) = written {
+            let path = self.names.state_file.display();
+            self.starter.not_yet(format_args!("state file {path}: {errno}"));
+        }
+        Input::StateFile(written)
+    }
+
+    /// Returns when the state last changed, in Unix time, by today's wall clock: at the change it may have been wrong.
+    /// A predecessor's state is as old as its file.
+    fn changed_at(&self) -> u64 {
+        let status = self.monitor.status();
+        let is_first = status.counters.transitions == 1;
+        let same = self.predecessor.filter(|(state, _)| is_first && status.state == Some(*state));
+        let own = || status.changed_at.map(clock::unix_time).unwrap_or_default();
+        same.map_or_else(own, |(_, since)| since)
+    }
+
+    fn notify(&mut self, state: State) -> Option<Input> {
+        let word = state.word(self.names.active_word);
+        // Never fails: the buffer has room for every word.
+        let request = http::encode(&self.names.router_id, word).ok()?;
+        let sent = self.agent.as_mut()?.notify(&request, self.poll.registry(), Token(AGENT));
+        sent.err().map(|failure| Input::Agent(Outcome::Failed(failure)))
+    }
+
+    fn set_address_filter(&mut self, ifindex: Option<u32>) {
+        if self.filter_events
+            && let Err(errno) = self.route.set_address_filter(ifindex, self.names.vip.address())
+        {
+            warning!("cannot install netlink filter: {}; receiving all address events", errno);
+            self.filter_events = false;
+        }
+    }
+
+    /// Checks whether the agent's socket and the pid file were replaced.
+    fn check_agent(&self) -> Option<Input> {
+        if self.pid_file.as_ref().is_some_and(|pid_file| !pid_file.is_own()) {
+            return Some(Input::PidFileLost);
+        }
+        self.agent.as_ref()?.is_replaced().then_some(Input::AgentReplaced)
+    }
+
+    fn notify_manager(&self, notice: ManagerNotice) -> Option<Input> {
+        let manager = self.starter.manager()?;
+        Some(Input::ManagerNotified(match notice {
             ManagerNotice::Reloading(at) => {
                 let micros = at.total_micros();
-                return manager.send(format_args!("RELOADING=1\nMONOTONIC_USEC={micros}"));
+                manager.send(format_args!("RELOADING=1\nMONOTONIC_USEC={micros}"))
             }
-            ManagerNotice::Stopping => return manager.send(format_args!("STOPPING=1")),
-            ManagerNotice::Alive => return manager.send(format_args!("WATCHDOG=1")),
-            ManagerNotice::Status { state, ref troubles } => (state, TroubleList(troubles)),
-        };
-        let verb = if state == State::Active { "is on" } else { "is not on" };
-        let Config { active_word, vip, interface, .. } = self.config;
-        let word = state.word(*active_word);
-        manager.send(format_args!("STATUS={word}: {vip} {verb} {interface}{troubles}"));
+            ManagerNotice::Ready => manager.send(format_args!("READY=1")),
+            ManagerNotice::Stopping => manager.send(format_args!("STOPPING=1")),
+            ManagerNotice::Alive => manager.send(format_args!("WATCHDOG=1")),
+            ManagerNotice::Status => {
+                let summary = self.names.summary(&self.monitor.status());
+                manager.send(format_args!("STATUS={summary}"))
+            }
+        }))
     }
 }

@@ -7,3 +7,5 @@ mod setup;
 mod warnings;
 
 pub use event_loop::Daemon;
+pub use setup::StartError;
+pub(crate) use setup::named;

@@ -1,217 +1,277 @@
 //! From a checked command line to a daemon ready to run: everything is opened here.
 
-use std::fmt::Display;
+use std::io::Read;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use mio::{Events, Poll};
-use nix::sys::stat::{Mode, umask};
-use nix::unistd::chdir;
+use nix::fcntl::OFlag;
+use nix::sys::stat::{FileStat, Mode, umask};
+use nix::unistd::{chdir, geteuid};
 
 use super::confine::confine;
 use super::event_loop::Daemon;
-use super::warnings::warn;
+use super::warnings::find_warnings;
 use crate::errno::Errno;
-use crate::log::{self, Log};
-use crate::metrics::MetricsFile;
-use crate::monitor::{Duration, Monitor, MonitorConfig, NamespaceCheck, Tables};
-use crate::options::{Config, Program};
-use crate::sys::agent::Agent;
-use crate::sys::atomic_file::{self, AtomicFile};
-use crate::sys::clock;
-use crate::sys::helper::{Conntrackd, Helper, Hook};
-use crate::sys::interface;
+use crate::log::{self, Level, Log, Names, warning};
+use crate::metrics::{MetricsFile, labels};
+use crate::monitor::{
+    ActiveWord, Duration, HookState, Monitor, MonitorConfig, NamespaceCheck, State, SyncCommand,
+    Tables,
+};
+use crate::options::{Config, ConntrackdPath};
+use crate::sys::helper::{COMMAND_TIMEOUT, Conntrackd, Helper, Hook};
 use crate::sys::log_sink::{LogFile, Syslog};
-use crate::sys::memory;
-use crate::sys::netlink::{self, RouteSocket};
 use crate::sys::netns::{self, NamespaceWatch};
-use crate::sys::own_file;
-use crate::sys::packet::PacketSocket;
-use crate::sys::pid_file::PidFile;
-use crate::sys::privileges;
-use crate::sys::service_manager::{ReadinessNotifier, stderr_is_journal};
-use crate::sys::signals;
-use crate::sys::stderr;
+use crate::sys::own_file::{self, Refusal};
+use crate::sys::{
+    agent::Agent, atomic_file::AtomicFile, clock, files::c_path, interface, memory,
+    netlink::RouteSocket, packet::PacketSocket, pid_file::PidFile, privileges,
+    service_manager::ReadinessNotifier, signals, stderr,
+};
 
-/// As many as there are descriptors to poll.
+/// At least the number of descriptors to poll.
 const EVENTS: usize = 8;
-/// How often to check that the namespace is still there, where no event reports its deletion.
+/// How often to check that the namespace exists, where no event reports its deletion.
 const CHECK_NAMESPACE: Duration = Duration::from_secs(5);
+
+/// Why the daemon does not start.
+#[derive(Debug)]
+pub struct StartError {
+    /// The thing and its error, in one line.
+    pub line: String,
+    /// Whether retries fail until an administrator changes something.
+    pub lasts: bool,
+}
+
+impl From<String> for StartError {
+    fn from(line: String) -> Self {
+        Self { line, lasts: false }
+    }
+}
 
 impl<'a> Daemon<'a> {
     /// Opens what the daemon needs, in an order on which its security depends:
     ///
     /// 1. The namespace is entered before any socket is opened.
-    /// 2. The helpers that run programs are forked before there are descriptors that they would inherit.
-    /// 3. What needs root is opened, then root is given up.
-    /// 4. Files are opened with the rights that the daemon has from then on: first the pid file, as a second
-    ///    instance must not write to the log.
-    /// 5. Last, when all is open, what is not needed to run is given up for good.
+    /// 2. The helpers are forked before the daemon opens descriptors that they would inherit.
+    /// 3. Sockets are opened as root, then root is given up.
+    /// 4. Files are opened with the rights that the daemon has from then on. The pid file is first, as a second instance
+    ///    must not write to the log.
+    /// 5. Last, all rights that the loop does not need are given up for good.
     ///
-    /// Nothing is reported yet when this returns.
+    /// Nothing is reported yet when this returns. A trial, for `--check`, has the same errors and leaves no file behind.
     ///
     /// # Errors
-    /// One line that names the thing and what is wrong with it.
+    /// The step that failed.
     pub fn start(
         config: &'a Config,
         starter: &'a mut ReadinessNotifier,
         tables: &'a mut Tables,
-    ) -> Result<Self, String> {
-        // A daemon must not keep a file system from being unmounted.
-        chdir("/").map_err(Errno::from).map_err(named("/"))?;
-        let namespace = match &config.namespace {
-            Some(path) => Some(netns::enter(path).map_err(at("namespace", path))?),
-            None => netns::present(),
-        };
-        interface::check_own_name(&config.interface)
-            .map_err(named(&format!("--monitor_interface {}", config.interface)))?;
-        // The modes of files are given where they are created.
-        umask(Mode::S_IWGRP | Mode::S_IWOTH);
+        is_trial: bool,
+    ) -> Result<Self, StartError> {
+        let entered = enter(config)?;
         let program = config.find_conntrackd();
-        let conntrackd = program.as_ref().map(|Program { path, .. }| {
-            let forked = Helper::fork(&mut Conntrackd { program: path, config });
-            forked.map_err(named("conntrackd helper"))
-        });
-        let conntrackd = conntrackd.transpose()?;
-        let hook = fork_hook(config)?;
-
-        let namespace =
-            namespace.and_then(|file| NamespaceWatch::new(config.namespace.as_deref(), file));
-        let signals = signals::block().map_err(named("signalfd"))?;
-        let groups: &[u32] = if config.no_announce { &netlink::WATCH } else { &netlink::ANNOUNCE };
-        let route = RouteSocket::open(config.netlink_rcvbuf, groups);
-        let route = route.map_err(named("netlink socket"))?;
-        let packets = config.detects_split_brain().then(|| {
-            let socket = PacketSocket::open(config.vip.address());
-            socket.map_err(named("packet socket (not needed with --no-announce)"))
-        });
-        let packets = packets.transpose()?;
-        // A daemon has no standard error.
-        let has_stderr = config.foreground && stderr::prepare();
+        let conntrackd = program.as_ref().map(|path| fork_conntrackd(config, path)).transpose()?;
+        let hook = config.hook.as_ref().map(|path| fork_hook(config, path)).transpose()?;
+        let namespace = entered.and_then(|id| NamespaceWatch::new(config.namespace.as_deref(), id));
+        let (route, packets) = open_sockets(config)?;
+        // In the background, standard error is /dev/null.
+        let has_stderr = !is_trial && config.foreground && stderr::prepare();
         memory::allow_lock();
-        hand_files_over(config)?;
-        privileges::drop(config.run_as())?;
-
-        let pid_file = open_at("pid file", config.pid_file.as_deref(), PidFile::lock)?;
-        open_log(config, has_stderr)?;
-        warn(config, program.as_ref(), namespace.as_ref());
+        privileges::drop(config.run_as()).map_err(|line| StartError { line, lasts: true })?;
+        let lock = |path: &Path| PidFile::lock(path, is_trial);
+        let pid_file = open_at("pid file", config.pid_file.as_deref(), lock)?.flatten();
+        open_log(config, has_stderr, is_trial)?;
+        let warnings = find_warnings(config, program.as_ref(), namespace.as_ref());
         let path = config.conf_dir.join("state");
-        let state_file = atomic_file::examine(&path).and_then(|()| AtomicFile::new(&path));
-        let state_file = state_file.map_err(at("state file", &path))?;
+        let predecessor = find_predecessor(&path, config.active_word);
+        let state_file = AtomicFile::open(&path).map_err(at("state file", &path))?;
         let metrics_file = open_at("metrics file", config.metrics_file.as_deref(), |path| {
-            MetricsFile::new(path, config)
+            MetricsFile::new(path, labels(&config.router_id, &config.interface, &config.vip))
         })?;
         let agent = open_at("agent socket", config.agent_socket.as_deref(), Agent::new)?;
-        let monitor = Box::new(Monitor::new(MonitorConfig {
-            seed: seed(),
-            announce: config.announce().map(|timing| (timing, tables)),
-            detect_split_brain: config.detects_split_brain(),
-            probe_interval: config.probe,
-            notify_agent: agent.is_some(),
-            renotify: config.renotify.clone(),
-            sync_conntrack: conntrackd.is_some(),
-            hook: hook.is_some(),
-            write_metrics: metrics_file.is_some(),
-            check_namespace: check_namespace(namespace.as_ref()),
-            tell_manager: starter.manager().is_some(),
-            watchdog: starter.manager().and_then(|manager| manager.watchdog),
-            ..MonitorConfig::new(config.interface, config.vip, route.port())
-        }));
+        let mut monitor = monitor_config(config, route.port(), starter, namespace.as_ref());
+        monitor.announce = config.announce().map(|timing| (timing, tables));
         let daemon = Self {
-            config,
+            names: names(config),
             events: Events::with_capacity(EVENTS),
             poll: Poll::new().map_err(Errno::from).map_err(named("epoll"))?,
             route,
             filter_events: !config.no_netlink_filter,
-            signals,
+            signals: signals::block().map_err(named("signalfd"))?,
             packets,
             namespace,
             conntrackd,
             hook,
             agent,
             state_file,
+            state_written: None,
             metrics_file,
-            _pid_file: pid_file,
+            pid_file,
+            predecessor,
             starter,
-            monitor,
+            warnings,
+            monitor: Box::new(Monitor::new(monitor)),
             reads_frames: false,
             log_waits: false,
-            now: clock::now(),
             ending: None,
         };
         daemon.register().map_err(named("epoll"))?;
-        confine(config)?;
+        if !is_trial {
+            daemon.warnings.iter().for_each(|line| warning!("{}", line));
+            confine(config)?;
+        }
         Ok(daemon)
     }
 }
 
-/// Turns the error of a thing into one line.
-fn named<E: Display>(thing: &str) -> impl FnOnce(E) -> String {
-    move |error| format!("{thing}: {error}")
+/// Adds the name of a thing to its error.
+pub(crate) fn named<E: Into<Refusal>>(thing: &str) -> impl FnOnce(E) -> StartError {
+    move |error| {
+        let refusal = error.into();
+        StartError { line: format!("{thing}: {refusal}"), lasts: refusal.lasts() }
+    }
 }
 
-/// The same for a thing that has a path.
-fn at<E: Display>(thing: &str, path: &Path) -> impl FnOnce(E) -> String {
-    move |error| format!("{thing} {}: {error}", path.display())
+/// Adds the name and the path of a thing to its error.
+fn at<E: Into<Refusal>>(thing: &str, path: &Path) -> impl FnOnce(E) -> StartError {
+    move |error| named(&format!("{thing} {}", path.display()))(error)
 }
 
 /// Opens a thing if there is a path for it.
-fn open_at<T, E: Display>(
+fn open_at<T, E: Into<Refusal>>(
     thing: &str,
     path: Option<&Path>,
     open: impl FnOnce(&Path) -> Result<T, E>,
-) -> Result<Option<T>, String> {
+) -> Result<Option<T>, StartError> {
     path.map(|path| open(path).map_err(at(thing, path))).transpose()
 }
 
-fn fork_hook(config: &Config) -> Result<Option<Helper>, String> {
-    let Some(path) = &config.hook else { return Ok(None) };
-    config.check_hook(path).map_err(at("hook", path))?;
-    let mut hook = Hook { program: path, config, told: [None; 2] };
-    Helper::fork(&mut hook).map(Some).map_err(at("hook", path))
+/// Enters the namespace. Returns its identity.
+fn enter(config: &Config) -> Result<Option<FileStat>, StartError> {
+    // The working directory's file system must remain unmountable.
+    chdir("/").map_err(Errno::from).map_err(named("/"))?;
+    // Files get their modes where they are created.
+    umask(Mode::S_IWGRP | Mode::S_IWOTH);
+    let given = open_at("namespace", config.namespace.as_deref(), netns::enter)?;
+    interface::check_own_name(&config.interface)
+        .map_err(|expected| format!("--monitor_interface {}: {expected}", config.interface))?;
+    Ok(given.or_else(netns::present))
 }
 
-/// As root, sees to it that the user that the daemon becomes can open the pid file and the log.
-fn hand_files_over(config: &Config) -> Result<(), String> {
-    let user = config.run_as();
-    for (thing, path) in [("pid file", &config.pid_file), ("log file", &config.log_file)] {
-        if let Some(path) = path
-            && own_file::needs_root(path, user)
-        {
-            own_file::make_for(path, user).map_err(at(thing, path))?;
-        }
-    }
-    if let (Some(path), Some(log)) = (&config.log_file, config.find_left_log()) {
-        own_file::give(&log, user).map_err(at("log file", path))?;
-    }
-    Ok(())
+fn fork_conntrackd(
+    config: &Config,
+    program: &ConntrackdPath,
+) -> Result<Helper<SyncCommand>, StartError> {
+    let mut conntrackd = Conntrackd {
+        program: &program.path,
+        configuration: config.conntrackd_conf(),
+        identity: config.run_as(),
+        landlock: !config.no_landlock,
+    };
+    Helper::fork(c"keepwatch-sync", COMMAND_TIMEOUT, &mut conntrackd)
+        .map_err(named("conntrackd helper"))
 }
 
-fn open_log(config: &Config, has_stderr: bool) -> Result<(), String> {
-    let file = open_at("log file", config.log_file.as_deref(), LogFile::open)?;
+fn fork_hook(config: &Config, path: &Path) -> Result<Helper<HookState>, StartError> {
+    config.check_hook(path).map_err(|refused| StartError {
+        line: format!("hook {}: {refused}", path.display()),
+        lasts: true,
+    })?;
+    let mut hook = Hook {
+        program: path,
+        identity: config.run_hook_as(),
+        router: config.router_id.clone(),
+        interface: config.interface,
+        vip: config.vip,
+        states: [None; 2],
+    };
+    let user = hook.identity.user.map(|user| format!(" (as user {user})")).unwrap_or_default();
+    Helper::fork(c"keepwatch-hook", config.hook_timeout.into(), &mut hook)
+        .map_err(at(&format!("hook{user}"), path))
+}
+
+/// Opens the netlink socket, and the packet socket if the options need it.
+fn open_sockets(config: &Config) -> Result<(RouteSocket, Option<PacketSocket>), StartError> {
+    let route = RouteSocket::open(config.netlink_rcvbuf, !config.no_announce)
+        .map_err(named("netlink socket"))?;
+    let packets = config.detect_split_brain.then(|| PacketSocket::open(config.vip.address()));
+    let socket = "packet socket (root or CAP_NET_RAW; not needed with --no-announce)";
+    Ok((route, packets.transpose().map_err(named(socket))?))
+}
+
+fn monitor_config<'a>(
+    config: &Config,
+    port: u32,
+    starter: &ReadinessNotifier,
+    namespace: Option<&NamespaceWatch>,
+) -> MonitorConfig<'a> {
+    let check_namespace = match namespace.map(NamespaceWatch::fd) {
+        None => NamespaceCheck::Never,
+        Some(Some(_)) => NamespaceCheck::WhenMountsChange,
+        Some(None) => NamespaceCheck::Every(CHECK_NAMESPACE),
+    };
+    // Differs between processes, also between those that had the same pid.
+    let micros = clock::now().total_micros() & 0xffff_ffff;
+    let seed = std::process::id().rotate_left(16) ^ u32::try_from(micros).unwrap_or_default();
+    MonitorConfig {
+        seed,
+        detect_split_brain: config.detect_split_brain,
+        probe_interval: config.probe,
+        notify_agent: config.agent_socket.is_some(),
+        renotify: config.renotify.clone(),
+        sync_conntrack: config.enable_conntrackd,
+        hook: config.hook.is_some(),
+        write_metrics: config.metrics_file.is_some(),
+        check_namespace,
+        notify_manager: starter.manager().is_some(),
+        watchdog: starter.manager().and_then(|manager| manager.watchdog),
+        ..MonitorConfig::new(config.interface, config.vip, port)
+    }
+}
+
+/// Returns the state in a predecessor's file, and since when.
+fn find_predecessor(path: &Path, word: ActiveWord) -> Option<(State, u64)> {
+    let file = own_file::open(&c_path(path).ok()?, OFlag::O_RDONLY, geteuid()).ok()?;
+    let since = u64::try_from(file.metadata().ok()?.mtime()).ok()?;
+    let mut text = String::new();
+    file.take(16).read_to_string(&mut text).ok()?;
+    let state =
+        [State::Active, State::Backup].into_iter().find(|state| state.word(word) == text)?;
+    (since <= clock::unix_time(clock::now())).then_some((state, since))
+}
+
+fn names(config: &Config) -> Names {
+    Names {
+        router_id: config.router_id.clone(),
+        interface: config.interface,
+        vip: config.vip,
+        active_word: config.active_word,
+        state_file: config.conf_dir.join("state"),
+        metrics_file: config.metrics_file.clone(),
+        agent_socket: config.agent_socket.clone(),
+        hook_timeout: config.hook_timeout,
+    }
+}
+
+fn open_log(config: &Config, has_stderr: bool, is_trial: bool) -> Result<(), StartError> {
+    let path = config.log_file.as_deref();
+    if is_trial {
+        return open_at("log file", path, own_file::examine).map(drop);
+    }
+    let file = open_at("log file", path, LogFile::open)?;
     let syslog =
         config.use_syslog.then(Syslog::open).transpose().map_err(named("syslog socket"))?;
     let stderr = has_stderr && file.is_none() && syslog.is_none();
     log::open(Log {
         router: config.router_id.clone(),
-        level: config.log_level(),
+        level: if config.debug { Level::Debug } else { Level::Info },
         stderr,
-        journal: stderr && stderr_is_journal(),
+        stderr_instead: has_stderr,
+        journal: stderr && stderr::is_journal(),
         file,
         syslog,
     });
     Ok(())
-}
-
-fn check_namespace(namespace: Option<&NamespaceWatch>) -> NamespaceCheck {
-    match namespace.map(NamespaceWatch::fd) {
-        None => NamespaceCheck::Never,
-        Some(Some(_)) => NamespaceCheck::WhenMountsChange,
-        Some(None) => NamespaceCheck::Every(CHECK_NAMESPACE),
-    }
-}
-
-/// Differs between processes, and between those that had the same pid.
-fn seed() -> u32 {
-    let micros = clock::now().total_micros();
-    std::process::id().rotate_left(16) ^ u32::try_from(micros & 0xffff_ffff).unwrap_or_default()
 }

@@ -1,49 +1,52 @@
-//! Warnings at the start, of what works but should not be so.
+//! Warnings at the start about unsafe but working set-ups.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use nix::sys::stat::Mode;
+use nix::unistd::geteuid;
 
-use crate::log::{DisplayArg, warning};
-use crate::options::{Config, Program, REFUSED};
+use crate::options::{Config, ConntrackdPath};
 use crate::sys::netns::NamespaceWatch;
 
-pub(super) fn warn(
+/// Returns the warnings, a line each.
+pub(super) fn find_warnings(
     config: &Config,
-    conntrackd: Option<&Program>,
+    conntrackd: Option<&ConntrackdPath>,
     namespace: Option<&NamespaceWatch>,
-) {
-    // A user who puts a program of his own into root's `PATH` must not have it run by root.
-    if let Some(path) = conntrackd.and_then(|program| program.refused.as_ref()) {
-        warning!("{}: {}", DisplayArg(path.display()), DisplayArg(REFUSED));
+) -> Vec<String> {
+    let mut warnings = Vec::from_iter(conntrackd.and_then(|program| program.refused.clone()));
+    if config.use_syslog && !Path::new("/dev/log").exists() {
+        warnings.push("/dev/log is missing: lines are lost until it exists (--use-syslog)".into());
     }
-    // Who can write to the state file's directory can say what the state is.
+    let conf_dir = config.conf_dir.display();
     if mode(&config.conf_dir).contains(Mode::S_IWOTH) {
-        warning!("world-writable directory: {}", DisplayArg(config.conf_dir.display()));
+        let risk = "any user can replace the state file (chmod o-w)";
+        warnings.push(format!("world-writable directory: {conf_dir}; {risk}"));
     }
-    if let Some(directory) = config.agent_socket.as_deref().and_then(Path::parent) {
-        warn_agent_directory(directory);
-    }
-    // The user that the daemon runs as may not be permitted to look at it.
+    let agent = config.agent_socket.as_deref().and_then(Path::parent);
+    warnings.extend(agent.and_then(check_agent_directory));
     if let Some(Err(errno)) = namespace.map(NamespaceWatch::is_gone) {
-        warning!("deletion of the network namespace will go unnoticed: {}", DisplayArg(errno));
+        let problem = format!("user {} cannot look at the network namespace: {errno}", geteuid());
+        warnings.push(format!("{problem}; its deletion will go unnoticed"));
     }
+    warnings
 }
 
-/// Who can make the directory of the agent's socket owns it, and so is believed to be the agent.
-fn warn_agent_directory(directory: &Path) {
-    let Some(above) = directory.ancestors().skip(1).find(|above| above.exists()) else { return };
+/// Warns if any user can create the agent's directory: its owner is trusted as the agent.
+fn check_agent_directory(directory: &Path) -> Option<String> {
+    let above = directory.ancestors().skip(1).find(|above| above.exists())?;
     let is_sticky = mode(above).contains(Mode::S_ISVTX);
-    if mode(above).contains(Mode::S_IWOTH) && !(is_sticky && directory.exists()) {
-        let (above, directory) = (DisplayArg(above.display()), DisplayArg(directory.display()));
-        warning!(
-            "world-writable directory: {}; who makes {} is trusted as agent",
-            above,
-            directory
-        );
-    }
+    let is_trusted = |owner| owner == 0 || owner == geteuid().as_raw();
+    let is_safe = is_sticky && fs::metadata(directory).is_ok_and(|file| is_trusted(file.uid()));
+    (mode(above).contains(Mode::S_IWOTH) && !is_safe).then(|| {
+        let (above, directory) = (above.display(), directory.display());
+        format!(
+            "world-writable directory: {above}; the creator of {directory} is trusted as agent: \
+             choose another --state_path"
+        )
+    })
 }
 
 fn mode(path: &Path) -> Mode {

@@ -1,21 +1,35 @@
-//! Frames of defmt: for each line the number of its text, which stays with the program's symbols, the
-//! time, and the arguments. `defmt-print` makes lines of them.
+//! Frames of defmt: each has the time, the number of a text among the program's symbols, and the arguments.
+//! `defmt-print` decodes them.
 //!
-//! A frame has a delimiter at both ends, so that a damaged byte costs no more than the frame it is in.
+//! A frame has a delimiter at both ends, so that a damaged byte spoils only its own frame.
 
-#![expect(unsafe_code, reason = "defmt wants it of every logger")]
+#![expect(unsafe_code, reason = "defmt requires it of every logger")]
+
+use core::fmt::{Display, Write as _};
 
 use defmt::Encoder;
 use heapless::Vec;
 
-use super::{Level, MAX_LINE, with_logger};
+use super::{Level, Line, MAX_LINE, with_logger};
 use crate::sys::clock;
 
-macro_rules! error { ($($line:tt)+) => { $crate::log::line($crate::log::Level::Error, || defmt::error!($($line)+)) } }
-macro_rules! warning { ($($line:tt)+) => { $crate::log::line($crate::log::Level::Warning, || defmt::warn!($($line)+)) } }
-macro_rules! info { ($($line:tt)+) => { $crate::log::line($crate::log::Level::Info, || defmt::info!($($line)+)) } }
-macro_rules! debug { ($($line:tt)+) => { $crate::log::line($crate::log::Level::Debug, || defmt::debug!($($line)+)) } }
+macro_rules! error { ($text:literal $(, $arg:expr)* $(,)?) => { $crate::log::line($crate::log::Level::Error, || defmt::error!($text $(, $crate::log::DisplayArg(&$arg))*)) } }
+macro_rules! warning { ($text:literal $(, $arg:expr)* $(,)?) => { $crate::log::line($crate::log::Level::Warning, || defmt::warn!($text $(, $crate::log::DisplayArg(&$arg))*)) } }
+macro_rules! info { ($text:literal $(, $arg:expr)* $(,)?) => { $crate::log::line($crate::log::Level::Info, || defmt::info!($text $(, $crate::log::DisplayArg(&$arg))*)) } }
+macro_rules! debug { ($text:literal $(, $arg:expr)* $(,)?) => { $crate::log::line($crate::log::Level::Debug, || defmt::debug!($text $(, $crate::log::DisplayArg(&$arg))*)) } }
 pub(crate) use {debug, error, info, warning};
+
+/// An argument as text of bounded length, with control characters escaped.
+pub(crate) struct DisplayArg<T>(pub(crate) T);
+
+impl<T: Display> defmt::Format for DisplayArg<T> {
+    fn format(&self, f: defmt::Formatter<'_>) {
+        let mut text = Line::<{ MAX_LINE * 3 / 4 }>::default();
+        // A failed write means that a long text was cut.
+        let _ = write!(text, "{}", self.0);
+        defmt::write!(f, "{=str}", text.as_str());
+    }
+}
 
 // As in lines of text. A decoder does not survive a damaged time with the hint `iso8601ms`.
 defmt::timestamp!(
@@ -41,7 +55,7 @@ impl Frame {
     }
 }
 
-/// Logs version, pid and router once, which would be half of each frame.
+/// Logs version, pid and router once, as they would be half of each frame.
 pub(super) fn write_banner() {
     if let Some((pid, router)) = with_logger(|logger| (logger.pid, logger.log.router.clone())) {
         info!("keepwatch {}, pid {}, router {}", env!("CARGO_PKG_VERSION"), pid, router.as_str());
@@ -72,7 +86,7 @@ unsafe impl defmt::Logger for Global {
         super::flush();
     }
 
-    /// A frame that does not fit is dropped, as half of it could not be decoded.
+    /// Drops a frame that does not fit, as a part of it could not be decoded.
     unsafe fn release() {
         with_logger(|logger| {
             logger.frame.encode(|encoder, write| encoder.end_frame(write));
@@ -88,7 +102,7 @@ unsafe impl defmt::Logger for Global {
     }
 }
 
-/// Never called: it belongs to macros of defmt that are not used here.
+/// Required by defmt, but only called by macros that are not used here.
 #[defmt::panic_handler]
 fn panic() -> ! {
     std::process::abort()

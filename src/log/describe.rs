@@ -1,108 +1,46 @@
-//! How values read in the log.
+//! The texts of values in the log. Those of troubles are also in the status line, `--list`, the metrics and `--check`;
+//! docs/monitoring.md says what to do about each.
 
 use core::fmt::{self, Display, Formatter};
+use std::path::Path;
 
 use signal_hook::low_level::signal_name;
 
+use crate::errno::Errno;
 use crate::metrics::Figure;
-use crate::monitor::{CommandResult, Dump, DumpResult, Failure, Trouble, Troubles};
-use crate::sys::interface::name_of;
+use crate::monitor::{AGENT_TIMEOUT, CommandResult, Dump, DumpResult, Failure};
+use crate::sys::helper::COMMAND_TIMEOUT;
 use crate::wire::rtnl::Mac;
 
-/// A value as it reads in a line. In a frame, too, it is text, without control characters and of bounded length.
-pub(crate) struct DisplayArg<T>(pub(crate) T);
-
-#[cfg(not(feature = "defmt"))]
-impl<T: Display> Display for DisplayArg<T> {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
+/// Returns the end of a line that stands for several occurrences.
+pub(super) fn times(count: u32) -> impl Display {
+    fmt::from_fn(move |f| match count {
+        0 | 1 => Ok(()),
+        _ => write!(f, " ({count} times since last logged)"),
+    })
 }
 
-#[cfg(feature = "defmt")]
-impl<T: Display> defmt::Format for DisplayArg<T> {
-    fn format(&self, f: defmt::Formatter<'_>) {
-        use core::fmt::Write;
-        let mut text = super::line::Line::<{ super::MAX_LINE * 3 / 4 }>::default();
-        // What is too long is cut.
-        let _ = write!(text, "{}", self.0);
-        defmt::write!(f, "{=str}", text.as_str());
-    }
+/// Returns where the file or socket of a line is, if it has a path.
+pub(super) fn at(path: Option<&Path>) -> impl Display {
+    fmt::from_fn(move |f| path.map_or(Ok(()), |path| write!(f, " at {}", path.display())))
 }
 
-/// The end of a line that stands for several occurrences.
-pub(super) fn times(count: u32) -> DisplayArg<Times> {
-    DisplayArg(Times(count))
-}
-
-pub(super) struct Times(u32);
-
-impl Display for Times {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            0 | 1 => Ok(()),
-            times => write!(f, " ({times} times since last logged)"),
-        }
-    }
-}
-
-/// The end of a line about a success after so many failures.
-pub(super) struct Retries(pub(super) u32);
-
-impl Display for Retries {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            0 => Ok(()),
-            failures => write!(f, " after {failures} failed runs"),
-        }
-    }
-}
-
-/// What is wrong, behind what it is added to.
-pub(crate) struct TroubleList<'a>(pub(crate) &'a Troubles);
-
-impl Display for TroubleList<'_> {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        self.0.iter().flatten().try_for_each(|trouble| write!(f, "; {trouble}"))
-    }
-}
-
-/// The counters among figures, each with a space before it.
-pub(super) struct CounterList<'a>(pub(super) &'a [Figure]);
-
-impl Display for CounterList<'_> {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|(name, _, value)| match name.strip_suffix("_total") {
+/// Returns the counters among metrics, each with a space before it.
+pub(super) fn counters(figures: &[Figure]) -> impl Display {
+    fmt::from_fn(|f| {
+        figures.iter().try_for_each(|(name, _, value)| match name.strip_suffix("_total") {
             Some(name) => write!(f, " {name}={value}"),
             None => Ok(()),
         })
-    }
+    })
 }
 
-impl Display for Trouble {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        match *self {
-            Self::SplitBrain(mac) => write!(f, "split brain: {} claims it", MacText(Some(mac))),
-            Self::InterfaceAbsent => write!(f, "there is no such interface"),
-            Self::Misplaced(ifindex, cidr) => match name_of(ifindex) {
-                Some(name) => write!(f, "{cidr} is on {name}"),
-                None => write!(f, "{cidr} is on interface {ifindex}"),
-            },
-            Self::DuplicateAddress => write!(f, "duplicate address detection failed"),
-            Self::AgentFails => write!(f, "agent not notified"),
-            Self::HookFails => write!(f, "hook fails"),
-        }
-    }
-}
-
-/// A MAC address in the usual form, if there is one.
-pub(super) struct MacText(pub(super) Option<Mac>);
-
-impl Display for MacText {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let Some([m0, m1, m2, m3, m4, m5]) = self.0 else { return f.write_str("none") };
+/// Returns a MAC address in the usual form.
+pub(super) fn mac_text(mac: Option<Mac>) -> impl Display {
+    fmt::from_fn(move |f| {
+        let Some([m0, m1, m2, m3, m4, m5]) = mac else { return f.write_str("none") };
         write!(f, "{m0:02x}:{m1:02x}:{m2:02x}:{m3:02x}:{m4:02x}:{m5:02x}")
-    }
+    })
 }
 
 impl Display for Failure {
@@ -113,7 +51,7 @@ impl Display for Failure {
             Self::BacklogFull => write!(f, "backlog full (EAGAIN)"),
             Self::NoPermission => write!(f, "permission denied (EACCES)"),
             Self::Untrusted(user) => write!(f, "socket owned by untrusted user {user}"),
-            Self::TimedOut => write!(f, "reply timed out"),
+            Self::TimedOut => write!(f, "reply timed out after {} s", AGENT_TIMEOUT.secs()),
             Self::ClosedEarly => write!(f, "connection closed before a complete reply"),
             Self::Malformed => write!(f, "reply is not HTTP"),
             Self::Status(status) => write!(f, "reply has status {status}"),
@@ -126,10 +64,17 @@ impl Display for CommandResult {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match *self {
             Self::Exited(code) => write!(f, "exit code {code}"),
-            Self::Signalled(signal) => {
-                write!(f, "killed by {}", signal_name(signal.into()).unwrap_or("some signal"))
+            Self::Signalled(signal) => match signal_name(signal.into()) {
+                Some(name) => write!(f, "killed by {name}"),
+                None => write!(f, "killed by signal {signal}"),
+            },
+            Self::TimedOut => {
+                write!(f, "timed out after {} s and killed", COMMAND_TIMEOUT.as_secs())
             }
-            Self::TimedOut => write!(f, "timed out and killed"),
+            Self::NotStarted(errno @ Errno::NOT_FOUND) => {
+                let which = "the program, or the interpreter that its first line names";
+                write!(f, "not started: {errno}: {which}")
+            }
             Self::NotStarted(errno) => write!(f, "not started: {errno}"),
             Self::NotConfigured(errno) => write!(f, "not started: configuration: {errno}"),
         }
@@ -151,11 +96,9 @@ impl Display for DumpResult {
 impl Display for Dump {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Links => "links",
             Self::Interface => "the watched interface",
-            Self::Addresses(_) => "addresses",
-            Self::Others(_) => "addresses to announce",
-            Self::Everywhere => "all addresses",
+            Self::Addresses => "addresses",
+            Self::Links => "links",
         })
     }
 }

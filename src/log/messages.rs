@@ -1,119 +1,186 @@
-//! The texts of the log. Operators and their tools search for four of these lines, which keep their exact
-//! text.
+//! The lines of the log. Operators and their tools search for four of them, whose text is fixed: `Initial status`,
+//! `Wrote router`, `Notified agent` and `Synced connection tracking state`.
 
-use super::describe::{CounterList, MacText, Retries, TroubleList, times};
-use super::{DisplayArg, error, info, warning};
+use core::fmt::{self, Display};
+use std::path::PathBuf;
+
+use super::describe::{at, counters, mac_text, times};
+use super::trouble::{TroubleText, list_troubles};
+use super::{debug, error, info, warning};
 use crate::errno::Errno;
 use crate::metrics::figures;
-use crate::monitor::{ActiveWord, Cause, HookState, LogEvent, State, Status};
-use crate::options::Config;
+use crate::monitor::{
+    ActiveWord, Cause, CommandResult, Duration, HookState, LogEvent, State, Status, Trouble,
+};
+use crate::wire::cidr::Cidr;
+use crate::wire::http::RouterId;
+use crate::wire::ifname::InterfaceName;
 
-impl Config {
-    pub(crate) fn log_event(&self, event: &LogEvent) {
-        let router = self.router_id.as_str();
-        let (interface, vip) = (DisplayArg(self.interface), DisplayArg(self.vip));
-        let word = |state: State| state.word(self.active_word);
-        match *event {
-            LogEvent::Initial(state) => {
-                info!("Initial status of router {} is {}", router, word(state));
-            }
-            LogEvent::Changed(cause) => self.changed(cause),
-            LogEvent::Wrote(state) => info!("Wrote router {} state {}", router, word(state)),
-            LogEvent::NotWritten { errno, count } => not_written("state", errno, count),
-            LogEvent::MetricsNotWritten { errno: Errno::EXISTS, count } => {
-                warning!("metrics file is another instance's now; left alone{}", times(count));
-            }
-            LogEvent::MetricsNotWritten { errno, count } => not_written("metrics", errno, count),
-            LogEvent::Notified(state) => {
+/// The names in log lines.
+#[derive(Debug)]
+pub(crate) struct Names {
+    pub(crate) router_id: RouterId,
+    pub(crate) interface: InterfaceName,
+    pub(crate) vip: Cidr,
+    pub(crate) active_word: ActiveWord,
+    pub(crate) state_file: PathBuf,
+    pub(crate) metrics_file: Option<PathBuf>,
+    pub(crate) agent_socket: Option<PathBuf>,
+    pub(crate) hook_timeout: Duration,
+}
+
+impl LogEvent {
+    /// Logs the event with these names.
+    pub(crate) fn log(&self, names: &Names) {
+        let (router, interface) = (names.router_id.as_str(), names.interface);
+        let word = |state: State| state.word(names.active_word);
+        match *self {
+            Self::Initial(state) => info!("Initial status of router {} is {}", router, word(state)),
+            Self::Changed(cause) => names.log_change(cause),
+            Self::Wrote(state) => info!("Wrote router {} state {}", router, word(state)),
+            Self::Notified(state) => {
                 info!("Notified agent router {}, state {}", router, word(state));
             }
-            LogEvent::AgentBack { failures } => {
+            Self::AgentBack { failures } => {
                 info!("agent notified after {} failed attempts", failures);
             }
-            LogEvent::NotNotified { failure, count } => {
-                let failure = DisplayArg(failure);
-                warning!("agent not notified: {}; retrying{}", failure, times(count));
-            }
-            LogEvent::InterfaceFound { ifindex } => {
+            Self::InterfaceFound { ifindex } => {
                 info!("watched interface {} has index {}", interface, ifindex);
             }
-            LogEvent::InterfaceMissing => {
-                warning!("watched interface {} not found; waiting", interface);
-            }
-            LogEvent::AlternativeName { owner } => warning!(
-                "{} is an alternative name of {}; waiting for an interface of that name",
-                interface,
-                DisplayArg(owner)
-            ),
-            LogEvent::Overrun { count } => {
-                warning!("netlink events lost; resynchronising{}", times(count));
-            }
-            LogEvent::MalformedMessage { count } => {
-                warning!("malformed netlink message; resynchronising{}", times(count));
-            }
-            LogEvent::DumpFailed { dump, result, count } => {
-                let (dump, result) = (DisplayArg(dump), DisplayArg(result));
-                warning!("dump of {} failed: {}; retrying{}", dump, result, times(count));
-            }
-            LogEvent::ForeignSender { port, count } => {
-                warning!("ignored a netlink message from port {}{}", port, times(count));
-            }
-            LogEvent::Misplaced(place) => {
-                let place = DisplayArg(place);
-                warning!("{}, but what is watched is {} on {}", place, vip, interface);
-            }
-            LogEvent::SplitBrain { mac, ifindex } => {
-                let (mac, ip) = (DisplayArg(MacText(Some(mac))), DisplayArg(self.vip.address()));
-                warning!("split brain: {} claims {} on {} (index {})", mac, ip, interface, ifindex);
-            }
-            LogEvent::SplitBrainOver { mac, claims, lasted } => {
-                let (mac, seconds) = (DisplayArg(MacText(Some(mac))), lasted.secs());
+            Self::SplitBrainOver { mac, claims, lasted } => {
+                let (mac, seconds) = (mac_text(Some(mac)), lasted.secs());
                 info!("split brain over: by {} for {} s (claims: {})", mac, seconds, claims);
             }
-            LogEvent::NotProbed { errno, count } => {
-                let errno = DisplayArg(errno);
+            Self::Synced { state, done } => {
+                // Always "primary", whatever the active word.
+                let state = state.word(ActiveWord::Primary);
+                if done {
+                    info!("Synced connection tracking state on {} for router {}", state, router);
+                } else {
+                    debug!("Synced connection tracking state on {} for router {}", state, router);
+                }
+            }
+            Self::AgentReplaced => {
+                info!("agent's socket was replaced since its reply; notifying it again");
+            }
+            Self::ConntrackdUnconfigured => info!("waiting for conntrackd's configuration"),
+            Self::HookSucceeded { state, failures: 0 } => {
+                info!("hook succeeded for {}", state.word());
+            }
+            Self::HookSucceeded { state, failures } => {
+                info!("hook succeeded for {} after {} failed runs", state.word(), failures);
+            }
+            Self::Reloading => info!("SIGHUP: resynchronising and reporting everything again"),
+            Self::TooManyAddresses { total } => {
+                error!("announcement table full: {} addresses not announced", total);
+            }
+            Self::TooManyLinks { ignored } => {
+                error!("interface table full: addresses of {} interfaces not announced", ignored);
+            }
+            Self::CommandFailed { command, end } => {
+                error!("conntrackd {}: {}", command.flag(), end);
+            }
+            Self::Superseded => error!("pid file was removed or replaced; exiting"),
+            Self::HelperGone(helper) => error!("{} helper gone; exiting", helper.name()),
+            Self::NamespaceGone => error!("network namespace deleted; exiting"),
+            _ => self.warn(names),
+        }
+    }
+
+    fn warn(&self, names: &Names) {
+        let (vip, interface) = (names.vip, names.interface);
+        match *self {
+            Self::NotWritten { errno, count } => {
+                not_written("state", at(Some(&names.state_file)), errno, count);
+            }
+            Self::StateFileShared { count } => {
+                let path = at(Some(&names.state_file));
+                warning!("another process writes the state file{}{}", path, times(count));
+            }
+            Self::MetricsNotWritten { errno: Errno::EXISTS, count } => {
+                warning!("metrics file not written: in use by another instance{}", times(count));
+            }
+            Self::MetricsNotWritten { errno, count } => {
+                not_written("metrics", at(names.metrics_file.as_deref()), errno, count);
+            }
+            Self::NotNotified { failure, count } => {
+                let path = at(names.agent_socket.as_deref());
+                warning!("agent not notified: {}; retrying{}{}", failure, path, times(count));
+            }
+            Self::InterfaceMissing => {
+                warning!("watched interface {} not found; waiting", interface);
+            }
+            Self::AlternativeName { owner } => warning!(
+                "{} is an alternative name of {}; waiting for an interface of that name",
+                interface,
+                owner
+            ),
+            Self::Misplaced { ifindex, cidr } => {
+                let place = TroubleText::new(Trouble::Misplaced(ifindex, cidr));
+                warning!("{}; expected {} on {}", place, vip, interface);
+            }
+            Self::InterfaceDown(cause) => {
+                let why = TroubleText::new(Trouble::InterfaceDown(cause));
+                warning!("{} is on {}, but {}", vip, interface, why);
+            }
+            Self::SplitBrain { mac, ifindex } => {
+                let (mac, ip) = (mac_text(Some(mac)), vip.address());
+                warning!("split brain: {} claims {} on {} (index {})", mac, ip, interface, ifindex);
+            }
+            Self::Overrun { count } => {
+                warning!("netlink events lost; resynchronising{}", times(count));
+            }
+            Self::MalformedMessage { ifindex: Some(ifindex), count } => {
+                warning!("ignored a malformed message about interface {}{}", ifindex, times(count));
+            }
+            Self::MalformedMessage { ifindex: None, count } => {
+                warning!("malformed netlink message; resynchronising{}", times(count));
+            }
+            Self::DumpFailed { dump, result, count } => {
+                warning!("dump of {} failed: {}; retrying{}", dump, result, times(count));
+            }
+            Self::ForeignSender { port, count } => {
+                warning!("ignored a netlink message from port {}{}", port, times(count));
+            }
+            Self::NotProbed { errno, count } => {
                 warning!("probe not sent on {}: {}{}", interface, errno, times(count));
             }
-            LogEvent::DadFailed { count } => warning!(
+            Self::DadFailed { count } => warning!(
                 "VIP {} failed duplicate address detection: another station has it{}",
                 vip,
                 times(count)
             ),
-            LogEvent::NotAnnounced { interface, errno, count } => {
-                let (interface, errno) = (DisplayArg(interface), DisplayArg(errno));
+            Self::NotAnnounced { interface, errno, count } => {
                 warning!("announcement not sent on {}: {}{}", interface, errno, times(count));
             }
-            LogEvent::TooManyAddresses { total } => {
-                error!("announcement table full: {} addresses not announced", total);
-            }
-            LogEvent::TooManyLinks { ignored } => {
-                error!("interface table full: addresses of {} interfaces not announced", ignored);
-            }
-            LogEvent::Synced(state) => {
-                // Always "primary", whatever the active word.
-                let state = state.word(ActiveWord::Primary);
-                info!("Synced connection tracking state on {} for router {}", state, router);
-            }
-            LogEvent::CommandFailed { command, end } => {
-                error!("conntrackd {}: {}", command.flag(), DisplayArg(end));
-            }
-            LogEvent::ConntrackdUnconfigured => info!("waiting for conntrackd's configuration"),
-            LogEvent::HelperGone(helper) => error!("{} helper gone; exiting", helper.name()),
-            LogEvent::HookSucceeded { state, failures } => {
-                info!("hook succeeded for {}{}", state.word(), DisplayArg(Retries(failures)));
-            }
-            LogEvent::HookFailed { state, end, count } => {
-                let end = DisplayArg(end);
+            Self::HookFailed { state, end: CommandResult::TimedOut, count } => warning!(
+                "hook failed for {}: timed out after {} (--hook-timeout) and killed; retrying{}",
+                state.word(),
+                names.hook_timeout,
+                times(count)
+            ),
+            Self::HookFailed { state, end, count } => {
                 warning!("hook failed for {}: {}; retrying{}", state.word(), end, times(count));
             }
-            LogEvent::NamespaceGone => error!("network namespace deleted; exiting"),
-            LogEvent::LinesLost { count } => warning!("log lines lost: {}", count),
-            LogEvent::Reloading => info!("SIGHUP: resynchronising and reporting everything again"),
+            Self::LinesLost { count } => warning!("log lines lost: {}", count),
+            // `log` has the other texts. A `Debug` text would add 3 kB to the program.
+            _ => warning!("event without a text"),
         }
     }
+}
 
-    fn changed(&self, cause: Cause) {
-        let (vip, interface) = (DisplayArg(self.vip), DisplayArg(self.interface));
+impl Names {
+    /// Returns the state and the troubles in one line.
+    pub(crate) fn summary(&self, status: &Status) -> impl Display + use<> {
+        let (vip, interface) = (self.vip, self.interface);
+        let word = status.state.map_or("unknown", |state| state.word(self.active_word));
+        let verb = if status.state == Some(State::Active) { "is on" } else { "is not on" };
+        let troubles = list_troubles(&status.troubles);
+        fmt::from_fn(move |f| write!(f, "{word}: {vip} {verb} {interface}{troubles}"))
+    }
+
+    fn log_change(&self, cause: Cause) {
+        let (vip, interface) = (self.vip, self.interface);
         let reason = match cause {
             Cause::AddressAdded => return info!("{} is on {}: address added", vip, interface),
             Cause::AddressRemoved => "address removed",
@@ -135,16 +202,16 @@ impl Config {
             word(status.undelivered),
             status.hook_pending.map_or("none", HookState::word),
             status.ifindex.unwrap_or(0),
-            DisplayArg(MacText(status.claimant)),
+            mac_text(status.claimant),
             status.counters.notification_failures.iter().sum::<u64>(),
-            DisplayArg(TroubleList(&status.troubles))
+            list_troubles(&status.troubles)
         );
         for figures in figures(status, 0).chunks(6) {
-            info!("status:{}", DisplayArg(CounterList(figures)));
+            info!("status:{}", counters(figures));
         }
     }
 }
 
-fn not_written(file: &str, errno: Errno, count: u32) {
-    warning!("{} file not written: {}; retrying{}", file, DisplayArg(errno), times(count));
+fn not_written(file: &str, path: impl Display, errno: Errno, count: u32) {
+    warning!("{} file not written: {}; retrying{}{}", file, errno, path, times(count));
 }

@@ -3,26 +3,30 @@
 //! Lines are buffered and written together before the loop goes to sleep, so that a transition costs one
 //! write. Nothing allocates, nothing blocks, and control characters from outside are escaped.
 //!
-//! Lines are text or, with feature `defmt`, frames. Log statements use the syntax that both have:
-//! `{}`, and arguments behind the text.
+//! Lines are text or, with feature `defmt`, frames. Log statements use their common syntax: `{}`, and arguments
+//! behind the text.
 
 #[cfg(feature = "defmt")]
 mod compact;
 mod describe;
-mod line;
 mod messages;
 #[cfg(not(feature = "defmt"))]
 mod text;
+mod trouble;
 
 #[cfg(feature = "defmt")]
 use compact as encoding;
 #[cfg(not(feature = "defmt"))]
 use text as encoding;
 
-pub(crate) use describe::{DisplayArg, TroubleList};
+#[cfg(feature = "defmt")]
+pub(crate) use compact::DisplayArg;
 pub(crate) use encoding::{debug, error, info, line, warning};
+pub(crate) use messages::Names;
+pub(crate) use trouble::{TroubleText, list_troubles};
 
 use core::cell::RefCell;
+use core::fmt::{self, Write};
 
 use heapless::Vec;
 
@@ -38,33 +42,35 @@ const MAX_LINE: usize = 512;
 /// Size of the buffer for lines, in bytes.
 const BUFFER_SIZE: usize = 2048;
 
-/// The severity of a line.
+/// The severity of a line, with its number in RFC 3164 (section 4.1.1) and `sd-daemon(3)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
     /// Something is lost: a change, a synchronisation, an announcement, or the daemon itself.
-    Error,
-    /// Something failed that is tried again, or needs attention elsewhere.
-    Warning,
+    Error = 3,
+    /// A failure that is retried, or that needs attention elsewhere.
+    Warning = 4,
     /// A change, and its reports.
-    Info,
+    Info = 6,
     /// Every event.
-    Debug,
+    Debug = 7,
 }
 
-/// Where lines go, and how they begin.
+/// The destinations of lines, and their beginning.
 #[derive(Debug)]
 pub struct Log {
-    /// Names the daemon in every line.
+    /// The daemon's name in every line.
     pub router: RouterId,
     /// The least severe level that is logged.
     pub level: Level,
-    /// A file, if any.
+    /// The log file.
     pub file: Option<LogFile>,
     /// Whether lines go to standard error.
     pub stderr: bool,
-    /// Whether standard error is the journal, which has time and pid of its own for each line.
+    /// Whether lines also go to standard error while the file cannot be reopened.
+    pub stderr_instead: bool,
+    /// Whether standard error is the journal, which adds time and pid to each line.
     pub journal: bool,
-    /// The system's log, if wanted.
+    /// The system's log.
     pub syslog: Option<Syslog>,
 }
 
@@ -95,18 +101,24 @@ pub fn open(log: Log) {
     encoding::write_banner();
 }
 
-/// Reopens the log file, as it may have been moved away.
-pub fn reopen() {
+/// Reopens the log file, which may have been rotated. If that fails, the old one is kept, and a line says why. Returns
+/// whether it succeeded.
+pub fn reopen() -> bool {
     flush();
-    let reopened = with_logger(|logger| logger.log.file.as_mut().map(LogFile::reopen));
-    if let Some(Some(Err(refusal))) = reopened {
-        warning!("log file: {}; keeping the old one", DisplayArg(refusal));
-    } else {
-        encoding::write_banner();
+    let reopened = with_logger(|Logger { log, .. }| {
+        let reopened = log.file.as_mut()?.reopen();
+        log.stderr = log.stderr_instead && reopened.is_err();
+        reopened.err()
+    });
+    if let Some(Some(refusal)) = reopened {
+        warning!("log file not reopened: {}; writing to the old one", refusal);
+        return false;
     }
+    encoding::write_banner();
+    true
 }
 
-/// Escapes control characters, for a line that goes elsewhere than into the log.
+/// Escapes control characters, for text outside the log.
 pub fn printable(text: &str) -> String {
     let escape = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.into() };
     text.chars().map(escape).collect()
@@ -142,5 +154,37 @@ impl Logger {
             write_stderr(&self.buffer);
         }
         self.buffer.clear();
+    }
+}
+
+/// A line of at most `MAX` bytes, with control characters escaped; a longer one is cut.
+#[derive(Default)]
+struct Line<const MAX: usize>(heapless::String<MAX>);
+
+impl<const MAX: usize> Line<MAX> {
+    fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Returns the line with its LF, for which `write_str` reserves room.
+    #[cfg(not(feature = "defmt"))]
+    fn end(&mut self) -> &str {
+        let _ = self.0.push('\n');
+        &self.0
+    }
+}
+
+impl<const MAX: usize> Write for Line<MAX> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        for c in text.chars() {
+            if c.is_control() {
+                write!(self, "{}", c.escape_default())?;
+            } else if self.0.len() + c.len_utf8() < MAX {
+                self.0.push(c).map_err(|_| fmt::Error)?;
+            } else {
+                return Err(fmt::Error);
+            }
+        }
+        Ok(())
     }
 }

@@ -1,105 +1,40 @@
-//! The agent: the notification that is still owed to it. The newest state wins.
+//! The agent: delivery of the newest state, until the agent has answered 200.
 //!
 //! ```text
-//!  post            next_action, over a new connection             a 200, unless a stale request differs
-//! ──────► owed ─────────────────────────────────────► in flight ──────────────────────────────────────► told
-//!          ▲ ▲                                            │                                              │
-//!          │ └──────────── a failure: after a wait ───────┘                                              │
-//!          └──────────── post; or the agent was away and it is time to tell it again ────────────────────┘
+//!  post              next_action, over a new connection           a 200, unless a stale request differs
+//! ──────► pending ─────────────────────────────────────► in flight ────────────────────────► delivered
+//!          ▲  ▲                                              │                                   │
+//!          │  └──────────── a failure: after a wait ─────────┘                                   │
+//!          └── post; a repetition after an outage is due; the agent's socket is another one ─────┘
 //! ```
 //!
-//! There is never more than one request in flight, and a newer state waits for its end: agents handle each
-//! connection in a thread of its own (Python's `socketserver.ThreadingMixIn`, eventlet's green threads), and
-//! could handle two requests in the wrong order.
+//! At most one request is in flight, and a newer state waits for its end: agents handle each connection in a thread of
+//! its own (Python's `socketserver.ThreadingMixIn`, eventlet's green threads), and might reorder two requests.
+//!
+//! A 200 proves little. An agent that has just started answers before it knows its routers, and drops the report. So
+//! the daemon repeats the state after an outage. Neutron's agent batches reports for some seconds, and loses them if it
+//! is killed meanwhile. So after a delivery the daemon checks that the socket is still the one that answered.
 
-use core::mem::{discriminant, replace, take};
+use core::mem::{discriminant, replace};
 
-use super::backoff::Backoff;
+use super::delivery::Delivery;
+use super::follow_up::FollowUp;
 use super::journal::Journal;
-use super::{Action, Duration, Instant, LogEvent, State};
-use crate::errno::Errno;
+use super::{Action, Duration, Failure, Instant, LogEvent, Outcome, State};
 
-/// From connecting to the end of the reply.
-const AGENT_TIMEOUT: Duration = Duration::from_secs(5);
+/// The longest time from connecting to the agent to the end of its reply.
+pub const AGENT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// When the newest state is sent again after a delivery that followed an outage, from that delivery on;
-/// in ascending order.
-///
-/// An agent that has just started may answer 200 before it knows its routers, and drop the report.
+/// When to repeat the newest state after an outage: times since the first delivery, in ascending order.
 pub type Renotify = heapless::Vec<Duration, 4>;
 
-/// Why an attempt failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Failure {
-    /// There is no socket at the path (`ENOENT`).
-    NoSocket,
-    /// Nobody listens on the socket (`ECONNREFUSED`).
-    Refused,
-    /// The agent lets too many wait already (`EAGAIN`).
-    BacklogFull,
-    /// The socket may not be used (`EACCES`, `EPERM`).
-    NoPermission,
-    /// Somebody listens on the socket who should not: a process of this user.
-    Untrusted(u32),
-    /// The reply did not come in time.
-    TimedOut,
-    /// The agent closed before the end of a status line.
-    ClosedEarly,
-    /// The reply is no HTTP/1.
-    Malformed,
-    /// The agent answered with this status instead of 200.
-    Status(u16),
-    /// Any other error of the socket.
-    Socket(Errno),
-}
-
-impl Failure {
-    /// One of each kind, and what that is called.
-    pub const KINDS: [(&'static str, Self); 10] = [
-        ("no_socket", Self::NoSocket),
-        ("refused", Self::Refused),
-        ("backlog_full", Self::BacklogFull),
-        ("no_permission", Self::NoPermission),
-        ("untrusted", Self::Untrusted(0)),
-        ("timed_out", Self::TimedOut),
-        ("closed_early", Self::ClosedEarly),
-        ("malformed", Self::Malformed),
-        ("status", Self::Status(0)),
-        ("socket", Self::Socket(Errno(0))),
-    ];
-
-    /// Whether an agent that does so may be restarting.
-    pub(super) fn is_outage(self) -> bool {
-        matches!(self, Self::NoSocket | Self::Refused | Self::ClosedEarly | Self::TimedOut)
-    }
-}
-
-/// The result of an attempt.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// The agent answered 200; it may still be sending the rest.
-    Delivered,
-    /// After that, the agent has closed.
-    Closed,
-    /// It did not succeed, and the connection is closed.
-    Failed(Failure),
-}
-
-#[derive(Debug)]
-struct Connection {
-    deadline: Instant,
-    /// The state that was sent, until a 200. After that the agent may finish its reply, as closing first would make
-    /// its write fail.
-    in_flight: Option<State>,
-}
-
-/// A request that timed out, and that an agent that hangs may still handle.
+/// A request that timed out, which a hanging agent may still handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum StaleRequest {
     None,
-    /// It says what the newest state is.
+    /// It has the newest state.
     Agrees,
-    /// It says something else, so the newest state has to be delivered twice.
+    /// It has another state, so the newest state has to be delivered twice.
     Differs,
 }
 
@@ -107,9 +42,9 @@ enum StaleRequest {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outage {
     None,
-    /// It was away at some attempt since the last delivery.
+    /// An attempt since the last delivery failed as during a restart.
     Ongoing,
-    /// It took a state again at `end`, and has been sent that again so many times.
+    /// The first delivery afterwards was at `end`, with this number of repetitions since.
     Over {
         end: Instant,
         renotified: usize,
@@ -119,54 +54,63 @@ enum Outage {
 /// Delivers the newest state until the agent has answered 200 for it.
 #[derive(Debug)]
 pub(super) struct Outbox {
-    newest: Option<State>,
-    /// The newest state is owed, and not to be sent before this.
-    send_at: Option<Instant>,
-    connection: Option<Connection>,
+    states: Delivery<State>,
+    /// The deadline of the connection. After a 200 the agent may finish its reply: if the daemon closed the connection,
+    /// the agent's write would fail.
+    connected_until: Option<Instant>,
     stale_request: StaleRequest,
     outage: Outage,
     renotify: Renotify,
-    backoff: Backoff,
-    failures: u32,
+    follow_up: Option<FollowUp>,
 }
 
 impl Outbox {
     pub(super) fn new(seed: u32, renotify: Renotify) -> Self {
         Self {
-            newest: None,
-            send_at: None,
-            connection: None,
+            states: Delivery::new(seed),
+            connected_until: None,
             stale_request: StaleRequest::None,
             outage: Outage::None,
             renotify,
-            backoff: Backoff::new(seed),
-            failures: 0,
+            follow_up: None,
         }
     }
 
-    /// Takes a state to deliver at once, in place of any older one.
+    /// Queues a state for delivery at once, in place of any older one.
     pub(super) fn post(&mut self, state: State, now: Instant) {
-        (self.newest, self.send_at) = (Some(state), Some(now));
-        // If the agent returned not long ago, this state is sent as often as the last.
+        self.states.post(state, now);
+        self.follow_up = None;
+        // Soon after an outage, a new state is repeated as often as the last.
         if let Outage::Over { .. } = self.outage {
             self.outage = Outage::Ongoing;
         }
         if self.stale_request == StaleRequest::Agrees {
             self.stale_request = StaleRequest::Differs;
         }
-        self.backoff.reset();
+    }
+
+    /// Handles that the socket at the agent's path is not the one that answered. The agent may have ended before it
+    /// processed the state.
+    pub(super) fn handle_replaced(&mut self, journal: &mut Journal, now: Instant) {
+        if self.follow_up.take().is_some() {
+            journal.log(LogEvent::AgentReplaced);
+            self.outage = Outage::Ongoing;
+            self.states.repeat(now);
+        }
     }
 
     pub(super) fn handle_outcome(&mut self, outcome: Outcome, journal: &mut Journal, now: Instant) {
         match outcome {
-            Outcome::Delivered => {
+            Outcome::Delivered { by_another } => {
+                if by_another {
+                    self.outage = Outage::Ongoing;
+                }
                 let Some((state, failures)) = self.on_delivered(now) else { return };
                 journal.counters.notifications += 1;
                 journal.log(LogEvent::Notified(state));
                 if failures > 0 {
                     journal.log(LogEvent::AgentBack { failures });
-                    let failure = Failure::TimedOut;
-                    journal.end_failures(&LogEvent::NotNotified { failure, count: 0 });
+                    journal.end_failures(|event| matches!(event, LogEvent::NotNotified { .. }));
                 }
             }
             Outcome::Closed => self.on_closed(),
@@ -183,116 +127,109 @@ impl Outbox {
         }
     }
 
-    /// The reply may have come long ago, if the process was stopped or a disk hung; so a connection that should have
-    /// ended is read from before it is closed.
+    /// Returns the next action. After a stop of the process or a hanging disk, the reply on a connection that has timed
+    /// out may have arrived in time, so `HangUp` reads it first.
     pub(super) fn next_action(&mut self, now: Instant) -> Option<Action> {
-        if self.connection.as_ref().is_some_and(|connection| now >= connection.deadline) {
+        if self.connected_until.is_some_and(|deadline| now >= deadline) {
             return Some(Action::HangUp);
         }
-        self.begin(now).map(Action::Notify)
+        self.begin(now).map(Action::Notify).or_else(|| self.follow_up.as_mut()?.next_action(now))
     }
 
-    /// Begins an attempt, if one is due, in place of a connection that has yet to end. Returns the state to be sent.
+    /// Starts an attempt, if one is due, in place of an open connection. Returns the state to send.
     fn begin(&mut self, now: Instant) -> Option<State> {
-        if self.is_in_flight() || self.next_attempt().is_none_or(|at| now < at) {
-            return None;
-        }
-        if let (None, Outage::Over { renotified, .. }) = (self.send_at, &mut self.outage) {
+        if self.repetition_due().is_some_and(|due| now >= due)
+            && let Outage::Over { renotified, .. } = &mut self.outage
+        {
             *renotified += 1;
-            self.send_at = Some(now);
+            self.states.repeat(now);
         }
-        let (deadline, in_flight) = (now + AGENT_TIMEOUT, self.newest);
-        self.connection = Some(Connection { deadline, in_flight });
-        in_flight
+        let state = self.states.begin(now)?;
+        (self.connected_until, self.follow_up) = (Some(now + AGENT_TIMEOUT), None);
+        Some(state)
     }
 
-    /// Handles a 200. Returns the state that was delivered, and after how many failed attempts.
+    /// Handles a 200. Returns the delivered state, and the number of failed attempts before.
     ///
-    /// An agent that hung handles all requests that wait at once, each in a thread of its own, and the newest
-    /// is not always the last to take effect: Neutron 29 got it wrong in some of a hundred cases. By the time
-    /// of this 200 the older threads have begun, so delivering the newest state once more settles it.
+    /// After a hang, an agent handles all waiting requests at once, each in its own thread, and the newest is not
+    /// always the last to take effect: Neutron 29 reordered a few of a hundred. At the time of this 200 the older
+    /// threads have started, so delivering the newest state once more settles the order.
     fn on_delivered(&mut self, now: Instant) -> Option<(State, u32)> {
-        let state = self.connection.as_mut()?.in_flight.take()?;
-        if self.undelivered() == Some(state) {
-            let request = replace(&mut self.stale_request, StaleRequest::None);
-            if request != StaleRequest::Differs {
-                self.send_at = None;
-                self.outage = match self.outage {
-                    Outage::Ongoing => Outage::Over { end: now, renotified: 0 },
-                    Outage::Over { renotified, .. } if renotified >= self.renotify.len() => {
-                        Outage::None
-                    }
-                    outage => outage,
-                };
+        let delivered = self.states.succeed()?;
+        if self.states.pending().is_none() {
+            if replace(&mut self.stale_request, StaleRequest::None) == StaleRequest::Differs {
+                self.states.repeat(now);
+                return Some(delivered);
             }
+            self.follow_up = Some(FollowUp::new(now));
+            self.outage = match self.outage {
+                Outage::Ongoing => Outage::Over { end: now, renotified: 0 },
+                Outage::Over { renotified, .. } if renotified >= self.renotify.len() => {
+                    Outage::None
+                }
+                outage => outage,
+            };
+        } else if self.states.newest() == Some(delivered.0) {
+            self.stale_request = StaleRequest::None;
         }
-        self.backoff.reset();
-        Some((state, take(&mut self.failures)))
+        Some(delivered)
     }
 
     fn on_closed(&mut self) {
-        self.connection.take_if(|connection| connection.in_flight.is_none());
+        self.connected_until.take_if(|_| self.states.in_flight().is_none());
     }
 
-    /// Handles a failure, after which the connection is closed. Returns whether an attempt has failed: after a
-    /// 200 none has.
+    /// Handles a failure, which closes the connection. Returns whether an attempt has failed: none has after a 200.
     fn on_failed(&mut self, failure: Failure, now: Instant) -> bool {
-        let connection = self.connection.take();
-        let Some(sent) = connection.and_then(|connection| connection.in_flight) else {
+        self.connected_until = None;
+        let failed = self.states.fail(|backoff| match failure {
+            Failure::BacklogFull => backoff.after_full_backlog(now),
+            _ => backoff.after_failure(now),
+        });
+        if failed.is_none() {
             return false;
-        };
-        self.failures = self.failures.saturating_add(1);
-        let is_newest = self.undelivered() == Some(sent);
+        }
         if failure == Failure::TimedOut {
-            let agrees = is_newest && self.stale_request != StaleRequest::Differs;
+            let agrees =
+                failed == self.states.newest() && self.stale_request != StaleRequest::Differs;
             self.stale_request = if agrees { StaleRequest::Agrees } else { StaleRequest::Differs };
         }
         if failure.is_outage() {
             self.outage = Outage::Ongoing;
         }
-        // A newer state does not wait for the failures of its predecessor.
-        if is_newest {
-            self.send_at = Some(match failure {
-                Failure::BacklogFull => self.backoff.after_full_backlog(now),
-                _ => self.backoff.after_failure(now),
-            });
-        }
         true
     }
 
-    /// Whether nothing has been delivered since an attempt failed.
     pub(super) fn is_failing(&self) -> bool {
-        self.failures > 0
+        self.states.is_failing()
     }
 
     pub(super) fn is_connected(&self) -> bool {
-        self.connection.is_some()
+        self.connected_until.is_some()
     }
 
-    /// Whether an attempt is under way that may still deliver.
-    fn is_in_flight(&self) -> bool {
-        self.connection.as_ref().is_some_and(|connection| connection.in_flight.is_some())
-    }
-
-    /// The state for which the agent has yet to answer 200.
+    /// Returns the newest state, until the agent has answered 200.
     pub(super) fn undelivered(&self) -> Option<State> {
-        self.newest.filter(|_| self.send_at.is_some())
+        self.states.pending()
     }
 
     pub(super) fn deadline(&self) -> Option<Instant> {
-        let connection = self.connection.as_ref().map(|connection| connection.deadline);
-        let attempt = self.next_attempt().filter(|_| !self.is_in_flight());
-        connection.into_iter().chain(attempt).min()
+        let repetition = self.repetition_due();
+        let check = self.follow_up.as_ref().and_then(FollowUp::deadline);
+        [self.connected_until, self.states.deadline(), repetition, check]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
-    /// When to send the newest state, be it again to an agent that was away.
-    fn next_attempt(&self) -> Option<Instant> {
-        self.send_at.or_else(|| match self.outage {
-            Outage::Over { end, renotified } => {
+    /// Returns when to repeat a delivered state after an outage.
+    fn repetition_due(&self) -> Option<Instant> {
+        match self.outage {
+            Outage::Over { end, renotified } if self.states.pending().is_none() => {
                 self.renotify.get(renotified).map(|delay| end + *delay)
             }
-            Outage::None | Outage::Ongoing => None,
-        })
+            _ => None,
+        }
     }
 }
 
@@ -301,20 +238,27 @@ mod tests {
     use super::*;
     use State::{Active, Backup};
 
-    /// Has every attempt to come succeed. Returns the state and the second of each.
-    fn deliver(outbox: &mut Outbox) -> heapless::Vec<(State, i64), 8> {
-        core::iter::from_fn(|| {
-            let now = outbox.deadline()?;
-            let state = outbox.begin(now).expect("due at its deadline");
-            assert_eq!(outbox.on_delivered(now).map(|(state, _)| state), Some(state));
-            outbox.on_closed();
-            Some((state, now.secs()))
-        })
-        .collect()
+    /// Makes every attempt succeed. Returns the state and the second of each, and the second of each check.
+    fn deliver(outbox: &mut Outbox) -> (std::vec::Vec<(State, i64)>, std::vec::Vec<i64>) {
+        let (mut deliveries, mut checks) = (std::vec![], std::vec![]);
+        while let Some(now) = outbox.deadline() {
+            match outbox.next_action(now) {
+                Some(Action::Notify(state)) => {
+                    outbox.on_delivered(now).unwrap();
+                    outbox.on_closed();
+                    deliveries.push((state, now.secs()));
+                }
+                action => {
+                    assert_eq!(action, Some(Action::CheckAgent), "due at its deadline");
+                    checks.push(now.secs());
+                }
+            }
+        }
+        (deliveries, checks)
     }
 
     #[test]
-    fn stale_request_that_differs_is_not_forgotten_for_one_that_agrees() {
+    fn stale_request_that_differs_counts_more_than_one_that_agrees() {
         let mut outbox = Outbox::new(1, Renotify::new());
         outbox.post(Active, Instant::ZERO);
         outbox.begin(Instant::ZERO);
@@ -326,12 +270,12 @@ mod tests {
         }
         outbox.on_delivered(Instant::ZERO);
         outbox.on_closed();
-        assert_eq!(deliver(&mut outbox), [(Backup, 0)], "once more");
+        assert_eq!(deliver(&mut outbox).0, [(Backup, 0)], "once more");
     }
 
     #[test]
-    fn agent_that_was_away_is_told_again_and_no_other() {
-        let again = [(Active, 0), (Active, 30), (Active, 120), (Active, 600)];
+    fn state_is_repeated_only_after_an_outage() {
+        let again = [0, 30, 120, 600].map(|second| (Active, second));
         for (failure, expected) in [
             (Failure::NoSocket, &again[..]),
             (Failure::Refused, &again),
@@ -345,11 +289,27 @@ mod tests {
             outbox.post(Active, Instant::ZERO);
             outbox.begin(Instant::ZERO);
             outbox.on_failed(failure, Instant::ZERO);
-            let soon = outbox.deadline() <= Some(Instant::from_millis(10));
+            let soon = outbox.deadline() <= Some(Instant::from_millis(12));
             assert_eq!(soon, failure == Failure::BacklogFull, "{failure:?}");
-            assert_eq!(deliver(&mut outbox), expected, "{failure:?}");
+            assert_eq!(deliver(&mut outbox).0, expected, "{failure:?}");
             outbox.post(Backup, Instant::from_secs(1000));
-            assert_eq!(deliver(&mut outbox), [(Backup, 1000)], "{failure:?}: it is there now");
+            assert_eq!(deliver(&mut outbox).0, [(Backup, 1000)], "{failure:?}: over");
         }
+    }
+
+    #[test]
+    fn socket_is_checked_after_each_delivery_and_the_state_repeated_if_it_is_another() {
+        let renotify = [Duration::from_secs(100)].into_iter().collect();
+        let (mut outbox, mut journal) = (Outbox::new(1, renotify), Journal::default());
+        outbox.handle_replaced(&mut journal, Instant::ZERO);
+        outbox.post(Active, Instant::ZERO);
+        let (deliveries, checks) = deliver(&mut outbox);
+        assert_eq!((deliveries.len(), checks), (1, std::vec![10, 30, 120, 600]));
+        outbox.handle_replaced(&mut journal, Instant::from_secs(700));
+        let (deliveries, checks) = deliver(&mut outbox);
+        assert_eq!(deliveries, [(Active, 700), (Active, 800)], "as after an outage");
+        assert_eq!(checks, [710, 730, 810, 830, 920, 1400]);
+        let line = Some(Action::Log(LogEvent::AgentReplaced));
+        assert_eq!((journal.next_action(), journal.next_action()), (line, None), "once");
     }
 }

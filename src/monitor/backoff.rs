@@ -1,32 +1,33 @@
-//! How long to wait before the next try.
+//! The wait before the next attempt.
 
 use super::{Duration, Instant};
 
 const FIRST: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(5);
-/// The longest wait after the first time that the backlog was full.
-const FIRST_WHEN_FULL: Duration = Duration::from_millis(10);
+/// The mean of the first wait after the backlog was full, and the least mean of later waits.
+const FIRST_WHEN_FULL: Duration = Duration::from_millis(8);
+const NEXT_WHEN_FULL: Duration = Duration::from_millis(20);
 
 /// A wait that doubles with every failure, from 100 ms to 5 s.
 ///
-/// A tenth to a half is taken off at random, so that hundreds of routers that lost the same agent
-/// at the same moment do not come back in step, and so that an agent that returns is found within
-/// 5 s with time to spare.
+/// A random tenth to half of it is cut off, so that hundreds of routers that lost the same agent do not
+/// retry in step, and an agent that returns is found within 5 s.
 #[derive(Debug)]
 pub(super) struct Backoff {
     base: Duration,
-    /// Since when the agent's backlog has been full at every attempt.
+    /// The first of the latest attempts in a row that found the agent's backlog full.
     full_since: Option<Instant>,
     random: u32,
 }
 
 impl Backoff {
-    /// `seed` should differ between processes.
+    /// Returns a backoff whose `seed` should differ between processes.
     pub(super) fn new(seed: u32) -> Self {
-        // Zero is the one state that xorshift never leaves.
+        // From zero, xorshift yields only zeros.
         Self { base: FIRST, full_since: None, random: seed.max(1) }
     }
 
+    /// Returns when to try again after a failure at `now`.
     pub(super) fn after_failure(&mut self, now: Instant) -> Instant {
         self.full_since = None;
         let base = self.base;
@@ -34,17 +35,24 @@ impl Backoff {
         now + self.between(base / 2, base * 9 / 10)
     }
 
-    /// When to try again after the agent's backlog was full at `now`: after between a 20th and an 8th of the time
-    /// for which it has been.
+    /// Returns the end of a short wait that does not grow, because nothing has failed.
+    pub(super) fn pause(&mut self, now: Instant) -> Instant {
+        now + self.between(FIRST / 2, FIRST * 9 / 10)
+    }
+
+    /// Returns when to try again after the agent's backlog was full at `now`.
     ///
-    /// When hundreds of routers fail over together, most find it full, and the kernel wakes nobody whose nonblocking
-    /// `connect` it has refused (`unix_stream_connect` in `net/unix/af_unix.c`). So each takes at most an eighth
-    /// longer than if it had queued, however many there are and however slow the agent is. After the first second an
-    /// agent that stays full has less than 20 attempts a second from each.
+    /// When hundreds of routers fail over together, most find it full. The kernel wakes no process whose nonblocking
+    /// `connect` it has refused (`unix_stream_connect` in `net/unix/af_unix.c`). The mean wait is a 16th of the time
+    /// for which the backlog has been full, so each report takes little longer than in a queue. It is at least 20 ms,
+    /// so that attempts do not slow the agent down. With a wide spread the backlog is never empty.
     pub(super) fn after_full_backlog(&mut self, now: Instant) -> Instant {
-        let since = *self.full_since.get_or_insert(now);
-        let longest = ((now - since) / 8).clamp(FIRST_WHEN_FULL, LONGEST);
-        now + self.between(longest * 2 / 5, longest)
+        let Some(since) = self.full_since else {
+            self.full_since = Some(now);
+            return now + self.between(FIRST_WHEN_FULL / 2, FIRST_WHEN_FULL * 3 / 2);
+        };
+        let mean = ((now - since) / 16).clamp(NEXT_WHEN_FULL, LONGEST * 4 / 7);
+        now + self.between(mean / 4, mean * 7 / 4)
     }
 
     fn between(&mut self, shortest: Duration, longest: Duration) -> Duration {
@@ -55,7 +63,7 @@ impl Backoff {
         (self.base, self.full_since) = (FIRST, None);
     }
 
-    /// Marsaglia's xorshift32.
+    /// Returns the next number of Marsaglia's xorshift32.
     fn next_random(&mut self) -> u32 {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 17;
@@ -93,19 +101,25 @@ mod tests {
     fn full_backlog_is_tried_again_soon_and_ever_less_often() {
         for seed in 0..1000 {
             let (mut backoff, mut now) = (Backoff::new(seed), Instant::ZERO);
-            let mut waits = std::vec::Vec::new();
+            let mut attempts = 0;
+            let first = backoff.after_full_backlog(now);
+            assert!((4_000..=12_000).contains(&first.total_micros()), "{first}");
             while now < Instant::from_secs(100) {
+                let since = now.total_micros();
                 let next = backoff.after_full_backlog(now);
-                waits.push((now.total_micros(), next.total_micros() - now.total_micros()));
+                let mean = (since / 16).clamp(20_000, 2_857_142);
+                let wait = next.total_micros() - since;
+                assert!((mean / 4..=mean * 7 / 4).contains(&wait), "{wait} us after {since}");
                 now = next;
+                attempts += i32::from((1_000_000..2_000_000).contains(&since));
             }
-            for (since, wait) in waits {
-                let longest = (since / 8).clamp(10_000, 5_000_000);
-                assert!((longest * 2 / 5..=longest).contains(&wait), "{wait} us after {since}");
-                assert!(since < 1_000_000 || wait >= 50_000, "20 a second");
-            }
+            assert!(attempts < 20, "{attempts} in the second after the first");
             assert!(backoff.after_failure(now) < now + Duration::from_millis(100));
-            assert!(backoff.after_full_backlog(now) <= now + Duration::from_millis(10), "anew");
+            let anew = backoff.after_full_backlog(now);
+            assert!(anew <= now + Duration::from_millis(12), "anew after another failure");
+            backoff.after_full_backlog(anew);
+            backoff.reset();
+            assert!(backoff.after_full_backlog(now) <= now + Duration::from_millis(12), "reset");
         }
     }
 }

@@ -1,24 +1,34 @@
-//! Connection tracking: what conntrackd is asked to do on each transition, one command after another.
+//! Connection tracking: conntrackd's commands on each transition, one after another.
 
 use super::journal::Journal;
-use super::{Action, CommandResult, Duration, Instant, LogEvent, Request, State, SyncCommand};
+use super::{Action, CommandResult, Duration, Instant, LogEvent, State, SyncCommand};
 use crate::errno::Errno;
 
-/// How long to wait for the configuration, which Neutron's agent writes after it has started the monitor. Its
-/// functional tests have none, and wait 15 s for the end of the commands.
+/// How long to wait for the configuration, which Neutron's agent writes after it has started the monitor. Neutron's
+/// functional tests have no configuration, and wait 15 s for the end of the commands.
 const CONFIGURATION_TIMEOUT: Duration = Duration::from_secs(10);
-/// How often to look for it. The process that runs the commands looks.
+/// How often to retry while the configuration is missing.
 const RETRY: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 pub(super) struct SyncSequence {
     state: State,
     rest: &'static [SyncCommand],
-    running: Option<SyncCommand>,
-    succeeded: bool,
+    running: Option<Running>,
+    /// At least one command of the state has succeeded.
+    one_succeeded: bool,
+    /// At least one command of the state has failed.
+    one_failed: bool,
     not_before: Instant,
-    /// Since when there is no configuration for the commands of this state.
+    /// When the configuration was first found missing for the commands of this state.
     unconfigured_since: Option<Instant>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Running {
+    command: SyncCommand,
+    /// It is a command of the newest state.
+    is_current: bool,
 }
 
 impl SyncSequence {
@@ -27,13 +37,14 @@ impl SyncSequence {
             state: State::Backup,
             rest: &[],
             running: None,
-            succeeded: false,
+            one_succeeded: false,
+            one_failed: false,
             not_before: Instant::ZERO,
             unconfigured_since: None,
         }
     }
 
-    /// Handles a new state, whose commands replace what is left of an older one's.
+    /// Queues the commands of a new state, in place of the remaining commands of the last.
     pub(super) fn post(&mut self, state: State) {
         const ACTIVE: [SyncCommand; 4] =
             [SyncCommand::Commit, SyncCommand::Flush, SyncCommand::Resync, SyncCommand::Bulk];
@@ -43,16 +54,22 @@ impl SyncSequence {
             State::Active => &ACTIVE,
             State::Backup => &BACKUP,
         };
-        (self.succeeded, self.not_before, self.unconfigured_since) = (false, Instant::ZERO, None);
+        (self.one_succeeded, self.one_failed) = (false, false);
+        (self.not_before, self.unconfigured_since) = (Instant::ZERO, None);
+        if let Some(running) = &mut self.running {
+            running.is_current = false;
+        }
     }
 
     pub(super) fn handle_end(&mut self, end: CommandResult, journal: &mut Journal, now: Instant) {
-        let Some(command) = self.running.take() else { return };
-        let unconfigured = end == CommandResult::NotConfigured(Errno::NOT_FOUND);
-        if unconfigured {
+        let Some(Running { command, is_current }) = self.running.take() else { return };
+        let is_configured = end != CommandResult::NotConfigured(Errno::NOT_FOUND);
+        if is_configured {
+            journal.end_failures(|event| matches!(event, LogEvent::ConntrackdUnconfigured));
+        } else if is_current {
             let since = *self.unconfigured_since.get_or_insert(now);
             if now < since + CONFIGURATION_TIMEOUT {
-                // All of the state's commands are tried again.
+                // Retries all commands of the state.
                 self.post(self.state);
                 (self.unconfigured_since, self.not_before) = (Some(since), now + RETRY);
                 return journal.log_limited(|_| LogEvent::ConntrackdUnconfigured, now);
@@ -60,25 +77,33 @@ impl SyncSequence {
             self.rest = &[];
         }
         journal.counters.commands += 1;
-        if end == CommandResult::Exited(0) {
-            self.succeeded = true;
-        } else {
+        let has_succeeded = end == CommandResult::Exited(0);
+        if !has_succeeded {
             journal.counters.command_failures += 1;
             journal.log(LogEvent::CommandFailed { command, end });
         }
+        if !is_current {
+            return;
+        }
+        self.one_succeeded |= has_succeeded;
+        self.one_failed |= !has_succeeded;
+        let done = self.one_succeeded;
         // Neutron's functional tests have no configuration, and wait for this line.
-        if self.rest.is_empty() && (self.succeeded || unconfigured) {
-            journal.log(LogEvent::Synced(self.state));
+        if self.rest.is_empty() && (done || !is_configured) {
+            journal.log(LogEvent::Synced { state: self.state, done });
         }
     }
 
+    /// Returns whether a command of the newest state has failed.
+    pub(super) fn is_failing(&self) -> bool {
+        self.one_failed
+    }
+
     pub(super) fn next_action(&mut self, now: Instant) -> Option<Action> {
-        if self.running.is_some() || now < self.not_before {
-            return None;
-        }
-        let (command, rest) = self.rest.split_first()?;
-        (self.rest, self.running) = (rest, Some(*command));
-        Some(Action::Run(Request::Sync(*command)))
+        self.deadline().filter(|due| now >= *due)?;
+        let (&command, rest) = self.rest.split_first()?;
+        (self.rest, self.running) = (rest, Some(Running { command, is_current: true }));
+        Some(Action::Sync(command))
     }
 
     pub(super) fn deadline(&self) -> Option<Instant> {
@@ -105,6 +130,6 @@ mod tests {
         }
         assert_eq!(sync.deadline(), None);
         let last = core::iter::from_fn(|| journal.next_action()).last();
-        assert_eq!(last, Some(Action::Log(LogEvent::Synced(State::Backup))));
+        assert_eq!(last, Some(Action::Log(LogEvent::Synced { state: State::Backup, done: false })));
     }
 }

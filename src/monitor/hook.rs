@@ -1,107 +1,85 @@
-//! The hook: what it has yet to be told, one run after another. The newest state wins.
+//! The hook: one run after another, for the newest state.
 //!
-//! A state that comes and goes while the hook runs for the one before is not told. After a run that failed even
-//! the state before it is told again: nobody knows how far that run came.
+//! A state that comes and goes during a run is skipped. After a failed run even the state before it is run again,
+//! because the failed run may have done part of its work.
 
-use super::backoff::Backoff;
+use super::delivery::Delivery;
 use super::journal::Journal;
-use super::{Action, CommandResult, HookState, Instant, LogEvent, Request};
+use super::{Action, CommandResult, HookState, Instant, LogEvent};
 
 /// Runs the hook until it has succeeded for the newest state.
 #[derive(Debug)]
 pub(super) struct HookSchedule {
-    newest: Option<HookState>,
-    /// The newest state is yet to be told, and not before this.
-    run_at: Option<Instant>,
-    /// The last run that began was for this state.
-    last: Option<HookState>,
-    running: bool,
-    /// The last run has succeeded, or may yet, and need not be repeated.
-    succeeded_or_pending: bool,
-    backoff: Backoff,
-    failures: u32,
+    runs: Delivery<HookState>,
+    /// The state of the last run, if that has succeeded or still runs. This state needs no other run.
+    good: Option<HookState>,
 }
 
 impl HookSchedule {
     pub(super) fn new(seed: u32) -> Self {
-        Self {
-            newest: None,
-            run_at: None,
-            last: None,
-            running: false,
-            succeeded_or_pending: false,
-            backoff: Backoff::new(seed),
-            failures: 0,
-        }
+        Self { runs: Delivery::new(seed), good: None }
     }
 
-    /// Takes the present state. A new one replaces any that has not begun, and does not wait for the failures of
-    /// its predecessor; `again` makes one that was told as good as new.
+    /// Queues the current state, in place of one whose run has not started. `again` forces a run.
     pub(super) fn post(&mut self, state: HookState, again: bool, now: Instant) {
-        if self.newest == Some(state) && !again {
+        let is_new = self.runs.newest() != Some(state);
+        if !is_new && !again {
             return;
         }
-        if self.newest.replace(state) != Some(state) {
-            self.failures = 0;
+        if is_new {
+            self.runs.forget_failures();
         }
-        self.succeeded_or_pending &= !again;
-        let is_told = self.succeeded_or_pending && self.last == Some(state);
-        self.run_at = (!is_told).then_some(now);
-        self.backoff.reset();
+        if again {
+            self.good = None;
+        }
+        if self.good == Some(state) {
+            self.runs.post_delivered(state);
+        } else {
+            self.runs.post(state, now);
+        }
     }
 
     pub(super) fn next_action(&mut self, now: Instant) -> Option<Action> {
-        if self.deadline().is_none_or(|at| now < at) {
-            return None;
-        }
-        (self.last, self.run_at) = (self.newest, None);
-        (self.running, self.succeeded_or_pending) = (true, true);
-        self.newest.map(|state| Action::Run(Request::Hook(state)))
+        let state = self.runs.begin(now)?;
+        self.good = Some(state);
+        Some(Action::RunHook(state))
     }
 
     pub(super) fn handle_end(&mut self, end: CommandResult, journal: &mut Journal, now: Instant) {
-        let Some(state) = self.last.filter(|_| self.running) else { return };
-        self.running = false;
-        journal.counters.hook_runs += 1;
         if end == CommandResult::Exited(0) {
-            let failures = core::mem::take(&mut self.failures);
-            self.backoff.reset();
+            let Some((state, failures)) = self.runs.succeed() else { return };
             journal.log(LogEvent::HookSucceeded { state, failures });
-            journal.end_failures(&LogEvent::HookFailed { state, end, count: 0 });
+            journal.end_failures(|event| matches!(event, LogEvent::HookFailed { .. }));
         } else {
-            // Those of another state are over.
-            let is_newest = self.newest == Some(state);
-            self.failures = if is_newest { self.failures.saturating_add(1) } else { 0 };
-            self.succeeded_or_pending = false;
-            // What came meanwhile does not wait.
-            self.run_at = self.run_at.or_else(|| Some(self.backoff.after_failure(now)));
+            let Some(state) = self.runs.fail(|backoff| backoff.after_failure(now)) else { return };
+            if self.runs.newest() != Some(state) {
+                self.runs.forget_failures();
+            }
+            self.good = None;
             journal.counters.hook_failures += 1;
             journal.log_limited(|count| LogEvent::HookFailed { state, end, count }, now);
         }
+        journal.counters.hook_runs += 1;
     }
 
-    /// Whether what it has printed is worth lines in the log: as often as its failure is.
+    /// Returns whether to log the output of the run that ends now, which is logged as often as its failure.
     pub(super) fn logs_output(&self, journal: &Journal, now: Instant) -> bool {
         let end = CommandResult::TimedOut;
         let failure = |state| LogEvent::HookFailed { state, end, count: 0 };
-        self.last.is_some_and(|state| journal.would_log(&failure(state), now))
+        self.runs.in_flight().is_some_and(|state| journal.would_log(&failure(state), now))
     }
 
-    /// Whether it has failed for the newest state, and has yet to succeed.
+    /// Returns whether the last run for the newest state failed.
     pub(super) fn is_failing(&self) -> bool {
-        self.failures > 0
+        self.runs.is_failing()
     }
 
-    /// The newest state, until it has succeeded for that.
+    /// Returns the newest state, until the hook has succeeded for it.
     pub(super) fn pending(&self) -> Option<HookState> {
-        self.newest.filter(|_| !self.is_done())
-    }
-
-    pub(super) fn is_done(&self) -> bool {
-        self.run_at.is_none() && !self.running
+        self.runs.pending()
     }
 
     pub(super) fn deadline(&self) -> Option<Instant> {
-        self.run_at.filter(|_| !self.running)
+        self.runs.deadline()
     }
 }

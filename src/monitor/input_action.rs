@@ -1,99 +1,121 @@
-//! What goes into the core, and what comes out.
+//! The inputs and actions of [`super::Monitor`].
 
 use super::{
-    AddressKey, Announcement, CommandResult, Dump, HelperKind, LogEvent, ManagerNotice, Outcome,
-    Probe, Request, State,
+    AddressKey, Announcement, CommandResult, Dump, HelperKind, HookState, LogEvent, ManagerNotice,
+    Outcome, Probe, State, SyncCommand,
 };
 use crate::errno::Errno;
 use crate::wire::Claim;
 use crate::wire::rtnl::Message;
 
-/// What happened.
+/// An event, or the result of an [`Action`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Input {
-    /// The netlink queue was empty at this time: what the kernel had to say until then has been handled.
+    /// The netlink queue is empty: all events until now have been passed in.
     QueueEmpty,
     /// A netlink message from the kernel: an event, or part of the reply to [`Action::RequestDump`].
     Netlink(Message),
-    /// The kernel had to drop netlink events.
+    /// The kernel dropped netlink events.
     Overrun,
-    /// A netlink message could not be read, or was too long for the buffer.
-    MalformedMessage,
-    /// A netlink message from elsewhere than the kernel, with its sender's port.
+    /// A netlink message could not be read, or did not fit the buffer. This is the index of its interface, if known.
+    MalformedMessage(Option<u32>),
+    /// A netlink message came from another sender than the kernel, with this port.
     ForeignSender(u32),
     /// The request of [`Action::RequestDump`] could not be sent.
     RequestFailed(Errno),
     /// A write of the state file ended.
-    StateFile(Result<State, Errno>),
+    StateFile(Result<Replaced, Errno>),
     /// A write of the metrics file ended.
     MetricsFile(Result<(), Errno>),
-    /// The result of an attempt to tell the agent.
+    /// The result of an attempt to notify the agent.
     Agent(Outcome),
-    /// Somebody asks for something.
+    /// The socket at the agent's path is not the one that answered the last request with 200.
+    AgentReplaced,
+    /// The pid file is another daemon's, or has been removed.
+    PidFileLost,
+    /// The result of an attempt to notify the service manager.
+    ManagerNotified(Result<(), Errno>),
+    /// The log file was reopened, or could not be: the old one stays in use.
+    #[expect(missing_docs, reason = "the field needs no more than its name")]
+    LogReopened { succeeded: bool },
+    /// A signal was received.
     Control(Control),
-    /// An announcement of this address was sent, or could not be.
+    /// The result of sending an announcement of this address.
     Sent(AddressKey, Result<(), Errno>),
-    /// A probe was sent, or could not be.
+    /// The result of sending a probe.
     Probed(Result<(), Errno>),
-    /// News of a process that runs programs.
+    /// A program ended, or its helper process did.
     Helper(HelperKind, HelperNews),
-    /// Something was mounted or unmounted: the network namespace may have been deleted. Not told again
-    /// before [`Action::CheckNamespace`].
+    /// A file system was mounted or unmounted: the network namespace may have been deleted. The next of these follows
+    /// [`Action::CheckNamespace`] at the earliest.
     MountsChanged,
     /// The network namespace has been deleted.
     NamespaceGone,
-    /// A frame came: a station on the interface with this index claims an address.
+    /// A frame was received: a station on the interface with this index claims an address.
     ClaimReceived(u32, Claim),
-    /// A frame came that claims nothing, or an error of the packet socket in its place.
+    /// A frame without a claim was received, or the packet socket reported an error.
     NoClaim,
 }
 
-/// What is heard of a process that runs programs.
+/// The file that a write of the state file replaced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Replaced {
+    /// The file of this daemon's last write, its predecessor's, or none.
+    Own,
+    /// A file that another process has written since this daemon's last write.
+    Foreign,
+}
+
+/// A report about a helper process, which runs programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HelperNews {
-    /// The program under way ended.
+    /// The running program ended.
     Ended(CommandResult),
-    /// The process has gone, and with it the program, if one was under way.
+    /// The helper process is gone, and with it the running program, if any.
     Gone,
 }
 
-/// What can be asked of the daemon by a signal.
+/// A request to the daemon by a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Control {
-    /// SIGTERM, SIGINT: exit. This is the signal's number.
+    /// SIGTERM, SIGINT: exit because of the signal with this number.
     Exit(i32),
-    /// SIGHUP: reopen the log, read, write and report everything again.
+    /// SIGHUP: reopen the log, then list, write and report everything again.
     Reload,
     /// SIGUSR1: log a status, and write the metrics.
     Status,
+    /// SIGUSR2: reopen the log.
+    ReopenLog,
 }
 
-/// What is to be done. Where an [`Input`] is named, it brings the result.
+/// A request to the caller. A colon is followed by the [`Input`] that brings the result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Ask the kernel to list something: [`Input::Netlink`], or [`Input::RequestFailed`].
+    /// Request a dump from the kernel: [`Input::Netlink`], or [`Input::RequestFailed`].
     RequestDump {
-        /// What.
+        /// Its kind.
         dump: Dump,
+        /// List only the addresses of the interface with this index. Kernels before 4.20 list all addresses.
+        only: Option<u32>,
         /// The sequence number of the request.
         sequence: u32,
     },
-    /// Let through events of addresses on the interface with this index only, if any, and of the VIP's address on any;
-    /// those of links, and what was asked for, always. Until the first of these, all events get through.
+    /// Drop events of addresses, except on the interface with this index and of the VIP's address on any. Other events
+    /// and replies pass. Until the first of these actions all events pass.
     SetAddressFilter(Option<u32>),
-    /// Receive claims of the VIP on this interface, once frames are read. Earlier ones do not count.
+    /// Receive claims of the VIP on this interface. Earlier claims do not count.
     WatchClaims {
         /// Its index.
         ifindex: u32,
-        /// The kernel may have unbound the socket since, though the index is the same: it does so when
-        /// an interface goes, and another may come with its index.
+        /// Bind the socket even if the index is the same. The kernel unbinds it when the interface is deleted, and a
+        /// new interface may get the same index.
         rebind: bool,
     },
-    /// Read frames, or leave them to the kernel until told otherwise, as at the start.
+    /// Start or stop reading frames. At first none are read.
     ReadFrames(bool),
     /// Send a frame: [`Input::Sent`].
     SendFrame(Announcement),
-    /// Ask who else has the VIP: [`Input::Probed`].
+    /// Probe for another station with the VIP: [`Input::Probed`].
     SendProbe(Probe),
     /// Write the state file: [`Input::StateFile`].
     WriteState(State),
@@ -101,34 +123,40 @@ pub enum Action {
     WriteMetrics,
     /// Send the agent this state over a new connection: [`Input::Agent`].
     Notify(State),
-    /// Read what the agent has sent, or, if there is nothing, close the connection: [`Input::Agent`], for that with
-    /// [`super::Failure::TimedOut`].
+    /// Read the agent's reply. Without one, close the connection: [`Input::Agent`], with [`super::Failure::TimedOut`].
     HangUp,
-    /// The state file holds what was to be reported at the start, or after [`ManagerNotice::Reloading`].
+    /// Report to the parent that the state file holds the first state.
     SignalReady,
-    /// Send this to the service manager.
-    TellManager(ManagerNotice),
-    /// Write a line.
+    /// Send this to the service manager: [`Input::ManagerNotified`].
+    NotifyManager(ManagerNotice),
+    /// Log this event.
     Log(LogEvent),
     /// Write [`super::Monitor::status`] to the log.
     LogStatus,
-    /// Close the log file and open it again.
+    /// Close the log file and open it again: [`Input::LogReopened`].
     ReopenLog,
-    /// Run a command of conntrackd, or the hook: [`HelperNews::Ended`].
-    Run(Request),
-    /// Look whether the network namespace is still there: [`Input::NamespaceGone`], if not.
+    /// Run a command of conntrackd: [`HelperNews::Ended`].
+    Sync(SyncCommand),
+    /// Run the hook: [`HelperNews::Ended`].
+    RunHook(HookState),
+    /// Check that the network namespace still exists: [`Input::NamespaceGone`], if not.
     CheckNamespace,
-    /// End now.
+    /// Check that the agent's socket and the pid file are still the same: [`Input::AgentReplaced`] or
+    /// [`Input::PidFileLost`], if not.
+    CheckAgent,
+    /// Exit now.
     Exit(ExitReason),
 }
 
-/// Why the daemon ends.
+/// Why the daemon exits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExitReason {
-    /// It was asked to, by the signal with this number.
+    /// The signal with this number was received.
     Signal(i32),
-    /// There is nothing left to watch.
+    /// The network namespace has been deleted.
     NamespaceGone,
-    /// This process can run no more programs. Whoever starts the daemon again starts it, too.
+    /// The pid file is another daemon's, or has been removed.
+    Superseded,
+    /// The helper process that runs these programs is gone. A restart of the daemon starts a new one.
     HelperGone(HelperKind),
 }

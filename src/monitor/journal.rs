@@ -1,18 +1,19 @@
-//! The log and the counters: which events are worth a line (their words are in [`crate::log`]), and of equal failures few.
+//! The log and the counters: which events are logged, and how often. [`crate::log`] has the texts.
 
-use core::mem::{Discriminant, discriminant, take};
+use core::mem::{discriminant, take};
 
 use heapless::{Deque, Vec};
 
 use super::{
     Action, Cause, CommandResult, Counters, Dump, DumpResult, Duration, Failure, HelperKind,
-    HookState, Instant, State, SyncCommand, Trouble,
+    HookState, Instant, State, SyncCommand,
 };
 use crate::errno::Errno;
+use crate::wire::cidr::Cidr;
 use crate::wire::ifname::InterfaceName;
 use crate::wire::rtnl::Mac;
 
-/// An event that operators want to read of. `count` is how often it happened since its last line.
+/// An event for the log. `count` is the number of times since its last line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "most fields need no more than their names")]
 pub enum LogEvent {
@@ -22,107 +23,111 @@ pub enum LogEvent {
     Changed(Cause),
     /// The state file holds this now.
     Wrote(State),
-    /// The state file could not be written; it is tried again.
+    /// The state file could not be written; the write is retried.
     NotWritten { errno: Errno, count: u32 },
-    /// The metrics file could not be written; it is tried again.
+    /// Another process has replaced the state file since the last write.
+    StateFileShared { count: u32 },
+    /// The metrics file could not be written; the write is retried.
     MetricsNotWritten { errno: Errno, count: u32 },
-    /// The agent answered 200 for this.
+    /// The agent answered 200 for this state.
     Notified(State),
-    /// The agent took a state after so many failed attempts.
+    /// The agent answered 200 after this number of failed attempts.
     AgentBack { failures: u32 },
-    /// An attempt to tell the agent failed; it is tried again.
+    /// An attempt to notify the agent failed; it is retried.
     NotNotified { failure: Failure, count: u32 },
-    /// The watched interface is there, with this index.
+    /// The socket at the agent's path is not the one that answered: the state is sent again.
+    AgentReplaced,
+    /// The pid file is another daemon's, or has been removed: exiting.
+    Superseded,
+    /// The watched interface exists, with this index.
     InterfaceFound { ifindex: u32 },
-    /// The watched interface is not there.
+    /// The watched interface does not exist.
     InterfaceMissing,
-    /// The watched interface is not there, but its name is an alternative one of another.
+    /// The watched name is an alternative name of this interface.
     AlternativeName { owner: InterfaceName },
-    /// Netlink events were lost; everything is asked for again.
+    /// The VIP is on the watched interface, but that is down or has no carrier.
+    InterfaceDown(Cause),
+    /// Netlink events were lost; everything is requested again.
     Overrun { count: u32 },
-    /// A netlink message could not be read; everything is asked for again.
-    MalformedMessage { count: u32 },
-    /// A dump failed; it is asked for again.
+    /// A netlink message could not be read; if it may be about the VIP, everything is requested again.
+    MalformedMessage { ifindex: Option<u32>, count: u32 },
+    /// A dump failed; it is requested again.
     DumpFailed { dump: Dump, result: DumpResult, count: u32 },
-    /// Somebody other than the kernel sent a netlink message; it was ignored.
+    /// A process sent a netlink message; it was ignored.
     ForeignSender { port: u32, count: u32 },
-    /// The VIP's address is here, but not as told.
-    Misplaced(Trouble),
-    /// The VIP failed duplicate address detection: the kernel does not use it, so it is not here.
+    /// The VIP's address is on the interface with this index, with this prefix length, but not where it is expected.
+    Misplaced { ifindex: u32, cidr: Cidr },
+    /// The VIP failed duplicate address detection, so the kernel does not use it.
     DadFailed { count: u32 },
-    /// Another station claims the VIP while it is ours.
+    /// Another station claims the VIP while this router is active.
     SplitBrain { mac: Mac, ifindex: u32 },
-    /// None does any more, or the VIP has gone: how many claims there were, from the first to the last in this time.
+    /// The split brain is over, or the VIP has been removed. `lasted` is the time from the first claim to the last.
     SplitBrainOver { mac: Mac, claims: u32, lasted: Duration },
     /// A probe could not be sent.
     NotProbed { errno: Errno, count: u32 },
     /// A frame that announces an address could not be sent.
     NotAnnounced { interface: InterfaceName, errno: Errno, count: u32 },
-    /// Addresses are not announced, because there are too many at once.
+    /// Addresses are not announced, because too many were added at once.
     TooManyAddresses { total: u64 },
-    /// The addresses of some links are not announced, because there are too many links.
+    /// The addresses of these links are not announced, because the table of links is full.
     TooManyLinks { ignored: u64 },
-    /// All commands for a state have been run.
-    Synced(State),
-    /// A command of conntrackd failed; the others are run all the same.
+    /// All commands for a state have ended. `done`: at least one has succeeded.
+    Synced { state: State, done: bool },
+    /// A command of conntrackd failed; the next ones still run.
     CommandFailed { command: SyncCommand, end: CommandResult },
-    /// The process that runs these programs has gone.
+    /// The helper process that runs these programs is gone.
     HelperGone(HelperKind),
-    /// conntrackd's configuration is not there yet; it is waited for.
+    /// conntrackd's configuration does not exist yet; the commands wait for it.
     ConntrackdUnconfigured,
-    /// The hook ended with exit code 0 for this state, after so many failed runs.
+    /// The hook ended with exit code 0 for this state, after this number of failed runs.
     HookSucceeded { state: HookState, failures: u32 },
     /// The hook failed for this state; it is run again.
     HookFailed { state: HookState, end: CommandResult, count: u32 },
     /// The network namespace has been deleted.
     NamespaceGone,
-    /// SIGHUP: everything is read, written and reported again.
+    /// SIGHUP: everything is listed, written and reported again.
     Reloading,
-    /// There was no room for lines.
+    /// This number of lines was lost, because their queue was full.
     LinesLost { count: u32 },
 }
 
-/// At most one line of a kind in this time.
+/// The least time between two lines of one kind.
 const PERIOD: Duration = Duration::from_secs(60);
-/// More kinds than there are.
+/// Room for every kind of limited event: 32 today.
 const MAX_KINDS: usize = 32;
 
-/// More lines than one input can bring about. A caller that hands in many before it asks for actions may need more.
+/// More lines than one input can cause. A caller that passes in several before it polls may lose lines.
 const MAX_LINES: usize = 8;
 
-/// Of events that differ in more than what they carry, which.
-#[derive(Debug, PartialEq)]
-enum Which {
-    Only,
-    Dump(Discriminant<DumpResult>),
-    Agent(Discriminant<Failure>),
-    Hook(HookState),
-}
-
-fn kind(event: &LogEvent) -> (Discriminant<LogEvent>, Which) {
-    let which = match event {
-        LogEvent::DumpFailed { result, .. } => Which::Dump(discriminant(result)),
-        LogEvent::NotNotified { failure, .. } => Which::Agent(discriminant(failure)),
-        LogEvent::HookFailed { state, .. } => Which::Hook(*state),
-        _ => Which::Only,
+/// Returns whether two events share a limit.
+fn is_same_kind(one: &LogEvent, other: &LogEvent) -> bool {
+    let is_same = match (one, other) {
+        (LogEvent::DumpFailed { result: a, .. }, LogEvent::DumpFailed { result: b, .. }) => {
+            discriminant(a) == discriminant(b)
+        }
+        (LogEvent::NotNotified { failure: a, .. }, LogEvent::NotNotified { failure: b, .. }) => {
+            discriminant(a) == discriminant(b)
+        }
+        (LogEvent::HookFailed { state: a, .. }, LogEvent::HookFailed { state: b, .. }) => a == b,
+        _ => true,
     };
-    (discriminant(event), which)
+    is_same && discriminant(one) == discriminant(other)
 }
 
 #[derive(Debug)]
 struct Limit {
-    kind: (Discriminant<LogEvent>, Which),
+    event: LogEvent,
     last: Instant,
     unlogged: u32,
 }
 
-/// What has been counted, and what is yet to be logged.
+/// The counters, and the pending lines.
 #[derive(Debug, Default)]
 pub(super) struct Journal {
     pub(super) counters: Counters,
     limits: Vec<Limit, MAX_KINDS>,
     actions: Deque<Action, MAX_LINES>,
-    /// Lines for which there was no room. An operator who misses one is to know that there was one.
+    /// The number of lines lost because the queue was full, until that has been logged.
     lost: u32,
 }
 
@@ -131,20 +136,21 @@ impl Journal {
         self.post(Action::Log(event));
     }
 
-    /// Has this done in its place among the lines.
+    /// Queues an action, in order with the lines.
     pub(super) fn post(&mut self, action: Action) {
         if self.actions.push_back(action).is_err() {
             self.lost = self.lost.saturating_add(1);
         }
     }
 
-    /// The same for an event of which there may be many: the first at once, then one a minute that stands for all since.
+    /// Logs an event that may be frequent: the first at once, then one line a minute with the count since.
     pub(super) fn log_limited(&mut self, event: impl Fn(u32) -> LogEvent, now: Instant) {
-        let kind = kind(&event(0));
-        let Some(limit) = self.limits.iter_mut().find(|limit| limit.kind == kind) else {
-            // If there were no room, there would be more lines.
-            let _ = self.limits.push(Limit { kind, last: now, unlogged: 0 });
-            return self.log(event(1));
+        let first = event(1);
+        let same = self.limits.iter_mut().find(|limit| is_same_kind(&limit.event, &first));
+        let Some(limit) = same else {
+            // Without room the events of this kind are not limited.
+            let _ = self.limits.push(Limit { event: first, last: now, unlogged: 0 });
+            return self.log(first);
         };
         limit.unlogged = limit.unlogged.saturating_add(1);
         if now >= limit.last + PERIOD {
@@ -154,15 +160,15 @@ impl Journal {
         }
     }
 
-    /// Whether an event of this kind would have a line now.
+    /// Returns whether an event of this kind would be logged now.
     pub(super) fn would_log(&self, event: &LogEvent, now: Instant) -> bool {
-        let kind = kind(event);
-        self.limits.iter().all(|limit| limit.kind != kind || now >= limit.last + PERIOD)
+        let is_free = |limit: &Limit| now >= limit.last + PERIOD;
+        self.limits.iter().all(|limit| !is_same_kind(&limit.event, event) || is_free(limit))
     }
 
-    /// What failed has succeeded: its next failure is news, whatever it carries.
-    pub(super) fn end_failures(&mut self, failure: &LogEvent) {
-        self.limits.retain(|limit| limit.kind.0 != discriminant(failure));
+    /// Handles a success after these failures: the next failure is logged at once.
+    pub(super) fn end_failures(&mut self, is_over: impl Fn(&LogEvent) -> bool) {
+        self.limits.retain(|limit| !is_over(&limit.event));
     }
 
     pub(super) fn next_action(&mut self) -> Option<Action> {
@@ -187,12 +193,12 @@ mod tests {
         let mut journal = Journal::default();
         let event = |count| LogEvent::Overrun { count };
         assert!(logs(&mut journal, event) && !logs(&mut journal, event));
-        journal.end_failures(&event(0));
+        journal.end_failures(|event| matches!(event, LogEvent::Overrun { .. }));
         assert!(logs(&mut journal, event));
     }
 
     #[test]
-    fn kinds_of_failures_are_told_apart_but_not_what_they_carry() {
+    fn kinds_of_failures_differ_but_not_by_what_they_carry() {
         let mut journal = Journal::default();
         let mut logs = |event| logs(&mut journal, |_| event);
         let agent = |failure| LogEvent::NotNotified { failure, count: 1 };

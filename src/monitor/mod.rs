@@ -1,6 +1,6 @@
-//! Every decision, and nothing else: no file descriptor, no clock, no system call.
+//! The decisions: no file descriptor, no clock, no system call.
 //!
-//! Whoever runs it, such as [`crate::daemon`], hands in what happened, and asks what to do until there is nothing:
+//! The caller, such as [`crate::daemon`], passes inputs in and polls for actions:
 //!
 //! ```ignore
 //! monitor.handle(&input, now);
@@ -12,47 +12,58 @@
 //! }
 //! ```
 //!
-//! What the caller guarantees:
+//! There are four kinds of method:
 //!
-//! - Each action is executed at once, and its result, if it has one, is handed in before the next is asked for: of a
-//!   write, a frame, a connection or a request that fails, a look at the namespace.
-//! - `now` never goes backwards. It is the time of the last input; a disk that hangs counts.
-//! - Netlink inputs come in the order in which the socket gives them, [`Input::Overrun`] in the place where it was
-//!   read. [`Input::QueueEmpty`] says that there was nothing more at `now`, by a read or by poll(2). It may be said
-//!   whenever that is so, and is due at [`Monitor::deadline`]. What must not be done before the kernel's latest news
-//!   have been read is done then, and as long as neither time has passed nor anything been read since: requests of
-//!   dumps (after an overrun the kernel drops all events until the queue is empty), giving up a dump, frames and
-//!   lines for which the VIP has to be here, the exit.
-//! - Everything else comes as it happens: signals, frames when they are read, mounts, replies, ends of programs.
-//! - After [`Action::Exit`] nothing is asked for any more.
+//! - handlers (`handle_*`, `post`, and `*_begin` and `*_end` of a dump) take an event and update the state;
+//! - `next_action` polls a feature for its next action, and marks it as started;
+//! - `deadline` returns when to poll again;
+//! - getters change nothing.
 //!
-//! What the caller may expect:
+//! The caller guarantees:
 //!
-//! - `handle` changes only what is known, `next_action` only what is under way: neither allocates nor waits, and after a
-//!   bounded number of actions there is none. Any input is legal at any time: a result nobody waits for is nothing.
-//! - At most one dump, one attempt to tell the agent, one command and one run of the hook is under way.
-//! - The order of the duties is that of `Monitor::next_action` in `machine.rs`: the state file comes before the agent, and
-//!   nothing that only people read before what machines wait for.
-//! - Once `QueueEmpty` has been handled, or again if that has led to something, the deadline lies ahead, unless a frame
-//!   was sent: one each time. No deadline: nothing is to be done until something happens.
+//! - It executes each action at once, and passes its result in before the next poll.
+//! - `now` never goes backwards. It is the time of the last input, and includes time blocked on disk.
+//! - Netlink inputs arrive in the order of the socket, [`Input::Overrun`] where it was read.
+//! - [`Input::QueueEmpty`] means that a read or poll(2) found the queue empty at `now`. It is legal at any such time,
+//!   and due at [`Monitor::deadline`]. Actions that need a current view wait for it: requests for dumps (after an overrun
+//!   the kernel drops all events until the queue is empty), the timeout of a dump, frames, probes and the exit.
+//! - After [`Action::Exit`] it polls no more.
 //!
-//! Each feature is a file with its state, its deadline and its counters. There are diagrams in `vip.rs`, `agent.rs` and
-//! `announce`.
+//! The monitor guarantees:
+//!
+//! - `handle` executes nothing. `next_action` first queues a new state for each consumer (in `report.rs`), and then
+//!   polls the features by priority: the state file comes before the agent, and human output last.
+//! - Neither allocates nor blocks, and the number of actions after an input is bounded. Any input is legal at any time;
+//!   unexpected results are ignored.
+//! - At most one request to the kernel, one to the agent, one command and one run of the hook are in progress.
+//! - After `QueueEmpty` and its actions the deadline is in the future, unless one of them sent a frame. Without a
+//!   deadline the monitor waits for the next event.
+//!
+//! Each feature is a file with its state, its deadline and its counters. `vip.rs`, `agent.rs` and `announce` have
+//! diagrams.
 
 #![forbid(unsafe_code)]
 
 mod agent;
 mod announce;
 mod backoff;
+mod config;
 mod conntrack;
-mod elsewhere;
+mod delivery;
+mod dump;
 mod exit;
+mod follow_up;
 mod hook;
 mod input_action;
 mod inputs;
+mod interface;
 mod journal;
+mod listing;
 mod machine;
+mod misplaced;
 mod namespace;
+mod outcome;
+mod report;
 mod resync;
 mod service_manager;
 mod split_brain;
@@ -60,42 +71,44 @@ mod state_file;
 mod status;
 mod vip;
 
-pub use agent::{Failure, Outcome, Renotify};
+pub use agent::{AGENT_TIMEOUT, Renotify};
 pub use announce::{AddressKey, AnnounceTiming, Announcement, FrameKind, Tables};
-pub use input_action::{Action, Control, ExitReason, HelperNews, Input};
+pub use config::MonitorConfig;
+pub use dump::{Dump, DumpResult};
+pub use input_action::{Action, Control, ExitReason, HelperNews, Input, Replaced};
 pub use journal::LogEvent;
-pub use machine::{Monitor, MonitorConfig};
+pub use machine::Monitor;
 pub use namespace::NamespaceCheck;
-pub use resync::{Dump, DumpResult};
+pub use outcome::{Failure, Outcome};
 pub use service_manager::ManagerNotice;
 pub use smoltcp::time::{Duration, Instant};
 pub use split_brain::Probe;
 pub use status::{Counters, Status, Trouble, Troubles};
 pub use vip::Cause;
 
-pub use crate::wire::helper::{CommandResult, HelperKind, HookState, Request, SyncCommand};
+pub use crate::wire::helper::{CommandResult, HelperKind, HookState, SyncCommand};
 
-/// Whether this router is the active one: what keepalived says by adding or removing the VIP.
+/// The state of this router: keepalived adds and removes the VIP accordingly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// The VIP is on the watched interface.
     Active,
-    /// It is not.
+    /// The VIP is not there.
     Backup,
 }
 
-/// The word by which the agent and the state file know [`State::Active`].
+/// The word for [`State::Active`] in the state file and for the agent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ActiveWord {
     /// `master`, as the first generation of Neutron's monitor.
     #[default]
     Master,
-    /// `primary`, as the later ones.
+    /// `primary`, as the later generations.
     Primary,
 }
 
 impl State {
-    /// The state as a word.
+    /// Returns the word for the state in the state file and for the agent.
     #[must_use]
     pub fn word(self, active: ActiveWord) -> &'static str {
         match (self, active) {

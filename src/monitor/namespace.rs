@@ -1,18 +1,18 @@
-//! When to look whether the network namespace is still there.
+//! When to check that the network namespace still exists.
 
 use super::{Action, Duration, Instant};
 
-/// From one look to the next at least: where containers come and go, something is mounted all the time.
+/// The least time between two checks: where containers start and stop, mounts change all the time.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// How it is noticed that the network namespace may have been deleted.
+/// How a deletion of the network namespace is noticed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NamespaceCheck {
-    /// It cannot be.
+    /// It cannot be deleted while the daemon runs.
     Never,
-    /// [`super::Input::MountsChanged`].
+    /// By [`super::Input::MountsChanged`].
     WhenMountsChange,
-    /// By nothing: it has to be looked at this often.
+    /// By polling this often.
     Every(Duration),
 }
 
@@ -24,7 +24,7 @@ pub(super) struct NamespaceLook {
 }
 
 impl NamespaceLook {
-    /// The first is due at once: it may have been deleted since it was entered.
+    /// Returns a schedule whose first check is due at once: the namespace may have been deleted since it was entered.
     pub(super) fn new(check: NamespaceCheck) -> Self {
         Self {
             check,

@@ -1,184 +1,174 @@
-//! Dumps: when to ask the kernel for everything again, which of its messages are the reply, and what to do
-//! if that does not come or has gaps.
+//! Resynchronisation: pending dumps, which are requested one at a time, the most urgent first.
 //!
-//! A dump is complete if its end comes in time and without gaps: a reply with `NLM_F_DUMP_INTR`, or any message that
-//! cannot be read, makes one. A dump that is not is requested again, after a wait. What is requested while a dump runs
-//! follows it.
+//! The state of the VIP requires two answers: the watched interface by its name, and all addresses. Links are listed only
+//! for announcements, and last, so that no report waits for them.
+//!
+//! A dump that fails, or has gaps, is requested again after a wait. A dump that is requested during another starts at
+//! its end, without that wait.
 
 use super::backoff::Backoff;
-use super::{Duration, Instant};
+use super::dump::MessageClass;
+use super::{Dump, DumpResult, Duration, Instant};
 use crate::errno::Errno;
 use crate::wire::rtnl::{Body, Message};
 
-/// A dump that has not ended after this long has failed.
+/// The longest time from the request of a dump to its end.
 const DUMP_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What the kernel is asked to list.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Dump {
-    /// All links.
-    Links,
-    /// The link that has the watched interface's name, be it but an alternative one.
-    Interface,
-    /// The addresses of the watched interface, by its index.
-    Addresses(u32),
-    /// The addresses of another interface, by its index, to be announced.
-    Others(u32),
-    /// The addresses of all interfaces, in search of the VIP's.
-    Everywhere,
-}
-
-/// What is to be listed; the least urgent first.
+/// The certainty of the state, the least first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum DumpKind {
-    Everywhere,
+pub(super) enum Certainty {
+    /// A dump that decides the state is pending.
+    Doubt,
+    /// The state is that of the last moment with an empty queue. Events may wait to be read.
+    Unread,
+    /// The state is current.
+    Certain,
+}
+
+/// The purpose of a dump.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Purpose {
+    /// Announcements, or a misplaced address.
     Others,
-    Addresses,
-    Interface,
-    /// After which the interface and its addresses follow.
-    Links,
+    /// The state, which waits for the dump.
+    State,
 }
 
-impl From<Dump> for DumpKind {
-    fn from(dump: Dump) -> Self {
-        match dump {
-            Dump::Links => Self::Links,
-            Dump::Interface => Self::Interface,
-            Dump::Addresses(_) => Self::Addresses,
-            Dump::Others(_) => Self::Others,
-            Dump::Everywhere => Self::Everywhere,
-        }
-    }
-}
-
-/// How a dump ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DumpResult {
-    /// All was listed.
-    Complete,
-    /// The kernel's tables changed meanwhile (`NLM_F_DUMP_INTR`): what was listed has gaps.
-    Interrupted,
-    /// A message could not be read, and may have been part of it.
-    Malformed,
-    /// It could not be asked for, or the kernel refused.
-    Failed(Errno),
-    /// No end came.
-    TimedOut,
-}
-
-/// What a message is to us.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum MessageClass {
-    /// Something has changed.
-    Event,
-    /// This is there; the dump under way lists it.
-    Listed(Dump),
-    /// The dump under way has ended.
-    DumpEnded(DumpResult),
-    /// Nothing, or nothing any more.
-    Nothing,
-}
-
-#[derive(Debug)]
-struct Running {
-    dump: Dump,
-    deadline: Instant,
-    /// How it ends, if the kernel says that it has listed all.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Running {
+    pub(super) dump: Dump,
+    pub(super) purpose: Purpose,
+    /// Only the addresses of the interface with this index are listed.
+    pub(super) only: Option<u32>,
+    /// The result, unless the kernel reports an error at the end.
     result: DumpResult,
-    /// Something that it may list has changed since it was requested.
-    overtaken: bool,
+    deadline: Instant,
 }
 
-/// One dump at a time, the next as soon as the queue is empty.
+/// A kind of dump: whether it is wanted, when, and why.
+#[derive(Debug)]
+struct Want {
+    due: Option<Instant>,
+    purpose: Purpose,
+    backoff: Backoff,
+    /// The result of the last dump of this kind.
+    last: DumpResult,
+}
+
+/// Requests one dump at a time, as soon as the queue is empty.
 ///
-/// A netlink socket carries one dump at a time (`EBUSY`). After an overrun the kernel drops every
-/// event until the queue is empty, so a dump asked for earlier would leave a gap behind it.
+/// A netlink socket runs one dump at a time (`EBUSY`). After an overrun the kernel drops all events until the queue is
+/// empty, so the events after an earlier dump would be lost.
 #[derive(Debug)]
 pub(super) struct Resync {
-    /// The port of the socket, which replies repeat.
+    /// The port of the socket. Replies repeat it.
     port: u32,
-    /// That of the last request, which replies repeat, too.
+    /// The sequence number of the last request. Replies repeat it.
     sequence: u32,
-    requested: Option<DumpKind>,
+    /// In the order of [`Dump::ALL`].
+    wants: [Want; 3],
     running: Option<Running>,
-    not_before: Instant,
-    /// When the netlink queue was last empty, unless something has been read from it since.
+    /// When the netlink queue was last empty. None: a message has been read since.
     queue_empty_at: Option<Instant>,
-    backoff: Backoff,
 }
 
 impl Resync {
-    pub(super) fn new(port: u32, seed: u32) -> Self {
-        Self {
-            port,
-            sequence: 0,
-            requested: Some(DumpKind::Links),
-            running: None,
-            not_before: Instant::ZERO,
-            queue_empty_at: None,
-            backoff: Backoff::new(seed),
-        }
+    /// Requests the dumps for the first state, and all links if the daemon `announces`.
+    pub(super) fn new(port: u32, seed: u32, announces: bool) -> Self {
+        let now = Some(Instant::ZERO);
+        let want = |due, purpose, seed| {
+            let (backoff, last) = (Backoff::new(seed), DumpResult::Complete);
+            Want { due, purpose, backoff, last }
+        };
+        let wants = [
+            want(now, Purpose::State, seed),
+            want(now, Purpose::Others, seed.rotate_left(8)),
+            want(now.filter(|_| announces), Purpose::Others, seed.rotate_left(16)),
+        ];
+        Self { port, sequence: 0, wants, running: None, queue_empty_at: None }
     }
 
-    pub(super) fn handle_queue_empty(&mut self, now: Instant) {
+    /// Handles an empty queue. Returns whether the running dump has timed out. After a stop of the process or a hanging
+    /// disk, the end of a late dump may still wait in the queue.
+    pub(super) fn handle_queue_empty(&mut self, now: Instant) -> bool {
         self.queue_empty_at = Some(now);
+        self.running.as_ref().is_some_and(|running| now >= running.deadline)
     }
 
-    /// From now on there may be something to be read from it.
+    /// Notes that the queue may have messages to read.
     pub(super) fn expect_more(&mut self) {
         self.queue_empty_at = None;
     }
 
-    /// Whether all that the kernel had to say by now has been handled. As time passes, that is not known any more.
-    pub(super) fn is_queue_empty(&self, now: Instant) -> bool {
-        self.queue_empty_at == Some(now)
-    }
-
-    /// Has this listed, and what follows from it.
-    pub(super) fn request(&mut self, kind: DumpKind) {
-        // What is more urgent does not wait for the failures of what is less.
-        if self.requested < Some(kind) {
-            self.not_before = Instant::ZERO;
+    /// Requests a dump: for the state at once, else after a short wait, because requests often come in bursts.
+    pub(super) fn request(&mut self, dump: Dump, purpose: Purpose, now: Instant) {
+        let want = self.want(dump);
+        match purpose {
+            Purpose::State => (want.due, want.purpose) = (Some(Instant::ZERO), purpose),
+            Purpose::Others => {
+                want.due.get_or_insert_with(|| want.backoff.pause(now));
+            }
         }
-        self.requested = self.requested.max(Some(kind));
     }
 
-    /// A message could not be read: everything is to be listed. Had it been part of the dump under way, that
-    /// would have a gap, and the next will hardly do better soon.
+    /// Requests a dump after a wait that grows, because a message could not be read.
+    pub(super) fn request_later(&mut self, dump: Dump, purpose: Purpose, now: Instant) {
+        let want = self.want(dump);
+        want.due.get_or_insert_with(|| want.backoff.after_failure(now));
+        want.purpose = want.purpose.max(purpose);
+    }
+
+    fn want(&mut self, dump: Dump) -> &mut Want {
+        let [interface, addresses, links] = &mut self.wants;
+        match dump {
+            Dump::Interface => interface,
+            Dump::Addresses => addresses,
+            Dump::Links => links,
+        }
+    }
+
+    /// Marks the running dump as incomplete, because a message could not be read.
     pub(super) fn mark_incomplete(&mut self) {
         if let Some(running) = &mut self.running {
             running.result = DumpResult::Malformed;
         }
-        self.request(DumpKind::Links);
     }
 
-    /// What is to be listed now. [`Resync::begin`] follows, unless there is nothing to ask the kernel for.
-    pub(super) fn next(&mut self, now: Instant) -> Option<DumpKind> {
-        let may_begin =
-            self.running.is_none() && now >= self.not_before && self.is_queue_empty(now);
-        if may_begin { self.requested.take() } else { None }
-    }
-
-    /// Begins a dump. Returns the sequence number of the request.
-    pub(super) fn begin(&mut self, dump: Dump, now: Instant) -> u32 {
-        let (deadline, result) = (now + DUMP_TIMEOUT, DumpResult::Complete);
-        self.running = Some(Running { dump, deadline, result, overtaken: false });
-        self.sequence = self.sequence.wrapping_add(1);
-        self.sequence
-    }
-
-    /// Returns which class a message is of.
+    /// Starts the dump that is due, if any. `watched` is the index of the watched interface.
     ///
-    /// Events repeat the port and the sequence number of the request that caused them, which may have come
-    /// from another namespace, where a socket may have our port. Links can be made from there, addresses
-    /// cannot: one with our port is from a dump that was given up, and may not be there any more.
+    /// A dump of all addresses takes several reads, and changes between them interrupt it, possibly every time. So the
+    /// next dump for the state covers only the watched interface, which takes one read.
+    pub(super) fn begin(&mut self, watched: Option<u32>, now: Instant) -> Option<(Running, u32)> {
+        if self.running.is_some() || self.queue_empty_at != Some(now) {
+            return None;
+        }
+        let is_due = |want: &Want| want.due.is_some_and(|due| now >= due);
+        let dump = Dump::ALL.into_iter().zip(&self.wants).find(|(_, want)| is_due(want))?.0;
+        let want = self.want(dump);
+        let purpose = core::mem::replace(&mut want.purpose, Purpose::Others);
+        want.due = None;
+        let alone = dump == Dump::Addresses
+            && purpose == Purpose::State
+            && want.last == DumpResult::Interrupted;
+        let (only, result) = (watched.filter(|_| alone), DumpResult::Complete);
+        let running = Running { dump, purpose, only, result, deadline: now + DUMP_TIMEOUT };
+        self.sequence = self.sequence.wrapping_add(1);
+        Some((*self.running.insert(running), self.sequence))
+    }
+
+    /// Returns the class of a message.
+    ///
+    /// Events repeat the port and the sequence number of the request that caused them. A socket of another namespace
+    /// may have the port of this one, and can create links here, but not addresses. So an address with this port is
+    /// from a dump that timed out, and may be stale.
     pub(super) fn classify(&mut self, message: &Message) -> MessageClass {
         let has_our_port = message.port == self.port;
         let is_reply = has_our_port && message.sequence == self.sequence;
         let Some(running) = self.running.as_mut().filter(|_| is_reply) else {
             return match message.body {
-                Body::Done(_) | Body::Error(_) | Body::Other => MessageClass::Nothing,
-                Body::NewAddress(_) if has_our_port => MessageClass::Nothing,
+                Body::Done(_) | Body::Error(_) | Body::Other => MessageClass::Ignored,
+                Body::NewAddress(_) if has_our_port => MessageClass::Ignored,
                 _ => MessageClass::Event,
             };
         };
@@ -188,8 +178,7 @@ impl Resync {
         match message.body {
             Body::Done(None) => MessageClass::DumpEnded(running.result),
             Body::Done(Some(errno)) | Body::Error(errno) => {
-                // ENODEV: the interface whose addresses were asked for is gone, and they with it; or there is
-                // none of the name that was asked for.
+                // ENODEV: no interface has the name or index, so it has no addresses.
                 let errno = Errno(errno);
                 let is_gone = errno == Errno::NO_DEVICE;
                 let failed = DumpResult::Failed(errno);
@@ -199,66 +188,58 @@ impl Resync {
         }
     }
 
-    /// Handles a change of what these dumps list.
-    ///
-    /// A kernel may list it as it was, or although it has gone, after the event of that: its dumps of addresses take no
-    /// RTNL lock (`inet_dump_ifaddr` in `net/ipv4/devinet.c`), and what is listed under that lock is queued after it has
-    /// been released (`netlink_dump` in `net/netlink/af_netlink.c`). So the dump is repeated, after a wait, as changes
-    /// may go on and on. The question for one link by its name (`rtnl_getlink`) is answered under the lock.
-    pub(super) fn note_overtaken(&mut self, is_listed_by: impl FnOnce(Dump) -> bool) {
-        if let Some(running) = &mut self.running {
-            running.overtaken |= is_listed_by(running.dump);
+    /// Ends and returns the running dump.
+    pub(super) fn end(&mut self) -> Option<Running> {
+        self.running.take()
+    }
+
+    /// Requests a dump again if it has not `done` its work: for the state, and for the other purpose. A request since
+    /// its start does not wait.
+    pub(super) fn retry(
+        &mut self,
+        ended: Running,
+        result: DumpResult,
+        done: [bool; 2],
+        now: Instant,
+    ) {
+        let [state_is_done, others_are_done] = done;
+        let want = self.want(ended.dump);
+        want.last = result;
+        let is_wanted = ended.purpose == Purpose::State && !state_is_done;
+        if is_wanted {
+            want.purpose = Purpose::State;
+        }
+        // After an answer the wait does not grow: other links and addresses may change all the time.
+        let is_answered = matches!(result, DumpResult::Complete | DumpResult::Interrupted);
+        if is_answered {
+            want.backoff.reset();
+        }
+        if is_wanted || !others_are_done {
+            let backoff = &mut want.backoff;
+            want.due.get_or_insert_with(|| {
+                if is_answered { backoff.pause(now) } else { backoff.after_failure(now) }
+            });
         }
     }
 
-    /// Whether what the dump under way lists may have been otherwise before.
-    pub(super) fn is_overtaken(&self) -> bool {
-        self.running.as_ref().is_some_and(|running| running.overtaken)
+    /// Returns the certainty of the state at `now`. Since the last read of the queue, events may have come.
+    pub(super) fn certainty(&self, now: Instant) -> Certainty {
+        let once_read = self.certainty_once_read();
+        if self.queue_empty_at == Some(now) { once_read } else { once_read.min(Certainty::Unread) }
     }
 
-    /// Ends the dump under way. Returns which one that was.
-    pub(super) fn end(&mut self, result: DumpResult, now: Instant) -> Option<Dump> {
-        let Running { dump, overtaken, .. } = self.running.take()?;
-        if result == DumpResult::Complete && !overtaken {
-            self.backoff.reset();
-            self.not_before = Instant::ZERO;
-        } else {
-            if result == DumpResult::Complete {
-                // It was answered: other links may come and go all the time, and the wait does not grow.
-                self.backoff.reset();
-            }
-            self.request(dump.into());
-            self.not_before = self.backoff.after_failure(now);
-        }
-        Some(dump)
-    }
-
-    /// Whether the dump under way should have ended by now. Its end may wait to be read, if the process was stopped
-    /// or a disk hung.
-    pub(super) fn is_overdue(&self, now: Instant) -> bool {
-        let is_late = self.running.as_ref().is_some_and(|running| now >= running.deadline);
-        is_late && self.is_queue_empty(now)
-    }
-
-    /// Whether all has been listed that machines wait for.
-    pub(super) fn is_settled(&self) -> bool {
-        self.outstanding() < Some(DumpKind::Others)
-    }
-
-    /// Whether the state may be another than it seems: what tells of it has yet to be listed.
-    pub(super) fn is_state_in_doubt(&self) -> bool {
-        self.outstanding() >= Some(DumpKind::Addresses)
-    }
-
-    /// The most urgent of what has yet to be listed and what is being listed.
-    fn outstanding(&self) -> Option<DumpKind> {
-        self.requested.max(self.running.as_ref().map(|running| running.dump.into()))
+    /// Returns the certainty of the state after the next read of the queue, if that brings no event.
+    pub(super) fn certainty_once_read(&self) -> Certainty {
+        let wanted = self.wants.iter().filter(|want| want.due.is_some()).map(|want| want.purpose);
+        let running = self.running.iter().map(|running| running.purpose);
+        let is_doubtful = wanted.chain(running).any(|purpose| purpose == Purpose::State);
+        if is_doubtful { Certainty::Doubt } else { Certainty::Certain }
     }
 
     pub(super) fn deadline(&self) -> Option<Instant> {
         match &self.running {
             Some(running) => Some(running.deadline),
-            None => self.requested.map(|_| self.not_before),
+            None => self.wants.iter().filter_map(|want| want.due).min(),
         }
     }
 }
@@ -267,50 +248,65 @@ impl Resync {
 mod tests {
     use super::*;
 
-    const T0: Instant = Instant::ZERO;
-
-    /// How long the next dump waits after so many that ended like this.
-    fn wait_after(dumps: u32, overtaken: bool, result: DumpResult) -> Duration {
-        let mut resync = Resync::new(1, 1);
+    /// How long the next dump of all addresses waits after so many that ended like this.
+    fn wait_after(dumps: u32, result: DumpResult, done: bool) -> Duration {
+        let mut resync = Resync::new(1, 1, false);
+        let mut now = Instant::ZERO;
         for _ in 0..dumps {
-            resync.begin(Dump::Links, T0);
-            resync.note_overtaken(|_| overtaken);
-            resync.end(result, T0);
+            let due = resync.wants[1].due.take().unwrap_or(now);
+            now = due.max(now);
+            resync.wants[0].due = None;
+            resync.wants[1].due = Some(now);
+            resync.handle_queue_empty(now);
+            let (running, _) = resync.begin(None, now).unwrap();
+            assert_eq!(resync.end().unwrap().dump, Dump::Addresses);
+            resync.retry(running, result, [done; 2], now);
         }
-        resync.deadline().map_or(Duration::ZERO, |at| at - T0)
+        resync.wants[1].due.map_or(Duration::ZERO, |at| at - now)
     }
 
     #[test]
-    fn wait_grows_after_failures_and_not_after_what_was_overtaken() {
+    fn wait_grows_after_failures_and_not_after_what_was_answered() {
         let (short, long) = (Duration::from_millis(100), Duration::from_secs(2));
-        assert!(wait_after(9, true, DumpResult::Complete) < short);
-        assert!(wait_after(9, true, DumpResult::Interrupted) > long);
-        assert!(wait_after(9, false, DumpResult::Interrupted) > long);
-    }
-
-    #[test]
-    fn overdue_is_what_is_late_when_nothing_is_left_to_be_read() {
-        let mut resync = Resync::new(1, 1);
-        resync.begin(Dump::Links, T0);
-        for (millis, read_at, expected) in
-            [(4999, 4999, false), (5000, 4999, false), (5000, 5000, true)]
-        {
-            resync.handle_queue_empty(Instant::from_millis(read_at));
-            assert_eq!(resync.is_overdue(Instant::from_millis(millis)), expected, "{millis}");
+        assert_eq!(wait_after(9, DumpResult::Complete, true), Duration::ZERO);
+        for result in [DumpResult::Complete, DumpResult::Interrupted] {
+            let wait = wait_after(9, result, false);
+            assert!(wait > Duration::ZERO && wait < short, "{result:?}");
+        }
+        for result in [DumpResult::TimedOut, DumpResult::Malformed, DumpResult::Failed(Errno(1))] {
+            assert!(wait_after(9, result, false) > long, "{result:?}");
         }
     }
 
     #[test]
-    fn only_what_is_more_urgent_does_not_wait_for_what_failed() {
-        for (kind, waits) in
-            [(DumpKind::Others, true), (DumpKind::Addresses, true), (DumpKind::Links, false)]
-        {
-            let mut resync = Resync::new(1, 1);
-            assert_eq!(resync.requested.take(), Some(DumpKind::Links));
-            resync.begin(Dump::Addresses(7), T0);
-            resync.end(DumpResult::TimedOut, T0);
-            resync.request(kind);
-            assert_eq!(resync.deadline() > Some(T0), waits, "{kind:?}");
+    fn what_is_requested_meanwhile_does_not_wait_for_a_failure() {
+        for requested in Dump::ALL {
+            let mut resync = Resync::new(1, 1, true);
+            for dump in Dump::ALL {
+                let now = Instant::from_secs(1);
+                resync.handle_queue_empty(now);
+                let (running, _) = resync.begin(None, now).unwrap();
+                assert_eq!(running.dump, dump, "the most urgent first");
+                if dump == Dump::Links {
+                    resync.request(requested, Purpose::State, now);
+                }
+                resync.end();
+                let done = dump != Dump::Links;
+                let result = if done { DumpResult::Complete } else { DumpResult::TimedOut };
+                resync.retry(running, result, [done; 2], now);
+            }
+            assert_eq!(resync.deadline(), Some(Instant::ZERO), "{requested:?}");
+        }
+    }
+
+    #[test]
+    fn dump_times_out_once_nothing_is_left_to_read() {
+        let mut resync = Resync::new(1, 1, false);
+        assert!(!resync.handle_queue_empty(Instant::ZERO));
+        resync.begin(None, Instant::ZERO);
+        for (millis, expected) in [(4999, false), (5000, true)] {
+            let has_timed_out = resync.handle_queue_empty(Instant::from_millis(millis));
+            assert_eq!(has_timed_out, expected, "{millis}");
         }
     }
 }

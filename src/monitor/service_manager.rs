@@ -1,82 +1,131 @@
-//! What a service manager is sent, and when it wants a sign of life.
+//! The service manager: pending notices (`sd_notify(3)`), and the watchdog's keep-alives.
+//!
+//! Its queue may be full: that of systemd in a container takes ten datagrams. So each notice is retried until it has
+//! been sent. A notice replaces a pending one of its kind.
 
+use super::backoff::Backoff;
 use super::{Action, Duration, Instant, State, Troubles};
 
 /// A message to a service manager (`sd_notify(3)`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ManagerNotice {
-    /// The state, for people to see.
-    Status {
-        /// The state.
-        state: State,
-        /// What is wrong.
-        troubles: Troubles,
-    },
-    /// Everything is being read and reported again since this time. [`super::Action::SignalReady`] follows.
+    /// A reload started at this time. [`ManagerNotice::Ready`] follows.
     Reloading(Instant),
-    /// The daemon begins to end.
+    /// The state file holds the first state, or the state after a reload.
+    Ready,
+    /// The daemon is exiting.
     Stopping,
-    /// The loop works: all that had come has been read.
+    /// The state and the troubles of [`super::Monitor::status`] have changed.
+    Status,
+    /// The keep-alive: the loop has read all events.
     Alive,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct ManagerNotifier {
-    /// Yet to be sent.
     reloading: Option<Instant>,
-    stopping: bool,
-    shown: Option<ManagerNotice>,
-    /// How often it wants a sign of life, if at all.
-    watchdog: Option<Duration>,
-    /// When the next is due, once the daemon is up.
-    sign_due: Option<Instant>,
+    is_ready: bool,
+    is_stopping: bool,
     is_alive: bool,
+    /// The last status sent.
+    shown: Option<(State, Troubles)>,
+    /// The current status, or the one in flight.
+    current: Option<(State, Troubles)>,
+    /// The notice of the current attempt.
+    in_flight: Option<ManagerNotice>,
+    /// When to retry after a failed attempt.
+    retry_at: Option<Instant>,
+    backoff: Backoff,
+    /// The period of keep-alives, if any.
+    watchdog: Option<Duration>,
+    /// When the next keep-alive is due, once the manager has been notified of the start.
+    alive_due: Option<Instant>,
 }
 
 impl ManagerNotifier {
-    pub(super) fn new(watchdog: Option<Duration>) -> Self {
-        Self { watchdog, ..Self::default() }
+    pub(super) fn new(watchdog: Option<Duration>, seed: u32) -> Self {
+        Self {
+            reloading: None,
+            is_ready: false,
+            is_stopping: false,
+            is_alive: false,
+            shown: None,
+            current: None,
+            in_flight: None,
+            retry_at: None,
+            backoff: Backoff::new(seed),
+            watchdog,
+            alive_due: None,
+        }
     }
 
-    /// Handles that the daemon is up: signs of life are counted from now on.
-    pub(super) fn handle_ready(&mut self, now: Instant) {
-        if self.sign_due.is_none() {
-            self.sign_due = self.watchdog.map(|period| now + period);
-        }
+    /// Handles the completion of the start or of a reload.
+    pub(super) fn handle_ready(&mut self) {
+        self.is_ready = true;
     }
 
     pub(super) fn handle_reload(&mut self, now: Instant) {
-        self.reloading = Some(now);
+        // A pending `Ready` would announce the end of the reload too early.
+        (self.reloading, self.is_ready) = (Some(now), false);
     }
 
     pub(super) fn handle_exit_begun(&mut self) {
-        self.stopping = true;
+        self.is_stopping = true;
     }
 
-    /// Handles that the loop has come round, which is what a sign of life says.
+    /// Queues a keep-alive, if one is due: the loop has come round.
     pub(super) fn handle_queue_empty(&mut self, now: Instant) {
-        if self.sign_due.is_some_and(|due| now >= due) {
-            self.sign_due = self.watchdog.map(|period| now + period);
-            self.is_alive = true;
+        self.is_alive |= self.alive_due.take_if(|due| now >= *due).is_some();
+    }
+
+    /// Handles the result of an attempt to send a notice.
+    pub(super) fn handle_sent(&mut self, is_sent: bool, now: Instant) {
+        let Some(notice) = self.in_flight.take() else { return };
+        if !is_sent {
+            self.retry_at = Some(self.backoff.after_failure(now));
+            return;
+        }
+        self.backoff.reset();
+        match notice {
+            ManagerNotice::Reloading(_) => self.reloading = None,
+            ManagerNotice::Ready => {
+                self.is_ready = false;
+                // The watchdog of the service manager starts now.
+                if !self.is_alive {
+                    self.alive_due = self.alive_due.or(self.watchdog.map(|period| now + period));
+                }
+            }
+            ManagerNotice::Stopping => self.is_stopping = false,
+            ManagerNotice::Status => self.shown = self.current,
+            ManagerNotice::Alive => {
+                self.is_alive = false;
+                self.alive_due = self.watchdog.map(|period| now + period);
+            }
         }
     }
 
-    /// `status` is what there is to be seen, if anything.
-    pub(super) fn next_action(&mut self, status: Option<ManagerNotice>) -> Option<Action> {
-        let notice = if let Some(since) = self.reloading.take() {
-            ManagerNotice::Reloading(since)
-        } else if core::mem::take(&mut self.stopping) {
-            ManagerNotice::Stopping
-        } else if status.is_some() && status != self.shown {
-            self.shown = status;
-            status?
-        } else {
-            core::mem::take(&mut self.is_alive).then_some(ManagerNotice::Alive)?
-        };
-        Some(Action::TellManager(notice))
+    /// Returns the most urgent notice. None as `status`: no status is sent.
+    pub(super) fn next_action(
+        &mut self,
+        status: Option<(State, &Troubles)>,
+        now: Instant,
+    ) -> Option<Action> {
+        if self.retry_at.is_some_and(|at| now < at) {
+            return None;
+        }
+        self.retry_at = None;
+        let status = status.map(|(state, troubles)| (state, *troubles));
+        let is_new = status.is_some() && status != self.shown;
+        self.current = status;
+        self.in_flight = (self.reloading.map(ManagerNotice::Reloading))
+            .or(self.is_ready.then_some(ManagerNotice::Ready))
+            .or(self.is_stopping.then_some(ManagerNotice::Stopping))
+            .or(is_new.then_some(ManagerNotice::Status))
+            .or(self.is_alive.then_some(ManagerNotice::Alive));
+        self.in_flight.map(Action::NotifyManager)
     }
 
     pub(super) fn deadline(&self) -> Option<Instant> {
-        self.sign_due
+        self.alive_due.into_iter().chain(self.retry_at).min()
     }
 }

@@ -1,8 +1,8 @@
-//! Split brain: other stations that claim the VIP while it is ours.
+//! Split brain: other stations claim the VIP while this router is active.
 //!
-//! Their claims make an episode. It is told if the VIP is still here some time after the first, as a master that gives way
-//! hears claims just before; and it is over when none has come for a while, or the VIP goes. Some stations claim an
-//! address only when they get it, so probes have them claim it again.
+//! Their claims form an episode. It is logged if the VIP is still present some time after the first claim, because a
+//! master that gives way receives claims just before it loses the VIP. An episode ends after a time without claims, or
+//! when the VIP is removed. Some stations claim an address only when they get it; probes make them claim it again.
 
 use heapless::Deque;
 
@@ -12,63 +12,62 @@ use super::{Action, Duration, Instant, LogEvent};
 use crate::wire::Claim;
 use crate::wire::rtnl::Mac;
 
-/// Frames that are read in a [`SECOND`], and so how often a flood wakes the daemon. A master that announces itself
-/// sends fewer. The kernel drops what has no room in the socket's queue.
+/// The frames read in a [`SECOND`], and so the wake-ups in a flood. A master that announces itself sends fewer. The
+/// kernel drops frames when the socket's queue is full.
 const MAX_FRAMES: u32 = 16;
 const SECOND: Duration = Duration::from_secs(1);
 
-/// How long the VIP has to stay after a claim for that to be worth a line. A master that gives way to
-/// another receives its claims some milliseconds before its own VIP goes; and to one that has just become master, the
-/// other would answer a probe as long.
+/// The time from the first claim to the line about it, if the VIP is still present. A master that gives way receives
+/// claims some milliseconds before it loses its VIP. The first probe waits as long: the old master may still answer.
 const CONFIRMATION: Duration = SECOND;
-/// Without a claim for so long an episode is over.
+/// An episode ends after this time without a claim.
 const QUIET: Duration = Duration::from_secs(30);
-/// Probes that may get lost during an episode.
+/// The number of successive probes that may be lost during an episode.
 const LOST_PROBES: u32 = 3;
 
-/// Episodes that are told in a [`PERIOD`]. With the end of each, and of one that began before, these are 15 lines.
+/// Episodes logged in a [`PERIOD`]. With the ends of these and of an earlier one they make 15 lines.
 const MAX_EPISODES: usize = 7;
 const PERIOD: Duration = Duration::from_secs(60);
 
-/// A question who else has the VIP.
+/// A probe for other stations with the VIP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Probe {
-    /// The index of the interface on which it goes out.
+    /// The index of the interface that sends it.
     pub ifindex: u32,
-    /// The interface's present MAC.
+    /// The interface's current MAC.
     pub mac: Mac,
-    /// Where an answer to an ARP probe is to be sent: to all, if both masters have this MAC, as no switch forwards what
-    /// a station seems to send to itself.
+    /// The destination of the answer to an ARP probe: broadcast if both masters may have this MAC, because no switch
+    /// forwards a frame from a MAC to itself.
     pub answer_to: Mac,
 }
 
 #[derive(Debug)]
 struct Episode {
-    /// The first.
+    /// The first station of the episode.
     claimant: Mac,
     claims: u32,
     began: Instant,
     last: Instant,
-    is_told: bool,
+    is_logged: bool,
 }
 
-/// What it takes to see a split brain.
+/// Detects a split brain.
 #[derive(Debug, Default)]
 pub(super) struct Detector {
-    /// From one probe to the next, if any are sent, and when that is due.
+    /// The time between probes, if any are sent, and when the next is due.
     probe_interval: Option<Duration>,
     probe_due: Option<Instant>,
-    /// The interface on which claims are received, while the VIP is there.
+    /// The interface that receives claims, while the VIP is present.
     watched: Option<u32>,
-    /// The interface may be another than the one that the socket was bound to, whatever its index.
+    /// The socket may be bound to a deleted interface with the same index.
     may_be_unbound: bool,
     reads: bool,
-    /// Frames since the last second began, and when it ends.
+    /// The frames since the start of the current second, and its end.
     frames: u32,
     second_ends: Option<Instant>,
     episode: Option<Episode>,
-    /// When the last episodes were told.
-    told: Deque<Instant, MAX_EPISODES>,
+    /// When the last episodes were logged.
+    logged: Deque<Instant, MAX_EPISODES>,
 }
 
 impl Detector {
@@ -76,13 +75,12 @@ impl Detector {
         Self { probe_interval, ..Self::default() }
     }
 
-    /// Handles that the watched interface may have come or gone: an event or a complete dump has said so, or events
-    /// may have been lost, and with them the end of that interface and the beginning of another with its index.
+    /// Handles that the watched interface may be a new one, even with the same index: events may have been lost.
     pub(super) fn handle_interface_change(&mut self) {
         self.may_be_unbound = true;
     }
 
-    /// Handles that a frame was read, whatever it says.
+    /// Counts a frame, with or without a claim.
     pub(super) fn handle_frame(&mut self, now: Instant) {
         if self.is_second_over(now) {
             (self.second_ends, self.frames) = (Some(now + SECOND), 0);
@@ -90,8 +88,8 @@ impl Detector {
         self.frames = self.frames.saturating_add(1);
     }
 
-    /// Handles a claim. What we send ourselves is not heard, so what comes from a virtual MAC comes from another
-    /// station, even if that MAC is ours at the time.
+    /// Handles a claim. The socket does not receive the daemon's own frames, so a claim from a virtual MAC is another
+    /// station's, even if the watched interface has that MAC.
     pub(super) fn handle_claim(
         &mut self,
         ifindex: u32,
@@ -100,26 +98,25 @@ impl Detector {
         journal: &mut Journal,
         now: Instant,
     ) {
-        let is_heard = self.watched == Some(ifindex) && claim.ip == vip.ip();
+        let is_of_vip = self.watched == Some(ifindex) && claim.ip == vip.ip();
         let is_foreign = |own: Mac| claim.mac != own || virtual_router(claim.mac).is_some();
-        if is_heard && vip.mac().is_some_and(is_foreign) {
+        if is_of_vip && vip.mac().is_some_and(is_foreign) {
             journal.counters.claims += 1;
             let (claimant, began) = (claim.mac, now);
-            let new = Episode { claimant, claims: 0, began, last: now, is_told: false };
+            let new = Episode { claimant, claims: 0, began, last: now, is_logged: false };
             let episode = self.episode.get_or_insert(new);
             episode.claims = episode.claims.saturating_add(1);
             episode.last = now;
         }
     }
 
-    /// Who has begun the episode that lasts, once that has been told.
+    /// Returns the first station of the current episode, once that has been logged.
     pub(super) fn claimant(&self) -> Option<Mac> {
-        let told = self.episode.as_ref().filter(|episode| episode.is_told);
-        told.map(|episode| episode.claimant)
+        self.logged_episode().map(|episode| episode.claimant)
     }
 
-    /// `wanted` is the interface to be watched, while the VIP is there, and `mac` its MAC. An episode is told, and a
-    /// probe sent, only if it `is_certain` that the VIP still is there.
+    /// Returns the next action. `wanted` is the interface to watch, while the VIP is present, and `mac` its MAC. An
+    /// episode is logged, and a probe sent, only if it `is_certain` that the VIP is still present.
     pub(super) fn next_action(
         &mut self,
         wanted: Option<u32>,
@@ -150,29 +147,26 @@ impl Detector {
             return self.end_episode();
         }
         let ifindex = wanted.filter(|_| is_certain)?;
-        self.tell_episode(ifindex, now).or_else(|| self.probe(ifindex, mac, now))
+        self.log_episode(ifindex, now).or_else(|| self.probe(ifindex, mac, now))
     }
 
-    /// Tells the episode that lasts, if it is time to.
-    fn tell_episode(&mut self, ifindex: u32, now: Instant) -> Option<Action> {
-        let is_due = self.telling_due().is_some_and(|due| now >= due);
-        let episode = self.episode.as_mut().filter(|_| is_due)?;
-        episode.is_told = true;
-        if self.told.is_full() {
-            self.told.pop_front();
+    /// Logs the current episode, if that is due.
+    fn log_episode(&mut self, ifindex: u32, now: Instant) -> Option<Action> {
+        self.log_due().filter(|due| now >= *due)?;
+        let episode = self.episode.as_mut()?;
+        episode.is_logged = true;
+        if self.logged.is_full() {
+            self.logged.pop_front();
         }
-        let _ = self.told.push_back(now);
+        let _ = self.logged.push_back(now);
         Some(Action::Log(LogEvent::SplitBrain { mac: episode.claimant, ifindex }))
     }
 
-    /// Forgets the episode that lasts. Returns the line about its end, if it has been told.
+    /// Ends the current episode. Returns the line about its end, if its start has been logged.
     fn end_episode(&mut self) -> Option<Action> {
-        let Episode { claimant: mac, claims, began, last, is_told } = self.episode.take()?;
-        is_told.then_some(Action::Log(LogEvent::SplitBrainOver {
-            mac,
-            claims,
-            lasted: last - began,
-        }))
+        let Episode { claimant: mac, claims, began, last, is_logged } = self.episode.take()?;
+        let lasted = last - began;
+        is_logged.then_some(Action::Log(LogEvent::SplitBrainOver { mac, claims, lasted }))
     }
 
     fn probe(&mut self, ifindex: u32, mac: Option<Mac>, now: Instant) -> Option<Action> {
@@ -183,26 +177,29 @@ impl Detector {
         Some(Action::SendProbe(Probe { ifindex, mac, answer_to }))
     }
 
-    /// When the episode that lasts has to be told, if it has yet to be.
-    fn telling_due(&self) -> Option<Instant> {
-        let untold = self.episode.as_ref().filter(|episode| !episode.is_told)?;
-        let room = self.told.front().filter(|_| self.told.is_full()).map(|first| *first + PERIOD);
-        room.max(Some(untold.began + CONFIRMATION))
+    fn logged_episode(&self) -> Option<&Episode> {
+        self.episode.as_ref().filter(|episode| episode.is_logged)
     }
 
-    /// When the one that has been told is over, unless there is another claim.
+    /// Returns when to log the current episode, if that is pending.
+    fn log_due(&self) -> Option<Instant> {
+        let pending = self.episode.as_ref().filter(|episode| !episode.is_logged)?;
+        let oldest = self.logged.front().filter(|_| self.logged.is_full());
+        oldest.map(|logged| *logged + PERIOD).max(Some(pending.began + CONFIRMATION))
+    }
+
+    /// Returns when the logged episode ends, unless another claim comes before.
     fn quiet_ends(&self) -> Option<Instant> {
-        let told = self.episode.as_ref().filter(|episode| episode.is_told)?;
         let probes = self.probe_interval.map(|interval| interval * LOST_PROBES + CONFIRMATION);
-        Some(told.last + QUIET.max(probes.unwrap_or(QUIET)))
+        Some(self.logged_episode()?.last + QUIET.max(probes.unwrap_or(QUIET)))
     }
 
-    /// While it is not settled whether the VIP is here, no episode is told, and no probe sent.
-    pub(super) fn deadline(&self, is_settled: bool) -> Option<Instant> {
+    /// Returns the next deadline. Unless it `is_certain` that the VIP is present, no line or probe is due.
+    pub(super) fn deadline(&self, is_certain: bool) -> Option<Instant> {
         let is_paused = self.watched.is_some() && !self.reads;
         let pause_ends = self.second_ends.filter(|_| is_paused);
-        let settled = [self.telling_due(), self.probe_due].into_iter().filter(|_| is_settled);
-        settled.chain([self.quiet_ends(), pause_ends]).flatten().min()
+        let certain = [self.log_due(), self.probe_due].into_iter().filter(|_| is_certain);
+        certain.chain([self.quiet_ends(), pause_ends]).flatten().min()
     }
 
     fn is_second_over(&self, now: Instant) -> bool {
@@ -210,8 +207,7 @@ impl Detector {
     }
 }
 
-/// The VRRP instance of a virtual MAC, be it for IPv4 or IPv6 (RFC 9568 section 7.3), which moves with the master,
-/// unlike a station's.
+/// Returns the VRRP instance of a virtual MAC for IPv4 or IPv6 (RFC 9568 section 7.3), which moves with the master.
 pub(super) fn virtual_router(mac: Mac) -> Option<u8> {
     match mac {
         [0, 0, 0x5e, 0, 1 | 2, instance] => Some(instance),
@@ -224,15 +220,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn virtual_macs_are_those_of_vrrp() {
-        for (mac, expected) in [
-            ([0, 0, 0x5e, 0, 1, 0], Some(0)),
-            ([0, 0, 0x5e, 0, 2, 255], Some(255)),
-            ([0, 0, 0x5e, 0, 3, 1], None),
-            ([0, 0, 0x5e, 1, 1, 1], None),
-            ([2, 0, 0x5e, 0, 1, 1], None),
-        ] {
-            assert_eq!(virtual_router(mac), expected, "{mac:?}");
-        }
+    fn similar_macs_are_not_virtual() {
+        let similar = [[0, 0, 0x5e, 0, 3, 1], [0, 0, 0x5e, 1, 1, 1], [2, 0, 0x5e, 0, 1, 1]];
+        assert_eq!(similar.map(virtual_router), [None; 3]);
     }
 }

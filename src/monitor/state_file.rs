@@ -1,77 +1,76 @@
-//! The state file: which state it does not hold yet, and when to write it.
+//! The state file: writes the newest state, and retries.
 
-use super::backoff::Backoff;
+use super::delivery::Delivery;
 use super::journal::Journal;
-use super::{Action, Instant, LogEvent, State};
+use super::{Action, Instant, LogEvent, Replaced, State};
 use crate::errno::Errno;
 
 #[derive(Debug)]
 pub(super) struct StateFile {
-    /// What it does not hold yet, and not to be written before this.
-    owed: Option<(State, Instant)>,
-    /// Somebody waits for it to hold what is current.
-    ready_awaited: bool,
-    /// What was to be reported at the start, or again after a reload, has been posted.
-    is_current: bool,
-    backoff: Backoff,
+    writes: Delivery<State>,
+    /// The last write replaced a file of another process.
+    is_shared: bool,
 }
 
 impl StateFile {
     pub(super) fn new(seed: u32) -> Self {
-        Self { owed: None, ready_awaited: true, is_current: false, backoff: Backoff::new(seed) }
+        Self { writes: Delivery::new(seed), is_shared: false }
     }
 
-    /// Takes a state to be written at once. Unless it `is_current`, another follows, for which readiness waits.
-    pub(super) fn post(&mut self, state: State, is_current: bool, now: Instant) {
-        (self.owed, self.is_current) = (Some((state, now)), is_current);
+    /// Queues a state to write at once.
+    pub(super) fn post(&mut self, state: State, now: Instant) {
+        self.writes.post(state, now);
     }
 
-    /// Everything is to be written again, for which a service manager waits, if there is one.
-    pub(super) fn handle_reload(&mut self, has_manager: bool) {
-        self.ready_awaited |= has_manager;
-        self.is_current = false;
-    }
-
-    /// Handles the result of a write. One that failed is repeated later.
+    /// Handles the result of a write. A failed one is retried later.
     pub(super) fn handle_write(
         &mut self,
-        result: Result<State, Errno>,
+        result: Result<Replaced, Errno>,
         journal: &mut Journal,
         now: Instant,
     ) {
         match result {
-            Ok(state) => {
-                self.owed = self.owed.filter(|(owed, _)| *owed != state);
-                self.backoff.reset();
+            Ok(replaced) => {
+                let Some((state, _)) = self.writes.succeed() else { return };
+                self.is_shared = replaced == Replaced::Foreign;
                 journal.counters.writes += 1;
                 journal.log(LogEvent::Wrote(state));
-                journal.end_failures(&LogEvent::NotWritten { errno: Errno(0), count: 0 });
+                journal.end_failures(|event| matches!(event, LogEvent::NotWritten { .. }));
+                if self.is_shared {
+                    journal.log_limited(|count| LogEvent::StateFileShared { count }, now);
+                } else {
+                    let is_shared = |event: &_| matches!(event, LogEvent::StateFileShared { .. });
+                    journal.end_failures(is_shared);
+                }
             }
             Err(errno) => {
-                if let Some((_, not_before)) = &mut self.owed {
-                    *not_before = self.backoff.after_failure(now);
+                if self.writes.fail(|backoff| backoff.after_failure(now)).is_some() {
+                    journal.counters.write_failures += 1;
+                    journal.log_limited(|count| LogEvent::NotWritten { errno, count }, now);
                 }
-                journal.counters.write_failures += 1;
-                journal.log_limited(|count| LogEvent::NotWritten { errno, count }, now);
             }
         }
     }
 
-    pub(super) fn is_written(&self) -> bool {
-        self.owed.is_none()
+    /// Returns the newest state, until the file holds it.
+    pub(super) fn unwritten(&self) -> Option<State> {
+        self.writes.pending()
+    }
+
+    /// Returns whether the last write replaced a file of another process.
+    pub(super) fn is_shared(&self) -> bool {
+        self.is_shared
+    }
+
+    pub(super) fn is_failing(&self) -> bool {
+        self.writes.is_failing()
     }
 
     pub(super) fn next_action(&mut self, now: Instant) -> Option<Action> {
-        match self.owed {
-            Some((state, not_before)) if now >= not_before => Some(Action::WriteState(state)),
-            None if self.is_current && core::mem::take(&mut self.ready_awaited) => {
-                Some(Action::SignalReady)
-            }
-            _ => None,
-        }
+        self.writes.begin(now).map(Action::WriteState)
     }
 
     pub(super) fn deadline(&self) -> Option<Instant> {
-        self.owed.map(|(_, not_before)| not_before)
+        self.writes.deadline()
     }
 }

@@ -1,57 +1,66 @@
-//! What there is to be seen: the status, the counters, and when the metrics file is written with them.
+//! The status, the counters, and the schedule of the metrics file.
 //!
-//! The file is written at once on request, and when something has changed that is not counted: the state, what the
-//! agent and the hook have yet to be told, or a trouble. Otherwise as soon as a figure differs from what it says, but at
-//! most every 15 s. So there is a deadline only while one does.
+//! The file is written at once on request, and when a gauge has changed: the state, a pending state of the agent or the
+//! hook, or a trouble. A new value of a counter is written at most every 15 s.
 
 use super::journal::Journal;
-use super::{Action, Duration, Failure, HookState, Instant, LogEvent, State};
+use super::{Action, Cause, Duration, Failure, HookState, Instant, LogEvent, State};
 use crate::errno::Errno;
 use crate::wire::cidr::Cidr;
 use crate::wire::rtnl::Mac;
 
-/// What SIGUSR1 shows, and the metrics.
+/// The status in the log (SIGUSR1) and in the metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Status {
     /// The last state reported.
     pub state: Option<State>,
-    /// Since when.
+    /// The time of its report.
     pub changed_at: Option<Instant>,
     /// The index of the watched interface.
     pub ifindex: Option<u32>,
     /// The state that the agent has not confirmed.
     pub undelivered: Option<State>,
-    /// What the hook is told that it has not succeeded for.
+    /// The state for which the hook has not succeeded.
     pub hook_pending: Option<HookState>,
-    /// What is wrong at present.
+    /// The current troubles.
     pub troubles: Troubles,
-    /// The station that claims the VIP while it is ours, once that has been told.
+    /// The other station that claims the VIP, once the split brain has been logged.
     pub claimant: Option<Mac>,
-    /// What has been counted.
+    /// The counters.
     pub counters: Counters,
 }
 
-/// What is wrong, for as long as it is.
+/// A problem while it lasts, the worst first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trouble {
-    /// This station claims the VIP while it is ours.
+    /// This station claims the VIP while it is on the watched interface.
     SplitBrain(Mac),
+    /// The state file could not be written: it holds an older state, or none.
+    StateFileFails,
+    /// The last write of the state file replaced another process's: two daemons write one file.
+    StateFileShared,
     /// There is no interface of the watched name.
     InterfaceAbsent,
-    /// The VIP's address is on the interface with this index, but not as told.
+    /// The VIP is on the watched interface, but that is set down or has no carrier.
+    InterfaceDown(Cause),
+    /// The VIP's address is on the interface with this index, with this prefix length, but not where it is expected.
     Misplaced(u32, Cidr),
-    /// The VIP has failed duplicate address detection: the kernel does not use it, so it is not here.
+    /// The VIP has failed duplicate address detection: the kernel does not use it.
     DuplicateAddress,
-    /// The last attempt to tell the agent failed.
+    /// The last attempt to notify the agent failed.
     AgentFails,
     /// The last run of the hook failed.
     HookFails,
+    /// A command of conntrackd failed for this state.
+    ConntrackdFails,
+    /// The log file could not be reopened: lines go to the old one.
+    LogFails,
 }
 
-/// Each trouble in a place of its own.
-pub type Troubles = [Option<Trouble>; 6];
+/// One element for each kind of trouble.
+pub type Troubles = [Option<Trouble>; 11];
 
-/// How often things have happened since the start.
+/// Events since the start, by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(missing_docs, reason = "their metrics have a text each, in `crate::metrics`")]
 pub struct Counters {
@@ -79,80 +88,99 @@ pub struct Counters {
     pub hook_failures: u64,
 }
 
-/// From one write to the next, if only figures have changed.
+/// The least time between two writes if only counters have changed.
 const PERIOD: Duration = Duration::from_secs(15);
 
-/// How far the writing of the metrics file has come.
-#[derive(Debug, Default)]
-pub(super) struct MetricsSchedule {
-    /// The figures that it has. None: that is not known.
-    written: Option<Counters>,
-    /// What there was to be seen beside them when that was last looked at.
-    gauges: Status,
-    requested: bool,
-    /// It is time: all that was ready has been handled.
-    is_time: bool,
-    /// It is not written before this for figures alone.
-    not_before: Option<Instant>,
+/// When to write the metrics file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Due {
+    /// The file is current.
+    Never,
+    /// At the first empty queue from this time on: a hanging disk must not delay other events.
+    From(Instant),
+    Now,
 }
 
-/// What it is written for: all that is counted but events. A host's addresses may come and go all day, so they
-/// alone are no reason.
-fn noteworthy(counters: &Counters) -> Counters {
+/// Decides when the metrics file is written.
+#[derive(Debug)]
+pub(super) struct MetricsSchedule {
+    /// The counters in the file. None: unknown.
+    written: Option<Counters>,
+    /// The last status, without its counters.
+    gauges: Status,
+    due: Due,
+    /// The earliest time of a write if only counters have changed.
+    not_before: Instant,
+}
+
+/// Returns the counters that are worth a write: all except events, because a host's addresses may change all day.
+fn worth_a_write(counters: &Counters) -> Counters {
     Counters { events: 0, ..*counters }
 }
 
 impl MetricsSchedule {
-    pub(super) fn request(&mut self) {
-        self.requested = true;
+    pub(super) fn new() -> Self {
+        let gauges = Status::default();
+        Self { written: None, gauges, due: Due::Never, not_before: Instant::ZERO }
     }
 
-    /// Has it written at once if something else than a figure has changed. Claimants may be many.
+    /// Requests a write.
+    pub(super) fn request(&mut self) {
+        self.due = Due::From(Instant::ZERO);
+    }
+
+    /// Schedules a write if the file differs from the status.
     pub(super) fn follow(&mut self, status: &Status) {
         let gauges = Status { counters: Counters::default(), ..*status };
-        self.requested |= self.gauges != gauges;
-        self.gauges = gauges;
+        if core::mem::replace(&mut self.gauges, gauges) != gauges {
+            self.request();
+        } else if self.due == Due::Never && self.written != Some(worth_a_write(&status.counters)) {
+            self.due = Due::From(self.not_before);
+        }
     }
 
-    /// Handles the result of a write, since which nothing has been counted. One that failed is repeated later, unless
-    /// another instance has the file (`EEXIST`).
+    /// Handles the result of a write of the current counters. A failed write is retried later.
     pub(super) fn handle_write(
         &mut self,
         result: Result<(), Errno>,
         journal: &mut Journal,
         now: Instant,
     ) {
-        self.not_before = Some(now + PERIOD);
+        self.not_before = now + PERIOD;
         match result {
-            Ok(()) => self.written = Some(noteworthy(&journal.counters)),
+            Ok(()) => {
+                self.written = Some(worth_a_write(&journal.counters));
+                journal.end_failures(|event| matches!(event, LogEvent::MetricsNotWritten { .. }));
+            }
             Err(errno) => {
                 journal.counters.metrics_failures += 1;
-                // Another instance's is left to it, and looked at again only for new figures.
+                // The file is another daemon's: the next attempt waits for a change.
                 let is_another = errno == Errno::EXISTS;
-                self.written = is_another.then(|| noteworthy(&journal.counters));
+                self.written = is_another.then(|| worth_a_write(&journal.counters));
                 journal.log_limited(|count| LogEvent::MetricsNotWritten { errno, count }, now);
             }
         }
     }
 
-    /// Handles that the loop has come round: if it is due now, nothing that is ready has to wait for it.
-    pub(super) fn handle_queue_empty(&mut self, counters: &Counters, now: Instant) {
-        self.is_time = self.deadline(counters).is_some_and(|deadline| now >= deadline);
+    pub(super) fn handle_queue_empty(&mut self, now: Instant) {
+        if self.deadline().is_some_and(|due| now >= due) {
+            self.due = Due::Now;
+        }
     }
 
     pub(super) fn next_action(&mut self) -> Option<Action> {
-        if !core::mem::take(&mut self.is_time) {
+        if self.due != Due::Now {
             return None;
         }
-        self.requested = false;
+        self.due = Due::Never;
         Some(Action::WriteMetrics)
     }
 
-    pub(super) fn deadline(&self, counters: &Counters) -> Option<Instant> {
-        if self.requested {
-            return Some(Instant::ZERO);
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        match self.due {
+            Due::Never => None,
+            Due::From(time) => Some(time),
+            Due::Now => Some(Instant::ZERO),
         }
-        (self.written != Some(noteworthy(counters)))
-            .then_some(self.not_before.unwrap_or(Instant::ZERO))
     }
 }

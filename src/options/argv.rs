@@ -1,7 +1,7 @@
-//! The command line as Neutron's callers write it, brought to the one form that `argh` reads.
+//! Parses the command lines of Neutron's callers, which `argh` alone does not accept.
 //!
-//! They write `--router_id=X` or `--router-id X`, turn switches off by `--nodebug`, pass options that
-//! mean nothing here, and expect a later value to replace an earlier one.
+//! They write `--router_id=X` or `--router-id X`, turn switches off by `--nodebug`, pass options of other
+//! programs, and expect a later value to replace an earlier one.
 
 use std::ffi::OsString;
 
@@ -17,11 +17,11 @@ pub(super) type GivenOption = (Flag, Option<String>);
 enum ParsedName {
     Given(Flag),
     SwitchOff(Flag),
-    /// An option of the original that is ignored together with its value.
+    /// An option of the original, ignored with its value.
     Ignored,
 }
 
-/// Reads the command line. Each option is in the result at most once. In an error values from outside are not escaped.
+/// Reads the command line. The result has each option at most once. Errors are not escaped.
 pub(super) fn read(argv: Vec<OsString>) -> Result<Vec<GivenOption>, String> {
     let mut given: Vec<GivenOption> = Vec::new();
     let mut words = argv.into_iter().map(into_text);
@@ -36,22 +36,19 @@ pub(super) fn read(argv: Vec<OsString>) -> Result<Vec<GivenOption>, String> {
             ParsedName::SwitchOff(_) => false,
             ParsedName::Ignored => true,
         };
-        let value = match inline {
-            Some(_) if !takes_value => return Err(format!("Option takes no value: {word}")),
-            // As with getopt_long(3), the next word is the value whatever it looks like.
-            None if takes_value => words.next().transpose()?,
-            inline => inline,
-        };
-        if takes_value && value.is_none() {
-            return Err(format!("No value given for option: {word}"));
-        }
-        match parsed {
-            ParsedName::Given(flag) => {
-                given.retain(|(other, _)| other.long != flag.long);
-                given.push((flag, value));
+        let value = match (inline, takes_value) {
+            (Some(_), false) => return Err(format!("Option takes no value: {word}")),
+            // As with getopt_long(3), any next word is the value.
+            (None, true) => {
+                Some(words.next().ok_or_else(|| format!("No value given for option: {word}"))??)
             }
-            ParsedName::SwitchOff(flag) => given.retain(|(other, _)| other.long != flag.long),
-            ParsedName::Ignored => {}
+            (inline, _) => inline,
+        };
+        if let ParsedName::Given(flag) | ParsedName::SwitchOff(flag) = parsed {
+            given.retain(|(other, _)| other.long != flag.long);
+        }
+        if let ParsedName::Given(flag) = parsed {
+            given.push((flag, value));
         }
     }
     Ok(given)

@@ -4,7 +4,7 @@ use argh::{ArgsInfo, FlagInfo, FlagInfoKind, Optionality};
 
 use super::{Config, flags};
 
-/// Columns of a terminal.
+/// The width of a terminal in columns.
 const WIDTH: usize = 80;
 
 pub(super) fn text() -> String {
@@ -27,7 +27,7 @@ pub(super) fn text() -> String {
     text
 }
 
-/// An option's names and what it takes, such as `--log-file FILE`.
+/// Returns an option's names and argument, such as `--log-file FILE`.
 fn synopsis(flag: &FlagInfo<'_>) -> String {
     let mut synopsis = String::from(flag.long);
     if let FlagInfoKind::Option { arg_name } = flag.kind {

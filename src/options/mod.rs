@@ -1,223 +1,185 @@
-//! The command line, read and checked before anything is opened. [`Config`] is the one list of the options:
-//! `argh` reads them by it, `--help` prints it, and `tests/manual-options` has the manual page say the same.
+//! The command line, read and checked before anything is opened. [`Config`] is the one list of the options: `argh`
+//! parses by it, `--help` prints it, and `tests/manual-options` compares the manual page with it.
 
 mod argv;
 mod help;
 mod program;
 mod values;
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
-use std::fs::File;
+use std::iter::once;
 use std::num::NonZeroU8;
 use std::path::PathBuf;
 
 use argh::{ArgsInfo, FlagInfo, FromArgs, Optionality};
 use nix::unistd::{Gid, Uid};
 
-use crate::log::{Level, printable};
+use crate::log::printable;
 use crate::monitor::{ActiveWord, AnnounceTiming, Duration, Renotify};
-use crate::sys::own_file;
 use crate::sys::privileges::RunAs;
 use crate::wire::cidr::Cidr;
 use crate::wire::http::RouterId;
 use crate::wire::ifname::InterfaceName;
-pub use program::{Program, REFUSED};
+pub use program::ConntrackdPath;
 
-/// Name of the log file where none is given, as the original's.
+/// Default name of the log file, which is the original's.
 const LOG_FILE: &str = "neutron-keepalived-state-change.log";
 
-/// What the command line asks for.
+/// What to do.
 #[derive(Debug)]
 pub enum CliAction {
     /// Watch.
     Run(Box<Config>),
     /// Check whether watching would work.
     Check(Box<Config>),
-    /// List all instances, as JSON if so.
+    /// List all instances, as JSON if true.
     List(bool),
     /// Print this.
     Print(String),
 }
 
 /// Watch whether keepalived has put a virtual IP address (VIP) on an interface, keep a one-word state file,
-/// tell an agent over HTTP on a Unix socket, and run a hook.
+/// notify an agent over HTTP on a Unix socket, and run a hook.
 #[derive(Debug, FromArgs, ArgsInfo)]
 pub struct Config {
     /// identity sent to the agent, 1 to 64 printable ASCII characters without space
-    #[argh(option, arg_name = "ID", from_str_fn(values::router_id))]
+    #[argh(option, arg_name = "ID")]
     pub router_id: RouterId,
-
     /// directory of the state file; it must exist
     #[argh(option, arg_name = "DIR", from_str_fn(values::directory))]
     pub conf_dir: PathBuf,
-
     /// interface that carries the VIP, by its own name and not by an alternative one; it need not exist yet
     #[argh(option, long = "monitor-interface", arg_name = "NAME", from_str_fn(values::interface))]
     pub interface: InterfaceName,
-
     /// the VIP, IPv4 or IPv6, with its prefix length; a bare address means /32 or /128
     #[argh(option, long = "monitor-cidr", arg_name = "CIDR", from_str_fn(values::vip))]
     pub vip: Cidr,
-
-    /// directory of the agent's socket; default: there is no agent to tell
+    /// directory of the agent's socket; default: no agent is notified
     #[argh(option, long = "state-path", arg_name = "DIR", from_str_fn(values::agent_socket))]
     pub agent_socket: Option<PathBuf>,
-
     /// pid file, locked while the daemon runs; required unless --foreground
     #[argh(option, arg_name = "FILE", from_str_fn(values::path))]
     pub pid_file: Option<PathBuf>,
-
-    /// network namespace, as a name under /run/netns or an absolute path; default: the present one
+    /// network namespace, as a name under /run/netns or an absolute path; default: the current one
     #[argh(option, arg_name = "NAME", from_str_fn(values::namespace))]
     pub namespace: Option<PathBuf>,
-
-    /// do not become a daemon; log to standard error unless told otherwise
+    /// do not become a daemon; without --log-file, --log-dir and --use-syslog, log to standard error
     #[argh(switch)]
     pub foreground: bool,
-
     /// word for the active state, master or primary; default: master
     #[argh(option, arg_name = "WORD", default = "ActiveWord::Master")]
     #[argh(from_str_fn(values::active_word))]
     pub active_word: ActiveWord,
-
-    /// times after which to notify an agent again that was away (no socket, connection refused or reset, no
-    /// reply), as one that has just started may answer 200 before it knows its routers: 1 to 4 ascending
-    /// numbers of seconds, or 0 for never; default: 30,120,600
+    /// seconds after an outage of the agent (no socket, connection refused or reset, no reply) at which to repeat
+    /// the notification, as a restarted agent may answer 200 before it knows its routers: 1 to 4 ascending
+    /// numbers, or 0 for never; default: 30,120,600
     #[argh(option, arg_name = "SECONDS", from_str_fn(values::renotify))]
     #[argh(default = "Renotify::from_array([30, 120, 600].map(Duration::from_secs))")]
     pub renotify: Renotify,
-
     /// send no gratuitous ARP and no neighbour advertisements
     #[argh(switch)]
     pub no_announce: bool,
-
-    /// rounds of announcements for an address, 1 to 100 (keepalived's is the number of messages in each of two
-    /// sets); default: 3
+    /// rounds of announcements for an address, 1 to 100 (in keepalived: messages in each of two sets); default: 3
     #[argh(option, arg_name = "N", default = "AnnounceTiming::default().repeat")]
     #[argh(from_str_fn(values::rounds))]
     pub garp_master_repeat: NonZeroU8,
-
-    /// seconds between two rounds of an address, 0.1 to 3600 (keepalived's are between its two sets, 0 for no
-    /// second one); default: 2
+    /// seconds between two rounds of an address, 0.1 to 3600 (in keepalived: between two sets, 0 for a single
+    /// set); default: 2
     #[argh(option, arg_name = "SECONDS", default = "Duration::from_secs(2)")]
     #[argh(from_str_fn(values::delay))]
     pub garp_master_delay: Duration,
-
     /// seconds between the announcements of two addresses, 0 to 3600; default: 0.001
     #[argh(option, arg_name = "SECONDS", default = "Duration::from_millis(1)")]
     #[argh(from_str_fn(values::interval))]
     pub garp_interval: Duration,
-
     /// listen for other stations that claim the VIP, even with --no-announce
     #[argh(switch)]
     pub detect_split_brain: bool,
-
     /// seconds between probes for a second, silent holder of the VIP, 1 to 3600: ARP probes or neighbour
-    /// solicitations while the VIP is here; default: none are sent; with it, --detect-split-brain is implied
+    /// solicitations while the VIP is present; default: no probes; implies --detect-split-brain
     #[argh(option, arg_name = "SECONDS", from_str_fn(values::whole_seconds))]
     pub probe: Option<Duration>,
-
-    /// run conntrackd's sync commands on each transition; it is looked for in PATH, /usr/local/sbin,
+    /// run conntrackd's sync commands on each transition; the program is searched for in PATH, /usr/local/sbin,
     /// /usr/sbin and /sbin
     #[argh(switch)]
     pub enable_conntrackd: bool,
-
     /// configuration of conntrackd, a regular file; default: conntrackd.conf beside the state file
     #[argh(option, arg_name = "FILE", from_str_fn(values::path))]
     pub conntrackd_conf: Option<PathBuf>,
-
     /// program to run with the first state and on each change, called as keepalived calls notify scripts:
     /// INSTANCE, the ID of --router-id, MASTER, BACKUP or FAULT, and 0
     #[argh(option, arg_name = "PROGRAM", from_str_fn(values::program))]
     pub hook: Option<PathBuf>,
-
     /// user to run the hook as, by name or number; default: that of --user
     #[argh(option, arg_name = "USER", from_str_fn(values::user))]
     pub hook_user: Option<(Uid, Option<Gid>)>,
-
     /// seconds after which a hook that has not ended is killed with its session, 0.1 to 3600; default: 30
     #[argh(option, arg_name = "SECONDS", default = "Duration::from_secs(30)")]
     #[argh(from_str_fn(values::delay))]
     pub hook_timeout: Duration,
-
     /// file to write metrics to, for the textfile collector of Prometheus, which reads *.prom
     #[argh(option, arg_name = "FILE", from_str_fn(values::file))]
     pub metrics_file: Option<PathBuf>,
-
     /// user to run as once everything is open, by name or number
     #[argh(option, arg_name = "USER", from_str_fn(values::user))]
     pub user: Option<(Uid, Option<Gid>)>,
-
     /// group to run as, by name or number; default: the primary group of --user
     #[argh(option, arg_name = "GROUP", from_str_fn(values::group))]
     pub group: Option<Gid>,
-
-    /// log file; a relative one is in --log-dir; default: standard error with --foreground, otherwise
+    /// log file; a relative path is below --log-dir; default: standard error with --foreground, otherwise
     /// neutron-keepalived-state-change.log beside the state file
     #[argh(option, arg_name = "FILE", from_str_fn(values::relative_path))]
     pub log_file: Option<PathBuf>,
-
     /// directory of the log file
     #[argh(option, arg_name = "DIR", from_str_fn(values::path))]
     pub log_dir: Option<PathBuf>,
-
-    /// log to /dev/log, and to a file only if one is named
+    /// log to /dev/log, and to a file only with --log-file or --log-dir
     #[argh(switch)]
     pub use_syslog: bool,
-
     /// log every event
     #[argh(switch, short = 'd')]
     pub debug: bool,
-
     /// accepted for compatibility; it is the default
     #[argh(switch)]
     pub verbose: bool,
-
     /// netlink receive buffer in bytes; default: 1048576
     // Room for about 2,500 events, as the kernel doubles it.
     #[argh(option, arg_name = "BYTES", default = "1 << 20", from_str_fn(values::rcvbuf))]
     pub netlink_rcvbuf: usize,
-
     /// receive address events of all interfaces (debugging)
     #[argh(switch)]
     pub no_netlink_filter: bool,
-
     /// disable Landlock, which limits access to files
     #[argh(switch)]
     pub no_landlock: bool,
-
     /// disable the seccomp filter, by which a system call that is not allowed ends the daemon with SIGSYS
     #[argh(switch)]
     pub no_seccomp: bool,
-
-    /// check the options and what they name, print what would be watched, and exit, after 20 seconds at the
-    /// latest
+    /// check the options and what they name, print what would be watched, and exit, after 20 seconds at the latest
     #[argh(switch)]
     pub check: bool,
-
-    /// print every instance on this machine, its state, and whether agent and hook have that, and exit
+    /// print every instance on this machine with its state and the deliveries to agent and hook, and exit
     #[argh(switch)]
     pub list: bool,
-
     /// with --list, print JSON
     #[argh(switch)]
     pub json: bool,
-
     /// print the version and exit; also -V
     #[argh(switch, short = 'v')]
     pub version: bool,
 }
 
-/// All options, `--help` first.
+/// Returns all options, `--help` first.
 fn flags() -> &'static [FlagInfo<'static>] {
     Config::get_args_info().flags
 }
 
-/// The options that Neutron and keepalived write with underscores, which `argh` has not.
+/// The options that Neutron and keepalived write with underscores, which `argh` does not accept.
 const WITH_UNDERSCORES: &str = "--router_id --conf_dir --monitor_interface --monitor_cidr --state_path --pid_file \
     --enable_conntrackd --garp_master_repeat --garp_master_delay --garp_interval";
 
-/// Writes the names of options as their users know them.
+/// Returns the text with the names of options as their users know them.
 fn with_underscores(text: &str) -> String {
     let replace = |text: String, name: &str| text.replace(&name.replace('_', "-"), name);
     WITH_UNDERSCORES.split(' ').fold(text.into(), replace)
@@ -231,8 +193,8 @@ pub fn parse(argv: Vec<OsString>) -> Result<CliAction, String> {
     read(argv).map_err(|error| printable(&with_underscores(&error)))
 }
 
-/// The options that a command line has, by their long names, and their values as they are. Touches no file.
-pub fn given(argv: &[OsString]) -> Vec<(&'static str, String)> {
+/// Returns the options of a command line by their long names, with unchecked values. Touches no file.
+pub(crate) fn given(argv: &[OsString]) -> Vec<(&'static str, String)> {
     let given = argv::read(argv.to_vec()).unwrap_or_default();
     given.into_iter().map(|(flag, value)| (flag.long, value.unwrap_or_default())).collect()
 }
@@ -240,34 +202,33 @@ pub fn given(argv: &[OsString]) -> Vec<(&'static str, String)> {
 fn read(argv: Vec<OsString>) -> Result<CliAction, String> {
     let given = argv::read(argv)?;
     let is_given = |name: &str| given.iter().any(|(flag, _)| flag.long == name);
-    // These do not need the options that are required otherwise.
+    // These work without the required options.
     if is_given("--help") {
         return Ok(CliAction::Print(with_underscores(&help::text())));
     }
     if is_given("--version") {
         return Ok(CliAction::Print(format!("keepwatch {}\n", env!("CARGO_PKG_VERSION"))));
     }
-    let is_list = |name: &str| matches!(name, "--list" | "--json");
-    match given.iter().find(|(flag, _)| !is_list(flag.long)) {
-        Some((other, _)) if is_given("--list") => {
-            return Err(format!("--list takes no other option but --json: {}", other.long));
-        }
-        None if is_given("--list") => return Ok(CliAction::List(is_given("--json"))),
-        _ if is_given("--json") => return Err(missing("--list, as --json is given")),
-        _ => {}
+    if is_given("--list") {
+        return match given.iter().find(|(flag, _)| !matches!(flag.long, "--list" | "--json")) {
+            Some((other, _)) => {
+                Err(format!("--list takes no other option but --json: {}", other.long))
+            }
+            None => Ok(CliAction::List(is_given("--json"))),
+        };
     }
-    // `argh` would say so in several lines.
+    if is_given("--json") {
+        return Err(missing("--list, as --json is given"));
+    }
+    // The error of `argh` has several lines.
     let is_missing =
         |flag: &&FlagInfo<'_>| flag.optionality == Optionality::Required && !is_given(flag.long);
     if let Some(flag) = flags().iter().find(is_missing) {
-        return Err(missing(&format!("{}: {}", flag.long, flag.description)));
+        let hint = if given.is_empty() { "; try --help" } else { "" };
+        return Err(missing(&format!("{}: {}{hint}", flag.long, flag.description)));
     }
-    let words: Vec<&str> = given
-        .iter()
-        .flat_map(|(flag, value)| [Some(flag.long), value.as_deref()])
-        .flatten()
-        .collect();
-    let mut config = Config::from_args(&["keepwatch"], &words)
+    let words = given.iter().flat_map(|(flag, value)| once(flag.long).chain(value.as_deref()));
+    let mut config = Config::from_args(&["keepwatch"], &words.collect::<Vec<_>>())
         .map_err(|exit| exit.output.trim_end().to_string())?;
     config.complete()?;
     let config = Box::new(config);
@@ -298,26 +259,29 @@ impl Config {
             *group = group.or(self.group);
             group.ok_or_else(|| missing("--group, as --hook-user has no password entry"))?;
         }
+        self.detect_split_brain |= self.probe.is_some() || !self.no_announce;
+        if self.conntrackd_conf.is_some() && !self.enable_conntrackd {
+            return Err(missing("--enable_conntrackd, as --conntrackd-conf is given"));
+        }
         self.log_file = self.find_log_file().and_then(|file| std::path::absolute(file).ok());
         let files = [
             ("--pid_file", &self.pid_file),
             ("--log-file", &self.log_file),
             ("--metrics-file", &self.metrics_file),
         ];
-        let state_file = self.conf_dir.join("state");
-        let mut taken = vec![&state_file];
+        let mut taken = BTreeSet::from([self.conf_dir.join("state")]);
         for (option, file) in files {
-            let Some(file) = file else { continue };
-            if taken.contains(&file) {
+            if let Some(file) = file
+                && !taken.insert(file.clone())
+            {
                 return Err(format!("{option} {}: expected a file of its own", file.display()));
             }
-            taken.push(file);
         }
         Ok(())
     }
 
-    /// Where to log, by the rules of the original: a relative file is in the log directory, and a log
-    /// directory alone gets the file of the default name.
+    /// Returns the path of the log file by the rules of the original: a relative file is in the log directory,
+    /// where the default name applies as well.
     fn find_log_file(&self) -> Option<PathBuf> {
         match (&self.log_file, &self.log_dir) {
             (Some(file), Some(directory)) => Some(directory.join(file)),
@@ -328,14 +292,7 @@ impl Config {
         }
     }
 
-    /// A predecessor's log that is to be given to `--user`.
-    pub fn find_left_log(&self) -> Option<File> {
-        let path = self.log_file.as_ref()?;
-        let is_ours = *path == self.conf_dir.join(LOG_FILE);
-        is_ours.then(|| own_file::find_left(path, self.run_as())).flatten()
-    }
-
-    /// How addresses are announced, if they are.
+    /// Returns how to announce addresses. `None`: not at all.
     pub fn announce(&self) -> Option<AnnounceTiming> {
         (!self.no_announce).then_some(AnnounceTiming {
             repeat: self.garp_master_repeat,
@@ -344,17 +301,12 @@ impl Config {
         })
     }
 
-    /// Whether to listen for other stations that claim the VIP.
-    pub fn detects_split_brain(&self) -> bool {
-        self.detect_split_brain || self.probe.is_some() || !self.no_announce
-    }
-
-    /// The user and group to run as.
+    /// Returns the user and group to run as.
     pub fn run_as(&self) -> RunAs {
         RunAs { user: self.user.map(|(user, _)| user), group: self.group }
     }
 
-    /// The user and group to run the hook as.
+    /// Returns the user and group to run the hook as.
     pub fn run_hook_as(&self) -> RunAs {
         match self.hook_user {
             Some((user, group)) => RunAs { user: Some(user), group },
@@ -362,13 +314,8 @@ impl Config {
         }
     }
 
-    /// The configuration of conntrackd.
+    /// Returns the path of conntrackd's configuration.
     pub fn conntrackd_conf(&self) -> PathBuf {
         self.conntrackd_conf.clone().unwrap_or_else(|| self.conf_dir.join("conntrackd.conf"))
-    }
-
-    /// The least severe level that is logged.
-    pub fn log_level(&self) -> Level {
-        if self.debug { Level::Debug } else { Level::Info }
     }
 }

@@ -1,4 +1,4 @@
-//! The programs that are run: finding conntrackd, checking the hook.
+//! The programs to run: finds conntrackd and checks the hook.
 
 use std::path::{Path, PathBuf};
 
@@ -8,22 +8,21 @@ use nix::unistd::{AccessFlags, faccessat, geteuid};
 use super::Config;
 use crate::sys::trust;
 
-/// Why a program is not run.
-pub const REFUSED: &str = "not run: others than root can replace it";
+const REFUSED: &str = "not run: users other than root can replace it";
 
-/// conntrackd, as far as it was found.
+/// The result of the search for conntrackd.
 #[derive(Debug)]
-pub struct Program {
-    /// Where it is, or ought to be.
+pub struct ConntrackdPath {
+    /// Where it is, or is expected.
     pub path: PathBuf,
-    /// A program that comes first in `PATH`, but which others than root can replace.
-    pub refused: Option<PathBuf>,
+    /// A warning about an earlier program in `PATH` that users other than root can replace.
+    pub refused: Option<String>,
 }
 
 impl Config {
-    /// Looks for conntrackd, if it is to be run: in `PATH`, and then where Debian and Neutron's rootwrap have it, as a
-    /// daemon's `PATH` may lack these directories.
-    pub fn find_conntrackd(&self) -> Option<Program> {
+    /// Searches for conntrackd in `PATH` and then where Debian and Neutron's rootwrap have it, as a daemon's `PATH` may lack
+    /// these directories. `None`: it is not run.
+    pub fn find_conntrackd(&self) -> Option<ConntrackdPath> {
         if !self.enable_conntrackd {
             return None;
         }
@@ -33,23 +32,24 @@ impl Config {
         for directory in std::env::split_paths(&path).chain(system) {
             let file = directory.join("conntrackd");
             if file.is_absolute() && can_be_run(&file) {
-                if trust::is_safe(&file) {
-                    return Some(Program { path: file, refused });
-                }
-                refused.get_or_insert(file);
+                let Some(why) = trust::find_unsafe(&file) else {
+                    return Some(ConntrackdPath { path: file, refused });
+                };
+                refused.get_or_insert_with(|| format!("{}: {REFUSED}: {why}", file.display()));
             }
         }
-        Some(Program { path: "/usr/sbin/conntrackd".into(), refused })
+        Some(ConntrackdPath { path: "/usr/sbin/conntrackd".into(), refused })
     }
 
-    /// Checks that root does not run a hook that others can replace. The error is [`REFUSED`].
-    pub(crate) fn check_hook(&self, hook: &Path) -> Result<(), &'static str> {
+    /// Refuses a hook that runs as root and that other users can replace.
+    pub(crate) fn check_hook(&self, hook: &Path) -> Result<(), String> {
         let user = self.run_hook_as().user.unwrap_or_else(geteuid);
-        if user.is_root() && !trust::is_safe(hook) { Err(REFUSED) } else { Ok(()) }
+        let why = if user.is_root() { trust::find_unsafe(hook) } else { None };
+        why.map_or(Ok(()), |why| Err(format!("{REFUSED}: {why}")))
     }
 }
 
-/// Whether there is a file that this user may execute.
+/// Returns whether this is a file that the process may execute.
 pub(super) fn can_be_run(file: &Path) -> bool {
     file.is_file() && faccessat(AT_FDCWD, file, AccessFlags::X_OK, AtFlags::AT_EACCESS).is_ok()
 }

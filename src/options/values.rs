@@ -1,5 +1,6 @@
-//! How the value of each option is read. An error says what was expected.
+//! Parses the value of each option. An error says what was expected.
 
+use std::fs;
 use std::num::NonZeroU8;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -8,10 +9,10 @@ use std::str::FromStr;
 use nix::unistd::{Gid, Uid};
 
 use super::program;
+use crate::errno::Errno;
 use crate::monitor::{ActiveWord, Duration, Renotify, State};
 use crate::sys::{netns, passwd};
 use crate::wire::cidr::Cidr;
-use crate::wire::http::RouterId;
 use crate::wire::ifname::InterfaceName;
 
 const AGENT_SOCKET: &str = "keepalived-state-change";
@@ -22,26 +23,24 @@ fn expected<T>(value: Option<T>, what: &str) -> Result<T, String> {
     value.ok_or_else(|| format!("expected {what}"))
 }
 
-pub(super) fn router_id(text: &str) -> Result<RouterId, String> {
-    expected(text.parse().ok(), "1 to 64 printable ASCII characters without space")
-}
-
 pub(super) fn interface(text: &str) -> Result<InterfaceName, String> {
-    expected(InterfaceName::new(text.as_bytes()), "an interface name of 1 to 15 bytes")
-}
-
-pub(super) fn vip(text: &str) -> Result<Cidr, String> {
-    // No interface ever has one of these.
-    let possible = |vip: &Cidr| !vip.address().is_unspecified() && !vip.address().is_multicast();
     expected(
-        text.parse().ok().filter(possible),
-        "an IPv4 or IPv6 address with its prefix length, such as 169.254.0.5/24",
+        InterfaceName::new(text.as_bytes()),
+        "an interface name: 1 to 15 bytes without white space, / and :, and not . or ..",
     )
 }
 
-/// The daemon leaves the directory it was started in, so its paths are made absolute.
+pub(super) fn vip(text: &str) -> Result<Cidr, String> {
+    let vip: Cidr = expected(
+        text.parse().ok(),
+        "an IPv4 or IPv6 address with its prefix length, without leading zeros, such as 169.254.0.5/24",
+    )?;
+    let is_possible = !vip.address().is_unspecified() && !vip.address().is_multicast();
+    expected(is_possible.then_some(vip), "a unicast address")
+}
+
+/// Returns an absolute path, as the daemon changes its directory. `None` if it has a NUL, which would cut it.
 fn absolute(text: &str) -> Option<PathBuf> {
-    // A NUL ends every path that the kernel is given.
     std::path::absolute(text).ok().filter(|_| !text.contains('\0'))
 }
 
@@ -49,7 +48,7 @@ pub(super) fn path(text: &str) -> Result<PathBuf, String> {
     expected(absolute(text), "a path")
 }
 
-/// A path that may be relative to `--log-dir`.
+/// Reads a path that may be relative to `--log-dir`.
 pub(super) fn relative_path(text: &str) -> Result<PathBuf, String> {
     path(text).map(|_| text.into())
 }
@@ -59,11 +58,17 @@ pub(super) fn directory(text: &str) -> Result<PathBuf, String> {
 }
 
 pub(super) fn program(text: &str) -> Result<PathBuf, String> {
-    let program = absolute(text).filter(|path| program::can_be_run(path));
-    expected(program, "an existing program that may be run")
+    let path = path(text)?;
+    let reason = match fs::metadata(&path) {
+        Err(error) => Errno::from(error).to_string(),
+        Ok(found) if !found.is_file() => "not a regular file".into(),
+        Ok(_) if program::can_be_run(&path) => return Ok(path),
+        Ok(_) => "not executable".into(),
+    };
+    Err(format!("expected an existing program that may be run: {reason}"))
 }
 
-/// A file that need not exist yet, nor its directory.
+/// Reads the path of a file that need not exist yet, nor its directory.
 pub(super) fn file(text: &str) -> Result<PathBuf, String> {
     let possible = |path: &PathBuf| !path.is_dir() && !text.ends_with('/');
     expected(absolute(text).filter(possible), "a file")
@@ -139,8 +144,8 @@ fn number<T: FromStr + PartialOrd>(text: &str, range: RangeInclusive<T>) -> Opti
     text.parse().ok().filter(|number| range.contains(number) && !text.starts_with('+'))
 }
 
-/// A time from `least` microseconds to an hour in decimal seconds, such as `0.001`. Not through a floating-point
-/// number: reading those adds 18 kB to the program.
+/// Reads a time from `least` microseconds to an hour in decimal seconds, such as `0.001`. Parsing a floating-point number
+/// would add 18 kB to the program.
 fn seconds(text: &str, least: u32) -> Option<Duration> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
     let unit = 10_u32.pow(6_u32.checked_sub(u32::try_from(fraction.len()).ok()?)?);

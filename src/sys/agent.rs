@@ -1,10 +1,11 @@
-//! The connection to the agent: nonblocking throughout.
+//! The nonblocking connection to the agent.
 
+use core::mem::replace;
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use mio::net::UnixStream;
 use mio::{Interest, Registry, Token};
@@ -23,14 +24,21 @@ const MAX_REST: usize = 65_536;
 #[derive(Debug)]
 pub struct Agent {
     address: SocketAddr,
-    directory: PathBuf,
     /// The user that the daemon runs as.
     own: Uid,
-    connection: Option<Connection>,
+    exchange: Option<Exchange>,
+    /// The socket that answered the last request with 200.
+    answered: Option<SocketId>,
 }
 
+/// Device, inode and time of the last change, as inode numbers are reused.
+type SocketId = (u64, u64, i64, i64);
+
+/// A request and its reply, on a connection of their own.
 #[derive(Debug)]
-struct Connection {
+struct Exchange {
+    /// The socket at the path just before the connection.
+    socket: Option<SocketId>,
     stream: UnixStream,
     reply: ReplyReader,
     delivered: bool,
@@ -39,84 +47,98 @@ struct Connection {
 }
 
 impl Agent {
-    /// Stores the path; the socket need not exist. `ENAMETOOLONG` if the path has more than 107 bytes. To be called
-    /// as the user that the daemon runs as.
+    /// Stores the path and the present user; the socket need not exist. `ENAMETOOLONG` beyond 107 bytes.
     pub fn new(path: &Path) -> Result<Self, Errno> {
         Ok(Self {
             address: SocketAddr::from_pathname(path).map_err(|_| NixErrno::ENAMETOOLONG)?,
-            directory: path.parent().unwrap_or(path).into(),
             own: Uid::effective(),
-            connection: None,
+            exchange: None,
+            answered: None,
         })
     }
 
-    /// Connects and sends the request. Closes an older connection, and on failure this one.
-    ///
-    /// [`Agent::advance`], to be called when the poll reports `token`, returns the reply.
+    /// Closes an older connection, connects and sends the request. [`Agent::advance`] returns the reply.
     pub fn notify(
         &mut self,
         request: &Request,
         registry: &Registry,
         token: Token,
     ) -> Result<(), Failure> {
-        self.connection = None;
+        self.exchange = None;
+        let socket = self.socket_id();
         // A Unix socket connects at once or fails, with EAGAIN if the backlog is full.
         let mut stream =
             UnixStream::connect_addr(&self.address).map_err(|error| failure(error.into()))?;
         self.check_trust(&stream)?;
         // A new socket has room for all of it (`unix_stream_sendmsg`).
         stream.write_all(request).map_err(|error| failure(error.into()))?;
-        // Registering also reports what has come already.
+        // Registering also reports bytes already received.
         registry
             .register(&mut stream, token, Interest::READABLE)
             .map_err(|error| Failure::Socket(error.into()))?;
         let reply = ReplyReader::default();
-        self.connection = Some(Connection { stream, reply, delivered: false, rest: 0 });
+        self.exchange = Some(Exchange { socket, stream, reply, delivered: false, rest: 0 });
         Ok(())
     }
 
-    /// The listener must be root, the user that the daemon runs as, or the owner of the socket's directory.
-    /// Anybody else may have put a socket there to learn the state or to keep it from the agent.
+    fn socket_id(&self) -> Option<SocketId> {
+        let found = fs::metadata(self.address.as_pathname()?).ok()?;
+        Some((found.dev(), found.ino(), found.ctime(), found.ctime_nsec()))
+    }
+
+    /// Returns whether the socket that answered 200 last was replaced. Does not connect: that would be a notification.
+    pub fn is_replaced(&self) -> bool {
+        self.answered.is_some() && self.answered != self.socket_id()
+    }
+
+    /// Checks that the listener is root, the daemon's user or the owner of the directory, and so no interceptor.
     fn check_trust(&self, stream: &UnixStream) -> Result<(), Failure> {
         let listener = getsockopt(stream, sockopt::PeerCredentials)
             .map_err(|errno| Failure::Socket(errno.into()))?
             .uid();
-        let trusted = listener == 0
-            || listener == self.own.as_raw()
-            || fs::metadata(&self.directory).is_ok_and(|found| found.uid() == listener);
-        if trusted { Ok(()) } else { Err(Failure::Untrusted(listener)) }
+        let directory = self.address.as_pathname().and_then(Path::parent);
+        let owner = || Some(fs::metadata(directory?).ok()?.uid());
+        let is_own = listener == self.own.as_raw();
+        let is_trusted = listener == 0 || is_own || owner() == Some(listener);
+        if is_trusted { Ok(()) } else { Err(Failure::Untrusted(listener)) }
     }
 
-    /// Reads as far as the socket allows. To be called until it returns `None`.
+    /// Reads as far as the socket allows. Must be called until it returns `None`.
     pub fn advance(&mut self) -> Option<Outcome> {
-        let outcome = self.connection.as_mut()?.advance()?;
-        if outcome != Outcome::Delivered {
-            self.connection = None;
+        let exchange = self.exchange.as_mut()?;
+        let mut outcome = exchange.advance()?;
+        if let Outcome::Delivered { by_another } = &mut outcome {
+            let before = replace(&mut self.answered, exchange.socket);
+            *by_another = before.is_some() && before != self.answered;
+        } else {
+            self.exchange = None;
         }
         Some(outcome)
     }
 
-    /// Whether a request awaits its reply.
+    /// Returns whether a request awaits its reply.
     pub fn is_waiting(&self) -> bool {
-        self.connection.as_ref().is_some_and(|connection| !connection.delivered)
+        self.exchange.as_ref().is_some_and(|exchange| !exchange.delivered)
     }
 
-    /// Closes the connection, which also removes it from the poll, as the reply has taken too long.
+    /// Closes the connection, as the reply has taken too long. This also removes it from the poll.
     pub fn hang_up(&mut self) -> Outcome {
-        self.connection = None;
+        self.exchange = None;
         Outcome::Failed(Failure::TimedOut)
     }
 }
 
-impl Connection {
+impl Exchange {
+    /// Reads until there is an outcome. After any but `Delivered` the exchange has ended.
     fn advance(&mut self) -> Option<Outcome> {
+        let failed = |failure| Some(Outcome::Failed(failure));
         let mut buffer = [0; 512];
         loop {
             let bytes = match self.stream.read(&mut buffer) {
                 Ok(length) => buffer.get(..length)?,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return None,
                 Err(_) if self.delivered => return Some(Outcome::Closed),
-                Err(error) => return Some(Outcome::Failed(failure(error.into()))),
+                Err(error) => return failed(failure(error.into())),
             };
             if self.delivered {
                 self.rest += bytes.len();
@@ -126,22 +148,22 @@ impl Connection {
                 continue;
             }
             if bytes.is_empty() {
-                return Some(Outcome::Failed(Failure::ClosedEarly));
+                return failed(Failure::ClosedEarly);
             }
             match self.reply.push(bytes) {
                 Reply::Incomplete => {}
                 Reply::Status(200) => {
                     self.delivered = true;
-                    return Some(Outcome::Delivered);
+                    return Some(Outcome::Delivered { by_another: false });
                 }
-                Reply::Status(other) => return Some(Outcome::Failed(Failure::Status(other))),
-                Reply::Malformed => return Some(Outcome::Failed(Failure::Malformed)),
+                Reply::Status(other) => return failed(Failure::Status(other)),
+                Reply::Malformed => return failed(Failure::Malformed),
             }
         }
     }
 }
 
-/// The failure for an errno of a socket. An agent that closes it without having read everything resets the connection.
+/// Classifies a socket's errno. An agent that closes the socket before reading everything resets the connection.
 fn failure(errno: Errno) -> Failure {
     match NixErrno::from_raw(errno.0) {
         NixErrno::ENOENT => Failure::NoSocket,

@@ -1,4 +1,4 @@
-//! Files that are whole or not there: the state file and the metrics file.
+//! Files that are complete or absent: the state file and the metrics file.
 
 use std::ffi::CString;
 use std::fs::File;
@@ -7,74 +7,86 @@ use std::path::Path;
 use std::process;
 
 use nix::errno::Errno as NixErrno;
-use nix::fcntl::{AT_FDCWD, AtFlags, OFlag, open, renameat};
-use nix::sys::stat::Mode;
-use nix::unistd::{AccessFlags, faccessat};
+use nix::fcntl::{AT_FDCWD, OFlag, open, renameat};
+use nix::sys::stat::{FileStat, Mode, lstat};
+use nix::unistd::{UnlinkatFlags, unlinkat};
 
-use super::files::{c_path, is_at, unlink};
+use super::files::{SAFELY, c_path, is_at, is_same, unlink};
 use crate::errno::Errno;
 
-/// A file that is replaced by renaming a complete one over it, so that a reader sees the old content or the new
-/// one.
-///
-/// No descriptor is kept of its directory, so that one that was replaced or mounted over is followed.
-///
-/// There is no fsync: after a crash of the machine the content is found out anew.
+/// A file that is replaced by renaming a complete one over it, so that a reader sees the old content or the new one.
+/// There is no fsync, as a reboot determines the content anew.
 #[derive(Debug)]
 pub struct AtomicFile {
     path: CString,
-    /// The path of a new file until it is renamed. It has the pid, as several daemons may write into one directory.
+    /// The path of the new file until it is renamed. It ends in the pid, as several daemons may share a directory.
     temporary: CString,
 }
 
 impl AtomicFile {
-    /// Writes nothing yet, and looks at nothing.
+    /// Prepares the paths, and accesses no file.
     ///
     /// # Errors
     /// `EINVAL` if the path has a NUL.
     pub fn new(path: &Path) -> Result<Self, Errno> {
-        // Processes of other PID namespaces may have our number, and their metrics in our directory.
+        // With the file's name, as processes of other PID namespaces may have the same pid. The longest name must fit.
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        // Of bounded length, as the path may have the longest there is.
         let name: String = name.chars().take(50).collect();
         let temporary = path.with_file_name(format!(".{name}.keepwatch-{}", process::id()));
         Ok(Self { path: c_path(path)?, temporary: c_path(&temporary)? })
     }
 
-    /// Replaces the content, mode 0644. A symlink in its place is replaced, not followed. Returns
-    /// the new file.
+    /// Checks that the file can be replaced ([`examine`]). A full disk is no error here.
+    pub(crate) fn open(path: &Path) -> Result<Self, Errno> {
+        let full = [NixErrno::ENOSPC, NixErrno::EDQUOT].map(Errno::from);
+        examine(path).or_else(|errno| if full.contains(&errno) { Ok(()) } else { Err(errno) })?;
+        Self::new(path)
+    }
+
+    /// Replaces the content, mode 0644. A symlink in its place is replaced, not followed. Returns the new file, locked if
+    /// `lock` is set and its file system has locks.
     ///
     /// # Errors
-    /// The errno of the step that failed; the old content is still there.
-    pub fn replace(&self, content: &[u8]) -> Result<File, Errno> {
+    /// The errno of the step that failed; the old content remains.
+    pub fn replace(&self, content: &[u8], lock: bool) -> Result<File, Errno> {
         let mut new = self.create()?;
+        if lock {
+            let _ = new.try_lock();
+        }
         let rename = || renameat(AT_FDCWD, &*self.temporary, AT_FDCWD, &*self.path);
         let replaced = new.write_all(content).and_then(|()| Ok(rename()?));
         if replaced.is_err() {
-            // Not to leave it behind.
             let _ = unlink(&self.temporary);
         }
         Ok(replaced.map(|()| new)?)
     }
 
-    /// Whether there is a file, and it is not this one.
-    pub fn is_another(&self, file: &File) -> bool {
-        is_at(&self.path, file) == Some(false)
+    /// Returns whether another process has replaced the file with its own, and has locked that or forbids to open it.
+    pub fn is_taken(&self, own: &File) -> bool {
+        let flags = OFlag::O_WRONLY | SAFELY;
+        let opened = || open(&*self.path, flags, Mode::empty()).map(File::from);
+        let is_held = || opened().map_or(true, |file| file.try_lock().is_err());
+        is_at(&self.path, own) == Some(false) && is_held()
     }
 
-    /// Removes it if it is still this one.
+    /// Returns whether another file is at the path than the one written earlier. A file that reuses its inode is missed.
+    pub fn is_replaced(&self, written: &FileStat) -> bool {
+        lstat(&*self.path).is_ok_and(|there| !is_same(&there, written))
+    }
+
+    /// Removes the file if it is still this one.
     pub fn remove(&self, file: &File) {
-        if !self.is_another(file) {
+        if is_at(&self.path, file) == Some(true) {
             let _ = unlink(&self.path);
         }
     }
 
     fn create(&self) -> nix::Result<File> {
-        // O_EXCL: whatever else is there under this name, be it a link or a FIFO, is not opened.
+        // O_EXCL: a link or a FIFO of this name is not opened.
         let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_CLOEXEC;
         let create = || open(&*self.temporary, flags, Mode::from_bits_truncate(0o644));
         let created = create().or_else(|errno| match errno {
-            // What could not be removed before, or was put there by somebody else.
+            // A leftover, or another user's.
             NixErrno::EEXIST => unlink(&self.temporary).and_then(|()| create()),
             _ => Err(errno),
         });
@@ -82,8 +94,18 @@ impl AtomicFile {
     }
 }
 
-/// Whether files can be created where one is to be. Changes nothing. A directory that is full is no error here.
+/// Checks that a file can be replaced, by writing and removing a temporary one. The file itself stays.
 pub(crate) fn examine(path: &Path) -> Result<(), Errno> {
-    let access = AccessFlags::W_OK | AccessFlags::X_OK;
-    Ok(faccessat(AT_FDCWD, path.parent().unwrap_or(path), access, AtFlags::AT_EACCESS)?)
+    let file = AtomicFile::new(path)?;
+    let mut new = file.create()?;
+    let written = new.write_all(b"trial");
+    unlink(&file.temporary)?;
+    if path.symlink_metadata().is_ok_and(|found| found.is_dir()) {
+        return Err(NixErrno::EISDIR.into());
+    }
+    // On a file, `rmdir` checks the right to remove it (`may_delete` in fs/namei.c), then fails with ENOTDIR.
+    match unlinkat(AT_FDCWD, &*file.path, UnlinkatFlags::RemoveDir) {
+        Ok(()) | Err(NixErrno::ENOENT | NixErrno::ENOTDIR) => Ok(written?),
+        Err(errno) => Err(errno.into()),
+    }
 }

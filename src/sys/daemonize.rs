@@ -1,80 +1,95 @@
-//! Becoming a daemon: the forks, and the process that waits until the daemon is up.
+//! Becoming a daemon: the forks, and the starter, which waits until the daemon is up.
 
-#![expect(unsafe_code, reason = "fork, and a handler of signals")]
+#![expect(unsafe_code, reason = "fork, and a signal handler")]
 
-use std::fs::File;
-use std::io::{PipeReader, PipeWriter, Read, pipe};
+use std::io::{PipeReader, Read};
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
 
+use nix::fcntl::OFlag;
 use nix::libc;
+use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::signal::{Signal, killpg};
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
-use nix::unistd::{ForkResult, Pid, chdir, dup2_stderr, dup2_stdin, dup2_stdout, fork, setsid};
+use nix::unistd::{ForkResult, Pid, fork, pipe2, setsid};
 use signal_hook::low_level::{emulate_default_handler, register};
 
+use super::process::drop_standard_streams;
 use super::service_manager::{ReadinessNotifier, UP};
 use super::signals;
 use crate::errno::Errno;
 
-/// Forks twice, so that the daemon leads no session and belongs to no terminal. It keeps the command
-/// line, by which the agent recognises it, and has `/dev/null` for its standard streams.
-///
-/// The process that was started waits until the daemon is up, and gets `None`.
+/// How long the starter waits for the daemon, as an agent may wait for the starter.
+const START_LIMIT: Duration = Duration::from_secs(10);
+
+/// Forks twice, so that the daemon leads no session and belongs to no terminal. Its standard streams are `/dev/null`.
+/// The starter gets `None` once the daemon is up. After `START_LIMIT` it reports the last failure that is retried.
 ///
 /// # Errors
-/// The errno of the step that failed, or why the daemon did not come up in its own words, in one line.
-pub fn daemonize() -> Result<Option<ReadinessNotifier>, String> {
-    let said = match fork_twice().map_err(|errno| format!("becoming a daemon: {errno}"))? {
-        ForkSide::Daemon(pipe) => return Ok(Some(ReadinessNotifier::Parent(pipe))),
-        ForkSide::Parent(pipe, group) => read_from_daemon(pipe, group),
+/// The step that failed, or the daemon's own error, in one line.
+pub fn daemonize(report: impl FnOnce(&str)) -> Result<Option<ReadinessNotifier>, String> {
+    let failed = |errno: Errno| format!("becoming a daemon: {errno}");
+    // The daemon never waits for room.
+    let pipe = pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK).map_err(|errno| failed(errno.into()))?;
+    let Some(group) = fork_twice().map_err(failed)? else {
+        return Ok(Some(ReadinessNotifier::Parent(pipe.1.into())));
     };
-    match said.map_err(|errno| format!("waiting for the daemon: {errno}"))?.as_str() {
+    drop(pipe.1);
+    let (text, has_ended) = read_from_daemon(pipe.0.into(), group)
+        .map_err(|errno| format!("waiting for the daemon: {errno}"))?;
+    // Each failure that is retried is a line. The last message is not.
+    let (failures, last) = text.rsplit_once('\n').unwrap_or(("", &text));
+    match last {
         UP => Ok(None),
-        "" => Err("the daemon exited before it was ready".into()),
+        "" if has_ended => Err("the daemon exited before it was ready".into()),
+        "" => {
+            let failure = failures.lines().next_back().unwrap_or("the first state is not known");
+            report(&format!("not up yet, still trying: {failure}"));
+            Ok(None)
+        }
         error => Err(error.into()),
     }
 }
 
-enum ForkSide {
-    /// The daemon's process group. Its leader has ended and is not waited for, so that this remains its number.
-    Parent(PipeReader, Pid),
-    Daemon(PipeWriter),
-}
-
-fn fork_twice() -> Result<ForkSide, Errno> {
-    let (parent_end, daemon_end) = pipe()?;
+/// Returns the daemon's process group to the starter. Its leader has ended; unreaped, it reserves the number.
+fn fork_twice() -> Result<Option<Pid>, Errno> {
     // SAFETY: the process has one thread.
     if let ForkResult::Parent { child } = unsafe { fork() }? {
         waitid(Id::Pid(child), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT)?;
-        return Ok(ForkSide::Parent(parent_end, child));
+        return Ok(Some(child));
     }
     setsid()?;
     // SAFETY: as above.
     if let ForkResult::Parent { .. } = unsafe { fork() }? {
-        // SAFETY: ends this process, and runs nothing of what the other has inherited.
+        // SAFETY: ends this process without running any inherited code.
         unsafe { libc::_exit(0) }
     }
-    chdir(c"/")?;
-    let null = File::options().read(true).write(true).open("/dev/null")?;
-    dup2_stdin(&null)?;
-    dup2_stdout(&null)?;
-    dup2_stderr(&null)?;
-    Ok(ForkSide::Daemon(daemon_end))
+    drop_standard_streams()?;
+    Ok(None)
 }
 
-/// Reads what the daemon says. Passes SIGTERM and SIGINT on to it, as it is no longer in the terminal's process
-/// group, and ends by them.
-fn read_from_daemon(mut pipe: PipeReader, group: Pid) -> Result<String, Errno> {
+/// Reads the daemon's messages until it closes the pipe or the timeout. Returns them, and whether the pipe was closed.
+/// Passes SIGTERM and SIGINT on to the daemon, which a terminal no longer reaches, and ends by them.
+fn read_from_daemon(mut pipe: PipeReader, group: Pid) -> Result<(String, bool), Errno> {
     for signal in [Signal::SIGTERM, Signal::SIGINT] {
         let pass_on = move || {
             let _ = killpg(group, signal);
-            // The daemon ends as quickly by itself.
+            // If this fails, the daemon's end ends this process.
             let _ = emulate_default_handler(signal as i32);
         };
         // SAFETY: both calls are safe in a handler (`signal-safety(7)`).
         unsafe { register(signal as i32, pass_on) }?;
     }
     signals::unblock();
-    let mut said = String::new();
-    pipe.read_to_string(&mut said)?;
-    Ok(said)
+    let (mut text, limit) = (Vec::new(), Instant::now() + START_LIMIT);
+    loop {
+        let left = limit.saturating_duration_since(Instant::now());
+        let mut fds = [PollFd::new(pipe.as_fd(), PollFlags::POLLIN)];
+        // After an interruption nothing is read.
+        let _ = ppoll(&mut fds, Some(left.into()), None);
+        let has_ended = pipe.read_to_end(&mut text).is_ok();
+        if has_ended || left.is_zero() {
+            return Ok((String::from_utf8_lossy(&text).into(), has_ended));
+        }
+    }
 }

@@ -1,4 +1,4 @@
-//! Where error numbers come from, and how they read.
+//! Conversions to [`Errno`], and its text.
 
 use core::fmt;
 
@@ -13,7 +13,7 @@ impl From<NixErrno> for Errno {
 }
 
 impl From<std::io::Error> for Errno {
-    /// An error that did not come from the system counts as `EIO`.
+    /// An error without an errno becomes `EIO`.
     fn from(error: std::io::Error) -> Self {
         Self(error.raw_os_error().unwrap_or(NixErrno::EIO as i32))
     }

@@ -1,4 +1,4 @@
-//! Paths as C strings, and which file is where.
+//! Paths as C strings, and the identity of files.
 
 use std::ffi::{CStr, CString};
 use std::fs::File;
@@ -6,12 +6,16 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use nix::errno::Errno as NixErrno;
-use nix::fcntl::AT_FDCWD;
+use nix::fcntl::{AT_FDCWD, OFlag};
 use nix::sys::stat::{FileStat, fstat, lstat};
 use nix::unistd::{UnlinkatFlags, unlinkat};
 
-/// A path as a C string, which can be used without allocating. `EINVAL` if it contains a NUL.
-pub(super) fn c_path(path: &Path) -> nix::Result<CString> {
+/// Flags to open a file that others may have replaced by a symlink, a FIFO or a terminal.
+pub(super) const SAFELY: OFlag =
+    OFlag::O_NOFOLLOW.union(OFlag::O_NONBLOCK).union(OFlag::O_NOCTTY).union(OFlag::O_CLOEXEC);
+
+/// Returns a path that can be used without allocating. `EINVAL` if it contains a NUL.
+pub(crate) fn c_path(path: &Path) -> nix::Result<CString> {
     CString::new(path.as_os_str().as_bytes()).map_err(|_| NixErrno::EINVAL)
 }
 
@@ -23,7 +27,7 @@ pub(super) fn is_same(one: &FileStat, other: &FileStat) -> bool {
     (one.st_dev, one.st_ino) == (other.st_dev, other.st_ino)
 }
 
-/// Whether this open file is at the path, not followed if it is a symlink. `None`: nothing is there.
+/// Returns whether this open file is at the path, which is not followed. `None`: no file is there.
 pub(super) fn is_at(path: &CStr, file: &File) -> Option<bool> {
     let there = lstat(path).ok()?;
     Some(fstat(file).is_ok_and(|file| is_same(&file, &there)))

@@ -1,6 +1,6 @@
 //! Names of interfaces.
 
-#![expect(unsafe_code, reason = "no library asks for the name of an interface without allocating")]
+#![expect(unsafe_code, reason = "nix's if_indextoname allocates")]
 
 use std::mem;
 use std::os::fd::AsRawFd;
@@ -11,8 +11,7 @@ use nix::{ioctl_readwrite_bad, libc};
 
 use crate::wire::ifname::InterfaceName;
 
-/// Refuses an alternative name of an interface (`ip link property`), as events have its own name only. The error is
-/// what is expected instead.
+/// Refuses an alternative name (`ip link property`), as events have only the interface's own. The error names that.
 pub fn check_own_name(name: &InterfaceName) -> Result<(), String> {
     let Ok(own) = if_nametoindex(name.as_bytes()).and_then(if_indextoname) else { return Ok(()) };
     if own.to_bytes() == name.as_bytes() {
@@ -23,16 +22,16 @@ pub fn check_own_name(name: &InterfaceName) -> Result<(), String> {
 
 ioctl_readwrite_bad!(get_name, libc::SIOCGIFNAME, libc::ifreq);
 
-/// The present name of the interface with this index (`netdevice(7)`). Allocates nothing.
+/// Returns the present name of an interface (`netdevice(7)`). Allocates nothing.
 pub fn name_of(ifindex: u32) -> Option<InterfaceName> {
     let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
     let socket = socket(AddressFamily::Unix, SockType::Stream, flags, None).ok()?;
-    // SAFETY: all zeroes are a request.
+    // SAFETY: all zeroes are a valid `ifreq`.
     let mut request: libc::ifreq = unsafe { mem::zeroed() };
     request.ifr_ifru.ifru_ifindex = ifindex.cast_signed();
     // SAFETY: the kernel reads the index and writes the name.
     unsafe { get_name(socket.as_raw_fd(), &raw mut request) }.ok()?;
-    // What a character is depends on the machine.
+    // `c_char` is signed or not, by architecture.
     let name = request.ifr_name.map(|byte| u8::from_ne_bytes(byte.to_ne_bytes()));
     InterfaceName::new(name.split(|byte| *byte == 0).next()?)
 }

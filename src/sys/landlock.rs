@@ -1,5 +1,4 @@
-//! Restricts file access to what is allowed by name, and denies TCP, signals and abstract Unix sockets of other
-//! processes (`landlock(7)`).
+//! Landlock (`landlock(7)`): denies access to files except by rules, TCP, and other processes' signals and abstract sockets.
 
 use std::path::PathBuf;
 
@@ -8,18 +7,17 @@ use ::landlock::{
     RulesetCreatedAttr, RulesetError, Scope, path_beneath_rules,
 };
 
-/// The version whose restrictions are all used. An older kernel enforces those that it knows.
+/// All restrictions of this version are used. An older kernel enforces those that it knows.
 pub(crate) const VERSION: ABI = ABI::V6;
 
-/// Rights to a file, or to all below a directory. What cannot be opened now is passed over.
-pub type Allowed = (PathBuf, BitFlags<AccessFs>);
-
-/// Rules that deny all that the kernel can restrict but what is allowed. `restrict_self` enforces them for good, on this
-/// process and all that it will start.
+/// Returns rules that deny all other access than to these files, and to files below these directories. A path that cannot
+/// be opened now is skipped. `restrict_self` enforces them for good, on this process and its children.
 ///
 /// # Errors
-/// What the kernel refuses, though it has Landlock. `errno` says why; the error's own text would add 10 kB to the program.
-pub fn deny_all_but(allowed: &[Allowed]) -> Result<RulesetCreated, RulesetError> {
+/// A step that the kernel refuses. `errno` says why; the error's own text would add 10 kB to the program.
+pub fn deny_all_but(
+    allowed: &[(PathBuf, BitFlags<AccessFs>)],
+) -> Result<RulesetCreated, RulesetError> {
     let rules = allowed.iter().flat_map(|(path, access)| path_beneath_rules([path], *access));
     Ruleset::default()
         .handle_access(AccessFs::from_all(VERSION))?

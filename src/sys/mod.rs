@@ -1,4 +1,4 @@
-//! The thin edge to Linux: every file descriptor, every system call, no decision.
+//! The thin edge to Linux: file descriptors and system calls, no decisions.
 
 pub(crate) mod agent;
 pub mod atomic_file;
@@ -6,7 +6,7 @@ pub(crate) mod bpf;
 pub(crate) mod clock;
 pub mod daemonize;
 mod errno;
-mod files;
+pub(crate) mod files;
 pub(crate) mod helper;
 pub(crate) mod interface;
 pub mod landlock;

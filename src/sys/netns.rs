@@ -15,21 +15,19 @@ use nix::sys::stat::{FileStat, fstat, fstatat, lstat, stat};
 use super::files::{c_path, is_same};
 use crate::errno::Errno;
 
-/// Where `ip netns` keeps named namespaces. Mostly the second is a symlink to the first.
+/// Directories of named namespaces (`ip-netns(8)`). The second is usually a symlink to the first.
 const RUN_DIRS: [&str; 2] = ["/run/netns", "/var/run/netns"];
 
-/// The file of a namespace that is given by name or by an absolute path.
+/// Returns the file of a namespace, given by name or absolute path.
 pub fn path(namespace: &str) -> PathBuf {
     let [run_dir, _] = RUN_DIRS;
     Path::new(run_dir).join(namespace)
 }
 
-/// Moves the process into the network namespace whose file is at `path`. Returns the file's status.
-///
-/// `ENOENT` if there is no file, `EPERM` without `CAP_SYS_ADMIN` in both namespaces, `EINVAL` if the file is no
-/// network namespace.
+/// Moves the process into the network namespace whose file is at `path`. Returns the file's status. `EPERM` without
+/// `CAP_SYS_ADMIN` in both namespaces, `EINVAL` for any other file.
 pub fn enter(path: &Path) -> Result<FileStat, Errno> {
-    // Does not wait for the writer of a FIFO.
+    // Opening a FIFO must not block.
     let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
     let file = File::options().read(true).custom_flags(flags).open(path)?;
     let entered = fstat(&file)?;
@@ -37,32 +35,30 @@ pub fn enter(path: &Path) -> Result<FileStat, Errno> {
     Ok(entered)
 }
 
-/// The network namespace that the process is in. `None` without `/proc`.
+/// Returns the network namespace of this process. `None` without `/proc`.
 pub fn present() -> Option<FileStat> {
     stat("/proc/self/ns/net").ok()
 }
 
-/// Checks whether the namespace has been deleted: whether nothing but the daemon keeps it alive. No event inside
-/// reports that, as the namespace lives on, unreachable for others, while the daemon is in it.
+/// Detects the deletion of the namespace. No event inside reports it, as the daemon's own sockets keep it alive.
 #[derive(Debug)]
 pub struct NamespaceWatch {
-    /// What a relative path is relative to.
+    /// The base of a relative path.
     directory: Option<File>,
     path: CString,
     /// The file that is at the path until the namespace is deleted.
     file: FileStat,
-    /// `/proc/self/mountinfo`, which reports an exceptional condition on each mount and unmount, and so when a
-    /// name is deleted. `None`: no event reports deletion.
+    /// `/proc/self/mountinfo`, which reports each mount and unmount, such as the deletion of a name.
     mounts: Option<File>,
 }
 
 impl NamespaceWatch {
-    /// Watches the namespace that the process is in by the path it was `given` by, else by its name. Returns `None`
-    /// if it was not given and has no name.
+    /// Watches the namespace of this process by its `given` path, else by its name. Returns `None` without either.
     pub fn new(given: Option<&Path>, file: FileStat) -> Option<Self> {
-        // The files of processes are links without a path.
+        // `/proc/PID/ns/net` is a link without a path.
         let mount = given.and_then(|path| fs::canonicalize(path).ok());
-        if let Some(path) = mount.or_else(|| find_name(&file)) {
+        let find_name = || named().find_map(|(found, path)| is_same(&found, &file).then_some(path));
+        if let Some(path) = mount.or_else(find_name) {
             let mounts = File::open("/proc/self/mountinfo").ok();
             return Some(Self { directory: None, path: c_path(&path).ok()?, file, mounts });
         }
@@ -74,12 +70,12 @@ impl NamespaceWatch {
         watch_process(path).or_else(path_alone)
     }
 
-    /// Reports an exceptional condition when the namespace may have been deleted. `None`: nothing does.
+    /// Returns the source of an exceptional condition at each possible deletion. `None`: no event reports deletion.
     pub fn fd(&self) -> Option<RawFd> {
         self.mounts.as_ref().map(AsRawFd::as_raw_fd)
     }
 
-    /// Whether the path is gone or leads to another namespace. The errno of `fstatat`, if it leaves that open.
+    /// Returns whether the path is gone or leads to another namespace. An error leaves that open.
     pub fn is_gone(&self) -> Result<bool, Errno> {
         let directory = self.directory.as_ref().map_or(AT_FDCWD, AsFd::as_fd);
         match fstatat(directory, &*self.path, AtFlags::empty()) {
@@ -90,8 +86,7 @@ impl NamespaceWatch {
     }
 }
 
-/// For `/proc/PID/ns/net`, which only who may trace the process can follow: `/proc/PID/net/dev`, which everybody can
-/// look at once the directory is open, and which is another file in each namespace.
+/// Watches `/proc/PID/net/dev`, another file in each namespace, as `/proc/PID/ns/net` needs the right to trace PID.
 fn watch_process(path: &Path) -> Option<NamespaceWatch> {
     let process = path.to_str()?.strip_suffix("/ns/net")?;
     let flags = libc::O_PATH | libc::O_DIRECTORY;
@@ -101,9 +96,11 @@ fn watch_process(path: &Path) -> Option<NamespaceWatch> {
     Some(NamespaceWatch { directory: Some(directory), path: path.into(), file, mounts: None })
 }
 
-/// A name of the namespace, if it has one.
-pub fn find_name(namespace: &FileStat) -> Option<PathBuf> {
+/// Returns the namespaces that have names, and the paths of these.
+pub fn named() -> impl Iterator<Item = (FileStat, PathBuf)> {
     let entries = RUN_DIRS.iter().filter_map(|run_dir| fs::read_dir(run_dir).ok()).flatten();
-    let mut paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
-    paths.find(|path| lstat(path).is_ok_and(|file| is_same(&file, namespace)))
+    entries.filter_map(|entry| {
+        let path = entry.ok()?.path();
+        Some((lstat(&path).ok()?, path))
+    })
 }

@@ -1,7 +1,7 @@
-//! The packet socket (`packet(7)`, `net/packet/af_packet.c`): sends announcements on any interface, and on one
-//! asks for claims of the VIP and receives them.
+//! The packet socket (`packet(7)`, `net/packet/af_packet.c`): sends announcements on any interface; on the watched one
+//! probes for claims of the VIP and receives them.
 
-#![expect(unsafe_code, reason = "nix makes no link-layer address, and has no PACKET_QDISC_BYPASS")]
+#![expect(unsafe_code, reason = "nix builds no link-layer address")]
 
 use core::net::IpAddr;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -18,7 +18,7 @@ use crate::errno::Errno;
 use crate::monitor::{Announcement, FrameKind, Input, Probe};
 use crate::wire::{arp, ndisc, parse_claim};
 
-/// Room for some dozen claims, in bytes. Further ones would say nothing new.
+/// Room for some dozen claims, in bytes.
 const RECEIVE_BUFFER: usize = 16_384;
 /// More frames than fit into the receive buffer.
 const MAX_FRAMES: usize = 64;
@@ -29,36 +29,27 @@ const MAX_FRAME: usize = 128;
 pub struct PacketSocket {
     socket: OwnedFd,
     vip: IpAddr,
-    /// Index of the interface that it receives on.
+    /// The interface's index.
     bound_to: Option<u32>,
 }
 
 impl PacketSocket {
-    /// Opens a socket without a protocol, which receives nothing yet. Its filter, which accepts only claims of the
-    /// VIP, is locked.
-    /// `EPERM` without `CAP_NET_RAW`.
+    /// Opens a socket that receives no frames yet, with a locked filter for claims. `EPERM` without `CAP_NET_RAW`.
     pub fn open(vip: IpAddr) -> Result<Self, Errno> {
         let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
         let socket = socket(AddressFamily::Packet, SockType::Raw, flags, None)?;
         setsockopt(&socket, sockopt::RcvBuf, &RECEIVE_BUFFER)?;
         bpf::attach(&socket, &mut bpf::claims_of(vip))?;
         // Fails before Linux 3.9 and under qemu-user.
-        let _ = bpf::lock(&socket);
-        // Frames go straight to the driver, or are dropped (`packet_direct_xmit`, Linux 3.14). In the queue of an
-        // interface that does not send they would fill the socket's send buffer, and hold up all other interfaces.
-        // SAFETY: the kernel reads an int. It fails under qemu-user, where frames are queued.
-        let _ = unsafe { bpf::set(&socket, libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, &1_i32) };
+        let _ = setsockopt(&socket, bpf::LockFilter, &true);
+        // Linux 3.14, and not qemu-user. One stuck interface's queue would fill the send buffer and delay all others.
+        let _ = setsockopt(&socket, bpf::PastQueue, &true);
         Ok(Self { socket, vip, bound_to: None })
     }
 
-    /// Receives claims of the VIP on this interface from now on, and discards earlier ones.
+    /// Receives claims of the VIP on this interface from now on, and discards earlier ones. `ENODEV` if it is gone.
     ///
-    /// The kernel unbinds the socket silently when the interface is deleted: hence `rebind`. Binding again to the
-    /// same interface is cheap.
-    ///
-    /// It is never unbound, as that blocks for about 10 ms. What comes while this router is backup is left to the
-    /// kernel.
-    /// `ENODEV` if the interface is gone.
+    /// `rebind` after the interface was deleted, at which the kernel unbinds the socket. Unbinding blocks for 10 ms.
     pub fn listen(&mut self, ifindex: u32, rebind: bool) -> Result<(), Errno> {
         if rebind || self.bound_to != Some(ifindex) {
             self.bound_to = None;
@@ -66,16 +57,11 @@ impl PacketSocket {
             bind(self.socket.as_raw_fd(), &link_address(ifindex, protocol)?)?;
             self.bound_to = Some(ifindex);
         }
-        for _ in 0..MAX_FRAMES {
-            if self.receive().is_none() {
-                break;
-            }
-        }
+        (0..MAX_FRAMES).map_while(|_| self.receive()).for_each(drop);
         Ok(())
     }
 
-    /// Sends one frame, or does not: it is never kept for later.
-    /// `ENOBUFS` if the driver has no room for it.
+    /// Sends one frame at once. `ENOBUFS` if the driver has no room for it.
     pub fn send(&self, announcement: &Announcement) -> Result<(), Errno> {
         let Announcement { address, mac, kind } = *announcement;
         let send = |frame: &[u8]| self.send_frame(address.ifindex, frame);
@@ -87,8 +73,7 @@ impl PacketSocket {
         }
     }
 
-    /// Asks who else has the VIP.
-    /// As [`PacketSocket::send`].
+    /// Sends a probe for other stations with the VIP, as [`PacketSocket::send`].
     pub fn probe(&self, probe: &Probe) -> Result<(), Errno> {
         let Probe { ifindex, mac, answer_to } = *probe;
         match self.vip {
@@ -100,7 +85,7 @@ impl PacketSocket {
     fn send_frame(&self, ifindex: u32, frame: &[u8]) -> Result<(), Errno> {
         let address = link_address(ifindex, 0)?;
         let send = || sendto(self.socket.as_raw_fd(), frame, &address, MsgFlags::empty());
-        // When the bound interface goes down, the next call fails, whichever interface that is about.
+        // After the bound interface goes down, the next call fails for any interface.
         let retry = |errno| if errno == NixErrno::ENETDOWN { send() } else { Err(errno) };
         send().or_else(retry)?;
         Ok(())
@@ -112,7 +97,7 @@ impl PacketSocket {
         let (length, sender) = match recvfrom::<LinkAddr>(self.socket.as_raw_fd(), &mut frame) {
             Ok((length, Some(sender))) => (length, sender),
             Err(NixErrno::EAGAIN) => return None,
-            // ENETDOWN: reported once when the interface goes down.
+            // ENETDOWN, once after the interface goes down.
             Ok(_) | Err(_) => return Some(Input::NoClaim),
         };
         let frame = frame.get(..length).filter(|_| sender.pkttype() <= bpf::MAX_FOR_US);
@@ -120,9 +105,13 @@ impl PacketSocket {
         let claim = ifindex.zip(frame.and_then(parse_claim));
         Some(claim.map_or(Input::NoClaim, |(ifindex, claim)| Input::ClaimReceived(ifindex, claim)))
     }
+
+    pub fn fd(&self) -> RawFd {
+        self.socket.as_raw_fd()
+    }
 }
 
-/// The link-layer address for an interface. The kernel refuses the index -1, which a too large one becomes.
+/// Returns the link-layer address for an interface. The kernel refuses -1, which stands for an index out of range.
 fn link_address(ifindex: u32, protocol: libc::c_int) -> Result<LinkAddr, NixErrno> {
     let number = |_| NixErrno::EINVAL;
     let address = sockaddr_ll {
@@ -137,10 +126,4 @@ fn link_address(ifindex: u32, protocol: libc::c_int) -> Result<LinkAddr, NixErrn
     let length = libc::socklen_t::try_from(size_of::<sockaddr_ll>()).map_err(number)?;
     // SAFETY: a complete address of its family, which nix copies.
     unsafe { LinkAddr::from_raw((&raw const address).cast(), Some(length)) }.ok_or(NixErrno::EINVAL)
-}
-
-impl AsRawFd for PacketSocket {
-    fn as_raw_fd(&self) -> RawFd {
-        self.socket.as_raw_fd()
-    }
 }

@@ -4,21 +4,20 @@ use std::ffi::CString;
 
 use nix::unistd::{Gid, Group, Uid, User, getgrouplist};
 
-/// Looks up a user by name or number. Returns the user with the primary group. A number need not have an entry,
-/// and has no group then.
+/// Returns a user, given by name or number, with the primary group. A number without an entry has no group.
 pub fn user(text: &str) -> Option<(Uid, Option<Gid>)> {
     let number = id(text).map(Uid::from_raw);
     let entry = number.map_or_else(|| User::from_name(text), User::from_uid).ok().flatten();
     entry.map(|user| (user.uid, Some(user.gid))).or(number.map(|number| (number, None)))
 }
 
-/// Looks up a group by name; a number need not have an entry.
+/// Returns a group, given by name or number. A number need not have an entry.
 pub fn group(text: &str) -> Option<Gid> {
     let entry = Group::from_name(text).ok().flatten();
     entry.map(|group| group.gid).or_else(|| id(text).map(Gid::from_raw))
 }
 
-/// The groups of a user, `group` among them. A user without an entry has no other.
+/// Returns the groups of a user, including `group`. A user without an entry has no other.
 pub fn groups(user: Uid, group: Gid) -> Vec<Gid> {
     let entry = User::from_uid(user).ok().flatten();
     let name = entry.and_then(|user| CString::new(user.name).ok());

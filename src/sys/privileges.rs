@@ -1,6 +1,6 @@
 //! Drops privileges: groups, user, capabilities, resource limits.
 
-#![expect(unsafe_code, reason = "no library sets capabilities")]
+#![expect(unsafe_code, reason = "nix sets no capabilities")]
 
 use nix::errno::Errno as NixErrno;
 use nix::libc;
@@ -19,19 +19,20 @@ pub struct RunAs {
     pub group: Option<Gid>,
 }
 
-/// Drops supplementary groups, group, user and all capabilities for good, and sets `no_new_privs`. Makes the
-/// process undumpable, so that others of the same user cannot trace it.
+/// Drops supplementary groups, group, user and all capabilities for good, and sets `no_new_privs`. Makes the process
+/// undumpable, so that other processes of its user cannot trace it.
 ///
-/// Root keeps `CAP_DAC_OVERRIDE`, without which it cannot write to directories and sockets of others, as an
-/// agent's usually are. The error is what failed, in one line.
+/// Root retains `CAP_DAC_OVERRIDE`, without which it cannot use other users' directories and sockets, such as an agent's.
+/// The error names the step that failed, in one line.
 pub(crate) fn drop(identity: RunAs) -> Result<(), String> {
     if geteuid().is_root() {
-        clear_groups(identity).map_err(in_step("clearing groups"))?;
-        drop_bounding_set(0).map_err(in_step("dropping capabilities"))?;
+        clear_groups(identity).map_err(in_step("clearing groups (CAP_SETGID)"))?;
+        drop_bounding_set(0);
     }
-    become_user(identity).map_err(in_step("becoming the user and group"))?;
+    let step = "becoming the user and group (CAP_SETUID, CAP_SETGID)";
+    become_user(identity).map_err(in_step(step))?;
     let kept = if geteuid().is_root() { 1 << CAP_DAC_OVERRIDE } else { 0 };
-    set_capabilities(kept, 0).map_err(in_step("dropping capabilities"))?;
+    set_capabilities(kept).map_err(in_step("dropping capabilities"))?;
     prctl::set_no_new_privs().map_err(in_step("setting no_new_privs"))?;
     prctl::set_dumpable(false).map_err(in_step("becoming undumpable"))
 }
@@ -45,19 +46,28 @@ fn become_user(RunAs { user, group }: RunAs) -> nix::Result<()> {
     user.map_or(Ok(()), |user| setresuid(user, user, user))
 }
 
-/// Limits root to what it takes to run a client of conntrackd: programs that it executes have `CAP_DAC_OVERRIDE`
-/// alone, and it can still become `identity` and root again.
+/// Limits root to the rights that a client of conntrackd needs: programs that it executes have `CAP_DAC_OVERRIDE` alone,
+/// and it can still become `identity` and root again.
 pub(super) fn limit_to_client(identity: RunAs) -> nix::Result<()> {
     if !geteuid().is_root() {
         return Ok(());
     }
+    // With this bit, another user would retain root's rights to files (`capabilities(7)`).
+    // SAFETY: system calls without pointers.
+    unsafe {
+        let bits = libc::prctl(libc::PR_GET_SECUREBITS);
+        if bits & SECBIT_NO_SETUID_FIXUP != 0 {
+            let cleared = bits & !SECBIT_NO_SETUID_FIXUP;
+            NixErrno::result(libc::prctl(libc::PR_SET_SECUREBITS, cleared))?;
+        }
+    }
     clear_groups(identity)?;
-    drop_bounding_set(1 << CAP_DAC_OVERRIDE)?;
-    set_capabilities(1 << CAP_DAC_OVERRIDE | 1 << CAP_SETGID | 1 << CAP_SETUID, 0)
+    drop_bounding_set(1 << CAP_DAC_OVERRIDE);
+    set_capabilities(1 << CAP_DAC_OVERRIDE | 1 << CAP_SETGID | 1 << CAP_SETUID)
 }
 
-/// Becomes whom the hook is run as, for good. What is kept from root is the right to kill what the hook has
-/// started as somebody else, as by `sudo`; no program that is executed has it.
+/// Becomes the hook's user for good. Retains root's right to kill processes that the hook starts as another user, as by
+/// `sudo`; no program that is executed has it.
 pub(super) fn become_hook_user(identity: RunAs, groups: &[Gid]) -> nix::Result<()> {
     let was_root = geteuid().is_root();
     if was_root && identity != RunAs::default() {
@@ -66,12 +76,12 @@ pub(super) fn become_hook_user(identity: RunAs, groups: &[Gid]) -> nix::Result<(
     }
     become_user(identity)?;
     if was_root && !geteuid().is_root() {
-        return set_capabilities(1 << CAP_KILL, 0).or_else(|_| set_capabilities(0, 0));
+        return set_capabilities(1 << CAP_KILL);
     }
     Ok(())
 }
 
-/// Lets this process start no other (the kernel exempts root).
+/// Prevents this process from starting others (the kernel exempts root).
 pub(crate) fn forbid_processes() -> Result<(), Errno> {
     Ok(setrlimit(Resource::RLIMIT_NPROC, 0, 0)?)
 }
@@ -82,8 +92,10 @@ const CAP_KILL: u32 = 5;
 const CAP_SETGID: u32 = 6;
 const CAP_SETUID: u32 = 7;
 const LINUX_CAPABILITY_VERSION_3: u32 = 0x2008_0522;
+// include/uapi/linux/securebits.h
+const SECBIT_NO_SETUID_FIXUP: libc::c_int = 1 << 2;
 
-/// Drops supplementary groups. In a user namespace of an ordinary user that is denied, and not needed.
+/// Drops supplementary groups. A user namespace of an ordinary user forbids that, and does not need it.
 fn clear_groups(identity: RunAs) -> nix::Result<()> {
     match setgroups(&[]) {
         Err(NixErrno::EPERM) if identity == RunAs::default() || getgroups()?.is_empty() => Ok(()),
@@ -91,36 +103,30 @@ fn clear_groups(identity: RunAs) -> nix::Result<()> {
     }
 }
 
-/// Drops all capabilities but these from the bounding set, so that executing a program cannot regain them.
-fn drop_bounding_set(kept: u64) -> nix::Result<()> {
-    for capability in (0..64).filter(|capability| kept & 1 << capability == 0) {
+/// Drops all other capabilities from the bounding set, so that no executed program regains them. Without `CAP_SETPCAP`,
+/// as in a container, only `no_new_privs` prevents that.
+fn drop_bounding_set(kept: u64) {
+    let is_dropped = |capability: libc::c_ulong| {
         // SAFETY: a system call without pointers.
-        let dropped = unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) };
-        match NixErrno::result(dropped) {
-            Ok(_) => {}
-            // Beyond the last capability of this kernel.
-            Err(NixErrno::EINVAL) => break,
-            Err(errno) => return Err(errno),
-        }
-    }
-    Ok(())
+        unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) == 0 }
+    };
+    // Fails beyond the last capability of this kernel.
+    let _ = (0..64).filter(|capability| kept & 1 << capability == 0).all(is_dropped);
 }
 
-/// Sets the permitted and effective capabilities, and the inheritable ones. Both masks are of the first 32
-/// capabilities. What is not inheritable leaves the ambient set too.
-fn set_capabilities(kept: u32, inheritable: u32) -> nix::Result<()> {
-    #[repr(C)]
-    #[derive(Clone, Copy, Default)]
-    struct Data {
-        effective: u32,
-        permitted: u32,
-        inheritable: u32,
-    }
-    // The version, and the process: this one.
-    let header = [LINUX_CAPABILITY_VERSION_3, 0];
-    let low = Data { effective: kept, permitted: kept, inheritable };
-    let data = [low, Data::default()];
-    // SAFETY: the kernel reads a header and, in this version, two elements of data.
-    let set = unsafe { libc::syscall(libc::SYS_capset, header.as_ptr(), data.as_ptr()) };
-    NixErrno::result(set).map(|_| ())
+/// Limits the permitted and effective capabilities to a mask. Clears the inheritable ones, and so the ambient ones.
+fn set_capabilities(kept: u32) -> nix::Result<()> {
+    // The version, and 0 for this process.
+    let mut header = [LINUX_CAPABILITY_VERSION_3, 0];
+    // Effective, permitted and inheritable: of the first 32 capabilities, then of the others.
+    let mut data = [[0_u32; 3]; 2];
+    let (head, body) = (header.as_mut_ptr(), data.as_mut_ptr());
+    // SAFETY: the kernel reads the header, and in this version writes two elements of data.
+    NixErrno::result(unsafe { libc::syscall(libc::SYS_capget, head, body) })?;
+    let [[_, permitted, _], _] = data;
+    let kept = kept & permitted;
+    data = [[kept, kept, 0], [0; 3]];
+    // SAFETY: the kernel reads both.
+    NixErrno::result(unsafe { libc::syscall(libc::SYS_capset, head, data.as_ptr()) })?;
+    Ok(())
 }

@@ -1,18 +1,22 @@
-//! The process itself: its standard streams, its descriptors, its name.
+//! This process's standard streams and descriptors.
 
-#![expect(unsafe_code, reason = "descriptors are closed by their numbers, and a terminal is asked")]
+#![expect(unsafe_code, reason = "close by number, and an ioctl that nix lacks")]
 
+use std::fs::{self, DirEntry, File};
 use std::io::{self, ErrorKind, Write};
-use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::RawFd;
 use std::process;
 
 use nix::libc;
+use nix::unistd::{dup2_stderr, dup2_stdin, dup2_stdout};
 
-use super::service_manager::stderr_is_journal;
+pub use super::stderr::print_error;
 use crate::errno::Errno;
 
-/// Prints to standard output. A reader that has gone away is no failure of ours; any other ends the process with exit
-/// code 1.
+/// How many descriptors are closed without `/proc`.
+const MAX_WITHOUT_PROC: RawFd = 65_536;
+
+/// Prints to standard output. An error ends the process with exit code 1, unless the reader is gone.
 pub fn print(text: &str) {
     let printed = io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush());
     if let Err(error) = printed
@@ -23,13 +27,7 @@ pub fn print(text: &str) {
     }
 }
 
-/// Prints an error to standard error.
-pub fn print_error(error: &str) {
-    let level = if stderr_is_journal() { "<3>" } else { "" };
-    let _ = writeln!(io::stderr(), "{level}keepwatch: {error}");
-}
-
-/// How many columns standard output has, if it is a terminal or `COLUMNS` says so.
+/// Returns the number of columns of standard output, by `COLUMNS` or from its terminal.
 pub fn columns() -> Option<usize> {
     let mut size = libc::winsize { ws_row: 0, ws_col: 0, ws_xpixel: 0, ws_ypixel: 0 };
     // SAFETY: the pointer is valid for the call.
@@ -38,28 +36,23 @@ pub fn columns() -> Option<usize> {
     columns.or(Some(size.ws_col.into())).filter(|columns| *columns > 0)
 }
 
-/// Closes every descriptor but the standard streams. Whoever starts the daemon may have left some open, and
-/// would wait for the end of a pipe as long as the daemon holds it.
-///
-/// To be called before anything else is opened.
-pub fn close_inherited() {
-    close(3, RawFd::MAX);
+/// Redirects the standard streams to `/dev/null`.
+pub(super) fn drop_standard_streams() -> Result<(), Errno> {
+    let null = File::options().read(true).write(true).open("/dev/null")?;
+    dup2_stdin(&null)?;
+    dup2_stdout(&null)?;
+    Ok(dup2_stderr(&null)?)
 }
 
-/// In a process just forked: closes every descriptor but the standard streams and this one.
-pub(super) fn close_all_but(fd: BorrowedFd<'_>) {
-    close(3, fd.as_raw_fd() - 1);
-    close(fd.as_raw_fd() + 1, RawFd::MAX);
-}
-
-/// Closes these descriptors, if there are any, which nothing in this process is to use any more.
-fn close(first: RawFd, last: RawFd) {
-    // SAFETY: they are used no more.
-    if unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) } != 0 {
-        // Before Linux 5.9, or there are none.
-        for fd in first..=last.min(1023) {
-            // SAFETY: as above.
-            unsafe { libc::close(fd) };
-        }
+/// Closes every descriptor except the standard streams and `kept`. The starter may have passed some, such as a pipe whose
+/// end it waits for. Must be called before any other file is opened, or in a process just forked.
+pub fn close_all_but(kept: Option<RawFd>) {
+    let number = |entry: DirEntry| entry.file_name().to_str()?.parse().ok();
+    let open = fs::read_dir("/proc/self/fd");
+    let open = open.map(|open| open.flatten().filter_map(number).collect::<Vec<RawFd>>());
+    let open = open.unwrap_or_else(|_| (0..MAX_WITHOUT_PROC).collect());
+    for fd in open.into_iter().filter(|fd| *fd > 2 && Some(*fd) != kept) {
+        // SAFETY: no code of this process uses the descriptor.
+        unsafe { libc::close(fd) };
     }
 }

@@ -1,7 +1,5 @@
-//! The system calls that the running daemon may make (`seccomp(2)`). Any other kills it with `SIGSYS`, which whoever
-//! supervises it sees, and which the kernel logs with the number of the call where it is built with auditing.
-//!
-//! A filter cannot read what a pointer leads to, so paths are left to [`super::landlock`].
+//! The system calls that the running daemon may make (`seccomp(2)`). Any other kills it with `SIGSYS`, and a kernel with
+//! auditing logs it. Filters cannot read memory, so [`super::landlock`] restricts paths.
 
 #![expect(unsafe_code, reason = "no seccomp library supports MIPS")]
 
@@ -12,68 +10,64 @@ use super::bpf::{jeq, load, ret, return_if};
 use crate::errno::Errno;
 
 /// The calls that are allowed with any arguments. The C libraries differ in what they call for the same purpose.
-const ALLOWED: &[c_long] = &[
-    // Waiting for events, and the time, where there is no vDSO.
-    libc::SYS_epoll_pwait,
-    libc::SYS_epoll_ctl,
-    libc::SYS_clock_gettime,
-    // Netlink, signals, frames, helpers, the agent, the service manager, the log.
-    libc::SYS_recvfrom,
-    libc::SYS_sendto,
-    libc::SYS_read,
-    libc::SYS_write,
-    libc::SYS_close,
-    // The agent, and whose socket that is.
-    libc::SYS_connect,
-    libc::SYS_getsockopt,
-    // The interface whose frames are received.
-    libc::SYS_bind,
-    // The state, the metrics, the log, the pid file; whether the namespace is still there.
-    libc::SYS_openat,
-    libc::SYS_renameat,
-    libc::SYS_unlinkat,
-    libc::SYS_ftruncate,
-    libc::SYS_fstat,
-    libc::SYS_statx,
-    FSTATAT,
-    // Whether standard error has room.
-    libc::SYS_ppoll,
-    // The end, at which the standard library unmaps the stack of its signal handler.
-    libc::SYS_exit_group,
-    libc::SYS_munmap,
-    libc::SYS_sigaltstack,
+const ALLOWED: &[&[c_long]] = &[
+    &[
+        // Waiting for events, and the time, where there is no vDSO.
+        libc::SYS_epoll_pwait,
+        libc::SYS_epoll_ctl,
+        libc::SYS_clock_gettime,
+        // Netlink, signals, frames, helpers, the agent, the service manager, the log.
+        libc::SYS_recvfrom,
+        libc::SYS_sendto,
+        libc::SYS_read,
+        libc::SYS_write,
+        libc::SYS_close,
+        // The agent, and the owner of its socket.
+        libc::SYS_connect,
+        libc::SYS_getsockopt,
+        // The interface whose frames are received.
+        libc::SYS_bind,
+        // The state, the metrics, the log, the pid file, and the check of the namespace.
+        libc::SYS_openat,
+        #[cfg(not(any(target_arch = "riscv64", target_arch = "loongarch64")))]
+        libc::SYS_renameat,
+        libc::SYS_unlinkat,
+        libc::SYS_utimensat,
+        libc::SYS_ftruncate,
+        libc::SYS_flock,
+        #[cfg(not(target_arch = "loongarch64"))]
+        libc::SYS_fstat,
+        libc::SYS_statx,
+        FSTATAT,
+        // The check that standard error has room.
+        libc::SYS_ppoll,
+        // The exit, at which the standard library unmaps the stack of its signal handler.
+        libc::SYS_exit_group,
+        libc::SYS_munmap,
+        libc::SYS_sigaltstack,
+    ],
+    // Names that newer architectures no longer have.
+    #[cfg(any(target_pointer_width = "32", target_arch = "x86_64"))]
+    &[libc::SYS_epoll_wait, libc::SYS_open, libc::SYS_stat, libc::SYS_lstat, libc::SYS_poll],
+    // Wider numbers. The libc crate lacks clock_gettime64 and utimensat_time64 on some architectures.
+    #[cfg(target_pointer_width = "32")]
+    &[
+        if cfg!(target_arch = "mips") { 4403 } else { 403 },
+        if cfg!(target_arch = "mips") { 4412 } else { 412 },
+        libc::SYS_stat64,
+        libc::SYS_lstat64,
+        libc::SYS_fstat64,
+        libc::SYS_ftruncate64,
+    ],
+    // glibc's `send` and `recv` on architectures that have always had both calls.
+    #[cfg(all(target_env = "gnu", any(target_arch = "arm", target_arch = "mips")))]
+    &[libc::SYS_send, libc::SYS_recv],
 ];
-
-/// The same under the names that newer architectures have no more.
-#[cfg(not(target_arch = "aarch64"))]
-const OLDER: &[c_long] =
-    &[libc::SYS_epoll_wait, libc::SYS_open, libc::SYS_stat, libc::SYS_lstat, libc::SYS_poll];
-#[cfg(target_arch = "aarch64")]
-const OLDER: &[c_long] = &[];
-
-/// The same with wider numbers.
-#[cfg(target_pointer_width = "32")]
-const WIDER: &[c_long] = &[
-    // clock_gettime64, which the libc crate lacks on some architectures.
-    if cfg!(target_arch = "mips") { 4403 } else { 403 },
-    libc::SYS_stat64,
-    libc::SYS_lstat64,
-    libc::SYS_fstat64,
-    libc::SYS_ftruncate64,
-];
-#[cfg(target_pointer_width = "64")]
-const WIDER: &[c_long] = &[];
-
-/// What glibc's `send` and `recv` call where the kernel has always had both.
-#[cfg(all(target_env = "gnu", any(target_arch = "arm", target_arch = "mips")))]
-const SHORTER: &[c_long] = &[libc::SYS_send, libc::SYS_recv];
-#[cfg(not(all(target_env = "gnu", any(target_arch = "arm", target_arch = "mips"))))]
-const SHORTER: &[c_long] = &[];
 
 /// Positions of arguments, each with the value that it must have.
 type Arguments = [(u32, c_int)];
 
-/// The calls that are allowed with some arguments only.
+/// The calls that are allowed only with some arguments.
 const BY_ARGUMENTS: &[(c_long, &Arguments)] = &[
     // A connection to the agent.
     (
@@ -93,32 +87,26 @@ const BY_ARGUMENTS: &[(c_long, &Arguments)] = &[
     (libc::SYS_fcntl64, &[(1, libc::F_SETFD)]),
 ];
 
-/// `include/uapi/linux/sockios.h`. The C libraries' constants have different types.
+/// `include/uapi/linux/sockios.h`. The type of libc's constant differs between C libraries.
 const SIOCGIFNAME: c_int = 0x8910;
 
-/// `fstatat64` on 32-bit architectures. The libc crate lacks it on some.
+/// `newfstatat`, and `fstatat64` on 32-bit architectures. The libc crate lacks it on some.
 #[cfg(target_pointer_width = "64")]
-const FSTATAT: c_long = libc::SYS_newfstatat;
+const FSTATAT: c_long = if cfg!(target_arch = "x86_64") { 262 } else { 79 };
 #[cfg(target_pointer_width = "32")]
 const FSTATAT: c_long = if cfg!(target_arch = "mips") { 4293 } else { 327 };
 
 /// `AUDIT_ARCH_*` (`include/uapi/linux/audit.h`): the ELF machine, with a bit each for 64-bit and little-endian.
-const ARCHITECTURE: Option<u32> = if cfg!(target_arch = "x86_64") {
-    Some(0xc000_003e)
-} else if cfg!(target_arch = "aarch64") {
-    Some(0xc000_00b7)
-} else if cfg!(target_arch = "arm") {
-    Some(0x4000_0028)
-} else if cfg!(all(target_arch = "mips", target_endian = "big")) {
-    Some(0x0000_0008)
-} else if cfg!(all(target_arch = "mips", target_endian = "little")) {
-    Some(0x4000_0008)
-} else {
-    None
-};
+const ARCHITECTURES: [(bool, u32); 5] = [
+    (cfg!(target_arch = "x86_64"), 0xc000_003e),
+    (cfg!(target_arch = "aarch64"), 0xc000_00b7),
+    (cfg!(target_arch = "arm"), 0x4000_0028),
+    (cfg!(all(target_arch = "mips", target_endian = "big")), 0x0000_0008),
+    (cfg!(all(target_arch = "mips", target_endian = "little")), 0x4000_0008),
+];
 
-/// Offsets in `struct seccomp_data` (`include/uapi/linux/seccomp.h`). Arguments have 64 bits in the host's byte
-/// order. Of those that are compared, all of them ints, the kernel uses the low half.
+/// Offsets in `struct seccomp_data` (`include/uapi/linux/seccomp.h`). Arguments have 64 bits in the host's byte order.
+/// All that are compared are ints, of which the kernel uses the low half.
 const NUMBER: u32 = 0;
 const ARCH: u32 = 4;
 const ARGUMENTS: u32 = if cfg!(target_endian = "big") { 20 } else { 16 };
@@ -126,11 +114,11 @@ const ARGUMENTS: u32 = if cfg!(target_endian = "big") { 20 } else { 16 };
 /// Before Linux 4.14 it kills the thread, and this process has one.
 const KILL: u32 = libc::SECCOMP_RET_KILL_PROCESS;
 
-/// Installs the filter for good. Returns `false` if the architecture is not supported or the kernel has no seccomp
-/// filters.
+/// Installs the filter for good. Returns `false` if the architecture or the kernel does not support it.
 pub fn install() -> Result<bool, Errno> {
-    let Some(architecture) = ARCHITECTURE else { return Ok(false) };
-    let mut program = program(architecture);
+    let own = ARCHITECTURES.iter().find(|(is_own, _)| *is_own);
+    let Some((_, architecture)) = own else { return Ok(false) };
+    let mut program = program(*architecture);
     let len = u16::try_from(program.len()).map_err(|_| NixErrno::E2BIG)?;
     let program = sock_fprog { len, filter: program.as_mut_ptr() };
     let (set, mode) = (libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER);
@@ -144,10 +132,10 @@ pub fn install() -> Result<bool, Errno> {
 fn program(architecture: u32) -> Vec<sock_filter> {
     // The same number is another call on another architecture.
     let mut program = vec![load(libc::BPF_W, ARCH), jeq(architecture, 1, 0), ret(KILL)];
-    let with_any =
-        [ALLOWED, OLDER, WIDER, SHORTER].concat().into_iter().map(|call| (call, &[][..]));
-    for (call, arguments) in with_any.chain(BY_ARGUMENTS.iter().copied()) {
-        let mut conditions = vec![(libc::BPF_W, NUMBER, number(call))];
+    let allowed = ALLOWED.iter().copied().flatten().map(|call| (*call, &[][..]));
+    for (call, arguments) in allowed.chain(BY_ARGUMENTS.iter().copied()) {
+        let number = u32::try_from(call).unwrap_or(u32::MAX);
+        let mut conditions = vec![(libc::BPF_W, NUMBER, number)];
         conditions.extend(arguments.iter().map(|(position, value)| {
             (libc::BPF_W, ARGUMENTS + 8 * position, value.cast_unsigned())
         }));
@@ -155,9 +143,4 @@ fn program(architecture: u32) -> Vec<sock_filter> {
     }
     program.push(ret(KILL));
     program
-}
-
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "they are small")]
-const fn number(call: c_long) -> u32 {
-    call as u32
 }

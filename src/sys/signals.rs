@@ -1,5 +1,4 @@
-//! Signals: inherited dispositions are reset at the start, and those that the daemon handles are read from a
-//! signalfd.
+//! Signals: inherited dispositions are reset at the start; the daemon reads the signals that it handles from a signalfd.
 
 #![expect(unsafe_code, reason = "dispositions of signals")]
 
@@ -10,29 +9,25 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use crate::errno::Errno;
 
 /// The signals that the daemon handles.
-fn handled() -> SigSet {
-    [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGUSR1].into_iter().collect()
-}
+pub(crate) const HANDLED: [Signal; 5] =
+    [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGUSR1, Signal::SIGUSR2];
 
-/// Resets all dispositions, and blocks the signals that the daemon handles, so that one that comes early waits
-/// for the loop. Ignores SIGPIPE and SIGXFSZ: writes fail with EPIPE and EFBIG.
-///
-/// To be called first of all.
+/// Resets all dispositions, and blocks the signals that the daemon handles until the loop reads them. Ignores SIGPIPE and
+/// SIGXFSZ, so that writes fail with EPIPE and EFBIG instead.
 pub fn init() {
     reset();
     for signal in [libc::SIGPIPE, libc::SIGXFSZ] {
-        // SAFETY: nothing handles a signal yet.
+        // SAFETY: installs no handler.
         unsafe { libc::signal(signal, libc::SIG_IGN) };
     }
-    // This never fails.
-    let _ = handled().thread_set_mask();
+    // Never fails.
+    let _ = SigSet::from_iter(HANDLED).thread_set_mask();
 }
 
-/// Gives every signal its default disposition. Leaves the mask, as a blocked signal may be pending.
+/// Gives every signal except real-time ones its default disposition. Does not unblock them, as one may be pending.
 pub(super) fn reset() {
-    // The rest are real-time signals, which mean nothing here.
     for signal in 1..32 {
-        // SAFETY: installs no handler. It fails for SIGKILL and SIGSTOP, which cannot be changed.
+        // SAFETY: installs no handler. Fails for SIGKILL and SIGSTOP, which cannot be changed.
         unsafe { libc::signal(signal, libc::SIG_DFL) };
     }
 }
@@ -42,9 +37,12 @@ pub fn unblock() {
     let _ = SigSet::empty().thread_set_mask();
 }
 
-/// Blocks the signals that the daemon handles, to be read from a signalfd.
+/// Blocks the signals that the daemon handles, and opens a signalfd for them. Has the kernel reap helpers, and the orphans
+/// of a container whose process 1 is the daemon.
 pub(crate) fn block() -> Result<SignalFd, Errno> {
-    Ok(block_these(handled())?)
+    // SAFETY: installs no handler.
+    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
+    Ok(block_these(HANDLED.into_iter().collect())?)
 }
 
 pub(super) fn block_these(mask: SigSet) -> nix::Result<SignalFd> {

@@ -1,8 +1,8 @@
-//! Writes to standard error without ever blocking: it may be a stopped terminal, or a pipe or socket that nobody
-//! reads.
+//! Writes to standard error without blocking: it may be a stopped terminal, or a pipe or socket without a reader.
 
 #![expect(unsafe_code, reason = "signal")]
 
+use std::env;
 use std::fs::File;
 use std::io::{self, IsTerminal, Write};
 use std::os::fd::{AsFd, AsRawFd};
@@ -14,28 +14,28 @@ use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigHandler, Signal, signal};
 use nix::sys::socket::{MsgFlags, send};
+use nix::sys::stat::fstat;
 use nix::unistd::write;
 
 /// A terminal opened anew with `O_NONBLOCK`, which cannot be set on standard error itself, as others share it.
 static TERMINAL: OnceLock<File> = OnceLock::new();
 
-/// Finds out how to write. Returns whether that is possible at all: a terminal that cannot be opened may take a byte
-/// and then block.
+/// Prepares nonblocking writes. Returns `false` if standard error is a terminal that cannot be opened.
 pub fn prepare() -> bool {
     if !io::stderr().is_terminal() {
         return true;
     }
-    // A background process is not to be stopped for writing to its terminal.
-    // SAFETY: no handler is installed.
+    // A write to the terminal must not stop a background process.
+    // SAFETY: installs no handler.
     let _ = unsafe { signal(Signal::SIGTTOU, SigHandler::SigIgn) };
     let mut options = File::options();
     options.write(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY);
-    // After su the terminal belongs to another user, but can be opened by its other name.
+    // After su the terminal belongs to another user, but /dev/tty can be opened.
     let terminal = options.open("/proc/self/fd/2").or_else(|_| options.open("/dev/tty"));
     terminal.is_ok_and(|terminal| TERMINAL.set(terminal).is_ok())
 }
 
-/// Writes complete lines, or drops them if that would block.
+/// Writes complete lines. Drops them if that would block.
 pub fn write_stderr(lines: &[u8]) {
     if let Some(mut terminal) = TERMINAL.get() {
         let _ = terminal.write(lines);
@@ -46,8 +46,20 @@ pub fn write_stderr(lines: &[u8]) {
     if send(stderr.as_raw_fd(), lines, flags) != Err(NixErrno::ENOTSOCK) {
         return;
     }
-    // A pipe that takes anything takes 4096 bytes, more than is ever written at once.
+    // A pipe with any room has 4096 bytes, more than one call writes.
     if poll(&mut [PollFd::new(stderr.as_fd(), PollFlags::POLLOUT)], PollTimeout::ZERO) == Ok(1) {
         let _ = write(&stderr, lines);
     }
+}
+
+/// Prints an error that ends the program.
+pub fn print_error(error: &str) {
+    let level = if is_journal() { "<3>" } else { "" };
+    let _ = writeln!(io::stderr(), "{level}keepwatch: {error}");
+}
+
+/// Returns whether standard error is a stream to the journal (`JOURNAL_STREAM` of `systemd.exec(5)`).
+pub fn is_journal() -> bool {
+    let journal = env::var("JOURNAL_STREAM");
+    fstat(io::stderr()).is_ok_and(|file| journal == Ok(format!("{}:{}", file.st_dev, file.st_ino)))
 }

@@ -7,43 +7,53 @@ use std::path::{Path, PathBuf};
 use nix::libc;
 use nix::unistd::geteuid;
 
-/// Whether nobody but root and the user of this process can replace or change the file at an absolute path.
+/// Returns whether only root and this process's user can replace or change the file at an absolute path.
 pub fn is_safe(path: &Path) -> bool {
-    // In a user namespace that does not map the host's root, this is the owner of the host's files.
-    let top = fs::symlink_metadata("/").map_or(0, |top| top.uid());
-    is_changed_only_by(path, &[0, geteuid().as_raw(), top])
+    find_unsafe(path).is_none()
 }
 
-/// Whether nobody but these users can change where an absolute path leads, or what is there.
-pub(super) fn is_changed_only_by(path: &Path, users: &[u32]) -> bool {
+/// Returns the part of a path that others can replace or change, and why.
+pub(crate) fn find_unsafe(path: &Path) -> Option<String> {
+    // In a user namespace that does not map the host's root, this is the owner of the host's files.
+    let top = fs::symlink_metadata("/").map_or(0, |top| top.uid());
+    let users = [0, geteuid().as_raw(), top];
     let mut path = path.to_owned();
     // The kernel follows as many symlinks.
     'links: for _ in 0..40 {
         let (mut walked, mut names) = (PathBuf::new(), path.components());
         while let Some(name) = names.next() {
             walked.push(name);
-            let Ok(file) = fs::symlink_metadata(&walked) else { return false };
+            let because = |why: String| Some(format!("{} {why}", walked.display()));
+            let Ok(file) = fs::symlink_metadata(&walked) else {
+                return because("is missing".into());
+            };
             let rest = names.as_path();
-            // In a sticky directory such as /tmp, everybody may make files, but not replace those of others.
+            // In a sticky directory such as /tmp, no user can replace another's files.
             let is_sticky = file.mode() & libc::S_ISVTX != 0 && rest.components().next().is_some();
-            let is_closed = file.is_symlink() || is_sticky || !is_open(&file);
-            if !(walked.is_absolute() && users.contains(&file.uid()) && is_closed) {
-                return false;
+            let is_closed = file.is_symlink() || is_sticky || !writable_by_others(&file);
+            if !walked.is_absolute() {
+                return because("is relative".into());
+            } else if !users.contains(&file.uid()) {
+                return because(format!("belongs to user {}", file.uid()));
+            } else if !is_closed {
+                return because(format!("has mode {:04o}", file.mode() & 0o7777));
             }
             if file.is_symlink() {
-                let Ok(target) = fs::read_link(&walked) else { return false };
+                let Ok(target) = fs::read_link(&walked) else {
+                    return because("cannot be read".into());
+                };
                 walked.pop();
                 path = walked.join(target).join(rest);
                 continue 'links;
             }
         }
-        return path.is_absolute();
+        return (!path.is_absolute()).then(|| "the path is empty".into());
     }
-    false
+    Some("too many symlinks".into())
 }
 
-/// Whether others than the owner may write there. Where there is an access control list, the group's permission is
-/// that of everyone in the list (`acl(5)`), so that not even root's group is trusted with it.
-fn is_open(file: &Metadata) -> bool {
+/// Returns whether other users than the owner may write. With an access control list, the group's permission covers all
+/// entries (`acl(5)`), so not even root's group is trusted.
+fn writable_by_others(file: &Metadata) -> bool {
     file.mode() & (libc::S_IWGRP | libc::S_IWOTH) != 0
 }

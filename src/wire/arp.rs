@@ -14,41 +14,29 @@ use super::rtnl::Mac;
 /// Length of an Ethernet frame with an ARP packet for IPv4.
 pub const FRAME_LEN: usize = ETHERNET_HEADER_LEN + 28;
 
-/// The target of a request, which asks for that.
-const NOBODY: EthernetAddress = EthernetAddress([0; 6]);
+/// The target MAC of a request.
+const UNKNOWN: Mac = [0; 6];
 
-/// A broadcast in which `mac` claims `ip`, as a request or as a reply.
+/// Returns a broadcast in which `mac` claims `ip`, as a request or as a reply.
 ///
 /// Some hosts learn from the one, some from the other. Sender and target are both `ip` (RFC 5227
 /// section 3). The target MAC is zero in a request and the sender's in a reply.
 pub fn announcement(operation: Operation, mac: Mac, ip: Ipv4Addr) -> [u8; FRAME_LEN] {
-    let sender = EthernetAddress(mac);
-    let repr = ArpRepr::EthernetIpv4 {
-        operation,
-        source_hardware_addr: sender,
-        source_protocol_addr: ip,
-        target_hardware_addr: match operation {
-            Operation::Reply => sender,
-            _ => NOBODY,
-        },
-        target_protocol_addr: ip,
-    };
-    broadcast(mac, repr)
+    let target = if operation == Operation::Reply { mac } else { UNKNOWN };
+    broadcast(mac, operation, (mac, ip), (target, ip))
 }
 
-/// A probe (RFC 5227 section 1.1): `mac` asks who has `ip`, and claims nothing. The answer goes to `answer_to`.
+/// Returns a probe (RFC 5227 section 1.1): `mac` asks who has `ip`, and claims nothing. The answer goes to `answer_to`.
 pub fn probe(mac: Mac, answer_to: Mac, ip: Ipv4Addr) -> [u8; FRAME_LEN] {
-    let repr = ArpRepr::EthernetIpv4 {
-        operation: Operation::Request,
-        source_hardware_addr: EthernetAddress(answer_to),
-        source_protocol_addr: Ipv4Addr::UNSPECIFIED,
-        target_hardware_addr: NOBODY,
-        target_protocol_addr: ip,
-    };
-    broadcast(mac, repr)
+    broadcast(mac, Operation::Request, (answer_to, Ipv4Addr::UNSPECIFIED), (UNKNOWN, ip))
 }
 
-fn broadcast(mac: Mac, repr: ArpRepr) -> [u8; FRAME_LEN] {
+fn broadcast(
+    mac: Mac,
+    operation: Operation,
+    source: (Mac, Ipv4Addr),
+    target: (Mac, Ipv4Addr),
+) -> [u8; FRAME_LEN] {
     let mut bytes = [0; FRAME_LEN];
     let mut frame = EthernetFrame::new_unchecked(&mut bytes[..]);
     EthernetRepr {
@@ -57,7 +45,14 @@ fn broadcast(mac: Mac, repr: ArpRepr) -> [u8; FRAME_LEN] {
         ethertype: EthernetProtocol::Arp,
     }
     .emit(&mut frame);
-    repr.emit(&mut ArpPacket::new_unchecked(frame.payload_mut()));
+    ArpRepr::EthernetIpv4 {
+        operation,
+        source_hardware_addr: EthernetAddress(source.0),
+        source_protocol_addr: source.1,
+        target_hardware_addr: EthernetAddress(target.0),
+        target_protocol_addr: target.1,
+    }
+    .emit(&mut ArpPacket::new_unchecked(frame.payload_mut()));
     bytes
 }
 

@@ -13,23 +13,23 @@ pub struct Cidr {
 }
 
 impl Cidr {
-    /// Returns `None` if the prefix, in bits, is longer than the address.
+    /// Returns `None` if the prefix length, in bits, exceeds that of the address.
     pub fn new(address: IpAddr, prefix_len: u8) -> Option<Self> {
         (prefix_len <= bits(address)).then_some(Self { address, prefix_len })
     }
 
-    /// The address, host bits included.
+    /// Returns the address, host bits included.
     pub fn address(&self) -> IpAddr {
         self.address
     }
 
-    /// The prefix length in bits.
+    /// Returns the prefix length in bits.
     pub fn prefix_len(&self) -> u8 {
         self.prefix_len
     }
 }
 
-/// The width of an address in bits.
+/// Returns the width of an address in bits.
 fn bits(address: IpAddr) -> u8 {
     if address.is_ipv4() { 32 } else { 128 }
 }

@@ -8,13 +8,13 @@ use crate::errno::Errno;
 /// The most lines that are logged of a run's output.
 pub const MAX_LINES: usize = 64;
 
-/// A longer line is logged in pieces of so many bytes.
+/// The most bytes of a logged line; a longer one is logged in pieces.
 pub const MAX_LINE: usize = 240;
 
-/// As much as these take, and a byte more, which says that there was more.
+/// The most bytes of output that are reported: these lines, and a byte that shows that more was printed.
 pub const MAX_OUTPUT: usize = MAX_LINES * (MAX_LINE + 1) + 1;
 
-/// The longest datagram: the output, and three numbers before it.
+/// The longest datagram: three numbers and the output.
 pub const MAX_REPORT: usize = MAX_OUTPUT + 20;
 
 /// One run of `conntrackd -C FILE` with a flag.
@@ -28,14 +28,14 @@ pub enum SyncCommand {
     Resync,
     /// `-B`: send all of it to the peers.
     Bulk,
-    /// `-t`: shorten the kernel's timers, so that what is left over goes away.
+    /// `-t`: shorten the kernel's timers, so that stale entries expire.
     Timers,
-    /// `-n`: ask the active peer for all it has.
+    /// `-n`: request all entries of the active peer.
     Control,
 }
 
 impl SyncCommand {
-    /// As conntrackd knows it.
+    /// Returns conntrackd's option.
     pub fn flag(self) -> &'static str {
         match self {
             Self::Commit => "-c",
@@ -48,7 +48,7 @@ impl SyncCommand {
     }
 }
 
-/// What the hook is told that this router is: the words of keepalived's notify scripts.
+/// The state that the hook is run for, by the names of keepalived's notify scripts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum HookState {
     /// The VIP is on the watched interface.
@@ -60,7 +60,7 @@ pub enum HookState {
 }
 
 impl HookState {
-    /// As keepalived writes it.
+    /// Returns keepalived's word.
     pub fn word(self) -> &'static str {
         match self {
             Self::Master => "MASTER",
@@ -70,16 +70,7 @@ impl HookState {
     }
 }
 
-/// What a helper process can be asked to run: nothing but what was configured at the start.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Request {
-    /// A command of conntrackd.
-    Sync(SyncCommand),
-    /// The hook, for this state.
-    Hook(HookState),
-}
-
-/// What a helper process runs.
+/// The program that a helper process runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HelperKind {
     /// conntrackd's commands.
@@ -89,21 +80,11 @@ pub enum HelperKind {
 }
 
 impl HelperKind {
-    /// As the log calls it.
+    /// Returns its name in the log.
     pub fn name(self) -> &'static str {
         match self {
             Self::Conntrackd => "conntrackd",
             Self::Hook => "hook",
-        }
-    }
-}
-
-impl Request {
-    /// Who runs it.
-    pub fn helper(self) -> HelperKind {
-        match self {
-            Self::Sync(_) => HelperKind::Conntrackd,
-            Self::Hook(_) => HelperKind::Hook,
         }
     }
 }
@@ -119,17 +100,17 @@ pub enum CommandResult {
     TimedOut,
     /// It could not be started.
     NotStarted(Errno),
-    /// It was not started, as its configuration could not be opened.
+    /// Its configuration could not be opened.
     NotConfigured(Errno),
 }
 
-/// What a helper process reports of a run.
+/// A helper process's report of a run.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Report<'a> {
+pub struct RunReport<'a> {
     /// How it ended.
     pub end: CommandResult,
-    /// Processes that a failed run had left in its session, and that were killed.
+    /// The number of processes that were killed in the session of a failed run.
     pub killed: u32,
-    /// The beginning of what was printed, up to [`MAX_OUTPUT`] bytes.
+    /// The beginning of its output, up to [`MAX_OUTPUT`] bytes.
     pub output: &'a [u8],
 }

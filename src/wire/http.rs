@@ -7,6 +7,8 @@ use heapless::{String, Vec};
 pub const MAX_ROUTER_ID_LEN: usize = 64;
 /// The longest accepted status line in bytes, without LF.
 const MAX_STATUS_LINE_LEN: usize = 256;
+/// The longest headers of interim responses in bytes, so that an agent cannot keep the daemon reading.
+const MAX_INTERIM_LEN: usize = 4096;
 /// Enough for the longest request, in bytes.
 const MAX_REQUEST_LEN: usize = 256;
 
@@ -16,13 +18,12 @@ const MAX_REQUEST_LEN: usize = 256;
 pub struct RouterId(String<MAX_ROUTER_ID_LEN>);
 
 impl core::str::FromStr for RouterId {
-    type Err = ();
+    type Err = &'static str;
 
-    fn from_str(text: &str) -> Result<Self, ()> {
-        if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
-            return Err(());
-        }
-        text.try_into().map(Self).map_err(drop)
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let is_legal = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic());
+        let id = is_legal.then(|| text.try_into().ok()).flatten().map(Self);
+        id.ok_or("expected 1 to 64 printable ASCII characters without space")
     }
 }
 
@@ -60,7 +61,7 @@ pub fn encode(router: &RouterId, state: &str) -> Result<Request, fmt::Error> {
     Ok(request)
 }
 
-/// What is known of a reply so far.
+/// A reply, as far as it was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reply {
     /// The status line has not ended.
@@ -71,38 +72,55 @@ pub enum Reply {
     Malformed,
 }
 
-/// Reads the status line of a reply, in pieces of any size.
+/// Reads the status line of a reply, in pieces of any size, and skips interim responses before it (RFC 9110 section
+/// 15.2), such as `100` and `103`.
 ///
-/// The verdict depends on the bytes up to the first LF alone and does not change any more. Headers and
-/// content are ignored: agents differ in them (the newest ends lines with LF, quotes wrongly and leaves out
-/// the blank line).
+/// Headers and content are ignored: agents differ in them (the newest ends lines with LF, quotes wrongly and
+/// omits the blank line).
 #[derive(Debug, Default)]
 pub struct ReplyReader {
+    /// The current line.
     line: Vec<u8, MAX_STATUS_LINE_LEN>,
-    verdict: Option<Reply>,
+    /// The current line is a header of an interim response.
+    is_interim: bool,
+    /// The bytes of such headers.
+    skipped: usize,
 }
 
 impl ReplyReader {
-    /// Reads the next bytes. Returns what is known then.
+    /// Reads the next bytes, until the reply is no longer incomplete.
     pub fn push(&mut self, bytes: &[u8]) -> Reply {
-        if let Some(verdict) = self.verdict {
-            return verdict;
+        for byte in bytes {
+            self.skipped += usize::from(self.is_interim);
+            if self.skipped > MAX_INTERIM_LEN {
+                return Reply::Malformed;
+            }
+            if *byte != b'\n' {
+                // A long header need not fit: only an empty line matters.
+                if self.line.push(*byte).is_err() && !self.is_interim {
+                    return Reply::Malformed;
+                }
+                continue;
+            }
+            if self.is_interim {
+                self.is_interim = !matches!(self.line.as_slice(), b"" | b"\r");
+            } else {
+                match parse_status(&self.line) {
+                    None => return Reply::Malformed,
+                    // 101 is final: the request asks for no other protocol.
+                    Some(100 | 102..=199) => self.is_interim = true,
+                    Some(code) => return Reply::Status(code),
+                }
+            }
+            self.line.clear();
         }
-        let end = bytes.iter().position(|byte| *byte == b'\n');
-        let line = end.and_then(|end| bytes.get(..end)).unwrap_or(bytes);
-        let verdict = match (self.line.extend_from_slice(line), end) {
-            (Err(_), _) => Reply::Malformed,
-            (Ok(()), None) => return Reply::Incomplete,
-            (Ok(()), Some(_)) => parse_status(&self.line).map_or(Reply::Malformed, Reply::Status),
-        };
-        self.verdict = Some(verdict);
-        verdict
+        Reply::Incomplete
     }
 }
 
 /// Parses a status line without its LF (RFC 9112 section 4). Returns the status code.
 ///
-/// The space behind the code may be missing together with the reason, as many servers send it.
+/// Many servers omit the space behind the code together with the reason.
 fn parse_status(line: &[u8]) -> Option<u16> {
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     let (start, reason) = line.strip_prefix(b"HTTP/1.")?.split_first_chunk::<5>()?;

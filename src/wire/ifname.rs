@@ -3,7 +3,7 @@
 use core::fmt::{self, Write};
 
 /// The longest name in bytes: `IFNAMSIZ` (`include/uapi/linux/if.h`) less the closing NUL.
-pub const MAX_LEN: usize = 15;
+const MAX_LEN: usize = 15;
 
 /// A name that the kernel accepts for an interface: 1 to 15 bytes.
 ///
@@ -12,8 +12,7 @@ pub const MAX_LEN: usize = 15;
 pub struct InterfaceName([u8; MAX_LEN + 1]);
 
 impl InterfaceName {
-    /// Checks the bytes by the rules of `dev_valid_name` (`net/core/dev.c`): neither empty, too long, `.` nor `..`, and
-    /// without `/`, `:`, white space and NUL.
+    /// Checks the bytes by the rules of `dev_valid_name` (`net/core/dev.c`).
     pub fn new(bytes: &[u8]) -> Option<Self> {
         // The kernel's isspace() also counts vertical tab and, being Latin-1, the no-break space.
         let illegal = |byte: &u8| matches!(byte, b'/' | b':' | b' ' | b'\t'..=b'\r' | 0 | 0xa0);
@@ -26,12 +25,12 @@ impl InterfaceName {
         Some(Self(name))
     }
 
-    /// The name's bytes, without NUL.
+    /// Returns the name without NUL.
     pub fn as_bytes(&self) -> &[u8] {
         self.0.split(|byte| *byte == 0).next().unwrap_or_default()
     }
 
-    /// The name padded with NUL to `IFNAMSIZ`, as in `struct ifreq`.
+    /// Returns the name padded with NUL to `IFNAMSIZ`, as in `struct ifreq`.
     pub fn padded(&self) -> &[u8; MAX_LEN + 1] {
         &self.0
     }

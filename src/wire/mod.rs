@@ -1,7 +1,7 @@
 //! Parses and encodes: one file per format.
 //!
-//! Every parser is total: whatever the bytes, it returns a value or an error. `tests/no_std` builds this
-//! module without std, libc and the rest of the crate.
+//! Every parser is total: for any bytes it returns a value or an error. `tests/no_std` builds this module without std,
+//! libc and the rest of the crate.
 
 #![forbid(unsafe_code)]
 
@@ -22,7 +22,7 @@ pub struct Claim {
     pub ip: core::net::IpAddr,
 }
 
-/// Parses the claim in an Ethernet frame, if it is one.
+/// Parses the claim in an Ethernet frame, if it has one.
 pub fn parse_claim(frame: &[u8]) -> Option<Claim> {
     arp::parse_claim(frame).or_else(|| ndisc::parse_claim(frame))
 }

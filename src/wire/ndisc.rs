@@ -20,7 +20,7 @@ pub const FRAME_LEN: usize = PROBE_LEN + 8;
 /// Shows that a packet has crossed no router (RFC 4861 section 7.1.2).
 const HOP_LIMIT: u8 = 255;
 
-/// A multicast in which `mac` claims `ip`, overriding the neighbours' caches. `router` must say whether the
+/// Returns a multicast in which `mac` claims `ip`, overriding the neighbours' caches. `router` must say whether the
 /// interface forwards: hosts drop a default router that says no.
 pub fn advertisement(mac: Mac, ip: Ipv6Addr, router: bool) -> [u8; FRAME_LEN] {
     let mut flags = NdiscNeighborFlags::OVERRIDE;
@@ -29,7 +29,8 @@ pub fn advertisement(mac: Mac, ip: Ipv6Addr, router: bool) -> [u8; FRAME_LEN] {
     multicast(mac, ip, ALL_NODES, NdiscRepr::NeighborAdvert { flags, target_addr: ip, lladdr })
 }
 
-/// A multicast in which `mac` asks who has `ip`, as in duplicate address detection, so that the answer goes to all nodes.
+/// Returns a multicast in which `mac` asks who has `ip`, as in duplicate address detection: the answer goes to all
+/// nodes.
 pub fn probe(mac: Mac, ip: Ipv6Addr) -> [u8; PROBE_LEN] {
     let [.., s0, s1, s2] = ip.octets();
     let solicited = Ipv6Addr::from([0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0xff, s0, s1, s2]);

@@ -1,4 +1,4 @@
-"""Lets two routers lose and share an address while Prometheus watches them, and draws what it has seen."""
+"""Moves an address between two routers that Prometheus watches, and draws its data."""
 
 import contextlib
 import json
@@ -47,7 +47,7 @@ def give_up(router):
 
 
 def announce(router):
-    """As keepalived does on becoming master: an ARP request for its own address (RFC 5227)."""
+    """Sends an ARP request for the router's own address (RFC 5227), as keepalived on becoming master."""
     address = socket.inet_aton(VIP.split("/")[0])
     code = f"""
 import socket
@@ -61,7 +61,7 @@ s.send(b"\\xff" * 6 + mac + b"\\x08\\x06" + arp)
 
 
 def scenario(watchers):
-    """What happens, in seconds; the routers begin as backups."""
+    """Runs the events, and yields the seconds that each lasts, and its name. The routers begin as backups."""
     take("left")
     yield 40, "left has the address"
     give_up("left")
@@ -81,7 +81,7 @@ def scenario(watchers):
 
 
 def start(directory, program):
-    """Prometheus, and on each router keepwatch and what reads its figures."""
+    """Starts Prometheus, and on each router keepwatch and a node exporter."""
     targets, watchers = [], {}
     for router, port in ROUTERS.items():
         textfiles = directory / router
@@ -110,7 +110,7 @@ scrape_configs: [{{job_name: node, static_configs: [{", ".join(targets)}]}}]
 
 
 def query(expression, began, ended):
-    """Series by time: `[(labels, {time: value})]`."""
+    """Returns series by time: `[(labels, {time: value})]`."""
     parameters = {"query": expression, "start": began, "end": ended, "step": SCRAPE}
     url = "http://127.0.0.1:9090/api/v1/query_range?" + urllib.parse.urlencode(parameters)
     with urllib.request.urlopen(url) as answer:
@@ -119,7 +119,7 @@ def query(expression, began, ended):
 
 
 def bars(times):
-    """Successive times as (begin, length)."""
+    """Returns successive times as (begin, length)."""
     found = []
     for at in sorted(times):
         if found and at - sum(found[-1]) < SCRAPE / 2:

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use keepwatch::daemon::Daemon;
 use keepwatch::monitor::{ExitReason, Tables};
 use keepwatch::options::{self, CliAction};
-use keepwatch::sys::process::close_inherited;
+use keepwatch::sys::process::close_all_but;
 use keepwatch::sys::service_manager::ReadinessNotifier;
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 
@@ -18,11 +18,11 @@ static TABLES: Mutex<Tables> = Mutex::new(Tables::new());
 pub fn main() -> ExitCode {
     let arguments = std::env::args_os().skip(1).collect();
     let Ok(CliAction::Run(config)) = options::parse(arguments) else { return ExitCode::from(2) };
-    allocate_on(Signal::SIGUSR2);
-    close_inherited();
+    allocate_on(Signal::SIGWINCH);
+    close_all_but(None);
     let mut starter = ReadinessNotifier::from_environment().expect("no service manager");
     let mut tables = TABLES.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut daemon = Daemon::start(&config, &mut starter, &mut tables).expect("to start");
+    let mut daemon = Daemon::start(&config, &mut starter, &mut tables, false).expect("to start");
     forbid(true);
     let ending = daemon.run();
     forbid(false);

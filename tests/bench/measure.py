@@ -1,4 +1,4 @@
-"""Measures keepwatch, the floor and what keepwatch replaces, and writes what it finds into CSV files.
+"""Measures keepwatch, the floor and what keepwatch replaces, and writes CSV files.
 
 `tests/bench/run` starts it as the first process of namespaces of its own, so nothing that it starts outlives it.
 """
@@ -25,17 +25,20 @@ ROOT = Path("/mnt/bench")
 STATE_PATH = ROOT / "agent"
 SOCKET = STATE_PATH / "keepalived-state-change"
 VIP = "169.254.0.5/24"
-# What the shell generation runs.
-SHELL_RUNS = "sh awk curl cut date grep ip mkfifo ps rm sleep tr".split()
+# The programs of the shell generation.
+SHELL_RUNS = ["sh", "awk", "curl", "cut", "date", "grep", "ip", "mkfifo", "ps", "rm", "sleep", "tr"]
 # Routers whose memory is measured; of the Python generation, of which each takes 120 MB, fewer.
 FLEET, FLEET_PYTHON = 250, 10
 # Routers that fail over together. The shell generation starts a process for each event: fewer, too.
 FAIL_OVERS, FAIL_OVER_SHELL = (250, 1000), 100
+# Routers on one machine whose cost is compared, and for how many seconds at rest, and with how many namespaces that come
+# and go in a second, or fewer on a slow machine.
+GROWTH, WATCHED, CHURN = (10, 50, 250, 1000, 4000), 5, 20
 # How often their VIPs come, and go, in each run.
 TURNS = 2
-# When nothing was reported for so many seconds, nothing will be: keepwatch tries again after 5 s at most.
+# After so many seconds without a report none will follow: keepwatch retries after 5 s at most.
 SILENCE = 6
-# A generation that is replaced gets stuck now and then.
+# An older generation gets stuck now and then.
 ATTEMPTS = 5
 
 
@@ -54,26 +57,26 @@ class Candidate:
         if self.name.startswith("floor"):
             command = [self.program, f"/run/netns/{router.namespace}", "ha0", router.conf_dir, SOCKET, router.id]
             return command + ([log] if self.name == "floor, same job" else [])
-        # In two arguments each, which is the only style that the shell generation understands.
+        # In two arguments each, the only style that the shell generation accepts.
         command = [self.program, "--router_id", router.id, "--namespace", router.namespace]
         command += ["--monitor_interface", "ha0", "--monitor_cidr", VIP, "--conf_dir", router.conf_dir]
         command += ["--state_path", STATE_PATH, "--pid_file", router.directory / "pid", "--log-file", log]
         return command + (["--foreground", "--active-word", "primary"] if self.name == "keepwatch" else [])
 
     def needed(self):
-        """The files that it needs to run; of the Python generation, none."""
+        """Returns the files that it needs to run; for the Python generation none."""
         if self.name == "python":
             return set()
         programs = [self.program] if not self.slow else [Path(shutil.which(name)).resolve() for name in SHELL_RUNS]
         files = {self.program, *programs}
         for program in programs:
-            # Of a static program it prints nothing that begins with a slash.
-            listed = subprocess.run(["ldd", program], capture_output=True, text=True).stdout
+            # For a static program it prints no path.
+            listed = subprocess.run(["ldd", program], capture_output=True, text=True, check=False).stdout
             files |= {Path(word).resolve() for word in listed.split() if word.startswith("/")}
         return files
 
     def sizes(self):
-        """Bytes on the disk: its own, and with the programs and libraries that it needs."""
+        """Returns the bytes on disk: its own, and with the programs and libraries that it needs."""
         files = self.installed.rglob("*") if self.installed.is_dir() else [self.installed]
         own = sum(file.lstat().st_size for file in files if not file.is_dir())
         return own, sum(file.stat().st_size for file in self.needed()) or own
@@ -105,7 +108,7 @@ class Router:
         ]
 
     def set_vip(self, present):
-        """Adds or removes the VIP; whether it could."""
+        """Adds or removes the VIP. Returns whether that worked."""
         self.socket.send(self.requests[present])
         return struct.unpack_from("=i", self.socket.recv(512), 16)[0] == 0
 
@@ -136,7 +139,7 @@ class Agent:
             time.sleep(0.01)
 
     def reports(self, patience):
-        """Those that have come, after waiting for one: when, as `time.monotonic_ns` counts, and which."""
+        """Waits for a report, and returns all that have come: `time.monotonic_ns`, and the text."""
         select.select([self.process.stdout], [], [], patience)
         *lines, self.rest = (self.rest + (self.process.stdout.read() or b"")).split(b"\n")
         return [(int(at), report) for at, report in (line.decode().split(" ", 1) for line in lines)]
@@ -146,14 +149,14 @@ class Agent:
             pass
 
     def await_state(self, routers, state, silence=SILENCE):
-        """Waits until it has heard this state of every router, or nothing for a while. Returns when it heard
-        the last, and how many it did not."""
+        """Waits until every router has reported this state, or none has for a while. Returns the time of the last
+        report, and how many are missing."""
         missing = {f"{router.id} {state}" for router in routers}
         last = time.monotonic_ns()
         while missing and time.monotonic_ns() < last + silence * 1e9:
-            for at, report in self.reports(0.1):
-                if report in missing:
-                    missing.remove(report)
+            for at, heard in self.reports(0.1):
+                if heard in missing:
+                    missing.remove(heard)
                     last = at
         return last, len(missing)
 
@@ -181,7 +184,7 @@ def fleet(candidate, routers):
             while any(router.state() != "backup" for router in routers) and time.monotonic() < deadline:
                 time.sleep(0.1)
             missing = sum(router.state() != "backup" for router in routers)
-            # It does not say when it has begun to listen.
+            # It does not report when it listens.
             time.sleep(5)
         if missing:
             raise RuntimeError(f"{candidate.name}: {missing} of {len(routers)} do not start")
@@ -195,7 +198,7 @@ def processes():
 
 
 def kill_all():
-    """Ends everything else in this PID namespace."""
+    """Kills all other processes in this PID namespace."""
     while running := processes():
         for pid in running:
             with contextlib.suppress(ProcessLookupError):
@@ -207,8 +210,8 @@ def kill_all():
 
 
 def latency(options, candidate, router):
-    """The rows that the measuring program prints for it."""
-    command = "unshare --pid --fork --kill-child --mount-proc".split()
+    """Returns the rows that the measuring program prints."""
+    command = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
     command += [options.bench, "--namespace", router.namespace, "--directory", router.directory, "--socket", SOCKET]
     counts = {"starts": 10, "changes": options.changes, "reclaimed": options.changes // 10 or 1}
     counts["loaded"] = 4 * options.changes
@@ -220,7 +223,7 @@ def latency(options, candidate, router):
     for file in candidate.needed():
         command += ["--needs", file]
     for attempt in range(ATTEMPTS):
-        done = subprocess.run(command + candidate.command(router), stdout=subprocess.PIPE, text=True)
+        done = subprocess.run(command + candidate.command(router), stdout=subprocess.PIPE, text=True, check=False)
         if done.returncode == 0:
             return csv.DictReader(done.stdout.splitlines())
         if not candidate.slow:
@@ -229,7 +232,7 @@ def latency(options, candidate, router):
 
 
 def fail_over(candidate, routers):
-    """A row for each time that their VIPs come or go, and what each report took of attempts and CPU time."""
+    """Returns a row for each change of the VIPs, with attempts and CPU time of each report."""
     silence = 2 if candidate.slow else SILENCE
     with fleet(candidate, routers) as (daemons, agent):
         failed, used, rows = failures(candidate, routers, daemons), cpu(daemons), []
@@ -243,7 +246,7 @@ def fail_over(candidate, routers):
             last, lost = agent.await_state(routers, "primary" if present else "backup", silence)
             rows.append({"change": "up" if present else "down", "ms": (last - began) / 1e6, "lost": lost})
         reports = len(rows) * len(routers)
-        # Of those that start others, only that of the first is to be had.
+        # Of a candidate with several processes only the first one's is available.
         used = "" if candidate.slow else (cpu(daemons) - used) / reports
         if failed is not None:
             failed = (failures(candidate, routers, daemons) - failed) / reports
@@ -251,12 +254,12 @@ def fail_over(candidate, routers):
 
 
 def cpu(daemons):
-    """Milliseconds, as the scheduler counts them."""
+    """Returns the scheduler's CPU time in milliseconds."""
     return sum(int(Path(f"/proc/{daemon.pid}/schedstat").read_text().split()[0]) for daemon in daemons) / 1e6
 
 
 def failures(candidate, routers, daemons):
-    """How many attempts have failed until now, by the status of each keepwatch."""
+    """Returns the failed attempts so far, by the status of each keepwatch."""
     if candidate.name != "keepwatch":
         return None
     total = 0
@@ -273,34 +276,66 @@ def failures(candidate, routers, daemons):
     return total
 
 
+def growth(candidate, routers):
+    """What each router costs among so many: the row of one turn."""
+    with fleet(candidate, routers) as (daemons, agent):
+        time.sleep(2)
+        agent.forget()
+        used, began = cpu(daemons), time.monotonic_ns()
+        for router in routers:
+            router.set_vip(True)
+        last, lost = agent.await_state(routers, "primary")
+        row = {"ms": (last - began) / 1e6, "lost": lost, "report_cpu_ms": (cpu(daemons) - used) / len(routers)}
+        time.sleep(2)
+        row["pss_kb"] = memory_of(agent)["Pss"] / len(routers)
+        for name, rest in (("idle_cpu_ms", lambda: time.sleep(WATCHED)), ("mounts_cpu_ms", churn)):
+            used, began = cpu(daemons), time.monotonic()
+            rest()
+            row[name] = (cpu(daemons) - used) / (time.monotonic() - began) / len(routers)
+        return row
+
+
+def churn():
+    """Has network namespaces come and go, of which every daemon hears, as each is a mount."""
+    for turn in range(WATCHED * CHURN):
+        subprocess.run(["ip", "netns", "add", f"another-{turn}"], check=True)
+        subprocess.run(["ip", "netns", "delete", f"another-{turn}"], check=True)
+        time.sleep(1 / CHURN)
+
+
 def memory(candidate, routers):
-    """kB together, after their VIPs have come and gone."""
+    """Returns their kB together, after the VIPs have come and gone."""
     with fleet(candidate, routers) as (_, agent):
-        # One after the other: the shell generation does not survive it otherwise.
+        # One after another: otherwise the shell generation does not survive.
         for present in (True, False):
             for router in routers:
                 router.set_vip(present)
                 agent.await_state([router], "primary" if present else "backup")
         time.sleep(2)
-        total = {"processes": 0, "Rss": 0, "Pss": 0, "Private_Clean": 0, "Private_Dirty": 0}
-        for pid in processes():
-            if pid == agent.process.pid:
-                continue
-            # Nothing is left of those that end meanwhile.
-            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-                lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]
-                fields = dict(line.split(":") for line in lines)
-                total["processes"] += 1
-                for name in set(total) - {"processes"}:
-                    total[name] += int(fields[name].split()[0])
-        return total
+        return memory_of(agent)
+
+
+def memory_of(agent):
+    """kB of all processes but the agent."""
+    total = {"processes": 0, "Rss": 0, "Pss": 0, "Private_Clean": 0, "Private_Dirty": 0}
+    for pid in processes():
+        if pid == agent.process.pid:
+            continue
+        # Those that end meanwhile leave no file.
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]
+            fields = dict(line.split(":") for line in lines)
+            total["processes"] += 1
+            for name in set(total) - {"processes"}:
+                total[name] += int(fields[name].split()[0])
+    return total
 
 
 class Table:
     """A CSV file that grows row by row."""
 
     def __init__(self, directory, name):
-        self.file, self.writer = open(directory / f"{name}.csv", "w"), None
+        self.file, self.writer = open(directory / f"{name}.csv", "w"), None  # noqa: SIM115 (open as long as this is)
 
     def add(self, **row):
         self.writer = self.writer or csv.DictWriter(self.file, row)
@@ -314,10 +349,11 @@ def main():
     parser = argparse.ArgumentParser()
     for name in ("bench", "floor", "keepwatch", "shell", "python", "raw"):
         parser.add_argument(f"--{name}", type=Path, required=True)
-    parser.add_argument("--output", type=Path, help="where results.md and results.svg go, and README.md stays as it is")
+    parser.add_argument("--output", type=Path, help="where results.md and results.svg go, and docs/benchmarks.md stays as it is")
     parser.add_argument("--runs", type=int, default=5, help="turns of each program")
     parser.add_argument("--changes", type=int, default=100, help="changes of the VIP in each of them")
     parser.add_argument("--fail-over", type=int, help="measure nothing but so many routers that fail over together")
+    parser.add_argument("--growth", action="store_true", help="measure nothing but how the cost grows with routers")
     options = parser.parse_args()
     load, _, _ = os.getloadavg()
     for directory in ("/mnt", "/run/netns"):
@@ -342,6 +378,13 @@ def main():
             print(f"run {run} of {options.runs}: {what}", file=sys.stderr)
             yield run
 
+    if options.growth:
+        table = Table(options.raw, "growth")
+        for count in GROWTH:
+            for run in runs(f"{count} routers"):
+                for candidate in (floor, keepwatch):
+                    table.add(candidate=candidate.name, routers=count, run=run, **growth(candidate, some(count)))
+        return report.publish_growth(options.raw, options.output or HERE, load)
     fail_overs = [(count, (floor, keepwatch)) for count in FAIL_OVERS]
     if options.fail_over:
         fail_overs = [(options.fail_over, (floor, keepwatch))]
@@ -371,8 +414,8 @@ def main():
     if options.fail_over:
         report.print_fail_overs(options.raw)
     else:
-        readme = None if options.output else Path("README.md")
-        report.publish(options.raw, options.output or HERE, readme, load)
+        paper = None if options.output else Path("docs/benchmarks.md")
+        report.publish(options.raw, options.output or HERE, paper, load)
 
 
 main()

@@ -1,4 +1,4 @@
-"""Makes tables and a picture of what measure.py has written."""
+"""Makes tables and a picture of measure.py's files."""
 
 import os
 import platform
@@ -10,7 +10,7 @@ import pandas
 
 matplotlib.use("svg")
 matplotlib.rcParams |= {"svg.hashsalt": "keepwatch", "svg.fonttype": "none", "font.size": 9}
-from matplotlib import pyplot  # noqa: E402
+from matplotlib import pyplot
 
 NAMES = {
     "floor": "floor",
@@ -19,7 +19,7 @@ NAMES = {
     "shell": "shell generation",
     "python": "Python generation",
 }
-# Figure, compared with whom, and how many times that it may be.
+# Figure, the candidate it is compared with, and the highest ratio.
 RATIOS = [
     ("VIP to the agent, ms", "floor", 1.3),
     ("VIP to the state file, ms", "floor, same job", 1.3),
@@ -33,7 +33,7 @@ LIMITS = [
     ("memory of 250 routers (PSS), MB", 30),
     ("on disk, kB", 300),
 ]
-README = [
+PAPER = [
     "VIP to the state file, ms",
     "VIP to the agent, ms",
     "p99 while all cores are busy, ms",
@@ -49,7 +49,7 @@ README = [
 
 
 def number(value):
-    """Three digits that count."""
+    """Formats three significant digits."""
     if pandas.isna(value):
         return "–"
     if abs(value) >= 1000:
@@ -58,7 +58,7 @@ def number(value):
 
 
 def figures_of_changes(changes):
-    """By figure, a series with one number for each candidate and run."""
+    """Returns for each figure a series with one number for each candidate and run."""
 
     def each(phase, column, how):
         rows = changes[changes.phase == phase].dropna(subset=[column])
@@ -127,7 +127,7 @@ def median(values, candidate):
 
 
 def with_range(values, candidate):
-    """Median, least and most, and how many times the floor's of the same run."""
+    """Formats median, minimum and maximum, and the ratio to the floor in the same run."""
     runs, floor = runs_of(values, candidate), runs_of(values, "floor")
     text = number(runs.median())
     if runs.max() > runs.min():
@@ -187,7 +187,48 @@ def print_fail_overs(raw):
     print(bars(figures))
 
 
-def publish(raw, output, readme, load):
+GROWTH = {
+    "ms": "ms to the last report",
+    "report_cpu_ms": "ms of CPU time of each report",
+    "pss_kb": "kB of memory of each (PSS)",
+    "idle_cpu_ms": "ms of CPU time of each in a second, at rest",
+    "mounts_cpu_ms": "the same while 20 namespaces a second come and go",
+}
+
+
+def publish_growth(raw, output, load):
+    """How the cost grows with the number of routers, as a table and a picture."""
+    rows = pandas.read_csv(raw / "growth.csv")
+    medians = rows.groupby(["routers", "candidate"])[list(GROWTH)].median().unstack()
+    lines = ["| routers | " + " | ".join(f"{name}: floor | keepwatch" for name in GROWTH.values()) + " |"]
+    lines.append("| ---: |" + " ---: |" * (2 * len(GROWTH)))
+    for count, row in medians.iterrows():
+        cells = [number(row[name, one]) for name in GROWTH for one in ("floor", "keepwatch")]
+        lines.append(f"| {count:,} | " + " | ".join(cells) + " |")
+    table = "\n".join(lines)
+    lost = rows.groupby("candidate").lost.sum()
+    text = f"""# How the cost grows with the routers of a machine
+
+Written by `tests/bench/run --growth` on {machine()}, with a load average of {load:.2f} when it began; medians of
+{rows.run.max()} runs. [Picture](growth.svg). Never told: {lost["keepwatch"]} by keepwatch, {lost["floor"]} by the floor.
+
+{table}
+"""
+    (output / "growth.md").write_text(text)
+    print(text)
+    drawing, axes = pyplot.subplots(1, len(GROWTH), figsize=(4 * len(GROWTH), 3.5))
+    for axis, (name, label) in zip(axes, GROWTH.items()):
+        for one in ("floor", "keepwatch"):
+            axis.plot(medians.index, medians[name, one], marker="o", label=NAMES[one])
+        axis.set(xscale="log", xlabel="routers", title=label)
+        # Nothing at all has no place on a logarithmic axis.
+        axis.set_yscale("symlog", linthresh=0.01) if medians[name].min().min() <= 0 else axis.set_yscale("log")
+        axis.legend()
+    drawing.tight_layout()
+    drawing.savefig(output / "growth.svg", metadata={"Date": None})
+
+
+def publish(raw, output, paper, load):
     changes = pandas.read_csv(raw / "changes.csv")
     figures = figures_of_changes(changes)
     figures |= figures_of_fail_overs(pandas.read_csv(raw / "fail-over.csv"))
@@ -207,9 +248,9 @@ times the floor's in the same run.
     (output / "results.md").write_text(text)
     picture(changes, figures, output / "results.svg")
     print(text)
-    if readme:
+    if paper:
         mark = "<!-- tests/bench/run -->\n"
-        before, rest = readme.read_text().split(mark)
+        before, rest = paper.read_text().split(mark)
         after = rest.split("<!-- end -->")[1]
-        rows = table({name: figures[name] for name in README}, NAMES, median)
-        readme.write_text(f"{before}{mark}{rows}<!-- end -->{after}")
+        rows = table({name: figures[name] for name in PAPER}, NAMES, median)
+        paper.write_text(f"{before}{mark}{rows}<!-- end -->{after}")

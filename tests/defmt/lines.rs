@@ -33,7 +33,7 @@ pub fn everything(world: &World) -> String {
     let keepwatch = setup.start();
     keepwatch.wait_log("Notified agent router", 1);
     world.set_vip(true);
-    keepwatch.wait_log("Notified agent router", 2);
+    keepwatch.wait_log("Notified agent router", 1);
     Capture::new("ha0-peer").send(&arp::announcement(
         ArpOperation::Request,
         [2, 0, 0, 0, 0, 2],
@@ -54,7 +54,7 @@ pub fn everything(world: &World) -> String {
     agent.behave(Manners::newest());
     keepwatch.wait_log("agent notified after", 1);
     keepwatch.signal(Signal::SIGHUP);
-    keepwatch.wait_log("Notified agent router", 4);
+    keepwatch.wait_log("Notified agent router", 2);
     keepwatch.terminate();
     setup.log()
 }
@@ -79,6 +79,11 @@ fn told(log: &str) -> (Vec<String>, BTreeSet<String>) {
         .filter(|line| !line.contains(": status: ") && !line.contains("Control(Status)"))
         // The port of the daemon's own socket is its pid.
         .map(|line| line.replace(&port, "port: ours,"))
+        // Each has a directory of its own.
+        .map(|line| match line.split_once(" at /") {
+            Some((said, path)) => format!("{said} at {}", path.rsplit('/').next().unwrap()),
+            None => line,
+        })
         // And so does how often the agent was tried.
         .map(|line| match line.split_once(" after ") {
             Some((said, _attempts)) if said.ends_with("agent notified") => said.into(),

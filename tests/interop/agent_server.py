@@ -26,7 +26,7 @@ from oslo_config import cfg
 
 
 class Printer:
-    """Stands where the agent would."""
+    """Stands in for the agent."""
 
     def enqueue_state_change(self, router_id, state):
         # One write: several threads may be here at once.

@@ -74,7 +74,7 @@ impl Tracked {
         setup.extra.extend(["--enable_conntrackd".into(), format!("--user={user}").into()]);
         if user == "nobody" {
             let socket = setup.state_path.join("keepalived-state-change");
-            for path in [&setup.conf_dir, &setup.state_path, &socket] {
+            for path in [setup.directory(), &setup.conf_dir, &setup.state_path, &socket] {
                 chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
             }
         }

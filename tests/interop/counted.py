@@ -1,4 +1,4 @@
-"""Neutron's own count of the monitors that run, as its L3 agent does when it starts.
+"""Counts running monitors by Neutron's own code, as its L3 agent does when it starts.
 
 Usage: counted.py WRAPPER DIRECTORY, in a pid namespace of its own
 
@@ -25,14 +25,14 @@ count = utils.get_process_count_by_name
 
 
 def start(wrapper, directory):
-    """A monitor, as a daemon."""
+    """Starts a monitor as a daemon."""
     directory.mkdir()
     options = {
         "router_id": directory.name,
         "conf_dir": directory,
         "monitor_interface": "lo",
         "monitor_cidr": "192.0.2.10/24",
-        "pid_file": directory / "pid",
+        "pid_file": directory / "counted.monitor.pid",
     }
     command = [wrapper, *(f"--{name}={value}" for name, value in options.items())]
     subprocess.run(command, check=True, timeout=60)
@@ -40,7 +40,7 @@ def start(wrapper, directory):
 
 
 def reap():
-    """What the daemons were started by is for the first process of the namespace to wait for."""
+    """Reaps the daemons' parents, as the first process of the namespace."""
     try:
         os.waitpid(-1, os.WNOHANG)
     except ChildProcessError:
@@ -48,19 +48,19 @@ def reap():
 
 
 def agents_check():
-    """The function of the agent's, whose module imports more than there is."""
+    """Returns the agent's function, whose module imports more than is installed."""
     text = pathlib.Path(importlib.util.find_spec("neutron.agent.l3.agent").origin).read_text()
     name = "_check_ha_router_process_status"
     wanted = lambda node: isinstance(node, ast.FunctionDef) and node.name == name
     function = next(node for node in ast.walk(ast.parse(text)) if wanted(node))
     log = logging.getLogger()
     namespace = {"linux_utils": utils, "lib_const": constants, "LOG": log}
-    exec(compile(ast.Module([function], []), name, "exec"), namespace)
+    exec(compile(ast.Module([function], []), name, "exec"), namespace)  # noqa: S102 (Neutron's own code)
     return namespace[name]
 
 
 def sets_ports_down(check, routers):
-    """Whether the agent would, with as many keepalived as it wants to see."""
+    """Returns whether the agent would, with as many keepalived as it expects."""
     plugin = mock.Mock()
     host = types.SimpleNamespace(
         conf=types.SimpleNamespace(agent_mode="legacy"),

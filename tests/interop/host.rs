@@ -134,13 +134,13 @@ impl Host {
         assert!(output.status.success(), "{instructions}: {output:?}");
     }
 
-    /// The same, whatever comes of it, with a router's namespace where there is to be one.
-    pub fn try_to_follow(&self, instructions: &str, namespace: &str) -> Output {
+    /// The same, whatever comes of it, with what goes before a command that is to be run in a router's namespace.
+    pub fn try_to_follow(&self, instructions: &str, netns: &str) -> Output {
         let script = instruction(instructions);
         let mut command = Command::new("/bin/sh");
         command.args(["-euc", script]).current_dir(self.directory());
         command.env("wrapper", format!("cross/neutron/{}", self.wrapper)).env("PATH", PATH);
-        command.env("namespace", namespace);
+        command.env("netns", netns);
         command.output().unwrap()
     }
 
@@ -254,8 +254,9 @@ impl Router {
         Self { id, namespace, rtnl }
     }
 
-    pub fn namespace(&self) -> String {
-        format!("qrouter-{}", self.id)
+    /// What runs a command in its namespace.
+    pub fn exec(&self) -> String {
+        format!("ip netns exec qrouter-{}", self.id)
     }
 
     /// Adds the VIP or takes it away.

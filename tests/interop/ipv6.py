@@ -1,4 +1,4 @@
-"""What Neutron's L3 agent does for IPv6 when a router changes its state, and the hook that does it while there is none.
+"""Compares what Neutron's L3 agent sets for IPv6 at a change of state with the hook that does it without an agent.
 
 Usage: ipv6.py WRAPPER DIRECTORY, as root, in pid, mount and network namespaces of its own
 
@@ -17,7 +17,7 @@ from unittest import mock
 if importlib.util.find_spec("neutron.cmd.eventlet"):
     import neutron.cmd.eventlet  # noqa: F401
 
-# Another driver's, which imports more than there is.
+# Another driver's module, which imports more than is installed.
 sys.modules["neutron.agent.common.ovs_lib"] = mock.MagicMock()
 
 from neutron import privileged
@@ -50,7 +50,7 @@ def in_namespace(name, *command):
 
 
 class Driver(interface.LinuxInterfaceDriver):
-    """Sets sysctls as the agent's drivers do, and plugs nothing."""
+    """Sets sysctls like the agent's drivers, and creates no interface."""
 
     def __init__(self):
         self.DEV_NAME_PREFIX = "tap"
@@ -63,7 +63,7 @@ class Driver(interface.LinuxInterfaceDriver):
 
 
 class Agent(ha.AgentMixin):
-    """The agent's part for changes of state; nothing of the rest is initialised."""
+    """The agent's code for changes of state, without the rest."""
 
     def __init__(self):
         self.use_ipv6 = True
@@ -79,7 +79,7 @@ def configure(directory):
     cfg.CONF.set_override("state_path", str(directory))
     cfg.CONF.set_override("root_helper", "", "AGENT")
     cfg.CONF.set_override("ha_vrrp_advert_int", 1)
-    # This is root, and does itself what is for its helpers to do.
+    # This runs as root, and does its helpers' work itself.
     for context in vars(privileged).values():
         if isinstance(context, priv_context.PrivContext):
             context.set_client_mode(False)
@@ -107,7 +107,7 @@ class Node:
         if hasattr(self.router, "_init_conntrackd_manager"):
             self.router._init_conntrackd_manager(None)
         self.router._init_keepalived_manager(None)
-        # As the agent makes it.
+        # As created by the agent.
         run("ip", "netns", "add", self.name)
         for key, value in ("forwarding", 0), ("addr_gen_mode", 1):
             in_namespace(self.name, "sysctl", "-w", f"net.ipv6.conf.all.{key}={value}")
@@ -150,28 +150,54 @@ class Node:
         return in_namespace(self.name, "sysctl", *keys)
 
     def call_hook(self, hook, state):
-        """As keepwatch does that has such a command line."""
+        """Runs the hook like a keepwatch with such a command line."""
         script = 'ip netns exec "$0" "$1" INSTANCE router "$2" 0; exit $?'
         run("sh", "-c", script, self.name, hook, state, f"--conf_dir={self.conf.parent}")
 
 
-def refuses(wrapper, conf):
-    """What the agent's user may not say by a wrapper, and a file that is not only root's to write."""
-    status = lambda *options: subprocess.run([wrapper, *options], capture_output=True).returncode
-    assert status("--version") == 0
-    for option in "--hook", "--hook-user", "--hook_user", "--metrics-file", "--metrics_file", "--conntrackd_conf":
-        for words in [f"{option}=/bin/true"], ["--debug", option, "/bin/true"]:
-            assert status(*words, "--version") == 2, words
-    for mode, owner in (0o664, 0), (0o646, 0), (0o644, 65534):
+def refuses(wrapper, conf, directory):
+    """Tries options that the wrapper refuses to the agent's user, and a file that other users than root may write."""
+    # As sudo sets it, and a directory of that user with one of root's in it.
+    user = 65534
+    directory = directory / "agent"
+    own = directory / "own"
+    own.mkdir(parents=True)
+    os.chown(directory, user, 0)
+    (directory / "link").symlink_to("/etc")
+
+    def status(*words):
+        """Returns the exit code with further words on the command line."""
+        accepted = [f"--conf_dir={directory}", f"--pid_file={directory}/x.monitor.pid",
+                    f"--log-file={directory}/neutron-keepalived-state-change.log", "--version"]
+        environment = dict(os.environ, SUDO_UID=str(user))
+        return subprocess.run([wrapper, *accepted, *words], capture_output=True, check=False, env=environment).returncode
+
+    assert status() == 0
+    assert status(f"--conf_dir={own}", f"--pid-file={own}/x.monitor.pid.neutron-keepalived-state-change-monitor") == 0
+    assert status("--log_file", f"{own}/neutron-keepalived-state-change-router.log") == 0
+    for name in "hook", "hook-user", "hook_user", "metrics-file", "metrics_file", "conntrackd_conf", "list", "log-dir":
+        for words in [f"--{name}=/bin/true"], ["--debug", f"--{name}", "/bin/true"]:
+            assert status(*words) == 2, words
+    for words in (
+        ["--pid_file=/etc/ld.so.preload"], ["--pid-file", f"{directory}/ld.so.preload"], ["--pid_file=/etc/x.monitor.pid"],
+        [f"--pid_file={directory}/x.monitor.pid.conf"], [f"--pid_file={directory}/link/x.monitor.pid"],
+        [f"--pid_file={directory}/../../etc/x.monitor.pid"], ["--conf-dir=/etc"], ["--conf_dir", f"{directory}/link"],
+        ["--log-file", "/etc/neutron-keepalived-state-change.log"], [f"--log_file={directory}/log"],
+        ["--router_id=../x"], ["--namespace=/proc/kmsg"], ["word"], [""],
+        # The first line of the file would be the value.
+        ["--router_id"], ["--AGENT-x"],
+    ):
+        assert status(*words) == 2, words
+    for mode, owner in (0o664, 0), (0o646, 0), (0o644, user):
         conf.chmod(mode)
         os.chown(conf, owner, 0)
-        assert status("--version") == 2, oct(mode)
+        assert status() == 2, oct(mode)
     conf.chmod(0o644)
     os.chown(conf, 0, 0)
 
 
 def same_as_the_agent(hook, directory):
-    """In every state and with every kind of gateway, both ways, the hook leaves what the agent does."""
+    """Checks that the hook sets the same as the agent in every state, with every kind of gateway, in both orders."""
     for number, (kind, gateways) in enumerate({"no gateway": None, **UPSTREAM}.items()):
         nodes = [Node(10 + 2 * number + which, directory, gateways) for which in (0, 1)]
         for node in nodes:
@@ -186,6 +212,22 @@ def same_as_the_agent(hook, directory):
             before = hooks.sysctls()
             Agent().change(hooks.router, state)
             assert hooks.sysctls() == before, (kind, state)
+        if gateways:
+            reads_as_the_agent(hook, hooks, directory)
+
+
+def reads_as_the_agent(hook, node, directory):
+    """Checks that the hook reads no file of root's through a link of the agent's user."""
+    secret = directory / "secret"
+    node.conf.rename(secret)
+    secret.chmod(0o600)
+    node.conf.symlink_to(secret)
+    os.chown(node.conf.parent, 65534, 65534)
+    try:
+        node.call_hook(hook, "MASTER")
+    except subprocess.CalledProcessError:
+        return
+    raise AssertionError("the hook has read a file of root's")
 
 
 def wait(what, condition):
@@ -195,7 +237,7 @@ def wait(what, condition):
         time.sleep(0.1)
 
 
-# That nobody listens there is an answer.
+# A refused connection is an answer, too.
 ASK = """
 import socket, sys
 try:
@@ -208,13 +250,13 @@ except OSError as error:
 
 
 def reaches():
-    """Whether the host inside has IPv6 to the outside, through whichever node is active."""
+    """Returns whether the host inside reaches the outside by IPv6, through the active node."""
     command = ["ip", "netns", "exec", "host", sys.executable, "-I", "-c", ASK, WORLD.split("/")[0]]
-    return subprocess.run(command, capture_output=True).returncode == 0
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
 def host(name, address, router, bridge, behind):
-    """A host beside the router, that reaches what is behind it."""
+    """Creates a host beside the router, with routes to the network behind it."""
     run("ip", "netns", "add", name)
     run("ip", "link", "add", "eth0", "netns", name, "type", "veth", "peer", "name", name)
     run("ip", "link", "set", name, "up", "master", bridge)
@@ -224,7 +266,7 @@ def host(name, address, router, bridge, behind):
 
 
 def fail_over(wrapper, directory):
-    """Two nodes without an agent. The second takes over; then its agent comes back, and changes nothing."""
+    """Checks that the second of two nodes without an agent takes over, and that its returning agent changes nothing."""
     for bridge in ("ha", "in", "out"):
         run("ip", "link", "add", bridge, "up", "type", "bridge")
     host("host", HOST, INSIDE, "in", "fd00:2::/64")
@@ -244,7 +286,7 @@ def fail_over(wrapper, directory):
             f"--conf_dir={node.conf.parent}",
             f"--monitor_interface={node.ha}",
             "--monitor_cidr=169.254.0.5/24",
-            f"--pid_file={node.confs}/pid",
+            f"--pid_file={node.conf.parent}/router.monitor.pid",
             "--user=nobody",
             "--group=nogroup",
         ]
@@ -267,12 +309,14 @@ def fail_over(wrapper, directory):
         wait("IPv6 through the second node", reaches)
         state = second.conf.parent / "state"
         assert state.read_text() in ("master", "primary"), state.read_text()
+        for node in nodes:
+            wait("figures of its own", (directory / f"metrics/{node.id}.prom").exists)
         wait("the first as backup", lambda: f"{first.gateway}.forwarding = 0" in first.sysctls())
         watch = ["ip", "netns", "exec", second.name, "ip", "monitor", "netconf", "address", "route"]
         with subprocess.Popen(watch, stdout=subprocess.PIPE, text=True) as monitor:
             Agent().change(second.router, ACTIVE)
             assert reaches()
-            # Something that it tells, in order to know what came before.
+            # An event that marks the end of the earlier ones.
             in_namespace(second.name, "ip", "address", "add", "203.0.113.1/32", "dev", "lo")
             told = next(line for line in monitor.stdout if "lo" in line or "forwarding" in line or "accept" in line)
             monitor.terminate()
@@ -286,13 +330,16 @@ def fail_over(wrapper, directory):
 def main():
     wrapper, directory = map(pathlib.Path, sys.argv[1:])
     hook = wrapper.parent / "keepwatch-neutron/ipv6"
-    # Nothing is to be left in the machine's own.
+    # The machine's own settings must not change.
     for place in map(pathlib.Path, ("/run/netns", "/etc/keepwatch")):
         place.mkdir(exist_ok=True)
         run("mount", "-t", "tmpfs", "tmpfs", place)
     conf = pathlib.Path("/etc/keepwatch/neutron.conf")
-    conf.write_text(f"# A hook.\n--hook={hook}\n--hook-user=root\n")
-    refuses(wrapper, conf)
+    metrics = directory / "metrics"
+    metrics.mkdir()
+    os.chown(metrics, 65534, 65534)
+    conf.write_text(f"# A hook.\n--hook={hook}\n--hook-user=root\n--metrics-file={metrics}/{{router}}.prom\n")
+    refuses(wrapper, conf, directory)
     configure(directory)
     same_as_the_agent(hook, directory)
     fail_over(wrapper, directory)

@@ -85,6 +85,8 @@ impl Node {
             rtnl
         });
         let setup = setup().with("--active-word=primary").with("--probe=1");
+        // Each test brings about what both nodes warn of: a second master, an interface that is gone.
+        setup.expect(&[""]);
         let agent = Agent::start(&setup.state_path);
         let node = Self {
             name,

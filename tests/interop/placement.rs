@@ -9,9 +9,10 @@ use lab::daemon::{send, wait_end};
 use lab::files::{Watch, content};
 use nix::sys::signal::Signal;
 
+use crate::agent_server::PATIENCE;
 use crate::host::{self, Host, PROGRAM, Router, bind, instruction, monitors};
-use crate::l3_agent::{L3Agent, NAME};
-use crate::rootwrap::{assert_found, assert_is_keepwatch};
+use crate::l3_agent::{L3Agent, NAME, cmdline};
+use crate::rootwrap::{assert_finds, assert_found, assert_is_keepwatch};
 
 /// Neither by rootwrap's directories nor by sudo's path does the agent come to a wrapper there.
 #[apply(trial)]
@@ -20,8 +21,8 @@ fn the_first_directory_counts_and_usr_local_is_not() {
         host.follow("program");
         host.follow("passed over");
         let router = [Router::new()];
-        for checks in ["check", "check up to 15"] {
-            let output = host.try_to_follow(checks, &router[0].namespace());
+        for netns in [String::new(), router[0].exec()] {
+            let output = host.try_to_follow("check", &netns);
             let report = String::from_utf8_lossy(&output.stdout);
             assert!(!output.status.success() && !report.contains("program "), "{output:?}");
         }
@@ -67,6 +68,24 @@ fn restart_monitor(host: &Host, agent: &mut L3Agent, router: &Router, pid: u32, 
     agent.ask("respawned").expect("an active monitor")
 }
 
+/// Starts a monitor once more, as an agent does that finds no pid file. Returns its pid, which no file has.
+fn start_second(first: u32) -> u32 {
+    let directory = Path::new("/var/lib/neutron/external/pids");
+    let pids = Watch::new(directory);
+    let pid_file = fs::read_dir(directory).unwrap().next().expect("a pid file").unwrap().path();
+    let kept = pid_file.with_extension("kept");
+    fs::rename(&pid_file, &kept).unwrap();
+    // Up to 28 it writes `NAME (COMMAND)` there.
+    let shown = cmdline(first);
+    let words = shown.split_once('(').map_or(&*shown, |(_, words)| words).replace(')', "");
+    let start = ["-c", "\"$@\" >/dev/null 2>&1 &", "sh"];
+    Command::new("/bin/sh").args(start).args(words.split_whitespace()).status().unwrap();
+    let second = pids.within(PATIENCE, "its pid", || content(&pid_file).trim().parse().ok());
+    fs::rename(kept, pid_file).unwrap();
+    assert_is_original(second);
+    second
+}
+
 /// In place of the original and back, while the router is in use.
 fn swap(release: &'static str, wrapper: &'static str, way: &str) {
     host::run(release, wrapper, |host| {
@@ -82,11 +101,15 @@ fn swap(release: &'static str, wrapper: &'static str, way: &str) {
         // While it starts, the agent may find the process that starts it.
         let original = agent.ask("spawn").expect("the same");
         assert_is_original(original);
+        send(agent.pid(), Signal::SIGSTOP);
+        let second = start_second(original);
+        send(agent.pid(), Signal::SIGCONT);
 
         host.follow("program");
         host.follow(way);
         let mut agent = restart(host, agent, &router, original);
         let pid = restart_monitor(host, &mut agent, &router[0], original, false);
+        wait_end(second);
         assert_is_keepwatch(pid);
         server.wait_acknowledged("backup");
         assert_eq!(state(), "backup");
@@ -130,7 +153,7 @@ fn a_diversion_outlasts_an_upgrade() {
 
 #[apply(trial)]
 fn volumes_as_kolla_has_them() {
-    host::run("28.0.2", "18-to-28", |host| {
+    host::run("29.0.0", "from-29", |host| {
         let bin = Path::new("/var/lib/kolla/venv/bin");
         fs::create_dir_all(bin).unwrap();
         fs::copy(Path::new("/usr/bin").join(NAME), bin.join(NAME)).unwrap();
@@ -156,6 +179,7 @@ fn volumes_as_kolla_has_them() {
             count += 1;
         }
         assert_eq!(count, 3);
-        assert_found(host, "28.0.2", &Router::new());
+        let program = "/usr/local/libexec/keepwatch-neutron/keepwatch";
+        assert_finds(host, "29.0.0", &Router::new(), program);
     });
 }

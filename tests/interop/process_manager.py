@@ -4,8 +4,8 @@ Usage: process_manager.py CONFIG_FILE ROUTER_ID...
 
 A router is the agent's own class, with as much of a router as its monitor needs: the port
 `ha-aaaaaaaa-aa` in the namespace `qrouter-ROUTER_ID`, and VRID 5. The agent becomes root as its
-configuration says. The commands on standard input are `spawn`, `destroy`, `reload` and `delete`, which takes
-away what `destroy` leaves of the router. Each is answered by a line: for each router the pid if the
+configuration says. The commands on standard input are `spawn`, `destroy`, `reload` and `delete`, which removes
+what `destroy` leaves of the router. Each is answered by a line: for each router the pid if the
 agent finds its monitor active and `inactive` if it does not, or `refused` if rootwrap would not run
 the command. `respawned` waits until the agent has started other monitors by itself.
 """
@@ -33,16 +33,16 @@ from oslo_rootwrap import cmd
 
 
 class Driver:
-    """As much of an interface driver as a name takes, and a namespace that is deleted."""
+    """The parts of an interface driver for a name and for the deletion of a namespace."""
 
     DEV_NAME_LEN = 14
 
     def unplug(self, *arguments, **keywords):
-        """The namespace takes its devices with it."""
+        """Does nothing: the namespace deletes its devices."""
 
 
 def configure(file):
-    """The agent's options, from a file as they are in a deployment."""
+    """Reads the agent's options from a file, as in a deployment."""
     l3_agent.register_opts(cfg.CONF)
     agent_options.register_root_helper()
     cfg.CONF(["--config-file", file], project="neutron")
@@ -50,7 +50,7 @@ def configure(file):
 
 
 def make_router(router_id, process_monitor):
-    """A router that is about to have its monitor started."""
+    """Returns a router just before its monitor starts."""
     port = {"id": "aaaaaaaa-aaaa", "subnets": [], "fixed_ips": [{"ip_address": "169.254.192.2"}]}
     details = {"id": router_id, "ha_vr_id": 5, "_ha_interface": port}
     arguments = [None, router_id, details, cfg.CONF, Driver()]
@@ -61,13 +61,13 @@ def make_router(router_id, process_monitor):
     if hasattr(router, "_init_conntrackd_manager"):
         router._init_conntrackd_manager(process_monitor)
     router._init_keepalived_manager(process_monitor)
-    # As the agent does before it starts the monitor, to read the state of last time.
+    # As the agent does before it starts the monitor, to read the last state.
     router.keepalived_manager.get_full_config_file_path("state")
     return router
 
 
 def command(word, router, process_monitor, known):
-    """Does what the agent does. Returns the pid of the monitor if that is active."""
+    """Runs a command as the agent. Returns the pid of an active monitor."""
     process = router._get_state_change_monitor_process_manager()
     if word == "spawn":
         router.spawn_state_change_monitor(process_monitor)
@@ -88,11 +88,11 @@ def command(word, router, process_monitor, known):
 
 
 def answer(word, router, process_monitor, known):
-    """As command(), where rootwrap may refuse."""
+    """Like command(), where rootwrap may refuse."""
     try:
         return command(word, router, process_monitor, known)
     except RuntimeError as error:
-        # Its class is in one place or another.
+        # The class has moved between releases.
         if getattr(error, "returncode", None) == cmd.RC_UNAUTHORIZED:
             return "refused"
         raise

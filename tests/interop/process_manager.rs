@@ -42,6 +42,7 @@ fn before_2021() {
     let bin = install("up-to-16");
     let mut setup = Setup::new(bin.path().join(NAME));
     setup.extra = ["--user=0", "--group=0", "--AGENT-root_helper=sudo"].map(Into::into).into();
+    setup.expect(&[crate::world::NO_AGENT]);
     let mut command = setup.command();
     let path = format!("{}:{}", bin.path().display(), std::env::var("PATH").unwrap());
     let output = command.env("PATH", path).output().unwrap();

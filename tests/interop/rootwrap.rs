@@ -44,12 +44,17 @@ fn needs_filter(wrapper: &str) -> bool {
 
 /// Fails unless `keepwatch --check` is reached as the agent would reach it.
 pub fn assert_found(host: &Host, release: &str, router: &Router) {
+    assert_finds(host, release, router, PROGRAM);
+}
+
+/// The same, installed elsewhere.
+pub fn assert_finds(host: &Host, release: &str, router: &Router, program: &str) {
     let in_namespace = ["13", "14", "15"].contains(&&release[..2]);
-    let checks = if in_namespace { "check up to 15" } else { "check" };
-    let output = host.try_to_follow(checks, &router.namespace());
+    let netns = if in_namespace { router.exec() } else { String::new() };
+    let output = host.try_to_follow("check", &netns);
     let report = String::from_utf8_lossy(&output.stdout);
-    let found = format!("program     {PROGRAM}: run as root\n");
-    assert!(output.status.success() && report.contains(&found), "{output:?}");
+    let found = format!("program     {program}: run as root\n");
+    assert!(output.status.success() && report.starts_with(&found), "{output:?}");
 }
 
 /// Fails unless a process is keepwatch as it was installed, and the agent's user.

@@ -1,11 +1,11 @@
-"""Runs functional tests of Neutron's, as the agent's user, and tells of each in one line.
+"""Runs functional tests of Neutron, as the agent's user, and prints a line for each.
 
 Usage: functional.py PROGRAM [short | TEST...]
 
 The tests are those of `tests.txt` beside this file: all of them, the short choice or those named.
-What came of them is in `results.json`, which is written anew after each. Ends non-zero unless each did
-as it should: a test that skips itself for another reason than a kernel's has failed, as Neutron's
-turn the failure of what they most often wait for, the state of a router, into a skip.
+`results.json` has the results and is written after each test. Ends non-zero unless each passed or
+differs as expected. A test that skips itself for another reason than the kernel has failed: Neutron's
+tests turn a failure to see the state of a router into a skip.
 """
 
 import collections
@@ -39,41 +39,41 @@ from oslo_config import cfg
 from oslo_privsep import priv_context
 
 PACKAGE = "neutron.tests.functional.agent.l3"
-# Every test of these is to be in the list.
+# Every test of these must be in the list.
 COMPLETE = ("test_ha_router", "test_keepalived_state_change")
 MONITOR = "neutron-keepalived-state-change"
 VERSIONS = {"keepwatch": "keepwatch ", "neutron": f"{MONITOR} 26."}
-# The exit code of rootwrap for what no filter lets through.
+# The exit code of rootwrap for a command that no filter allows.
 UNAUTHORIZED = 99
-# What this kernel may lack, and how a test says so.
+# Features that this kernel may lack, and how a test reports that.
 KERNEL = {
     "no such setting for each network namespace": re.compile("This kernel doesn't support"),
     "no police action of tc": re.compile("'tc', 'filter'.*Failed to load TC action module", re.DOTALL),
 }
-# What differs with keepwatch, by decision: it does not start with a CIDR that is none.
+# Differs with keepwatch by decision: it does not start with an invalid CIDR.
 REFUSED = re.compile(r"Exit code: 2;.*'--monitor_cidr=failed_IP_address'", re.DOTALL)
 
 
 def stop(why):
-    """Ends this, as it makes no sense to go on."""
+    """Exits with an error."""
     LINES.write(f"{why}\n")
     os._exit(1)
 
 
 def listed():
-    """The tests of the list, each with its marks."""
+    """Returns the tests of the list, each with its marks."""
     with open("tests.txt") as file:
         lines = (line.partition("#")[0].split() for line in file)
         return {words[0]: set(words[1:]) for words in lines if words}
 
 
 def suite_of(name):
-    """A test by its name in the list, or all of a module."""
+    """Loads a test by its name in the list, or all of a module."""
     return unittest.TestLoader().loadTestsFromName(f"{PACKAGE}.{name}")
 
 
 def names_in(suite):
-    """The names of all tests in a suite, as in the list."""
+    """Yields the names of all tests in a suite, as in the list."""
     for test in suite:
         if isinstance(test, unittest.TestSuite):
             yield from names_in(test)
@@ -82,7 +82,7 @@ def names_in(suite):
 
 
 def processes():
-    """Every process that is not a zombie: its command line by what tells it from all others."""
+    """Returns the command lines of all processes but zombies, by pid and start time."""
     found = {}
     for directory in glob.glob("/proc/[0-9]*"):
         try:
@@ -109,11 +109,10 @@ def is_helper(words):
 
 
 def reports(test):
-    """How many monitors a test started, and how long it took until the agent was handling the first
-    report: milliseconds, or None for a report that never came.
+    """Returns how many monitors a test started, and the milliseconds until the agent handled the first
+    report of each, or None for a missing report.
 
-    That is for routers that had one monitor in the test. Where there were more, of two agents or
-    one after another, the log does not say which is heard.
+    Only routers with one monitor in the test are timed: of several the log does not name the sender.
     """
     started, answered = collections.defaultdict(list), collections.defaultdict(list)
     stamp = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}) ")
@@ -135,7 +134,7 @@ def reports(test):
 
 
 def judge(result, marks, program):
-    """What came of a test, and why."""
+    """Returns the verdict on a test, and the reason."""
     refused = program == "keepwatch" and "refused" in marks
     if result.errors or result.failures or result.unexpectedSuccesses:
         text = "\n".join(text for _, text in [*result.errors, *result.failures])
@@ -185,8 +184,8 @@ def run(name, marks, program):
     }
 
 
-def tell(program, outcome):
-    """One line for a test."""
+def print_line(program, outcome):
+    """Prints the line of a test."""
     times = " ".join("-" if each is None else f"{each:.0f}" for each in outcome["reports"])
     why = outcome["why"].strip().splitlines()
     line = f"{program:10}{outcome['verdict']:8}{outcome['seconds']:6.1f} s  {outcome['test']}"
@@ -203,7 +202,7 @@ def rootwrap(*command):
 
 
 def check_world(program):
-    """Whether the agent may do what it has to and no more, and finds the program that is to be tried."""
+    """Checks that sudo and rootwrap allow the agent only what they should, and that it finds the program under test."""
     if subprocess.run(["sudo", "-n", "id"], check=False).returncode == 0:
         stop("sudo lets the agent do more than rootwrap")
     for command in (["id"], ["kill", "-9", "1"]):
@@ -241,7 +240,7 @@ def main():
     outcomes = []
     for name in wanted:
         outcomes.append(run(name, marks.get(name, set()), program))
-        tell(program, outcomes[-1])
+        print_line(program, outcomes[-1])
         with open("results.json", "w") as file:
             json.dump(outcomes, file, indent=1)
     counts = collections.Counter(outcome["verdict"] for outcome in outcomes)

@@ -1,4 +1,4 @@
-"""What came of the last whole run, as a table: `table.py WORK [DOCUMENT]`.
+"""Makes the table of the last whole run: `table.py WORK [DOCUMENT]`.
 
 It goes to table.md in WORK, and between the two marks in the document if one is named. Fails unless
 both programs have run every test of the list.
@@ -14,14 +14,14 @@ BEGIN, END = "<!-- results -->\n", "<!-- end of results -->\n"
 
 
 def listed():
-    """The tests of the list."""
+    """Returns the tests of the list."""
     text = (pathlib.Path(__file__).parent / "tests.txt").read_text()
     lines = (line.partition("#")[0].split() for line in text.splitlines())
     return [words[0] for words in lines if words]
 
 
 def results(work, program):
-    """What came of each test with a program."""
+    """Returns the results of each test with a program."""
     path = pathlib.Path(work, program, "results.json")
     outcomes = {outcome["test"]: outcome for outcome in json.loads(path.read_text())}
     if missing := [name for name in listed() if name not in outcomes]:
@@ -30,7 +30,7 @@ def results(work, program):
 
 
 def milliseconds(times):
-    """Some times, or a dash for what never came."""
+    """Formats times, with a dash for a missing one."""
     return ", ".join("–" if each is None else f"{each:,.0f}" for each in times)
 
 
@@ -39,7 +39,7 @@ def row(cells):
 
 
 def summary(outcomes):
-    """The figures of a program over all tests."""
+    """Returns the figures of a program over all tests."""
     verdicts = [outcome["verdict"] for outcome in outcomes]
     times = [each for outcome in outcomes for each in outcome["reports"]]
     told = [each for each in times if each is not None]
@@ -66,7 +66,7 @@ SUMMARY = [
     "failed",
     "time, all tests",
     "monitors started",
-    "of those whose reports can be told apart, heard by the agent",
+    "first reports that can be told apart, handled by the agent",
     "from the command that starts one to its first report, median",
     "the same, worst",
     "tests with processes of a monitor left, half a second after the end",
@@ -75,7 +75,7 @@ SUMMARY = [
 
 
 def table(work):
-    """The whole, in Markdown."""
+    """Returns the whole table in Markdown."""
     of = {program: results(work, program) for program in PROGRAMS}
     text = row(["", *PROGRAMS.values()]) + row(["---", *["---:"] * len(PROGRAMS)])
     text += "".join(row(line) for line in zip(SUMMARY, *map(summary, of.values())))

@@ -1,11 +1,11 @@
-//! What the simulated world meets too seldom.
+//! What the simulated world meets too seldom, and faults that there were once: each by the shortest way to it.
 
-use std::iter::from_fn;
 use std::net::Ipv4Addr;
 
 use keepwatch::monitor::{
-    Action, ActiveWord, AnnounceTiming, Cause, ExitReason, HelperKind, HookState, Input, Instant,
-    LogEvent, Monitor, MonitorConfig, Outcome, State, SyncCommand, Tables,
+    Action, ActiveWord, AnnounceTiming, Cause, CommandResult, Control, Dump, Duration, ExitReason,
+    Failure, HelperKind, HelperNews, HookState, Input, Instant, LogEvent, Monitor, MonitorConfig,
+    Outcome, Replaced, State, SyncCommand, Tables,
 };
 use keepwatch::wire::cidr::Cidr;
 use keepwatch::wire::helper::{MAX_OUTPUT, MAX_REPORT};
@@ -16,27 +16,456 @@ use netlink_packet_route::link::LinkFlags;
 use super::world::config;
 use super::world::kernel::{Kernel, PORT, UP, address, link};
 
-/// What there is no room for is counted, and said once a minute.
-#[test]
-fn tables_that_are_full_are_no_secret() {
-    let mut tables = Box::new(Tables::new());
-    let announce = Some((AnnounceTiming::default(), &mut *tables));
-    let mut monitor = Monitor::new(MonitorConfig { announce, ..config() });
-    let mut said = |bodies: &mut dyn Iterator<Item = Body>| -> Vec<Action> {
-        for body in bodies {
-            monitor.handle(&event(body), Instant::ZERO);
+const WATCHED: u32 = 5;
+const LINK: u32 = 7;
+const EBUSY: i32 = 16;
+
+/// A monitor, and a kernel without surprises that answers when it is asked to.
+struct Lab<'a> {
+    monitor: Monitor<'a>,
+    now: Instant,
+    links: Vec<Link>,
+    addresses: Vec<Address>,
+    /// The running dump: what it lists, of which interface alone, and its sequence number.
+    asked: Option<(Dump, Option<u32>, u32)>,
+    /// Dumps of more than one interface are interrupted.
+    interrupts: bool,
+    agent_hangs: bool,
+    /// What was to be done.
+    actions: Vec<Action>,
+}
+
+impl<'a> Lab<'a> {
+    fn new(config: MonitorConfig<'a>) -> Self {
+        Self {
+            monitor: Monitor::new(config),
+            now: Instant::ZERO,
+            links: vec![link(WATCHED, "ha"), link(LINK, "lan")],
+            addresses: Vec::new(),
+            asked: None,
+            interrupts: false,
+            agent_hangs: false,
+            actions: Vec::new(),
         }
-        from_fn(|| monitor.next_action(Instant::ZERO)).collect()
+    }
+
+    /// The VIP is on the watched interface, and has been reported.
+    fn active(config: MonitorConfig<'a>) -> Self {
+        Self::started(Self { addresses: vec![vip()], ..Self::new(config) })
+    }
+
+    fn started(mut self) -> Self {
+        self.pass(Duration::from_secs(1));
+        self.actions.clear();
+        self
+    }
+
+    fn feed(&mut self, input: &Input) {
+        self.monitor.handle(input, self.now);
+        while let Some(action) = self.monitor.next_action(self.now) {
+            match &action {
+                Action::WriteState(_) => {
+                    self.monitor.handle(&Input::StateFile(Ok(Replaced::Own)), self.now);
+                }
+                Action::RequestDump { dump, only, sequence } => {
+                    assert_eq!(self.asked.replace((*dump, *only, *sequence)), None);
+                }
+                Action::SendFrame(frame) => {
+                    self.monitor.handle(&Input::Sent(frame.address, Ok(())), self.now);
+                }
+                Action::Notify(_) if !self.agent_hangs => {
+                    for outcome in [Outcome::Delivered { by_another: false }, Outcome::Closed] {
+                        self.monitor.handle(&Input::Agent(outcome), self.now);
+                    }
+                }
+                Action::HangUp => {
+                    let outcome = Outcome::Failed(Failure::TimedOut);
+                    self.monitor.handle(&Input::Agent(outcome), self.now);
+                }
+                _ => {}
+            }
+            self.actions.push(action);
+            if let Some(Action::Exit(_)) = self.actions.last() {
+                return;
+            }
+        }
+    }
+
+    fn event(&mut self, body: Body) {
+        self.message(body, 0, 0, false);
+    }
+
+    fn events(&mut self, bodies: impl Iterator<Item = Body>) {
+        bodies.for_each(|body| self.event(body));
+    }
+
+    fn message(&mut self, body: Body, sequence: u32, port: u32, interrupted: bool) {
+        self.feed(&Input::Netlink(Message { body, sequence, port, interrupted }));
+    }
+
+    /// Answers the running dump with all that there is, or with what is `listed`.
+    fn answer(&mut self, listed: Option<Vec<Body>>) {
+        let (dump, only, sequence) = self.asked.take().expect("a dump");
+        let wanted = |ifindex: u32| only.is_none_or(|only| only == ifindex);
+        let listed = listed.unwrap_or_else(|| match dump {
+            Dump::Interface => vec![Body::NewLink(self.links[0].clone())],
+            Dump::Links => self.links.iter().cloned().map(Body::NewLink).collect(),
+            Dump::Addresses => {
+                let addresses = self.addresses.iter().filter(|address| wanted(address.ifindex));
+                addresses.copied().map(Body::NewAddress).collect()
+            }
+        });
+        let interrupted = self.interrupts && dump != Dump::Interface && only.is_none();
+        for body in listed.into_iter().chain([Body::Done(None)]) {
+            self.message(body, sequence, PORT, interrupted);
+        }
+    }
+
+    fn refuse(&mut self) {
+        let (_, _, sequence) = self.asked.take().expect("a dump");
+        self.message(Body::Error(EBUSY), sequence, PORT, false);
+    }
+
+    /// Lets time pass: the queue is empty at each deadline, and all dumps are answered.
+    fn pass(&mut self, time: Duration) {
+        let end = self.now + time;
+        loop {
+            self.feed(&Input::QueueEmpty);
+            match self.monitor.deadline() {
+                _ if self.asked.is_some() => self.answer(None),
+                Some(deadline) if deadline <= end => self.now = self.now.max(deadline),
+                _ => break,
+            }
+        }
+        self.now = end;
+    }
+
+    fn written(&self) -> Vec<State> {
+        let state = |action: &Action| match action {
+            Action::WriteState(state) => Some(*state),
+            _ => None,
+        };
+        self.actions.iter().filter_map(state).collect()
+    }
+
+    fn dumps(&self) -> Vec<Dump> {
+        let dump = |action: &Action| match action {
+            Action::RequestDump { dump, .. } => Some(*dump),
+            _ => None,
+        };
+        self.actions.iter().filter_map(dump).collect()
+    }
+
+    fn lines(&self, is_meant: impl Fn(&LogEvent) -> bool) -> Vec<LogEvent> {
+        let line = |action: &Action| match action {
+            Action::Log(event) if is_meant(event) => Some(*event),
+            _ => None,
+        };
+        self.actions.iter().filter_map(line).collect()
+    }
+
+    fn syncs(&self) -> usize {
+        self.actions.iter().filter(|action| matches!(action, Action::Sync(_))).count()
+    }
+}
+
+fn announcing(tables: &mut Tables) -> MonitorConfig<'_> {
+    MonitorConfig { announce: Some((AnnounceTiming::default(), tables)), ..config() }
+}
+
+fn vip() -> Address {
+    address(WATCHED, Kernel::default().vip(), AddressFlags::Permanent)
+}
+
+/// The VIP's address on another interface.
+fn elsewhere() -> Address {
+    Address { ifindex: LINK, ..vip() }
+}
+
+#[test]
+fn overrun_does_not_wait_for_the_failure_of_the_dump_that_runs() {
+    let mut lab = Lab::active(config());
+    lab.event(Body::DelAddress(elsewhere()));
+    lab.now += Duration::from_millis(100);
+    for _ in 0..6 {
+        lab.feed(&Input::QueueEmpty);
+        lab.refuse();
+        lab.now = lab.monitor.deadline().expect("a retry");
+    }
+    lab.feed(&Input::QueueEmpty);
+    lab.actions.clear();
+    lab.feed(&Input::Overrun);
+    lab.refuse();
+    lab.feed(&Input::QueueEmpty);
+    lab.answer(None);
+    lab.feed(&Input::QueueEmpty);
+    assert_eq!(lab.dumps(), [Dump::Interface, Dump::Addresses], "at the same instant");
+}
+
+#[test]
+fn overrun_among_a_thousand_links_costs_three_requests() {
+    let mut tables = Box::new(Tables::new());
+    let mut lab = Lab { addresses: vec![vip()], ..Lab::new(announcing(&mut tables)) };
+    for ifindex in 10..1010 {
+        lab.links.push(link(ifindex, "lan"));
+        let cidr = Cidr::new(Ipv4Addr::from_bits(0x0a00_0000 + ifindex).into(), 24);
+        lab.addresses.push(address(ifindex, cidr.expect("one"), AddressFlags::Permanent));
+    }
+    let mut lab = lab.started();
+    lab.feed(&Input::Overrun);
+    lab.pass(Duration::from_secs(10));
+    assert_eq!(lab.dumps(), [Dump::Interface, Dump::Addresses, Dump::Links]);
+}
+
+#[test]
+fn vip_that_an_old_kernel_lists_after_its_deletion_is_gone() {
+    let mut tables = Box::new(Tables::new());
+    let mut lab = Lab::active(announcing(&mut tables));
+    // The dump is for this link alone, but before Linux 4.20 lists all addresses.
+    for flags in [LinkFlags::Up, lab.links[1].flags] {
+        lab.event(Body::NewLink(Link { flags, ..lab.links[1].clone() }));
+    }
+    lab.now += Duration::from_millis(100);
+    lab.feed(&Input::QueueEmpty);
+    assert_eq!(lab.dumps(), [Dump::Addresses]);
+    lab.addresses.clear();
+    lab.event(Body::DelAddress(vip()));
+    lab.answer(Some(vec![Body::NewAddress(vip())]));
+    lab.pass(Duration::from_secs(10));
+    assert_eq!(lab.written(), [State::Backup]);
+}
+
+#[test]
+fn vip_with_twelve_peers_of_which_most_go_is_never_backup() {
+    let peers = (1..=12).map(|n| Address { peer: Ipv4Addr::new(10, 9, 0, n).into(), ..vip() });
+    let mut lab = Lab { addresses: peers.collect(), ..Lab::new(config()) }.started();
+    let gone: Vec<_> = lab.addresses.drain(..8).collect();
+    lab.events(gone.into_iter().map(Body::DelAddress));
+    lab.pass(Duration::from_secs(10));
+    assert_eq!((lab.written(), lab.monitor.status().state), (vec![], Some(State::Active)));
+    let gone: Vec<_> = lab.addresses.drain(..).collect();
+    lab.events(gone.into_iter().map(Body::DelAddress));
+    lab.pass(Duration::from_secs(1));
+    assert_eq!(lab.written(), [State::Backup]);
+}
+
+#[test]
+fn synced_is_said_of_its_own_commands_only() {
+    let mut lab = Lab::new(MonitorConfig { sync_conntrack: true, ..config() }).started();
+    lab.event(Body::NewAddress(vip()));
+    let ended = |status| HelperNews::Ended(CommandResult::Exited(status));
+    // The first was one of backup's.
+    for status in [0, 1, 1, 1, 1] {
+        lab.feed(&Input::Helper(HelperKind::Conntrackd, ended(status)));
+    }
+    assert_eq!(lab.syncs(), 4, "all of primary");
+    assert_eq!(lab.lines(|event| matches!(event, LogEvent::Synced { .. })), []);
+}
+
+#[test]
+fn commands_of_conntrackd_do_not_begin_while_the_daemon_leaves() {
+    let mut lab = Lab::new(MonitorConfig { sync_conntrack: true, ..config() }).started();
+    lab.agent_hangs = true;
+    lab.feed(&Input::Control(Control::Exit(15)));
+    lab.event(Body::NewAddress(vip()));
+    lab.feed(&Input::QueueEmpty);
+    let ended = HelperNews::Ended(CommandResult::Exited(0));
+    lab.feed(&Input::Helper(HelperKind::Conntrackd, ended));
+    assert_eq!((lab.written(), lab.syncs()), (vec![State::Active], 0));
+    let by = lab.now + Duration::from_secs(1);
+    assert!(lab.monitor.deadline().is_some_and(|at| at > lab.now && at <= by), "to no end");
+    lab.feed(&Input::Agent(Outcome::Delivered { by_another: false }));
+    assert_eq!(lab.syncs(), 0);
+}
+
+/// As with LVS: the address is on the watched interface, and on `lo`, too.
+#[test]
+fn misplaced_address_is_worth_a_line_a_minute_and_only_on_a_backup() {
+    let flap = |lab: &mut Lab| {
+        for _ in 0..300 {
+            lab.event(Body::NewAddress(elsewhere()));
+            lab.now += Duration::from_millis(5);
+            lab.event(Body::DelAddress(elsewhere()));
+            lab.pass(Duration::from_millis(5));
+        }
+        lab.lines(|event| matches!(event, LogEvent::Misplaced { .. })).len()
     };
-    let mut links = (1..=1026).map(|ifindex| Body::NewLink(link(ifindex, "eth0")));
-    assert_eq!(said(&mut links), [Action::Log(LogEvent::TooManyLinks { ignored: 1 })]);
-    let mut addresses = (0..4098).map(|n| {
+    let mut lab = Lab::active(config());
+    assert_eq!(flap(&mut lab), 0, "all is well");
+    lab.addresses.clear();
+    lab.event(Body::DelAddress(vip()));
+    assert_eq!(flap(&mut lab), 1);
+    lab.now += Duration::from_secs(60);
+    assert_eq!(flap(&mut lab), 2);
+}
+
+#[test]
+fn malformed_message_about_another_link_changes_nothing() {
+    let listings = [Dump::Interface, Dump::Addresses];
+    let at_the_start = [Dump::Addresses];
+    for (about, dumps) in [(Some(LINK), &[][..]), (Some(WATCHED), &listings), (None, &listings)] {
+        let mut lab = Lab::active(config());
+        lab.feed(&Input::MalformedMessage(about));
+        lab.pass(Duration::from_secs(10));
+        assert_eq!((lab.dumps(), lab.written()), (dumps.to_vec(), vec![]), "{about:?}");
+        let mut lab = Lab::new(config());
+        lab.feed(&Input::QueueEmpty);
+        lab.answer(None);
+        lab.actions.clear();
+        lab.feed(&Input::QueueEmpty);
+        assert_eq!(lab.dumps(), at_the_start);
+        lab.feed(&Input::MalformedMessage(about));
+        lab.answer(None);
+        let is_known = !lab.written().is_empty();
+        assert_eq!(is_known, dumps.is_empty(), "{about:?} while addresses are listed");
+        lab.pass(Duration::from_secs(10));
+        assert_eq!(lab.written(), [State::Backup], "{about:?}");
+    }
+}
+
+#[test]
+fn links_and_addresses_without_room_are_counted_not_their_events() {
+    let mut tables = Box::new(Tables::new());
+    let mut lab = Lab { addresses: vec![vip()], ..Lab::new(announcing(&mut tables)) };
+    lab.links.extend((10..1040).map(|ifindex| link(ifindex, "lan")));
+    lab.pass(Duration::from_secs(1));
+    let lines = lab.lines(|event| matches!(event, LogEvent::TooManyLinks { .. }));
+    assert_eq!(lines, [LogEvent::TooManyLinks { ignored: 8 }]);
+    let ignored = |lab: &Lab| lab.monitor.status().counters.ignored_links;
+    lab.event(Body::NewLink(link(1039, "lan")));
+    lab.feed(&Input::Control(Control::Reload));
+    lab.actions.clear();
+    while lab.dumps().last() != Some(&Dump::Links) {
+        lab.now += Duration::from_millis(50);
+        lab.feed(&Input::QueueEmpty);
+        assert_eq!(ignored(&lab), 8, "nor is it another at SIGHUP");
+        if lab.asked.is_some_and(|(dump, ..)| dump != Dump::Links) {
+            lab.answer(None);
+        }
+    }
+    lab.pass(Duration::from_secs(1));
+    assert_eq!(ignored(&lab), 8);
+    lab.event(Body::DelAddress(vip()));
+    let more = (0..4104).map(|n| {
         let cidr = Cidr::new(Ipv4Addr::from_bits(0x0a00_0001 + n).into(), 32);
-        Body::NewAddress(address(3, cidr.expect("an address"), AddressFlags::Permanent))
+        address(LINK, cidr.expect("one"), AddressFlags::Permanent)
     });
-    assert_eq!(said(&mut addresses), [Action::Log(LogEvent::TooManyAddresses { total: 1 })]);
-    let counters = monitor.status().counters;
-    assert_eq!((counters.ignored_links, counters.unannounced), (2, 2));
+    let more: Vec<_> = more.collect();
+    lab.events(more.iter().copied().map(Body::NewAddress));
+    let refreshed = more.iter().map(|new| Address { refreshed: true, ..*new });
+    lab.events(refreshed.map(Body::NewAddress));
+    lab.pass(Duration::from_secs(1));
+    assert_eq!(lab.monitor.status().counters.unannounced, 8);
+    let lines = lab.lines(|event| matches!(event, LogEvent::TooManyAddresses { .. }));
+    assert_eq!(lines, [LogEvent::TooManyAddresses { total: 8 }]);
+}
+
+/// Links change without end, so no dump of them is ever complete.
+#[test]
+fn storm_of_links_delays_no_state() {
+    let mut tables = Box::new(Tables::new());
+    let mut lab = Lab { addresses: vec![vip()], ..Lab::new(announcing(&mut tables)) };
+    let storm = |lab: &mut Lab| {
+        for change in 0..1000 {
+            let link = link(10 + change % 900, "lan");
+            let flags = if change % 2 == 0 { LinkFlags::Up } else { link.flags };
+            lab.event(Body::NewLink(Link { flags, carrier_changes: Some(change), ..link }));
+        }
+        lab.feed(&Input::QueueEmpty);
+    };
+    for round in 0..3 {
+        if round > 0 {
+            lab.feed(&Input::Control(Control::Reload));
+        }
+        // By its name, and its addresses.
+        for _ in 0..2 {
+            storm(&mut lab);
+            lab.answer(None);
+        }
+        assert_eq!(lab.written().len(), round + 1, "as soon as these have been listed");
+        lab.interrupts = true;
+        for _ in 0..50 {
+            storm(&mut lab);
+            if lab.asked.is_some() {
+                lab.answer(None);
+            }
+            lab.now += Duration::from_millis(100);
+        }
+        lab.interrupts = false;
+        lab.pass(Duration::from_secs(10));
+    }
+}
+
+/// Addresses change without end, so no dump of all is ever complete.
+#[test]
+fn storm_of_addresses_delays_no_state_for_two_seconds() {
+    for announces in [false, true] {
+        let mut tables = Box::new(Tables::new());
+        let config = if announces { announcing(&mut tables) } else { config() };
+        let mut lab = Lab { addresses: vec![vip()], interrupts: true, ..Lab::new(config) };
+        lab.pass(Duration::from_secs(2));
+        assert_eq!(lab.written(), [State::Active], "announces: {announces}");
+        lab.feed(&Input::Control(Control::Reload));
+        lab.feed(&Input::Overrun);
+        lab.addresses.clear();
+        lab.pass(Duration::from_secs(2));
+        let later = [State::Active, State::Backup];
+        assert_eq!(lab.written(), later, "announces: {announces}");
+    }
+}
+
+/// The dump under way is repeated, and says nothing of the other one.
+#[test]
+fn vip_with_two_peers_may_lose_one_while_they_are_listed() {
+    let other = Address { peer: Ipv4Addr::new(10, 9, 0, 1).into(), ..vip() };
+    let mut lab = Lab { addresses: vec![vip(), other], ..Lab::new(config()) }.started();
+    lab.feed(&Input::Overrun);
+    lab.feed(&Input::QueueEmpty);
+    lab.answer(None);
+    lab.feed(&Input::QueueEmpty);
+    lab.event(Body::DelAddress(other));
+    lab.answer(Some(vec![Body::NewAddress(vip())]));
+    assert_eq!((lab.written(), lab.monitor.status().state), (vec![], Some(State::Active)));
+}
+
+/// An interface that is down may be about to be deleted, so the line waits.
+#[test]
+fn cause_of_a_change() {
+    let link = |flags| Body::NewLink(Link { flags, ..link(WATCHED, "ha") });
+    let failed = Address { flags: AddressFlags::Dadfailed, ..vip() };
+    for (events, cause, millis) in [
+        ([link(LinkFlags::empty()), Body::DelAddress(vip())], Cause::InterfaceDown, 200),
+        ([link(LinkFlags::Up), Body::DelAddress(vip())], Cause::CarrierLost, 0),
+        ([link(UP), Body::DelAddress(vip())], Cause::AddressRemoved, 0),
+        ([link(UP), Body::NewAddress(failed)], Cause::DuplicateAddress, 0),
+    ] {
+        let mut lab = Lab::active(config());
+        lab.events(events.into_iter());
+        let causes = |lab: &Lab| lab.lines(|event| matches!(event, LogEvent::Changed(_)));
+        for at in [0, 199, 200] {
+            lab.now += Duration::from_millis(if at == 200 { 1 } else { at });
+            lab.feed(&Input::QueueEmpty);
+            let said = if at >= millis { vec![LogEvent::Changed(cause)] } else { vec![] };
+            assert_eq!(causes(&lab), said, "{cause:?} after {at} ms");
+        }
+    }
+}
+
+#[test]
+fn daemon_that_has_told_of_its_namespaces_end_leaves_at_once() {
+    let mut lab = Lab { addresses: vec![vip()], agent_hangs: true, ..Lab::new(config()) };
+    lab.feed(&Input::QueueEmpty);
+    for _ in 0..2 {
+        lab.answer(None);
+        lab.feed(&Input::QueueEmpty);
+    }
+    let delivered = Input::Agent(Outcome::Delivered { by_another: false });
+    let closed = Input::Agent(Outcome::Closed);
+    for input in [&delivered, &closed, &Input::NamespaceGone, &delivered, &closed] {
+        assert!(!lab.actions.contains(&Action::Exit(ExitReason::NamespaceGone)), "{input:?}");
+        lab.feed(input);
+    }
+    assert_eq!(lab.actions.last(), Some(&Action::Exit(ExitReason::NamespaceGone)));
 }
 
 /// What others know them by.
@@ -50,118 +479,4 @@ fn words_and_numbers_are_what_they_were() {
     let helpers = [HelperKind::Conntrackd, HelperKind::Hook].map(HelperKind::name);
     assert_eq!(helpers, ["conntrackd", "hook"]);
     assert_eq!((MAX_OUTPUT, MAX_REPORT), (15_425, 15_445));
-}
-
-/// Hands this in and has what is to be done until there is nothing, or this. Returns whether it was to be done.
-fn leads_to(monitor: &mut Monitor<'_>, input: &Input, now: Instant, wanted: &Action) -> bool {
-    monitor.handle(input, now);
-    let mut next = || {
-        let action = monitor.next_action(now)?;
-        if let Action::WriteState(state) = action {
-            monitor.handle(&Input::StateFile(Ok(state)), now);
-        }
-        Some(action)
-    };
-    from_fn(&mut next).any(|action| action == *wanted)
-}
-
-fn event(body: Body) -> Input {
-    Input::Netlink(Message { body, sequence: 0, port: 0, interrupted: false })
-}
-
-fn reply(sequence: u32, body: Body) -> Input {
-    Input::Netlink(Message { body, sequence, port: PORT, interrupted: false })
-}
-
-fn vip() -> Address {
-    address(5, Kernel::default().vip(), AddressFlags::Permanent)
-}
-
-/// A monitor that is active, and for which addresses are being listed.
-fn listing(addresses: &[Address]) -> Monitor<'static> {
-    let mut monitor = Monitor::new(config());
-    let addresses = addresses.iter().map(|address| event(Body::NewAddress(*address)));
-    let begin = [event(Body::NewLink(link(5, "ha")))].into_iter().chain(addresses);
-    for input in begin.chain([
-        Input::QueueEmpty,
-        reply(1, Body::NewLink(link(5, "ha"))),
-        reply(1, Body::Done(None)),
-        Input::QueueEmpty,
-    ]) {
-        leads_to(&mut monitor, &input, Instant::ZERO, &Action::ReopenLog);
-    }
-    monitor
-}
-
-#[test]
-fn daemon_that_has_told_of_its_namespaces_end_leaves_at_once() {
-    let mut monitor = listing(&[vip()]);
-    let leaves = Action::Exit(ExitReason::NamespaceGone);
-    for (input, expected) in [
-        (Input::Agent(Outcome::Delivered), false),
-        (Input::Agent(Outcome::Closed), false),
-        (Input::NamespaceGone, false),
-        (Input::Agent(Outcome::Delivered), false),
-        (Input::Agent(Outcome::Closed), true),
-    ] {
-        assert_eq!(leads_to(&mut monitor, &input, Instant::ZERO, &leaves), expected, "{input:?}");
-    }
-}
-
-/// The dump under way is repeated, and says nothing of the other one.
-#[test]
-fn vip_with_two_peers_may_lose_one_while_they_are_listed() {
-    let other = Address { peer: Ipv4Addr::new(10, 9, 0, 1).into(), ..vip() };
-    let mut monitor = listing(&[vip(), other]);
-    for input in [
-        event(Body::DelAddress(other)),
-        reply(2, Body::NewAddress(vip())),
-        reply(2, Body::Done(None)),
-    ] {
-        leads_to(&mut monitor, &input, Instant::ZERO, &Action::ReopenLog);
-    }
-    assert_eq!(monitor.status().state, Some(State::Active));
-}
-
-/// Of one of more than it keeps it learns when others have gone.
-#[test]
-fn vip_with_many_peers_may_lose_most() {
-    let vips = [1, 2, 3, 4, 5, 6, 7, 8, 9]
-        .map(|n| Address { peer: Ipv4Addr::new(10, 9, 0, n).into(), ..vip() });
-    let mut monitor = listing(&vips);
-    let end = vips
-        .map(|vip| reply(2, Body::NewAddress(vip)))
-        .into_iter()
-        .chain([reply(2, Body::Done(None)), Input::QueueEmpty]);
-    let gone = vips[..8].iter().map(|vip| event(Body::DelAddress(*vip)));
-    let last = [Input::QueueEmpty, reply(4, Body::NewAddress(vips[8])), reply(4, Body::Done(None))];
-    for input in end.chain([reply(3, Body::Done(None))]).chain(gone).chain(last) {
-        leads_to(&mut monitor, &input, Instant::ZERO, &Action::ReopenLog);
-    }
-    assert_eq!(monitor.status().state, Some(State::Active));
-}
-
-/// An interface that is down may be about to be deleted, so the line waits.
-#[test]
-fn cause_of_a_change() {
-    let link = |flags| Body::NewLink(Link { flags, ..link(5, "ha") });
-    let failed = Address { flags: AddressFlags::Dadfailed, ..vip() };
-    for (events, cause, millis) in [
-        ([link(LinkFlags::empty()), Body::DelAddress(vip())], Cause::InterfaceDown, 200),
-        ([link(LinkFlags::Up), Body::DelAddress(vip())], Cause::CarrierLost, 0),
-        ([link(UP), Body::DelAddress(vip())], Cause::AddressRemoved, 0),
-        ([link(UP), Body::NewAddress(failed)], Cause::DuplicateAddress, 0),
-    ] {
-        let mut monitor = listing(&[vip()]);
-        let is_said = |monitor: &mut _, input: &_, millis| {
-            let wanted = Action::Log(LogEvent::Changed(cause));
-            leads_to(monitor, input, Instant::from_millis(millis), &wanted)
-        };
-        let listed = [reply(2, Body::NewAddress(vip())), reply(2, Body::Done(None))];
-        for input in listed.into_iter().chain(events.map(event)) {
-            assert!(!is_said(&mut monitor, &input, 0), "there is more to be read");
-        }
-        assert!(millis == 0 || !is_said(&mut monitor, &Input::QueueEmpty, millis - 1), "{cause:?}");
-        assert!(is_said(&mut monitor, &Input::QueueEmpty, millis), "{cause:?}");
-    }
 }

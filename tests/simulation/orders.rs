@@ -12,7 +12,7 @@ use std::time::Duration;
 use keepwatch::errno::Errno;
 use keepwatch::monitor::{CommandResult, Control, DumpResult, Failure, Tables};
 
-use super::world::{Life, Simulation, Step};
+use super::world::{Life, Options, Simulation, Step};
 
 /// How many inputs follow one another, unless the environment names another number as `ORDER_LENGTH`.
 const LENGTH: usize = 3;
@@ -30,7 +30,7 @@ fn beginnings() -> Vec<Life> {
     let told = [READ, READ, READ, ANSWER, ANSWER];
     let beginning = |options, before: &[Step], after: &[Step]| {
         let steps = [&[Step::CreateInterface], before, after].concat();
-        Life { options: Life::decode(&[options]).options, steps }
+        Life { options: Options::decode([options, 0]), steps }
     };
     vec![
         beginning(PLAIN, &[], &[]),
@@ -58,7 +58,7 @@ fn inputs() -> Vec<Vec<Step>> {
         vec![Step::CreateInterface],
         vec![Step::DeleteInterface],
         OVERRUN.to_vec(),
-        vec![Step::MalformedMessage],
+        vec![Step::MalformedMessage(None)],
         vec![Step::Read(1)],
         vec![Step::Read(7)],
         vec![Step::EndNextDump(DumpResult::Interrupted)],

@@ -1,15 +1,20 @@
 //! Promise 7: what counts as the VIP and as its coming and going, and what does not.
 
 use lab::daemon::Running;
+use lab::files::content;
 use lab::namespace::Netns;
 use lab::rtnl::{Address, Rtnl};
 use netlink_packet_route::address::AddressFlags;
 
+use crate::scripted::{hooked, wait_told};
 use crate::world::{World, setup};
 
+/// The agent is notified when the VIP is there, the hook is run when it can bind to the VIP.
 #[apply(trial)]
 fn ipv6_with_duplicate_address_detection() {
-    let world = World::with(setup().with("--monitor_cidr=fd00::5/64"));
+    let hooked = hooked(setup().with("--monitor_cidr=fd00::5/64"));
+    hooked.when("MASTER", "cat /proc/net/if_inet6 >$RECORD/addresses");
+    let world = &hooked.world;
     let (keepwatch, agent) = (world.setup.start(), &world.agent);
     agent.wait_acknowledged("backup");
     let events = keepwatch.counter("events");
@@ -19,6 +24,11 @@ fn ipv6_with_duplicate_address_detection() {
     // Of its addition, and of the end of duplicate address detection.
     keepwatch.wait_counter("events", events + 2);
     assert_eq!(keepwatch.counter("transitions"), 2);
+    wait_told(&keepwatch, "MASTER", 1);
+    let addresses = content(&hooked.record.join("addresses"));
+    let vip = addresses.lines().find(|line| line.starts_with("fd00")).unwrap();
+    let flags = u32::from_str_radix(vip.split(' ').nth(4).unwrap(), 16).unwrap();
+    assert!(!AddressFlags::from_bits_retain(flags).contains(AddressFlags::Tentative), "{vip}");
     keepwatch.terminate();
     assert_eq!(agent.arrivals().len(), 2);
 }

@@ -2,24 +2,33 @@
 //! itself is made to make the system calls.
 
 use std::fs::{self, Permissions};
-use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
-use lab::daemon::{Running, Setup};
-use lab::files::{Directory, content};
+use lab::daemon::{Running, Setup, children, proc_status, send};
+use lab::files::{Directory, Watch, content, look};
 use lab::inject::Argument::{self, Bytes, Number};
+use lab::traced::{at_call, start_as};
+use lab::users::NOBODY;
 use nix::libc::{self, EACCES, EPERM, c_int, c_long};
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::waitpid;
+use nix::unistd::Pid;
 
 use crate::privileges::setup_of_nobody;
-use crate::world::{World, setup};
+use crate::scripted::hooked;
+use crate::world::{Killed, World, setup};
 
 fn int(value: c_int) -> Argument<'static> {
     Number(value.into())
 }
 
-fn wait_quiet(keepwatch: &Running<'_>) {
+/// With nothing left to do.
+fn start_quiet(world: &World) -> Running<'_> {
+    let keepwatch = world.setup.daemonize();
     keepwatch.wait_log("Notified agent router", 1);
-    keepwatch.wait_asleep();
+    keepwatch
 }
 
 #[apply(trial)]
@@ -43,7 +52,7 @@ fn assert_files_denied(setup: Setup) {
     fs::write(&precious, "precious").unwrap();
     open_to_everybody(&precious, 0o666);
     let world = World::with(setup);
-    let keepwatch = world.setup.daemonize();
+    let keepwatch = start_quiet(&world);
 
     let c_path = |path: &Path| format!("{}\0", path.display()).into_bytes();
     let (precious_path, new) = (c_path(&precious), c_path(&elsewhere.path().join("new")));
@@ -64,7 +73,7 @@ fn assert_files_denied(setup: Setup) {
     attacks.push((libc::SYS_renameat, [HERE, Bytes(&state), HERE, Bytes(&new)]));
     attacks.push((libc::SYS_unlinkat, [HERE, Bytes(&precious_path), int(0), int(0)]));
     for (n, (call, arguments)) in attacks.into_iter().enumerate() {
-        wait_quiet(&keepwatch);
+        keepwatch.wait_asleep();
         assert_eq!(keepwatch.make_call(call, &arguments), Some(-i64::from(EACCES)), "attack {n}");
     }
     assert_eq!(fs::read_dir(elsewhere.path()).unwrap().count(), 1);
@@ -96,8 +105,8 @@ fn other_calls() {
     ];
     for (call, arguments) in attacks {
         let world = World::new();
-        let keepwatch = world.setup.daemonize();
-        wait_quiet(&keepwatch);
+        let keepwatch = start_quiet(&world);
+        keepwatch.wait_asleep();
         assert_eq!(keepwatch.make_call(call, &arguments), None, "{call} {arguments:?}");
         keepwatch.wait_exit();
         assert_eq!(world.setup.state(), "backup");
@@ -108,15 +117,14 @@ fn other_calls() {
 #[apply(trial)]
 fn filter_is_locked() {
     let world = World::new();
-    let keepwatch = world.setup.daemonize();
-    wait_quiet(&keepwatch);
+    let keepwatch = start_quiet(&world);
     let fd = packet_socket(keepwatch.pid());
     for name in [libc::SO_ATTACH_FILTER, libc::SO_DETACH_FILTER] {
         // The kernel looks at the length of the program only.
         let option = [fd, int(libc::SOL_SOCKET), int(name), Bytes(&[0; 16]), int(16)];
+        keepwatch.wait_asleep();
         let result = keepwatch.make_call(libc::SYS_setsockopt, &option);
         assert_eq!(result, Some(-i64::from(EPERM)), "{name}");
-        wait_quiet(&keepwatch);
     }
 }
 
@@ -126,6 +134,68 @@ fn packet_socket(pid: u32) -> Argument<'static> {
     let inode = table.lines().last().unwrap().split_whitespace().last().unwrap();
     let name = format!("socket:[{inode}]");
     let mut fds = fs::read_dir(format!("/proc/{pid}/fd")).unwrap().map(Result::unwrap);
-    let fd = fds.find(|fd| fs::read_link(fd.path()).unwrap().as_os_str() == &*name).unwrap();
+    // Others come and go meanwhile.
+    let is = |link: PathBuf| link.as_os_str() == &*name;
+    let fd = fds.find(|fd| fs::read_link(fd.path()).is_ok_and(is)).unwrap();
     Number(fd.file_name().to_str().unwrap().parse().unwrap())
+}
+
+/// A hook that has gone leaves its number to a process of root's while the helper, which is the hook's user's, too, is
+/// stopped between its look and its kill.
+#[apply(trial_with_other_users)]
+fn reused_number_is_not_killed() {
+    let hooked = hooked(setup().with("--hook-user=nobody").with("--hook-timeout=5"));
+    chown(&hooked.record, Some(NOBODY), None).unwrap();
+    // In the hook's session, but in a process group of its own.
+    hooked.when("BACKUP", "exec bash -c 'set -m; sleep 1000 & echo $! >$RECORD/pid; wait'");
+    let mut command = Command::new("unshare");
+    command.args(["--pid", "--fork", "--kill-child", "--mount-proc"]);
+    let keepwatch = hooked.world.setup.command();
+    command.arg(keepwatch.get_program()).args(keepwatch.get_args()).arg("--foreground");
+    let shell = Killed(command.spawn().unwrap());
+    let number = hooked.wait_pid("pid");
+    let keepwatch = children(shell.0.id())[0];
+    let helper = children(keepwatch)[0];
+    let sleep = children(children(helper)[0])[0];
+    let is_kill = |call, [target, signal]: [u64; 2]| {
+        let link = || fs::read_link(format!("/proc/{helper}/fd/{target}")).unwrap();
+        let is = |known: c_long| call == known.cast_unsigned();
+        signal == 9 && is(libc::SYS_kill) && target == u64::from(number)
+            || signal == 9
+                && is(libc::SYS_pidfd_send_signal)
+                && link() == Path::new(&format!("/proc/{number}"))
+    };
+    let mut victim = None;
+    at_call(Pid::from_raw(helper.cast_signed()), is_kill, || {
+        send(sleep, Signal::SIGKILL);
+        victim = Some(start_as(number.cast_signed(), keepwatch));
+    });
+    let files = Watch::new(&hooked.world.setup.conf_dir);
+    let line = "hook failed for BACKUP: timed out after ";
+    files.until(line, || hooked.world.setup.log().contains(line).then_some(()));
+    let victim = victim.unwrap();
+    let state = || proc_status(victim.as_raw().cast_unsigned(), "State");
+    // It is woken by a signal at once.
+    look("an end, or none", || state().starts_with(['S', 'Z']));
+    assert!(state().starts_with('S'), "it was killed");
+    kill(victim, Signal::SIGKILL).unwrap();
+    waitpid(victim, None).unwrap();
+}
+
+/// It sends another one at each system call.
+#[apply(trial)]
+fn signals_without_end() {
+    let world = World::new();
+    let keepwatch = world.setup.start();
+    keepwatch.wait_log("Notified agent router", 1);
+    keepwatch.wait_asleep();
+    let mut reads = 0;
+    let sees_the_rest = |call: u64, _| {
+        let is = |known: c_long| call == known.cast_unsigned();
+        keepwatch.signal(Signal::SIGUSR1);
+        reads += u32::from(is(libc::SYS_read));
+        reads > 1000 || reads > 0 && (is(libc::SYS_epoll_wait) || is(libc::SYS_epoll_pwait))
+    };
+    at_call(Pid::from_raw(keepwatch.pid().cast_signed()), sees_the_rest, || ());
+    assert!(reads <= 1000, "nothing else is looked at");
 }

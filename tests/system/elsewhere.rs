@@ -3,8 +3,8 @@
 use lab::rtnl::Address;
 use libtest_mimic::Trial;
 
-use crate::conntrackd::tracked;
 use crate::metrics::world_with;
+use crate::scripted::tracked;
 use crate::world::setup;
 
 #[apply(trial)]
@@ -26,7 +26,7 @@ fn is_told(extra: &str, (vip, interface, there): (&str, &str, &str)) {
     let peer = if vip.contains(':') { "fd00::6" } else { "10.0.0.6" };
     let address = Address::new(there);
     let with_peer = Address { peer: peer.parse().ok(), ..address };
-    let line = format!("{there} is on {interface}, but what is watched is {vip} on ha0\n");
+    let line = format!("{there} is on {interface}; expected {vip} on ha0\n");
     let shown = format!("; {there} is on {interface}\n");
     // Before the start.
     world.rtnl.add(interface, address);
@@ -45,7 +45,7 @@ fn is_told(extra: &str, (vip, interface, there): (&str, &str, &str)) {
         expect(false);
         world.rtnl.add(interface, with_peer);
     }
-    keepwatch.wait_log(&line, 3);
+    keepwatch.wait_log(&line, 1);
 }
 
 #[apply(trial)]
@@ -62,7 +62,7 @@ fn check_says_what_is_wrong() {
     assert!(misplaced.contains(&readable), "{misplaced}");
     std::fs::remove_file(&conf).unwrap();
     let (_, absent) = world.setup.check();
-    let missing = "No such file or directory (ENOENT); would be waited for\n";
+    let missing = "No such file or directory (ENOENT); would be retried\n";
     assert!(absent.contains(&readable.replace("can be read\n", missing)), "{absent}");
-    assert!(absent.contains(&format!("{state}; there is no such interface\n")), "{absent}");
+    assert!(absent.contains(&format!("{state}; interface not found\n")), "{absent}");
 }

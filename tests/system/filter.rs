@@ -3,7 +3,7 @@
 use lab::old_kernel::without_option;
 use nix::libc::{SO_ATTACH_FILTER, SOL_SOCKET};
 
-use crate::world::{World, begin_interface, setup};
+use crate::world::{NO_INTERFACE, World, begin_interface, setup};
 
 /// Nor do 2,000 of their events fill the queue.
 #[apply(trial)]
@@ -30,6 +30,7 @@ fn interface_that_comes_and_goes() {
     let mut setup = setup().with("--no-announce");
     setup.vip = "fd00::5/64".into();
     let world = World::with(setup);
+    world.setup.expect(&[NO_INTERFACE, "; expected "]);
     let _keepwatch = world.setup.start();
     for round in 0..6 {
         world.rtnl.add_address("ha0", "fd00::5/64");
@@ -52,7 +53,7 @@ fn switched_off() {
     let world = World::with(setup().with("--no-announce").with("--no-netlink-filter"));
     let keepwatch = world.setup.start();
     world.rtnl.add_address("ha0-peer", "10.0.0.1/32");
-    keepwatch.wait_counter("events", 4);
+    keepwatch.wait_counter("events", 2);
 }
 
 #[apply(trial)]
@@ -66,6 +67,7 @@ fn refused_by_the_kernel() {
     world.rtnl.add_address("ha0-peer", "10.0.0.1/32");
     world.tell(true);
     world.rtnl.delete("ha0");
+    keepwatch.wait_log(NO_INTERFACE, 1);
     world.agent.wait_acknowledged("backup");
     keepwatch.wait_counter("events", 6);
     assert_eq!(world.setup.log().matches(line).count(), 1);

@@ -5,14 +5,13 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
 use std::thread;
 
-use lab::daemon::{Setup, wait_end};
+use lab::daemon::{Setup, proc_status, wait_end};
 use lab::files::content;
 use lab::users::{NOBODY, SOMEBODY};
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 
-use crate::helpers::helper;
-use crate::hook::{Scripted, hooked, wait_told};
+use crate::scripted::{Scripted, helper, hooked, wait_told};
 use crate::world::setup;
 
 /// A world with a hook that says who it is.
@@ -105,7 +104,12 @@ fn what_it_starts_as_root() {
     let path = hooked.record.join("root");
     hooked.wait("root", || content(&path).ends_with('\n'));
     let pid = content(&path).trim().strip_prefix("0 ").unwrap().parse().unwrap();
-    keepwatch.wait_log("hook failed for BACKUP: timed out and killed; retrying\n", 1);
+    // CAP_KILL.
+    assert_eq!(proc_status(helper(&keepwatch), "CapPrm"), "0000000000000020");
+    keepwatch.wait_log(
+        "hook failed for BACKUP: timed out after 0.500s (--hook-timeout) and killed; retrying\n",
+        1,
+    );
     wait_end(pid);
     wait_told(&keepwatch, "BACKUP", 1);
 }

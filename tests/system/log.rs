@@ -14,7 +14,7 @@ use nix::sys::signal::Signal;
 use nix::sys::stat::fstat;
 
 use crate::stdio::without_log_file;
-use crate::world::{Killed, World, setup};
+use crate::world::{World, setup};
 
 /// By which Kolla's fluentd finds the beginning of an entry.
 const FIRST_LINE: &str =
@@ -88,8 +88,8 @@ fn journal_has_levels() {
         let (ours, theirs, stream) = journal();
         let stream = if is_journal { stream } else { "1:2".into() };
         let mut command = without_log_file(&world.setup);
-        let _keepwatch =
-            Killed(command.env("JOURNAL_STREAM", stream).stderr(theirs).spawn().unwrap());
+        let child = command.env("JOURNAL_STREAM", stream).stderr(theirs).spawn().unwrap();
+        let _keepwatch = world.setup.attend(child);
         let line = read_line(&ours);
         assert_eq!(line.starts_with("<6>r1: "), is_journal, "{line}");
         assert_eq!(line.contains(" INFO keepwatch [-] r1: "), !is_journal, "{line}");

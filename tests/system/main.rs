@@ -1,4 +1,4 @@
-//! The real program in real network namespaces. Numbers of promises are those of README.md.
+//! The real program in real network namespaces. Numbers of promises are those of docs/promises.md.
 //!
 //! Every test has a network namespace of its own. Without root they live in a user namespace.
 
@@ -41,6 +41,8 @@ mod overrun;
 mod own_files;
 mod privileges;
 mod programs;
+
+mod scripted;
 mod service_manager;
 mod signals;
 mod stalls;
@@ -48,7 +50,9 @@ mod start;
 mod starter;
 mod state_file;
 mod stdio;
+mod troubles;
 mod trust;
+mod verdict;
 mod world;
 
 fn main() {

@@ -4,23 +4,23 @@ use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, chown};
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use keepwatch::metrics::{labels, render};
-use keepwatch::monitor::{Counters, HookState, Instant, State, Status, Trouble};
+use keepwatch::monitor::{Cause, Counters, HookState, Instant, State, Status, Trouble};
 use keepwatch::options::{CliAction, parse};
 use lab::daemon::Setup;
-use lab::files::Watch;
+use lab::files::{Directory, Watch};
 use lab::users::NOBODY;
 use nix::mount::{MsFlags, mount, umount};
 use nix::sys::signal::Signal;
 
-use crate::hook::hooked;
 use crate::privileges::setup_of_nobody;
-use crate::world::{World, setup};
+use crate::scripted::hooked;
+use crate::world::{NO_AGENT, World, setup};
 
-/// The text for figures that differ.
-fn text(router_id: &str, vip: &str) -> String {
+/// The text for figures that differ, and each trouble once.
+pub fn text(router_id: &str, vip: &str) -> String {
     let options = ["--conf_dir=/", "--monitor_interface=a\"\\bcdefghijklm", "--foreground"];
     let own = [format!("--router_id={router_id}"), format!("--monitor_cidr={vip}")];
     let words = options.iter().map(OsString::from).chain(own.iter().map(OsString::from));
@@ -52,11 +52,34 @@ fn text(router_id: &str, vip: &str) -> String {
     let changed_at = Some(Instant::ZERO);
     let hook_pending = Some(HookState::Fault);
     let cidr = vip.parse().unwrap();
-    let misplaced = Trouble::Misplaced(7, cidr);
-    let troubles = [None, None, Some(misplaced), Some(Trouble::DuplicateAddress), None, None];
+    let down = Trouble::InterfaceDown(Cause::CarrierLost);
+    let troubles = [
+        Trouble::SplitBrain([2, 0, 0, 0, 0, 2]),
+        Trouble::StateFileFails,
+        Trouble::StateFileShared,
+        Trouble::InterfaceAbsent,
+        down,
+        Trouble::Misplaced(7, cidr),
+        Trouble::DuplicateAddress,
+        Trouble::AgentFails,
+        Trouble::HookFails,
+        Trouble::ConntrackdFails,
+        Trouble::LogFails,
+    ]
+    .map(Some);
     let claimant = Some([2, 0, 0, 0, 0, 2]);
-    let figures = Status { hook_pending, claimant, troubles, counters, ..Status::default() };
-    let status = Status { state, changed_at, undelivered, ..figures };
+    let ifindex = Some(3);
+    // Each is written out, so that a new one is asked for here.
+    let status = Status {
+        state,
+        changed_at,
+        ifindex,
+        undelivered,
+        hook_pending,
+        troubles,
+        claimant,
+        counters,
+    };
     let labels = labels(&config.router_id, &config.interface, &config.vip);
     let mut text = String::new();
     render(&mut text, &status, 1_700_000_000, &labels).unwrap();
@@ -66,7 +89,7 @@ fn text(router_id: &str, vip: &str) -> String {
 #[apply(trial)]
 fn samples_have_labels_and_their_figures() {
     let longest = text(&"\"".repeat(64), "fd00:1234:1234:1234:1234:1234:1234:1234/128");
-    assert!(longest.len() < 20_000, "{} bytes; there is room for 24 KiB", longest.len());
+    assert!(longest.len() < 22_000, "{} bytes; there is room for 24 KiB", longest.len());
 
     let text = text(r#"a"b\c"#, "fd00::1/64");
     let expected = include_str!("metrics.prom");
@@ -86,10 +109,10 @@ fn manual_page_has_the_metrics() {
 }
 
 /// A metrics file in a directory of its own.
-pub struct File(PathBuf);
+pub struct File(pub PathBuf);
 
 impl File {
-    fn of(setup: &Setup) -> Self {
+    pub fn of(setup: &Setup) -> Self {
         let directory = setup.directory().join("metrics");
         fs::create_dir(&directory).unwrap();
         // The longest name there is.
@@ -100,7 +123,7 @@ impl File {
         self.0.parent().unwrap()
     }
 
-    fn option(&self) -> String {
+    pub fn option(&self) -> String {
         format!("--metrics-file={}", self.0.display())
     }
 
@@ -136,6 +159,31 @@ pub fn world_with(setup: Setup) -> (World, File) {
     (World::with(setup.with(file.option())), file)
 }
 
+/// Over two restarts, as the first of them writes the file anew. Not if the state is another one meanwhile.
+#[apply(trial)]
+fn last_change_outlives_a_restart() {
+    let (world, file) = world_with(setup());
+    let long_ago = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_001);
+    fs::write(world.setup.state_file(), "backup").unwrap();
+    fs::File::open(world.setup.state_file()).unwrap().set_modified(long_ago).unwrap();
+    for _ in 0..2 {
+        let keepwatch = world.setup.spawn();
+        file.wait("notifications_total", 1);
+        assert_eq!(file.value("last_change_timestamp_seconds"), Some(1_000_000_001));
+        keepwatch.terminate();
+    }
+    let before = unix_time();
+    world.set_vip(true);
+    let keepwatch = world.setup.spawn();
+    file.wait("active", 1);
+    assert!(file.value("last_change_timestamp_seconds") >= Some(before));
+    // The way back is a change like any other.
+    world.tell(false);
+    file.wait("active", 0);
+    assert!(file.value("last_change_timestamp_seconds") >= Some(before));
+    keepwatch.terminate();
+}
+
 fn unix_time() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
 }
@@ -165,6 +213,7 @@ fn hook_that_has_yet_to_succeed() {
     let file = File::of(&setup);
     let hooked = hooked(setup.with(file.option()));
     hooked.when("BACKUP", "exit 1");
+    hooked.world.setup.expect(&["hook failed for BACKUP: exit code 1; retrying"]);
     let _keepwatch = hooked.world.setup.start();
     file.wait("hook_pending", 1);
     hooked.when("BACKUP", "");
@@ -191,7 +240,7 @@ fn unwritable_at_start_is_tried_again() {
     mount(none, file.directory(), Some("tmpfs"), MsFlags::MS_RDONLY, none).unwrap();
     let (_, report) = world.setup.check();
     let path = file.0.display();
-    let line = format!("metrics     {path}: does not work: Read-only file system (EROFS)\n");
+    let line = format!("metrics     {path}: Read-only file system (EROFS); would be retried\n");
     assert!(report.contains(&line), "{report}");
     let keepwatch = world.setup.start();
     keepwatch.wait_log("metrics file not written: Read-only file system", 1);
@@ -211,17 +260,43 @@ fn successor_keeps_its_file() {
     file.wait("notifications_total", 1);
     let old = file.inode();
     let other = setup().with(file.option());
+    other.expect(&[NO_AGENT]);
     let second = other.start();
     let watch = Watch::new(file.directory());
     let new = watch.until("another file", || file.inode().filter(|_| file.inode() != old));
     first.signal(Signal::SIGUSR1);
-    first.wait_log("metrics file is another instance's now; left alone", 1);
+    first.wait_log("metrics file not written: in use by another instance", 1);
     // It does not look again and again whether that has gone.
     first.wait_asleep();
     first.terminate();
     assert_eq!(file.inode(), Some(new));
     second.terminate();
     assert_eq!((file.inode(), file.others()), (None, 0));
+}
+
+/// The file of an owner that has gone is nobody's, nor is one that a person has edited.
+#[apply(trial)]
+fn left_behind_is_taken_back() {
+    let (world, file) = world_with(setup());
+    let first = world.setup.start();
+    file.wait("notifications_total", 1);
+    let (old, other) = (file.inode(), setup().with(file.option()));
+    other.expect(&[NO_AGENT]);
+    let second = other.start();
+    Watch::new(file.directory()).until("another", || (file.inode() != old).then_some(()));
+    second.signal(Signal::SIGKILL);
+    second.wait_exit();
+    world.tell(true);
+    file.wait("active", 1);
+    // As `sed -i` does.
+    let edited = file.directory().join("edited");
+    fs::copy(&file.0, &edited).unwrap();
+    fs::rename(&edited, &file.0).unwrap();
+    world.tell(false);
+    file.wait("active", 0);
+    assert!(!world.setup.log().contains("replaced by another"));
+    first.terminate();
+    assert_eq!(file.inode(), None);
 }
 
 /// Also where Landlock allows the daemon nothing but what it was told of.
@@ -235,12 +310,14 @@ fn directory_comes_later_for_nobody() {
     comes_later(setup_of_nobody(), |directory| chown(directory, Some(NOBODY), None).unwrap());
 }
 
-fn comes_later(setup: Setup, hand_over: impl FnOnce(&Path)) {
-    let (world, file) = world_with(setup);
-    fs::remove_dir(file.directory()).unwrap();
+fn comes_later(setup: Setup, hand_over: impl Fn(&Path)) {
+    // Not below the directory that the daemon may write to anyway.
+    let above = Directory::new();
+    let file = File(above.path().join("missing/metrics/m.prom"));
+    let world = World::with(setup.with(file.option()));
     let keepwatch = world.setup.start();
     keepwatch.wait_log("metrics file not written: No such file or directory", 1);
-    fs::create_dir(file.directory()).unwrap();
+    fs::create_dir_all(file.directory()).unwrap();
     hand_over(file.directory());
     keepwatch.signal(Signal::SIGUSR1);
     file.wait("active", 0);

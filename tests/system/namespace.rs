@@ -4,6 +4,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::process::Command;
 
+use lab::ending::Watched;
 use lab::files::look;
 use lab::namespace::{Netns, unbind, unbind_elsewhere};
 use lab::old_kernel::without_proc;
@@ -54,14 +55,18 @@ impl Inside {
 
     /// Deletes the namespace, and waits for all that follows from that.
     fn delete_under(&mut self, daemon: Killed, delete: impl FnOnce(&str)) {
+        let watched = Watched::new(daemon.0.id());
         self.world.agent.wait_acknowledged("master");
+        drop(watched);
         self.netns = None;
         delete(&self.name);
         self.assert_let_go(daemon);
     }
 
     fn assert_let_go(&self, mut daemon: Killed) {
+        let watched = Watched::new(daemon.0.id());
         self.world.agent.wait_acknowledged("backup");
+        drop(watched);
         assert_eq!(daemon.0.wait().unwrap().code(), Some(1));
         // With a namespace go its interfaces, and their other ends elsewhere.
         look("the namespace to go", || if_nametoindex("outside").is_err());
@@ -154,6 +159,7 @@ fn others_come_and_go() {
         assert_ne!(fs::read_link(fd.unwrap().path()).unwrap().as_os_str(), "anon_inode:inotify");
     }
     unbind("one_of_many");
+    keepwatch.wait_log("network namespace deleted; exiting", 1);
     assert_eq!(keepwatch.wait_exit().unwrap().code(), Some(1));
 }
 

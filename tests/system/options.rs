@@ -1,10 +1,11 @@
 //! The command line: what it means, and that each mistake is one line and exit code 2.
 
 use std::ffi::{OsStr, OsString};
-use std::fs::File;
+use std::fs::{self, File, Permissions};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use argh::ArgsInfo;
 use keepwatch::monitor::Duration;
@@ -32,20 +33,31 @@ fn config(options: &[&str]) -> Result<Box<Config>, String> {
 
 #[apply(trial)]
 fn values_that_are_refused() {
-    let cidr = "an IPv4 or IPv6 address with its prefix length, such as 169.254.0.5/24";
+    let cidr = "an IPv4 or IPv6 address with its prefix length, without leading zeros, such as \
+        169.254.0.5/24";
+    let possible = "a unicast address";
     let identity = "1 to 64 printable ASCII characters without space";
-    let interface = "an interface name of 1 to 15 bytes";
+    let interface =
+        "an interface name: 1 to 15 bytes without white space, / and :, and not . or ..";
     let socket = "the directory of the agent's socket, whose path has at most 107 bytes";
     let namespace = "the name of a network namespace or an absolute path";
     let metrics = "a file";
-    let hook = "an existing program that may be run";
+    let [absent, irregular, unexecutable] =
+        ["No such file or directory (ENOENT)", "not a regular file", "not executable"]
+            .map(|reason| format!("an existing program that may be run: {reason}"));
     let bytes = "a number of bytes from 1 to 1073741823";
     let cases = [
         ("--monitor_cidr", "169.254.0.5/33", cidr),
-        ("--monitor_cidr", "0.0.0.0/0", cidr),
-        ("--monitor_cidr", "ff02::1/128", cidr),
+        ("--monitor_cidr", "192.0.2.010/24", cidr),
+        ("--monitor_cidr", "192.0.2.10/24 ", cidr),
+        ("--monitor_cidr", "0.0.0.0/0", possible),
+        ("--monitor_cidr", "::/64", possible),
+        ("--monitor_cidr", "224.0.0.1/24", possible),
+        ("--monitor_cidr", "ff02::1/128", possible),
         ("--router_id", "two words", identity),
         ("--monitor_interface", "a/b", interface),
+        ("--monitor_interface", "", interface),
+        ("--monitor_interface", "eth0:1", interface),
         ("--conf_dir", "/nowhere", "an existing directory"),
         ("--conf_dir", "--help", "an existing directory"),
         ("--conf_dir", "/dev/null", "an existing directory"),
@@ -59,9 +71,9 @@ fn values_that_are_refused() {
         ("--metrics-file", "/tmp", metrics),
         ("--metrics-file", "/tmp/..", metrics),
         ("--active-word", "leader", "master or primary"),
-        ("--hook", "/nowhere", hook),
-        ("--hook", "/usr/bin", hook),
-        ("--hook", "/etc/passwd", hook),
+        ("--hook", "/nowhere", &*absent),
+        ("--hook", "/usr/bin", &irregular),
+        ("--hook", "/etc/passwd", &unexecutable),
         ("--hook-timeout", "0.099999", "seconds from 0.1 to 3600"),
         ("--garp_interval", "3600.000001", "seconds from 0 to 3600"),
         ("--garp_interval", "-1", "seconds from 0 to 3600"),
@@ -155,6 +167,8 @@ fn help_and_version() {
     let help = print("--help");
     assert_eq!(print("-h"), help);
     assert!(help.starts_with("Usage: keepwatch --router_id ID"), "{help}");
+    // bash takes the first word of a line that begins with dashes for an option.
+    assert!(!help.contains("\n      -"), "{help}");
     let with_dashes = help.replace('_', "-");
     for flag in Config::get_args_info().flags {
         assert!(with_dashes.contains(&format!("\n  {}", flag.long)), "{help}");
@@ -279,4 +293,25 @@ fn renotifications_are_ascending_seconds() {
     for wrong in ["", "0,1", "2,1", "1,1", "1,", "-1", "86401", "1,2,3,4,5", "1.5", "1 2"] {
         assert!(seconds(&[&format!("--renotify={wrong}")]).is_err(), "{wrong}");
     }
+}
+
+/// Each mistake, and all that is said of it. To be read by eye when it changes.
+#[apply(trial_with_other_users)]
+fn mistakes() {
+    let golden = include_str!("mistakes.txt");
+    let mut text = String::new();
+    for command in golden.lines().filter_map(|line| line.strip_prefix("$ ")) {
+        let setup = setup();
+        let directory = setup.directory();
+        fs::set_permissions(directory, Permissions::from_mode(0o755)).unwrap();
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/system/mistakes.sh");
+        let mut shell = Command::new("sh");
+        shell.arg(script).arg(&setup.program).arg(command).current_dir(directory);
+        let output = shell.stdin(Stdio::null()).output().unwrap();
+        let said = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+        let said = said.replace(directory.to_str().unwrap(), "DIR");
+        let code = output.status.code().expect("no signal");
+        text.extend(["$ ", command, "\n", &said, "exit code ", &code.to_string(), "\n\n"]);
+    }
+    assert_eq!(text.trim_end(), golden.trim_end(), "now it is:\n{text}");
 }

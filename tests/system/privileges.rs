@@ -10,7 +10,7 @@ use lab::old_kernel::without_seccomp;
 use lab::users::NOBODY;
 use nix::sys::signal::Signal;
 
-use crate::world::{World, add_interface, setup};
+use crate::world::{NO_AGENT, NO_INTERFACE, World, add_interface, setup};
 
 /// A daemon that drops to somebody who owns the directories that it works in.
 pub fn setup_of_nobody() -> Setup {
@@ -86,8 +86,17 @@ fn descriptors() {
     kinds.sort();
     let log = "conf/neutron-keepalived-state-change.log";
     let null = "/dev/null";
-    let expected =
-        [null, null, null, "anon_inode:", "anon_inode:", log, "pid", "socket:", "socket:"];
+    let expected = [
+        null,
+        null,
+        null,
+        "anon_inode:",
+        "anon_inode:",
+        log,
+        "router.monitor.pid",
+        "socket:",
+        "socket:",
+    ];
     assert_eq!(kinds, expected);
 }
 
@@ -97,7 +106,7 @@ fn descriptors() {
 fn nobody_starts_no_process() {
     let world = World::with(setup_of_nobody().with("--no-seccomp"));
     let keepwatch = world.setup.start();
-    keepwatch.wait_log("agent", 1);
+    keepwatch.wait_log("Notified agent router", 1);
     let process = keepwatch.make_call(nix::libc::SYS_fork, &[]);
     assert_eq!(process, Some(-i64::from(nix::libc::EAGAIN)));
 }
@@ -109,8 +118,7 @@ fn kernel_without_filters() {
     let mut command = world.setup.command();
     without_seccomp(&mut command);
     let keepwatch = world.setup.adopt(&command.output().unwrap());
-    keepwatch.wait_log("WARNING", 1);
-    assert!(world.setup.log().contains("there is no seccomp filter for this architecture"));
+    keepwatch.wait_log("no seccomp filter: this architecture or kernel does not support it", 1);
     world.tell(true);
 }
 
@@ -144,10 +152,11 @@ fn names_and_numbers() {
         (&["--user=12345", "--group=54321"], 12345, 54321),
     ] {
         let setup = options.iter().fold(setup(), |setup, option| setup.with(*option));
-        for directory in [&setup.conf_dir, &setup.state_path] {
+        for directory in [setup.directory(), &setup.conf_dir, &setup.state_path] {
             chown(directory, Some(uid), Some(gid)).unwrap();
         }
         let [uids, gids] = [uid, gid].map(|id| format!("{id}\t{id}\t{id}\t{id}"));
+        setup.expect(&[NO_AGENT, NO_INTERFACE]);
         assert_status(&setup.daemonize(), &[("Uid", &uids), ("Gid", &gids)]);
     }
 }

@@ -9,7 +9,7 @@ use keepwatch::sys::trust::is_safe;
 use lab::files::Directory;
 use lab::users::SOMEBODY;
 
-use crate::conntrackd::tracked;
+use crate::scripted::tracked;
 use crate::world::setup;
 
 fn put_program(directory: &Path, name: &str, mode: u32) -> PathBuf {
@@ -86,13 +86,15 @@ fn conntrackd_is_passed_over() {
     first.push(":");
     first.push(&*path);
     *path = first;
-    let line = format!("{}: not run: others than root can replace it\n", program.display());
+    let path = program.display();
+    let line =
+        format!("{path}: not run: users other than root can replace it: {path} has mode 0757\n");
     let (_, report) = tracked.world.setup.check();
     assert!(report.contains(&line) && report.contains("can be run"), "{report}");
     let keepwatch = tracked.world.setup.start();
     tracked.wait_synced(&keepwatch, "backup");
     assert_eq!(tracked.flags(), "-t-n");
-    assert!(tracked.world.setup.log().contains(&format!(": {line}")));
+    keepwatch.wait_log(&format!(": {line}"), 1);
     drop(keepwatch);
     // What cannot be executed is no program.
     set_mode(&program, 0o644);
@@ -110,13 +112,16 @@ fn hook_is_refused() {
     command.arg(format!("--hook={}", program.display()));
     let output = command.output().unwrap();
     assert_eq!(output.status.code(), Some(1), "{output:?}");
-    let why = format!("{}: not run: others than root can replace it\n", program.display());
+    let path = program.display();
+    let why =
+        format!("{path}: not run: users other than root can replace it: {path} has mode 0757\n");
     assert_eq!(String::from_utf8(output.stderr).unwrap(), format!("keepwatch: hook {why}"));
     assert!(!setup.state_file().exists());
     command.arg("--check");
-    for (mode, verdict) in [(0o757, "does not work: not run: others"), (0o755, "can be run\n")] {
+    for (mode, verdict) in [(0o757, "not run: users"), (0o755, "can be run\n")] {
         set_mode(&program, mode);
-        let report = String::from_utf8(command.output().unwrap().stdout).unwrap();
+        let output = command.output().unwrap();
+        let report = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
         assert!(report.contains(&format!("{}: {verdict}", program.display())), "{report}");
     }
 }

@@ -9,19 +9,19 @@ use keepwatch::wire::arp::{self, Operation};
 use lab::agent::Agent;
 use lab::capture::Capture;
 use lab::daemon::Setup;
-use lab::files::wait_readable;
+use lab::files::await_readable;
 use nix::sys::signal::Signal;
 use nix::time::{ClockId, clock_gettime};
 
-use crate::hook::hooked;
-use crate::world::{World, setup};
+use crate::scripted::hooked;
+use crate::world::{NO_AGENT, World, setup};
 
 /// A service manager.
-struct Manager(UnixDatagram);
+pub struct Manager(UnixDatagram);
 
 impl Manager {
     /// With a socket in the directory of this setup, in the environment of whose daemon it is.
-    fn new(setup: &mut Setup) -> Self {
+    pub fn new(setup: &mut Setup) -> Self {
         let path = setup.directory().join("notify");
         let socket = UnixDatagram::bind(&path).unwrap();
         setup.environment.push(("NOTIFY_SOCKET".into(), path.into()));
@@ -37,8 +37,8 @@ impl Manager {
     }
 
     /// The next datagram.
-    fn hear(&self) -> String {
-        assert!(wait_readable(&self.0, lab::PATIENCE), "waited in vain for a datagram");
+    pub fn hear(&self) -> String {
+        await_readable(&self.0, "a datagram");
         let mut buffer = [0; 256];
         let length = self.0.recv(&mut buffer).unwrap();
         String::from_utf8(buffer[..length].into()).unwrap()
@@ -102,11 +102,12 @@ fn state_reloads_and_end() {
 #[apply(trial)]
 fn interface_is_waited_for() {
     let mut world = World::with(setup().with("--active-word=primary"));
+    world.setup.expect(&["; expected "]);
     let manager = Manager::new(&mut world.setup);
     world.set_vip(true);
     world.rtnl.rename("ha0", "away");
     let keepwatch = world.setup.spawn();
-    let waiting = "STATUS=backup: 169.254.0.5/24 is not on ha0; there is no such interface";
+    let waiting = "STATUS=backup: 169.254.0.5/24 is not on ha0; interface not found";
     let elsewhere = format!("{waiting}; 169.254.0.5/24 is on away");
     manager.expect(&["READY=1", waiting, &elsewhere]);
     keepwatch.wait_log("watched interface ha0 not found", 1);
@@ -124,6 +125,7 @@ fn troubles_are_shown() {
     let manager = Manager::new(&mut hooked.world.setup);
     hooked.world.agent.stop(true);
     hooked.when("BACKUP", "exit 1");
+    hooked.world.setup.expect(&[NO_AGENT, "hook failed for BACKUP: ", "split brain: "]);
     let keepwatch = hooked.world.setup.spawn();
     manager.expect(&["READY=1"]);
     let both = format!("{BACKUP}; agent not notified; hook fails");
@@ -139,7 +141,7 @@ fn troubles_are_shown() {
     manager.wait(MASTER);
     let claim = arp::announcement(Operation::Reply, [2, 0, 0, 0, 0, 2], [169, 254, 0, 5].into());
     Capture::new("ha0-peer").send(&claim);
-    manager.wait(&format!("{MASTER}; split brain: 02:00:00:00:00:02 claims it"));
+    manager.wait(&format!("{MASTER}; split brain: 02:00:00:00:00:02 claims the VIP"));
 }
 
 #[apply(trial)]

@@ -1,8 +1,14 @@
 //! Promises 14 and 15: signals, the pid file, the log file.
 
 use std::fs;
+#[cfg(not(feature = "defmt"))]
+use std::os::unix::fs::MetadataExt;
+#[cfg(not(feature = "defmt"))]
+use std::process::Stdio;
 
 use lab::files::content;
+#[cfg(not(feature = "defmt"))]
+use lab::files::read_line;
 use nix::sys::signal::Signal;
 
 use crate::world::{World, setup};
@@ -42,6 +48,40 @@ fn status() {
     assert!(keepwatch.counter("events") >= 4);
 }
 
+/// SIGUSR2 is for a log that has been rotated: nothing else is done again. Of a file that cannot be reopened standard
+/// error, which may be the journal, has the lines as well.
+#[cfg(not(feature = "defmt"))]
+#[apply(trial)]
+fn rotated_log() {
+    let world = World::new();
+    let log = world.setup.log_file();
+    let mut command = world.setup.command();
+    let mut daemon = command.arg("--foreground").stderr(Stdio::piped()).spawn().unwrap();
+    let stderr = daemon.stderr.take().unwrap();
+    world.agent.wait_acknowledged("backup");
+    let keepwatch = world.setup.running();
+    keepwatch.wait_log("Notified agent router", 1);
+    let written = fs::metadata(world.setup.state_file()).unwrap().ino();
+    fs::rename(&log, log.with_extension("1")).unwrap();
+    keepwatch.signal(Signal::SIGUSR2);
+    keepwatch.wait("a new log", || log.exists());
+    keepwatch.signal(Signal::SIGUSR1);
+    keepwatch.wait_log("status: state=backup", 1);
+    assert!(!world.setup.log().contains("Notified"), "{}", world.setup.log());
+    fs::remove_file(&log).unwrap();
+    fs::create_dir(&log).unwrap();
+    keepwatch.signal(Signal::SIGUSR2);
+    let line = read_line(stderr);
+    assert!(
+        line.contains("log file not reopened: Is a directory (EISDIR); writing to the old one"),
+        "{line}"
+    );
+    assert_eq!(fs::metadata(world.setup.state_file()).unwrap().ino(), written);
+    assert_eq!(world.agent.arrivals().len(), 1);
+    keepwatch.terminate();
+    assert!(daemon.wait().unwrap().success());
+}
+
 /// The system's log takes text only.
 #[cfg(feature = "defmt")]
 #[apply(trial)]
@@ -70,7 +110,7 @@ fn syslog_in_empty_dev() {
     let World { setup, .. } = &World::with(setup().with("--use-syslog"));
     let keepwatch = setup.start();
     let receive = |log: &UnixDatagram| {
-        assert!(lab::files::wait_readable(log, lab::PATIENCE));
+        lab::files::await_readable(log, "a line in the system's log");
         let mut buffer = [0; 1024];
         let length = log.recv(&mut buffer).unwrap();
         String::from_utf8(buffer[..length].to_vec()).unwrap()
@@ -78,13 +118,13 @@ fn syslog_in_empty_dev() {
     let (router, pid) = (&setup.router, keepwatch.pid());
     let message = receive(&log);
     assert!(message.starts_with("<30>"), "daemon.info: {message}");
-    let text = format!(" keepwatch[{pid}]: {router}: watched interface ha0 has index ");
+    let text = format!("keepwatch[{pid}]: {router}: watched interface ha0 has index ");
     assert!(message.contains(&text), "{message}");
     keepwatch.wait_log("Notified agent router", 1);
     // A log daemon that is restarted is found again.
     drop(log);
     keepwatch.signal(Signal::SIGHUP);
-    keepwatch.wait_log("Notified agent router", 2);
+    keepwatch.wait_log("Notified agent router", 1);
     std::fs::remove_file("/dev/log").unwrap();
     let log = UnixDatagram::bind("/dev/log").unwrap();
     keepwatch.signal(Signal::SIGUSR1);

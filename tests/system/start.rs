@@ -7,7 +7,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::thread;
 use std::time::Duration;
 
-use lab::files::{Watch, wait_readable};
+use lab::files::{Watch, await_readable};
 use nix::mount::{MsFlags, mount};
 
 use crate::world::{World, word};
@@ -75,24 +75,28 @@ fn relative_paths_are_those_of_the_start() {
     let setup = &world.setup;
     let socket = UnixDatagram::bind(setup.directory().join("notify")).unwrap();
     let mut command = setup.command();
-    command.args(["--conf_dir=conf", "--state_path=agent", "--log-file=log", "--pid_file=pid"]);
+    command.args([
+        "--conf_dir=conf",
+        "--state_path=agent",
+        "--log-file=log",
+        "--pid_file=router.monitor.pid",
+    ]);
     command.current_dir(setup.directory()).env("NOTIFY_SOCKET", "notify").arg("--foreground");
-    let mut child = command.spawn().unwrap();
-    assert!(wait_readable(&socket, lab::PATIENCE));
+    let keepwatch = setup.attend(command.spawn().unwrap());
+    await_readable(&socket, "a datagram");
     world.agent.wait_acknowledged("backup");
     assert_eq!(setup.state(), "backup");
-    assert_eq!(lab::files::content(&setup.pid_file()), child.id().to_string());
-    let cwd = fs::read_link(format!("/proc/{}/cwd", child.id())).unwrap();
+    assert_eq!(lab::files::content(&setup.pid_file()), keepwatch.pid().to_string());
+    let cwd = fs::read_link(format!("/proc/{}/cwd", keepwatch.pid())).unwrap();
     assert_eq!(cwd.as_os_str(), "/");
-    child.kill().unwrap();
-    child.wait().unwrap();
 }
 
 /// With `conf_dir` on a file system whose server is gone nothing that looks at a file returns.
 #[apply(trial)]
 fn check_that_hangs_is_ended() {
     let world = World::new();
-    let server = File::options().read(true).write(true).open("/dev/fuse").unwrap();
+    let server = File::options().read(true).write(true).open("/dev/fuse");
+    let server = server.expect("/dev/fuse, open to every user");
     let options = format!("fd={},rootmode=40000,user_id=0,group_id=0", server.as_raw_fd());
     let (name, flags) = (Some("gone"), MsFlags::MS_NODEV | MsFlags::MS_NOSUID);
     mount(name, &world.setup.conf_dir, Some("fuse"), flags, Some(&*options)).unwrap();
@@ -110,7 +114,7 @@ fn check_changes_nothing() {
     for fact in [
         "name        3c2f5c0e-9f0e-4d43-a3b5-0e1f5d8f9b11\n",
         "VIP         169.254.0.5/24 on ha0: present, would start as master\n",
-        "keepalived-state-change: there\n",
+        "keepalived-state-change: exists\n",
     ] {
         assert!(report.contains(fact), "{report}");
     }

@@ -2,18 +2,23 @@
 
 #![expect(unsafe_code, reason = "what a starter does before it executes the program")]
 
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use lab::daemon::{Running, Setup, send};
-use lab::files::Watch;
+use lab::daemon::{Running, Setup, children, proc_status, send, wait_end};
+use lab::files::{Watch, look};
+use lab::old_kernel::without_call;
+use lab::users::NOBODY;
 use nix::libc;
 use nix::mount::{MsFlags, mount};
 use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::signal::{SigHandler, SigSet, Signal, kill, signal};
 
-use crate::world::{World, setup};
+use crate::scripted::{helper, hooked, tracked};
+use crate::world::{Killed, World, setup};
 
 /// Has the starter ignore the end of its children and block every signal, as some do by mistake.
 pub fn careless(mut command: Command) -> Command {
@@ -33,12 +38,14 @@ fn signals_are_as_they_were_left() {
     let output = careless(world.setup.command()).output().unwrap();
     let keepwatch = world.setup.adopt(&output);
     assert_eq!(signals(&keepwatch, "SigBlk"), HEEDED, "no other is blocked");
-    assert_eq!(signals(&keepwatch, "SigIgn"), [Signal::SIGPIPE, Signal::SIGXFSZ]);
+    let ignored = [Signal::SIGPIPE, Signal::SIGCHLD, Signal::SIGXFSZ];
+    assert_eq!(signals(&keepwatch, "SigIgn"), ignored);
     keepwatch.counter("transitions");
     assert!(keepwatch.terminate().is_none() && !world.setup.pid_file().exists());
 }
 
-const HEEDED: [Signal; 4] = [Signal::SIGHUP, Signal::SIGINT, Signal::SIGUSR1, Signal::SIGTERM];
+const HEEDED: [Signal; 5] =
+    [Signal::SIGHUP, Signal::SIGINT, Signal::SIGUSR1, Signal::SIGUSR2, Signal::SIGTERM];
 
 /// Those in a mask of `/proc/PID/status`.
 fn signals(keepwatch: &Running<'_>, field: &str) -> Vec<Signal> {
@@ -91,7 +98,7 @@ fn start_that_lasts(setup: &Setup) -> Child {
     let files = Watch::new(setup.directory());
     let log = setup.directory().join("log");
     let mut command = setup.command();
-    command.arg(format!("--log-file={}", log.display())).stderr(Stdio::null());
+    command.arg(format!("--log-file={}", log.display())).stderr(Stdio::piped());
     let child = command.spawn().unwrap();
     files.until("a daemon that tries", || {
         setup.log_in(&log).contains("state file not written").then_some(())
@@ -121,6 +128,107 @@ fn hung_up_start_goes_on() {
     assert_eq!(parent.wait().unwrap().signal(), Some(Signal::SIGHUP as i32));
     fs::remove_file(setup.conf_dir.join("ballast")).unwrap();
     daemon.wait_state("backup");
+}
+
+/// An agent may wait for the process that it has started, and then for its end alone.
+#[apply(trial)]
+fn start_is_not_waited_for_without_end() {
+    let setup = setup();
+    let parent = start_that_lasts(&setup);
+    wait_end(parent.id());
+    let output = parent.wait_with_output().unwrap();
+    let expected = format!(
+        "keepwatch: not up yet, still trying: state file {}: No space left on device (ENOSPC)\n",
+        setup.state_file().display()
+    );
+    assert_eq!(String::from_utf8(output.stderr).unwrap(), expected);
+    assert_eq!(output.status.code(), Some(0));
+    let daemon = setup.running();
+    fs::remove_file(setup.conf_dir.join("ballast")).unwrap();
+    daemon.wait_state("backup");
+}
+
+/// Kernels before 5.9 have no call that closes them all.
+#[apply(trial)]
+fn high_descriptors_are_closed() {
+    let hooked = hooked(setup());
+    let mut command = hooked.world.setup.command();
+    let open = || {
+        setrlimit(Resource::RLIMIT_NOFILE, 8192, 8192)?;
+        // SAFETY: a system call without pointers.
+        nix::errno::Errno::result(unsafe { libc::dup2(0, 5000) })?;
+        Ok(())
+    };
+    // SAFETY: nothing but system calls.
+    unsafe { command.pre_exec(open) };
+    without_call(&mut command, libc::SYS_close_range);
+    let keepwatch = hooked.world.setup.adopt(&command.output().unwrap());
+    for pid in [keepwatch.pid(), helper(&keepwatch)] {
+        assert!(!Path::new(&format!("/proc/{pid}/fd/5000")).is_symlink());
+    }
+}
+
+/// Root of a container without other capabilities than those that the daemon needs.
+#[apply(trial)]
+fn root_with_few_capabilities() {
+    let start = |world: &World, options: &[&str]| {
+        let command = world.setup.command();
+        let mut limited = Command::new("setpriv");
+        limited.args(["--inh-caps=-all", "--bounding-set=-all,+net_admin,+net_raw"]);
+        limited.arg(command.get_program()).args(command.get_args()).args(options).output().unwrap()
+    };
+    let world = World::new();
+    let refused = start(&world, &["--user=12345", "--group=12345"]);
+    let error = String::from_utf8(refused.stderr).unwrap();
+    assert!(error.contains("(CAP_SET") && error.ends_with("(EPERM)\n"), "{error}");
+    // Its configuration is missing, and whether that is said before the end of the test is chance.
+    world.setup.expect(&["conntrackd -t: not started: configuration"]);
+    let keepwatch = world.setup.adopt(&start(&world, &["--enable_conntrackd"]));
+    assert_eq!(keepwatch.proc_status("CapPrm"), "0".repeat(16));
+    assert_eq!(proc_status(helper(&keepwatch), "CapPrm"), "0".repeat(16));
+    world.tell(true);
+}
+
+/// Nothing else is sent to process 1 of a container but the end of what others have left there.
+#[apply(trial)]
+fn process_1_reaps() {
+    let world = World::new();
+    let mut command = Command::new("unshare");
+    command.args(["--pid", "--fork", "--kill-child", "--mount-proc"]).arg(&world.setup.program);
+    command.args(world.setup.command().get_args()).arg("--foreground");
+    let shell = Killed(command.spawn().unwrap());
+    world.agent.wait_acknowledged("backup");
+    let keepwatch = children(shell.0.id())[0];
+    let mut inside = Command::new("nsenter");
+    inside.args([&format!("--pid=/proc/{keepwatch}/ns/pid"), "sh", "-c", "sleep 0.01 &"]);
+    assert!(inside.status().unwrap().success());
+    look("an orphan to be reaped", || children(keepwatch).is_empty());
+}
+
+/// With `SECBIT_NO_SETUID_FIXUP`, becoming another user takes no right to files away (`capabilities(7)`).
+#[apply(trial_with_other_users)]
+fn capabilities_that_outlast_a_change_of_user() {
+    let setup = setup().with("--user=nobody");
+    let pid_file = setup.conf_dir.join("pid");
+    let tracked = tracked(setup.with(format!("--pid_file={}", pid_file.display())));
+    let setup = &tracked.world.setup;
+    chown(&setup.conf_dir, Some(NOBODY), None).unwrap();
+    let configuration = setup.conf_dir.join("conntrackd.conf");
+    fs::set_permissions(&configuration, Permissions::from_mode(0o600)).unwrap();
+    let mut command = setup.command();
+    let keep = || {
+        // SAFETY: a system call without pointers.
+        nix::errno::Errno::result(unsafe { libc::prctl(libc::PR_SET_SECUREBITS, 1 << 2) })?;
+        Ok(())
+    };
+    // SAFETY: nothing but a system call.
+    unsafe { command.pre_exec(keep) };
+    let keepwatch = Killed(command.arg("--foreground").spawn().unwrap());
+    let line = "conntrackd -n: not started: configuration: Permission denied (EACCES)\n";
+    let files = Watch::new(&setup.conf_dir);
+    files.until(line, || setup.log().contains(line).then_some(()));
+    drop(keepwatch);
+    assert_eq!(tracked.flags(), "");
 }
 
 #[apply(trial)]

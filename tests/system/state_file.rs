@@ -7,14 +7,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use keepwatch::sys::atomic_file::AtomicFile;
-use lab::daemon::Setup;
-use lab::files::{Watch, content};
+use lab::daemon::{Running, Setup};
+use lab::files::{Watch, content, look};
 use lab::namespace::mount_tmpfs;
 use nix::mount::{MsFlags, mount, umount};
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 
-use crate::world::{Killed, World, setup, word};
+use crate::world::{World, setup, word};
 
 /// In that of the file, or of the one that is renamed to it, which has the name of this process.
 #[apply(trial)]
@@ -32,7 +32,7 @@ fn strange_things_in_its_place() {
             } else {
                 mkfifo(&place, Mode::S_IRWXU).unwrap();
             }
-            file.replace(b"master").unwrap();
+            file.replace(b"master", false).unwrap();
             assert!(fs::symlink_metadata(setup.state_file()).unwrap().is_file());
             assert_eq!((setup.state(), content(&precious)), ("master".into(), "as it was".into()));
             assert_eq!(temporaries(&setup), [] as [&Path; 0]);
@@ -47,6 +47,11 @@ fn temporaries(setup: &Setup) -> Vec<PathBuf> {
     paths.filter(is_temporary).collect()
 }
 
+fn start<'a>(setup: &'a Setup, log: &Path) -> Running<'a> {
+    let log = format!("--log-file={}", log.display());
+    setup.attend(setup.command().arg(log).arg("--foreground").spawn().unwrap())
+}
+
 /// Neutron's agent starts the next one while the last is still leaving.
 #[apply(trial)]
 fn two_daemons_write() {
@@ -54,10 +59,6 @@ fn two_daemons_write() {
     let mut other = setup();
     other.conf_dir.clone_from(&world.setup.conf_dir);
     let logs = [world.setup.directory().join("log-1"), world.setup.directory().join("log-2")];
-    let start = |setup: &Setup, log: &Path| {
-        let log = format!("--log-file={}", log.display());
-        Killed(setup.command().arg(log).arg("--foreground").spawn().unwrap())
-    };
     let daemons = [start(&world.setup, &logs[0]), start(&other, &logs[1])];
     let watch = Watch::new(world.setup.directory());
     let wait_written = |times| {
@@ -90,6 +91,7 @@ fn two_daemons_write() {
     for log in &logs {
         let log = world.setup.log_in(log);
         assert!(!log.contains("state file not written"), "{log}");
+        assert!(log.contains("another process writes the state file"), "{log}");
     }
     assert_eq!(temporaries(&world.setup), [] as [&Path; 0]);
 }
@@ -124,12 +126,14 @@ fn full_directory_is_survived() {
     let ballast = setup.conf_dir.join("ballast");
     let mut command = setup.command();
     command.arg(format!("--log-file={}", log.display())).arg("--foreground");
-    let keepwatch = Killed(command.spawn().unwrap());
+    let keepwatch = setup.attend(command.spawn().unwrap());
     world.agent.wait_acknowledged("backup");
     for present in [true, false] {
         let _ = fs::write(&ballast, vec![0; 65536]);
         world.tell(present);
         assert_ne!(setup.state(), word(present), "the directory was not full at all");
+        // There is one only while it is tried.
+        look("no temporary file", || temporaries(setup).is_empty());
         fs::remove_file(&ballast).unwrap();
         let watch = Watch::new(&setup.conf_dir);
         watch.until("the state file", || (setup.state() == word(present)).then_some(()));
@@ -147,7 +151,7 @@ fn directory_that_is_mounted_over_is_followed() {
     let mut command = world.setup.command();
     let log = world.setup.directory().join("log");
     command.arg("--foreground").arg(format!("--log-file={}", log.display()));
-    let _keepwatch = Killed(command.spawn().unwrap());
+    let _keepwatch = world.setup.attend(command.spawn().unwrap());
     world.agent.wait_acknowledged("backup");
     mount_tmpfs(&world.setup.conf_dir).unwrap();
     world.tell(true);

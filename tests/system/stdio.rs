@@ -7,6 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 
 use lab::daemon::Setup;
+use lab::files::{await_readable, wait_readable};
 use lab::trial::table;
 use libtest_mimic::Trial;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
@@ -71,7 +72,7 @@ fn daemon_leaves_its_pipes_alone() {
     world.agent.wait_acknowledged("backup");
     // The end, which only comes when nobody holds the other end any more.
     for stream in [child.stdout.take().unwrap().into(), child.stderr.take().unwrap().into()] {
-        assert!(lab::files::wait_readable(&stream, lab::PATIENCE));
+        await_readable(&stream, "the end of its output");
         assert_eq!(read_now(&stream), b"");
     }
     let _keepwatch = world.setup.running();
@@ -81,7 +82,7 @@ fn daemon_leaves_its_pipes_alone() {
 /// What is there to be read, without waiting for more.
 fn read_now(file: &OwnedFd) -> Vec<u8> {
     let (mut log, mut buffer) = (Vec::new(), [0; 4096]);
-    while lab::files::wait_readable(file, std::time::Duration::ZERO) {
+    while wait_readable(file, std::time::Duration::ZERO) {
         match nix::unistd::read(file, &mut buffer) {
             Ok(0) | Err(_) => break,
             Ok(length) => log.extend_from_slice(&buffer[..length]),
@@ -112,7 +113,7 @@ fn nobody_reads(stream: Stream) {
     let [ours, theirs] = stream();
     let shared = theirs.try_clone().unwrap();
     let mut command = without_log_file(&world.setup);
-    let keepwatch = Killed(command.arg("--debug").stderr(theirs).spawn().unwrap());
+    let keepwatch = world.setup.attend(command.arg("--debug").stderr(theirs).spawn().unwrap());
     a_thousand_flips(&world);
     let flags = OFlag::from_bits_retain(fcntl(&shared, FcntlArg::F_GETFL).unwrap());
     assert!(!flags.contains(OFlag::O_NONBLOCK), "others have the same stream");

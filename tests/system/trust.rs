@@ -1,14 +1,37 @@
 //! Promise 17, and what else is not trusted: sockets, links and directories that others have put there.
 
+use std::collections::HashSet;
 use std::fs::{self, Permissions};
 use std::io::Read;
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::os::unix::net::UnixListener;
 
 use lab::files::Directory;
+use lab::trial::Found;
 use lab::users::{SOMEBODY, run_as};
 
-use crate::world::{World, setup};
+use crate::world::{NO_AGENT, NO_INTERFACE, World, setup};
+
+/// Each list item of the paper but those on what an attacker can do promises something.
+#[cfg(target_arch = "x86_64")]
+#[apply(trial)]
+fn security_paper_names_its_tests() {
+    let trials = lab::inventory::iter::<Found>.into_iter().flat_map(|Found(trials)| trials());
+    let known: HashSet<_> = trials.map(|trial| trial.name().to_owned()).collect();
+    let (mut named, paper) = (0, include_str!("../../docs/security.md"));
+    for comment in paper.split("<!-- tests: ").skip(1) {
+        for name in comment.split("-->").next().unwrap().split(',').map(str::trim) {
+            assert!(known.contains(name), "{name}");
+            named += 1;
+        }
+    }
+    let (before, rest) = paper.split_once("### What an attacker").unwrap();
+    let (_, after) = rest.split_once("### Directories").unwrap();
+    for item in [before, after].into_iter().flat_map(|part| part.split("\n- ").skip(1)) {
+        assert!(item.contains("<!-- tests: "), "{item}");
+    }
+    assert!(named > 60, "{named}");
+}
 
 /// Somebody else listens, in a directory of this user, maybe by a symlink. Tells what the daemon with these options
 /// says to that, and whether it logs why it says nothing.
@@ -16,7 +39,9 @@ fn said_to_somebody(owner: u32, by_symlink: bool, options: &[&str]) -> String {
     let mut world = World::with(options.iter().fold(setup(), |setup, option| setup.with(*option)));
     world.agent.stop(true);
     let (setup, elsewhere) = (&world.setup, Directory::new());
-    chown(&setup.conf_dir, Some(if options.is_empty() { 0 } else { SOMEBODY }), None).unwrap();
+    for directory in [setup.directory(), &setup.conf_dir] {
+        chown(directory, Some(if options.is_empty() { 0 } else { SOMEBODY }), None).unwrap();
+    }
     chown(&setup.state_path, Some(owner), None).unwrap();
     // It does not matter whose the directory is that the link leads to.
     chown(elsewhere.path(), Some(SOMEBODY), None).unwrap();
@@ -27,11 +52,13 @@ fn said_to_somebody(owner: u32, by_symlink: bool, options: &[&str]) -> String {
     if by_symlink {
         symlink(path, socket).unwrap();
     }
+    // The listener is gone as soon as it has read.
+    setup.expect(&["agent not notified: "]);
     let keepwatch = setup.start();
     let mut said = [0; 16];
     let length = listener.accept().unwrap().0.read(&mut said).unwrap();
     if length == 0 {
-        let line = "agent not notified: socket owned by untrusted user 12345; retrying\n";
+        let line = "agent not notified: socket owned by untrusted user 12345; retrying at ";
         keepwatch.wait_log(line, 1);
     }
     String::from_utf8(said[..length].to_vec()).unwrap()
@@ -54,34 +81,42 @@ fn world_writable_directory() {
         fs::set_permissions(&world.setup.conf_dir, Permissions::from_mode(mode)).unwrap();
         let keepwatch = world.setup.start();
         keepwatch.wait_log("Notified agent router", 1);
+        world.setup.expect(&["world-writable directory: "]);
         let line =
             format!("WARNING keepwatch [-] {}: world-writable directory:", world.setup.router);
         assert_eq!(world.setup.log().matches(&line).count(), warned, "{mode:o}");
     }
 }
 
-/// Whoever makes it owns it, and so is trusted.
-#[apply(trial)]
+/// Who makes it owns it, and so is trusted.
+#[apply(trial_with_other_users)]
 fn agent_directory_that_anybody_can_make() {
-    for (mode, exists, warned) in
-        [(0o1777, false, 1), (0o1777, true, 0), (0o777, true, 1), (0o775, false, 0)]
-    {
+    for (mode, owner, warned) in [
+        (0o1777, None, 1),
+        (0o1777, Some(0), 0),
+        (0o1777, Some(SOMEBODY), 1),
+        (0o777, Some(0), 1),
+        (0o775, None, 0),
+    ] {
         let mut setup = setup();
         let parent = setup.directory().join("parent");
         fs::create_dir(&parent).unwrap();
         setup.state_path = parent.join("agent");
-        if exists {
+        if owner.is_some() {
             fs::create_dir(&setup.state_path).unwrap();
+            chown(&setup.state_path, owner, None).unwrap();
         }
         fs::set_permissions(&parent, Permissions::from_mode(mode)).unwrap();
         lab::namespace::Netns::new().enter();
-        let keepwatch = setup.start();
-        keepwatch.wait_log("Wrote router", 1);
+        setup.expect(&[NO_AGENT, NO_INTERFACE, "is trusted as agent"]);
         let line = format!(
-            "world-writable directory: {}; who makes {} is trusted as agent\n",
+            "world-writable directory: {}; the creator of {} is trusted as agent: choose another --state_path\n",
             parent.display(),
             setup.state_path.display()
         );
-        assert_eq!(setup.log().matches(&line).count(), warned, "{mode:o} {exists}");
+        assert_eq!(setup.check().1.matches(&line).count(), warned, "{mode:o} {owner:?}");
+        let keepwatch = setup.start();
+        keepwatch.wait_log("Wrote router", 1);
+        assert_eq!(setup.log().matches(&line).count(), warned, "{mode:o} {owner:?}");
     }
 }

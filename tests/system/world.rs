@@ -1,12 +1,19 @@
 //! What most tests begin with.
 
-use std::process::Child;
+use std::path::Path;
+use std::process::{Child, Command};
 
 use lab::agent::Agent;
 use lab::daemon::Setup;
 use lab::namespace::Netns;
 use lab::rtnl::Rtnl;
 
+/// What a master may say besides, which may find its interface gone before it hears so.
+pub const NOT_LISTENING: &str = "cannot listen for claims of the VIP: No such device (ENODEV)";
+/// What a daemon says whose interface a test has removed.
+pub const NO_INTERFACE: &str = "watched interface ha0 not found; waiting";
+/// What a daemon says without an agent.
+pub const NO_AGENT: &str = "agent not notified: no socket (ENOENT); retrying";
 /// The VIP of a [`Setup`].
 pub const VIP: &str = "169.254.0.5/24";
 
@@ -53,6 +60,13 @@ impl Drop for Killed {
 
 pub fn setup() -> Setup {
     Setup::new(env!("CARGO_BIN_EXE_keepwatch"))
+}
+
+/// Copies the program to where every user may run it. Not by this process, of which a child that is just forked would keep
+/// the file open for writing.
+pub fn copy_program(setup: &Setup, to: &Path) {
+    let status = Command::new("cp").arg(&setup.program).arg(to).status().unwrap();
+    assert!(status.success());
 }
 
 /// Makes an Ethernet interface that is up and has carrier, and takes frames.

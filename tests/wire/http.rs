@@ -1,4 +1,4 @@
-use keepwatch::wire::http::{MAX_ROUTER_ID_LEN, RouterId, encode};
+use keepwatch::wire::http::{MAX_ROUTER_ID_LEN, Reply, ReplyReader, RouterId, encode};
 
 #[test]
 fn request_is_exactly_this() {
@@ -19,8 +19,27 @@ fn longest_request_fits() {
 #[test]
 fn router_id_cannot_break_a_header() {
     for text in ["", "a b", "a\r\nX: y", "a\n", "a\t", "é", "\x7f", &"r".repeat(65)] {
-        assert_eq!(text.parse::<RouterId>(), Err(()), "{text:?}");
+        assert!(text.parse::<RouterId>().is_err(), "{text:?}");
     }
     let router: RouterId = "qrouter-1:x/y!".parse().unwrap();
     assert_eq!((router.as_str(), router.to_string()), ("qrouter-1:x/y!", router.as_str().into()));
+}
+
+/// RFC 9110 section 15.2: a final response follows each interim one.
+#[test]
+fn interim_responses_are_skipped() {
+    let early = "HTTP/1.1 103 Early Hints\r\nLink: </style.css>\r\n\r\n";
+    let long = format!("HTTP/1.1 102 Processing\nX: {}\n\n", "x".repeat(1000));
+    for (reply, expected) in [
+        ("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\n".into(), Reply::Status(200)),
+        (format!("HTTP/1.1 100\n\n{early}{long}HTTP/1.0 200\n"), Reply::Status(200)),
+        (format!("{early}HTTP/1.1 500 Error\r\n\r\nHTTP/1.1 200 OK\r\n"), Reply::Status(500)),
+        (format!("{early}what\r\n"), Reply::Malformed),
+        (early.into(), Reply::Incomplete),
+        (long.repeat(5), Reply::Malformed),
+        ("HTTP/1.1 101 Switching Protocols\r\n\r\nHTTP/1.1 200 OK\r\n".into(), Reply::Status(101)),
+        ("HTTP/1.1 099 \r\n".into(), Reply::Malformed),
+    ] {
+        assert_eq!(ReplyReader::default().push(reply.as_bytes()), expected, "{reply:?}");
+    }
 }

@@ -3,6 +3,8 @@ use core::net::Ipv6Addr;
 use keepwatch::wire::ndisc::{FRAME_LEN, PROBE_LEN, advertisement, parse_claim, probe};
 use keepwatch::wire::rtnl::Mac;
 
+use crate::assert_fields;
+
 const MAC: Mac = [0x02, 0x11, 0x22, 0x33, 0x44, 0x55];
 const IP: Ipv6Addr = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 5);
 
@@ -17,9 +19,13 @@ const ADVERTISEMENT: [u8; FRAME_LEN] = [
     0x02, 0x01, 0x02, 0x11, 0x22, 0x33, 0x44, 0x55,
 ];
 
+/// RFC 8200 and 4861, behind Ethernet's header.
+const FIELDS: &str = "destination:6 source:6 ethertype:2 version-and-flow:4 payload-length:2 next-header:1
+    hop-limit:1 source-address:16 destination-address:16 type-and-code:2 checksum:2 flags:4 target:16 option:2 mac:6";
+
 #[test]
 fn emits_for_a_router_and_for_a_host() {
-    assert_eq!(advertisement(MAC, IP, true), ADVERTISEMENT);
+    assert_fields(&advertisement(MAC, IP, true), &ADVERTISEMENT, FIELDS);
     let host = advertisement(MAC, IP, false);
     assert_eq!(host[58], 0x20, "O only");
 }
@@ -35,6 +41,7 @@ fn probe_claims_nothing() {
         0x87, 0x00, 0x76, 0x99, 0x00, 0x00, 0x00, 0x00,
         0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 5,
     ];
-    assert_eq!(probe(MAC, Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0x102, 0x305)), PROBE);
+    let target = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0x102, 0x305);
+    assert_fields(&probe(MAC, target), &PROBE, FIELDS);
     assert_eq!(parse_claim(&PROBE), None);
 }

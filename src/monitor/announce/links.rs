@@ -9,24 +9,50 @@ use crate::wire::rtnl::{self, Mac};
 
 const MAX_LINKS: usize = 1024;
 
-/// An Ethernet on which stations learn each other's addresses by ARP or neighbour discovery.
+/// An Ethernet link whose stations learn addresses by ARP or neighbour discovery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Link {
+pub(super) struct AnnounceLink {
     pub(super) ifindex: u32,
     pub(super) name: InterfaceName,
     pub(super) mac: Mac,
-    /// It has carrier, and frames go through.
+    /// It can send frames.
     pub(super) up: bool,
     pub(super) router: bool,
-    /// Reveals a carrier flap that began and ended unseen.
+    /// The kernel's counter, which reveals a carrier flap between two events.
     carrier_changes: u32,
-    /// All its addresses are to be announced, and have yet to be listed.
-    pub(super) needs_dump: bool,
+    /// Whether its addresses are to be announced, because it came up or got another MAC.
+    pub(super) relist: Relist,
+    /// The running dump of links, or an event since its start, has shown it.
     seen: bool,
 }
 
-impl Link {
-    /// None if the message does not tell enough.
+/// Whether addresses are to be announced when they are listed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Relist {
+    #[default]
+    No,
+    /// By the next dump of addresses.
+    Wanted,
+    /// By the running dump of addresses.
+    Running,
+}
+
+impl Relist {
+    pub(super) fn begin(&mut self) {
+        if *self == Self::Wanted {
+            *self = Self::Running;
+        }
+    }
+
+    pub(super) fn end(&mut self, is_complete: bool) {
+        if *self == Self::Running {
+            *self = if is_complete { Self::No } else { Self::Wanted };
+        }
+    }
+}
+
+impl AnnounceLink {
+    /// Returns the link of a message. None: the name or MAC is missing.
     fn new(link: &rtnl::Link) -> Option<Self> {
         Some(Self {
             ifindex: link.ifindex,
@@ -35,29 +61,30 @@ impl Link {
             up: is_up(link),
             router: link.ipv6_forwarding.unwrap_or(false),
             carrier_changes: link.carrier_changes.unwrap_or(0),
-            needs_dump: false,
+            relist: Relist::No,
             seen: true,
         })
     }
 
-    /// Whether the state of the VRRP instance `ours` counts here: a virtual MAC belongs to one instance, and nothing
-    /// is known of the state of another.
+    /// Returns whether the state of the VRRP instance `ours` decides about this link. A link with the virtual MAC of
+    /// another instance depends on the state of that, which is unknown.
     pub(super) fn belongs_to(&self, ours: Option<u8>) -> bool {
         let theirs = virtual_router(self.mac);
         ours.is_none() || theirs.is_none() || ours == theirs
     }
 
-    /// Handles a change. If the link has come up, or has another MAC, its addresses are to be announced.
-    fn change(&mut self, link: &rtnl::Link) {
+    /// Handles a change. Returns whether to announce the addresses, because the link has come up or has another MAC.
+    fn change(&mut self, link: &rtnl::Link) -> bool {
         let mac = link.mac.unwrap_or(self.mac);
         let carrier_changes = link.carrier_changes.unwrap_or(self.carrier_changes);
         let blinked = carrier_changes != self.carrier_changes;
         let up = is_up(link);
-        self.needs_dump |= up && (!self.up || blinked || mac != self.mac);
+        let is_new = up && (!self.up || blinked || mac != self.mac);
         (self.mac, self.carrier_changes, self.up) = (mac, carrier_changes, up);
         self.name = link.name.unwrap_or(self.name);
         self.router = link.ipv6_forwarding.unwrap_or(self.router);
         self.seen = true;
+        is_new
     }
 }
 
@@ -65,7 +92,7 @@ fn is_up(link: &rtnl::Link) -> bool {
     link.flags.contains(LinkFlags::Up | LinkFlags::Running | LinkFlags::LowerUp)
 }
 
-/// Not so loopback, point-to-point links, those without ARP, and what is no Ethernet at all.
+/// Returns whether stations on the link learn addresses: not on loopback, point-to-point links, and links without ARP.
 fn has_use_for_announcements(link: &rtnl::Link) -> bool {
     let alone = LinkFlags::Loopback | LinkFlags::Pointopoint | LinkFlags::Noarp;
     link.ethernet && !link.flags.intersects(alone)
@@ -75,31 +102,50 @@ fn has_use_for_announcements(link: &rtnl::Link) -> bool {
 pub(super) struct TableFull;
 
 #[derive(Debug)]
-pub(super) struct Links(Vec<Link, MAX_LINKS>);
+pub(super) struct Links(Vec<AnnounceLink, MAX_LINKS>);
 
 impl Links {
     pub(super) const fn new() -> Self {
         Self(Vec::new())
     }
 
-    pub(super) fn get(&self, ifindex: u32) -> Option<&Link> {
+    pub(super) fn get(&self, ifindex: u32) -> Option<&AnnounceLink> {
         self.0.iter().find(|link| link.ifindex == ifindex)
     }
 
-    pub(super) fn get_mut(&mut self, ifindex: u32) -> Option<&mut Link> {
+    fn get_mut(&mut self, ifindex: u32) -> Option<&mut AnnounceLink> {
         self.0.iter_mut().find(|link| link.ifindex == ifindex)
     }
 
-    /// Handles a new or changed link. The addresses of one that is seen for the first time have an event each.
-    pub(super) fn update(&mut self, link: &rtnl::Link) -> Result<(), TableFull> {
+    /// Handles a new or changed link, or one that is `listed` by the running dump. Returns whether to announce all its
+    /// addresses. Those of a new link have an event each.
+    pub(super) fn update(&mut self, link: &rtnl::Link, listed: bool) -> Result<bool, TableFull> {
         if !has_use_for_announcements(link) {
             self.remove(link.ifindex);
         } else if let Some(known) = self.get_mut(link.ifindex) {
-            known.change(link);
-        } else if let Some(new) = Link::new(link) {
+            // An event since the start of the dump is newer.
+            return Ok((!listed || !known.seen) && known.change(link));
+        } else if let Some(new) = AnnounceLink::new(link) {
             self.0.push(new).map_err(|_| TableFull)?;
         }
-        Ok(())
+        Ok(false)
+    }
+
+    /// Sets whether to announce the addresses of a link.
+    pub(super) fn relist(&mut self, ifindex: u32, relist: Relist) {
+        if let Some(link) = self.get_mut(ifindex) {
+            link.relist = relist;
+        }
+    }
+
+    /// Sets whether a link forwards IPv6. Returns whether the link is known.
+    pub(super) fn set_router(&mut self, ifindex: u32, on: bool) -> bool {
+        let link = self.get_mut(ifindex);
+        let is_known = link.is_some();
+        if let Some(link) = link {
+            (link.router, link.seen) = (on, true);
+        }
+        is_known
     }
 
     pub(super) fn remove(&mut self, ifindex: u32) {
@@ -107,23 +153,20 @@ impl Links {
     }
 
     pub(super) fn begin(&mut self) {
-        for link in &mut self.0 {
-            link.seen = false;
-        }
+        self.0.iter_mut().for_each(|link| link.seen = false);
     }
 
-    /// Removes links that the dump has not listed. If `unseen`, any of the others may have addresses that
-    /// nobody has told of: all are to be dumped.
-    pub(super) fn end(&mut self, unseen: bool) {
+    /// Removes the links that neither the dump nor an event has shown.
+    pub(super) fn end(&mut self) {
         self.0.retain(|link| link.seen);
-        for link in &mut self.0 {
-            link.needs_dump |= unseen;
-        }
     }
 
-    /// What the `watched` one has, keepalived announces.
-    pub(super) fn next_to_dump(&mut self, watched: Option<u32>) -> Option<&mut Link> {
-        let is_other = |link: &Link| watched != Some(link.ifindex);
-        self.0.iter_mut().find(|link| link.up && link.needs_dump && is_other(link))
+    /// Returns whether the running dump of addresses announces those of a link.
+    pub(super) fn is_relisted(&self, ifindex: u32) -> bool {
+        self.get(ifindex).is_some_and(|link| link.relist == Relist::Running)
+    }
+
+    pub(super) fn relists(&mut self) -> impl Iterator<Item = &mut Relist> {
+        self.0.iter_mut().map(|link| &mut link.relist)
     }
 }

@@ -1,13 +1,12 @@
-//! Announcing addresses: when which frame goes out on which interface.
+//! Announcements: the frames for new addresses on each interface, and their times.
 //!
-//! An address that appears on any interface but the watched one is announced in rounds, so that its neighbours
+//! An address that appears on an interface other than the watched one is announced in rounds, so that its neighbours
 //! update their caches: by an ARP request and an ARP reply (RFC 5227 section 3) or an unsolicited neighbour
 //! advertisement (RFC 4861 section 7.2.6). Linux ignores an ARP packet within a second of the last change
 //! (`locktime` in `arp_process`, `net/ipv4/arp.c`), hence the time between rounds.
 //!
-//! Only the active router announces. With a virtual MAC keepalived has addresses on a backup too, and a
-//! frame from there would have the switches send that one what is meant for the active router. So what
-//! appears on a backup waits until that is the active one.
+//! Only the active router announces. With a virtual MAC keepalived has addresses on a backup too, and a frame from
+//! there would divert the active router's traffic. So a new address on a backup waits until that is active.
 //!
 //! ```text
 //!      detection pending (RFC 4862)      this router is backup      this router is active
@@ -25,42 +24,46 @@
 //!
 //! An address that is gone, or whose link is gone or down, is removed from any state.
 
+mod frames;
 mod links;
 mod pending;
 
 pub use pending::{AddressKey, AnnounceTiming, Announcement, FrameKind, Tables};
 
-use core::num::NonZeroU8;
-
 use netlink_packet_route::address::AddressFlags;
 
 use super::journal::Journal;
 use super::split_brain::virtual_router;
-use super::{Action, Counters, Dump, Instant, LogEvent};
-use crate::errno::Errno;
+use super::{Dump, Instant, LogEvent};
 use crate::wire::rtnl::{Address, Body, Link, Mac};
-use links::TableFull;
+use links::{Relist, TableFull};
 use pending::{PendingAnnouncement, Progress};
 
 #[derive(Debug)]
 pub(super) struct Announcer<'a> {
     timing: AnnounceTiming,
     active: bool,
-    /// The VRRP instance that this is about, if it has a virtual MAC.
+    /// The VRRP instance of the watched interface, if that has a virtual MAC.
     instance: Option<u8>,
     /// The index of the watched interface.
     watched: Option<u32>,
     tables: &'a mut Tables,
-    /// There has been a dump of all links.
+    /// All links have been listed, and no event has been lost since.
     links_known: bool,
-    /// Events were lost, and no dump of all links has begun since.
-    lost: bool,
-    /// Addresses may have appeared unseen: after the next complete dump of all links they are listed.
-    unseen: bool,
-    /// No entry is due before this; none if none ever is.
+    /// Whether all addresses of all links are to be announced, after a loss of events.
+    relist: Relist,
+    /// The running dump may list deleted links or addresses.
+    is_outdated: bool,
+    /// The links in the running dump that had no room.
+    ignored_links: u64,
+    /// The number of addresses without room, as last logged.
+    unannounced_logged: u64,
+    /// The link on which the last frame failed.
+    failing: Option<u32>,
+    /// No entry is due before this. None: no entry is due.
     next_due: Option<Instant>,
     not_before: Instant,
-    /// Where the search for an entry that is due goes on.
+    /// The index at which the next search for a due entry starts.
     cursor: usize,
 }
 
@@ -73,16 +76,19 @@ impl<'a> Announcer<'a> {
             watched: None,
             tables,
             links_known: false,
-            lost: false,
-            unseen: false,
+            relist: Relist::No,
+            is_outdated: false,
+            ignored_links: 0,
+            unannounced_logged: 0,
+            failing: None,
             next_due: None,
             not_before: Instant::ZERO,
             cursor: 0,
         }
     }
 
-    /// Handles a change of the state, or of the watched interface's MAC. What waits for the active state begins
-    /// at once. Rounds that its end cuts off are all repeated in the next.
+    /// Handles a change of the state or of the watched interface's MAC. A router that becomes active starts its waiting
+    /// announcements. One that becomes backup stops them, and will start them again.
     pub(super) fn handle_role(&mut self, active: bool, watched: Option<Mac>, now: Instant) {
         let instance = watched.and_then(virtual_router);
         if (active, instance) == (self.active, self.instance) {
@@ -103,16 +109,16 @@ impl<'a> Announcer<'a> {
         }
     }
 
-    /// Follows the watched interface: keepalived itself announces what it puts there.
+    /// Handles a new watched interface, whose addresses keepalived announces itself.
     pub(super) fn handle_watched(&mut self, watched: Option<u32>) {
-        let last = core::mem::replace(&mut self.watched, watched);
-        if let Some(link) = last.and_then(|ifindex| self.tables.links.get_mut(ifindex)) {
-            link.needs_dump = false;
+        self.watched = watched;
+        if let Some(ifindex) = watched {
+            self.tables.links.relist(ifindex, Relist::No);
         }
         self.drop_entries(|address| Some(address.ifindex) == watched);
     }
 
-    /// The first stage of an address that is not tentative.
+    /// Returns the first stage of an address that is not tentative.
     fn beginning(&self) -> Progress {
         if self.active {
             Progress::Announcing { rounds: self.timing.repeat, replying: false }
@@ -121,62 +127,78 @@ impl<'a> Announcer<'a> {
         }
     }
 
-    /// Handles a change, or what a dump lists.
+    /// Handles an event, or an entry that is `listed` by the running dump. Returns the dump that has to follow.
     pub(super) fn handle_link_or_address(
         &mut self,
         body: &Body,
-        dump: Option<Dump>,
+        listed: bool,
         journal: &mut Journal,
         now: Instant,
-    ) {
+    ) -> Option<Dump> {
         match body {
-            Body::NewAddress(address) if self.watched != Some(address.ifindex) => {
-                let is_listed = match dump {
-                    None => false,
-                    // A kernel that does not filter lists those of all links.
-                    Some(dump) if dump != Dump::Others(address.ifindex) => return,
-                    Some(_) => true,
-                };
-                if let Err(TableFull) = self.handle_address(address, is_listed, now) {
+            Body::NewAddress(address) => {
+                if self.handle_address(address, listed, now).is_err() {
                     journal.counters.unannounced += 1;
-                    let total = journal.counters.unannounced;
-                    journal.log_limited(|_| LogEvent::TooManyAddresses { total }, now);
                 }
             }
-            Body::DelAddress(address) => self.handle_address_gone(address),
+            Body::DelAddress(address) => {
+                self.is_outdated |= self.is_listed_to_announce(address.ifindex);
+                let key = AddressKey::from(address);
+                self.drop_entries(|address| *address == key);
+            }
             Body::NewLink(link) => {
-                if let Err(TableFull) = self.handle_link(link) {
-                    journal.counters.ignored_links += 1;
-                    let ignored = journal.counters.ignored_links;
-                    journal.log_limited(|_| LogEvent::TooManyLinks { ignored }, now);
-                }
+                return self.handle_link(link, listed, journal.counters.ignored_links);
             }
-            Body::DelLink(link) => self.handle_link_gone(link.ifindex),
+            Body::DelLink(link) => {
+                self.is_outdated = true;
+                self.tables.links.remove(link.ifindex);
+                self.drop_entries(|address| address.ifindex == link.ifindex);
+            }
             Body::Ipv6Forwarding { ifindex, on } => {
-                if let Some(link) = self.tables.links.get_mut(*ifindex) {
-                    link.router = *on;
-                }
+                self.is_outdated |= !self.tables.links.set_router(*ifindex, *on);
             }
-            Body::NewAddress(_) | Body::Done(_) | Body::Error(_) | Body::Other => {}
+            Body::Done(_) | Body::Error(_) | Body::Other => {}
+        }
+        None
+    }
+
+    fn handle_link(&mut self, link: &Link, listed: bool, ignored: u64) -> Option<Dump> {
+        let ifindex = link.ifindex;
+        let updated = self.tables.links.update(link, listed);
+        let known = self.tables.links.get(ifindex);
+        // The event of an unknown link lacks the name or MAC, and entries of the dump may be older.
+        self.is_outdated |= !listed && known.is_none() && link.ethernet;
+        // A dump lists its addresses when it comes up again. Before the first dump of links, an unknown link may be up.
+        if known.map_or(self.links_known, |link| !link.up) {
+            self.drop_entries(|address| address.ifindex == ifindex);
+        }
+        match updated {
+            // After a loss all addresses have been listed before the links.
+            Ok(true) if self.watched != Some(ifindex) && (!listed || self.links_known) => {
+                self.tables.links.relist(ifindex, Relist::Wanted);
+                Some(Dump::Addresses)
+            }
+            Ok(_) => None,
+            Err(TableFull) if listed => {
+                self.ignored_links += 1;
+                None
+            }
+            // The dump counts the ignored links.
+            Err(TableFull) => (ignored == 0).then_some(Dump::Links),
         }
     }
 
-    fn handle_link(&mut self, link: &Link) -> Result<(), TableFull> {
-        let updated = self.tables.links.update(link);
-        // When it comes up again, its addresses are dumped. Before the first dump of all links it may be up
-        // without being known, as a wireless event does not say enough.
-        if self.tables.links.get(link.ifindex).map_or(self.links_known, |link| !link.up) {
-            self.drop_entries(|address| address.ifindex == link.ifindex);
-        }
-        updated
+    /// Returns whether the running dump of addresses announces those of this link.
+    fn is_listed_to_announce(&self, ifindex: u32) -> bool {
+        self.relist == Relist::Running || self.tables.links.is_relisted(ifindex)
     }
 
-    fn handle_link_gone(&mut self, ifindex: u32) {
-        self.tables.links.remove(ifindex);
-        self.drop_entries(|address| address.ifindex == ifindex);
+    /// Returns the relist states of each link, and of all links.
+    fn relists(&mut self) -> impl Iterator<Item = &mut Relist> {
+        self.tables.links.relists().chain([&mut self.relist])
     }
 
-    /// Handles an address that is new or changed, or `listed` by a dump of its link's addresses.
+    /// Handles a new or changed address, or one that is `listed` by the running dump.
     fn handle_address(
         &mut self,
         address: &Address,
@@ -184,14 +206,18 @@ impl<'a> Announcer<'a> {
         now: Instant,
     ) -> Result<(), TableFull> {
         let Address { ifindex, cidr, flags, refreshed, .. } = *address;
+        let is_wanted = !listed || !self.is_outdated && self.is_listed_to_announce(ifindex);
+        if self.watched == Some(ifindex) || !is_wanted {
+            return Ok(());
+        }
         let (ip, key) = (cidr.address(), AddressKey::from(address));
         if flags.contains(AddressFlags::Dadfailed) {
             self.drop_entries(|address| *address == key);
             return Ok(());
         }
         let usable = !ip.is_loopback() && !ip.is_multicast() && !ip.is_unspecified();
-        // At the very start an event may be earlier than the news of its link.
-        let up = self.tables.links.get(ifindex).map_or(!self.links_known, |link| link.up);
+        // Before the first dump of links, the link of an event may be unknown.
+        let up = !self.links_known || self.tables.links.get(ifindex).is_some_and(|link| link.up);
         if !usable || !up {
             return Ok(());
         }
@@ -199,19 +225,20 @@ impl<'a> Announcer<'a> {
         let progress = if undecided { Progress::Tentative } else { self.beginning() };
         let entries = &mut self.tables.entries;
         match entries.iter_mut().find(|entry| entry.address == key) {
-            // Its rounds go on. They are repeated from the first if duplicate address detection has begun, if a
-            // dump lists what is to be announced again, or if the dump under way has not shown the address yet:
-            // it may have been removed and added again.
-            Some(PendingAnnouncement {
-                progress: Progress::Announcing { .. }, seen: true, ..
-            }) if !undecided && !listed => return Ok(()),
-            // An event that came before may be newer: see `Resync::note_overtaken`.
-            Some(PendingAnnouncement { seen: true, .. }) if listed => return Ok(()),
+            // An event since the start of the dump is newer, and its rounds continue. They start again if duplicate
+            // address detection has started, or if the running dump has not shown the address yet: it may have
+            // been removed and added again.
+            Some(PendingAnnouncement { seen: true, progress, .. })
+                if listed || !undecided && progress.is_under_way() =>
+            {
+                return Ok(());
+            }
             Some(entry) => (entry.progress, entry.due, entry.seen) = (progress, now, true),
             None if refreshed && !listed && !undecided => return Ok(()),
             None => {
                 let new = PendingAnnouncement { address: key, progress, due: now, seen: true };
-                entries.push(new).map_err(|_| TableFull)?;
+                // A tentative address without room is counted when it becomes usable.
+                entries.push(new).or(if undecided { Ok(()) } else { Err(TableFull) })?;
             }
         }
         if progress.is_under_way() {
@@ -220,146 +247,81 @@ impl<'a> Announcer<'a> {
         Ok(())
     }
 
-    /// Has an address of the watched interface announced, if that is up: others have claimed it meanwhile.
+    /// Announces an address of the watched interface, if that is up, because another station has claimed it.
     pub(super) fn announce_again(&mut self, address: AddressKey, now: Instant) {
         self.drop_entries(|known| *known == address);
         if self.tables.links.get(address.ifindex).is_some_and(|link| link.up) {
             let (progress, due, seen) = (self.beginning(), now, true);
-            // Without room, those before it are many.
+            // Without room, others are already queued.
             let _ = self.tables.entries.push(PendingAnnouncement { address, progress, due, seen });
             self.next_due = Some(now);
         }
-    }
-
-    fn handle_address_gone(&mut self, address: &Address) {
-        let key = AddressKey::from(address);
-        self.drop_entries(|address| *address == key);
     }
 
     fn drop_entries(&mut self, which: impl Fn(&AddressKey) -> bool) {
         self.tables.entries.retain(|entry| !which(&entry.address));
     }
 
-    /// Events were lost: after the next dump of all links, all addresses are announced again. The one
-    /// under way may have been answered before.
+    /// Handles a loss of events: the next dump announces all addresses. The running dump may be older than the loss.
     pub(super) fn handle_loss(&mut self) {
-        self.lost = true;
+        (self.relist, self.links_known, self.is_outdated) = (Relist::Wanted, false, true);
     }
 
-    pub(super) fn links_begin(&mut self, counters: &mut Counters) {
-        self.unseen |= core::mem::take(&mut self.lost);
-        // They are counted anew.
-        counters.ignored_links = 0;
+    /// Handles the start of a dump of all links.
+    pub(super) fn links_begin(&mut self) {
+        (self.is_outdated, self.ignored_links) = (false, 0);
         self.tables.links.begin();
     }
 
-    pub(super) fn links_end(&mut self) {
-        self.links_known = true;
-        self.tables.links.end(core::mem::take(&mut self.unseen));
-        let Tables { links, entries } = &mut *self.tables;
-        entries.retain(|entry| links.get(entry.address.ifindex).is_some_and(|link| link.up));
-    }
-
-    pub(super) fn needs_dump(&mut self) -> bool {
-        self.tables.links.next_to_dump(self.watched).is_some()
-    }
-
-    /// The link whose addresses are to be dumped now.
-    pub(super) fn listing_begin(&mut self) -> Option<u32> {
-        let link = self.tables.links.next_to_dump(self.watched)?;
-        link.needs_dump = false;
-        let ifindex = link.ifindex;
-        for entry in &mut self.tables.entries {
-            entry.seen &= entry.address.ifindex != ifindex;
-        }
-        Some(ifindex)
-    }
-
-    /// That dump has ended, well or not. What it has not shown is gone.
-    pub(super) fn listing_end(&mut self, ifindex: u32, complete: bool) {
-        if complete {
-            let is_gone = |e: &PendingAnnouncement| e.address.ifindex == ifindex && !e.seen;
-            self.tables.entries.retain(|entry| !is_gone(entry));
-        } else if let Some(link) = self.tables.links.get_mut(ifindex) {
-            link.needs_dump = true;
-        }
-    }
-
-    /// Sends a frame, the result of which goes to [`Announcer::handle_sent`].
-    pub(super) fn next_action(&mut self, now: Instant) -> Option<Action> {
-        if now < self.not_before || self.next_due.is_none_or(|due| now < due) {
-            return None;
-        }
-        while let Some(index) = self.find_due(now) {
-            self.cursor = index;
-            let Tables { links, entries } = &mut *self.tables;
-            let entry = entries.get_mut(index)?;
-            match links.get(entry.address.ifindex) {
-                None => {
-                    entries.swap_remove(index);
-                }
-                // Until the MAC here or there is another.
-                Some(link) if !link.belongs_to(self.instance) => entry.progress = Progress::Waiting,
-                Some(link) => return entry.frame(link).map(Action::SendFrame),
-            }
-        }
-        let announcing = |entry: &&PendingAnnouncement| entry.progress.is_under_way();
-        self.next_due = self.tables.entries.iter().filter(announcing).map(|entry| entry.due).min();
-        None
-    }
-
-    fn find_due(&self, now: Instant) -> Option<usize> {
-        let entries = &self.tables.entries;
-        let is_due = |index: &usize| {
-            entries.get(*index).is_some_and(|e| e.progress.is_under_way() && e.due <= now)
-        };
-        (self.cursor..entries.len()).chain(0..self.cursor).find(is_due)
-    }
-
-    /// Handles that a frame of an address was sent, or could not be: the rounds to come are its retries.
-    pub(super) fn handle_sent(
+    /// Handles the end of a dump of all links. Returns whether no other is needed.
+    pub(super) fn links_end(
         &mut self,
-        address: AddressKey,
-        result: Result<(), Errno>,
+        is_complete: bool,
         journal: &mut Journal,
         now: Instant,
-    ) {
-        if let Err(errno) = result {
-            journal.counters.announcement_failures += 1;
-            if let Some(links::Link { name: interface, .. }) =
-                self.tables.links.get(address.ifindex)
-            {
-                let event = |count| LogEvent::NotAnnounced { interface: *interface, errno, count };
-                journal.log_limited(event, now);
-            }
-        } else {
-            journal.counters.announcements += 1;
+    ) -> bool {
+        if !is_complete || self.is_outdated {
+            return false;
         }
-        self.advance(address, now);
+        self.links_known = true;
+        self.tables.links.end();
+        let Tables { links, entries } = &mut *self.tables;
+        entries.retain(|entry| links.get(entry.address.ifindex).is_some_and(|link| link.up));
+        let ignored = self.ignored_links;
+        if core::mem::replace(&mut journal.counters.ignored_links, ignored) < ignored {
+            journal.log_limited(|_| LogEvent::TooManyLinks { ignored }, now);
+        }
+        true
     }
 
-    fn advance(&mut self, address: AddressKey, now: Instant) {
-        // Where the search has stopped, unless nobody waits for this result.
-        let entry = self.tables.entries.get_mut(self.cursor);
-        let Some(entry) = entry.filter(|entry| entry.address == address) else { return };
-        let Progress::Announcing { rounds, replying } = &mut entry.progress else { return };
-        if address.ip.is_ipv4() && !*replying {
-            // The reply follows the request at once.
-            *replying = true;
-            return;
+    /// Handles the start of a dump of all addresses.
+    pub(super) fn addresses_begin(&mut self) {
+        self.is_outdated = false;
+        self.relists().for_each(Relist::begin);
+        let Tables { links, entries } = &mut *self.tables;
+        for entry in entries {
+            let ifindex = entry.address.ifindex;
+            entry.seen &= self.relist != Relist::Running && !links.is_relisted(ifindex);
         }
-        self.not_before = now + self.timing.interval;
-        let Some(left) = NonZeroU8::new(rounds.get() - 1) else {
-            self.tables.entries.swap_remove(self.cursor);
-            return;
-        };
-        (*rounds, *replying) = (left, false);
-        entry.due = now + self.timing.delay;
-        self.cursor += 1;
     }
 
-    pub(super) fn deadline(&self) -> Option<Instant> {
-        self.next_due.map(|due| due.max(self.not_before))
+    /// Handles the end of a dump of all addresses: removes those not seen. Returns whether no other dump is needed.
+    pub(super) fn addresses_end(&mut self, is_complete: bool) -> bool {
+        let is_running = self.relists().any(|relist| *relist == Relist::Running);
+        let is_complete = is_complete && !self.is_outdated;
+        if is_complete {
+            self.tables.entries.retain(|entry| entry.seen);
+        }
+        self.relists().for_each(|relist| relist.end(is_complete));
+        is_complete || !is_running
+    }
+
+    /// Logs the addresses that had no room since the last empty queue, in one line.
+    pub(super) fn handle_queue_empty(&mut self, journal: &mut Journal, now: Instant) {
+        let total = journal.counters.unannounced;
+        if core::mem::replace(&mut self.unannounced_logged, total) != total {
+            journal.log_limited(|_| LogEvent::TooManyAddresses { total }, now);
+        }
     }
 }
 

@@ -1,30 +1,30 @@
-//! The addresses that are to be announced, and the frames that do.
+//! The pending announcements, and their frames.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use core::num::NonZeroU8;
 
 use heapless::Vec;
 
-use super::links::{Link, Links};
+use super::links::{AnnounceLink, Links};
 use crate::monitor::{Duration, Instant};
 use crate::wire::rtnl::{Address, Mac};
 
-/// What is usual (`MAX_NEIGHBOR_ADVERTISEMENT` in RFC 4861 section 10).
+/// The usual number (`MAX_NEIGHBOR_ADVERTISEMENT` in RFC 4861 section 10).
 const ROUNDS: NonZeroU8 = NonZeroU8::MIN.saturating_add(2);
 
-/// How announcements are made. The names are keepalived's.
+/// The timing of announcements. The names in brackets are keepalived's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AnnounceTiming {
     /// Rounds for each address (`garp_master_repeat`).
     pub repeat: NonZeroU8,
-    /// From one round of an address to the next (`garp_master_delay`).
+    /// The time between two rounds of an address (`garp_master_delay`).
     pub delay: Duration,
-    /// From one address to the next (`garp_interval`), so that switches do not throttle them.
+    /// The time between two addresses (`garp_interval`), so that switches do not throttle them.
     pub interval: Duration,
 }
 
 impl Default for AnnounceTiming {
-    /// 3 rounds, 2 s apart; 1,000 addresses a second.
+    /// Returns 3 rounds, 2 s apart, for 1,000 addresses a second.
     fn default() -> Self {
         Self { repeat: ROUNDS, delay: Duration::from_secs(2), interval: Duration::from_millis(1) }
     }
@@ -37,8 +37,8 @@ pub struct AddressKey {
     pub ifindex: u32,
     /// The address itself.
     pub ip: IpAddr,
-    /// For IPv4, which may have it several times there, the length of its prefix and its peer. IPv6 has it once, and may
-    /// change its peer in place.
+    /// For IPv4 the prefix length and the peer, because an interface may have an address several times. In IPv6 it has
+    /// each address once.
     pub ipv4: Option<(u8, IpAddr)>,
 }
 
@@ -50,23 +50,23 @@ impl From<&Address> for AddressKey {
     }
 }
 
-/// One frame.
+/// A frame that announces an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Announcement {
-    /// What is announced, and where it goes out.
+    /// The address, and the interface that sends the frame.
     pub address: AddressKey,
-    /// The interface's present MAC.
+    /// The interface's current MAC.
     pub mac: Mac,
-    /// What is said.
+    /// The kind of the frame.
     pub kind: FrameKind,
 }
 
-/// What a frame says.
+/// The kind of a frame that announces an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameKind {
-    /// An ARP request in which sender and target are this address.
+    /// An ARP request with this address as sender and target.
     ArpRequest(Ipv4Addr),
-    /// An ARP reply to nobody.
+    /// An unsolicited ARP reply.
     ArpReply(Ipv4Addr),
     /// An unsolicited neighbour advertisement.
     Advertisement {
@@ -81,14 +81,14 @@ pub enum FrameKind {
 pub(super) struct PendingAnnouncement {
     pub(super) address: AddressKey,
     pub(super) progress: Progress,
-    /// The next frame goes out then, if any does.
+    /// When the next frame is due, while announcing.
     pub(super) due: Instant,
-    /// The dump under way, or an event since it began, has shown this address.
+    /// The running dump, or an event since its start, has shown this address.
     pub(super) seen: bool,
 }
 
 impl PendingAnnouncement {
-    pub(super) fn frame(&self, link: &Link) -> Option<Announcement> {
+    pub(super) fn frame(&self, link: &AnnounceLink) -> Option<Announcement> {
         let Progress::Announcing { replying, .. } = self.progress else { return None };
         let kind = match self.address.ip {
             IpAddr::V4(ip) if replying => FrameKind::ArpReply(ip),
@@ -101,11 +101,11 @@ impl PendingAnnouncement {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Progress {
-    /// Duplicate address detection has yet to end (RFC 4862 section 5.4).
+    /// Duplicate address detection runs (RFC 4862 section 5.4).
     Tentative,
-    /// It has yet to begin: this router is backup, or the link has another VRRP instance's virtual MAC.
+    /// This router is backup, or the link has another VRRP instance's virtual MAC.
     Waiting,
-    /// So many rounds are to come. `replying`: the ARP request of the first of them is out, its reply is next.
+    /// This number of rounds is left. `replying`: the ARP request of the current one has been sent, its reply is next.
     Announcing { rounds: NonZeroU8, replying: bool },
 }
 
@@ -117,7 +117,7 @@ impl Progress {
 
 const MAX_ADDRESSES: usize = 4096;
 
-/// The memory of the announcer. It is large, and most of it is never touched.
+/// The memory of the announcer: large, and mostly untouched.
 #[derive(Debug)]
 pub struct Tables {
     pub(super) links: Links,
@@ -125,7 +125,7 @@ pub struct Tables {
 }
 
 impl Tables {
-    /// Empty ones.
+    /// Returns empty tables.
     #[must_use]
     pub const fn new() -> Self {
         Self { links: Links::new(), entries: Vec::new() }

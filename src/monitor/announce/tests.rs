@@ -1,9 +1,10 @@
 use core::net::Ipv4Addr;
+use core::num::NonZeroU8;
 
 use netlink_packet_route::link::LinkFlags;
 
 use super::*;
-use crate::monitor::Duration;
+use crate::monitor::{Action, Duration};
 use crate::wire::ifname::InterfaceName;
 
 fn link(flags: LinkFlags, ethernet: bool) -> Link {
@@ -30,9 +31,21 @@ fn announcer(timing: AnnounceTiming, tables: &mut Tables) -> Announcer<'_> {
 
 /// A dump of all links has it.
 fn list_link(announcer: &mut Announcer<'_>) {
-    announcer.links_begin(&mut Counters::default());
-    announcer.handle_link(&link(UP, true)).unwrap();
-    announcer.links_end();
+    announcer.links_begin();
+    announcer.handle_link(&link(UP, true), true, 0);
+    assert!(announcer.links_end(true, &mut Journal::default(), Instant::ZERO));
+}
+
+/// Handles an event.
+fn handle(announcer: &mut Announcer<'_>, body: &Body) -> Option<Dump> {
+    announcer.handle_link_or_address(body, false, &mut Journal::default(), Instant::ZERO)
+}
+
+/// A dump of all addresses has this one.
+fn list_address(announcer: &mut Announcer<'_>, address: &Address) {
+    announcer.addresses_begin();
+    announcer.handle_address(address, true, Instant::ZERO).unwrap();
+    assert!(announcer.addresses_end(true));
 }
 
 fn address(cidr: &str) -> Address {
@@ -112,7 +125,7 @@ fn one_address_with_two_prefixes_or_peers_is_two() {
             let mut announcer = announcer(AnnounceTiming::default(), &mut tables);
             announcer.handle_address(&removed, false, Instant::ZERO).unwrap();
             announcer.handle_address(&kept, false, Instant::ZERO).unwrap();
-            announcer.handle_address_gone(&removed);
+            handle(&mut announcer, &Body::DelAddress(removed));
             assert_eq!(frames(&mut announcer).len(), 6, "{kept:?} is still there");
         }
     }
@@ -126,13 +139,19 @@ fn on_the_watched_link_there_is_only_what_was_claimed_to_announce() {
     announcer.handle_address(&vip, false, Instant::ZERO).unwrap();
     announcer.handle_loss();
     announcer.handle_watched(Some(3));
+    list_address(&mut announcer, &vip);
     list_link(&mut announcer);
-    assert!(!announcer.needs_dump() && frames(&mut announcer).is_empty());
+    assert!(frames(&mut announcer).is_empty());
     announcer.announce_again(AddressKey::from(&vip), Instant::ZERO);
     list_link(&mut announcer);
     assert_eq!(frames(&mut announcer).len(), 6);
+    let flags = LinkFlags::empty();
+    for event in [Link { flags, ..link(UP, true) }, link(UP, true)] {
+        assert_eq!(handle(&mut announcer, &Body::NewLink(event)), None);
+    }
     announcer.handle_watched(None);
-    assert!(!announcer.needs_dump(), "keepalived has announced what is there");
+    list_address(&mut announcer, &vip);
+    assert!(frames(&mut announcer).is_empty(), "keepalived has announced what is there");
 }
 
 #[test]
@@ -156,7 +175,10 @@ fn rounds_begin_again_for_nothing_but_news() {
         let mut announcer = announcer(timing, &mut tables);
         for (millisecond, (address, listed)) in (0..).zip(events) {
             let now = Instant::from_millis(millisecond);
-            announcer.tables.entries.iter_mut().for_each(|entry| entry.seen &= !listed);
+            if *listed {
+                announcer.tables.links.relist(3, Relist::Wanted);
+                announcer.addresses_begin();
+            }
             announcer.handle_address(address, *listed, now).unwrap();
             announcer.handle_role(true, Some([0, 0, 0x5e, 0, 1, 7]), now);
             while let Some(Action::SendFrame(announcement)) = announcer.next_action(now) {
@@ -181,14 +203,26 @@ fn links_without_use_for_announcements_get_none() {
         (UP | LinkFlags::Noarp, true, false),
         (UP, false, false),
     ] {
-        announcer.handle_link(&link(LinkFlags::empty(), true)).unwrap();
-        announcer.handle_link(&link(flags, ethernet)).unwrap();
-        assert_eq!(announcer.needs_dump(), has_use, "{flags:?}");
+        handle(&mut announcer, &Body::NewLink(link(LinkFlags::empty(), true)));
+        let wanted = handle(&mut announcer, &Body::NewLink(link(flags, ethernet)));
+        assert_eq!(wanted.is_some(), has_use, "{flags:?}");
         announcer.handle_address(&address("10.0.0.1/24"), false, Instant::ZERO).unwrap();
         assert_eq!(!announcer.tables.entries.is_empty(), has_use, "{flags:?}");
     }
-    announcer.handle_link(&link(UP, true)).unwrap();
-    announcer.handle_link_gone(3);
+    handle(&mut announcer, &Body::NewLink(link(UP, true)));
+    handle(&mut announcer, &Body::DelLink(link(UP, true)));
     announcer.handle_address(&address("10.0.0.1/24"), false, Instant::ZERO).unwrap();
     assert!(announcer.tables.entries.is_empty());
+}
+
+/// The events of its loss and its return may have become one.
+#[test]
+fn carrier_that_was_lost_unseen_has_the_addresses_announced() {
+    let mut tables = Box::new(Tables::new());
+    let mut announcer = announcer(AnnounceTiming::default(), &mut tables);
+    let same = Body::NewLink(link(UP, true));
+    let flapped = Body::NewLink(Link { carrier_changes: Some(2), ..link(UP, true) });
+    for (event, expected) in [(&same, None), (&flapped, Some(Dump::Addresses)), (&flapped, None)] {
+        assert_eq!(handle(&mut announcer, event), expected);
+    }
 }

@@ -1,12 +1,11 @@
-//! conntrackd's commands, whose configuration others than root may have written.
+//! conntrackd's commands, whose configuration other users than root may have written.
 //!
-//! It is opened with the rights of `--user` and handed over as standard input. The commands are root's, as
-//! conntrackd's control socket is, but with one capability, and under Landlock: a hostile configuration can have
-//! them write nowhere, and read nothing but programs, libraries and itself.
+//! The configuration is opened with the rights of `--user` and passed as standard input. The commands run as root, as
+//! conntrackd's control socket is root's, but with one capability, and under Landlock. Whatever the configuration says,
+//! they write no file, and read only programs, libraries and the configuration.
 
-#![expect(unsafe_code, reason = "what a new process does before it executes the program")]
+#![expect(unsafe_code, reason = "pre_exec")]
 
-use std::ffi::CStr;
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsRawFd;
@@ -17,64 +16,63 @@ use std::time::Duration;
 
 use ::landlock::{AccessFs, RulesetCreated, RulesetError};
 use nix::errno::Errno as NixErrno;
-use nix::fcntl::{OFlag, open};
+use nix::fcntl::open;
 use nix::sys::prctl;
 use nix::sys::stat::Mode;
 use nix::unistd::{Gid, Uid, geteuid, setegid, seteuid};
 
 use super::{PATH, Runnable};
 use crate::errno::Errno;
-use crate::options::Config;
+use crate::sys::files::SAFELY;
 use crate::sys::landlock;
 use crate::sys::privileges::{self, RunAs};
-use crate::wire::helper::{CommandResult, Request};
+use crate::wire::helper::{CommandResult, SyncCommand};
 
 /// A command that has not ended after this is killed.
-const TIMEOUT: Duration = Duration::from_secs(30);
+pub(crate) const COMMAND_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Where programs and libraries are, and what these read; beside each other in `/`, `/usr` and `/usr/local`.
+/// Directories of programs, libraries and their data, in `/`, `/usr` and `/usr/local`.
 const READABLE: [&str; 7] = ["bin", "sbin", "lib", "lib32", "lib64", "libx32", "share"];
 
-/// What the dynamic linkers and conntrackd's client read besides, and where NixOS has everything.
+/// Further files of the dynamic linkers and of conntrackd's client, and the directory of all programs of NixOS.
 const ALSO_READABLE: [&str; 5] =
     ["/etc/ld.so.cache", "/etc/localtime", "/etc/nsswitch.conf", "/etc/protocols", "/nix/store"];
 
-/// How `PROGRAM -C CONFIGURATION FLAG` is run.
+/// Runs `PROGRAM -C CONFIGURATION FLAG`.
 #[derive(Debug)]
 pub struct Conntrackd<'a> {
     /// Its absolute path.
     pub program: &'a Path,
-    /// Whom the daemon is to become, and whose the configuration is. It is opened for each command, so that it may come
-    /// late.
-    pub config: &'a Config,
+    /// Opened for each command, so that it may be created late.
+    pub configuration: PathBuf,
+    /// The daemon's user, with whose rights the configuration is opened.
+    pub identity: RunAs,
+    /// Whether Landlock restricts the commands.
+    pub landlock: bool,
+}
+
+/// Opens the configuration with the rights of `identity`.
+pub fn open_configuration(path: &Path, identity: RunAs) -> nix::Result<File> {
+    let others = identity.user.filter(|user| geteuid().is_root() && !user.is_root());
+    let become_user = |user| identity.group.map_or(Ok(()), setegid).and_then(|()| seteuid(user));
+    let file = others.map_or(Ok(()), become_user).and_then(|()| open(path, SAFELY, Mode::empty()));
+    if others.is_some() {
+        // Even if only the group was changed.
+        seteuid(Uid::from_raw(0))?;
+        setegid(Gid::from_raw(0))?;
+    }
+    let file = File::from(file?);
+    let is_file = file.metadata().is_ok_and(|metadata| metadata.is_file());
+    if is_file { Ok(file) } else { Err(NixErrno::EINVAL) }
 }
 
 impl Conntrackd<'_> {
-    /// Opens the configuration, with the rights of `--user`.
-    pub fn open(config: &Config) -> nix::Result<File> {
-        let RunAs { user, group } = config.run_as();
-        let others = user.filter(|user| geteuid().is_root() && !user.is_root());
-        let become_user = |user| group.map_or(Ok(()), setegid).and_then(|()| seteuid(user));
-        let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
-        let open = || open(&config.conntrackd_conf(), flags, Mode::empty());
-        let file = others.map_or(Ok(()), become_user).and_then(|()| open());
-        if others.is_some() {
-            // Also if only the group was changed.
-            seteuid(Uid::from_raw(0))?;
-            setegid(Gid::from_raw(0))?;
-        }
-        let file = File::from(file?);
-        // Not a FIFO or a device, say.
-        let is_file = file.metadata().is_ok_and(|metadata| metadata.is_file());
-        if is_file { Ok(file) } else { Err(NixErrno::EINVAL) }
-    }
-
-    /// What a command may read: nothing of it may it write.
+    /// Returns the rules that let a command read certain files and write none.
     fn rules(&self, configuration: &File) -> Result<RulesetCreated, RulesetError> {
         let read = AccessFs::from_read(landlock::VERSION);
         let prefixes = ["/", "/usr", "/usr/local"].map(Path::new);
         let directories = prefixes.iter().flat_map(|prefix| READABLE.map(|name| prefix.join(name)));
-        // musl's linker, whose file is called by the architecture.
+        // The configuration of musl's linker is named after the architecture.
         let etc = fs::read_dir("/etc").into_iter().flatten().flatten().map(|entry| entry.path());
         let musl = etc.filter(|path| path.to_string_lossy().starts_with("/etc/ld-musl-"));
         let paths = directories.chain(musl).chain(ALSO_READABLE.map(PathBuf::from));
@@ -85,37 +83,28 @@ impl Conntrackd<'_> {
 }
 
 impl Runnable for Conntrackd<'_> {
-    fn process_name(&self) -> &'static CStr {
-        c"keepwatch-sync"
-    }
+    type Request = SyncCommand;
 
     fn prepare(&self) -> Result<(), Errno> {
         prctl::set_no_new_privs()?;
-        Ok(privileges::limit_to_client(self.config.run_as())?)
+        Ok(privileges::limit_to_client(self.identity)?)
     }
 
-    fn command(&mut self, request: Request) -> Result<Command, CommandResult> {
-        let not_started = CommandResult::NotStarted;
-        let Request::Sync(sync) = request else { return Err(not_started(NixErrno::EINVAL.into())) };
-        let opened =
-            Self::open(self.config).map_err(|errno| CommandResult::NotConfigured(errno.into()));
-        let configuration = opened?;
-        let rules = (!self.config.no_landlock).then(|| self.rules(&configuration)).transpose();
-        let mut rules = rules.map_err(|_| not_started(NixErrno::last().into()))?;
+    fn command(&mut self, sync: SyncCommand) -> Result<Command, CommandResult> {
+        let opened = open_configuration(&self.configuration, self.identity);
+        let configuration = opened.map_err(|errno| CommandResult::NotConfigured(errno.into()))?;
+        let rules = self.landlock.then(|| self.rules(&configuration)).transpose();
+        let mut rules = rules.map_err(|_| CommandResult::NotStarted(NixErrno::last().into()))?;
         let mut command = Command::new(self.program);
-        // Where /dev/stdin leads, which not every device has.
+        // The target of /dev/stdin, which some appliances lack.
         command.args(["-C", "/proc/self/fd/0", sync.flag()]).stdin(configuration);
         command.env_clear().env("PATH", PATH);
         let enforce = move || match rules.take() {
             Some(rules) => rules.restrict_self().map(drop).map_err(|_| io::Error::last_os_error()),
             None => Ok(()),
         };
-        // SAFETY: this process has one thread.
+        // SAFETY: this process has one thread, so the new one may allocate.
         unsafe { command.pre_exec(enforce) };
         Ok(command)
-    }
-
-    fn timeout(&self) -> Duration {
-        TIMEOUT
     }
 }

@@ -1,10 +1,8 @@
-//! The hook: how it is called, and as whom.
+//! The hook: its command line, environment and user.
 
-use std::ffi::CStr;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 use nix::errno::Errno as NixErrno;
 use nix::fcntl::{AT_FDCWD, AtFlags};
@@ -12,23 +10,28 @@ use nix::unistd::{AccessFlags, faccessat, geteuid};
 
 use super::{PATH, Runnable};
 use crate::errno::Errno;
-use crate::options::Config;
+use crate::sys::privileges::RunAs;
 use crate::sys::{passwd, privileges, trust};
-use crate::wire::helper::{CommandResult, HookState, Request};
+use crate::wire::cidr::Cidr;
+use crate::wire::helper::{CommandResult, HookState};
+use crate::wire::http::RouterId;
+use crate::wire::ifname::InterfaceName;
 
-/// The hook, and what it is told on every run.
 #[derive(Debug)]
 pub struct Hook<'a> {
     /// Its absolute path.
     pub program: &'a Path,
-    /// Whom it is run as, for how long, and what it is told.
-    pub config: &'a Config,
-    /// The state that it was told last, and the one before; none at first.
-    pub told: [Option<HookState>; 2],
+    /// The user that it runs as.
+    pub identity: RunAs,
+    pub router: RouterId,
+    pub interface: InterfaceName,
+    pub vip: Cidr,
+    /// The states of the last run and of the one before, repeated runs aside.
+    pub states: [Option<HookState>; 2],
 }
 
 impl Hook<'_> {
-    /// Whether it may be run: a file that, as root, only root can have put there.
+    /// Checks that it is a file, and for root one that only root can replace.
     fn check(&self) -> Result<(), Errno> {
         if !fs::metadata(self.program)?.is_file() {
             return Err(NixErrno::EACCES.into());
@@ -39,48 +42,37 @@ impl Hook<'_> {
 }
 
 impl Runnable for Hook<'_> {
-    fn process_name(&self) -> &'static CStr {
-        c"keepwatch-hook"
-    }
+    type Request = HookState;
 
-    /// Becomes the user that the hook is run as, for good, and checks that it can be run.
+    /// Becomes the hook's user for good, and checks that the hook can be run.
     fn prepare(&self) -> Result<(), Errno> {
-        let identity = self.config.run_hook_as();
-        let groups = identity.group.map_or_else(Vec::new, |group| {
-            passwd::groups(identity.user.unwrap_or(geteuid()), group)
-        });
-        privileges::become_hook_user(identity, &groups)?;
+        let RunAs { user, group } = self.identity;
+        let groups =
+            group.map_or_else(Vec::new, |group| passwd::groups(user.unwrap_or(geteuid()), group));
+        privileges::become_hook_user(self.identity, &groups)?;
         self.check()?;
         Ok(faccessat(AT_FDCWD, self.program, AccessFlags::X_OK, AtFlags::AT_EACCESS)?)
     }
 
-    /// As keepalived calls the notify script of an instance, whose priority is not known here.
-    fn command(&mut self, request: Request) -> Result<Command, CommandResult> {
-        let Request::Hook(state) = request else {
-            return Err(CommandResult::NotStarted(NixErrno::EINVAL.into()));
-        };
-        // A run that is repeated is the same call again.
-        let [last, _] = self.told;
+    /// Builds the command as keepalived calls an instance's notify script. The priority is unknown, and so 0.
+    fn command(&mut self, state: HookState) -> Result<Command, CommandResult> {
+        // A repeated run gets the same arguments.
+        let [last, _] = self.states;
         if last != Some(state) {
-            self.told = [Some(state), last];
+            self.states = [Some(state), last];
         }
         self.check().map_err(CommandResult::NotStarted)?;
         let mut command = Command::new(self.program);
-        let Config { router_id, interface, vip, .. } = self.config;
-        command.args(["INSTANCE", router_id.as_str(), state.word(), "0"]);
+        command.args(["INSTANCE", self.router.as_str(), state.word(), "0"]);
         command.env_clear().env("PATH", PATH);
-        command.env("KEEPWATCH_ROUTER_ID", router_id.as_str());
-        command.env("KEEPWATCH_INTERFACE", interface.to_string());
-        command.env("KEEPWATCH_VIP", vip.to_string());
+        command.env("KEEPWATCH_ROUTER_ID", self.router.as_str());
+        command.env("KEEPWATCH_INTERFACE", self.interface.to_string());
+        command.env("KEEPWATCH_VIP", self.vip.to_string());
         command.env("KEEPWATCH_STATE", state.word());
-        if let [_, Some(previous)] = self.told {
+        if let [_, Some(previous)] = self.states {
             command.env("KEEPWATCH_PREVIOUS", previous.word());
         }
         command.stdin(Stdio::null());
         Ok(command)
-    }
-
-    fn timeout(&self) -> Duration {
-        self.config.hook_timeout.into()
     }
 }

@@ -1,9 +1,9 @@
-//! Helper processes, which keep the privileges that it takes to run programs: one runs conntrackd's commands,
-//! another the hook, so that neither waits for the other nor has its rights.
+//! Helper processes, which retain the privileges to run programs: one runs conntrackd's commands, another the hook. So
+//! neither waits for the other, nor has its rights.
 //!
-//! They are forked before the daemon opens anything and before it drops its privileges, and run nothing but
-//! what was configured then. The daemon itself starts no process, so its seccomp filter need not allow that. If
-//! a helper is killed, the daemon ends: whoever supervises it starts both anew.
+//! They are forked before the daemon opens anything or drops privileges, and run only what was configured then. The
+//! daemon itself starts no process, so its seccomp filter need not allow that. If a helper is killed, the daemon exits,
+//! for its supervisor to restart both.
 
 #![expect(unsafe_code, reason = "fork")]
 
@@ -11,81 +11,89 @@ mod conntrackd;
 mod hook;
 mod process;
 
+use std::ffi::CStr;
+use std::marker::PhantomData;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::process::Command;
 use std::time::Duration;
 
 use nix::errno::Errno as NixErrno;
 use nix::libc;
+use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::prctl;
-use nix::sys::signal::{SigHandler, Signal, signal};
 use nix::sys::socket::{self, AddressFamily, MsgFlags, SockFlag, SockType, recv, socketpair};
 use nix::unistd::{ForkResult, Pid, fork, setpgid};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::errno::Errno;
 use crate::sys::process::close_all_but;
-use crate::wire::helper::{CommandResult, Report, Request};
-pub use conntrackd::Conntrackd;
+use crate::wire::helper::{CommandResult, RunReport};
+pub(crate) use conntrackd::COMMAND_TIMEOUT;
+pub use conntrackd::{Conntrackd, open_configuration};
 pub use hook::Hook;
 use process::HelperProcess;
 
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-pub trait Runnable {
-    fn process_name(&self) -> &'static std::ffi::CStr;
+/// How long an exiting daemon waits for the end of a run, in milliseconds: longer than the helper's `KILL_GRACE`.
+const END_LIMIT: u16 = 2000;
 
-    /// Drops the privileges that running it does not take. Called once in the helper process. The daemon does not start
-    /// after an error.
+/// A program that a helper process runs.
+pub trait Runnable {
+    /// What it can be asked to run.
+    type Request: Serialize + DeserializeOwned;
+
+    /// Drops the privileges that a run does not need, once. After an error the daemon does not start.
     fn prepare(&self) -> Result<(), Errno>;
 
-    /// The program to run for a request, but for its output and its session, or why it is not run.
-    fn command(&mut self, request: Request) -> Result<Command, CommandResult>;
-
-    /// It is killed when it has run for so long.
-    fn timeout(&self) -> Duration;
+    /// Builds the command; the caller sets its output and session. The error is why it is not run.
+    fn command(&mut self, request: Self::Request) -> Result<Command, CommandResult>;
 }
 
-/// The daemon's end of the channel to a helper process.
+/// The daemon's end of the channel to a helper process, which takes requests of one type.
 #[derive(Debug)]
-pub struct Helper {
+pub struct Helper<Request> {
     channel: OwnedFd,
     is_busy: bool,
+    requests: PhantomData<Request>,
 }
 
-impl Helper {
-    /// Forks the process, and waits until it is prepared.
-    pub fn fork(runnable: &mut dyn Runnable) -> Result<Self, Errno> {
+impl<Request: Serialize> Helper<Request> {
+    /// Forks a process of this name, and waits until it is prepared. It kills a run after `timeout`.
+    pub fn fork(
+        name: &CStr,
+        timeout: Duration,
+        runnable: &mut impl Runnable<Request = Request>,
+    ) -> Result<Self, Errno> {
         let flags = SockFlag::SOCK_CLOEXEC;
         let (channel, theirs) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags)?;
         // SAFETY: the process has one thread.
         if let ForkResult::Child = unsafe { fork() }? {
-            serve(&theirs, runnable);
-            // SAFETY: ends this process, and runs nothing of what it has inherited.
+            serve(theirs, name, timeout, runnable);
+            // SAFETY: ends this process without running any inherited code.
             unsafe { libc::_exit(0) }
         }
         drop(theirs);
-        // Whenever it ends, it is reaped by the kernel.
-        // SAFETY: no handler is installed.
-        unsafe { signal(Signal::SIGCHLD, SigHandler::SigIgn) }?;
         receive::<Result<(), Errno>>(&channel, &mut [0; 8], MsgFlags::empty())??;
-        Ok(Self { channel, is_busy: false })
+        Ok(Self { channel, is_busy: false, requests: PhantomData })
     }
 
-    /// Asks for a run, when no other is under way. If the process has gone, [`Self::receive`] says so.
-    pub fn run(&mut self, request: Request) {
-        self.is_busy = send(&self.channel, &request, &mut [0; 8]).is_ok();
+    /// Requests a run while no other is under way. [`Self::receive`] reports its end.
+    pub fn run(&mut self, request: &Request) {
+        self.is_busy = send(&self.channel, request, &mut [0; 8]).is_ok();
     }
+}
 
-    /// Receives the report of the run under way, if it has ended. After an error the process has gone.
-    pub fn receive<'a>(&mut self, buffer: &'a mut [u8]) -> Result<Option<Report<'a>>, Errno> {
-        match receive(&self.channel, buffer, MsgFlags::MSG_DONTWAIT) {
-            Err(NixErrno::EAGAIN) => Ok(None),
-            received => {
-                self.is_busy = false;
-                Ok(received.map(Some)?)
-            }
+impl<Request> Helper<Request> {
+    /// Receives the report of the run under way, if it has ended. An error: the process has exited.
+    pub fn receive<'a>(&mut self, buffer: &'a mut [u8]) -> Option<nix::Result<RunReport<'a>>> {
+        let received = receive(&self.channel, buffer, MsgFlags::MSG_DONTWAIT);
+        if matches!(received, Err(NixErrno::EAGAIN)) {
+            return None;
         }
+        self.is_busy = false;
+        Some(received)
     }
 
     pub fn is_busy(&self) -> bool {
@@ -97,6 +105,20 @@ impl Helper {
     }
 }
 
+impl<Request> Drop for Helper<Request> {
+    /// Has the process kill its program, and waits until it then closes its end of the channel.
+    fn drop(&mut self) {
+        if socket::send(self.fd(), &[], MsgFlags::MSG_NOSIGNAL).is_err() {
+            return;
+        }
+        let receive = || {
+            poll(&mut [PollFd::new(self.channel.as_fd(), PollFlags::POLLIN)], END_LIMIT)?;
+            recv(self.fd(), &mut [0; 8], MsgFlags::MSG_DONTWAIT)
+        };
+        while matches!(receive(), Ok(1..)) {}
+    }
+}
+
 /// Sends one datagram, which is encoded in the buffer.
 fn send(channel: &OwnedFd, message: &impl Serialize, buffer: &mut [u8]) -> Result<(), Errno> {
     let datagram = postcard::to_slice(message, buffer).map_err(|_| NixErrno::EMSGSIZE)?;
@@ -104,7 +126,7 @@ fn send(channel: &OwnedFd, message: &impl Serialize, buffer: &mut [u8]) -> Resul
     Ok(())
 }
 
-/// Receives one datagram. `EPIPE`: the other process has gone.
+/// Receives one datagram. `EPIPE`: the other process has exited.
 fn receive<'a, T: Deserialize<'a>>(
     channel: &OwnedFd,
     buffer: &'a mut [u8],
@@ -115,20 +137,18 @@ fn receive<'a, T: Deserialize<'a>>(
     postcard::from_bytes(buffer.get(..length).unwrap_or_default()).map_err(|_| NixErrno::EPIPE)
 }
 
-/// In the new process: reports whether it is prepared, as an errno, and serves until the daemon has gone.
-fn serve(channel: &OwnedFd, runnable: &mut dyn Runnable) {
-    close_all_but(channel.as_fd());
-    // What is sent to the daemon's group, as by a terminal, is not for what the hook has left in the background.
+/// In the new process: reports whether it is prepared, as an errno, and serves until the daemon exits.
+fn serve(channel: OwnedFd, name: &CStr, timeout: Duration, runnable: &mut impl Runnable) {
+    close_all_but(Some(channel.as_raw_fd()));
+    // Signals to the daemon's group, as from a terminal, must not end the hook's background processes.
     let _ = setpgid(Pid::from_raw(0), Pid::from_raw(0));
-    // Others look for the daemon by its name.
-    let _ = prctl::set_name(runnable.process_name());
-    let process = runnable.prepare().and_then(|()| {
-        // The user that it has become must not trace it.
-        prctl::set_dumpable(false)?;
-        HelperProcess::new(channel, runnable)
-    });
-    let _ = send(channel, &process.as_ref().map(drop), &mut [0; 8]);
-    if let Ok(process) = process {
-        process.serve();
+    // Scripts look for the daemon by its process name.
+    let _ = prctl::set_name(name);
+    let Ok(process) = HelperProcess::new(channel) else { return };
+    // Other processes of its user must not trace it.
+    let prepared = runnable.prepare().and_then(|()| Ok(prctl::set_dumpable(false)?));
+    let _ = send(&process.channel, &prepared, &mut [0; 8]);
+    if prepared.is_ok() {
+        process.serve(timeout, runnable);
     }
 }

@@ -1,4 +1,4 @@
-//! The kernel's numbers, as far as no dependency without libc exports them.
+//! The kernel's numbers that no dependency without libc exports.
 
 // include/uapi/linux/rtnetlink.h
 pub(super) const RTM_NEWLINK: u16 = 16;
@@ -8,7 +8,7 @@ pub(super) const RTM_NEWADDR: u16 = 20;
 pub(super) const RTM_DELADDR: u16 = 21;
 pub(super) const RTM_GETADDR: u16 = 22;
 pub(super) const RTM_NEWNETCONF: u16 = 80;
-/// In a link request: leave out the statistics.
+/// In a link request: omit the statistics.
 pub(super) const RTEXT_FILTER_SKIP_STATS: u32 = 1 << 3;
 
 // include/uapi/linux/if_addr.h
@@ -24,10 +24,9 @@ pub(super) const IFLA_IFNAME: u16 = 3;
 pub(super) const IFLA_AF_SPEC: u16 = 26;
 /// In a link request: the parts of the reply (`RTEXT_FILTER_*`).
 pub(super) const IFLA_EXT_MASK: u16 = 29;
-/// How often the carrier has come or gone.
+/// The number of carrier changes.
 pub(super) const IFLA_CARRIER_CHANGES: u16 = 35;
-/// In `IFLA_AF_SPEC`, for `AF_INET6`: the settings, of which `DEVCONF_FORWARDING` is the first
-/// (include/uapi/linux/ipv6.h).
+/// In `IFLA_AF_SPEC`, for `AF_INET6`: the settings, beginning with `DEVCONF_FORWARDING` (include/uapi/linux/ipv6.h).
 pub(super) const IFLA_INET6_CONF: u16 = 2;
 
 // include/uapi/linux/netconf.h

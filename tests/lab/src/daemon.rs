@@ -3,17 +3,22 @@
 use std::env;
 use std::ffi::OsString;
 use std::fmt::Display;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::thread::sleep;
+use std::time::Duration;
 
 use nix::libc::{SYS_epoll_pwait, c_long};
 use nix::sys::signal::{Signal, kill};
+use nix::sys::socket::{SockType, getsockopt, sockopt};
 use nix::unistd::Pid;
 
 use crate::PATIENCE;
-use crate::files::{Directory, Watch, content, look, wait_readable};
+use crate::ending::{Deadline, Watched, pidfd};
+use crate::files::{Directory, Watch, content, wait_readable};
 use crate::heard::Late;
+use crate::log::Lines;
 
 /// Where one keepwatch lives, and how it is started.
 #[derive(Debug)]
@@ -40,6 +45,7 @@ pub struct Setup {
     pub extra: Vec<OsString>,
     /// More of the environment.
     pub environment: Vec<(OsString, OsString)>,
+    pub(crate) lines: Lines,
 }
 
 impl Setup {
@@ -65,6 +71,7 @@ impl Setup {
             vip: "169.254.0.5/24".into(),
             extra: Vec::new(),
             environment: Vec::new(),
+            lines: Lines::default(),
         }
     }
 
@@ -85,7 +92,7 @@ impl Setup {
     }
 
     pub fn pid_file(&self) -> PathBuf {
-        self.directory.path().join("pid")
+        self.directory.path().join("router.monitor.pid")
     }
 
     pub fn log_file(&self) -> PathBuf {
@@ -95,16 +102,6 @@ impl Setup {
     /// The state file's content.
     pub fn state(&self) -> String {
         content(&self.state_file())
-    }
-
-    /// The log's content.
-    pub fn log(&self) -> String {
-        self.log_in(&self.log_file())
-    }
-
-    /// The content of a log elsewhere.
-    pub fn log_in(&self, path: &Path) -> String {
-        self.text(std::fs::read(path).unwrap_or_default())
     }
 
     /// What the program logs as text, whatever form that has.
@@ -145,15 +142,20 @@ impl Setup {
         self.command().output().expect("to start keepwatch")
     }
 
-    /// Has it check everything and change nothing. Returns the exit code and the report.
+    /// Has it check everything and change nothing. Returns the exit code, and the report with the error at its end.
     pub fn check(&self) -> (Option<i32>, String) {
         let output = self.command().arg("--check").output().expect("to start keepwatch");
-        (output.status.code(), String::from_utf8(output.stdout).expect("a report of text"))
+        let report = [output.stdout, output.stderr].concat();
+        (output.status.code(), String::from_utf8(report).expect("a report of text"))
     }
 
     /// Starts it in the foreground; it need not be up yet.
     pub fn spawn(&self) -> Running<'_> {
-        let child = self.command().arg("--foreground").spawn().expect("to start keepwatch");
+        self.attend(self.command().arg("--foreground").spawn().expect("to start keepwatch"))
+    }
+
+    /// Takes charge of one that another command has started in the foreground.
+    pub fn attend(&self, child: Child) -> Running<'_> {
         Running::new(self, child.id(), Some(child))
     }
 
@@ -186,15 +188,17 @@ impl Setup {
 /// A keepwatch that runs. It is killed when this is dropped.
 #[derive(Debug)]
 pub struct Running<'a> {
-    setup: &'a Setup,
+    pub(crate) setup: &'a Setup,
     pid: u32,
     child: Option<Child>,
     files: Watch,
+    _watched: Watched,
 }
 
 impl<'a> Running<'a> {
     fn new(setup: &'a Setup, pid: u32, child: Option<Child>) -> Self {
-        Self { setup, pid, child, files: Watch::new(&setup.conf_dir) }
+        let files = Watch::new(&setup.conf_dir);
+        Self { setup, pid, child, files, _watched: Watched::new(pid) }
     }
 
     pub fn pid(&self) -> u32 {
@@ -216,14 +220,8 @@ impl<'a> Running<'a> {
         self.files.until(what, || condition(&self.setup.state()).then_some(()));
     }
 
-    /// Waits until the log holds a text, at least so many times.
-    pub fn wait_log(&self, text: &str, times: usize) {
-        let what = self.and_log(format!("{times} x {text:?} in the log"));
-        self.files.until(what, || (self.setup.log().matches(text).count() >= times).then_some(()));
-    }
-
     /// What is waited for, and, if it comes to that, the log as it is then.
-    fn and_log(&self, what: String) -> impl Display {
+    pub(crate) fn and_log(&self, what: String) -> impl Display {
         Late(move || format!("{what}:\n{}", self.setup.log()))
     }
 
@@ -234,30 +232,6 @@ impl<'a> Running<'a> {
 
     pub fn signal(&self, signal: Signal) {
         send(self.pid, signal);
-    }
-
-    /// Asks for a status with SIGUSR1 and returns the lines of the block, without their prefixes.
-    pub fn status(&self) -> String {
-        let end = "metrics_write_failures=";
-        let seen = self.setup.log().matches(end).count();
-        self.signal(Signal::SIGUSR1);
-        self.wait_log(end, seen + 1);
-        let log = self.setup.log();
-        let block = log.rfind("status: state=").expect("the beginning of the status");
-        log[block..]
-            .lines()
-            .filter_map(|line| line.split_once("status:"))
-            .fold(String::new(), |text, (_, line)| text + line.trim_start() + "\n")
-    }
-
-    /// A number of the status by its name.
-    pub fn counter(&self, name: &str) -> u64 {
-        counter(&self.status(), name)
-    }
-
-    /// Waits until a number of the status has grown to this.
-    pub fn wait_counter(&self, name: &str, least: u64) {
-        look(self.and_log(format!("{least} {name}")), || self.counter(name) >= least);
     }
 
     /// Sends SIGTERM and waits for the end.
@@ -272,9 +246,16 @@ impl<'a> Running<'a> {
         self.child.take().map(|mut child| child.wait().expect("an exit status"))
     }
 
-    /// Waits until it sleeps without a timeout: until there is nothing left to do.
+    /// Waits until there is nothing left to do: until it sleeps without a timeout, or until the next look at the agent's
+    /// socket, of which the first is 10 s after a delivery. It may be long at work.
     pub fn wait_asleep(&self) {
-        look(self.and_log("it to sleep".into()), || self.sleeps_for() == Some(u32::MAX));
+        let (mut wakes, mut deadline) = (0, Deadline::after(PATIENCE));
+        while self.sleeps_for().is_none_or(|millis| millis < 5500) {
+            sleep(deadline.nap(&self.and_log("it to sleep".into())).min(Duration::from_millis(5)));
+            if wakes != self.wakes() {
+                (wakes, deadline) = (self.wakes(), Deadline::after(PATIENCE));
+            }
+        }
     }
 
     /// For how many milliseconds `/proc/PID/syscall` shows it to wait for events; `u32::MAX` if for ever.
@@ -300,11 +281,23 @@ impl<'a> Running<'a> {
         children(self.pid)
     }
 
+    /// A copy of its first socket of this type.
+    pub fn socket(&self, kind: SockType) -> OwnedFd {
+        let process = pidfd(self.pid).expect("a process");
+        let copy = |fd: i32| {
+            // SAFETY: a system call without pointers, whose result is checked before it is owned.
+            unsafe {
+                let fd = nix::libc::syscall(nix::libc::SYS_pidfd_getfd, process.as_raw_fd(), fd, 0);
+                i32::try_from(fd).ok().filter(|fd| *fd >= 0).map(|fd| OwnedFd::from_raw_fd(fd))
+            }
+        };
+        let is_it = |fd: &OwnedFd| getsockopt(fd, sockopt::SockType) == Ok(kind);
+        (3..64).filter_map(copy).find(is_it).expect("a socket of that type")
+    }
+
     /// A line of `/proc/PID/status`.
     pub fn proc_status(&self, field: &str) -> String {
-        let status = content(&PathBuf::from(format!("/proc/{}/status", self.pid)));
-        let line = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
-        line.unwrap_or_else(|| panic!("{field} in {status}")).trim().into()
+        proc_status(self.pid, field)
     }
 
     pub(crate) fn nix_pid(&self) -> Pid {
@@ -321,14 +314,8 @@ impl Drop for Running<'_> {
             let _ = kill(self.nix_pid(), Signal::SIGKILL);
             wait_readable(&pidfd, PATIENCE);
         }
+        self.setup.collect_unexpected();
     }
-}
-
-/// A number of a status by its name.
-pub fn counter(status: &str, name: &str) -> u64 {
-    let (_, rest) = status.split_once(&format!("{name}=")).unwrap_or_else(|| panic!("{status}"));
-    let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
-    digits.parse().expect("a number")
 }
 
 /// Not every architecture has it.
@@ -348,19 +335,16 @@ pub fn children(pid: u32) -> Vec<u32> {
     list.split_whitespace().map(|pid| pid.parse().expect("a pid")).collect()
 }
 
+/// A line of `/proc/PID/status`.
+pub fn proc_status(pid: u32, field: &str) -> String {
+    let status = content(&PathBuf::from(format!("/proc/{pid}/status")));
+    let line = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+    line.unwrap_or_else(|| panic!("{field} in {status}")).trim().into()
+}
+
 /// Waits until a process has ended.
 pub fn wait_end(pid: u32) {
     if let Some(pidfd) = pidfd(pid) {
         assert!(wait_readable(&pidfd, PATIENCE), "process {pid} does not end");
-    }
-}
-
-/// A descriptor that becomes readable when the process ends; none if it has ended.
-pub(crate) fn pidfd(pid: u32) -> Option<OwnedFd> {
-    use std::os::fd::FromRawFd;
-    // SAFETY: a system call without pointers, whose result is checked before it is owned.
-    unsafe {
-        let fd = nix::libc::syscall(nix::libc::SYS_pidfd_open, pid, 0);
-        i32::try_from(fd).ok().filter(|fd| *fd >= 0).map(|fd| OwnedFd::from_raw_fd(fd))
     }
 }

@@ -3,17 +3,18 @@
 use std::fmt::Display;
 use std::fs::{self, Permissions};
 use std::io::Read;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::mount::{MntFlags, umount2};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 
 use crate::PATIENCE;
+use crate::ending::Deadline;
 
 /// Watches the files of a directory.
 #[derive(Debug)]
@@ -43,14 +44,12 @@ impl Watch {
         what: impl Display,
         mut condition: impl FnMut() -> Option<T>,
     ) -> T {
-        let deadline = Instant::now() + patience;
+        let mut deadline = Deadline::after(patience);
         loop {
             if let Some(result) = condition() {
                 return result;
             }
-            let left = deadline.saturating_duration_since(Instant::now());
-            assert!(!left.is_zero(), "waited in vain for {what}");
-            wait_readable(&self.0, left);
+            wait_readable(&self.0, deadline.nap(&what));
             while self.0.read_events().is_ok() {}
         }
     }
@@ -58,10 +57,17 @@ impl Watch {
 
 /// Waits for what nothing tells of, so that it has to be looked at now and then.
 pub fn look(what: impl Display, mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
+    let mut deadline = Deadline::after(PATIENCE);
     while !is_so() {
-        assert!(Instant::now() < deadline, "waited in vain for {what}");
-        sleep(Duration::from_millis(5));
+        sleep(deadline.nap(&what).min(Duration::from_millis(5)));
+    }
+}
+
+/// Waits until there is something to read from what a daemon writes to.
+pub fn await_readable(fd: impl AsFd, what: &str) {
+    let mut deadline = Deadline::after(PATIENCE);
+    while !wait_readable(&fd, Duration::ZERO) {
+        wait_readable(&fd, deadline.nap(&what));
     }
 }
 
@@ -70,6 +76,14 @@ pub fn wait_readable(fd: impl AsFd, patience: Duration) -> bool {
     let timeout = PollTimeout::try_from(patience).unwrap_or(PollTimeout::MAX);
     let mut fds = [PollFd::new(fd.as_fd(), PollFlags::POLLIN)];
     poll(&mut fds, timeout).is_ok_and(|ready| ready > 0)
+}
+
+/// How many bytes the other end of a socket has yet to read (`unix(7)`).
+pub fn unread(socket: impl AsFd) -> i32 {
+    let mut bytes = 0;
+    // SAFETY: the kernel writes an int.
+    unsafe { nix::libc::ioctl(socket.as_fd().as_raw_fd(), nix::libc::TIOCOUTQ, &raw mut bytes) };
+    bytes
 }
 
 /// Waits until a connection comes, or whatever else there is to be read; not if it is to stop before that.
@@ -129,9 +143,13 @@ impl Directory {
 
 impl Drop for Directory {
     fn drop(&mut self) {
-        // What tests have mounted there.
-        for entry in fs::read_dir(&self.0).into_iter().flatten().flatten() {
-            let _ = umount2(&entry.path(), MntFlags::MNT_DETACH);
+        // What tests have mounted there, the latest first.
+        let mounts = content(Path::new("/proc/thread-self/mounts"));
+        let points = mounts.lines().filter_map(|mount| mount.split(' ').nth(1)).map(Path::new);
+        for point in
+            points.filter(|point| point.starts_with(&self.0)).collect::<Vec<_>>().iter().rev()
+        {
+            let _ = umount2(*point, MntFlags::MNT_DETACH);
         }
         let _ = fs::remove_dir_all(&self.0);
     }

@@ -4,6 +4,8 @@ use std::fmt::{self, Debug, Display, Formatter};
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
+use crate::ending::Deadline;
+
 /// Text that is put together only if it is needed, and then is what it would be at that time.
 pub struct Late<F>(pub F);
 
@@ -37,9 +39,12 @@ impl<T: Debug> Heard<T> {
         what: impl Display,
         condition: impl Fn(&[T]) -> bool,
     ) -> MutexGuard<'_, Vec<T>> {
-        let more = self.more.wait_timeout_while(self.lock(), patience, |all| !condition(all));
-        let (all, timeout) = more.expect("what was heard");
-        assert!(!timeout.timed_out(), "waited in vain for {what}; there was {all:#?}");
+        let mut deadline = Deadline::after(patience);
+        let mut all = self.lock();
+        while !condition(&all) {
+            let nap = deadline.nap(&Late(|| format!("{what}; there was {all:#?}")));
+            all = self.more.wait_timeout(all, nap).expect("what was heard").0;
+        }
         all
     }
 }

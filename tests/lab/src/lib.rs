@@ -8,6 +8,7 @@
 pub mod agent;
 pub mod capture;
 pub mod daemon;
+pub mod ending;
 pub mod files;
 #[cfg(feature = "defmt")]
 pub mod frames;
@@ -15,6 +16,7 @@ pub mod hardening;
 pub mod heard;
 #[cfg(target_arch = "x86_64")]
 pub mod inject;
+pub mod log;
 pub mod memory;
 pub mod namespace;
 pub mod old_kernel;
@@ -29,7 +31,8 @@ use std::time::Duration;
 pub use inventory;
 pub use macro_rules_attribute::apply;
 
-/// How long a test waits for what ought to happen. Far longer than it ever takes.
+/// How long a test waits for what ought to happen, which takes at most some seconds: the rest is for a machine that is
+/// busy with other tests. Only a daemon that hangs costs a test so much, as a wait ends with the daemon.
 pub const PATIENCE: Duration = Duration::from_mins(1);
 
 /// The newest Neutron's reply, byte for byte: LF, a stray quote, no blank line.

@@ -9,7 +9,7 @@ use std::path::Path;
 use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
 use nix::libc;
 
-use crate::daemon::pidfd;
+use crate::ending::pidfd;
 use crate::files::content;
 
 /// Has the kernel take back what it can of a process's memory, and of the pages of its program.

@@ -1,12 +1,17 @@
-//! Stopping a program between two of its steps.
+//! Stopping a program between two of its steps, and taking the number of one that has ended.
 
+use std::fs::File;
+use std::mem;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
+use std::thread;
 
-use nix::libc::c_long;
+use nix::libc::{self, c_long};
+use nix::sched::{CloneFlags, setns};
 use nix::sys::ptrace;
 use nix::unistd::Pid;
 
+use crate::files::look;
 use crate::inject::{resume, wait};
 
 /// A program that has been stopped.
@@ -30,6 +35,22 @@ pub fn spawn_up_to(command: &mut Command, call: c_long) -> Stopped {
     stopped
 }
 
+/// Stops a process where it is about to make a call that the condition, which is given number and arguments, holds for.
+/// Lets it go on when the closure has returned.
+pub fn at_call(pid: Pid, mut is_it: impl FnMut(u64, [u64; 2]) -> bool, then: impl FnOnce()) {
+    ptrace::attach(pid).expect("to trace a process");
+    wait(pid);
+    loop {
+        resume(pid);
+        let registers = ptrace::getregs(pid).expect("its registers");
+        if is_it(registers.orig_rax, [registers.rdi, registers.rsi]) {
+            break;
+        }
+    }
+    then();
+    ptrace::detach(pid, None).expect("to let it go");
+}
+
 impl Stopped {
     /// Lets it go on.
     pub fn go_on(self) -> Child {
@@ -40,4 +61,31 @@ impl Stopped {
     pub fn pid(&self) -> Pid {
         Pid::from_raw(self.0.id().try_into().expect("a pid"))
     }
+}
+
+/// Starts a process with this number in the PID namespace of another one, as soon as the number is free. It does nothing.
+pub fn start_as(number: i32, neighbour: u32) -> Pid {
+    let namespace = File::open(format!("/proc/{neighbour}/ns/pid")).expect("a PID namespace");
+    let numbers = [number];
+    let start = move || {
+        setns(namespace, CloneFlags::CLONE_NEWPID).expect("to enter the PID namespace");
+        // SAFETY: all zeroes are arguments.
+        let mut arguments: libc::clone_args = unsafe { mem::zeroed() };
+        arguments.exit_signal = libc::SIGCHLD as u64;
+        (arguments.set_tid, arguments.set_tid_size) = (numbers.as_ptr() as u64, 1);
+        let mut process = -1;
+        look("a free number", || {
+            let size = size_of_val(&arguments);
+            // SAFETY: as fork(2); the new process only waits.
+            process = unsafe { libc::syscall(libc::SYS_clone3, &raw const arguments, size) };
+            if process == 0 {
+                // SAFETY: system calls without pointers. A signal that is handled ends the wait, but there is none.
+                unsafe { libc::pause() };
+                std::process::abort();
+            }
+            process > 0
+        });
+        Pid::from_raw(process as i32)
+    };
+    thread::spawn(start).join().expect("a thread that starts a process")
 }

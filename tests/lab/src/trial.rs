@@ -4,6 +4,7 @@ use std::thread;
 
 use libtest_mimic::{Arguments, Trial};
 
+use crate::log::take_unexpected;
 use crate::namespace::{Netns, enter};
 
 /// Trials that [`run`] finds by itself.
@@ -45,8 +46,12 @@ pub fn trial(name: &str, test: impl FnOnce() + Send + 'static) -> Trial {
     let name = name.split_once("::").map_or(name, |(_, name)| name);
     Trial::test(name, move || {
         Netns::new().enter();
+        take_unexpected();
         test();
-        Ok(())
+        match take_unexpected() {
+            lines if lines.is_empty() => Ok(()),
+            lines => Err(format!("unexpected in the log; see `Setup::expect`:\n{lines}").into()),
+        }
     })
 }
 

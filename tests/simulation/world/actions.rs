@@ -1,19 +1,25 @@
 //! What becomes of what the core wants done.
 
-use keepwatch::monitor::{Action, Dump, Failure, Input, Outcome, Request, State};
+use keepwatch::monitor::{Action, Dump, Duration, Failure, Input, Outcome, State};
 use keepwatch::wire::rtnl::Body;
 
 use super::Simulation;
+use super::kernel::Request;
 use super::lan::Lan;
 
 impl Simulation<'_> {
     /// Some: that came of it at once.
     pub(super) fn carry_out(&mut self, action: &Action) -> Option<Input> {
         match *action {
-            Action::RequestDump { dump, sequence } => {
+            Action::RequestDump { dump, only, sequence } => {
                 self.latest_news_are_read();
-                let content = self.listed(dump);
-                return self.kernel.begin_dump(dump, sequence, content);
+                self.dumps.begin(dump, only, self.now);
+                assert!(
+                    dump != Dump::Links || self.options.announces,
+                    "p11_links_are_listed_to_announce"
+                );
+                let content = self.listed((dump, only));
+                return self.kernel.begin_dump((dump, only), sequence, content);
             }
             Action::SendFrame(ref announcement) => {
                 self.sent = true;
@@ -27,48 +33,62 @@ impl Simulation<'_> {
             }
             Action::SetAddressFilter(ifindex) => {
                 let heeded = Some(ifindex.unwrap_or(0));
-                assert_ne!(std::mem::replace(&mut self.kernel.heeded, heeded), heeded, "set again");
+                assert_ne!(
+                    std::mem::replace(&mut self.kernel.heeded, heeded),
+                    heeded,
+                    "p8_filter_is_set_once"
+                );
             }
             Action::WatchClaims { ifindex, rebind } => {
                 self.wire.listen(ifindex, rebind, &self.kernel);
             }
             Action::ReadFrames(reads) => {
-                assert!(!reads || self.reported == Some(State::Active), "for nothing");
+                assert!(
+                    !reads || self.reported == Some(State::Active),
+                    "p12_frames_are_read_while_active"
+                );
                 self.wire.read(reads);
             }
             Action::WriteState(state) => {
                 self.now += std::mem::take(&mut self.disk.hangs);
-                let written = self.disk.write(state);
+                let written = self.disk.write(state, self.now);
                 self.manager.written |= written.is_ok();
                 self.file_is_tried();
                 return Some(Input::StateFile(written));
             }
             Action::WriteMetrics => {
-                assert!(self.at_empty_queue, "others may have to be served");
+                assert!(self.at_empty_queue, "p4_metrics_come_last");
                 let status = self.monitor.status();
                 self.metrics.follow(&status);
                 self.now += self.metrics.begin(&status, self.now);
                 return Some(Input::MetricsFile(self.metrics.write(&status, self.now)));
             }
             Action::Notify(state) => {
-                assert!(!self.options.has_no_agent, "there is nobody");
+                assert!(!self.options.has_no_agent, "p6_there_is_an_agent");
                 return self.agent.notify(state, self.now).map(Input::Agent);
             }
             Action::HangUp => {
-                assert!(self.agent.is_connected(), "there is nothing to hang up");
+                assert!(self.agent.is_connected(), "p6_connection_to_end");
                 let is_wanted = self.agent.in_flight() == self.reported && !self.reloaded;
                 let is_early = is_wanted && self.leave_by.is_none();
-                assert!(!is_early || self.agent.has_had_its_time(self.now), "hung up early");
+                assert!(
+                    !is_early || self.agent.has_had_its_time(self.now),
+                    "p6_agent_has_its_time"
+                );
                 let outcome = self.agent.read_reply(self.now).unwrap_or_else(|| {
-                    assert!(self.agent.hang_up(self.now), "it has ended");
+                    assert!(self.agent.hang_up(self.now), "p6_connection_is_open");
                     Outcome::Failed(Failure::TimedOut)
                 });
                 return Some(Input::Agent(outcome));
             }
             Action::SignalReady => self.be_ready(),
-            Action::TellManager(notice) => self.tell_manager(notice),
-            Action::Run(Request::Sync(command)) => self.conntrackd.run(command),
-            Action::Run(Request::Hook(state)) => self.run_hook(state),
+            Action::NotifyManager(notice) => return Some(self.notify_manager(notice)),
+            Action::Sync(command) => {
+                assert!(self.leave_by.is_none(), "p13_no_command_while_it_leaves");
+                self.conntrackd.run(command);
+            }
+            Action::RunHook(state) => self.run_hook(state),
+            Action::CheckAgent => return self.look_at_agent(),
             Action::CheckNamespace => {
                 // What has been so until then is to be written, whatever the look changes.
                 self.metrics.follow(&self.monitor.status());
@@ -77,16 +97,28 @@ impl Simulation<'_> {
             Action::Exit(ending) => self.exit(ending),
             Action::Log(ref note) => self.read_log(note),
             Action::LogStatus => {
-                assert_eq!(self.monitor.status().counters.unannounced, 0, "there is room");
+                assert_eq!(self.monitor.status().counters.unannounced, 0, "p11_there_is_room");
             }
-            Action::ReopenLog => {}
+            Action::ReopenLog => {
+                self.disk.log_fails = !self.disk.works;
+                return Some(Input::LogReopened { succeeded: self.disk.works });
+            }
         }
         None
     }
 
+    fn look_at_agent(&mut self) -> Option<Input> {
+        if self.pid_file_is_lost {
+            self.is_superseded = self.namespace_gone.is_none() && self.helper_gone.is_none();
+            self.leave_at_the_latest(self.now + Duration::from_secs(5));
+            return Some(Input::PidFileLost);
+        }
+        self.agent.is_replaced().then_some(Input::AgentReplaced)
+    }
+
     /// Nothing that could be read has come since the queue was empty, for all that the core knows.
     fn latest_news_are_read(&self) {
-        assert_eq!(self.emptied_at, Some(self.now), "there may be something to be read");
+        assert_eq!(self.emptied_at, Some(self.now), "p8_latest_news_are_read");
     }
 
     /// Something is mounted or unmounted. It is told once, until the core has looked.
@@ -111,24 +143,18 @@ impl Simulation<'_> {
         self.namespace_deleted.then_some(Input::NamespaceGone)
     }
 
-    pub(super) fn listed_addresses(&self, ifindex: Option<u32>) -> Vec<Body> {
-        let lans = self.lans.iter().flat_map(Lan::listed);
-        lans.chain(self.kernel.listed_vip(ifindex)).collect()
-    }
-
     /// What the kernel lists, in a dump that nothing comes between.
-    pub(super) fn listed(&mut self, dump: Dump) -> Vec<Body> {
-        match dump {
-            Dump::Links => {
-                let lans: Vec<_> = self.lans.iter().filter_map(Lan::link).collect();
-                lans.into_iter().chain(self.kernel.link()).collect()
-            }
+    pub(super) fn listed(&self, (dump, only): Request) -> Vec<Body> {
+        let all: Vec<_> = match dump {
             Dump::Interface => self.kernel.interface(self.lans[0].link()).into_iter().collect(),
-            Dump::Addresses(ifindex) | Dump::Others(ifindex) => {
-                assert_ne!(ifindex, 0, "of all interfaces");
-                self.listed_addresses(Some(ifindex))
+            Dump::Addresses => {
+                self.lans.iter().flat_map(Lan::listed).chain(self.kernel.listed_vip()).collect()
             }
-            Dump::Everywhere => self.listed_addresses(None),
-        }
+            Dump::Links => {
+                let watched = self.kernel.interface(None);
+                self.lans.iter().filter_map(Lan::link).chain(watched).collect()
+            }
+        };
+        all.into_iter().filter(|body| self.kernel.lists(only, body)).collect()
     }
 }

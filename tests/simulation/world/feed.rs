@@ -20,7 +20,7 @@ impl Simulation<'_> {
             && let Some(action) = self.monitor.next_action(self.now)
         {
             actions += 1;
-            assert!(actions < MAX_ACTIONS, "one thing leads to another without end: {action:?}");
+            assert!(actions < MAX_ACTIONS, "p4_actions_are_bounded: {action:?}");
             self.note_action(&action);
             if let Some(result) = self.carry_out(&action) {
                 self.hand_in(&result);
@@ -29,32 +29,46 @@ impl Simulation<'_> {
         if self.exited {
             return;
         }
-        assert!(!self.news && !self.agent_is_next && self.hook_is_next.is_none(), "at once");
+        assert!(
+            !self.news && !self.agent_is_next && self.hook_is_next.is_none(),
+            "p4_new_state_is_reported_at_once"
+        );
         self.metrics.follow(&self.monitor.status());
         self.nothing_is_forgotten();
+        self.no_retry_is_late();
+        self.metrics.p14_are_written_in_time(
+            &self.monitor.status(),
+            self.fed_at,
+            self.now,
+            is_queue_empty,
+        );
         self.will_live(is_queue_empty.then_some(self.fed_at));
         let ahead = self.monitor.deadline().is_none_or(|deadline| deadline > self.now);
         let stays = is_queue_empty && !ahead && !self.sent && self.now == self.fed_at;
         let stayed = std::mem::replace(&mut self.stayed, stays.then_some(self.now));
-        assert!(
-            !stays || stayed != Some(self.now),
-            "nothing was done at a deadline, and it did not move"
-        );
+        let moved = !stays || stayed != Some(self.now);
+        assert!(moved, "p7_deadline_lies_ahead");
     }
 
     /// Hands in an input, or the result of an action.
     pub(super) fn hand_in(&mut self, input: &Input) {
-        self.told.tell(input, self.kernel.meaning, self.now);
-        if matches!(input, Input::Overrun | Input::MalformedMessage) {
+        let is_loss = match input {
+            Input::MalformedMessage(about) => about.is_none() || *about == self.kernel.ifindex,
+            input => *input == Input::Overrun,
+        };
+        if is_loss {
             self.lans.iter_mut().for_each(Lan::announce_anew);
         }
+        self.note_failures(input);
+        let is_news = self.kernel.is_news();
         self.kernel.tell(input);
-        self.hook.note(input, &self.kernel);
+        self.hook.note(input, is_news, &self.kernel);
         if matches!(input, Input::Netlink(_) | Input::RequestFailed(_) | Input::NamespaceGone) {
             (self.wire.heeds, self.wire.unannounced) = (false, 0);
         }
         // Whoever was asked to leave has no news any more.
-        if *input == Input::NamespaceGone && !self.asked_to_leave && self.namespace_gone.is_none() {
+        let is_leaving = self.asked_to_leave || self.is_superseded;
+        if *input == Input::NamespaceGone && !is_leaving && self.namespace_gone.is_none() {
             self.namespace_gone = Some(self.now);
             self.leave_at_the_latest(self.now + Duration::from_secs(5));
             self.note_truth();
@@ -63,7 +77,8 @@ impl Simulation<'_> {
             Input::QueueEmpty => self.emptied_at = Some(self.now),
             Input::Netlink(_)
             | Input::Overrun
-            | Input::MalformedMessage
+            | Input::MalformedMessage(_)
+            | Input::ForeignSender(_)
             | Input::Sent(..)
             | Input::Probed(_) => {
                 self.emptied_at = None;

@@ -8,7 +8,8 @@ use keepwatch::wire::rtnl::{Body, Message};
 use netlink_packet_route::link::LinkFlags;
 
 use super::Simulation;
-use super::kernel::{Kernel, Meaning, UP, name};
+use super::kernel::{Kernel, UP, name};
+use super::retry::Retry;
 
 #[derive(Debug, Default)]
 pub struct Hook {
@@ -19,6 +20,7 @@ pub struct Hook {
     running: bool,
     /// When that failed, if it did.
     failed_at: Option<Instant>,
+    pub retry: Retry,
     /// Nothing has happened since that could make a run worth more than a repetition.
     idle: bool,
     /// It may be run again so often for what it was told.
@@ -45,7 +47,7 @@ impl Hook {
     }
 
     /// Notes what the core learns from this.
-    pub fn note(&mut self, input: &Input, kernel: &Kernel) {
+    pub fn note(&mut self, input: &Input, is_news: bool, kernel: &Kernel) {
         let reload = *input == Input::Control(Control::Reload);
         self.again += u32::from(reload);
         self.reloaded |= reload;
@@ -55,7 +57,7 @@ impl Hook {
         );
         if let Input::Netlink(Message { body: Body::NewLink(link), .. }) = input
             && link.name == Some(name("ha"))
-            && !matches!(kernel.meaning, Meaning::Nothing)
+            && is_news
         {
             self.told_flags = link.flags;
         }
@@ -79,15 +81,18 @@ impl Hook {
     }
 
     fn run(&mut self, state: HookState, now: Instant) {
-        assert!(self.lives, "nobody is there to run it");
-        assert!(!self.running, "two runs at once");
+        assert!(self.lives, "p20_helper_lives");
+        assert!(!self.running, "p20_one_run_at_a_time");
+        self.retry.begin();
         if self.last == Some(state) {
             let failed_at = self.failed_at.filter(|_| self.idle && self.again == 0);
             let rested = |at| now >= at + Duration::from_millis(50);
-            assert!(failed_at.is_none_or(rested), "run again and again");
+            assert!(failed_at.is_none_or(rested), "p20_hook_is_not_hammered");
             if self.told.is_some() {
-                self.again = self.again.checked_sub(1).expect("a reason to repeat it");
+                self.again = self.again.checked_sub(1).expect("p20_repeated_for_a_reason");
             }
+        } else {
+            self.retry.be_anew();
         }
         (self.last, self.running, self.told) = (Some(state), true, None);
         self.reloaded = false;
@@ -98,6 +103,11 @@ impl Hook {
             let succeeded = result == CommandResult::Exited(0);
             self.told = self.last.filter(|_| succeeded);
             self.failed_at = (!succeeded).then_some(now);
+            if succeeded {
+                self.retry.be_anew();
+            } else {
+                self.retry.fail(now);
+            }
             self.idle = true;
         }
     }
@@ -105,9 +115,9 @@ impl Hook {
 
 impl Simulation<'_> {
     pub(super) fn run_hook(&mut self, state: HookState) {
-        assert!(!self.leaves_at_once(), "to be killed at once");
+        assert!(!self.leaves_at_once(), "p20_no_run_while_it_leaves");
         let is_told_again = self.hook.last == Some(state);
-        assert!(is_told_again || !self.shows(Trouble::HookFails), "for another state");
+        assert!(is_told_again || !self.shows(Trouble::HookFails), "p20_failure_is_of_this_state");
         if self.hook_is_next == Some(state) {
             self.hook_is_next = None;
         }
@@ -116,7 +126,10 @@ impl Simulation<'_> {
             HookState::Backup => Some(State::Backup),
             HookState::Fault => self.reported.filter(|_| self.hook.has_been_down),
         };
-        assert!(reported.is_some() && reported == self.reported, "{state:?}");
+        assert!(
+            reported.is_some() && reported == self.reported,
+            "p20_state_is_reported_first: {state:?}"
+        );
         self.hook.run(state, self.now);
     }
 
@@ -131,15 +144,21 @@ impl Simulation<'_> {
 
     /// A run of the hook would be ended at once.
     fn leaves_at_once(&self) -> bool {
-        self.asked_to_leave || self.helper_gone.is_some()
+        self.asked_to_leave || self.is_superseded || self.helper_gone.is_some()
     }
 
     pub(super) fn hook_ends(&mut self, result: CommandResult) {
         let fails = !self.exited && self.hook.running && result != CommandResult::Exited(0);
+        if fails {
+            let state = self.hook.last.expect("a run");
+            self.limits.fail(("hook", state as usize), self.now);
+        } else if self.hook.running {
+            self.limits.end("hook");
+        }
         self.hook.prints = fails && self.monitor.logs_hook_output(self.now);
         self.hook.end(result, self.now);
         self.feed(&Input::Helper(HelperKind::Hook, HelperNews::Ended(result)));
-        assert!(!self.hook.prints, "without a line about the end");
+        assert!(!self.hook.prints, "p20_output_has_a_line");
     }
 
     pub(super) fn helper_dies(&mut self, helper: HelperKind) {

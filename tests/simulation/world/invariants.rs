@@ -2,12 +2,15 @@
 
 use keepwatch::errno::Errno;
 use keepwatch::monitor::{
-    Action, Announcement, Cause, CommandResult, DumpResult, Duration, ExitReason, HelperKind,
-    LogEvent, ManagerNotice, State, Trouble,
+    Action, AddressKey, Announcement, Cause, CommandResult, DumpResult, Duration, ExitReason,
+    HelperKind, LogEvent, ManagerNotice, State, Trouble,
 };
+
+use keepwatch::wire::rtnl::Address;
 
 use super::kernel::name;
 use super::lan::Lan;
+use super::retry::{dump_kind, failure_kind};
 use super::wire::PROBE_INTERVAL;
 use super::{SIGTERM, Simulation};
 
@@ -20,46 +23,50 @@ impl Simulation<'_> {
         let deadline = self.monitor.deadline();
         let soon = deadline.is_some_and(|deadline| deadline <= self.now + LONGEST_WAIT);
         let unread = self.kernel.has_unread();
-        assert!(soon || unread || self.reported == Some(self.truth()), "the truth");
-        assert!(soon || self.disk.file == self.reported, "the state file");
+        assert!(soon || unread || self.reported == Some(self.truth()), "p1_truth_is_reported");
+        assert!(soon || self.disk.file == self.reported, "p3_state_file_is_not_forgotten");
         let agent = self.options.has_no_agent || self.agent.acknowledged == self.reported;
-        assert!(soon || agent, "the agent");
+        assert!(soon || agent, "p6_agent_is_not_forgotten");
         let hook = self.hook.is_running() || self.hook_is_done() || self.leave_by.is_some();
-        assert!(soon || unread || hook, "the hook");
+        assert!(soon || unread || hook, "p20_hook_is_not_forgotten");
         let is_pending = self.monitor.status().hook_pending.is_some();
         let is_shown = is_pending != self.hook_is_done() || self.leave_by.is_some();
-        assert!(soon || unread || is_shown, "whether the hook has succeeded");
+        assert!(soon || unread || is_shown, "p20_pending_is_shown");
         let runs = self.conntrackd.is_running() || self.conntrackd.is_unconfigured() && soon;
-        assert!(runs || self.conntrackd.is_done(), "conntrackd");
+        let is_leaving = self.leave_by.is_some();
+        assert!(runs || self.conntrackd.is_done() || is_leaving, "p13_conntrackd_is_not_forgotten");
         let then = deadline.is_some_and(|deadline| deadline <= self.now + Duration::from_secs(15));
-        assert!(then || self.metrics.says(&self.monitor.status()), "the metrics");
+        assert!(then || self.metrics.says(&self.monitor.status()), "p14_metrics_are_not_forgotten");
         let now = deadline.is_some_and(|deadline| deadline <= self.now);
         let written = self.reported.is_none() || self.metrics.is_expected_no_more();
-        assert!(now || written, "the metrics as soon as all that is ready has been handled");
+        assert!(now || written, "p14_metrics_follow_a_report");
         let looks = deadline.is_some_and(|deadline| deadline <= self.now + Duration::from_secs(1));
-        assert!(looks || !self.mounts_changed || self.namespace_gone.is_some(), "the namespace");
+        assert!(
+            looks || !self.mounts_changed || self.namespace_gone.is_some(),
+            "p10_namespace_is_looked_for"
+        );
         let listens = self.wire.listening.is_some() && self.reported == Some(State::Active);
         let bound = self.wire.is_bound_to(&self.kernel);
         let reads = self.wire.goes_on(deadline, self.now);
-        assert!(soon || unread || !listens || reads, "nobody reads any more");
-        assert!(soon || unread || !listens || bound, "deaf on the interface that is there");
+        assert!(soon || unread || !listens || reads, "p12_frames_are_read");
+        assert!(soon || unread || !listens || bound, "p12_socket_is_bound_to_the_interface");
         let probes = deadline.is_some_and(|deadline| deadline <= self.now + PROBE_INTERVAL);
-        assert!(probes || !listens || !self.options.probes, "the next probe");
-        assert!(!self.wire.is_over, "that it is over");
-        assert_eq!(self.monitor.status().claimant, self.wire.claimant);
+        assert!(probes || !listens || !self.options.probes, "p12_probe_is_scheduled");
+        assert!(!self.wire.is_over, "p12_end_is_said");
+        assert_eq!(self.monitor.status().claimant, self.wire.claimant, "p12_claimant_is_shown");
         let leaves = |by| self.now < by && deadline.is_some_and(|deadline| deadline <= by);
-        assert!(self.leave_by.is_none_or(leaves), "it ought to have left, or to leave in time");
+        assert!(self.leave_by.is_none_or(leaves), "p14_leaves_in_time");
     }
 
     /// Each action in its place: a new state goes to the file, then to the agent, and nobody else comes before.
     pub(super) fn note_action(&mut self, action: &Action) {
         let is_check = matches!(action, Action::CheckNamespace);
-        let is_sign = *action == Action::TellManager(ManagerNotice::Alive);
+        let is_look = is_check || *action == Action::CheckAgent;
+        let is_sign = *action == Action::NotifyManager(ManagerNotice::Alive);
         let is_probe = matches!(action, Action::SendProbe(_));
-        if !is_check && !is_sign && !is_probe {
+        if !is_look && !is_sign && !is_probe {
             self.busy = self.now;
         }
-        self.told.asked(action, self.now);
         match action {
             Action::Log(_)
             | Action::SignalReady
@@ -69,7 +76,7 @@ impl Simulation<'_> {
             | Action::Exit(_) => {}
             Action::WriteState(state) => self.note_report(*state),
             Action::Notify(_) => {
-                assert!(!self.news, "the agent before the file");
+                assert!(!self.news, "p4_file_before_agent");
                 // What is to be reported again may be so at any time from then on.
                 if self.wrote && (self.agent_is_next || self.reloaded) {
                     self.agent.expect_report();
@@ -77,8 +84,8 @@ impl Simulation<'_> {
                 self.agent_is_next = false;
             }
             _ => {
-                assert!(!self.news, "{action:?} before the file");
-                assert!(!self.agent_is_next, "{action:?} before the agent");
+                assert!(!self.news, "p4_file_first: {action:?}");
+                assert!(!self.agent_is_next, "p4_agent_next: {action:?}");
             }
         }
         if is_check {
@@ -91,6 +98,8 @@ impl Simulation<'_> {
         self.wrote = true;
         if self.reported != Some(state) {
             self.metrics.expect();
+            self.disk.retry.be_anew();
+            self.agent.retry.be_anew();
             self.news = true;
             self.reported = Some(state);
             self.wire.reported = Some(self.now);
@@ -115,29 +124,30 @@ impl Simulation<'_> {
 
     /// It looks for the namespace at most once a second.
     fn note_look(&mut self) {
-        assert!(self.namespace_gone.is_none(), "there is nothing to be looked for");
+        assert!(self.namespace_gone.is_none(), "p10_namespace_is_there");
         let pause = Duration::from_secs(1);
         let rested = self.looked.is_none_or(|looked| self.now >= looked + pause);
-        assert!(rested, "it looks again and again");
+        assert!(rested, "p10_looks_are_few");
         self.looked = Some(self.now);
     }
 
     /// A frame goes out, in its place.
     pub(super) fn announce(&mut self, announcement: &Announcement) -> Result<(), Errno> {
-        assert_eq!(self.reported, Some(State::Active), "a frame from a backup");
+        assert_eq!(self.reported, Some(State::Active), "p11_only_while_active");
         let known = self.truth() == State::Active || self.kernel.has_unread();
-        assert!(known, "a frame from what may be a backup by now, for all that the core knows");
-        self.told.check(announcement, self.kernel.mac);
+        assert!(known, "p11_only_while_active_by_all_that_is_known");
         let ifindex = announcement.address.ifindex;
         if self.monitor.status().ifindex == Some(ifindex) {
             self.announce_vip(announcement);
             return Ok(());
         }
-        match self.lans.iter_mut().find(|lan| lan.is(ifindex)) {
-            Some(lan) => lan.send(announcement, !self.kernel.has_unread()),
-            // It has gone just now.
-            None => Err(Errno(6)),
+        if let Some(lan) = self.lans.iter_mut().find(|lan| lan.is(ifindex)) {
+            return lan.send(announcement, self.kernel.mac);
         }
+        // The watched interface, under another name.
+        let is_there = |address: &Address| AddressKey::from(address) == announcement.address;
+        assert!(self.kernel.misplaced.iter().any(is_there), "p11_link_is_there");
+        Ok(())
     }
 
     pub(super) fn shows(&self, trouble: Trouble) -> bool {
@@ -152,58 +162,112 @@ impl Simulation<'_> {
                 self.read_split_brain_over(mac, claims, lasted);
             }
             LogEvent::Changed(cause) => self.read_cause(cause),
-            LogEvent::InterfaceMissing => assert!(self.kernel.absence_told, "nobody has said so"),
+            LogEvent::InterfaceMissing => assert!(self.kernel.absence_told, "p9_absence_is_known"),
             LogEvent::AlternativeName { owner } => {
-                assert!(self.kernel.alternative_told && owner == name("lan"), "nobody has said so");
+                assert!(
+                    self.kernel.alternative_told && owner == name("lan"),
+                    "p9_alternative_name_is_known"
+                );
+                self.limits.read_other(note, self.now);
             }
-            LogEvent::Misplaced(place) => self.misplaced_line = Some(place),
-            LogEvent::DadFailed { .. } => assert!(self.vip_has_failed),
-            LogEvent::Synced(state) => {
-                assert!(self.conntrackd.is_synced() && self.reported == Some(state));
+            LogEvent::Misplaced { ifindex, cidr } => {
+                self.misplaced_line = Some(Trouble::Misplaced(ifindex, cidr));
+                assert_eq!(
+                    self.monitor.status().state,
+                    Some(State::Backup),
+                    "p12_misplaced_only_on_backup"
+                );
+                self.limits.read_other(note, self.now);
             }
+            LogEvent::DadFailed { .. } => assert!(self.vip_has_failed, "p1_detection_has_failed"),
+            LogEvent::Synced { state, done } => {
+                assert!(
+                    self.conntrackd.is_done() && self.reported == Some(state),
+                    "p13_synced_is_of_the_newest_state"
+                );
+                assert_eq!(self.conntrackd.is_synced(), done, "p13_synced_is_true");
+            }
+            LogEvent::Superseded => assert!(self.pid_file_is_lost, "p15_pid_file_is_lost"),
+            LogEvent::AgentReplaced => assert!(self.agent.is_replaced(), "p6_agent_is_replaced"),
             LogEvent::HookSucceeded { state, .. } => {
-                assert!(self.hook.told == Some(state) && !self.shows(Trouble::HookFails));
+                assert!(
+                    self.hook.told == Some(state) && !self.shows(Trouble::HookFails),
+                    "p20_hook_has_succeeded"
+                );
             }
-            LogEvent::HookFailed { state, end, .. } => {
-                assert!(end != CommandResult::Exited(0));
-                assert!(std::mem::take(&mut self.hook.prints), "what has it printed");
+            LogEvent::HookFailed { state, end, count } => {
+                self.limits.read(("hook", state as usize), count);
+                assert!(end != CommandResult::Exited(0), "p20_hook_has_failed");
+                assert!(std::mem::take(&mut self.hook.prints), "p20_output_is_printed");
                 let is_newest = self.monitor.status().hook_pending == Some(state);
-                assert_eq!(self.shows(Trouble::HookFails), is_newest);
+                assert_eq!(self.shows(Trouble::HookFails), is_newest, "p20_failure_is_shown");
             }
             LogEvent::HelperGone(HelperKind::Hook) => {
-                assert!(!self.hook.lives && self.options.has_hook);
+                assert!(!self.hook.lives && self.options.has_hook, "p20_helper_is_gone");
             }
-            LogEvent::DumpFailed { result: DumpResult::Interrupted, .. } => {
-                assert!(self.kernel.has_interrupted, "it had no gaps");
-            }
-            LogEvent::DumpFailed { result: DumpResult::TimedOut, .. } => {
-                assert!(!self.kernel.has_unread(), "its end may be there to be read");
+            LogEvent::DumpFailed { result, count, .. } => {
+                let ends_unread = self.kernel.has_unread();
+                assert!(result != DumpResult::TimedOut || !ends_unread, "p8_end_is_read");
+                self.limits.read(dump_kind(result), count);
             }
             LogEvent::AgentBack { failures } => {
                 let known = std::mem::take(&mut self.agent.failures);
-                assert!(failures > 0 && failures == known, "{known}");
+                assert!(failures > 0 && failures == known, "p6_agent_is_back: {known}");
             }
-            LogEvent::Wrote(state) => assert_eq!(self.disk.file, Some(state)),
+            LogEvent::Wrote(state) => assert_eq!(self.disk.file, Some(state), "p3_file_is_written"),
             LogEvent::Notified(state) => {
-                assert_eq!(self.agent.acknowledged, Some(state));
-                assert!(!self.shows(Trouble::AgentFails));
+                assert_eq!(self.agent.acknowledged, Some(state), "p6_agent_has_it");
+                assert!(!self.shows(Trouble::AgentFails), "p6_failure_is_over");
             }
-            LogEvent::NotNotified { .. } => assert!(self.shows(Trouble::AgentFails)),
-            _ => {}
+            LogEvent::NotNotified { failure, count } => {
+                assert!(self.shows(Trouble::AgentFails), "p6_agent_fails");
+                self.limits.read(failure_kind(failure), count);
+            }
+            LogEvent::Initial(state) => {
+                assert_eq!(Some(state), self.monitor.status().state, "p2_initial");
+            }
+            LogEvent::NotWritten { count, .. } => self.limits.read(("file", 0), count),
+            LogEvent::StateFileShared { count } => self.limits.read(("shared file", 0), count),
+            LogEvent::MetricsNotWritten { count, .. } => self.limits.read(("metrics", 0), count),
+            LogEvent::NotProbed { count, .. } => self.limits.read(("probe", 0), count),
+            LogEvent::Overrun { count } => self.limits.read(("overrun", 0), count),
+            LogEvent::ForeignSender { count, .. } => self.limits.read(("foreign", 0), count),
+            LogEvent::MalformedMessage { count, .. } => self.limits.read(("malformed", 0), count),
+            LogEvent::InterfaceDown(_) => self.limits.read_other(note, self.now),
+            LogEvent::InterfaceFound { .. } => {
+                assert!(!self.kernel.absence_told, "p9_interface_is_found");
+            }
+            LogEvent::NotAnnounced { .. } => assert!(self.sent, "p11_frame_has_failed"),
+            LogEvent::CommandFailed { end, .. } => {
+                assert_ne!(end, CommandResult::Exited(0), "p13_failure");
+            }
+            LogEvent::ConntrackdUnconfigured => {
+                assert!(self.conntrackd.is_unconfigured(), "p13_missing");
+            }
+            LogEvent::HelperGone(HelperKind::Conntrackd) => {
+                assert!(!self.conntrackd.lives, "p20_gone");
+            }
+            LogEvent::NamespaceGone => {
+                assert!(self.namespace_gone.is_some(), "p10_namespace_is_gone");
+            }
+            LogEvent::Reloading => assert!(self.reloaded, "p14_reload"),
+            LogEvent::TooManyAddresses { .. }
+            | LogEvent::TooManyLinks { .. }
+            | LogEvent::LinesLost { .. } => panic!("p19_there_is_room: {note:?}"),
         }
     }
 
-    /// It says that the interface is gone if the core knows that, unless it has had to be written before.
+    /// It comes before the report, or some time after that, if the interface may be about to go.
     fn read_cause(&mut self, cause: Cause) {
         self.changes += 1;
-        let is_gone = self.monitor.status().ifindex.is_none() && self.namespace_gone.is_none();
+        let state = self.monitor.status().state.expect("a report");
+        let is_gone = self.namespace_gone.map(|_| Cause::NamespaceGone);
+        let now = is_gone.or(Some(self.hook.cause(state))).filter(|_| self.reported != Some(state));
         match cause {
-            Cause::InterfaceGone => assert!(self.kernel.has_been_absent, "it is there"),
-            Cause::DuplicateAddress => assert!(self.vip_has_failed),
-            _ => {
-                assert!(self.emptied_at.is_none() || !is_gone, "{cause:?}");
-                assert_eq!(Some(cause), self.cause);
-            }
+            Cause::InterfaceGone => assert!(self.kernel.has_been_absent, "p9_interface_was_gone"),
+            Cause::DuplicateAddress => assert!(self.vip_has_failed, "p1_detection_had_failed"),
+            // That of the change before is said by then.
+            _ => assert!([now, self.cause].contains(&Some(cause)), "p7_cause_is_true: {cause:?}"),
         }
     }
 
@@ -212,32 +276,35 @@ impl Simulation<'_> {
         self.exited = true;
         self.manager_knows_the_end();
         if let ExitReason::Signal(signal) = ending {
-            assert_eq!(signal, SIGTERM);
-            assert!(self.asked_to_leave, "nobody asked");
+            assert_eq!(signal, SIGTERM, "p14_signal_is_the_one");
+            assert!(self.asked_to_leave, "p14_exit_was_asked_for");
             let reported = self.reported.is_some_and(|s| self.truths_since_asked.contains(&s));
             let in_time = self.leave_by.is_some_and(|by| self.now >= by);
             let done = reported && !self.agent.is_connected();
-            assert!(done || in_time, "the truth, before it leaves");
+            assert!(done || in_time, "p14_truth_before_exit");
             return;
+        }
+        if ending == ExitReason::Superseded {
+            return assert!(self.pid_file_is_lost, "p15_pid_file_was_lost");
         }
         if let ExitReason::HelperGone(helper) = ending {
             return self.exit_without_helper(helper);
         }
         let gone = self.namespace_gone.expect("a namespace that has gone");
         let backup = Some(State::Backup);
-        assert_eq!(self.reported, backup);
+        assert_eq!(self.reported, backup, "p10_backup_is_reported");
         let agent = self.options.has_no_agent || self.agent.acknowledged == backup;
         let told = agent && self.disk.file == backup && self.hook_is_done();
-        assert!(told || self.now >= gone + Duration::from_secs(5), "it has not told, nor tried");
+        assert!(told || self.now >= gone + Duration::from_secs(5), "p10_all_know_before_exit");
     }
 
     /// It leaves because there is nobody to run programs any more, but not before machines know the truth.
     fn exit_without_helper(&self, helper: HelperKind) {
         let (gone, since) = self.helper_gone.expect("a helper that has gone");
-        assert_eq!(gone, helper);
+        assert_eq!(gone, helper, "p20_helper_was_this");
         let reported = self.reported.is_some_and(|s| self.truths_since_asked.contains(&s));
         let agent = self.options.has_no_agent || self.agent.acknowledged == self.reported;
         let told = reported && agent && self.disk.file == self.reported;
-        assert!(told || self.now >= since + Duration::from_secs(5), "it has not told, nor tried");
+        assert!(told || self.now >= since + Duration::from_secs(5), "p20_all_know_before_exit");
     }
 }

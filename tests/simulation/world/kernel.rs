@@ -48,8 +48,11 @@ enum Dumping {
     Ends(Queued),
     /// What was there at the request is not queued before what has happened since (`inet_dump_ifaddr` in
     /// `net/ipv4/devinet.c` takes no RTNL lock).
-    Lags(Dump, u32, Vec<Body>),
+    Lags(Request, u32, Vec<Body>),
 }
+
+/// What is listed, and if addresses, of which interface alone.
+pub type Request = (Dump, Option<u32>);
 
 #[derive(Debug, Default)]
 pub struct Kernel {
@@ -77,9 +80,6 @@ pub struct Kernel {
     dump: Dumping,
     /// Of the last request.
     sequence: u32,
-    /// All links are being listed, and one has changed since the request.
-    lists_links: bool,
-    is_overtaken: bool,
     /// A dump without an end, and what it listed, which may come after all.
     unfinished: Option<(u32, Vec<Body>)>,
     /// A dump has had gaps.
@@ -90,8 +90,8 @@ pub struct Kernel {
     pub next_dump_end: Option<DumpResult>,
     /// The next dump lists what was there as it was, and after the events of what has changed since.
     pub next_dump_lags: bool,
-    /// The next dump of links ends before the watched interface, as if complete.
-    pub cut_next_links: bool,
+    /// A dump lists the addresses of all interfaces, whatever was requested, as before Linux 4.20.
+    lists_unfiltered: bool,
     /// Another link has the watched name for an alternative one.
     pub alternative: bool,
     /// The core has been told that there is no interface of the watched name, and not since that there is.
@@ -100,16 +100,17 @@ pub struct Kernel {
     pub has_been_absent: bool,
     /// The watched interface, if the core has been told its MAC.
     pub mac_told: Option<u32>,
-    /// The answer under way is about the watched name.
+    /// The answer under way is about the watched name, and it or an event since has shown the interface.
     by_name: bool,
+    is_shown: bool,
     /// And that other link has been told of in such an answer.
     pub alternative_told: bool,
 }
 
 impl Kernel {
-    pub fn new(has_ipv6_vip: bool, has_virtual_mac: bool) -> Self {
+    pub fn new(has_ipv6_vip: bool, has_virtual_mac: bool, lists_unfiltered: bool) -> Self {
         let mac = if has_virtual_mac { VIRTUAL_MAC } else { MAC };
-        Self { has_ipv6_vip, mac, flags: UP, last_index: 1, ..Self::default() }
+        Self { has_ipv6_vip, mac, lists_unfiltered, flags: UP, last_index: 1, ..Self::default() }
     }
 
     pub fn vip(&self) -> Cidr {
@@ -270,26 +271,12 @@ impl Kernel {
             Some(end)
         });
         let (input, meaning) = queued.unwrap_or((Input::QueueEmpty, Meaning::Nothing));
-        self.is_overtaken |= self.lists_links && matches!(meaning, Meaning::Event) && {
-            let Input::Netlink(Message { body, .. }) = &input else { panic!("no event") };
-            !matches!(body, Body::NewAddress(_) | Body::DelAddress(_))
-        };
-        self.meaning = match meaning {
-            Meaning::Listed if self.is_overtaken => Meaning::Nothing,
-            Meaning::Ended(_) if self.is_overtaken => Meaning::Ended(DumpResult::Interrupted),
-            meaning => meaning,
-        };
+        self.meaning = meaning;
         input
     }
 
     pub fn has_unread(&self) -> bool {
         self.overrun || !self.queue.is_empty() || !matches!(self.dump, Dumping::None)
-    }
-
-    /// The watched interface, for a dump of all links.
-    pub fn link(&mut self) -> Option<Body> {
-        let cut = std::mem::take(&mut self.cut_next_links);
-        self.interface(None).filter(|_| !cut)
     }
 
     /// The link that has the watched name; `other` may have it for an alternative one.
@@ -298,39 +285,60 @@ impl Kernel {
         own.or(other.filter(|_| self.alternative))
     }
 
+    /// Whether what was read last counts for the watched interface, if it is about that. In a list of all links it may
+    /// be older than an event.
+    pub fn is_news(&self) -> bool {
+        matches!(self.meaning, Meaning::Event) || self.by_name
+    }
+
     /// Notes what the core learns of the watched interface.
     pub fn tell(&mut self, input: &Input) {
         let Input::Netlink(Message { body, .. }) = input else { return };
         let [ha, away] = ["ha", "away"].map(|of| Some(name(of)));
         match (self.meaning, body) {
-            (Meaning::Event | Meaning::Listed, Body::NewLink(link)) if link.name == ha => {
-                (self.absence_told, self.by_name) = (false, false);
-                self.mac_told = link.mac.map(|_| link.ifindex).or(self.mac_told);
+            (Meaning::Event, Body::NewLink(link)) if link.name == ha => self.tell_presence(link),
+            (Meaning::Listed, Body::NewLink(link)) if link.name == ha && self.by_name => {
+                self.tell_presence(link);
             }
             (Meaning::Event, Body::DelLink(link)) if link.name == ha => self.absence_told = true,
             (Meaning::Event, Body::NewLink(link)) if link.name == away => self.absence_told = true,
             (Meaning::Listed, Body::NewLink(_)) => self.alternative_told |= self.by_name,
-            (Meaning::Ended(DumpResult::Complete), _) => self.absence_told |= self.by_name,
+            (Meaning::Ended(DumpResult::Complete), _) => {
+                self.absence_told |= self.by_name && !self.is_shown;
+            }
             _ => {}
         }
         self.has_been_absent |= self.absence_told;
         self.mac_told.take_if(|_| self.absence_told);
     }
 
-    /// The VIP's address, for a dump of an interface or of all.
-    pub fn listed_vip(&self, ifindex: Option<u32>) -> Vec<Body> {
+    fn tell_presence(&mut self, link: &Link) {
+        (self.absence_told, self.is_shown) = (false, true);
+        self.mac_told = link.mac.map(|_| link.ifindex).or(self.mac_told);
+    }
+
+    /// The VIP's address, for a dump.
+    pub fn listed_vip(&self) -> impl Iterator<Item = Body> {
         let vip = self.ifindex.filter(|_| self.has_vip).map(|ifindex| self.address(ifindex));
-        let all = self.misplaced.iter().copied().chain(vip);
-        let listed = all.filter(|address| ifindex.is_none_or(|at| at == address.ifindex));
-        listed.map(Body::NewAddress).collect()
+        self.misplaced.iter().copied().chain(vip).map(Body::NewAddress)
+    }
+
+    /// Whether a dump of these addresses alone has this.
+    pub fn lists(&self, only: Option<u32>, body: &Body) -> bool {
+        let Body::NewAddress(address) = body else { return true };
+        self.lists_unfiltered || only.is_none_or(|only| only == address.ifindex)
     }
 
     /// Lists what is there. Some: the request could not even be sent.
-    pub fn begin_dump(&mut self, dump: Dump, sequence: u32, content: Vec<Body>) -> Option<Input> {
-        assert!(matches!(self.dump, Dumping::None), "two dumps at once");
-        assert_ne!(sequence, self.sequence, "replies could not be told apart");
+    pub fn begin_dump(
+        &mut self,
+        (dump, only): Request,
+        sequence: u32,
+        content: Vec<Body>,
+    ) -> Option<Input> {
+        assert!(matches!(self.dump, Dumping::None), "p8_one_dump_at_a_time");
+        assert_ne!(sequence, self.sequence, "p8_replies_are_told_apart");
         self.sequence = sequence;
-        (self.lists_links, self.is_overtaken) = (dump == Dump::Links, false);
         self.by_name = false;
         let result = self.next_dump_end.take().unwrap_or(DumpResult::Complete);
         if let DumpResult::Failed(errno) = result
@@ -338,22 +346,22 @@ impl Kernel {
         {
             return Some(Input::RequestFailed(errno));
         }
-        self.by_name = dump == Dump::Interface;
+        (self.by_name, self.is_shown) = (dump == Dump::Interface, false);
         self.finish_the_last_dump();
         // Not that of ours.
         self.queue_message(Body::Done(None), OTHER_PORT, sequence, Meaning::Nothing);
         // The question for one link by its name is answered under the RTNL lock.
         let may_lag = dump != Dump::Interface && result == DumpResult::Complete;
         if std::mem::take(&mut self.next_dump_lags) && may_lag {
-            self.dump = Dumping::Lags(dump, sequence, content);
+            self.dump = Dumping::Lags((dump, only), sequence, content);
         } else {
-            self.list(dump, sequence, content, result);
+            self.list((dump, only), sequence, content, result);
         }
         None
     }
 
     /// The dump whose turn it is after all events, if one lags.
-    pub fn lagging_dump(&self) -> Option<Dump> {
+    pub fn lagging_dump(&self) -> Option<Request> {
         match self.dump {
             Dumping::Lags(dump, ..) if self.queue.is_empty() && !self.overrun => Some(dump),
             _ => None,
@@ -362,12 +370,12 @@ impl Kernel {
 
     /// Lists what has come since the request, and what was there then, as it was.
     pub fn catch_up(&mut self, mut present: Vec<Body>) {
-        let Dumping::Lags(dump, sequence, content) = std::mem::take(&mut self.dump) else {
+        let Dumping::Lags(request, sequence, content) = std::mem::take(&mut self.dump) else {
             return;
         };
         present.retain(|new| !content.iter().any(|old| is_same(old, new)));
         present.extend(content);
-        self.list(dump, sequence, present, DumpResult::Complete);
+        self.list(request, sequence, present, DumpResult::Complete);
     }
 
     /// Nobody waits for it any more, nor need it be true any more.
@@ -380,7 +388,13 @@ impl Kernel {
         }
     }
 
-    fn list(&mut self, dump: Dump, sequence: u32, mut content: Vec<Body>, result: DumpResult) {
+    fn list(
+        &mut self,
+        (dump, only): Request,
+        sequence: u32,
+        mut content: Vec<Body>,
+        result: DumpResult,
+    ) {
         let mut end = Body::Done(None);
         let mut interrupted = false;
         match result {
@@ -391,7 +405,7 @@ impl Kernel {
             }
             DumpResult::TimedOut => self.unfinished = Some((sequence, content.clone())),
             // Whether an interface has no address or is not there makes no difference.
-            _ if content.is_empty() && !matches!(dump, Dump::Links | Dump::Everywhere) => {
+            _ if content.is_empty() && (dump == Dump::Interface || only.is_some()) => {
                 let result = sequence.is_multiple_of(2);
                 end = if result { Body::Done(Some(ENODEV)) } else { Body::Error(ENODEV) };
             }

@@ -4,19 +4,21 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 
 use keepwatch::errno::Errno;
-use keepwatch::monitor::{Announcement, FrameKind};
+use keepwatch::monitor::{AddressKey, Announcement, FrameKind};
 use keepwatch::wire::cidr::Cidr;
 use keepwatch::wire::rtnl::{Address, Body, Link, Mac};
 use netlink_packet_route::address::AddressFlags;
 use netlink_packet_route::link::LinkFlags;
 
 use super::kernel::{UP, VIRTUAL_MAC, address, link};
-use super::told::{Configured, configured, is_ours, is_virtual};
 
 /// Duplicate address detection has found another station with the address.
 const FAILED: AddressFlags = AddressFlags::Dadfailed.union(AddressFlags::Tentative);
 /// The virtual MAC of another VRRP instance than the watched one.
 const OTHER_INSTANCE: Mac = [0, 0, 0x5e, 0, 2, VIRTUAL_MAC[5] + 1];
+
+/// An address on a link, with the length of its prefix.
+pub type Configured = (IpAddr, u8);
 
 #[derive(Debug)]
 pub struct Lan {
@@ -201,19 +203,26 @@ impl Lan {
         })
     }
 
-    /// What becomes of a frame. One that cannot go is not tried again.
-    pub fn send(&mut self, announcement: &Announcement, all_is_read: bool) -> Result<(), Errno> {
-        let Announcement { mac, kind, .. } = *announcement;
-        let is_router = match kind {
-            FrameKind::Advertisement { router, .. } => router,
-            _ => self.router,
+    /// What becomes of a frame, which says what is so, as all events have been read. One that cannot go is not tried
+    /// again.
+    pub fn send(&mut self, announcement: &Announcement, watched: Mac) -> Result<(), Errno> {
+        let Announcement { address, mac, kind } = *announcement;
+        let (ip, is_router) = match kind {
+            FrameKind::ArpRequest(ip) | FrameKind::ArpReply(ip) => (ip.into(), self.router),
+            FrameKind::Advertisement { ip, router } => (IpAddr::from(ip), router),
         };
-        let says_what_is_so = (mac, is_router) == (self.mac, self.router);
-        assert!(!all_is_read || says_what_is_so, "it was so before");
-        if let Some(entry) = self.addresses.get_mut(&configured(announcement.address)) {
-            assert!(entry.since != Since::Start, "it was there at the start");
-            entry.frames += 1;
-        }
+        assert_eq!(ip, address.ip, "p11_frame_is_of_its_address");
+        assert!(self.up, "p11_link_is_up");
+        assert!(is_ours(mac, watched), "p11_no_other_instance");
+        assert_eq!(
+            (mac, is_router),
+            (self.mac, self.router),
+            "p11_mac_and_router_flag_are_present"
+        );
+        let entry = self.addresses.get_mut(&configured(address)).expect("p11_address_is_there");
+        assert_eq!(entry.flags, AddressFlags::Permanent, "p11_address_is_usable");
+        assert!(entry.since != Since::Start, "p11_address_is_new");
+        entry.frames += 1;
         self.egress
     }
 
@@ -224,7 +233,10 @@ impl Lan {
         }
         for ((ip, prefix_len), Entry { flags, frames, since }) in &self.addresses {
             let due = *flags == AddressFlags::Permanent && *since == Since::Event;
-            assert!(!due || *frames >= rounds(*ip), "{ip}/{prefix_len}: {frames} frames");
+            assert!(
+                !due || *frames >= rounds(*ip),
+                "p11_every_address_is_announced: {ip} {prefix_len} {frames}"
+            );
         }
     }
 }
@@ -236,4 +248,18 @@ fn rounds(ip: IpAddr) -> u32 {
 
 fn lan_address(ifindex: u32, (ip, prefix_len): Configured, flags: AddressFlags) -> Address {
     address(ifindex, Cidr::new(ip, prefix_len).expect("an address"), flags)
+}
+
+/// It is no virtual MAC, or that of the VRRP instance that the watched interface belongs to, if any.
+pub fn is_ours(mac: Mac, watched: Mac) -> bool {
+    !is_virtual(mac) || !is_virtual(watched) || mac[5] == watched[5]
+}
+
+/// It belongs to a VRRP instance.
+pub fn is_virtual(mac: Mac) -> bool {
+    mac[..4] == [0, 0, 0x5e, 0]
+}
+
+fn configured(address: AddressKey) -> Configured {
+    (address.ip, address.ipv4.map_or(64, |(prefix_len, _)| prefix_len))
 }

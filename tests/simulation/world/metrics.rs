@@ -22,6 +22,8 @@ pub struct MetricsFile {
     content: Option<Status>,
     /// When the last write ended.
     written: Option<Instant>,
+    /// What it does not say yet it has to say by then.
+    by: Option<Instant>,
 }
 
 impl MetricsFile {
@@ -45,13 +47,34 @@ impl MetricsFile {
         !self.wanted || !self.expected
     }
 
+    /// At the end of each input.
+    pub fn p14_are_written_in_time(
+        &mut self,
+        status: &Status,
+        fed: Instant,
+        now: Instant,
+        is_queue_empty: bool,
+    ) {
+        if self.says(status) {
+            self.by = None;
+        }
+        // What has changed just now is written as soon as the queue is empty again.
+        let is_in_time = !is_queue_empty || self.expected || self.by.is_none_or(|by| fed < by);
+        assert!(is_in_time, "p14_metrics_are_written_in_time");
+        if !self.says(status) {
+            self.by.get_or_insert(self.written.map_or(now, |written| written + PERIOD));
+        }
+    }
+
     /// Returns how long the write takes.
     pub fn begin(&mut self, status: &Status, now: Instant) -> Duration {
-        assert!(self.wanted && status.state.is_some(), "nobody wants them yet");
+        self.by = None;
+        assert!(self.wanted && status.state.is_some(), "p14_metrics_have_a_state");
         let rested = self.written.is_none_or(|written| now >= written + PERIOD);
         let in_place = std::mem::take(&mut self.expected) || (rested && !self.says(status));
         if !in_place {
-            self.reloads = self.reloads.checked_sub(1).expect("a reason to write it again");
+            self.reloads =
+                self.reloads.checked_sub(1).expect("p14_metrics_are_written_for_a_reason");
         }
         std::mem::take(&mut self.hangs)
     }

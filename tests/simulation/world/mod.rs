@@ -1,49 +1,20 @@
 //! A world for the core to live in: a kernel with a queue that overflows, disks that fail or hang, an agent that comes
 //! and goes, and whose reply is not read at once, conntrackd, a hook that fails, a namespace that is deleted, and time
-//! that jumps. What happens is decoded from bytes, so that a property test and a fuzzer can both drive it.
+//! that jumps. A property test chooses what happens ([`choices`]), and so does a fuzzer with its bytes.
 //!
-//! Whatever happens, at every moment
+//! After every input the invariants hold, and once everything works and nothing more happens, the truth has arrived
+//! everywhere. Each invariant is an assertion here. Its name begins with the number of the promise that it checks:
+//! `p6_newest_state_arrives`. Those of limits in time work in both directions:
 //!
-//! - the newest truth has arrived, or there is something to be read or a time at which to look again,
-//!   at most 5 s ahead: nothing is ever forgotten;
-//! - a new state goes to the file first and then at once to the agent, unless an attempt is under way,
-//!   and whatever conntrackd does meanwhile;
-//! - there is at most one attempt, one dump and one command at a time, and no attempt is repeated
-//!   without a wait: 50 ms at least, but for the first second in which the backlog is full;
-//! - no reply and no end of a dump that has come is given up, however late it is read; nor is one taken for
-//!   that of another dump, or a dump with gaps for a complete one;
-//! - the watched interface is not said to be gone, nor an alternative name to be taken, before the kernel
-//!   has said so; that a dump does not show it says nothing;
-//! - no frame goes out while the VIP is not here, unless the news of that are still to be read;
-//! - no frame goes out for an address that the core could know to be gone, undecided or failed, nor
-//!   with anything but the present MAC and router flag, nor with another VRRP instance's virtual MAC, nor
-//!   for an address that was there before the core;
-//! - a link that takes no frames holds up no other, and each of its frames is tried once;
-//! - whoever listens for claims of the VIP is bound to the interface that is there now, and reads few
-//!   frames a second; each foreign claim is counted, and part of an episode, which is told if the VIP stays for a
-//!   second, and when it is over; there are few lines a minute, and probes only if wanted, in time and where the VIP is;
-//! - what is scheduled lies ahead, and whatever has been seen to there is not seen to again;
-//! - a command belongs to the newest state and comes in its place;
-//! - the hook is run for what the file has been given before, one run at a time, for each state once until it
-//!   fails, and then not again without a wait; and a new active state at once, if no run is under way;
-//! - a service manager is told what is true, that it reloads and when that is done, and that it ends; a sign of
-//!   life in time, and only if it wants that;
-//! - metrics are written as soon as the state has been reported, or on request, else every 15 s at most; what they
-//!   do not say yet, they will by then;
-//! - every result is handed in before the next action is asked for, and after a bounded number of actions there is
-//!   none;
-//! - what wants the latest news of the kernel is done only at an empty queue;
-//! - when a process that runs programs has gone, it leaves within 5 s, and not before file and agent have the truth;
-//! - once asked to, it leaves within 1 s, and sooner only if it has reported what was so when it was
-//!   asked; without a namespace, within 5 s and not before it has told.
+//! - What has failed is tried again after 50 ms at the earliest, and never later than promised: see [`retry`].
+//! - Of equal failures there is one line a minute, and one at once after a success. Every line of the log is checked.
+//! - What needs the kernel's latest news is done only at an empty queue.
+//! - Whatever is scheduled lies ahead, and at most as far as promised.
 //!
 //! An agent that was away answers 200 for a while before it knows its routers, and forgets the report.
-//!
-//! And when nothing more happens and everything works, the file, the agent and the hook have the truth, the metrics
-//! are what has been counted, conntrackd has done what belongs to it, and if the VIP is here, every address has been
-//! announced.
 
 mod actions;
+pub mod choices;
 mod feed;
 mod hook;
 mod invariants;
@@ -53,8 +24,8 @@ mod manager;
 mod metrics;
 mod peers;
 mod rest;
+mod retry;
 mod step;
-mod told;
 pub mod wire;
 
 use std::cell::RefCell;
@@ -70,9 +41,8 @@ use lan::Lan;
 use manager::Manager;
 use metrics::MetricsFile;
 use peers::{Agent, Conntrackd, Disk, Reply};
-use step::Options;
-pub use step::{Life, Step};
-use told::Told;
+use retry::{Dumps, Limits};
+pub use step::{Life, Options, Step};
 use wire::{PROBE_INTERVAL, Wire};
 
 impl Life {
@@ -113,7 +83,6 @@ pub struct Simulation<'a> {
     pub now: Instant,
     kernel: Kernel,
     lans: [Lan; 2],
-    told: Told,
     disk: Disk,
     metrics: MetricsFile,
     agent: Agent,
@@ -163,14 +132,20 @@ pub struct Simulation<'a> {
     busy: Instant,
     /// A process that runs programs has gone, and when.
     helper_gone: Option<(HelperKind, Instant)>,
+    /// The pid file is another daemon's, and the core has come to know that.
+    pid_file_is_lost: bool,
+    is_superseded: bool,
     sent: bool,
+    dumps: Dumps,
+    limits: Limits,
     /// When the deadline was last the present after an empty queue, and nothing was done.
     stayed: Option<Instant>,
 }
 
 impl<'a> Simulation<'a> {
     pub fn new(options: Options, tables: &'a mut Tables) -> Self {
-        let mut kernel = Kernel::new(options.ipv6_vip, options.has_virtual_mac);
+        let unfiltered = options.kernel_is_old;
+        let mut kernel = Kernel::new(options.ipv6_vip, options.has_virtual_mac, unfiltered);
         let mut lans = [(); 2].map(|()| Lan::new(kernel.new_index()));
         if options.has_old_addresses {
             lans = lans.map(Lan::with_old_address);
@@ -179,7 +154,7 @@ impl<'a> Simulation<'a> {
         let check = [NamespaceCheck::WhenMountsChange, NamespaceCheck::Every(CHECK)];
         let config = MonitorConfig {
             vip: kernel.vip(),
-            seed: options.seed.into(),
+            seed: options.bits[0].into(),
             announce: options.announces.then_some((AnnounceTiming::default(), tables)),
             detect_split_brain: options.detects_split_brain,
             probe_interval: options.probes.then_some(PROBE_INTERVAL),
@@ -189,7 +164,7 @@ impl<'a> Simulation<'a> {
             hook: options.has_hook,
             write_metrics: options.writes_metrics,
             check_namespace: check[usize::from(options.mounts_are_hidden)],
-            tell_manager: options.has_manager,
+            notify_manager: options.has_manager,
             watchdog: options.has_watchdog.then_some(manager::PERIOD),
             ..config()
         };
@@ -198,9 +173,8 @@ impl<'a> Simulation<'a> {
             now,
             kernel,
             lans,
-            told: Told::default(),
             metrics: MetricsFile::new(options.writes_metrics),
-            disk: Disk { works: true, hangs: Duration::ZERO, file: None },
+            disk: Disk { works: true, ..Disk::default() },
             agent: Agent::new(),
             conntrackd: Conntrackd::new(options.syncs_conntrack),
             hook: Hook::new(options.has_hook),
@@ -230,7 +204,11 @@ impl<'a> Simulation<'a> {
             changes: 0,
             busy: now,
             helper_gone: None,
+            pid_file_is_lost: false,
+            is_superseded: false,
             sent: false,
+            dumps: Dumps::default(),
+            limits: Limits::default(),
             stayed: None,
         }
     }
@@ -249,34 +227,40 @@ impl<'a> Simulation<'a> {
             return;
         }
         let truth = self.truth();
-        assert_eq!(self.disk.file, Some(truth), "the state file holds the truth");
+        assert_eq!(self.disk.file, Some(truth), "p3_state_file_holds_the_truth");
         let told = self.reported.filter(|_| !self.options.has_no_agent);
-        assert_eq!(self.agent.acknowledged, told, "the agent has said 200 to the truth");
-        assert_eq!(self.agent.heeded, told, "an agent that was away has come to know it");
-        assert_eq!(self.agent.failures, 0, "an agent that was away is said to be back");
+        assert_eq!(self.agent.acknowledged, told, "p6_newest_state_arrives");
+        let heeded = self.agent.heeded(self.now + Duration::from_secs(2));
+        assert_eq!(heeded, told, "p6_restarted_agent_knows_it");
+        assert_eq!(self.agent.failures, 0, "p6_return_is_said");
         let heeded = (!self.options.announces).then_some(self.kernel.ifindex.unwrap_or(0));
-        assert_eq!(self.kernel.heeded, heeded, "of whose addresses it hears");
-        assert!(self.manager.ready && !self.namespace_deleted);
+        assert_eq!(self.kernel.heeded, heeded, "p8_filter_is_right");
+        assert!(self.manager.ready && !self.namespace_deleted, "p10_end_is_found");
         self.manager_knows();
-        assert!(self.conntrackd.is_done());
-        assert!(self.hook_is_done() && self.hook.is_repeated());
+        assert!(self.conntrackd.is_done(), "p13_all_commands_are_run");
+        assert!(self.hook_is_done() && self.hook.is_repeated(), "p20_hook_has_the_truth");
         let troubles = self.troubles();
-        assert_eq!(self.monitor.status().troubles, troubles);
-        let misplaced = troubles[2];
-        assert!(misplaced.is_none() || self.misplaced_line == misplaced, "in a line, too");
-        assert_eq!(self.monitor.status().counters.transitions, 1 + self.changes);
-        assert!(self.metrics.says(&self.monitor.status()), "the metrics are what has been counted");
+        assert_eq!(self.monitor.status().troubles, troubles, "p14_troubles_are_true");
+        let is_misplaced = |trouble: &Trouble| matches!(trouble, Trouble::Misplaced(..));
+        let misplaced = troubles.into_iter().flatten().find(is_misplaced);
+        assert!(misplaced.is_none() || self.misplaced_line.is_some(), "p14_misplaced_has_a_line");
+        assert_eq!(
+            self.monitor.status().counters.transitions,
+            1 + self.changes,
+            "p7_one_line_for_each_change"
+        );
+        assert!(self.metrics.says(&self.monitor.status()), "p14_metrics_are_true");
         if self.options.announces && truth == State::Active {
             self.lans.iter().for_each(|lan| lan.is_announced(self.kernel.mac));
         }
         if self.options.detects_split_brain && truth == State::Active {
-            assert_eq!(self.wire.listening, self.kernel.ifindex, "where the VIP is");
-            assert!(self.wire.is_bound_to(&self.kernel));
+            assert_eq!(self.wire.listening, self.kernel.ifindex, "p12_listens_where_the_vip_is");
+            assert!(self.wire.is_bound_to(&self.kernel), "p12_socket_is_bound");
             self.wire.all_is_said();
         }
         self.control(Control::Exit(SIGTERM));
         self.read(usize::MAX);
-        assert!(self.exited, "with nothing in flight and nothing to read it leaves at once");
+        assert!(self.exited, "p14_leaves_at_once_with_nothing_to_do");
     }
 
     fn truth(&self) -> State {
@@ -306,7 +290,10 @@ impl<'a> Simulation<'a> {
 
     fn control(&mut self, control: Control) {
         self.reloaded |= control == Control::Reload;
-        self.metrics.reloads += u32::from(control == Control::Reload);
+        if control == Control::Reload {
+            self.metrics.reloads += 1;
+            self.reload();
+        }
         if control == Control::Exit(SIGTERM) {
             self.asked_to_leave = true;
             self.note_truth();

@@ -1,25 +1,45 @@
 //! Whom the core tells: the disk, the agent, conntrackd.
 
 use keepwatch::errno::Errno;
-use keepwatch::monitor::{CommandResult, Duration, Failure, Instant, Outcome, State, SyncCommand};
+use keepwatch::monitor::{
+    CommandResult, Duration, Failure, Instant, Outcome, Replaced, State, SyncCommand,
+};
 
-#[derive(Debug)]
+use super::retry::Retry;
+
+#[derive(Debug, Default)]
 pub struct Disk {
     pub works: bool,
     /// The next write takes so long.
     pub hangs: Duration,
     pub file: Option<State>,
+    /// Another process has replaced the file since the last write, or had before that.
+    pub is_foreign: bool,
+    pub was_foreign: bool,
+    pub log_fails: bool,
+    pub retry: Retry,
 }
 
 impl Disk {
-    pub fn write(&mut self, state: State) -> Result<State, Errno> {
+    pub fn write(&mut self, state: State, now: Instant) -> Result<Replaced, Errno> {
+        self.retry.begin();
         if !self.works {
+            self.retry.fail(now);
             return Err(Errno(28));
         }
+        self.retry.be_anew();
         self.file = Some(state);
-        Ok(state)
+        self.was_foreign = std::mem::take(&mut self.is_foreign);
+        Ok(if self.was_foreign { Replaced::Foreign } else { Replaced::Own })
     }
 }
+
+/// An agent answers 200, and acts on it when it has gathered reports for this long.
+const BATCHING: Duration = Duration::from_secs(2);
+
+/// Between these is the wait after a full backlog.
+const FIRST_WAIT: Duration = Duration::from_millis(4);
+const LONGEST_WAIT: Duration = Duration::from_millis(700);
 
 #[derive(Debug, Default)]
 pub struct Agent {
@@ -33,18 +53,24 @@ pub struct Agent {
     unread: Option<Reply>,
     /// What it last answered with 200.
     pub acknowledged: Option<State>,
-    /// Of that, what it has acted on.
-    pub heeded: Option<State>,
-    /// Somebody has found it away, and it has not said 200 since.
+    /// What it has acted on, and what it will have acted on then unless it ends before.
+    acted_on: Option<State>,
+    batched: Option<(State, Instant)>,
+    /// How often it has been started, and how often it had been when it last answered.
+    instance: u32,
+    answered: Option<u32>,
+    answered_at: Option<Instant>,
+    /// An attempt has found it away, and it has not answered 200 since.
     was_away: bool,
     /// Until then it knows no routers, as it has been started.
     knows_routers_at: Option<Instant>,
-    /// How long it takes from its start until it knows them.
-    pub starts_for: Duration,
     /// The state of the last attempt, and when that failed.
     failed: Option<(State, Instant)>,
-    /// How many attempts have, and nobody has said yet that it is back.
+    /// How many attempts have, and no line has said yet that it is back.
     pub failures: u32,
+    pub retry: Retry,
+    /// An attempt has, of which the core has yet to hear.
+    pub has_failed: bool,
     /// When the last attempt was made.
     called_at: Option<Instant>,
     /// What is to be reported anew need not wait.
@@ -62,6 +88,35 @@ enum Connection {
 impl Agent {
     pub fn new() -> Self {
         Self { listens: true, ..Self::default() }
+    }
+
+    /// It is started, or ends. One that has been started takes so long to know its routers, and answers before that.
+    pub fn listen(&mut self, listens: bool, starts_for: Duration, now: Instant) {
+        if !listens {
+            self.acted_on = self.heeded(now);
+            self.batched = None;
+        } else if !self.listens {
+            self.instance += 1;
+            // The core looks for ten minutes, and an agent that stays away for longer is left to its operator.
+            if self.answered_at.is_some_and(|at| now > at + Duration::from_secs(590)) {
+                self.acted_on = self.acknowledged;
+            }
+            // One that was never heard of, nor missed, cannot be known to be another.
+            let is_known = self.was_away || self.answered.is_some();
+            self.knows_routers_at = is_known.then_some(now + starts_for);
+        }
+        self.listens = listens;
+    }
+
+    /// What it has acted on.
+    pub fn heeded(&self, now: Instant) -> Option<State> {
+        let batched = self.batched.filter(|(_, at)| now >= *at);
+        batched.map(|(state, _)| state).or(self.acted_on)
+    }
+
+    /// Another one has taken its place since it answered.
+    pub fn is_replaced(&self) -> bool {
+        self.answered.is_some_and(|answered| answered != self.instance)
     }
 
     pub fn is_connected(&self) -> bool {
@@ -88,17 +143,19 @@ impl Agent {
 
     /// Some: that came of it at once.
     pub fn notify(&mut self, state: State, now: Instant) -> Option<Outcome> {
-        assert!(!self.is_in_flight(), "two attempts at once");
+        assert!(!self.is_in_flight(), "p6_one_attempt_at_a_time");
         self.called_at = Some(now);
+        self.retry.begin();
         let anew = std::mem::take(&mut self.anew);
         if let Some((failed, at)) = self.failed.take()
             && failed == state
             && !anew
         {
-            // Most make room at once: many fail over together.
-            let soon = self.found_full.is_some_and(|since| at < since + Duration::from_secs(1));
-            let pause = Duration::from_millis(if soon { 2 } else { 50 });
-            assert!(now >= at + pause, "hammered at");
+            // Most make room soon: many fail over together.
+            let full =
+                self.found_full.map(|since| ((at - since) / 64).clamp(FIRST_WAIT, LONGEST_WAIT));
+            let pause = full.unwrap_or(Duration::from_millis(50));
+            assert!(now >= at + pause, "p6_agent_is_not_hammered");
         } else {
             self.found_full = None;
         }
@@ -109,10 +166,13 @@ impl Agent {
         self.connection = Connection::None;
         self.failed = Some((state, now));
         self.failures += 1;
+        self.has_failed = true;
         if self.listens {
+            self.retry.fail_as_full(now);
             self.found_full.get_or_insert(now);
             return Some(Outcome::Failed(Failure::BacklogFull));
         }
+        self.retry.fail(now);
         self.found_full = None;
         // It starts when it listens again.
         self.was_away = true;
@@ -130,6 +190,8 @@ impl Agent {
         if let Connection::InFlight(state) = self.connection {
             (self.failed, self.found_full) = (Some((state, now)), None);
             self.failures += 1;
+            self.has_failed = true;
+            self.retry.fail(now);
         }
         self.connection = Connection::None;
     }
@@ -158,15 +220,17 @@ impl Agent {
             self.fail(now);
             return Outcome::Failed(failure);
         }
-        if std::mem::take(&mut self.was_away) {
-            self.knows_routers_at = Some(now + self.starts_for);
-        }
+        self.retry.be_anew();
+        self.was_away = false;
         self.acknowledged = Some(state);
-        if self.knows_routers_at.is_none_or(|at| now >= at) {
-            self.heeded = Some(state);
+        if self.listens && self.knows_routers_at.is_none_or(|at| now >= at) {
+            self.acted_on = self.heeded(now);
+            self.batched = Some((state, now + BATCHING));
         }
         self.connection = Connection::Lingering;
-        Outcome::Delivered
+        self.answered_at = Some(now);
+        let before = self.answered.replace(self.instance);
+        Outcome::Delivered { by_another: before.is_some_and(|before| before != self.instance) }
     }
 }
 
@@ -177,14 +241,16 @@ pub type Reply = Result<(), Failure>;
 #[derive(Debug)]
 pub struct Conntrackd {
     pub lives: bool,
-    running: Option<SyncCommand>,
-    /// What the newest state wants done, and how much of it has begun.
+    /// The command under way, and for the how-manieth state it was begun.
+    running: Option<(SyncCommand, usize)>,
+    /// What the newest state wants done, how many states there have been, and how much of it has begun.
     wanted: &'static [SyncCommand],
+    states: usize,
     begun: usize,
     /// Since when there has been no configuration for that.
     unconfigured_since: Option<Instant>,
-    /// One of these commands has succeeded, or there was no configuration for any.
-    is_synced: bool,
+    /// How the commands of the newest state have ended.
+    results: Vec<CommandResult>,
 }
 
 impl Conntrackd {
@@ -193,9 +259,10 @@ impl Conntrackd {
             lives,
             running: None,
             wanted: &[],
+            states: 0,
             begun: 0,
             unconfigured_since: None,
-            is_synced: false,
+            results: Vec::new(),
         }
     }
 
@@ -208,7 +275,9 @@ impl Conntrackd {
         const ACTIVE: [SyncCommand; 4] =
             [SyncCommand::Commit, SyncCommand::Flush, SyncCommand::Resync, SyncCommand::Bulk];
         const BACKUP: [SyncCommand; 2] = [SyncCommand::Timers, SyncCommand::Control];
-        (self.begun, self.unconfigured_since, self.is_synced) = (0, None, false);
+        (self.begun, self.unconfigured_since) = (0, None);
+        self.states += 1;
+        self.results.clear();
         self.wanted = match state {
             State::Active => &ACTIVE,
             State::Backup => &BACKUP,
@@ -216,24 +285,30 @@ impl Conntrackd {
     }
 
     pub fn run(&mut self, command: SyncCommand) {
-        assert!(self.lives, "nobody is there to run it");
-        assert_eq!(self.running, None, "two commands at once");
-        assert_eq!(Some(&command), self.wanted.get(self.begun), "not the next of the newest state");
+        assert!(self.lives, "p13_helper_lives");
+        assert_eq!(self.running, None, "p13_one_command_at_a_time");
+        assert_eq!(Some(&command), self.wanted.get(self.begun), "p13_commands_are_in_order");
         self.begun += 1;
-        self.running = Some(command);
+        self.running = Some((command, self.states));
     }
 
     /// The command under way ends, if there is one.
     pub fn end(&mut self, result: CommandResult, now: Instant) {
-        let ran = self.running.take().is_some();
-        if ran && result == CommandResult::NotConfigured(Errno::NOT_FOUND) {
+        let Some((_, state)) = self.running.take() else { return };
+        if state != self.states {
+            return;
+        }
+        if result == CommandResult::NotConfigured(Errno::NOT_FOUND) {
             // All of them again, until the configuration has not been there for ten seconds.
             let since = *self.unconfigured_since.get_or_insert(now);
-            let is_over = now >= since + Duration::from_secs(10);
-            self.begun = if is_over { self.wanted.len() } else { 0 };
-            self.is_synced = is_over;
+            if now < since + Duration::from_secs(10) {
+                self.results.clear();
+                self.begun = 0;
+                return;
+            }
+            self.begun = self.wanted.len();
         }
-        self.is_synced |= ran && result == CommandResult::Exited(0);
+        self.results.push(result);
     }
 
     /// The commands wait for their configuration.
@@ -247,9 +322,13 @@ impl Conntrackd {
         std::mem::take(&mut self.lives)
     }
 
-    /// Whether the commands have changed anything, or never will.
+    /// All commands have ended, and one with success.
     pub fn is_synced(&self) -> bool {
-        self.is_done() && self.is_synced
+        self.is_done() && self.results.contains(&CommandResult::Exited(0))
+    }
+
+    pub fn has_failed(&self) -> bool {
+        self.lives && self.results.iter().any(|result| *result != CommandResult::Exited(0))
     }
 
     /// Everything that the newest state wants done has been.

@@ -19,8 +19,8 @@ impl Simulation<'_> {
     /// Nothing but looking for the namespace, probing and giving signs of life is left to be done.
     fn only_checks(&self) -> bool {
         // What is yet to be logged waits for a minute at most; an agent that was away is told again after some minutes.
-        let is_told = self.options.has_no_agent || self.agent.heeded == self.reported;
-        let patience = if is_told { CHECK * 7 } else { CHECK * 60 };
+        let heeds = self.agent.heeded(self.now + Duration::from_secs(2)) == self.reported;
+        let patience = if self.options.has_no_agent || heeds { CHECK * 7 } else { CHECK * 70 };
         let Options { mounts_are_hidden, has_watchdog, probes, .. } = self.options;
         let has_timer = mounts_are_hidden || has_watchdog || probes;
         has_timer && self.now > self.busy + patience
@@ -28,7 +28,8 @@ impl Simulation<'_> {
 
     /// Everything works from now on; waits until there is nothing left to do.
     pub(super) fn come_to_rest(&mut self) {
-        (self.disk.works, self.agent.listens, self.agent.is_full) = (true, true, false);
+        (self.disk.works, self.agent.is_full, self.manager.is_full) = (true, false, false);
+        self.agent.listen(true, Duration::ZERO, self.now);
         (self.metrics.failure, self.wire.is_contested) = (None, false);
         self.lans.iter_mut().for_each(|lan| lan.egress = Ok(()));
         self.busy = self.now;
@@ -46,7 +47,7 @@ impl Simulation<'_> {
             if self.hook.is_running() {
                 self.hook_ends(CommandResult::Exited(0));
             }
-            assert!(self.now < by || self.everybody_knows(), "the truth takes too long");
+            assert!(self.now < by || self.everybody_knows(), "p6_truth_arrives_in_time");
             let quiet = !self.kernel.has_unread()
                 && !self.agent.is_connected()
                 && !self.conntrackd.is_running()

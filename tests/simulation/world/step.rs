@@ -1,18 +1,17 @@
-//! What can happen, as data: the steps of a failed life are printed as its story. They are decoded from bytes.
+//! What can happen, as data: the steps of a failed life are printed as its story.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use keepwatch::errno::Errno;
-use keepwatch::monitor::{CommandResult, Control, DumpResult, Failure, HelperKind, Input};
+use keepwatch::monitor::{CommandResult, Control, DumpResult, HelperKind, Input};
 use netlink_packet_route::link::LinkFlags;
 
-use super::kernel::{UP, wireless};
+use super::Simulation;
+use super::kernel::wireless;
 use super::lan::{AddressChange, LinkChange};
 use super::peers::Reply;
-use super::wire::{Claims, Station};
-use super::{SIGTERM, Simulation};
+use super::wire::Claims;
 
 /// Everything that happens to a core.
 #[derive(Clone)]
@@ -24,7 +23,8 @@ pub struct Life {
 /// How the core is started, and what it finds.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    pub seed: u8,
+    /// The first is the seed, too.
+    pub bits: [u8; 2],
     pub ipv6_vip: bool,
     pub announces: bool,
     pub detects_split_brain: bool,
@@ -43,6 +43,8 @@ pub struct Options {
     pub has_manager: bool,
     /// And wants signs of life.
     pub has_watchdog: bool,
+    /// The kernel lists the addresses of all interfaces, whatever was requested.
+    pub kernel_is_old: bool,
 }
 
 /// Links are the two beside the watched one.
@@ -78,14 +80,13 @@ pub enum Step {
     /// What becomes of frames on so many links.
     SetEgress(usize, Result<(), Errno>),
     Read(usize),
-    MalformedMessage,
+    /// About the link with this index, if so much can be read.
+    MalformedMessage(Option<u32>),
     ForeignMessage(u8),
     /// How the next dump ends.
     EndNextDump(DumpResult),
     /// The next dump lists what was there as it was, and after the events of what has changed since.
     NextDumpLags,
-    /// The next dump of links ends before the watched interface.
-    CutNextLinks,
     /// Time passes, and the core looks at every deadline.
     Wait(Duration),
     /// Time passes, and the core does not run.
@@ -109,10 +110,15 @@ pub enum Step {
     },
     CommandEnds(CommandResult),
     HookEnds(CommandResult),
+    /// Its queue has room for notices, or not.
+    ManagerTakes(bool),
+    LosePidFile,
     HelperDies(HelperKind),
     Control(Control),
     Claim(Claims),
     ChangeMounts,
+    /// Another process writes the state file.
+    ReplaceStateFile,
     /// Where nothing tells of mounts, the core may be told at once all the same.
     DeleteNamespace {
         at_once: bool,
@@ -152,11 +158,10 @@ impl Simulation<'_> {
                 self.lans[..links].iter_mut().for_each(|lan| lan.egress = egress);
             }
             Step::Read(datagrams) => self.read(datagrams),
-            Step::MalformedMessage => self.kernel.insert(Input::MalformedMessage),
+            Step::MalformedMessage(about) => self.kernel.insert(Input::MalformedMessage(about)),
             Step::ForeignMessage(port) => self.feed(&Input::ForeignSender(port.into())),
             Step::EndNextDump(result) => self.kernel.next_dump_end = Some(result),
             Step::NextDumpLags => self.kernel.next_dump_lags = true,
-            Step::CutNextLinks => self.kernel.cut_next_links = true,
             Step::Wait(duration) => self.pass(duration.into()),
             Step::Stall(duration) => self.now += duration.into(),
             Step::DiskWorks { works, for_metrics, hangs_for_metrics } => {
@@ -167,15 +172,18 @@ impl Simulation<'_> {
             Step::AgentReplies(reply) => self.agent_replies(reply),
             Step::AgentRepliesUnread(reply) => self.agent.reply_unread(reply),
             Step::AgentListens { listens, is_full, starts_for } => {
-                (self.agent.listens, self.agent.is_full) = (listens, is_full);
-                self.agent.starts_for = starts_for.into();
+                self.agent.is_full = is_full;
+                self.agent.listen(listens, starts_for.into(), self.now);
             }
             Step::CommandEnds(result) => self.command_ends(result),
             Step::HelperDies(helper) => self.helper_dies(helper),
             Step::HookEnds(result) => self.hook_ends(result),
+            Step::ManagerTakes(takes) => self.manager.is_full = !takes,
+            Step::LosePidFile => self.pid_file_is_lost = true,
             Step::Control(control) => self.control(control),
             Step::Claim(claims) => self.claim(claims),
             Step::ChangeMounts => self.change_mounts(),
+            Step::ReplaceStateFile => self.disk.is_foreign = self.disk.file.is_some(),
             Step::DeleteNamespace { at_once } => self.delete_namespace(at_once),
         }
     }
@@ -192,37 +200,21 @@ impl Simulation<'_> {
     }
 }
 
-impl Life {
-    /// In the place of the first step: what follows are more options.
-    pub const MORE_OPTIONS: u8 = 255;
-
-    /// The first byte is for the options, as is the third if the second is [`Life::MORE_OPTIONS`]; then two are for
-    /// each step. Recorded scripts keep their meaning.
-    pub fn decode(script: &[u8]) -> Self {
-        let (options, script) = script.split_first().map_or((0, script), |(o, rest)| (*o, rest));
-        let (more, script) = match script {
-            [Self::MORE_OPTIONS, more, script @ ..] => (*more, script),
-            _ => (0, script),
-        };
-        let steps = script
-            .chunks(2)
-            .map(|step| Step::decode(step[0], step.get(1).copied().unwrap_or_default()));
-        Self { options: Options::decode(options, more), steps: steps.collect() }
-    }
-}
-
 impl fmt::Debug for Life {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.replay().map_or(Ok(()), |replay| writeln!(f, "{replay}"))?;
         writeln!(f, "{:?}", self.options)?;
         self.steps.iter().try_for_each(|step| writeln!(f, "    {step:?}"))
     }
 }
 
 impl Options {
-    fn decode(byte: u8, more: u8) -> Self {
+    /// All zero: with announcements, split brains and nothing that has to be asked for.
+    pub fn decode(bits: [u8; 2]) -> Self {
+        let [byte, more] = bits;
         let bit = |bit: u8| byte & (1 << bit) != 0;
         Self {
-            seed: byte,
+            bits,
             ipv6_vip: bit(0),
             announces: !bit(1),
             detects_split_brain: !bit(2),
@@ -236,154 +228,7 @@ impl Options {
             has_manager: more & 8 != 0,
             has_watchdog: more & 0b1_1000 == 0b1_1000,
             writes_metrics: more & 0x20 != 0,
+            kernel_is_old: more & 0x80 != 0,
         }
-    }
-}
-
-impl Step {
-    pub fn decode(what: u8, how: u8) -> Self {
-        match if (240..252).contains(&what) { what } else { what % 20 } {
-            240..246 => Self::HookEnds(decode_result(how)),
-            246..250 => decode_watched_link(how),
-            250..252 => Self::MisplaceVip { on_link: usize::from(how % 3).checked_sub(1) },
-            0 | 1 => Self::AddVip,
-            2 | 3 => Self::RemoveVip,
-            4 => Self::CreateInterface,
-            5 if how.is_multiple_of(2) => Self::RenameInterface,
-            5 => Self::DeleteInterface,
-            6 => Self::ChangeAddress(usize::from(how >> 7), decode_address(how)),
-            7 => Self::ChangeLink(usize::from(how >> 7), decode_link(how)),
-            8 | 9 => Self::Read(usize::from(how % 8)),
-            10 => Self::Wait(Duration::from_millis(u64::from(how).pow(2))),
-            11 => Self::AgentReplies(decode_reply(how)),
-            12 => Self::AgentListens {
-                listens: how.is_multiple_of(2),
-                is_full: how > 127,
-                starts_for: Duration::from_secs(u64::from(how / 2) * 4),
-            },
-            13 => Self::DiskWorks {
-                works: how.is_multiple_of(2),
-                for_metrics: match how & 6 {
-                    2 => Some(Errno(28)),
-                    6 => Some(Errno::EXISTS),
-                    _ => None,
-                },
-                hangs_for_metrics: Duration::from_secs(if how < 192 { 0 } else { 20 }),
-            },
-            14 => Self::Control(match how % 32 {
-                0..16 => Control::Reload,
-                31 => Control::Exit(SIGTERM),
-                _ => Control::Status,
-            }),
-            15 => Self::EndNextDump(match how % 3 {
-                0 => DumpResult::Interrupted,
-                1 => DumpResult::Failed(Errno(16)),
-                _ => DumpResult::TimedOut,
-            }),
-            16 => Self::Stall(Duration::from_millis(u64::from(how).pow(3))),
-            17 if how == 255 => Self::HelperDies(HelperKind::Conntrackd),
-            17 => Self::CommandEnds(decode_result(how)),
-            18 => Self::Claim(decode_claims(how)),
-            _ => Self::decode_trouble(how),
-        }
-    }
-
-    fn decode_trouble(how: u8) -> Self {
-        match how % 8 {
-            0 | 1 => Self::MalformedMessage,
-            2 => Self::ForeignMessage(how),
-            5 if how < 128 => Self::LinkWirelessEvent(usize::from(how >> 6)),
-            3..6 => decode_egress(how),
-            _ if how > 127 => Self::DeleteNamespace { at_once: how.is_multiple_of(2) },
-            6 => match how {
-                0..32 => Self::DiskHangs(Duration::from_millis(u64::from(how / 8) * 2800)),
-                32..64 => Self::ReturnInterface { with_vip: how < 48 },
-                64..80 => Self::NextDumpLags,
-                80..96 => Self::ChangeMounts,
-                _ => Self::WirelessEvent,
-            },
-            _ => match how {
-                0..64 => Self::AgentRepliesUnread(decode_reply(how / 8)),
-                64..80 => Self::CutNextLinks,
-                80..96 => Self::TakeAlternativeName,
-                _ => Self::FailVip,
-            },
-        }
-    }
-}
-
-fn decode_address(how: u8) -> AddressChange {
-    let (n, bit) = (how % 8, |bit: u8| how & bit != 0);
-    let v4 = IpAddr::from(Ipv4Addr::new(10, 0, 0, n));
-    let v6 = IpAddr::from(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, n.into()));
-    let address = if bit(8) { (v6, 64) } else { (v4, if bit(16) { 32 } else { 24 }) };
-    AddressChange {
-        optimistic: bit(16),
-        fails: bit(32),
-        refreshed: bit(64),
-        ..AddressChange::of(address)
-    }
-}
-
-fn decode_link(how: u8) -> LinkChange {
-    match how % 8 {
-        0..4 => LinkChange::Carrier,
-        5 if how & 64 != 0 => LinkChange::VirtualMac,
-        4 | 5 => LinkChange::Mac,
-        6 => LinkChange::Forwarding,
-        _ => LinkChange::Delete,
-    }
-}
-
-/// What becomes of the watched link, and of the process that runs the hook.
-fn decode_watched_link(how: u8) -> Step {
-    match how {
-        0..64 => Step::SetFlags(UP),
-        64..128 => Step::SetFlags(LinkFlags::Up),
-        128..252 => Step::SetFlags(LinkFlags::empty()),
-        252.. => Step::HelperDies(HelperKind::Hook),
-    }
-}
-
-fn decode_egress(how: u8) -> Step {
-    let egress = if how % 8 == 3 { Ok(()) } else { Err(Errno(105)) };
-    Step::SetEgress(if how & 8 == 0 { 2 } else { 1 }, egress)
-}
-
-fn decode_reply(how: u8) -> Reply {
-    match how % 8 {
-        0..4 => Ok(()),
-        4 => Err(Failure::ClosedEarly),
-        5 => Err(Failure::Malformed),
-        6 => Err(Failure::Status(500)),
-        _ => Err(Failure::Socket(Errno(5))),
-    }
-}
-
-fn decode_result(how: u8) -> CommandResult {
-    match how % 8 {
-        7 if how & 8 != 0 => CommandResult::NotConfigured(Errno::NOT_FOUND),
-        0..4 => CommandResult::Exited(0),
-        4 => CommandResult::Exited(1),
-        5 => CommandResult::Signalled(9),
-        6 => CommandResult::TimedOut,
-        _ => CommandResult::NotStarted(Errno(2)),
-    }
-}
-
-fn decode_claims(how: u8) -> Claims {
-    let frames = (how >> 5) * 8;
-    Claims {
-        by: match (how >> 5, how & 0b11001) {
-            (4.., 0b11000 | 0b11001) => Station::Nobody(frames),
-            (4.., _) => Station::Others(frames),
-            (_, 0) => Station::Other,
-            (_, 1) => Station::Watched,
-            (_, 0b01000 | 0b01001) => Station::Virtual,
-            (_, 0b11000 | 0b11001) => Station::Silent,
-            _ => Station::FirstLink,
-        },
-        on_other_interface: how & 4 != 0,
-        of_other_address: how & 2 != 0,
     }
 }

@@ -9,7 +9,7 @@ use keepwatch::wire::rtnl::Mac;
 
 use super::Simulation;
 use super::kernel::{Kernel, MAC, UP, VIRTUAL_MAC};
-use super::told::is_virtual;
+use super::lan::is_virtual;
 
 const OTHER_MAC: Mac = [2, 0, 0, 0, 0, 2];
 
@@ -106,7 +106,7 @@ impl Wire {
     }
 
     pub fn read(&mut self, reads: bool) {
-        assert_ne!(self.reads, reads, "it is so already");
+        assert_ne!(self.reads, reads, "p12_reading_is_switched_once");
         self.reads = reads;
     }
 
@@ -117,9 +117,9 @@ impl Wire {
 
     /// Everything that was claimed is in an episode, and those are over.
     pub fn all_is_said(&self) {
-        assert!(self.claims.len() <= self.since, "in vain: {:?}", self.claims);
-        assert_eq!(self.claimant, None, "it is over");
-        assert_eq!(self.unannounced, 0, "frames about the VIP");
+        assert!(self.claims.len() <= self.since, "p12_no_claim_in_vain: {:?}", self.claims);
+        assert_eq!(self.claimant, None, "p12_episodes_are_over");
+        assert_eq!(self.unannounced, 0, "p12_vip_is_announced_again");
     }
 
     fn note_read(&mut self, now: Instant) {
@@ -127,12 +127,12 @@ impl Wire {
             (self.second_ends, self.read) = (Some(now + SECOND), 0);
         }
         self.read += 1;
-        assert!(self.read <= MAX_READS, "too many frames are read");
+        assert!(self.read <= MAX_READS, "p12_reads_are_few");
     }
 
     fn note_line(&mut self, now: Instant) {
         let earlier = self.lines.len().checked_sub(MAX_LINES).and_then(|n| self.lines.get(n));
-        assert!(earlier.is_none_or(|earlier| now >= *earlier + MINUTE), "too many lines");
+        assert!(earlier.is_none_or(|earlier| now >= *earlier + MINUTE), "p12_lines_are_few");
         self.lines.push(now);
     }
 }
@@ -172,7 +172,7 @@ impl Simulation<'_> {
             self.wire.note_read(self.now);
             self.feed(&frame);
             let goes_on = self.wire.goes_on(self.monitor.deadline(), self.now);
-            assert!(goes_on || !self.wire.heeds || self.exited, "it has not had enough of them");
+            assert!(goes_on || !self.wire.heeds || self.exited, "p12_reading_goes_on");
         }
     }
 
@@ -189,11 +189,11 @@ impl Simulation<'_> {
     pub(super) fn note_claim(&mut self, foreign: Option<Mac>) {
         let claims = self.monitor.status().counters.claims;
         if claims == self.wire.counted {
-            assert!(foreign.is_none() || !self.wire.heeds, "that of {foreign:?} is not counted");
+            assert!(foreign.is_none() || !self.wire.heeds, "p12_foreign_claims_count: {foreign:?}");
         } else {
-            self.wire.claims.push((foreign.expect("what is to be counted"), self.now));
+            self.wire.claims.push((foreign.expect("p12_only_foreign_claims_count"), self.now));
             self.wire.counted += 1;
-            assert_eq!(claims, self.wire.counted);
+            assert_eq!(claims, self.wire.counted, "p12_claims_are_counted");
         }
     }
 
@@ -201,12 +201,12 @@ impl Simulation<'_> {
     pub(super) fn read_split_brain(&mut self, claimant: Mac, ifindex: u32) {
         let (now, wire) = (self.now, &mut self.wire);
         wire.note_line(now);
-        assert_eq!(wire.claimant.replace(claimant), None, "that is said already");
+        assert_eq!(wire.claimant.replace(claimant), None, "p12_episode_begins_once");
         let mut claims = wire.claims.iter();
         let is_claimed = claims.any(|(mac, at)| *mac == claimant && now >= *at + SECOND);
-        assert!(is_claimed, "nobody said so a second ago, while the VIP was here");
-        assert_eq!(Some(ifindex), self.kernel.ifindex);
-        assert_eq!(self.truth(), State::Active, "it is still here");
+        assert!(is_claimed, "p12_claim_is_confirmed");
+        assert_eq!(Some(ifindex), self.kernel.ifindex, "p12_split_brain_is_on_the_interface");
+        assert_eq!(self.truth(), State::Active, "p12_vip_is_still_here");
         // One line each time round.
         self.sent = true;
     }
@@ -216,14 +216,14 @@ impl Simulation<'_> {
         self.wire.note_line(self.now);
         let quiet = if self.options.probes { QUIET_AND_PROBES } else { QUIET };
         let wire = &mut self.wire;
-        assert_eq!(wire.claimant.take(), Some(claimant), "of another");
+        assert_eq!(wire.claimant.take(), Some(claimant), "p12_end_is_of_this_claimant");
         let before = wire.claims.len() - usize::try_from(claims).expect("claims");
-        assert!(before == 0 || before <= wire.since, "there were more");
+        assert!(before == 0 || before <= wire.since, "p12_claims_are_of_the_episode");
         let ((first, began), (_, last)) = (wire.claims[before], wire.claims[wire.claims.len() - 1]);
-        assert_eq!((first, last - began), (claimant, lasted), "its length");
+        assert_eq!((first, last - began), (claimant, lasted), "p12_length_is_right");
         let is_quiet = self.now >= last + quiet;
         let has_gone = wire.is_over || wire.listening != self.monitor.status().ifindex;
-        assert!(is_quiet || has_gone, "it is not over");
+        assert!(is_quiet || has_gone, "p12_episode_is_over");
         wire.has_been_over = true;
         if is_quiet && !has_gone && self.options.announces && self.kernel.flags.contains(UP) {
             wire.unannounced = if self.kernel.vip().address().is_ipv4() { 6 } else { 3 };
@@ -244,26 +244,32 @@ impl Simulation<'_> {
 
     /// The VIP is announced, as others have claimed it.
     pub(super) fn announce_vip(&mut self, announcement: &Announcement) {
-        assert!(self.wire.has_been_over, "keepalived announces it");
-        assert_eq!(announcement.address.ip, self.kernel.vip().address());
+        assert!(self.wire.has_been_over, "p11_keepalived_announces_the_vip");
+        assert_eq!(announcement.address.ip, self.kernel.vip().address(), "p11_frame_is_of_the_vip");
         self.wire.unannounced = self.wire.unannounced.saturating_sub(1);
     }
 
     /// A probe goes out, in its place. Whoever has the VIP answers.
     pub(super) fn probe(&mut self, probe: Probe) -> Result<(), Errno> {
-        assert!(self.options.probes && self.reported == Some(State::Active), "nobody wants that");
-        assert!(self.truth() == State::Active || self.kernel.has_unread(), "it is not here");
+        assert!(
+            self.options.probes && self.reported == Some(State::Active),
+            "p12_probes_are_wanted"
+        );
+        assert!(
+            self.truth() == State::Active || self.kernel.has_unread(),
+            "p12_probe_while_active"
+        );
         let settled = self.wire.reported.is_some_and(|at| self.now >= at + SECOND);
-        assert!(settled, "the other may be giving way");
+        assert!(settled, "p12_probe_after_a_second");
         let rested = self.wire.probed.is_none_or(|probed| self.now >= probed + PROBE_INTERVAL);
-        assert!(rested, "too soon");
+        assert!(rested, "p12_probes_are_few");
         self.wire.probed = Some(self.now);
         if self.kernel.has_unread() {
             return Err(Errno(19));
         }
         let answer_to = if is_virtual(self.kernel.mac) { [0xff; 6] } else { self.kernel.mac };
         let ifindex = self.kernel.ifindex.expect("an interface");
-        assert_eq!(probe, Probe { ifindex, mac: self.kernel.mac, answer_to });
+        assert_eq!(probe, Probe { ifindex, mac: self.kernel.mac, answer_to }, "p12_probe_is_right");
         if self.wire.is_contested {
             let (by, elsewhere) = (Station::Other, false);
             self.claim(Claims { by, on_other_interface: elsewhere, of_other_address: elsewhere });

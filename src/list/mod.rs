@@ -1,0 +1,316 @@
+//! `--list`: every instance on this machine, from `/proc` and the files that it writes. The instances themselves
+//! are not involved.
+//!
+//! Any user may run an instance with any path, and root reads the file there. So only processes of this program count,
+//! each file is opened once and judged by that descriptor, and the memory for each process is bounded.
+
+mod process;
+mod table;
+
+use core::fmt::Debug;
+use core::mem::take;
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{Builder, sleep};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno as NixErrno;
+use nix::fcntl::OFlag;
+use nix::unistd::geteuid;
+
+use crate::errno::Errno;
+use crate::metrics;
+use crate::sys::netns;
+use crate::sys::process::{print, print_error};
+use crate::wire::cidr::Cidr;
+use crate::wire::http::RouterId;
+use crate::wire::ifname::InterfaceName;
+use process::{FileId, Process, identity, open_in, path_of, read, read_state};
+use table::{as_json, as_text};
+
+/// Where the packages and Neutron create a directory for each instance.
+const PLACES: [&str; 2] = ["/run/keepwatch", "/var/lib/neutron/ha_confs"];
+
+/// The time limit, as `check_nrpe` stops a check after 10 s.
+const LIMIT: Duration = Duration::from_secs(8);
+
+/// The most directories searched for stale state files, as each stays open.
+const MAX_PLACES: usize = 256;
+/// The most stale state files listed, as any user may create more.
+const MAX_STALE: usize = 2048;
+
+/// The headings of the table, in lower case the keys of JSON.
+const HEADINGS: &str =
+    "NAME,INTERFACE,VIP,STATE,SINCE,PID,VERSION,NAMESPACE,AGENT,HOOK,SPLIT BRAIN,REMARK";
+
+/// An instance, or a stale state file: a cell for each heading, and the verdict.
+type Row = ([Option<String>; 12], Verdict);
+
+/// The exit code of a Nagios plugin, the most important last.
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+enum Verdict {
+    #[default]
+    Well,
+    /// A delivery is pending, or a remark is a warning.
+    Odd,
+    /// An instance is dead, contradicts another, or has a critical trouble.
+    Wrong,
+    /// Instances may be missing, or a file cannot be read.
+    Unknown,
+}
+
+/// Prints all instances. Returns the exit code.
+#[must_use]
+pub fn list(json: bool) -> u8 {
+    let deadline = Instant::now() + LIMIT;
+    let worst = |rows: &[Row]| rows.iter().map(|(_, verdict)| *verdict).max().unwrap_or_default();
+    let (mut rows, mut missing) = gather(deadline);
+    if missing.is_none() && worst(&rows) > Verdict::Well {
+        // An instance may just start or end.
+        sleep(Duration::from_secs(1));
+        (rows, missing) = gather(deadline);
+    }
+    print(&if json { as_json(&rows) } else { as_text(&rows) });
+    if !geteuid().is_root() {
+        missing = missing.or(Some("not root: instances of other users are missing or incomplete"));
+    }
+    missing.map_or(worst(&rows), |missing| {
+        print_error(missing);
+        Verdict::Unknown
+    }) as u8
+}
+
+/// The rows so far, and once the search has ended, its result. The error says why rows may be missing.
+type Found = (Vec<Row>, Option<Result<(), &'static str>>);
+
+// A channel would add 15 kB to the program.
+static FOUND: Mutex<Found> = Mutex::new((Vec::new(), None));
+static COMPLETE: Condvar = Condvar::new();
+
+fn found() -> MutexGuard<'static, Found> {
+    FOUND.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Collects the rows in a separate thread, as a file system may hang. Also returns why some may be missing.
+fn gather(deadline: Instant) -> (Vec<Row>, Option<&'static str>) {
+    take(&mut *found());
+    let collect = || {
+        let result = Collector::default().collect();
+        found().1 = Some(result);
+        COMPLETE.notify_one();
+    };
+    if Builder::new().spawn(collect).is_err() {
+        return (Vec::new(), Some("a thread cannot be started: all instances are missing"));
+    }
+    let left = deadline.saturating_duration_since(Instant::now());
+    let waited = COMPLETE.wait_timeout_while(found(), left, |(_, result)| result.is_none());
+    let (rows, result) = take(&mut *waited.unwrap_or_else(PoisonError::into_inner).0);
+    (rows, result.unwrap_or(Err("timed out: instances are missing")).err())
+}
+
+/// The verdict and text of each trouble of an instance. A text that a cell has already is empty.
+type Remarks = Vec<(Verdict, String)>;
+
+#[derive(Default)]
+struct Collector {
+    /// The first pid that claims a thing, and the names of network namespaces.
+    known: BTreeMap<String, String>,
+    /// The directories that contain those of instances.
+    places: Vec<(FileId, File)>,
+}
+
+impl Collector {
+    fn collect(mut self) -> Result<(), &'static str> {
+        for (file, path) in netns::named() {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            self.known.insert(format!("netns {:?}", (file.st_dev, file.st_ino)), name.into());
+        }
+        let root = fs::read_link("/proc/self").and_then(|_| File::open("/"));
+        let root = root.map_err(|_| "/proc is not mounted: all instances are missing")?;
+        for place in PLACES {
+            self.add_place(open_in(&root, place.as_ref(), OFlag::O_DIRECTORY));
+        }
+        for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
+            let pid = entry.file_name().to_str().and_then(|name| name.parse().ok());
+            let process = pid.and_then(Process::read);
+            if let Some(row) = process.and_then(|process| self.examine(&process)) {
+                found().0.push(row);
+            }
+        }
+        // Only root sees every process that may write one.
+        if geteuid().is_root() { self.find_stale() } else { Ok(()) }
+    }
+
+    /// Claims a thing for an instance, and adds a remark if another instance has claimed it.
+    fn claim(&mut self, what: &str, key: impl Debug, pid: u32, remarks: &mut Remarks) {
+        let pid = pid.to_string();
+        let first = self.known.entry(format!("{what} {key:?}")).or_insert_with(|| pid.clone());
+        if *first != pid {
+            remarks.push((Verdict::Wrong, format!("same {what} as pid {first}")));
+        }
+    }
+
+    fn add_place(&mut self, place: Result<File, Errno>) {
+        let place = place.ok().and_then(|place| Some((identity(place.metadata())?, place)));
+        let Some((id, place)) = place else { return };
+        if self.places.len() < MAX_PLACES && self.places.iter().all(|(known, _)| *known != id) {
+            self.places.push((id, place));
+        }
+    }
+
+    /// Returns the row of an instance. `None`: the process is no instance.
+    fn examine(&mut self, process: &Process) -> Option<Row> {
+        let pid = process.pid;
+        let option = |name| process.option(name);
+        let conf_dir = option("--conf-dir").filter(|_| option("--check").is_none())?;
+        let mut remarks = Remarks::new();
+        let state = self.find_state(process, conf_dir, &mut remarks)?;
+        let router: RouterId = option("--router-id")?.parse().ok()?;
+        let interface = InterfaceName::new(option("--monitor-interface")?.as_bytes())?;
+        let vip: Cidr = option("--monitor-cidr")?.parse().ok()?;
+        let netns = identity(fs::metadata(format!("/proc/{pid}/ns/net")));
+        if let Some(netns) = netns {
+            let watched = (netns, interface.to_string(), vip.address());
+            self.claim("VIP", watched, pid, &mut remarks);
+        }
+        let name = |id: FileId| {
+            self.known.get(&format!("netns {id:?}")).cloned().unwrap_or(id.1.to_string())
+        };
+        let file = option("--metrics-file").map(|path| process.open(path, OFlag::O_NOFOLLOW));
+        let text = file.and_then(|file| read(&file.ok()?, process.user).ok()).unwrap_or_default();
+        let figures = Figures { text, labels: metrics::labels(&router, &interface, &vip) };
+        let [since, version, agent, hook, split_brain] = figures.show(process, &mut remarks);
+        let words: Vec<_> =
+            remarks.iter().map(|(_, text)| &**text).filter(|text| !text.is_empty()).collect();
+        let cells = [
+            Some(router.to_string()),
+            Some(interface.to_string()),
+            Some(vip.to_string()),
+            state.ok(),
+            since,
+            Some(pid.to_string()),
+            version,
+            netns.map(name),
+            agent,
+            hook,
+            split_brain,
+            Some(words.join("; ")).filter(|text| !text.is_empty()),
+        ];
+        Some((cells, remarks.iter().map(|(verdict, _)| *verdict).max().unwrap_or_default()))
+    }
+
+    /// Returns the state in the directory that a process names. `None`: the directory belongs to another user.
+    fn find_state(
+        &mut self,
+        process: &Process,
+        conf_dir: &str,
+        remarks: &mut Remarks,
+    ) -> Option<Result<String, Errno>> {
+        let directory = process.open(conf_dir, OFlag::O_DIRECTORY);
+        let state = directory.as_ref().map_err(|errno| *errno).and_then(read_state);
+        if let Ok(directory) = &directory {
+            let owner = directory.metadata().ok()?.uid();
+            let writer = state.as_ref().map_or(owner, |(_, writer)| *writer);
+            if ![0, owner, writer].contains(&process.user) {
+                return None;
+            }
+            self.claim("state file", identity(directory.metadata())?, process.pid, remarks);
+        }
+        self.add_place(process.open(&format!("{conf_dir}/.."), OFlag::O_DIRECTORY));
+        let state = state.inspect_err(|errno| {
+            let is_hidden = *errno == NixErrno::EACCES.into();
+            let verdict = if is_hidden { Verdict::Unknown } else { Verdict::Wrong };
+            remarks.push((verdict, format!("{conf_dir}/state: {errno}")));
+        });
+        Some(state.map(|(word, _)| word))
+    }
+
+    /// Finds the state files that no process writes, in [`PLACES`] and beside those of instances.
+    fn find_stale(&mut self) -> Result<(), &'static str> {
+        let mut count = 0;
+        for (_, place) in &self.places {
+            for entry in fs::read_dir(path_of(place)).into_iter().flatten().flatten() {
+                let name = entry.file_name();
+                let flags = OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW;
+                let Ok(directory) = open_in(place, name.as_ref(), flags) else { continue };
+                let Ok((state, _)) = read_state(&directory) else { continue };
+                let Some(id) = identity(directory.metadata()) else { continue };
+                if self.known.insert(format!("state file {id:?}"), String::new()).is_some() {
+                    continue;
+                }
+                count += 1;
+                if count > MAX_STALE {
+                    return Err("too many stale state files: some are missing");
+                }
+                let path = fs::read_link(path_of(&directory)).unwrap_or_default();
+                let remark = format!("stale: no running process writes {}/state", path.display());
+                let mut cells = [const { None }; 12];
+                cells[0] = Some(name.to_string_lossy().into());
+                cells[3] = Some(state);
+                cells[11] = Some(remark);
+                found().0.push((cells, Verdict::Wrong));
+            }
+        }
+        match self.places.len() {
+            MAX_PLACES => Err("too many directories: stale state files may be missing"),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A metrics file, and the labels of each sample in it.
+struct Figures {
+    text: String,
+    labels: String,
+}
+
+impl Figures {
+    /// Returns the cells of SINCE, VERSION, AGENT, HOOK and SPLIT BRAIN.
+    fn show(&self, process: &Process, remarks: &mut Remarks) -> [Option<String>; 5] {
+        for labels in self.further_labels("trouble") {
+            let Some((severity, text)) = labels.split_once(r#"",trouble=""#) else { continue };
+            let is_critical = severity == r#"severity="critical"#;
+            let text = text.strip_suffix('"').unwrap_or(text);
+            let text = text.replace(r#"\""#, "\"").replace(r"\\", r"\");
+            remarks.push((if is_critical { Verdict::Wrong } else { Verdict::Odd }, text));
+        }
+        if process.is_replaced {
+            remarks.push((Verdict::Odd, "program was replaced: restart the instance".into()));
+        }
+        let mut either = |name, [no, yes]: [&str; 2], verdict| {
+            let is_yes = self.value(name)? != 0;
+            remarks.push((if is_yes { verdict } else { Verdict::Well }, String::new()));
+            Some(String::from(if is_yes { yes } else { no }))
+        };
+        let mut delivered = |option, name| match process.option(option) {
+            Some(_) => either(name, ["delivered", "pending"], Verdict::Odd),
+            None => Some("none".into()),
+        };
+        let (agent, hook) =
+            (delivered("--state-path", "undelivered"), delivered("--hook", "hook_pending"));
+        let split_brain = either("split_brain", ["no", "yes"], Verdict::Wrong);
+        let since = self.value("last_change_timestamp_seconds").filter(|time| *time > 0);
+        let label = self.further_labels("build_info").next();
+        let written = label.and_then(|label| label.strip_prefix("version=\"")?.strip_suffix('"'));
+        let own = || {
+            let program = |pid: &str| identity(fs::metadata(format!("/proc/{pid}/exe")));
+            let is_own = program(&process.pid.to_string()) == program("self");
+            is_own.then_some(env!("CARGO_PKG_VERSION"))
+        };
+        let version = written.or_else(own).map(String::from);
+        [since.map(|since| since.to_string()), version, agent, hook, split_brain]
+    }
+
+    fn value(&self, name: &str) -> Option<i64> {
+        let sample = format!("keepwatch_{name}{{{}}} ", self.labels);
+        self.text.lines().find_map(|line| line.strip_prefix(&sample)?.parse().ok())
+    }
+
+    /// Returns the further labels of the samples of this name whose value is 1.
+    fn further_labels(&self, name: &str) -> impl Iterator<Item = &str> {
+        let begin = format!("keepwatch_{name}{{{},", self.labels);
+        self.text.lines().filter_map(move |line| line.strip_prefix(&*begin)?.strip_suffix("} 1"))
+    }
+}

@@ -1,0 +1,155 @@
+//! The processes of this program, and the files that they name, which are not trusted.
+
+use std::ffi::OsString;
+use std::fs::{self, File, Metadata};
+use std::io::{self, ErrorKind, Read};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::Path;
+
+use nix::errno::Errno as NixErrno;
+use nix::fcntl::{OFlag, OpenHow, ResolveFlag, open, openat, openat2};
+use nix::libc;
+use nix::sys::stat::Mode;
+use nix::sys::statfs::{PROC_SUPER_MAGIC, SYSFS_MAGIC, fstatfs};
+
+use crate::errno::Errno;
+use crate::options;
+
+/// The most bytes read of a file.
+const MAX_READ: u64 = 1 << 16;
+
+/// Device and inode, which identify a file under any path.
+pub(super) type FileId = (u64, u64);
+
+/// The original, under whose name Neutron also starts this program. The kernel cuts a process's name at 15 bytes.
+const ORIGINAL: &str = "neutron-keepalived-state-change";
+const ORIGINAL_PROCESS: &str = "neutron-keepali";
+
+/// The helper processes. They have the command line of their daemon, and outlive it while a hook has background jobs.
+const HELPERS: [&str; 2] = ["keepwatch-sync", "keepwatch-hook"];
+
+/// A process of this program, or of the original.
+pub(super) struct Process {
+    pub pid: u32,
+    /// Its effective user.
+    pub user: u32,
+    /// Whether the program's file has been replaced since.
+    pub is_replaced: bool,
+    /// All options; only `--conf-dir` of the original.
+    options: Vec<(&'static str, String)>,
+}
+
+impl Process {
+    /// Returns `None` also for a helper, and for a starting daemon, whose parent counts.
+    pub fn read(pid: u32) -> Option<Self> {
+        let status = read_proc(pid, "status")?;
+        let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name));
+        let name = field("Name:\t")?;
+        let replaced = find_program(pid, name);
+        let is_original = replaced.is_none() && name == ORIGINAL_PROCESS;
+        if (replaced.is_none() && !is_original) || HELPERS.contains(&name) {
+            return None;
+        }
+        let line = read_proc(pid, "cmdline")?;
+        if read_proc(field("PPid:\t")?.parse().ok()?, "cmdline")
+            .is_some_and(|parent| parent == line)
+        {
+            return None;
+        }
+        let options = if is_original {
+            // Up to release 28 its command line is one word with blanks.
+            let (_, rest) = line.split_once("--conf_dir")?;
+            let rest = rest.trim_start_matches(['=', '\0', ' ']);
+            vec![("--conf-dir", rest.split(['\0', ' ', ')']).next()?.into())]
+        } else {
+            let words = line.strip_suffix('\0')?.split('\0').skip(1);
+            options::given(&words.map(OsString::from).collect::<Vec<_>>())
+        };
+        let user = field("Uid:\t")?.split('\t').nth(1)?.parse().ok()?;
+        Some(Self { pid, user, is_replaced: replaced == Some(true), options })
+    }
+
+    /// Opens a path, as the process sees it, with `O_PATH`. `EACCES` for a relative path, whose base is unknown.
+    pub fn open(&self, path: &str, flags: OFlag) -> Result<File, Errno> {
+        if !path.starts_with('/') {
+            return Err(NixErrno::EACCES.into());
+        }
+        let flags_of_root = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        let root = open(&*format!("/proc/{}/root", self.pid), flags_of_root, Mode::empty())?;
+        open_in(&root.into(), path.as_ref(), flags)
+    }
+
+    pub fn option(&self, name: &str) -> Option<&str> {
+        self.options.iter().find(|(known, _)| *known == name).map(|(_, value)| &**value)
+    }
+}
+
+/// Returns whether the program's file was replaced after the start. `None`: the process runs another program.
+fn find_program(pid: u32, name: &str) -> Option<bool> {
+    match fs::read_link(format!("/proc/{pid}/exe")) {
+        Ok(path) => {
+            let file = path.file_name()?.to_str()?;
+            let current = file.strip_suffix(" (deleted)").unwrap_or(file);
+            (current.starts_with("keepwatch") || current == ORIGINAL).then_some(current != file)
+        }
+        // Only the name of another user's process is readable.
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+            matches!(name, "keepwatch" | ORIGINAL_PROCESS).then_some(false)
+        }
+        Err(_) => None,
+    }
+}
+
+fn read_proc(pid: u32, name: &str) -> Option<String> {
+    read_all(&File::open(format!("/proc/{pid}/{name}")).ok()?).ok()
+}
+
+fn read_all(file: &File) -> Result<String, Errno> {
+    let mut content = Vec::new();
+    file.take(MAX_READ).read_to_end(&mut content)?;
+    Ok(String::from_utf8_lossy(&content).into())
+}
+
+/// Opens a path with `O_PATH` below a root that neither symlinks nor `..` escape.
+pub(super) fn open_in(root: &File, path: &Path, flags: OFlag) -> Result<File, Errno> {
+    let path = Path::new(".").join(path.strip_prefix("/").unwrap_or(path));
+    let flags = flags | OFlag::O_PATH | OFlag::O_CLOEXEC;
+    let inside = ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS;
+    match openat2(root, &path, OpenHow::new().flags(flags).resolve(inside)) {
+        // Before Linux 5.6, and in containers that deny unknown calls, absolute symlinks lead to this process's own root.
+        Err(NixErrno::ENOSYS | NixErrno::EPERM) => {
+            Ok(openat(root, &path, flags, Mode::empty())?.into())
+        }
+        opened => Ok(opened?.into()),
+    }
+}
+
+/// Returns the path by which an open file can be opened again.
+pub(super) fn path_of(file: &File) -> String {
+    format!("/proc/self/fd/{}", file.as_raw_fd())
+}
+
+pub(super) fn identity(file: io::Result<Metadata>) -> Option<FileId> {
+    file.ok().map(|file| (file.dev(), file.ino()))
+}
+
+/// Returns the state in a directory, and the owner of its file.
+pub(super) fn read_state(directory: &File) -> Result<(String, u32), Errno> {
+    let file = open_in(directory, "state".as_ref(), OFlag::O_NOFOLLOW)?;
+    let owner = file.metadata()?.uid();
+    let state = read(&file, owner)?;
+    let is_state = matches!(&*state, "master" | "primary" | "backup");
+    if is_state { Ok((state, owner)) } else { Err(NixErrno::EINVAL.into()) }
+}
+
+/// Reads a regular file that a process of this user may have written, without blocking. Refuses files of the kernel, as
+/// reading some of them consumes data.
+pub(super) fn read(file: &File, user: u32) -> Result<String, Errno> {
+    let (found, system) = (file.metadata()?, fstatfs(file)?.filesystem_type());
+    let is_theirs = user == 0 || user == found.uid();
+    if !found.is_file() || !is_theirs || [PROC_SUPER_MAGIC, SYSFS_MAGIC].contains(&system) {
+        return Err(NixErrno::EINVAL.into());
+    }
+    read_all(&File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path_of(file))?)
+}

@@ -1,0 +1,64 @@
+//! The configuration of a monitor.
+
+use super::{AnnounceTiming, Duration, NamespaceCheck, Renotify, Tables};
+use crate::wire::cidr::Cidr;
+use crate::wire::ifname::InterfaceName;
+
+/// What to watch, and which features are on.
+#[derive(Debug)]
+pub struct MonitorConfig<'a> {
+    /// The interface that carries the VIP.
+    pub interface: InterfaceName,
+    /// The VIP.
+    pub vip: Cidr,
+    /// The port of the netlink socket, which replies to its requests repeat.
+    pub port: u32,
+    /// Differs between processes.
+    pub seed: u32,
+    /// Announce addresses with this timing and memory.
+    pub announce: Option<(AnnounceTiming, &'a mut Tables)>,
+    /// Listen for other stations that claim the VIP.
+    pub detect_split_brain: bool,
+    /// Probe for them this often.
+    pub probe_interval: Option<Duration>,
+    /// Notify an agent.
+    pub notify_agent: bool,
+    /// When to repeat a notification after an outage of the agent.
+    pub renotify: Renotify,
+    /// Run conntrackd's commands on each transition.
+    pub sync_conntrack: bool,
+    /// Run the hook on each change of its state.
+    pub hook: bool,
+    /// Write metrics.
+    pub write_metrics: bool,
+    /// How a deletion of the network namespace is noticed.
+    pub check_namespace: NamespaceCheck,
+    /// Notify a service manager.
+    pub notify_manager: bool,
+    /// Send the service manager a keep-alive this often.
+    pub watchdog: Option<Duration>,
+}
+
+impl MonitorConfig<'_> {
+    /// Returns a configuration in which every feature is off. `port` is the netlink socket's.
+    #[must_use]
+    pub fn new(interface: InterfaceName, vip: Cidr, port: u32) -> Self {
+        Self {
+            interface,
+            vip,
+            port,
+            seed: 1,
+            announce: None,
+            detect_split_brain: false,
+            probe_interval: None,
+            notify_agent: false,
+            renotify: Renotify::new(),
+            sync_conntrack: false,
+            hook: false,
+            write_metrics: false,
+            check_namespace: NamespaceCheck::Never,
+            notify_manager: false,
+            watchdog: None,
+        }
+    }
+}

@@ -1,0 +1,38 @@
+//! The follow-up of a delivery: when to check that the agent's socket is still the one that answered.
+
+use super::{Action, Duration, Instant};
+
+/// The time from the delivery to each check.
+const CHECKS: [Duration; 4] = [
+    Duration::from_secs(10),
+    Duration::from_secs(30),
+    Duration::from_secs(120),
+    Duration::from_secs(600),
+];
+
+#[derive(Debug)]
+pub(super) struct FollowUp {
+    since: Instant,
+    /// The number of checks so far.
+    checks: usize,
+}
+
+impl FollowUp {
+    /// Returns the follow-up of a delivery at `now`.
+    pub(super) fn new(now: Instant) -> Self {
+        Self { since: now, checks: 0 }
+    }
+
+    /// Returns the check that is due, if any.
+    pub(super) fn next_action(&mut self, now: Instant) -> Option<Action> {
+        let due = self.deadline().filter(|due| now >= *due)?;
+        self.checks += 1;
+        // A late check delays the rest.
+        self.since += now - due;
+        Some(Action::CheckAgent)
+    }
+
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        CHECKS.get(self.checks).map(|delay| self.since + *delay)
+    }
+}

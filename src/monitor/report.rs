@@ -1,0 +1,103 @@
+//! Reports: the effects of a new state on each feature, and the lines that explain the state.
+
+use super::machine::{DownLine, Monitor, Reload};
+use super::resync::Certainty;
+use super::{Action, Cause, Duration, Instant, LogEvent, State};
+use crate::wire::cidr::Cidr;
+
+/// The longest time from an interface going down to its deletion, if the kernel deletes it.
+const DELETION: Duration = Duration::from_millis(200);
+
+impl Monitor<'_> {
+    /// Queues the state for each consumer that lacks it. Returns a line that is due at once.
+    pub(super) fn report(&mut self, now: Instant) -> Option<Action> {
+        let is_known = self.resync.certainty_once_read() > Certainty::Doubt;
+        let again = self.reload == Reload::Listing && is_known;
+        if let (Some(hook), Some(state)) = (&mut self.hook, self.vip.hook_state()) {
+            hook.post(state, again, now);
+        }
+        let state = self.vip.state()?;
+        if let Some(announcer) = &mut self.announcer {
+            announcer.handle_role(state == State::Active, self.vip.mac(), now);
+        }
+        let last = self.reported.map(|(state, _)| state);
+        let is_new = last != Some(state);
+        if !is_new && !again {
+            return None;
+        }
+        if again {
+            self.reload = Reload::Done;
+        }
+        self.state_file.post(state, now);
+        if let Some(outbox) = &mut self.outbox {
+            outbox.post(state, now);
+        }
+        if let Some(metrics) = &mut self.metrics {
+            metrics.request();
+        }
+        if !is_new {
+            return None;
+        }
+        self.reported = Some((state, now));
+        self.journal.counters.transitions += 1;
+        if let Some(conntrack) = &mut self.conntrack {
+            conntrack.post(state);
+        }
+        if last.is_none() {
+            return Some(Action::Log(LogEvent::Initial(state)));
+        }
+        let cause = self.vip.cause();
+        let due = now + if cause == Cause::InterfaceDown { DELETION } else { Duration::ZERO };
+        let earlier = self.change.replace((cause, due));
+        // The cause is logged before its effects, unless the interface may be about to be deleted.
+        earlier
+            .map(|(cause, _)| Action::Log(LogEvent::Changed(cause)))
+            .or_else(|| self.log_change(now))
+    }
+
+    /// Logs the last change. The kernel sets an interface down, and removes its addresses, before it deletes it.
+    pub(super) fn log_change(&mut self, now: Instant) -> Option<Action> {
+        let is_gone = self.vip.cause() == Cause::InterfaceGone;
+        let is_final = is_gone || self.exit.is_pending();
+        let (cause, _) = self.change.take_if(|(_, due)| is_final || now >= *due)?;
+        Some(Action::Log(LogEvent::Changed(if is_gone { Cause::InterfaceGone } else { cause })))
+    }
+
+    /// Logs a misplaced VIP while this router is backup, and an interface that stays down while it is active.
+    pub(super) fn log_troubles(&mut self, now: Instant) -> Option<Action> {
+        let location = self.misplaced_location();
+        if location != core::mem::replace(&mut self.logged_location, location)
+            && let Some((ifindex, cidr)) = location
+        {
+            self.journal.log_limited(|_| LogEvent::Misplaced { ifindex, cidr }, now);
+        }
+        match (self.vip.down(), self.down) {
+            (None, _) => self.down = DownLine::None,
+            (Some(_), DownLine::None) => self.down = DownLine::Due(now + DELETION),
+            (Some(cause), DownLine::Due(due)) if now >= due => {
+                self.down = DownLine::Logged;
+                self.journal.log_limited(|_| LogEvent::InterfaceDown(cause), now);
+            }
+            (Some(_), DownLine::Due(_) | DownLine::Logged) => {}
+        }
+        self.journal.next_action()
+    }
+
+    /// Returns the location of a misplaced VIP, unless the VIP is in the right place as well.
+    pub(super) fn misplaced_location(&self) -> Option<(u32, Cidr)> {
+        self.misplaced.location().filter(|_| self.vip.state() == Some(State::Backup))
+    }
+
+    /// Receives claims while the VIP is present, and announces the VIP again after a split brain.
+    pub(super) fn watch_claims(&mut self, is_certain: bool, now: Instant) -> Option<Action> {
+        let is_active = self.vip.state() == Some(State::Active);
+        let wanted = self.vip.ifindex().filter(|_| is_active);
+        let action = self.detector.as_mut()?.next_action(wanted, self.vip.mac(), is_certain, now);
+        if let Some(Action::Log(LogEvent::SplitBrainOver { .. })) = action
+            && let (Some(announcer), Some(vip)) = (&mut self.announcer, self.vip.key())
+        {
+            announcer.announce_again(vip, now);
+        }
+        action
+    }
+}

@@ -1,0 +1,123 @@
+//! What a keepwatch logs, of which each line is waited for once, and none comes unexpected.
+
+use std::cell::RefCell;
+use std::collections::{BTreeSet, HashSet};
+use std::mem::take;
+use std::path::Path;
+use std::sync::Mutex;
+use std::thread::panicking;
+
+use nix::sys::signal::Signal;
+
+use crate::daemon::{Running, Setup};
+use crate::files::look;
+
+/// The last number of a status, with which it is complete.
+const END_OF_STATUS: &str = "metrics_write_failures=";
+
+thread_local! {
+    /// Warnings and errors of this thread's test that it has not expected.
+    static UNEXPECTED: RefCell<BTreeSet<String>> = const { RefCell::new(BTreeSet::new()) };
+}
+
+/// The lines of a log that a test knows.
+#[derive(Debug, Default)]
+pub(crate) struct Lines {
+    /// Those that have been waited for, each with where it begins.
+    seen: Mutex<HashSet<(usize, String)>>,
+    /// Texts of warnings and errors that may come.
+    expected: Mutex<Vec<String>>,
+}
+
+impl Lines {
+    /// Takes the first line with this text that has not been taken before. Returns whether there is one.
+    fn take(&self, log: &str, text: &str) -> bool {
+        let mut seen = self.seen.lock().expect("the lines seen");
+        let mut start = 0;
+        log.split_inclusive('\n').any(|line| {
+            let here = start;
+            start += line.len();
+            line.contains(text) && seen.insert((here, line.into()))
+        })
+    }
+}
+
+impl Setup {
+    /// The log's content.
+    pub fn log(&self) -> String {
+        self.log_in(&self.log_file())
+    }
+
+    /// The content of a log elsewhere.
+    pub fn log_in(&self, path: &Path) -> String {
+        self.text(std::fs::read(path).unwrap_or_default())
+    }
+
+    /// Expects warnings or errors with these texts. Those that a test waits for need not be named.
+    pub fn expect(&self, texts: &[&str]) {
+        let mut expected = self.lines.expected.lock().expect("the lines expected");
+        expected.extend(texts.iter().map(|text| text.trim_end().to_string()));
+    }
+
+    /// Collects the warnings and errors in the log that the test has not expected.
+    pub(crate) fn collect_unexpected(&self) {
+        // A test that fails for another reason says that one.
+        if panicking() {
+            return;
+        }
+        let expected = self.lines.expected.lock().expect("the lines expected");
+        let is_unexpected = |line: &&str| {
+            [" WARNING keepwatch [-] ", " ERROR keepwatch [-] "].iter().any(|l| line.contains(l))
+                && !expected.iter().any(|text| line.contains(text))
+        };
+        let log = self.log();
+        let lines = log.split_inclusive('\n').filter(is_unexpected).map(String::from);
+        UNEXPECTED.with_borrow_mut(|all| all.extend(lines));
+    }
+}
+
+/// Returns what the logs of this thread's daemons have had since the last call.
+pub(crate) fn take_unexpected() -> String {
+    UNEXPECTED.with_borrow_mut(take).into_iter().collect()
+}
+
+impl Running<'_> {
+    /// Waits for so many lines in the log with this text that have not been waited for.
+    pub fn wait_log(&self, text: &str, times: usize) {
+        self.setup.expect(&[text]);
+        for _ in 0..times {
+            let is_there = || self.setup.lines.take(&self.setup.log(), text);
+            self.wait(&format!("{text:?} in the log"), is_there);
+        }
+    }
+
+    /// Asks for a status with SIGUSR1 and returns the lines of the block, without their prefixes.
+    pub fn status(&self) -> String {
+        while self.setup.lines.take(&self.setup.log(), END_OF_STATUS) {}
+        self.signal(Signal::SIGUSR1);
+        self.wait_log(END_OF_STATUS, 1);
+        let log = self.setup.log();
+        let block = log.rfind("status: state=").expect("the beginning of the status");
+        log[block..]
+            .lines()
+            .filter_map(|line| line.split_once("status:"))
+            .fold(String::new(), |text, (_, line)| text + line.trim_start() + "\n")
+    }
+
+    /// A number of the status by its name.
+    pub fn counter(&self, name: &str) -> u64 {
+        counter(&self.status(), name)
+    }
+
+    /// Waits until a number of the status has grown to this.
+    pub fn wait_counter(&self, name: &str, least: u64) {
+        look(self.and_log(format!("{least} {name}")), || self.counter(name) >= least);
+    }
+}
+
+/// A number of a status by its name.
+pub fn counter(status: &str, name: &str) -> u64 {
+    let (_, rest) = status.split_once(&format!("{name}=")).unwrap_or_else(|| panic!("{status}"));
+    let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
+    digits.parse().expect("a number")
+}

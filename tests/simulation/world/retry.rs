@@ -1,0 +1,257 @@
+//! What fails: when it has to be tried again at the latest, and when there has to be a line about it.
+
+use std::collections::BTreeMap;
+use std::mem::discriminant;
+
+use keepwatch::errno::Errno;
+use keepwatch::monitor::{
+    Control, Dump, DumpResult, Duration, Failure, Input, Instant, LogEvent, Outcome, Replaced,
+};
+
+use super::Simulation;
+use super::kernel::Meaning;
+
+/// The wait after the first failure at the longest; it doubles with each.
+const FIRST: Duration = Duration::from_millis(100);
+const LONGEST: Duration = Duration::from_secs(5);
+/// The same where a full backlog is the failure: the first, and the second.
+const FULL: [Duration; 2] = [Duration::from_millis(12), Duration::from_millis(35)];
+/// Of a dump.
+const TIMEOUT: Duration = Duration::from_secs(5);
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// By when to try again.
+#[derive(Debug, Default)]
+pub struct Retry {
+    /// Since the last success.
+    failures: u32,
+    full_since: Option<Instant>,
+    by: Option<Instant>,
+}
+
+impl Retry {
+    /// What is due already stays so.
+    pub fn fail(&mut self, now: Instant) {
+        let wait = (FIRST * (1 << self.failures.min(6))).min(LONGEST);
+        self.by.get_or_insert(now + wait);
+        (self.failures, self.full_since) = (self.failures + 1, None);
+    }
+
+    pub fn fail_as_full(&mut self, now: Instant) {
+        let longest = |since: Instant| ((now - since) * 7 / 64).clamp(FULL[1], LONGEST);
+        self.be_due(now + self.full_since.map_or(FULL[0], longest));
+        self.full_since.get_or_insert(now);
+    }
+
+    pub fn be_due(&mut self, by: Instant) {
+        self.by = Some(self.by.map_or(by, |earlier| earlier.min(by)));
+    }
+
+    pub fn begin(&mut self) {
+        self.by = None;
+    }
+
+    /// It has succeeded, or is to be done for something else.
+    pub fn be_anew(&mut self) {
+        (self.failures, self.full_since) = (0, None);
+    }
+
+    pub fn is_in_time(&self, deadline: Option<Instant>, now: Instant) -> bool {
+        self.by.is_none_or(|by| now < by) && self.is_scheduled(deadline)
+    }
+
+    fn is_scheduled(&self, deadline: Option<Instant>) -> bool {
+        self.by.is_none_or(|by| deadline.is_some_and(|deadline| deadline <= by))
+    }
+}
+
+/// Dumps in the order of [`Dump`].
+#[derive(Debug, Default)]
+pub struct Dumps {
+    retries: [Retry; 3],
+    /// The running one, when it was requested, and how it ends if it says that it is complete.
+    running: Option<(usize, Instant, DumpResult)>,
+    /// It is one of the watched interface alone, which says nothing of the others that have failed.
+    is_restricted: bool,
+}
+
+impl Dumps {
+    pub fn begin(&mut self, dump: Dump, only: Option<u32>, now: Instant) {
+        self.is_restricted = only.is_some();
+        self.retries[dump as usize].begin();
+        self.running = Some((dump as usize, now, DumpResult::Complete));
+    }
+
+    /// Returns how a dump ends, if one does by this.
+    fn note(&mut self, input: &Input, meaning: Meaning, now: Instant) -> Option<DumpResult> {
+        let (dump, since, so_far) = self.running.as_mut()?;
+        let result = match (input, meaning) {
+            (Input::RequestFailed(errno), _) => DumpResult::Failed(*errno),
+            (Input::QueueEmpty, _) if now >= *since + TIMEOUT => DumpResult::TimedOut,
+            (Input::Netlink(message), Meaning::Listed | Meaning::Ended(_)) => {
+                if message.interrupted {
+                    *so_far = DumpResult::Interrupted;
+                }
+                let Meaning::Ended(result) = meaning else { return None };
+                if let DumpResult::Failed(_) = result { result } else { *so_far }
+            }
+            _ => return None,
+        };
+        let retry = &mut self.retries[*dump];
+        match result {
+            DumpResult::Complete => retry.be_anew(),
+            // It was answered.
+            DumpResult::Interrupted => {
+                retry.be_anew();
+                retry.by.get_or_insert(now + FIRST);
+            }
+            _ => retry.fail(now),
+        }
+        self.running = None;
+        Some(result)
+    }
+
+    /// What cannot be read spoils the running dump, and has these listed.
+    fn note_malformed(&mut self, dumps: usize, now: Instant) {
+        self.retries[..dumps].iter_mut().for_each(|retry| retry.fail(now));
+        if let Some((_, _, so_far)) = self.running.as_mut().filter(|_| dumps > 1) {
+            *so_far = DumpResult::Malformed;
+        }
+    }
+
+    fn are_in_time(&self, deadline: Option<Instant>, now: Option<Instant>) -> bool {
+        let is_in_time = |retry: &Retry| match now {
+            Some(now) => retry.is_in_time(deadline, now),
+            None => retry.is_scheduled(deadline),
+        };
+        self.running.is_some() || self.retries.iter().all(is_in_time)
+    }
+}
+
+/// What fails, by the name of its line, and of which kind it is.
+type Kind = (&'static str, usize);
+
+/// When the last line of each kind was written, and how many failures have come since.
+#[derive(Debug, Default)]
+pub struct Limits {
+    kinds: BTreeMap<Kind, (Instant, u32)>,
+    expected: Vec<(Kind, u32)>,
+}
+
+impl Limits {
+    pub fn fail(&mut self, kind: Kind, now: Instant) {
+        let (last, unlogged) = self.kinds.entry(kind).or_insert((now - MINUTE, 0));
+        *unlogged += 1;
+        if now >= *last + MINUTE {
+            self.expected.push((kind, std::mem::take(unlogged)));
+            *last = now;
+        }
+    }
+
+    /// After a success the next failure has a line at once.
+    pub fn end(&mut self, name: &str) {
+        self.kinds.retain(|(of, _), _| *of != name);
+    }
+
+    fn end_or_fail(&mut self, name: &'static str, result: Result<(), Errno>, now: Instant) {
+        if result.is_ok() { self.end(name) } else { self.fail((name, 0), now) }
+    }
+
+    pub fn read(&mut self, kind: Kind, count: u32) {
+        let at = self.expected.iter().position(|line| *line == (kind, count));
+        let at = at.unwrap_or_else(|| panic!("p19_one_line_a_minute: {kind:?} {count}"));
+        self.expected.remove(at);
+    }
+
+    /// Of what is said once a minute whatever comes between.
+    pub fn read_other(&mut self, event: &LogEvent, now: Instant) {
+        let kind = match event {
+            LogEvent::Misplaced { .. } => ("misplaced", 0),
+            LogEvent::InterfaceDown(_) => ("down", 0),
+            _ => ("name", 0),
+        };
+        self.fail(kind, now);
+        self.expected.pop_if(|(last, _)| *last == kind).expect("p19_one_line_a_minute");
+    }
+}
+
+pub fn failure_kind(failure: Failure) -> Kind {
+    let is_same = |(_, kind): &(_, Failure)| discriminant(kind) == discriminant(&failure);
+    ("agent", Failure::KINDS.iter().position(is_same).expect("one of them"))
+}
+
+pub fn dump_kind(result: DumpResult) -> Kind {
+    use DumpResult::{Complete, Failed, Interrupted, Malformed, TimedOut};
+    let kinds = [Complete, Interrupted, Malformed, Failed(Errno(0)), TimedOut];
+    let is_same = |kind: &DumpResult| discriminant(kind) == discriminant(&result);
+    ("dump", kinds.iter().position(is_same).expect("one of them"))
+}
+
+impl Simulation<'_> {
+    /// Notes what fails by this input, and what succeeds.
+    pub(super) fn note_failures(&mut self, input: &Input) {
+        let (now, limits, dumps) = (self.now, &mut self.limits, &mut self.dumps);
+        if let Some(result) = dumps.note(input, self.kernel.meaning, now) {
+            match result {
+                DumpResult::Complete if dumps.is_restricted => {}
+                DumpResult::Complete => limits.end("dump"),
+                _ => limits.fail(dump_kind(result), now),
+            }
+        }
+        match *input {
+            Input::StateFile(result) => {
+                match result {
+                    Ok(Replaced::Own) => limits.end("shared file"),
+                    Ok(Replaced::Foreign) => limits.fail(("shared file", 0), now),
+                    Err(_) => {}
+                }
+                limits.end_or_fail("file", result.map(|_| ()), now);
+            }
+            Input::MetricsFile(result) => limits.end_or_fail("metrics", result, now),
+            Input::Probed(result) => limits.end_or_fail("probe", result, now),
+            Input::Agent(Outcome::Delivered { .. }) => limits.end("agent"),
+            Input::Agent(Outcome::Failed(failure))
+                if std::mem::take(&mut self.agent.has_failed) =>
+            {
+                limits.fail(failure_kind(failure), now);
+            }
+            Input::ForeignSender(_) => limits.fail(("foreign", 0), now),
+            Input::Overrun | Input::Control(Control::Reload) => {
+                dumps.retries[..2].iter_mut().for_each(|retry| retry.be_due(now));
+                if *input == Input::Overrun {
+                    limits.fail(("overrun", 0), now);
+                }
+            }
+            Input::MalformedMessage(about) => {
+                limits.fail(("malformed", 0), now);
+                let watched = self.monitor.status().ifindex;
+                match about.filter(|about| watched != Some(*about)) {
+                    None => dumps.note_malformed(2 + usize::from(self.options.announces), now),
+                    Some(_) if watched.is_none() => dumps.note_malformed(1, now),
+                    Some(_) => {}
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Each failure is mended in time, and has its line.
+    pub(super) fn no_retry_is_late(&self) {
+        let (deadline, now) = (self.monitor.deadline(), self.now);
+        let in_time = |retry: &Retry| retry.is_in_time(deadline, now);
+        assert!(in_time(&self.disk.retry), "p3_state_file_is_retried_in_time");
+        assert!(in_time(&self.agent.retry), "p6_agent_is_retried_in_time: {:?}", self.agent.retry);
+        let hook = in_time(&self.hook.retry) || !self.hook.lives || self.leave_by.is_some();
+        assert!(hook, "p20_hook_is_retried_in_time: {:?}", self.hook.retry);
+        let manager = in_time(&self.manager.retry) || self.manager_wants_nothing();
+        assert!(manager, "p4_manager_is_retried_in_time: {:?}", self.manager.retry);
+        let emptied = self.emptied_at.filter(|at| *at == now);
+        assert!(
+            self.dumps.are_in_time(deadline, emptied),
+            "p8_dump_is_retried_in_time: {:?}",
+            self.dumps
+        );
+        let lines = &self.limits.expected;
+        assert!(lines.is_empty(), "p19_failure_has_its_line: {lines:?}");
+    }
+}

@@ -1,0 +1,23 @@
+# Runs a command of mistakes.txt in its own directory: `sh mistakes.sh PROGRAM COMMAND`.
+keepwatch() {
+    timeout 60 "$program" "$@"
+}
+watch() {
+    keepwatch --router_id=lan --conf_dir=. --monitor_interface=ha0 --monitor_cidr=192.0.2.10/24 --foreground \
+        --no-announce "$@"
+}
+as_nobody() {
+    setpriv --reuid=65534 --regid=65534 --clear-groups timeout 60 "$program" --router_id=lan --conf_dir=theirs \
+        --monitor_interface=ha0 --monitor_cidr=192.0.2.10/24 --foreground "$@"
+}
+program=$1
+touch file
+mkfifo fifo
+ln -s file link
+cp /bin/true open
+chmod 777 open
+mkdir -p theirs private
+chmod 700 private
+cp /bin/true theirs/program
+chown -R 65534:65534 theirs
+eval "$2"

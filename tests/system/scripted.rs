@@ -1,0 +1,109 @@
+//! A world with a script for a hook or a conntrackd, which writes down how it is called.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use lab::daemon::{Running, Setup};
+use lab::files::{Watch, content, write_program};
+
+use crate::world::World;
+
+/// Does with `$3`, the hook's state or conntrackd's flag, what the file of that name has to say.
+const SCRIPT: &str = r#"#!/bin/sh
+echo "+$3" >>"$RECORD/calls"
+if [ -e "$RECORD/$3" ]; then . "$RECORD/$3"; fi
+echo "-$3" >>"$RECORD/calls"
+"#;
+
+/// Makes a program of the script, and the directory that it writes to.
+pub fn write_script(program: &Path, record: &Path) {
+    fs::create_dir(record).unwrap();
+    write_program(program, &SCRIPT.replace("$RECORD", record.to_str().unwrap()));
+}
+
+/// Has a setup run the script as its hook.
+pub fn install(setup: Setup) -> Setup {
+    let [record, program] = ["hooked", "hook"].map(|name| setup.directory().join(name));
+    write_script(&program, &record);
+    setup.with(format!("--hook={}", program.display()))
+}
+
+/// A world with a hook.
+pub fn hooked(setup: Setup) -> Scripted {
+    let setup = install(setup);
+    Scripted { record: setup.directory().join("hooked"), world: World::with(setup) }
+}
+
+/// A world with a stand-in for conntrackd. It writes, so it is run without Landlock.
+pub fn tracked(setup: Setup) -> Scripted {
+    let mut setup = setup.with("--enable_conntrackd").with("--no-landlock");
+    let record = setup.directory().join("record");
+    write_script(&record.join("conntrackd"), &record);
+    let path = format!("{}:{}", record.display(), std::env::var("PATH").unwrap());
+    setup.environment.push(("PATH".into(), path.into()));
+    fs::write(setup.conf_dir.join("conntrackd.conf"), "").unwrap();
+    Scripted { world: World::with(setup), record }
+}
+
+/// A world in which the script is run, and the directory that it writes to.
+pub struct Scripted {
+    pub world: World,
+    pub record: PathBuf,
+}
+
+impl Scripted {
+    pub fn program(&self) -> PathBuf {
+        self.world.setup.directory().join("hook")
+    }
+
+    /// What the script does for a state or a flag.
+    pub fn when(&self, what: &str, script: &str) {
+        let script = script.replace("$RECORD", self.record.to_str().unwrap());
+        let new = self.record.join("new");
+        fs::write(&new, script).unwrap();
+        // One that runs reads on in the old one.
+        fs::rename(new, self.record.join(what)).unwrap();
+    }
+
+    /// Of each run so far its beginning, `+` and what it is for, and its end, `-` and the same.
+    pub fn calls(&self) -> Vec<String> {
+        content(&self.record.join("calls")).lines().map(String::from).collect()
+    }
+
+    pub fn wait_calls(&self, calls: &[&str]) {
+        self.wait(&format!("{calls:?}"), || self.calls() == calls);
+    }
+
+    /// Waits for what the script writes down.
+    pub fn wait(&self, what: &str, condition: impl Fn() -> bool) {
+        Watch::new(&self.record).until(what, || condition().then_some(()));
+    }
+
+    /// Waits for a pid that the script writes down.
+    pub fn wait_pid(&self, name: &str) -> u32 {
+        let path = self.record.join(name);
+        self.wait(name, || content(&path).ends_with('\n'));
+        content(&path).trim().parse().unwrap()
+    }
+
+    /// The flags of the calls so far.
+    pub fn flags(&self) -> String {
+        self.calls().iter().filter_map(|call| call.strip_prefix('+')).collect()
+    }
+
+    pub fn wait_synced(&self, keepwatch: &Running<'_>, state: &str) {
+        let router = &self.world.setup.router;
+        let line = format!("Synced connection tracking state on {state} for router {router}");
+        keepwatch.wait_log(&line, 1);
+    }
+}
+
+pub fn wait_told(keepwatch: &Running<'_>, state: &str, times: usize) {
+    keepwatch.wait_log(&format!("hook succeeded for {state}"), times);
+}
+
+/// The only one there is.
+pub fn helper(keepwatch: &Running<'_>) -> u32 {
+    let [helper] = keepwatch.children()[..] else { panic!("{:?}", keepwatch.children()) };
+    helper
+}

@@ -1,0 +1,193 @@
+//! The troubles of docs/monitoring.md, each made to happen: the status, the metrics file and `--list` name it alike.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::symlink;
+
+use keepwatch::wire::arp::{self, Operation};
+use lab::agent::Agent;
+use lab::capture::Capture;
+use lab::daemon::Running;
+use lab::files::{Watch, content};
+use lab::namespace::{Netns, Pids};
+use lab::rtnl::{Address, Rtnl};
+use netlink_packet_route::address::AddressFlags;
+use nix::sys::signal::Signal;
+
+use crate::list::table;
+use crate::metrics::{File, text, world_with};
+use crate::scripted::{install, tracked};
+use crate::service_manager::Manager;
+use crate::world::{NO_AGENT, NO_INTERFACE, NOT_LISTENING, VIP, setup};
+
+/// A row of the table: words, severity, figure, alert and what to do.
+fn rows() -> Vec<[&'static str; 5]> {
+    let page = include_str!("../../docs/monitoring.md");
+    let (_, table) = page.split_once("| trouble | severity |").expect("the table");
+    let rows = table.lines().skip(2).take_while(|line| line.starts_with('|'));
+    let cells = |row: &'static str| {
+        let cells: Vec<_> = row.trim_matches('|').split(" | ").map(str::trim).collect();
+        let plain = |cell: &'static str| cell.trim_matches('`');
+        [plain(cells[0]), cells[1], plain(cells[2]), plain(cells[3]), cells[4]]
+    };
+    rows.map(cells).collect()
+}
+
+/// The words of a row for words that name a station or an address.
+fn template(words: &str) -> &str {
+    match words {
+        _ if words.starts_with("split brain: ") => "split brain: MAC claims the VIP",
+        _ if words.contains(" is on ") => "CIDR is on INTERFACE",
+        other => other,
+    }
+}
+
+/// What the program says of each trouble, in its severity; no row is of a trouble that it does not have.
+#[apply(trial)]
+fn table_has_each() {
+    let (page, alerts) =
+        (include_str!("../../docs/keepwatch.8"), include_str!("../../cross/prometheus/alerts.yml"));
+    let text = text("r1", "fd00::1/64");
+    let mut known = BTreeSet::from([("the interface is down", "warning")]);
+    for line in text.lines().filter(|line| line.starts_with("keepwatch_trouble{")) {
+        let (_, labels) = line.split_once("severity=\"").unwrap();
+        let (severity, words) = labels.split_once("\",trouble=\"").unwrap();
+        known.insert((template(words.trim_end_matches("\"} 1")), severity));
+    }
+    let rows = rows();
+    let described: BTreeSet<_> = rows.iter().map(|row| (row[0], row[1])).collect();
+    assert_eq!(described, known);
+    for [words, _, figure, alert, remedy] in rows {
+        assert!(page.contains(&format!(".It Li {figure}\n")), "{figure}");
+        assert!(alerts.contains(&format!("- alert: {alert}\n")), "{alert}");
+        assert!(!remedy.is_empty(), "{words}");
+    }
+}
+
+struct Observer<'a> {
+    pids: &'a Pids,
+    manager: &'a Manager,
+    metrics: &'a File,
+    status: String,
+    seen: BTreeSet<&'static str>,
+}
+
+impl<'a> Observer<'a> {
+    fn new(pids: &'a Pids, manager: &'a Manager, metrics: &'a File) -> Self {
+        Self { pids, manager, metrics, status: String::new(), seen: BTreeSet::new() }
+    }
+
+    /// Waits until all have named a trouble.
+    fn expect(&mut self, words: &str, keepwatch: &Running<'_>) {
+        let rows = rows();
+        let [row, severity, ..] = rows.iter().find(|row| row[0] == template(words)).unwrap();
+        while !self.status.split("; ").any(|trouble| trouble == words) {
+            self.status = self.manager.hear();
+        }
+        let sample = format!("severity=\"{severity}\",trouble=\"{words}\"}} 1\n");
+        let has_sample = || content(&self.metrics.0).contains(&sample).then_some(());
+        Watch::new(self.metrics.0.parent().unwrap()).until(&sample, has_sample);
+        let (code, rows) = table(self.pids);
+        let remark = rows[0].last().unwrap();
+        assert!(remark.split("; ").any(|trouble| trouble == words), "{words}: {remark}");
+        let least = if *severity == "critical" { 2 } else { 1 };
+        assert!(code >= Some(least) && code < Some(3), "{words}: {code:?}");
+        let status = keepwatch.status();
+        assert!(status.contains(&format!("; {words}")), "{words}: {status}");
+        self.seen.insert(row);
+    }
+}
+
+#[apply(trial)]
+fn each_is_named_alike() {
+    let pids = Pids::new();
+    let mut seen = over_ipv4(&pids);
+    seen.extend(duplicate_address(&pids));
+    assert_eq!(seen, rows().iter().map(|row| row[0]).collect());
+}
+
+fn over_ipv4(pids: &Pids) -> BTreeSet<&'static str> {
+    let setup = install(setup());
+    let metrics = File::of(&setup);
+    let mut tracked = tracked(setup.with(metrics.option()));
+    let manager = Manager::new(&mut tracked.world.setup);
+    let hooked = tracked.world.setup.directory().join("hooked/BACKUP");
+    tracked.world.setup.expect(&[
+        NO_AGENT,
+        NO_INTERFACE,
+        NOT_LISTENING,
+        "hook failed for BACKUP: ",
+        "conntrackd -t: exit code 1",
+        "; expected 169.254.0.5/24 on ha0",
+        "split brain: ",
+        " is on ha0, but the interface ",
+        "state file not written: ",
+        "another process writes the state file",
+        "log file not reopened: ",
+    ]);
+    tracked.world.agent.stop(true);
+    tracked.when("-t", "exit 1");
+    fs::write(&hooked, "exit 1").unwrap();
+    let world = &tracked.world;
+    let keepwatch = pids.run(|| world.setup.spawn());
+    let mut observer = Observer::new(pids, &manager, &metrics);
+    for words in ["agent not notified", "hook fails", "conntrackd fails"] {
+        observer.expect(words, &keepwatch);
+    }
+    fs::write(&hooked, "").unwrap();
+    let _agent = Agent::start(&world.setup.state_path);
+    world.rtnl.add_address("ha0", "169.254.0.5/32");
+    observer.expect("169.254.0.5/32 is on ha0", &keepwatch);
+    world.rtnl.delete_address("ha0", "169.254.0.5/32");
+    world.set_vip(true);
+    keepwatch.wait_state("master");
+    keepwatch.status();
+    let ip = VIP.split_once('/').unwrap().0.parse().unwrap();
+    Capture::new("ha0-peer").send(&arp::announcement(Operation::Reply, [2, 0, 0, 0, 0, 2], ip));
+    observer.expect("split brain: 02:00:00:00:00:02 claims the VIP", &keepwatch);
+    world.rtnl.down("ha0-peer");
+    observer.expect("the interface has no carrier", &keepwatch);
+    world.rtnl.down("ha0");
+    observer.expect("the interface is down", &keepwatch);
+    let state_file = world.setup.state_file();
+    fs::remove_file(&state_file).unwrap();
+    fs::create_dir(&state_file).unwrap();
+    world.set_vip(false);
+    observer.expect("state file not written", &keepwatch);
+    fs::remove_dir(&state_file).unwrap();
+    keepwatch.wait_state("backup");
+    let foreign = world.setup.directory().join("foreign");
+    fs::write(&foreign, "master").unwrap();
+    fs::rename(&foreign, &state_file).unwrap();
+    world.set_vip(true);
+    observer.expect("another process writes the state file", &keepwatch);
+    // A symlink is refused. By it the test reads the old log, to which the lines still go.
+    let (log, old) = (world.setup.log_file(), world.setup.directory().join("old.log"));
+    fs::rename(&log, &old).unwrap();
+    symlink(&old, &log).unwrap();
+    keepwatch.signal(Signal::SIGUSR2);
+    observer.expect("log file not reopened", &keepwatch);
+    world.rtnl.rename("ha0", "away");
+    observer.expect("interface not found", &keepwatch);
+    observer.seen
+}
+
+fn duplicate_address(pids: &Pids) -> BTreeSet<&'static str> {
+    let (mut world, metrics) = world_with(setup().with("--monitor_cidr=fd00::5/64"));
+    world.setup.expect(&["failed duplicate address detection"]);
+    let manager = Manager::new(&mut world.setup);
+    let other = Netns::new();
+    world.rtnl.move_to("ha0-peer", &other);
+    other.run(|| {
+        let rtnl = Rtnl::new();
+        rtnl.up("ha0-peer");
+        rtnl.add_address("ha0-peer", "fd00::5/64");
+    });
+    world.rtnl.wait_running("ha0");
+    let keepwatch = pids.run(|| world.setup.start());
+    let detected = Address { flags: AddressFlags::empty(), ..Address::new("fd00::5/64") };
+    world.rtnl.add("ha0", detected);
+    let mut observer = Observer::new(pids, &manager, &metrics);
+    observer.expect("duplicate address detection failed", &keepwatch);
+    observer.seen
+}
