@@ -1,21 +1,20 @@
 # shellcheck shell=bash
 # shellcheck disable=SC2034 # What is set here is used by the scripts that source this.
 #
-# The targets, and where things are kept. To be sourced by the scripts here, from the repository's root.
+# The targets and directories. Sourced by the scripts here, from the repository's root.
 
-# Everything that is installed, fetched or built. KEEPWATCH_CROSS may name a directory that outlives
-# `cargo clean`.
+# All that is installed, fetched or built. KEEPWATCH_CROSS may name a directory that survives `cargo clean`.
 cache=$(realpath -m "${KEEPWATCH_CROSS:-target/cross}")
 
 all=(x86_64 aarch64 armv7 arm mips mipsel)
 
-# Says what is wrong, in one line, and ends.
+# Prints an error and exits.
 die() {
     printf '%s: %s\n' "${0##*/}" "$*" >&2
     exit 1
 }
 
-# Puts the targets that were asked for into `targets`.
+# Sets `targets` to those requested.
 choose() { # TARGET... | all
     [ $# -gt 0 ] || die "which target? One or more of: ${all[*]}, or all"
     if [ "$*" = all ]; then
@@ -28,38 +27,38 @@ choose() { # TARGET... | all
     targets=("$@")
 }
 
-# Sets what there is to know of a target:
-#   triple     as rustc calls it
+# Describes a target:
+#   triple     rustc's name
 #   features   of the CPU, for rustc
-#   zig, cpu   as zig calls it; without the CPU zig would take a newer one than rustc does
-#   binutils   what Debian calls its binutils
-#   user       runs its programs on another machine, with a CPU of the kind that is out there
-#   relocation pie if it is loaded anywhere, static if at a fixed address
-#   page_size  what sections are aligned to: the linker's own idea wastes 64 kB of file
+#   zig, cpu   zig's name; without the CPU zig assumes a newer one than rustc
+#   binutils   Debian's name of its binutils
+#   user       runs its programs on this machine, with a typical CPU
+#   relocation pie if position-independent, static if at a fixed address
+#   page_size  alignment of sections: the linker's default wastes 64 kB of file
 describe() { # TARGET
     page_size=4096 cpu='' features='' relocation=pie
     case $1 in
     x86_64)
-        # Needs nothing to run; cargo wants something.
+        # Needs no emulator, but cargo needs a runner.
         triple=x86_64-unknown-linux-musl zig=x86_64-linux-musl binutils=x86_64-linux-gnu user=env
         ;;
     aarch64)
-        # Kernels with pages of 64 kB exist.
+        # Some kernels have pages of 64 kB.
         triple=aarch64-unknown-linux-musl zig=aarch64-linux-musl page_size=65536
         binutils=aarch64-linux-gnu user='qemu-aarch64-static -cpu cortex-a53'
         ;;
     armv7)
-        # Every one of them has Thumb-2, which is a fifth smaller.
+        # All of them have Thumb-2, which is a fifth smaller.
         triple=armv7-unknown-linux-musleabihf zig=arm-linux-musleabihf features=,+thumb-mode
         binutils=arm-linux-gnueabi user='qemu-arm-static -cpu cortex-a7'
         ;;
     arm)
-        # ARMv5 and all that came after it, in Thumb, a fifth smaller here too. What is atomic is done by
-        # the kernel's helpers (CONFIG_KUSER_HELPERS, which a kernel for ARMv5 always has).
+        # ARMv5 and later, in Thumb, a fifth smaller here, too. Atomics use the kernel's helpers (CONFIG_KUSER_HELPERS, which
+        # a kernel for ARMv5 always has).
         triple=armv5te-unknown-linux-musleabi zig=arm-linux-musleabi cpu=arm926ej_s features=,+thumb-mode
         binutils=arm-linux-gnueabi user='qemu-arm-static -cpu arm926'
         ;;
-    # Where every address comes from a table, a sixth would be added to the size.
+    # Position-independent code takes every address from a table: a sixth more in size.
     mips)
         relocation=static
         triple=mips-unknown-linux-musl zig=mips-linux-musleabi cpu=mips32r2+soft_float

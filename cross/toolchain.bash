@@ -1,11 +1,11 @@
 # shellcheck shell=bash disable=SC2154 # What is not set here is set by targets.bash.
-# How to call cargo for a target. To be sourced by the scripts here, after targets.bash.
+# Calls cargo for a target. Sourced by the scripts here, after targets.bash.
 
 # Runs cargo with a standard library built for a target described before, in one of these ways:
-#   release   small: a panic is a trap, and prints nothing, as a daemon has nowhere to print it
-#   guest     the same, but a panic prints its message
-#   test      a panic unwinds, as tests need it to
-# rustc for MIPS is not to be had with a standard library; RUSTC_BOOTSTRAP lets a stable one build it.
+#   release   small: a panic is a trap without a message, as a daemon has no place to print it
+#   guest     as release, but a panic prints its message
+#   test      a panic unwinds, as tests require
+# No standard library for MIPS comes with rustc; RUSTC_BOOTSTRAP lets a stable rustc build it.
 cross_cargo() { # WAY COMMAND [ARGUMENT...]
     local way=$1 command=$2 zig_path
     shift 2
@@ -13,17 +13,17 @@ cross_cargo() { # WAY COMMAND [ARGUMENT...]
     [ -x "$zig_path" ] || die "zig is not installed; run cross/install"
     local flags="-Ctarget-feature=+crt-static$features -Clink-self-contained=no --cfg libc_unstable_musl_v1_2"
     flags+=" -Crelocation-model=$relocation"
-    # rustc links only for x86_64 a static program that is loaded anywhere.
+    # rustc links static-pie only for x86_64.
     [ "$relocation" = static ] || flags+=" -Clink-arg=-pie"
-    # cargo strips what has no debugging information, and zig then strips the symbols too.
+    # Without debugging information cargo strips, and zig then also strips the symbols.
     local std=std,panic_abort unstable=(--config profile.release.strip=false)
-    # What is relocated by where the program is loaded takes 24 bytes for each word, or next to nothing.
+    # A relocation takes 24 bytes for each word, or almost none if packed.
     local linker_flags="--pack-dyn-relocs=relr --icf=all"
     case $way in
     release)
         flags+=" -Cforce-unwind-tables=no -Zlocation-detail=none"
         unstable+=(-Zpanic-immediate-abort --config 'profile.release.panic="immediate-abort"')
-        # What ARM's tables refer to, which nobody reads.
+        # For ARM's unwind tables, which are not used.
         linker_flags+=' --defsym=__aeabi_unwind_cpp_pr0=abort --defsym=__aeabi_unwind_cpp_pr1=abort'
         ;;
     guest) flags+=" -Cforce-unwind-tables=no" ;;
@@ -32,8 +32,8 @@ cross_cargo() { # WAY COMMAND [ARGUMENT...]
         unstable=(--config profile.dev.opt-level=1 --config profile.dev.debug=false)
         ;;
     esac
-    # What it is made of, in a section that takes 600 bytes of the file and no memory. Called by its name, as
-    # `cargo auditable` would have its path, and so where it is installed, in the names of all symbols.
+    # The list of crates, in a section that takes 600 bytes of the file and no memory. Called by its name: `cargo
+    # auditable` would put the path of its installation into the names of all symbols.
     local auditable=()
     [ "$way" != release ] || auditable=(RUSTC_WORKSPACE_WRAPPER=cargo-auditable
         'CARGO_AUDITABLE_ORIG_ARGS={"offline":false,"locked":true,"frozen":false,"config":[]}')
@@ -48,12 +48,12 @@ cross_cargo() { # WAY COMMAND [ARGUMENT...]
         -Zbuild-std="$std" -Zbuild-std-features=optimize_for_size "${unstable[@]}" "$@"
 }
 
-# For MIPS lld's own stripping would leave `.pdr` in a file, a third of it.
+# On MIPS lld would leave `.pdr` in the file, a third of it.
 strip() { # FROM TO
     "$binutils-objcopy" --strip-all -R .pdr -R .mdebug.abi32 -R .comment "$1" "$2"
 }
 
-# The newest test program of a name, stripped.
+# Strips the newest test program of a name.
 strip_test() { # DIRECTORY NAME TO
     local programs
     mapfile -t programs < <(find "$cache/$1/deps" -name "$2-*" -type f -perm -u+x -printf '%T@ %p\n' | sort -rn)

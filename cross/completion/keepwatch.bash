@@ -1,5 +1,5 @@
 # shellcheck shell=bash disable=SC2016,SC2034,SC2154,SC2207
-# Completion for bash. What options there are the program tells.
+# Completion for bash. The options come from the program's --help.
 
 _keepwatch() {
     local cur prev words cword split
@@ -7,18 +7,20 @@ _keepwatch() {
     case $prev in
     --monitor[_-]interface)
         _available_interfaces -a
+        # `ip` shows a link with its other end.
+        COMPREPLY=("${COMPREPLY[@]%%@*}")
         return
         ;;
-    --conf[_-]dir | --state[_-]path | --log-dir | --config-dir)
+    --conf[_-]dir | --state[_-]path | --log[_-]dir | --config[_-]dir)
         _filedir -d
         return
         ;;
-    --pid[_-]file | --log-file | --config-file | --hook | --conntrackd-conf)
+    --pid[_-]file | --log[_-]file | --metrics[_-]file | --config[_-]file | --hook | --conntrackd[_-]conf)
         _filedir
         return
         ;;
     --namespace)
-        # Anybody's file in /run/netns is a name. Only plain ones are proposed, as the shell reads what it proposes.
+        # Any file in /run/netns is a name. Only plain ones are proposed, as the shell evaluates its proposals.
         COMPREPLY=($(compgen -W '$(ip netns list 2>/dev/null |
             sed -En "s/^([[:alnum:]._:@+-]+)( [(]id: [0-9]+[)])?$/\1/p")' -- "$cur"))
         return
@@ -36,7 +38,7 @@ _keepwatch() {
         return
         ;;
     esac
-    # Of the other options that want a value nothing can be proposed.
+    # Other options with a value have no proposals.
     $split && return
     COMPREPLY=($(compgen -W '$(_parse_help "$1")' -- "$cur"))
 } && complete -F _keepwatch keepwatch

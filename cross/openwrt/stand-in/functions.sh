@@ -1,5 +1,5 @@
 # shellcheck shell=dash source=/dev/null
-# Stands in for /lib/functions.sh, with what the library of UCI brings.
+# Stands in for /lib/functions.sh, with UCI's own shell library.
 
 . /lib/config/uci.sh
 

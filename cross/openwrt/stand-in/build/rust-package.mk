@@ -1,0 +1,1 @@
+# Stands in for lang/rust/rust-package.mk, and builds no program.
