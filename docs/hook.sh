@@ -1,9 +1,9 @@
 #!/bin/sh
 # Runs a service where the virtual address is, and nowhere else. keepwatch calls it by `--hook`, as keepalived calls notify
-# scripts: INSTANCE, the router id, MASTER, BACKUP or FAULT, and a priority. It is called again if it fails. Without
-# systemd, as on OpenWrt: /etc/init.d/haproxy start, and stop.
+# scripts: INSTANCE, the router id, a state, and a priority. It is called again if it fails. Without systemd, as on OpenWrt:
+# /etc/init.d/haproxy start, and stop.
 
 case $3 in
 MASTER) systemctl start haproxy ;;
-BACKUP | FAULT) systemctl stop haproxy ;;
+*) systemctl stop haproxy ;;
 esac

@@ -10,7 +10,8 @@ use super::{debug, error, info, warning};
 use crate::errno::Errno;
 use crate::metrics::figures;
 use crate::monitor::{
-    ActiveWord, Cause, CommandResult, Duration, HookState, LogEvent, State, Status, Trouble,
+    ActiveWord, Cause, CommandResult, Duration, HookState, LimitedEvent, LogEvent, State, Status,
+    Trouble,
 };
 use crate::wire::cidr::Cidr;
 use crate::wire::http::RouterId;
@@ -35,6 +36,7 @@ impl LogEvent {
         let (router, interface) = (names.router_id.as_str(), names.interface);
         let word = |state: State| state.word(names.active_word);
         match *self {
+            Self::Limited(event, count) => event.log(count, names),
             Self::Initial(state) => info!("Initial status of router {} is {}", router, word(state)),
             Self::Changed(cause) => names.log_change(cause),
             Self::Wrote(state) => info!("Wrote router {} state {}", router, word(state)),
@@ -44,8 +46,18 @@ impl LogEvent {
             Self::AgentBack { failures } => {
                 info!("agent notified after {} failed attempts", failures);
             }
+            Self::AgentReplaced => {
+                info!("agent's socket was replaced since its reply; notifying it again");
+            }
             Self::InterfaceFound { ifindex } => {
                 info!("watched interface {} has index {}", interface, ifindex);
+            }
+            Self::InterfaceMissing => {
+                warning!("watched interface {} not found; waiting", interface);
+            }
+            Self::SplitBrain { mac, ifindex } => {
+                let (mac, ip) = (mac_text(Some(mac)), names.vip.address());
+                warning!("split brain: {} claims {} on {} (index {})", mac, ip, interface, ifindex);
             }
             Self::SplitBrainOver { mac, claims, lasted } => {
                 let (mac, seconds) = (mac_text(Some(mac)), lasted.secs());
@@ -60,10 +72,9 @@ impl LogEvent {
                     debug!("Synced connection tracking state on {} for router {}", state, router);
                 }
             }
-            Self::AgentReplaced => {
-                info!("agent's socket was replaced since its reply; notifying it again");
+            Self::CommandFailed { command, end } => {
+                error!("conntrackd {}: {}", command.flag(), end);
             }
-            Self::ConntrackdUnconfigured => info!("waiting for conntrackd's configuration"),
             Self::HookSucceeded { state, failures: 0 } => {
                 info!("hook succeeded for {}", state.word());
             }
@@ -71,100 +82,90 @@ impl LogEvent {
                 info!("hook succeeded for {} after {} failed runs", state.word(), failures);
             }
             Self::Reloading => info!("SIGHUP: resynchronising and reporting everything again"),
-            Self::TooManyAddresses { total } => {
-                error!("announcement table full: {} addresses not announced", total);
-            }
-            Self::TooManyLinks { ignored } => {
-                error!("interface table full: addresses of {} interfaces not announced", ignored);
-            }
-            Self::CommandFailed { command, end } => {
-                error!("conntrackd {}: {}", command.flag(), end);
-            }
+            Self::LinesLost { count } => warning!("log lines lost: {}", count),
             Self::Superseded => error!("pid file was removed or replaced; exiting"),
             Self::HelperGone(helper) => error!("{} helper gone; exiting", helper.name()),
             Self::NamespaceGone => error!("network namespace deleted; exiting"),
-            _ => self.warn(names),
         }
     }
+}
 
-    fn warn(&self, names: &Names) {
-        let (vip, interface) = (names.vip, names.interface);
+impl LimitedEvent {
+    fn log(&self, count: u32, names: &Names) {
+        let (vip, interface, times) = (names.vip, names.interface, times(count));
         match *self {
-            Self::NotWritten { errno, count } => {
-                not_written("state", at(Some(&names.state_file)), errno, count);
-            }
-            Self::StateFileShared { count } => {
+            Self::NotWritten { errno } => {
                 let path = at(Some(&names.state_file));
-                warning!("another process writes the state file{}{}", path, times(count));
+                warning!("state file not written: {}; retrying{}{}", errno, path, times);
             }
-            Self::MetricsNotWritten { errno: Errno::EXISTS, count } => {
-                warning!("metrics file not written: in use by another instance{}", times(count));
+            Self::StateFileShared => {
+                let path = at(Some(&names.state_file));
+                warning!("another process writes the state file{}{}", path, times);
             }
-            Self::MetricsNotWritten { errno, count } => {
-                not_written("metrics", at(names.metrics_file.as_deref()), errno, count);
+            Self::MetricsNotWritten { errno: Errno::EXISTS } => {
+                warning!("metrics file not written: in use by another instance{}", times);
             }
-            Self::NotNotified { failure, count } => {
+            Self::MetricsNotWritten { errno } => {
+                let path = at(names.metrics_file.as_deref());
+                warning!("metrics file not written: {}; retrying{}{}", errno, path, times);
+            }
+            Self::NotNotified { failure } => {
                 let path = at(names.agent_socket.as_deref());
-                warning!("agent not notified: {}; retrying{}{}", failure, path, times(count));
-            }
-            Self::InterfaceMissing => {
-                warning!("watched interface {} not found; waiting", interface);
+                warning!("agent not notified: {}; retrying{}{}", failure, path, times);
             }
             Self::AlternativeName { owner } => warning!(
                 "{} is an alternative name of {}; waiting for an interface of that name",
                 interface,
                 owner
             ),
-            Self::Misplaced { ifindex, cidr } => {
-                let place = TroubleText::new(Trouble::Misplaced(ifindex, cidr));
-                warning!("{}; expected {} on {}", place, vip, interface);
-            }
             Self::InterfaceDown(cause) => {
                 let why = TroubleText::new(Trouble::InterfaceDown(cause));
                 warning!("{} is on {}, but {}", vip, interface, why);
             }
-            Self::SplitBrain { mac, ifindex } => {
-                let (mac, ip) = (mac_text(Some(mac)), vip.address());
-                warning!("split brain: {} claims {} on {} (index {})", mac, ip, interface, ifindex);
+            Self::Overrun => warning!("netlink events lost; resynchronising{}", times),
+            Self::MalformedMessage { ifindex: Some(ifindex) } => {
+                warning!("ignored a malformed message about interface {}{}", ifindex, times);
             }
-            Self::Overrun { count } => {
-                warning!("netlink events lost; resynchronising{}", times(count));
+            Self::MalformedMessage { ifindex: None } => {
+                warning!("malformed netlink message; resynchronising{}", times);
             }
-            Self::MalformedMessage { ifindex: Some(ifindex), count } => {
-                warning!("ignored a malformed message about interface {}{}", ifindex, times(count));
+            Self::DumpFailed { dump, result } => {
+                warning!("dump of {} failed: {}; retrying{}", dump, result, times);
             }
-            Self::MalformedMessage { ifindex: None, count } => {
-                warning!("malformed netlink message; resynchronising{}", times(count));
+            Self::ForeignSender { port } => {
+                warning!("ignored a netlink message from port {}{}", port, times);
             }
-            Self::DumpFailed { dump, result, count } => {
-                warning!("dump of {} failed: {}; retrying{}", dump, result, times(count));
+            Self::Misplaced { ifindex, cidr } => {
+                let place = TroubleText::new(Trouble::Misplaced(ifindex, cidr));
+                warning!("{}; expected {} on {}", place, vip, interface);
             }
-            Self::ForeignSender { port, count } => {
-                warning!("ignored a netlink message from port {}{}", port, times(count));
-            }
-            Self::NotProbed { errno, count } => {
-                warning!("probe not sent on {}: {}{}", interface, errno, times(count));
-            }
-            Self::DadFailed { count } => warning!(
+            Self::DadFailed => warning!(
                 "VIP {} failed duplicate address detection: another station has it{}",
                 vip,
-                times(count)
+                times
             ),
-            Self::NotAnnounced { interface, errno, count } => {
-                warning!("announcement not sent on {}: {}{}", interface, errno, times(count));
+            Self::NotProbed { errno } => {
+                warning!("probe not sent on {}: {}{}", interface, errno, times);
             }
-            Self::HookFailed { state, end: CommandResult::TimedOut, count } => warning!(
+            Self::NotAnnounced { interface, errno } => {
+                warning!("announcement not sent on {}: {}{}", interface, errno, times);
+            }
+            Self::TooManyAddresses { total } => {
+                error!("announcement table full: {} addresses not announced", total);
+            }
+            Self::TooManyLinks { ignored } => {
+                error!("interface table full: addresses of {} interfaces not announced", ignored);
+            }
+            Self::ConntrackdUnconfigured => info!("waiting for conntrackd's configuration"),
+            Self::HookFailed { state, end: CommandResult::TimedOut } => warning!(
                 "hook failed for {}: timed out after {} (--hook-timeout) and killed; retrying{}",
                 state.word(),
                 names.hook_timeout,
-                times(count)
+                times
             ),
-            Self::HookFailed { state, end, count } => {
-                warning!("hook failed for {}: {}; retrying{}", state.word(), end, times(count));
+            Self::HookFailed { state, end } => {
+                warning!("hook failed for {}: {}; retrying{}", state.word(), end, times);
             }
-            Self::LinesLost { count } => warning!("log lines lost: {}", count),
-            // `log` has the other texts. A `Debug` text would add 3 kB to the program.
-            _ => warning!("event without a text"),
         }
     }
 }
@@ -210,8 +211,4 @@ impl Names {
             info!("status:{}", counters(figures));
         }
     }
-}
-
-fn not_written(file: &str, path: impl Display, errno: Errno, count: u32) {
-    warning!("{} file not written: {}; retrying{}{}", file, errno, path, times(count));
 }

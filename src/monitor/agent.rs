@@ -20,7 +20,7 @@ use core::mem::{discriminant, replace};
 use super::delivery::Delivery;
 use super::follow_up::FollowUp;
 use super::journal::Journal;
-use super::{Action, Duration, Failure, Instant, LogEvent, Outcome, State};
+use super::{Action, Duration, Failure, Instant, LimitedEvent, LogEvent, Outcome, State};
 
 /// The longest time from connecting to the agent to the end of its reply.
 pub const AGENT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -110,7 +110,7 @@ impl Outbox {
                 journal.log(LogEvent::Notified(state));
                 if failures > 0 {
                     journal.log(LogEvent::AgentBack { failures });
-                    journal.end_failures(|event| matches!(event, LogEvent::NotNotified { .. }));
+                    journal.end_failures(|event| matches!(event, LimitedEvent::NotNotified { .. }));
                 }
             }
             Outcome::Closed => self.on_closed(),
@@ -122,7 +122,7 @@ impl Outbox {
                 for (count, (_, kind)) in counts.zip(Failure::KINDS) {
                     *count += u64::from(discriminant(&kind) == discriminant(&failure));
                 }
-                journal.log_limited(|count| LogEvent::NotNotified { failure, count }, now);
+                journal.log_limited(LimitedEvent::NotNotified { failure }, now);
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Connection tracking: conntrackd's commands on each transition, one after another.
 
 use super::journal::Journal;
-use super::{Action, CommandResult, Duration, Instant, LogEvent, State, SyncCommand};
+use super::{Action, CommandResult, Duration, Instant, LimitedEvent, LogEvent, State, SyncCommand};
 use crate::errno::Errno;
 
 /// How long to wait for the configuration, which Neutron's agent writes after it has started the monitor. Neutron's
@@ -65,14 +65,14 @@ impl SyncSequence {
         let Some(Running { command, is_current }) = self.running.take() else { return };
         let is_configured = end != CommandResult::NotConfigured(Errno::NOT_FOUND);
         if is_configured {
-            journal.end_failures(|event| matches!(event, LogEvent::ConntrackdUnconfigured));
+            journal.end_failures(|event| matches!(event, LimitedEvent::ConntrackdUnconfigured));
         } else if is_current {
             let since = *self.unconfigured_since.get_or_insert(now);
             if now < since + CONFIGURATION_TIMEOUT {
                 // Retries all commands of the state.
                 self.post(self.state);
                 (self.unconfigured_since, self.not_before) = (Some(since), now + RETRY);
-                return journal.log_limited(|_| LogEvent::ConntrackdUnconfigured, now);
+                return journal.log_limited(LimitedEvent::ConntrackdUnconfigured, now);
             }
             self.rest = &[];
         }

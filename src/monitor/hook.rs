@@ -5,7 +5,7 @@
 
 use super::delivery::Delivery;
 use super::journal::Journal;
-use super::{Action, CommandResult, HookState, Instant, LogEvent};
+use super::{Action, CommandResult, HookState, Instant, LimitedEvent, LogEvent};
 
 /// Runs the hook until it has succeeded for the newest state.
 #[derive(Debug)]
@@ -49,7 +49,7 @@ impl HookSchedule {
         if end == CommandResult::Exited(0) {
             let Some((state, failures)) = self.runs.succeed() else { return };
             journal.log(LogEvent::HookSucceeded { state, failures });
-            journal.end_failures(|event| matches!(event, LogEvent::HookFailed { .. }));
+            journal.end_failures(|event| matches!(event, LimitedEvent::HookFailed { .. }));
         } else {
             let Some(state) = self.runs.fail(|backoff| backoff.after_failure(now)) else { return };
             if self.runs.newest() != Some(state) {
@@ -57,7 +57,7 @@ impl HookSchedule {
             }
             self.good = None;
             journal.counters.hook_failures += 1;
-            journal.log_limited(|count| LogEvent::HookFailed { state, end, count }, now);
+            journal.log_limited(LimitedEvent::HookFailed { state, end }, now);
         }
         journal.counters.hook_runs += 1;
     }
@@ -65,7 +65,7 @@ impl HookSchedule {
     /// Returns whether to log the output of the run that ends now, which is logged as often as its failure.
     pub(super) fn logs_output(&self, journal: &Journal, now: Instant) -> bool {
         let end = CommandResult::TimedOut;
-        let failure = |state| LogEvent::HookFailed { state, end, count: 0 };
+        let failure = |state| LimitedEvent::HookFailed { state, end };
         self.runs.in_flight().is_some_and(|state| journal.would_log(&failure(state), now))
     }
 

@@ -1,4 +1,4 @@
-//! Inputs: each updates the state of the features, and queues log lines and requests.
+//! The inputs that concern several features.
 
 use super::dump::MessageClass;
 use super::machine::{Monitor, Reload};
@@ -6,81 +6,13 @@ use super::namespace::NamespaceLook;
 use super::resync::{Purpose, Resync};
 use super::vip::Vip;
 use super::{
-    Action, Control, Dump, DumpResult, ExitReason, HelperKind, HelperNews, Input, Instant,
+    Action, Control, Dump, DumpResult, ExitReason, HelperKind, HelperNews, Instant, LimitedEvent,
     LogEvent, NamespaceCheck,
 };
 use crate::wire::rtnl::{Address, Body, Message};
 
 impl Monitor<'_> {
-    /// Handles an input at `now`. [`Monitor::next_action`] returns the actions that follow.
-    pub fn handle(&mut self, input: &Input, now: Instant) {
-        let journal = &mut self.journal;
-        match input {
-            Input::QueueEmpty => self.handle_queue_empty(now),
-            Input::Netlink(message) => self.handle_message(message, now),
-            Input::Overrun => self.handle_overrun(now),
-            Input::MalformedMessage(ifindex) => self.handle_malformed_message(*ifindex, now),
-            Input::ForeignSender(port) => self.handle_foreign_sender(*port, now),
-            Input::RequestFailed(errno) => self.handle_dump_end(DumpResult::Failed(*errno), now),
-            Input::StateFile(result) => self.state_file.handle_write(*result, journal, now),
-            Input::MetricsFile(result) => {
-                if let Some(metrics) = &mut self.metrics {
-                    metrics.handle_write(*result, journal, now);
-                }
-            }
-            Input::Agent(outcome) => {
-                if let Some(outbox) = &mut self.outbox {
-                    outbox.handle_outcome(*outcome, journal, now);
-                }
-            }
-            Input::AgentReplaced => {
-                if let Some(outbox) = &mut self.outbox {
-                    outbox.handle_replaced(journal, now);
-                }
-            }
-            Input::PidFileLost => {
-                journal.log(LogEvent::Superseded);
-                self.handle_exit(ExitReason::Superseded, now);
-            }
-            Input::ManagerNotified(result) => {
-                if let Some(manager) = &mut self.manager {
-                    manager.handle_sent(result.is_ok(), now);
-                }
-            }
-            Input::LogReopened { succeeded } => self.log_fails = !succeeded,
-            Input::Control(control) => self.handle_control(*control, now),
-            Input::Sent(address, result) => {
-                self.resync.expect_more();
-                if let Some(announcer) = &mut self.announcer {
-                    announcer.handle_sent(*address, *result, journal, now);
-                }
-            }
-            Input::Probed(result) => {
-                self.resync.expect_more();
-                if let Err(errno) = *result {
-                    journal.log_limited(|count| LogEvent::NotProbed { errno, count }, now);
-                } else {
-                    journal.end_failures(|event| matches!(event, LogEvent::NotProbed { .. }));
-                }
-            }
-            Input::ClaimReceived(ifindex, claim) => {
-                if let Some(detector) = &mut self.detector {
-                    detector.handle_frame(now);
-                    detector.handle_claim(*ifindex, claim, &self.vip, journal, now);
-                }
-            }
-            Input::NoClaim => {
-                if let Some(detector) = &mut self.detector {
-                    detector.handle_frame(now);
-                }
-            }
-            Input::Helper(helper, news) => self.handle_helper(*helper, *news, now),
-            Input::MountsChanged => self.namespace.handle_mounts_changed(now),
-            Input::NamespaceGone => self.handle_namespace_gone(now),
-        }
-    }
-
-    fn handle_queue_empty(&mut self, now: Instant) {
+    pub(super) fn handle_queue_empty(&mut self, now: Instant) {
         let has_timed_out = self.resync.handle_queue_empty(now);
         self.exit.handle_queue_empty();
         if let Some(manager) = &mut self.manager {
@@ -97,7 +29,7 @@ impl Monitor<'_> {
         }
     }
 
-    fn handle_message(&mut self, message: &Message, now: Instant) {
+    pub(super) fn handle_message(&mut self, message: &Message, now: Instant) {
         self.resync.expect_more();
         let body = &message.body;
         match self.resync.classify(message) {
@@ -144,9 +76,9 @@ impl Monitor<'_> {
         self.misplaced.handle_address(address, listed, &self.vip);
         self.vip.handle_address(address, listed);
         if self.vip.is_unusable(address) {
-            self.journal.log_limited(|count| LogEvent::DadFailed { count }, now);
+            self.journal.log_limited(LimitedEvent::DadFailed, now);
         } else if self.vip.is_vip(address) {
-            self.journal.end_failures(|event| matches!(event, LogEvent::DadFailed { .. }));
+            self.journal.end_failures(|event| matches!(event, LimitedEvent::DadFailed));
         }
     }
 
@@ -174,13 +106,13 @@ impl Monitor<'_> {
         }
     }
 
-    fn handle_foreign_sender(&mut self, port: u32, now: Instant) {
+    pub(super) fn handle_foreign_sender(&mut self, port: u32, now: Instant) {
         self.resync.expect_more();
         self.journal.counters.foreign += 1;
-        self.journal.log_limited(|count| LogEvent::ForeignSender { port, count }, now);
+        self.journal.log_limited(LimitedEvent::ForeignSender { port }, now);
     }
 
-    fn handle_control(&mut self, control: Control, now: Instant) {
+    pub(super) fn handle_control(&mut self, control: Control, now: Instant) {
         match control {
             Control::Exit(signal) => {
                 self.handle_exit(ExitReason::Signal(signal), now);
@@ -206,7 +138,7 @@ impl Monitor<'_> {
         }
     }
 
-    fn handle_helper(&mut self, helper: HelperKind, news: HelperNews, now: Instant) {
+    pub(super) fn handle_helper(&mut self, helper: HelperKind, news: HelperNews, now: Instant) {
         let journal = &mut self.journal;
         match (news, helper) {
             (HelperNews::Ended(end), HelperKind::Conntrackd) => {
@@ -232,7 +164,7 @@ impl Monitor<'_> {
         }
     }
 
-    fn handle_namespace_gone(&mut self, now: Instant) {
+    pub(super) fn handle_namespace_gone(&mut self, now: Instant) {
         if matches!(self.exit.reason(), None | Some(ExitReason::HelperGone(_))) {
             self.namespace = NamespaceLook::new(NamespaceCheck::Never);
             self.vip.handle_unreachable();
@@ -241,7 +173,7 @@ impl Monitor<'_> {
         }
     }
 
-    fn handle_exit(&mut self, reason: ExitReason, now: Instant) {
+    pub(super) fn handle_exit(&mut self, reason: ExitReason, now: Instant) {
         let is_first = self.exit.handle(reason, now);
         if let Some(manager) = self.manager.as_mut().filter(|_| is_first) {
             manager.handle_exit_begun();

@@ -13,28 +13,22 @@ use crate::wire::cidr::Cidr;
 use crate::wire::ifname::InterfaceName;
 use crate::wire::rtnl::Mac;
 
-/// An event for the log. `count` is the number of times since its last line.
+/// An event for the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "most fields need no more than their names")]
 pub enum LogEvent {
+    /// An event that may be frequent, and the number of times since the last line about its kind.
+    Limited(LimitedEvent, u32),
     /// The first state known.
     Initial(State),
     /// The state has changed, for this reason.
     Changed(Cause),
     /// The state file holds this now.
     Wrote(State),
-    /// The state file could not be written; the write is retried.
-    NotWritten { errno: Errno, count: u32 },
-    /// Another process has replaced the state file since the last write.
-    StateFileShared { count: u32 },
-    /// The metrics file could not be written; the write is retried.
-    MetricsNotWritten { errno: Errno, count: u32 },
     /// The agent answered 200 for this state.
     Notified(State),
     /// The agent answered 200 after this number of failed attempts.
     AgentBack { failures: u32 },
-    /// An attempt to notify the agent failed; it is retried.
-    NotNotified { failure: Failure, count: u32 },
     /// The socket at the agent's path is not the one that answered: the state is sent again.
     AgentReplaced,
     /// The pid file is another daemon's, or has been removed: exiting.
@@ -43,52 +37,66 @@ pub enum LogEvent {
     InterfaceFound { ifindex: u32 },
     /// The watched interface does not exist.
     InterfaceMissing,
-    /// The watched name is an alternative name of this interface.
-    AlternativeName { owner: InterfaceName },
-    /// The VIP is on the watched interface, but that is down or has no carrier.
-    InterfaceDown(Cause),
-    /// Netlink events were lost; everything is requested again.
-    Overrun { count: u32 },
-    /// A netlink message could not be read; if it may be about the VIP, everything is requested again.
-    MalformedMessage { ifindex: Option<u32>, count: u32 },
-    /// A dump failed; it is requested again.
-    DumpFailed { dump: Dump, result: DumpResult, count: u32 },
-    /// A process sent a netlink message; it was ignored.
-    ForeignSender { port: u32, count: u32 },
-    /// The VIP's address is on the interface with this index, with this prefix length, but not where it is expected.
-    Misplaced { ifindex: u32, cidr: Cidr },
-    /// The VIP failed duplicate address detection, so the kernel does not use it.
-    DadFailed { count: u32 },
     /// Another station claims the VIP while this router is active.
     SplitBrain { mac: Mac, ifindex: u32 },
     /// The split brain is over, or the VIP has been removed. `lasted` is the time from the first claim to the last.
     SplitBrainOver { mac: Mac, claims: u32, lasted: Duration },
-    /// A probe could not be sent.
-    NotProbed { errno: Errno, count: u32 },
-    /// A frame that announces an address could not be sent.
-    NotAnnounced { interface: InterfaceName, errno: Errno, count: u32 },
-    /// Addresses are not announced, because too many were added at once.
-    TooManyAddresses { total: u64 },
-    /// The addresses of these links are not announced, because the table of links is full.
-    TooManyLinks { ignored: u64 },
     /// All commands for a state have ended. `done`: at least one has succeeded.
     Synced { state: State, done: bool },
     /// A command of conntrackd failed; the next ones still run.
     CommandFailed { command: SyncCommand, end: CommandResult },
     /// The helper process that runs these programs is gone.
     HelperGone(HelperKind),
-    /// conntrackd's configuration does not exist yet; the commands wait for it.
-    ConntrackdUnconfigured,
     /// The hook ended with exit code 0 for this state, after this number of failed runs.
     HookSucceeded { state: HookState, failures: u32 },
-    /// The hook failed for this state; it is run again.
-    HookFailed { state: HookState, end: CommandResult, count: u32 },
     /// The network namespace has been deleted.
     NamespaceGone,
     /// SIGHUP: everything is listed, written and reported again.
     Reloading,
     /// This number of lines was lost, because their queue was full.
     LinesLost { count: u32 },
+}
+
+/// An event that may be frequent: each kind has at most one line a minute, until a success ends it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "most fields need no more than their names")]
+pub enum LimitedEvent {
+    /// The state file could not be written; the write is retried.
+    NotWritten { errno: Errno },
+    /// Another process has replaced the state file since the last write.
+    StateFileShared,
+    /// The metrics file could not be written; the write is retried.
+    MetricsNotWritten { errno: Errno },
+    /// An attempt to notify the agent failed; it is retried.
+    NotNotified { failure: Failure },
+    /// The watched name is an alternative name of this interface.
+    AlternativeName { owner: InterfaceName },
+    /// The VIP is on the watched interface, but that is down or has no carrier.
+    InterfaceDown(Cause),
+    /// Netlink events were lost; everything is requested again.
+    Overrun,
+    /// A netlink message could not be read; if it may be about the VIP, everything is requested again.
+    MalformedMessage { ifindex: Option<u32> },
+    /// A dump failed; it is requested again.
+    DumpFailed { dump: Dump, result: DumpResult },
+    /// A process sent a netlink message; it was ignored.
+    ForeignSender { port: u32 },
+    /// The VIP's address is on the interface with this index, with this prefix length, but not where it is expected.
+    Misplaced { ifindex: u32, cidr: Cidr },
+    /// The VIP failed duplicate address detection, so the kernel does not use it.
+    DadFailed,
+    /// A probe could not be sent.
+    NotProbed { errno: Errno },
+    /// A frame that announces an address could not be sent.
+    NotAnnounced { interface: InterfaceName, errno: Errno },
+    /// Addresses are not announced, because too many were added at once.
+    TooManyAddresses { total: u64 },
+    /// The addresses of these links are not announced, because the table of links is full.
+    TooManyLinks { ignored: u64 },
+    /// conntrackd's configuration does not exist yet; the commands wait for it.
+    ConntrackdUnconfigured,
+    /// The hook failed for this state; it is run again.
+    HookFailed { state: HookState, end: CommandResult },
 }
 
 /// The least time between two lines of one kind.
@@ -100,15 +108,16 @@ const MAX_KINDS: usize = 32;
 const MAX_LINES: usize = 8;
 
 /// Returns whether two events share a limit.
-fn is_same_kind(one: &LogEvent, other: &LogEvent) -> bool {
+fn is_same_kind(one: &LimitedEvent, other: &LimitedEvent) -> bool {
+    use LimitedEvent::{DumpFailed, HookFailed, NotNotified};
     let is_same = match (one, other) {
-        (LogEvent::DumpFailed { result: a, .. }, LogEvent::DumpFailed { result: b, .. }) => {
+        (DumpFailed { result: a, .. }, DumpFailed { result: b, .. }) => {
             discriminant(a) == discriminant(b)
         }
-        (LogEvent::NotNotified { failure: a, .. }, LogEvent::NotNotified { failure: b, .. }) => {
+        (NotNotified { failure: a }, NotNotified { failure: b }) => {
             discriminant(a) == discriminant(b)
         }
-        (LogEvent::HookFailed { state: a, .. }, LogEvent::HookFailed { state: b, .. }) => a == b,
+        (HookFailed { state: a, .. }, HookFailed { state: b, .. }) => a == b,
         _ => true,
     };
     is_same && discriminant(one) == discriminant(other)
@@ -116,7 +125,7 @@ fn is_same_kind(one: &LogEvent, other: &LogEvent) -> bool {
 
 #[derive(Debug)]
 struct Limit {
-    event: LogEvent,
+    event: LimitedEvent,
     last: Instant,
     unlogged: u32,
 }
@@ -144,30 +153,29 @@ impl Journal {
     }
 
     /// Logs an event that may be frequent: the first at once, then one line a minute with the count since.
-    pub(super) fn log_limited(&mut self, event: impl Fn(u32) -> LogEvent, now: Instant) {
-        let first = event(1);
-        let same = self.limits.iter_mut().find(|limit| is_same_kind(&limit.event, &first));
+    pub(super) fn log_limited(&mut self, event: LimitedEvent, now: Instant) {
+        let same = self.limits.iter_mut().find(|limit| is_same_kind(&limit.event, &event));
         let Some(limit) = same else {
             // Without room the events of this kind are not limited.
-            let _ = self.limits.push(Limit { event: first, last: now, unlogged: 0 });
-            return self.log(first);
+            let _ = self.limits.push(Limit { event, last: now, unlogged: 0 });
+            return self.log(LogEvent::Limited(event, 1));
         };
         limit.unlogged = limit.unlogged.saturating_add(1);
         if now >= limit.last + PERIOD {
             limit.last = now;
             let count = take(&mut limit.unlogged);
-            self.log(event(count));
+            self.log(LogEvent::Limited(event, count));
         }
     }
 
     /// Returns whether an event of this kind would be logged now.
-    pub(super) fn would_log(&self, event: &LogEvent, now: Instant) -> bool {
+    pub(super) fn would_log(&self, event: &LimitedEvent, now: Instant) -> bool {
         let is_free = |limit: &Limit| now >= limit.last + PERIOD;
         self.limits.iter().all(|limit| !is_same_kind(&limit.event, event) || is_free(limit))
     }
 
     /// Handles a success after these failures: the next failure is logged at once.
-    pub(super) fn end_failures(&mut self, is_over: impl Fn(&LogEvent) -> bool) {
+    pub(super) fn end_failures(&mut self, is_over: impl Fn(&LimitedEvent) -> bool) {
         self.limits.retain(|limit| !is_over(&limit.event));
     }
 
@@ -183,7 +191,7 @@ impl Journal {
 mod tests {
     use super::*;
 
-    fn logs(journal: &mut Journal, event: impl Fn(u32) -> LogEvent) -> bool {
+    fn logs(journal: &mut Journal, event: LimitedEvent) -> bool {
         journal.log_limited(event, Instant::ZERO);
         journal.next_action().is_some()
     }
@@ -191,25 +199,25 @@ mod tests {
     #[test]
     fn failure_after_a_success_is_logged_at_once() {
         let mut journal = Journal::default();
-        let event = |count| LogEvent::Overrun { count };
+        let event = LimitedEvent::Overrun;
         assert!(logs(&mut journal, event) && !logs(&mut journal, event));
-        journal.end_failures(|event| matches!(event, LogEvent::Overrun { .. }));
+        journal.end_failures(|event| matches!(event, LimitedEvent::Overrun));
         assert!(logs(&mut journal, event));
     }
 
     #[test]
     fn kinds_of_failures_differ_but_not_by_what_they_carry() {
         let mut journal = Journal::default();
-        let mut logs = |event| logs(&mut journal, |_| event);
-        let agent = |failure| LogEvent::NotNotified { failure, count: 1 };
+        let mut logs = |event| logs(&mut journal, event);
+        let agent = |failure| LimitedEvent::NotNotified { failure };
         let [late, refused] = [Failure::TimedOut, Failure::Refused].map(agent);
         assert!(logs(late) && logs(refused) && !logs(late));
         let [one, other] = [Failure::Socket(Errno(1)), Failure::Socket(Errno(2))].map(agent);
         assert!(logs(one) && !logs(other));
-        let dump = |result| LogEvent::DumpFailed { dump: Dump::Links, result, count: 1 };
+        let dump = |result| LimitedEvent::DumpFailed { dump: Dump::Links, result };
         assert!(logs(dump(DumpResult::TimedOut)) && logs(dump(DumpResult::Interrupted)));
         let end = CommandResult::TimedOut;
-        let hook = |state| LogEvent::HookFailed { state, end, count: 1 };
+        let hook = |state| LimitedEvent::HookFailed { state, end };
         assert!(logs(hook(HookState::Master)) && logs(hook(HookState::Backup)));
     }
 

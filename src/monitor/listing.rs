@@ -5,7 +5,7 @@ use super::machine::Monitor;
 use super::resync::{Purpose, Resync};
 use super::split_brain::Detector;
 use super::vip::Vip;
-use super::{Action, Dump, DumpResult, Instant, LogEvent};
+use super::{Action, Dump, DumpResult, Instant, LimitedEvent};
 use crate::wire::rtnl::Body;
 
 impl Monitor<'_> {
@@ -34,8 +34,7 @@ impl Monitor<'_> {
             }
             (Dump::Interface, Body::NewLink(link)) => {
                 if let Some(owner) = link.name {
-                    let event = |_| LogEvent::AlternativeName { owner };
-                    self.journal.log_limited(event, now);
+                    self.journal.log_limited(LimitedEvent::AlternativeName { owner }, now);
                 }
             }
             (Dump::Addresses, Body::NewAddress(address)) => {
@@ -52,10 +51,10 @@ impl Monitor<'_> {
         let dump = ended.dump;
         let is_complete = result == DumpResult::Complete;
         if is_complete && ended.only.is_none() {
-            self.journal.end_failures(|event| matches!(event, LogEvent::DumpFailed { .. }));
+            self.journal.end_failures(|event| matches!(event, LimitedEvent::DumpFailed { .. }));
         } else if !is_complete {
             self.journal.counters.dump_failures += 1;
-            self.journal.log_limited(|count| LogEvent::DumpFailed { dump, result, count }, now);
+            self.journal.log_limited(LimitedEvent::DumpFailed { dump, result }, now);
         }
         let announcer = self.announcer.as_mut();
         // Whether no other dump is needed: for the state, and for the rest.
@@ -86,7 +85,7 @@ impl Monitor<'_> {
 
     pub(super) fn handle_overrun(&mut self, now: Instant) {
         self.journal.counters.overruns += 1;
-        self.journal.log_limited(|count| LogEvent::Overrun { count }, now);
+        self.journal.log_limited(LimitedEvent::Overrun, now);
         self.request_everything(Resync::request, now);
         self.handle_loss();
     }
@@ -94,7 +93,7 @@ impl Monitor<'_> {
     /// Handles a message that could not be read. One about another interface is not about the VIP.
     pub(super) fn handle_malformed_message(&mut self, ifindex: Option<u32>, now: Instant) {
         self.journal.counters.malformed += 1;
-        self.journal.log_limited(|count| LogEvent::MalformedMessage { ifindex, count }, now);
+        self.journal.log_limited(LimitedEvent::MalformedMessage { ifindex }, now);
         self.resync.expect_more();
         if ifindex.is_some() && ifindex != self.vip.ifindex() {
             if self.vip.ifindex().is_none() {

@@ -14,9 +14,11 @@ use super::split_brain::Detector;
 use super::state_file::StateFile;
 use super::status::MetricsSchedule;
 use super::vip::Vip;
-use super::{Action, Cause, ExitReason, Instant, MonitorConfig, State, Status, Trouble, Troubles};
+use super::{
+    Action, Cause, DumpResult, ExitReason, Input, Instant, LimitedEvent, LogEvent, MonitorConfig,
+    State, Status,
+};
 use crate::wire::cidr::Cidr;
-use crate::wire::rtnl::Mac;
 
 /// The state machine: see [`crate::monitor`].
 #[derive(Debug)]
@@ -104,6 +106,74 @@ impl<'a> Monitor<'a> {
         }
     }
 
+    /// Handles an input at `now`. [`Monitor::next_action`] returns the actions that follow.
+    pub fn handle(&mut self, input: &Input, now: Instant) {
+        let journal = &mut self.journal;
+        match input {
+            Input::QueueEmpty => self.handle_queue_empty(now),
+            Input::Netlink(message) => self.handle_message(message, now),
+            Input::Overrun => self.handle_overrun(now),
+            Input::MalformedMessage(ifindex) => self.handle_malformed_message(*ifindex, now),
+            Input::ForeignSender(port) => self.handle_foreign_sender(*port, now),
+            Input::RequestFailed(errno) => self.handle_dump_end(DumpResult::Failed(*errno), now),
+            Input::StateFile(result) => self.state_file.handle_write(*result, journal, now),
+            Input::MetricsFile(result) => {
+                if let Some(metrics) = &mut self.metrics {
+                    metrics.handle_write(*result, journal, now);
+                }
+            }
+            Input::Agent(outcome) => {
+                if let Some(outbox) = &mut self.outbox {
+                    outbox.handle_outcome(*outcome, journal, now);
+                }
+            }
+            Input::AgentReplaced => {
+                if let Some(outbox) = &mut self.outbox {
+                    outbox.handle_replaced(journal, now);
+                }
+            }
+            Input::PidFileLost => {
+                journal.log(LogEvent::Superseded);
+                self.handle_exit(ExitReason::Superseded, now);
+            }
+            Input::ManagerNotified(result) => {
+                if let Some(manager) = &mut self.manager {
+                    manager.handle_sent(result.is_ok(), now);
+                }
+            }
+            Input::LogReopened { succeeded } => self.log_fails = !succeeded,
+            Input::Control(control) => self.handle_control(*control, now),
+            Input::Sent(address, result) => {
+                self.resync.expect_more();
+                if let Some(announcer) = &mut self.announcer {
+                    announcer.handle_sent(*address, *result, journal, now);
+                }
+            }
+            Input::Probed(result) => {
+                self.resync.expect_more();
+                if let Err(errno) = *result {
+                    journal.log_limited(LimitedEvent::NotProbed { errno }, now);
+                } else {
+                    journal.end_failures(|event| matches!(event, LimitedEvent::NotProbed { .. }));
+                }
+            }
+            Input::ClaimReceived(ifindex, claim) => {
+                if let Some(detector) = &mut self.detector {
+                    detector.handle_frame(now);
+                    detector.handle_claim(*ifindex, claim, &self.vip, journal, now);
+                }
+            }
+            Input::NoClaim => {
+                if let Some(detector) = &mut self.detector {
+                    detector.handle_frame(now);
+                }
+            }
+            Input::Helper(helper, news) => self.handle_helper(*helper, *news, now),
+            Input::MountsChanged => self.namespace.handle_mounts_changed(now),
+            Input::NamespaceGone => self.handle_namespace_gone(now),
+        }
+    }
+
     /// Returns the next action at `now`, the time of the last input. The features are polled by priority.
     pub fn next_action(&mut self, now: Instant) -> Option<Action> {
         let is_certain = self.resync.certainty(now) == Certainty::Certain;
@@ -173,30 +243,6 @@ impl<'a> Monitor<'a> {
             claimant: self.claimant(),
             counters: self.journal.counters,
         }
-    }
-
-    fn claimant(&self) -> Option<Mac> {
-        self.detector.as_ref()?.claimant()
-    }
-
-    /// Returns the current troubles, the worst first.
-    pub(super) fn troubles(&self) -> Troubles {
-        let agent_fails = self.outbox.as_ref().is_some_and(Outbox::is_failing);
-        let hook_fails = self.hook.as_ref().is_some_and(HookSchedule::is_failing);
-        let conntrackd_fails = self.conntrack.as_ref().is_some_and(SyncSequence::is_failing);
-        [
-            self.claimant().map(Trouble::SplitBrain),
-            self.state_file.is_failing().then_some(Trouble::StateFileFails),
-            self.state_file.is_shared().then_some(Trouble::StateFileShared),
-            self.vip.is_interface_absent().then_some(Trouble::InterfaceAbsent),
-            self.vip.down().map(Trouble::InterfaceDown),
-            self.misplaced_location().map(|(ifindex, cidr)| Trouble::Misplaced(ifindex, cidr)),
-            self.vip.has_failed().then_some(Trouble::DuplicateAddress),
-            agent_fails.then_some(Trouble::AgentFails),
-            hook_fails.then_some(Trouble::HookFails),
-            conntrackd_fails.then_some(Trouble::ConntrackdFails),
-            self.log_fails.then_some(Trouble::LogFails),
-        ]
     }
 
     /// Returns whether to log the output of a run of the hook that fails now: once a minute.

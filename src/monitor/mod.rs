@@ -76,7 +76,7 @@ pub use announce::{AddressKey, AnnounceTiming, Announcement, FrameKind, Tables};
 pub use config::MonitorConfig;
 pub use dump::{Dump, DumpResult};
 pub use input_action::{Action, Control, ExitReason, HelperNews, Input, Replaced};
-pub use journal::LogEvent;
+pub use journal::{LimitedEvent, LogEvent};
 pub use machine::Monitor;
 pub use namespace::NamespaceCheck;
 pub use outcome::{Failure, Outcome};

@@ -2,7 +2,7 @@
 
 use super::machine::{DownLine, Monitor, Reload};
 use super::resync::Certainty;
-use super::{Action, Cause, Duration, Instant, LogEvent, State};
+use super::{Action, Cause, Duration, Instant, LimitedEvent, LogEvent, State};
 use crate::wire::cidr::Cidr;
 
 /// The longest time from an interface going down to its deletion, if the kernel deletes it.
@@ -69,14 +69,14 @@ impl Monitor<'_> {
         if location != core::mem::replace(&mut self.logged_location, location)
             && let Some((ifindex, cidr)) = location
         {
-            self.journal.log_limited(|_| LogEvent::Misplaced { ifindex, cidr }, now);
+            self.journal.log_limited(LimitedEvent::Misplaced { ifindex, cidr }, now);
         }
         match (self.vip.down(), self.down) {
             (None, _) => self.down = DownLine::None,
             (Some(_), DownLine::None) => self.down = DownLine::Due(now + DELETION),
             (Some(cause), DownLine::Due(due)) if now >= due => {
                 self.down = DownLine::Logged;
-                self.journal.log_limited(|_| LogEvent::InterfaceDown(cause), now);
+                self.journal.log_limited(LimitedEvent::InterfaceDown(cause), now);
             }
             (Some(_), DownLine::Due(_) | DownLine::Logged) => {}
         }

@@ -2,7 +2,7 @@
 
 use super::delivery::Delivery;
 use super::journal::Journal;
-use super::{Action, Instant, LogEvent, Replaced, State};
+use super::{Action, Instant, LimitedEvent, LogEvent, Replaced, State};
 use crate::errno::Errno;
 
 #[derive(Debug)]
@@ -35,18 +35,18 @@ impl StateFile {
                 self.is_shared = replaced == Replaced::Foreign;
                 journal.counters.writes += 1;
                 journal.log(LogEvent::Wrote(state));
-                journal.end_failures(|event| matches!(event, LogEvent::NotWritten { .. }));
+                journal.end_failures(|event| matches!(event, LimitedEvent::NotWritten { .. }));
                 if self.is_shared {
-                    journal.log_limited(|count| LogEvent::StateFileShared { count }, now);
+                    journal.log_limited(LimitedEvent::StateFileShared, now);
                 } else {
-                    let is_shared = |event: &_| matches!(event, LogEvent::StateFileShared { .. });
+                    let is_shared = |event: &_| matches!(event, LimitedEvent::StateFileShared);
                     journal.end_failures(is_shared);
                 }
             }
             Err(errno) => {
                 if self.writes.fail(|backoff| backoff.after_failure(now)).is_some() {
                     journal.counters.write_failures += 1;
-                    journal.log_limited(|count| LogEvent::NotWritten { errno, count }, now);
+                    journal.log_limited(LimitedEvent::NotWritten { errno }, now);
                 }
             }
         }

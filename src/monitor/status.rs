@@ -3,8 +3,12 @@
 //! The file is written at once on request, and when a gauge has changed: the state, a pending state of the agent or the
 //! hook, or a trouble. A new value of a counter is written at most every 15 s.
 
+use super::agent::Outbox;
+use super::conntrack::SyncSequence;
+use super::hook::HookSchedule;
 use super::journal::Journal;
-use super::{Action, Cause, Duration, Failure, HookState, Instant, LogEvent, State};
+use super::machine::Monitor;
+use super::{Action, Cause, Duration, Failure, HookState, Instant, LimitedEvent, State};
 use crate::errno::Errno;
 use crate::wire::cidr::Cidr;
 use crate::wire::rtnl::Mac;
@@ -150,14 +154,15 @@ impl MetricsSchedule {
         match result {
             Ok(()) => {
                 self.written = Some(worth_a_write(&journal.counters));
-                journal.end_failures(|event| matches!(event, LogEvent::MetricsNotWritten { .. }));
+                journal
+                    .end_failures(|event| matches!(event, LimitedEvent::MetricsNotWritten { .. }));
             }
             Err(errno) => {
                 journal.counters.metrics_failures += 1;
                 // The file is another daemon's: the next attempt waits for a change.
                 let is_another = errno == Errno::EXISTS;
                 self.written = is_another.then(|| worth_a_write(&journal.counters));
-                journal.log_limited(|count| LogEvent::MetricsNotWritten { errno, count }, now);
+                journal.log_limited(LimitedEvent::MetricsNotWritten { errno }, now);
             }
         }
     }
@@ -182,5 +187,31 @@ impl MetricsSchedule {
             Due::From(time) => Some(time),
             Due::Now => Some(Instant::ZERO),
         }
+    }
+}
+
+impl Monitor<'_> {
+    pub(super) fn claimant(&self) -> Option<Mac> {
+        self.detector.as_ref()?.claimant()
+    }
+
+    /// Returns the current troubles, the worst first.
+    pub(super) fn troubles(&self) -> Troubles {
+        let agent_fails = self.outbox.as_ref().is_some_and(Outbox::is_failing);
+        let hook_fails = self.hook.as_ref().is_some_and(HookSchedule::is_failing);
+        let conntrackd_fails = self.conntrack.as_ref().is_some_and(SyncSequence::is_failing);
+        [
+            self.claimant().map(Trouble::SplitBrain),
+            self.state_file.is_failing().then_some(Trouble::StateFileFails),
+            self.state_file.is_shared().then_some(Trouble::StateFileShared),
+            self.vip.is_interface_absent().then_some(Trouble::InterfaceAbsent),
+            self.vip.down().map(Trouble::InterfaceDown),
+            self.misplaced_location().map(|(ifindex, cidr)| Trouble::Misplaced(ifindex, cidr)),
+            self.vip.has_failed().then_some(Trouble::DuplicateAddress),
+            agent_fails.then_some(Trouble::AgentFails),
+            hook_fails.then_some(Trouble::HookFails),
+            conntrackd_fails.then_some(Trouble::ConntrackdFails),
+            self.log_fails.then_some(Trouble::LogFails),
+        ]
     }
 }

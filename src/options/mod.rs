@@ -108,7 +108,7 @@ pub struct Config {
     #[argh(option, arg_name = "FILE", from_str_fn(values::path))]
     pub conntrackd_conf: Option<PathBuf>,
     /// program to run with the first state and on each change, called as keepalived calls notify scripts:
-    /// INSTANCE, the ID of --router-id, MASTER, BACKUP or FAULT, and 0
+    /// INSTANCE, the ID of --router-id, a state such as MASTER, and 0
     #[argh(option, arg_name = "PROGRAM", from_str_fn(values::program))]
     pub hook: Option<PathBuf>,
     /// user to run the hook as, by name or number; default: that of --user

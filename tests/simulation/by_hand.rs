@@ -4,8 +4,8 @@ use std::net::Ipv4Addr;
 
 use keepwatch::monitor::{
     Action, ActiveWord, AnnounceTiming, Cause, CommandResult, Control, Dump, Duration, ExitReason,
-    Failure, HelperKind, HelperNews, HookState, Input, Instant, LogEvent, Monitor, MonitorConfig,
-    Outcome, Replaced, State, SyncCommand, Tables,
+    Failure, HelperKind, HelperNews, HookState, Input, Instant, LimitedEvent, LogEvent, Monitor,
+    MonitorConfig, Outcome, Replaced, State, SyncCommand, Tables,
 };
 use keepwatch::wire::cidr::Cidr;
 use keepwatch::wire::helper::{MAX_OUTPUT, MAX_REPORT};
@@ -288,7 +288,8 @@ fn misplaced_address_is_worth_a_line_a_minute_and_only_on_a_backup() {
             lab.event(Body::DelAddress(elsewhere()));
             lab.pass(Duration::from_millis(5));
         }
-        lab.lines(|event| matches!(event, LogEvent::Misplaced { .. })).len()
+        lab.lines(|event| matches!(event, LogEvent::Limited(LimitedEvent::Misplaced { .. }, _)))
+            .len()
     };
     let mut lab = Lab::active(config());
     assert_eq!(flap(&mut lab), 0, "all is well");
@@ -329,8 +330,9 @@ fn links_and_addresses_without_room_are_counted_not_their_events() {
     let mut lab = Lab { addresses: vec![vip()], ..Lab::new(announcing(&mut tables)) };
     lab.links.extend((10..1040).map(|ifindex| link(ifindex, "lan")));
     lab.pass(Duration::from_secs(1));
-    let lines = lab.lines(|event| matches!(event, LogEvent::TooManyLinks { .. }));
-    assert_eq!(lines, [LogEvent::TooManyLinks { ignored: 8 }]);
+    let lines =
+        lab.lines(|event| matches!(event, LogEvent::Limited(LimitedEvent::TooManyLinks { .. }, _)));
+    assert_eq!(lines, [LogEvent::Limited(LimitedEvent::TooManyLinks { ignored: 8 }, 1)]);
     let ignored = |lab: &Lab| lab.monitor.status().counters.ignored_links;
     lab.event(Body::NewLink(link(1039, "lan")));
     lab.feed(&Input::Control(Control::Reload));
@@ -356,8 +358,10 @@ fn links_and_addresses_without_room_are_counted_not_their_events() {
     lab.events(refreshed.map(Body::NewAddress));
     lab.pass(Duration::from_secs(1));
     assert_eq!(lab.monitor.status().counters.unannounced, 8);
-    let lines = lab.lines(|event| matches!(event, LogEvent::TooManyAddresses { .. }));
-    assert_eq!(lines, [LogEvent::TooManyAddresses { total: 8 }]);
+    let lines = lab.lines(|event| {
+        matches!(event, LogEvent::Limited(LimitedEvent::TooManyAddresses { .. }, _))
+    });
+    assert_eq!(lines, [LogEvent::Limited(LimitedEvent::TooManyAddresses { total: 8 }, 1)]);
 }
 
 /// Links change without end, so no dump of them is ever complete.

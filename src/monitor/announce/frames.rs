@@ -7,7 +7,7 @@ use super::pending::{PendingAnnouncement, Progress};
 use super::{AddressKey, Announcer, Tables};
 use crate::errno::Errno;
 use crate::monitor::journal::Journal;
-use crate::monitor::{Action, Counters, Instant, LogEvent};
+use crate::monitor::{Action, Counters, Instant, LimitedEvent};
 
 impl Announcer<'_> {
     /// Returns the frame that is due. Its result goes to [`Announcer::handle_sent`].
@@ -51,11 +51,11 @@ impl Announcer<'_> {
         if let Some(AnnounceLink { name: interface, .. }) = link
             && let Err(errno) = result
         {
-            let event = |count| LogEvent::NotAnnounced { interface: *interface, errno, count };
+            let event = LimitedEvent::NotAnnounced { interface: *interface, errno };
             journal.log_limited(event, now);
             self.failing = Some(address.ifindex);
         } else if self.failing.take_if(|failing| *failing == address.ifindex).is_some() {
-            journal.end_failures(|event| matches!(event, LogEvent::NotAnnounced { .. }));
+            journal.end_failures(|event| matches!(event, LimitedEvent::NotAnnounced { .. }));
         }
         let Counters { announcements, announcement_failures, .. } = &mut journal.counters;
         *(if result.is_ok() { announcements } else { announcement_failures }) += 1;

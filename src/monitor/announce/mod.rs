@@ -34,7 +34,7 @@ use netlink_packet_route::address::AddressFlags;
 
 use super::journal::Journal;
 use super::split_brain::virtual_router;
-use super::{Dump, Instant, LogEvent};
+use super::{Dump, Instant, LimitedEvent};
 use crate::wire::rtnl::{Address, Body, Link, Mac};
 use links::{Relist, TableFull};
 use pending::{PendingAnnouncement, Progress};
@@ -289,7 +289,7 @@ impl<'a> Announcer<'a> {
         entries.retain(|entry| links.get(entry.address.ifindex).is_some_and(|link| link.up));
         let ignored = self.ignored_links;
         if core::mem::replace(&mut journal.counters.ignored_links, ignored) < ignored {
-            journal.log_limited(|_| LogEvent::TooManyLinks { ignored }, now);
+            journal.log_limited(LimitedEvent::TooManyLinks { ignored }, now);
         }
         true
     }
@@ -320,7 +320,7 @@ impl<'a> Announcer<'a> {
     pub(super) fn handle_queue_empty(&mut self, journal: &mut Journal, now: Instant) {
         let total = journal.counters.unannounced;
         if core::mem::replace(&mut self.unannounced_logged, total) != total {
-            journal.log_limited(|_| LogEvent::TooManyAddresses { total }, now);
+            journal.log_limited(LimitedEvent::TooManyAddresses { total }, now);
         }
     }
 }

@@ -3,7 +3,7 @@
 use keepwatch::errno::Errno;
 use keepwatch::monitor::{
     Action, AddressKey, Announcement, Cause, CommandResult, DumpResult, Duration, ExitReason,
-    HelperKind, LogEvent, ManagerNotice, State, Trouble,
+    HelperKind, LimitedEvent, LogEvent, ManagerNotice, State, Trouble,
 };
 
 use keepwatch::wire::rtnl::Address;
@@ -163,23 +163,6 @@ impl Simulation<'_> {
             }
             LogEvent::Changed(cause) => self.read_cause(cause),
             LogEvent::InterfaceMissing => assert!(self.kernel.absence_told, "p9_absence_is_known"),
-            LogEvent::AlternativeName { owner } => {
-                assert!(
-                    self.kernel.alternative_told && owner == name("lan"),
-                    "p9_alternative_name_is_known"
-                );
-                self.limits.read_other(note, self.now);
-            }
-            LogEvent::Misplaced { ifindex, cidr } => {
-                self.misplaced_line = Some(Trouble::Misplaced(ifindex, cidr));
-                assert_eq!(
-                    self.monitor.status().state,
-                    Some(State::Backup),
-                    "p12_misplaced_only_on_backup"
-                );
-                self.limits.read_other(note, self.now);
-            }
-            LogEvent::DadFailed { .. } => assert!(self.vip_has_failed, "p1_detection_has_failed"),
             LogEvent::Synced { state, done } => {
                 assert!(
                     self.conntrackd.is_done() && self.reported == Some(state),
@@ -195,20 +178,8 @@ impl Simulation<'_> {
                     "p20_hook_has_succeeded"
                 );
             }
-            LogEvent::HookFailed { state, end, count } => {
-                self.limits.read(("hook", state as usize), count);
-                assert!(end != CommandResult::Exited(0), "p20_hook_has_failed");
-                assert!(std::mem::take(&mut self.hook.prints), "p20_output_is_printed");
-                let is_newest = self.monitor.status().hook_pending == Some(state);
-                assert_eq!(self.shows(Trouble::HookFails), is_newest, "p20_failure_is_shown");
-            }
             LogEvent::HelperGone(HelperKind::Hook) => {
                 assert!(!self.hook.lives && self.options.has_hook, "p20_helper_is_gone");
-            }
-            LogEvent::DumpFailed { result, count, .. } => {
-                let ends_unread = self.kernel.has_unread();
-                assert!(result != DumpResult::TimedOut || !ends_unread, "p8_end_is_read");
-                self.limits.read(dump_kind(result), count);
             }
             LogEvent::AgentBack { failures } => {
                 let known = std::mem::take(&mut self.agent.failures);
@@ -219,30 +190,14 @@ impl Simulation<'_> {
                 assert_eq!(self.agent.acknowledged, Some(state), "p6_agent_has_it");
                 assert!(!self.shows(Trouble::AgentFails), "p6_failure_is_over");
             }
-            LogEvent::NotNotified { failure, count } => {
-                assert!(self.shows(Trouble::AgentFails), "p6_agent_fails");
-                self.limits.read(failure_kind(failure), count);
-            }
             LogEvent::Initial(state) => {
                 assert_eq!(Some(state), self.monitor.status().state, "p2_initial");
             }
-            LogEvent::NotWritten { count, .. } => self.limits.read(("file", 0), count),
-            LogEvent::StateFileShared { count } => self.limits.read(("shared file", 0), count),
-            LogEvent::MetricsNotWritten { count, .. } => self.limits.read(("metrics", 0), count),
-            LogEvent::NotProbed { count, .. } => self.limits.read(("probe", 0), count),
-            LogEvent::Overrun { count } => self.limits.read(("overrun", 0), count),
-            LogEvent::ForeignSender { count, .. } => self.limits.read(("foreign", 0), count),
-            LogEvent::MalformedMessage { count, .. } => self.limits.read(("malformed", 0), count),
-            LogEvent::InterfaceDown(_) => self.limits.read_other(note, self.now),
             LogEvent::InterfaceFound { .. } => {
                 assert!(!self.kernel.absence_told, "p9_interface_is_found");
             }
-            LogEvent::NotAnnounced { .. } => assert!(self.sent, "p11_frame_has_failed"),
             LogEvent::CommandFailed { end, .. } => {
                 assert_ne!(end, CommandResult::Exited(0), "p13_failure");
-            }
-            LogEvent::ConntrackdUnconfigured => {
-                assert!(self.conntrackd.is_unconfigured(), "p13_missing");
             }
             LogEvent::HelperGone(HelperKind::Conntrackd) => {
                 assert!(!self.conntrackd.lives, "p20_gone");
@@ -251,10 +206,62 @@ impl Simulation<'_> {
                 assert!(self.namespace_gone.is_some(), "p10_namespace_is_gone");
             }
             LogEvent::Reloading => assert!(self.reloaded, "p14_reload"),
-            LogEvent::TooManyAddresses { .. }
-            | LogEvent::TooManyLinks { .. }
-            | LogEvent::LinesLost { .. } => panic!("p19_there_is_room: {note:?}"),
+            LogEvent::LinesLost { .. } => panic!("p19_there_is_room: {note:?}"),
+            LogEvent::Limited(ref event, count) => self.read_limited(event, count),
         }
+    }
+
+    fn read_limited(&mut self, event: &LimitedEvent, count: u32) {
+        let kind = match *event {
+            LimitedEvent::AlternativeName { owner } => {
+                let is_known = self.kernel.alternative_told && owner == name("lan");
+                assert!(is_known, "p9_alternative_name_is_known");
+                return self.limits.read_other(("name", 0), self.now);
+            }
+            LimitedEvent::Misplaced { ifindex, cidr } => {
+                self.misplaced_line = Some(Trouble::Misplaced(ifindex, cidr));
+                let state = self.monitor.status().state;
+                assert_eq!(state, Some(State::Backup), "p12_misplaced_only_on_backup");
+                return self.limits.read_other(("misplaced", 0), self.now);
+            }
+            LimitedEvent::InterfaceDown(_) => {
+                return self.limits.read_other(("down", 0), self.now);
+            }
+            LimitedEvent::DadFailed => {
+                return assert!(self.vip_has_failed, "p1_detection_has_failed");
+            }
+            LimitedEvent::NotAnnounced { .. } => return assert!(self.sent, "p11_frame_has_failed"),
+            LimitedEvent::ConntrackdUnconfigured => {
+                return assert!(self.conntrackd.is_unconfigured(), "p13_missing");
+            }
+            LimitedEvent::TooManyAddresses { .. } | LimitedEvent::TooManyLinks { .. } => {
+                panic!("p19_there_is_room: {event:?}")
+            }
+            LimitedEvent::HookFailed { state, end } => {
+                assert!(end != CommandResult::Exited(0), "p20_hook_has_failed");
+                assert!(std::mem::take(&mut self.hook.prints), "p20_output_is_printed");
+                let is_newest = self.monitor.status().hook_pending == Some(state);
+                assert_eq!(self.shows(Trouble::HookFails), is_newest, "p20_failure_is_shown");
+                ("hook", state as usize)
+            }
+            LimitedEvent::DumpFailed { result, .. } => {
+                let ends_unread = self.kernel.has_unread();
+                assert!(result != DumpResult::TimedOut || !ends_unread, "p8_end_is_read");
+                dump_kind(result)
+            }
+            LimitedEvent::NotNotified { failure } => {
+                assert!(self.shows(Trouble::AgentFails), "p6_agent_fails");
+                failure_kind(failure)
+            }
+            LimitedEvent::NotWritten { .. } => ("file", 0),
+            LimitedEvent::StateFileShared => ("shared file", 0),
+            LimitedEvent::MetricsNotWritten { .. } => ("metrics", 0),
+            LimitedEvent::NotProbed { .. } => ("probe", 0),
+            LimitedEvent::Overrun => ("overrun", 0),
+            LimitedEvent::ForeignSender { .. } => ("foreign", 0),
+            LimitedEvent::MalformedMessage { .. } => ("malformed", 0),
+        };
+        self.limits.read(kind, count);
     }
 
     /// It comes before the report, or some time after that, if the interface may be about to go.

@@ -5,7 +5,7 @@ use std::mem::discriminant;
 
 use keepwatch::errno::Errno;
 use keepwatch::monitor::{
-    Control, Dump, DumpResult, Duration, Failure, Input, Instant, LogEvent, Outcome, Replaced,
+    Control, Dump, DumpResult, Duration, Failure, Input, Instant, Outcome, Replaced,
 };
 
 use super::Simulation;
@@ -164,12 +164,7 @@ impl Limits {
     }
 
     /// Of what is said once a minute whatever comes between.
-    pub fn read_other(&mut self, event: &LogEvent, now: Instant) {
-        let kind = match event {
-            LogEvent::Misplaced { .. } => ("misplaced", 0),
-            LogEvent::InterfaceDown(_) => ("down", 0),
-            _ => ("name", 0),
-        };
+    pub fn read_other(&mut self, kind: Kind, now: Instant) {
         self.fail(kind, now);
         self.expected.pop_if(|(last, _)| *last == kind).expect("p19_one_line_a_minute");
     }
