@@ -111,7 +111,7 @@ fn announced(station: &Capture, since: SystemTime) -> Result<Duration, Box<dyn E
 
 fn line(n: &str, what: &str, word: &str, (file, agent): (Duration, Duration)) -> String {
     let (file, agent) = (show(file), show(agent));
-    format!("{n:>5}  VIP {what:<7}   state file: {word} {file:>9}   agent told: {agent:>9}")
+    format!("{n:>5}  VIP {what:<7}   state file: {word} {file:>9}   agent notified: {agent:>9}")
 }
 
 fn show(latency: Duration) -> String {
