@@ -23,14 +23,14 @@ use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 use keepwatch::wire::arp::{self, Operation};
-use lab::agent::{Agent, FullBacklog, Manners};
+use lab::agent::{Agent, Behaviour, FullBacklog};
 use lab::capture::Capture;
 use lab::daemon::{Running, Setup, send};
 use lab::files::{content, look, write_program};
-use lab::heard::Late;
 use lab::namespace::{Netns, unbind};
+use lab::received::Late;
 use lab::rtnl::Rtnl;
-use lab::users::{NOBODY, SOMEBODY, has_others, run_as};
+use lab::users::{NOBODY, OTHER_USER, has_others, run_as};
 use nix::mount::{MsFlags, mount};
 use nix::sys::signal::Signal;
 
@@ -48,28 +48,28 @@ const ACTIONS: &str = "flip, flip, flip, flip, flap, flood, overrun, overrun, lo
 /// What ends it, and has it started anew.
 const ENDS: &str = "SIGTERM, SIGKILL, helpers killed, namespace deleted, overlap, overlap";
 
-fn agents() -> [(&'static str, Option<Manners>); 17] {
+fn agents() -> [(&'static str, Option<Behaviour>); 17] {
     const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
-    let reply = |text| Manners::Reply(vec![text]);
-    let late = |milliseconds| Manners::Late(Duration::from_millis(milliseconds));
+    let reply = |text| Behaviour::Reply(vec![text]);
+    let late = |milliseconds| Behaviour::Late(Duration::from_millis(milliseconds));
     [
         ("agent absent", None),
         ("agent does not listen", None),
         ("agent with a full backlog", None),
         ("agent of a stranger", None),
-        ("agent as the newest", Some(Manners::newest())),
-        ("agent as older ones", Some(Manners::eventlet())),
-        ("agent closes early", Some(Manners::CloseEarly)),
-        ("agent closes unread", Some(Manners::CloseUnread)),
+        ("agent as the newest", Some(Behaviour::newest())),
+        ("agent as older ones", Some(Behaviour::eventlet())),
+        ("agent closes early", Some(Behaviour::CloseEarly)),
+        ("agent closes unread", Some(Behaviour::CloseUnread)),
         ("agent answers 500", Some(reply(b"HTTP/1.1 500 Internal Server Error\r\n\r\n"))),
         ("agent answers nonsense", Some(reply(b"SSH-2.0-OpenSSH_9.2\r\n"))),
-        ("agent with huge headers", Some(Manners::Reply(vec![OK, &[b'x'; 100_000]]))),
-        ("agent answers in single bytes", Some(Manners::Dribble(OK))),
-        ("agent hangs", Some(Manners::Hang)),
-        ("agent hangs after 200", Some(Manners::ReplyAndHang(OK))),
+        ("agent with huge headers", Some(Behaviour::Reply(vec![OK, &[b'x'; 100_000]]))),
+        ("agent answers in single bytes", Some(Behaviour::Dribble(OK))),
+        ("agent hangs", Some(Behaviour::Hang)),
+        ("agent hangs after 200", Some(Behaviour::ReplyAndHang(OK))),
         ("agent answers late", Some(late(300))),
         ("agent answers too late", Some(late(5100))),
-        ("agent babbles", Some(Manners::Babble)),
+        ("agent babbles", Some(Behaviour::Babble)),
     ]
 }
 
@@ -302,10 +302,10 @@ impl<'a> Life<'a> {
     }
 
     fn set_agent(&mut self, name: &str) {
-        let (_, manners) = agents().into_iter().find(|(known, _)| *known == name).unwrap();
-        let is_to_listen = manners.is_some();
-        if let Some(manners) = manners {
-            self.agent.behave(manners);
+        let (_, behaviour) = agents().into_iter().find(|(known, _)| *known == name).unwrap();
+        let is_to_listen = behaviour.is_some();
+        if let Some(behaviour) = behaviour {
+            self.agent.behave(behaviour);
         }
         if is_to_listen && self.agent.listens() {
             return;
@@ -319,7 +319,7 @@ impl<'a> Life<'a> {
             _ if is_to_listen => self.agent.listen(),
             "agent with a full backlog" => self.full_backlog = Some(FullBacklog::new(directory)),
             "agent of a stranger" if has_others() => {
-                self.stranger = Some(run_as(SOMEBODY, || Agent::start(directory)));
+                self.stranger = Some(run_as(OTHER_USER, || Agent::start(directory)));
             }
             _ => {}
         }

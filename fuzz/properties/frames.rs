@@ -1,5 +1,5 @@
-//! Frames: a claim is heard only where the bytes make it, in a valid ARP packet or advertisement, and
-//! every frame that we send is heard as the claim that it is, or is not.
+//! Frames: a claim is received only where the bytes make it, in a valid ARP packet or advertisement, and
+//! every frame that we send is received as the claim that it is, or is not.
 
 use std::net::{IpAddr, Ipv6Addr};
 

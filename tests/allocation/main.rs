@@ -26,7 +26,7 @@ use std::os::unix::net::{UnixDatagram, UnixListener};
 use std::process::ExitCode;
 
 use keepwatch::wire::arp::{self, Operation};
-use lab::agent::{Agent, FullBacklog, Manners};
+use lab::agent::{Agent, Behaviour, FullBacklog};
 use lab::capture::Capture;
 use lab::daemon::{Running, Setup, send};
 use lab::files::{Watch, content, write_program};
@@ -152,12 +152,12 @@ fn every_event() {
     rtnl.send_raw(&[0; 16], keepwatch.pid()).unwrap();
     keepwatch.wait_log("ignored a netlink message from port", 1);
     keepwatch.wait_counter("foreign", 1);
-    let mut heard = String::new();
-    while !["READY=1", "STATUS=", "WATCHDOG=1"].iter().all(|what| heard.contains(what)) {
-        assert!(heard.len() < 4096, "{heard}");
+    let mut received = String::new();
+    while !["READY=1", "STATUS=", "WATCHDOG=1"].iter().all(|what| received.contains(what)) {
+        assert!(received.len() < 4096, "{received}");
         let mut buffer = [0; 256];
         let length = manager.recv(&mut buffer).unwrap();
-        heard += str::from_utf8(&buffer[..length]).unwrap();
+        received += str::from_utf8(&buffer[..length]).unwrap();
     }
     assert_ends(keepwatch);
 }
@@ -218,22 +218,23 @@ fn every_failure_of_the_agent() {
     world.set_vip(true);
     keepwatch.wait_state("master");
     let agent = Agent::start(state_path);
-    for (manners, how) in [
-        (Manners::Reply(vec![b"HTTP/1.1 500 No\r\n\r\n"]), "reply has status 500"),
-        // It resets the connection. One that closes early without that is the same failure, so has no line for a minute.
-        (Manners::CloseUnread, "connection closed before a complete reply"),
-        (Manners::Babble, "reply is not HTTP"),
-        (Manners::Hang, "reply timed out"),
+    for (behaviour, how) in [
+        (Behaviour::Reply(vec![b"HTTP/1.1 500 No\r\n\r\n"]), "reply has status 500"),
+        // It resets the connection. One that closes early without that is the same failure, so has no line for a
+        // minute.
+        (Behaviour::CloseUnread, "connection closed before a complete reply"),
+        (Behaviour::Babble, "reply is not HTTP"),
+        (Behaviour::Hang, "reply timed out"),
     ] {
-        agent.behave(manners);
+        agent.behave(behaviour);
         fails(how);
     }
     let before = agent.arrivals().len();
-    agent.behave(Manners::CloseEarly);
+    agent.behave(Behaviour::CloseEarly);
     agent.wait("another try", |arrivals| arrivals.len() >= before + 2);
     assert!(agent.arrivals().iter().all(|arrival| arrival.state != "backup"));
-    for (manners, present) in [(Manners::eventlet(), false), (Manners::newest(), true)] {
-        agent.behave(manners);
+    for (behaviour, present) in [(Behaviour::eventlet(), false), (Behaviour::newest(), true)] {
+        agent.behave(behaviour);
         world.set_vip(present);
         agent.wait_acknowledged(word(present));
     }

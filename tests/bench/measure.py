@@ -154,9 +154,9 @@ class Agent:
         missing = {f"{router.id} {state}" for router in routers}
         last = time.monotonic_ns()
         while missing and time.monotonic_ns() < last + silence * 1e9:
-            for at, heard in self.reports(0.1):
-                if heard in missing:
-                    missing.remove(heard)
+            for at, received in self.reports(0.1):
+                if received in missing:
+                    missing.remove(received)
                     last = at
         return last, len(missing)
 

@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
 use keepwatch::wire::arp;
-use lab::agent::Manners;
+use lab::agent::Behaviour;
 use lab::capture::Capture;
 use lab::frames::Decoder;
 use nix::sys::signal::Signal;
@@ -48,10 +48,10 @@ pub fn everything(world: &World) -> String {
     let message = [&16_u32.to_ne_bytes()[..], &[0; 12]].concat();
     rtnl.send_raw(&message, keepwatch.pid()).unwrap();
     keepwatch.wait_log("ignored a netlink message", 1);
-    agent.behave(Manners::Reply(vec![b"HTTP/1.1 503 No\r\n\r\n"]));
+    agent.behave(Behaviour::Reply(vec![b"HTTP/1.1 503 No\r\n\r\n"]));
     world.set_vip(false);
     keepwatch.wait_log("agent not notified", 1);
-    agent.behave(Manners::newest());
+    agent.behave(Behaviour::newest());
     keepwatch.wait_log("agent notified after", 1);
     keepwatch.signal(Signal::SIGHUP);
     keepwatch.wait_log("Notified agent router", 2);

@@ -50,7 +50,7 @@ fn main() {
     report_cpu(&keepwatch);
     let ended = keepwatch.terminate().expect("an exit status");
     assert!(ended.success(), "{ended}");
-    agent.assert_last_word("backup");
+    agent.assert_last_state("backup");
     let log = setup.log();
     // That there is no seccomp filter would be one; that it is too strict, an error.
     let complaints: Vec<&str> = log

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use lab::files::{Watch, content};
-use lab::heard::{Heard, Late};
+use lab::received::{Late, Received};
 
 use crate::world::Killed;
 
@@ -31,7 +31,7 @@ type Arrival = (String, String);
 
 pub struct AgentServer {
     _child: Killed,
-    arrived: Arc<Heard<Arrival>>,
+    arrived: Arc<Received<Arrival>>,
     errors: PathBuf,
 }
 
@@ -46,7 +46,7 @@ impl AgentServer {
         command.stderr(File::create(&errors).unwrap());
         let mut child = command.spawn().expect("the agent's server");
         let stdout = BufReader::new(child.stdout.take().unwrap());
-        let arrived = Arc::new(Heard::default());
+        let arrived = Arc::new(Received::default());
         let shared = Arc::clone(&arrived);
         thread::spawn(move || {
             for line in stdout.lines().map_while(Result::ok) {

@@ -10,7 +10,7 @@ use std::rc::Rc;
 
 use lab::daemon::Running;
 use lab::files::{Watch, content, look};
-use lab::heard::Late;
+use lab::received::Late;
 use lab::users::NOBODY;
 
 use crate::node::{Network, Node};

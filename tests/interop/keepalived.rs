@@ -53,7 +53,7 @@ fn hook_in_place_of_a_notify_script() {
     left.netns.run(|| left.rtnl.wait_running("ha0"));
     let _keepwatch = (left.watch(), right.watch());
     let files = Watch::new(&directory);
-    let wait_told = |states: &[&str]| {
+    let wait_succeeded = |states: &[&str]| {
         let line = |text, state: &&str| text + "4 INSTANCE " + *state + "\n";
         let lines = states.iter().fold(String::new(), line);
         for calls in ["hookcalls", "calls"] {
@@ -63,14 +63,14 @@ fn hook_in_place_of_a_notify_script() {
         }
     };
     left.start_keepalived();
-    wait_told(&["BACKUP", "MASTER"]);
+    wait_succeeded(&["BACKUP", "MASTER"]);
     right.start_keepalived();
     right.wait("BACKUP");
     left.netns.run(|| left.rtnl.down("ha0"));
-    wait_told(&["BACKUP", "MASTER", "FAULT"]);
+    wait_succeeded(&["BACKUP", "MASTER", "FAULT"]);
     right.wait("MASTER");
     left.netns.run(|| left.rtnl.up("ha0"));
-    wait_told(&["BACKUP", "MASTER", "FAULT", "BACKUP"]);
+    wait_succeeded(&["BACKUP", "MASTER", "FAULT", "BACKUP"]);
     left.wait("BACKUP");
     left.assert_in_step();
     right.assert_in_step();
@@ -85,10 +85,10 @@ fn crash() {
         right.wait("MASTER");
         left_keepwatch.wait_log("split brain: ", 1);
         assert_eq!(left.setup.state(), "primary");
-        left.agent.assert_last_word("primary");
+        left.agent.assert_last_state("primary");
         left.start_keepalived();
         left.wait("BACKUP");
-        right.agent.assert_last_word("primary");
+        right.agent.assert_last_state("primary");
     });
 }
 
@@ -100,11 +100,11 @@ fn preemption_is_no_split_brain() {
         for round in 1..=3 {
             left.stop_keepalived();
             right.wait("MASTER");
-            let heard = right_keepwatch.counter("claims");
+            let received = right_keepwatch.counter("claims");
             left.start_keepalived();
             left.wait("BACKUP");
             right.signal_keepalived(Signal::SIGSTOP);
-            right_keepwatch.wait_counter("claims", heard + 1);
+            right_keepwatch.wait_counter("claims", received + 1);
             right.signal_keepalived(Signal::SIGCONT);
             left.wait("MASTER");
             right.wait("BACKUP");
@@ -132,7 +132,7 @@ fn vrrp_that_does_not_arrive() {
         for keepwatch in [left_keepwatch, &right_keepwatch] {
             keepwatch.wait_log("split brain over: ", 1);
         }
-        left.agent.assert_last_word("primary");
+        left.agent.assert_last_state("primary");
     });
 }
 

@@ -12,8 +12,8 @@ use std::thread;
 use lab::agent::Agent;
 use lab::daemon::{Running, Setup};
 use lab::files::content;
-use lab::heard::{Heard, Late};
 use lab::namespace::Netns;
+use lab::received::{Late, Received};
 use lab::rtnl::Rtnl;
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::{Pid, mkfifo};
@@ -63,7 +63,7 @@ pub struct Node {
     pub agent: Agent,
     keepalived: Cell<Option<Child>>,
     /// The states that keepalived said its instance was in.
-    heard: Arc<Heard<String>>,
+    received: Arc<Received<String>>,
     /// Lives as long as one of its nodes.
     pub network: Rc<Network>,
     /// The line for an interface with a MAC of the virtual router, if there is to be one.
@@ -95,15 +95,15 @@ impl Node {
             setup,
             agent,
             keepalived: Cell::new(None),
-            heard: Arc::default(),
+            received: Arc::default(),
             network: Rc::clone(network),
             vmac: None,
         };
         mkfifo(&node.file("fifo"), nix::sys::stat::Mode::S_IRWXU).unwrap();
         // Open for writing, too, so that it does not end with the keepalived that writes to it.
         let fifo = File::options().read(true).write(true).open(node.file("fifo")).unwrap();
-        let heard = Arc::clone(&node.heard);
-        thread::spawn(move || listen(fifo, &heard));
+        let received = Arc::clone(&node.received);
+        thread::spawn(move || listen(fifo, &received));
         node
     }
 
@@ -182,14 +182,14 @@ impl Node {
         let log = || content(&self.file("keepalived.log"));
         let what = Late(|| format!("{state} of {}: {}", self.name, log()));
         let is_last = |said: &[String]| said.last().is_some_and(|said| said == state);
-        drop(self.heard.wait(lab::PATIENCE, what, is_last));
+        drop(self.received.wait(lab::PATIENCE, what, is_last));
         self.agent.wait_acknowledged(word(state));
         assert_eq!(self.setup.state(), word(state));
     }
 
     /// Fails unless the agent was told what keepalived said, in the same order and nothing else.
     pub fn assert_in_step(&self) {
-        let said = self.heard.lock();
+        let said = self.received.lock();
         let mut said: Vec<&str> = said.iter().map(|state| word(state)).collect();
         let arrivals = self.agent.arrivals();
         let mut told: Vec<&str> = arrivals.iter().map(|arrival| arrival.state.as_str()).collect();
@@ -209,10 +209,10 @@ impl Drop for Node {
 }
 
 /// Reads lines such as `INSTANCE "VR_5" MASTER 50`.
-fn listen(fifo: File, heard: &Heard<String>) {
+fn listen(fifo: File, received: &Received<String>) {
     for line in BufReader::new(fifo).lines().map_while(Result::ok) {
         let Some(state) = line.split(' ').nth(2) else { return };
-        heard.push(state.into());
+        received.push(state.into());
     }
 }
 

@@ -123,8 +123,8 @@ def reports(test):
             at = datetime.datetime.fromisoformat(at[1])
             if "Running command" in line and f"'{MONITOR}'" in line:
                 started[re.search(r"--router_id=([^']*)", line)[1]].append(at)
-            elif heard := re.search(r"Handling notification for router ([^,]*),", line):
-                answered[heard[1]].append(at)
+            elif received := re.search(r"Handling notification for router ([^,]*),", line):
+                answered[received[1]].append(at)
     times = []
     for router, starts in started.items():
         if len(starts) == 1:

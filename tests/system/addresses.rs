@@ -1,15 +1,14 @@
-//! Promise 7: what counts as the VIP and as its coming and going, and what does not.
+//! Promise 7: which address events count as the VIP being added or removed.
 
 use lab::daemon::Running;
 use lab::files::content;
-use lab::namespace::Netns;
 use lab::rtnl::{Address, Rtnl};
 use netlink_packet_route::address::AddressFlags;
 
-use crate::scripted::{hooked, wait_told};
-use crate::world::{World, setup};
+use crate::scripted::{hooked, wait_hook_succeeded};
+use crate::world::{World, add_other_station, setup};
 
-/// The agent is notified when the VIP is there, the hook is run when it can bind to the VIP.
+/// The agent is notified when the VIP is added. The hook runs when programs can bind to it.
 #[apply(trial)]
 fn ipv6_with_duplicate_address_detection() {
     let hooked = hooked(setup().with("--monitor_cidr=fd00::5/64"));
@@ -21,10 +20,10 @@ fn ipv6_with_duplicate_address_detection() {
     let tentative = Address { flags: AddressFlags::empty(), ..Address::new("fd00::5/64") };
     world.rtnl.add("ha0", tentative);
     agent.wait_acknowledged("master");
-    // Of its addition, and of the end of duplicate address detection.
+    // The addition, and the end of duplicate address detection.
     keepwatch.wait_counter("events", events + 2);
     assert_eq!(keepwatch.counter("transitions"), 2);
-    wait_told(&keepwatch, "MASTER", 1);
+    wait_hook_succeeded(&keepwatch, "MASTER", 1);
     let addresses = content(&hooked.record.join("addresses"));
     let vip = addresses.lines().find(|line| line.starts_with("fd00")).unwrap();
     let flags = u32::from_str_radix(vip.split(' ').nth(4).unwrap(), 16).unwrap();
@@ -33,19 +32,11 @@ fn ipv6_with_duplicate_address_detection() {
     assert_eq!(agent.arrivals().len(), 2);
 }
 
-/// Another station has the address already: nobody can reach it here.
+/// While another station has the address, it cannot be reached here.
 #[apply(trial)]
 fn ipv6_that_failed_duplicate_address_detection() {
     let world = World::with(setup().with("--monitor_cidr=fd00::5/64"));
-    let other = Netns::new();
-    world.rtnl.move_to("ha0-peer", &other);
-    let rtnl = other.run(|| {
-        let rtnl = Rtnl::new();
-        rtnl.up("ha0-peer");
-        rtnl.add_address("ha0-peer", "fd00::5/64");
-        rtnl
-    });
-    world.rtnl.wait_running("ha0");
+    let other = add_other_station(&world.rtnl, "fd00::5/64");
     let line = "VIP fd00::5/64 failed duplicate address detection";
     let keepwatch = world.setup.start();
     let detected = Address { flags: AddressFlags::empty(), ..Address::new("fd00::5/64") };
@@ -54,15 +45,14 @@ fn ipv6_that_failed_duplicate_address_detection() {
     keepwatch.wait_state("backup");
     world.agent.wait_acknowledged("backup");
     keepwatch.terminate();
-    // It is still there, for whoever asks.
+    // A restarted daemon sees it in a dump.
     std::fs::remove_file(world.setup.log_file()).unwrap();
     let keepwatch = world.setup.start();
     keepwatch.wait_log(line, 1);
     assert_eq!(world.setup.state(), "backup");
     let failed = |keepwatch: &Running<'_>| keepwatch.status().contains("; duplicate address");
     assert!(failed(&keepwatch));
-    // When the other has gone it can be had.
-    other.run(|| rtnl.delete_address("ha0-peer", "fd00::5/64"));
+    other.run(|| Rtnl::new().delete_address("ha0-peer", "fd00::5/64"));
     world.rtnl.remove("ha0", detected);
     world.rtnl.add("ha0", detected);
     keepwatch.wait_state("master");
@@ -71,10 +61,10 @@ fn ipv6_that_failed_duplicate_address_detection() {
 }
 
 #[apply(trial)]
-fn refresh_is_no_news() {
+fn refresh_is_not_reported() {
     let world = World::new();
     let keepwatch = world.setup.start();
-    world.tell(true);
+    world.deliver(true);
     let events = keepwatch.counter("events");
     for lifetime in [1000, 2000, 3000] {
         let vip = Address::new(crate::world::VIP);

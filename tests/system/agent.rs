@@ -1,7 +1,7 @@
-//! Promises 5, 6 and 19: the newest state is delivered until the agent has said 200, whatever its manners.
+//! Promises 5, 6 and 19: the newest state is delivered until the agent has answered 200, however it sends that.
 
 use lab::NEWEST_REPLY;
-use lab::agent::{Arrival, Manners};
+use lab::agent::{Arrival, Behaviour};
 use lab::trial::table;
 use libtest_mimic::Trial;
 
@@ -9,19 +9,19 @@ use crate::world::{World, word};
 
 #[apply(trial)]
 fn replies() -> Vec<Trial> {
-    let counts = [
-        ("newest_neutron", Manners::newest()),
-        ("one_byte_at_a_time", Manners::Dribble(NEWEST_REPLY)),
-        // A 200 counts when it is there; the rest of the reply need not come.
-        ("reply_that_never_ends", Manners::ReplyAndHang(b"HTTP/1.1 200 OK\r\n")),
+    let replies = [
+        ("newest_neutron", Behaviour::newest()),
+        ("one_byte_at_a_time", Behaviour::Dribble(NEWEST_REPLY)),
+        // A 200 counts as soon as it arrives, without the rest of the reply.
+        ("reply_that_never_ends", Behaviour::ReplyAndHang(b"HTTP/1.1 200 OK\r\n")),
     ];
-    table(module_path!(), counts, is_understood).collect()
+    table(module_path!(), replies, assert_understood).collect()
 }
 
-/// An agent whose replies count: every flip is told in one write, the last is the truth, and that is that.
-fn is_understood(manners: Manners) {
+/// Asserts that every flip is delivered once, in one write, and that the last delivery is the current state.
+fn assert_understood(behaviour: Behaviour) {
     let world = World::new();
-    world.agent.behave(manners);
+    world.agent.behave(behaviour);
     let keepwatch = world.setup.start();
     let mut present = false;
     for _ in 0..20 {
@@ -33,7 +33,7 @@ fn is_understood(manners: Manners) {
     keepwatch.wait_log("Notified agent router", 21);
     assert_eq!(keepwatch.counter("notification_failures"), 0);
     keepwatch.terminate();
-    world.agent.assert_last_word(word(present));
+    world.agent.assert_last_state(word(present));
     let arrivals = world.agent.arrivals();
     assert_eq!(arrivals.len(), 21);
     let is_one_write =

@@ -1,4 +1,4 @@
-//! Promise 11: addresses that appear are announced to the stations around, seen from one of these.
+//! Promise 11: new addresses are announced, as another station sees it.
 
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -20,14 +20,14 @@ const MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 const IPV4: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 const IPV6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1);
 
-/// A world with the VIP and another interface, `lan0`, and a capture at its other end. The daemon is in a hurry.
+/// Returns a world with the VIP and another interface, `lan0`, and a capture at its other end. Announcements are fast.
 fn world(options: &[&str]) -> (World, Capture) {
     let (world, capture) = backup(options);
     world.set_vip(true);
     (world, capture)
 }
 
-/// The same without the VIP.
+/// Returns such a world without the VIP.
 fn backup(options: &[&str]) -> (World, Capture) {
     let setup = setup().with("--garp_master_delay=0.2").with("--garp_interval=0");
     let world = World::with(options.iter().fold(setup, |setup, option| setup.with(*option)));
@@ -41,7 +41,7 @@ fn add_lan(rtnl: &Rtnl, name: &str, mac: [u8; 6]) {
     rtnl.set_mac(name, mac);
 }
 
-/// Waits for so many announcements, and until there is nothing left to announce.
+/// Waits for `count` announcements and until none is pending.
 fn announcements(capture: &Capture, keepwatch: &Running<'_>, count: usize) -> Vec<Frame> {
     let ours = |frames: &[Frame]| -> Vec<Frame> {
         frames.iter().filter(|frame| is_announcement(frame)).cloned().collect()
@@ -53,7 +53,7 @@ fn announcements(capture: &Capture, keepwatch: &Running<'_>, count: usize) -> Ve
     frames
 }
 
-/// ARP or a neighbour advertisement from one of our interfaces, whose MACs differ in the last byte.
+/// Whether a frame is ARP or a neighbour advertisement of one of our interfaces, whose MACs differ in the last byte.
 fn is_announcement(frame: &Frame) -> bool {
     (frame.is_arp() || frame.is_advertisement()) && frame.source()[..5] == MAC[..5]
 }
@@ -108,23 +108,22 @@ fn advertisements_say_whether_the_interface_forwards() {
 }
 
 #[apply(trial)]
-fn nothing_that_nobody_should_hear() {
+fn irrelevant_addresses_are_not_announced() {
     let (world, capture) = backup(&["--garp_master_repeat=1"]);
     let on_ha0 = Capture::new("ha0-peer");
     world.rtnl.set_mac("ha0", [2, 0, 0, 0, 0, 7]);
     world.rtnl.up("lo");
     world.rtnl.add_address("lan0", "10.0.0.9/24");
     let keepwatch = world.setup.start();
-    // What appears on a backup waits.
+    // On a backup, announcements wait.
     world.rtnl.add_address("lan0", "10.0.0.1/24");
     keepwatch.counter("events");
     keepwatch.wait_asleep();
     assert_eq!(keepwatch.counter("announcements"), 0);
     world.set_vip(true);
     announcements(&capture, &keepwatch, 2);
-    // On the watched interface.
+    // Not announced: the watched interface, loopback, multicast, a link without ARP.
     world.rtnl.add_address("ha0", "169.254.192.7/18");
-    // Loopback, multicast, a link without ARP.
     world.rtnl.add_address("lo", "10.0.0.8/32");
     world
         .rtnl
@@ -132,12 +131,12 @@ fn nothing_that_nobody_should_hear() {
     world.rtnl.flag("lan0", LinkFlags::Noarp, true);
     world.rtnl.add_address("lan0", "10.0.0.7/24");
     world.rtnl.flag("lan0", LinkFlags::Noarp, false);
-    // A refresh of an address that was there at the start. The kernel's times of creation and change
-    // are in hundredths of a second.
+    // Not announced either: a refresh of an address that existed at the start. The kernel's times of creation and
+    // change have a resolution of 10 ms.
     std::thread::sleep(Duration::from_millis(20));
     let old = Address { lifetime: Some(1000), ..Address::new("10.0.0.9/24") };
     world.rtnl.add("lan0", old);
-    // And one that is to be announced, so that there is an end to it.
+    // One more announcement marks the end.
     world.rtnl.delete_address("lan0", "10.0.0.1/24");
     world.rtnl.add_address("lan0", "10.0.0.1/24");
     let frames = announcements(&capture, &keepwatch, 4);
@@ -145,29 +144,29 @@ fn nothing_that_nobody_should_hear() {
     assert_eq!(on_ha0.frames().iter().filter(|frame| is_announcement(frame)).count(), 0);
 }
 
-/// 4,096 addresses in one batch while the VIP flips, which cuts off their rounds: in the end every one is
-/// announced three times, every flip is told, and memory stays what it is.
+/// Adds 4,096 addresses while the VIP flips, which interrupts their rounds. In the end each address has been announced
+/// three times, every flip has been delivered, and memory has not grown.
 #[apply(trial)]
 fn thousands_at_once() {
     let (world, _) = backup(&["--garp_interval=0.0001"]);
-    // On a busy machine the queue is too short for so many.
+    // On a busy machine so many events overrun the queue.
     world.setup.expect(&["netlink events lost; resynchronising", "dump of "]);
     let keepwatch = world.setup.start();
     world.agent.wait_acknowledged("backup");
     let cidr = |n: u32| format!("10.{}.{}.1/32", n / 256, n % 256);
-    // The first time the table grows to its full size, which is all that it ever will.
+    // The first time, the table grows to its full size.
     (0..4096).for_each(|n| world.rtnl.add_address("lan0", &cidr(n)));
     (0..4096).for_each(|n| world.rtnl.delete_address("lan0", &cidr(n)));
     keepwatch.wait_asleep();
     let before = keepwatch.proc_status("RssAnon");
     let capture = Capture::new("lan0-peer");
     (0..4096).for_each(|n| world.rtnl.add_address("lan0", &cidr(n)));
-    (0..20).for_each(|n| world.tell(n % 2 == 0));
+    (0..20).for_each(|n| world.deliver(n % 2 == 0));
     keepwatch.wait_asleep();
     let cut_off = keepwatch.counter("announcements");
-    world.tell(true);
+    world.deliver(true);
     keepwatch.wait_asleep();
-    assert_eq!(keepwatch.proc_status("RssAnon"), before, "memory stays what it is");
+    assert_eq!(keepwatch.proc_status("RssAnon"), before, "memory has grown");
     let mut times = HashMap::new();
     let all = keepwatch.counter("announcements") as usize;
     for frame in &announcements(&capture, &keepwatch, all)[cut_off as usize..] {
@@ -192,12 +191,12 @@ fn no_socket_without_need() {
     }
 }
 
-/// A queue that lets nothing through keeps no frame, and so takes no room in the send buffer from the others.
+/// A blocked queue holds no frame, so it takes no room in the send buffer from other interfaces.
 #[apply(trial)]
-fn queue_that_does_not_move() {
+fn blocked_transmit_queue() {
     let (world, capture) = world(&[]);
     add_lan(&world.rtnl, "bad0", [2, 0, 0, 0, 1, 1]);
-    // Two ARP packets go, and then a byte in a second.
+    // Two ARP packets pass, and then one byte a second.
     let queue = ["dev", "bad0", "root", "tbf", "rate", "8bit", "burst", "90", "limit", "1000000"];
     let status = Command::new("tc").args(["qdisc", "add"]).args(queue).status();
     assert!(status.expect("tc, of the package iproute2").success());

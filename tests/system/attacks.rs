@@ -1,5 +1,5 @@
-//! Promise 16: what somebody can do who has taken over the running daemon, as root and as nobody. The daemon
-//! itself is made to make the system calls.
+//! Promise 16: what an attacker can do who controls the running daemon, as root and as user nobody. The tests inject
+//! the system calls into the daemon.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -24,7 +24,7 @@ fn int(value: c_int) -> Argument<'static> {
     Number(value.into())
 }
 
-/// With nothing left to do.
+/// Starts a daemon and waits until it has nothing left to do.
 fn start_quiet(world: &World) -> Running<'_> {
     let keepwatch = world.setup.daemonize();
     keepwatch.wait_log("Notified agent router", 1);
@@ -41,16 +41,16 @@ fn files_of_others_as_nobody() {
     assert_files_denied(setup_of_nobody());
 }
 
-/// Landlock denies them, though everybody may write to some of them, and the daemon goes on.
+/// Asserts that Landlock denies files, even world-writable ones, and that the daemon goes on.
 fn assert_files_denied(setup: Setup) {
     const HERE: Argument<'_> = Number(libc::AT_FDCWD as i64);
-    let open_to_everybody =
+    let set_mode =
         |path: &Path, mode| fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
     let elsewhere = Directory::new();
-    open_to_everybody(elsewhere.path(), 0o777);
+    set_mode(elsewhere.path(), 0o777);
     let precious = elsewhere.path().join("precious");
     fs::write(&precious, "precious").unwrap();
-    open_to_everybody(&precious, 0o666);
+    set_mode(&precious, 0o666);
     let world = World::with(setup);
     let keepwatch = start_quiet(&world);
 
@@ -78,10 +78,10 @@ fn assert_files_denied(setup: Setup) {
     }
     assert_eq!(fs::read_dir(elsewhere.path()).unwrap().count(), 1);
     assert_eq!(content(&precious), "precious");
-    world.tell(true);
+    world.deliver(true);
 }
 
-/// Each kills the daemon, at which nothing has been done yet, by SIGSYS: so whoever supervises it knows why.
+/// Each call is prevented, and SIGSYS kills the daemon, so that its supervisor sees the reason.
 #[apply(trial)]
 fn other_calls() {
     let page = Number(0x1000);
@@ -113,14 +113,14 @@ fn other_calls() {
     }
 }
 
-/// What the packet socket receives stays what it is.
+/// The filter of the packet socket can be neither replaced nor removed.
 #[apply(trial)]
 fn filter_is_locked() {
     let world = World::new();
     let keepwatch = start_quiet(&world);
     let fd = packet_socket(keepwatch.pid());
     for name in [libc::SO_ATTACH_FILTER, libc::SO_DETACH_FILTER] {
-        // The kernel looks at the length of the program only.
+        // The kernel checks only the length of the program.
         let option = [fd, int(libc::SOL_SOCKET), int(name), Bytes(&[0; 16]), int(16)];
         keepwatch.wait_asleep();
         let result = keepwatch.make_call(libc::SYS_setsockopt, &option);
@@ -128,20 +128,20 @@ fn filter_is_locked() {
     }
 }
 
-/// The number of a process's one packet socket.
+/// Returns the descriptor of a process's only packet socket.
 fn packet_socket(pid: u32) -> Argument<'static> {
     let table = content(Path::new(&format!("/proc/{pid}/net/packet")));
     let inode = table.lines().last().unwrap().split_whitespace().last().unwrap();
     let name = format!("socket:[{inode}]");
     let mut fds = fs::read_dir(format!("/proc/{pid}/fd")).unwrap().map(Result::unwrap);
-    // Others come and go meanwhile.
+    // Other descriptors may be closed meanwhile.
     let is = |link: PathBuf| link.as_os_str() == &*name;
     let fd = fds.find(|fd| fs::read_link(fd.path()).is_ok_and(is)).unwrap();
     Number(fd.file_name().to_str().unwrap().parse().unwrap())
 }
 
-/// A hook that has gone leaves its number to a process of root's while the helper, which is the hook's user's, too, is
-/// stopped between its look and its kill.
+/// While the helper is stopped between looking for the hook's processes and killing them, one of these ends and a
+/// process of root gets its pid.
 #[apply(trial_with_other_users)]
 fn reused_number_is_not_killed() {
     let hooked = hooked(setup().with("--hook-user=nobody").with("--hook-timeout=5"));
@@ -175,16 +175,16 @@ fn reused_number_is_not_killed() {
     files.until(line, || hooked.world.setup.log().contains(line).then_some(()));
     let victim = victim.unwrap();
     let state = || proc_status(victim.as_raw().cast_unsigned(), "State");
-    // It is woken by a signal at once.
-    look("an end, or none", || state().starts_with(['S', 'Z']));
+    // A signal would wake it at once.
+    look("the process to sleep or end", || state().starts_with(['S', 'Z']));
     assert!(state().starts_with('S'), "it was killed");
     kill(victim, Signal::SIGKILL).unwrap();
     waitpid(victim, None).unwrap();
 }
 
-/// It sends another one at each system call.
+/// A signal at each system call does not keep the daemon from its other inputs.
 #[apply(trial)]
-fn signals_without_end() {
+fn endless_signals() {
     let world = World::new();
     let keepwatch = world.setup.start();
     keepwatch.wait_log("Notified agent router", 1);
@@ -197,5 +197,5 @@ fn signals_without_end() {
         reads > 1000 || reads > 0 && (is(libc::SYS_epoll_wait) || is(libc::SYS_epoll_pwait))
     };
     at_call(Pid::from_raw(keepwatch.pid().cast_signed()), sees_the_rest, || ());
-    assert!(reads <= 1000, "nothing else is looked at");
+    assert!(reads <= 1000, "the daemon reads nothing but signals");
 }

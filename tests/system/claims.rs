@@ -1,4 +1,4 @@
-//! Promise 12: another station that claims the VIP while it is ours is seen.
+//! Promise 12: claims of another station are detected while the VIP is ours.
 
 use std::net::Ipv4Addr;
 
@@ -22,13 +22,14 @@ fn start_listening(world: &World) -> Running<'_> {
     keepwatch
 }
 
-/// It listens in the same turn in which it writes that it is active, so before it takes a signal.
+/// Waits until the daemon receives claims. It does so in the turn in which it writes `master`, before it handles a
+/// signal.
 fn wait_listening(keepwatch: &Running<'_>) {
     keepwatch.wait_state("master");
     keepwatch.status();
 }
 
-/// By two stations, beside which there is what is no claim. The next is told, however soon after.
+/// Two stations claim the VIP, among frames that are no claims. A new episode is logged however soon it follows.
 #[apply(trial)]
 fn split_brain_begins_and_ends() {
     let (world, figures) = world_with(setup().with("--garp_master_delay=0.2"));
@@ -43,7 +44,7 @@ fn split_brain_begins_and_ends() {
     for operation in [Operation::Request, Operation::Reply] {
         wire.send(&claim(operation, THEIRS));
     }
-    // None of these: our own, another address, a probe.
+    // Not claims: our own frame, another address, a probe.
     wire.send(&claim(Operation::Request, OURS));
     wire.send(&arp::announcement(Operation::Request, THEIRS, [169, 254, 0, 6].into()));
     wire.send(&arp::probe(THEIRS, THEIRS, VIP));
@@ -56,7 +57,7 @@ fn split_brain_begins_and_ends() {
     figures.wait("split_brain", 1);
     assert!(keepwatch.status().contains(" claimant=02:00:00:00:00:02 "));
     assert_eq!(keepwatch.counter("claims"), 3);
-    // Nobody goes on.
+    // Without further claims the episode ends.
     keepwatch.wait_log("split brain over: by 02:00:00:00:00:02 for ", 1);
     assert!(world.setup.log().contains(" s (claims: 3)\n"));
     figures.wait("split_brain", 0);
@@ -74,8 +75,8 @@ fn split_brain_begins_and_ends() {
     assert_eq!(keepwatch.counter("claims"), 4);
 }
 
-/// It has the VIP and says nothing unless it is asked. Our own kernel does not answer.
-fn finds_silent_master(vip: &str, probe: &[u8]) {
+/// Asserts that probes find a station that has the VIP and is otherwise silent. Our own kernel does not answer them.
+fn assert_silent_master_is_found(vip: &str, probe: &[u8]) {
     let mut setup = setup().with("--probe=1").with("--no-announce");
     setup.vip = vip.into();
     let world = World::with(setup);
@@ -101,19 +102,19 @@ fn finds_silent_master(vip: &str, probe: &[u8]) {
     assert_eq!(world.setup.state(), "master");
 }
 
-/// Each waits until the other has been silent for half a minute.
+/// The episode ends after half a minute without claims.
 #[apply(trial)]
 fn silent_master() {
-    finds_silent_master("169.254.0.5/24", &arp::probe(OURS, OURS, VIP));
+    assert_silent_master_is_found("169.254.0.5/24", &arp::probe(OURS, OURS, VIP));
 }
 
 #[apply(trial)]
 fn silent_master_over_ipv6() {
-    finds_silent_master("fd00::5/64", &ndisc::probe(OURS, "fd00::5".parse().unwrap()));
+    assert_silent_master_is_found("fd00::5/64", &ndisc::probe(OURS, "fd00::5".parse().unwrap()));
 }
 
 #[apply(trial)]
-fn interface_made_anew() {
+fn interface_recreated() {
     let world = World::new();
     world.setup.expect(&[NO_INTERFACE, NOT_LISTENING]);
     world.set_vip(true);
@@ -131,7 +132,7 @@ fn interface_made_anew() {
     }
 }
 
-/// A claim in another VLAN, one that is sent to another host, and what only looks like one do not even wake it.
+/// Claims in another VLAN, claims sent to another host, and malformed claims do not wake the daemon.
 #[apply(trial)]
 fn frames_for_others() {
     let world = World::new();
@@ -143,7 +144,7 @@ fn frames_for_others() {
     let (addresses, rest) = claim.split_at(12);
     let tagged = |vlan: u8| [addresses, &[0x81, 0, 0, vlan], rest].concat();
     let to = |mac: [u8; 6]| [&mac, &claim[6..]].concat();
-    // Other hardware, another protocol, and addresses of other lengths.
+    // Other hardware, another protocol, and other address lengths.
     let malformed = [15, 16, 18, 19].map(|at| {
         let mut frame = claim.to_vec();
         frame[at] ^= 1;
@@ -158,7 +159,7 @@ fn frames_for_others() {
     }
     arrived.wait("all frames", |frames| frames.len() >= 120);
     assert_eq!(keepwatch.wakes(), before);
-    // One without a VLAN, and one that is sent to this host, count.
+    // VLAN 0 means none, and the second frame is sent to this host.
     wire.send(&tagged(0));
     wire.send(&to(OURS));
     keepwatch.wait_counter("claims", 2);

@@ -1,5 +1,4 @@
-//! Promises 4 and 13: conntrackd synchronises on each transition and delays nothing else. The hook's script stands in
-//! for it.
+//! Promises 4 and 13: conntrackd synchronises on each transition and delays nothing else. A script stands in for it.
 
 use std::fmt::Write as _;
 use std::fs::{self, Permissions};
@@ -13,7 +12,7 @@ use nix::unistd::mkfifo;
 use crate::scripted::tracked;
 use crate::world::{World, setup};
 
-/// As root, with one capability, in the namespace, and with the configuration as standard input.
+/// conntrackd runs as root with one capability, in the namespace, and its configuration is standard input.
 #[apply(trial)]
 fn commands_of_each_state() {
     let tracked = tracked(setup());
@@ -49,7 +48,7 @@ fn failure() {
     tracked.world.set_vip(true);
     let keepwatch = tracked.world.setup.start();
     tracked.wait_synced(&keepwatch, "primary");
-    assert_eq!(tracked.flags(), "-c-f-R-B", "the rest is run all the same");
+    assert_eq!(tracked.flags(), "-c-f-R-B", "a failure stops the sequence");
     for line in [
         " INFO keepwatch [-] 3c2f5c0e-9f0e-4d43-a3b5-0e1f5d8f9b11: conntrackd: cannot commit\n",
         ": conntrackd -c: exit code 3\n",
@@ -70,7 +69,6 @@ fn hang() {
     tracked.when("-t", "kill -STOP $$");
     let keepwatch = tracked.world.setup.start();
     tracked.world.agent.wait_acknowledged("backup");
-    // After thirty seconds.
     keepwatch.wait_log("conntrackd -t: timed out after 30 s and killed\n", 1);
     tracked.wait_synced(&keepwatch, "backup");
     assert_eq!(tracked.flags(), "-t-n");
@@ -82,7 +80,7 @@ fn output() {
     let lines = r#"printf "can't\ntwo \033[31m\r\n\377\nin "; sleep 0.1; printf 'pieces\nno end'"#;
     tracked.when("-t", lines);
     tracked.world.setup.expect(&["conntrackd: more output discarded"]);
-    // Too long for a line once it is escaped.
+    // Escaped, it is too long for a line.
     tracked.when("-n", r#"yes "$(printf '\033')" | tr -d '\n' | head -c 100000"#);
     let keepwatch = tracked.world.setup.start();
     tracked.wait_synced(&keepwatch, "backup");
@@ -94,9 +92,9 @@ fn output() {
     assert!(log.lines().all(|line| line.len() < 512 && !line.contains('\x1b')), "{log}");
 }
 
-/// Neutron's agent writes it after it has started the monitor. Beside a plain keepalived it is elsewhere.
+/// Neutron's agent writes the configuration after it has started the monitor.
 #[apply(trial)]
-fn configuration_that_comes_late() {
+fn late_configuration() {
     let tracked = tracked(setup());
     let setup = &tracked.world.setup;
     let configuration = setup.directory().join("own.conf");
@@ -113,7 +111,7 @@ fn configuration_that_comes_late() {
     assert_eq!(keepwatch.counter("command_failures"), 0);
 }
 
-/// Nothing but a regular file is handed over.
+/// Only a regular file is passed to conntrackd.
 #[apply(trial)]
 fn no_configuration() {
     let tracked = tracked(setup());
@@ -141,7 +139,7 @@ fn no_configuration() {
     }
 }
 
-/// It is opened with that user's rights, and the command is root's all the same.
+/// With `--user`, the configuration is opened with that user's rights, and conntrackd still runs as root.
 #[apply(trial_with_other_users)]
 fn configuration_of_the_user() {
     let setup = setup().with("--user=nobody");
@@ -169,17 +167,15 @@ fn configuration_of_the_user() {
     assert!(keepwatch.proc_status("Uid").starts_with("65534"));
 }
 
-/// Does what a conntrackd could that a hostile configuration has taken over.
-const INTRUDER: &str = include_str!("intruder.sh");
-
-/// Root's rights are of no use to it.
+/// A conntrackd under the control of a hostile configuration gains nothing from being root.
 #[apply(trial)]
 fn intruder() {
     let setup = setup().with("--enable_conntrackd");
     let directory = setup.directory().display().to_string();
     let bin = setup.directory().join("bin");
     fs::create_dir(&bin).unwrap();
-    write_program(&bin.join("conntrackd"), &INTRUDER.replace('@', &directory));
+    let script = include_str!("intruder.sh").replace('@', &directory);
+    write_program(&bin.join("conntrackd"), &script);
     fs::write(setup.directory().join("secret"), "hidden\n").unwrap();
     fs::write(setup.conf_dir.join("conntrackd.conf"), "to be read\n").unwrap();
     let mut world = World::with(setup);

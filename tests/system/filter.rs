@@ -1,11 +1,11 @@
-//! The kernel keeps back what does not matter: addresses of other interfaces, when there is nothing to announce.
+//! With `--no-announce`, the kernel filters out address events of other interfaces.
 
 use lab::old_kernel::without_option;
 use nix::libc::{SO_ATTACH_FILTER, SOL_SOCKET};
 
 use crate::world::{NO_INTERFACE, World, begin_interface, setup};
 
-/// Nor do 2,000 of their events fill the queue.
+/// 2,000 events of other interfaces neither wake the daemon nor fill its queue.
 #[apply(trial)]
 fn not_woken_by_other_interfaces() {
     let world = World::with(setup().with("--no-announce").with("--netlink-rcvbuf=4096"));
@@ -20,11 +20,11 @@ fn not_woken_by_other_interfaces() {
         world.rtnl.delete_address("ha0-peer", &address);
     }
     assert_eq!(keepwatch.wakes(), before);
-    world.tell(true);
+    world.deliver(true);
     assert_eq!(keepwatch.counter("overruns"), overruns);
 }
 
-/// With another index each time, and the VIP on it before anybody can have heeded it.
+/// Each time the interface has another index, and has the VIP before the daemon can handle its events.
 #[apply(trial)]
 fn interface_that_comes_and_goes() {
     let mut setup = setup().with("--no-announce");
@@ -65,7 +65,7 @@ fn refused_by_the_kernel() {
     let line = "cannot install netlink filter: Protocol not available (ENOPROTOOPT)";
     keepwatch.wait_log(line, 1);
     world.rtnl.add_address("ha0-peer", "10.0.0.1/32");
-    world.tell(true);
+    world.deliver(true);
     world.rtnl.delete("ha0");
     keepwatch.wait_log(NO_INTERFACE, 1);
     world.agent.wait_acknowledged("backup");

@@ -8,10 +8,10 @@ use lab::files::look;
 
 use crate::world::{World, setup};
 
-/// Frames that are read in a second; sending them goes on meanwhile.
+/// Frames that the daemon reads in a second, while the flood goes on.
 const FRAMES_A_SECOND: u64 = 16;
 
-/// No filter of the kernel looks at a checksum.
+/// The kernel's filter does not verify checksums, so these frames reach the daemon.
 #[apply(trial)]
 fn frames_that_claim_nothing() {
     let world = World::with(setup().with("--monitor_cidr=fd00::5/64"));
@@ -30,14 +30,13 @@ fn frames_that_claim_nothing() {
         sent += 1;
     }
     let (wakes, seconds) = (keepwatch.wakes() - wakes, begin.elapsed().as_secs() + 1);
-    // A second may begin amid the frames of another, and for each there is a timer. That the wire is
-    // shared with the sender on a few processors takes some more.
+    // A second may begin within another one's frames, and each has a timer. Sharing few processors with the sender
+    // costs some more.
     let most = (FRAMES_A_SECOND + 2) * (seconds + 1) * 2;
     println!("{sent} frames, {wakes} wake-ups in {seconds} s");
-    assert!(sent > 10 * most, "that is no flood");
+    assert!(sent > 10 * most, "{sent} frames are no flood");
     assert!(wakes < most, "{wakes} wake-ups in {seconds} s");
     assert_eq!(keepwatch.counter("claims"), 0);
-    // And it hears again.
     look("a claim", || {
         wire.send(&right);
         keepwatch.counter("claims") > 0

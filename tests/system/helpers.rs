@@ -1,5 +1,5 @@
-//! Promises 13 and 20: the processes that run programs. There is one each for conntrackd and for the hook, the daemon
-//! ends if one of them does, and none is left behind.
+//! Promises 13 and 20: the helper processes, one for conntrackd and one for the hook. The daemon ends if one of them
+//! ends, and none outlives it for long.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -14,16 +14,16 @@ use nix::sys::socket::SockType;
 use nix::sys::stat::Mode;
 use nix::unistd::{Pid, getpgid, mkfifo};
 
-use crate::scripted::{Scripted, helper, hooked, install, tracked, wait_told};
+use crate::scripted::{Scripted, helper, hooked, install, tracked, wait_hook_succeeded};
 use crate::starter::careless;
 use crate::world::setup;
 
-/// With both helpers.
+/// Returns a world whose daemon has both helpers.
 fn with_both() -> Scripted {
     tracked(install(setup()))
 }
 
-/// Whoever looks for the daemon by its name finds the daemon alone.
+/// Only the daemon itself has the daemon's name.
 #[apply(trial)]
 fn names() {
     let tracked = with_both();
@@ -33,21 +33,21 @@ fn names() {
     let helpers = keepwatch.children();
     let names: Vec<_> = helpers.iter().map(|pid| name(*pid)).collect();
     assert_eq!(names, ["keepwatch-sync\n", "keepwatch-hook\n"]);
-    wait_told(&keepwatch, "BACKUP", 1);
-    assert!(helpers.iter().all(|pid| children(*pid).is_empty()), "a run that is not reaped");
+    wait_hook_succeeded(&keepwatch, "BACKUP", 1);
+    assert!(helpers.iter().all(|pid| children(*pid).is_empty()), "a run has not been reaped");
     assert_eq!(keepwatch.terminate().unwrap().code(), Some(0));
     helpers.into_iter().for_each(wait_end);
 }
 
-/// They leave neither a process nor a descriptor nor memory behind.
+/// Runs leak neither processes nor descriptors nor memory.
 #[apply(trial)]
 fn many_runs() {
     let hooked = hooked(setup());
     let keepwatch = hooked.world.setup.start();
-    wait_told(&keepwatch, "BACKUP", 1);
+    wait_hook_succeeded(&keepwatch, "BACKUP", 1);
     let helper = helper(&keepwatch);
     let holds = || {
-        // No connection to the agent is open then.
+        // A sleeping daemon has no connection to the agent.
         keepwatch.wait_asleep();
         [keepwatch.pid(), helper].map(|pid| {
             let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count();
@@ -59,9 +59,9 @@ fn many_runs() {
     let run = |rounds| {
         for _ in 0..rounds {
             hooked.world.set_vip(true);
-            wait_told(&keepwatch, "MASTER", 1);
+            wait_hook_succeeded(&keepwatch, "MASTER", 1);
             hooked.world.set_vip(false);
-            wait_told(&keepwatch, "BACKUP", 1);
+            wait_hook_succeeded(&keepwatch, "BACKUP", 1);
         }
     };
     run(50);
@@ -71,9 +71,9 @@ fn many_runs() {
     assert!(children(helper).is_empty());
 }
 
-/// A program prints more than one read may bring and ends before that is read.
+/// A program prints more than one read returns, and exits before the helper reads it.
 #[apply(trial)]
-fn output_left_behind() {
+fn output_is_read_after_the_exit() {
     let tracked = tracked(setup());
     let gate = tracked.record.join("gate");
     mkfifo(&gate, Mode::S_IRWXU).unwrap();
@@ -91,15 +91,15 @@ fn output_left_behind() {
     assert_eq!(tracked.world.setup.log().matches('x').count() / 100, 150);
 }
 
-/// Exit code 1, after the file and the agent have been told the truth.
+/// The daemon exits with code 1, after state file and agent have the current state.
 #[apply(trial)]
-fn daemon_ends_if_killed() {
+fn daemon_ends_with_a_helper() {
     for killed in [&[0][..], &[1], &[0, 1]] {
         let tracked = with_both();
         tracked.world.setup.expect(&["helper gone; exiting", "still running; killed"]);
         let keepwatch = tracked.world.setup.start();
         tracked.wait_synced(&keepwatch, "backup");
-        wait_told(&keepwatch, "BACKUP", 1);
+        wait_hook_succeeded(&keepwatch, "BACKUP", 1);
         let helpers = keepwatch.children();
         keepwatch.signal(Signal::SIGSTOP);
         tracked.world.set_vip(true);
@@ -111,7 +111,7 @@ fn daemon_ends_if_killed() {
         assert_eq!(tracked.world.setup.state(), "master");
         assert_eq!(tracked.world.agent.acknowledged().as_deref(), Some("master"));
         let log = tracked.world.setup.log();
-        // Of two, one may be noticed only when the other has ended the daemon.
+        // If both are killed, the daemon may exit before it notices the second.
         let line =
             |which: &usize| format!("{} helper gone; exiting\n", ["conntrackd", "hook"][*which]);
         assert!(killed.iter().any(|which| log.contains(&line(which))), "{log}");
@@ -121,7 +121,7 @@ fn daemon_ends_if_killed() {
 }
 
 #[apply(trial)]
-fn run_ends_if_killed() {
+fn run_ends_with_its_helper() {
     let hooked = hooked(setup());
     hooked.when("BACKUP", "echo $$ >$RECORD/pid; exec sleep 1000");
     let keepwatch = hooked.world.setup.start();
@@ -132,7 +132,7 @@ fn run_ends_if_killed() {
     assert_eq!(keepwatch.wait_exit().unwrap().code(), Some(1));
 }
 
-/// However that ends; if it can, it says so.
+/// A daemon that ends by SIGTERM also logs that it has killed the hook.
 #[apply(trial)]
 fn run_ends_with_the_daemon() {
     for signal in [Signal::SIGTERM, Signal::SIGKILL] {
@@ -151,7 +151,7 @@ fn run_ends_with_the_daemon() {
     }
 }
 
-/// A successor must not run its hook beside it.
+/// A successor must not run its hook at the same time.
 #[apply(trial)]
 fn lock_is_held_until_the_run_has_ended() {
     let hooked = hooked(setup());
@@ -170,18 +170,17 @@ fn lock_is_held_until_the_run_has_ended() {
     send(helper, Signal::SIGSTOP);
     keepwatch.signal(Signal::SIGTERM);
     keepwatch.wait_log("exiting on SIGTERM", 1);
-    // It has ended, or waits for the helper alone.
-    look("the daemon to have nothing else to do", || {
+    look("the daemon to end or wait only for the helper", || {
         let stat = content(Path::new(&format!("/proc/{daemon}/stat")));
         stat.is_empty() || stat.contains(") Z ") || stat.contains(") S ")
     });
     send(helper, Signal::SIGCONT);
-    assert!(is_over.join().unwrap(), "the lock was let go before");
+    assert!(is_over.join().unwrap(), "the lock was released during the run");
 }
 
-/// As a daemon that was taken over may send it.
+/// A daemon under an attacker's control may send a request during a run.
 #[apply(trial)]
-fn request_too_many_is_ignored() {
+fn extra_request_is_ignored() {
     let hooked = hooked(setup());
     let gate = hooked.record.join("gate");
     mkfifo(&gate, Mode::S_IRWXU).unwrap();
@@ -194,21 +193,21 @@ fn request_too_many_is_ignored() {
     assert_eq!(sent, 1);
     look("the request to be read", || lab::files::unread(&channel) == 0);
     gate.write_all(b"\n").unwrap();
-    wait_told(&keepwatch, "BACKUP", 1);
+    wait_hook_succeeded(&keepwatch, "BACKUP", 1);
     hooked.world.set_vip(true);
-    wait_told(&keepwatch, "MASTER", 1);
+    wait_hook_succeeded(&keepwatch, "MASTER", 1);
     assert_eq!(hooked.calls(), ["+BACKUP", "-BACKUP", "+MASTER", "-MASTER"]);
     assert_eq!(keepwatch.counter("hook_failures"), 0);
 }
 
-/// Root's capabilities that each helper has, and that what it executes can have.
+/// The capabilities of each helper, and those that its programs can have.
 #[apply(trial)]
 fn capabilities() {
     let tracked = tracked(install(setup()));
     let keepwatch = tracked.world.setup.start();
     tracked.wait_synced(&keepwatch, "backup");
     let of_root = proc_status(std::process::id(), "CapBnd");
-    // CAP_DAC_OVERRIDE; to become the user who owns the configuration also CAP_SETGID and CAP_SETUID.
+    // CAP_DAC_OVERRIDE, and CAP_SETGID and CAP_SETUID to open the configuration as its user.
     let [none, dac_override, and_user] = [0, 2, 0xc2].map(|set| format!("{set:016x}"));
     let of_helpers = [[&and_user, &and_user, &dac_override], [&of_root; 3]];
     for (helper, expected) in keepwatch.children().into_iter().zip(of_helpers) {
@@ -220,7 +219,7 @@ fn capabilities() {
     }
 }
 
-/// After exit code 0, however they were started: they are not killed, and may print, also when the daemon has ended.
+/// After exit code 0, background jobs go on and may print, even after the daemon has ended.
 #[apply(trial)]
 fn background_jobs_go_on() {
     let hooked = hooked(setup());
@@ -234,37 +233,37 @@ fn background_jobs_go_on() {
         (setsid $RECORD/job daemon </dev/null >/dev/null 2>&1 &)
         start-stop-daemon -S -b -x $RECORD/job -- service";
     hooked.when("MASTER", start);
-    // On a busy machine they print much before the run ends.
+    // On a busy machine the jobs print much before the run ends.
     hooked.world.setup.expect(&["hook: more output discarded"]);
     let keepwatch = hooked.world.setup.daemonize();
-    wait_told(&keepwatch, "BACKUP", 1);
+    wait_hook_succeeded(&keepwatch, "BACKUP", 1);
     hooked.world.set_vip(true);
-    wait_told(&keepwatch, "MASTER", 1);
+    wait_hook_succeeded(&keepwatch, "MASTER", 1);
     let names = ["plain", "nohup", "setsid", "daemon", "service"];
     for name in names {
         hooked.wait_pid(name);
     }
     for present in [false, true] {
         hooked.world.set_vip(present);
-        wait_told(&keepwatch, if present { "MASTER" } else { "BACKUP" }, 1);
+        wait_hook_succeeded(&keepwatch, if present { "MASTER" } else { "BACKUP" }, 1);
     }
     let helper = helper(&keepwatch);
-    // As from a terminal.
+    // A terminal sends SIGINT to the process group.
     let daemon = Pid::from_raw(keepwatch.pid().cast_signed());
     killpg(getpgid(Some(daemon)).unwrap(), Signal::SIGINT).unwrap();
     keepwatch.wait_exit();
     fs::write(hooked.record.join("end"), "").unwrap();
     let ended = || content(&hooked.record.join("ended"));
-    hooked.wait("all ten to end by themselves", || ended().lines().count() == 10);
+    hooked.wait("all ten jobs to end", || ended().lines().count() == 10);
     for name in names {
         assert_eq!(ended().lines().filter(|line| *line == name).count(), 2, "{}", ended());
     }
     wait_end(helper);
 }
 
-/// What a failed run has left in its session is killed before the next try, and a line says so.
+/// Processes in the session of a failed run are killed before the retry, and the log says so.
 #[apply(trial)]
-fn failed_run_leaves_nothing() {
+fn failed_run_is_cleaned_up() {
     let hooked = hooked(setup());
     let script = "mv $RECORD/BACKUP $RECORD/once
         odd=$RECORD/$(printf '\\377'); cp /bin/sleep $odd
@@ -278,21 +277,23 @@ fn failed_run_leaves_nothing() {
     {
         keepwatch.wait_log(&format!("hook{line}\n"), 1);
     }
-    wait_told(&keepwatch, "BACKUP", 1);
+    wait_hook_succeeded(&keepwatch, "BACKUP", 1);
     wait_end(hooked.wait_pid("sleep"));
     let service = hooked.wait_pid("service");
-    assert!(Path::new(&format!("/proc/{service}")).exists(), "it has left the session");
+    assert!(
+        Path::new(&format!("/proc/{service}")).exists(),
+        "a process outside the session was killed"
+    );
     send(service, Signal::SIGKILL);
 }
 
-/// As a program that an operator starts: nothing of what limits the daemon limits the hook, nor do the signals that
-/// the daemon's starter ignores or blocks.
+/// The hook has neither the daemon's restrictions nor the signals that the daemon's starter ignores or blocks.
 #[apply(trial)]
-fn what_it_inherits() {
+fn hook_inherits_nothing() {
     let hooked = hooked(setup());
     let describe = r"readlink /proc/self/cwd /proc/self/fd/0 /proc/self/ns/net; cat /proc/self/limits
         grep -E '^(Uid|Gid|Groups|Cap|NoNewPrivs|Seccomp)' /proc/self/status";
-    // Beyond the 28 of seven digits are those of real time.
+    // Seven digits are 28 signals; the realtime ones follow.
     let signals = r"sed -nE 's/^Sig(Blk|Ign).*(.{7})$/\1 \2/p' /proc/self/status";
     hooked.when(
         "BACKUP",
@@ -303,13 +304,13 @@ fn what_it_inherits() {
     );
     let output = careless(hooked.world.setup.command()).output().unwrap();
     let keepwatch = hooked.world.setup.adopt(&output);
-    wait_told(&keepwatch, "BACKUP", 1);
+    wait_hook_succeeded(&keepwatch, "BACKUP", 1);
     let mut shell = Command::new("sh");
     shell.args(["-c", describe]).current_dir("/").stdin(Stdio::null());
     let ours = String::from_utf8(shell.output().unwrap().stdout).unwrap();
     assert_eq!(content(&hooked.record.join("described")), ours);
     assert_eq!(content(&hooked.record.join("umask")), "0022\n");
     assert_eq!(content(&hooked.record.join("signals")), "Blk 0000000\nIgn 0000000\n");
-    // The last one is the directory that is listed.
+    // Descriptor 3 is the directory that `ls` reads.
     assert_eq!(content(&hooked.record.join("descriptors")), "0\n1\n2\n3\n");
 }

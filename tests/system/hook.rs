@@ -1,4 +1,4 @@
-//! Promises 4 and 20: the hook is told each state, one run after another, until it succeeds, and delays nothing else.
+//! Promises 4 and 20: the hook runs for each state, one run after another, until it succeeds, and delays nothing else.
 
 use std::fs;
 use std::process::Command;
@@ -7,17 +7,17 @@ use lab::daemon::{children, wait_end};
 use lab::files::content;
 use nix::sys::signal::Signal;
 
-use crate::scripted::{helper, hooked, install, tracked, wait_told};
+use crate::scripted::{HOOK_TIMED_OUT, helper, hooked, install, tracked, wait_hook_succeeded};
 use crate::world::{NO_INTERFACE, NOT_LISTENING, setup, word};
 
-/// The command line and the environment are exactly these.
+/// The hook gets exactly these arguments and this environment.
 #[apply(trial)]
 fn first_state_and_each_change() {
     let hooked = hooked(setup());
     let exact =
         r"{ tr '\0' '\n' </proc/$$/cmdline; tr '\0' '\n' </proc/$$/environ; } >$RECORD/$3.exact";
     hooked.when("BACKUP", exact);
-    // A run that is repeated is the same call again.
+    // A retry is the same call again.
     hooked.when(
         "MASTER",
         &format!("{exact}; echo >>$RECORD/n; [ $(wc -l <$RECORD/n) = 2 ] || exit 1"),
@@ -27,7 +27,7 @@ fn first_state_and_each_change() {
     let failed = "hook failed for MASTER: exit code 1; retrying";
     world.setup.expect(&[NO_INTERFACE, NOT_LISTENING, failed]);
     let keepwatch = world.setup.start();
-    wait_told(&keepwatch, "BACKUP", 1);
+    wait_hook_succeeded(&keepwatch, "BACKUP", 1);
     let assert_called = |state: &str, previous: Option<&str>| {
         let call = content(&hooked.record.join(format!("{state}.exact")));
         let mut lines: Vec<_> = call.lines().map(String::from).collect();
@@ -49,16 +49,16 @@ fn first_state_and_each_change() {
     };
     assert_called("BACKUP", None);
     world.set_vip(true);
-    wait_told(&keepwatch, "MASTER", 1);
+    wait_hook_succeeded(&keepwatch, "MASTER", 1);
     assert_called("MASTER", Some("BACKUP"));
     world.rtnl.delete("ha0");
-    wait_told(&keepwatch, "FAULT", 1);
+    wait_hook_succeeded(&keepwatch, "FAULT", 1);
     assert_called("FAULT", Some("MASTER"));
     hooked.wait_calls(&["+BACKUP", "-BACKUP", "+MASTER", "+MASTER", "-MASTER", "+FAULT", "-FAULT"]);
     assert_eq!((keepwatch.counter("hook_runs"), keepwatch.counter("hook_failures")), (4, 1));
 }
 
-/// Files, agent, signals and conntrackd, which has a helper of its own, are as prompt as without.
+/// A hanging hook delays neither files, agent, signals nor conntrackd, which has a helper of its own.
 #[apply(trial)]
 fn hang_delays_nothing() {
     let setup = install(setup());
@@ -79,10 +79,10 @@ fn hang_delays_nothing() {
     keepwatch.wait_log("SIGHUP", 1);
     assert_eq!(keepwatch.counter("hook_runs"), 0);
     assert_eq!(keepwatch.terminate().unwrap().code(), Some(0));
-    assert!(!world.setup.log().contains("hook failed"), "nobody waited for it");
+    assert!(!world.setup.log().contains("hook failed"), "the exit waited for the hook");
 }
 
-/// A session of its own, without a terminal; what it starts in another process group is of the session, too.
+/// The hook has a session of its own, without a terminal. A timeout kills all process groups of that session.
 #[apply(trial)]
 fn hang_is_killed_with_its_session() {
     let hooked = hooked(setup().with("--hook-timeout=0.5"));
@@ -95,40 +95,34 @@ fn hang_is_killed_with_its_session() {
     let sleep = hooked.wait_pid("sleep");
     let run = children(helper(&keepwatch))[0];
     assert_eq!(content(&hooked.record.join("session")), format!("{run} {run} {run} 0\n"));
-    hooked.world.tell(true);
-    keepwatch.wait_log(
-        "hook failed for BACKUP: timed out after 0.500s (--hook-timeout) and killed; retrying\n",
-        1,
-    );
+    hooked.world.deliver(true);
+    keepwatch.wait_log(HOOK_TIMED_OUT, 1);
     wait_end(sleep);
-    wait_told(&keepwatch, "MASTER", 1);
+    wait_hook_succeeded(&keepwatch, "MASTER", 1);
     hooked.wait_calls(&["+BACKUP", "+MASTER", "-MASTER"]);
 }
 
-/// The log has its part of it, and the time limit ends it.
+/// The log has the first lines of endless output, and the time limit ends the run.
 #[apply(trial)]
 fn endless_output() {
     let hooked = hooked(setup().with("--hook-timeout=0.5"));
     hooked.when("BACKUP", "rm $RECORD/BACKUP; exec yes");
     let keepwatch = hooked.world.setup.start();
-    keepwatch.wait_log(
-        "hook failed for BACKUP: timed out after 0.500s (--hook-timeout) and killed; retrying\n",
-        1,
-    );
-    wait_told(&keepwatch, "BACKUP", 1);
+    keepwatch.wait_log(HOOK_TIMED_OUT, 1);
+    wait_hook_succeeded(&keepwatch, "BACKUP", 1);
     keepwatch.wait_log(" hook: more output discarded\n", 1);
     let log = hooked.world.setup.log();
     assert_eq!(log.matches(": hook: y\n").count(), 64);
     assert_eq!(log.matches(": hook: ").count(), 65, "{log}");
 }
 
-/// It runs to its end all the same.
+/// A hook whose output is discarded runs to its end.
 #[apply(trial)]
 fn more_output_than_is_logged() {
     let hooked = hooked(setup());
     hooked.when("BACKUP", "yes | head -c 4000000");
     let keepwatch = hooked.world.setup.start();
-    wait_told(&keepwatch, "BACKUP", 1);
+    wait_hook_succeeded(&keepwatch, "BACKUP", 1);
     keepwatch.wait_log(" hook: more output discarded\n", 1);
     assert!(!hooked.world.setup.log().contains("hook failed"));
 }
@@ -136,7 +130,7 @@ fn more_output_than_is_logged() {
 const ABSENT: &str =
     "No such file or directory (ENOENT): the program, or the interpreter that its first line names";
 
-/// Whatever is in its place: it is tried again until it runs.
+/// A missing or broken hook is retried until it runs.
 #[apply(trial)]
 fn deleted_and_replaced() {
     for (break_it, mend_it, error) in [
@@ -153,12 +147,12 @@ fn deleted_and_replaced() {
             assert!(shell.status().unwrap().success());
         };
         let keepwatch = hooked.world.setup.start();
-        wait_told(&keepwatch, "BACKUP", 1);
+        wait_hook_succeeded(&keepwatch, "BACKUP", 1);
         run(break_it);
-        hooked.world.tell(true);
+        hooked.world.deliver(true);
         keepwatch.wait_log(&format!("hook failed for MASTER: not started: {error}; retrying\n"), 1);
         run(mend_it);
-        wait_told(&keepwatch, "MASTER", 1);
+        wait_hook_succeeded(&keepwatch, "MASTER", 1);
         hooked.wait_calls(&["+BACKUP", "-BACKUP", "+MASTER", "-MASTER"]);
     }
 }

@@ -1,4 +1,4 @@
-//! Promise 20: whom the hook is run as.
+//! Promise 20: the user as whom the hook runs.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -7,14 +7,14 @@ use std::thread;
 
 use lab::daemon::{Setup, proc_status, wait_end};
 use lab::files::content;
-use lab::users::{NOBODY, SOMEBODY};
+use lab::users::{NOBODY, OTHER_USER};
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 
-use crate::scripted::{Scripted, helper, hooked, wait_told};
+use crate::scripted::{HOOK_TIMED_OUT, Scripted, helper, hooked, wait_hook_succeeded};
 use crate::world::setup;
 
-/// A world with a hook that says who it is.
+/// Returns a world with a hook that records its user, groups and capabilities.
 fn identified(setup: Setup) -> Scripted {
     let hooked = hooked(setup);
     for directory in [&hooked.record, &hooked.world.setup.conf_dir, &hooked.world.setup.state_path]
@@ -27,7 +27,7 @@ fn identified(setup: Setup) -> Scripted {
     hooked
 }
 
-/// Lets the calling thread, and what it starts, know more groups than there are.
+/// Adds groups to `/etc/group` as the calling thread and its children see it.
 fn add_groups(hooked: &Scripted) {
     unshare(CloneFlags::CLONE_NEWNS).unwrap();
     let file = hooked.world.setup.directory().join("group");
@@ -45,7 +45,7 @@ fn assert_identity(hooked: &Scripted, identity: &str) {
     for set in ["CapInh:\t", "CapPrm:\t", "CapEff:\t", "CapAmb:\t"] {
         assert_eq!(right(set), "0".repeat(16), "{set}");
     }
-    // As with `su`, it may become somebody else again by a program that has the right to.
+    // As with `su`, it may change its user by a setuid program.
     assert_eq!(right("NoNewPrivs:\t"), "0");
 }
 
@@ -58,10 +58,10 @@ fn user_of_the_hook() {
         setup.daemonize()
     };
     let keepwatch = thread::scope(|scope| scope.spawn(start).join().unwrap());
-    wait_told(&keepwatch, "BACKUP", 1);
+    wait_hook_succeeded(&keepwatch, "BACKUP", 1);
     assert_identity(&hooked, "65534 65534 65534 54001 54002\n");
     assert!(keepwatch.proc_status("Uid").starts_with("0\t"));
-    // The process that runs it is nobody, too, but for the right to kill it.
+    // The helper has the same user, and only the capability to kill the hook.
     let status = content(Path::new(&format!("/proc/{}/status", helper(&keepwatch))));
     let ids = ["65534"; 4].join("\t");
     for line in [format!("Uid:\t{ids}"), format!("Gid:\t{ids}")] {
@@ -82,14 +82,14 @@ fn user_of_the_daemon() {
         let hooked = identified(setup);
         chown(hooked.world.setup.directory(), Some(NOBODY), None).unwrap();
         let keepwatch = hooked.world.setup.start();
-        wait_told(&keepwatch, "BACKUP", 1);
+        wait_hook_succeeded(&keepwatch, "BACKUP", 1);
         assert_identity(&hooked, identity);
     }
 }
 
-/// Though it is not run by root, all of it is killed.
+/// A child that has become root by a setuid program is killed, too.
 #[apply(trial_with_other_users)]
-fn what_it_starts_as_root() {
+fn setuid_child_is_killed() {
     let hooked = identified(setup().with("--hook-user=nobody").with("--hook-timeout=0.5"));
     let setpriv = hooked.world.setup.directory().join("setpriv");
     fs::copy("/usr/bin/setpriv", &setpriv).unwrap();
@@ -104,17 +104,14 @@ fn what_it_starts_as_root() {
     let path = hooked.record.join("root");
     hooked.wait("root", || content(&path).ends_with('\n'));
     let pid = content(&path).trim().strip_prefix("0 ").unwrap().parse().unwrap();
-    // CAP_KILL.
+    // CAP_KILL
     assert_eq!(proc_status(helper(&keepwatch), "CapPrm"), "0000000000000020");
-    keepwatch.wait_log(
-        "hook failed for BACKUP: timed out after 0.500s (--hook-timeout) and killed; retrying\n",
-        1,
-    );
+    keepwatch.wait_log(HOOK_TIMED_OUT, 1);
     wait_end(pid);
-    wait_told(&keepwatch, "BACKUP", 1);
+    wait_hook_succeeded(&keepwatch, "BACKUP", 1);
 }
 
-/// Only the start tells: later it may have been mended.
+/// The program is refused only at start. Later it may have been repaired.
 #[apply(trial_with_other_users)]
 fn program_that_the_user_may_not_run() {
     let hooked = identified(setup().with("--hook-user=nobody"));
@@ -123,8 +120,8 @@ fn program_that_the_user_may_not_run() {
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     let error = String::from_utf8(output.stderr).unwrap();
     assert!(error.ends_with("/hook: Permission denied (EACCES)\n"), "{error}");
-    // Whose it is matters to root alone.
-    chown(hooked.program(), Some(SOMEBODY), None).unwrap();
+    // An owner other than root matters only if root runs it.
+    chown(hooked.program(), Some(OTHER_USER), None).unwrap();
     fs::set_permissions(hooked.program(), Permissions::from_mode(0o755)).unwrap();
-    wait_told(&hooked.world.setup.daemonize(), "BACKUP", 1);
+    wait_hook_succeeded(&hooked.world.setup.daemonize(), "BACKUP", 1);
 }

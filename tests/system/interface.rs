@@ -23,7 +23,7 @@ fn change_has_its_cause_in_the_log() {
     world.rtnl.up("ha0");
     world.set_vip(true);
     keepwatch.wait_state("master");
-    // The kernel sets it down and takes its addresses before it says that it is deleted.
+    // The kernel sets an interface down and removes its addresses before it reports the deletion.
     for _ in 0..5 {
         world.rtnl.delete("ha0");
         keepwatch.wait_log("no longer on ha0: interface gone\n", 1);
@@ -35,8 +35,8 @@ fn change_has_its_cause_in_the_log() {
     keepwatch.wait_log("no longer on ha0: interface gone\n", 1);
 }
 
-/// Interfaces may have so many names that a message about one is almost 64 kB longer than others, which is more
-/// than the kernel, left alone, has room for in a dump. The watched one comes after that.
+/// With many alternative names, a message about an interface can be 64 kB long, more than the kernel's default buffer
+/// for a dump. The watched interface is listed after such a one.
 #[apply(trial)]
 fn messages_of_the_greatest_length() {
     let world = World::new();
@@ -54,7 +54,7 @@ fn messages_of_the_greatest_length() {
     assert_eq!(world.setup.state(), "master");
     world.rtnl.add_address("lan0", "192.0.2.1/24");
     capture.wait("an announcement", |frames| frames.iter().any(Frame::is_arp));
-    // In events, too.
+    // Such messages are events, too.
     world.setup.expect(&["netlink events lost; resynchronising"]);
     world.rtnl.add_alternative_names("ha0", 450);
     keepwatch.signal(Signal::SIGHUP);
@@ -63,7 +63,7 @@ fn messages_of_the_greatest_length() {
     assert_eq!(keepwatch.counter("malformed"), 0);
 }
 
-/// Events would never name it.
+/// Events never contain an alternative name.
 #[apply(trial)]
 fn alternative_name_is_refused() {
     let mut world = World::new();
@@ -79,9 +79,9 @@ fn alternative_name_is_refused() {
     assert!(code == Some(1) && report.ends_with(&expected), "{report}");
 }
 
-/// It is not taken for the watched one, even if it comes in its place.
+/// An interface whose alternative name is the watched name is not the watched one.
 #[apply(trial)]
-fn alternative_name_of_another() {
+fn alternative_name_of_another_interface() {
     let world = World::new();
     world.setup.expect(&[NO_INTERFACE, NOT_LISTENING, "; expected "]);
     let keepwatch = world.setup.start();

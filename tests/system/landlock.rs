@@ -1,4 +1,4 @@
-//! Promise 16: what Landlock denies beside files of others, which are with the attacks, and what it must not deny.
+//! Promise 16: what Landlock denies, except for files (`attacks`), and what it must not deny.
 
 use std::fmt::Debug;
 use std::fs;
@@ -22,7 +22,7 @@ use nix::unistd::{Pid, getppid};
 use crate::privileges::setup_of_nobody;
 use crate::world::{World, setup};
 
-/// In a thread, which alone is restricted.
+/// Only the spawned thread is restricted.
 #[apply(trial)]
 fn sockets_and_processes() {
     fn denied<T: Debug>(result: io::Result<T>) {
@@ -41,9 +41,9 @@ fn sockets_and_processes() {
     restricted.join().unwrap();
 }
 
-/// Neither an old kernel, nor a container's filter that does not know it, keeps the daemon from its work.
+/// The daemon works on a kernel without Landlock, and in a container whose filter denies it.
 #[apply(trial)]
-fn kernel_without_it() {
+fn kernel_without_landlock() {
     for refuse in [without_call, refused_call] {
         let world = World::new();
         let mut command = world.setup.command();
@@ -55,9 +55,9 @@ fn kernel_without_it() {
     }
 }
 
-/// Where a symlink leads to it, it is followed there.
+/// `conf_dir` may be a symlink to the recreated directory.
 #[apply(trial)]
-fn conf_dir_made_anew() {
+fn conf_dir_recreated() {
     let elsewhere = Directory::new();
     let there = elsewhere.sub("there");
     let mut setup = setup();
@@ -69,13 +69,13 @@ fn conf_dir_made_anew() {
     world.agent.wait_acknowledged("backup");
     fs::remove_dir_all(&there).unwrap();
     fs::create_dir(&there).unwrap();
-    world.tell(true);
+    world.deliver(true);
     assert_eq!(content(&there.join("state")), "master");
 }
 
-/// Root would get rights to all that is beside it.
+/// Only without root: to reopen a recreated directory, root would need rights to its parent.
 #[apply(trial_with_other_users)]
-fn log_directory_made_anew() {
+fn log_directory_recreated() {
     let elsewhere = Directory::new();
     let make = |name: &str| {
         let logs = elsewhere.sub(name);

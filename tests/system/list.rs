@@ -1,10 +1,9 @@
-//! `--list`: every instance of a machine, which here is a PID namespace.
+//! `--list`: every instance of a machine, for which a PID namespace stands in.
 
-#![expect(unsafe_code, reason = "what is done before the program is executed")]
+#![expect(unsafe_code, reason = "system calls between fork and exec")]
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, chown, symlink};
 use std::os::unix::process::CommandExt;
@@ -14,8 +13,7 @@ use std::process::{Command, Stdio};
 use lab::daemon::{Running, Setup};
 use lab::files::{Watch, content, read_line, write_program};
 use lab::namespace::{Netns, Pids, unbind};
-use lab::users::{NOBODY, SOMEBODY};
-
+use lab::users::{NOBODY, OTHER_USER};
 use nix::mount::{MsFlags, mount};
 use nix::pty::{Winsize, openpty};
 use nix::sched::{CloneFlags, unshare};
@@ -23,10 +21,10 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::stat::Mode;
 use nix::unistd::{Uid, mkfifo, setuid};
 
-use crate::scripted::{hooked, install, wait_told};
-use crate::world::{Killed, NO_AGENT, NO_INTERFACE, World, copy_program, setup};
+use crate::scripted::{hooked, install, wait_hook_succeeded};
+use crate::world::{Killed, NO_AGENT, NO_INTERFACE, World, copy_program, mount_hanging, setup};
 
-/// Has a command see the processes of its PID namespace, as this user.
+/// Runs a command as this user, with the `/proc` of its PID namespace.
 fn among(mut command: Command, user: u32) -> Command {
     let see = move || {
         let none: Option<&str> = None;
@@ -46,13 +44,13 @@ fn program(words: &[&str]) -> Command {
     among(command, 0)
 }
 
-/// The exit code, and what was printed.
+/// Returns the exit code and standard output.
 fn output(pids: &Pids, mut command: Command) -> (Option<i32>, String) {
     let output = pids.run(|| command.output().unwrap());
     (output.status.code(), String::from_utf8(output.stdout).unwrap())
 }
 
-/// The exit code, and the cells of each row.
+/// Returns the exit code and the cells of each row.
 pub fn table(pids: &Pids) -> (Option<i32>, Vec<Vec<String>>) {
     let (code, text) = output(pids, program(&["--list"]));
     let cells = |line: &str| {
@@ -61,15 +59,15 @@ pub fn table(pids: &Pids) -> (Option<i32>, Vec<Vec<String>>) {
     (code, text.lines().skip(1).map(cells).collect())
 }
 
-/// As it is called in there.
+/// Returns the pid in the daemon's own PID namespace.
 fn pid(keepwatch: &Running<'_>) -> String {
     keepwatch.proc_status("NSpid").split_whitespace().last().unwrap().into()
 }
 
-/// A daemon, with a helper, and one started by hand, which is killed; in other network namespaces, with hostile names,
-/// beside the file of a program that is another.
+/// A daemon with a helper, and an instance in the foreground that is killed. They have other network namespaces and
+/// hostile names, and processes of other programs run beside them.
 #[apply(trial)]
-fn those_of_every_kind() {
+fn instances_of_every_kind() {
     let pids = Pids::new();
     assert_eq!(output(&pids, program(&["--list"])), (Some(0), "No instance found.\n".into()));
     assert_eq!(output(&pids, program(&["--list", "--json"])), (Some(0), "[]\n".into()));
@@ -83,9 +81,9 @@ fn those_of_every_kind() {
     let files = Watch::new(setup.directory());
     assert!(pids.run(|| setup.run()).status.success());
     let labels = format!("{{router_id=\"lan\",interface=\"ha0\",vip=\"{}\"}}", setup.vip);
-    let told = ["undelivered", "hook_pending"].map(|name| format!("keepwatch_{name}{labels} 0\n"));
-    let is_told = || told.iter().all(|sample| content(&metrics).contains(sample)).then_some(());
-    files.until("agent and hook to have the state", is_told);
+    let none = ["undelivered", "hook_pending"].map(|name| format!("keepwatch_{name}{labels} 0\n"));
+    let delivered = || none.iter().all(|sample| content(&metrics).contains(sample)).then_some(());
+    files.until("agent and hook to have the state", delivered);
 
     let name = "n\u{1b}[31m\"";
     let netns = Netns::new();
@@ -101,7 +99,7 @@ fn those_of_every_kind() {
     let state = by_hand.join("state");
     files.until("a state", || File::open(&state).ok());
 
-    // Neutron's own monitors: a script, whose command line is one word with blanks up to release 28.
+    // Neutron's own monitors are scripts. Up to release 28 their command line is one word with blanks.
     let script = setup.directory().join("neutron-keepalived-state-change");
     write_program(&script, "#!/bin/sh\necho up; read x");
     let _originals = ["--conf_dir=DIR", "--conf_dir DIR --pid_file x", "(python --conf_dir=DIR)"]
@@ -172,7 +170,7 @@ fn those_of_every_kind() {
 }
 
 #[apply(trial)]
-fn two_for_one_thing() {
+fn conflicting_instances() {
     let (pids, world) = (Pids::new(), World::new());
     let first = pids.run(|| world.setup.start());
     let same_vip = setup();
@@ -181,7 +179,7 @@ fn two_for_one_thing() {
     let mut same_file = setup();
     same_file.conf_dir.clone_from(&world.setup.conf_dir);
     same_vip.expect(&[NO_AGENT]);
-    // It writes the same log, too.
+    // Both write the same log.
     for setup in [&world.setup, &same_file] {
         setup.expect(&[NO_AGENT, NO_INTERFACE]);
     }
@@ -200,7 +198,7 @@ fn helper_that_outlives_its_daemon() {
     hooked.when("BACKUP", "sleep 1000 &");
     for _ in 0..2 {
         let keepwatch = pids.run(|| hooked.world.setup.start());
-        wait_told(&keepwatch, "BACKUP", 1);
+        wait_hook_succeeded(&keepwatch, "BACKUP", 1);
         let (code, rows) = table(&pids);
         assert_eq!((code, rows.len()), (Some(0), 1), "{rows:?}");
         keepwatch.terminate();
@@ -216,9 +214,9 @@ fn helper_that_outlives_its_daemon() {
     assert_eq!((code, &*rows[1][0], &*rows[1][3]), (Some(2), "conf", "backup"));
 }
 
-/// Whatever another mount namespace has under the same path, which may be a symlink out of it.
+/// State files of packages are stale although another mount namespace has live ones under the same path.
 #[apply(trial)]
-fn what_is_left_where_packages_have_it() {
+fn stale_state_files_of_packages() {
     let script = r#"mount -t tmpfs none /run && mount -t tmpfs none /var/lib || exit
         unshare -m sh -c 'mount -t tmpfs none /run && mkdir -p /run/keepwatch/lan &&
             exec "$0" --foreground --no-announce --router_id=other --conf_dir=/var/run/keepwatch/lan \
@@ -238,7 +236,7 @@ fn what_is_left_where_packages_have_it() {
     assert_eq!(code, Some(2));
 }
 
-/// Where the table finds no room there is a block for each.
+/// On a narrow terminal, each instance is a block instead of a row.
 #[apply(trial)]
 fn narrow_terminal() {
     let (pids, world) = (Pids::new(), World::new());
@@ -258,7 +256,7 @@ fn narrow_terminal() {
     assert_eq!(read_line(File::from(terminal.master)), line);
 }
 
-/// What is not known is not taken for wrong.
+/// Without root, unknown values are not troubles.
 #[apply(trial_with_other_users)]
 fn not_as_root() {
     let (pids, world) = (Pids::new(), World::new());
@@ -278,8 +276,7 @@ fn not_as_root() {
     assert_eq!(output.status.code(), Some(3));
 }
 
-/// Another user's process does not hide that an instance is dead, has no file of root's read, and delays nothing for
-/// long.
+/// A process of another user cannot hide a dead instance, make root read a file of root's, or delay the list for long.
 #[cfg(target_arch = "x86_64")]
 #[apply(trial_with_other_users)]
 fn instances_of_another_user() {
@@ -296,7 +293,7 @@ fn instances_of_another_user() {
         command.args(["--router_id=r1", "--monitor_interface=ha1", "--monitor_cidr=192.0.2.1"]);
         command.arg(format!("--conf_dir={}", directory.display())).arg("--foreground");
         command.arg(format!("--metrics-file={}", metrics.display())).arg("--no-announce");
-        command.uid(SOMEBODY).stderr(Stdio::null());
+        command.uid(OTHER_USER).stderr(Stdio::null());
         command
     };
     let mut command = start(&dead);
@@ -306,17 +303,18 @@ fn instances_of_another_user() {
         Killed(stopped.go_on())
     });
     let mut command = start(&theirs);
-    chown(&theirs, Some(SOMEBODY), None).unwrap();
+    chown(&theirs, Some(OTHER_USER), None).unwrap();
     let files = Watch::new(&theirs);
     let _running = Killed(pids.run(|| command.spawn().unwrap()));
-    let is_theirs = || fs::metadata(theirs.join("state")).is_ok_and(|file| file.uid() == SOMEBODY);
+    let is_theirs =
+        || fs::metadata(theirs.join("state")).is_ok_and(|file| file.uid() == OTHER_USER);
     files.until("a state", || is_theirs().then_some(()));
     fs::remove_file(&program).unwrap();
 
     let figures = r#"keepwatch_split_brain{router_id="r1",interface="ha1",vip="192.0.2.1/32"} 1"#;
     let link = world.setup.directory().join("link");
     let kinds: [(&str, &dyn Fn()); 4] = [
-        ("yes", &|| chown(&metrics, Some(SOMEBODY), None).unwrap()),
+        ("yes", &|| chown(&metrics, Some(OTHER_USER), None).unwrap()),
         ("-", &|| {
             fs::rename(&metrics, &link).unwrap();
             symlink(&link, &metrics).unwrap();
@@ -340,9 +338,7 @@ fn instances_of_another_user() {
         assert_eq!(code, Some(2));
     }
 
-    let server = File::options().read(true).write(true).open("/dev/fuse").unwrap();
-    let options = format!("fd={},rootmode=40000,user_id=0,group_id=0", server.as_raw_fd());
-    mount(Some("gone"), &theirs, Some("fuse"), MsFlags::empty(), Some(&*options)).unwrap();
+    let _server = mount_hanging(&theirs);
     let (code, rows) = table(&pids);
     assert_eq!((code, rows.len(), &*rows[0][0]), (Some(3), 1, &*world.setup.router));
 }

@@ -1,4 +1,4 @@
-//! Promise 19: the log as the tools read it that collect logs.
+//! Promise 19: the log in the formats that log collectors read.
 
 use std::fs;
 use std::io::Write;
@@ -16,11 +16,11 @@ use nix::sys::stat::fstat;
 use crate::stdio::without_log_file;
 use crate::world::{World, setup};
 
-/// By which Kolla's fluentd finds the beginning of an entry.
+/// The pattern by which Kolla's fluentd finds the begin of an entry.
 const FIRST_LINE: &str =
     r"^\d{4}-\d{2}-\d{2} \d{2}:\d{2}:\d{2}.\d{3} \d+ \S+ \S+ \[(req-\S+ \S+ \S+ \S+ \S+ \S+|-)\]";
 
-/// Frames have their level, and the journal could not read them.
+/// Only for a log of text: frames contain their level, and the journal could not read them.
 #[apply(trial)]
 fn in_the_journal() -> Vec<Trial> {
     let tests: [(&str, fn()); 2] = [
@@ -47,7 +47,7 @@ fn lines_are_those_of_oslo_log() {
     assert_eq!(others.status.code(), Some(1), "{}", String::from_utf8_lossy(&others.stdout));
 }
 
-/// A line for which there is no room is cut, and the next one begins where a line does. Nor is an empty pid file left.
+/// On a full disk a line is cut, and the next one still begins a new line. No empty pid file is left behind.
 #[apply(trial)]
 fn full_disk() {
     let first = setup();
@@ -75,7 +75,7 @@ fn full_disk() {
     assert!(fs::read(&log).unwrap()[8191..8193].contains(&b'\n'));
 }
 
-/// A stream as the journal's, and what `JOURNAL_STREAM` says of it.
+/// Returns both ends of a stream like the journal's, and its `JOURNAL_STREAM`.
 fn journal() -> (UnixStream, OwnedFd, String) {
     let (ours, theirs) = UnixStream::pair().unwrap();
     let file = fstat(theirs.as_fd()).unwrap();

@@ -10,7 +10,7 @@
     clippy::print_stdout,
     clippy::unchecked_time_subtraction,
     clippy::unwrap_used,
-    reason = "a test fails by panicking, and may tell what it measured"
+    reason = "a test fails by panicking, and may print measurements"
 )]
 
 #[macro_use]
@@ -23,7 +23,6 @@ mod announce;
 mod attacks;
 mod claims;
 mod conntrackd;
-mod elsewhere;
 mod filter;
 mod floods;
 mod helpers;
@@ -35,13 +34,13 @@ mod list;
 mod log;
 mod memory;
 mod metrics;
+mod misplaced;
 mod namespace;
 mod options;
 mod overrun;
 mod own_files;
 mod privileges;
 mod programs;
-
 mod scripted;
 mod service_manager;
 mod signals;

@@ -1,6 +1,6 @@
-//! Memory that is reclaimed while the daemon sleeps.
+//! Locked memory: reclaim while the daemon sleeps, and limits.
 
-#![expect(unsafe_code, reason = "what a starter does before it executes the program")]
+#![expect(unsafe_code, reason = "system calls between fork and exec")]
 
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt;
@@ -16,27 +16,27 @@ use nix::sys::resource::{Resource, setrlimit};
 
 use crate::world::{World, setup};
 
-/// Times that the process waited for a disk to read a page (`proc_pid_stat(5)`, field 12).
+/// Returns how often the process has waited for a disk to read a page (`proc_pid_stat(5)`, field 12).
 fn major_faults(keepwatch: &Running) -> u64 {
     let stat = content(Path::new(&format!("/proc/{}/stat", keepwatch.pid())));
     stat.rsplit_once(')').unwrap().1.split_whitespace().nth(12 - 3).unwrap().parse().unwrap()
 }
 
-/// Faults in the transition that follows reclaim.
+/// Reclaims memory and returns the number of major faults in the next transition.
 fn faults_after_reclaim(world: &World, keepwatch: &Running, program: &Path) -> u64 {
     for present in [true, false] {
-        world.tell(present);
+        world.deliver(present);
     }
     keepwatch.wait_asleep();
     let before = major_faults(keepwatch);
     reclaim(keepwatch.pid(), program);
-    world.tell(true);
+    world.deliver(true);
     major_faults(keepwatch) - before
 }
 
 #[apply(trial_with_other_users)]
 fn nothing_is_read_from_disk() {
-    // Another file than that of all the daemons that run at the same time, on a real disk.
+    // A copy of the program, on a real disk, as concurrent tests run daemons from the original.
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("keepwatch-locked");
     fs::copy(setup().program, &program).unwrap();
     File::open(&program).unwrap().sync_all().unwrap();
@@ -51,7 +51,7 @@ fn nothing_is_read_from_disk() {
     assert!(!world.setup.log().contains("memory is not locked"), "{}", world.setup.log());
     assert_eq!(keepwatch.terminate().unwrap().code(), Some(0));
 
-    // The same where nothing is locked, to know that it was reclaimed.
+    // Without locked memory there are faults, which proves that reclaim works.
     let world = new_world();
     let mut command = world.setup.command();
     without_call(&mut command, libc::SYS_mlockall);
@@ -60,7 +60,8 @@ fn nothing_is_read_from_disk() {
     assert_ne!(faults_after_reclaim(&world, &keepwatch, &program), 0);
 }
 
-/// What is there would fit, but the kernel would kill a process whose stack then grows beyond the limit.
+/// The current memory fits into the lower limit, but the kernel kills a process whose locked stack grows beyond its
+/// limit.
 #[apply(trial_with_other_users)]
 fn limit_without_room_for_the_stack() {
     const KIB: u64 = 1024;

@@ -1,4 +1,4 @@
-//! The metrics file: whole, true, in time, and in nobody's way.
+//! The metrics file: whole, correct, in time, and safe beside other instances.
 
 use std::ffi::OsString;
 use std::fs;
@@ -19,7 +19,7 @@ use crate::privileges::setup_of_nobody;
 use crate::scripted::hooked;
 use crate::world::{NO_AGENT, World, setup};
 
-/// The text for figures that differ, and each trouble once.
+/// Returns the text for a status in which all counters differ, with each trouble once.
 pub fn text(router_id: &str, vip: &str) -> String {
     let options = ["--conf_dir=/", "--monitor_interface=a\"\\bcdefghijklm", "--foreground"];
     let own = [format!("--router_id={router_id}"), format!("--monitor_cidr={vip}")];
@@ -69,7 +69,7 @@ pub fn text(router_id: &str, vip: &str) -> String {
     .map(Some);
     let claimant = Some([2, 0, 0, 0, 0, 2]);
     let ifindex = Some(3);
-    // Each is written out, so that a new one is asked for here.
+    // Without `..`, the compiler asks for each new field here.
     let status = Status {
         state,
         changed_at,
@@ -115,7 +115,7 @@ impl File {
     pub fn of(setup: &Setup) -> Self {
         let directory = setup.directory().join("metrics");
         fs::create_dir(&directory).unwrap();
-        // The longest name there is.
+        // The longest possible name.
         Self(directory.join(format!("{}.prom", "m".repeat(250))))
     }
 
@@ -127,7 +127,7 @@ impl File {
         format!("--metrics-file={}", self.0.display())
     }
 
-    /// The value of a metric with one sample.
+    /// Returns the value of a metric with one sample.
     fn value(&self, name: &str) -> Option<u64> {
         let text = fs::read_to_string(&self.0).ok()?;
         let sample = format!("keepwatch_{name}{{");
@@ -135,7 +135,7 @@ impl File {
         Some(line.rsplit_once(' ').unwrap().1.parse().unwrap())
     }
 
-    /// Waits until a metric of the present file has this value.
+    /// Waits until a metric has this value.
     pub fn wait(&self, name: &str, value: u64) {
         let watch = Watch::new(self.directory());
         let is_there = || (self.value(name) == Some(value)).then_some(());
@@ -146,20 +146,20 @@ impl File {
         fs::metadata(&self.0).ok().map(|metadata| metadata.ino())
     }
 
-    /// How many files there are beside it.
+    /// Returns the number of other files in its directory.
     fn others(&self) -> usize {
         let entries = fs::read_dir(self.directory()).unwrap();
         entries.filter(|entry| entry.as_ref().unwrap().path() != self.0).count()
     }
 }
 
-/// A world whose daemon is to write metrics.
+/// Returns a world whose daemon writes metrics.
 pub fn world_with(setup: Setup) -> (World, File) {
     let file = File::of(&setup);
     (World::with(setup.with(file.option())), file)
 }
 
-/// Over two restarts, as the first of them writes the file anew. Not if the state is another one meanwhile.
+/// The time survives two restarts, of which the first writes the state file anew. A change between them is a new time.
 #[apply(trial)]
 fn last_change_outlives_a_restart() {
     let (world, file) = world_with(setup());
@@ -177,8 +177,7 @@ fn last_change_outlives_a_restart() {
     let keepwatch = world.setup.spawn();
     file.wait("active", 1);
     assert!(file.value("last_change_timestamp_seconds") >= Some(before));
-    // The way back is a change like any other.
-    world.tell(false);
+    world.deliver(false);
     file.wait("active", 0);
     assert!(file.value("last_change_timestamp_seconds") >= Some(before));
     keepwatch.terminate();
@@ -196,19 +195,19 @@ fn figures_follow_the_state() {
     assert_eq!(fs::metadata(&file.0).unwrap().mode() & 0o7777, 0o644);
     let before = unix_time();
     for present in [true, false, true] {
-        world.tell(present);
+        world.deliver(present);
         file.wait("active", present.into());
     }
     let changed = file.value("last_change_timestamp_seconds").unwrap();
     assert!((before..=unix_time()).contains(&changed), "{changed}");
-    // What the agent has answered meanwhile is written without another event.
+    // The agent's answers are written without a further event.
     file.wait("notifications_total", 4);
     file.wait("undelivered", 0);
     assert_eq!(file.others(), 0);
 }
 
 #[apply(trial)]
-fn hook_that_has_yet_to_succeed() {
+fn pending_hook() {
     let setup = setup();
     let file = File::of(&setup);
     let hooked = hooked(setup.with(file.option()));
@@ -221,7 +220,7 @@ fn hook_that_has_yet_to_succeed() {
 }
 
 #[apply(trial)]
-fn signals_have_it_written() {
+fn signals_write_the_file() {
     let (world, file) = world_with(setup());
     let keepwatch = world.setup.start();
     file.wait("notifications_total", 1);
@@ -234,7 +233,7 @@ fn signals_have_it_written() {
 }
 
 #[apply(trial)]
-fn unwritable_at_start_is_tried_again() {
+fn unwritable_at_start_is_retried() {
     let (world, file) = world_with(setup());
     let none: Option<&str> = None;
     mount(none, file.directory(), Some("tmpfs"), MsFlags::MS_RDONLY, none).unwrap();
@@ -246,17 +245,17 @@ fn unwritable_at_start_is_tried_again() {
     keepwatch.wait_log("metrics file not written: Read-only file system", 1);
     world.agent.wait_acknowledged("backup");
     umount(file.directory()).unwrap();
-    // It is tried again without another event.
+    // It is retried without a further event.
     file.wait("active", 0);
     assert!(file.value("metrics_write_failures_total") > Some(0));
 }
 
-/// Neutron's agent starts the next one while the last is still leaving.
+/// Neutron's agent starts a successor while the predecessor is still exiting.
 #[apply(trial)]
 fn successor_keeps_its_file() {
     let (world, file) = world_with(setup());
     let first = world.setup.start();
-    // Its last writing without another event.
+    // Its last write without a further event.
     file.wait("notifications_total", 1);
     let old = file.inode();
     let other = setup().with(file.option());
@@ -266,7 +265,7 @@ fn successor_keeps_its_file() {
     let new = watch.until("another file", || file.inode().filter(|_| file.inode() != old));
     first.signal(Signal::SIGUSR1);
     first.wait_log("metrics file not written: in use by another instance", 1);
-    // It does not look again and again whether that has gone.
+    // It does not poll for the end of the successor.
     first.wait_asleep();
     first.terminate();
     assert_eq!(file.inode(), Some(new));
@@ -274,32 +273,32 @@ fn successor_keeps_its_file() {
     assert_eq!((file.inode(), file.others()), (None, 0));
 }
 
-/// The file of an owner that has gone is nobody's, nor is one that a person has edited.
+/// The daemon replaces a file whose writer has ended, or which an operator has edited.
 #[apply(trial)]
-fn left_behind_is_taken_back() {
+fn abandoned_file_is_taken_back() {
     let (world, file) = world_with(setup());
     let first = world.setup.start();
     file.wait("notifications_total", 1);
     let (old, other) = (file.inode(), setup().with(file.option()));
     other.expect(&[NO_AGENT]);
     let second = other.start();
-    Watch::new(file.directory()).until("another", || (file.inode() != old).then_some(()));
+    Watch::new(file.directory()).until("another file", || (file.inode() != old).then_some(()));
     second.signal(Signal::SIGKILL);
     second.wait_exit();
-    world.tell(true);
+    world.deliver(true);
     file.wait("active", 1);
-    // As `sed -i` does.
+    // `sed -i` renames a copy.
     let edited = file.directory().join("edited");
     fs::copy(&file.0, &edited).unwrap();
     fs::rename(&edited, &file.0).unwrap();
-    world.tell(false);
+    world.deliver(false);
     file.wait("active", 0);
     assert!(!world.setup.log().contains("replaced by another"));
     first.terminate();
     assert_eq!(file.inode(), None);
 }
 
-/// Also where Landlock allows the daemon nothing but what it was told of.
+/// Landlock must allow the daemon a directory that does not exist yet.
 #[apply(trial)]
 fn directory_comes_later() {
     comes_later(setup(), |_| ());
@@ -311,7 +310,7 @@ fn directory_comes_later_for_nobody() {
 }
 
 fn comes_later(setup: Setup, hand_over: impl Fn(&Path)) {
-    // Not below the directory that the daemon may write to anyway.
+    // Outside the directory that the daemon may write to anyway.
     let above = Directory::new();
     let file = File(above.path().join("missing/metrics/m.prom"));
     let world = World::with(setup.with(file.option()));
@@ -324,7 +323,7 @@ fn comes_later(setup: Setup, hand_over: impl Fn(&Path)) {
 }
 
 #[apply(trial_with_other_users)]
-fn nobody_writes_and_removes_it() {
+fn user_writes_and_removes_it() {
     let (world, file) = world_with(setup_of_nobody());
     chown(file.directory(), Some(NOBODY), None).unwrap();
     let keepwatch = world.setup.start();

@@ -1,4 +1,4 @@
-# Runs a command of mistakes.txt in its own directory: `sh mistakes.sh PROGRAM COMMAND`.
+# Runs a command of mistakes.txt in a directory of its own: `sh mistakes.sh PROGRAM COMMAND`
 keepwatch() {
     timeout 60 "$program" "$@"
 }

@@ -1,4 +1,4 @@
-//! Promise 10: a namespace that is deleted is let go.
+//! Promise 10: the daemon releases a deleted namespace.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -15,7 +15,7 @@ use nix::unistd::mkfifo;
 
 use crate::world::{Killed, VIP, World, add_interface, setup};
 
-/// A world outside, and a namespace with the VIP in it, that lives as long as its name or somebody inside.
+/// A world outside, and a namespace that contains the VIP and lives as long as its name or a process inside.
 struct Inside {
     world: World,
     netns: Option<Netns>,
@@ -37,7 +37,7 @@ impl Inside {
         Self { world, netns: Some(netns), name: name.into() }
     }
 
-    /// The command that starts it in the foreground for the namespace given by its name, or in another way.
+    /// Returns the command that starts a daemon in the foreground, by default in the caller's namespace.
     fn command(&self, namespace: Option<&str>) -> Command {
         let mut command = self.world.setup.command();
         command.arg("--foreground");
@@ -53,23 +53,23 @@ impl Inside {
         Killed(self.command(namespace).spawn().unwrap())
     }
 
-    /// Deletes the namespace, and waits for all that follows from that.
+    /// Deletes the namespace, and asserts that the daemon releases it.
     fn delete_under(&mut self, daemon: Killed, delete: impl FnOnce(&str)) {
         let watched = Watched::new(daemon.0.id());
         self.world.agent.wait_acknowledged("master");
         drop(watched);
         self.netns = None;
         delete(&self.name);
-        self.assert_let_go(daemon);
+        self.assert_released(daemon);
     }
 
-    fn assert_let_go(&self, mut daemon: Killed) {
+    fn assert_released(&self, mut daemon: Killed) {
         let watched = Watched::new(daemon.0.id());
         self.world.agent.wait_acknowledged("backup");
         drop(watched);
         assert_eq!(daemon.0.wait().unwrap().code(), Some(1));
-        // With a namespace go its interfaces, and their other ends elsewhere.
-        look("the namespace to go", || if_nametoindex("outside").is_err());
+        // A namespace's interfaces end with it, and so do their peers elsewhere.
+        look("the namespace to end", || if_nametoindex("outside").is_err());
         let log = self.world.setup.log();
         assert!(log.contains(": network namespace deleted; exiting\n"), "{log}");
         assert_eq!(self.world.setup.state(), "backup");
@@ -77,7 +77,7 @@ impl Inside {
     }
 }
 
-/// Whether it is given by that or, as the present one, not at all; also from another mount namespace.
+/// The daemon is given the name, or inherits the namespace. The name is deleted here or in another mount namespace.
 #[apply(trial)]
 fn deleted_by_its_name() {
     for (namespace, delete) in
@@ -90,7 +90,7 @@ fn deleted_by_its_name() {
     }
 }
 
-/// The file itself is elsewhere, or a symlink that leads to it.
+/// The namespace is given by a file elsewhere, or by a symlink to it.
 #[apply(trial)]
 fn deleted_by_other_paths() {
     let directory = lab::files::Directory::new();
@@ -103,46 +103,46 @@ fn deleted_by_other_paths() {
     }
 }
 
-/// A namespace without a name lives as long as a process in it. Nobody has waited for that when it ends.
+/// A namespace without a name lives as long as a process in it, which may stay a zombie.
 #[apply(trial)]
-fn entered_by_a_process_that_ends() {
-    let mut inside = Inside::new("entered_by_a_process_that_ends");
+fn namespace_ends_with_its_process() {
+    let mut inside = Inside::new("namespace_ends_with_its_process");
     let mut idle = Command::new("sleep");
     let mut process = Killed(inside.netns().run(|| idle.arg("1000").spawn().unwrap()));
     let path = format!("/proc/{}/ns/net", process.0.id());
     symlink(&path, "/run/netns/process").unwrap();
-    unbind("entered_by_a_process_that_ends");
+    unbind("namespace_ends_with_its_process");
     let daemon = inside.spawn(Some("process"));
     inside.delete_under(daemon, |_| process.0.kill().unwrap());
     fs::remove_file("/run/netns/process").unwrap();
 }
 
-/// Without `/proc` nothing tells, and it has to look now and then.
+/// Without `/proc` there are no events of mounts, so the daemon polls.
 #[apply(trial)]
-fn deleted_where_no_mounts_are_shown() {
-    let mut inside = Inside::new("deleted_where_no_mounts_are_shown");
-    let mut command = inside.command(Some("deleted_where_no_mounts_are_shown"));
+fn deleted_without_proc() {
+    let mut inside = Inside::new("deleted_without_proc");
+    let mut command = inside.command(Some("deleted_without_proc"));
     without_proc(&mut command);
     let daemon = Killed(command.spawn().unwrap());
     inside.delete_under(daemon, unbind);
 }
 
-/// And that also if it happens before the daemon can look for the first time.
+/// The namespace is deleted before the daemon's first check.
 #[cfg(target_arch = "x86_64")]
 #[apply(trial)]
-fn made_anew_while_it_is_entered() {
-    let mut inside = Inside::new("made_anew_while_it_is_entered");
-    let mut command = inside.command(Some("made_anew_while_it_is_entered"));
+fn recreated_during_start() {
+    let mut inside = Inside::new("recreated_during_start");
+    let mut command = inside.command(Some("recreated_during_start"));
     let stopped = lab::traced::spawn_up_to(&mut command, nix::libc::SYS_setns);
     inside.netns = None;
     unbind(&inside.name);
     Netns::new().bind(&inside.name);
-    inside.assert_let_go(Killed(stopped.go_on()));
+    inside.assert_released(Killed(stopped.go_on()));
 }
 
-/// What is mounted otherwise is no reason to leave, nor to be awake for long.
+/// Other mounts make the daemon neither exit nor stay awake.
 #[apply(trial)]
-fn others_come_and_go() {
+fn other_namespaces_come_and_go() {
     let world = World::with(setup().with("--namespace=one_of_many"));
     Netns::current().bind("one_of_many");
     let keepwatch = world.setup.start();
@@ -150,10 +150,10 @@ fn others_come_and_go() {
         Netns::new().bind("another");
         unbind("another");
     }
-    world.tell(true);
+    world.deliver(true);
     assert_eq!(keepwatch.counter("transitions"), 2);
     keepwatch.wait_asleep();
-    // Of inotify instances a node has but a few for all its daemons.
+    // Inotify instances are scarce on a node with many daemons.
     let fds = fs::read_dir(format!("/proc/{}/fd", keepwatch.pid())).unwrap();
     for fd in fds {
         assert_ne!(fs::read_link(fd.unwrap().path()).unwrap().as_os_str(), "anon_inode:inotify");
@@ -163,7 +163,7 @@ fn others_come_and_go() {
     assert_eq!(keepwatch.wait_exit().unwrap().code(), Some(1));
 }
 
-/// Anything else than a namespace is refused at once.
+/// Only a namespace is accepted.
 #[apply(trial)]
 fn no_namespace() {
     let setup = setup();

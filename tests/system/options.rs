@@ -1,4 +1,4 @@
-//! The command line: what it means, and that each mistake is one line and exit code 2.
+//! The command line: its meaning, and one line and exit code 2 for each mistake.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, Permissions};
@@ -15,9 +15,9 @@ use nix::unistd::{Gid, Uid};
 
 use crate::world::setup;
 
-/// What the least of command lines and these options make, or the error.
+/// Parses the shortest command line with these options.
 fn config(options: &[&str]) -> Result<Box<Config>, String> {
-    let least = [
+    let shortest = [
         "--router_id=r1",
         "--conf_dir=/",
         "--monitor_interface=ha0",
@@ -25,7 +25,7 @@ fn config(options: &[&str]) -> Result<Box<Config>, String> {
         "--state_path=/run/agent",
         "--pid_file=/run/pid",
     ];
-    match parse(least.iter().chain(options).map(OsString::from).collect())? {
+    match parse(shortest.iter().chain(options).map(OsString::from).collect())? {
         CliAction::Run(config) | CliAction::Check(config) => Ok(config),
         other => panic!("{other:?}"),
     }
@@ -110,14 +110,12 @@ fn missing_options() {
         let others = given.iter().filter(|other| **other != option).map(OsString::from);
         let error = parse(others.collect()).unwrap_err();
         let (name, _) = option.split_once('=').unwrap();
-        // And what is wanted.
         assert!(error.starts_with(&format!("Missing required option {name}: ")), "{error}");
     }
     let error = parse(given.map(OsString::from).into()).unwrap_err();
     assert_eq!(error, "Missing required option --pid_file or --foreground");
 }
 
-/// What the program itself makes of mistakes.
 #[apply(trial)]
 fn exit_codes() {
     for (word, expected) in [
@@ -134,12 +132,12 @@ fn exit_codes() {
             "Error parsing option '--active-word' with value '--help': expected master or primary",
         ),
     ] {
-        complaint(OsStr::new(word), expected);
+        assert_refused(OsStr::new(word), expected);
     }
-    complaint(OsStr::from_bytes(b"--user=\xff"), "Not UTF-8: --user=\u{fffd}");
+    assert_refused(OsStr::from_bytes(b"--user=\xff"), "Not UTF-8: --user=\u{fffd}");
 }
 
-fn complaint(word: &OsStr, expected: &str) {
+fn assert_refused(word: &OsStr, expected: &str) {
     let setup = setup().with(word);
     let output = setup.run();
     assert_eq!(output.status.code(), Some(2), "{output:?}");
@@ -167,7 +165,7 @@ fn help_and_version() {
     let help = print("--help");
     assert_eq!(print("-h"), help);
     assert!(help.starts_with("Usage: keepwatch --router_id ID"), "{help}");
-    // bash takes the first word of a line that begins with dashes for an option.
+    // bash-completion takes the first word of a line for an option if it begins with dashes.
     assert!(!help.contains("\n      -"), "{help}");
     let with_dashes = help.replace('_', "-");
     for flag in Config::get_args_info().flags {
@@ -178,16 +176,16 @@ fn help_and_version() {
 
 #[apply(trial)]
 fn defaults_are_those_that_help_gives() {
-    let least = format!("{:?}", config(&[]).unwrap());
+    let shortest = format!("{:?}", config(&[]).unwrap());
     let mut with_default = 0;
     for flag in Config::get_args_info().flags {
         let Some((_, default)) = flag.description.rsplit_once("default: ") else { continue };
-        // Some are said in words.
+        // Some defaults are in words.
         if default.contains(' ') {
             continue;
         }
         let given = config(&[&format!("{}={default}", flag.long)]).unwrap();
-        assert_eq!(format!("{given:?}"), least, "{}", flag.long);
+        assert_eq!(format!("{given:?}"), shortest, "{}", flag.long);
         with_default += 1;
     }
     assert_eq!(with_default, 7);
@@ -239,7 +237,7 @@ fn paths() {
     let namespace = |option| config(&[option]).unwrap().namespace;
     assert_eq!(namespace("--namespace=qrouter-1"), Some("/run/netns/qrouter-1".into()));
     assert_eq!(namespace("--namespace=/proc/1/ns/net"), Some("/proc/1/ns/net".into()));
-    // The longest; one byte more is refused.
+    // The longest path. One byte more is refused.
     let directory = format!("/{}", "d".repeat(82));
     let socket = config(&[&format!("--state_path={directory}")]).unwrap().agent_socket;
     assert_eq!(socket.unwrap().as_os_str().len(), 107);
@@ -295,7 +293,7 @@ fn renotifications_are_ascending_seconds() {
     }
 }
 
-/// Each mistake, and all that is said of it. To be read by eye when it changes.
+/// Each mistake with its complete output. Read it by eye when it changes.
 #[apply(trial_with_other_users)]
 fn mistakes() {
     let golden = include_str!("mistakes.txt");

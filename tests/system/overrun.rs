@@ -1,4 +1,4 @@
-//! Promise 8: after lost events the state is right.
+//! Promise 8: after an overrun the state is right.
 
 use std::thread;
 
@@ -9,7 +9,7 @@ use nix::sys::signal::Signal;
 
 use crate::world::{VIP, World, add_interface, setup, word};
 
-/// Adds this many addresses to the peer of `ha0`.
+/// Adds addresses to the peer of `ha0`.
 fn flood(addresses: u32) {
     let rtnl = Rtnl::new();
     for n in 0..addresses {
@@ -20,7 +20,7 @@ fn flood(addresses: u32) {
 #[apply(trial)]
 fn flood_while_the_vip_flips() {
     let world = World::with(setup().with("--netlink-rcvbuf=4096"));
-    // The flood changes what is listed, and has more addresses than are announced.
+    // The flood interrupts dumps, and fills the table of announcements.
     world.setup.expect(&["dump of ", "announcement table full"]);
     let (keepwatch, agent) = (world.setup.start(), &world.agent);
     let netns = lab::namespace::Netns::current();
@@ -40,13 +40,12 @@ fn flood_while_the_vip_flips() {
     agent.wait_acknowledged(word(present));
     assert!(keepwatch.counter("overruns") > 0, "{}", keepwatch.status());
     keepwatch.wait_log("netlink events lost; resynchronising", 1);
-    // And it goes on as before.
-    world.tell(!present);
+    world.deliver(!present);
     keepwatch.terminate();
-    agent.assert_last_word(word(!present));
+    agent.assert_last_state(word(!present));
 }
 
-/// Linux before 4.20: a dump has the addresses of all interfaces.
+/// Before Linux 4.20, a dump has the addresses of all interfaces.
 #[apply(trial)]
 fn kernel_without_filtered_dumps() {
     let world = World::new();
@@ -58,11 +57,11 @@ fn kernel_without_filtered_dumps() {
         without_option(&mut command, SOL_NETLINK, NETLINK_GET_STRICT_CHK);
         let _keepwatch = world.setup.adopt(&command.output().unwrap());
         assert_eq!(world.setup.state(), word(present));
-        world.tell(!present);
+        world.deliver(!present);
     }
 }
 
-/// 4,000 events are read in turns, between which there is time for everything else.
+/// The daemon reads 4,000 events in batches, and handles its other inputs between them.
 #[apply(trial)]
 fn burst_starves_neither_signals_nor_the_agent() {
     let world = World::with(setup().with("--netlink-rcvbuf=100000000"));
@@ -83,11 +82,11 @@ fn burst_starves_neither_signals_nor_the_agent() {
 
 /// Another process in the namespace can send to the daemon's netlink port.
 #[apply(trial)]
-fn foreign_sender_is_not_believed() {
+fn foreign_sender_is_ignored() {
     let world = World::new();
     let keepwatch = world.setup.start();
-    // RTM_NEWADDR, as the kernel would say that the VIP is there.
-    let lie = [
+    // RTM_NEWADDR with the VIP
+    let forged = [
         &32_u32.to_ne_bytes()[..],
         &20_u16.to_ne_bytes(),
         &[0; 10],
@@ -97,7 +96,7 @@ fn foreign_sender_is_not_believed() {
         &2_u16.to_ne_bytes(),
         &[169, 254, 0, 5],
     ];
-    world.rtnl.send_raw(&lie.concat(), keepwatch.pid()).expect("to send to the daemon's port");
+    world.rtnl.send_raw(&forged.concat(), keepwatch.pid()).expect("to send to the daemon's port");
     keepwatch.wait_log("ignored a netlink message from port", 1);
     assert_eq!(keepwatch.counter("transitions"), 1);
     assert_eq!(keepwatch.counter("foreign"), 1);

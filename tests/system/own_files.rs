@@ -1,5 +1,4 @@
-//! Promise 15, and the same for the log: files that others have had a hand in are not taken, and none of root's is
-//! given away.
+//! Promise 15, and the log: the daemon refuses files that other users may have made, and gives away no file of root's.
 
 use std::fs::{self, File, Permissions, create_dir, hard_link};
 use std::io;
@@ -10,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 
 use lab::daemon::Setup;
 use lab::files::{Directory, content, read_line};
-use lab::users::{NOBODY, SOMEBODY, has_others};
+use lab::users::{NOBODY, OTHER_USER, has_others};
 use nix::mount::{MsFlags, mount, umount};
 use nix::sys::signal::{Signal, killpg};
 use nix::sys::stat::Mode;
@@ -19,7 +18,7 @@ use nix::unistd::{Pid, mkfifo};
 use crate::privileges::setup_of_nobody;
 use crate::world::{World, setup};
 
-/// A process that holds a lock on a file, and its child that does so too.
+/// A process and its child, which both hold a lock on a file.
 struct Lock(Child);
 
 impl Lock {
@@ -39,7 +38,7 @@ impl Drop for Lock {
     }
 }
 
-/// It does not start, with one of these errors, and `--check` says the same.
+/// Asserts that the daemon does not start, with one of these errors, and that `--check` reports it, too.
 fn assert_refused(setup: &Setup, what: &str, path: &Path, errors: &[&str]) {
     let output = setup.run();
     assert_eq!((output.status.code(), &output.stdout[..]), (Some(1), &b""[..]), "{output:?}");
@@ -77,7 +76,7 @@ fn strange_files_are_refused() {
     let path = setup.directory().join("nowhere/log");
     let setup = setup.with(format!("--log-file={}", path.display()));
     assert_refused(&setup, "log file", &path, &["No such file or directory (ENOENT)"]);
-    assert!(!setup.pid_file().exists(), "nothing is left behind");
+    assert!(!setup.pid_file().exists(), "the pid file is left behind");
 }
 
 #[apply(trial_with_other_users)]
@@ -85,20 +84,20 @@ fn file_of_another_user() {
     let setup = setup();
     for (what, path) in both(&setup) {
         fs::write(&path, "precious").unwrap();
-        chown(&path, Some(SOMEBODY), None).unwrap();
+        chown(&path, Some(OTHER_USER), None).unwrap();
         assert_refused(&setup, what, &path, &["belongs to user 12345"]);
         assert_eq!(content(&path), "precious");
         fs::remove_file(path).unwrap();
     }
 }
 
-/// Whoever holds the lock, and be it a process that has ended and left it to its child.
+/// The error names the process that holds the lock, even if it has exited and only its child holds the lock.
 #[apply(trial)]
 fn locked_pid_file() {
     let setup = setup();
     let path = setup.pid_file();
     fs::write(&path, "\x1b[31m").unwrap();
-    let mut lock = Lock::take(&path, if has_others() { SOMEBODY } else { 0 });
+    let mut lock = Lock::take(&path, if has_others() { OTHER_USER } else { 0 });
     let pid = lock.0.id();
     let assert_held = |holder: &str| {
         let output = setup.run();
@@ -117,7 +116,7 @@ fn locked_pid_file() {
 
 /// `/proc/locks` has no process of another PID namespace.
 #[apply(trial)]
-fn pid_file_locked_from_elsewhere() {
+fn pid_file_locked_in_another_namespace() {
     let setup = setup();
     let _lock = Lock::take(&setup.pid_file(), 0);
     let keepwatch = setup.command();
@@ -129,9 +128,9 @@ fn pid_file_locked_from_elsewhere() {
     assert_eq!(output.status.code(), Some(1));
 }
 
-/// A service manager is not to try for ever what it takes an administrator to mend.
+/// Exit code 78 stops a service manager from retrying what only an administrator can fix.
 #[apply(trial)]
-fn exit_code_of_what_stays_wrong() {
+fn exit_code_of_permanent_errors() {
     let ends = |setup: &Setup| setup.command().arg("--foreground").output().unwrap().status.code();
     let assert_ends = |code: i32, break_it: fn(&Setup)| {
         let setup = setup();
@@ -143,12 +142,12 @@ fn exit_code_of_what_stays_wrong() {
     assert_ends(78, |setup| fs::create_dir(setup.pid_file()).unwrap());
     let locked = setup();
     let _lock = Lock::take(&locked.pid_file(), 0);
-    assert_eq!(ends(&locked), Some(1), "the other may end");
-    assert_eq!(ends(&setup().with("--namespace=none")), Some(1), "it may come");
+    assert_eq!(ends(&locked), Some(1), "the other process may end");
+    assert_eq!(ends(&setup().with("--namespace=none")), Some(1), "the namespace may come");
 }
 
 #[apply(trial)]
-fn log_that_is_another_at_hangup() {
+fn replaced_log_at_sighup() {
     let world = World::new();
     let keepwatch = world.setup.start();
     keepwatch.wait_log("Notified agent router", 1);
@@ -173,9 +172,9 @@ fn log_that_is_another_at_hangup() {
     keepwatch.wait_log("SIGHUP: resynchronising", 1);
 }
 
-/// Root would create a file wherever the user likes.
+/// Through a symlink of the user's, root would create a file anywhere.
 #[apply(trial_with_other_users)]
-fn directory_of_the_user_that_leads_elsewhere() {
+fn log_directory_is_a_symlink() {
     let setup = setup_of_nobody();
     let elsewhere = setup.directory().join("elsewhere");
     fs::create_dir(&elsewhere).unwrap();
@@ -188,10 +187,10 @@ fn directory_of_the_user_that_leads_elsewhere() {
 const NOT_THEIRS: &str =
     "Permission denied (EACCES): expected a directory that belongs to user 65534";
 
-/// Neutron's own monitors leave a log of root's in the user's directory, and a pid file. Both stay root's, as they may be
-/// any file that the user has renamed.
+/// Neutron's own monitors leave root's log and pid file in the user's directory. Both stay root's, as the user may have
+/// renamed any other file to these names.
 #[apply(trial_with_other_users)]
-fn what_a_predecessor_left() {
+fn files_of_a_predecessor() {
     for mode in [0o644, 0o600] {
         let world = World::with(setup_of_nobody());
         let (log, pid) = (world.setup.log_file(), world.setup.pid_file());
@@ -214,7 +213,7 @@ fn what_a_predecessor_left() {
     }
 }
 
-/// A predecessor that runs on is not replaced.
+/// A running predecessor is not replaced.
 #[apply(trial_with_other_users)]
 fn pid_file_that_a_predecessor_holds() {
     let setup = setup_of_nobody();
@@ -239,7 +238,7 @@ fn mounted_log_is_left_alone() {
     umount(&setup.log_file()).unwrap();
 }
 
-/// Root makes no file for the user, say `/etc/ld.so.preload`.
+/// Root creates no file for the user in root's directories, such as `/etc/ld.so.preload`.
 #[apply(trial_with_other_users)]
 fn files_in_a_directory_of_root() {
     let directory = Directory::new();
@@ -251,7 +250,7 @@ fn files_in_a_directory_of_root() {
         fs::write(&path, "precious").unwrap();
         assert_refused(&setup, what, &path, &[NOT_THEIRS]);
         assert_eq!((fs::metadata(&path).unwrap().uid(), &*content(&path)), (0, "precious"));
-        // A file that the user was given can be used.
+        // A file that belongs to the user is accepted.
         chown(&path, Some(NOBODY), None).unwrap();
         assert_eq!(setup.check().0, Some(0));
         fs::remove_file(path).unwrap();

@@ -1,4 +1,4 @@
-//! Promise 16: what the daemon is once it runs is no more than it needs, and it still does everything.
+//! Promise 16: the running daemon has only the privileges that it needs, and still does everything.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, chown};
@@ -12,7 +12,7 @@ use nix::sys::signal::Signal;
 
 use crate::world::{NO_AGENT, NO_INTERFACE, World, add_interface, setup};
 
-/// A daemon that drops to somebody who owns the directories that it works in.
+/// Returns the setup of a daemon that runs as user nobody, who owns its directories.
 pub fn setup_of_nobody() -> Setup {
     let setup = setup().with("--user=nobody").with("--group=nogroup");
     for directory in [setup.directory(), &setup.conf_dir, &setup.state_path] {
@@ -38,12 +38,12 @@ const LOCKED: [(&str, &str); 6] = [
     ("Groups", ""),
 ];
 
-/// Without it root could not write into an agent's directory.
+/// With CAP_DAC_OVERRIDE, root can write into an agent's directory.
 #[apply(trial)]
 fn root_keeps_one_capability() {
     let world = World::new();
     let keepwatch = world.setup.daemonize();
-    // In a user namespace the groups stay what they were outside.
+    // In a user namespace the groups cannot be changed.
     let lines = if lab::users::has_others() { &LOCKED[..] } else { &LOCKED[..5] };
     assert_status(&keepwatch, lines);
     let dac_override = "0000000000000002";
@@ -59,17 +59,17 @@ fn memory() {
 }
 
 #[apply(trial_with_other_users)]
-fn nobody_has_none() {
+fn user_has_no_capability() {
     let world = World::with(setup_of_nobody());
     let keepwatch = world.setup.daemonize();
     assert_status(&keepwatch, &LOCKED);
     assert_status(&keepwatch, &[("CapPrm", NO_CAPABILITIES), ("CapEff", NO_CAPABILITIES)]);
-    // Not dumpable: what is in /proc belongs to root.
+    // It is not dumpable, so its files in /proc belong to root.
     let proc = fs::metadata(format!("/proc/{}/fd", keepwatch.pid())).unwrap();
     assert_eq!(proc.uid(), 0);
 }
 
-/// Standard streams that lead nowhere, the log, the pid file; of sockets netlink and packet.
+/// Standard streams to `/dev/null`, epoll and timer, log and pid file, netlink and packet socket.
 #[apply(trial)]
 fn descriptors() {
     let world = World::new();
@@ -84,26 +84,16 @@ fn descriptors() {
     let mut kinds: Vec<_> =
         fds.map(|fd| kind(fs::read_link(fd.unwrap().path()).unwrap())).collect();
     kinds.sort();
-    let log = "conf/neutron-keepalived-state-change.log";
-    let null = "/dev/null";
-    let expected = [
-        null,
-        null,
-        null,
-        "anon_inode:",
-        "anon_inode:",
-        log,
-        "router.monitor.pid",
-        "socket:",
-        "socket:",
-    ];
-    assert_eq!(kinds, expected);
+    let [null, anonymous, socket] = ["/dev/null", "anon_inode:", "socket:"];
+    let files = ["conf/neutron-keepalived-state-change.log", "router.monitor.pid"];
+    let expected = [&[null, null, null, anonymous, anonymous], &files[..], &[socket, socket]];
+    assert_eq!(kinds, expected.concat());
 }
 
-/// Also where there is no filter. The kernel exempts root.
+/// A resource limit denies it, even without the seccomp filter. The kernel exempts root.
 #[cfg(target_arch = "x86_64")]
 #[apply(trial_with_other_users)]
-fn nobody_starts_no_process() {
+fn user_cannot_fork() {
     let world = World::with(setup_of_nobody().with("--no-seccomp"));
     let keepwatch = world.setup.start();
     keepwatch.wait_log("Notified agent router", 1);
@@ -111,7 +101,7 @@ fn nobody_starts_no_process() {
     assert_eq!(process, Some(-i64::from(nix::libc::EAGAIN)));
 }
 
-/// Not every kernel has filters. Without, it does its work all the same.
+/// On a kernel without seccomp filters, the daemon works, and logs that.
 #[apply(trial)]
 fn kernel_without_filters() {
     let world = World::new();
@@ -119,18 +109,18 @@ fn kernel_without_filters() {
     without_seccomp(&mut command);
     let keepwatch = world.setup.adopt(&command.output().unwrap());
     keepwatch.wait_log("no seccomp filter: this architecture or kernel does not support it", 1);
-    world.tell(true);
+    world.deliver(true);
 }
 
-/// Everything that the daemon does while it runs, as somebody without any right to it.
+/// An unprivileged daemon does everything that one of root's does.
 #[apply(trial_with_other_users)]
-fn nobody_does_everything() {
+fn user_does_everything() {
     let world = World::with(setup_of_nobody().with("--garp_master_delay=0.2"));
     add_interface(&world.rtnl, "lan0");
     let capture = Capture::new("lan0-peer");
     let keepwatch = world.setup.daemonize();
     world.agent.wait_acknowledged("backup");
-    world.tell(true);
+    world.deliver(true);
     world.rtnl.add_address("lan0", "10.0.0.1/24");
     capture.wait("three rounds", |frames| frames.iter().filter(|f| f.is_arp()).count() >= 6);
     fs::rename(world.setup.log_file(), world.setup.conf_dir.join("log.1")).unwrap();

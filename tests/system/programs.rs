@@ -1,4 +1,4 @@
-//! Promises 13 and 20: which programs are run. As root, none that others than root could replace.
+//! Promises 13 and 20: root runs no program that other users can replace.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
@@ -7,7 +7,7 @@ use std::process::Command;
 
 use keepwatch::sys::trust::is_safe;
 use lab::files::Directory;
-use lab::users::SOMEBODY;
+use lab::users::OTHER_USER;
 
 use crate::scripted::tracked;
 use crate::world::setup;
@@ -23,8 +23,8 @@ fn set_mode(path: &Path, mode: u32) {
     fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
 }
 
-/// The program, or a directory on its way. A group's members count as others, those of root's group too: with an
-/// access list its bits are the mask of all that others may do.
+/// The program or a directory of its path is writable. The group counts as other users, even root's: with an access
+/// list, its bits are the mask for all other users.
 #[apply(trial)]
 fn open_to_others() {
     let directory = Directory::new();
@@ -45,16 +45,16 @@ fn owned_by_others() {
     let (ours, theirs) = (Directory::new(), Directory::new());
     let program = put_program(ours.path(), "program", 0o755);
     for path in [&program, ours.path()] {
-        chown(path, Some(SOMEBODY), None).unwrap();
+        chown(path, Some(OTHER_USER), None).unwrap();
         assert!(!is_safe(&program));
         chown(path, Some(0), None).unwrap();
     }
-    // A link that is somebody's to change, between what is root's.
+    // A symlink in a directory of another user leads to a program of root's.
     let (first, second) = (ours.path().join("first"), theirs.path().join("second"));
     symlink(&second, &first).unwrap();
     symlink(&program, &second).unwrap();
     assert!(is_safe(&first));
-    chown(theirs.path(), Some(SOMEBODY), None).unwrap();
+    chown(theirs.path(), Some(OTHER_USER), None).unwrap();
     assert!(!is_safe(&first) && is_safe(&program));
 }
 
@@ -75,7 +75,7 @@ fn open_by_an_access_list() {
     }
 }
 
-/// Another is run, and a line says which is not.
+/// The next conntrackd in `PATH` runs, and a line names the refused one.
 #[apply(trial)]
 fn conntrackd_is_passed_over() {
     let directory = Directory::new();
@@ -96,14 +96,14 @@ fn conntrackd_is_passed_over() {
     assert_eq!(tracked.flags(), "-t-n");
     keepwatch.wait_log(&format!(": {line}"), 1);
     drop(keepwatch);
-    // What cannot be executed is no program.
+    // A file that is not executable is skipped without a line.
     set_mode(&program, 0o644);
     fs::remove_file(tracked.world.setup.log_file()).unwrap();
     tracked.wait_synced(&tracked.world.setup.start(), "backup");
     assert!(!tracked.world.setup.log().contains("not run"));
 }
 
-/// It does not start, and says why in one line, as does `--check`.
+/// The daemon does not start, and says why in one line, like `--check`.
 #[apply(trial)]
 fn hook_is_refused() {
     let (setup, directory) = (setup(), Directory::new());

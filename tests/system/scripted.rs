@@ -1,4 +1,4 @@
-//! A world with a script for a hook or a conntrackd, which writes down how it is called.
+//! A world with a script as hook or conntrackd, which records its calls.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,33 +8,37 @@ use lab::files::{Watch, content, write_program};
 
 use crate::world::World;
 
-/// Does with `$3`, the hook's state or conntrackd's flag, what the file of that name has to say.
+/// Runs the script in the file named `$3`, which is the hook's state or conntrackd's flag.
 const SCRIPT: &str = r#"#!/bin/sh
 echo "+$3" >>"$RECORD/calls"
 if [ -e "$RECORD/$3" ]; then . "$RECORD/$3"; fi
 echo "-$3" >>"$RECORD/calls"
 "#;
 
-/// Makes a program of the script, and the directory that it writes to.
+/// The log line of a hook that `--hook-timeout=0.5` has killed.
+pub const HOOK_TIMED_OUT: &str =
+    "hook failed for BACKUP: timed out after 0.500s (--hook-timeout) and killed; retrying\n";
+
+/// Writes the script as a program, and creates the directory of its records.
 pub fn write_script(program: &Path, record: &Path) {
     fs::create_dir(record).unwrap();
     write_program(program, &SCRIPT.replace("$RECORD", record.to_str().unwrap()));
 }
 
-/// Has a setup run the script as its hook.
+/// Makes the script the hook of a setup.
 pub fn install(setup: Setup) -> Setup {
     let [record, program] = ["hooked", "hook"].map(|name| setup.directory().join(name));
     write_script(&program, &record);
     setup.with(format!("--hook={}", program.display()))
 }
 
-/// A world with a hook.
+/// Returns a world with the script as hook.
 pub fn hooked(setup: Setup) -> Scripted {
     let setup = install(setup);
     Scripted { record: setup.directory().join("hooked"), world: World::with(setup) }
 }
 
-/// A world with a stand-in for conntrackd. It writes, so it is run without Landlock.
+/// Returns a world with the script as conntrackd. It writes files, so it runs without Landlock.
 pub fn tracked(setup: Setup) -> Scripted {
     let mut setup = setup.with("--enable_conntrackd").with("--no-landlock");
     let record = setup.directory().join("record");
@@ -45,7 +49,7 @@ pub fn tracked(setup: Setup) -> Scripted {
     Scripted { world: World::with(setup), record }
 }
 
-/// A world in which the script is run, and the directory that it writes to.
+/// A world with the script, and the directory of its records.
 pub struct Scripted {
     pub world: World,
     pub record: PathBuf,
@@ -56,16 +60,16 @@ impl Scripted {
         self.world.setup.directory().join("hook")
     }
 
-    /// What the script does for a state or a flag.
+    /// Sets what the script does for a state or a flag.
     pub fn when(&self, what: &str, script: &str) {
         let script = script.replace("$RECORD", self.record.to_str().unwrap());
         let new = self.record.join("new");
         fs::write(&new, script).unwrap();
-        // One that runs reads on in the old one.
+        // A running shell reads on in the old file.
         fs::rename(new, self.record.join(what)).unwrap();
     }
 
-    /// Of each run so far its beginning, `+` and what it is for, and its end, `-` and the same.
+    /// Returns the begin (`+`) and the end (`-`) of each run so far, with its state or flag.
     pub fn calls(&self) -> Vec<String> {
         content(&self.record.join("calls")).lines().map(String::from).collect()
     }
@@ -74,19 +78,19 @@ impl Scripted {
         self.wait(&format!("{calls:?}"), || self.calls() == calls);
     }
 
-    /// Waits for what the script writes down.
+    /// Waits until the script's records satisfy a condition.
     pub fn wait(&self, what: &str, condition: impl Fn() -> bool) {
         Watch::new(&self.record).until(what, || condition().then_some(()));
     }
 
-    /// Waits for a pid that the script writes down.
+    /// Waits for a pid that the script records.
     pub fn wait_pid(&self, name: &str) -> u32 {
         let path = self.record.join(name);
         self.wait(name, || content(&path).ends_with('\n'));
         content(&path).trim().parse().unwrap()
     }
 
-    /// The flags of the calls so far.
+    /// Returns the flags of the calls so far.
     pub fn flags(&self) -> String {
         self.calls().iter().filter_map(|call| call.strip_prefix('+')).collect()
     }
@@ -98,11 +102,11 @@ impl Scripted {
     }
 }
 
-pub fn wait_told(keepwatch: &Running<'_>, state: &str, times: usize) {
+pub fn wait_hook_succeeded(keepwatch: &Running<'_>, state: &str, times: usize) {
     keepwatch.wait_log(&format!("hook succeeded for {state}"), times);
 }
 
-/// The only one there is.
+/// Returns the daemon's only helper.
 pub fn helper(keepwatch: &Running<'_>) -> u32 {
     let [helper] = keepwatch.children()[..] else { panic!("{:?}", keepwatch.children()) };
     helper

@@ -20,7 +20,7 @@ use crate::world::{NO_AGENT, World, setup};
 pub struct Manager(UnixDatagram);
 
 impl Manager {
-    /// With a socket in the directory of this setup, in the environment of whose daemon it is.
+    /// Binds a socket in the directory of this setup, and sets it in the daemon's environment.
     pub fn new(setup: &mut Setup) -> Self {
         let path = setup.directory().join("notify");
         let socket = UnixDatagram::bind(&path).unwrap();
@@ -28,7 +28,7 @@ impl Manager {
         Self(socket)
     }
 
-    /// With an abstract socket, to which the daemon may not connect any more when it runs: see `sys::landlock`.
+    /// Binds an abstract socket. Landlock denies the running daemon to connect to it: see `sys::landlock`.
     fn new_abstract(setup: &mut Setup) -> Self {
         let name = setup.directory().join("notify").to_str().unwrap().to_string();
         let address = SocketAddr::from_abstract_name(&name).unwrap();
@@ -36,8 +36,8 @@ impl Manager {
         Self(UnixDatagram::bind_addr(&address).unwrap())
     }
 
-    /// The next datagram.
-    pub fn hear(&self) -> String {
+    /// Returns the next datagram.
+    pub fn receive(&self) -> String {
         await_readable(&self.0, "a datagram");
         let mut buffer = [0; 256];
         let length = self.0.recv(&mut buffer).unwrap();
@@ -46,13 +46,13 @@ impl Manager {
 
     fn expect(&self, datagrams: &[&str]) {
         for datagram in datagrams {
-            assert_eq!(self.hear(), *datagram);
+            assert_eq!(self.receive(), *datagram);
         }
     }
 
     /// Waits for a datagram.
     fn wait(&self, datagram: &str) {
-        while self.hear() != datagram {}
+        while self.receive() != datagram {}
     }
 
     fn expect_silence(&self) {
@@ -77,7 +77,7 @@ fn state_reloads_and_end() {
         let manager = make(&mut world.setup);
         let keepwatch = world.setup.spawn();
         manager.expect(&["READY=1"]);
-        assert_eq!(world.setup.state(), "backup", "not before the state is written");
+        assert_eq!(world.setup.state(), "backup", "READY before the state was written");
         manager.expect(&[BACKUP]);
         world.set_vip(true);
         manager.expect(&[MASTER]);
@@ -86,12 +86,12 @@ fn state_reloads_and_end() {
         fs::remove_file(world.setup.state_file()).unwrap();
         let before = monotonic_micros();
         keepwatch.signal(Signal::SIGHUP);
-        let reloading = manager.hear();
+        let reloading = manager.receive();
         let time = reloading.strip_prefix("RELOADING=1\nMONOTONIC_USEC=");
         let time: i128 = time.unwrap_or_else(|| panic!("{reloading}")).parse().unwrap();
         assert!((before..=monotonic_micros()).contains(&time));
         manager.expect(&["READY=1"]);
-        assert_eq!(world.setup.state(), "master", "not before it is written again");
+        assert_eq!(world.setup.state(), "master", "READY before the state was written again");
 
         keepwatch.terminate();
         manager.expect(&["STOPPING=1"]);
@@ -100,7 +100,7 @@ fn state_reloads_and_end() {
 }
 
 #[apply(trial)]
-fn interface_is_waited_for() {
+fn missing_interface_is_shown() {
     let mut world = World::with(setup().with("--active-word=primary"));
     world.setup.expect(&["; expected "]);
     let manager = Manager::new(&mut world.setup);
@@ -112,13 +112,13 @@ fn interface_is_waited_for() {
     manager.expect(&["READY=1", waiting, &elsewhere]);
     keepwatch.wait_log("watched interface ha0 not found", 1);
     world.rtnl.rename("away", "ha0");
-    // Its addresses are asked for when it is there.
+    // The interface's addresses are listed after its event.
     manager.expect(&[BACKUP, "STATUS=primary: 169.254.0.5/24 is on ha0"]);
     world.rtnl.rename("ha0", "away");
     manager.wait(&elsewhere);
 }
 
-/// To whoever asks by a signal, too.
+/// Service manager and status show the same troubles.
 #[apply(trial)]
 fn troubles_are_shown() {
     let mut hooked = hooked(setup());
@@ -145,8 +145,8 @@ fn troubles_are_shown() {
 }
 
 #[apply(trial)]
-fn signs_of_life_are_all_that_wakes_it() {
-    const SIGNS: u64 = 10;
+fn only_the_watchdog_wakes_it() {
+    const MESSAGES: u64 = 10;
     let mut world = World::with(setup().with("--renotify=0"));
     let manager = Manager::new(&mut world.setup);
     world.setup.environment.push(("WATCHDOG_USEC".into(), "200000".into()));
@@ -156,14 +156,14 @@ fn signs_of_life_are_all_that_wakes_it() {
     manager.expect(&["WATCHDOG=1", "WATCHDOG=1"]);
     let slept = || keepwatch.proc_status("voluntary_ctxt_switches").parse::<u64>().unwrap();
     let before = slept();
-    (0..SIGNS).for_each(|_| manager.expect(&["WATCHDOG=1"]));
-    // Before either look it may have gone to sleep already or not.
+    (0..MESSAGES).for_each(|_| manager.expect(&["WATCHDOG=1"]));
+    // At either count, the daemon may or may not have gone to sleep.
     let wakes = slept() - before;
-    assert!((SIGNS - 1..=SIGNS + 1).contains(&wakes), "woken {wakes} times");
+    assert!((MESSAGES - 1..=MESSAGES + 1).contains(&wakes), "woken {wakes} times");
 }
 
 #[apply(trial)]
-fn signs_of_life_of_another_process() {
+fn watchdog_of_another_process() {
     let mut world = World::new();
     let manager = Manager::new(&mut world.setup);
     world.setup.environment.push(("WATCHDOG_USEC".into(), "200000".into()));
@@ -175,9 +175,9 @@ fn signs_of_life_of_another_process() {
     keepwatch.wait_asleep();
 }
 
-/// More is sent than its socket holds (`net.unix.max_dgram_qlen`), and then the socket is closed.
+/// The daemon sends more than the socket holds (`net.unix.max_dgram_qlen`), and then the socket is closed.
 #[apply(trial)]
-fn manager_that_does_not_listen() {
+fn manager_that_never_reads() {
     let mut world = World::new();
     let manager = Manager::new(&mut world.setup);
     let keepwatch = world.setup.start();
@@ -187,7 +187,7 @@ fn manager_that_does_not_listen() {
     }
     manager.expect(&["READY=1", BACKUP, MASTER]);
     drop(manager);
-    // The agent may have heard of an earlier one.
+    // The state file shows that this `master` is a new one, not one of the loop.
     world.set_vip(true);
     keepwatch.wait_state("master");
     world.agent.wait_acknowledged("master");

@@ -14,7 +14,7 @@ use nix::sys::signal::Signal;
 use crate::world::{World, setup};
 
 #[apply(trial)]
-fn asked_to_leave() {
+fn exits_on_sigterm_and_sigint() {
     for signal in [Signal::SIGTERM, Signal::SIGINT] {
         let world = World::new();
         world.set_vip(true);
@@ -48,8 +48,7 @@ fn status() {
     assert!(keepwatch.counter("events") >= 4);
 }
 
-/// SIGUSR2 is for a log that has been rotated: nothing else is done again. Of a file that cannot be reopened standard
-/// error, which may be the journal, has the lines as well.
+/// SIGUSR2 only reopens a rotated log. If that fails, the lines also go to standard error, which may be the journal.
 #[cfg(not(feature = "defmt"))]
 #[apply(trial)]
 fn rotated_log() {
@@ -82,7 +81,7 @@ fn rotated_log() {
     assert!(daemon.wait().unwrap().success());
 }
 
-/// The system's log takes text only.
+/// Frames cannot go to syslog.
 #[cfg(feature = "defmt")]
 #[apply(trial)]
 fn syslog() {
@@ -95,7 +94,7 @@ fn syslog() {
     );
 }
 
-/// In a thread of its own, as the present one has other tests after this, which want a `/dev`.
+/// The test replaces `/dev` for its thread, so it has a thread of its own.
 #[cfg(not(feature = "defmt"))]
 #[apply(trial)]
 fn syslog() {
@@ -121,7 +120,7 @@ fn syslog_in_empty_dev() {
     let text = format!("keepwatch[{pid}]: {router}: watched interface ha0 has index ");
     assert!(message.contains(&text), "{message}");
     keepwatch.wait_log("Notified agent router", 1);
-    // A log daemon that is restarted is found again.
+    // The daemon connects again to a restarted log daemon.
     drop(log);
     keepwatch.signal(Signal::SIGHUP);
     keepwatch.wait_log("Notified agent router", 1);
@@ -143,8 +142,7 @@ fn stale_pid_file() {
     assert_eq!(content(&world.setup.pid_file()), keepwatch.pid().to_string());
 }
 
-/// Neutron's agent removes the pid file as soon as it has sent SIGTERM, and may start the next
-/// monitor while the last is still leaving.
+/// Neutron's agent removes the pid file after SIGTERM, and may start a successor before the predecessor has exited.
 #[apply(trial)]
 fn pid_file_of_a_successor() {
     let world = World::new();

@@ -1,4 +1,4 @@
-//! Promise 6 when the daemon itself was held up: it heeds what came meanwhile.
+//! Promise 6 for a daemon that was stopped: it handles all that arrived meanwhile.
 
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixListener;
@@ -12,10 +12,10 @@ use nix::sys::signal::Signal;
 
 use crate::world::World;
 
-/// Longer than the reply is waited for.
+/// Longer than the reply's timeout.
 const TOO_LONG: Duration = Duration::from_secs(6);
 
-/// And waits until it is stopped, as `/proc/PID/stat` has it.
+/// Stops the daemon, and waits until it has stopped.
 fn stop(keepwatch: &Running<'_>) {
     keepwatch.signal(Signal::SIGSTOP);
     look("it to stop", || keepwatch.proc_status("State").starts_with('T'));
@@ -44,12 +44,12 @@ fn stopped_while_the_agent_answers() {
     );
     assert!(!world.setup.log().contains("reply timed out"), "{}", world.setup.log());
     listener.set_nonblocking(true).unwrap();
-    assert_eq!(listener.accept().unwrap_err().kind(), ErrorKind::WouldBlock, "said again");
+    assert_eq!(listener.accept().unwrap_err().kind(), ErrorKind::WouldBlock, "notified twice");
 }
 
-/// More events than are read in one go are in the queue, and the last of them matters.
+/// The queue has more events than one batch, and the last of them changes the state.
 #[apply(trial)]
-fn stopped_and_asked_to_leave() {
+fn sigterm_while_stopped() {
     let world = World::new();
     let keepwatch = world.setup.start();
     world.agent.wait_acknowledged("backup");
@@ -62,5 +62,5 @@ fn stopped_and_asked_to_leave() {
     keepwatch.signal(Signal::SIGCONT);
     assert_eq!(keepwatch.wait_exit().unwrap().code(), Some(0));
     assert_eq!(world.setup.state(), "master", "{}", world.setup.log());
-    world.agent.assert_last_word("master");
+    world.agent.assert_last_state("master");
 }

@@ -1,16 +1,14 @@
-//! Promises 1, 2 and 19: nothing is missed at start, the first state is always reported, in the exact words.
+//! Promises 1, 2 and 19: the start misses no event, and always reports the first state, in the exact words.
 
-use std::fs::{self, File};
-use std::os::fd::AsRawFd;
+use std::fs;
 use std::os::unix::net::UnixDatagram;
 use std::os::unix::process::ExitStatusExt;
 use std::thread;
 use std::time::Duration;
 
 use lab::files::{Watch, await_readable};
-use nix::mount::{MsFlags, mount};
 
-use crate::world::{World, word};
+use crate::world::{World, mount_hanging, word};
 
 #[apply(trial)]
 fn vip_present() {
@@ -30,7 +28,7 @@ fn vip_present() {
     }
 }
 
-/// 200 starts, each with the VIP changed at some other moment of it.
+/// The VIP changes at another moment of each of 200 starts.
 #[apply(trial)]
 fn vip_changed_around_start() {
     let world = World::new();
@@ -43,10 +41,10 @@ fn vip_changed_around_start() {
         let keepwatch = world.setup.spawn();
         // The start takes one or two milliseconds.
         thread::sleep(Duration::from_micros(random % 4000));
-        world.tell(present);
+        world.deliver(present);
         keepwatch.wait_state(word(present));
         keepwatch.terminate();
-        world.agent.assert_last_word(word(present));
+        world.agent.assert_last_state(word(present));
     }
 }
 
@@ -59,18 +57,18 @@ fn daemon_is_up_when_its_parent_returns() {
     assert!(cmdline.contains(&world.setup.router), "the agent looks for the router in {cmdline:?}");
     let stat = fs::read_to_string(format!("/proc/{}/stat", keepwatch.pid())).unwrap();
     let fields: Vec<&str> = stat.split_whitespace().collect();
-    assert_ne!(fields[5], fields[0], "leads no session");
-    assert_eq!(fields[6], "0", "has no terminal");
+    assert_ne!(fields[5], fields[0], "the daemon leads a session");
+    assert_eq!(fields[6], "0", "the daemon has a terminal");
     assert_eq!(fs::read_link(format!("/proc/{}/cwd", keepwatch.pid())).unwrap().as_os_str(), "/");
-    world.tell(true);
+    world.deliver(true);
     assert_eq!(world.setup.state(), "master");
     keepwatch.terminate();
     assert!(!world.setup.pid_file().exists());
 }
 
-/// And the directory it was started in is left, in the foreground too.
+/// Relative paths start at the working directory, which the daemon leaves for `/` even in the foreground.
 #[apply(trial)]
-fn relative_paths_are_those_of_the_start() {
+fn relative_paths() {
     let world = World::new();
     let setup = &world.setup;
     let socket = UnixDatagram::bind(setup.directory().join("notify")).unwrap();
@@ -91,15 +89,11 @@ fn relative_paths_are_those_of_the_start() {
     assert_eq!(cwd.as_os_str(), "/");
 }
 
-/// With `conf_dir` on a file system whose server is gone nothing that looks at a file returns.
+/// On a file system whose server does not answer, system calls about files never return.
 #[apply(trial)]
-fn check_that_hangs_is_ended() {
+fn hanging_check_is_killed() {
     let world = World::new();
-    let server = File::options().read(true).write(true).open("/dev/fuse");
-    let server = server.expect("/dev/fuse, open to every user");
-    let options = format!("fd={},rootmode=40000,user_id=0,group_id=0", server.as_raw_fd());
-    let (name, flags) = (Some("gone"), MsFlags::MS_NODEV | MsFlags::MS_NOSUID);
-    mount(name, &world.setup.conf_dir, Some("fuse"), flags, Some(&*options)).unwrap();
+    let _server = mount_hanging(&world.setup.conf_dir);
     let status = world.setup.command().arg("--check").output().unwrap().status;
     assert_eq!(status.signal(), Some(nix::libc::SIGALRM));
 }
@@ -118,7 +112,7 @@ fn check_changes_nothing() {
     ] {
         assert!(report.contains(fact), "{report}");
     }
-    watch.until("the directory", || {
+    watch.until("no files in the directory", || {
         let files = |path| fs::read_dir(path).unwrap().count();
         (files(&world.setup.conf_dir) == 0 && !world.setup.pid_file().exists()).then_some(())
     });

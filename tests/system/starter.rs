@@ -1,6 +1,6 @@
-//! Whatever the starter has made of signals, and however early one comes.
+//! Set-ups that starters leave behind: signals, descriptors, capabilities and limits. Signals during the start.
 
-#![expect(unsafe_code, reason = "what a starter does before it executes the program")]
+#![expect(unsafe_code, reason = "system calls between fork and exec")]
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -20,7 +20,7 @@ use nix::sys::signal::{SigHandler, SigSet, Signal, kill, signal};
 use crate::scripted::{helper, hooked, tracked};
 use crate::world::{Killed, World, setup};
 
-/// Has the starter ignore the end of its children and block every signal, as some do by mistake.
+/// Makes the starter ignore SIGCHLD and block every signal, as some do by mistake.
 pub fn careless(mut command: Command) -> Command {
     let make = || {
         // SAFETY: no handler is installed.
@@ -33,27 +33,27 @@ pub fn careless(mut command: Command) -> Command {
 }
 
 #[apply(trial)]
-fn signals_are_as_they_were_left() {
+fn starter_that_blocks_signals() {
     let world = World::new();
     let output = careless(world.setup.command()).output().unwrap();
     let keepwatch = world.setup.adopt(&output);
-    assert_eq!(signals(&keepwatch, "SigBlk"), HEEDED, "no other is blocked");
+    assert_eq!(signals(&keepwatch, "SigBlk"), HANDLED, "blocked for signalfd");
     let ignored = [Signal::SIGPIPE, Signal::SIGCHLD, Signal::SIGXFSZ];
     assert_eq!(signals(&keepwatch, "SigIgn"), ignored);
     keepwatch.counter("transitions");
     assert!(keepwatch.terminate().is_none() && !world.setup.pid_file().exists());
 }
 
-const HEEDED: [Signal; 5] =
+const HANDLED: [Signal; 5] =
     [Signal::SIGHUP, Signal::SIGINT, Signal::SIGUSR1, Signal::SIGUSR2, Signal::SIGTERM];
 
-/// Those in a mask of `/proc/PID/status`.
+/// Returns the signals in a mask of `/proc/PID/status`.
 fn signals(keepwatch: &Running<'_>, field: &str) -> Vec<Signal> {
     let mask = u128::from_str_radix(&keepwatch.proc_status(field), 16).unwrap();
     Signal::iterator().filter(|signal| mask & (1 << (*signal as i32 - 1)) != 0).collect()
 }
 
-/// Starts it, lets a signal come before this system call, and then has it go on.
+/// Starts the program, sends it a signal right after this system call, and lets it go on.
 #[cfg(target_arch = "x86_64")]
 fn interrupted(setup: &Setup, how: &str, call: libc::c_long, signal: Signal) -> Child {
     let mut command = setup.command();
@@ -63,11 +63,11 @@ fn interrupted(setup: &Setup, how: &str, call: libc::c_long, signal: Signal) -> 
     stopped.go_on()
 }
 
-/// It is taken when there is somebody to take it.
+/// The daemon handles an early signal once it is up.
 #[cfg(target_arch = "x86_64")]
 #[apply(trial)]
 fn early_signal_waits() {
-    for signal in HEEDED {
+    for signal in HANDLED {
         let world = World::new();
         let mut child = interrupted(&world.setup, "--foreground", libc::SYS_setns, signal);
         if !matches!(signal, Signal::SIGTERM | Signal::SIGINT) {
@@ -82,15 +82,15 @@ fn early_signal_waits() {
 
 #[cfg(target_arch = "x86_64")]
 #[apply(trial)]
-fn early_signal_ends_what_is_no_daemon() {
+fn early_signal_ends_check() {
     for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
         let mut child = interrupted(&setup(), "--check", libc::SYS_setns, signal);
         assert_eq!(child.wait().unwrap().signal(), Some(signal as i32));
     }
 }
 
-/// A daemon that cannot write its first state, and the process that waits for it.
-fn start_that_lasts(setup: &Setup) -> Child {
+/// Starts a daemon that cannot write its first state. Returns the parent, which waits for it.
+fn start_on_full_disk(setup: &Setup) -> Child {
     let none: Option<&str> = None;
     let size = Some("size=64k");
     mount(none, &setup.conf_dir, Some("tmpfs"), MsFlags::empty(), size).unwrap();
@@ -100,7 +100,7 @@ fn start_that_lasts(setup: &Setup) -> Child {
     let mut command = setup.command();
     command.arg(format!("--log-file={}", log.display())).stderr(Stdio::piped());
     let child = command.spawn().unwrap();
-    files.until("a daemon that tries", || {
+    files.until("a failed write", || {
         setup.log_in(&log).contains("state file not written").then_some(())
     });
     child
@@ -110,19 +110,19 @@ fn start_that_lasts(setup: &Setup) -> Child {
 fn interrupted_start_leaves_no_daemon() {
     for signal in [Signal::SIGTERM, Signal::SIGINT] {
         let setup = setup();
-        let mut parent = start_that_lasts(&setup);
+        let mut parent = start_on_full_disk(&setup);
         let daemon = setup.running();
         send(parent.id(), signal);
         assert_eq!(parent.wait().unwrap().signal(), Some(signal as i32));
         daemon.wait_exit();
-        assert!(!setup.pid_file().exists(), "it left in good order");
+        assert!(!setup.pid_file().exists(), "the exit was not orderly");
     }
 }
 
 #[apply(trial)]
-fn hung_up_start_goes_on() {
+fn sighup_to_the_parent_leaves_the_daemon() {
     let setup = setup();
-    let mut parent = start_that_lasts(&setup);
+    let mut parent = start_on_full_disk(&setup);
     let daemon = setup.running();
     send(parent.id(), Signal::SIGHUP);
     assert_eq!(parent.wait().unwrap().signal(), Some(Signal::SIGHUP as i32));
@@ -130,11 +130,11 @@ fn hung_up_start_goes_on() {
     daemon.wait_state("backup");
 }
 
-/// An agent may wait for the process that it has started, and then for its end alone.
+/// An agent may wait without a timeout for the end of the process that it has started.
 #[apply(trial)]
-fn start_is_not_waited_for_without_end() {
+fn parent_stops_waiting_for_the_start() {
     let setup = setup();
-    let parent = start_that_lasts(&setup);
+    let parent = start_on_full_disk(&setup);
     wait_end(parent.id());
     let output = parent.wait_with_output().unwrap();
     let expected = format!(
@@ -148,7 +148,7 @@ fn start_is_not_waited_for_without_end() {
     daemon.wait_state("backup");
 }
 
-/// Kernels before 5.9 have no call that closes them all.
+/// Kernels before 5.9 have no `close_range`.
 #[apply(trial)]
 fn high_descriptors_are_closed() {
     let hooked = hooked(setup());
@@ -168,7 +168,7 @@ fn high_descriptors_are_closed() {
     }
 }
 
-/// Root of a container without other capabilities than those that the daemon needs.
+/// Root of a container has only the capabilities that the daemon needs.
 #[apply(trial)]
 fn root_with_few_capabilities() {
     let start = |world: &World, options: &[&str]| {
@@ -181,17 +181,17 @@ fn root_with_few_capabilities() {
     let refused = start(&world, &["--user=12345", "--group=12345"]);
     let error = String::from_utf8(refused.stderr).unwrap();
     assert!(error.contains("(CAP_SET") && error.ends_with("(EPERM)\n"), "{error}");
-    // Its configuration is missing, and whether that is said before the end of the test is chance.
+    // The configuration is missing, which may or may not be logged before the end of the test.
     world.setup.expect(&["conntrackd -t: not started: configuration"]);
     let keepwatch = world.setup.adopt(&start(&world, &["--enable_conntrackd"]));
     assert_eq!(keepwatch.proc_status("CapPrm"), "0".repeat(16));
     assert_eq!(proc_status(helper(&keepwatch), "CapPrm"), "0".repeat(16));
-    world.tell(true);
+    world.deliver(true);
 }
 
-/// Nothing else is sent to process 1 of a container but the end of what others have left there.
+/// As process 1 of a container, the daemon reaps the processes that others leave behind.
 #[apply(trial)]
-fn process_1_reaps() {
+fn process_1_reaps_orphans() {
     let world = World::new();
     let mut command = Command::new("unshare");
     command.args(["--pid", "--fork", "--kill-child", "--mount-proc"]).arg(&world.setup.program);
@@ -205,7 +205,7 @@ fn process_1_reaps() {
     look("an orphan to be reaped", || children(keepwatch).is_empty());
 }
 
-/// With `SECBIT_NO_SETUID_FIXUP`, becoming another user takes no right to files away (`capabilities(7)`).
+/// With `SECBIT_NO_SETUID_FIXUP`, a process keeps its capabilities to files after setuid (`capabilities(7)`).
 #[apply(trial_with_other_users)]
 fn capabilities_that_outlast_a_change_of_user() {
     let setup = setup().with("--user=nobody");
@@ -232,7 +232,7 @@ fn capabilities_that_outlast_a_change_of_user() {
 }
 
 #[apply(trial)]
-fn log_as_large_as_may_be() {
+fn log_at_its_size_limit() {
     let world = World::new();
     fs::write(world.setup.log_file(), vec![b'\n'; 8192]).unwrap();
     let mut command = world.setup.command();
@@ -240,7 +240,7 @@ fn log_as_large_as_may_be() {
     // SAFETY: nothing but a system call.
     unsafe { command.pre_exec(limit) };
     let _keepwatch = world.setup.adopt(&command.output().unwrap());
-    world.tell(true);
+    world.deliver(true);
     assert_eq!(world.setup.state(), "master");
     assert_eq!(fs::metadata(world.setup.log_file()).unwrap().len(), 8192);
 }

@@ -1,4 +1,4 @@
-//! Promise 3: the state file is whole at any moment, whatever happens to its directory.
+//! Promise 3: the state file is always whole, whatever happens to its directory.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};
@@ -16,9 +16,9 @@ use nix::unistd::mkfifo;
 
 use crate::world::{World, setup, word};
 
-/// In that of the file, or of the one that is renamed to it, which has the name of this process.
+/// A symlink or fifo has the name of the state file, or of its temporary file, which contains the pid of this process.
 #[apply(trial)]
-fn strange_things_in_its_place() {
+fn symlink_or_fifo_in_its_place() {
     let setup = setup();
     let file = AtomicFile::new(&setup.state_file()).unwrap();
     let name = format!(".state.keepwatch-{}", std::process::id());
@@ -40,7 +40,7 @@ fn strange_things_in_its_place() {
     }
 }
 
-/// What there is under a name that is only for the instant of a write.
+/// Returns the temporary files, which exist only during a write.
 fn temporaries(setup: &Setup) -> Vec<PathBuf> {
     let paths = fs::read_dir(&setup.conf_dir).unwrap().map(|entry| entry.unwrap().path());
     let is_temporary = |path: &PathBuf| path.to_string_lossy().contains("/.state");
@@ -52,7 +52,7 @@ fn start<'a>(setup: &'a Setup, log: &Path) -> Running<'a> {
     setup.attend(setup.command().arg(log).arg("--foreground").spawn().unwrap())
 }
 
-/// Neutron's agent starts the next one while the last is still leaving.
+/// Neutron's agent starts a successor while the predecessor is still exiting.
 #[apply(trial)]
 fn two_daemons_write() {
     let world = World::new();
@@ -99,7 +99,7 @@ fn two_daemons_write() {
 #[apply(trial)]
 fn mode_and_content() {
     let world = World::new();
-    // Whatever the umask of whoever starts it.
+    // The starter's umask does not matter.
     for umask in ["0", "077"] {
         let command = world.setup.command();
         let output = std::process::Command::new("sh")
@@ -116,23 +116,21 @@ fn mode_and_content() {
     }
 }
 
-/// Each state is told all the same, and written when there is room for it.
+/// Each state is delivered, and written when the directory has room.
 #[apply(trial)]
-fn full_directory_is_survived() {
+fn full_directory() {
     let world = World::new();
     let (setup, log) = (&world.setup, world.setup.directory().join("log"));
     let (none, size): (Option<&str>, _) = (None, Some("size=64k"));
     mount(none, &setup.conf_dir, Some("tmpfs"), MsFlags::empty(), size).unwrap();
     let ballast = setup.conf_dir.join("ballast");
-    let mut command = setup.command();
-    command.arg(format!("--log-file={}", log.display())).arg("--foreground");
-    let keepwatch = setup.attend(command.spawn().unwrap());
+    let keepwatch = start(setup, &log);
     world.agent.wait_acknowledged("backup");
     for present in [true, false] {
         let _ = fs::write(&ballast, vec![0; 65536]);
-        world.tell(present);
-        assert_ne!(setup.state(), word(present), "the directory was not full at all");
-        // There is one only while it is tried.
+        world.deliver(present);
+        assert_ne!(setup.state(), word(present), "the directory was not full");
+        // A retry may be under way.
         look("no temporary file", || temporaries(setup).is_empty());
         fs::remove_file(&ballast).unwrap();
         let watch = Watch::new(&setup.conf_dir);
@@ -144,23 +142,20 @@ fn full_directory_is_survived() {
     assert!(log.contains(" WARNING ") && log.contains("state file not written: "), "{log}");
 }
 
-/// What is mounted there meanwhile can be unmounted again, while the daemon runs.
+/// The running daemon writes into a file system mounted over its directory, and does not keep it busy.
 #[apply(trial)]
-fn directory_that_is_mounted_over_is_followed() {
+fn mount_over_the_directory_is_followed() {
     let world = World::new();
-    let mut command = world.setup.command();
-    let log = world.setup.directory().join("log");
-    command.arg("--foreground").arg(format!("--log-file={}", log.display()));
-    let _keepwatch = world.setup.attend(command.spawn().unwrap());
+    let _keepwatch = start(&world.setup, &world.setup.directory().join("log"));
     world.agent.wait_acknowledged("backup");
     mount_tmpfs(&world.setup.conf_dir).unwrap();
-    world.tell(true);
+    world.deliver(true);
     assert_eq!((world.setup.state().as_str(), temporaries(&world.setup)), ("master", vec![]));
     umount(&world.setup.conf_dir).unwrap();
     assert_eq!(world.setup.state(), "backup");
     for (present, arrivals) in [(false, 3), (true, 4)] {
         world.set_vip(present);
-        world.agent.wait("another report", |said| said.len() >= arrivals);
+        world.agent.wait("another notification", |received| received.len() >= arrivals);
         assert_eq!(world.setup.state(), word(present));
     }
 }

@@ -1,4 +1,4 @@
-//! However an agent starts its children: standard streams that are closed, or pipes nobody reads.
+//! Standard streams that are closed, or that no process reads.
 
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
@@ -17,12 +17,9 @@ use crate::world::{Killed, World, word};
 
 #[apply(trial)]
 fn streams() -> Vec<Trial> {
-    let streams: [(&str, Stream); 3] = [
-        ("pipe_nobody_reads", pipe),
-        ("terminal_nobody_reads", terminal),
-        ("socket_nobody_reads", socket),
-    ];
-    table(module_path!(), streams, nobody_reads).collect()
+    let streams: [(&str, Stream); 3] =
+        [("unread_pipe", pipe), ("unread_terminal", terminal), ("unread_socket", socket)];
+    table(module_path!(), streams, assert_never_blocks).collect()
 }
 
 /// Flips the VIP 1,000 times.
@@ -31,11 +28,11 @@ fn a_thousand_flips(world: &World) {
         world.set_vip(flip % 2 == 0);
     }
     for present in [true, false] {
-        world.tell(present);
+        world.deliver(present);
     }
 }
 
-/// In the foreground, with its log going to standard error.
+/// Returns the command of a daemon in the foreground that logs to standard error.
 pub fn without_log_file(setup: &Setup) -> Command {
     let mut command = Command::new(setup.command().get_program());
     let is_log_file = |arg: &OsStr| arg.as_bytes().starts_with(b"--log-file");
@@ -62,15 +59,15 @@ fn streams_closed() {
     }
 }
 
-/// The daemon holds none of the pipes of whoever started it, and writes nothing into them.
+/// The daemon keeps none of its starter's pipes open, and writes nothing into them.
 #[apply(trial)]
-fn daemon_leaves_its_pipes_alone() {
+fn daemon_keeps_no_pipe() {
     let world = World::new();
     let mut command = world.setup.command();
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     assert!(child.wait().unwrap().success());
     world.agent.wait_acknowledged("backup");
-    // The end, which only comes when nobody holds the other end any more.
+    // End of file only comes when no process has the other end open.
     for stream in [child.stdout.take().unwrap().into(), child.stderr.take().unwrap().into()] {
         await_readable(&stream, "the end of its output");
         assert_eq!(read_now(&stream), b"");
@@ -79,7 +76,7 @@ fn daemon_leaves_its_pipes_alone() {
     a_thousand_flips(&world);
 }
 
-/// What is there to be read, without waiting for more.
+/// Reads what is available, without waiting.
 fn read_now(file: &OwnedFd) -> Vec<u8> {
     let (mut log, mut buffer) = (Vec::new(), [0; 4096]);
     while wait_readable(file, std::time::Duration::ZERO) {
@@ -91,24 +88,24 @@ fn read_now(file: &OwnedFd) -> Vec<u8> {
     log
 }
 
-/// Both ends of a stream: ours, and the daemon's standard error.
+/// Returns both ends of a stream: ours, and the daemon's standard error.
 type Stream = fn() -> [OwnedFd; 2];
 
 fn pipe() -> [OwnedFd; 2] {
     std::io::pipe().map(|(ours, theirs)| [ours.into(), theirs.into()]).unwrap()
 }
 
-/// As when the connection of an ssh is frozen.
+/// A terminal, as behind a frozen ssh connection.
 fn terminal() -> [OwnedFd; 2] {
     openpty(None, None).map(|terminal| [terminal.master, terminal.slave]).unwrap()
 }
 
-/// As of journald.
+/// A socket, as journald's.
 fn socket() -> [OwnedFd; 2] {
     UnixStream::pair().map(|(ours, theirs)| [ours.into(), theirs.into()]).unwrap()
 }
 
-fn nobody_reads(stream: Stream) {
+fn assert_never_blocks(stream: Stream) {
     let world = World::new();
     let [ours, theirs] = stream();
     let shared = theirs.try_clone().unwrap();
@@ -116,7 +113,7 @@ fn nobody_reads(stream: Stream) {
     let keepwatch = world.setup.attend(command.arg("--debug").stderr(theirs).spawn().unwrap());
     a_thousand_flips(&world);
     let flags = OFlag::from_bits_retain(fcntl(&shared, FcntlArg::F_GETFL).unwrap());
-    assert!(!flags.contains(OFlag::O_NONBLOCK), "others have the same stream");
+    assert!(!flags.contains(OFlag::O_NONBLOCK), "other processes share this stream");
     drop(keepwatch);
     let log = read_now(&ours);
     assert!(!log.is_empty());
@@ -124,7 +121,7 @@ fn nobody_reads(stream: Stream) {
     assert!(String::from_utf8_lossy(&log).contains(" DEBUG "));
 }
 
-/// In the background of a session whose terminal stops whoever writes to it from there.
+/// The daemon runs in the background of a session whose terminal stops background processes that write to it.
 #[apply(trial)]
 fn terminal_of_another_session() {
     let world = World::new();

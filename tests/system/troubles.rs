@@ -1,4 +1,4 @@
-//! The troubles of docs/monitoring.md, each made to happen: the status, the metrics file and `--list` name it alike.
+//! Each trouble of docs/monitoring.md is provoked: status, metrics file and `--list` name it in the same words.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,8 +9,8 @@ use lab::agent::Agent;
 use lab::capture::Capture;
 use lab::daemon::Running;
 use lab::files::{Watch, content};
-use lab::namespace::{Netns, Pids};
-use lab::rtnl::{Address, Rtnl};
+use lab::namespace::Pids;
+use lab::rtnl::Address;
 use netlink_packet_route::address::AddressFlags;
 use nix::sys::signal::Signal;
 
@@ -18,9 +18,9 @@ use crate::list::table;
 use crate::metrics::{File, text, world_with};
 use crate::scripted::{install, tracked};
 use crate::service_manager::Manager;
-use crate::world::{NO_AGENT, NO_INTERFACE, NOT_LISTENING, VIP, setup};
+use crate::world::{NO_AGENT, NO_INTERFACE, NOT_LISTENING, VIP, add_other_station, setup};
 
-/// A row of the table: words, severity, figure, alert and what to do.
+/// Returns the rows of the table: words, severity, figure, alert and remedy.
 fn rows() -> Vec<[&'static str; 5]> {
     let page = include_str!("../../docs/monitoring.md");
     let (_, table) = page.split_once("| trouble | severity |").expect("the table");
@@ -33,7 +33,7 @@ fn rows() -> Vec<[&'static str; 5]> {
     rows.map(cells).collect()
 }
 
-/// The words of a row for words that name a station or an address.
+/// Replaces the station or address in the words of a trouble by the placeholder of the table.
 fn template(words: &str) -> &str {
     match words {
         _ if words.starts_with("split brain: ") => "split brain: MAC claims the VIP",
@@ -42,9 +42,9 @@ fn template(words: &str) -> &str {
     }
 }
 
-/// What the program says of each trouble, in its severity; no row is of a trouble that it does not have.
+/// The table has exactly the program's troubles, with their severities.
 #[apply(trial)]
-fn table_has_each() {
+fn monitoring_page_lists_each() {
     let (page, alerts) =
         (include_str!("../../docs/keepwatch.8"), include_str!("../../cross/prometheus/alerts.yml"));
     let text = text("r1", "fd00::1/64");
@@ -77,12 +77,12 @@ impl<'a> Observer<'a> {
         Self { pids, manager, metrics, status: String::new(), seen: BTreeSet::new() }
     }
 
-    /// Waits until all have named a trouble.
+    /// Waits until each output names a trouble.
     fn expect(&mut self, words: &str, keepwatch: &Running<'_>) {
         let rows = rows();
         let [row, severity, ..] = rows.iter().find(|row| row[0] == template(words)).unwrap();
         while !self.status.split("; ").any(|trouble| trouble == words) {
-            self.status = self.manager.hear();
+            self.status = self.manager.receive();
         }
         let sample = format!("severity=\"{severity}\",trouble=\"{words}\"}} 1\n");
         let has_sample = || content(&self.metrics.0).contains(&sample).then_some(());
@@ -99,7 +99,7 @@ impl<'a> Observer<'a> {
 }
 
 #[apply(trial)]
-fn each_is_named_alike() {
+fn every_output_names_each() {
     let pids = Pids::new();
     let mut seen = over_ipv4(&pids);
     seen.extend(duplicate_address(&pids));
@@ -161,7 +161,7 @@ fn over_ipv4(pids: &Pids) -> BTreeSet<&'static str> {
     fs::rename(&foreign, &state_file).unwrap();
     world.set_vip(true);
     observer.expect("another process writes the state file", &keepwatch);
-    // A symlink is refused. By it the test reads the old log, to which the lines still go.
+    // The daemon refuses a symlink. The test follows it to the old log, which still gets the lines.
     let (log, old) = (world.setup.log_file(), world.setup.directory().join("old.log"));
     fs::rename(&log, &old).unwrap();
     symlink(&old, &log).unwrap();
@@ -176,14 +176,7 @@ fn duplicate_address(pids: &Pids) -> BTreeSet<&'static str> {
     let (mut world, metrics) = world_with(setup().with("--monitor_cidr=fd00::5/64"));
     world.setup.expect(&["failed duplicate address detection"]);
     let manager = Manager::new(&mut world.setup);
-    let other = Netns::new();
-    world.rtnl.move_to("ha0-peer", &other);
-    other.run(|| {
-        let rtnl = Rtnl::new();
-        rtnl.up("ha0-peer");
-        rtnl.add_address("ha0-peer", "fd00::5/64");
-    });
-    world.rtnl.wait_running("ha0");
+    let _other = add_other_station(&world.rtnl, "fd00::5/64");
     let keepwatch = pids.run(|| world.setup.start());
     let detected = Address { flags: AddressFlags::empty(), ..Address::new("fd00::5/64") };
     world.rtnl.add("ha0", detected);

@@ -1,4 +1,4 @@
-//! Promise 17, and what else is not trusted: sockets, links and directories that others have put there.
+//! Promise 17: sockets, symlinks and directories of other users are not trusted.
 
 use std::collections::HashSet;
 use std::fs::{self, Permissions};
@@ -8,11 +8,11 @@ use std::os::unix::net::UnixListener;
 
 use lab::files::Directory;
 use lab::trial::Found;
-use lab::users::{SOMEBODY, run_as};
+use lab::users::{OTHER_USER, run_as};
 
 use crate::world::{NO_AGENT, NO_INTERFACE, World, setup};
 
-/// Each list item of the paper but those on what an attacker can do promises something.
+/// Each list item of the paper names a test, except in the chapter on what an attacker can do.
 #[cfg(target_arch = "x86_64")]
 #[apply(trial)]
 fn security_paper_names_its_tests() {
@@ -33,45 +33,45 @@ fn security_paper_names_its_tests() {
     assert!(named > 60, "{named}");
 }
 
-/// Somebody else listens, in a directory of this user, maybe by a symlink. Tells what the daemon with these options
-/// says to that, and whether it logs why it says nothing.
-fn said_to_somebody(owner: u32, by_symlink: bool, options: &[&str]) -> String {
+/// Another user listens, in a directory of `owner` or behind a symlink there. Returns what the daemon with these
+/// options sends, and asserts that it logs why it sends nothing.
+fn sent_to_untrusted_user(owner: u32, by_symlink: bool, options: &[&str]) -> String {
     let mut world = World::with(options.iter().fold(setup(), |setup, option| setup.with(*option)));
     world.agent.stop(true);
     let (setup, elsewhere) = (&world.setup, Directory::new());
     for directory in [setup.directory(), &setup.conf_dir] {
-        chown(directory, Some(if options.is_empty() { 0 } else { SOMEBODY }), None).unwrap();
+        chown(directory, Some(if options.is_empty() { 0 } else { OTHER_USER }), None).unwrap();
     }
     chown(&setup.state_path, Some(owner), None).unwrap();
-    // It does not matter whose the directory is that the link leads to.
-    chown(elsewhere.path(), Some(SOMEBODY), None).unwrap();
+    // The owner of the symlink's target directory does not matter.
+    chown(elsewhere.path(), Some(OTHER_USER), None).unwrap();
     let socket = setup.state_path.join("keepalived-state-change");
     let path = if by_symlink { elsewhere.path().join("socket") } else { socket.clone() };
     fs::set_permissions(path.parent().unwrap(), Permissions::from_mode(0o1777)).unwrap();
-    let listener = run_as(SOMEBODY, || UnixListener::bind(&path).unwrap());
+    let listener = run_as(OTHER_USER, || UnixListener::bind(&path).unwrap());
     if by_symlink {
         symlink(path, socket).unwrap();
     }
-    // The listener is gone as soon as it has read.
+    // The listener closes after it has read.
     setup.expect(&["agent not notified: "]);
     let keepwatch = setup.start();
-    let mut said = [0; 16];
-    let length = listener.accept().unwrap().0.read(&mut said).unwrap();
+    let mut sent = [0; 16];
+    let length = listener.accept().unwrap().0.read(&mut sent).unwrap();
     if length == 0 {
         let line = "agent not notified: socket owned by untrusted user 12345; retrying at ";
         keepwatch.wait_log(line, 1);
     }
-    String::from_utf8(said[..length].to_vec()).unwrap()
+    String::from_utf8(sent[..length].to_vec()).unwrap()
 }
 
 #[apply(trial_with_other_users)]
-fn socket_of_somebody() {
+fn socket_of_untrusted_user() {
     for by_symlink in [false, true] {
-        assert_eq!(said_to_somebody(0, by_symlink, &[]), "", "neither root nor the owner");
+        assert_eq!(sent_to_untrusted_user(0, by_symlink, &[]), "", "neither root nor the owner");
     }
-    assert_eq!(said_to_somebody(SOMEBODY, false, &[]), "GET / HTTP/1.1\r\n");
+    assert_eq!(sent_to_untrusted_user(OTHER_USER, false, &[]), "GET / HTTP/1.1\r\n");
     let oneself = ["--user=12345", "--group=12345"];
-    assert_eq!(said_to_somebody(0, false, &oneself), "GET / HTTP/1.1\r\n");
+    assert_eq!(sent_to_untrusted_user(0, false, &oneself), "GET / HTTP/1.1\r\n");
 }
 
 #[apply(trial)]
@@ -88,13 +88,13 @@ fn world_writable_directory() {
     }
 }
 
-/// Who makes it owns it, and so is trusted.
+/// In a world-writable directory, any user can create the agent's directory, and its owner is trusted.
 #[apply(trial_with_other_users)]
-fn agent_directory_that_anybody_can_make() {
+fn agent_directory_below_a_world_writable_one() {
     for (mode, owner, warned) in [
         (0o1777, None, 1),
         (0o1777, Some(0), 0),
-        (0o1777, Some(SOMEBODY), 1),
+        (0o1777, Some(OTHER_USER), 1),
         (0o777, Some(0), 1),
         (0o775, None, 0),
     ] {

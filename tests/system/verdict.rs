@@ -1,4 +1,4 @@
-//! `--check` and the start have the same exit code and the same line, whatever the command line and the surroundings.
+//! `--check` and the start have the same exit code and error, for any command line and any files.
 
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
@@ -6,7 +6,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 
 use lab::namespace::Pids;
-use lab::users::{NOBODY, SOMEBODY};
+use lab::users::{NOBODY, OTHER_USER};
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 use proptest::sample::{select, subsequence};
@@ -14,7 +14,7 @@ use proptest::test_runner::{Config, TestRunner};
 
 use crate::world::{copy_program, setup};
 
-/// Options of which some are given; most of which alone let it start.
+/// Options to choose from. With most of them alone, the daemon starts.
 const OPTIONS: [&str; 14] = [
     "--detect-split-brain",
     "--enable_conntrackd",
@@ -32,9 +32,9 @@ const OPTIONS: [&str; 14] = [
     "--foreground=no",
 ];
 
-const OWNERS: [u32; 3] = [0, SOMEBODY, NOBODY];
+const OWNERS: [u32; 3] = [0, OTHER_USER, NOBODY];
 
-/// What is at a path: nothing, something that is no file of one's own, or a file of this owner and mode, locked or not.
+/// What exists at a path.
 #[derive(Clone, Copy, Debug)]
 enum Found {
     Nothing,
@@ -57,12 +57,12 @@ const FOUND: [Found; 14] = [
     Found::File { owner: 0, mode: 0o600, is_locked: false },
     Found::File { owner: 0, mode: 0o644, is_locked: false },
     Found::File { owner: NOBODY, mode: 0o644, is_locked: false },
-    Found::File { owner: SOMEBODY, mode: 0o644, is_locked: false },
+    Found::File { owner: OTHER_USER, mode: 0o644, is_locked: false },
     Found::File { owner: 0, mode: 0o644, is_locked: true },
 ];
 
 impl Found {
-    /// Puts it there. Returns the lock.
+    /// Creates it. Returns the locked file.
     fn put(self, path: &Path) -> Option<File> {
         match self {
             Self::Nothing => {}
@@ -87,16 +87,16 @@ fn own(path: &Path, owner: u32, mode: u32) {
     fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
 }
 
-/// The user who starts it, owner and mode of the directories and of the hook, what is in the place of pid file, log and
-/// state file, and the options.
+/// The starter; owner and mode of the directories and of the hook; what exists as pid file, log and state file; the
+/// options.
 type Case = (u32, [(u32, u32); 3], [Found; 3], Vec<&'static str>);
 
 #[apply(trial_with_other_users)]
-fn of_check_and_start() {
+fn check_agrees_with_start() {
     let owned = || (select(&OWNERS[..]), select(&[0o755, 0o755, 0o777, 0o1777, 0o700, 0o555][..]));
     let found = || select(&FOUND[..]);
     let cases = (
-        select(&[0, 0, 0, SOMEBODY][..]),
+        select(&[0, 0, 0, OTHER_USER][..]),
         [owned(), owned(), owned()],
         [found(), found(), found()],
         subsequence(OPTIONS.to_vec(), 0..4),

@@ -1,4 +1,4 @@
-//! An agent with every kind of manners, on a real Unix socket.
+//! An agent that behaves well or badly, on a real Unix socket.
 
 use std::fs::{self, Permissions};
 use std::io::{ErrorKind, Read, Write};
@@ -12,23 +12,23 @@ use std::time::{Duration, Instant};
 use nix::sys::socket::{Backlog, listen};
 
 use crate::files::{wait_readable, wait_unless_stopped};
-use crate::heard::Heard;
+use crate::received::Received;
 use crate::{NEWEST_REPLY, PATIENCE};
 
-/// What an agent does with a request that it has read.
+/// What an agent does with a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Manners {
+pub enum Behaviour {
     /// Sends these pieces, each in a write of its own, and closes.
     Reply(Vec<&'static [u8]>),
     /// Sends this one byte at a time, and closes.
     Dribble(&'static [u8]),
-    /// Replies as the newest Neutron, after so long.
+    /// Replies like the newest Neutron, after this delay.
     Late(Duration),
-    /// Closes without a word.
+    /// Reads, and closes without a reply.
     CloseEarly,
-    /// Closes without even reading.
+    /// Closes without reading.
     CloseUnread,
-    /// Says nothing and keeps the connection open.
+    /// Sends nothing and keeps the connection open.
     Hang,
     /// Sends this and keeps the connection open.
     ReplyAndHang(&'static [u8]),
@@ -36,13 +36,13 @@ pub enum Manners {
     Babble,
 }
 
-impl Manners {
-    /// As the newest Neutron: one piece, LF, no blank line.
+impl Behaviour {
+    /// Replies like the newest Neutron: one piece, LF, no blank line.
     pub fn newest() -> Self {
         Self::Reply(vec![NEWEST_REPLY])
     }
 
-    /// As older ones: CRLF, in several pieces.
+    /// Replies like older releases: several pieces, CRLF.
     pub fn eventlet() -> Self {
         Self::Reply(vec![
             b"HTTP/1.1 200",
@@ -58,16 +58,16 @@ pub struct Arrival {
     pub at: Instant,
     pub router: String,
     pub state: String,
-    /// How many reads it took.
+    /// The number of reads until its end.
     pub reads: usize,
-    /// It was answered with 200.
+    /// Whether it was answered with 200.
     pub acknowledged: bool,
 }
 
 #[derive(Debug, Default)]
 struct Shared {
-    arrivals: Heard<Arrival>,
-    manners: Mutex<Option<Manners>>,
+    arrivals: Received<Arrival>,
+    behaviour: Mutex<Option<Behaviour>>,
 }
 
 /// A listening agent.
@@ -75,12 +75,12 @@ struct Shared {
 pub struct Agent {
     path: PathBuf,
     shared: Arc<Shared>,
-    /// What ends the thread that serves, if it listens.
+    /// The thread that serves, if it listens, and the socket that ends it.
     served: Option<(UnixStream, thread::JoinHandle<()>)>,
 }
 
 impl Agent {
-    /// Listens on `<state_path>/keepalived-state-change`, with the newest Neutron's manners and its backlog of 5.
+    /// Listens on `<state_path>/keepalived-state-change`, with the newest Neutron's reply and its backlog of 5.
     pub fn start(state_path: &Path) -> Self {
         let path = state_path.join("keepalived-state-change");
         let mut agent = Self { path, shared: Arc::default(), served: None };
@@ -88,7 +88,7 @@ impl Agent {
         agent
     }
 
-    /// Listens again after it was stopped.
+    /// Listens, also after a stop.
     pub fn listen(&mut self) {
         let listener = bind(&self.path, 5);
         let (stop, stopped) = UnixStream::pair().expect("a socket pair");
@@ -101,35 +101,35 @@ impl Agent {
         self.served.is_some()
     }
 
-    /// From now on.
-    pub fn behave(&self, manners: Manners) {
-        *self.shared.manners.lock().expect("manners") = Some(manners);
+    /// Sets the behaviour for the next requests.
+    pub fn behave(&self, behaviour: Behaviour) {
+        *self.shared.behaviour.lock().expect("the behaviour") = Some(behaviour);
     }
 
-    /// Everything that has arrived so far.
+    /// Returns all requests so far.
     pub fn arrivals(&self) -> Vec<Arrival> {
         self.shared.arrivals.lock().clone()
     }
 
-    /// The state that was last answered with 200.
+    /// Returns the state that was last answered with 200.
     pub fn acknowledged(&self) -> Option<String> {
         last_acknowledged(&self.shared.arrivals.lock())
     }
 
-    /// Waits until the state last answered with 200 is this one.
+    /// Waits until this state is the last one answered with 200.
     pub fn wait_acknowledged(&self, state: &str) {
         self.wait(&format!("a 200 for {state}"), |arrivals| {
             last_acknowledged(arrivals).as_deref() == Some(state)
         });
     }
 
-    /// Waits until what has arrived satisfies a condition.
+    /// Waits until the requests so far satisfy a condition.
     pub fn wait(&self, what: &str, condition: impl Fn(&[Arrival]) -> bool) {
         drop(self.shared.arrivals.wait(PATIENCE, what, condition));
     }
 
-    /// Fails unless the agent's last word is this state and nothing came after it.
-    pub fn assert_last_word(&self, state: &str) {
+    /// Asserts that the last request was for this state, and was answered with 200.
+    pub fn assert_last_state(&self, state: &str) {
         let arrivals = self.shared.arrivals.lock();
         let last = arrivals.last().expect("at least one request");
         assert!(last.acknowledged && last.state == state, "{arrivals:#?}");
@@ -161,16 +161,17 @@ fn last_acknowledged(arrivals: &[Arrival]) -> Option<String> {
     arrivals.iter().rfind(|arrival| arrival.acknowledged).map(|arrival| arrival.state.clone())
 }
 
-/// Listens for every user, with this backlog.
+/// Listens with this backlog. Every user may connect.
 fn bind(path: &Path, backlog: i32) -> UnixListener {
     let _ = fs::remove_file(path);
     let listener = UnixListener::bind(path).expect("the agent's socket");
     listen(&listener, Backlog::new(backlog).expect("a backlog")).expect("to listen");
-    fs::set_permissions(path, Permissions::from_mode(0o777)).expect("to let everybody call");
+    fs::set_permissions(path, Permissions::from_mode(0o777))
+        .expect("to open the socket to every user");
     listener
 }
 
-/// Serves one connection after the other; those that are left hanging are kept.
+/// Serves one connection after another, and keeps hanging ones open.
 fn serve(listener: &UnixListener, stopped: &UnixStream, shared: &Shared) {
     let mut hanging = Vec::new();
     while wait_unless_stopped(listener, stopped) {
@@ -179,11 +180,12 @@ fn serve(listener: &UnixListener, stopped: &UnixStream, shared: &Shared) {
     }
 }
 
-/// Takes one request. Returns the connection if it is to be kept.
+/// Serves one request. Returns the connection if it is to stay open.
 fn converse(mut stream: UnixStream, stopped: &UnixStream, shared: &Shared) -> Option<UnixStream> {
-    let manners = shared.manners.lock().expect("manners").clone().unwrap_or(Manners::newest());
-    if manners == Manners::CloseUnread {
-        // Not before there is something unread, or it is no more than an early close.
+    let behaviour = shared.behaviour.lock().expect("the behaviour").clone();
+    let behaviour = behaviour.unwrap_or(Behaviour::newest());
+    if behaviour == Behaviour::CloseUnread {
+        // Only unread bytes make a close a reset.
         wait_readable(&stream, PATIENCE);
         record(shared, Instant::now(), "", 0, false);
         return None;
@@ -191,31 +193,31 @@ fn converse(mut stream: UnixStream, stopped: &UnixStream, shared: &Shared) -> Op
     let (text, reads) = read_request(&mut stream);
     let at = Instant::now();
     let is_200 = |reply: &[u8]| reply.starts_with(b"HTTP/1.1 200");
-    // A dribbled or broken reply is acknowledged only once it is through.
-    let acknowledged = match &manners {
-        Manners::Reply(pieces) => {
+    // A reply counts as acknowledged once all of it has been sent.
+    let acknowledged = match &behaviour {
+        Behaviour::Reply(pieces) => {
             pieces.iter().all(|piece| stream.write_all(piece).is_ok()) && is_200(&pieces.concat())
         }
-        Manners::Dribble(reply) => {
+        Behaviour::Dribble(reply) => {
             let mut dribble = reply.iter().inspect(|_| thread::sleep(Duration::from_millis(1)));
             dribble.all(|byte| stream.write_all(&[*byte]).is_ok()) && is_200(reply)
         }
-        Manners::ReplyAndHang(reply) => stream.write_all(reply).is_ok() && is_200(reply),
-        Manners::Late(delay) => {
+        Behaviour::ReplyAndHang(reply) => stream.write_all(reply).is_ok() && is_200(reply),
+        Behaviour::Late(delay) => {
             thread::sleep(*delay);
             stream.write_all(NEWEST_REPLY).is_ok()
         }
-        Manners::Babble => {
+        Behaviour::Babble => {
             babble(&mut stream, stopped);
             false
         }
-        Manners::CloseEarly | Manners::CloseUnread | Manners::Hang => false,
+        Behaviour::CloseEarly | Behaviour::CloseUnread | Behaviour::Hang => false,
     };
     record(shared, at, &text, reads, acknowledged);
-    matches!(manners, Manners::Hang | Manners::ReplyAndHang(_)).then_some(stream)
+    matches!(behaviour, Behaviour::Hang | Behaviour::ReplyAndHang(_)).then_some(stream)
 }
 
-/// Reads a request as far as it comes. Tells how many reads that took.
+/// Reads a request up to its end or the connection's. Returns the text and the number of reads.
 pub fn read_request(stream: &mut UnixStream) -> (String, usize) {
     let (mut text, mut reads, mut buffer) = (Vec::new(), 0, [0; 4096]);
     while !text.ends_with(b"\r\n\r\n") {
@@ -254,7 +256,7 @@ fn record(shared: &Shared, at: Instant, text: &str, reads: usize, acknowledged: 
     shared.arrivals.push(Arrival { at, router, state, reads, acknowledged });
 }
 
-/// A socket that somebody listens on but never accepts from, with its backlog already full.
+/// A listening socket with a full backlog, whose listener never accepts.
 #[derive(Debug)]
 pub struct FullBacklog {
     _listener: UnixListener,

@@ -1,4 +1,4 @@
-//! What really goes over the wire, seen from the other end.
+//! A capture of the frames on the wire.
 
 use std::io::IoSliceMut;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -15,9 +15,9 @@ use nix::sys::socket::{
 
 use crate::PATIENCE;
 use crate::files::wait_unless_stopped;
-use crate::heard::Heard;
+use crate::received::Received;
 
-/// A frame and when the kernel received it, since the epoch.
+/// A frame, and the time since the epoch when the kernel received it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
     pub at: Duration,
@@ -25,27 +25,27 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// Of an Ethernet frame.
+    /// Returns the source of an Ethernet frame.
     pub fn source(&self) -> [u8; 6] {
         self.bytes[6..12].try_into().expect("six bytes")
     }
 
-    /// An ARP packet.
+    /// Whether it is an ARP packet.
     pub fn is_arp(&self) -> bool {
         self.bytes[12..14] == [0x08, 0x06]
     }
 
-    /// A neighbour advertisement.
+    /// Whether it is a neighbour advertisement.
     pub fn is_advertisement(&self) -> bool {
         self.bytes[12..14] == [0x86, 0xdd] && self.bytes.get(54) == Some(&136)
     }
 }
 
-/// Hears every frame that arrives at an interface, from the beginning, in a thread of its own.
+/// Receives every frame that arrives at an interface, in a thread of its own.
 #[derive(Debug)]
 pub struct Capture {
     socket: Arc<OwnedFd>,
-    heard: Arc<Heard<Frame>>,
+    received: Arc<Received<Frame>>,
     stop: UnixStream,
 }
 
@@ -55,30 +55,30 @@ impl Capture {
         let socket = socket(AddressFamily::Packet, SockType::Raw, flags, None)
             .expect("a packet socket to capture with");
         setsockopt(&socket, sockopt::ReceiveTimestampns, &true).expect("timestamps");
-        // If it is not allowed, what is usual has to do.
+        // Without root the default size has to do.
         let _ = setsockopt(&socket, sockopt::RcvBufForce, &(16 << 20));
         let index = nix::net::if_::if_nametoindex(interface).expect("an interface to capture on");
         bind(socket.as_raw_fd(), &link_address(index)).expect("to bind the capture");
-        let (socket, heard) = (Arc::new(socket), Arc::new(Heard::default()));
+        let (socket, received) = (Arc::new(socket), Arc::new(Received::default()));
         let (stop, stopped) = UnixStream::pair().expect("a socket pair");
         thread::spawn({
-            let (socket, heard) = (Arc::clone(&socket), Arc::clone(&heard));
-            move || hear(&socket, &heard, &stopped)
+            let (socket, received) = (Arc::clone(&socket), Arc::clone(&received));
+            move || serve(&socket, &received, &stopped)
         });
-        Self { socket, heard, stop }
+        Self { socket, received, stop }
     }
 
-    /// Everything that has arrived so far.
+    /// Returns all frames so far.
     pub fn frames(&self) -> Vec<Frame> {
-        self.heard.lock().clone()
+        self.received.lock().clone()
     }
 
-    /// Waits until what has arrived satisfies a condition.
+    /// Waits until the frames so far satisfy a condition.
     pub fn wait(&self, what: &str, condition: impl Fn(&[Frame]) -> bool) -> Vec<Frame> {
-        self.heard.wait(PATIENCE, what, condition).clone()
+        self.received.wait(PATIENCE, what, condition).clone()
     }
 
-    /// Sends a frame as it is.
+    /// Sends a frame.
     pub fn send(&self, frame: &[u8]) {
         let sent = nix::unistd::write(&self.socket, frame).expect("to send a frame");
         assert_eq!(sent, frame.len());
@@ -91,11 +91,11 @@ impl Drop for Capture {
     }
 }
 
-fn hear(socket: &OwnedFd, heard: &Heard<Frame>, stopped: &UnixStream) {
+fn serve(socket: &OwnedFd, received: &Received<Frame>, stopped: &UnixStream) {
     let mut buffer = [0; 2048];
     while wait_unless_stopped(socket, stopped) {
         while let Some(frame) = receive(socket, &mut buffer) {
-            heard.push(frame);
+            received.push(frame);
         }
     }
 }
@@ -114,7 +114,7 @@ fn receive(socket: &OwnedFd, buffer: &mut [u8]) -> Option<Frame> {
     Some(Frame { at: at?, bytes: buffer[..length].to_vec() })
 }
 
-/// All protocols on an interface.
+/// Returns the address that stands for all protocols on an interface.
 fn link_address(index: u32) -> LinkAddr {
     let address = libc::sockaddr_ll {
         sll_family: libc::AF_PACKET as u16,

@@ -1,4 +1,4 @@
-//! keepwatch as a running program.
+//! A running keepwatch.
 
 use std::env;
 use std::ffi::OsString;
@@ -17,23 +17,23 @@ use nix::unistd::Pid;
 use crate::PATIENCE;
 use crate::ending::{Deadline, Watched, pidfd};
 use crate::files::{Directory, Watch, content, wait_readable};
-use crate::heard::Late;
 use crate::log::Lines;
+use crate::received::Late;
 
-/// Where one keepwatch lives, and how it is started.
+/// The files of one keepwatch, and how it is started.
 #[derive(Debug)]
 pub struct Setup {
-    /// The program's own file.
+    /// The program's file.
     pub program: PathBuf,
-    /// The program again, with its symbols; what `KEEPWATCH_SYMBOLS` names, if there is that.
+    /// The program with its symbols: `KEEPWATCH_SYMBOLS` if that is set.
     #[cfg(feature = "defmt")]
     pub symbols: PathBuf,
     #[cfg(feature = "defmt")]
     decoder: std::sync::OnceLock<Option<crate::frames::Decoder>>,
     directory: Directory,
-    /// The file `state` and the log are here.
+    /// Contains the state file and the log.
     pub conf_dir: PathBuf,
-    /// The agent's socket is here.
+    /// Contains the agent's socket.
     pub state_path: PathBuf,
     /// The router's identity.
     pub router: String,
@@ -43,7 +43,7 @@ pub struct Setup {
     pub vip: String,
     /// More options.
     pub extra: Vec<OsString>,
-    /// More of the environment.
+    /// More environment variables.
     pub environment: Vec<(OsString, OsString)>,
     pub(crate) lines: Lines,
 }
@@ -51,8 +51,8 @@ pub struct Setup {
 impl Setup {
     /// Watches `ha0` for 169.254.0.5/24.
     ///
-    /// What the environment names as `KEEPWATCH` is taken instead of `program`: one that was built
-    /// otherwise, or a script that runs one built for another machine.
+    /// The environment variable `KEEPWATCH` replaces `program` by another build, or by a script that runs one built for
+    /// another machine.
     pub fn new(program: impl AsRef<Path>) -> Self {
         let directory = Directory::new();
         let built = env::var_os("KEEPWATCH").map_or(program.as_ref().into(), PathBuf::from);
@@ -75,14 +75,14 @@ impl Setup {
         }
     }
 
-    /// With one more option.
+    /// Adds an option.
     #[must_use]
     pub fn with(mut self, option: impl Into<OsString>) -> Self {
         self.extra.push(option.into());
         self
     }
 
-    /// A directory beside the others.
+    /// Returns the directory that contains the others.
     pub fn directory(&self) -> &Path {
         self.directory.path()
     }
@@ -99,18 +99,18 @@ impl Setup {
         self.conf_dir.join("neutron-keepalived-state-change.log")
     }
 
-    /// The state file's content.
+    /// Returns the state file's content.
     pub fn state(&self) -> String {
         content(&self.state_file())
     }
 
-    /// What the program logs as text, whatever form that has.
+    /// Returns a log as text, decoded if it consists of frames.
     #[cfg(not(feature = "defmt"))]
     pub fn text(&self, log: Vec<u8>) -> String {
         String::from_utf8(log).expect("a log of text")
     }
 
-    /// What the program logs as text, whatever form that has.
+    /// Returns a log as text, decoded if it consists of frames.
     #[cfg(feature = "defmt")]
     pub fn text(&self, log: Vec<u8>) -> String {
         let decoder = self.decoder.get_or_init(|| crate::frames::Decoder::of(&self.symbols));
@@ -120,7 +120,7 @@ impl Setup {
         }
     }
 
-    /// The command that starts it, in the option style of Neutron's agent.
+    /// Returns the command that starts it, in the option style of Neutron's agent.
     pub fn command(&self) -> Command {
         let mut command = Command::new(&self.program);
         command
@@ -142,19 +142,19 @@ impl Setup {
         self.command().output().expect("to start keepwatch")
     }
 
-    /// Has it check everything and change nothing. Returns the exit code, and the report with the error at its end.
+    /// Runs `--check`. Returns the exit code, and the output with the error at its end.
     pub fn check(&self) -> (Option<i32>, String) {
         let output = self.command().arg("--check").output().expect("to start keepwatch");
         let report = [output.stdout, output.stderr].concat();
         (output.status.code(), String::from_utf8(report).expect("a report of text"))
     }
 
-    /// Starts it in the foreground; it need not be up yet.
+    /// Starts it in the foreground, without waiting until it is up.
     pub fn spawn(&self) -> Running<'_> {
         self.attend(self.command().arg("--foreground").spawn().expect("to start keepwatch"))
     }
 
-    /// Takes charge of one that another command has started in the foreground.
+    /// Takes over a child that runs in the foreground.
     pub fn attend(&self, child: Child) -> Running<'_> {
         Running::new(self, child.id(), Some(child))
     }
@@ -167,25 +167,25 @@ impl Setup {
         running
     }
 
-    /// Starts it as a daemon, which returns when it is up.
+    /// Starts it as a daemon and waits until it is up.
     pub fn daemonize(&self) -> Running<'_> {
         self.adopt(&self.run())
     }
 
-    /// Takes charge of the daemon that a command has started.
+    /// Takes over the daemon that a command has started.
     pub fn adopt(&self, output: &Output) -> Running<'_> {
         assert!(output.status.success(), "{output:?}");
         self.running()
     }
 
-    /// Takes charge of the one that runs already, by its pid file.
+    /// Takes over a running daemon by its pid file.
     pub fn running(&self) -> Running<'_> {
         let pid = content(&self.pid_file());
         Running::new(self, pid.parse().unwrap_or_else(|_| panic!("pid file holds {pid:?}")), None)
     }
 }
 
-/// A keepwatch that runs. It is killed when this is dropped.
+/// A running keepwatch, which is killed on drop.
 #[derive(Debug)]
 pub struct Running<'a> {
     pub(crate) setup: &'a Setup,
@@ -205,7 +205,7 @@ impl<'a> Running<'a> {
         self.pid
     }
 
-    /// The child process, if it runs in the foreground.
+    /// Returns the child process of a keepwatch in the foreground.
     pub fn child(&mut self) -> &mut Child {
         self.child.as_mut().expect("a keepwatch in the foreground")
     }
@@ -220,12 +220,12 @@ impl<'a> Running<'a> {
         self.files.until(what, || condition(&self.setup.state()).then_some(()));
     }
 
-    /// What is waited for, and, if it comes to that, the log as it is then.
+    /// Returns a description followed by the log as it is when that is displayed.
     pub(crate) fn and_log(&self, what: String) -> impl Display {
         Late(move || format!("{what}:\n{}", self.setup.log()))
     }
 
-    /// Waits until a condition holds, looked at whenever a file in `conf_dir` changes.
+    /// Waits until a condition holds, which is evaluated whenever a file in `conf_dir` changes.
     pub fn wait(&self, what: &str, condition: impl Fn() -> bool) {
         self.files.until(self.and_log(what.into()), || condition().then_some(()));
     }
@@ -240,14 +240,14 @@ impl<'a> Running<'a> {
         self.wait_exit()
     }
 
-    /// Waits for the end; the status is known of one in the foreground.
+    /// Waits for the end. Returns the status if it ran in the foreground.
     pub fn wait_exit(mut self) -> Option<ExitStatus> {
         wait_end(self.pid);
         self.child.take().map(|mut child| child.wait().expect("an exit status"))
     }
 
-    /// Waits until there is nothing left to do: until it sleeps without a timeout, or until the next look at the agent's
-    /// socket, of which the first is 10 s after a delivery. It may be long at work.
+    /// Waits until it has nothing left to do: until it sleeps without a timeout, or until its next check of the agent's
+    /// socket, which it first does 10 s after a delivery. Each time it works, the wait starts anew.
     pub fn wait_asleep(&self) {
         let (mut wakes, mut deadline) = (0, Deadline::after(PATIENCE));
         while self.sleeps_for().is_none_or(|millis| millis < 5500) {
@@ -258,7 +258,7 @@ impl<'a> Running<'a> {
         }
     }
 
-    /// For how many milliseconds `/proc/PID/syscall` shows it to wait for events; `u32::MAX` if for ever.
+    /// Returns the timeout in milliseconds with which it waits for events, by `/proc/PID/syscall`; `u32::MAX` for none.
     pub fn sleeps_for(&self) -> Option<u32> {
         let call = content(&PathBuf::from(format!("/proc/{}/syscall", self.pid)));
         let mut words = call.split_whitespace();
@@ -268,7 +268,7 @@ impl<'a> Running<'a> {
         timeout.filter(|_| waits).map(|timeout| timeout as u32)
     }
 
-    /// How often it was given the processor, having slept or not.
+    /// Returns the number of its context switches, voluntary or not.
     pub fn wakes(&self) -> u64 {
         ["voluntary_ctxt_switches", "nonvoluntary_ctxt_switches"]
             .map(|field| self.proc_status(field).parse::<u64>().expect("a number"))
@@ -276,12 +276,12 @@ impl<'a> Running<'a> {
             .sum()
     }
 
-    /// The processes that it has started and that have not been waited for.
+    /// Returns its child processes, including zombies.
     pub fn children(&self) -> Vec<u32> {
         children(self.pid)
     }
 
-    /// A copy of its first socket of this type.
+    /// Returns a copy of its first socket of this type.
     pub fn socket(&self, kind: SockType) -> OwnedFd {
         let process = pidfd(self.pid).expect("a process");
         let copy = |fd: i32| {
@@ -295,7 +295,7 @@ impl<'a> Running<'a> {
         (3..64).filter_map(copy).find(is_it).expect("a socket of that type")
     }
 
-    /// A line of `/proc/PID/status`.
+    /// Returns a field of `/proc/PID/status`.
     pub fn proc_status(&self, field: &str) -> String {
         proc_status(self.pid, field)
     }
@@ -318,7 +318,7 @@ impl Drop for Running<'_> {
     }
 }
 
-/// Not every architecture has it.
+/// Newer architectures have no `epoll_wait`.
 #[cfg(target_arch = "x86_64")]
 const SYS_EPOLL_WAIT: Option<c_long> = Some(nix::libc::SYS_epoll_wait);
 #[cfg(not(target_arch = "x86_64"))]
@@ -329,13 +329,13 @@ pub fn send(pid: u32, signal: Signal) {
     kill(Pid::from_raw(pid.cast_signed()), signal).expect("to send a signal");
 }
 
-/// The processes that one has started and not waited for.
+/// Returns the child processes of a process, including zombies.
 pub fn children(pid: u32) -> Vec<u32> {
     let list = content(&PathBuf::from(format!("/proc/{pid}/task/{pid}/children")));
     list.split_whitespace().map(|pid| pid.parse().expect("a pid")).collect()
 }
 
-/// A line of `/proc/PID/status`.
+/// Returns a field of `/proc/PID/status`.
 pub fn proc_status(pid: u32, field: &str) -> String {
     let status = content(&PathBuf::from(format!("/proc/{pid}/status")));
     let line = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));

@@ -1,4 +1,4 @@
-//! How a daemon has ended, so that no wait outlasts it.
+//! The end of a daemon, which ends every wait of its test.
 
 use std::cell::RefCell;
 use std::fmt::Display;
@@ -11,10 +11,9 @@ use nix::libc;
 
 use crate::files::{content, wait_readable};
 
-/// How often a wait looks whether a daemon has ended.
+/// How often a wait checks whether a daemon has ended.
 const INTERVAL: Duration = Duration::from_millis(50);
-/// For how long what a daemon did last may need to arrive once it has ended: other threads of the test, which share
-/// the processors with other tests, record it.
+/// How long other threads of the test may need to record a daemon's last actions after its end.
 const GRACE: Duration = Duration::from_secs(1);
 
 thread_local! {
@@ -24,14 +23,14 @@ thread_local! {
 
 #[derive(Debug)]
 struct Process {
-    /// Which watch it is of.
+    /// The number of its [`Watched`].
     watch: u32,
     pid: u32,
-    /// None of one that had ended before it was watched.
+    /// None if it ended before it was watched.
     pidfd: Option<OwnedFd>,
 }
 
-/// Makes every wait of this thread end when a daemon ends, until this is dropped.
+/// Makes every wait of this thread fail when a daemon ends, until this is dropped.
 #[derive(Debug)]
 pub struct Watched(u32);
 
@@ -46,12 +45,12 @@ impl Watched {
 
 impl Drop for Watched {
     fn drop(&mut self) {
-        // The thread may be at its end.
+        // The thread's variables may already be gone.
         let _ = WATCHED.try_with(|all| all.borrow_mut().retain(|process| process.watch != self.0));
     }
 }
 
-/// When a wait ends in vain.
+/// The time when a wait fails.
 #[derive(Debug)]
 pub(crate) struct Deadline {
     at: Instant,
@@ -64,7 +63,7 @@ impl Deadline {
         Self { at: Instant::now() + patience, ended: None }
     }
 
-    /// Returns for how long to sleep before the next look. Fails if it is over, or if a daemon has ended.
+    /// Returns how long to sleep before the next check. Panics after the deadline, or if a daemon has ended.
     #[track_caller]
     pub(crate) fn nap(&mut self, what: &dyn Display) -> Duration {
         if self.ended.is_none() {
@@ -131,7 +130,7 @@ fn reaped_status(pidfd: &OwnedFd) -> Option<i32> {
     (result.is_ok() && info.mask & PIDFD_INFO_EXIT != 0).then_some(info.status)
 }
 
-/// Returns which call a filter has killed a process for, as the audit line in the kernel's log has it.
+/// Returns the call for which a filter has killed a process, by the audit line in the kernel's log.
 fn forbidden_call(pid: u32) -> String {
     let log = Command::new("dmesg").output().map(|output| output.stdout).unwrap_or_default();
     let (log, whose) = (String::from_utf8_lossy(&log), format!(" pid={pid} "));
@@ -142,7 +141,7 @@ fn forbidden_call(pid: u32) -> String {
     )
 }
 
-/// A descriptor that becomes readable when the process ends; none if it has ended.
+/// Returns a descriptor that becomes readable when the process ends, or none if it has ended.
 pub(crate) fn pidfd(pid: u32) -> Option<OwnedFd> {
     // SAFETY: a system call without pointers, whose result is checked before it is owned.
     unsafe {

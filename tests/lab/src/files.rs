@@ -1,4 +1,4 @@
-//! Waiting for what happens to files, woken by the kernel.
+//! Files, and waits for their changes.
 
 use std::fmt::Display;
 use std::fs::{self, Permissions};
@@ -32,12 +32,12 @@ impl Watch {
         Self(inotify)
     }
 
-    /// Returns as soon as the condition yields something; it is looked at whenever a file changes.
+    /// Waits until the condition returns a value. It is evaluated whenever a file changes.
     pub fn until<T>(&self, what: impl Display, condition: impl FnMut() -> Option<T>) -> T {
         self.within(PATIENCE, what, condition)
     }
 
-    /// As [`Watch::until`], for what takes its time.
+    /// Like [`Watch::until`], with this patience.
     pub fn within<T>(
         &self,
         patience: Duration,
@@ -55,7 +55,7 @@ impl Watch {
     }
 }
 
-/// Waits for what nothing tells of, so that it has to be looked at now and then.
+/// Waits for a condition without an event, by polling.
 pub fn look(what: impl Display, mut is_so: impl FnMut() -> bool) {
     let mut deadline = Deadline::after(PATIENCE);
     while !is_so() {
@@ -63,7 +63,7 @@ pub fn look(what: impl Display, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Waits until there is something to read from what a daemon writes to.
+/// Waits until a descriptor to which a daemon writes is readable.
 pub fn await_readable(fd: impl AsFd, what: &str) {
     let mut deadline = Deadline::after(PATIENCE);
     while !wait_readable(&fd, Duration::ZERO) {
@@ -71,14 +71,14 @@ pub fn await_readable(fd: impl AsFd, what: &str) {
     }
 }
 
-/// Waits until there is something to read. Tells whether there is.
+/// Waits until a descriptor is readable. Returns whether it is.
 pub fn wait_readable(fd: impl AsFd, patience: Duration) -> bool {
     let timeout = PollTimeout::try_from(patience).unwrap_or(PollTimeout::MAX);
     let mut fds = [PollFd::new(fd.as_fd(), PollFlags::POLLIN)];
     poll(&mut fds, timeout).is_ok_and(|ready| ready > 0)
 }
 
-/// How many bytes the other end of a socket has yet to read (`unix(7)`).
+/// Returns the number of bytes that the other end of a socket has not read yet (`unix(7)`).
 pub fn unread(socket: impl AsFd) -> i32 {
     let mut bytes = 0;
     // SAFETY: the kernel writes an int.
@@ -86,25 +86,25 @@ pub fn unread(socket: impl AsFd) -> i32 {
     bytes
 }
 
-/// Waits until a connection comes, or whatever else there is to be read; not if it is to stop before that.
+/// Waits until a descriptor is readable. Returns false if `stopped` is readable.
 pub fn wait_unless_stopped(fd: impl AsFd, stopped: impl AsFd) -> bool {
     let mut fds = [fd.as_fd(), stopped.as_fd()].map(|fd| PollFd::new(fd, PollFlags::POLLIN));
     let _ = poll(&mut fds, PollTimeout::NONE);
     fds[1].any() != Some(true)
 }
 
-/// The content of a file; empty if it is not there.
+/// Returns the content of a file, empty if it does not exist.
 pub fn content(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_default()
 }
 
-/// Writes a program that everybody may run.
+/// Writes a program that every user may run.
 pub fn write_program(path: &Path, text: &str) {
     fs::write(path, text).expect("to write a program");
     fs::set_permissions(path, Permissions::from_mode(0o755)).expect("to have it run");
 }
 
-/// Reads a pipe up to the end of a line, or for as long as a test waits.
+/// Reads a pipe up to the end of a line, or until a test's patience ends.
 pub fn read_line(mut pipe: impl Read + AsFd) -> String {
     let (mut text, mut byte) = (Vec::new(), [0]);
     while !text.ends_with(b"\n") && wait_readable(&pipe, PATIENCE) {
@@ -116,12 +116,12 @@ pub fn read_line(mut pipe: impl Read + AsFd) -> String {
     String::from_utf8_lossy(&text).into_owned()
 }
 
-/// A directory that is removed with everything in it.
+/// A temporary directory, which is removed on drop.
 #[derive(Debug)]
 pub struct Directory(std::path::PathBuf);
 
 impl Directory {
-    /// A new one under the system's directory for temporary files, open to every user.
+    /// Creates one, readable for every user.
     pub fn new() -> Self {
         let template = std::env::temp_dir().join("keepwatch-XXXXXX");
         let path = nix::unistd::mkdtemp(&template).expect("a temporary directory");
@@ -133,7 +133,7 @@ impl Directory {
         &self.0
     }
 
-    /// A directory within, made if it is not there.
+    /// Returns a directory inside, which is created if it does not exist.
     pub fn sub(&self, name: &str) -> std::path::PathBuf {
         let path = self.0.join(name);
         fs::create_dir_all(&path).expect("a directory");
@@ -143,7 +143,7 @@ impl Directory {
 
 impl Drop for Directory {
     fn drop(&mut self) {
-        // What tests have mounted there, the latest first.
+        // Unmounts what tests have mounted inside, the newest first.
         let mounts = content(Path::new("/proc/thread-self/mounts"));
         let points = mounts.lines().filter_map(|mount| mount.split(' ').nth(1)).map(Path::new);
         for point in

@@ -1,4 +1,4 @@
-//! The log of a keepwatch that was built with its feature `defmt`, decoded by the tables in the symbols of the program.
+//! The log of a keepwatch with the feature `defmt`, decoded by the symbols of the program.
 
 use std::fmt::Write;
 use std::fs;
@@ -6,11 +6,11 @@ use std::path::Path;
 
 use defmt_decoder::{DecodeError, Frame, Table};
 
-/// What a program calls the lines of its log by.
+/// The table of a program's log lines.
 #[derive(Debug)]
 pub struct Decoder(Table);
 
-/// A line as a frame has it.
+/// A decoded frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
     pub time: String,
@@ -19,14 +19,13 @@ pub struct Line {
 }
 
 impl Decoder {
-    /// None for a program that logs text.
+    /// Reads a program's symbols. Returns none for a program that logs text.
     pub fn of(program: &Path) -> Option<Self> {
         let program = fs::read(program).expect("the program");
         Table::parse(&program).expect("symbols of defmt").map(Self)
     }
 
-    /// What is in a log, in order; none for a frame that cannot be decoded. A frame whose end is not
-    /// there yet does not count.
+    /// Returns the lines of a log; none for a damaged frame. An incomplete frame at the end does not count.
     pub fn lines(&self, log: &[u8]) -> Vec<Option<Line>> {
         let mut decoder = self.0.new_stream_decoder();
         decoder.received(log);
@@ -40,17 +39,17 @@ impl Decoder {
         }
     }
 
-    /// The log as text has it, where every line and not only the first says whose it is.
+    /// Returns the log as text. There each line, not only the first, has the pid and the router.
     pub fn text(&self, log: &[u8]) -> String {
         let mut text = String::new();
-        let mut whose = None;
+        let mut source = None;
         for line in self.lines(log) {
             let line = line.unwrap_or_else(|| panic!("a damaged frame behind\n{text}"));
             if let Some(introduced) = introduction(&line.text) {
-                whose = Some(introduced);
+                source = Some(introduced);
                 continue;
             }
-            let (pid, router) = whose.as_ref().expect("to be told whose log it is");
+            let (pid, router) = source.as_ref().expect("an introduction before other lines");
             let Line { time, level, text: words } = line;
             let _ = writeln!(text, "{time} {pid} {level} keepwatch [-] {router}: {words}");
         }
@@ -58,7 +57,7 @@ impl Decoder {
     }
 }
 
-/// None if it is a part of a line, which a damaged frame can seem to be.
+/// Decodes a line. Returns none for a part of a line, as which a damaged frame may be decoded.
 fn line(frame: &Frame<'_>) -> Option<Line> {
     let level = match frame.level()?.as_str() {
         "error" => "ERROR",
@@ -71,7 +70,7 @@ fn line(frame: &Frame<'_>) -> Option<Line> {
     Some(Line { time, level, text: frame.display_message().to_string() })
 }
 
-/// The pid and the router of the line that every log begins with.
+/// Returns the pid and the router of the first line of a log.
 fn introduction(text: &str) -> Option<(String, String)> {
     let (_, whose) = text.strip_prefix("keepwatch ")?.split_once(", pid ")?;
     let (pid, router) = whose.split_once(", router ")?;

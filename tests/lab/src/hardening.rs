@@ -7,8 +7,8 @@ use nix::libc::ET_DYN;
 
 use crate::files::content;
 
-/// Asserts that nothing in a program's memory can be both written and run, not even the stack, and that it is loaded
-/// anywhere, but for MIPS.
+/// Asserts that no memory of a program, not even its stack, is both writable and executable, and that its address is
+/// random, except on MIPS.
 pub fn assert_hardened(pid: u32, program: &Path) {
     let maps = content(Path::new(&format!("/proc/{pid}/maps")));
     for mapping in maps.lines() {
@@ -19,6 +19,6 @@ pub fn assert_hardened(pid: u32, program: &Path) {
     // `e_type` of the ELF header (`elf(5)`), in the byte order of this machine.
     let elf = fs::read(program).expect("the program");
     let kind = u16::from_ne_bytes([elf[16], elf[17]]);
-    // For MIPS that takes a sixth more of a file.
-    assert_eq!(kind == ET_DYN, !cfg!(target_arch = "mips"), "loaded anywhere");
+    // On MIPS that would make the file a sixth larger.
+    assert_eq!(kind == ET_DYN, !cfg!(target_arch = "mips"), "position-independent code");
 }

@@ -1,4 +1,4 @@
-//! What somebody could do who has taken over a running keepwatch: any system call in its name.
+//! Injects system calls into a running keepwatch, as an attacker who controls it could make them.
 
 use nix::libc::c_long;
 use nix::sys::ptrace::{self, AddressType, Options};
@@ -12,16 +12,16 @@ use crate::daemon::Running;
 #[derive(Clone, Copy, Debug)]
 pub enum Argument<'a> {
     Number(i64),
-    /// The address of these bytes, which are put into the process first.
+    /// The address of these bytes, which are written to the process first.
     Bytes(&'a [u8]),
 }
 
-/// How far below the stack pointer the bytes are put: where nothing is that is still needed.
+/// How far below the stack pointer the bytes are written, beyond anything in use.
 const BELOW_STACK: u64 = 2048;
 
 impl Running<'_> {
-    /// Makes a system call in its name before the next one of its own, and lets it go. Gives what the call returned, a
-    /// negative errno if it failed, or none if a filter killed the process for it, which leaves no core.
+    /// Makes the process execute a system call before the next one of its own, and lets it go on. Returns the call's
+    /// result, a negative errno if it failed, or none if a filter killed the process without a core dump.
     pub fn make_call(&self, call: c_long, arguments: &[Argument<'_>]) -> Option<i64> {
         let pid = self.nix_pid();
         stop_at_next_call(pid);
@@ -49,13 +49,13 @@ impl Running<'_> {
         [registers.rdi, registers.rsi, registers.rdx, registers.r10, registers.r8, registers.r9] =
             values;
         ptrace::setregs(pid, registers).expect("to change its registers");
-        // The kernel may or may not stop it once more before it is killed.
+        // The kernel may or may not stop the process once more before the filter kills it.
         match resume(pid) {
             WaitStatus::Signaled(_, Signal::SIGSYS, false) => return None,
             stop => assert_eq!(stop, WaitStatus::PtraceSyscall(pid), "the end of {call}"),
         }
         let returned = ptrace::getregs(pid).expect("its registers").rax.cast_signed();
-        // Back to the instruction of its own call, which has two bytes.
+        // Go back to its own call, an instruction of two bytes.
         let again = nix::libc::user_regs_struct { rip: own.rip - 2, rax: own.orig_rax, ..own };
         ptrace::setregs(pid, again).expect("to change its registers");
         match resume(pid) {
@@ -69,11 +69,12 @@ impl Running<'_> {
     }
 }
 
-/// Stops it where it is about to make a call.
+/// Stops a process before its next system call.
 fn stop_at_next_call(pid: Pid) {
     ptrace::attach(pid).expect("to trace keepwatch");
     assert_eq!(wait(pid), WaitStatus::Stopped(pid, Signal::SIGSTOP));
-    ptrace::setoptions(pid, Options::PTRACE_O_TRACESYSGOOD).expect("to tell calls from signals");
+    ptrace::setoptions(pid, Options::PTRACE_O_TRACESYSGOOD)
+        .expect("to distinguish calls from signals");
     assert_eq!(resume(pid), WaitStatus::PtraceSyscall(pid), "its next call");
 }
 

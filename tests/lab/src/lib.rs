@@ -1,9 +1,9 @@
-//! What the tests and the example need of the world: namespaces of their own, links and addresses
-//! in them, an agent with every kind of manners, and keepwatch itself as a running program.
+//! The environment of tests and example: namespaces with links and addresses, an agent that behaves well or badly, and
+//! a running keepwatch.
 //!
-//! Everything here is the real thing. What goes wrong ends the test by a panic that says what was waited for.
+//! All of it is real. Errors and timeouts panic, with the event that a test has waited for.
 
-#![expect(clippy::new_without_default, reason = "each is made, and none stands for nothing")]
+#![expect(clippy::new_without_default, reason = "`new` creates resources")]
 
 pub mod agent;
 pub mod capture;
@@ -13,13 +13,13 @@ pub mod files;
 #[cfg(feature = "defmt")]
 pub mod frames;
 pub mod hardening;
-pub mod heard;
 #[cfg(target_arch = "x86_64")]
 pub mod inject;
 pub mod log;
 pub mod memory;
 pub mod namespace;
 pub mod old_kernel;
+pub mod received;
 pub mod rtnl;
 #[cfg(target_arch = "x86_64")]
 pub mod traced;
@@ -31,8 +31,8 @@ use std::time::Duration;
 pub use inventory;
 pub use macro_rules_attribute::apply;
 
-/// How long a test waits for what ought to happen, which takes at most some seconds: the rest is for a machine that is
-/// busy with other tests. Only a daemon that hangs costs a test so much, as a wait ends with the daemon.
+/// How long a test waits for an event, which takes at most some seconds unless other tests keep the machine busy. A
+/// wait also ends with the daemon, so only a hanging daemon costs a test so much.
 pub const PATIENCE: Duration = Duration::from_mins(1);
 
 /// The newest Neutron's reply, byte for byte: LF, a stray quote, no blank line.

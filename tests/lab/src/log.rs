@@ -1,4 +1,4 @@
-//! What a keepwatch logs, of which each line is waited for once, and none comes unexpected.
+//! The log of a keepwatch. A test waits for each line only once, and fails by unexpected warnings and errors.
 
 use std::cell::RefCell;
 use std::collections::{BTreeSet, HashSet};
@@ -12,25 +12,25 @@ use nix::sys::signal::Signal;
 use crate::daemon::{Running, Setup};
 use crate::files::look;
 
-/// The last number of a status, with which it is complete.
+/// The last number of a status.
 const END_OF_STATUS: &str = "metrics_write_failures=";
 
 thread_local! {
-    /// Warnings and errors of this thread's test that it has not expected.
+    /// Unexpected warnings and errors of this thread's test.
     static UNEXPECTED: RefCell<BTreeSet<String>> = const { RefCell::new(BTreeSet::new()) };
 }
 
 /// The lines of a log that a test knows.
 #[derive(Debug, Default)]
 pub(crate) struct Lines {
-    /// Those that have been waited for, each with where it begins.
+    /// Lines that a test has waited for, each with its position.
     seen: Mutex<HashSet<(usize, String)>>,
     /// Texts of warnings and errors that may come.
     expected: Mutex<Vec<String>>,
 }
 
 impl Lines {
-    /// Takes the first line with this text that has not been taken before. Returns whether there is one.
+    /// Takes the first line with this text that has not been taken yet. Returns whether the log has one.
     fn take(&self, log: &str, text: &str) -> bool {
         let mut seen = self.seen.lock().expect("the lines seen");
         let mut start = 0;
@@ -43,25 +43,25 @@ impl Lines {
 }
 
 impl Setup {
-    /// The log's content.
+    /// Returns the log's content.
     pub fn log(&self) -> String {
         self.log_in(&self.log_file())
     }
 
-    /// The content of a log elsewhere.
+    /// Returns the content of another log file.
     pub fn log_in(&self, path: &Path) -> String {
         self.text(std::fs::read(path).unwrap_or_default())
     }
 
-    /// Expects warnings or errors with these texts. Those that a test waits for need not be named.
+    /// Allows warnings and errors with these texts. Lines that a test waits for are always allowed.
     pub fn expect(&self, texts: &[&str]) {
         let mut expected = self.lines.expected.lock().expect("the lines expected");
         expected.extend(texts.iter().map(|text| text.trim_end().to_string()));
     }
 
-    /// Collects the warnings and errors in the log that the test has not expected.
+    /// Collects the unexpected warnings and errors of the log.
     pub(crate) fn collect_unexpected(&self) {
-        // A test that fails for another reason says that one.
+        // A failing test has its own message.
         if panicking() {
             return;
         }
@@ -76,13 +76,13 @@ impl Setup {
     }
 }
 
-/// Returns what the logs of this thread's daemons have had since the last call.
+/// Takes the unexpected lines of this thread's daemons.
 pub(crate) fn take_unexpected() -> String {
     UNEXPECTED.with_borrow_mut(take).into_iter().collect()
 }
 
 impl Running<'_> {
-    /// Waits for so many lines in the log with this text that have not been waited for.
+    /// Waits for `times` lines with this text, without those of earlier waits.
     pub fn wait_log(&self, text: &str, times: usize) {
         self.setup.expect(&[text]);
         for _ in 0..times {
@@ -91,7 +91,7 @@ impl Running<'_> {
         }
     }
 
-    /// Asks for a status with SIGUSR1 and returns the lines of the block, without their prefixes.
+    /// Requests a status with SIGUSR1. Returns its lines without their prefixes.
     pub fn status(&self) -> String {
         while self.setup.lines.take(&self.setup.log(), END_OF_STATUS) {}
         self.signal(Signal::SIGUSR1);
@@ -104,18 +104,18 @@ impl Running<'_> {
             .fold(String::new(), |text, (_, line)| text + line.trim_start() + "\n")
     }
 
-    /// A number of the status by its name.
+    /// Returns a number of the status by its name.
     pub fn counter(&self, name: &str) -> u64 {
         counter(&self.status(), name)
     }
 
-    /// Waits until a number of the status has grown to this.
+    /// Waits until a number of the status is at least `least`.
     pub fn wait_counter(&self, name: &str, least: u64) {
         look(self.and_log(format!("{least} {name}")), || self.counter(name) >= least);
     }
 }
 
-/// A number of a status by its name.
+/// Returns a number of a status by its name.
 pub fn counter(status: &str, name: &str) -> u64 {
     let (_, rest) = status.split_once(&format!("{name}=")).unwrap_or_else(|| panic!("{status}"));
     let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();

@@ -12,7 +12,7 @@ use nix::libc;
 use crate::ending::pidfd;
 use crate::files::content;
 
-/// Has the kernel take back what it can of a process's memory, and of the pages of its program.
+/// Makes the kernel reclaim the memory of a process and the cached pages of its program.
 pub fn reclaim(pid: u32, program: &Path) {
     const MADV_PAGEOUT: libc::c_int = 21;
     let process = pidfd(pid).expect("a process");
@@ -20,7 +20,7 @@ pub fn reclaim(pid: u32, program: &Path) {
         let (begin, end) = line.split_once(' ').unwrap().0.split_once('-').unwrap();
         let [begin, end] = [begin, end].map(|address| usize::from_str_radix(address, 16).unwrap());
         let range = libc::iovec { iov_base: begin as *mut libc::c_void, iov_len: end - begin };
-        // What is locked, or the kernel's own, is refused.
+        // The kernel refuses locked ranges and its own.
         // SAFETY: the kernel reads the range, which is of another process.
         unsafe {
             libc::syscall(
@@ -36,7 +36,7 @@ pub fn reclaim(pid: u32, program: &Path) {
     drop_cached(program);
 }
 
-/// Has the kernel drop the pages of a file that nobody has mapped.
+/// Makes the kernel drop the cached pages of a file, except for mapped ones.
 pub fn drop_cached(file: &Path) {
     let file = File::open(file).unwrap();
     posix_fadvise(&file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED).unwrap();

@@ -1,4 +1,4 @@
-//! Namespaces of one's own, without root where the kernel lets users make them.
+//! Namespaces, without root where the kernel allows that.
 
 use std::env;
 use std::fs;
@@ -15,10 +15,10 @@ use nix::unistd::{getegid, geteuid};
 
 use crate::files::read_line;
 
-/// Moves the process into a user namespace, unless it is root and `LAB` is not `userns`, and in any
-/// case into network and mount namespaces of its own, with an empty `/run/netns`.
+/// Moves the process into new network and mount namespaces with an empty `/run/netns`. Without root, or if `LAB` is
+/// `userns`, also into a new user namespace.
 ///
-/// To be called first thing, before there is a second thread.
+/// Call it before the process has a second thread.
 pub fn enter() -> io::Result<()> {
     let (uid, gid) = (geteuid(), getegid());
     let private = CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS;
@@ -32,7 +32,7 @@ pub fn enter() -> io::Result<()> {
     }
     let none: Option<&str> = None;
     mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)?;
-    // Where /run is not ours to write to, one of our own is put over it.
+    // Without write access to /run, a new file system covers it.
     if fs::create_dir_all("/run/netns").is_err() || !geteuid().is_root() {
         mount_tmpfs(Path::new("/run"))?;
         fs::create_dir_all("/run/netns")?;
@@ -40,7 +40,7 @@ pub fn enter() -> io::Result<()> {
     mount_tmpfs(Path::new("/run/netns"))
 }
 
-/// Gives the calling thread, and what it starts, a `/dev` with nothing in it but `null`.
+/// Gives the calling thread and its children a `/dev` that contains only `null`.
 pub fn enter_empty_dev() -> io::Result<()> {
     unshare(CloneFlags::CLONE_NEWNS)?;
     let (none, keep): (Option<&str>, _) = (None, Path::new("/run/netns/null"));
@@ -51,7 +51,7 @@ pub fn enter_empty_dev() -> io::Result<()> {
     Ok(mount(Some(keep), "/dev/null", none, MsFlags::MS_BIND, none)?)
 }
 
-/// Puts an empty file system in memory over a directory.
+/// Mounts an empty tmpfs over a directory.
 pub fn mount_tmpfs(directory: &Path) -> io::Result<()> {
     let none: Option<&str> = None;
     Ok(mount(Some("tmpfs"), directory, Some("tmpfs"), MsFlags::empty(), none)?)
@@ -62,7 +62,7 @@ pub fn mount_tmpfs(directory: &Path) -> io::Result<()> {
 pub struct Netns(OwnedFd);
 
 impl Netns {
-    /// A new, empty one. The caller stays where it is.
+    /// Creates an empty one. The caller does not enter it.
     pub fn new() -> Self {
         let made = thread::spawn(|| {
             unshare(CloneFlags::CLONE_NEWNET).expect("a new network namespace");
@@ -71,22 +71,22 @@ impl Netns {
         made.join().expect("a thread in a new network namespace")
     }
 
-    /// The one that the calling thread is in.
+    /// Returns the calling thread's.
     pub fn current() -> Self {
         Self(fs::File::open("/proc/thread-self/ns/net").expect("the thread's namespace").into())
     }
 
-    /// The one of this name, as [`bind`](Self::bind) takes it.
+    /// Returns the one with this name, as [`bind`](Self::bind) takes it.
     pub fn named(name: &str) -> Self {
         Self(fs::File::open(path(name)).expect("a namespace of that name").into())
     }
 
-    /// Moves the calling thread into it; children that it starts are there too.
+    /// Moves the calling thread and its future children into it.
     pub fn enter(&self) {
         setns(&self.0, CloneFlags::CLONE_NEWNET).expect("to enter the namespace");
     }
 
-    /// Runs something inside and comes back.
+    /// Runs a function inside.
     pub fn run<T>(&self, f: impl FnOnce() -> T) -> T {
         let outside = Self::current();
         self.enter();
@@ -95,7 +95,7 @@ impl Netns {
         result
     }
 
-    /// Gives it a name under `/run/netns`, as `ip netns add` does, or elsewhere by an absolute path.
+    /// Gives it a name under `/run/netns`, as `ip netns add` does, or an absolute path.
     pub fn bind(&self, name: &str) {
         let path = path(name);
         fs::write(&path, "").expect("a file to bind to");
@@ -107,14 +107,14 @@ impl Netns {
     }
 }
 
-/// Takes the name away, as `ip netns delete` does.
+/// Removes the name, as `ip netns delete` does.
 pub fn unbind(name: &str) {
     umount2(&path(name), MntFlags::MNT_DETACH).expect("a namespace to unmount");
     fs::remove_file(path(name)).expect("a file to remove");
 }
 
-/// Takes the name away in a mount namespace of its own, which shares with this one what is mounted where
-/// this one shares it. Elsewhere all that is to be seen here is that the file is removed.
+/// Removes the name in a new mount namespace. Here, the unmount shows only where mounts are shared; elsewhere only the
+/// file is removed.
 pub fn unbind_elsewhere(name: &str) {
     let name = name.to_owned();
     let unbinding = thread::spawn(move || {
@@ -124,13 +124,13 @@ pub fn unbind_elsewhere(name: &str) {
     unbinding.join().expect("a thread in a new mount namespace");
 }
 
-/// A PID namespace. Whoever lives there ends with this.
+/// A PID namespace, whose processes end on drop.
 #[derive(Debug)]
 pub struct Pids(Child);
 
 impl Pids {
     pub fn new() -> Self {
-        // Not the shell itself but its first child is in there, as the first.
+        // The shell's first child is process 1 of the namespace.
         let mut command = Command::new("sh");
         command.args(["-c", "(echo up; exec cat); :"]).stdin(Stdio::piped()).stdout(Stdio::piped());
         // SAFETY: nothing but a system call.
@@ -140,7 +140,7 @@ impl Pids {
         Self(shell)
     }
 
-    /// Runs something whose child processes are born in there.
+    /// Runs a function whose child processes start inside.
     pub fn run<T: Send>(&self, f: impl FnOnce() -> T + Send) -> T {
         let path = format!("/proc/{}/ns/pid_for_children", self.0.id());
         let namespace = fs::File::open(path).expect("a PID namespace");

@@ -1,5 +1,4 @@
-//! A kernel that knows less: a seccomp filter that refuses a system call or a socket option, as
-//! kernels do that have never heard of it; and one that shows less.
+//! Simulated older kernels: a seccomp filter makes a system call or a socket option fail, or `/proc` is missing.
 
 use std::io;
 use std::iter;
@@ -12,29 +11,28 @@ use nix::sched::{CloneFlags, unshare};
 
 use crate::namespace::mount_tmpfs;
 
-/// Makes `setsockopt(level, option)` fail with `ENOPROTOOPT` in the program that is started.
+/// Makes `setsockopt(level, option)` fail with `ENOPROTOOPT` in the started program.
 pub fn without_option(command: &mut Command, level: libc::c_int, option: libc::c_int) {
     let arguments = [(1, level), (2, option)];
     fail_call(command, libc::SYS_setsockopt, &arguments, libc::ENOPROTOOPT);
 }
 
-/// Makes a system call fail with `ENOSYS` in the program that is started.
+/// Makes a system call fail with `ENOSYS` in the started program.
 pub fn without_call(command: &mut Command, call: libc::c_long) {
     fail_call(command, call, &[], libc::ENOSYS);
 }
 
-/// Makes a system call fail with `EPERM` in the program that is started, as containers do whose filter is older
-/// than the call.
+/// Makes a system call fail with `EPERM` in the started program, like a container whose filter is older than the call.
 pub fn refused_call(command: &mut Command, call: libc::c_long) {
     fail_call(command, call, &[], libc::EPERM);
 }
 
-/// Makes `prctl(PR_SET_SECCOMP)` fail with `EINVAL` in the program that is started.
+/// Makes `prctl(PR_SET_SECCOMP)` fail with `EINVAL` in the started program.
 pub fn without_seccomp(command: &mut Command) {
     fail_call(command, libc::SYS_prctl, &[(0, libc::PR_SET_SECCOMP)], libc::EINVAL);
 }
 
-/// Makes a system call with these arguments, each by its place and its low half, end with this errno.
+/// Makes a system call with these arguments, given by position and low half, fail with this errno.
 fn fail_call(
     command: &mut Command,
     call: libc::c_long,
@@ -49,7 +47,7 @@ fn fail_call(
     for (offset, value) in iter::once((0, call as u32)).chain(tests) {
         filter.extend([
             statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, offset),
-            // Over the next if equal.
+            // Skips the next instruction if equal.
             statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 1, value),
             statement(libc::BPF_RET | libc::BPF_K, 0, libc::SECCOMP_RET_ALLOW),
         ]);
@@ -62,7 +60,7 @@ fn fail_call(
     }
 }
 
-/// Keeps `/proc` from the program that is started.
+/// Hides `/proc` from the started program.
 pub fn without_proc(command: &mut Command) {
     // SAFETY: between fork and exec it makes two system calls.
     unsafe {

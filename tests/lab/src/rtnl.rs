@@ -1,4 +1,4 @@
-//! Links and addresses in the present network namespace, made by asking the kernel over rtnetlink.
+//! Changes links and addresses of the current network namespace over rtnetlink.
 
 use std::io;
 use std::net::IpAddr;
@@ -22,7 +22,7 @@ use nix::net::if_::InterfaceFlags;
 use crate::files::look;
 use crate::namespace::Netns;
 
-/// A socket for requests, in the namespace in which it was made.
+/// A socket for requests, in the namespace in which it was created.
 #[derive(Debug)]
 pub struct Rtnl(Socket);
 
@@ -33,24 +33,24 @@ impl Rtnl {
         Self(socket)
     }
 
-    /// The port of the socket.
+    /// Returns the port of the socket.
     pub fn port(&self) -> u32 {
         let mut address = SocketAddr::new(0, 0);
         self.0.get_address(&mut address).expect("the socket's address");
         address.port_number()
     }
 
-    /// Sends bytes as they are to another port.
+    /// Sends raw bytes to another port.
     pub fn send_raw(&self, bytes: &[u8], port: u32) -> io::Result<usize> {
         self.0.send_to(bytes, &SocketAddr::new(port, 0), 0)
     }
 
-    /// Makes a pair of Ethernet interfaces, both down.
+    /// Creates a pair of Ethernet interfaces, both down.
     pub fn add_veth(&self, name: &str, peer: &str) {
         self.add_veth_at(0, name, peer);
     }
 
-    /// The same, the first with this index; 0: with any.
+    /// Creates such a pair, the first interface with this index, or with any if 0.
     pub fn add_veth_at(&self, index: u32, name: &str, peer: &str) {
         let mut other = LinkMessage::default();
         other.attributes.push(LinkAttribute::IfName(peer.into()));
@@ -61,7 +61,7 @@ impl Rtnl {
         self.add_link(index, name, info).unwrap_or_else(|error| panic!("veth {name}: {error}"));
     }
 
-    /// Makes an Ethernet interface that is up and has carrier, by its other end `NAME-peer`.
+    /// Creates an Ethernet interface and its peer `NAME-peer`, both up.
     pub fn add_ethernet(&self, name: &str) {
         let peer = format!("{name}-peer");
         self.add_veth(name, &peer);
@@ -69,7 +69,7 @@ impl Rtnl {
         self.up(&peer);
     }
 
-    /// Makes an Ethernet bridge, down.
+    /// Creates an Ethernet bridge, down.
     pub fn add_bridge(&self, name: &str) {
         let info = LinkAttribute::LinkInfo(vec![LinkInfo::Kind(InfoKind::Bridge)]);
         self.add_link(0, name, info).unwrap_or_else(|error| panic!("bridge {name}: {error}"));
@@ -82,7 +82,7 @@ impl Rtnl {
         self.request(RouteNetlinkMessage::NewLink(link), NLM_F_CREATE | NLM_F_EXCL)
     }
 
-    /// The index of a link by its name.
+    /// Returns the index of a link.
     pub fn ifindex(&self, name: &str) -> u32 {
         nix::net::if_::if_nametoindex(name).unwrap_or_else(|errno| panic!("{name}: {errno}"))
     }
@@ -100,15 +100,15 @@ impl Rtnl {
         self.flag(name, LinkFlags::Up, true);
     }
 
-    /// Waits until the kernel has told everybody that a link is up and has carrier.
+    /// Waits until the kernel has sent its events that a link is up with carrier.
     pub fn wait_running(&self, name: &str) {
         let running = |interface: InterfaceAddress| {
             interface.interface_name == name
                 && interface.flags.contains(InterfaceFlags::IFF_RUNNING)
         };
         look(format!("{name} to run"), || getifaddrs().expect("the interfaces").any(running));
-        // It shows that before it tells, which it puts off for up to a second; but not for who asks for
-        // this one link (`rtnl_getlink` since Linux 6.12).
+        // The kernel may delay the event by up to a second. A request for this link makes it send the event
+        // (`rtnl_getlink` since Linux 6.12).
         let mut link = LinkMessage::default();
         link.header.index = self.ifindex(name);
         self.exchange(RouteNetlinkMessage::GetLink(link), 0).expect("the link");
@@ -127,7 +127,7 @@ impl Rtnl {
         });
     }
 
-    /// Gives a link another name. It must be down.
+    /// Renames a link, which must be down.
     pub fn rename(&self, name: &str, to: &str) {
         self.change(name, |link| link.attributes.push(LinkAttribute::IfName(to.into())));
     }
@@ -137,20 +137,20 @@ impl Rtnl {
         self.change(name, |link| link.attributes.push(LinkAttribute::Address(mac.into())));
     }
 
-    /// Makes a link a port of a bridge; of none with `None`.
+    /// Makes a link a port of a bridge, or of none.
     pub fn set_bridge(&self, name: &str, bridge: Option<&str>) {
         let index = bridge.map_or(0, |bridge| self.ifindex(bridge));
         self.change(name, |link| link.attributes.push(LinkAttribute::Controller(index)));
     }
 
-    /// Has a bridge send multicasts to this port, or none.
+    /// Makes a bridge flood multicasts to this port, or not.
     pub fn set_multicast(&self, port: &str, on: bool) {
         let flood = InfoPortData::BridgePort(vec![InfoBridgePort::MulticastFlood(on)]);
         let info = [LinkInfo::PortKind(InfoPortKind::Bridge), LinkInfo::PortData(flood)];
         self.change(port, |link| link.attributes.push(LinkAttribute::LinkInfo(info.into())));
     }
 
-    /// Gives a link alternative names of the greatest length, so that messages about it are long.
+    /// Gives a link alternative names of the maximum length, so that messages about it are long.
     pub fn add_alternative_names(&self, name: &str, names: u32) {
         for n in 0..names {
             self.add_alternative_name(name, &format!("{name}-{n:0>120}"));
@@ -186,7 +186,7 @@ impl Rtnl {
         self.add(name, Address::new(cidr));
     }
 
-    /// Adds an address in detail.
+    /// Adds an address with all its attributes.
     pub fn add(&self, name: &str, address: Address) {
         let message = RouteNetlinkMessage::NewAddress(address.message(self.ifindex(name)));
         self.request(message, NLM_F_CREATE | NLM_F_REPLACE)
@@ -198,12 +198,12 @@ impl Rtnl {
         self.remove(name, Address::new(cidr));
     }
 
-    /// Adds an address or removes it.
+    /// Adds or removes an address.
     pub fn set_address(&self, name: &str, cidr: &str, present: bool) {
         if present { self.add_address(name, cidr) } else { self.delete_address(name, cidr) }
     }
 
-    /// Removes an address, in detail.
+    /// Removes an address with all its attributes.
     pub fn remove(&self, name: &str, address: Address) {
         let message = RouteNetlinkMessage::DelAddress(address.message(self.ifindex(name)));
         self.request(message, 0).unwrap_or_else(|error| panic!("remove from {name}: {error}"));
@@ -235,20 +235,20 @@ impl Rtnl {
     }
 }
 
-/// An address to be added or removed.
+/// An address with its attributes.
 #[derive(Clone, Copy, Debug)]
 pub struct Address {
     pub local: IpAddr,
     pub prefix_len: u8,
-    /// The other end, where that is not the same.
+    /// The peer's address, if it differs.
     pub peer: Option<IpAddr>,
     pub flags: AddressFlags,
-    /// Seconds of validity; for ever if none.
+    /// Seconds of validity; none is for ever.
     pub lifetime: Option<u32>,
 }
 
 impl Address {
-    /// From text such as `10.0.0.1/24`.
+    /// Parses text such as `10.0.0.1/24`.
     pub fn new(cidr: &str) -> Self {
         let (local, prefix_len) = cidr.split_once('/').expect("an address with a prefix length");
         Self {

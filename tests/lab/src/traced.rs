@@ -1,4 +1,4 @@
-//! Stopping a program between two of its steps, and taking the number of one that has ended.
+//! Stops programs at a system call, and reuses the pid of a process that has ended.
 
 use std::fs::File;
 use std::mem;
@@ -14,11 +14,11 @@ use nix::unistd::Pid;
 use crate::files::look;
 use crate::inject::{resume, wait};
 
-/// A program that has been stopped.
+/// A stopped program.
 #[derive(Debug)]
 pub struct Stopped(Child);
 
-/// Starts a program and stops it when it has made this system call for the first time.
+/// Starts a program and stops it after its first call of this kind.
 pub fn spawn_up_to(command: &mut Command, call: c_long) -> Stopped {
     // SAFETY: one system call between fork and exec.
     unsafe {
@@ -30,13 +30,13 @@ pub fn spawn_up_to(command: &mut Command, call: c_long) -> Stopped {
     while ptrace::getregs(pid).expect("its registers").orig_rax != call.cast_unsigned() {
         resume(pid);
     }
-    // From before the call to after it.
+    // From the entry of the call to its exit.
     resume(pid);
     stopped
 }
 
-/// Stops a process where it is about to make a call that the condition, which is given number and arguments, holds for.
-/// Lets it go on when the closure has returned.
+/// Stops a process before a call for whose number and arguments the condition holds. Runs the closure, and lets the
+/// process go on.
 pub fn at_call(pid: Pid, mut is_it: impl FnMut(u64, [u64; 2]) -> bool, then: impl FnOnce()) {
     ptrace::attach(pid).expect("to trace a process");
     wait(pid);
@@ -63,13 +63,13 @@ impl Stopped {
     }
 }
 
-/// Starts a process with this number in the PID namespace of another one, as soon as the number is free. It does nothing.
+/// Starts an idle process with this pid in the PID namespace of another process, as soon as the pid is free.
 pub fn start_as(number: i32, neighbour: u32) -> Pid {
     let namespace = File::open(format!("/proc/{neighbour}/ns/pid")).expect("a PID namespace");
     let numbers = [number];
     let start = move || {
         setns(namespace, CloneFlags::CLONE_NEWPID).expect("to enter the PID namespace");
-        // SAFETY: all zeroes are arguments.
+        // SAFETY: all zeroes are valid arguments.
         let mut arguments: libc::clone_args = unsafe { mem::zeroed() };
         arguments.exit_signal = libc::SIGCHLD as u64;
         (arguments.set_tid, arguments.set_tid_size) = (numbers.as_ptr() as u64, 1);
@@ -79,7 +79,7 @@ pub fn start_as(number: i32, neighbour: u32) -> Pid {
             // SAFETY: as fork(2); the new process only waits.
             process = unsafe { libc::syscall(libc::SYS_clone3, &raw const arguments, size) };
             if process == 0 {
-                // SAFETY: system calls without pointers. A signal that is handled ends the wait, but there is none.
+                // SAFETY: system calls without pointers. The process handles no signals, so the wait has no end.
                 unsafe { libc::pause() };
                 std::process::abort();
             }

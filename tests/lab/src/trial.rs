@@ -1,4 +1,4 @@
-//! Tests as trials of `libtest_mimic`, which has a `main` of ours to enter namespaces first.
+//! Tests as trials of `libtest_mimic`, whose `main` is ours, so that it can enter namespaces first.
 
 use std::thread;
 
@@ -7,13 +7,13 @@ use libtest_mimic::{Arguments, Trial};
 use crate::log::take_unexpected;
 use crate::namespace::{Netns, enter};
 
-/// Trials that [`run`] finds by itself.
+/// Trials that [`run`] finds.
 pub struct Found(pub fn() -> Vec<Trial>);
 
 inventory::collect!(Found);
 
-/// `#[apply(trial)]` makes a function a trial of its name, in a network namespace of its own, and one that returns
-/// trials their list.
+/// `#[apply(trial)]` makes a function a trial in a network namespace of its own, or a list of trials if it returns
+/// them.
 #[macro_export]
 macro_rules! trial {
     ($(#[$attribute:meta])* fn $name:ident() $body:block) => {
@@ -28,7 +28,7 @@ macro_rules! trial {
     };
 }
 
-/// `#[apply(trial_with_other_users)]`: of which a user namespace has none. There it is listed as ignored.
+/// `#[apply(trial_with_other_users)]` makes a trial that is ignored in a user namespace, which has no other users.
 #[macro_export]
 macro_rules! trial_with_other_users {
     ($(#[$attribute:meta])* fn $name:ident() $body:block) => {
@@ -41,7 +41,7 @@ macro_rules! trial_with_other_users {
     };
 }
 
-/// One trial, of the name without the program's.
+/// Creates a trial, whose name is without that of the test program.
 pub fn trial(name: &str, test: impl FnOnce() + Send + 'static) -> Trial {
     let name = name.split_once("::").map_or(name, |(_, name)| name);
     Trial::test(name, move || {
@@ -55,7 +55,7 @@ pub fn trial(name: &str, test: impl FnOnce() + Send + 'static) -> Trial {
     })
 }
 
-/// A trial for each row of a table, which begins with its name.
+/// Creates a trial for each row of a table, which begins with its name.
 pub fn table<T: Send + 'static, const N: usize>(
     module: &str,
     rows: [(&str, T); N],
@@ -64,18 +64,18 @@ pub fn table<T: Send + 'static, const N: usize>(
     rows.map(|(name, row)| trial(&format!("{module}::{name}"), move || test(row))).into_iter()
 }
 
-/// As trials mostly wait, so many run at the same time on each processor.
+/// The number of parallel trials on each processor, as they mostly wait.
 const TRIALS_PER_PROCESSOR: usize = 4;
 
-/// Runs the trials that the command line asks for, in namespaces of their own, and ends the process.
+/// Runs the trials that the command line selects, in namespaces of their own, and exits.
 pub fn run() -> ! {
     let mut arguments = Arguments::from_args();
     let processors = thread::available_parallelism().map_or(1, usize::from);
     arguments.test_threads.get_or_insert(TRIALS_PER_PROCESSOR * processors);
-    enter().expect("namespaces: wants root or unprivileged user namespaces");
+    enter().expect("namespaces, which need root or unprivileged user namespaces");
     let mut trials: Vec<_> =
         inventory::iter::<Found>.into_iter().flat_map(|Found(trials)| trials()).collect();
-    // Whatever the linker has made of their order.
+    // The linker's order is arbitrary.
     trials.sort_by(|one, other| one.name().cmp(other.name()));
     libtest_mimic::run(&arguments, trials).exit()
 }

@@ -1,4 +1,4 @@
-//! The VIP's address, but on another interface, or with another prefix length: people are told.
+//! The VIP's address on another interface, or with another prefix length: log, status and metrics show it.
 
 use lab::rtnl::Address;
 use libtest_mimic::Trial;
@@ -15,20 +15,19 @@ fn rows() -> Vec<Trial> {
         ("ipv6", ("fd00::5/64", "ha0-peer", "fd00::5/128")),
     ];
     let rows = lab::trial::table(module_path!(), rows, |row| {
-        is_told("--no-announce", row);
-        is_told("--nodebug", row);
+        assert_shown("--no-announce", row);
+        assert_shown("--nodebug", row);
     });
     rows.collect()
 }
 
-fn is_told(extra: &str, (vip, interface, there): (&str, &str, &str)) {
+fn assert_shown(extra: &str, (vip, interface, there): (&str, &str, &str)) {
     let (world, file) = world_with(setup().with(format!("--monitor_cidr={vip}")).with(extra));
     let peer = if vip.contains(':') { "fd00::6" } else { "10.0.0.6" };
     let address = Address::new(there);
     let with_peer = Address { peer: peer.parse().ok(), ..address };
     let line = format!("{there} is on {interface}; expected {vip} on ha0\n");
     let shown = format!("; {there} is on {interface}\n");
-    // Before the start.
     world.rtnl.add(interface, address);
     let keepwatch = world.setup.start();
     let expect = |is_shown: bool| {

@@ -1,4 +1,4 @@
-//! What one thread hears, and others wait for.
+//! Values that one thread receives and others wait for.
 
 use std::fmt::{self, Debug, Display, Formatter};
 use std::sync::{Condvar, Mutex, MutexGuard};
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::ending::Deadline;
 
-/// Text that is put together only if it is needed, and then is what it would be at that time.
+/// Text that is formatted only when it is displayed.
 pub struct Late<F>(pub F);
 
 impl<F: Fn() -> String> Display for Late<F> {
@@ -15,24 +15,24 @@ impl<F: Fn() -> String> Display for Late<F> {
     }
 }
 
-/// What has been heard so far, the oldest first.
+/// The values received so far, oldest first.
 #[derive(Debug)]
-pub struct Heard<T> {
+pub struct Received<T> {
     all: Mutex<Vec<T>>,
     more: Condvar,
 }
 
-impl<T: Debug> Heard<T> {
-    pub fn push(&self, heard: T) {
-        self.lock().push(heard);
+impl<T: Debug> Received<T> {
+    pub fn push(&self, received: T) {
+        self.lock().push(received);
         self.more.notify_all();
     }
 
     pub fn lock(&self) -> MutexGuard<'_, Vec<T>> {
-        self.all.lock().expect("what was heard")
+        self.all.lock().expect("the received values")
     }
 
-    /// Waits until what has been heard satisfies a condition.
+    /// Waits until the values so far satisfy a condition.
     pub fn wait(
         &self,
         patience: Duration,
@@ -43,13 +43,13 @@ impl<T: Debug> Heard<T> {
         let mut all = self.lock();
         while !condition(&all) {
             let nap = deadline.nap(&Late(|| format!("{what}; there was {all:#?}")));
-            all = self.more.wait_timeout(all, nap).expect("what was heard").0;
+            all = self.more.wait_timeout(all, nap).expect("the received values").0;
         }
         all
     }
 }
 
-impl<T> Default for Heard<T> {
+impl<T> Default for Received<T> {
     fn default() -> Self {
         Self { all: Mutex::default(), more: Condvar::new() }
     }
