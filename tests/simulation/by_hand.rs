@@ -1,4 +1,4 @@
-//! What the simulated world meets too seldom, and faults that there were once: each by the shortest way to it.
+//! Cases that are too rare in random lives, and earlier faults, each with as few inputs as possible.
 
 use std::net::Ipv4Addr;
 
@@ -20,18 +20,18 @@ const WATCHED: u32 = 5;
 const LINK: u32 = 7;
 const EBUSY: i32 = 16;
 
-/// A monitor, and a kernel without surprises that answers when it is asked to.
+/// A monitor, and a simple kernel that answers on request.
 struct Lab<'a> {
     monitor: Monitor<'a>,
     now: Instant,
     links: Vec<Link>,
     addresses: Vec<Address>,
-    /// The running dump: what it lists, of which interface alone, and its sequence number.
+    /// The running dump: its kind, its only interface if it has one, and its sequence number.
     asked: Option<(Dump, Option<u32>, u32)>,
     /// Dumps of more than one interface are interrupted.
     interrupts: bool,
     agent_hangs: bool,
-    /// What was to be done.
+    /// All actions so far.
     actions: Vec<Action>,
 }
 
@@ -49,7 +49,7 @@ impl<'a> Lab<'a> {
         }
     }
 
-    /// The VIP is on the watched interface, and has been reported.
+    /// Returns a lab whose VIP is present and reported.
     fn active(config: MonitorConfig<'a>) -> Self {
         Self::started(Self { addresses: vec![vip()], ..Self::new(config) })
     }
@@ -103,7 +103,7 @@ impl<'a> Lab<'a> {
         self.feed(&Input::Netlink(Message { body, sequence, port, interrupted }));
     }
 
-    /// Answers the running dump with all that there is, or with what is `listed`.
+    /// Answers the running dump with all that exists, or with `listed`.
     fn answer(&mut self, listed: Option<Vec<Body>>) {
         let (dump, only, sequence) = self.asked.take().expect("a dump");
         let wanted = |ifindex: u32| only.is_none_or(|only| only == ifindex);
@@ -126,7 +126,7 @@ impl<'a> Lab<'a> {
         self.message(Body::Error(EBUSY), sequence, PORT, false);
     }
 
-    /// Lets time pass: the queue is empty at each deadline, and all dumps are answered.
+    /// Lets time pass. The queue is empty at each deadline, and all dumps are answered.
     fn pass(&mut self, time: Duration) {
         let end = self.now + time;
         loop {
@@ -140,32 +140,25 @@ impl<'a> Lab<'a> {
         self.now = end;
     }
 
+    fn all<T>(&self, select: impl Fn(&Action) -> Option<T>) -> Vec<T> {
+        self.actions.iter().filter_map(select).collect()
+    }
+
     fn written(&self) -> Vec<State> {
-        let state = |action: &Action| match action {
-            Action::WriteState(state) => Some(*state),
-            _ => None,
-        };
-        self.actions.iter().filter_map(state).collect()
+        self.all(|action| if let Action::WriteState(state) = action { Some(*state) } else { None })
     }
 
     fn dumps(&self) -> Vec<Dump> {
-        let dump = |action: &Action| match action {
-            Action::RequestDump { dump, .. } => Some(*dump),
-            _ => None,
-        };
-        self.actions.iter().filter_map(dump).collect()
+        self.all(|act| if let Action::RequestDump { dump, .. } = act { Some(*dump) } else { None })
     }
 
     fn lines(&self, is_meant: impl Fn(&LogEvent) -> bool) -> Vec<LogEvent> {
-        let line = |action: &Action| match action {
-            Action::Log(event) if is_meant(event) => Some(*event),
-            _ => None,
-        };
-        self.actions.iter().filter_map(line).collect()
+        let line = |action: &_| if let Action::Log(event) = action { Some(*event) } else { None };
+        self.all(|action| line(action).filter(&is_meant))
     }
 
     fn syncs(&self) -> usize {
-        self.actions.iter().filter(|action| matches!(action, Action::Sync(_))).count()
+        self.all(|action| matches!(action, Action::Sync(_)).then_some(())).len()
     }
 }
 
@@ -183,7 +176,7 @@ fn elsewhere() -> Address {
 }
 
 #[test]
-fn overrun_does_not_wait_for_the_failure_of_the_dump_that_runs() {
+fn overrun_does_not_wait_for_a_retry() {
     let mut lab = Lab::active(config());
     lab.event(Body::DelAddress(elsewhere()));
     lab.now += Duration::from_millis(100);
@@ -218,10 +211,10 @@ fn overrun_among_a_thousand_links_costs_three_requests() {
 }
 
 #[test]
-fn vip_that_an_old_kernel_lists_after_its_deletion_is_gone() {
+fn deleted_vip_that_an_old_kernel_lists() {
     let mut tables = Box::new(Tables::new());
     let mut lab = Lab::active(announcing(&mut tables));
-    // The dump is for this link alone, but before Linux 4.20 lists all addresses.
+    // Before Linux 4.20, the dump for this link lists the addresses of all.
     for flags in [LinkFlags::Up, lab.links[1].flags] {
         lab.event(Body::NewLink(Link { flags, ..lab.links[1].clone() }));
     }
@@ -236,7 +229,7 @@ fn vip_that_an_old_kernel_lists_after_its_deletion_is_gone() {
 }
 
 #[test]
-fn vip_with_twelve_peers_of_which_most_go_is_never_backup() {
+fn vip_with_twelve_peers_loses_eight() {
     let peers = (1..=12).map(|n| Address { peer: Ipv4Addr::new(10, 9, 0, n).into(), ..vip() });
     let mut lab = Lab { addresses: peers.collect(), ..Lab::new(config()) }.started();
     let gone: Vec<_> = lab.addresses.drain(..8).collect();
@@ -250,20 +243,20 @@ fn vip_with_twelve_peers_of_which_most_go_is_never_backup() {
 }
 
 #[test]
-fn synced_is_said_of_its_own_commands_only() {
+fn synced_is_logged_for_commands_of_its_state() {
     let mut lab = Lab::new(MonitorConfig { sync_conntrack: true, ..config() }).started();
     lab.event(Body::NewAddress(vip()));
     let ended = |status| HelperNews::Ended(CommandResult::Exited(status));
-    // The first was one of backup's.
+    // The first command was for the state backup.
     for status in [0, 1, 1, 1, 1] {
         lab.feed(&Input::Helper(HelperKind::Conntrackd, ended(status)));
     }
-    assert_eq!(lab.syncs(), 4, "all of primary");
+    assert_eq!(lab.syncs(), 4, "the commands of the state primary");
     assert_eq!(lab.lines(|event| matches!(event, LogEvent::Synced { .. })), []);
 }
 
 #[test]
-fn commands_of_conntrackd_do_not_begin_while_the_daemon_leaves() {
+fn no_conntrackd_command_during_exit() {
     let mut lab = Lab::new(MonitorConfig { sync_conntrack: true, ..config() }).started();
     lab.agent_hangs = true;
     lab.feed(&Input::Control(Control::Exit(15)));
@@ -273,14 +266,17 @@ fn commands_of_conntrackd_do_not_begin_while_the_daemon_leaves() {
     lab.feed(&Input::Helper(HelperKind::Conntrackd, ended));
     assert_eq!((lab.written(), lab.syncs()), (vec![State::Active], 0));
     let by = lab.now + Duration::from_secs(1);
-    assert!(lab.monitor.deadline().is_some_and(|at| at > lab.now && at <= by), "to no end");
+    assert!(
+        lab.monitor.deadline().is_some_and(|at| at > lab.now && at <= by),
+        "no deadline for the exit"
+    );
     lab.feed(&Input::Agent(Outcome::Delivered { by_another: false }));
     assert_eq!(lab.syncs(), 0);
 }
 
-/// As with LVS: the address is on the watched interface, and on `lo`, too.
+/// With LVS, the address may be on the watched interface and on `lo`.
 #[test]
-fn misplaced_address_is_worth_a_line_a_minute_and_only_on_a_backup() {
+fn misplaced_address_has_a_line_a_minute_on_a_backup() {
     let flap = |lab: &mut Lab| {
         for _ in 0..300 {
             lab.event(Body::NewAddress(elsewhere()));
@@ -292,7 +288,7 @@ fn misplaced_address_is_worth_a_line_a_minute_and_only_on_a_backup() {
             .len()
     };
     let mut lab = Lab::active(config());
-    assert_eq!(flap(&mut lab), 0, "all is well");
+    assert_eq!(flap(&mut lab), 0, "while the VIP is present");
     lab.addresses.clear();
     lab.event(Body::DelAddress(vip()));
     assert_eq!(flap(&mut lab), 1);
@@ -325,7 +321,7 @@ fn malformed_message_about_another_link_changes_nothing() {
 }
 
 #[test]
-fn links_and_addresses_without_room_are_counted_not_their_events() {
+fn links_and_addresses_without_room_are_counted_once() {
     let mut tables = Box::new(Tables::new());
     let mut lab = Lab { addresses: vec![vip()], ..Lab::new(announcing(&mut tables)) };
     lab.links.extend((10..1040).map(|ifindex| link(ifindex, "lan")));
@@ -340,7 +336,7 @@ fn links_and_addresses_without_room_are_counted_not_their_events() {
     while lab.dumps().last() != Some(&Dump::Links) {
         lab.now += Duration::from_millis(50);
         lab.feed(&Input::QueueEmpty);
-        assert_eq!(ignored(&lab), 8, "nor is it another at SIGHUP");
+        assert_eq!(ignored(&lab), 8, "SIGHUP must not count the links again");
         if lab.asked.is_some_and(|(dump, ..)| dump != Dump::Links) {
             lab.answer(None);
         }
@@ -364,7 +360,7 @@ fn links_and_addresses_without_room_are_counted_not_their_events() {
     assert_eq!(lines, [LogEvent::Limited(LimitedEvent::TooManyAddresses { total: 8 }, 1)]);
 }
 
-/// Links change without end, so no dump of them is ever complete.
+/// Links change all the time, so no dump of them is ever complete.
 #[test]
 fn storm_of_links_delays_no_state() {
     let mut tables = Box::new(Tables::new());
@@ -381,12 +377,12 @@ fn storm_of_links_delays_no_state() {
         if round > 0 {
             lab.feed(&Input::Control(Control::Reload));
         }
-        // By its name, and its addresses.
+        // The dumps of the interface and of its addresses
         for _ in 0..2 {
             storm(&mut lab);
             lab.answer(None);
         }
-        assert_eq!(lab.written().len(), round + 1, "as soon as these have been listed");
+        assert_eq!(lab.written().len(), round + 1, "the state waits for no other dump");
         lab.interrupts = true;
         for _ in 0..50 {
             storm(&mut lab);
@@ -400,7 +396,7 @@ fn storm_of_links_delays_no_state() {
     }
 }
 
-/// Addresses change without end, so no dump of all is ever complete.
+/// Addresses change all the time, so no dump of all is ever complete.
 #[test]
 fn storm_of_addresses_delays_no_state_for_two_seconds() {
     for announces in [false, true] {
@@ -418,9 +414,9 @@ fn storm_of_addresses_delays_no_state_for_two_seconds() {
     }
 }
 
-/// The dump under way is repeated, and says nothing of the other one.
+/// The dump is repeated, and the removed address does not count as the VIP.
 #[test]
-fn vip_with_two_peers_may_lose_one_while_they_are_listed() {
+fn vip_with_two_peers_loses_one_during_a_dump() {
     let other = Address { peer: Ipv4Addr::new(10, 9, 0, 1).into(), ..vip() };
     let mut lab = Lab { addresses: vec![vip(), other], ..Lab::new(config()) }.started();
     lab.feed(&Input::Overrun);
@@ -449,14 +445,14 @@ fn cause_of_a_change() {
         for at in [0, 199, 200] {
             lab.now += Duration::from_millis(if at == 200 { 1 } else { at });
             lab.feed(&Input::QueueEmpty);
-            let said = if at >= millis { vec![LogEvent::Changed(cause)] } else { vec![] };
-            assert_eq!(causes(&lab), said, "{cause:?} after {at} ms");
+            let expected = if at >= millis { vec![LogEvent::Changed(cause)] } else { vec![] };
+            assert_eq!(causes(&lab), expected, "{cause:?} after {at} ms");
         }
     }
 }
 
 #[test]
-fn daemon_that_has_told_of_its_namespaces_end_leaves_at_once() {
+fn exit_follows_delivery_of_the_namespace_end() {
     let mut lab = Lab { addresses: vec![vip()], agent_hangs: true, ..Lab::new(config()) };
     lab.feed(&Input::QueueEmpty);
     for _ in 0..2 {
@@ -472,13 +468,13 @@ fn daemon_that_has_told_of_its_namespaces_end_leaves_at_once() {
     assert_eq!(lab.actions.last(), Some(&Action::Exit(ExitReason::NamespaceGone)));
 }
 
-/// What others know them by.
+/// Other programs rely on them.
 #[test]
-fn words_and_numbers_are_what_they_were() {
+fn words_and_numbers_are_stable() {
     let states = [(State::Active, ActiveWord::Primary), (State::Backup, ActiveWord::Primary)];
     assert_eq!(states.map(|(state, active)| state.word(active)), ["primary", "backup"]);
-    let told = [HookState::Master, HookState::Backup, HookState::Fault].map(HookState::word);
-    assert_eq!(told, ["MASTER", "BACKUP", "FAULT"]);
+    let words = [HookState::Master, HookState::Backup, HookState::Fault].map(HookState::word);
+    assert_eq!(words, ["MASTER", "BACKUP", "FAULT"]);
     assert_eq!([SyncCommand::Commit, SyncCommand::Bulk].map(SyncCommand::flag), ["-c", "-B"]);
     let helpers = [HelperKind::Conntrackd, HelperKind::Hook].map(HelperKind::name);
     assert_eq!(helpers, ["conntrackd", "hook"]);

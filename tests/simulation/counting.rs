@@ -1,4 +1,4 @@
-//! What SIGUSR1 shows: how often each thing has happened. And nothing is done more often than it has to be.
+//! The counters that SIGUSR1 shows. They also prove that nothing is done more often than necessary.
 
 use std::net::Ipv6Addr;
 use std::time::Duration;
@@ -12,15 +12,15 @@ use super::world::lan::{AddressChange, LinkChange};
 use super::world::{Options, Simulation, Step};
 
 const READ: Step = Step::Read(7);
-/// After these, events are lost: the queue has room for fewer.
+/// More events than the queue has room for.
 const OVERRUN: [Step; 7] = [Step::WirelessEvent; 7];
 const ANSWER: Step = Step::AgentReplies(Ok(()));
-/// Until what has failed has been tried again.
+/// Longer than the wait for a retry.
 const RETRY: Step = Step::Wait(Duration::from_secs(1));
-/// Up to the first report, backup, of which the agent has been told.
+/// Up to the first report, backup, and its delivery to the agent.
 const STARTED: [Step; 7] = [Step::CreateInterface, READ, READ, READ, READ, ANSWER, ANSWER];
 
-/// What has been counted after these steps, with conntrackd, a hook, metrics and announcements.
+/// Returns the counters after these steps, with conntrackd, hook, metrics and announcements.
 fn counted(steps: &[&[Step]]) -> Counters {
     let options = Options::decode([0b1000, 0x21]);
     let mut tables = Box::new(Tables::new());
@@ -60,14 +60,14 @@ fn reports_are_counted() {
 }
 
 #[test]
-fn runs_of_the_hook_are_counted() {
+fn hook_runs_are_counted() {
     let ends = |status| Step::HookEnds(CommandResult::Exited(status));
     let counters = counted(&[&STARTED, &[ends(1), RETRY, ends(1), RETRY, ends(0)]]);
     assert_eq!((counters.hook_runs, counters.hook_failures), (3, 2));
 }
 
 #[test]
-fn what_the_kernel_says_is_counted() {
+fn kernel_messages_are_counted() {
     let counters = counted(&[
         &STARTED,
         &[Step::MalformedMessage(None), READ, READ, READ],
@@ -91,7 +91,7 @@ fn frames_are_counted() {
     assert_eq!((counters.announcements, counters.announcement_failures), (6, 6));
 }
 
-/// A dump lists what was so before the last event.
+/// A dump lists an address as it was before the last event.
 #[test]
 fn address_is_announced_as_it_is_now() {
     let change = Step::ChangeAddress(0, AddressChange::of(([10, 0, 0, 1].into(), 24)));
@@ -111,23 +111,27 @@ fn address_is_announced_as_it_is_now() {
     assert_eq!(counted(&[&STARTED, &begins, &lags, &ends]).announcements, 3);
 }
 
-/// The kernel is asked for what is not known, and for nothing else.
+/// Only unknown facts are listed.
 #[test]
 fn dumps_are_few() {
     let at_the_start = counted(&[&STARTED]);
     assert_eq!((at_the_start.dumps, at_the_start.events), (3, 5), "interface, addresses, links");
     let of_a_link = Step::LinkWirelessEvent(0);
     let known = counted(&[&STARTED, &[of_a_link, Step::WirelessEvent, READ, RETRY]]);
-    assert_eq!((known.dumps, known.events), (3, 7), "the interface is there");
+    assert_eq!((known.dumps, known.events), (3, 7), "the interface is known");
     let flags = [LinkFlags::Up, UP].map(Step::SetFlags);
-    assert_eq!(counted(&[&STARTED, &flags, &[READ, RETRY]]).dumps, 3, "keepalived announces that");
+    assert_eq!(
+        counted(&[&STARTED, &flags, &[READ, RETRY]]).dumps,
+        3,
+        "keepalived announces on the watched interface"
+    );
     let gone = counted(&[&STARTED, &[Step::AddVip, READ, Step::RemoveVip, READ, RETRY]]);
-    assert_eq!(gone.dumps, 3, "an event says it");
+    assert_eq!(gone.dumps, 3, "an event suffices");
     let carrier = Step::ChangeLink(0, LinkChange::Carrier);
     let flap = counted(&[&STARTED, &[carrier, carrier, carrier, carrier, READ, RETRY, READ]]);
     assert_eq!(flap.dumps, 4, "a link that has come up is listed once");
     let lost = counted(&[&STARTED, &[Step::DeleteInterface, READ, RETRY]]);
-    assert_eq!(lost.dumps, 4, "whether the address is elsewhere now");
+    assert_eq!(lost.dumps, 4, "the address may be misplaced");
     let overrun =
         counted(&[&STARTED, &OVERRUN, &[READ, READ, READ, READ, RETRY, READ, READ, RETRY]]);
     assert_eq!(overrun.dumps, 6, "interface, addresses, links");
@@ -137,16 +141,23 @@ fn dumps_are_few() {
 fn reload_does_everything_again() {
     let reload = [Step::Control(Control::Reload), READ, READ, READ, READ, ANSWER, ANSWER];
     let Counters { dumps, writes, notifications, transitions, .. } = counted(&[&STARTED, &reload]);
-    assert_eq!((dumps, writes, notifications, transitions), (5, 2, 2, 1), "the links can wait");
+    assert_eq!(
+        (dumps, writes, notifications, transitions),
+        (5, 2, 2, 1),
+        "the dump of links comes later"
+    );
 }
 
-/// The dump is not waited for.
 #[test]
-fn request_that_could_not_be_sent_is_sent_again_soon() {
-    // The second.
+fn unsent_request_is_retried_soon() {
+    // The second request cannot be sent.
     let fails = Step::EndNextDump(DumpResult::Failed(Errno(16)));
     let steps = [Step::CreateInterface, READ, fails, READ];
     let failed = counted(&[&steps]);
-    assert_eq!((failed.dumps, failed.dump_failures), (3, 1), "the links do not wait for it");
+    assert_eq!(
+        (failed.dumps, failed.dump_failures),
+        (3, 1),
+        "the dump of links does not wait for the failed one"
+    );
     assert_eq!(counted(&[&steps, &[READ, RETRY]]).dumps, 4);
 }

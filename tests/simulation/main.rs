@@ -1,4 +1,4 @@
-//! The core by itself: promises 1, 2, 4, 6 to 14 and 20, whatever happens. See [`world`] for what is checked.
+//! The core in a simulated world: promises 1, 2, 4, 6 to 14 and 20. [`world`] has the invariants.
 
 #![expect(
     clippy::expect_used,
@@ -24,14 +24,14 @@ use world::lan::{AddressChange, LinkChange};
 use world::wire::{Claims, Station};
 use world::{Life, Options, Step};
 
-/// 20,000 lives, unless the environment names another number as `PROPTEST_CASES`.
+/// Runs 20,000 lives, or the number in `PROPTEST_CASES`.
 fn config() -> ProptestConfig {
     let default = ProptestConfig::default();
     let cases = if std::env::var_os("PROPTEST_CASES").is_some() { default.cases } else { 20_000 };
     ProptestConfig { cases, failure_persistence: None, ..default }
 }
 
-/// Or one life: that of which the environment has the script as `LIFE`.
+/// Runs random lives, or the one whose script is in the environment variable `LIFE`.
 #[test]
 fn newest_state_always_arrives() {
     if let Ok(script) = std::env::var("LIFE") {
@@ -51,7 +51,8 @@ fn of_hex(script: &str) -> Life {
 }
 
 fn lives() -> impl Strategy<Value = Life> {
-    // A kind, and one of it; both shrink towards the plainest. (A `Union` of all kinds takes a hundred times as long.)
+    // A kind and a step of it, which both shrink towards the simplest. A `Union` of all kinds takes a hundred times as
+    // long.
     let step = (0..CHOICES.len(), any::<prop::sample::Index>());
     let step = step.prop_map(|(kind, index)| *index.get(&CHOICES[kind]));
     let life = (any::<[u8; 2]>(), prop::collection::vec(step, 0..80));
@@ -59,7 +60,7 @@ fn lives() -> impl Strategy<Value = Life> {
 }
 
 #[test]
-fn life_is_replayed_as_it_was() {
+fn script_replays_its_life() {
     for life in [Life::decode(&[1, 2]), Life::decode(&(0..=255).collect::<Vec<_>>())] {
         let replay = life.replay().expect("a life of choices");
         let script = replay.split_once('=').and_then(|(_, rest)| rest.split_once(' '));
@@ -71,39 +72,41 @@ fn life_is_replayed_as_it_was() {
 
 const READ: Step = Step::Read(7);
 
-/// A life too unlikely to be met by chance: an interface that comes back with its index, whether the events of that arrive or are lost.
+/// The claim that a life is about, by another station on the watched interface.
+const CLAIM: Step =
+    Step::Claim(Claims { by: Station::Other, on_other_interface: false, of_other_address: false });
+
+// The following lives are too unlikely to occur by chance.
+
+/// An interface returns with its old index, and the events of that arrive or are lost.
 #[test]
-fn claims_are_heard_on_the_interface_that_has_come_back() {
-    let by = Station::Other;
-    let claim = Claims { by, on_other_interface: false, of_other_address: false };
+fn claims_on_a_returned_interface() {
     for lost in [0, 7] {
         let mut life = Life::decode(&[]);
         life.steps.extend([Step::CreateInterface, Step::AddVip, READ, READ, READ]);
         life.steps.extend(vec![Step::WirelessEvent; lost]);
         life.steps.extend([Step::ReturnInterface { with_vip: true }, READ, READ, READ]);
-        life.steps.push(Step::Claim(claim));
+        life.steps.push(CLAIM);
         life.live();
     }
 }
 
-/// Another: more split brains in a minute than it has lines for.
+/// A minute has more split brains than may be logged.
 #[test]
-fn split_brains_one_after_another() {
-    let by = Station::Other;
-    let claim = Claims { by, on_other_interface: false, of_other_address: false };
+fn more_split_brains_than_lines() {
     let mut life = Life::decode(&[]);
     life.steps.extend([Step::CreateInterface, READ, READ, READ]);
     for _ in 0..9 {
         let confirmation = Step::Wait(Duration::from_secs(1));
-        let split_brain = [Step::AddVip, READ, Step::Claim(claim), confirmation];
+        let split_brain = [Step::AddVip, READ, CLAIM, confirmation];
         life.steps.extend([&[Step::RemoveVip, READ], &split_brain[..]].concat());
     }
     life.live();
 }
 
-/// Another: links with the virtual MAC of each instance in turn, which the watched interface has not got.
+/// A link gets the virtual MAC of one VRRP instance after another, none of which the watched interface has.
 #[test]
-fn virtual_macs_of_other_instances_are_left_to_them() {
+fn virtual_macs_of_other_instances() {
     let mut life = Life::decode(&[1 << 5]);
     life.steps.extend([Step::CreateInterface, Step::AddVip, READ, READ]);
     for n in 0..3 {
@@ -115,9 +118,9 @@ fn virtual_macs_of_other_instances_are_left_to_them() {
     life.live();
 }
 
-/// Another: what changes while a dump of any kind is under way is listed as it was, after the event.
+/// A dump of any kind lists what has changed meanwhile as it was, after the event.
 #[test]
-fn what_has_changed_is_not_what_a_dump_lists_later() {
+fn lagging_dump_does_not_undo_an_event() {
     let reload = Step::Control(Control::Reload);
     for dumps in 0..5 {
         for (change, states) in [
@@ -132,12 +135,12 @@ fn what_has_changed_is_not_what_a_dump_lists_later() {
             let next = [Step::Read(1); 12];
             life.steps.extend(next.iter().take(dumps * 3));
             life.steps.extend([Step::NextDumpLags, READ, change]);
-            assert_eq!(life.live(), states, "active, then backup for good");
+            assert_eq!(life.live(), states, "active, then backup to the end");
         }
     }
 }
 
-/// Another: the watched link is listed among all as it was, after the event of its carrier.
+/// A dump of all links lists the watched one as it was, after the event of its carrier.
 #[test]
 fn cause_is_that_of_the_newest_event() {
     let flap = [Step::SetFlags(LinkFlags::Up), Step::NextDumpLags, READ, Step::SetFlags(UP)];
@@ -151,9 +154,9 @@ fn cause_is_that_of_the_newest_event() {
     }
 }
 
-/// Another: a dump lists the watched name where it was, so that the VIP is on some other link for a while.
+/// A dump lists the interface that had the watched name before, so the VIP seems to be on another link for a while.
 #[test]
-fn keepalived_announces_what_it_puts_on_an_interface_that_seemed_to_be_another() {
+fn vip_on_a_mistaken_interface_is_not_announced() {
     let mut life = Life::decode(&[]);
     let replace = [Step::RenameInterface, Step::CreateInterface, Step::Read(4), Step::AddVip];
     life.steps.extend([Step::CreateInterface, Step::NextDumpLags, Step::Read(2)]);

@@ -1,8 +1,5 @@
-//! Every order of a few events, not only random ones: breadth first through all the states that they lead to. In
-//! each, everything that [`super::world`] says of every moment has been so, and from each, once the faults
-//! end, everybody has the truth in time.
-//!
-//! A state that has been seen is not followed twice.
+//! Every order of a few events: a breadth-first search through all states. In each state the invariants of
+//! [`super::world`] hold, and from each, once the faults end, the truth arrives everywhere in time.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -14,35 +11,35 @@ use keepwatch::monitor::{CommandResult, Control, DumpResult, Failure, Tables};
 
 use super::world::{Life, Options, Simulation, Step};
 
-/// How many inputs follow one another, unless the environment names another number as `ORDER_LENGTH`.
+/// The number of inputs in a row, unless `ORDER_LENGTH` is set.
 const LENGTH: usize = 3;
 const THREADS: usize = 2;
 
-/// No announcements, nor claims, nor conntrackd, nor hidden mounts.
+/// Options without announcements, claims, conntrackd and hidden mounts.
 const PLAIN: u8 = 0b0110;
-/// With conntrackd.
+/// Options with conntrackd.
 const SYNCS: u8 = 0b1110;
 
-/// What the core finds when it starts, and what has happened before the search begins.
+/// Returns the lives up to the begin of the search.
 fn beginnings() -> Vec<Life> {
     const READ: Step = Step::Read(7);
     const ANSWER: Step = Step::AgentReplies(Ok(()));
-    let told = [READ, READ, READ, ANSWER, ANSWER];
+    let delivered = [READ, READ, READ, ANSWER, ANSWER];
     let beginning = |options, before: &[Step], after: &[Step]| {
         let steps = [&[Step::CreateInterface], before, after].concat();
         Life { options: Options::decode([options, 0]), steps }
     };
     vec![
         beginning(PLAIN, &[], &[]),
-        beginning(PLAIN, &[], &told),
-        beginning(PLAIN, &[Step::AddVip], &told),
-        beginning(SYNCS, &[], &told),
+        beginning(PLAIN, &[], &delivered),
+        beginning(PLAIN, &[Step::AddVip], &delivered),
+        beginning(SYNCS, &[], &delivered),
     ]
 }
 
-/// One input may be several steps.
+/// Returns the inputs, each of one step or several.
 fn inputs() -> Vec<Vec<Step>> {
-    // The queue has room for fewer.
+    // More events than the queue has room for.
     const OVERRUN: [Step; 7] = [Step::WirelessEvent; 7];
     let agent = |listens, is_full| {
         vec![Step::AgentListens { listens, is_full, starts_for: Duration::ZERO }]
@@ -83,13 +80,14 @@ fn inputs() -> Vec<Vec<Step>> {
     ]
 }
 
-/// What leads to a state: the number of a beginning, and of each input that follows. One more than there are inputs
-/// is the time to the next deadline.
+/// The way to a state: the number of a beginning, then of each input. The number after the last input's stands for the
+/// time to the next deadline.
 type Path = Vec<u8>;
 
 struct Search {
     beginnings: Vec<Life>,
     inputs: Vec<Vec<Step>>,
+    /// States that are not followed again.
     seen: HashSet<u64>,
 }
 
@@ -115,7 +113,7 @@ fn every_order_of_events_leads_to_the_truth() {
 }
 
 impl Search {
-    /// Has each thread do this with a share of the paths. Returns what comes of all.
+    /// Runs `work` for a share of the paths on each thread. Returns all results.
     fn on_all_threads<T: Send>(
         &self,
         paths: &[Path],
@@ -129,7 +127,7 @@ impl Search {
         })
     }
 
-    /// Returns the new states that are one input further, unless the core has left.
+    /// Returns the new states after one more input, except those in which the core has exited.
     fn follow(&self, paths: &[Path]) -> Vec<(u64, Path)> {
         let mut tables = Tables::new();
         let mut found = BTreeMap::new();
@@ -148,18 +146,18 @@ impl Search {
         found.into_iter().collect()
     }
 
-    /// The faults end. Returns nothing.
+    /// Ends the faults of each path, and checks that the truth arrives. Returns nothing.
     fn end(&self, paths: &[Path]) -> Vec<()> {
         let mut tables = Tables::new();
         for path in paths {
             self.go(path, &mut tables, |simulation| {
-                simulation.come_to_an_end();
+                simulation.finish();
             });
         }
         Vec::new()
     }
 
-    /// Goes a path, and on. What fails is told as a story.
+    /// Follows a path and calls `on`. A panic prints the steps.
     fn go<T>(&self, path: &Path, tables: &mut Tables, on: impl FnOnce(&mut Simulation) -> T) -> T {
         let (beginning, inputs) = path.split_first().expect("a beginning");
         let mut life = self.beginnings[usize::from(*beginning)].clone();
@@ -182,13 +180,13 @@ impl Search {
     }
 }
 
-/// Time passes to the next deadline, and the queue is read then.
+/// Returns the step that lets time pass to the next deadline.
 fn to_the_deadline(simulation: &Simulation) -> Option<Step> {
     let deadline = simulation.monitor.deadline()?.max(simulation.now);
     Some(Step::Wait((deadline - simulation.now).into()))
 }
 
-/// A number for a state.
+/// Returns a number for a state.
 fn fingerprint(simulation: &Simulation) -> u64 {
     let mut hash = DefaultHasher::new();
     format!("{simulation:?}").hash(&mut hash);

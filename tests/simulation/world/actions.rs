@@ -1,4 +1,4 @@
-//! What becomes of what the core wants done.
+//! Executes the core's actions.
 
 use keepwatch::monitor::{Action, Dump, Duration, Failure, Input, Outcome, State};
 use keepwatch::wire::rtnl::Body;
@@ -8,7 +8,7 @@ use super::kernel::Request;
 use super::lan::Lan;
 
 impl Simulation<'_> {
-    /// Some: that came of it at once.
+    /// Executes an action. Returns its result if it has one at once.
     pub(super) fn carry_out(&mut self, action: &Action) -> Option<Input> {
         match *action {
             Action::RequestDump { dump, only, sequence } => {
@@ -32,10 +32,10 @@ impl Simulation<'_> {
                 return Some(Input::Probed(self.probe(probe)));
             }
             Action::SetAddressFilter(ifindex) => {
-                let heeded = Some(ifindex.unwrap_or(0));
+                let filter = Some(ifindex.unwrap_or(0));
                 assert_ne!(
-                    std::mem::replace(&mut self.kernel.heeded, heeded),
-                    heeded,
+                    std::mem::replace(&mut self.kernel.filter, filter),
+                    filter,
                     "p8_filter_is_set_once"
                 );
             }
@@ -81,7 +81,7 @@ impl Simulation<'_> {
                 });
                 return Some(Input::Agent(outcome));
             }
-            Action::SignalReady => self.be_ready(),
+            Action::SignalReady => self.signal_ready(),
             Action::NotifyManager(notice) => return Some(self.notify_manager(notice)),
             Action::Sync(command) => {
                 assert!(self.leave_by.is_none(), "p13_no_command_while_it_leaves");
@@ -90,7 +90,7 @@ impl Simulation<'_> {
             Action::RunHook(state) => self.run_hook(state),
             Action::CheckAgent => return self.look_at_agent(),
             Action::CheckNamespace => {
-                // What has been so until then is to be written, whatever the look changes.
+                // The metrics must show the status before the check, which may change it.
                 self.metrics.follow(&self.monitor.status());
                 return self.look_at_namespace();
             }
@@ -110,18 +110,18 @@ impl Simulation<'_> {
     fn look_at_agent(&mut self) -> Option<Input> {
         if self.pid_file_is_lost {
             self.is_superseded = self.namespace_gone.is_none() && self.helper_gone.is_none();
-            self.leave_at_the_latest(self.now + Duration::from_secs(5));
+            self.exit_by(self.now + Duration::from_secs(5));
             return Some(Input::PidFileLost);
         }
         self.agent.is_replaced().then_some(Input::AgentReplaced)
     }
 
-    /// Nothing that could be read has come since the queue was empty, for all that the core knows.
+    /// Asserts that the core has a current view: the queue has been empty at this time.
     fn latest_news_are_read(&self) {
         assert_eq!(self.emptied_at, Some(self.now), "p8_latest_news_are_read");
     }
 
-    /// Something is mounted or unmounted. It is told once, until the core has looked.
+    /// Changes the mounts. The core has one event of that until it checks the namespace.
     pub(super) fn change_mounts(&mut self) {
         if !self.options.mounts_are_hidden && !self.mounts_changed {
             self.mounts_changed = true;
@@ -129,7 +129,7 @@ impl Simulation<'_> {
         }
     }
 
-    /// Where nothing tells of mounts, the daemon may find out `at_once` all the same.
+    /// Deletes the namespace. Without events of mounts, the daemon may still notice it `at_once`.
     pub(super) fn delete_namespace(&mut self, at_once: bool) {
         self.namespace_deleted = true;
         self.change_mounts();
@@ -143,7 +143,7 @@ impl Simulation<'_> {
         self.namespace_deleted.then_some(Input::NamespaceGone)
     }
 
-    /// What the kernel lists, in a dump that nothing comes between.
+    /// Returns what the kernel lists in a dump without concurrent changes.
     pub(super) fn listed(&self, (dump, only): Request) -> Vec<Body> {
         let all: Vec<_> = match dump {
             Dump::Interface => self.kernel.interface(self.lans[0].link()).into_iter().collect(),

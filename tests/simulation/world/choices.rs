@@ -1,4 +1,4 @@
-//! What a random life is made of: each kind of step as often as it is here, the plainest first.
+//! The steps of random lives: each kind with its frequency, the simplest first.
 
 use std::fmt::Write;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -17,10 +17,9 @@ use super::peers::Reply;
 use super::step::{Life, Options, Step};
 use super::wire::{Claims, Station};
 
-/// From 0 to 255 of something.
 const BYTE: std::ops::RangeInclusive<u64> = 0..=255;
 
-/// The steps of each kind, one of which is taken. A kind that is more frequent than others is here more than once.
+/// The steps of each kind. Frequent kinds occur several times.
 pub static CHOICES: LazyLock<Vec<Vec<Step>>> = LazyLock::new(|| {
     let kinds = [
         (16, vec![Step::AddVip]),
@@ -63,7 +62,7 @@ pub static CHOICES: LazyLock<Vec<Vec<Step>>> = LazyLock::new(|| {
     kinds.into_iter().flat_map(repeat).collect()
 });
 
-/// What ends a life, so that little comes after it.
+/// Returns the steps that end a life soon.
 fn ends() -> Vec<Step> {
     let mut ends = vec![Step::Control(Control::Exit(SIGTERM)), Step::LosePidFile];
     ends.extend([true, false].map(|at_once| Step::DeleteNamespace { at_once }));
@@ -124,14 +123,14 @@ fn link_changes(link: usize) -> impl Iterator<Item = Step> {
 }
 
 fn claims() -> impl Iterator<Item = Step> {
-    use Station::{FirstLink, Nobody, Other, Others, Silent, Virtual, Watched};
-    let stations = [Other, Watched, Virtual, Silent, FirstLink, Others(8), Others(48), Nobody(48)];
+    use Station::{FirstLink, Noise, Other, Others, Silent, Virtual, Watched};
+    let stations = [Other, Watched, Virtual, Silent, FirstLink, Others(8), Others(48), Noise(48)];
     let claim = |by, n| Claims { by, on_other_interface: n == 1, of_other_address: n == 2 };
     stations.into_iter().flat_map(move |by| (0..3).map(move |n| Step::Claim(claim(by, n))))
 }
 
-/// Of the fuzzer's bytes: two for the options, then two for each step, its kind and which of these; one for a step that
-/// is its kind alone.
+/// Decodes the fuzzer's bytes: two for the options, then two for each step, its kind and its number. A kind of only one
+/// step has one byte.
 impl<'a> Arbitrary<'a> for Life {
     fn arbitrary(bytes: &mut Unstructured<'a>) -> Result<Self> {
         let options = Options::decode(bytes.arbitrary()?);
@@ -146,10 +145,10 @@ impl<'a> Arbitrary<'a> for Life {
 
 impl Life {
     pub fn decode(script: &[u8]) -> Self {
-        Unstructured::new(script).arbitrary().expect("a life, whatever the bytes")
+        Unstructured::new(script).arbitrary().expect("a life of any bytes")
     }
 
-    /// Returns the script of this life, unless a step of it is no choice.
+    /// Returns the script of this life, or none if a step is not among the choices.
     fn encode(&self) -> Option<Vec<u8>> {
         let mut script = self.options.bits.to_vec();
         for step in &self.steps {
@@ -162,7 +161,7 @@ impl Life {
         Some(script)
     }
 
-    /// Returns how to live it again.
+    /// Returns the command that runs this life again.
     pub fn replay(&self) -> Option<String> {
         let mut replay = "LIFE=".to_owned();
         for byte in self.encode()? {

@@ -1,4 +1,4 @@
-//! How the core is driven: one action after another, and each result before the next.
+//! Drives the core: executes one action after another, and passes in each result before the next.
 
 use keepwatch::monitor::{Duration, Input};
 
@@ -6,7 +6,7 @@ use super::lan::Lan;
 use super::{MAX_ACTIONS, Simulation};
 
 impl Simulation<'_> {
-    /// Hands in what happens, and executes what the core wants done, one thing after another.
+    /// Passes in an input, executes the core's actions, and checks the invariants.
     pub(super) fn feed(&mut self, input: &Input) {
         if self.exited {
             return;
@@ -42,7 +42,7 @@ impl Simulation<'_> {
             self.now,
             is_queue_empty,
         );
-        self.will_live(is_queue_empty.then_some(self.fed_at));
+        self.alive_is_in_time(is_queue_empty.then_some(self.fed_at));
         let ahead = self.monitor.deadline().is_none_or(|deadline| deadline > self.now);
         let stays = is_queue_empty && !ahead && !self.sent && self.now == self.fed_at;
         let stayed = std::mem::replace(&mut self.stayed, stays.then_some(self.now));
@@ -50,7 +50,7 @@ impl Simulation<'_> {
         assert!(moved, "p7_deadline_lies_ahead");
     }
 
-    /// Hands in an input, or the result of an action.
+    /// Passes in an input, or the result of an action.
     pub(super) fn hand_in(&mut self, input: &Input) {
         let is_loss = match input {
             Input::MalformedMessage(about) => about.is_none() || *about == self.kernel.ifindex,
@@ -61,16 +61,16 @@ impl Simulation<'_> {
         }
         self.note_failures(input);
         let is_news = self.kernel.is_news();
-        self.kernel.tell(input);
+        self.kernel.note(input);
         self.hook.note(input, is_news, &self.kernel);
         if matches!(input, Input::Netlink(_) | Input::RequestFailed(_) | Input::NamespaceGone) {
-            (self.wire.heeds, self.wire.unannounced) = (false, 0);
+            (self.wire.is_current, self.wire.unannounced) = (false, 0);
         }
-        // Whoever was asked to leave has no news any more.
-        let is_leaving = self.asked_to_leave || self.is_superseded;
+        // An exiting core does not report the end of its namespace.
+        let is_leaving = self.exit_requested || self.is_superseded;
         if *input == Input::NamespaceGone && !is_leaving && self.namespace_gone.is_none() {
             self.namespace_gone = Some(self.now);
-            self.leave_at_the_latest(self.now + Duration::from_secs(5));
+            self.exit_by(self.now + Duration::from_secs(5));
             self.note_truth();
         }
         match input {

@@ -1,4 +1,4 @@
-//! The hook: a program that takes its time, fails or hangs, and the process that runs it.
+//! The hook, which may fail or hang, and its helper.
 
 use keepwatch::monitor::{
     Cause, CommandResult, Control, Duration, HelperKind, HelperNews, HookState, Input, Instant,
@@ -13,27 +13,27 @@ use super::retry::Retry;
 
 #[derive(Debug, Default)]
 pub struct Hook {
-    /// There is a process that runs it.
+    /// The helper lives.
     pub lives: bool,
-    /// The last run that began.
+    /// The state of the last run.
     last: Option<HookState>,
     running: bool,
-    /// When that failed, if it did.
+    /// When the last run failed, if it did.
     failed_at: Option<Instant>,
     pub retry: Retry,
-    /// Nothing has happened since that could make a run worth more than a repetition.
+    /// No input since then could have changed the state.
     idle: bool,
-    /// It may be run again so often for what it was told.
+    /// How many runs may repeat a state that has succeeded.
     again: u32,
-    /// It is to be run again whatever it was told, and has not begun to.
+    /// A run is due after a reload.
     reloaded: bool,
-    /// What the core has been told last of the watched interface.
+    /// The flags of the watched interface that the core knows.
     told_flags: LinkFlags,
-    /// And that it is down, or not there.
+    /// The core has known at least once that the interface is down or absent.
     has_been_down: bool,
-    /// What the failed run that ends now has printed is logged.
+    /// The output of the failing run must have a line.
     pub prints: bool,
-    /// The last run that began has succeeded, for this state.
+    /// The state of the last run, if that has succeeded.
     pub told: Option<HookState>,
 }
 
@@ -46,7 +46,7 @@ impl Hook {
         self.running
     }
 
-    /// Notes what the core learns from this.
+    /// Notes what the core learns from an input.
     pub fn note(&mut self, input: &Input, is_news: bool, kernel: &Kernel) {
         let reload = *input == Input::Control(Control::Reload);
         self.again += u32::from(reload);
@@ -65,7 +65,7 @@ impl Hook {
         self.has_been_down |= *input == Input::NamespaceGone;
     }
 
-    /// Why the state is a new one, if nothing worse has happened.
+    /// Returns the cause of a change, as far as the flags tell.
     pub fn cause(&self, state: State) -> Cause {
         match self.told_flags {
             _ if state == State::Active => Cause::AddressAdded,
@@ -75,7 +75,7 @@ impl Hook {
         }
     }
 
-    /// It has been run again for each reason to.
+    /// Whether no run is due after a reload.
     pub fn is_repeated(&self) -> bool {
         !self.lives || !self.reloaded
     }
@@ -92,7 +92,7 @@ impl Hook {
                 self.again = self.again.checked_sub(1).expect("p20_repeated_for_a_reason");
             }
         } else {
-            self.retry.be_anew();
+            self.retry.reset();
         }
         (self.last, self.running, self.told) = (Some(state), true, None);
         self.reloaded = false;
@@ -104,7 +104,7 @@ impl Hook {
             self.told = self.last.filter(|_| succeeded);
             self.failed_at = (!succeeded).then_some(now);
             if succeeded {
-                self.retry.be_anew();
+                self.retry.reset();
             } else {
                 self.retry.fail(now);
             }
@@ -115,7 +115,7 @@ impl Hook {
 
 impl Simulation<'_> {
     pub(super) fn run_hook(&mut self, state: HookState) {
-        assert!(!self.leaves_at_once(), "p20_no_run_while_it_leaves");
+        assert!(!self.leaves_at_once(), "p20_no_run_during_exit");
         let is_told_again = self.hook.last == Some(state);
         assert!(is_told_again || !self.shows(Trouble::HookFails), "p20_failure_is_of_this_state");
         if self.hook_is_next == Some(state) {
@@ -133,7 +133,7 @@ impl Simulation<'_> {
         self.hook.run(state, self.now);
     }
 
-    /// The hook is run at once for a new active state, unless it runs or that is no news to it.
+    /// Expects a run at once for a new active state, unless the hook is running or has had that state.
     pub(super) fn expect_hook(&mut self) {
         let is_free = self.hook.lives && !self.hook.running && !self.leaves_at_once();
         let up = self.hook.told_flags.contains(LinkFlags::Up);
@@ -142,9 +142,9 @@ impl Simulation<'_> {
         self.hook_is_next = (is_free && is_news).then_some(state);
     }
 
-    /// A run of the hook would be ended at once.
+    /// Whether an exit would end a run at once.
     fn leaves_at_once(&self) -> bool {
-        self.asked_to_leave || self.is_superseded || self.helper_gone.is_some()
+        self.exit_requested || self.is_superseded || self.helper_gone.is_some()
     }
 
     pub(super) fn hook_ends(&mut self, result: CommandResult) {
@@ -171,13 +171,13 @@ impl Simulation<'_> {
         };
         if lived && self.leave_by.is_none() {
             self.helper_gone = Some((helper, self.now));
-            self.leave_at_the_latest(self.now + Duration::from_secs(5));
+            self.exit_by(self.now + Duration::from_secs(5));
             self.note_truth();
         }
         self.feed(&Input::Helper(helper, HelperNews::Gone));
     }
 
-    /// What the hook is to be told.
+    /// Returns the state that the hook must have in the end.
     pub(super) fn hook_truth(&self) -> HookState {
         let flags = self.kernel.flags;
         let reachable = self.kernel.ifindex.is_some() && self.namespace_gone.is_none();
@@ -189,7 +189,7 @@ impl Simulation<'_> {
         }
     }
 
-    /// Whether the hook has been told the truth, or nobody can tell it.
+    /// Whether the hook has succeeded for the truth, or cannot run any more.
     pub(super) fn hook_is_done(&self) -> bool {
         !self.hook.lives || self.hook.told == Some(self.hook_truth())
     }

@@ -1,11 +1,10 @@
-//! What has to hold at every moment.
+//! The invariants after every input and action.
 
 use keepwatch::errno::Errno;
 use keepwatch::monitor::{
     Action, AddressKey, Announcement, Cause, CommandResult, DumpResult, Duration, ExitReason,
     HelperKind, LimitedEvent, LogEvent, ManagerNotice, State, Trouble,
 };
-
 use keepwatch::wire::rtnl::Address;
 
 use super::kernel::name;
@@ -14,11 +13,11 @@ use super::retry::{dump_kind, failure_kind};
 use super::wire::PROBE_INTERVAL;
 use super::{SIGTERM, Simulation};
 
-/// The longest time ahead for which a retry is scheduled.
+/// The longest wait for a retry.
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
 
 impl Simulation<'_> {
-    /// What is not done yet is being done, or will be.
+    /// Asserts that everything pending is under way or scheduled.
     pub(super) fn nothing_is_forgotten(&self) {
         let deadline = self.monitor.deadline();
         let soon = deadline.is_some_and(|deadline| deadline <= self.now + LONGEST_WAIT);
@@ -58,7 +57,7 @@ impl Simulation<'_> {
         assert!(self.leave_by.is_none_or(leaves), "p14_leaves_in_time");
     }
 
-    /// Each action in its place: a new state goes to the file, then to the agent, and nobody else comes before.
+    /// Asserts the order of actions: a new state first goes to the file, then to the agent.
     pub(super) fn note_action(&mut self, action: &Action) {
         let is_check = matches!(action, Action::CheckNamespace);
         let is_look = is_check || *action == Action::CheckAgent;
@@ -77,7 +76,7 @@ impl Simulation<'_> {
             Action::WriteState(state) => self.note_report(*state),
             Action::Notify(_) => {
                 assert!(!self.news, "p4_file_before_agent");
-                // What is to be reported again may be so at any time from then on.
+                // From then on, a repeated report needs no pause.
                 if self.wrote && (self.agent_is_next || self.reloaded) {
                     self.agent.expect_report();
                 }
@@ -93,13 +92,13 @@ impl Simulation<'_> {
         }
     }
 
-    /// A state is to be written.
+    /// Notes a write of the state file, which reports a new state or repeats the old one.
     fn note_report(&mut self, state: State) {
         self.wrote = true;
         if self.reported != Some(state) {
             self.metrics.expect();
-            self.disk.retry.be_anew();
-            self.agent.retry.be_anew();
+            self.disk.retry.reset();
+            self.agent.retry.reset();
             self.news = true;
             self.reported = Some(state);
             self.wire.reported = Some(self.now);
@@ -115,14 +114,14 @@ impl Simulation<'_> {
         }
     }
 
-    /// A write of the state file has come to an end.
+    /// Notes the end of a write of the state file.
     pub(super) fn file_is_tried(&mut self) {
         if std::mem::take(&mut self.news) {
             self.agent_is_next = !self.agent.is_in_flight() && !self.options.has_no_agent;
         }
     }
 
-    /// It looks for the namespace at most once a second.
+    /// Asserts that the namespace is checked at most once a second.
     fn note_look(&mut self) {
         assert!(self.namespace_gone.is_none(), "p10_namespace_is_there");
         let pause = Duration::from_secs(1);
@@ -131,7 +130,7 @@ impl Simulation<'_> {
         self.looked = Some(self.now);
     }
 
-    /// A frame goes out, in its place.
+    /// Asserts that a frame is due and right. Returns the result of sending it.
     pub(super) fn announce(&mut self, announcement: &Announcement) -> Result<(), Errno> {
         assert_eq!(self.reported, Some(State::Active), "p11_only_while_active");
         let known = self.truth() == State::Active || self.kernel.has_unread();
@@ -144,7 +143,7 @@ impl Simulation<'_> {
         if let Some(lan) = self.lans.iter_mut().find(|lan| lan.is(ifindex)) {
             return lan.send(announcement, self.kernel.mac);
         }
-        // The watched interface, under another name.
+        // The watched interface may have been renamed.
         let is_there = |address: &Address| AddressKey::from(address) == announcement.address;
         assert!(self.kernel.misplaced.iter().any(is_there), "p11_link_is_there");
         Ok(())
@@ -154,7 +153,7 @@ impl Simulation<'_> {
         self.monitor.status().troubles.contains(&Some(trouble))
     }
 
-    /// No line says what is not so.
+    /// Asserts that a log line is true.
     pub(super) fn read_log(&mut self, note: &LogEvent) {
         match *note {
             LogEvent::SplitBrain { mac, ifindex } => self.read_split_brain(mac, ifindex),
@@ -264,7 +263,7 @@ impl Simulation<'_> {
         self.limits.read(kind, count);
     }
 
-    /// It comes before the report, or some time after that, if the interface may be about to go.
+    /// Asserts that a cause is true. It is logged before the report, or later while the interface may be about to go.
     fn read_cause(&mut self, cause: Cause) {
         self.changes += 1;
         let state = self.monitor.status().state.expect("a report");
@@ -273,18 +272,18 @@ impl Simulation<'_> {
         match cause {
             Cause::InterfaceGone => assert!(self.kernel.has_been_absent, "p9_interface_was_gone"),
             Cause::DuplicateAddress => assert!(self.vip_has_failed, "p1_detection_had_failed"),
-            // That of the change before is said by then.
+            // It is the cause of this change or of the one before.
             _ => assert!([now, self.cause].contains(&Some(cause)), "p7_cause_is_true: {cause:?}"),
         }
     }
 
-    /// It leaves because it was asked to, or because nothing is left to be watched or told.
+    /// Asserts that the core may exit for this reason, and has reported the truth.
     pub(super) fn exit(&mut self, ending: ExitReason) {
         self.exited = true;
         self.manager_knows_the_end();
         if let ExitReason::Signal(signal) = ending {
             assert_eq!(signal, SIGTERM, "p14_signal_is_the_one");
-            assert!(self.asked_to_leave, "p14_exit_was_asked_for");
+            assert!(self.exit_requested, "p14_exit_was_asked_for");
             let reported = self.reported.is_some_and(|s| self.truths_since_asked.contains(&s));
             let in_time = self.leave_by.is_some_and(|by| self.now >= by);
             let done = reported && !self.agent.is_connected();
@@ -305,7 +304,7 @@ impl Simulation<'_> {
         assert!(told || self.now >= gone + Duration::from_secs(5), "p10_all_know_before_exit");
     }
 
-    /// It leaves because there is nobody to run programs any more, but not before machines know the truth.
+    /// Asserts that a core without its helper exits only after file and agent have the truth.
     fn exit_without_helper(&self, helper: HelperKind) {
         let (gone, since) = self.helper_gone.expect("a helper that has gone");
         assert_eq!(gone, helper, "p20_helper_was_this");

@@ -1,4 +1,4 @@
-//! The kernel: where the VIP is, a queue that overflows, dumps that go wrong, and messages that are not what they seem.
+//! The kernel: the place of the VIP, a queue that overruns, failing dumps, and misleading messages.
 
 use std::collections::VecDeque;
 
@@ -11,21 +11,21 @@ use netlink_packet_route::link::LinkFlags;
 
 /// The port of the core's socket.
 pub const PORT: u32 = 4711;
-/// That of a socket whose owner changes things.
+/// The port of another process, which changes links and addresses.
 const OTHER_PORT: u32 = 815;
-/// What the kernel answers of an interface that is not there.
+/// The kernel's answer about a missing interface.
 const ENODEV: i32 = 19;
 
-/// Events that fit into the queue.
+/// The number of events in a full queue.
 const QUEUE: usize = 6;
 
 pub const UP: LinkFlags = LinkFlags::Up.union(LinkFlags::Running).union(LinkFlags::LowerUp);
-/// The watched interface's, unless it has the next.
+/// The MAC of the watched interface, unless that has the next one.
 pub const MAC: Mac = [2, 0, 0, 0, 0, 1];
-/// Of the VRRP instance.
+/// The virtual MAC of its VRRP instance.
 pub const VIRTUAL_MAC: Mac = [0, 0, 0x5e, 0, 1, 5];
 
-/// What the core has to make of a message.
+/// What a message must mean to the core.
 #[derive(Clone, Copy, Debug, Default)]
 pub enum Meaning {
     Event,
@@ -35,7 +35,7 @@ pub enum Meaning {
     Nothing,
 }
 
-/// What is in the queue, and what it means.
+/// A message in the queue, and its meaning.
 type Queued = (Input, Meaning);
 
 /// The dump under way.
@@ -44,14 +44,14 @@ enum Dumping {
     #[default]
     None,
     Endless,
-    /// This is queued when there is room for it.
+    /// The end, which is read after the queue.
     Ends(Queued),
-    /// What was there at the request is not queued before what has happened since (`inet_dump_ifaddr` in
-    /// `net/ipv4/devinet.c` takes no RTNL lock).
+    /// The content at the time of the request, which is listed after later events: `inet_dump_ifaddr` in
+    /// `net/ipv4/devinet.c` takes no RTNL lock.
     Lags(Request, u32, Vec<Body>),
 }
 
-/// What is listed, and if addresses, of which interface alone.
+/// The kind of a dump, and for addresses the only interface if it has one.
 pub type Request = (Dump, Option<u32>);
 
 #[derive(Debug, Default)]
@@ -62,48 +62,49 @@ pub struct Kernel {
     pub has_vip: bool,
     /// The VIP has failed duplicate address detection.
     pub vip_failed: bool,
-    /// Tells apart interfaces that have the same index one after another.
+    /// Distinguishes successive interfaces with the same index.
     pub instance: u32,
     pub mac: Mac,
     pub flags: LinkFlags,
     last_index: u32,
-    /// Where the VIP's address is, but not as told, beside what our other links have.
+    /// Misplaced addresses, except those on our other links.
     pub misplaced: Vec<Address>,
-    /// The one interface of whose addresses there are events, or 0 for no interface; of the VIP's there always are.
-    pub heeded: Option<u32>,
+    /// The only interface whose address events pass the filter, or 0 for none. The VIP's events always pass.
+    pub filter: Option<u32>,
     queue: VecDeque<Queued>,
-    /// Of what was read last.
+    /// The meaning of the last message read.
     pub meaning: Meaning,
-    /// The queue has overflowed, and nothing more gets in until it is empty.
+    /// After an overrun, events are dropped until the queue is empty.
     congested: bool,
     overrun: bool,
     dump: Dumping,
-    /// Of the last request.
+    /// The sequence number of the last request.
     sequence: u32,
-    /// A dump without an end, and what it listed, which may come after all.
+    /// A dump without an end: its sequence number, and its content, which may still come later.
     unfinished: Option<(u32, Vec<Body>)>,
-    /// A dump has had gaps.
+    /// At least one dump was interrupted.
     pub has_interrupted: bool,
-    /// Events so far.
+    /// The number of events so far.
     events: u32,
-    /// How the next dump ends, if not well.
+    /// The failure of the next dump, if any.
     pub next_dump_end: Option<DumpResult>,
-    /// The next dump lists what was there as it was, and after the events of what has changed since.
+    /// The next dump lists its content as it was at the request, after the events since.
     pub next_dump_lags: bool,
-    /// A dump lists the addresses of all interfaces, whatever was requested, as before Linux 4.20.
+    /// Dumps list the addresses of all interfaces, as before Linux 4.20.
     lists_unfiltered: bool,
-    /// Another link has the watched name for an alternative one.
+    /// Another link has the watched name as alternative name.
     pub alternative: bool,
-    /// The core has been told that there is no interface of the watched name, and not since that there is.
+    /// The core knows that no interface has the watched name.
     pub absence_told: bool,
-    /// It has been told so at least once.
+    /// The core has known that at least once.
     pub has_been_absent: bool,
-    /// The watched interface, if the core has been told its MAC.
+    /// The watched interface, if the core knows its MAC.
     pub mac_told: Option<u32>,
-    /// The answer under way is about the watched name, and it or an event since has shown the interface.
+    /// The running dump is for the watched name.
     by_name: bool,
+    /// That dump, or an event since its begin, has shown the interface.
     is_shown: bool,
-    /// And that other link has been told of in such an answer.
+    /// Such a dump has shown the link with the alternative name.
     pub alternative_told: bool,
 }
 
@@ -129,7 +130,7 @@ impl Kernel {
         }
     }
 
-    /// Another station has the VIP, too.
+    /// Lets duplicate address detection of the VIP fail.
     pub fn fail_vip(&mut self) {
         if let Some(ifindex) = self.ifindex.filter(|_| self.has_vip) {
             self.vip_failed = true;
@@ -139,7 +140,7 @@ impl Kernel {
 
     pub fn create_interface(&mut self) {
         if self.ifindex.is_none() {
-            // It could not be made else.
+            // The kernel refuses a name that is an alternative name.
             self.alternative = false;
             let ifindex = self.new_index();
             self.create_interface_at(ifindex);
@@ -171,7 +172,7 @@ impl Kernel {
         (self.has_vip, self.vip_failed) = (false, false);
     }
 
-    /// The VIP's address is put on the watched interface with its full length, or taken away.
+    /// Adds the VIP's address to the watched interface as a host address, or removes it.
     pub fn misplace_vip(&mut self) {
         let Some(ifindex) = self.ifindex else { return };
         let ip = self.vip().address();
@@ -186,7 +187,7 @@ impl Kernel {
         }
     }
 
-    /// It goes to another namespace and comes back: as a new one, with its old index.
+    /// Moves the interface to another namespace and back, after which it is new, with its old index.
     pub fn return_interface(&mut self) {
         if let Some(ifindex) = self.ifindex {
             self.lose_interface(false);
@@ -205,7 +206,7 @@ impl Kernel {
         }
     }
 
-    /// None of these has been used before.
+    /// Returns an index that has not been used yet.
     pub fn new_index(&mut self) -> u32 {
         self.last_index += 1;
         self.last_index
@@ -217,17 +218,16 @@ impl Kernel {
         address(ifindex, self.vip(), flags)
     }
 
-    /// What does not fit is dropped, and everything after it until the queue has been read empty; what
-    /// nobody wants to hear of takes no room.
+    /// Queues an event that passes the filter. Without room, it is dropped with all others until the queue is empty.
     pub fn emit(&mut self, event: Body) {
-        let heeded = match &event {
+        let passes = match &event {
             Body::NewAddress(address) | Body::DelAddress(address) => {
                 let has_ip = address.cidr.address() == self.vip().address();
-                has_ip || self.heeded.is_none_or(|ifindex| ifindex == address.ifindex)
+                has_ip || self.filter.is_none_or(|ifindex| ifindex == address.ifindex)
             }
             _ => true,
         };
-        if self.congested || !heeded {
+        if self.congested || !passes {
             return;
         }
         if self.queue.len() < QUEUE {
@@ -238,8 +238,8 @@ impl Kernel {
         }
     }
 
-    /// The port and the sequence number of whoever causes an event, which repeats them. That of a link may
-    /// be in another namespace, where ports are others.
+    /// Returns port and sequence number of the request that caused an event. For a link, it may come from another
+    /// namespace, where another socket has the core's port.
     fn cause(&mut self, event: &Body) -> (u32, u32) {
         self.events += 1;
         let is_link = matches!(event, Body::NewLink(_) | Body::DelLink(_));
@@ -255,12 +255,12 @@ impl Kernel {
         self.queue.push_back((Input::Netlink(message), meaning));
     }
 
-    /// Queues something that is no event.
+    /// Queues an input that is no event.
     pub fn insert(&mut self, input: Input) {
         self.queue.push_back((input, Meaning::Nothing));
     }
 
-    /// What the next read gives.
+    /// Returns the next message.
     pub fn read(&mut self) -> Input {
         if std::mem::take(&mut self.overrun) {
             return Input::Overrun;
@@ -279,26 +279,25 @@ impl Kernel {
         self.overrun || !self.queue.is_empty() || !matches!(self.dump, Dumping::None)
     }
 
-    /// The link that has the watched name; `other` may have it for an alternative one.
+    /// Returns the link with the watched name, or `other` if that is its alternative name.
     pub fn interface(&self, other: Option<Body>) -> Option<Body> {
         let own = self.ifindex.map(|ifindex| Body::NewLink(self.watched(ifindex, "ha")));
         own.or(other.filter(|_| self.alternative))
     }
 
-    /// Whether what was read last counts for the watched interface, if it is about that. In a list of all links it may
-    /// be older than an event.
+    /// Whether the last message is current for the watched interface. A dump of all links may be older than an event.
     pub fn is_news(&self) -> bool {
         matches!(self.meaning, Meaning::Event) || self.by_name
     }
 
     /// Notes what the core learns of the watched interface.
-    pub fn tell(&mut self, input: &Input) {
+    pub fn note(&mut self, input: &Input) {
         let Input::Netlink(Message { body, .. }) = input else { return };
         let [ha, away] = ["ha", "away"].map(|of| Some(name(of)));
         match (self.meaning, body) {
-            (Meaning::Event, Body::NewLink(link)) if link.name == ha => self.tell_presence(link),
+            (Meaning::Event, Body::NewLink(link)) if link.name == ha => self.note_presence(link),
             (Meaning::Listed, Body::NewLink(link)) if link.name == ha && self.by_name => {
-                self.tell_presence(link);
+                self.note_presence(link);
             }
             (Meaning::Event, Body::DelLink(link)) if link.name == ha => self.absence_told = true,
             (Meaning::Event, Body::NewLink(link)) if link.name == away => self.absence_told = true,
@@ -312,24 +311,24 @@ impl Kernel {
         self.mac_told.take_if(|_| self.absence_told);
     }
 
-    fn tell_presence(&mut self, link: &Link) {
+    fn note_presence(&mut self, link: &Link) {
         (self.absence_told, self.is_shown) = (false, true);
         self.mac_told = link.mac.map(|_| link.ifindex).or(self.mac_told);
     }
 
-    /// The VIP's address, for a dump.
+    /// Returns the VIP and its misplaced addresses, for a dump.
     pub fn listed_vip(&self) -> impl Iterator<Item = Body> {
         let vip = self.ifindex.filter(|_| self.has_vip).map(|ifindex| self.address(ifindex));
         self.misplaced.iter().copied().chain(vip).map(Body::NewAddress)
     }
 
-    /// Whether a dump of these addresses alone has this.
+    /// Whether a dump of only this interface's addresses contains a message.
     pub fn lists(&self, only: Option<u32>, body: &Body) -> bool {
         let Body::NewAddress(address) = body else { return true };
         self.lists_unfiltered || only.is_none_or(|only| only == address.ifindex)
     }
 
-    /// Lists what is there. Some: the request could not even be sent.
+    /// Begins a dump. Returns an input if the request could not be sent.
     pub fn begin_dump(
         &mut self,
         (dump, only): Request,
@@ -348,9 +347,9 @@ impl Kernel {
         }
         (self.by_name, self.is_shown) = (dump == Dump::Interface, false);
         self.finish_the_last_dump();
-        // Not that of ours.
+        // The end of another process's dump has no meaning.
         self.queue_message(Body::Done(None), OTHER_PORT, sequence, Meaning::Nothing);
-        // The question for one link by its name is answered under the RTNL lock.
+        // The kernel answers a request for one link under the RTNL lock.
         let may_lag = dump != Dump::Interface && result == DumpResult::Complete;
         if std::mem::take(&mut self.next_dump_lags) && may_lag {
             self.dump = Dumping::Lags((dump, only), sequence, content);
@@ -360,7 +359,7 @@ impl Kernel {
         None
     }
 
-    /// The dump whose turn it is after all events, if one lags.
+    /// Returns the lagging dump, once all events have been read.
     pub fn lagging_dump(&self) -> Option<Request> {
         match self.dump {
             Dumping::Lags(dump, ..) if self.queue.is_empty() && !self.overrun => Some(dump),
@@ -368,7 +367,7 @@ impl Kernel {
         }
     }
 
-    /// Lists what has come since the request, and what was there then, as it was.
+    /// Lists what is new since the request, and the content at the request.
     pub fn catch_up(&mut self, mut present: Vec<Body>) {
         let Dumping::Lags(request, sequence, content) = std::mem::take(&mut self.dump) else {
             return;
@@ -378,7 +377,7 @@ impl Kernel {
         self.list(request, sequence, present, DumpResult::Complete);
     }
 
-    /// Nobody waits for it any more, nor need it be true any more.
+    /// Queues the rest of a dump that has timed out, which may be outdated.
     fn finish_the_last_dump(&mut self) {
         let Some((sequence, content)) = self.unfinished.take() else { return };
         let addresses = content.into_iter().filter(|body| matches!(body, Body::NewAddress(_)));
@@ -404,7 +403,7 @@ impl Kernel {
                 content.pop();
             }
             DumpResult::TimedOut => self.unfinished = Some((sequence, content.clone())),
-            // Whether an interface has no address or is not there makes no difference.
+            // A missing interface looks like one without addresses.
             _ if content.is_empty() && (dump == Dump::Interface || only.is_some()) => {
                 let result = sequence.is_multiple_of(2);
                 end = if result { Body::Done(Some(ENODEV)) } else { Body::Error(ENODEV) };
@@ -441,7 +440,7 @@ pub fn address(ifindex: u32, cidr: Cidr, flags: AddressFlags) -> Address {
     Address { ifindex, cidr, peer: cidr.address(), flags, refreshed: false }
 }
 
-/// The same link in a message that mentions no more than its name.
+/// Returns the event of a wireless driver, which has only the name of the link.
 pub fn wireless(link: Body) -> Body {
     let Body::NewLink(link) = link else { panic!("no link") };
     Body::NewLink(Link { mac: None, carrier_changes: None, ipv6_forwarding: None, ..link })

@@ -1,4 +1,4 @@
-//! A link beside the watched one, its addresses, and what goes out there.
+//! A link beside the watched one, its addresses, and the frames sent there.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -12,33 +12,33 @@ use netlink_packet_route::link::LinkFlags;
 
 use super::kernel::{UP, VIRTUAL_MAC, address, link};
 
-/// Duplicate address detection has found another station with the address.
+/// Flags of an address that another station has, too.
 const FAILED: AddressFlags = AddressFlags::Dadfailed.union(AddressFlags::Tentative);
 /// The virtual MAC of another VRRP instance than the watched one.
 const OTHER_INSTANCE: Mac = [0, 0, 0x5e, 0, 2, VIRTUAL_MAC[5] + 1];
 
-/// An address on a link, with the length of its prefix.
+/// An address with its prefix length.
 pub type Configured = (IpAddr, u8);
 
 #[derive(Debug)]
 pub struct Lan {
-    /// None: it is not there.
+    /// None while it does not exist.
     ifindex: Option<u32>,
     up: bool,
     carrier_changes: u32,
     pub mac: Mac,
     router: bool,
     addresses: BTreeMap<Configured, Entry>,
-    /// What becomes of the next frames.
+    /// The result of sending frames.
     pub egress: Result<(), Errno>,
 }
 
-/// Adds an address; or if it is there, ends its duplicate address detection, or else removes it.
+/// Adds an address, ends its duplicate address detection, or removes it, whichever comes next.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AddressChange {
     pub address: Configured,
     pub optimistic: bool,
-    /// Another host has it.
+    /// Duplicate address detection fails.
     pub fails: bool,
     pub refreshed: bool,
 }
@@ -49,12 +49,12 @@ impl AddressChange {
     }
 }
 
-/// Of a link that is there; one that is not is created.
+/// A change of a link, which is created if it does not exist.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum LinkChange {
     Carrier,
     Mac,
-    /// The MAC of a VRRP instance, then of another, then none of VRRP.
+    /// The next of: the virtual MAC of a VRRP instance, that of another instance, an ordinary MAC.
     VirtualMac,
     Forwarding,
     Delete,
@@ -63,19 +63,19 @@ pub enum LinkChange {
 #[derive(Debug)]
 struct Entry {
     flags: AddressFlags,
-    /// How many have announced it since it could be used, the carrier came back or the MAC changed.
+    /// The number of frames since it became usable, the carrier returned or the MAC changed.
     frames: u32,
     since: Since,
 }
 
-/// Since when an address has been there.
+/// When an address was added.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Since {
-    /// There was an event: it is to be announced.
+    /// With an event: it must be announced.
     Event,
-    /// It was there before the core: it is not to be announced.
+    /// Before the start of the core: it must not be announced.
     Start,
-    /// So it was, but something has happened since of which the core may or may not have heard.
+    /// Before the start, but the core may have lost events since: it may be announced.
     Either,
 }
 
@@ -92,7 +92,7 @@ impl Lan {
         }
     }
 
-    /// Has an address from before the core's time.
+    /// Adds an address before the start of the core.
     pub fn with_old_address(mut self) -> Self {
         let entry = Entry { flags: AddressFlags::Permanent, frames: 0, since: Since::Start };
         self.addresses.insert((Ipv4Addr::new(10, 0, 0, 7).into(), 24), entry);
@@ -103,7 +103,7 @@ impl Lan {
         self.ifindex == Some(ifindex)
     }
 
-    /// Returns the event.
+    /// Changes an address. Returns the event.
     pub fn change_address(&mut self, change: AddressChange) -> Option<Body> {
         let ifindex = self.ifindex?;
         let at = change.address;
@@ -125,7 +125,7 @@ impl Lan {
         Some(Body::NewAddress(Address { refreshed, ..lan_address(ifindex, at, flags) }))
     }
 
-    /// Returns the events. `new_index` is for a link that is created.
+    /// Changes the link. Returns the events. A new link gets its index from `new_index`.
     pub fn change_link(
         &mut self,
         change: LinkChange,
@@ -165,7 +165,7 @@ impl Lan {
         self.link().into_iter().collect()
     }
 
-    /// All that is there is to be announced again.
+    /// Expects new announcements of all addresses.
     pub fn announce_anew(&mut self) {
         for entry in self.addresses.values_mut() {
             entry.frames = 0;
@@ -175,7 +175,7 @@ impl Lan {
         }
     }
 
-    /// Others are the active router: what is not complete does not count.
+    /// Forgets incomplete announcements, as another router is active now.
     pub fn cut_off(&mut self) {
         for ((ip, _), entry) in &mut self.addresses {
             if entry.frames < rounds(*ip) {
@@ -184,7 +184,7 @@ impl Lan {
         }
     }
 
-    /// The link, if it is there, for an event or for a dump of all links.
+    /// Returns the link, if it exists, for an event or a dump.
     pub fn link(&self) -> Option<Body> {
         let flags = if self.up { UP } else { LinkFlags::Up };
         Some(Body::NewLink(Link {
@@ -196,15 +196,14 @@ impl Lan {
         }))
     }
 
-    /// For a dump of any interface: without strict checking, the addresses of all come.
+    /// Returns its addresses for a dump.
     pub fn listed(&self) -> impl Iterator<Item = Body> {
         self.addresses.iter().filter_map(|(at, entry)| {
             Some(Body::NewAddress(lan_address(self.ifindex?, *at, entry.flags)))
         })
     }
 
-    /// What becomes of a frame, which says what is so, as all events have been read. One that cannot go is not tried
-    /// again.
+    /// Asserts that a frame is right, as all events have been read. Returns the result; failed frames are not retried.
     pub fn send(&mut self, announcement: &Announcement, watched: Mac) -> Result<(), Errno> {
         let Announcement { address, mac, kind } = *announcement;
         let (ip, is_router) = match kind {
@@ -226,7 +225,7 @@ impl Lan {
         self.egress
     }
 
-    /// Every address that can be used has had its three rounds.
+    /// Asserts that every usable address has had its three rounds.
     pub fn is_announced(&self, watched: Mac) {
         if !self.up || !is_ours(self.mac, watched) {
             return;
@@ -241,7 +240,7 @@ impl Lan {
     }
 }
 
-/// The frames of all rounds.
+/// Returns the number of frames in three rounds.
 fn rounds(ip: IpAddr) -> u32 {
     if ip.is_ipv4() { 6 } else { 3 }
 }
@@ -250,12 +249,12 @@ fn lan_address(ifindex: u32, (ip, prefix_len): Configured, flags: AddressFlags) 
     address(ifindex, Cidr::new(ip, prefix_len).expect("an address"), flags)
 }
 
-/// It is no virtual MAC, or that of the VRRP instance that the watched interface belongs to, if any.
+/// Whether a MAC is ordinary, or virtual without contradicting the watched interface's VRRP instance.
 pub fn is_ours(mac: Mac, watched: Mac) -> bool {
     !is_virtual(mac) || !is_virtual(watched) || mac[5] == watched[5]
 }
 
-/// It belongs to a VRRP instance.
+/// Whether a MAC belongs to a VRRP instance.
 pub fn is_virtual(mac: Mac) -> bool {
     mac[..4] == [0, 0, 0x5e, 0]
 }

@@ -1,4 +1,4 @@
-//! The service manager: what it is told is true, in order, and its signs of life come in time.
+//! The service manager: its notices are true and in order, and those for the watchdog come in time.
 
 use keepwatch::errno::Errno;
 use keepwatch::monitor::{
@@ -10,40 +10,41 @@ use netlink_packet_route::link::LinkFlags;
 use super::Simulation;
 use super::retry::Retry;
 
-/// Longer than the longest wait for a retry, which it would hide.
+/// Longer than the longest wait for a retry, which a shorter one would hide.
 pub const PERIOD: Duration = Duration::from_secs(20);
 
-/// What has been told, whether there is anybody to hear it or not.
+/// The notices so far, even without a service manager.
 #[derive(Default, Debug)]
 pub struct Manager {
-    /// The state file has been written since what was to be reported first, or again, was asked for.
+    /// The state file has been written since the start or the last reload.
     pub written: bool,
-    /// It was told to be ready, once at least.
+    /// At least one READY was sent.
     pub ready: bool,
-    /// It has no room for notices.
+    /// Its socket has no room for notices.
     pub is_full: bool,
-    /// When the last notice found it full.
+    /// When the last notice failed because of that.
     refused: Option<Instant>,
     pub retry: Retry,
-    /// What that was.
+    /// That notice.
     rejected: Option<ManagerNotice>,
-    /// When everything was last asked for again, and whether it was told that this is under way.
+    /// When the last reload was requested.
     reloaded: Option<Instant>,
+    /// RELOADING was sent for it.
     reloading: bool,
     stopping: bool,
     shown: Option<(State, Troubles)>,
-    /// When the last sign of life came, or the first was ordered.
+    /// The time of the last WATCHDOG, or of the first READY.
     alive: Option<Instant>,
 }
 
 impl Simulation<'_> {
-    /// Everything is asked for again.
+    /// Notes a reload.
     pub(super) fn reload(&mut self) {
         (self.manager.reloaded, self.manager.written) = (Some(self.now), false);
     }
 
-    /// Whoever waits may go on.
-    pub(super) fn be_ready(&mut self) {
+    /// Asserts that READY is due.
+    pub(super) fn signal_ready(&mut self) {
         let manager = &mut self.manager;
         assert!(!manager.ready || manager.reloading, "p14_readiness_is_waited_for");
         assert!(manager.written, "p2_file_before_readiness");
@@ -53,7 +54,7 @@ impl Simulation<'_> {
         }
     }
 
-    /// Takes a notice, if there is room for it.
+    /// Receives a notice, if the socket has room.
     pub(super) fn notify_manager(&mut self, notice: ManagerNotice) -> Input {
         assert!(self.options.has_manager, "p14_there_is_a_manager");
         let manager = &mut self.manager;
@@ -66,9 +67,9 @@ impl Simulation<'_> {
             manager.refused = Some(self.now);
             return Input::ManagerNotified(Err(Errno(11)));
         }
-        manager.retry.be_anew();
+        manager.retry.reset();
         match notice {
-            ManagerNotice::Ready => self.be_ready(),
+            ManagerNotice::Ready => self.signal_ready(),
             ManagerNotice::Status => {
                 let Status { state, troubles, .. } = self.monitor.status();
                 let shown = state.map(|state| (state, troubles));
@@ -81,19 +82,19 @@ impl Simulation<'_> {
                 assert!(!manager.stopping, "p14_no_status_at_the_end");
             }
             ManagerNotice::Reloading(at) => {
-                assert_eq!(manager.reloaded.take(), Some(at), "p14_reload_is_told_once");
+                assert_eq!(manager.reloaded.take(), Some(at), "p14_reload_is_notified_once");
                 manager.reloading = true;
             }
             ManagerNotice::Stopping => {
-                assert!(!manager.stopping && self.leave_by.is_some(), "p14_end_is_told_once");
+                assert!(!manager.stopping && self.leave_by.is_some(), "p14_end_is_notified_once");
                 manager.stopping = true;
             }
-            ManagerNotice::Alive => self.live_on(),
+            ManagerNotice::Alive => self.note_alive(),
         }
         Input::ManagerNotified(Ok(()))
     }
 
-    /// It was a status that there was no room for, and that is not to be shown any more.
+    /// Whether the failed notice was a status that is outdated by now.
     pub(super) fn manager_wants_nothing(&self) -> bool {
         let Status { state, troubles, .. } = self.monitor.status();
         let is_shown = self.manager.shown == state.map(|state| (state, troubles));
@@ -101,14 +102,14 @@ impl Simulation<'_> {
         is_status && (is_shown || self.leave_by.is_some())
     }
 
-    /// A sign of life that was due at this time, whatever has kept it since.
-    fn live_on(&mut self) {
+    /// Notes a WATCHDOG, and asserts that it was due.
+    fn note_alive(&mut self) {
         let last = self.manager.alive.replace(self.now);
-        assert!(last.is_some_and(|last| self.now >= last + PERIOD), "p14_signs_of_life_are_few");
+        assert!(last.is_some_and(|last| self.now >= last + PERIOD), "p14_watchdog_is_not_early");
     }
 
-    /// The next sign of life is scheduled, and none is late once the core has been given a tick.
-    pub(super) fn will_live(&self, ticked: Option<Instant>) {
+    /// Asserts that the next WATCHDOG is scheduled, and not late if the core has been polled at time `ticked`.
+    pub(super) fn alive_is_in_time(&self, ticked: Option<Instant>) {
         let Some(alive) = self.manager.alive else { return };
         let due = alive + PERIOD;
         if self.manager.refused.is_some() {
@@ -116,16 +117,16 @@ impl Simulation<'_> {
         }
         assert!(
             self.monitor.deadline().is_some_and(|deadline| deadline <= due),
-            "p14_sign_of_life_is_scheduled"
+            "p14_watchdog_is_scheduled"
         );
-        assert!(ticked.is_none_or(|now| now < due), "p14_sign_of_life_is_in_time");
+        assert!(ticked.is_none_or(|now| now < due), "p14_watchdog_is_in_time");
     }
 
-    /// What is wrong when everything works, and nothing more happens.
+    /// Returns the troubles of a world at rest.
     pub(super) fn troubles(&self) -> Troubles {
         let is_absent = self.kernel.ifindex.is_none();
         let misplaced = self.misplaced();
-        // Of several, any.
+        // Of several misplaced addresses, any may be shown.
         let shown = self.monitor.status().troubles.into_iter().flatten();
         let shown = shown.into_iter().find(|shown| misplaced.contains(shown));
         let down = match self.kernel.flags {
@@ -149,13 +150,13 @@ impl Simulation<'_> {
         ]
     }
 
-    /// Where the VIP's address is instead.
+    /// Returns the misplaced addresses.
     pub(super) fn misplaced(&self) -> Vec<Trouble> {
         let misplaced = |body| match body {
             Body::NewAddress(Address { ifindex, cidr, .. }) => {
                 let vip = self.kernel.vip();
-                let is_as_told = (Some(ifindex), cidr) == (self.kernel.ifindex, vip);
-                let is_misplaced = cidr.address() == vip.address() && !is_as_told;
+                let is_vip = (Some(ifindex), cidr) == (self.kernel.ifindex, vip);
+                let is_misplaced = cidr.address() == vip.address() && !is_vip;
                 is_misplaced.then_some(Trouble::Misplaced(ifindex, cidr))
             }
             _ => None,

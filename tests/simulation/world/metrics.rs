@@ -3,26 +3,26 @@
 use keepwatch::errno::Errno;
 use keepwatch::monitor::{Counters, Duration, Instant, Status};
 
-/// From one write to the next, if nothing was reported nor asked for.
+/// The interval of writes without a report or a request.
 const PERIOD: Duration = Duration::from_secs(15);
 
 #[derive(Debug, Default)]
 pub struct MetricsFile {
     wanted: bool,
-    /// Why it cannot be written, if so.
+    /// Why writes fail, if they do.
     pub failure: Option<Errno>,
-    /// The next write takes so long.
+    /// How long the next write takes.
     pub hangs: Duration,
-    /// It was asked to report everything again, and may write so often after that.
+    /// The number of extra writes allowed by reloads.
     pub reloads: u32,
-    /// Something was reported or asked for that is to be written at once.
+    /// A report or a request must be written at once.
     expected: bool,
-    /// What there was to be seen beside what is counted.
+    /// The last status without its counters.
     gauges: Status,
     content: Option<Status>,
     /// When the last write ended.
     written: Option<Instant>,
-    /// What it does not say yet it has to say by then.
+    /// When a changed status must be written.
     by: Option<Instant>,
 }
 
@@ -31,12 +31,12 @@ impl MetricsFile {
         Self { wanted, ..Self::default() }
     }
 
-    /// A report or a request is under way, after which it is to be written.
+    /// Expects a write after the current report or request.
     pub fn expect(&mut self) {
         self.expected = true;
     }
 
-    /// It follows everything but what is counted.
+    /// Expects a write if anything but a counter has changed.
     pub fn follow(&mut self, status: &Status) {
         let gauges = Status { counters: Counters::default(), ..*status };
         self.expected |= self.gauges != gauges;
@@ -47,7 +47,7 @@ impl MetricsFile {
         !self.wanted || !self.expected
     }
 
-    /// At the end of each input.
+    /// Asserts at the end of each input that no write is late.
     pub fn p14_are_written_in_time(
         &mut self,
         status: &Status,
@@ -58,7 +58,7 @@ impl MetricsFile {
         if self.says(status) {
             self.by = None;
         }
-        // What has changed just now is written as soon as the queue is empty again.
+        // A change by this input is written once the queue is empty.
         let is_in_time = !is_queue_empty || self.expected || self.by.is_none_or(|by| fed < by);
         assert!(is_in_time, "p14_metrics_are_written_in_time");
         if !self.says(status) {
@@ -66,7 +66,7 @@ impl MetricsFile {
         }
     }
 
-    /// Returns how long the write takes.
+    /// Asserts that a write is due. Returns how long it takes.
     pub fn begin(&mut self, status: &Status, now: Instant) -> Duration {
         self.by = None;
         assert!(self.wanted && status.state.is_some(), "p14_metrics_have_a_state");
@@ -84,7 +84,7 @@ impl MetricsFile {
         let content = self.content.replace(*status);
         match self.failure {
             None => return Ok(()),
-            // Another instance's is taken for written.
+            // A file of another instance counts as written.
             Some(Errno::EXISTS) => {
                 let counters = self.content.as_mut().map(|content| &mut content.counters);
                 counters.expect("a content").metrics_failures += 1;
@@ -94,7 +94,7 @@ impl MetricsFile {
         self.failure.map_or(Ok(()), Err)
     }
 
-    /// Whether it says this, as far as it has to.
+    /// Whether the file shows this status, except for the number of events.
     pub fn says(&self, status: &Status) -> bool {
         let figures = |status: &Status| {
             let counters = Counters { events: 0, ..status.counters };

@@ -1,17 +1,17 @@
-//! A world for the core to live in: a kernel with a queue that overflows, disks that fail or hang, an agent that comes
-//! and goes, and whose reply is not read at once, conntrackd, a hook that fails, a namespace that is deleted, and time
-//! that jumps. A property test chooses what happens ([`choices`]), and so does a fuzzer with its bytes.
+//! A simulated world around the core: a kernel with overruns, disks that fail or hang, an agent that restarts,
+//! conntrackd, a failing hook, a namespace that is deleted, and time that jumps. A property test chooses the steps
+//! ([`choices`]), or a fuzzer by its bytes.
 //!
-//! After every input the invariants hold, and once everything works and nothing more happens, the truth has arrived
-//! everywhere. Each invariant is an assertion here. Its name begins with the number of the promise that it checks:
-//! `p6_newest_state_arrives`. Those of limits in time work in both directions:
+//! The truth is the state of the simulated kernel. After every input the invariants hold. Once everything works and
+//! nothing more happens, the truth has arrived everywhere. Each invariant is an assertion here, whose name begins with
+//! the number of its promise: `p6_newest_state_arrives`. Those about time check both directions:
 //!
-//! - What has failed is tried again after 50 ms at the earliest, and never later than promised: see [`retry`].
-//! - Of equal failures there is one line a minute, and one at once after a success. Every line of the log is checked.
-//! - What needs the kernel's latest news is done only at an empty queue.
-//! - Whatever is scheduled lies ahead, and at most as far as promised.
+//! - A failed action is retried after 50 ms at the earliest, and never later than promised: see [`retry`].
+//! - Equal failures have one line a minute, and one at once after a success. Every log line is checked.
+//! - Actions that need a current view happen only at an empty queue.
+//! - Deadlines lie ahead, at most as far as promised.
 //!
-//! An agent that was away answers 200 for a while before it knows its routers, and forgets the report.
+//! A restarted agent answers 200 for a while before it knows its routers, and loses these notifications.
 
 mod actions;
 pub mod choices;
@@ -46,8 +46,7 @@ pub use step::{Life, Options, Step};
 use wire::{PROBE_INTERVAL, Wire};
 
 impl Life {
-    /// Lives it, lets the world come to rest, and checks that the truth has arrived everywhere.
-    /// Returns how often the state has been reported as a new one.
+    /// Executes the steps, and checks that the truth arrives everywhere. Returns the number of transitions.
     pub fn live(&self) -> u64 {
         TABLES.with_borrow_mut(|tables| {
             *tables = Tables::new();
@@ -59,18 +58,17 @@ impl Life {
 }
 
 thread_local! {
-    /// Large enough for it to take time to make them anew for each life.
+    /// Shared by all lives, as allocating them for each takes time.
     static TABLES: RefCell<Tables> = const { RefCell::new(Tables::new()) };
 }
 
-/// By this signal.
 const SIGTERM: i32 = 15;
-/// More than one input ever brings about.
+/// More actions than any input causes.
 const MAX_ACTIONS: u32 = 100;
-/// How often the core looks whether the namespace is there.
+/// The interval between checks of the namespace.
 const CHECK: Duration = Duration::from_secs(10);
 
-/// Watches an IPv4 VIP and does nothing else.
+/// Returns the configuration that watches an IPv4 VIP for an agent only.
 pub fn config<'a>() -> MonitorConfig<'a> {
     let vip = Kernel::default().vip();
     MonitorConfig { notify_agent: true, ..MonitorConfig::new(name("ha"), vip, PORT) }
@@ -89,56 +87,56 @@ pub struct Simulation<'a> {
     conntrackd: Conntrackd,
     hook: Hook,
     options: Options,
-    /// A change of the mounts has been told, and the core has yet to look.
+    /// The core knows that mounts have changed, and has not checked the namespace since.
     mounts_changed: bool,
-    /// When the core looked at the namespace.
+    /// When the core last checked the namespace.
     looked: Option<Instant>,
     namespace_deleted: bool,
-    /// When the core came to know of it.
+    /// When the core was informed of that.
     namespace_gone: Option<Instant>,
     /// The newest state that the core has reported.
     reported: Option<State>,
-    /// Why, unless the address has another owner, or the interface proves to be gone.
+    /// Its cause, unless that is a duplicate address or a missing interface.
     cause: Option<Cause>,
     wire: Wire,
     /// The VIP has failed duplicate address detection at least once.
     vip_has_failed: bool,
     manager: Manager,
-    /// What has been so since it was asked to leave.
+    /// All truths since the exit was requested.
     truths_since_asked: Vec<State>,
-    /// A new state has been reported, and the file has yet to be tried.
+    /// A new state has been reported, and its write has not been tried yet.
     news: bool,
-    /// The file has been tried, and the agent is to be told at once.
+    /// The write has been tried, and the agent must be notified at once.
     agent_is_next: bool,
-    /// A state has been written, or tried to be, since the last input.
+    /// A write has been tried since the last input.
     wrote: bool,
-    /// The hook is to be run for this before the next input.
+    /// The hook must run for this before the next input.
     hook_is_next: Option<HookState>,
-    /// When the last input came, and whether it was that the queue is empty.
+    /// The time of the last input, and whether that was `QueueEmpty`.
     fed_at: Instant,
     at_empty_queue: bool,
-    /// When the queue was empty, unless there may be more since.
+    /// When the queue was last empty, or none if it may have more since.
     emptied_at: Option<Instant>,
-    /// It was asked to report the same again.
+    /// The core was asked to report the state again.
     reloaded: bool,
-    asked_to_leave: bool,
+    exit_requested: bool,
     leave_by: Option<Instant>,
     pub exited: bool,
-    /// Where a line has said last that the VIP's address is.
+    /// The last logged location of a misplaced address.
     misplaced_line: Option<Trouble>,
-    /// How often a line has said that the state has changed, and why.
+    /// The number of lines with the cause of a change.
     changes: u64,
-    /// When something was last done but looking for the namespace.
+    /// The time of the last action, except for checks and probes.
     busy: Instant,
-    /// A process that runs programs has gone, and when.
+    /// The helper that has ended, and when.
     helper_gone: Option<(HelperKind, Instant)>,
-    /// The pid file is another daemon's, and the core has come to know that.
+    /// The pid file is another daemon's; then, the core knows it.
     pid_file_is_lost: bool,
     is_superseded: bool,
     sent: bool,
     dumps: Dumps,
     limits: Limits,
-    /// When the deadline was last the present after an empty queue, and nothing was done.
+    /// When the deadline was last due after an empty queue, although nothing was done.
     stayed: Option<Instant>,
 }
 
@@ -197,7 +195,7 @@ impl<'a> Simulation<'a> {
             at_empty_queue: false,
             emptied_at: None,
             reloaded: false,
-            asked_to_leave: false,
+            exit_requested: false,
             leave_by: None,
             exited: false,
             misplaced_line: None,
@@ -217,24 +215,24 @@ impl<'a> Simulation<'a> {
         for step in steps {
             self.step(*step);
         }
-        self.come_to_an_end();
+        self.finish();
     }
 
-    /// Lets the world come to rest, and checks that the truth has arrived everywhere.
-    pub fn come_to_an_end(&mut self) {
+    /// Ends all faults, and checks that the truth arrives everywhere.
+    pub fn finish(&mut self) {
         self.come_to_rest();
         if self.exited {
             return;
         }
         let truth = self.truth();
         assert_eq!(self.disk.file, Some(truth), "p3_state_file_holds_the_truth");
-        let told = self.reported.filter(|_| !self.options.has_no_agent);
-        assert_eq!(self.agent.acknowledged, told, "p6_newest_state_arrives");
-        let heeded = self.agent.heeded(self.now + Duration::from_secs(2));
-        assert_eq!(heeded, told, "p6_restarted_agent_knows_it");
-        assert_eq!(self.agent.failures, 0, "p6_return_is_said");
-        let heeded = (!self.options.announces).then_some(self.kernel.ifindex.unwrap_or(0));
-        assert_eq!(self.kernel.heeded, heeded, "p8_filter_is_right");
+        let expected = self.reported.filter(|_| !self.options.has_no_agent);
+        assert_eq!(self.agent.acknowledged, expected, "p6_newest_state_arrives");
+        let acted_on = self.agent.acted_on_at(self.now + Duration::from_secs(2));
+        assert_eq!(acted_on, expected, "p6_restarted_agent_knows_it");
+        assert_eq!(self.agent.failures, 0, "p6_return_is_logged");
+        let filter = (!self.options.announces).then_some(self.kernel.ifindex.unwrap_or(0));
+        assert_eq!(self.kernel.filter, filter, "p8_filter_is_right");
         assert!(self.manager.ready && !self.namespace_deleted, "p10_end_is_found");
         self.manager_knows();
         assert!(self.conntrackd.is_done(), "p13_all_commands_are_run");
@@ -256,27 +254,28 @@ impl<'a> Simulation<'a> {
         if self.options.detects_split_brain && truth == State::Active {
             assert_eq!(self.wire.listening, self.kernel.ifindex, "p12_listens_where_the_vip_is");
             assert!(self.wire.is_bound_to(&self.kernel), "p12_socket_is_bound");
-            self.wire.all_is_said();
+            self.wire.assert_all_logged();
         }
         self.control(Control::Exit(SIGTERM));
         self.read(usize::MAX);
-        assert!(self.exited, "p14_leaves_at_once_with_nothing_to_do");
+        assert!(self.exited, "p14_exits_at_once_with_nothing_to_do");
     }
 
     fn truth(&self) -> State {
-        let there = self.kernel.ifindex.is_some() && self.kernel.has_vip && !self.kernel.vip_failed;
-        if there && self.namespace_gone.is_none() { State::Active } else { State::Backup }
+        let present =
+            self.kernel.ifindex.is_some() && self.kernel.has_vip && !self.kernel.vip_failed;
+        if present && self.namespace_gone.is_none() { State::Active } else { State::Backup }
     }
 
     pub fn step(&mut self, step: Step) {
         self.happen(step);
         self.note_truth();
-        self.hear();
+        self.receive_claims();
     }
 
     fn note_truth(&mut self) {
         let truth = self.truth();
-        let leaves = self.asked_to_leave || self.helper_gone.is_some();
+        let leaves = self.exit_requested || self.helper_gone.is_some();
         if leaves && !self.truths_since_asked.contains(&truth) {
             self.truths_since_asked.push(truth);
         }
@@ -295,9 +294,9 @@ impl<'a> Simulation<'a> {
             self.reload();
         }
         if control == Control::Exit(SIGTERM) {
-            self.asked_to_leave = true;
+            self.exit_requested = true;
             self.note_truth();
-            self.leave_at_the_latest(self.now + Duration::from_secs(1));
+            self.exit_by(self.now + Duration::from_secs(1));
         }
         if control == Control::Status && self.reported.is_some() {
             self.metrics.expect();
@@ -305,7 +304,7 @@ impl<'a> Simulation<'a> {
         self.feed(&Input::Control(control));
     }
 
-    fn leave_at_the_latest(&mut self, by: Instant) {
+    fn exit_by(&mut self, by: Instant) {
         self.leave_by = Some(self.leave_by.map_or(by, |earlier| earlier.min(by)));
     }
 
@@ -319,7 +318,7 @@ impl<'a> Simulation<'a> {
         self.feed(&Input::Helper(HelperKind::Conntrackd, HelperNews::Ended(result)));
     }
 
-    /// Reads so many datagrams, or until there are no more, which is an input, too.
+    /// Reads up to this many datagrams. An empty queue is an input, too.
     fn read(&mut self, datagrams: usize) {
         for _ in 0..datagrams {
             if let Some(dump) = self.kernel.lagging_dump() {
@@ -334,7 +333,7 @@ impl<'a> Simulation<'a> {
         }
     }
 
-    /// Lets time pass, with a look at the queue at every deadline on the way.
+    /// Lets time pass, and reads the queue at every deadline on the way.
     fn pass(&mut self, duration: Duration) {
         let end = self.now + duration;
         while let Some(deadline) = self.monitor.deadline()
@@ -343,7 +342,7 @@ impl<'a> Simulation<'a> {
         {
             self.now = self.now.max(deadline);
             self.read(usize::MAX);
-            self.hear();
+            self.receive_claims();
         }
         self.now = self.now.max(end);
     }

@@ -1,4 +1,4 @@
-//! Whom the core tells: the disk, the agent, conntrackd.
+//! The consumers of the state: disk, agent, conntrackd.
 
 use keepwatch::errno::Errno;
 use keepwatch::monitor::{
@@ -10,11 +10,12 @@ use super::retry::Retry;
 #[derive(Debug, Default)]
 pub struct Disk {
     pub works: bool,
-    /// The next write takes so long.
+    /// How long the next write takes.
     pub hangs: Duration,
     pub file: Option<State>,
-    /// Another process has replaced the file since the last write, or had before that.
+    /// Another process has replaced the file since the last write.
     pub is_foreign: bool,
+    /// Another process had replaced the file before the last write.
     pub was_foreign: bool,
     pub log_fails: bool,
     pub retry: Retry,
@@ -27,53 +28,55 @@ impl Disk {
             self.retry.fail(now);
             return Err(Errno(28));
         }
-        self.retry.be_anew();
+        self.retry.reset();
         self.file = Some(state);
         self.was_foreign = std::mem::take(&mut self.is_foreign);
         Ok(if self.was_foreign { Replaced::Foreign } else { Replaced::Own })
     }
 }
 
-/// An agent answers 200, and acts on it when it has gathered reports for this long.
+/// How long an agent gathers notifications after its 200 before it acts on them.
 const BATCHING: Duration = Duration::from_secs(2);
 
-/// Between these is the wait after a full backlog.
+/// The limits of the wait after a full backlog.
 const FIRST_WAIT: Duration = Duration::from_millis(4);
 const LONGEST_WAIT: Duration = Duration::from_millis(700);
 
 #[derive(Debug, Default)]
 pub struct Agent {
     pub listens: bool,
-    /// It listens, but too many wait already.
+    /// Its backlog is full.
     pub is_full: bool,
-    /// Since when every attempt has found it full.
+    /// The first of the consecutive attempts that have found it full.
     found_full: Option<Instant>,
     connection: Connection,
-    /// Its reply to the attempt in flight, which has come but has not been read.
+    /// Its reply to the attempt in flight, which the core has not read yet.
     unread: Option<Reply>,
-    /// What it last answered with 200.
+    /// The state that it last answered with 200.
     pub acknowledged: Option<State>,
-    /// What it has acted on, and what it will have acted on then unless it ends before.
+    /// The state that it has acted on.
     acted_on: Option<State>,
+    /// The state that it will act on, and when, unless it ends before.
     batched: Option<(State, Instant)>,
-    /// How often it has been started, and how often it had been when it last answered.
+    /// The number of its starts.
     instance: u32,
+    /// That number when it last answered.
     answered: Option<u32>,
     answered_at: Option<Instant>,
-    /// An attempt has found it away, and it has not answered 200 since.
+    /// An attempt has failed, and it has not answered 200 since.
     was_away: bool,
-    /// Until then it knows no routers, as it has been started.
+    /// When it knows its routers after its start.
     knows_routers_at: Option<Instant>,
-    /// The state of the last attempt, and when that failed.
+    /// The state and the time of the last attempt, if that failed.
     failed: Option<(State, Instant)>,
-    /// How many attempts have, and no line has said yet that it is back.
+    /// The number of failed attempts since the last line about its return.
     pub failures: u32,
     pub retry: Retry,
-    /// An attempt has, of which the core has yet to hear.
+    /// An attempt has failed, and the core has not received that yet.
     pub has_failed: bool,
     /// When the last attempt was made.
     called_at: Option<Instant>,
-    /// What is to be reported anew need not wait.
+    /// A repeated report need not wait.
     anew: bool,
 }
 
@@ -90,31 +93,31 @@ impl Agent {
         Self { listens: true, ..Self::default() }
     }
 
-    /// It is started, or ends. One that has been started takes so long to know its routers, and answers before that.
+    /// Starts or ends the agent. A started agent knows its routers after `starts_for`, and answers before that.
     pub fn listen(&mut self, listens: bool, starts_for: Duration, now: Instant) {
         if !listens {
-            self.acted_on = self.heeded(now);
+            self.acted_on = self.acted_on_at(now);
             self.batched = None;
         } else if !self.listens {
             self.instance += 1;
-            // The core looks for ten minutes, and an agent that stays away for longer is left to its operator.
+            // The core checks for ten minutes. A longer absence of the agent is the operator's task.
             if self.answered_at.is_some_and(|at| now > at + Duration::from_secs(590)) {
                 self.acted_on = self.acknowledged;
             }
-            // One that was never heard of, nor missed, cannot be known to be another.
+            // Without an earlier attempt, the core cannot know that this agent is a new one.
             let is_known = self.was_away || self.answered.is_some();
             self.knows_routers_at = is_known.then_some(now + starts_for);
         }
         self.listens = listens;
     }
 
-    /// What it has acted on.
-    pub fn heeded(&self, now: Instant) -> Option<State> {
+    /// Returns the state that it has acted on.
+    pub fn acted_on_at(&self, now: Instant) -> Option<State> {
         let batched = self.batched.filter(|(_, at)| now >= *at);
         batched.map(|(state, _)| state).or(self.acted_on)
     }
 
-    /// Another one has taken its place since it answered.
+    /// Whether it was restarted since its last answer.
     pub fn is_replaced(&self) -> bool {
         self.answered.is_some_and(|answered| answered != self.instance)
     }
@@ -131,17 +134,17 @@ impl Agent {
         if let Connection::InFlight(state) = self.connection { Some(state) } else { None }
     }
 
-    /// To reply.
+    /// Whether it has had its time to reply.
     pub fn has_had_its_time(&self, now: Instant) -> bool {
         self.called_at.is_none_or(|at| now >= at + Duration::from_secs(5))
     }
 
-    /// The next attempt is a report, and no retry.
+    /// Expects that the next attempt is a report, not a retry.
     pub fn expect_report(&mut self) {
         self.anew = true;
     }
 
-    /// Some: that came of it at once.
+    /// Begins an attempt. Returns its outcome if it has one at once.
     pub fn notify(&mut self, state: State, now: Instant) -> Option<Outcome> {
         assert!(!self.is_in_flight(), "p6_one_attempt_at_a_time");
         self.called_at = Some(now);
@@ -151,7 +154,7 @@ impl Agent {
             && failed == state
             && !anew
         {
-            // Most make room soon: many fail over together.
+            // A full backlog has room soon, even if many routers fail over together.
             let full =
                 self.found_full.map(|since| ((at - since) / 64).clamp(FIRST_WAIT, LONGEST_WAIT));
             let pause = full.unwrap_or(Duration::from_millis(50));
@@ -174,12 +177,11 @@ impl Agent {
         }
         self.retry.fail(now);
         self.found_full = None;
-        // It starts when it listens again.
         self.was_away = true;
         Some(Outcome::Failed(Failure::Refused))
     }
 
-    /// Returns whether there was still a connection.
+    /// Ends the connection. Returns whether it still existed.
     pub fn hang_up(&mut self, now: Instant) -> bool {
         let is_connected = self.is_connected();
         self.fail(now);
@@ -196,23 +198,23 @@ impl Agent {
         self.connection = Connection::None;
     }
 
-    /// It replies, and nobody reads that yet.
+    /// Replies, without the core reading that yet.
     pub fn reply_unread(&mut self, reply: Reply) {
         if self.is_in_flight() {
             self.unread.get_or_insert(reply);
         }
     }
 
-    /// The reply, if there is one to be read.
+    /// Returns the outcome of an unread reply, if any.
     pub fn read_reply(&mut self, now: Instant) -> Option<Outcome> {
         self.unread.map(|reply| self.reply(reply, now))
     }
 
-    /// What the core sees of a reply, unless there was one before.
+    /// Returns the outcome of a reply, or of an earlier unread one.
     pub fn reply(&mut self, reply: Reply, now: Instant) -> Outcome {
         let reply = self.unread.take().unwrap_or(reply);
         let Connection::InFlight(state) = self.connection else {
-            // Without a connection that is an echo of an older one.
+            // Without a connection, the reply belongs to an older one.
             self.connection = Connection::None;
             return Outcome::Closed;
         };
@@ -220,11 +222,11 @@ impl Agent {
             self.fail(now);
             return Outcome::Failed(failure);
         }
-        self.retry.be_anew();
+        self.retry.reset();
         self.was_away = false;
         self.acknowledged = Some(state);
         if self.listens && self.knows_routers_at.is_none_or(|at| now >= at) {
-            self.acted_on = self.heeded(now);
+            self.acted_on = self.acted_on_at(now);
             self.batched = Some((state, now + BATCHING));
         }
         self.connection = Connection::Lingering;
@@ -234,22 +236,24 @@ impl Agent {
     }
 }
 
-/// What comes of an attempt: 200, or another end.
+/// The end of an attempt: 200, or a failure.
 pub type Reply = Result<(), Failure>;
 
-/// The process that runs conntrackd's commands.
+/// The helper that runs conntrackd's commands.
 #[derive(Debug)]
 pub struct Conntrackd {
     pub lives: bool,
-    /// The command under way, and for the how-manieth state it was begun.
+    /// The running command, and the number of its state.
     running: Option<(SyncCommand, usize)>,
-    /// What the newest state wants done, how many states there have been, and how much of it has begun.
+    /// The commands for the newest state.
     wanted: &'static [SyncCommand],
+    /// The number of states so far.
     states: usize,
+    /// The number of commands begun for the newest state.
     begun: usize,
-    /// Since when there has been no configuration for that.
+    /// Since when these have had no configuration.
     unconfigured_since: Option<Instant>,
-    /// How the commands of the newest state have ended.
+    /// The results of these.
     results: Vec<CommandResult>,
 }
 
@@ -270,7 +274,7 @@ impl Conntrackd {
         self.running.is_some()
     }
 
-    /// A new state has been reported.
+    /// Expects the commands for a new state.
     pub fn want(&mut self, state: State) {
         const ACTIVE: [SyncCommand; 4] =
             [SyncCommand::Commit, SyncCommand::Flush, SyncCommand::Resync, SyncCommand::Bulk];
@@ -292,14 +296,14 @@ impl Conntrackd {
         self.running = Some((command, self.states));
     }
 
-    /// The command under way ends, if there is one.
+    /// Ends the running command, if any.
     pub fn end(&mut self, result: CommandResult, now: Instant) {
         let Some((_, state)) = self.running.take() else { return };
         if state != self.states {
             return;
         }
         if result == CommandResult::NotConfigured(Errno::NOT_FOUND) {
-            // All of them again, until the configuration has not been there for ten seconds.
+            // All commands are retried until the configuration has been missing for ten seconds.
             let since = *self.unconfigured_since.get_or_insert(now);
             if now < since + Duration::from_secs(10) {
                 self.results.clear();
@@ -311,18 +315,18 @@ impl Conntrackd {
         self.results.push(result);
     }
 
-    /// The commands wait for their configuration.
+    /// Whether the commands wait for their configuration.
     pub fn is_unconfigured(&self) -> bool {
         self.unconfigured_since.is_some()
     }
 
-    /// Returns whether it has lived.
+    /// Ends the helper. Returns whether it was alive.
     pub fn die(&mut self) -> bool {
         self.running = None;
         std::mem::take(&mut self.lives)
     }
 
-    /// All commands have ended, and one with success.
+    /// Whether all commands have ended, at least one with success.
     pub fn is_synced(&self) -> bool {
         self.is_done() && self.results.contains(&CommandResult::Exited(0))
     }
@@ -331,7 +335,7 @@ impl Conntrackd {
         self.lives && self.results.iter().any(|result| *result != CommandResult::Exited(0))
     }
 
-    /// Everything that the newest state wants done has been.
+    /// Whether all commands for the newest state have ended.
     pub fn is_done(&self) -> bool {
         !self.lives || (self.begun == self.wanted.len() && self.running.is_none())
     }

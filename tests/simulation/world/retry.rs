@@ -1,4 +1,4 @@
-//! What fails: when it has to be tried again at the latest, and when there has to be a line about it.
+//! Failures: when the retry is due at the latest, and which of them have a log line.
 
 use std::collections::BTreeMap;
 use std::mem::discriminant;
@@ -11,26 +11,26 @@ use keepwatch::monitor::{
 use super::Simulation;
 use super::kernel::Meaning;
 
-/// The wait after the first failure at the longest; it doubles with each.
+/// The longest wait after the first failure, which doubles with each.
 const FIRST: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(5);
-/// The same where a full backlog is the failure: the first, and the second.
+/// The longest waits after the first and the second full backlog.
 const FULL: [Duration; 2] = [Duration::from_millis(12), Duration::from_millis(35)];
-/// Of a dump.
+/// The timeout of a dump.
 const TIMEOUT: Duration = Duration::from_secs(5);
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// By when to try again.
+/// When a retry is due.
 #[derive(Debug, Default)]
 pub struct Retry {
-    /// Since the last success.
+    /// The number of failures since the last success.
     failures: u32,
     full_since: Option<Instant>,
     by: Option<Instant>,
 }
 
 impl Retry {
-    /// What is due already stays so.
+    /// Notes a failure. A retry that is already due stays due.
     pub fn fail(&mut self, now: Instant) {
         let wait = (FIRST * (1 << self.failures.min(6))).min(LONGEST);
         self.by.get_or_insert(now + wait);
@@ -51,8 +51,8 @@ impl Retry {
         self.by = None;
     }
 
-    /// It has succeeded, or is to be done for something else.
-    pub fn be_anew(&mut self) {
+    /// Forgets the failures, after a success or for a new value.
+    pub fn reset(&mut self) {
         (self.failures, self.full_since) = (0, None);
     }
 
@@ -69,9 +69,9 @@ impl Retry {
 #[derive(Debug, Default)]
 pub struct Dumps {
     retries: [Retry; 3],
-    /// The running one, when it was requested, and how it ends if it says that it is complete.
+    /// The running dump, the time of its request, and its result so far.
     running: Option<(usize, Instant, DumpResult)>,
-    /// It is one of the watched interface alone, which says nothing of the others that have failed.
+    /// It lists only one interface, so its success ends no failures of others.
     is_restricted: bool,
 }
 
@@ -82,7 +82,7 @@ impl Dumps {
         self.running = Some((dump as usize, now, DumpResult::Complete));
     }
 
-    /// Returns how a dump ends, if one does by this.
+    /// Notes an input. Returns the result of the dump that it ends, if any.
     fn note(&mut self, input: &Input, meaning: Meaning, now: Instant) -> Option<DumpResult> {
         let (dump, since, so_far) = self.running.as_mut()?;
         let result = match (input, meaning) {
@@ -99,10 +99,10 @@ impl Dumps {
         };
         let retry = &mut self.retries[*dump];
         match result {
-            DumpResult::Complete => retry.be_anew(),
-            // It was answered.
+            DumpResult::Complete => retry.reset(),
+            // The kernel has answered, so the wait does not grow.
             DumpResult::Interrupted => {
-                retry.be_anew();
+                retry.reset();
                 retry.by.get_or_insert(now + FIRST);
             }
             _ => retry.fail(now),
@@ -111,7 +111,7 @@ impl Dumps {
         Some(result)
     }
 
-    /// What cannot be read spoils the running dump, and has these listed.
+    /// Notes a malformed message, which makes the running dump fail and these dumps due.
     fn note_malformed(&mut self, dumps: usize, now: Instant) {
         self.retries[..dumps].iter_mut().for_each(|retry| retry.fail(now));
         if let Some((_, _, so_far)) = self.running.as_mut().filter(|_| dumps > 1) {
@@ -128,12 +128,13 @@ impl Dumps {
     }
 }
 
-/// What fails, by the name of its line, and of which kind it is.
+/// A kind of failures: the name of its line, and a number.
 type Kind = (&'static str, usize);
 
-/// When the last line of each kind was written, and how many failures have come since.
+/// The limits of log lines.
 #[derive(Debug, Default)]
 pub struct Limits {
+    /// The time of the last line of each kind, and the number of failures since.
     kinds: BTreeMap<Kind, (Instant, u32)>,
     expected: Vec<(Kind, u32)>,
 }
@@ -148,7 +149,7 @@ impl Limits {
         }
     }
 
-    /// After a success the next failure has a line at once.
+    /// Notes a success, after which the next failure has a line at once.
     pub fn end(&mut self, name: &str) {
         self.kinds.retain(|(of, _), _| *of != name);
     }
@@ -163,7 +164,7 @@ impl Limits {
         self.expected.remove(at);
     }
 
-    /// Of what is said once a minute whatever comes between.
+    /// Reads a line that is limited to one a minute, with or without successes.
     pub fn read_other(&mut self, kind: Kind, now: Instant) {
         self.fail(kind, now);
         self.expected.pop_if(|(last, _)| *last == kind).expect("p19_one_line_a_minute");
@@ -183,7 +184,7 @@ pub fn dump_kind(result: DumpResult) -> Kind {
 }
 
 impl Simulation<'_> {
-    /// Notes what fails by this input, and what succeeds.
+    /// Notes the failures and successes of an input.
     pub(super) fn note_failures(&mut self, input: &Input) {
         let (now, limits, dumps) = (self.now, &mut self.limits, &mut self.dumps);
         if let Some(result) = dumps.note(input, self.kernel.meaning, now) {
@@ -230,7 +231,7 @@ impl Simulation<'_> {
         }
     }
 
-    /// Each failure is mended in time, and has its line.
+    /// Asserts that each failure is retried in time, and has its line.
     pub(super) fn no_retry_is_late(&self) {
         let (deadline, now) = (self.monitor.deadline(), self.now);
         let in_time = |retry: &Retry| retry.is_in_time(deadline, now);

@@ -1,4 +1,4 @@
-//! What can happen, as data: the steps of a failed life are printed as its story.
+//! The steps of a life as data, which are printed if it fails.
 
 use std::fmt;
 use std::time::Duration;
@@ -13,96 +13,95 @@ use super::lan::{AddressChange, LinkChange};
 use super::peers::Reply;
 use super::wire::Claims;
 
-/// Everything that happens to a core.
+/// All inputs of a core.
 #[derive(Clone)]
 pub struct Life {
     pub options: Options,
     pub steps: Vec<Step>,
 }
 
-/// How the core is started, and what it finds.
+/// The configuration of the core, and the world at its start.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// The first is the seed, too.
+    /// The bytes that encode the options. The first is also the seed.
     pub bits: [u8; 2],
     pub ipv6_vip: bool,
     pub announces: bool,
     pub detects_split_brain: bool,
     pub probes: bool,
     pub syncs_conntrack: bool,
-    /// Nothing tells of mounts.
+    /// Mounts have no events.
     pub mounts_are_hidden: bool,
-    /// The watched interface has a MAC of VRRP.
+    /// The watched interface has a virtual MAC.
     pub has_virtual_mac: bool,
     pub writes_metrics: bool,
     /// The other links have addresses before the core starts.
     pub has_old_addresses: bool,
     pub has_hook: bool,
     pub has_no_agent: bool,
-    /// A service manager is told.
     pub has_manager: bool,
-    /// And wants signs of life.
+    /// The service manager expects WATCHDOG.
     pub has_watchdog: bool,
-    /// The kernel lists the addresses of all interfaces, whatever was requested.
+    /// Dumps list the addresses of all interfaces.
     pub kernel_is_old: bool,
 }
 
-/// Links are the two beside the watched one.
+/// A step. Links are numbered without the watched one: 0 and 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Step {
-    /// Or refreshes it.
+    /// Adds or refreshes the VIP.
     AddVip,
     RemoveVip,
-    /// The VIP's address is put on one of the other links, or with another prefix length on the watched one; or it is
-    /// taken away there.
+    /// Adds the VIP's address to another link, or with another prefix length to the watched one, or removes it there.
     MisplaceVip {
         on_link: Option<usize>,
     },
-    /// Another host has the VIP, too.
+    /// Duplicate address detection of the VIP fails.
     FailVip,
     CreateInterface,
     DeleteInterface,
     RenameInterface,
-    /// It goes to another namespace and comes back with its old index.
+    /// The interface moves to another namespace, and returns with its old index.
     ReturnInterface {
         with_vip: bool,
     },
-    /// If there is no watched interface, its name becomes the first link's alternative name.
+    /// Without a watched interface, the watched name becomes the first link's alternative name.
     TakeAlternativeName,
-    /// The watched interface is set up or down, or its carrier comes or goes.
+    /// Sets the watched interface up or down, or its carrier on or off.
     SetFlags(LinkFlags),
-    /// What a wireless driver tells of the watched interface.
+    /// An event of a wireless driver about the watched interface.
     WirelessEvent,
-    /// And of another link.
+    /// An event of a wireless driver about another link.
     LinkWirelessEvent(usize),
     ChangeAddress(usize, AddressChange),
     ChangeLink(usize, LinkChange),
-    /// What becomes of frames on so many links.
+    /// Sets the result of sending frames on this many links.
     SetEgress(usize, Result<(), Errno>),
     Read(usize),
-    /// About the link with this index, if so much can be read.
+    /// A malformed message about the link with this index, if that can be read.
     MalformedMessage(Option<u32>),
     ForeignMessage(u8),
-    /// How the next dump ends.
+    /// Sets the result of the next dump.
     EndNextDump(DumpResult),
-    /// The next dump lists what was there as it was, and after the events of what has changed since.
+    /// The next dump lists its content as it was at the request, after the events since.
     NextDumpLags,
-    /// Time passes, and the core looks at every deadline.
+    /// Time passes, and the core runs at every deadline.
     Wait(Duration),
     /// Time passes, and the core does not run.
     Stall(Duration),
-    /// Those of metrics fail like this, if at all, and the next hangs for so long.
+    /// Sets whether writes of the state work, how writes of metrics fail, and how long the next of these hangs.
     DiskWorks {
         works: bool,
         for_metrics: Option<Errno>,
         hangs_for_metrics: Duration,
     },
-    /// So does the next write of the state.
+    /// Sets how long the next write of the state hangs.
     DiskHangs(Duration),
     AgentReplies(Reply),
-    /// And nobody reads that yet.
+    /// The agent replies, and the core does not read that yet.
     AgentRepliesUnread(Reply),
-    /// There is no room for more who call it; and when it is started again, it takes so long to know its routers.
+    /// Sets whether the agent listens, whether its backlog is full, and how long it needs for its routers after a
+    /// start.
     AgentListens {
         listens: bool,
         is_full: bool,
@@ -110,7 +109,7 @@ pub enum Step {
     },
     CommandEnds(CommandResult),
     HookEnds(CommandResult),
-    /// Its queue has room for notices, or not.
+    /// Sets whether the service manager's socket has room.
     ManagerTakes(bool),
     LosePidFile,
     HelperDies(HelperKind),
@@ -119,7 +118,7 @@ pub enum Step {
     ChangeMounts,
     /// Another process writes the state file.
     ReplaceStateFile,
-    /// Where nothing tells of mounts, the core may be told at once all the same.
+    /// Deletes the namespace. Without events of mounts, the core may still notice it `at_once`.
     DeleteNamespace {
         at_once: bool,
     },
@@ -209,7 +208,7 @@ impl fmt::Debug for Life {
 }
 
 impl Options {
-    /// All zero: with announcements, split brains and nothing that has to be asked for.
+    /// Decodes options. All zero means the defaults: announcements and split-brain detection.
     pub fn decode(bits: [u8; 2]) -> Self {
         let [byte, more] = bits;
         let bit = |bit: u8| byte & (1 << bit) != 0;

@@ -1,4 +1,4 @@
-//! The segment of the watched interface: who claims the VIP there, and the socket that hears it.
+//! The segment of the watched interface: claims of the VIP, and the socket that receives them.
 
 use std::collections::VecDeque;
 
@@ -13,22 +13,22 @@ use super::lan::is_virtual;
 
 const OTHER_MAC: Mac = [2, 0, 0, 0, 0, 2];
 
-/// From one probe to the next.
+/// The interval of probes.
 pub const PROBE_INTERVAL: Duration = Duration::from_secs(15);
-/// Without a claim for so long a split brain is over, and as long if three probes have brought none.
+/// The time without claims that ends an episode, also with probes, of which three must be unanswered.
 const QUIET: Duration = Duration::from_secs(30);
 const QUIET_AND_PROBES: Duration = Duration::from_secs(46);
 
-/// Frames for which the socket has room.
+/// The number of frames in a full socket.
 const QUEUE: usize = 40;
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
-/// In a minute.
+/// The maximum in a minute.
 const MAX_LINES: usize = 16;
-/// In a second, which begins with the first.
+/// The maximum in a second, which begins with the first.
 const MAX_READS: usize = 16;
 
-/// Frames that claim the VIP, or something else, or nothing.
+/// Frames that may claim the VIP.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Claims {
     pub by: Station,
@@ -36,54 +36,56 @@ pub struct Claims {
     pub of_other_address: bool,
 }
 
-/// Whose MAC is claimed.
+/// The station whose MAC a frame has.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Station {
     Other,
-    /// A flood: so many, each for itself.
+    /// A flood of claims of this many stations.
     Others(u8),
-    /// A flood of other frames.
-    Nobody(u8),
+    /// A flood of frames that are no claims.
+    Noise(u8),
     /// The watched interface.
     Watched,
     /// The VRRP instance.
     Virtual,
     /// The first of our other links.
     FirstLink,
-    /// One that has it, or gives it up, without a word unless it is asked.
+    /// A station that gets or loses the VIP, and claims it only in answer to a probe.
     Silent,
 }
 
 #[derive(Debug, Default)]
 pub struct Wire {
-    /// Where the core last said to listen.
+    /// The interface of the core's last `WatchClaims`.
     pub listening: Option<u32>,
-    /// The core knows the MAC there, and has heard nothing of the kernel since that could make it think otherwise.
-    pub heeds: bool,
-    /// The instance of the interface that the kernel has bound the socket to, and the index that the socket was told.
+    /// The core knows the MAC there, and has received no message of the kernel since that could change it.
+    pub is_current: bool,
+    /// The instance of the interface to which the kernel has bound the socket.
     bound: Option<u32>,
+    /// The index to which the core has bound it.
     bound_to: Option<u32>,
     queue: VecDeque<Input>,
     /// Frames are read.
     reads: bool,
-    /// How many in the second that ends then.
+    /// The number of frames read in the current second.
     read: usize,
     second_ends: Option<Instant>,
-    /// Another station has the VIP, and answers whoever asks.
+    /// Another station has the VIP, and answers probes.
     pub is_contested: bool,
-    /// What was claimed and counted while the VIP was here and is in no episode that is over; and how much of that
-    /// before the core last said to listen, and so need not be.
+    /// The counted claims, except those of episodes that are over.
     claims: Vec<(Mac, Instant)>,
+    /// How many of them came before the last `WatchClaims`, and may be in no episode.
     since: usize,
     counted: u64,
-    /// Who has begun the episode that was told last, until that is over; which it is at once when the VIP goes.
+    /// The first claimant of the logged episode.
     pub claimant: Option<Mac>,
+    /// The episode is over, as the VIP was removed.
     pub is_over: bool,
-    /// Frames that have yet to announce the VIP, as an episode is over and nothing has been heard of the kernel since;
-    /// and whether one ever was.
+    /// The number of frames that must announce the VIP after an episode, unless the kernel has sent a message since.
     pub unannounced: u32,
+    /// At least one episode is over.
     has_been_over: bool,
-    /// When each line was written, when the state became what it is, and when the last probe was sent.
+    /// The times of the lines, of the last report, and of the last probe.
     lines: Vec<Instant>,
     pub reported: Option<Instant>,
     probed: Option<Instant>,
@@ -97,7 +99,7 @@ impl Wire {
             self.bound = there.then_some(kernel.instance).or(self.bound);
         }
         self.queue.clear();
-        (self.listening, self.heeds) = (Some(ifindex), kernel.mac_told == Some(ifindex));
+        (self.listening, self.is_current) = (Some(ifindex), kernel.mac_told == Some(ifindex));
         (self.since, self.probed) = (self.claims.len(), None);
     }
 
@@ -115,8 +117,8 @@ impl Wire {
         self.reads || self.read == MAX_READS && goes_on
     }
 
-    /// Everything that was claimed is in an episode, and those are over.
-    pub fn all_is_said(&self) {
+    /// Asserts that every claim was in an episode, and that all episodes are over.
+    pub fn assert_all_logged(&self) {
         assert!(self.claims.len() <= self.since, "p12_no_claim_in_vain: {:?}", self.claims);
         assert_eq!(self.claimant, None, "p12_episodes_are_over");
         assert_eq!(self.unannounced, 0, "p12_vip_is_announced_again");
@@ -138,7 +140,7 @@ impl Wire {
 }
 
 impl Simulation<'_> {
-    /// Frames come, as far as there is room for them.
+    /// Queues frames, as far as the socket has room.
     pub(super) fn claim(&mut self, claims: Claims) {
         let ifindex = self.wire.listening.unwrap_or(1) + u32::from(claims.on_other_interface);
         let ip = if claims.of_other_address {
@@ -149,7 +151,7 @@ impl Simulation<'_> {
         let claim = |mac| Input::ClaimReceived(ifindex, Claim { mac, ip });
         self.wire.is_contested ^= claims.by == Station::Silent;
         let frames = match claims.by {
-            Station::Nobody(frames) => vec![Input::NoClaim; frames.into()],
+            Station::Noise(frames) => vec![Input::NoClaim; frames.into()],
             Station::Others(stations) => {
                 (0..stations).map(|station| claim([2, 1, 0, 0, 0, station])).collect()
             }
@@ -163,8 +165,8 @@ impl Simulation<'_> {
         self.wire.queue.extend(frames.into_iter().take(room));
     }
 
-    /// Reads frames until there are no more, or until the core has had enough of them.
-    pub(super) fn hear(&mut self) {
+    /// Reads frames until the queue is empty, or the core pauses.
+    pub(super) fn receive_claims(&mut self) {
         while self.wire.reads
             && !self.exited
             && let Some(frame) = self.wire.queue.pop_front()
@@ -172,24 +174,27 @@ impl Simulation<'_> {
             self.wire.note_read(self.now);
             self.feed(&frame);
             let goes_on = self.wire.goes_on(self.monitor.deadline(), self.now);
-            assert!(goes_on || !self.wire.heeds || self.exited, "p12_reading_goes_on");
+            assert!(goes_on || !self.wire.is_current || self.exited, "p12_reading_goes_on");
         }
     }
 
-    /// The station, if it is a claim that may be counted.
+    /// Returns the station of a claim that may be counted.
     pub(super) fn foreign_claimant(&self, frame: &Input) -> Option<Mac> {
         let Input::ClaimReceived(ifindex, Claim { mac, ip }) = *frame else { return None };
         let here =
             self.monitor.status().ifindex == Some(ifindex) && ip == self.kernel.vip().address();
-        let heard = here && self.reported == Some(State::Active);
-        (heard && (is_virtual(mac) || mac != self.kernel.mac)).then_some(mac)
+        let received = here && self.reported == Some(State::Active);
+        (received && (is_virtual(mac) || mac != self.kernel.mac)).then_some(mac)
     }
 
-    /// Notes whether the core has counted a claim, which it may if it is `foreign`.
+    /// Notes whether the core has counted a claim. Only `foreign` ones may count.
     pub(super) fn note_claim(&mut self, foreign: Option<Mac>) {
         let claims = self.monitor.status().counters.claims;
         if claims == self.wire.counted {
-            assert!(foreign.is_none() || !self.wire.heeds, "p12_foreign_claims_count: {foreign:?}");
+            assert!(
+                foreign.is_none() || !self.wire.is_current,
+                "p12_foreign_claims_count: {foreign:?}"
+            );
         } else {
             self.wire.claims.push((foreign.expect("p12_only_foreign_claims_count"), self.now));
             self.wire.counted += 1;
@@ -197,7 +202,7 @@ impl Simulation<'_> {
         }
     }
 
-    /// A line says that a station claims the VIP.
+    /// Asserts that a line about the begin of an episode is true.
     pub(super) fn read_split_brain(&mut self, claimant: Mac, ifindex: u32) {
         let (now, wire) = (self.now, &mut self.wire);
         wire.note_line(now);
@@ -207,11 +212,11 @@ impl Simulation<'_> {
         assert!(is_claimed, "p12_claim_is_confirmed");
         assert_eq!(Some(ifindex), self.kernel.ifindex, "p12_split_brain_is_on_the_interface");
         assert_eq!(self.truth(), State::Active, "p12_vip_is_still_here");
-        // One line each time round.
+        // The next line needs another turn.
         self.sent = true;
     }
 
-    /// A line says that nobody does any more.
+    /// Asserts that a line about the end of an episode is true.
     pub(super) fn read_split_brain_over(&mut self, claimant: Mac, claims: u32, lasted: Duration) {
         self.wire.note_line(self.now);
         let quiet = if self.options.probes { QUIET_AND_PROBES } else { QUIET };
@@ -232,7 +237,7 @@ impl Simulation<'_> {
         self.sent = true;
     }
 
-    /// The VIP has gone: whatever was claimed need not be said any more, but that what was said is over.
+    /// Forgets claims that are not logged, as the VIP has gone. A logged episode must still have its end.
     pub(super) fn forget_claims(&mut self) {
         self.wire.unannounced = 0;
         self.wire.is_over = self.wire.claimant.is_some();
@@ -242,14 +247,14 @@ impl Simulation<'_> {
         }
     }
 
-    /// The VIP is announced, as others have claimed it.
+    /// Asserts that the VIP is announced only after an episode.
     pub(super) fn announce_vip(&mut self, announcement: &Announcement) {
         assert!(self.wire.has_been_over, "p11_keepalived_announces_the_vip");
         assert_eq!(announcement.address.ip, self.kernel.vip().address(), "p11_frame_is_of_the_vip");
         self.wire.unannounced = self.wire.unannounced.saturating_sub(1);
     }
 
-    /// A probe goes out, in its place. Whoever has the VIP answers.
+    /// Asserts that a probe is due. The station that has the VIP answers.
     pub(super) fn probe(&mut self, probe: Probe) -> Result<(), Errno> {
         assert!(
             self.options.probes && self.reported == Some(State::Active),
