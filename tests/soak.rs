@@ -1,15 +1,15 @@
-//! Everything at once, in an order drawn at random, for as many minutes as are asked for: see `tests/soak`.
+//! Random actions and faults for a number of minutes: see `tests/soak`.
 //!
-//! Three daemons live in a network namespace each. After each round the faults end. Then everybody has the truth, as
-//! the kernel shows it, there are no more processes than daemons and helpers, and all sleep. The first daemon is never
-//! started anew, and has no more descriptors and memory than after the first rounds.
+//! Three daemons run, each in a network namespace. After each round the faults end. Then each consumer has the kernel's
+//! state, only daemons and helpers run, and all sleep. The first daemon is never restarted, and must not leak
+//! descriptors or memory.
 
 #![expect(
     clippy::expect_used,
     clippy::indexing_slicing,
     clippy::print_stdout,
     clippy::unwrap_used,
-    reason = "a test fails by panicking, and tells what it measured"
+    reason = "a test fails by panicking, and prints measurements"
 )]
 
 use std::collections::BTreeMap;
@@ -36,16 +36,16 @@ use nix::sys::signal::Signal;
 
 const VIP: &str = "169.254.0.5/24";
 const LIVES: usize = 3;
-/// Rounds until the memory is what it will be.
+/// Rounds until memory grows no more.
 const WARM_UP: u32 = 10;
-/// Of each file system that is to be full now and then, in bytes.
+/// The bytes of each file system that may become full.
 const DISK: usize = 4 << 20;
 
-/// What happens to a daemon, or around it; a few more often than others.
+/// Actions on a daemon or its world. Frequent ones occur several times.
 const ACTIONS: &str = "flip, flip, flip, flip, flap, flood, overrun, overrun, log rotated, SIGHUP, SIGUSR1, SIGSTOP, \
-    SIGSTOP, SIGCONT, interface made anew, interface made anew, interface moved, interface down, disk full, disk full, \
+    SIGSTOP, SIGCONT, interface recreated, interface recreated, interface moved, interface down, disk full, disk full, \
     disks free, claims, sleep, sleep, sleep";
-/// What ends it, and has it started anew.
+/// Actions that end and restart a daemon.
 const ENDS: &str = "SIGTERM, SIGKILL, helpers killed, namespace deleted, overlap, overlap";
 
 fn agents() -> [(&'static str, Option<Behaviour>); 17] {
@@ -73,7 +73,7 @@ fn agents() -> [(&'static str, Option<Behaviour>); 17] {
     ]
 }
 
-/// What a hook does before it notes the state. What it leaves behind ends by itself.
+/// What a hook does before it records the state. Its background jobs end by themselves.
 const HOOKS: [(&str, &str); 12] = [
     ("hook succeeds", ":"),
     ("hook fails", "exit 1"),
@@ -89,16 +89,16 @@ const HOOKS: [(&str, &str); 12] = [
     ("hook may not be run", ":"),
 ];
 
-/// Notes the state when it succeeds, and if another run of the same helper is under way.
+/// Records the state if the hook succeeds, and any concurrent run of the same helper.
 const HOOK: &str = r#"#!/bin/sh
 cd DIRECTORY
 exec 9>>lock-$PPID
 flock -w 0.5 9 || echo "$3" >>twice
 . ./how
-echo "$3" >told
+echo "$3" >succeeded
 "#;
 
-/// Whom something happens to, what, and how much of it.
+/// Draws a life, an action and its amount.
 fn draw(random: &mut Rng) -> (usize, &'static str, u32) {
     let life = random.usize(..LIVES);
     let name = match random.u8(..8) {
@@ -110,17 +110,17 @@ fn draw(random: &mut Rng) -> (usize, &'static str, u32) {
     (life, name.unwrap(), random.u32(1..=50))
 }
 
-/// A daemon and all that is around it.
+/// A daemon and its world.
 struct Life<'a> {
     setup: &'a Setup,
     netns: Netns,
     rtnl: Rtnl,
-    /// Those before the last have yet to end.
+    /// All but the last are exiting.
     daemons: Vec<Running<'a>>,
     agent: Agent,
     stranger: Option<Agent>,
     full_backlog: Option<FullBacklog>,
-    /// Nothing has happened since everybody had the truth.
+    /// No action has happened since the last delivery.
     is_at_rest: bool,
 }
 
@@ -142,9 +142,9 @@ impl<'a> Life<'a> {
         life
     }
 
-    /// As a daemon only if it can be ready: while the disk is full it cannot.
+    /// Starts a daemon, in the foreground if the disk is full, as it would not be ready then.
     fn start(&mut self, foreground: bool) {
-        // It refuses to start with a hook that may not be run.
+        // Without an executable hook it would not start.
         fs::set_permissions(self.record("hook"), Permissions::from_mode(0o755)).unwrap();
         let foreground = foreground || self.ballast(0).exists();
         let daemon = if foreground { self.setup.spawn() } else { self.setup.daemonize() };
@@ -172,15 +172,14 @@ impl<'a> Life<'a> {
                     (0..number * 10).for_each(set);
                 }
             }
-            // Its queue overflows.
             "overrun" => self.act_all(&["SIGSTOP", "flood", "flip", "SIGCONT"]),
             "log rotated" => {
                 let _ = fs::rename(self.setup.log_file(), self.setup.conf_dir.join("old.log"));
                 self.signal(Signal::SIGHUP);
             }
             "SIGHUP" | "SIGUSR1" | "SIGSTOP" | "SIGCONT" => self.signal(name.parse().unwrap()),
-            // With another index or with the same, or with the same and the VIP before it has the name.
-            "interface made anew" => {
+            // It has a new index, or the same one, or the same one and the VIP before its name.
+            "interface recreated" => {
                 let index = self.rtnl.ifindex("ha0");
                 let (index, name) =
                     [(0, "ha0"), (index, "ha0"), (index, "ha1")][number as usize % 3];
@@ -204,7 +203,7 @@ impl<'a> Life<'a> {
                 self.rtnl.down("ha0");
                 self.rtnl.up("ha0");
             }
-            // That of the state file and the log, or that of the metrics.
+            // The disk of state file and log, or that of the metrics.
             "disk full" => drop(fs::write(self.ballast(number), vec![0; DISK])),
             "disks free" => {
                 (0..2).for_each(|number| drop(fs::remove_file(self.ballast(number))));
@@ -221,7 +220,7 @@ impl<'a> Life<'a> {
             "SIGTERM" => {
                 self.signal(Signal::SIGTERM);
                 self.expect_end(Some(0));
-                // It is emptied where its user may not remove it.
+                // Where the user may not remove the pid file, it is empty.
                 assert_eq!(content(&self.setup.pid_file()), "");
                 self.start(false);
             }
@@ -230,7 +229,7 @@ impl<'a> Life<'a> {
                 self.expect_end(None);
                 self.start(true);
             }
-            // One or both.
+            // One helper or both.
             "helpers killed" => {
                 let was_at_rest = self.is_at_rest;
                 if was_at_rest {
@@ -258,7 +257,7 @@ impl<'a> Life<'a> {
         self.is_at_rest = false;
     }
 
-    /// Starts a successor as Neutron does it; the last may be stopped meanwhile.
+    /// Starts a successor like Neutron. The predecessor may be stopped meanwhile.
     fn overlap(&mut self, number: u32) {
         if number.is_multiple_of(2) {
             self.signal(Signal::SIGSTOP);
@@ -280,7 +279,7 @@ impl<'a> Life<'a> {
         }
     }
 
-    /// Waits for the end with an exit code, which is known of those in the foreground; none: by a signal.
+    /// Waits for the end, and asserts the exit code of a daemon in the foreground; none means a signal.
     fn expect_end(&mut self, code: Option<i32>) {
         self.signal(Signal::SIGCONT);
         let status = self.daemons.pop().and_then(Running::wait_exit);
@@ -288,15 +287,15 @@ impl<'a> Life<'a> {
         assert!(status.is_none_or(|status| status.code() == code), "{status:?}: {}", log());
     }
 
-    /// Waits for exit code 1, before which it has told the truth if nothing kept it from that.
+    /// Waits for exit code 1. A daemon at rest has delivered this state before.
     fn expect_loss(&mut self, word: &str) {
         self.expect_end(Some(1));
         if self.is_at_rest {
-            self.assert_told(word);
+            self.assert_delivered(word);
         }
     }
 
-    fn assert_told(&self, word: &str) {
+    fn assert_delivered(&self, word: &str) {
         assert_eq!(self.setup.state(), word, "{}", self.setup.log());
         assert_eq!(self.agent.acknowledged().as_deref(), Some(word), "{}", self.setup.log());
     }
@@ -310,7 +309,7 @@ impl<'a> Life<'a> {
         if is_to_listen && self.agent.listens() {
             return;
         }
-        // The last one may be reading what the daemon has yet to write.
+        // The agent may wait for the rest of a request.
         self.signal(Signal::SIGCONT);
         self.agent.stop(name != "agent does not listen");
         (self.stranger, self.full_backlog) = (None, None);
@@ -329,7 +328,7 @@ impl<'a> Life<'a> {
         let (_, how) = HOOKS.iter().find(|(known, _)| *known == name).unwrap();
         let new = self.record("new");
         fs::write(&new, how).unwrap();
-        // One that runs reads on in the old one.
+        // A running shell reads on in the old file.
         fs::rename(new, self.record("how")).unwrap();
         let mode = if name == "hook may not be run" { 0o644 } else { 0o755 };
         fs::set_permissions(self.record("hook"), Permissions::from_mode(mode)).unwrap();
@@ -351,7 +350,7 @@ impl<'a> Life<'a> {
         look(Late(|| format!("{what}:\n{}", self.setup.log())), is_so);
     }
 
-    /// Waits until everybody has the truth and sleeps.
+    /// Waits until all consumers have the kernel's state and the daemon sleeps.
     fn settle(&mut self) {
         self.netns.enter();
         let overlapped = self.daemons.len() > 1;
@@ -360,15 +359,17 @@ impl<'a> Life<'a> {
             assert!(status.is_none_or(|status| status.success()), "{status:?}");
         }
         let (word, upper) = (truth(), truth().to_uppercase());
-        let told = format!("state={word} undelivered=none");
+        let delivered = format!("state={word} undelivered=none");
         self.daemon().wait_state(word);
-        self.wait(&told, || self.daemon().status().contains(&told));
+        self.wait(&delivered, || self.daemon().status().contains(&delivered));
         if overlapped {
-            // Which of two daemons was the last to tell the agent, or to run the hook, is chance.
+            // Either of two daemons may have notified the agent or run the hook last.
             self.signal(Signal::SIGHUP);
         }
-        self.wait("the agent to be told", || self.agent.acknowledged().as_deref() == Some(word));
-        self.wait("the hook", || content(&self.record("told")).trim_end() == upper);
+        self.wait("the agent to be notified", || {
+            self.agent.acknowledged().as_deref() == Some(word)
+        });
+        self.wait("the hook", || content(&self.record("succeeded")).trim_end() == upper);
         let labels = format!(r#"router_id="{}",interface="ha0",vip="{VIP}""#, self.setup.router);
         let is = |name: &str, value: u8| {
             let figure = format!("keepwatch_{name}{{{labels}}} {value}\n");
@@ -376,26 +377,26 @@ impl<'a> Life<'a> {
         };
         let active = u8::from(word == "master");
         self.wait("the metrics", || is("active", active) && is("undelivered", 0));
-        // What is said once a minute is left to be said.
+        // Lines with a limit of one a minute may be pending.
         let daemon = self.daemon();
         self.wait("a daemon that sleeps", || {
             let wakes = daemon.wakes();
             sleep(Duration::from_millis(100));
             daemon.wakes() == wakes && daemon.sleeps_for().is_some_and(|time| time > 1000)
         });
-        self.assert_told(word);
+        self.assert_delivered(word);
         assert_eq!(content(&self.record("twice")), "", "hooks at once: {}", self.setup.log());
         self.is_at_rest = true;
     }
 
-    /// The descriptors and the memory in kB of the daemon.
+    /// Returns the daemon's number of descriptors and its memory in kB.
     fn measure(&self) -> (usize, u64) {
         let descriptors = fs::read_dir(format!("/proc/{}/fd", self.daemon().pid())).unwrap();
         let resident = self.daemon().proc_status("VmRSS");
         (descriptors.count(), resident.trim_end_matches(" kB").parse().unwrap())
     }
 
-    /// Keeps the disk from being filled by the log, which is to be short after one round, too.
+    /// Removes the log before it fills the disk, and asserts that a round adds little to it.
     fn shorten_log(&mut self) {
         let length = fs::metadata(self.setup.log_file()).map_or(0, |log| log.len());
         assert!(length < DISK as u64 / 4, "{}", self.setup.log());
@@ -407,12 +408,12 @@ impl<'a> Life<'a> {
     }
 }
 
-/// A new network namespace of that name, which the calling thread enters.
+/// Creates a network namespace with this name, and enters it.
 fn namespace(name: &str) -> (Netns, Rtnl) {
     let netns = Netns::new();
     netns.bind(name);
     netns.enter();
-    // Addresses that IPv6 would give them come late, and wake who sleeps.
+    // Automatic IPv6 addresses come late, and would wake sleeping daemons.
     fs::write("/proc/sys/net/ipv6/conf/default/addr_gen_mode", "1").unwrap();
     let rtnl = Rtnl::new();
     rtnl.add_ethernet("ha0");
@@ -420,19 +421,19 @@ fn namespace(name: &str) -> (Netns, Rtnl) {
     (netns, rtnl)
 }
 
-/// Makes a pid file of another user's in root's directory, where that user makes none.
+/// Creates a pid file for another user in root's directory, where that user cannot.
 fn give_pid_file(path: &Path) {
     fs::write(path, "").unwrap();
     chown(path, Some(NOBODY), None).unwrap();
 }
 
-/// The last one is of another user than root.
+/// Returns the setup of a life. The last one does not run as root.
 fn setup(number: usize) -> Setup {
     let mut setup = Setup::new(env!("CARGO_BIN_EXE_keepwatch"))
         .with(format!("--namespace=life{number}"))
         .with("--enable_conntrackd")
         .with("--garp_master_delay=0.1")
-        // The smallest queue there is, so that it overflows.
+        // The smallest possible queue, for overruns.
         .with("--netlink-rcvbuf=4096")
         .with("--renotify=1")
         .with("--hook-timeout=1");
@@ -462,13 +463,13 @@ fn setup(number: usize) -> Setup {
         .with(format!("--hook={}", hooked.join("hook").display()))
 }
 
-/// The word for what the kernel shows in the present network namespace: its own addresses are routes, too.
+/// Returns the state word by the kernel's routes in this namespace, which include its own addresses.
 fn truth() -> &'static str {
     let routes = content(Path::new("/proc/thread-self/net/fib_trie"));
     if routes.contains("|-- 169.254.0.5\n") { "master" } else { "backup" }
 }
 
-/// How many processes there are beside this one in its mount namespace, whoever their parent is.
+/// Returns the number of other processes in this mount namespace.
 fn others() -> usize {
     let namespace = |pid: u32| fs::read_link(format!("/proc/{pid}/ns/mnt")).ok();
     let ours = namespace(process::id());
@@ -502,7 +503,7 @@ fn soak(minutes: f64, mut random: Rng) {
         first.wait("no more processes than daemons and helpers", || others() == 3 * LIVES);
         if rounds >= WARM_UP {
             let (descriptors, resident) = *allowed.get_or_insert(first.measure());
-            // It may be telling the agent again.
+            // A notification may be under way.
             first.wait("descriptors to be closed", || first.measure().0 <= descriptors);
             assert!(first.measure().1 <= resident + 64, "{:?}", first.measure());
         }
@@ -518,9 +519,9 @@ fn soak(minutes: f64, mut random: Rng) {
 
 fn main() {
     let minutes = env::args().nth(1).and_then(|minutes| minutes.parse().ok());
-    let minutes = minutes.expect("the minutes that it is to take");
+    let minutes = minutes.expect("the number of minutes as argument");
     let seed = env::var("SEED").map_or_else(|_| fastrand::u64(..), |seed| seed.parse().unwrap());
     println!("SEED={seed}");
-    lab::namespace::enter().expect("namespaces: wants root or unprivileged user namespaces");
+    lab::namespace::enter().expect("namespaces, which need root or unprivileged user namespaces");
     soak(minutes, Rng::with_seed(seed));
 }

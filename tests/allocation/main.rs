@@ -1,14 +1,13 @@
-//! Promise 18: once it runs, the daemon never allocates, nor frees, whatever happens.
+//! Promise 18: once it runs, the daemon neither allocates nor frees memory.
 //!
-//! This program is both the test and the daemon that is tested: keepwatch with libc's allocator
-//! replaced by one that ends the process.
+//! This program is both the test and the tested daemon: keepwatch with an allocator that ends the process.
 
 #![expect(
     clippy::expect_used,
     clippy::indexing_slicing,
     clippy::print_stdout,
     clippy::unwrap_used,
-    reason = "a test fails by panicking, and tells what it measured"
+    reason = "a test fails by panicking, and prints measurements"
 )]
 
 #[macro_use]
@@ -17,7 +16,7 @@ extern crate lab;
 mod malloc;
 mod program;
 #[path = "../system/world.rs"]
-#[expect(dead_code, reason = "not every kind of test needs all of it")]
+#[expect(dead_code, reason = "these tests need only a part of it")]
 mod world;
 
 use std::fs;
@@ -35,7 +34,7 @@ use lab::rtnl::Rtnl;
 use nix::sys::signal::Signal;
 use world::{VIP, World, add_interface, set_sysctl, word};
 
-/// Set for the daemon.
+/// The environment variable that makes this program the daemon.
 const PROGRAM: &str = "KEEPWATCH_PROGRAM";
 /// The address of [`VIP`].
 const CLAIMED: Ipv4Addr = Ipv4Addr::new(169, 254, 0, 5);
@@ -53,7 +52,7 @@ fn setup() -> Setup {
     setup.with("--garp_master_delay=0.1")
 }
 
-/// It ends as it should, and thus without having allocated.
+/// Asserts exit code 0, which means that the daemon has not allocated.
 fn assert_ends(keepwatch: Running<'_>) {
     let smaps = content(format!("/proc/{}/smaps", keepwatch.pid()).as_ref());
     let stack = smaps.split("[stack]").nth(1).unwrap();
@@ -71,7 +70,7 @@ fn allocation_is_noticed() {
     assert_eq!(keepwatch.wait_exit().unwrap().code(), Some(malloc::ALLOCATED));
 }
 
-/// A conntrackd that fails, and says so.
+/// Adds a conntrackd that prints and fails.
 fn with_conntrackd(mut setup: Setup) -> Setup {
     let program = setup.directory().join("conntrackd");
     write_program(&program, "#!/bin/sh\necho $*\n[ $3 != -f ]\n");
@@ -80,14 +79,14 @@ fn with_conntrackd(mut setup: Setup) -> Setup {
     setup.with("--enable_conntrackd")
 }
 
-/// A hook that fails now and then, and says so.
+/// Adds a hook that prints and sometimes fails.
 fn with_hook(setup: Setup) -> Setup {
     let program = setup.directory().join("hook");
     write_program(&program, "#!/bin/sh\necho $*\n[ $KEEPWATCH_PREVIOUS ]\n");
     setup.with(format!("--hook={}", program.display()))
 }
 
-/// A service manager, which wants signs of life.
+/// Adds a service manager with a watchdog.
 fn with_manager(setup: &mut Setup) -> UnixDatagram {
     let path = setup.directory().join("notify");
     let socket = UnixDatagram::bind(&path).unwrap();
@@ -123,7 +122,7 @@ fn every_event() {
     let claim = arp::announcement(Operation::Reply, [2, 9, 9, 9, 9, 9], CLAIMED);
     ours.send(&claim);
     keepwatch.wait_counter("claims", 1);
-    // More than it reads in a second.
+    // More claims than it reads in a second.
     for station in 0..40 {
         ours.send(&arp::announcement(Operation::Request, [2, 9, 9, 9, 9, station], CLAIMED));
     }
@@ -163,7 +162,7 @@ fn every_event() {
 }
 
 #[apply(trial)]
-fn helper_that_is_killed() {
+fn killed_helper() {
     let world = World::with(with_hook(setup()));
     let keepwatch = world.setup.start();
     let helper = keepwatch.children()[0];
@@ -214,7 +213,7 @@ fn every_failure_of_the_agent() {
     fs::remove_file(state_path.join("keepalived-state-change")).unwrap();
     drop(UnixListener::bind(state_path.join("keepalived-state-change")).unwrap());
     fails("connection refused");
-    // Of the older state nobody is told any more.
+    // From here on, the older state must not be delivered any more.
     world.set_vip(true);
     keepwatch.wait_state("master");
     let agent = Agent::start(state_path);
@@ -231,7 +230,7 @@ fn every_failure_of_the_agent() {
     }
     let before = agent.arrivals().len();
     agent.behave(Behaviour::CloseEarly);
-    agent.wait("another try", |arrivals| arrivals.len() >= before + 2);
+    agent.wait("another attempt", |arrivals| arrivals.len() >= before + 2);
     assert!(agent.arrivals().iter().all(|arrival| arrival.state != "backup"));
     for (behaviour, present) in [(Behaviour::eventlet(), false), (Behaviour::newest(), true)] {
         agent.behave(behaviour);

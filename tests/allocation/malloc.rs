@@ -1,6 +1,6 @@
-//! libc's allocator, which ends the process if it is called when nobody should.
+//! An allocator that ends the process if it is called while that is forbidden.
 //!
-//! Whoever allocates, Rust or libc itself, comes through here: the functions take the place of libc's.
+//! The functions replace libc's, so they see the allocations of Rust and of libc itself.
 
 #![expect(unsafe_code, reason = "the functions of libc's allocator")]
 
@@ -14,7 +14,7 @@ pub const ALLOCATED: i32 = 99;
 
 static FORBIDDEN: AtomicBool = AtomicBool::new(false);
 
-/// From now on, or no more.
+/// Forbids allocations, or allows them again.
 pub fn forbid(forbidden: bool) {
     FORBIDDEN.store(forbidden, Ordering::Relaxed);
 }
@@ -30,7 +30,7 @@ fn called(function: &str) {
     }
 }
 
-// SAFETY: what glibc calls its own functions, for whom has others of their names.
+// SAFETY: glibc's own functions, under the names for programs that replace them.
 unsafe extern "C" {
     fn __libc_malloc(size: usize) -> *mut c_void;
     fn __libc_calloc(count: usize, size: usize) -> *mut c_void;
@@ -39,11 +39,11 @@ unsafe extern "C" {
     fn __libc_free(memory: *mut c_void);
 }
 
-/// Functions of libc that end the process, or do what glibc's do.
+/// Defines functions of libc that end the process or call glibc's.
 macro_rules! forbid {
     ($($name:ident($($argument:ident: $type:ty),+) is $glibc:ident)+) => {$(
         /// # Safety
-        /// As documented there.
+        /// As for libc's.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($argument: $type),+) -> *mut c_void {
             called(stringify!($name));
@@ -61,7 +61,7 @@ forbid! {
 }
 
 /// # Safety
-/// As documented there.
+/// As for libc's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn posix_memalign(
     memory: *mut *mut c_void,
@@ -76,7 +76,7 @@ pub unsafe extern "C" fn posix_memalign(
 }
 
 /// # Safety
-/// As documented there.
+/// As for libc's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn free(memory: *mut c_void) {
     if !memory.is_null() {

@@ -1,4 +1,4 @@
-//! keepwatch with an allocator that forbids itself as soon as everything is open.
+//! keepwatch with an allocator that is forbidden once the daemon is set up.
 
 use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
@@ -14,7 +14,7 @@ use crate::malloc::forbid;
 
 static TABLES: Mutex<Tables> = Mutex::new(Tables::new());
 
-/// As the program's own, in the foreground.
+/// Runs like the program's own `main`, in the foreground.
 pub fn main() -> ExitCode {
     let arguments = std::env::args_os().skip(1).collect();
     let Ok(CliAction::Run(config)) = options::parse(arguments) else { return ExitCode::from(2) };
@@ -30,13 +30,13 @@ pub fn main() -> ExitCode {
     ExitCode::from(u8::from(!matches!(ending, Ok(ExitReason::Signal(_)))))
 }
 
-/// What nobody should do: whatever is allocated in the loop must be noticed.
+/// Makes a signal allocate, to prove that allocations in the loop are noticed.
 fn allocate_on(signal: Signal) {
     extern "C" fn allocate(signal: i32) {
         std::hint::black_box(format!("signal {signal}"));
     }
     let action = SigAction::new(SigHandler::Handler(allocate), SaFlags::empty(), SigSet::empty());
     #[expect(unsafe_code, reason = "a signal handler")]
-    // SAFETY: what the handler does is what is to be found out, and it ends the process.
+    // SAFETY: the handler allocates on purpose, which ends the process.
     unsafe { sigaction(signal, &action) }.expect("to catch a signal");
 }

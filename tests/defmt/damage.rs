@@ -1,4 +1,4 @@
-//! A log that is not as it was written.
+//! Damaged logs.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use lab::frames::{Decoder, Line};
 use crate::lines::{everything, world};
 use crate::programs::Log;
 
-/// A log with everything in it, and what decodes it.
+/// Returns a log with all kinds of lines, and its decoder.
 fn log() -> (Vec<u8>, Decoder) {
     let world = world(Log::Frames);
     everything(&world);
@@ -15,12 +15,12 @@ fn log() -> (Vec<u8>, Decoder) {
     (log, Decoder::of(&Log::Frames.symbols()).unwrap())
 }
 
-/// The lines of a log that is whole.
+/// Returns the lines of an undamaged log.
 fn lines(decoder: &Decoder, log: &[u8]) -> Vec<Line> {
     decoder.lines(log).into_iter().map(|line| line.expect("a whole frame")).collect()
 }
 
-/// The places at which frames begin: with a delimiter that follows another.
+/// Returns the positions at which frames begin: a delimiter that follows another one.
 fn beginnings(log: &[u8]) -> Vec<usize> {
     let behind = |place: usize| place == 0 || log[place - 1] == 0;
     let is_beginning = |place: &usize| log[*place] == 0 && behind(*place);
@@ -34,7 +34,7 @@ fn damaged_byte_costs_one_frame() {
     let (log, decoder) = log();
     let beginnings = beginnings(&log);
     assert_eq!(beginnings.len() - 1, lines(&decoder, &log).len());
-    // A frame with the ones before and behind it: damage does not reach farther, if it does not reach there.
+    // Each frame with its neighbours: damage that spares these reaches no farther.
     for frames in beginnings.windows(4) {
         let part = &log[frames[0]..frames[3]];
         let whole = lines(&decoder, part);
@@ -51,9 +51,9 @@ fn damaged_byte_costs_one_frame() {
     }
 }
 
-/// As when the disk is full, or the power fails; the next run appends to it.
+/// A write is cut off by a full disk or a power failure, and the next run appends to it.
 #[apply(trial)]
-fn writing_that_was_cut_off_costs_one_frame() {
+fn cut_off_write_costs_one_frame() {
     let (log, decoder) = log();
     let beginnings = beginnings(&log);
     let next = &log[..beginnings[3]];

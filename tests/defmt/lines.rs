@@ -1,4 +1,4 @@
-//! What frames say is what text says.
+//! Frames and text have the same lines.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,22 +14,22 @@ use smoltcp::wire::ArpOperation;
 use crate::programs::Log;
 use crate::world::{World, add_interface};
 
-/// A line without its time and pid, which differ between runs.
+/// Returns a line without time and pid, which differ between runs.
 fn words(line: &str) -> &str {
     line.splitn(4, ' ').nth(3).unwrap_or(line)
 }
 
-/// Whether a line begins as `2026-11-20 10:00:00.123 4711 `.
+/// Whether a line begins like `2026-11-20 10:00:00.123 4711 `.
 fn has_time_and_pid(line: &str) -> bool {
     let shape: String = line.chars().map(|c| if c.is_ascii_digit() { '0' } else { c }).collect();
     let pid = shape.strip_prefix("0000-00-00 00:00:00.000 ");
     pid.is_some_and(|rest| rest.trim_start_matches('0').starts_with(' '))
 }
 
-/// Something of every kind happens to a program; the world is afterwards as before.
+/// Makes a program log lines of every kind. Returns the log, and leaves the world unchanged.
 pub fn everything(world: &World) -> String {
     let World { rtnl, agent, setup } = world;
-    // Each step has come to its end before the next, so that the lines have one order.
+    // Each step ends before the next one begins, so the lines have a fixed order.
     let keepwatch = setup.start();
     keepwatch.wait_log("Notified agent router", 1);
     world.set_vip(true);
@@ -59,7 +59,7 @@ pub fn everything(world: &World) -> String {
     setup.log()
 }
 
-/// A world in which everything can happen.
+/// Returns a world for [`everything`].
 pub fn world(log: Log) -> World {
     let options = ["--debug", "--garp_master_repeat=2", "--garp_master_delay=0.1"];
     let setup = options.iter().fold(log.setup(), |setup, option| setup.with(*option));
@@ -68,38 +68,38 @@ pub fn world(log: Log) -> World {
     world
 }
 
-/// The lines that say what came of everything, in order; and what kinds of debug lines there were.
-fn told(log: &str) -> (Vec<String>, BTreeSet<String>) {
+/// Returns the lines of a log in order, without what differs between runs, and the set of debug lines.
+fn outcome(log: &str) -> (Vec<String>, BTreeSet<String>) {
     let port = format!("port: {},", log.split(' ').nth(2).unwrap());
-    let (debug, told): (Vec<_>, Vec<_>) = log
+    let (debug, lines): (Vec<_>, Vec<_>) = log
         .lines()
         .inspect(|line| assert!(has_time_and_pid(line), "{line}"))
         .map(words)
-        // How often it looked at its status, and what is in there, depends on how fast it was.
+        // Number and content of the status blocks depend on the speed.
         .filter(|line| !line.contains(": status: ") && !line.contains("Control(Status)"))
         // The port of the daemon's own socket is its pid.
         .map(|line| line.replace(&port, "port: ours,"))
-        // Each has a directory of its own.
+        // Each run has another directory.
         .map(|line| match line.split_once(" at /") {
-            Some((said, path)) => format!("{said} at {}", path.rsplit('/').next().unwrap()),
+            Some((text, path)) => format!("{text} at {}", path.rsplit('/').next().unwrap()),
             None => line,
         })
-        // And so does how often the agent was tried.
+        // The number of attempts depends on the speed.
         .map(|line| match line.split_once(" after ") {
-            Some((said, _attempts)) if said.ends_with("agent notified") => said.into(),
+            Some((text, _attempts)) if text.ends_with("agent notified") => text.into(),
             _ => line,
         })
         .partition(|line| line.starts_with("DEBUG "));
-    (told, debug.into_iter().collect())
+    (lines, debug.into_iter().collect())
 }
 
-/// Needs the least of the world: even an emulated one in which netlink is not understood.
+/// Works even in an emulator without netlink.
 #[apply(trial)]
 fn status() {
     let [text, frames] = [Log::Text, Log::Frames].map(|log| {
         let world = World::with(log.setup());
         let keepwatch = world.setup.spawn();
-        // Signals are taken from then on.
+        // After its first line, it handles signals.
         keepwatch.wait_log("\n", 1);
         let status = keepwatch.status();
         let names = status.split_whitespace().map(|word| word.split_once('=').unwrap().0);
@@ -113,30 +113,30 @@ fn status() {
 fn same_as_text() {
     let mut world = world(Log::Text);
     let text = everything(&world);
-    // The same links, with the same numbers and addresses, once more.
+    // The second run has the same links and addresses.
     let frames = Log::Frames.setup();
     let extra = world.setup.extra.clone();
     world.agent = lab::agent::Agent::start(&frames.state_path);
     world.setup = frames;
     world.setup.extra = extra;
     let frames = everything(&world);
-    let ((text, debug), (frames, debug_frames)) = (told(&text), told(&frames));
+    let ((text, debug), (frames, debug_frames)) = (outcome(&text), outcome(&frames));
     assert!(text.len() > 15, "{text:#?}");
     assert_eq!(text, frames);
     assert!(debug.len() > 20, "{debug:#?}");
     assert_eq!(debug, debug_frames);
 }
 
-/// A log file that several wrote to, and was moved away, can still be told apart.
+/// The lines of several daemons in one file can be attributed to each, also after a rotation.
 #[apply(trial)]
-fn begins_with_whose_it_is() {
+fn begins_with_pid_and_router() {
     let world = World::with(Log::Frames.setup());
     let decoder = Decoder::of(&Log::Frames.symbols()).unwrap();
     let read = || {
         let lines = decoder.lines(&fs::read(world.setup.log_file()).unwrap());
         lines.into_iter().map(|line| line.expect("a whole frame").text).collect::<Vec<_>>()
     };
-    let whose = |pid| {
+    let introduction = |pid| {
         let version = env!("CARGO_PKG_VERSION");
         format!("keepwatch {version}, pid {pid}, router {}", world.setup.router)
     };
@@ -147,17 +147,17 @@ fn begins_with_whose_it_is() {
         keepwatch.terminate();
     }
     let lines = read();
-    let (first, second) = (whose(pids[0]), whose(pids[1]));
+    let (first, second) = (introduction(pids[0]), introduction(pids[1]));
     assert_eq!(lines[0], first);
     assert_eq!(lines.iter().filter(|line| **line == second).count(), 1, "{lines:#?}");
     let keepwatch = world.setup.start();
     fs::rename(world.setup.log_file(), world.setup.directory().join("old")).unwrap();
     keepwatch.signal(Signal::SIGHUP);
     keepwatch.wait_log("SIGHUP", 1);
-    assert_eq!(read()[0], whose(keepwatch.pid()));
+    assert_eq!(read()[0], introduction(keepwatch.pid()));
 }
 
-/// Text of any length comes from outside, with any bytes in it.
+/// Text from outside has any length and any bytes.
 #[apply(trial)]
 fn long_text_is_cut() {
     let mut setup = Log::Frames.setup();

@@ -1,10 +1,10 @@
-//! With which linkers it links, and what one hears with the others.
+//! Linkers that work, and the error with other ones.
 
 use lab::frames::Decoder;
 
 use crate::programs::{cargo, tmp};
 
-/// Builds, links with what `-fuse-ld` names. Tells how that went, and what was said.
+/// Builds with a linker. Returns whether that succeeds, and the errors.
 fn build(linker: &str) -> (bool, String) {
     let directory = tmp().join("linkers");
     let mut cargo = cargo();
@@ -21,7 +21,7 @@ fn build(linker: &str) -> (bool, String) {
     (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
 }
 
-/// Not rustc's own, which the other tests link with.
+/// The other tests use rustc's own linker.
 #[apply(trial)]
 fn gnu_ld() {
     let (linked, error) = build("bfd");

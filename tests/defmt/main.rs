@@ -1,5 +1,5 @@
-//! Feature `defmt`: the real program, stripped as on a device, and what its log says when it is
-//! decoded with the symbols that were kept. Beside it runs the program that logs text.
+//! Feature `defmt`: the log of the real program, stripped as on a device, is decoded by the symbols and compared with
+//! the log of the program that logs text.
 
 #![expect(
     clippy::expect_used,
@@ -16,11 +16,11 @@ mod lines;
 mod linkers;
 mod programs;
 #[path = "../system/world.rs"]
-#[expect(dead_code, reason = "not every kind of test needs all of it")]
+#[expect(dead_code, reason = "these tests need only a part of it")]
 mod world;
 
 fn main() {
-    // Before there is a namespace: cargo may want the network.
+    // Before the namespace, as cargo may need the network.
     programs::provide();
     lab::trial::run()
 }

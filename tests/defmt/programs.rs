@@ -1,7 +1,6 @@
-//! The two programs, as they are shipped: release builds, stripped.
+//! The two programs as shipped: stripped release builds.
 //!
-//! `KEEPWATCH_PROGRAMS` may name a directory that has those for another machine, and
-//! `KEEPWATCH_RUNNER` what runs them here.
+//! `KEEPWATCH_PROGRAMS` may name a directory with those for another machine, and `KEEPWATCH_RUNNER` their emulator.
 
 use std::env;
 use std::fs;
@@ -11,7 +10,7 @@ use std::process::Command;
 use lab::daemon::Setup;
 use lab::files::write_program;
 
-/// Which program.
+/// The form of a program's log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Log {
     Text,
@@ -19,22 +18,22 @@ pub enum Log {
 }
 
 impl Log {
-    /// The program with its symbols.
+    /// Returns the program with its symbols.
     pub fn symbols(self) -> PathBuf {
         self.stripped().with_extension("elf")
     }
 
-    /// What goes to a device.
+    /// Returns the program for a device.
     fn stripped(self) -> PathBuf {
         directory().join(if self == Self::Text { "text" } else { "frames" })
     }
 
-    /// What runs that here.
+    /// Returns the script that runs that program here.
     fn program(self) -> PathBuf {
         self.stripped().with_extension("run")
     }
 
-    /// A setup for the stripped program, whose log is read with the symbols.
+    /// Returns a setup for the stripped program, whose log is decoded by the symbols.
     pub fn setup(self) -> Setup {
         let mut setup = Setup::new(self.program());
         setup.symbols = self.symbols();
@@ -46,12 +45,12 @@ fn directory() -> PathBuf {
     env::var_os("KEEPWATCH_PROGRAMS").map_or(tmp().join("programs"), PathBuf::from)
 }
 
-/// A directory for what is built for these tests.
+/// Returns the directory for builds of these tests.
 pub fn tmp() -> &'static Path {
     Path::new(env!("CARGO_TARGET_TMPDIR"))
 }
 
-/// Makes both programs ready to run.
+/// Builds both programs, and writes their scripts.
 pub fn provide() {
     for log in [Log::Text, Log::Frames] {
         if env::var_os("KEEPWATCH_PROGRAMS").is_none() {
@@ -64,7 +63,7 @@ pub fn provide() {
 }
 
 fn build(log: Log) {
-    // A target directory for each, as both are called the same.
+    // Each has a target directory, as both have the same name.
     let target = tmp().join(if log == Log::Text { "text" } else { "frames" });
     let mut cargo = cargo();
     cargo.args(["build", "--quiet", "--release", "--locked", "--bin", "keepwatch"]);
@@ -75,14 +74,14 @@ fn build(log: Log) {
     assert!(cargo.status().expect("cargo").success(), "{log:?} does not build");
     fs::create_dir_all(directory()).expect("a directory for the programs");
     fs::copy(target.join("release/keepwatch"), log.symbols()).expect("the program");
-    // Some program may still run from the old one.
+    // A running program keeps the old file.
     let _ = fs::remove_file(log.stripped());
     let mut strip = Command::new("strip");
     let strip = strip.arg("-o").args([log.stripped(), log.symbols()]).status().expect("strip");
     assert!(strip.success(), "{log:?} cannot be stripped");
 }
 
-/// Cargo, for this package.
+/// Returns the command for cargo in this package.
 pub fn cargo() -> Command {
     let mut cargo = Command::new(env::var_os("CARGO").unwrap_or("cargo".into()));
     cargo.current_dir(env!("CARGO_MANIFEST_DIR"));

@@ -1,11 +1,11 @@
-//! The program that the examples show.
+//! Builds the program for the examples.
 
 use std::env;
 use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Builds the program beside this example, in the same profile, and says where it is.
+/// Builds the program in the profile of this example. Returns its path.
 pub fn build() -> Result<PathBuf, Box<dyn Error>> {
     let cargo = env::var_os("CARGO").unwrap_or("cargo".into());
     let release = if cfg!(debug_assertions) { None } else { Some("--release") };

@@ -1,8 +1,8 @@
-//! A VIP moves back and forth, another address with it, and a person sees what keepwatch makes of it.
+//! Moves a VIP and another address back and forth, and prints how fast keepwatch reports and announces that.
 //!
-//! `cargo run --release --example failover` needs nothing but Rust and Linux: it builds keepwatch,
-//! makes namespaces of its own, starts the daemon and a small agent, and ends by itself. The exit
-//! code is 0 only if every move arrived in the state file and at the agent, and on the wire.
+//! `cargo run --release --example failover` needs only Rust and Linux: it builds keepwatch, creates namespaces, and
+//! starts the daemon and a small agent. The exit code is 0 only if every move arrived in the state file, at the agent
+//! and on the wire.
 
 use std::error::Error;
 use std::io::{self, ErrorKind, Write};
@@ -17,16 +17,16 @@ use lab::rtnl::Rtnl;
 
 mod build;
 
-/// An address that keepalived would move together with the VIP.
+/// The address that moves with the VIP.
 const LAN_ADDRESS: &str = "192.0.2.10/24";
-/// How often the VIP moves.
+/// The number of moves.
 const MOVES: usize = 20;
-/// Between two moves, so that each is seen by itself.
+/// The pause between two moves, so that they do not overlap.
 const PAUSE: Duration = Duration::from_millis(100);
 
 fn main() -> Result<(), Box<dyn Error>> {
     match show_moves(&mut io::stdout()) {
-        // As of `failover | head`: it ends with its reader, and so does the daemon.
+        // In `failover | head`, it ends with its reader, and so does the daemon.
         Err(error) if is_broken_pipe(&*error) => Ok(()),
         other => other,
     }
@@ -55,7 +55,7 @@ fn show_moves(out: &mut impl Write) -> Result<(), Box<dyn Error>> {
         sleep(PAUSE);
         let added = n % 2 == 1;
         let (what, word) = if added { ("added", "master") } else { ("removed", "backup") };
-        // Before the kernel knows of it: the daemon may be done before this thread runs again.
+        // Before the change, as the daemon may be faster than this thread.
         let since = Instant::now();
         rtnl.set_address("ha0", &setup.vip, added);
         let latencies = seen(&keepwatch, &agent, word, since);
@@ -86,7 +86,7 @@ fn show_moves(out: &mut impl Write) -> Result<(), Box<dyn Error>> {
     Ok(writeln!(out, "\nevery move arrived")?)
 }
 
-/// Waits until the state file has the word and the agent has acknowledged it. Returns when each was so.
+/// Waits until the state file has the word and the agent has acknowledged it. Returns both latencies.
 fn seen(
     keepwatch: &Running<'_>,
     agent: &Agent,
@@ -100,7 +100,7 @@ fn seen(
     (file, at.duration_since(since))
 }
 
-/// Waits for the first announcement since then, by the clock of the kernel.
+/// Waits for the first announcement after `since`. Returns its latency by the clock of the kernel.
 fn announced(station: &Capture, since: SystemTime) -> Result<Duration, Box<dyn Error>> {
     let since = since.duration_since(SystemTime::UNIX_EPOCH)?;
     let is_news = |frame: &&Frame| frame.is_arp() && frame.at > since;

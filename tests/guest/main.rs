@@ -1,11 +1,7 @@
-//! What is done inside a machine that `cross/boot` has booted, after its `init`: keepwatch on a kernel
-//! and a CPU of the kind that it is for. Prints what it measures.
+//! Tests keepwatch inside a machine that `cross/boot` has booted, on a kernel and a CPU of its target. Prints
+//! measurements.
 
-#![expect(
-    clippy::expect_used,
-    clippy::print_stdout,
-    reason = "a test fails by panicking, and tells"
-)]
+#![expect(clippy::expect_used, clippy::print_stdout, reason = "a test panics, and prints")]
 
 use std::fs;
 use std::path::Path;
@@ -21,9 +17,9 @@ use nix::sys::signal::Signal;
 
 /// The VIP of a [`Setup`].
 const VIP: &str = "169.254.0.5/24";
-/// Moves of the VIP that are timed.
+/// The number of timed moves of the VIP.
 const MOVES: usize = 100;
-/// Events that nobody waits for: more than the netlink socket has room for.
+/// More events than the netlink socket has room for.
 const EVENTS: usize = 6000;
 
 fn main() {
@@ -52,7 +48,7 @@ fn main() {
     assert!(ended.success(), "{ended}");
     agent.assert_last_state("backup");
     let log = setup.log();
-    // That there is no seccomp filter would be one; that it is too strict, an error.
+    // A missing seccomp filter is a warning, a too strict one an error.
     let complaints: Vec<&str> = log
         .lines()
         .filter(|line| line.contains(" WARNING ") || line.contains(" ERROR "))
@@ -61,7 +57,7 @@ fn main() {
     assert!(complaints.is_empty(), "{complaints:#?}");
 }
 
-/// The VIP comes and goes by a script, as a router's own would have it.
+/// Adds and removes the VIP by a script, as on a router.
 fn by_script(agent: &Agent, keepwatch: &Running<'_>) {
     for (change, word) in [("add", "master"), ("del", "backup")] {
         let status = Command::new("/vip").arg(change).status().expect("to run the script");
@@ -76,7 +72,7 @@ fn set_vip(rtnl: &Rtnl, present: bool) -> &'static str {
     if present { "master" } else { "backup" }
 }
 
-/// How long it takes from asking the kernel for the change to the agent's having read the request.
+/// Prints the time from the request to the kernel until the agent has read the notification.
 fn latency(rtnl: &Rtnl, agent: &Agent) {
     let mut latencies: Vec<Duration> = (1..=MOVES)
         .map(|n| {
@@ -95,7 +91,7 @@ fn latency(rtnl: &Rtnl, agent: &Agent) {
     println!("event to receipt: median {median:.1} ms, worst {worst:.1} ms, of {MOVES}");
 }
 
-/// An address of the active router is announced to the station at the other end.
+/// Asserts that an address of the active router is announced.
 fn announcement(rtnl: &Rtnl, agent: &Agent) {
     let mac = [2, 0, 0, 0, 0, 1];
     rtnl.set_mac("lan0", mac);
@@ -117,13 +113,13 @@ fn thousand_flips(rtnl: &Rtnl, agent: &Agent) {
     println!("flips: 1000, the agent knows the last");
 }
 
-/// Events come while it is stopped, and the VIP among those that are lost.
+/// Sends events to a stopped daemon, with the VIP's among the lost ones.
 fn flood(rtnl: &Rtnl, agent: &Agent, keepwatch: &Running<'_>) {
-    // Or it would not read the agent's last reply in time.
+    // It must have read the agent's last reply before it is stopped.
     keepwatch.wait_asleep();
     keepwatch.signal(Signal::SIGSTOP);
     for n in 0..EVENTS / 2 {
-        // The same address again and again, to need no memory for thousands.
+        // Few addresses, as thousands would need too much memory.
         let address = format!("10.1.0.{}/32", n % 250 + 1);
         rtnl.add_address("ha0-peer", &address);
         rtnl.delete_address("ha0-peer", &address);
@@ -137,7 +133,7 @@ fn flood(rtnl: &Rtnl, agent: &Agent, keepwatch: &Running<'_>) {
     println!("flood: {EVENTS} events, {overruns} overrun, the agent knows the last");
 }
 
-/// `VmRSS` is wrong on kernels made for many CPUs, so what the pages themselves say goes with it.
+/// Prints the memory, also by pages, as `VmRSS` is wrong on kernels made for many CPUs.
 fn report_memory(when: &str, keepwatch: &Running<'_>) {
     let path = format!("/proc/{}/smaps_rollup", keepwatch.pid());
     let rollup = fs::read_to_string(path).expect("smaps_rollup");
@@ -155,7 +151,7 @@ fn report_cpu(keepwatch: &Running<'_>) {
     let stat = fs::read_to_string(path).expect("stat");
     let (_, fields) = stat.rsplit_once(") ").expect("a name");
     let mut times = fields.split(' ').skip(11).map(|ticks| ticks.parse::<u64>().expect("ticks"));
-    // In hundredths of a second, whatever the kernel counts in (USER_HZ).
+    // In hundredths of a second (USER_HZ).
     let mut next = || times.next().expect("a time") * 10;
     println!("CPU: {} ms in user mode, {} ms in the kernel", next(), next());
 }

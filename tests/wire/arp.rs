@@ -17,7 +17,7 @@ const REQUEST: [u8; FRAME_LEN] = [
     0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 10, 0, 0, 1,
 ];
 
-/// RFC 826, behind Ethernet's header.
+/// The Ethernet header, and RFC 826.
 const FIELDS: &str =
     "destination:6 source:6 ethertype:2 hardware:2 protocol:2 lengths:2 operation:2
     sender-mac:6 sender-address:4 target-mac:6 target-address:4";
@@ -39,7 +39,7 @@ fn probe_claims_nothing() {
     expected[28..32].fill(0);
     assert_fields(&probe(MAC, MAC, IP), &expected, FIELDS);
     assert_eq!(parse_claim(&expected), None);
+    // The answer goes to the broadcast address.
     expected[22..28].fill(0xff);
-    // With the answer to all.
     assert_fields(&probe(MAC, [0xff; 6], IP), &expected, FIELDS);
 }

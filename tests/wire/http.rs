@@ -1,7 +1,7 @@
 use keepwatch::wire::http::{MAX_ROUTER_ID_LEN, Reply, ReplyReader, RouterId, encode};
 
 #[test]
-fn request_is_exactly_this() {
+fn request_has_exactly_these_bytes() {
     let router = "3c2f5c0e-9f0e-4d43-a3b5-0e1f5d8f9b11".parse().unwrap();
     let expected: &[u8] = b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\
         X-Neutron-Router-Id: 3c2f5c0e-9f0e-4d43-a3b5-0e1f5d8f9b11\r\n\

@@ -1,7 +1,7 @@
 use keepwatch::wire::ifname::InterfaceName;
 
 #[test]
-fn takes_what_the_kernel_takes() {
+fn accepts_names_that_the_kernel_accepts() {
     for name in ["lo", "ha-0123456789ab", "eth0.5@x", "..."] {
         assert_eq!(InterfaceName::new(name.as_bytes()).unwrap().to_string(), name);
     }
@@ -13,13 +13,13 @@ fn takes_what_the_kernel_takes() {
 }
 
 #[test]
-fn is_padded_as_the_kernel_has_it() {
+fn is_padded_with_zeros() {
     let name = InterfaceName::new(b"eth0").unwrap();
     assert_eq!((name.as_bytes(), name.padded()), (&b"eth0"[..], b"eth0\0\0\0\0\0\0\0\0\0\0\0\0"));
 }
 
 #[test]
-fn refuses_what_the_kernel_refuses() {
+fn refuses_names_that_the_kernel_refuses() {
     for name in ["", ".", "..", "a/b", "a b", "a\tb", "a:b", "a\0", "0123456789abcdef"] {
         assert_eq!(InterfaceName::new(name.as_bytes()), None, "{name:?}");
     }

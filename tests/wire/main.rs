@@ -8,8 +8,8 @@ mod ifname;
 mod ndisc;
 mod rtnl;
 
-/// Asserts that two frames or messages are the same, and shows them by field in hexadecimal: `fields` are names, each
-/// with a length in bytes.
+/// Asserts that two frames or messages are equal. A failure shows them in hexadecimal by `fields`, which are names with
+/// lengths in bytes.
 #[track_caller]
 fn assert_fields(mut actual: &[u8], mut expected: &[u8], fields: &str) {
     if actual == expected {
@@ -20,13 +20,14 @@ fn assert_fields(mut actual: &[u8], mut expected: &[u8], fields: &str) {
         *bytes = rest;
         field.iter().fold(String::new(), |text, byte| format!("{text} {byte:02x}"))
     };
-    let mut table = String::from("another frame or message\n");
+    let mut table = String::from("unexpected frame or message\n");
     for field in fields.split_whitespace().chain(["rest:65536"]) {
         let (name, length) = field.split_once(':').unwrap();
         let length = length.parse().unwrap();
-        let (is, ought) = (take(&mut actual, length), take(&mut expected, length));
-        let differs = if is == ought { String::new() } else { format!("  instead of{ought}") };
-        table = format!("{table}{name:>20}:{is}{differs}\n");
+        let (actual, expected) = (take(&mut actual, length), take(&mut expected, length));
+        let equal = actual == expected;
+        let differs = if equal { String::new() } else { format!("  instead of{expected}") };
+        table = format!("{table}{name:>20}:{actual}{differs}\n");
     }
     panic!("{table}");
 }

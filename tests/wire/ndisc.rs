@@ -19,7 +19,7 @@ const ADVERTISEMENT: [u8; FRAME_LEN] = [
     0x02, 0x01, 0x02, 0x11, 0x22, 0x33, 0x44, 0x55,
 ];
 
-/// RFC 8200 and 4861, behind Ethernet's header.
+/// The Ethernet header, RFC 8200 and RFC 4861.
 const FIELDS: &str = "destination:6 source:6 ethertype:2 version-and-flow:4 payload-length:2 next-header:1
     hop-limit:1 source-address:16 destination-address:16 type-and-code:2 checksum:2 flags:4 target:16 option:2 mac:6";
 
@@ -27,7 +27,7 @@ const FIELDS: &str = "destination:6 source:6 ethertype:2 version-and-flow:4 payl
 fn emits_for_a_router_and_for_a_host() {
     assert_fields(&advertisement(MAC, IP, true), &ADVERTISEMENT, FIELDS);
     let host = advertisement(MAC, IP, false);
-    assert_eq!(host[58], 0x20, "O only");
+    assert_eq!(host[58], 0x20, "only the flag O");
 }
 
 #[test]

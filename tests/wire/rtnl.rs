@@ -7,10 +7,10 @@ use nix::libc;
 
 use crate::assert_fields;
 
-/// Length of `struct nlmsghdr`.
+/// The length of `struct nlmsghdr`.
 const HEADER_LEN: usize = 16;
 
-/// A message in the byte order of this host: header, fixed part, attributes.
+/// Returns a message in the byte order of this host: header, fixed part, attributes.
 fn message(kind: u16, flags: u16, fixed: &[u8], attributes: &[(u16, &[u8])]) -> Vec<u8> {
     let attributes = attributes.iter().flat_map(|(kind, value)| nla(*kind, value));
     let payload: Vec<u8> = fixed.iter().copied().chain(attributes).collect();
@@ -19,7 +19,7 @@ fn message(kind: u16, flags: u16, fixed: &[u8], attributes: &[(u16, &[u8])]) -> 
     [&len[..], &kind.to_ne_bytes(), &flags.to_ne_bytes(), &numbers, &payload].concat()
 }
 
-/// An attribute, with padding.
+/// Returns an attribute with padding.
 fn nla(kind: u16, value: &[u8]) -> Vec<u8> {
     let len = u16::try_from(4 + value.len()).unwrap();
     let mut nla = [&len.to_ne_bytes()[..], &kind.to_ne_bytes(), value].concat();
@@ -45,7 +45,7 @@ const INET6: u8 = 10;
 const VIP: [u8; 4] = [169, 254, 0, 5];
 
 #[test]
-fn takes_apart_a_change_of_forwarding() {
+fn parses_a_change_of_forwarding() {
     let change = |family, ifindex: i32, forwarding: i32| {
         let (ifindex, forwarding) = (ifindex.to_ne_bytes(), forwarding.to_ne_bytes());
         let attributes: [(u16, &[u8]); 2] = [(1, &ifindex), (2, &forwarding)];
@@ -78,12 +78,12 @@ fn every_cut_is_malformed_and_ends_the_datagram() {
     for len in 1..new.len() {
         assert_eq!(bodies(&new[..len]), [Err(Malformed(None))], "{len} bytes");
     }
-    // The same with a length that claims to be right.
+    // With a consistent length, the message itself is malformed.
     for len in 1..new.len() - HEADER_LEN {
         let len = HEADER_LEN + len;
         let mut cut = new[..len].to_vec();
         cut[..4].copy_from_slice(&u32::try_from(len).unwrap().to_ne_bytes());
-        // Without IFA_LOCAL it is still an address.
+        // Without IFA_LOCAL it is still valid.
         let expected = usize::from(len != 32);
         let malformed = bodies(&cut).iter().filter(|body| body.is_err()).count();
         assert_eq!(malformed, expected, "{len} bytes");
@@ -118,7 +118,7 @@ fn hostile_lengths_and_values_are_malformed() {
 }
 
 #[test]
-fn what_is_not_needed_may_be_malformed() {
+fn irrelevant_attributes_may_be_malformed() {
     let fixed = ifaddrmsg(INET, 24, 0, 3);
     for attribute in [(8, &[0; 3][..]), (6, &[0; 3])] {
         let new = message(libc::RTM_NEWADDR, 0, &fixed, &[(1, &VIP), attribute]);
@@ -132,13 +132,13 @@ fn what_is_not_needed_may_be_malformed() {
 }
 
 #[test]
-fn requests_are_what_the_kernel_wants() {
+fn requests_have_the_format_of_the_kernel() {
     let (any, mask) = (ifinfomsg(0, 0, 0, 0), 8_u32.to_ne_bytes());
     let links = message(libc::RTM_GETLINK, 0x301, &any, &[(29, &mask)]);
     let name = InterfaceName::new(b"ha0").unwrap();
     let link = message(libc::RTM_GETLINK, 5, &any, &[(3, b"ha0\0\0\0\0\0\0\0\0\0\0\0\0\0")]);
     let addresses = message(libc::RTM_GETADDR, 0x301, &ifaddrmsg(0, 0, 0, 3), &[]);
-    // Sent to the kernel with port 0.
+    // The kernel's port is 0.
     let with_port = |mut bytes: Vec<u8>, port: u32| {
         bytes[12..16].copy_from_slice(&port.to_ne_bytes());
         bytes

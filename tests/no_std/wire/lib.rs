@@ -1,7 +1,7 @@
 //! `src/wire` by itself, where `use std`, `use nix` or a path into another layer does not compile.
 //!
-//! It is a dev-dependency of keepwatch, so every `cargo test` and `cargo clippy --all-targets` builds it.
-//! This is about our own code: `netlink-packet-route` itself needs std.
+//! As a dev-dependency of keepwatch, it is built by every `cargo test` and `cargo clippy --all-targets`. It checks only
+//! our own code: `netlink-packet-route` itself needs std.
 
 // cargo-mutants writes `std::` and `Vec` into the source.
 #![cfg_attr(not(mutants), no_std)]
