@@ -2,8 +2,8 @@
 
 Usage: agent_server.py STATE_PATH
 
-It is the agent's own class; behind it stands no agent, but something that prints what arrives:
-the router's identity and the state, a line each.
+It is the agent's own class. Instead of an agent, it has an object that prints a line for each
+notification: the router's identity and the state.
 """
 
 import importlib.util
@@ -29,7 +29,7 @@ class Printer:
     """Stands in for the agent."""
 
     def enqueue_state_change(self, router_id, state):
-        # One write: several threads may be here at once.
+        # One write, as threads run concurrently.
         ARRIVALS.write(f"{router_id} {state}\n")
         ARRIVALS.flush()
 

@@ -1,4 +1,4 @@
-//! The server of Neutron's own L3 agent, in the virtual environment that `tests/run` makes.
+//! The server of Neutron's own L3 agent, in a virtual environment of `tests/run`.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -13,10 +13,10 @@ use lab::received::{Late, Received};
 
 use crate::world::Killed;
 
-/// A Python that imports Neutron takes seconds to start, and a minute where several do on a busy machine.
+/// Importing Neutron takes seconds, and a minute if several processes do that on a busy machine.
 pub const PATIENCE: Duration = Duration::from_mins(5);
 
-/// A script beside this file, with a release of Neutron.
+/// Returns the command that runs a script beside this file with a release of Neutron.
 pub fn python(release: &str, script: &str) -> Command {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let interpreter = root.join(format!("target/neutron-{release}/bin/python"));
@@ -26,7 +26,7 @@ pub fn python(release: &str, script: &str) -> Command {
     command
 }
 
-/// The router and the state that the agent was told.
+/// The router and the state of a notification.
 type Arrival = (String, String);
 
 pub struct AgentServer {
@@ -58,18 +58,18 @@ impl AgentServer {
         Self { _child: Killed(child), arrived, errors }
     }
 
-    /// Everything that has arrived so far.
+    /// Returns all notifications so far.
     pub fn arrivals(&self) -> Vec<Arrival> {
         self.arrived.lock().clone()
     }
 
-    /// Waits until what has arrived satisfies a condition.
+    /// Waits until the notifications so far satisfy a condition.
     pub fn wait(&self, what: &str, condition: impl Fn(&[Arrival]) -> bool) {
         let and_errors = Late(|| format!("{what}, {}", content(&self.errors)));
         drop(self.arrived.wait(PATIENCE, and_errors, condition));
     }
 
-    /// Waits until the last that has arrived is this state.
+    /// Waits until this is the state of the last notification.
     pub fn wait_state(&self, state: &str) {
         self.wait(state, |arrivals| arrivals.last().is_some_and(|last| last.1 == state));
     }

@@ -1,5 +1,5 @@
-//! Promise 13 with conntrackd: two nodes, configured as Neutron does, synchronise at each transition, so that
-//! a connection survives the failover.
+//! Promise 13 with conntrackd: two nodes with Neutron's configuration synchronise at each transition, so that a
+//! connection survives the failover.
 
 use std::cell::Cell;
 use std::fs;
@@ -17,7 +17,7 @@ use crate::node::{Network, Node};
 use crate::output;
 use crate::world::{Killed, VIP};
 
-/// What conntrackd logs for each command, in the order of the commands.
+/// conntrackd's log line for each command, in the order of the commands.
 const ACTIVE: [&str; 4] = [
     "committing all external caches",
     "flushing caches",
@@ -26,7 +26,7 @@ const ACTIVE: [&str; 4] = [
 ];
 const BACKUP: [&str; 2] = ["flushing conntrack table in 60 secs", "resync requested"];
 
-/// One daemon stays root, the other becomes nobody: conntrackd's control socket belongs to root.
+/// One daemon runs as root and one as user nobody, while conntrackd's control socket belongs to root.
 #[apply(trial)]
 fn connection_survives_failover() {
     let network = Network::new();
@@ -59,11 +59,11 @@ fn connection_survives_failover() {
     }
 }
 
-/// A node with conntrackd in keepalived's place, which belongs to a user as far as it has to.
+/// A node with conntrackd instead of keepalived, whose files belong to the daemon's user.
 struct Tracked {
     node: Node,
     address: String,
-    /// How much of conntrackd's log has been checked.
+    /// The length of conntrackd's log that has been checked.
     checked: Cell<usize>,
 }
 
@@ -85,7 +85,7 @@ impl Tracked {
         self.node.setup.conf_dir.join("conntrackd.conf")
     }
 
-    /// Starts conntrackd, configured as by Neutron but with a log file, and waits until it serves.
+    /// Starts conntrackd with Neutron's configuration and a log file, and waits until it serves.
     fn start_conntrackd(&self) -> Killed {
         let directory = &self.node.setup.conf_dir;
         let text =
@@ -94,7 +94,7 @@ impl Tracked {
         let files = Watch::new(directory);
         let mut command = Command::new("conntrackd");
         command.arg("-C").arg(self.configuration());
-        // It repeats its log there.
+        // conntrackd would repeat its log there.
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let conntrackd = Killed(self.node.netns.run(|| command.spawn()).expect("conntrackd"));
         files.until(format!("conntrackd to serve: {}", self.conntrackd_log()), || {
@@ -111,8 +111,8 @@ impl Tracked {
         self.node.netns.run(|| self.node.rtnl.set_address("ha0", VIP, present));
     }
 
-    /// Waits until keepwatch has synchronised for a state, and checks what conntrackd did since the
-    /// last time. Among that is also what the other node asked for.
+    /// Waits until keepwatch has synchronised for a state, and checks conntrackd's new log lines, which include
+    /// requests of the other node.
     fn wait_synced(&self, keepwatch: &Running, state: &str, commands: &[&str]) {
         let router = &self.node.setup.router;
         let line = format!("Synced connection tracking state on {state} for router {router}");

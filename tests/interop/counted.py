@@ -2,8 +2,8 @@
 
 Usage: counted.py WRAPPER DIRECTORY, in a pid namespace of its own
 
-Starts two monitors by the wrapper. Then the agent must find all of them by name, and where it has the node's HA
-ports set DOWN when there are too few, must do so for one router more, and not for these.
+Starts two monitors by the wrapper. The agent must find both by name. Some releases set the node's HA ports DOWN if
+monitors are missing: they must do so for three routers, and not for two.
 """
 
 import ast
@@ -48,7 +48,7 @@ def reap():
 
 
 def agents_check():
-    """Returns the agent's function, whose module imports more than is installed."""
+    """Returns the agent's function, without importing its module, some imports of which are not installed."""
     text = pathlib.Path(importlib.util.find_spec("neutron.agent.l3.agent").origin).read_text()
     name = "_check_ha_router_process_status"
     wanted = lambda node: isinstance(node, ast.FunctionDef) and node.name == name
@@ -60,7 +60,7 @@ def agents_check():
 
 
 def sets_ports_down(check, routers):
-    """Returns whether the agent would, with as many keepalived as it expects."""
+    """Returns whether the agent sets ports DOWN, with as many processes of keepalived as it expects."""
     plugin = mock.Mock()
     host = types.SimpleNamespace(
         conf=types.SimpleNamespace(agent_mode="legacy"),

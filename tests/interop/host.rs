@@ -1,5 +1,5 @@
-//! A network node as a deployment has it: an agent that is an ordinary user, and sudo that lets it run
-//! rootwrap and nothing else. All of that is in a mount namespace of its own, over the machine's files.
+//! A network node as in a deployment: an agent of an ordinary user, and sudo that lets it run only rootwrap. It has a
+//! mount namespace of its own, with layers over the machine's files.
 
 use std::env;
 use std::fs::{self, File, Permissions};
@@ -28,16 +28,16 @@ use crate::world::{VIP, up_quietly};
 /// The user and the group of the agent.
 pub const USER: u32 = 4242;
 
-/// Where keepwatch is installed.
+/// The path of the installed keepwatch.
 pub const PROGRAM: &str = "/usr/local/sbin/keepwatch";
 
 const STATE_PATH: &str = "/var/lib/neutron";
 const ROOTWRAP: &str = "/etc/neutron/rootwrap.conf";
-/// The repository, where every user gets at it.
+/// The repository at a path that every user can read.
 const REPOSITORY: &str = "/mnt";
 
-/// Runs a test with a release of Neutron, and its own monitor in `/usr/bin`, in a mount namespace of its own, which
-/// shares with those made from it, as systemd has it.
+/// Runs a test with a release of Neutron and its own monitor in `/usr/bin`. The test's mount namespace shares mounts
+/// with its children, as with systemd.
 pub fn run(release: &'static str, wrapper: &'static str, test: impl FnOnce(&Host) + Send) {
     let run = || {
         let none: Option<&str> = None;
@@ -53,16 +53,15 @@ pub struct Host {
     release: &'static str,
     wrapper: &'static str,
     directory: Directory,
-    /// Of the agent: everything that it writes is here.
+    /// Contains everything that the agent writes.
     state_path: PathBuf,
-    /// How often the agent looks after its monitors, in seconds.
+    /// The interval in seconds at which the agent checks its monitors.
     pub check_interval: u32,
 }
 
 impl Host {
     fn new(release: &'static str, wrapper: &'static str) -> Self {
-        // The agent of 29 does not wait for the start of a monitor, and starts a second one if it looks
-        // for the first too soon.
+        // The agent of 29 does not wait for the start of a monitor. It starts a second one if its check comes too soon.
         let check_interval = if release.starts_with("29") { 5 } else { 1 };
         let (directory, state_path) = (Directory::new(), PathBuf::from(STATE_PATH));
         let host = Self { release, wrapper, directory, state_path, check_interval };
@@ -75,7 +74,7 @@ impl Host {
         append("/etc/passwd", &format!("neutron:x:{USER}:{USER}::{STATE_PATH}:/bin/sh\n"));
         append("/etc/group", &format!("neutron:x:{USER}:\n"));
         append("/etc/shadow", "neutron:*:19000:0:99999:7:::\n");
-        // As Debian's package has it, but with the PATH of systems that leave /usr/local out.
+        // Like Debian's package, but with a PATH without /usr/local, as on other systems.
         let sudoers = format!(
             "Defaults secure_path=/sbin:/bin:/usr/sbin:/usr/bin\n\
              neutron ALL = (root) NOPASSWD: /usr/bin/neutron-rootwrap {ROOTWRAP} *\n\
@@ -89,7 +88,7 @@ impl Host {
         host
     }
 
-    /// Puts writable layers over directories.
+    /// Mounts writable layers over directories.
     fn cover<const N: usize>(&self, directories: [&str; N]) {
         let layers = self.directory.sub("layers");
         mount_tmpfs(&layers).unwrap();
@@ -128,13 +127,13 @@ impl Host {
         assert!(copied.as_ref().is_ok_and(|copied| copied.status.success()), "{copied:?}");
     }
 
-    /// Follows instructions of `docs/neutron.md`, as root.
+    /// Follows instructions of `docs/neutron.md` as root, and asserts that they succeed.
     pub fn follow(&self, instructions: &str) {
         let output = self.try_to_follow(instructions, "");
         assert!(output.status.success(), "{instructions}: {output:?}");
     }
 
-    /// The same, whatever comes of it, with what goes before a command that is to be run in a router's namespace.
+    /// Follows instructions and returns their output. `netns` precedes commands that run in a router's namespace.
     pub fn try_to_follow(&self, instructions: &str, netns: &str) -> Output {
         let script = instruction(instructions);
         let mut command = Command::new("/bin/sh");
@@ -144,7 +143,7 @@ impl Host {
         command.output().unwrap()
     }
 
-    /// What the agent's user may run, with an environment of its own.
+    /// Returns a command of the agent's user, with an environment of its own.
     pub fn command(&self, program: impl AsRef<Path>) -> Command {
         let mut command = Command::new(program.as_ref());
         command.env_clear().env("PATH", PATH).env("HOME", &self.state_path).env("LANG", "C.UTF-8");
@@ -152,7 +151,7 @@ impl Host {
         command
     }
 
-    /// Listens where the agent's server would.
+    /// Listens on the socket of the agent's server.
     pub fn server(&self) -> Agent {
         let agent = Agent::start(&self.state_path);
         let socket = self.state_path.join("keepalived-state-change");
@@ -160,7 +159,7 @@ impl Host {
         agent
     }
 
-    /// The part of the agent that starts monitors, with rootwrap's daemon or without it.
+    /// Starts the part of the agent that manages monitors, with rootwrap's daemon or without it.
     pub fn l3_agent(&self, rootwrap_daemon: bool, routers: &[Router]) -> L3Agent {
         let daemon = if rootwrap_daemon {
             format!("root_helper_daemon = sudo neutron-rootwrap-daemon {ROOTWRAP}\n")
@@ -182,12 +181,12 @@ impl Host {
         L3Agent::start(command, self.directory().join("errors"))
     }
 
-    /// What the instructions are followed from.
+    /// Returns the directory in which the instructions are followed.
     pub fn directory(&self) -> &Path {
         self.directory.path()
     }
 
-    /// Every file of the agent and of what it starts.
+    /// Returns every file of the agent and its children.
     pub fn files(&self) -> Vec<PathBuf> {
         let (mut files, mut directories) = (Vec::new(), vec![self.state_path.clone()]);
         while let Some(directory) = directories.pop() {
@@ -218,7 +217,7 @@ impl Drop for Host {
     }
 }
 
-/// A block of `docs/neutron.md`.
+/// Returns a block of `docs/neutron.md`.
 pub fn instruction(name: &str) -> &'static str {
     let text = include_str!("../../docs/neutron.md");
     let marker = format!("<!-- run: {name} -->\n```");
@@ -229,7 +228,7 @@ pub fn instruction(name: &str) -> &'static str {
 
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// A router's namespace, with the port that its monitor watches.
+/// A router's namespace, with the watched port.
 pub struct Router {
     pub id: String,
     namespace: Netns,
@@ -238,7 +237,7 @@ pub struct Router {
 
 impl Router {
     pub fn new() -> Self {
-        // Other tests have theirs beside it in /run/netns.
+        // Concurrent tests share /run/netns.
         static ROUTERS: AtomicUsize = AtomicUsize::new(0);
         let number = ROUTERS.fetch_add(1, Ordering::Relaxed);
         let id = format!("7e6b5a41-8f0a-4f0e-9c0c-{number:012}");
@@ -254,18 +253,18 @@ impl Router {
         Self { id, namespace, rtnl }
     }
 
-    /// What runs a command in its namespace.
+    /// Returns the words that run a command in its namespace.
     pub fn exec(&self) -> String {
         format!("ip netns exec qrouter-{}", self.id)
     }
 
-    /// Adds the VIP or takes it away.
+    /// Adds or removes the VIP.
     pub fn set_vip(&self, present: bool) {
         self.namespace.run(|| self.rtnl.set_address(INTERFACE, VIP, present));
     }
 }
 
-/// A process as `/proc` has it.
+/// A process, by `/proc/PID/stat`.
 #[derive(Debug)]
 pub struct Process {
     pub pid: u32,
@@ -274,7 +273,7 @@ pub struct Process {
     pub parent: u32,
 }
 
-/// Every process of the system.
+/// Returns every process of the system.
 pub fn processes() -> Vec<Process> {
     let entries = fs::read_dir("/proc").unwrap().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -289,14 +288,14 @@ fn process(pid: u32) -> Option<Process> {
     Some(Process { pid, name: name.into(), state, parent: fields.next()?.parse().ok()? })
 }
 
-/// All that run in this thread's mount namespace, and what those have started in others, as `ip netns exec` does.
+/// Returns the processes in this thread's mount namespace, and their children in others, as of `ip netns exec`.
 fn processes_here() -> Vec<u32> {
     let namespace = |pid: &str| fs::metadata(format!("/proc/{pid}/ns/mnt")).map(|file| file.ino());
     let here = namespace("thread-self").unwrap();
     let is_here = |pid: u32| namespace(&pid.to_string()).is_ok_and(|there| there == here);
     let mut found = Vec::new();
     let mut all = processes();
-    // Those that have started come before what they have started, but where pids have begun anew.
+    // Parents come before their children, unless pids have wrapped around.
     all.sort_by_key(|process| process.pid);
     for Process { pid, parent, .. } in all {
         if is_here(pid) || found.contains(&parent) {
@@ -306,7 +305,7 @@ fn processes_here() -> Vec<u32> {
     found
 }
 
-/// Waits until there is no process any more in this thread's mount namespace.
+/// Waits until this thread's mount namespace has no process.
 pub fn wait_deserted() {
     loop {
         let pids = processes_here();
@@ -317,7 +316,7 @@ pub fn wait_deserted() {
     }
 }
 
-/// The monitors that run in this thread's mount namespace, and what the agent started them by.
+/// Returns the monitors in this thread's mount namespace, and the processes that start them.
 pub fn monitors() -> Vec<Process> {
     let here = processes_here();
     let of_monitor = |process: &Process| {
@@ -330,7 +329,7 @@ pub fn monitors() -> Vec<Process> {
     processes().into_iter().filter(of_monitor).collect()
 }
 
-/// Those that the agent becomes root by to start a monitor.
+/// Returns the processes of sudo and rootwrap that start monitors.
 pub fn starters() -> Vec<Process> {
     let starts = |process: &Process| ["sudo", "neutron-rootwra"].contains(&&*process.name);
     monitors().into_iter().filter(starts).collect()

@@ -1,8 +1,8 @@
-"""Compares what Neutron's L3 agent sets for IPv6 at a change of state with the hook that does it without an agent.
+"""Compares the IPv6 settings of Neutron's L3 agent after a change of state with those of the hook that replaces it.
 
 Usage: ipv6.py WRAPPER DIRECTORY, as root, in pid, mount and network namespaces of its own
 
-The router, its keepalived's configuration and what is done at a change are the agent's own code; plugging is not.
+The router, keepalived's configuration and the changes are the agent's own code; only plugging is not.
 """
 
 import importlib.util
@@ -17,7 +17,7 @@ from unittest import mock
 if importlib.util.find_spec("neutron.cmd.eventlet"):
     import neutron.cmd.eventlet  # noqa: F401
 
-# Another driver's module, which imports more than is installed.
+# The module of another driver, some imports of which are not installed.
 sys.modules["neutron.agent.common.ovs_lib"] = mock.MagicMock()
 
 from neutron import privileged
@@ -30,10 +30,10 @@ from oslo_privsep import priv_context
 
 ACTIVE = "primary" if "primary" in ha.TRANSLATION_MAP else "master"
 GATEWAY = "gggggggg-gg"
-# The addresses of the router, inside and outside, and those of the hosts there.
+# The addresses of the router and of the hosts, inside and outside.
 INSIDE, OUTSIDE = "fd00:1::1/64", "fd00:2::1/64"
 HOST, WORLD = "fd00:1::2/64", "fd00:2::2/64"
-# A router has those of its ports on every node.
+# The MACs of a router's ports are the same on every node.
 MACS = {"qr": "fa:16:3e:00:00:01", "qg": "fa:16:3e:00:00:02"}
 UPSTREAM = {
     "IPv4 gateway": ["192.0.2.1"],
@@ -79,7 +79,7 @@ def configure(directory):
     cfg.CONF.set_override("state_path", str(directory))
     cfg.CONF.set_override("root_helper", "", "AGENT")
     cfg.CONF.set_override("ha_vrrp_advert_int", 1)
-    # This runs as root, and does its helpers' work itself.
+    # This process is root, so it needs no privileged helper.
     for context in vars(privileged).values():
         if isinstance(context, priv_context.PrivContext):
             context.set_client_mode(False)
@@ -107,7 +107,7 @@ class Node:
         if hasattr(self.router, "_init_conntrackd_manager"):
             self.router._init_conntrackd_manager(None)
         self.router._init_keepalived_manager(None)
-        # As created by the agent.
+        # A namespace as the agent creates it.
         run("ip", "netns", "add", self.name)
         for key, value in ("forwarding", 0), ("addr_gen_mode", 1):
             in_namespace(self.name, "sysctl", "-w", f"net.ipv6.conf.all.{key}={value}")
@@ -128,7 +128,7 @@ class Node:
         return other
 
     def configure(self):
-        """Writes keepalived's configuration as the agent would."""
+        """Writes keepalived's configuration like the agent."""
         instance = self.router._get_keepalived_instance()
         if self.gateway:
             self.router._add_default_gw_virtual_route(self.router.ex_gw_port, self.gateway)
@@ -150,14 +150,14 @@ class Node:
         return in_namespace(self.name, "sysctl", *keys)
 
     def call_hook(self, hook, state):
-        """Runs the hook like a keepwatch with such a command line."""
+        """Runs the hook like a keepwatch with this command line."""
         script = 'ip netns exec "$0" "$1" INSTANCE router "$2" 0; exit $?'
         run("sh", "-c", script, self.name, hook, state, f"--conf_dir={self.conf.parent}")
 
 
 def refuses(wrapper, conf, directory):
-    """Tries options that the wrapper refuses to the agent's user, and a file that other users than root may write."""
-    # As sudo sets it, and a directory of that user with one of root's in it.
+    """Tries options that the wrapper refuses to the agent's user, and a file that users other than root may write."""
+    # The user that sudo reports, and a directory of that user with one of root's in it.
     user = 65534
     directory = directory / "agent"
     own = directory / "own"
@@ -197,7 +197,7 @@ def refuses(wrapper, conf, directory):
 
 
 def same_as_the_agent(hook, directory):
-    """Checks that the hook sets the same as the agent in every state, with every kind of gateway, in both orders."""
+    """Checks that hook and agent have equal settings in every state, with every kind of gateway, in both orders."""
     for number, (kind, gateways) in enumerate({"no gateway": None, **UPSTREAM}.items()):
         nodes = [Node(10 + 2 * number + which, directory, gateways) for which in (0, 1)]
         for node in nodes:
@@ -310,7 +310,7 @@ def fail_over(wrapper, directory):
         state = second.conf.parent / "state"
         assert state.read_text() in ("master", "primary"), state.read_text()
         for node in nodes:
-            wait("figures of its own", (directory / f"metrics/{node.id}.prom").exists)
+            wait("metrics of its own", (directory / f"metrics/{node.id}.prom").exists)
         wait("the first as backup", lambda: f"{first.gateway}.forwarding = 0" in first.sysctls())
         watch = ["ip", "netns", "exec", second.name, "ip", "monitor", "netconf", "address", "route"]
         with subprocess.Popen(watch, stdout=subprocess.PIPE, text=True) as monitor:
@@ -318,9 +318,9 @@ def fail_over(wrapper, directory):
             assert reaches()
             # An event that marks the end of the earlier ones.
             in_namespace(second.name, "ip", "address", "add", "203.0.113.1/32", "dev", "lo")
-            told = next(line for line in monitor.stdout if "lo" in line or "forwarding" in line or "accept" in line)
+            event = next(line for line in monitor.stdout if "lo" in line or "forwarding" in line or "accept" in line)
             monitor.terminate()
-        assert "203.0.113.1" in told, told
+        assert "203.0.113.1" in event, event
     finally:
         for process in processes:
             process.terminate()

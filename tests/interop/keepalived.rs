@@ -1,5 +1,5 @@
-//! Promises 6 and 7 with keepalived: two nodes, configured as Neutron does. Their agents are told what
-//! keepalived itself says, and nothing else.
+//! Promises 6 and 7 with keepalived: two nodes with Neutron's configuration. Their agents get exactly keepalived's own
+//! states.
 
 use std::fs;
 
@@ -10,7 +10,7 @@ use nix::sys::signal::Signal;
 
 use crate::node::{Network, Node};
 
-/// Makes two nodes, the left one of the higher priority, has it become master, and plays.
+/// Starts two nodes, of which the left one has the higher priority and becomes master, and runs a test.
 fn play(virtual_mac: bool, preempt: bool, play: impl FnOnce(&Node, &Node, &Running)) {
     let network = Network::new();
     let [left, right] = [("left", 1, 60), ("right", 2, 50)].map(|(name, number, priority)| {
@@ -31,15 +31,15 @@ fn play(virtual_mac: bool, preempt: bool, play: impl FnOnce(&Node, &Node, &Runni
     right.assert_in_step();
 }
 
-/// One script for both: what it is told by keepwatch is what it is told by keepalived.
+/// keepwatch and keepalived call the same script in the same way.
 #[apply(trial)]
 fn hook_in_place_of_a_notify_script() {
     let network = Network::new();
     let (mut left, right) = (Node::new("left", 1, &network), Node::new("right", 2, &network));
-    let directory = left.setup.directory().join("told");
+    let directory = left.setup.directory().join("calls");
     fs::create_dir(&directory).unwrap();
     let script = left.setup.directory().join("notify");
-    // A hook has its states in the environment, too.
+    // Only a hook has its state in the environment.
     let file = "${KEEPWATCH_STATE:+hook}calls";
     let text = format!("#!/bin/sh\necho $# $1 $3 >>{}/{file}\n", directory.display());
     write_program(&script, &text);
@@ -58,8 +58,8 @@ fn hook_in_place_of_a_notify_script() {
         let lines = states.iter().fold(String::new(), line);
         for calls in ["hookcalls", "calls"] {
             let path = directory.join(calls);
-            let told = || content(&path) == lines;
-            files.until(format!("{lines}in {calls}"), || told().then_some(()));
+            let called = || content(&path) == lines;
+            files.until(format!("{lines}in {calls}"), || called().then_some(()));
         }
     };
     left.start_keepalived();
@@ -76,8 +76,8 @@ fn hook_in_place_of_a_notify_script() {
     right.assert_in_step();
 }
 
-/// keepalived does not take its address away, so there are two who have it: both are active, one of
-/// them hears the other claim the address, and the next keepalived clears up.
+/// A killed keepalived leaves its addresses, so both nodes are active. One of them receives the other's claims, and the
+/// next keepalived removes the addresses.
 #[apply(trial)]
 fn crash() {
     play(false, false, |left, right, left_keepwatch| {
@@ -92,7 +92,7 @@ fn crash() {
     });
 }
 
-/// Who gives way hears the other's claims before its own address goes: always, if it is a little slow.
+/// A preempted node that is slow receives the other's claims before its own address is removed.
 #[apply(trial)]
 fn preemption_is_no_split_brain() {
     play(false, true, |left, right, _| {
@@ -116,9 +116,9 @@ fn preemption_is_no_split_brain() {
     });
 }
 
-/// But ARP does: both say that the other has the address, and that it is over.
+/// VRRP is lost but ARP arrives: both nodes log the begin and the end of a split brain.
 #[apply(trial)]
-fn vrrp_that_does_not_arrive() {
+fn lost_vrrp_packets() {
     play(false, false, |left, right, left_keepwatch| {
         let right_keepwatch = right.setup.running();
         left.network.set_multicast(false);
@@ -136,11 +136,11 @@ fn vrrp_that_does_not_arrive() {
     });
 }
 
-/// With `use_vmac` both have the same MAC. As in [`crash`], both have the address.
+/// With `use_vmac`, both nodes have the same MAC, and after a crash both have the address.
 #[apply(trial)]
 fn split_brain_with_virtual_macs() {
     play(true, false, |left, right, left_keepwatch| {
-        assert!(!left.setup.log().contains("split brain"), "of itself it hears nothing");
+        assert!(!left.setup.log().contains("split brain"), "its own frames are no claims");
         left.kill_keepalived();
         right.wait("MASTER");
         for keepwatch in [left_keepwatch, &right.setup.running()] {
@@ -149,7 +149,7 @@ fn split_brain_with_virtual_macs() {
     });
 }
 
-/// A floating IP comes, as Neutron brings it: into the configuration of both.
+/// Neutron adds a floating IP to the configuration of both nodes.
 #[apply(trial)]
 fn reload() {
     const FLOATING_IP: &str = "192.0.2.20/32";
@@ -161,7 +161,7 @@ fn reload() {
         right.configure(50, false, Some(FLOATING_IP));
         let capture = |node: &Node| node.netns.run(|| Capture::new("qg0-peer"));
         let outside = [left, right].map(capture);
-        // As Neutron has it read its configuration again, for every new address.
+        // Neutron makes keepalived reload for every new address.
         right.signal_keepalived(Signal::SIGHUP);
         left.signal_keepalived(Signal::SIGHUP);
         outside[0].wait("the floating IP", announced);

@@ -16,7 +16,7 @@ pub const NAME: &str = "neutron-keepalived-state-change";
 /// The router's port, as in `process_manager.py`.
 pub const INTERFACE: &str = "ha-aaaaaaaa-aa";
 
-/// What is shipped for Neutron.
+/// Returns the path of a file for Neutron.
 pub fn shipped(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("cross/neutron").join(name)
 }
@@ -33,7 +33,7 @@ pub struct L3Agent {
 }
 
 impl L3Agent {
-    /// Starts it; what goes wrong is written to a file.
+    /// Starts it, with its errors in a file.
     pub fn start(mut command: Command, errors: PathBuf) -> Self {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         command.stderr(File::create(&errors).unwrap());
@@ -46,7 +46,7 @@ impl L3Agent {
         self.child.0.id()
     }
 
-    /// Has it do something with every router. Returns a word for each.
+    /// Executes a command for every router. Returns a word for each.
     pub fn answers(&mut self, command: &str) -> Vec<String> {
         writeln!(self.stdin.as_ref().unwrap(), "{command}").unwrap();
         wait_readable(&self.stdout, PATIENCE);
@@ -59,7 +59,7 @@ impl L3Agent {
         words.into_iter().map(String::from).collect()
     }
 
-    /// Has it do something with its only router. Returns the pid of the monitor if the agent finds that active.
+    /// Executes a command for its only router. Returns the pid of the monitor if that is active.
     pub fn ask(&mut self, command: &str) -> Option<u32> {
         let answers = self.answers(command);
         assert_eq!(answers.len(), 1);
@@ -67,7 +67,7 @@ impl L3Agent {
         answers[0].parse().ok()
     }
 
-    /// Lets it end by itself.
+    /// Closes its input and waits for its end.
     pub fn quit(mut self) {
         drop(self.stdin.take());
         let status = self.child.0.wait().unwrap();

@@ -1,5 +1,4 @@
-//! The program together with the real programs around it, which have to be installed: `tests/run`
-//! does that. A test whose peer is missing fails.
+//! The program together with its real peers, which `tests/run` installs. A test whose peer is missing fails.
 
 #![expect(
     clippy::expect_used,
@@ -23,12 +22,12 @@ mod placement;
 mod process_manager;
 mod rootwrap;
 #[path = "../system/world.rs"]
-#[expect(dead_code, reason = "not every kind of test needs all of it")]
+#[expect(dead_code, reason = "these tests need only a part of it")]
 mod world;
 
 use std::process::Command;
 
-/// Runs a program to its end and returns what it prints.
+/// Runs a program and returns its output.
 fn output(program: &str, arguments: &[&str]) -> String {
     let output = Command::new(program).args(arguments).output();
     let output = output.unwrap_or_else(|error| panic!("{program}: {error}"));

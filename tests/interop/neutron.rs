@@ -1,4 +1,4 @@
-//! The servers of Neutron's L3 agent, of both kinds there have been, take what keepwatch sends.
+//! Both kinds of servers of Neutron's L3 agents accept keepwatch's notifications.
 
 use lab::rtnl::Rtnl;
 use lab::trial::table;
@@ -9,22 +9,21 @@ use crate::world::{VIP, add_interface, setup};
 
 /// The newest release whose server uses eventlet.
 const EVENTLET: &str = "26.0.5";
-/// The newest release, whose server uses threads, has a backlog of 5 and replies in a way of its own.
+/// The newest release, whose server uses threads, has a backlog of 5 and an unusual reply.
 pub const THREADED: &str = "29.0.0";
 
 #[apply(trial)]
 fn servers() -> Vec<Trial> {
-    let servers =
-        [("threaded_server_is_told_all", THREADED), ("eventlet_server_is_told_all", EVENTLET)];
-    table(module_path!(), servers, told_all).collect()
+    let servers = [("threaded_server_gets_all", THREADED), ("eventlet_server_gets_all", EVENTLET)];
+    table(module_path!(), servers, assert_gets_all).collect()
 }
 
-fn told_all(release: &str) {
+fn assert_gets_all(release: &str) {
     let rtnl = Rtnl::new();
     add_interface(&rtnl, "ha0");
-    // Nothing is told that has been told already.
+    // No state is delivered twice.
     let setup = setup().with("--active-word=primary").with("--renotify=0");
-    // What a server that comes and goes makes it say is for other tests.
+    // A busy server may refuse attempts.
     setup.expect(&["agent not notified: "]);
     let set_vip = |present: bool| {
         rtnl.set_address("ha0", VIP, present);
@@ -47,7 +46,7 @@ fn told_all(release: &str) {
         "{arrivals:?}"
     );
     assert_eq!(keepwatch.counter("notification_failures"), 0, "{}", setup.log());
-    // Faster than the agent takes them: some are passed over, the last is not.
+    // The VIP flips faster than the agent takes notifications: some are skipped, but not the last.
     for n in 0..=40 {
         set_vip(n % 2 == 0);
     }

@@ -20,7 +20,7 @@ use nix::unistd::{Pid, mkfifo};
 
 use crate::world::{add_interface, setup, up_quietly};
 
-/// The nodes' network: a namespace with a bridge, so that one node's link can be down without the other's.
+/// The nodes' network: a namespace with a bridge, so that each link can be down alone.
 pub struct Network {
     netns: Netns,
     rtnl: Rtnl,
@@ -38,12 +38,12 @@ impl Network {
         Rc::new(Self { netns, rtnl })
     }
 
-    /// Has multicasts, such as those of VRRP, arrive or not. Broadcasts do, such as those of ARP.
+    /// Lets multicasts such as VRRP's arrive or not. Broadcasts such as ARP's always arrive.
     pub fn set_multicast(&self, on: bool) {
         self.netns.run(|| ["left", "right"].map(|port| self.rtnl.set_multicast(port, on)));
     }
 
-    /// Connects an interface of the present namespace.
+    /// Connects an interface of the current namespace.
     fn connect(&self, rtnl: &Rtnl, name: &str, port: &str) {
         rtnl.add_veth(name, port);
         rtnl.move_to(port, &self.netns);
@@ -62,16 +62,16 @@ pub struct Node {
     pub setup: Setup,
     pub agent: Agent,
     keepalived: Cell<Option<Child>>,
-    /// The states that keepalived said its instance was in.
+    /// The states of keepalived's own notifications.
     received: Arc<Received<String>>,
-    /// Lives as long as one of its nodes.
+    /// Shared by its nodes.
     pub network: Rc<Network>,
-    /// The line for an interface with a MAC of the virtual router, if there is to be one.
+    /// The line for an interface with the virtual MAC, if any.
     vmac: Option<&'static str>,
 }
 
 impl Node {
-    /// With the interfaces that Neutron would give it. The number is the last of its HA address and MAC.
+    /// Creates a node with the interfaces of a Neutron router. The number is the last of its HA address and MAC.
     pub fn new(name: &'static str, number: u8, network: &Rc<Network>) -> Self {
         let netns = Netns::new();
         let rtnl = netns.run(|| {
@@ -85,7 +85,7 @@ impl Node {
             rtnl
         });
         let setup = setup().with("--active-word=primary").with("--probe=1");
-        // Each test brings about what both nodes warn of: a second master, an interface that is gone.
+        // Each test provokes warnings of both nodes: a second master, a missing interface.
         setup.expect(&[""]);
         let agent = Agent::start(&setup.state_path);
         let node = Self {
@@ -100,15 +100,14 @@ impl Node {
             vmac: None,
         };
         mkfifo(&node.file("fifo"), nix::sys::stat::Mode::S_IRWXU).unwrap();
-        // Open for writing, too, so that it does not end with the keepalived that writes to it.
+        // Also open for writing, so that it does not end with its keepalived.
         let fifo = File::options().read(true).write(true).open(node.file("fifo")).unwrap();
         let received = Arc::clone(&node.received);
         thread::spawn(move || listen(fifo, &received));
         node
     }
 
-    /// Has keepalived make an interface with the MAC of the virtual router, and has that watched. To be
-    /// said before it is configured.
+    /// Makes keepalived create an interface with the virtual MAC, and watches that. Call it before `configure`.
     pub fn use_virtual_mac(&mut self) {
         self.setup.interface = "vrrp.5".into();
         self.vmac = Some("use_vmac vrrp.5");
@@ -118,8 +117,7 @@ impl Node {
         self.setup.directory().join(name)
     }
 
-    /// Writes the configuration as Neutron does, with its shortest interval. What Neutron leaves out
-    /// is only the first line.
+    /// Writes the configuration like Neutron, with its shortest interval. Only the first line is not Neutron's.
     pub fn configure(&self, priority: u8, preempt: bool, floating_ip: Option<&str>) {
         let floating_ip = floating_ip.map(|ip| format!("        {ip} dev qg0 no_track\n"));
         let text = include_str!("keepalived.conf")
@@ -137,7 +135,7 @@ impl Node {
         self.netns.run(|| self.setup.start())
     }
 
-    /// Starts keepalived with the options that Neutron gives it, but in the foreground.
+    /// Starts keepalived with Neutron's options, but in the foreground.
     pub fn start_keepalived(&self) {
         let log = File::options().create(true).append(true).open(self.file("keepalived.log"));
         let log = log.unwrap();
@@ -146,56 +144,56 @@ impl Node {
         command.arg("-p").arg(self.file("keepalived.pid"));
         command.arg("-r").arg(self.file("keepalived.pid-vrrp"));
         command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
-        // In a process group of its own, so that it can be killed as a whole.
+        // A process group of its own can be killed as a whole.
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
         let child = self.netns.run(|| command.spawn()).expect("keepalived");
         self.keepalived.set(Some(child));
     }
 
-    /// Asks keepalived to end, and waits for that.
+    /// Terminates keepalived, and waits for its end.
     pub fn stop_keepalived(&self) {
         self.signal_keepalived(Signal::SIGTERM);
         self.keepalived.take().unwrap().wait().unwrap();
     }
 
-    /// Kills all processes of keepalived at once, which then cannot take their addresses away.
+    /// Kills all processes of keepalived at once, so that they cannot remove their addresses.
     pub fn kill_keepalived(&self) {
         self.signal_keepalived(Signal::SIGKILL);
         self.keepalived.take().unwrap().wait().unwrap();
-        // A pid file that is left over keeps the next from starting, if its pid is in use again.
+        // If its pid is in use again, a stale pid file keeps the next keepalived from starting.
         for name in ["keepalived.pid", "keepalived.pid-vrrp"] {
             std::fs::remove_file(self.file(name)).unwrap();
         }
     }
 
-    /// Sends a signal to all processes of keepalived, or, if they are to come to know it from there, to the first.
+    /// Sends a signal to all processes of keepalived, or only to the first if that forwards it.
     pub fn signal_keepalived(&self, signal: Signal) {
         let child = self.keepalived.take().expect("a keepalived that runs");
-        let is_told_on = matches!(signal, Signal::SIGTERM | Signal::SIGHUP);
-        let send = if is_told_on { kill } else { killpg };
+        let is_forwarded = matches!(signal, Signal::SIGTERM | Signal::SIGHUP);
+        let send = if is_forwarded { kill } else { killpg };
         send(pid(&child), signal).unwrap();
         self.keepalived.set(Some(child));
     }
 
-    /// Waits until the last that keepalived has said is this, and until keepwatch has told the agent the same.
+    /// Waits until this is keepalived's last state and keepwatch has delivered it to the agent.
     pub fn wait(&self, state: &str) {
         let log = || content(&self.file("keepalived.log"));
         let what = Late(|| format!("{state} of {}: {}", self.name, log()));
-        let is_last = |said: &[String]| said.last().is_some_and(|said| said == state);
+        let is_last = |states: &[String]| states.last().is_some_and(|last| last == state);
         drop(self.received.wait(lab::PATIENCE, what, is_last));
         self.agent.wait_acknowledged(word(state));
         assert_eq!(self.setup.state(), word(state));
     }
 
-    /// Fails unless the agent was told what keepalived said, in the same order and nothing else.
+    /// Asserts that the agent got exactly keepalived's states, in the same order.
     pub fn assert_in_step(&self) {
-        let said = self.received.lock();
-        let mut said: Vec<&str> = said.iter().map(|state| word(state)).collect();
+        let expected = self.received.lock();
+        let mut expected: Vec<&str> = expected.iter().map(|state| word(state)).collect();
         let arrivals = self.agent.arrivals();
-        let mut told: Vec<&str> = arrivals.iter().map(|arrival| arrival.state.as_str()).collect();
-        said.dedup();
-        told.dedup();
-        assert_eq!(told, said, "{}: what the agent was told, and what keepalived said", self.name);
+        let mut arrived: Vec<_> = arrivals.iter().map(|arrival| arrival.state.as_str()).collect();
+        expected.dedup();
+        arrived.dedup();
+        assert_eq!(arrived, expected, "{}: states at the agent, and keepalived's own", self.name);
     }
 }
 
@@ -216,7 +214,7 @@ fn listen(fifo: File, received: &Received<String>) {
     }
 }
 
-/// What Neutron calls a state of keepalived, one of which is `MASTER_RX_LOWER_PRI`.
+/// Returns Neutron's word for a state of keepalived, which may be `MASTER_RX_LOWER_PRI`.
 fn word(state: &str) -> &'static str {
     if state.starts_with("MASTER") { "primary" } else { "backup" }
 }

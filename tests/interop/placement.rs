@@ -1,5 +1,5 @@
-//! The ways that `docs/neutron.md` names of getting keepwatch into a deployment, and out of it, followed as
-//! they stand there, with routers that are in use.
+//! Follows the instructions of `docs/neutron.md` to install keepwatch in a deployment and to remove it, with routers in
+//! use.
 
 use std::fs;
 use std::path::Path;
@@ -14,9 +14,9 @@ use crate::host::{self, Host, PROGRAM, Router, bind, instruction, monitors};
 use crate::l3_agent::{L3Agent, NAME, cmdline};
 use crate::rootwrap::{assert_finds, assert_found, assert_is_keepwatch};
 
-/// Neither by rootwrap's directories nor by sudo's path does the agent come to a wrapper there.
+/// Neither rootwrap's directories nor sudo's path lead to a wrapper there.
 #[apply(trial)]
-fn the_first_directory_counts_and_usr_local_is_not() {
+fn wrapper_in_usr_local_is_not_found() {
     host::run("29.0.0", "from-29", |host| {
         host.follow("program");
         host.follow("passed over");
@@ -35,12 +35,12 @@ fn the_first_directory_counts_and_usr_local_is_not() {
 }
 
 #[apply(trial)]
-fn a_directory_of_its_own_and_back() {
+fn directory_and_back() {
     swap("29.0.0", "from-29", "directory");
 }
 
 #[apply(trial)]
-fn a_diversion_and_back() {
+fn diversion_and_back() {
     swap("28.0.2", "18-to-28", "divert");
 }
 
@@ -49,17 +49,17 @@ fn assert_is_original(pid: u32) {
     assert_ne!(program, Path::new(PROGRAM));
 }
 
-/// Has the agent read rootwrap's configuration anew, which does not touch the monitor.
+/// Restarts the agent, which reads rootwrap's configuration and keeps the monitor.
 fn restart(host: &Host, agent: L3Agent, router: &[Router], pid: u32) -> L3Agent {
     agent.quit();
     let mut agent = host.l3_agent(true, router);
-    assert_eq!(agent.ask("spawn"), Some(pid), "found active, and not started a second time");
+    assert_eq!(agent.ask("spawn"), Some(pid), "the agent must find the active monitor");
     agent
 }
 
-/// Ends the monitor as the instructions say, and has the VIP come or go while there is none.
+/// Restarts the monitor by the instructions, and changes the VIP while none runs.
 fn restart_monitor(host: &Host, agent: &mut L3Agent, router: &Router, pid: u32, vip: bool) -> u32 {
-    // So that it does not start another one before the VIP has changed.
+    // The agent must not start another monitor before the VIP has changed.
     send(agent.pid(), Signal::SIGSTOP);
     host.follow("restart");
     wait_end(pid);
@@ -68,7 +68,7 @@ fn restart_monitor(host: &Host, agent: &mut L3Agent, router: &Router, pid: u32, 
     agent.ask("respawned").expect("an active monitor")
 }
 
-/// Starts a monitor once more, as an agent does that finds no pid file. Returns its pid, which no file has.
+/// Starts a second monitor, like an agent without a pid file. Returns its pid, which no file contains.
 fn start_second(first: u32) -> u32 {
     let directory = Path::new("/var/lib/neutron/external/pids");
     let pids = Watch::new(directory);
@@ -86,7 +86,7 @@ fn start_second(first: u32) -> u32 {
     second
 }
 
-/// In place of the original and back, while the router is in use.
+/// Replaces Neutron's own monitor and restores it, while the router is in use.
 fn swap(release: &'static str, wrapper: &'static str, way: &str) {
     host::run(release, wrapper, |host| {
         let server = host.server();
@@ -98,8 +98,8 @@ fn swap(release: &'static str, wrapper: &'static str, way: &str) {
         let files = Watch::new(&conf_dir);
         let state = || content(&conf_dir.join("state"));
         files.until("the original's state", || (state() == "primary").then_some(()));
-        // While it starts, the agent may find the process that starts it.
-        let original = agent.ask("spawn").expect("the same");
+        // During the start, the agent may have found the starting process instead.
+        let original = agent.ask("spawn").expect("the same monitor");
         assert_is_original(original);
         send(agent.pid(), Signal::SIGSTOP);
         let second = start_second(original);
@@ -127,7 +127,7 @@ fn swap(release: &'static str, wrapper: &'static str, way: &str) {
 }
 
 #[apply(trial)]
-fn a_diversion_outlasts_an_upgrade() {
+fn diversion_outlasts_an_upgrade() {
     host::run("28.0.2", "18-to-28", |host| {
         host.follow("program");
         host.follow("divert");
@@ -152,7 +152,7 @@ fn a_diversion_outlasts_an_upgrade() {
 }
 
 #[apply(trial)]
-fn volumes_as_kolla_has_them() {
+fn volumes_of_kolla() {
     host::run("29.0.0", "from-29", |host| {
         let bin = Path::new("/var/lib/kolla/venv/bin");
         fs::create_dir_all(bin).unwrap();
@@ -169,7 +169,7 @@ fn volumes_as_kolla_has_them() {
         });
         let mut count = 0;
         for (from, to) in volumes {
-            // As a container engine does where there is nothing yet.
+            // A container engine creates missing mount points.
             if Path::new(from).is_dir() {
                 fs::create_dir_all(to).unwrap();
             } else {

@@ -2,12 +2,12 @@
 
 Usage: process_manager.py CONFIG_FILE ROUTER_ID...
 
-A router is the agent's own class, with as much of a router as its monitor needs: the port
-`ha-aaaaaaaa-aa` in the namespace `qrouter-ROUTER_ID`, and VRID 5. The agent becomes root as its
-configuration says. The commands on standard input are `spawn`, `destroy`, `reload` and `delete`, which removes
-what `destroy` leaves of the router. Each is answered by a line: for each router the pid if the
-agent finds its monitor active and `inactive` if it does not, or `refused` if rootwrap would not run
-the command. `respawned` waits until the agent has started other monitors by itself.
+A router is the agent's own class, with the parts that its monitor needs: the port `ha-aaaaaaaa-aa` in
+the namespace `qrouter-ROUTER_ID`, and VRID 5. The agent becomes root by its configuration. Commands
+come on standard input: `spawn`, `destroy`, `reload`, `delete`, which removes the rest of the router after
+`destroy`, and `respawned`, which waits until the agent has started other monitors by itself. The answer
+to each is a line with a word for each router: the pid of an active monitor, `inactive`, or `refused` if
+rootwrap did not run the command.
 """
 
 import importlib.util
@@ -33,7 +33,7 @@ from oslo_rootwrap import cmd
 
 
 class Driver:
-    """The parts of an interface driver for a name and for the deletion of a namespace."""
+    """Implements an interface driver as far as names and the deletion of a namespace need it."""
 
     DEV_NAME_LEN = 14
 
@@ -61,7 +61,7 @@ def make_router(router_id, process_monitor):
     if hasattr(router, "_init_conntrackd_manager"):
         router._init_conntrackd_manager(process_monitor)
     router._init_keepalived_manager(process_monitor)
-    # As the agent does before it starts the monitor, to read the last state.
+    # The agent does this before it starts the monitor, to read the last state.
     router.keepalived_manager.get_full_config_file_path("state")
     return router
 
@@ -71,7 +71,7 @@ def command(word, router, process_monitor, known):
     process = router._get_state_change_monitor_process_manager()
     if word == "spawn":
         router.spawn_state_change_monitor(process_monitor)
-        # The agent does not wait; some releases' monitors are still starting now.
+        # The agent does not wait, and monitors of some releases are still starting.
         utils.wait_until_true(lambda: process.active, timeout=120, sleep=0.01)
     elif word == "destroy":
         router.destroy_state_change_monitor(process_monitor)
@@ -88,7 +88,7 @@ def command(word, router, process_monitor, known):
 
 
 def answer(word, router, process_monitor, known):
-    """Like command(), where rootwrap may refuse."""
+    """Runs a command that rootwrap may refuse."""
     try:
         return command(word, router, process_monitor, known)
     except RuntimeError as error:

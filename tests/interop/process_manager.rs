@@ -1,5 +1,5 @@
-//! The wrappers in `cross/neutron`, as root and without rootwrap: how the code of Neutron's L3 agent counts what they
-//! start, and what of IPv6 they set in its place.
+//! The wrappers in `cross/neutron`, as root and without rootwrap: how Neutron's L3 agent counts their monitors, and
+//! what they set for IPv6 in its place.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -35,7 +35,7 @@ fn releases() -> Vec<Trial> {
     table(module_path!(), newer, in_private).chain(older).collect()
 }
 
-/// The wrapper of the oldest releases, started by hand in their style.
+/// The wrapper of the oldest releases, with their options.
 #[apply(trial)]
 fn before_2021() {
     add_interface(&Rtnl::new(), "ha0");
@@ -55,7 +55,7 @@ fn before_2021() {
     keepwatch.terminate();
 }
 
-/// Runs a script with a wrapper and a directory, where it sees no processes of other tests.
+/// Runs a script with a wrapper and a directory, without processes of other tests.
 fn in_private((script, release, wrapper): (&str, &str, &str)) {
     let (directory, bin) = (Directory::new(), install(wrapper));
     let python = python(release, script);
@@ -66,7 +66,7 @@ fn in_private((script, release, wrapper): (&str, &str, &str)) {
     assert!(output.as_ref().is_ok_and(|output| output.status.success()), "{output:?}");
 }
 
-/// Puts a wrapper where the agent finds it, that runs keepwatch from where it was built.
+/// Installs a wrapper that runs the built keepwatch.
 fn install(wrapper: &str) -> Directory {
     let bin = Directory::new();
     let here = bin.path().join("keepwatch-neutron");

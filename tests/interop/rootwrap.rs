@@ -1,5 +1,5 @@
-//! The way that a deployment goes: an agent that is an ordinary user, sudo, rootwrap with the filters of
-//! each release, its daemon, and privsep.
+//! A deployment: an agent of an ordinary user, sudo, rootwrap with the filters of each release, its daemon, and
+//! privsep.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -37,17 +37,17 @@ fn releases() -> Vec<Trial> {
     table(module_path!(), newer, lifecycle).chain(older).collect()
 }
 
-/// Whether the agent of a release kills through rootwrap, and not through privsep.
+/// Whether the agent of a release kills by rootwrap instead of privsep.
 fn needs_filter(wrapper: &str) -> bool {
     matches!(wrapper, "up-to-16" | "17")
 }
 
-/// Fails unless `keepwatch --check` is reached as the agent would reach it.
+/// Asserts that the agent's way leads to `keepwatch --check`.
 pub fn assert_found(host: &Host, release: &str, router: &Router) {
     assert_finds(host, release, router, PROGRAM);
 }
 
-/// The same, installed elsewhere.
+/// Asserts that the agent's way leads to this program's `--check`.
 pub fn assert_finds(host: &Host, release: &str, router: &Router, program: &str) {
     let in_namespace = ["13", "14", "15"].contains(&&release[..2]);
     let netns = if in_namespace { router.exec() } else { String::new() };
@@ -57,7 +57,7 @@ pub fn assert_finds(host: &Host, release: &str, router: &Router, program: &str) 
     assert!(output.status.success() && report.starts_with(&found), "{output:?}");
 }
 
-/// Fails unless a process is keepwatch as it was installed, and the agent's user.
+/// Asserts that a process is the installed keepwatch, with the agent's user.
 pub fn assert_is_keepwatch(pid: u32) {
     let program = fs::read_link(format!("/proc/{pid}/exe")).unwrap();
     assert_eq!(program, Path::new(PROGRAM), "{}", cmdline(pid));
@@ -89,9 +89,9 @@ fn lifecycle((release, wrapper, way): (&'static str, &'static str, &'static str)
             assert_eq!(agent.answers("destroy"), ["refused"]);
             assert_is_keepwatch(pid);
             host.follow("filter");
-            // No filter has that signal for Neutron's own monitor either.
+            // No filter allows that signal, not even for Neutron's own monitor.
             assert_eq!(agent.answers("reload"), ["refused"]);
-            // It is the same to rootwrap once its file has been replaced by a newer one.
+            // Rootwrap's filter also matches after an upgrade of the program.
             host.follow("program");
         }
         assert_eq!(agent.ask("destroy"), None);
@@ -100,20 +100,20 @@ fn lifecycle((release, wrapper, way): (&'static str, &'static str, &'static str)
         agent.quit();
 
         let mut agent = host.l3_agent(true, &router);
-        assert_eq!(agent.ask("spawn"), Some(pid), "found active, and not started a second time");
-        let told = server.arrivals().len();
+        assert_eq!(agent.ask("spawn"), Some(pid), "the agent must find the active monitor");
+        let before = server.arrivals().len();
         if needs_filter(wrapper) {
             send(pid, Signal::SIGHUP);
         } else {
             assert_eq!(agent.ask("reload"), Some(pid));
         }
-        server.wait("all reported again", |arrivals| arrivals.len() > told);
+        server.wait("another notification", |arrivals| arrivals.len() > before);
         send(pid, Signal::SIGKILL);
         let next = agent.ask("respawned").expect("an active monitor");
         assert_ne!(next, pid);
         assert_is_keepwatch(next);
-        // What has started it may be about to end. Of 29, the agent waits for it as the router goes, or
-        // else when it starts something the next time.
+        // The starting processes may be about to end. The agent of 29 waits for them when it deletes the router or
+        // starts another process.
         for starter in starters() {
             wait_end(starter.pid);
         }
