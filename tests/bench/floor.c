@@ -1,10 +1,10 @@
-/* The floor: the least that could do the work, in the fewest system calls. It believes every event
-   of the interface, checks nothing, and gives up at the first failure.
+/* The floor: the smallest program for the work, with the fewest system calls. It trusts every event
+   of the interface, checks nothing, and exits at the first failure.
 
    floor NAMESPACE INTERFACE CONF_DIR SOCKET ROUTER [LOG]
 
-   With LOG it does the same job as keepwatch: it takes the state file by its absolute path, waits
-   in a poll, and writes a log line. */
+   With LOG it does the same job as keepwatch: it uses the absolute path of the state file, waits by
+   poll, and writes a log line. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <linux/netlink.h>

@@ -1,6 +1,6 @@
-"""Measures keepwatch, the floor and what keepwatch replaces, and writes CSV files.
+"""Measures keepwatch, the floor and the programs that keepwatch replaces, and writes CSV files.
 
-`tests/bench/run` starts it as the first process of namespaces of its own, so nothing that it starts outlives it.
+`tests/bench/run` starts it as the first process of its own namespaces, so its children end with it.
 """
 
 import argparse
@@ -27,18 +27,18 @@ SOCKET = STATE_PATH / "keepalived-state-change"
 VIP = "169.254.0.5/24"
 # The programs of the shell generation.
 SHELL_RUNS = ["sh", "awk", "curl", "cut", "date", "grep", "ip", "mkfifo", "ps", "rm", "sleep", "tr"]
-# Routers whose memory is measured; of the Python generation, of which each takes 120 MB, fewer.
+# The number of routers whose memory is measured. The Python generation needs 120 MB for each.
 FLEET, FLEET_PYTHON = 250, 10
-# Routers that fail over together. The shell generation starts a process for each event: fewer, too.
+# The number of routers that fail over together. The shell generation starts a process for each event.
 FAIL_OVERS, FAIL_OVER_SHELL = (250, 1000), 100
-# Routers on one machine whose cost is compared, and for how many seconds at rest, and with how many namespaces that come
-# and go in a second, or fewer on a slow machine.
+# The numbers of routers on one machine whose cost is compared, the seconds of each measurement, and the maximum of
+# namespaces that are created and deleted in a second.
 GROWTH, WATCHED, CHURN = (10, 50, 250, 1000, 4000), 5, 20
-# How often their VIPs come, and go, in each run.
+# How often their VIPs are added and removed in each run.
 TURNS = 2
-# After so many seconds without a report none will follow: keepwatch retries after 5 s at most.
+# Seconds without a report after which none will follow: keepwatch retries after 5 s at most.
 SILENCE = 6
-# An older generation gets stuck now and then.
+# Older generations sometimes hang.
 ATTEMPTS = 5
 
 
@@ -49,7 +49,7 @@ class Candidate:
         self.name, self.program = name, Path(program).resolve()
         self.installed = Path(installed).resolve() if installed else self.program
         self.slow = name in ("shell", "python")
-        # The shell generation reports nothing before there is an address event.
+        # The shell generation reports nothing before an address event.
         self.reports_at_start = name != "shell"
 
     def command(self, router):
@@ -57,26 +57,26 @@ class Candidate:
         if self.name.startswith("floor"):
             command = [self.program, f"/run/netns/{router.namespace}", "ha0", router.conf_dir, SOCKET, router.id]
             return command + ([log] if self.name == "floor, same job" else [])
-        # In two arguments each, the only style that the shell generation accepts.
+        # Two words for each option, the only style that the shell generation accepts.
         command = [self.program, "--router_id", router.id, "--namespace", router.namespace]
         command += ["--monitor_interface", "ha0", "--monitor_cidr", VIP, "--conf_dir", router.conf_dir]
         command += ["--state_path", STATE_PATH, "--pid_file", router.directory / "pid", "--log-file", log]
         return command + (["--foreground", "--active-word", "primary"] if self.name == "keepwatch" else [])
 
     def needed(self):
-        """Returns the files that it needs to run; for the Python generation none."""
+        """Returns the files that it needs to run, or none for the Python generation."""
         if self.name == "python":
             return set()
         programs = [self.program] if not self.slow else [Path(shutil.which(name)).resolve() for name in SHELL_RUNS]
         files = {self.program, *programs}
         for program in programs:
-            # For a static program it prints no path.
+            # ldd prints no path for a static program.
             listed = subprocess.run(["ldd", program], capture_output=True, text=True, check=False).stdout
             files |= {Path(word).resolve() for word in listed.split() if word.startswith("/")}
         return files
 
     def sizes(self):
-        """Returns the bytes on disk: its own, and with the programs and libraries that it needs."""
+        """Returns its bytes on disk, and those including the programs and libraries that it needs."""
         files = self.installed.rglob("*") if self.installed.is_dir() else [self.installed]
         own = sum(file.lstat().st_size for file in files if not file.is_dir())
         return own, sum(file.stat().st_size for file in self.needed()) or own
@@ -139,7 +139,7 @@ class Agent:
             time.sleep(0.01)
 
     def reports(self, patience):
-        """Waits for a report, and returns all that have come: `time.monotonic_ns`, and the text."""
+        """Waits for a report. Returns all new ones, each with its `time.monotonic_ns`."""
         select.select([self.process.stdout], [], [], patience)
         *lines, self.rest = (self.rest + (self.process.stdout.read() or b"")).split(b"\n")
         return [(int(at), report) for at, report in (line.decode().split(" ", 1) for line in lines)]
@@ -149,8 +149,8 @@ class Agent:
             pass
 
     def await_state(self, routers, state, silence=SILENCE):
-        """Waits until every router has reported this state, or none has for a while. Returns the time of the last
-        report, and how many are missing."""
+        """Waits until every router has reported this state, or until no report comes for a while. Returns the time of
+        the last report, and the number of missing ones."""
         missing = {f"{router.id} {state}" for router in routers}
         last = time.monotonic_ns()
         while missing and time.monotonic_ns() < last + silence * 1e9:
@@ -163,7 +163,8 @@ class Agent:
 
 @contextlib.contextmanager
 def fleet(candidate, routers):
-    """Its processes for some routers, each of which has reported or at least written its first state, and the agent."""
+    """Starts its processes for some routers. Yields them, once each has reported or written its first state, and the
+    agent."""
     agent = Agent()
     try:
         for router in routers:
@@ -184,7 +185,7 @@ def fleet(candidate, routers):
             while any(router.state() != "backup" for router in routers) and time.monotonic() < deadline:
                 time.sleep(0.1)
             missing = sum(router.state() != "backup" for router in routers)
-            # It does not report when it listens.
+            # It listens for events only some time later.
             time.sleep(5)
         if missing:
             raise RuntimeError(f"{candidate.name}: {missing} of {len(routers)} do not start")
@@ -246,7 +247,7 @@ def fail_over(candidate, routers):
             last, lost = agent.await_state(routers, "primary" if present else "backup", silence)
             rows.append({"change": "up" if present else "down", "ms": (last - began) / 1e6, "lost": lost})
         reports = len(rows) * len(routers)
-        # Of a candidate with several processes only the first one's is available.
+        # Of several processes, only the first one's CPU time is available.
         used = "" if candidate.slow else (cpu(daemons) - used) / reports
         if failed is not None:
             failed = (failures(candidate, routers, daemons) - failed) / reports
@@ -277,7 +278,7 @@ def failures(candidate, routers, daemons):
 
 
 def growth(candidate, routers):
-    """What each router costs among so many: the row of one turn."""
+    """Returns a row with the cost of each router among this number of routers."""
     with fleet(candidate, routers) as (daemons, agent):
         time.sleep(2)
         agent.forget()
@@ -296,7 +297,7 @@ def growth(candidate, routers):
 
 
 def churn():
-    """Has network namespaces come and go, of which every daemon hears, as each is a mount."""
+    """Creates and deletes network namespaces. Each is a mount, which is an event for every daemon."""
     for turn in range(WATCHED * CHURN):
         subprocess.run(["ip", "netns", "add", f"another-{turn}"], check=True)
         subprocess.run(["ip", "netns", "delete", f"another-{turn}"], check=True)
@@ -304,9 +305,9 @@ def churn():
 
 
 def memory(candidate, routers):
-    """Returns their kB together, after the VIPs have come and gone."""
+    """Returns their total memory in kB, after the VIPs have been added and removed."""
     with fleet(candidate, routers) as (_, agent):
-        # One after another: otherwise the shell generation does not survive.
+        # One after another, as the shell generation crashes otherwise.
         for present in (True, False):
             for router in routers:
                 router.set_vip(present)
@@ -316,12 +317,12 @@ def memory(candidate, routers):
 
 
 def memory_of(agent):
-    """kB of all processes but the agent."""
+    """Returns the memory in kB of all processes except the agent."""
     total = {"processes": 0, "Rss": 0, "Pss": 0, "Private_Clean": 0, "Private_Dirty": 0}
     for pid in processes():
         if pid == agent.process.pid:
             continue
-        # Those that end meanwhile leave no file.
+        # A process that ends meanwhile has no file.
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
             lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]
             fields = dict(line.split(":") for line in lines)
@@ -349,11 +350,11 @@ def main():
     parser = argparse.ArgumentParser()
     for name in ("bench", "floor", "keepwatch", "shell", "python", "raw"):
         parser.add_argument(f"--{name}", type=Path, required=True)
-    parser.add_argument("--output", type=Path, help="where results.md and results.svg go, and docs/benchmarks.md stays as it is")
+    parser.add_argument("--output", type=Path, help="directory for results.md and results.svg; docs/benchmarks.md does not change")
     parser.add_argument("--runs", type=int, default=5, help="turns of each program")
     parser.add_argument("--changes", type=int, default=100, help="changes of the VIP in each of them")
-    parser.add_argument("--fail-over", type=int, help="measure nothing but so many routers that fail over together")
-    parser.add_argument("--growth", action="store_true", help="measure nothing but how the cost grows with routers")
+    parser.add_argument("--fail-over", type=int, help="measure only this number of routers that fail over together")
+    parser.add_argument("--growth", action="store_true", help="measure only how the cost grows with routers")
     options = parser.parse_args()
     load, _, _ = os.getloadavg()
     for directory in ("/mnt", "/run/netns"):

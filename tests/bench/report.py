@@ -1,4 +1,4 @@
-"""Makes tables and a picture of measure.py's files."""
+"""Creates tables and a picture from measure.py's files."""
 
 import os
 import platform
@@ -19,17 +19,17 @@ NAMES = {
     "shell": "shell generation",
     "python": "Python generation",
 }
-# Figure, the candidate it is compared with, and the highest ratio.
+# A figure, the other candidate, and the highest allowed ratio.
 RATIOS = [
     ("VIP to the agent, ms", "floor", 1.3),
     ("VIP to the state file, ms", "floor, same job", 1.3),
     ("p99 while all cores are busy, ms", "floor", 1.3),
 ]
-# Of any number of routers.
+# The ratio for any number of routers.
 FAIL_OVER = 1.5
 LIMITS = [
     ("major faults of the first after reclaim", 0),
-    ("fail-overs lost, %", 0),
+    ("fail-overs not reported, %", 0),
     ("memory of 250 routers (PSS), MB", 30),
     ("on disk, kB", 300),
 ]
@@ -42,7 +42,7 @@ PAPER = [
     "start to the first report, ms",
     "250 routers fail over, ms",
     "1000 routers fail over, ms",
-    "fail-overs lost, %",
+    "fail-overs not reported, %",
     "memory of 250 routers (PSS), MB",
     "on disk, kB",
 ]
@@ -58,7 +58,7 @@ def number(value):
 
 
 def figures_of_changes(changes):
-    """Returns for each figure a series with one number for each candidate and run."""
+    """Returns a series for each figure, with a number for each candidate and run."""
 
     def each(phase, column, how):
         rows = changes[changes.phase == phase].dropna(subset=[column])
@@ -90,11 +90,11 @@ def figures_of_fail_overs(fail_overs):
         for change, name in (("up", "fail over"), ("down", "go back")):
             of_change = rows[rows.change == change]
             figures[f"{count} routers {name}, ms"] = of_change.groupby(["candidate", "run"]).ms.median()
-        figures[f"{count} routers: fail-overs lost, %"] = by_run.lost.mean() * 100 / count
+        figures[f"{count} routers: not reported, %"] = by_run.lost.mean() * 100 / count
         figures[f"{count} routers: attempts for each report"] = by_run.failures.mean() + 1
         figures[f"{count} routers: CPU time of each report, ms"] = by_run.cpu_ms.mean()
     shares = fail_overs.assign(lost=fail_overs.lost * 100 / fail_overs.routers)
-    figures["fail-overs lost, %"] = shares.groupby(["candidate", "run"]).lost.mean()
+    figures["fail-overs not reported, %"] = shares.groupby(["candidate", "run"]).lost.mean()
     return figures
 
 
@@ -192,12 +192,12 @@ GROWTH = {
     "report_cpu_ms": "ms of CPU time of each report",
     "pss_kb": "kB of memory of each (PSS)",
     "idle_cpu_ms": "ms of CPU time of each in a second, at rest",
-    "mounts_cpu_ms": "the same while 20 namespaces a second come and go",
+    "mounts_cpu_ms": "ms of CPU time of each in a second, with 20 new namespaces a second",
 }
 
 
 def publish_growth(raw, output, load):
-    """How the cost grows with the number of routers, as a table and a picture."""
+    """Writes a table and a picture of how the cost grows with the number of routers."""
     rows = pandas.read_csv(raw / "growth.csv")
     medians = rows.groupby(["routers", "candidate"])[list(GROWTH)].median().unstack()
     lines = ["| routers | " + " | ".join(f"{name}: floor | keepwatch" for name in GROWTH.values()) + " |"]
@@ -210,7 +210,7 @@ def publish_growth(raw, output, load):
     text = f"""# How the cost grows with the routers of a machine
 
 Written by `tests/bench/run --growth` on {machine()}, with a load average of {load:.2f} when it began; medians of
-{rows.run.max()} runs. [Picture](growth.svg). Lost fail-overs: {lost["keepwatch"]} by keepwatch, {lost["floor"]} by the floor.
+{rows.run.max()} runs. [Picture](growth.svg). Not reported: {lost["keepwatch"]} by keepwatch, {lost["floor"]} by the floor.
 
 {table}
 """
@@ -221,7 +221,7 @@ Written by `tests/bench/run --growth` on {machine()}, with a load average of {lo
         for one in ("floor", "keepwatch"):
             axis.plot(medians.index, medians[name, one], marker="o", label=NAMES[one])
         axis.set(xscale="log", xlabel="routers", title=label)
-        # Nothing at all has no place on a logarithmic axis.
+        # Zero has no place on a logarithmic axis.
         axis.set_yscale("symlog", linthresh=0.01) if medians[name].min().min() <= 0 else axis.set_yscale("log")
         axis.legend()
     drawing.tight_layout()

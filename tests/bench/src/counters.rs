@@ -1,4 +1,4 @@
-//! What the kernel counts of a program and of everything that it starts.
+//! The kernel's counters of a program and its descendants.
 
 use std::error::Error;
 use std::fs;
@@ -10,16 +10,15 @@ use nix::mount::{MsFlags, mount};
 use perf_event::events::{Software, Tracepoint};
 use perf_event::{Builder, Counter};
 
-/// Cumulative numbers, or the difference of two of them: milliseconds of CPU time, switches, system calls, and page
-/// faults that waited for a disk.
+/// Total numbers or differences: milliseconds of CPU time, context switches, system calls, and major page faults.
 pub type Usage = [f64; 4];
 
-/// Counts one program, with all its threads and descendants.
+/// The counters of one program with all its threads and descendants.
 #[derive(Debug)]
 pub struct Counters([Counter; 4]);
 
 impl Counters {
-    /// To be called before the program has started another: only what is born later is included.
+    /// Begins to count. Call it before the program has children, as only later ones are included.
     pub fn new(pid: u32) -> Result<Self, Box<dyn Error>> {
         let pid = i32::try_from(pid)?;
         let open = |mut builder: Builder| {
@@ -33,7 +32,7 @@ impl Counters {
         ]))
     }
 
-    /// Everything until now.
+    /// Returns the totals so far.
     pub fn read(&mut self) -> Result<Usage, Box<dyn Error>> {
         let mut usage = Usage::default();
         for (number, counter) in usage.iter_mut().zip(&mut self.0) {
@@ -43,12 +42,12 @@ impl Counters {
         Ok(usage)
     }
 
-    /// Waits until there was no system call for a while.
+    /// Waits until no system call has happened for a while.
     pub fn wait_quiet(&mut self, quiet: Duration) -> Result<(), Box<dyn Error>> {
         let [_, _, mut seen, _] = self.read()?;
         let mut since = Instant::now();
         while since.elapsed() < quiet {
-            // Nothing tells of rest, so it has to be looked for now and then.
+            // Rest has no event, so this polls.
             thread::sleep(quiet / 10);
             let [_, _, now, _] = self.read()?;
             if now > seen {
@@ -59,11 +58,11 @@ impl Counters {
     }
 }
 
-/// The tracepoint that every system call passes.
+/// Returns the tracepoint of every system call.
 fn system_calls() -> Result<Tracepoint, Box<dyn Error>> {
     let path = Path::new("/sys/kernel/tracing/events/raw_syscalls/sys_enter/id");
     if !path.exists() {
-        // In a mount namespace of our own.
+        // This mount namespace is our own.
         let (none, directory): (Option<&str>, _) = (None, "/sys/kernel/tracing");
         mount(Some("tracefs"), directory, Some("tracefs"), MsFlags::empty(), none)
             .map_err(|error| format!("tracefs: {error}"))?;

@@ -5,11 +5,10 @@ use std::process::{self, Command};
 
 use nix::sched::CpuSet;
 
-/// Loops on each core.
+/// The number of loops on each core.
 const LOOPS: usize = 2;
 
-/// Keeps all cores busy until everything that was started is ended. Ourselves, who measure, it does not keep from
-/// running.
+/// Keeps all cores busy until all descendants are killed. The measuring thread has priority.
 pub fn begin(cores: &CpuSet) -> Result<(), Box<dyn Error>> {
     for core in (0..CpuSet::count()).filter(|core| cores.is_set(*core) == Ok(true)) {
         for _ in 0..LOOPS {
@@ -18,7 +17,7 @@ pub fn begin(cores: &CpuSet) -> Result<(), Box<dyn Error>> {
             Command::new("taskset").args(shell).spawn()?;
         }
     }
-    // Of this thread, which has to be the first; what it starts is as before.
+    // The priority applies to this thread, which must be the first one, but not to its children.
     let pid = process::id().to_string();
     let fifo = ["--reset-on-fork", "--fifo", "--pid", "1", &pid];
     let status = Command::new("chrt").args(fifo).status()?;

@@ -1,5 +1,5 @@
-//! Measures one program that watches one router, and prints what it finds as CSV. `tests/bench/run` says which
-//! program, and makes the router's namespace, tables and the picture.
+//! Measures one program that watches one router, and prints CSV. `tests/bench/run` selects the program, and makes the
+//! router's namespace, the tables and the picture.
 
 mod counters;
 mod descendants;
@@ -13,7 +13,6 @@ use std::process::ExitCode;
 
 use argh::FromArgs;
 use lab::namespace::Netns;
-
 use observer::Observer;
 use trial::{Cores, Trial};
 
@@ -23,31 +22,31 @@ pub struct Options {
     /// the router's namespace, below /run/netns, with an interface `ha0`
     #[argh(option)]
     namespace: String,
-    /// the router's directory, which is made anew for each start, with a directory `conf` for the state file
+    /// the router's directory, which is recreated for each start, with a directory `conf` for the state file
     #[argh(option)]
     directory: PathBuf,
     /// the agent's socket
     #[argh(option)]
     socket: PathBuf,
-    /// how often it is started; of the last one come the changes
+    /// number of starts; the last one makes the changes
     #[argh(option, default = "10")]
     starts: usize,
     /// changes of the VIP
     #[argh(option, default = "100")]
     changes: usize,
-    /// changes after the memory was reclaimed
+    /// changes after memory was reclaimed
     #[argh(option, default = "10")]
     reclaimed: usize,
     /// changes while all cores are busy
     #[argh(option, default = "400")]
     loaded: usize,
-    /// a file that it needs, besides its program, which is dropped from the cache when memory is reclaimed
+    /// another file of the program, which is dropped from the cache when memory is reclaimed
     #[argh(option)]
     needs: Vec<PathBuf>,
-    /// it takes milliseconds: wait for it asleep, and let it use all cores
+    /// it takes milliseconds: sleep while waiting, and let it use all cores
     #[argh(switch)]
     slow: bool,
-    /// it reports nothing before there is an address event
+    /// it reports nothing before an address event
     #[argh(switch)]
     silent: bool,
     /// the program and its arguments
@@ -58,11 +57,10 @@ pub struct Options {
 fn main() -> ExitCode {
     let options = argh::from_env();
     if !descendants::are_alone() {
-        eprintln!("bench: wants to be the first process of a PID namespace");
+        eprintln!("bench: must be process 1 of a PID namespace");
         return ExitCode::FAILURE;
     }
     let result = run(&options);
-    // Whatever went wrong, nothing is left behind.
     descendants::kill_all();
     match result {
         Ok(()) => ExitCode::SUCCESS,

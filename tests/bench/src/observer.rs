@@ -1,4 +1,4 @@
-//! Sees state files change, and is the agent: one thread, one clock, one `poll`.
+//! Watches state files and is the agent, with one thread, one clock and one `poll`.
 
 use std::collections::VecDeque;
 use std::error::Error;
@@ -23,7 +23,7 @@ pub struct Seen {
 
 #[derive(Debug)]
 pub enum What {
-    /// The watched state file is there as a whole.
+    /// The state file has been written.
     StateFile,
     /// The agent has received a request with this state.
     Report(String),
@@ -32,7 +32,7 @@ pub enum What {
 /// How to wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
-    /// Without sleeping, so that our own waking up is not measured.
+    /// Without sleeping, so that our own wake-up is not measured.
     Spin,
     Sleep,
 }
@@ -52,15 +52,14 @@ impl Observer {
         Ok(Self { listener, files, seen: VecDeque::new() })
     }
 
-    /// Sees the state file in this directory from now on: renamed into place, or, by the programs
-    /// that write into it, closed.
+    /// Watches the state file in this directory. Programs rename it into place, or write into it and close it.
     pub fn watch(&self, conf_dir: &Path) -> Result<(), Box<dyn Error>> {
         let events = AddWatchFlags::IN_MOVED_TO | AddWatchFlags::IN_CLOSE_WRITE;
         self.files.add_watch(conf_dir, events)?;
         Ok(())
     }
 
-    /// The next thing seen, if there is one until then.
+    /// Returns the next observation until a deadline.
     pub fn next(&mut self, until: Instant, wait: Wait) -> Result<Option<Seen>, Box<dyn Error>> {
         loop {
             if let Some(seen) = self.seen.pop_front() {
@@ -74,7 +73,7 @@ impl Observer {
         }
     }
 
-    /// Lets time pass, and forgets what was seen in it.
+    /// Lets time pass, and discards its observations.
     pub fn idle(&mut self, time: Duration) -> Result<(), Box<dyn Error>> {
         let until = Instant::now() + time;
         while self.next(until, Wait::Sleep)?.is_some() {}
@@ -105,14 +104,13 @@ impl Observer {
     }
 }
 
-/// Reads a request, and answers it as the newest agent does. Whoever is killed meanwhile sends none, and does not want
-/// the answer any more.
+/// Reads a request, and answers it like the newest agent. A program that is killed meanwhile sends no complete one.
 fn receive(mut stream: UnixStream) -> Option<Seen> {
     let (text, _) = read_request(&mut stream);
     text.ends_with("\r\n\r\n").then_some(())?;
     let at = Instant::now();
     let _ = stream.write_all(NEWEST_REPLY);
-    // The Python generation writes the names in small letters.
+    // Python programs write the names in lower case.
     let mut headers = text.lines().filter_map(|line| line.split_once(": "));
     let (_, state) = headers.find(|(name, _)| name.eq_ignore_ascii_case("X-Neutron-State"))?;
     Some(Seen { at, what: What::Report(state.into()) })

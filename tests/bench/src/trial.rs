@@ -1,4 +1,4 @@
-//! One program at work for one router, and what is measured of it.
+//! One program that watches one router, and its measurements.
 
 use std::error::Error;
 use std::fs;
@@ -17,14 +17,13 @@ use crate::descendants;
 use crate::load;
 use crate::observer::{Observer, Wait, What};
 
-/// How long anything may take before it counts as lost.
+/// The time after which an event counts as lost.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// As keepalived has it.
 const VIP: &str = "169.254.0.5/24";
 
-/// Who may run where: ourselves on the last core and in the router's namespace, who is measured on the others and
-/// outside.
+/// The cores and namespaces: this process runs on the last core in the router's namespace, the program on the other
+/// cores outside.
 #[derive(Debug)]
 pub struct Cores {
     outside: Netns,
@@ -34,12 +33,12 @@ pub struct Cores {
 }
 
 impl Cores {
-    /// To be called outside.
+    /// Divides the cores. Call it outside of the router's namespace.
     pub fn new() -> nix::Result<Self> {
         let all = sched_getaffinity(Pid::from_raw(0))?;
         let cores: Vec<usize> =
             (0..CpuSet::count()).filter(|core| all.is_set(*core).unwrap_or(false)).collect();
-        // On a single core both have to share it.
+        // Both share a single core.
         let split = cores.len().saturating_sub(1);
         let (mut ours, mut theirs) = (CpuSet::new(), CpuSet::new());
         cores.iter().skip(split).try_for_each(|core| ours.set(*core))?;
@@ -47,13 +46,12 @@ impl Cores {
         Ok(Self { outside: Netns::current(), ours, theirs, all })
     }
 
-    /// From now on.
+    /// Keeps this process on its own core.
     pub fn keep_to_ours(&self) -> nix::Result<()> {
         sched_setaffinity(Pid::from_raw(0), &self.ours)
     }
 
-    /// Starts the program, which runs where its parent does at that time. A slow one may run anywhere: it is
-    /// several processes, which can make use of more than one core.
+    /// Starts the program on its cores. A slow one consists of several processes, and may use all cores.
     fn spawn(&self, options: &Options) -> Result<Child, Box<dyn Error>> {
         let (program, arguments) = options.command.split_first().ok_or("no program is named")?;
         let mut command = Command::new(program);
@@ -65,7 +63,7 @@ impl Cores {
     }
 }
 
-/// A program that runs. Dropping it ends everything that was started.
+/// A running program. All descendants are killed on drop.
 #[derive(Debug)]
 pub struct Trial<'a> {
     options: &'a Options,
@@ -77,7 +75,7 @@ pub struct Trial<'a> {
 }
 
 impl<'a> Trial<'a> {
-    /// Starts it, waits for its first state, and prints how long that took.
+    /// Starts it, waits for its first state, and prints the duration.
     pub fn start(
         options: &'a Options,
         observer: &'a mut Observer,
@@ -98,8 +96,7 @@ impl<'a> Trial<'a> {
         Ok(trial)
     }
 
-    /// Makes it report until it does so without fail. Some listen only a while after their first
-    /// report, and say nothing of when.
+    /// Moves the VIP until each move is reported. Some programs miss events for a while after their first report.
     pub fn warm_up(&mut self) -> Result<(), Box<dyn Error>> {
         let deadline = Instant::now() + PATIENCE;
         let mut reports = 0;
@@ -121,9 +118,9 @@ impl<'a> Trial<'a> {
         Ok(())
     }
 
-    /// So many changes, each on its own, once the addresses of the start have been announced.
+    /// Measures changes, once the first addresses have been announced.
     pub fn changes(&mut self, count: usize) -> Result<(), Box<dyn Error>> {
-        // Announcements are 2 s apart. The slow ones never come to rest.
+        // Announcements are 2 s apart. Slow programs never rest.
         let quiet = Duration::from_secs(3);
         if self.options.slow {
             self.observer.idle(quiet)?;
@@ -133,8 +130,7 @@ impl<'a> Trial<'a> {
         (0..count).try_for_each(|_| self.change("change", self.pause()))
     }
 
-    /// So many changes, before each of which its memory is reclaimed, and the files that it needs are
-    /// dropped from the cache.
+    /// Measures changes, each after reclaim of the program's memory and cached files.
     pub fn after_reclaim(&mut self, count: usize) -> Result<(), Box<dyn Error>> {
         for _ in 0..count {
             for pid in descendants::all() {
@@ -146,7 +142,7 @@ impl<'a> Trial<'a> {
         Ok(())
     }
 
-    /// So many changes while all cores are busy.
+    /// Measures changes while all cores are busy.
     pub fn under_load(&mut self, count: usize, cores: &Cores) -> Result<(), Box<dyn Error>> {
         if count == 0 {
             return Ok(());
@@ -159,14 +155,14 @@ impl<'a> Trial<'a> {
         (0..count).try_for_each(|_| self.change("loaded", self.pause() / 2))
     }
 
-    /// The VIP comes or goes. Returns when the kernel has acknowledged that.
+    /// Adds or removes the VIP. Returns the time of the kernel's acknowledgement.
     fn move_vip(&mut self) -> Instant {
         self.present = !self.present;
         self.rtnl.set_address("ha0", VIP, self.present);
         Instant::now()
     }
 
-    /// One change of the VIP, which is printed.
+    /// Changes the VIP, and prints the measurements.
     fn change(&mut self, phase: &str, pause: Duration) -> Result<(), Box<dyn Error>> {
         let before = self.counters.read()?;
         let acknowledged = self.move_vip();
@@ -182,7 +178,7 @@ impl<'a> Trial<'a> {
         Ok(())
     }
 
-    /// Waits for the state file and, if there will be one, for the report. Returns when they came.
+    /// Waits for the state file and, if `reports`, for the report. Returns their latencies.
     fn await_both(
         &mut self,
         word: &str,
@@ -207,7 +203,7 @@ impl<'a> Trial<'a> {
         }
     }
 
-    /// From one change to the next: a slow one still works for a while after the agent was told.
+    /// Returns the pause between changes. A slow program still works for a while after its report.
     fn pause(&self) -> Duration {
         Duration::from_millis(if self.options.slow { 100 } else { 20 })
     }
