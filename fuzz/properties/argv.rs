@@ -1,12 +1,12 @@
-//! The command line: whatever it is, the answer is a configuration or one line; and however an option
-//! is spelt, it means the same.
+//! The command line: it has a configuration or an error of one line, and every spelling of an option has the same
+//! meaning.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
 use keepwatch::options::{CliAction, parse};
 
-/// Takes words with a NUL behind each, as in `/proc/PID/cmdline`.
+/// Checks words that end with NUL, as in `/proc/PID/cmdline`.
 pub fn check(cmdline: &[u8]) {
     let cmdline = cmdline.strip_suffix(b"\0").unwrap_or(cmdline);
     let words: Vec<OsString> =
@@ -21,14 +21,14 @@ pub fn check(cmdline: &[u8]) {
     };
     let words: Vec<String> = words.into_iter().flat_map(OsString::into_string).collect();
     if words.windows(2).any(|pair| takes_value(&pair[0]) && pair[1].starts_with("--")) {
-        // What looks like an option is a value there.
+        // That value looks like an option.
         return;
     }
     let spellings = [
         respelt(&words, |name| name.replace('-', "_")),
         respelt(&words, |name| name.replace('_', "-")),
         split(&words),
-        // A later one replaces an earlier one, be it the same.
+        // A later option replaces an earlier one.
         [&words[..], &words].concat(),
     ];
     for spelling in spellings {
@@ -37,12 +37,12 @@ pub fn check(cmdline: &[u8]) {
     }
 }
 
-/// Whether the next word is this one's value.
+/// Whether the next word is the value of this one.
 fn takes_value(word: &str) -> bool {
     parse(vec![word.into()]).is_err_and(|line| line.contains("No value given"))
 }
 
-/// With another name for each option.
+/// Returns the words with another spelling of each option.
 fn respelt(words: &[String], respell: impl Fn(&str) -> String) -> Vec<String> {
     let respell = |word: &String| match word.strip_prefix("--") {
         None => word.clone(),
@@ -54,7 +54,7 @@ fn respelt(words: &[String], respell: impl Fn(&str) -> String) -> Vec<String> {
     words.iter().map(respell).collect()
 }
 
-/// With every value as a word of its own, unless it looks like an option.
+/// Returns the words with each value as a word of its own, unless it looks like an option.
 fn split(words: &[String]) -> Vec<String> {
     let split = |word: &String| match word.split_once('=') {
         Some((name, value)) if name.starts_with("--") && !value.starts_with("--") => {

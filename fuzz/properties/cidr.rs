@@ -1,11 +1,11 @@
-//! An address with its prefix length: what is read is printed so that it is read again as the same,
-//! and nothing is read but what std takes for an address, with a plain number behind it.
+//! An address with its prefix length: it survives printing and parsing, and only std's addresses with a plain number
+//! are accepted.
 
 use std::net::IpAddr;
 
 use keepwatch::wire::cidr::Cidr;
 
-/// Takes any text.
+/// Checks any text.
 pub fn check(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };
     let ours = text.parse::<Cidr>();

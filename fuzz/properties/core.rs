@@ -1,4 +1,4 @@
-//! The core as a whole, in a world that does with it whatever the bytes say.
+//! The core in the simulated world, driven by the bytes.
 
 #[path = "../../tests/simulation/world/mod.rs"]
 mod world;
@@ -13,7 +13,7 @@ thread_local! {
     static LIFE: RefCell<Option<Life>> = const { RefCell::new(None) };
 }
 
-/// Takes the script of a life. One that fails is printed step by step, with how to replay it.
+/// Runs the script of a life. A failing one is printed step by step, with the command to replay it.
 pub fn check(script: &[u8]) {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {

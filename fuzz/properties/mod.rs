@@ -1,4 +1,4 @@
-//! What must hold for any bytes. One file for each fuzz target; `tests/corpus` uses them too.
+//! Properties for any bytes, one file for each fuzz target. The test `corpus` checks them, too.
 
 pub mod argv;
 pub mod cidr;

@@ -1,9 +1,8 @@
-//! The agent's reply: the verdict is the same however the bytes are cut, and it is never 200 without a status
-//! line that says so.
+//! The agent's reply: the verdict does not depend on how the bytes are split, and 200 needs such a status line.
 
 use keepwatch::wire::http::{Reply, ReplyReader};
 
-/// Takes pieces as an agent wrote them, each behind a byte that tells its length.
+/// Checks the pieces of an agent's writes, each after a byte with its length.
 pub fn check(mut pieces: &[u8]) {
     let (mut reply, mut in_pieces) = (Vec::new(), Vec::new());
     while let Some((length, rest)) = pieces.split_first() {
@@ -16,13 +15,13 @@ pub fn check(mut pieces: &[u8]) {
     assert_eq!(verdict(in_pieces), whole);
     assert_eq!(verdict(reply.chunks(1)), whole);
     if let Some(last) = skip_interim(&reply) {
-        is_what_it_says(last, whole);
+        assert_verdict(last, whole);
     } else {
         assert!(matches!(whole, Reply::Incomplete | Reply::Malformed));
     }
 }
 
-/// Returns what follows interim responses (RFC 9110 section 15.2), unless one has not ended or they are long.
+/// Returns the bytes after interim responses (RFC 9110 section 15.2), or none if these are incomplete or too long.
 fn skip_interim(mut reply: &[u8]) -> Option<&[u8]> {
     let mut headers = 0;
     while let [b'H', b'T', b'T', b'P', b'/', b'1', b'.', minor, b' ', b'1', tens, ones, end, ..] =
@@ -46,15 +45,15 @@ fn skip_interim(mut reply: &[u8]) -> Option<&[u8]> {
     Some(reply)
 }
 
-/// Reads pieces until one decides.
+/// Reads pieces until one has a verdict.
 fn verdict<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Reply {
     let mut reader = ReplyReader::default();
     let mut verdicts = pieces.into_iter().map(|piece| reader.push(piece));
     verdicts.find(|verdict| *verdict != Reply::Incomplete).unwrap_or(Reply::Incomplete)
 }
 
-/// RFC 9112 section 4, with a lone LF (section 2.2) and without the space behind the code.
-fn is_what_it_says(reply: &[u8], verdict: Reply) {
+/// Asserts a verdict by RFC 9112 section 4. A lone LF (section 2.2) and a code without the space after it are accepted.
+fn assert_verdict(reply: &[u8], verdict: Reply) {
     let end = reply.iter().position(|byte| *byte == b'\n');
     let line = &reply[..end.unwrap_or(reply.len())];
     let text = str::from_utf8(line).unwrap_or_default();
@@ -78,7 +77,7 @@ fn is_what_it_says(reply: &[u8], verdict: Reply) {
     let mut headers = [httparse::EMPTY_HEADER; 64];
     let mut theirs = httparse::Response::new(&mut headers);
     let understood = theirs.parse(reply).is_ok_and(|status| status.is_complete());
-    // It skips empty lines at the beginning, and knows no longest line.
+    // httparse skips empty lines at the beginning, and has no limit for a line.
     if understood && reply.starts_with(b"HTTP") && line.len() <= 256 && theirs.code >= Some(100) {
         assert_eq!(Some(verdict), theirs.code.map(Reply::Status));
     }

@@ -1,5 +1,5 @@
-//! The notification: for every router identity that is legal, exactly one request with exactly four
-//! headers, read back by a parser that is not ours. No other identity is legal.
+//! The notification: for every legal router identity, another parser finds exactly one request with exactly four
+//! headers.
 
 use keepwatch::monitor::{ActiveWord, State};
 use keepwatch::wire::http::{RouterId, encode};
@@ -10,7 +10,7 @@ const WORDS: [(State, ActiveWord); 3] = [
     (State::Backup, ActiveWord::Master),
 ];
 
-/// Takes an identity as it is, and a legal one made of it.
+/// Checks an identity, and a legal one made from it.
 pub fn check(bytes: &[u8]) {
     let Some((choice, bytes)) = bytes.split_first() else { return };
     let (state, active) = WORDS[usize::from(*choice) % WORDS.len()];

@@ -1,10 +1,9 @@
-//! Netlink datagrams: whatever the bytes, it comes to an end, and every message that comes out is one
-//! that they hold, with nothing left out on the way.
+//! Netlink datagrams: parsing always ends, and returns exactly the messages in the bytes.
 
 use keepwatch::wire::ifname::InterfaceName;
 use keepwatch::wire::rtnl::{Address, Body, Link, Message, Messages};
 
-/// Reads the datagram a second time, by offsets, and compares message by message.
+/// Parses the datagram again by offsets, and compares each message.
 pub fn check(datagram: &[u8]) {
     let mut messages = Messages::new(datagram);
     let mut rest = datagram;
@@ -14,13 +13,13 @@ pub fn check(datagram: &[u8]) {
                 compare(&message, raw);
                 rest = behind;
             }
-            (Ok(message), None) => panic!("this is not there: {message:?}"),
+            (Ok(message), None) => panic!("not in the datagram: {message:?}"),
             (Err(_), Some((raw, behind))) => {
-                assert!(INTERESTING.contains(&half(raw, 4)), "no business of ours: {raw:?}");
+                assert!(INTERESTING.contains(&half(raw, 4)), "irrelevant but malformed: {raw:?}");
                 rest = behind;
             }
             (Err(_), None) => {
-                assert_eq!(messages.next(), None, "where the next begins is not known");
+                assert_eq!(messages.next(), None, "a message after an unknown length");
                 return;
             }
         }
@@ -36,10 +35,10 @@ const DELLINK: u16 = 17;
 const NEWADDR: u16 = 20;
 const DELADDR: u16 = 21;
 const NEWNETCONF: u16 = 80;
-/// What may be malformed by its content.
+/// Messages whose content may be malformed.
 const INTERESTING: [u16; 7] = [ERROR, OVERRUN, NEWLINK, DELLINK, NEWADDR, DELADDR, NEWNETCONF];
 
-/// The first message without padding, and what follows it.
+/// Returns the first message without padding, and the rest.
 fn split_message(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     if bytes.len() < 16 {
         return None;
@@ -100,7 +99,7 @@ fn compare_address(address: &Address, right_kind: bool, payload: &[u8]) {
     };
     assert_eq!(Some(&octets(address.cidr.address())[..]), local.or(other));
     assert_eq!(Some(&octets(address.peer)[..]), other.or(local));
-    // What is not needed may be malformed.
+    // Irrelevant attributes may be malformed.
     let flags = last(&attributes, 8).filter(|flags| flags.len() == 4);
     let flags = flags.map_or(payload[2].into(), |flags| word(flags, 0));
     assert_eq!(address.flags.bits(), flags);
@@ -136,7 +135,7 @@ fn compare_link(link: &Link, right_kind: bool, payload: &[u8]) {
 
 type Attributes<'a> = Vec<(u16, &'a [u8])>;
 
-/// Every `struct nlattr` up to the first that does not fit, by its kind without flags.
+/// Returns each `struct nlattr` up to the first that does not fit, by its kind without flags.
 fn attributes(mut bytes: &[u8]) -> Attributes<'_> {
     let mut attributes = Vec::new();
     while bytes.len() >= 4 {
