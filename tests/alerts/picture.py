@@ -28,7 +28,7 @@ def within(router, *words):
 
 
 def wire():
-    """Two namespaces that share a link."""
+    """Creates two namespaces that share a link."""
     run("mount", "-t", "tmpfs", "tmpfs", "/run")
     run("ip", "link", "set", "lo", "up")
     for router in ROUTERS:
@@ -61,7 +61,7 @@ s.send(b"\\xff" * 6 + mac + b"\\x08\\x06" + arp)
 
 
 def scenario(watchers):
-    """Runs the events, and yields the seconds that each lasts, and its name. The routers begin as backups."""
+    """Runs the events. Yields the duration of each in seconds, and its name. The routers start as backups."""
     take("left")
     yield 40, "left has the address"
     give_up("left")

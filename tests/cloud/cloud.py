@@ -1,4 +1,4 @@
-"""A whole Neutron on one machine: the controller in the present namespaces, and two network nodes in others.
+"""A whole Neutron on one machine: the controller in the current namespaces, and two network nodes in others.
 
 The networks (management, external, guests', HA) are bridges, to which each node has a cable. A node is a network, mount,
 UTS and PID namespace with layers of its own over the machine's files. It has an agent for Open vSwitch, in userspace, and
@@ -73,7 +73,7 @@ enable_security_group = False
 firewall_driver = noop
 """
 
-# A node's first interfaces. The addresses of its cables come later.
+# The first process of a node. The interfaces of its cables come later.
 FIRST_PROCESS = """
 mount -t tmpfs tmpfs /run
 mkdir -p /run/lock /run/netns /run/openvswitch /run/sudo
@@ -232,7 +232,7 @@ class Node:
         self.pid = None
 
     def start(self, agents=AGENTS):
-        """Boots it, unless it runs, with the files of its last run."""
+        """Boots it with the files of its last run, unless it is running."""
         if not self.pid:
             self.boot()
         for agent in agents:
@@ -275,7 +275,7 @@ class Node:
                 "privsep-helper *")))
 
     def kill(self):
-        """Ends it as a power cut would."""
+        """Kills it, like a power cut."""
         os.kill(int(self.pid), signal.SIGKILL)
         cables = [f"{switch}{self.number}" for switch in SWITCHES]
         until("the end of a node", lambda: not any(works("ip", "link", "show", cable) for cable in cables))
@@ -310,7 +310,7 @@ class Node:
             "--config-file", "/etc/neutron/neutron.conf"))
 
     def stop_agent(self, name, kill=False):
-        """Ends only an agent, as its unit does (KillMode=process): by SIGKILL, or as systemd does."""
+        """Ends only an agent, like its unit (KillMode=process): by SIGKILL, or by SIGTERM first."""
         pattern = f"^(neutron-{name}-agent[ :]|[^ ]*python[^ ]* [^ ]*/neutron-{name}-agent )"
         ended = lambda: not works(*self.command("pgrep", "-f", pattern))
         if not kill:

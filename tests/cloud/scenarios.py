@@ -1,8 +1,9 @@
 #!/usr/bin/python3 -B
 """Runs fail-overs in a small Neutron, and compares API, state files and addresses of both nodes after each.
 
-`scenarios.py RELEASE [MONITOR:SCENARIO...]`, called by `run`, in namespaces of its own. ROUTERS is how many routers fail
-over at once (1), ROUNDS how often (1). Prints a line of Markdown for each, and fails if keepwatch leaves a router wrong.
+`scenarios.py RELEASE [MONITOR:SCENARIO...]`, called by `run`, in its own namespaces. ROUTERS is the number of routers
+that fail over at once (1), ROUNDS the number of repetitions (1). Prints a line of Markdown for each, and fails if a router
+is wrong with keepwatch.
 """
 
 import os
@@ -14,10 +15,10 @@ import time
 
 from cloud import LOGS, STATE_PATH, Cloud, run, until
 
-# How long after a scenario everything must be right.
+# The seconds after a scenario when everything must be right.
 PATIENCE = 60
-# Prints a line for each router of a node: the word of its state file, and the number of VIPs. One monitor must write that
-# file.
+# Prints a line for each router of a node: the word of its state file, and the number of VIPs. Only one monitor may write
+# that file.
 LOOK = f"""
 monitors=$(pgrep -fa '^[^ ]*/neutron-keepalived-state-change')
 for router in {STATE_PATH}/ha_confs/*/; do
@@ -70,8 +71,8 @@ class Routers:
         log = LOGS / f"{node.name}-l3.log"
         before = log.stat().st_size
         node.start(*agents)
-        said = lambda: log.read_bytes()[before:].decode()
-        done = lambda: set(re.findall("Finished a router update for ([-0-9a-f]+)", said()))
+        new = lambda: log.read_bytes()[before:].decode()
+        done = lambda: set(re.findall("Finished a router update for ([-0-9a-f]+)", new()))
         until("routers", lambda: done() >= set(self.ids) <= set(self.look(node)), 900)
 
     def active(self, node):

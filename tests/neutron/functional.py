@@ -3,9 +3,9 @@
 Usage: functional.py PROGRAM [short | TEST...]
 
 The tests are those of `tests.txt` beside this file: all of them, the short choice or those named.
-`results.json` has the results and is written after each test. Ends non-zero unless each passed or
-differs as expected. A test that skips itself for another reason than the kernel has failed: Neutron's
-tests turn a failure to see the state of a router into a skip.
+`results.json` has the results and is written after each test. The exit code is 0 only if each test
+passed or differs as expected. A skip counts as a failure unless the kernel is the reason, as Neutron's
+tests skip when they fail to see the state of a router.
 """
 
 import collections
@@ -28,7 +28,7 @@ os.dup2(1, 2)
 
 from neutron_lib.plugins.ml2 import ovs_constants
 
-# Open vSwitch's data path is in user space here. Read when the tests are imported.
+# Open vSwitch's data path is in user space. The tests read this when they are imported.
 ovs_constants.OVS_DATAPATH_SYSTEM = ovs_constants.OVS_DATAPATH_NETDEV
 
 import neutron.tests.functional  # noqa: F401 (puts eventlet in place)
@@ -50,12 +50,12 @@ KERNEL = {
     "no such setting for each network namespace": re.compile("This kernel doesn't support"),
     "no police action of tc": re.compile("'tc', 'filter'.*Failed to load TC action module", re.DOTALL),
 }
-# Differs with keepwatch by decision: it does not start with an invalid CIDR.
+# An intended difference: keepwatch does not start with an invalid CIDR.
 REFUSED = re.compile(r"Exit code: 2;.*'--monitor_cidr=failed_IP_address'", re.DOTALL)
 
 
 def stop(why):
-    """Exits with an error."""
+    """Prints an error and exits."""
     LINES.write(f"{why}\n")
     os._exit(1)
 
@@ -82,7 +82,7 @@ def names_in(suite):
 
 
 def processes():
-    """Returns the command lines of all processes but zombies, by pid and start time."""
+    """Returns the command lines of all processes except zombies, by pid and start time."""
     found = {}
     for directory in glob.glob("/proc/[0-9]*"):
         try:
@@ -96,23 +96,23 @@ def processes():
 
 
 def is_monitor(words):
-    """Whether this is the monitor of a router, or another process of the monitor's.
+    """Whether this is the monitor of a router, or one of its children.
 
-    Neutron's own has its whole command line in one word.
+    The whole command line of Neutron's own monitor is one word.
     """
     return "--monitor_cidr=" in " ".join(words)
 
 
 def is_helper(words):
-    """Whether this stays for the tests to come: what runs commands for the agent as root."""
+    """Whether this process runs commands for the agent as root. It stays for later tests."""
     return any("rootwrap" in word or "privsep-helper" in word for word in words)
 
 
 def reports(test):
-    """Returns how many monitors a test started, and the milliseconds until the agent handled the first
-    report of each, or None for a missing report.
+    """Returns the number of monitors that a test has started, and the milliseconds until the agent handled
+    the first report of each, or None for a missing report.
 
-    Only routers with one monitor in the test are timed: of several the log does not name the sender.
+    Only routers with one monitor in the test are timed, as the log does not name the sender.
     """
     started, answered = collections.defaultdict(list), collections.defaultdict(list)
     stamp = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}) ")
@@ -128,8 +128,8 @@ def reports(test):
     times = []
     for router, starts in started.items():
         if len(starts) == 1:
-            told = [at - starts[0] for at in answered[router]]
-            times.append(min(told) / datetime.timedelta(milliseconds=1) if told else None)
+            delays = [at - starts[0] for at in answered[router]]
+            times.append(min(delays) / datetime.timedelta(milliseconds=1) if delays else None)
     return sum(map(len, started.values())), times
 
 
@@ -139,11 +139,11 @@ def judge(result, marks, program):
     if result.errors or result.failures or result.unexpectedSuccesses:
         text = "\n".join(text for _, text in [*result.errors, *result.failures])
         if refused and len(result.errors) == 1 and not result.failures and REFUSED.search(text):
-            return "differs", "exit code 2, as the CIDR is none"
+            return "differs", "exit code 2, as the CIDR is invalid"
         return "FAILED", text
     if result.skip_reasons:
         reason = "; ".join(result.skip_reasons)
-        lacking = [what for what, said in KERNEL.items() if said.search(reason)]
+        lacking = [what for what, message in KERNEL.items() if message.search(reason)]
         if "kernel" in marks and lacking:
             return "kernel", lacking[0]
         return "FAILED", f"skipped: {reason}"
@@ -161,7 +161,7 @@ def run(name, marks, program):
     began = time.monotonic()
     try:
         suite_of(name).run(result)
-    except Exception:  # noqa: BLE001 (whatever it is, the next one is run)
+    except Exception:  # noqa: BLE001 (the next test runs after any error)
         result.errors.append((name, traceback.format_exc()))
     seconds = time.monotonic() - began
     time.sleep(0.5)
@@ -195,7 +195,7 @@ def print_line(program, outcome):
 
 
 def rootwrap(*command):
-    """Runs a command as the agent does: its exit code and standard output."""
+    """Runs a command like the agent. Returns its exit code and standard output."""
     words = [*shlex.split(os.environ["OS_ROOTWRAP_CMD"]), *command]
     done = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=False)
     return done.returncode, done.stdout
@@ -229,7 +229,7 @@ def main():
     wanted = wanted or list(marks)
 
     check_world(program)
-    # As the agent's configuration has it. Most tests set this themselves, from the same variables.
+    # As in the agent's configuration. Most tests set this themselves, from the same variables.
     sudo, daemon = os.environ["OS_ROOTWRAP_CMD"], os.environ["OS_ROOTWRAP_DAEMON_CMD"]
     cfg.set_defaults(agent_options.ROOT_HELPER_OPTS, root_helper=sudo, root_helper_daemon=daemon)
     priv_context.init(root_helper=shlex.split(sudo))

@@ -1,6 +1,6 @@
-"""Makes the table of the last whole run: `table.py WORK [DOCUMENT]`.
+"""Writes the table of the last whole run: `table.py WORK [DOCUMENT]`.
 
-It goes to table.md in WORK, and between the two marks in the document if one is named. Fails unless
+The table goes to table.md in WORK, and between the two marks in the document, if given. Fails unless
 both programs have run every test of the list.
 """
 
@@ -42,7 +42,7 @@ def summary(outcomes):
     """Returns the figures of a program over all tests."""
     verdicts = [outcome["verdict"] for outcome in outcomes]
     times = [each for outcome in outcomes for each in outcome["reports"]]
-    told = [each for each in times if each is not None]
+    known = [each for each in times if each is not None]
     leaving = [outcome["left"] for outcome in outcomes if outcome["left"]]
     return [
         f"{verdicts.count('ok')} of {len(verdicts)}",
@@ -51,9 +51,9 @@ def summary(outcomes):
         str(verdicts.count("FAILED")),
         f"{sum(outcome['seconds'] for outcome in outcomes):,.0f} s",
         str(sum(outcome["monitors"] for outcome in outcomes)),
-        f"{len(told)} of {len(times)}",
-        f"{statistics.median(told):,.0f} ms",
-        f"{max(told):,.0f} ms",
+        f"{len(known)} of {len(times)}",
+        f"{statistics.median(known):,.0f} ms",
+        f"{max(known):,.0f} ms",
         str(len(leaving)),
         str(sum(leaving)),
     ]
@@ -61,14 +61,14 @@ def summary(outcomes):
 
 SUMMARY = [
     "passed",
-    "skipped, as the kernel lacks something",
+    "skipped, as the kernel lacks a feature",
     "different by decision",
     "failed",
     "time, all tests",
     "monitors started",
-    "first reports that can be told apart, handled by the agent",
+    "attributable first reports, handled by the agent",
     "from the command that starts one to its first report, median",
-    "the same, worst",
+    "from the command that starts one to its first report, worst",
     "tests with processes of a monitor left, half a second after the end",
     "such processes",
 ]

@@ -1,4 +1,4 @@
-"""An agent: answers 200 to each report and writes the state of it, a line each, to standard output.
+"""An agent: answers 200 to each notification, and prints its state.
 
 Usage: agent.py SOCKET GROUP
 """

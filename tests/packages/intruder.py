@@ -1,6 +1,6 @@
 """A hook of one instance of keepwatch@.service that attacks another instance, and root through its own root hook.
 
-Called as a hook; writes into its own directory what it was able to do.
+Called as a hook; lists its successes in a file in its own directory.
 """
 
 import glob
@@ -60,7 +60,7 @@ attempt("remove its directory", lambda: os.rename(OWN, OWN + "2"))
 # Root runs only the hook, for one of three words.
 for word in (b"STOP", b"MASTER 0", b"MASTER\nx", b"BACKUP;id", b"$(id)", b"../../tmp/x", b"\0", b"", b"x" * 100_000):
     try_word(word)
-# By former names of the hand-over, and in possible working directories of root's hook.
+# Files with names of earlier versions, and in possible working directories of root's hook.
 os.symlink("/etc/cron.hourly", OWN + "/following")
 os.symlink("/dev/kmsg", OWN + "/follow")
 os.mkfifo(OWN + "/.follow")
