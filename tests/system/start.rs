@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use lab::files::{Watch, await_readable};
 
-use crate::world::{World, mount_hanging, word};
+use crate::world::{World, mount_hanging, setup, word};
 
 #[apply(trial)]
 fn vip_present() {
@@ -89,13 +89,17 @@ fn relative_paths() {
     assert_eq!(cwd.as_os_str(), "/");
 }
 
-/// On a file system whose server does not answer, system calls about files never return.
+/// On a file system whose server does not answer, system calls about files never return. A daemon with the word `--check` as
+/// a value, which was started before, continues.
 #[apply(trial)]
 fn hanging_check_is_killed() {
-    let world = World::new();
-    let _server = mount_hanging(&world.setup.conf_dir);
-    let status = world.setup.command().arg("--check").output().unwrap().status;
+    let world = World::with(setup().with("--router_id").with("--check"));
+    let daemon = world.setup.start();
+    let hanging = setup();
+    let _server = mount_hanging(&hanging.conf_dir);
+    let status = hanging.command().arg("--check").output().unwrap().status;
     assert_eq!(status.signal(), Some(nix::libc::SIGALRM));
+    assert!(daemon.terminate().is_some_and(|status| status.success()), "it has no time limit");
 }
 
 #[apply(trial)]
