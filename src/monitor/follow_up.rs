@@ -36,3 +36,16 @@ impl FollowUp {
         CHECKS.get(self.checks).map(|delay| self.since + *delay)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn late_check_delays_the_rest() {
+        let mut follow_up = FollowUp::new(Instant::ZERO);
+        let late = Instant::from_secs(1000);
+        assert!(follow_up.next_action(late).is_some() && follow_up.next_action(late).is_none());
+        assert_eq!(follow_up.deadline(), Some(late + Duration::from_secs(20)));
+    }
+}
