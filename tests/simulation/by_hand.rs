@@ -320,6 +320,27 @@ fn malformed_message_about_another_link_changes_nothing() {
     }
 }
 
+/// Even one of which nothing follows: more may have come with it.
+#[test]
+fn nothing_is_listed_between_a_message_and_an_empty_queue() {
+    for input in [
+        Input::Overrun,
+        Input::MalformedMessage(None),
+        Input::MalformedMessage(Some(LINK)),
+        Input::ForeignSender(PORT),
+        Input::Probed(Ok(())),
+        Input::Netlink(Message { body: Body::Other, sequence: 0, port: 0, interrupted: false }),
+    ] {
+        let mut lab = Lab::active(config());
+        lab.feed(&Input::QueueEmpty);
+        lab.feed(&input);
+        lab.feed(&Input::Control(Control::Reload));
+        assert_eq!(lab.dumps(), [], "{input:?}");
+        lab.feed(&Input::QueueEmpty);
+        assert_eq!(lab.dumps(), [Dump::Interface], "{input:?}");
+    }
+}
+
 #[test]
 fn links_and_addresses_without_room_are_counted_once() {
     let mut tables = Box::new(Tables::new());
