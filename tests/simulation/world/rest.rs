@@ -35,7 +35,11 @@ impl Simulation<'_> {
         (self.metrics.failure, self.wire.is_contested) = (None, false);
         self.lans.iter_mut().for_each(|lan| lan.egress = Ok(()));
         self.busy = self.now;
-        let by = self.now + DELIVERED_WITHIN + self.disk.hangs + self.metrics.hangs;
+        let mut by = self.now + DELIVERED_WITHIN + self.disk.hangs + self.metrics.hangs;
+        if self.namespace_deleted && self.namespace_gone.is_none() {
+            // The next check finds it.
+            by += CHECK;
+        }
         for _ in 0..10_000 {
             self.kernel.next_dump_end = None;
             self.read(usize::MAX);
