@@ -85,10 +85,12 @@ fn frames_are_counted() {
     let address = |n| AddressChange::of(([10, 0, 0, n].into(), 24));
     let add = |n| Step::ChangeAddress(0, address(n));
     let rounds = Step::Wait(Duration::from_secs(5));
-    let refuses = Step::SetEgress(2, Err(Errno(105)));
-    let counters =
-        counted(&[&STARTED, &[Step::AddVip, add(1), READ, rounds, refuses, add(2), READ, rounds]]);
-    assert_eq!((counters.announcements, counters.announcement_failures), (6, 6));
+    let [works, refuses] = [Ok(()), Err(Errno(105))].map(|egress| Step::SetEgress(2, egress));
+    let fails = [refuses, add(2), READ, rounds];
+    let fails_again = [works, add(3), READ, rounds, refuses, add(4), READ, rounds];
+    let begin = [Step::AddVip, add(1), READ, rounds];
+    let counters = counted(&[&STARTED, &begin, &fails, &fails_again]);
+    assert_eq!((counters.announcements, counters.announcement_failures), (12, 12));
 }
 
 /// A dump lists an address as it was before the last event.

@@ -229,7 +229,6 @@ impl Simulation<'_> {
             LimitedEvent::DadFailed => {
                 return assert!(self.vip_has_failed, "p1_detection_has_failed");
             }
-            LimitedEvent::NotAnnounced { .. } => return assert!(self.sent, "p11_frame_has_failed"),
             LimitedEvent::ConntrackdUnconfigured => {
                 return assert!(self.conntrackd.is_unconfigured(), "p13_missing");
             }
@@ -255,6 +254,7 @@ impl Simulation<'_> {
             LimitedEvent::NotWritten { .. } => ("file", 0),
             LimitedEvent::StateFileShared => ("shared file", 0),
             LimitedEvent::MetricsNotWritten { .. } => ("metrics", 0),
+            LimitedEvent::NotAnnounced { .. } => ("announcement", 0),
             LimitedEvent::NotProbed { .. } => ("probe", 0),
             LimitedEvent::Overrun => ("overrun", 0),
             LimitedEvent::ForeignSender { .. } => ("foreign", 0),

@@ -136,6 +136,8 @@ type Kind = (&'static str, usize);
 pub struct Limits {
     /// The time of the last line of each kind, and the number of failures since.
     kinds: BTreeMap<Kind, (Instant, u32)>,
+    /// The link on which the last frame failed, until one goes out there.
+    failing_link: Option<u32>,
     expected: Vec<(Kind, u32)>,
 }
 
@@ -205,6 +207,15 @@ impl Simulation<'_> {
             }
             Input::MetricsFile(result) => limits.end_or_fail("metrics", result, now),
             Input::Probed(result) => limits.end_or_fail("probe", result, now),
+            Input::Sent(address, Err(_)) => {
+                limits.failing_link = Some(address.ifindex);
+                limits.fail(("announcement", 0), now);
+            }
+            Input::Sent(address, Ok(()))
+                if limits.failing_link.take_if(|link| *link == address.ifindex).is_some() =>
+            {
+                limits.end("announcement");
+            }
             Input::Agent(Outcome::Delivered { .. }) => limits.end("agent"),
             Input::Agent(Outcome::Failed(failure))
                 if std::mem::take(&mut self.agent.has_failed) =>
