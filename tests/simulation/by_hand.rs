@@ -70,6 +70,9 @@ impl<'a> Lab<'a> {
                 Action::RequestDump { dump, only, sequence } => {
                     assert_eq!(self.asked.replace((*dump, *only, *sequence)), None);
                 }
+                Action::WriteMetrics => {
+                    self.monitor.handle(&Input::MetricsFile(Ok(())), self.now);
+                }
                 Action::SendFrame(frame) => {
                     self.monitor.handle(&Input::Sent(frame.address, Ok(())), self.now);
                 }
@@ -339,6 +342,16 @@ fn nothing_is_listed_between_a_message_and_an_empty_queue() {
         lab.feed(&Input::QueueEmpty);
         assert_eq!(lab.dumps(), [Dump::Interface], "{input:?}");
     }
+}
+
+/// Beside an agent the end of the delivery has them written.
+#[test]
+fn metrics_are_written_at_a_reload_without_an_agent() {
+    let mut lab =
+        Lab::active(MonitorConfig { notify_agent: false, write_metrics: true, ..config() });
+    lab.feed(&Input::Control(Control::Reload));
+    lab.pass(Duration::ZERO);
+    assert!(lab.actions.contains(&Action::WriteMetrics));
 }
 
 #[test]
