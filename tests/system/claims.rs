@@ -6,8 +6,10 @@ use keepwatch::wire::arp::{self, Operation};
 use keepwatch::wire::ndisc;
 use lab::capture::{Capture, Frame};
 use lab::daemon::Running;
+use lab::files::await_readable;
 use lab::namespace::Netns;
 use lab::rtnl::Rtnl;
+use nix::sys::socket::SockType;
 
 use crate::metrics::world_with;
 use crate::world::{NO_INTERFACE, NOT_LISTENING, World, add_interface, setup, up_quietly};
@@ -71,6 +73,11 @@ fn split_brain_begins_and_ends() {
     world.set_vip(false);
     keepwatch.wait_log("split brain over: by 02:00:00:00:00:03 for ", 1);
     assert!(world.setup.log().contains(" s (claims: 1)\n"));
+    // What another active router sends to a backup is no claim, nor is it one later.
+    wire.send(&claim(Operation::Reply, third));
+    await_readable(keepwatch.socket(SockType::Raw), "the frame");
+    world.set_vip(true);
+    wait_listening(&keepwatch);
     assert!(keepwatch.status().contains(" claimant=none "));
     assert_eq!(keepwatch.counter("claims"), 4);
 }
