@@ -7,7 +7,7 @@ use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use lab::files::{content, write_program};
 use lab::users::NOBODY;
 use nix::sys::stat::Mode;
-use nix::unistd::mkfifo;
+use nix::unistd::{Gid, mkfifo, setgroups};
 
 use crate::scripted::tracked;
 use crate::world::{World, setup};
@@ -152,6 +152,8 @@ fn configuration_of_the_user() {
     let configuration = setup.conf_dir.join("conntrackd.conf");
     fs::set_permissions(&configuration, Permissions::from_mode(0o600)).unwrap();
     tracked.when("-t", "id -u; id -G");
+    // The starter's groups are not passed on.
+    setgroups(&[Gid::from_raw(NOBODY)]).unwrap();
     let keepwatch = setup.start();
     let line = "conntrackd -n: not started: configuration: Permission denied (EACCES)\n";
     keepwatch.wait_log(line, 1);
