@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::process::Command;
+use std::time::Instant;
 
 use lab::ending::Watched;
 use lab::files::look;
@@ -146,10 +147,15 @@ fn other_namespaces_come_and_go() {
     let world = World::with(setup().with("--namespace=one_of_many"));
     Netns::current().bind("one_of_many");
     let keepwatch = world.setup.start();
-    for _ in 0..10 {
+    keepwatch.wait_asleep();
+    let (begin, wakes) = (Instant::now(), keepwatch.wakes());
+    for _ in 0..50 {
         Netns::new().bind("another");
         unbind("another");
     }
+    // The namespace is checked at most once a second.
+    let (wakes, seconds) = (keepwatch.wakes() - wakes, begin.elapsed().as_secs() + 1);
+    assert!(wakes <= 10 * seconds, "{wakes} wake-ups in {seconds} s");
     world.deliver(true);
     assert_eq!(keepwatch.counter("transitions"), 2);
     keepwatch.wait_asleep();
