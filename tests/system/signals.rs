@@ -142,13 +142,19 @@ fn stale_pid_file() {
     assert_eq!(content(&world.setup.pid_file()), keepwatch.pid().to_string());
 }
 
-/// Neutron's agent removes the pid file after SIGTERM, and may start a successor before the predecessor has exited.
+/// Neutron's agent removes the pid file after SIGTERM, and may start a successor before the predecessor has exited. A daemon
+/// without a signal notices that at the next check of the agent's socket.
 #[apply(trial)]
 fn pid_file_of_a_successor() {
     let world = World::new();
     let old = world.setup.daemonize();
     fs::remove_file(world.setup.pid_file()).unwrap();
     let new = world.setup.daemonize();
-    old.terminate();
+    let line = format!(
+        " ERROR keepwatch [-] {}: pid file was removed or replaced; exiting\n",
+        world.setup.router
+    );
+    old.wait_log(&line, 1);
+    old.wait_exit();
     assert_eq!(content(&world.setup.pid_file()), new.pid().to_string());
 }
