@@ -162,20 +162,20 @@ fn rounds_begin_again_for_nothing_but_news() {
     let new = address("10.0.0.1/24");
     let refreshed = Address { refreshed: true, ..new };
     let undecided = Address { flags: AddressFlags::Tentative, ..refreshed };
-    // After each event, which may be from a dump, there is one round of two frames; and after the last the rest.
-    for (events, frames_in_all) in [
-        (&[(new, false), (refreshed, false)][..], 6),
-        (&[(new, false), (new, true)], 8),
-        (&[(refreshed, false)], 0),
-        (&[(refreshed, true)], 6),
-        (&[(new, false), (undecided, false)], 2),
-        (&[(undecided, false), (refreshed, false)], 6),
-        (&[(address("127.0.0.1/8"), false)], 0),
-        (&[(address("224.0.0.1/32"), false)], 0),
+    // After each event that is news, which may be from a dump, there is one round of two frames at once; and after the
+    // last the rest.
+    for (events, frames_at_once, frames_in_all) in [
+        (&[(new, false), (refreshed, false)][..], 2, 6),
+        (&[(new, false), (new, true)], 4, 8),
+        (&[(refreshed, false)], 0, 0),
+        (&[(refreshed, true)], 2, 6),
+        (&[(new, false), (undecided, false)], 2, 2),
+        (&[(undecided, false), (refreshed, false)], 2, 6),
+        (&[(address("127.0.0.1/8"), false)], 0, 0),
+        (&[(address("224.0.0.1/32"), false)], 0, 0),
     ] {
         let (mut tables, mut sent) = (Tables::new(), 0);
-        let timing = AnnounceTiming { delay: Duration::ZERO, ..AnnounceTiming::default() };
-        let mut announcer = announcer(timing, &mut tables);
+        let mut announcer = announcer(AnnounceTiming::default(), &mut tables);
         for (millisecond, (address, listed)) in (0..).zip(events) {
             let now = Instant::from_millis(millisecond);
             if *listed {
@@ -189,6 +189,7 @@ fn rounds_begin_again_for_nothing_but_news() {
                 sent += 1;
             }
         }
+        assert_eq!(sent, frames_at_once, "{events:?}");
         assert_eq!(sent + frames(&mut announcer).len(), frames_in_all, "{events:?}");
     }
 }
