@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 
+use lab::agent::Manners;
 use lab::files::{look, read_line};
 use lab::trial::table;
 use libtest_mimic::Trial;
@@ -45,6 +46,19 @@ fn lines_are_those_of_oslo_log() {
     grep.stdin.take().unwrap().write_all(log.as_bytes()).unwrap();
     let others = grep.wait_with_output().unwrap();
     assert_eq!(others.status.code(), Some(1), "{}", String::from_utf8_lossy(&others.stdout));
+}
+
+/// Lines wait for the reply, but not until it has timed out.
+#[apply(trial)]
+fn hanging_agent_delays_no_line() {
+    let world = World::with(setup().with("--no-announce"));
+    let keepwatch = world.setup.start();
+    keepwatch.wait_log("Notified agent router", 1);
+    keepwatch.wait_asleep();
+    world.agent.behave(Manners::Hang);
+    world.set_vip(true);
+    keepwatch.wait_log("Wrote router", 2);
+    assert!(!world.setup.log().contains("timed out"), "{}", world.setup.log());
 }
 
 /// On a full disk a line is cut, and the next one still begins a new line. No empty pid file is left behind.
