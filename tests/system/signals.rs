@@ -48,7 +48,7 @@ fn status() {
     assert!(keepwatch.counter("events") >= 4);
 }
 
-/// SIGUSR2 only reopens a rotated log. If that fails, the lines also go to standard error, which may be the journal.
+/// SIGUSR2 only reopens a rotated log. While that fails, the lines also go to standard error, which may be the journal.
 #[cfg(not(feature = "defmt"))]
 #[apply(trial)]
 fn rotated_log() {
@@ -56,7 +56,7 @@ fn rotated_log() {
     let log = world.setup.log_file();
     let mut command = world.setup.command();
     let mut daemon = command.arg("--foreground").stderr(Stdio::piped()).spawn().unwrap();
-    let stderr = daemon.stderr.take().unwrap();
+    let mut stderr = daemon.stderr.take().unwrap();
     world.agent.wait_acknowledged("backup");
     let keepwatch = world.setup.running();
     keepwatch.wait_log("Notified agent router", 1);
@@ -70,15 +70,20 @@ fn rotated_log() {
     fs::remove_file(&log).unwrap();
     fs::create_dir(&log).unwrap();
     keepwatch.signal(Signal::SIGUSR2);
-    let line = read_line(stderr);
+    let line = read_line(&mut stderr);
     assert!(
         line.contains("log file not reopened: Is a directory (EISDIR); writing to the old one"),
         "{line}"
     );
     assert_eq!(fs::metadata(world.setup.state_file()).unwrap().ino(), written);
     assert_eq!(world.agent.arrivals().len(), 1);
+    fs::remove_dir(&log).unwrap();
+    keepwatch.signal(Signal::SIGUSR2);
+    keepwatch.wait("another log", || log.exists());
     keepwatch.terminate();
     assert!(daemon.wait().unwrap().success());
+    assert!(world.setup.log().contains("exiting on SIGTERM"));
+    assert_eq!(read_line(stderr), "", "the file has the lines again");
 }
 
 /// Frames cannot go to syslog.
