@@ -42,7 +42,7 @@ pub fn claims_of(ip: IpAddr) -> Filter {
 }
 
 /// The highest of three types (`sll_pkttype`) of frames for this host.
-pub(super) const MAX_FOR_US: u8 = libc::PACKET_MULTICAST;
+const MAX_FOR_US: u8 = libc::PACKET_MULTICAST;
 
 /// Returns a filter for the route socket that rejects address events of other interfaces than `ifindex`, unless they are
 /// about `ip`. An event has a datagram of its own. Replies to dumps (`NLM_F_MULTI`) and all other messages pass.

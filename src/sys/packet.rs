@@ -100,9 +100,8 @@ impl PacketSocket {
             // ENETDOWN, once after the interface goes down.
             Ok(_) | Err(_) => return Some(Input::NoClaim),
         };
-        let frame = frame.get(..length).filter(|_| sender.pkttype() <= bpf::MAX_FOR_US);
         let ifindex = u32::try_from(sender.ifindex()).ok();
-        let claim = ifindex.zip(frame.and_then(parse_claim));
+        let claim = ifindex.zip(frame.get(..length).and_then(parse_claim));
         Some(claim.map_or(Input::NoClaim, |(ifindex, claim)| Input::ClaimReceived(ifindex, claim)))
     }
 
