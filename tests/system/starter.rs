@@ -130,20 +130,26 @@ fn sighup_to_the_parent_leaves_the_daemon() {
     daemon.wait_state("backup");
 }
 
-/// An agent may wait without a timeout for the end of the process that it has started.
+/// An agent may wait without a timeout for the end of the process that it has started. That names the last failure.
 #[apply(trial)]
 fn parent_stops_waiting_for_the_start() {
     let setup = setup();
     let parent = start_on_full_disk(&setup);
+    let remount = |flags| {
+        let none: Option<&str> = None;
+        mount(none, &setup.conf_dir, none, MsFlags::MS_REMOUNT | flags, none).unwrap();
+    };
+    remount(MsFlags::MS_RDONLY);
     wait_end(parent.id());
     let output = parent.wait_with_output().unwrap();
     let expected = format!(
-        "keepwatch: not up yet, still trying: state file {}: No space left on device (ENOSPC)\n",
+        "keepwatch: not up yet, still trying: state file {}: Read-only file system (EROFS)\n",
         setup.state_file().display()
     );
     assert_eq!(String::from_utf8(output.stderr).unwrap(), expected);
     assert_eq!(output.status.code(), Some(0));
     let daemon = setup.running();
+    remount(MsFlags::empty());
     fs::remove_file(setup.conf_dir.join("ballast")).unwrap();
     daemon.wait_state("backup");
 }
