@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 
-use lab::agent::Manners;
+use lab::agent::Behaviour;
 use lab::files::{look, read_line};
 use lab::trial::table;
 use libtest_mimic::Trial;
@@ -55,7 +55,7 @@ fn hanging_agent_delays_no_line() {
     let keepwatch = world.setup.start();
     keepwatch.wait_log("Notified agent router", 1);
     keepwatch.wait_asleep();
-    world.agent.behave(Manners::Hang);
+    world.agent.behave(Behaviour::Hang);
     world.set_vip(true);
     keepwatch.wait_log("Wrote router", 2);
     assert!(!world.setup.log().contains("timed out"), "{}", world.setup.log());
