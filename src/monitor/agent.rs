@@ -54,7 +54,7 @@ enum Outage {
 /// Delivers the newest state until the agent has answered 200 for it.
 #[derive(Debug)]
 pub(super) struct Outbox {
-    states: Delivery<State>,
+    pub(super) states: Delivery<State>,
     /// The deadline of the connection. After a 200 the agent may finish its reply: if the daemon closed the connection,
     /// the agent's write would fail.
     connected_until: Option<Instant>,
@@ -89,8 +89,8 @@ impl Outbox {
         }
     }
 
-    /// Handles that the socket at the agent's path is not the one that answered. The agent may have ended before it
-    /// processed the state.
+    /// Delivers the state again, because the socket at the agent's path is not the one that answered. The agent may have
+    /// ended before it processed the state.
     pub(super) fn handle_replaced(&mut self, journal: &mut Journal, now: Instant) {
         if self.follow_up.take().is_some() {
             journal.log(LogEvent::AgentReplaced);
@@ -136,7 +136,7 @@ impl Outbox {
         self.begin(now).map(Action::Notify).or_else(|| self.follow_up.as_mut()?.next_action(now))
     }
 
-    /// Starts an attempt, if one is due, in place of an open connection. Returns the state to send.
+    /// Starts an attempt, if one is due. It replaces an open connection. Returns the state to send.
     fn begin(&mut self, now: Instant) -> Option<State> {
         if self.repetition_due().is_some_and(|due| now >= due)
             && let Outage::Over { renotified, .. } = &mut self.outage
@@ -169,17 +169,17 @@ impl Outbox {
                 }
                 outage => outage,
             };
-        } else if self.states.newest() == Some(delivered.0) {
+        } else if self.states.newest == Some(delivered.0) {
             self.stale_request = StaleRequest::None;
         }
         Some(delivered)
     }
 
     fn on_closed(&mut self) {
-        self.connected_until.take_if(|_| self.states.in_flight().is_none());
+        self.connected_until.take_if(|_| self.states.in_flight.is_none());
     }
 
-    /// Handles a failure, which closes the connection. Returns whether an attempt has failed: none has after a 200.
+    /// Handles a failure, which closes the connection. Returns whether it ended an attempt: not after a 200.
     fn on_failed(&mut self, failure: Failure, now: Instant) -> bool {
         self.connected_until = None;
         let failed = self.states.fail(|backoff| match failure {
@@ -191,7 +191,7 @@ impl Outbox {
         }
         if failure == Failure::TimedOut {
             let agrees =
-                failed == self.states.newest() && self.stale_request != StaleRequest::Differs;
+                failed == self.states.newest && self.stale_request != StaleRequest::Differs;
             self.stale_request = if agrees { StaleRequest::Agrees } else { StaleRequest::Differs };
         }
         if failure.is_outage() {
@@ -200,17 +200,8 @@ impl Outbox {
         true
     }
 
-    pub(super) fn is_failing(&self) -> bool {
-        self.states.is_failing()
-    }
-
     pub(super) fn is_connected(&self) -> bool {
         self.connected_until.is_some()
-    }
-
-    /// Returns the newest state, until the agent has answered 200.
-    pub(super) fn undelivered(&self) -> Option<State> {
-        self.states.pending()
     }
 
     pub(super) fn deadline(&self) -> Option<Instant> {
@@ -238,7 +229,7 @@ mod tests {
     use super::*;
     use State::{Active, Backup};
 
-    /// Makes every attempt succeed. Returns the state and the second of each, and the second of each check.
+    /// Makes every attempt succeed. Returns the state and second of each attempt, and the second of each check.
     fn deliver(outbox: &mut Outbox) -> (std::vec::Vec<(State, i64)>, std::vec::Vec<i64>) {
         let (mut deliveries, mut checks) = (std::vec![], std::vec![]);
         while let Some(now) = outbox.deadline() {

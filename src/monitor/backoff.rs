@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn full_backlog_is_tried_again_soon_and_ever_less_often() {
+    fn full_backlog_is_retried_soon_and_then_less_and_less_often() {
         for seed in 0..1000 {
             let (mut backoff, mut now) = (Backoff::new(seed), Instant::ZERO);
             let mut attempts = 0;

@@ -18,7 +18,7 @@ pub(super) struct SyncSequence {
     /// At least one command of the state has succeeded.
     one_succeeded: bool,
     /// At least one command of the state has failed.
-    one_failed: bool,
+    pub(super) one_failed: bool,
     not_before: Instant,
     /// When the configuration was first found missing for the commands of this state.
     unconfigured_since: Option<Instant>,
@@ -94,11 +94,6 @@ impl SyncSequence {
         }
     }
 
-    /// Returns whether a command of the newest state has failed.
-    pub(super) fn is_failing(&self) -> bool {
-        self.one_failed
-    }
-
     pub(super) fn next_action(&mut self, now: Instant) -> Option<Action> {
         self.deadline().filter(|due| now >= *due)?;
         let (&command, rest) = self.rest.split_first()?;
@@ -117,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn configuration_is_looked_for_each_second_for_ten() {
+    fn missing_configuration_is_retried_each_second_for_ten_seconds() {
         let (mut sync, mut journal) = (SyncSequence::new(), Journal::default());
         sync.post(State::Backup);
         for second in 0..=10 {

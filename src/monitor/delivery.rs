@@ -3,15 +3,15 @@
 use super::Instant;
 use super::backoff::Backoff;
 
-/// Delivers the newest of the posted values at once, and after a failure again after a wait. Attempts do not overlap:
-/// a newer value waits for the attempt in flight, but not for the retry.
+/// Delivers the newest posted value at once, and retries after a wait. Attempts do not overlap: a newer value waits for
+/// the attempt in flight, but not for the retry.
 #[derive(Debug)]
 pub(super) struct Delivery<T> {
-    newest: Option<T>,
+    pub(super) newest: Option<T>,
     /// When the next attempt is due. None: the newest value is delivered or in flight.
     due: Option<Instant>,
     /// The value of the current attempt.
-    in_flight: Option<T>,
+    pub(super) in_flight: Option<T>,
     /// Attempts that have failed since the last success.
     failures: u32,
     backoff: Backoff,
@@ -34,7 +34,7 @@ impl<T: Copy + PartialEq> Delivery<T> {
         (self.newest, self.due) = (Some(value), None);
     }
 
-    /// Delivers the newest value once more, at once.
+    /// Queues the newest value for delivery once more, at once.
     pub(super) fn repeat(&mut self, now: Instant) {
         self.due = self.newest.map(|_| now);
     }
@@ -64,25 +64,17 @@ impl<T: Copy + PartialEq> Delivery<T> {
         Some(failed)
     }
 
-    pub(super) fn newest(&self) -> Option<T> {
-        self.newest
-    }
-
-    pub(super) fn in_flight(&self) -> Option<T> {
-        self.in_flight
-    }
-
     /// Returns the newest value until it has been delivered.
     pub(super) fn pending(&self) -> Option<T> {
         self.newest.filter(|_| self.due.is_some() || self.in_flight.is_some())
     }
 
-    /// Returns whether nothing has been delivered since an attempt failed.
+    /// Returns whether the last finished attempt failed.
     pub(super) fn is_failing(&self) -> bool {
         self.failures > 0
     }
 
-    /// Resets the count of failures, which were another value's.
+    /// Resets the count of failures, because they were another value's.
     pub(super) fn forget_failures(&mut self) {
         self.failures = 0;
     }

@@ -1,7 +1,7 @@
 //! The hook: one run after another, for the newest state.
 //!
-//! A state that comes and goes during a run is skipped. After a failed run even the state before it is run again,
-//! because the failed run may have done part of its work.
+//! A state that begins and ends during a run is skipped. A failed run may have done part of its work. So after it the hook
+//! is run even if the state is again that of the last successful run.
 
 use super::delivery::Delivery;
 use super::journal::Journal;
@@ -10,19 +10,19 @@ use super::{Action, CommandResult, HookState, Instant, LimitedEvent, LogEvent};
 /// Runs the hook until it has succeeded for the newest state.
 #[derive(Debug)]
 pub(super) struct HookSchedule {
-    runs: Delivery<HookState>,
-    /// The state of the last run, if that has succeeded or still runs. This state needs no other run.
-    good: Option<HookState>,
+    pub(super) runs: Delivery<HookState>,
+    /// The state of the last run, unless that has failed. This state needs no other run.
+    ran_for: Option<HookState>,
 }
 
 impl HookSchedule {
     pub(super) fn new(seed: u32) -> Self {
-        Self { runs: Delivery::new(seed), good: None }
+        Self { runs: Delivery::new(seed), ran_for: None }
     }
 
     /// Queues the current state, in place of one whose run has not started. `again` forces a run.
     pub(super) fn post(&mut self, state: HookState, again: bool, now: Instant) {
-        let is_new = self.runs.newest() != Some(state);
+        let is_new = self.runs.newest != Some(state);
         if !is_new && !again {
             return;
         }
@@ -30,9 +30,9 @@ impl HookSchedule {
             self.runs.forget_failures();
         }
         if again {
-            self.good = None;
+            self.ran_for = None;
         }
-        if self.good == Some(state) {
+        if self.ran_for == Some(state) {
             self.runs.post_delivered(state);
         } else {
             self.runs.post(state, now);
@@ -41,7 +41,7 @@ impl HookSchedule {
 
     pub(super) fn next_action(&mut self, now: Instant) -> Option<Action> {
         let state = self.runs.begin(now)?;
-        self.good = Some(state);
+        self.ran_for = Some(state);
         Some(Action::RunHook(state))
     }
 
@@ -52,31 +52,21 @@ impl HookSchedule {
             journal.end_failures(|event| matches!(event, LimitedEvent::HookFailed { .. }));
         } else {
             let Some(state) = self.runs.fail(|backoff| backoff.after_failure(now)) else { return };
-            if self.runs.newest() != Some(state) {
+            if self.runs.newest != Some(state) {
                 self.runs.forget_failures();
             }
-            self.good = None;
+            self.ran_for = None;
             journal.counters.hook_failures += 1;
             journal.log_limited(LimitedEvent::HookFailed { state, end }, now);
         }
         journal.counters.hook_runs += 1;
     }
 
-    /// Returns whether to log the output of the run that ends now, which is logged as often as its failure.
+    /// Returns whether to log the output of the run that ends now: as often as failures for its state.
     pub(super) fn logs_output(&self, journal: &Journal, now: Instant) -> bool {
         let end = CommandResult::TimedOut;
         let failure = |state| LimitedEvent::HookFailed { state, end };
-        self.runs.in_flight().is_some_and(|state| journal.would_log(&failure(state), now))
-    }
-
-    /// Returns whether the last run for the newest state failed.
-    pub(super) fn is_failing(&self) -> bool {
-        self.runs.is_failing()
-    }
-
-    /// Returns the newest state, until the hook has succeeded for it.
-    pub(super) fn pending(&self) -> Option<HookState> {
-        self.runs.pending()
+        self.runs.in_flight.is_some_and(|state| journal.would_log(&failure(state), now))
     }
 
     pub(super) fn deadline(&self) -> Option<Instant> {

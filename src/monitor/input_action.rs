@@ -19,7 +19,7 @@ pub enum Input {
     Overrun,
     /// A netlink message could not be read, or did not fit the buffer. This is the index of its interface, if known.
     MalformedMessage(Option<u32>),
-    /// A netlink message came from another sender than the kernel, with this port.
+    /// A netlink message came from a sender other than the kernel, with this port.
     ForeignSender(u32),
     /// The request of [`Action::RequestDump`] could not be sent.
     RequestFailed(Errno),
@@ -46,7 +46,7 @@ pub enum Input {
     Probed(Result<(), Errno>),
     /// A program ended, or its helper process did.
     Helper(HelperKind, HelperNews),
-    /// A file system was mounted or unmounted: the network namespace may have been deleted. The next of these follows
+    /// A file system was mounted or unmounted: the network namespace may have been deleted. The next such input follows
     /// [`Action::CheckNamespace`] at the earliest.
     MountsChanged,
     /// The network namespace has been deleted.
@@ -103,7 +103,7 @@ pub enum Action {
     /// Drop events of addresses, except on the interface with this index and of the VIP's address on any. Other events
     /// and replies pass. Until the first of these actions all events pass.
     SetAddressFilter(Option<u32>),
-    /// Receive claims of the VIP on this interface. Earlier claims do not count.
+    /// Receive claims of the VIP on this interface, and discard those received earlier.
     WatchClaims {
         /// Its index.
         ifindex: u32,
@@ -111,7 +111,7 @@ pub enum Action {
         /// new interface may get the same index.
         rebind: bool,
     },
-    /// Start or stop reading frames. At first none are read.
+    /// Start or stop reading frames. Until the first of these actions none are read.
     ReadFrames(bool),
     /// Send a frame: [`Input::Sent`].
     SendFrame(Announcement),

@@ -2,7 +2,7 @@
 
 use super::dump::MessageClass;
 use super::machine::{Monitor, Reload};
-use super::namespace::NamespaceLook;
+use super::namespace::NamespaceSchedule;
 use super::resync::{Purpose, Resync};
 use super::vip::Vip;
 use super::{
@@ -60,10 +60,11 @@ impl Monitor<'_> {
             }
             _ => {}
         }
-        self.announce(body, false, now);
+        self.update_announcer(body, false, now);
     }
 
-    pub(super) fn announce(&mut self, body: &Body, listed: bool, now: Instant) {
+    /// Passes a link or an address to the announcer, and requests the dump that has to follow.
+    pub(super) fn update_announcer(&mut self, body: &Body, listed: bool, now: Instant) {
         let Some(announcer) = &mut self.announcer else { return };
         let wanted = announcer.handle_link_or_address(body, listed, &mut self.journal, now);
         if let Some(dump) = wanted {
@@ -75,7 +76,7 @@ impl Monitor<'_> {
     pub(super) fn handle_address(&mut self, address: &Address, listed: bool, now: Instant) {
         self.misplaced.handle_address(address, listed, &self.vip);
         self.vip.handle_address(address, listed);
-        if self.vip.is_unusable(address) {
+        if self.vip.is_duplicate(address) {
             self.journal.log_limited(LimitedEvent::DadFailed, now);
         } else if self.vip.is_vip(address) {
             self.journal.end_failures(|event| matches!(event, LimitedEvent::DadFailed));
@@ -114,9 +115,7 @@ impl Monitor<'_> {
 
     pub(super) fn handle_control(&mut self, control: Control, now: Instant) {
         match control {
-            Control::Exit(signal) => {
-                self.handle_exit(ExitReason::Signal(signal), now);
-            }
+            Control::Exit(signal) => self.handle_exit(ExitReason::Signal(signal), now),
             Control::Reload => {
                 self.journal.post(Action::ReopenLog);
                 self.journal.log(LogEvent::Reloading);
@@ -152,11 +151,11 @@ impl Monitor<'_> {
                 }
             }
             (HelperNews::Gone, _) => {
-                let is_news = match helper {
+                let is_first = match helper {
                     HelperKind::Conntrackd => self.conntrack.take().is_some(),
                     HelperKind::Hook => self.hook.take().is_some(),
                 };
-                if is_news {
+                if is_first {
                     journal.log(LogEvent::HelperGone(helper));
                     self.handle_exit(ExitReason::HelperGone(helper), now);
                 }
@@ -166,8 +165,8 @@ impl Monitor<'_> {
 
     pub(super) fn handle_namespace_gone(&mut self, now: Instant) {
         if matches!(self.exit.reason(), None | Some(ExitReason::HelperGone(_))) {
-            self.namespace = NamespaceLook::new(NamespaceCheck::Never);
-            self.vip.handle_unreachable();
+            self.namespace = NamespaceSchedule::new(NamespaceCheck::Never);
+            self.vip.handle_namespace_gone();
             self.journal.log(LogEvent::NamespaceGone);
             self.handle_exit(ExitReason::NamespaceGone, now);
         }

@@ -36,7 +36,7 @@ pub(super) enum Listing {
     Outdated,
 }
 
-/// One of the configurations of the VIP on the interface. In IPv4 they differ in the peer. In IPv6 an interface has each
+/// One configuration of the VIP on the interface. In IPv4 several can differ in the peer. In IPv6 an interface has each
 /// address once, and its peer may change in place.
 #[derive(Debug)]
 pub(super) struct Instance {
@@ -59,10 +59,12 @@ pub(super) enum Detection {
 impl Detection {
     pub(super) fn of(address: &Address) -> Self {
         let has = |flag| address.flags.contains(flag);
-        match () {
-            () if has(AddressFlags::Dadfailed) => Self::Failed,
-            () if has(AddressFlags::Tentative) && !has(AddressFlags::Optimistic) => Self::Running,
-            () => Self::Passed,
+        if has(AddressFlags::Dadfailed) {
+            Self::Failed
+        } else if has(AddressFlags::Tentative) && !has(AddressFlags::Optimistic) {
+            Self::Running
+        } else {
+            Self::Passed
         }
     }
 }
@@ -72,8 +74,8 @@ impl Interface {
         self.instances.iter().any(|instance| instance.detection != Detection::Failed)
     }
 
-    /// Returns why no address on the interface can be used, if so.
-    pub(super) fn down(&self) -> Option<Cause> {
+    /// Returns why no address on the interface can be used, if it is down.
+    pub(super) fn down_cause(&self) -> Option<Cause> {
         if self.flags.contains(LinkFlags::Up | LinkFlags::Running) {
             None
         } else if self.flags.contains(LinkFlags::Up) {

@@ -1,4 +1,4 @@
-//! Dumps: how each feature uses them, from the request to the end, and which of them follow a loss of events.
+//! Dumps: their start, entries and end, passed to each feature, and the dumps that follow a loss of events.
 
 use super::announce::Announcer;
 use super::machine::Monitor;
@@ -39,9 +39,9 @@ impl Monitor<'_> {
             }
             (Dump::Addresses, Body::NewAddress(address)) => {
                 self.handle_address(address, true, now);
-                self.announce(body, true, now);
+                self.update_announcer(body, true, now);
             }
-            (Dump::Links, _) => self.announce(body, true, now),
+            (Dump::Links, _) => self.update_announcer(body, true, now),
             _ => {}
         }
     }
@@ -90,7 +90,7 @@ impl Monitor<'_> {
         self.handle_loss();
     }
 
-    /// Handles a message that could not be read. One about another interface is not about the VIP.
+    /// Handles a message that could not be read. A message about another interface does not concern the VIP.
     pub(super) fn handle_malformed_message(&mut self, ifindex: Option<u32>, now: Instant) {
         self.journal.counters.malformed += 1;
         self.journal.log_limited(LimitedEvent::MalformedMessage { ifindex }, now);

@@ -7,7 +7,7 @@ use super::exit::Exit;
 use super::hook::HookSchedule;
 use super::journal::Journal;
 use super::misplaced::Misplaced;
-use super::namespace::NamespaceLook;
+use super::namespace::NamespaceSchedule;
 use super::resync::{Certainty, Resync};
 use super::service_manager::ManagerNotifier;
 use super::split_brain::Detector;
@@ -47,15 +47,16 @@ pub struct Monitor<'a> {
     pub(super) announcer: Option<Announcer<'a>>,
     pub(super) detector: Option<Detector>,
     pub(super) metrics: Option<MetricsSchedule>,
-    pub(super) namespace: NamespaceLook,
+    pub(super) namespace: NamespaceSchedule,
     pub(super) manager: Option<ManagerNotifier>,
     pub(super) exit: Exit,
 }
 
+/// The events that the address filter passes, besides those of the VIP's address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AddressFilter {
     All,
-    /// On the interface with this index, if any.
+    /// Those of the interface with this index, if any.
     Only(Option<u32>),
 }
 
@@ -100,7 +101,7 @@ impl<'a> Monitor<'a> {
             announcer: config.announce.map(|(timing, tables)| Announcer::new(timing, tables)),
             detector: config.detect_split_brain.then(|| Detector::new(config.probe_interval)),
             metrics: config.write_metrics.then(MetricsSchedule::new),
-            namespace: NamespaceLook::new(config.check_namespace),
+            namespace: NamespaceSchedule::new(config.check_namespace),
             manager: config.notify_manager.then(|| ManagerNotifier::new(config.watchdog, seed)),
             exit: Exit::default(),
         }
@@ -181,12 +182,12 @@ impl<'a> Monitor<'a> {
         let allows_hook = self.exit.allows_hook();
         // The line about an event comes before its consequences.
         (self.journal.next_action())
-            // The filter comes before the dump, which then lists the addresses that it had dropped.
+            // The new filter comes before the dump, which lists the addresses whose events the old filter dropped.
             .or_else(|| self.filter_addresses())
             // After a reload the report waits for the dumps.
             .or_else(|| self.request_dump(now))
             .or_else(|| self.report(now))
-            // The agent is notified of a state that has been written to the file, or at least tried.
+            // The agent is notified after the first attempt to write the state file.
             .or_else(|| self.state_file.next_action(now))
             .or_else(|| self.signal_ready())
             .or_else(|| self.outbox.as_mut()?.next_action(now))
@@ -237,15 +238,15 @@ impl<'a> Monitor<'a> {
             state: self.reported.map(|(state, _)| state),
             changed_at: self.reported.map(|(_, since)| since),
             ifindex: self.vip.ifindex(),
-            undelivered: self.outbox.as_ref().and_then(Outbox::undelivered),
-            hook_pending: self.hook.as_ref().and_then(HookSchedule::pending),
+            undelivered: self.outbox.as_ref().and_then(|outbox| outbox.states.pending()),
+            hook_pending: self.hook.as_ref().and_then(|hook| hook.runs.pending()),
             troubles: self.troubles(),
             claimant: self.claimant(),
             counters: self.journal.counters,
         }
     }
 
-    /// Returns whether to log the output of a run of the hook that fails now: once a minute.
+    /// Returns whether to log the output of the hook's run that ends now: once a minute while the hook fails.
     #[must_use]
     pub fn logs_hook_output(&self, now: Instant) -> bool {
         self.hook.as_ref().is_some_and(|hook| hook.logs_output(&self.journal, now))
@@ -262,9 +263,10 @@ impl<'a> Monitor<'a> {
         Some(Action::SetAddressFilter(ifindex))
     }
 
+    /// Signals readiness, if that is pending, once the state file holds the reported state.
     fn signal_ready(&mut self) -> Option<Action> {
         let is_reported = self.reported.is_some() && self.reload == Reload::Done;
-        if !self.ready_pending || !is_reported || self.state_file.unwritten().is_some() {
+        if !self.ready_pending || !is_reported || self.state_file.writes.pending().is_some() {
             return None;
         }
         self.ready_pending = false;
@@ -292,15 +294,16 @@ impl<'a> Monitor<'a> {
     fn exit_if_due(&self, now: Instant) -> Option<Action> {
         let outbox = self.outbox.as_ref();
         let is_known = self.resync.certainty_once_read() > Certainty::Doubt;
+        let is_written = self.state_file.writes.pending().is_none();
         let is_delivered =
-            outbox.and_then(Outbox::undelivered).is_none() && self.state_file.unwritten().is_none();
+            is_written && outbox.is_none_or(|outbox| outbox.states.pending().is_none());
         let is_reported = match self.exit.reason()? {
             // A full disk or an absent agent does not delay the exit.
             ExitReason::Signal(_) => is_known,
             ExitReason::Superseded => true,
             ExitReason::HelperGone(_) => is_known && is_delivered,
             ExitReason::NamespaceGone => {
-                is_delivered && self.hook.as_ref().is_none_or(|hook| hook.pending().is_none())
+                is_delivered && self.hook.as_ref().is_none_or(|hook| hook.runs.pending().is_none())
             }
         };
         let is_connected = outbox.is_some_and(Outbox::is_connected);

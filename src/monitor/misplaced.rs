@@ -1,5 +1,5 @@
 //! The VIP's address in the wrong place: on another interface, or with another prefix length. keepalived uses /32 or
-//! /128 for an address that is configured without. A misplaced VIP is logged, and changes no state.
+//! /128 for an address configured without a prefix length. A misplaced VIP is logged, and changes no state.
 
 use super::vip::Vip;
 use crate::wire::cidr::Cidr;
@@ -7,14 +7,14 @@ use crate::wire::rtnl::Address;
 
 #[derive(Debug, Default)]
 pub(super) struct Misplaced {
-    /// One of the places: the index of the interface, and the address there.
-    location: Option<(u32, Cidr)>,
-    /// The first place in the running dump of addresses, or in an event since its start.
+    /// A current location: the index of the interface, and the address there.
+    pub(super) location: Option<(u32, Cidr)>,
+    /// The first location in the running dump of addresses, or in an event since its start.
     listed: Option<(u32, Cidr)>,
 }
 
 impl Misplaced {
-    /// Handles an address that is new or changed, or `listed` by a dump.
+    /// Handles a new or changed address, or one that is `listed` by the running dump.
     pub(super) fn handle_address(&mut self, address: &Address, listed: bool, vip: &Vip) {
         if is_misplaced(address, vip) {
             let location = (address.ifindex, address.cidr);
@@ -25,7 +25,7 @@ impl Misplaced {
         }
     }
 
-    /// Handles the deletion of an address. Returns whether other places may remain, which a dump has to find.
+    /// Handles the deletion of an address. Returns whether a dump has to find another location.
     pub(super) fn handle_address_gone(&mut self, address: &Address, vip: &Vip) -> bool {
         self.location.take_if(|known| *known == (address.ifindex, address.cidr));
         is_misplaced(address, vip)
@@ -38,10 +38,6 @@ impl Misplaced {
     /// Handles the end of a complete dump of all addresses.
     pub(super) fn addresses_end(&mut self) {
         self.location = self.listed;
-    }
-
-    pub(super) fn location(&self) -> Option<(u32, Cidr)> {
-        self.location
     }
 }
 

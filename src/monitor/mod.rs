@@ -23,7 +23,7 @@
 //!
 //! - It executes each action at once, and passes its result in before the next poll.
 //! - `now` never goes backwards. It is the time of the last input, and includes time blocked on disk.
-//! - Netlink inputs arrive in the order of the socket, [`Input::Overrun`] where it was read.
+//! - Netlink inputs, [`Input::Overrun`] included, arrive in the order of the socket.
 //! - [`Input::QueueEmpty`] means that a read or poll(2) found the queue empty at `now`. It is legal at any such time,
 //!   and due at [`Monitor::deadline`]. Actions that need a current view wait for it: requests for dumps (after an overrun
 //!   the kernel drops all events until the queue is empty), the timeout of a dump, frames, probes and the exit.
@@ -39,8 +39,7 @@
 //! - After `QueueEmpty` and its actions the deadline is in the future, unless one of them sent a frame. Without a
 //!   deadline the monitor waits for the next event.
 //!
-//! Each feature is a file with its state, its deadline and its counters. `vip.rs`, `agent.rs` and `announce` have
-//! diagrams.
+//! Each feature is a file with its state and its deadline. `vip.rs`, `agent.rs` and `announce` have diagrams.
 
 #![forbid(unsafe_code)]
 
@@ -88,22 +87,22 @@ pub use vip::Cause;
 
 pub use crate::wire::helper::{CommandResult, HelperKind, HookState, SyncCommand};
 
-/// The state of this router: keepalived adds and removes the VIP accordingly.
+/// The role of this router, by which keepalived adds and removes the VIP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// The VIP is on the watched interface.
     Active,
-    /// The VIP is not there.
+    /// The VIP is not on the watched interface.
     Backup,
 }
 
 /// The word for [`State::Active`] in the state file and for the agent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ActiveWord {
-    /// `master`, as the first generation of Neutron's monitor.
+    /// `master`, the word of the first generation of Neutron's monitor.
     #[default]
     Master,
-    /// `primary`, as the later generations.
+    /// `primary`, the word of the later generations.
     Primary,
 }
 

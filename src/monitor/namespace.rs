@@ -17,13 +17,13 @@ pub enum NamespaceCheck {
 }
 
 #[derive(Debug)]
-pub(super) struct NamespaceLook {
+pub(super) struct NamespaceSchedule {
     check: NamespaceCheck,
     due: Option<Instant>,
     not_before: Instant,
 }
 
-impl NamespaceLook {
+impl NamespaceSchedule {
     /// Returns a schedule whose first check is due at once: the namespace may have been deleted since it was entered.
     pub(super) fn new(check: NamespaceCheck) -> Self {
         Self {

@@ -6,7 +6,7 @@ use super::{Action, Cause, Duration, Instant, LimitedEvent, LogEvent, State};
 use crate::wire::cidr::Cidr;
 
 /// The longest time from an interface going down to its deletion, if the kernel deletes it.
-const DELETION: Duration = Duration::from_millis(200);
+const DELETION_DELAY: Duration = Duration::from_millis(200);
 
 impl Monitor<'_> {
     /// Queues the state for each consumer that lacks it. Returns a line that is due at once.
@@ -28,7 +28,7 @@ impl Monitor<'_> {
         if again {
             self.reload = Reload::Done;
         }
-        self.state_file.post(state, now);
+        self.state_file.writes.post(state, now);
         if let Some(outbox) = &mut self.outbox {
             outbox.post(state, now);
         }
@@ -47,7 +47,7 @@ impl Monitor<'_> {
             return Some(Action::Log(LogEvent::Initial(state)));
         }
         let cause = self.vip.cause();
-        let due = now + if cause == Cause::InterfaceDown { DELETION } else { Duration::ZERO };
+        let due = now + if cause == Cause::InterfaceDown { DELETION_DELAY } else { Duration::ZERO };
         let earlier = self.change.replace((cause, due));
         // The cause is logged before its effects, unless the interface may be about to be deleted.
         earlier
@@ -55,7 +55,8 @@ impl Monitor<'_> {
             .or_else(|| self.log_change(now))
     }
 
-    /// Logs the last change. The kernel sets an interface down, and removes its addresses, before it deletes it.
+    /// Logs the last change once its cause is final: the kernel sets an interface down, and removes its addresses, before
+    /// it deletes the interface.
     pub(super) fn log_change(&mut self, now: Instant) -> Option<Action> {
         let is_gone = self.vip.cause() == Cause::InterfaceGone;
         let is_final = is_gone || self.exit.is_pending();
@@ -71,9 +72,9 @@ impl Monitor<'_> {
         {
             self.journal.log_limited(LimitedEvent::Misplaced { ifindex, cidr }, now);
         }
-        match (self.vip.down(), self.down) {
+        match (self.vip.down_cause(), self.down) {
             (None, _) => self.down = DownLine::None,
-            (Some(_), DownLine::None) => self.down = DownLine::Due(now + DELETION),
+            (Some(_), DownLine::None) => self.down = DownLine::Due(now + DELETION_DELAY),
             (Some(cause), DownLine::Due(due)) if now >= due => {
                 self.down = DownLine::Logged;
                 self.journal.log_limited(LimitedEvent::InterfaceDown(cause), now);
@@ -85,7 +86,7 @@ impl Monitor<'_> {
 
     /// Returns the location of a misplaced VIP, unless the VIP is in the right place as well.
     pub(super) fn misplaced_location(&self) -> Option<(u32, Cidr)> {
-        self.misplaced.location().filter(|_| self.vip.state() == Some(State::Backup))
+        self.misplaced.location.filter(|_| self.vip.state() == Some(State::Backup))
     }
 
     /// Receives claims while the VIP is present, and announces the VIP again after a split brain.

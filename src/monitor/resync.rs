@@ -89,8 +89,8 @@ impl Resync {
         Self { port, sequence: 0, wants, running: None, queue_empty_at: None }
     }
 
-    /// Handles an empty queue. Returns whether the running dump has timed out. After a stop of the process or a hanging
-    /// disk, the end of a late dump may still wait in the queue.
+    /// Returns whether the running dump has timed out. A dump times out only at an empty queue: after a stop of the process
+    /// or a hanging disk, its end may still wait there.
     pub(super) fn handle_queue_empty(&mut self, now: Instant) -> bool {
         self.queue_empty_at = Some(now);
         self.running.as_ref().is_some_and(|running| now >= running.deadline)
@@ -193,8 +193,8 @@ impl Resync {
         self.running.take()
     }
 
-    /// Requests a dump again if it has not `done` its work: for the state, and for the other purpose. A request since
-    /// its start does not wait.
+    /// Requests a dump again after a wait, unless its work is `done`: for the state, and for the other purpose. A request
+    /// since its start does not wait.
     pub(super) fn retry(
         &mut self,
         ended: Running,
@@ -248,7 +248,7 @@ impl Resync {
 mod tests {
     use super::*;
 
-    /// How long the next dump of all addresses waits after so many that ended like this.
+    /// Returns the wait for a dump of all addresses after this number of dumps with this result.
     fn wait_after(dumps: u32, result: DumpResult, done: bool) -> Duration {
         let mut resync = Resync::new(1, 1, false);
         let mut now = Instant::ZERO;
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn wait_grows_after_failures_and_not_after_what_was_answered() {
+    fn wait_grows_after_failures_and_not_after_answers() {
         let (short, long) = (Duration::from_millis(100), Duration::from_secs(2));
         assert_eq!(wait_after(9, DumpResult::Complete, true), Duration::ZERO);
         for result in [DumpResult::Complete, DumpResult::Interrupted] {
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_requested_meanwhile_does_not_wait_for_a_failure() {
+    fn request_during_a_dump_does_not_wait_after_its_failure() {
         for requested in Dump::ALL {
             let mut resync = Resync::new(1, 1, true);
             for dump in Dump::ALL {
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn dump_times_out_once_nothing_is_left_to_read() {
+    fn dump_times_out_at_an_empty_queue() {
         let mut resync = Resync::new(1, 1, false);
         assert!(!resync.handle_queue_empty(Instant::ZERO));
         resync.begin(None, Instant::ZERO);

@@ -1,7 +1,7 @@
 //! The service manager: pending notices (`sd_notify(3)`), and the watchdog's keep-alives.
 //!
-//! Its queue may be full: that of systemd in a container takes ten datagrams. So each notice is retried until it has
-//! been sent. A notice replaces a pending one of its kind.
+//! The queue of its socket may be full: that of systemd in a container takes ten datagrams. So each notice is retried
+//! until it has been sent. A notice replaces a pending one of its kind.
 
 use super::backoff::Backoff;
 use super::{Action, Duration, Instant, State, Troubles};
@@ -73,7 +73,7 @@ impl ManagerNotifier {
         self.is_stopping = true;
     }
 
-    /// Queues a keep-alive, if one is due: the loop has come round.
+    /// Queues a keep-alive, if one is due: the loop has read all events.
     pub(super) fn handle_queue_empty(&mut self, now: Instant) {
         self.is_alive |= self.alive_due.take_if(|due| now >= *due).is_some();
     }
@@ -104,7 +104,7 @@ impl ManagerNotifier {
         }
     }
 
-    /// Returns the most urgent notice. None as `status`: no status is sent.
+    /// Returns the most urgent notice. Without a `status` none is sent.
     pub(super) fn next_action(
         &mut self,
         status: Option<(State, &Troubles)>,

@@ -75,7 +75,7 @@ impl Detector {
         Self { probe_interval, ..Self::default() }
     }
 
-    /// Handles that the watched interface may be a new one, even with the same index: events may have been lost.
+    /// Requests a new binding of the socket: the watched interface may be a new one with the same index.
     pub(super) fn handle_interface_change(&mut self) {
         self.may_be_unbound = true;
     }

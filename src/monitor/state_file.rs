@@ -7,19 +7,14 @@ use crate::errno::Errno;
 
 #[derive(Debug)]
 pub(super) struct StateFile {
-    writes: Delivery<State>,
+    pub(super) writes: Delivery<State>,
     /// The last write replaced a file of another process.
-    is_shared: bool,
+    pub(super) is_shared: bool,
 }
 
 impl StateFile {
     pub(super) fn new(seed: u32) -> Self {
         Self { writes: Delivery::new(seed), is_shared: false }
-    }
-
-    /// Queues a state to write at once.
-    pub(super) fn post(&mut self, state: State, now: Instant) {
-        self.writes.post(state, now);
     }
 
     /// Handles the result of a write. A failed one is retried later.
@@ -50,20 +45,6 @@ impl StateFile {
                 }
             }
         }
-    }
-
-    /// Returns the newest state, until the file holds it.
-    pub(super) fn unwritten(&self) -> Option<State> {
-        self.writes.pending()
-    }
-
-    /// Returns whether the last write replaced a file of another process.
-    pub(super) fn is_shared(&self) -> bool {
-        self.is_shared
-    }
-
-    pub(super) fn is_failing(&self) -> bool {
-        self.writes.is_failing()
     }
 
     pub(super) fn next_action(&mut self, now: Instant) -> Option<Action> {

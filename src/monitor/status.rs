@@ -3,9 +3,6 @@
 //! The file is written at once on request, and when a gauge has changed: the state, a pending state of the agent or the
 //! hook, or a trouble. A new value of a counter is written at most every 15 s.
 
-use super::agent::Outbox;
-use super::conntrack::SyncSequence;
-use super::hook::HookSchedule;
 use super::journal::Journal;
 use super::machine::Monitor;
 use super::{Action, Cause, Duration, Failure, HookState, Instant, LimitedEvent, State};
@@ -22,9 +19,9 @@ pub struct Status {
     pub changed_at: Option<Instant>,
     /// The index of the watched interface.
     pub ifindex: Option<u32>,
-    /// The state that the agent has not confirmed.
+    /// The newest state, until the agent has answered 200 for it.
     pub undelivered: Option<State>,
-    /// The state for which the hook has not succeeded.
+    /// The newest state of the hook, until the hook has succeeded for it.
     pub hook_pending: Option<HookState>,
     /// The current troubles.
     pub troubles: Troubles,
@@ -197,17 +194,17 @@ impl Monitor<'_> {
 
     /// Returns the current troubles, the worst first.
     pub(super) fn troubles(&self) -> Troubles {
-        let agent_fails = self.outbox.as_ref().is_some_and(Outbox::is_failing);
-        let hook_fails = self.hook.as_ref().is_some_and(HookSchedule::is_failing);
-        let conntrackd_fails = self.conntrack.as_ref().is_some_and(SyncSequence::is_failing);
+        let agent_fails = self.outbox.as_ref().is_some_and(|outbox| outbox.states.is_failing());
+        let hook_fails = self.hook.as_ref().is_some_and(|hook| hook.runs.is_failing());
+        let conntrackd_fails = self.conntrack.as_ref().is_some_and(|sync| sync.one_failed);
         [
             self.claimant().map(Trouble::SplitBrain),
-            self.state_file.is_failing().then_some(Trouble::StateFileFails),
-            self.state_file.is_shared().then_some(Trouble::StateFileShared),
+            self.state_file.writes.is_failing().then_some(Trouble::StateFileFails),
+            self.state_file.is_shared.then_some(Trouble::StateFileShared),
             self.vip.is_interface_absent().then_some(Trouble::InterfaceAbsent),
-            self.vip.down().map(Trouble::InterfaceDown),
+            self.vip.down_cause().map(Trouble::InterfaceDown),
             self.misplaced_location().map(|(ifindex, cidr)| Trouble::Misplaced(ifindex, cidr)),
-            self.vip.has_failed().then_some(Trouble::DuplicateAddress),
+            self.vip.has_duplicate().then_some(Trouble::DuplicateAddress),
             agent_fails.then_some(Trouble::AgentFails),
             hook_fails.then_some(Trouble::HookFails),
             conntrackd_fails.then_some(Trouble::ConntrackdFails),

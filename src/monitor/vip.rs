@@ -64,18 +64,17 @@ pub(super) struct Vip {
     name: InterfaceName,
     cidr: Cidr,
     presence: Presence,
-    /// The network namespace has been deleted.
-    unreachable: bool,
+    namespace_gone: bool,
 }
 
 impl Vip {
     pub(super) fn new(name: InterfaceName, cidr: Cidr) -> Self {
-        Self { name, cidr, presence: Presence::Unknown, unreachable: false }
+        Self { name, cidr, presence: Presence::Unknown, namespace_gone: false }
     }
 
     pub(super) fn state(&self) -> Option<State> {
         match &self.presence {
-            _ if self.unreachable => Some(State::Backup),
+            _ if self.namespace_gone => Some(State::Backup),
             Presence::Unknown => None,
             Presence::Absent => Some(State::Backup),
             Presence::Present(interface) if interface.has_vip() => Some(State::Active),
@@ -93,22 +92,22 @@ impl Vip {
 
     pub(super) fn cause(&self) -> Cause {
         match self.interface() {
-            _ if self.unreachable => Cause::NamespaceGone,
+            _ if self.namespace_gone => Cause::NamespaceGone,
             None => Cause::InterfaceGone,
             Some(interface) if interface.has_vip() => Cause::AddressAdded,
-            Some(_) if self.has_failed() => Cause::DuplicateAddress,
-            Some(interface) => interface.down().unwrap_or(Cause::AddressRemoved),
+            Some(_) if self.has_duplicate() => Cause::DuplicateAddress,
+            Some(interface) => interface.down_cause().unwrap_or(Cause::AddressRemoved),
         }
     }
 
     /// Returns the state for the hook, which may bind to the VIP. None: unknown, or duplicate address detection runs.
     ///
     /// keepalived is in its fault state while the interface has not both `IFF_UP` and `IFF_RUNNING` (`FLAGS_UP` in
-    /// `vrrp_if.h`). Configured not to track it, keepalived retains the VIP. The kernel serves that without a carrier,
-    /// but not on an interface that is set down (`fib_disable_ip` in `net/ipv4/fib_frontend.c`).
+    /// `vrrp_if.h`). If it is configured not to track the interface, it retains the VIP. The kernel serves the VIP without
+    /// a carrier, but not on an interface that is set down (`fib_disable_ip` in `net/ipv4/fib_frontend.c`).
     pub(super) fn hook_state(&self) -> Option<HookState> {
         let state = self.state()?;
-        let reachable = self.interface().filter(|_| !self.unreachable);
+        let reachable = self.interface().filter(|_| !self.namespace_gone);
         let has = |flag| reachable.is_some_and(|interface| interface.flags.contains(flag));
         Some(match state {
             State::Active if has(LinkFlags::Up) => {
@@ -135,8 +134,10 @@ impl Vip {
     }
 
     /// Returns why the VIP is present but unusable: the interface is down, or has no carrier.
-    pub(super) fn down(&self) -> Option<Cause> {
-        self.interface().filter(|interface| interface.has_vip() && !self.unreachable)?.down()
+    pub(super) fn down_cause(&self) -> Option<Cause> {
+        self.interface()
+            .filter(|interface| interface.has_vip() && !self.namespace_gone)?
+            .down_cause()
     }
 
     pub(super) fn ip(&self) -> IpAddr {
@@ -182,9 +183,8 @@ impl Vip {
         }
     }
 
-    /// Handles the deletion of the network namespace.
-    pub(super) fn handle_unreachable(&mut self) {
-        self.unreachable = true;
+    pub(super) fn handle_namespace_gone(&mut self) {
+        self.namespace_gone = true;
     }
 
     /// Handles a new or changed address, or one that is `listed` by the running dump.
@@ -200,7 +200,7 @@ impl Vip {
         } else if let Some(known) = known {
             (known.seen, known.detection) = (true, detection);
         } else {
-            // Without room: a dump lists it after the deletion of another.
+            // An instance without room is listed by the dump after the deletion of another.
             let _ = interface.instances.push(Instance { id, seen: true, detection });
         }
     }
@@ -218,12 +218,12 @@ impl Vip {
     }
 
     /// Returns whether the address is the VIP and has failed duplicate address detection.
-    pub(super) fn is_unusable(&self, address: &Address) -> bool {
+    pub(super) fn is_duplicate(&self, address: &Address) -> bool {
         self.is_vip(address) && Detection::of(address) == Detection::Failed
     }
 
-    /// Returns whether the VIP is there, but has failed duplicate address detection.
-    pub(super) fn has_failed(&self) -> bool {
+    /// Returns whether the VIP is on the interface, but has failed duplicate address detection.
+    pub(super) fn has_duplicate(&self) -> bool {
         self.interface().is_some_and(|i| !i.instances.is_empty() && !i.has_vip())
     }
 

@@ -21,7 +21,7 @@ impl Announcer<'_> {
                 None => {
                     entries.swap_remove(index);
                 }
-                // Until the MAC of the watched interface or of the link changes.
+                // It waits until the MAC of the watched interface or of the link changes.
                 Some(link) if !link.belongs_to(self.instance) => entry.progress = Progress::Waiting,
                 Some(link) => return entry.frame(link).map(Action::SendFrame),
             }

@@ -17,6 +17,7 @@ pub(super) struct AnnounceLink {
     pub(super) mac: Mac,
     /// It can send frames.
     pub(super) up: bool,
+    /// It forwards IPv6.
     pub(super) router: bool,
     /// The kernel's counter, which reveals a carrier flap between two events.
     carrier_changes: u32,

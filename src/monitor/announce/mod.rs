@@ -168,7 +168,7 @@ impl<'a> Announcer<'a> {
         let known = self.tables.links.get(ifindex);
         // The event of an unknown link lacks the name or MAC, and entries of the dump may be older.
         self.is_outdated |= !listed && known.is_none() && link.ethernet;
-        // A dump lists its addresses when it comes up again. Before the first dump of links, an unknown link may be up.
+        // A dump lists the addresses of a link that comes up again. Before the first dump, an unknown link may be up.
         if known.map_or(self.links_known, |link| !link.up) {
             self.drop_entries(|address| address.ifindex == ifindex);
         }

@@ -9,9 +9,6 @@ use super::links::{AnnounceLink, Links};
 use crate::monitor::{Duration, Instant};
 use crate::wire::rtnl::{Address, Mac};
 
-/// The usual number (`MAX_NEIGHBOR_ADVERTISEMENT` in RFC 4861 section 10).
-const ROUNDS: NonZeroU8 = NonZeroU8::MIN.saturating_add(2);
-
 /// The timing of announcements. The names in brackets are keepalived's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AnnounceTiming {
@@ -24,9 +21,10 @@ pub struct AnnounceTiming {
 }
 
 impl Default for AnnounceTiming {
-    /// Returns 3 rounds, 2 s apart, for 1,000 addresses a second.
+    /// Returns 3 rounds (`MAX_NEIGHBOR_ADVERTISEMENT` in RFC 4861 section 10), 2 s apart, for 1,000 addresses a second.
     fn default() -> Self {
-        Self { repeat: ROUNDS, delay: Duration::from_secs(2), interval: Duration::from_millis(1) }
+        let repeat = NonZeroU8::MIN.saturating_add(2);
+        Self { repeat, delay: Duration::from_secs(2), interval: Duration::from_millis(1) }
     }
 }
 
@@ -72,7 +70,7 @@ pub enum FrameKind {
     Advertisement {
         /// The address.
         ip: Ipv6Addr,
-        /// The interface forwards.
+        /// The interface forwards IPv6.
         router: bool,
     },
 }

@@ -21,7 +21,7 @@ fn link(flags: LinkFlags, ethernet: bool) -> Link {
 
 const UP: LinkFlags = LinkFlags::Up.union(LinkFlags::Running).union(LinkFlags::LowerUp);
 
-/// The announcer of an active router that knows link 3, which is up.
+/// Returns the announcer of an active router that knows link 3, which is up.
 fn announcer(timing: AnnounceTiming, tables: &mut Tables) -> Announcer<'_> {
     let mut announcer = Announcer::new(timing, tables);
     list_link(&mut announcer);
@@ -29,7 +29,7 @@ fn announcer(timing: AnnounceTiming, tables: &mut Tables) -> Announcer<'_> {
     announcer
 }
 
-/// A dump of all links has it.
+/// Lists link 3 in a dump of all links.
 fn list_link(announcer: &mut Announcer<'_>) {
     announcer.links_begin();
     announcer.handle_link(&link(UP, true), true, 0);
@@ -41,7 +41,7 @@ fn handle(announcer: &mut Announcer<'_>, body: &Body) -> Option<Dump> {
     announcer.handle_link_or_address(body, false, &mut Journal::default(), Instant::ZERO)
 }
 
-/// A dump of all addresses has this one.
+/// Lists an address in a dump of all addresses.
 fn list_address(announcer: &mut Announcer<'_>, address: &Address) {
     announcer.addresses_begin();
     announcer.handle_address(address, true, Instant::ZERO).unwrap();
@@ -54,7 +54,7 @@ fn address(cidr: &str) -> Address {
     Address { ifindex: 3, cidr, peer: cidr.address(), flags, refreshed: false }
 }
 
-/// Every frame until there is no deadline any more, with the millisecond in which it goes out.
+/// Sends all frames. Returns them, each with its millisecond.
 fn frames(announcer: &mut Announcer<'_>) -> std::vec::Vec<(i64, FrameKind)> {
     let (mut frames, mut now) = (std::vec::Vec::new(), Instant::ZERO);
     while let Some(deadline) = announcer.deadline() {
@@ -75,7 +75,7 @@ fn round(ip: &str) -> [FrameKind; 2] {
 }
 
 #[test]
-fn as_many_as_there_is_room_for_are_all_announced_in_time() {
+fn full_table_of_addresses_is_announced_in_time() {
     let mut tables = Box::new(Tables::new());
     let mut announcer = announcer(AnnounceTiming::default(), &mut tables);
     for n in 0..4096 {
@@ -99,7 +99,7 @@ fn as_many_as_there_is_room_for_are_all_announced_in_time() {
 }
 
 #[test]
-fn addresses_take_turns_for_as_many_rounds_as_asked_for() {
+fn addresses_take_turns_for_the_configured_rounds() {
     for repeat in [1, 127, 128, 255] {
         let mut tables = Tables::new();
         let repeat = NonZeroU8::new(repeat).unwrap();
@@ -132,7 +132,7 @@ fn one_address_with_two_prefixes_or_peers_is_two() {
 }
 
 #[test]
-fn on_the_watched_link_there_is_only_what_was_claimed_to_announce() {
+fn on_the_watched_link_only_a_claimed_address_is_announced() {
     let mut tables = Tables::new();
     let mut announcer = announcer(AnnounceTiming::default(), &mut tables);
     let vip = address("10.0.0.1/24");
@@ -158,12 +158,11 @@ fn on_the_watched_link_there_is_only_what_was_claimed_to_announce() {
 }
 
 #[test]
-fn rounds_begin_again_for_nothing_but_news() {
+fn rounds_begin_again_only_for_new_addresses() {
     let new = address("10.0.0.1/24");
     let refreshed = Address { refreshed: true, ..new };
     let undecided = Address { flags: AddressFlags::Tentative, ..refreshed };
-    // After each event that is news, which may be from a dump, there is one round of two frames at once; and after the
-    // last the rest.
+    // A new or listed address has one round of two frames at once, the last address all rounds.
     for (events, frames_at_once, frames_in_all) in [
         (&[(new, false), (refreshed, false)][..], 2, 6),
         (&[(new, false), (new, true)], 4, 8),
@@ -219,9 +218,9 @@ fn links_without_use_for_announcements_get_none() {
     assert!(announcer.tables.entries.is_empty());
 }
 
-/// The events of its loss and its return may have become one.
+/// The kernel may merge the events of the carrier's loss and return.
 #[test]
-fn carrier_that_was_lost_unseen_has_the_addresses_announced() {
+fn addresses_are_announced_after_a_carrier_flap_in_one_event() {
     let mut tables = Box::new(Tables::new());
     let mut announcer = announcer(AnnounceTiming::default(), &mut tables);
     let same = Body::NewLink(link(UP, true));
