@@ -85,7 +85,7 @@ fn program() -> String {
 
 /// Returns whether the VIP is present, and the state that the daemon would report first.
 fn state(config: &Config, route: &RouteSocket) -> Result<String, Errno> {
-    let watch = MonitorConfig::new(config.interface, config.vip, route.port());
+    let watch = MonitorConfig::new(config.interface, config.vip, route.port);
     let mut monitor = Monitor::new(watch);
     let mut buffer = netlink::buffer();
     let mut found = None;

@@ -40,7 +40,7 @@ impl Daemon<'_> {
 }
 
 fn log_kill<Request>(helper: Option<&Helper<Request>>, kind: HelperKind) {
-    if helper.is_some_and(Helper::is_busy) {
+    if helper.is_some_and(|helper| helper.is_busy) {
         warning!("{} still running; killed", kind.name());
     }
 }

@@ -91,7 +91,7 @@ impl<'a> Daemon<'a> {
             MetricsFile::new(path, labels(&config.router_id, &config.interface, &config.vip))
         })?;
         let agent = open_at("agent socket", config.agent_socket.as_deref(), Agent::new)?;
-        let mut monitor = monitor_config(config, route.port(), starter, namespace.as_ref());
+        let mut monitor = monitor_config(config, route.port, starter, namespace.as_ref());
         monitor.announce = config.announce().map(|timing| (timing, tables));
         let daemon = Self {
             names: names(config),

@@ -29,7 +29,7 @@ impl AtomicFile {
     /// # Errors
     /// `EINVAL` if the path has a NUL.
     pub fn new(path: &Path) -> Result<Self, Errno> {
-        // With the file's name, as processes of other PID namespaces may have the same pid. The longest name must fit.
+        // The file's name tells processes of different PID namespaces with the same pid apart. The longest name must fit.
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let name: String = name.chars().take(50).collect();
         let temporary = path.with_file_name(format!(".{name}.keepwatch-{}", process::id()));
@@ -61,7 +61,7 @@ impl AtomicFile {
         Ok(replaced.map(|()| new)?)
     }
 
-    /// Returns whether another process has replaced the file with its own, and has locked that or forbids to open it.
+    /// Returns whether another process has replaced the file by one that it has locked, or that cannot be opened.
     pub fn is_taken(&self, own: &File) -> bool {
         let flags = OFlag::O_WRONLY | SAFELY;
         let opened = || open(&*self.path, flags, Mode::empty()).map(File::from);
@@ -69,7 +69,7 @@ impl AtomicFile {
         is_at(&self.path, own) == Some(false) && is_held()
     }
 
-    /// Returns whether another file is at the path than the one written earlier. A file that reuses its inode is missed.
+    /// Returns whether the file at the path is not the one written earlier. A file that reuses its inode is missed.
     pub fn is_replaced(&self, written: &FileStat) -> bool {
         lstat(&*self.path).is_ok_and(|there| !is_same(&there, written))
     }

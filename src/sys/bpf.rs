@@ -41,10 +41,10 @@ pub fn claims_of(ip: IpAddr) -> Filter {
     program
 }
 
-/// The highest of three types (`sll_pkttype`) of frames for this host.
+/// The highest of the three types (`sll_pkttype`) of frames for this host.
 const MAX_FOR_US: u8 = libc::PACKET_MULTICAST;
 
-/// Returns a filter for the route socket that rejects address events of other interfaces than `ifindex`, unless they are
+/// Returns a filter for the route socket that rejects address events of interfaces other than `ifindex`, unless they are
 /// about `ip`. An event has a datagram of its own. Replies to dumps (`NLM_F_MULTI`) and all other messages pass.
 pub fn addresses_of(ifindex: Option<u32>, ip: IpAddr) -> Filter {
     // Offsets in `struct nlmsghdr`, then of `ifa_index` and of the attributes.
@@ -136,7 +136,7 @@ fn stmt(code: u32, k: u32) -> sock_filter {
 sockopt_impl!(AttachFilter, SetOnly, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, sock_fprog);
 sockopt_impl!(DetachFilter, SetOnly, libc::SOL_SOCKET, libc::SO_DETACH_FILTER, bool);
 sockopt_impl!(LockFilter, SetOnly, libc::SOL_SOCKET, libc::SO_LOCK_FILTER, bool);
-sockopt_impl!(PastQueue, SetOnly, libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, bool);
+sockopt_impl!(QdiscBypass, SetOnly, libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, bool);
 
 /// Attaches a filter to a socket, replacing any other.
 pub fn attach(socket: &impl AsFd, program: &mut Filter) -> Result<(), Errno> {

@@ -35,7 +35,7 @@ pub fn local_time() -> LocalTime {
     at(clock_gettime(ClockId::CLOCK_REALTIME).unwrap_or(TimeSpec::new(0, 0)))
 }
 
-/// Shows so many seconds of Unix time as local time, such as `2026-11-20 10:00:00`.
+/// Returns a Unix time in seconds as local time, such as `2026-11-20 10:00:00`.
 pub fn show_second(seconds: &str) -> String {
     let mut text = at(TimeSpec::new(seconds.parse().unwrap_or_default(), 0)).to_string();
     text.truncate(19);
@@ -51,8 +51,8 @@ fn at(time: TimeSpec) -> LocalTime {
     LocalTime { tm, millis: i32::try_from(time.num_milliseconds() % 1000).unwrap_or_default() }
 }
 
-/// As oslo.log writes it.
 impl fmt::Display for LocalTime {
+    /// Writes the time as oslo.log does.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { tm, millis } = self;
         let (year, month, day) = (tm.tm_year + 1900, tm.tm_mon + 1, tm.tm_mday);
@@ -63,7 +63,7 @@ impl fmt::Display for LocalTime {
 
 #[cfg(feature = "defmt")]
 impl LocalTime {
-    /// Year, month, day, hour, minute, second and millisecond in 12, 4, 5, 5, 6, 6 and 10 bits.
+    /// Packs year, month, day, hour, minute, second and millisecond in 12, 4, 5, 5, 6, 6 and 10 bits.
     pub fn packed(&self) -> u64 {
         let Self { tm, millis } = self;
         let date = [(tm.tm_year + 1900, 12), (tm.tm_mon + 1, 4), (tm.tm_mday, 5)];

@@ -1,4 +1,4 @@
-//! Becoming a daemon: the forks, and the starter, which waits until the daemon is up.
+//! Becoming a daemon: forks, and waits in the starter until the daemon is up.
 
 #![expect(unsafe_code, reason = "fork, and a signal handler")]
 
@@ -51,7 +51,7 @@ pub fn daemonize(report: impl FnOnce(&str)) -> Result<Option<ReadinessNotifier>,
     }
 }
 
-/// Returns the daemon's process group to the starter. Its leader has ended; unreaped, it reserves the number.
+/// Forks twice. Returns the daemon's process group to the starter. Its ended leader is not reaped, to reserve the number.
 fn fork_twice() -> Result<Option<Pid>, Errno> {
     // SAFETY: the process has one thread.
     if let ForkResult::Parent { child } = unsafe { fork() }? {
@@ -69,7 +69,7 @@ fn fork_twice() -> Result<Option<Pid>, Errno> {
 }
 
 /// Reads the daemon's messages until it closes the pipe or the timeout. Returns them, and whether the pipe was closed.
-/// Passes SIGTERM and SIGINT on to the daemon, which a terminal no longer reaches, and ends by them.
+/// SIGTERM and SIGINT end this process, and are passed on to the daemon, which a terminal no longer reaches.
 fn read_from_daemon(mut pipe: PipeReader, group: Pid) -> Result<(String, bool), Errno> {
     for signal in [Signal::SIGTERM, Signal::SIGINT] {
         let pass_on = move || {

@@ -11,7 +11,7 @@ use nix::{ioctl_readwrite_bad, libc};
 
 use crate::wire::ifname::InterfaceName;
 
-/// Refuses an alternative name (`ip link property`), as events have only the interface's own. The error names that.
+/// Refuses an alternative name (`ip link property`), as events have only the interface's own, which the error names.
 pub fn check_own_name(name: &InterfaceName) -> Result<(), String> {
     let Ok(own) = if_nametoindex(name.as_bytes()).and_then(if_indextoname) else { return Ok(()) };
     if own.to_bytes() == name.as_bytes() {

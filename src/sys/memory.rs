@@ -6,10 +6,10 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use crate::errno::Errno;
 
-/// How far the stack may still grow, in bytes. Beyond the limit of locked memory, the kernel would kill the process.
+/// Room for the stack to grow, in bytes. Beyond the limit of locked memory, the kernel would kill the process.
 const STACK_ROOM: rlim_t = 1 << 20;
 
-/// Raises the limit of locked memory while this process has the right to.
+/// Removes the limit of locked memory, if this process has the right to.
 pub fn allow_lock() {
     let _ = setrlimit(Resource::RLIMIT_MEMLOCK, RLIM_INFINITY, RLIM_INFINITY);
 }

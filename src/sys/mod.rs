@@ -1,4 +1,4 @@
-//! The thin edge to Linux: file descriptors and system calls, no decisions.
+//! The edge to Linux: file descriptors and system calls, no decisions.
 
 pub(crate) mod agent;
 pub mod atomic_file;

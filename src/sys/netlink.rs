@@ -16,7 +16,7 @@ use crate::monitor::{Dump, Input};
 use crate::wire::ifname::InterfaceName;
 use crate::wire::rtnl::{self, Malformed, Messages};
 
-/// Longer than any message: a link's longest attribute, its alternative names, has less than 64 kB.
+/// Longer than any message, in bytes: a link's longest attribute, its alternative names, has less than 64 kB.
 const BUFFER_LEN: usize = 131_072;
 
 /// In .bss, not on the stack, where zeroing would touch all of it.
@@ -33,7 +33,8 @@ const WATCH: [u32; 3] = [libc::RTNLGRP_LINK, libc::RTNLGRP_IPV4_IFADDR, libc::RT
 #[derive(Debug)]
 pub struct RouteSocket {
     socket: Socket,
-    port: u32,
+    /// The kernel repeats it in its replies.
+    pub port: u32,
 }
 
 impl RouteSocket {
@@ -53,13 +54,8 @@ impl RouteSocket {
         Ok(Self { socket, port })
     }
 
-    /// Returns the port, which the kernel repeats in its replies.
-    pub fn port(&self) -> u32 {
-        self.port
-    }
-
-    /// Has the kernel drop address events of other interfaces than `ifindex`, unless they are about `ip`. On an error,
-    /// such as a kernel without socket filters, no events are dropped.
+    /// Makes the kernel drop address events of interfaces other than `ifindex`, unless they are about `ip`. On an error,
+    /// for instance of a kernel without socket filters, no events are dropped.
     pub fn set_address_filter(&self, ifindex: Option<u32>, ip: IpAddr) -> Result<(), Errno> {
         let attached = bpf::attach(&self.socket, &mut bpf::addresses_of(ifindex, ip));
         if attached.is_err() {

@@ -70,12 +70,12 @@ impl NamespaceWatch {
         watch_process(path).or_else(path_alone)
     }
 
-    /// Returns the source of an exceptional condition at each possible deletion. `None`: no event reports deletion.
+    /// Returns the descriptor that polls as exceptional at each possible deletion. `None`: no event reports a deletion.
     pub fn fd(&self) -> Option<RawFd> {
         self.mounts.as_ref().map(AsRawFd::as_raw_fd)
     }
 
-    /// Returns whether the path is gone or leads to another namespace. An error leaves that open.
+    /// Returns whether the path is gone or leads to another namespace. After an error that is unknown.
     pub fn is_gone(&self) -> Result<bool, Errno> {
         let directory = self.directory.as_ref().map_or(AT_FDCWD, AsFd::as_fd);
         match fstatat(directory, &*self.path, AtFlags::empty()) {
@@ -96,7 +96,7 @@ fn watch_process(path: &Path) -> Option<NamespaceWatch> {
     Some(NamespaceWatch { directory: Some(directory), path: path.into(), file, mounts: None })
 }
 
-/// Returns the namespaces that have names, and the paths of these.
+/// Returns the named namespaces and their paths.
 pub fn named() -> impl Iterator<Item = (FileStat, PathBuf)> {
     let entries = RUN_DIRS.iter().filter_map(|run_dir| fs::read_dir(run_dir).ok()).flatten();
     entries.filter_map(|entry| {

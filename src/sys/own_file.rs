@@ -23,7 +23,7 @@ pub enum Refusal {
     NotRegular,
     /// It belongs to this user.
     Foreign(u32),
-    /// This user can neither open nor create it, and does not own the directory.
+    /// This user, who does not own the directory, can neither open nor create it.
     NotTheirs(u32),
     /// It is locked by this process.
     Held(String),
@@ -95,7 +95,7 @@ pub fn open(path: &CStr, flags: OFlag, user: Uid) -> Result<File, Refusal> {
     }
 }
 
-/// Renames a file that could not be opened, such as that of a predecessor that ran as root.
+/// Renames a file that could not be opened, such as the file of a predecessor that ran as root.
 pub fn set_aside(path: &Path, refusal: Refusal) -> Result<(), Refusal> {
     check_directory(path, refusal)?;
     let mut aside = path.as_os_str().to_owned();

@@ -1,5 +1,5 @@
-//! The packet socket (`packet(7)`, `net/packet/af_packet.c`): sends announcements on any interface; on the watched one
-//! probes for claims of the VIP and receives them.
+//! The packet socket (`packet(7)`, `net/packet/af_packet.c`): sends announcements on any interface. On the watched
+//! interface it sends probes, and receives claims of the VIP.
 
 #![expect(unsafe_code, reason = "nix builds no link-layer address")]
 
@@ -43,7 +43,7 @@ impl PacketSocket {
         // Fails before Linux 3.9 and under qemu-user.
         let _ = setsockopt(&socket, bpf::LockFilter, &true);
         // Linux 3.14, and not qemu-user. One stuck interface's queue would fill the send buffer and delay all others.
-        let _ = setsockopt(&socket, bpf::PastQueue, &true);
+        let _ = setsockopt(&socket, bpf::QdiscBypass, &true);
         Ok(Self { socket, vip, bound_to: None })
     }
 

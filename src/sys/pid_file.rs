@@ -26,8 +26,8 @@ pub struct PidFile {
 }
 
 impl PidFile {
-    /// Opens or creates the file, locks it, and writes this process's pid: digits, no newline. A trial has the same errors,
-    /// changes nothing and returns `None`.
+    /// Opens or creates the file, locks it, and writes this process's pid: digits, no newline. A trial has the same
+    /// errors, changes nothing and returns `None`.
     pub fn lock(path: &Path, is_trial: bool) -> Result<Option<Self>, Refusal> {
         let name = c_path(path)?;
         let create = if is_trial { OFlag::empty() } else { OFlag::O_CREAT };

@@ -67,7 +67,7 @@ pub(super) fn limit_to_client(identity: RunAs) -> nix::Result<()> {
 }
 
 /// Becomes the hook's user for good. Retains root's right to kill processes that the hook starts as another user, as by
-/// `sudo`; no program that is executed has it.
+/// `sudo`. No executed program inherits this right.
 pub(super) fn become_hook_user(identity: RunAs, groups: &[Gid]) -> nix::Result<()> {
     let was_root = geteuid().is_root();
     if was_root && identity != RunAs::default() {
@@ -81,7 +81,7 @@ pub(super) fn become_hook_user(identity: RunAs, groups: &[Gid]) -> nix::Result<(
     Ok(())
 }
 
-/// Prevents this process from starting others (the kernel exempts root).
+/// Prevents this process from starting others. The kernel exempts root.
 pub(crate) fn forbid_processes() -> Result<(), Errno> {
     Ok(setrlimit(Resource::RLIMIT_NPROC, 0, 0)?)
 }

@@ -13,7 +13,7 @@ use nix::unistd::{dup2_stderr, dup2_stdin, dup2_stdout};
 pub use super::stderr::print_error;
 use crate::errno::Errno;
 
-/// How many descriptors are closed without `/proc`.
+/// Below this number, all descriptors are closed where `/proc` is missing.
 const MAX_WITHOUT_PROC: RawFd = 65_536;
 
 /// Prints to standard output. An error ends the process with exit code 1, unless the reader is gone.
@@ -44,8 +44,8 @@ pub(super) fn drop_standard_streams() -> Result<(), Errno> {
     Ok(dup2_stderr(&null)?)
 }
 
-/// Closes every descriptor except the standard streams and `kept`. The starter may have passed some, such as a pipe whose
-/// end it waits for. Must be called before any other file is opened, or in a process just forked.
+/// Closes every descriptor except the standard streams and `kept`. The starter may have passed others, such as a pipe
+/// whose end it waits for. Must be called before any other file is opened, or in a process just forked.
 pub fn close_all_but(kept: Option<RawFd>) {
     let number = |entry: DirEntry| entry.file_name().to_str()?.parse().ok();
     let open = fs::read_dir("/proc/self/fd");

@@ -1,5 +1,5 @@
-//! The process that waits for the daemon to be up: the daemon's starter, or a service manager (`sd_notify(3)`), which also
-//! gets the status, the exit and watchdog messages.
+//! Notifies the process that waits for the daemon to be up: its starter, or a service manager (`sd_notify(3)`). The
+//! service manager also gets the status, the exit and watchdog messages.
 
 use core::fmt::{Arguments, Write as _};
 use std::env;
@@ -15,8 +15,8 @@ use smoltcp::time::Duration;
 use super::stderr::print_error;
 use crate::errno::Errno;
 
-/// The message to the starter once the daemon is up. A line is a failure that the daemon retries; any other message is
-/// the error that ends the daemon.
+/// The message to the starter once the daemon is up. A message with a newline is a failure that the daemon retries. Any
+/// other message is the error that ends the daemon.
 pub(super) const UP: &str = "up";
 
 /// The longest message to the service manager in bytes; a longer one is cut. A status with all troubles has 300.
@@ -37,7 +37,7 @@ impl ReadinessNotifier {
     /// Connects to the service manager in `NOTIFY_SOCKET`, if any. `WATCHDOG_USEC` requests watchdog messages.
     ///
     /// # Errors
-    /// The variable and its error, in one line.
+    /// One line with the variable and its error.
     pub fn from_environment() -> Result<Self, String> {
         let Some(path) = env::var_os("NOTIFY_SOCKET") else { return Ok(Self::Silent) };
         let socket =

@@ -37,8 +37,8 @@ pub fn unblock() {
     let _ = SigSet::empty().thread_set_mask();
 }
 
-/// Blocks the signals that the daemon handles, and opens a signalfd for them. Has the kernel reap helpers, and the orphans
-/// of a container whose process 1 is the daemon.
+/// Blocks the signals that the daemon handles, and opens a signalfd for them. Makes the kernel reap helpers, and orphans
+/// in a container whose process 1 is the daemon.
 pub(crate) fn block() -> Result<SignalFd, Errno> {
     // SAFETY: installs no handler.
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };

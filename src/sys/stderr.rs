@@ -52,7 +52,7 @@ pub fn write_stderr(lines: &[u8]) {
     }
 }
 
-/// Prints an error that ends the program.
+/// Prints an error on standard error, for the journal with its severity.
 pub fn print_error(error: &str) {
     let level = if is_journal() { "<3>" } else { "" };
     let _ = writeln!(io::stderr(), "{level}keepwatch: {error}");

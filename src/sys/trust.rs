@@ -1,4 +1,4 @@
-//! Which owners of files, directories and processes are trusted.
+//! Trust in paths: finds files and directories that other users can replace or change.
 
 use std::fs::{self, Metadata};
 use std::os::unix::fs::MetadataExt;

@@ -34,7 +34,7 @@ pub(crate) const COMMAND_TIMEOUT: Duration = Duration::from_secs(30);
 /// Directories of programs, libraries and their data, in `/`, `/usr` and `/usr/local`.
 const READABLE: [&str; 7] = ["bin", "sbin", "lib", "lib32", "lib64", "libx32", "share"];
 
-/// Further files of the dynamic linkers and of conntrackd's client, and the directory of all programs of NixOS.
+/// Other files that dynamic linkers and conntrackd's client read, and the directory of all programs of NixOS.
 const ALSO_READABLE: [&str; 5] =
     ["/etc/ld.so.cache", "/etc/localtime", "/etc/nsswitch.conf", "/etc/protocols", "/nix/store"];
 
@@ -57,7 +57,7 @@ pub fn open_configuration(path: &Path, identity: RunAs) -> nix::Result<File> {
     let become_user = |user| identity.group.map_or(Ok(()), setegid).and_then(|()| seteuid(user));
     let file = others.map_or(Ok(()), become_user).and_then(|()| open(path, SAFELY, Mode::empty()));
     if others.is_some() {
-        // Even if only the group was changed.
+        // Root is restored even if only the group was changed.
         seteuid(Uid::from_raw(0))?;
         setegid(Gid::from_raw(0))?;
     }

@@ -19,7 +19,7 @@ use crate::wire::ifname::InterfaceName;
 
 #[derive(Debug)]
 pub struct Hook<'a> {
-    /// Its absolute path.
+    /// The absolute path.
     pub program: &'a Path,
     /// The user that it runs as.
     pub identity: RunAs,
@@ -31,7 +31,7 @@ pub struct Hook<'a> {
 }
 
 impl Hook<'_> {
-    /// Checks that it is a file, and for root one that only root can replace.
+    /// Checks that the hook is a file, and to run it as root, that only root can replace it.
     fn check(&self) -> Result<(), Errno> {
         if !fs::metadata(self.program)?.is_file() {
             return Err(NixErrno::EACCES.into());

@@ -41,7 +41,7 @@ const END_LIMIT: u16 = 2000;
 
 /// A program that a helper process runs.
 pub trait Runnable {
-    /// What it can be asked to run.
+    /// A request to run it.
     type Request: Serialize + DeserializeOwned;
 
     /// Drops the privileges that a run does not need, once. After an error the daemon does not start.
@@ -55,7 +55,8 @@ pub trait Runnable {
 #[derive(Debug)]
 pub struct Helper<Request> {
     channel: OwnedFd,
-    is_busy: bool,
+    /// A run is under way.
+    pub is_busy: bool,
     requests: PhantomData<Request>,
 }
 
@@ -96,17 +97,13 @@ impl<Request> Helper<Request> {
         Some(received)
     }
 
-    pub fn is_busy(&self) -> bool {
-        self.is_busy
-    }
-
     pub fn fd(&self) -> RawFd {
         self.channel.as_raw_fd()
     }
 }
 
 impl<Request> Drop for Helper<Request> {
-    /// Has the process kill its program, and waits until it then closes its end of the channel.
+    /// Makes the process kill its program, and waits until it closes its end of the channel.
     fn drop(&mut self) {
         if socket::send(self.fd(), &[], MsgFlags::MSG_NOSIGNAL).is_err() {
             return;
@@ -137,7 +134,7 @@ fn receive<'a, T: Deserialize<'a>>(
     postcard::from_bytes(buffer.get(..length).unwrap_or_default()).map_err(|_| NixErrno::EPIPE)
 }
 
-/// In the new process: reports whether it is prepared, as an errno, and serves until the daemon exits.
+/// Runs in the new process: reports whether it is prepared, and serves requests until the daemon exits.
 fn serve(channel: OwnedFd, name: &CStr, timeout: Duration, runnable: &mut impl Runnable) {
     close_all_but(Some(channel.as_raw_fd()));
     // Signals to the daemon's group, as from a terminal, must not end the hook's background processes.

@@ -45,7 +45,7 @@ pub(super) struct HelperProcess {
 }
 
 impl HelperProcess {
-    /// Blocks every signal: the channel reports the daemon's end.
+    /// Prepares this process, and blocks every signal: the channel reports the daemon's end.
     pub(super) fn new(channel: OwnedFd) -> nix::Result<Self> {
         SigSet::all().thread_set_mask()?;
         // An inherited SIG_IGN would suppress SIGCHLD.
@@ -60,7 +60,7 @@ impl HelperProcess {
     pub(super) fn serve(mut self, timeout: Duration, runnable: &mut impl Runnable) {
         loop {
             let is_requested = self.poll(None);
-            // Killed programs that outlived the grace period.
+            // Reaps killed programs that outlived the grace period.
             let reap = || waitpid(None, Some(WaitPidFlag::WNOHANG));
             while reap().is_ok_and(|status| status != WaitStatus::StillAlive) {}
             self.read_output();
@@ -109,7 +109,8 @@ impl HelperProcess {
         Ok(Pid::from_raw(child.id().cast_signed()))
     }
 
-    /// Waits for a program. Kills its session unless it succeeds. Returns how many other processes a failed one had there.
+    /// Waits for a program. Kills its session unless it succeeds. Returns the number of other processes killed after a
+    /// failure.
     fn wait_and_kill(&mut self, program: Pid, limit: Duration) -> (CommandResult, u32) {
         let (end, killed) = match self.wait(program, limit) {
             Some(end @ CommandResult::Exited(0)) => (end, 0),
@@ -125,7 +126,7 @@ impl HelperProcess {
         (end, killed)
     }
 
-    /// Waits until a program has ended, and reads its output. `None`: it still runs at the time limit or the daemon's end.
+    /// Waits until a program has ended, and reads its output. `None`: it still ran at the limit or at the daemon's end.
     fn wait(&mut self, program: Pid, limit: Duration) -> Option<CommandResult> {
         let deadline = Instant::now() + limit;
         loop {
@@ -165,7 +166,7 @@ impl HelperProcess {
         let mut fds = [self.channel.as_fd(), self.reader.as_fd(), self.children.as_fd()]
             .map(|fd| PollFd::new(fd, PollFlags::POLLIN));
         let _ = ppoll(&mut fds, limit.map(Into::into), None);
-        // `waitid` tells which.
+        // `waitid` shows which child has ended.
         while signals::next(&self.children).is_some() {}
         fds[0].any() == Some(true)
     }
@@ -188,7 +189,7 @@ impl HelperProcess {
     }
 }
 
-/// Returns how a child has ended, if it has, without reaping it.
+/// Returns how a child has ended, if so, without reaping it.
 fn peek(child: Pid) -> Option<CommandResult> {
     let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
     let byte = |number: i32| u8::try_from(number).unwrap_or(u8::MAX);
