@@ -28,18 +28,18 @@ pub struct Hook {
     /// A run is due after a reload.
     reloaded: bool,
     /// The flags of the watched interface that the core knows.
-    told_flags: LinkFlags,
+    known_flags: LinkFlags,
     /// The core has known at least once that the interface is down or absent.
     has_been_down: bool,
     /// The output of the failing run must have a line.
     pub prints: bool,
     /// The state of the last run, if that has succeeded.
-    pub told: Option<HookState>,
+    pub succeeded_for: Option<HookState>,
 }
 
 impl Hook {
     pub fn new(lives: bool) -> Self {
-        Self { lives, told_flags: UP, ..Self::default() }
+        Self { lives, known_flags: UP, ..Self::default() }
     }
 
     pub fn is_running(&self) -> bool {
@@ -59,15 +59,15 @@ impl Hook {
             && link.name == Some(name("ha"))
             && is_news
         {
-            self.told_flags = link.flags;
+            self.known_flags = link.flags;
         }
-        self.has_been_down |= kernel.absence_told || !self.told_flags.contains(UP);
+        self.has_been_down |= kernel.absence_known || !self.known_flags.contains(UP);
         self.has_been_down |= *input == Input::NamespaceGone;
     }
 
     /// Returns the cause of a change, as far as the flags tell.
     pub fn cause(&self, state: State) -> Cause {
-        match self.told_flags {
+        match self.known_flags {
             _ if state == State::Active => Cause::AddressAdded,
             flags if !flags.contains(LinkFlags::Up) => Cause::InterfaceDown,
             flags if !flags.contains(LinkFlags::Running) => Cause::CarrierLost,
@@ -88,20 +88,20 @@ impl Hook {
             let failed_at = self.failed_at.filter(|_| self.idle && self.again == 0);
             let rested = |at| now >= at + Duration::from_millis(50);
             assert!(failed_at.is_none_or(rested), "p20_hook_is_not_hammered");
-            if self.told.is_some() {
+            if self.succeeded_for.is_some() {
                 self.again = self.again.checked_sub(1).expect("p20_repeated_for_a_reason");
             }
         } else {
             self.retry.reset();
         }
-        (self.last, self.running, self.told) = (Some(state), true, None);
+        (self.last, self.running, self.succeeded_for) = (Some(state), true, None);
         self.reloaded = false;
     }
 
     fn end(&mut self, result: CommandResult, now: Instant) {
         if std::mem::take(&mut self.running) {
             let succeeded = result == CommandResult::Exited(0);
-            self.told = self.last.filter(|_| succeeded);
+            self.succeeded_for = self.last.filter(|_| succeeded);
             self.failed_at = (!succeeded).then_some(now);
             if succeeded {
                 self.retry.reset();
@@ -116,8 +116,8 @@ impl Hook {
 impl Simulation<'_> {
     pub(super) fn run_hook(&mut self, state: HookState) {
         assert!(!self.leaves_at_once(), "p20_no_run_during_exit");
-        let is_told_again = self.hook.last == Some(state);
-        assert!(is_told_again || !self.shows(Trouble::HookFails), "p20_failure_is_of_this_state");
+        let is_repeated = self.hook.last == Some(state);
+        assert!(is_repeated || !self.shows(Trouble::HookFails), "p20_failure_is_of_this_state");
         if self.hook_is_next == Some(state) {
             self.hook_is_next = None;
         }
@@ -136,7 +136,7 @@ impl Simulation<'_> {
     /// Expects a run at once for a new active state, unless the hook is running or has had that state.
     pub(super) fn expect_hook(&mut self) {
         let is_free = self.hook.lives && !self.hook.running && !self.leaves_at_once();
-        let up = self.hook.told_flags.contains(LinkFlags::Up);
+        let up = self.hook.known_flags.contains(LinkFlags::Up);
         let state = if up { HookState::Master } else { HookState::Fault };
         let is_news = self.hook.last != Some(state);
         self.hook_is_next = (is_free && is_news).then_some(state);
@@ -191,6 +191,6 @@ impl Simulation<'_> {
 
     /// Whether the hook has succeeded for the truth, or cannot run any more.
     pub(super) fn hook_is_done(&self) -> bool {
-        !self.hook.lives || self.hook.told == Some(self.hook_truth())
+        !self.hook.lives || self.hook.succeeded_for == Some(self.hook_truth())
     }
 }

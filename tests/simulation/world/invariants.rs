@@ -35,7 +35,7 @@ impl Simulation<'_> {
         let is_leaving = self.leave_by.is_some();
         assert!(runs || self.conntrackd.is_done() || is_leaving, "p13_conntrackd_is_not_forgotten");
         let then = deadline.is_some_and(|deadline| deadline <= self.now + Duration::from_secs(15));
-        assert!(then || self.metrics.says(&self.monitor.status()), "p14_metrics_are_not_forgotten");
+        assert!(then || self.metrics.has(&self.monitor.status()), "p14_metrics_are_not_forgotten");
         let now = deadline.is_some_and(|deadline| deadline <= self.now);
         let written = self.reported.is_none() || self.metrics.is_expected_no_more();
         assert!(now || written, "p14_metrics_follow_a_report");
@@ -161,7 +161,7 @@ impl Simulation<'_> {
                 self.read_split_brain_over(mac, claims, lasted);
             }
             LogEvent::Changed(cause) => self.read_cause(cause),
-            LogEvent::InterfaceMissing => assert!(self.kernel.absence_told, "p9_absence_is_known"),
+            LogEvent::InterfaceMissing => assert!(self.kernel.absence_known, "p9_absence_is_known"),
             LogEvent::Synced { state, done } => {
                 assert!(
                     self.conntrackd.is_done() && self.reported == Some(state),
@@ -173,7 +173,7 @@ impl Simulation<'_> {
             LogEvent::AgentReplaced => assert!(self.agent.is_replaced(), "p6_agent_is_replaced"),
             LogEvent::HookSucceeded { state, .. } => {
                 assert!(
-                    self.hook.told == Some(state) && !self.shows(Trouble::HookFails),
+                    self.hook.succeeded_for == Some(state) && !self.shows(Trouble::HookFails),
                     "p20_hook_has_succeeded"
                 );
             }
@@ -193,7 +193,7 @@ impl Simulation<'_> {
                 assert_eq!(Some(state), self.monitor.status().state, "p2_initial");
             }
             LogEvent::InterfaceFound { .. } => {
-                assert!(!self.kernel.absence_told, "p9_interface_is_found");
+                assert!(!self.kernel.absence_known, "p9_interface_is_found");
             }
             LogEvent::CommandFailed { end, .. } => {
                 assert_ne!(end, CommandResult::Exited(0), "p13_failure");
@@ -213,7 +213,7 @@ impl Simulation<'_> {
     fn read_limited(&mut self, event: &LimitedEvent, count: u32) {
         let kind = match *event {
             LimitedEvent::AlternativeName { owner } => {
-                let is_known = self.kernel.alternative_told && owner == name("lan");
+                let is_known = self.kernel.alternative_known && owner == name("lan");
                 assert!(is_known, "p9_alternative_name_is_known");
                 return self.limits.read_other(("name", 0), self.now);
             }
@@ -300,8 +300,8 @@ impl Simulation<'_> {
         let backup = Some(State::Backup);
         assert_eq!(self.reported, backup, "p10_backup_is_reported");
         let agent = self.options.has_no_agent || self.agent.acknowledged == backup;
-        let told = agent && self.disk.file == backup && self.hook_is_done();
-        assert!(told || self.now >= gone + Duration::from_secs(5), "p10_all_know_before_exit");
+        let known = agent && self.disk.file == backup && self.hook_is_done();
+        assert!(known || self.now >= gone + Duration::from_secs(5), "p10_all_know_before_exit");
     }
 
     /// Asserts that a core without its helper exits only after file and agent have the truth.
@@ -310,7 +310,7 @@ impl Simulation<'_> {
         assert_eq!(gone, helper, "p20_helper_was_this");
         let reported = self.reported.is_some_and(|s| self.truths_since_asked.contains(&s));
         let agent = self.options.has_no_agent || self.agent.acknowledged == self.reported;
-        let told = reported && agent && self.disk.file == self.reported;
-        assert!(told || self.now >= since + Duration::from_secs(5), "p20_all_know_before_exit");
+        let known = reported && agent && self.disk.file == self.reported;
+        assert!(known || self.now >= since + Duration::from_secs(5), "p20_all_know_before_exit");
     }
 }

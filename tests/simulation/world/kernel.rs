@@ -95,17 +95,17 @@ pub struct Kernel {
     /// Another link has the watched name as alternative name.
     pub alternative: bool,
     /// The core knows that no interface has the watched name.
-    pub absence_told: bool,
+    pub absence_known: bool,
     /// The core has known that at least once.
     pub has_been_absent: bool,
     /// The watched interface, if the core knows its MAC.
-    pub mac_told: Option<u32>,
+    pub mac_known: Option<u32>,
     /// The running dump is for the watched name.
     by_name: bool,
     /// That dump, or an event since its begin, has shown the interface.
     is_shown: bool,
     /// Such a dump has shown the link with the alternative name.
-    pub alternative_told: bool,
+    pub alternative_known: bool,
 }
 
 impl Kernel {
@@ -299,21 +299,21 @@ impl Kernel {
             (Meaning::Listed, Body::NewLink(link)) if link.name == ha && self.by_name => {
                 self.note_presence(link);
             }
-            (Meaning::Event, Body::DelLink(link)) if link.name == ha => self.absence_told = true,
-            (Meaning::Event, Body::NewLink(link)) if link.name == away => self.absence_told = true,
-            (Meaning::Listed, Body::NewLink(_)) => self.alternative_told |= self.by_name,
+            (Meaning::Event, Body::DelLink(link)) if link.name == ha => self.absence_known = true,
+            (Meaning::Event, Body::NewLink(link)) if link.name == away => self.absence_known = true,
+            (Meaning::Listed, Body::NewLink(_)) => self.alternative_known |= self.by_name,
             (Meaning::Ended(DumpResult::Complete), _) => {
-                self.absence_told |= self.by_name && !self.is_shown;
+                self.absence_known |= self.by_name && !self.is_shown;
             }
             _ => {}
         }
-        self.has_been_absent |= self.absence_told;
-        self.mac_told.take_if(|_| self.absence_told);
+        self.has_been_absent |= self.absence_known;
+        self.mac_known.take_if(|_| self.absence_known);
     }
 
     fn note_presence(&mut self, link: &Link) {
-        (self.absence_told, self.is_shown) = (false, true);
-        self.mac_told = link.mac.map(|_| link.ifindex).or(self.mac_told);
+        (self.absence_known, self.is_shown) = (false, true);
+        self.mac_known = link.mac.map(|_| link.ifindex).or(self.mac_known);
     }
 
     /// Returns the VIP and its misplaced addresses, for a dump.

@@ -55,13 +55,13 @@ impl MetricsFile {
         now: Instant,
         is_queue_empty: bool,
     ) {
-        if self.says(status) {
+        if self.has(status) {
             self.by = None;
         }
         // A change by this input is written once the queue is empty.
         let is_in_time = !is_queue_empty || self.expected || self.by.is_none_or(|by| fed < by);
         assert!(is_in_time, "p14_metrics_are_written_in_time");
-        if !self.says(status) {
+        if !self.has(status) {
             self.by.get_or_insert(self.written.map_or(now, |written| written + PERIOD));
         }
     }
@@ -71,7 +71,7 @@ impl MetricsFile {
         self.by = None;
         assert!(self.wanted && status.state.is_some(), "p14_metrics_have_a_state");
         let rested = self.written.is_none_or(|written| now >= written + PERIOD);
-        let in_place = std::mem::take(&mut self.expected) || (rested && !self.says(status));
+        let in_place = std::mem::take(&mut self.expected) || (rested && !self.has(status));
         if !in_place {
             self.reloads =
                 self.reloads.checked_sub(1).expect("p14_metrics_are_written_for_a_reason");
@@ -94,8 +94,8 @@ impl MetricsFile {
         self.failure.map_or(Ok(()), Err)
     }
 
-    /// Whether the file shows this status, except for the number of events.
-    pub fn says(&self, status: &Status) -> bool {
+    /// Whether the file has this status, except for the number of events.
+    pub fn has(&self, status: &Status) -> bool {
         let figures = |status: &Status| {
             let counters = Counters { events: 0, ..status.counters };
             Status { counters, ..*status }

@@ -247,7 +247,7 @@ impl<'a> Simulation<'a> {
             1 + self.changes,
             "p7_one_line_for_each_change"
         );
-        assert!(self.metrics.says(&self.monitor.status()), "p14_metrics_are_true");
+        assert!(self.metrics.has(&self.monitor.status()), "p14_metrics_are_true");
         if self.options.announces && truth == State::Active {
             self.lans.iter().for_each(|lan| lan.is_announced(self.kernel.mac));
         }

@@ -77,7 +77,7 @@ pub struct Agent {
     /// When the last attempt was made.
     called_at: Option<Instant>,
     /// A repeated report need not wait.
-    anew: bool,
+    is_report: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -141,7 +141,7 @@ impl Agent {
 
     /// Expects that the next attempt is a report, not a retry.
     pub fn expect_report(&mut self) {
-        self.anew = true;
+        self.is_report = true;
     }
 
     /// Begins an attempt. Returns its outcome if it has one at once.
@@ -149,10 +149,10 @@ impl Agent {
         assert!(!self.is_in_flight(), "p6_one_attempt_at_a_time");
         self.called_at = Some(now);
         self.retry.begin();
-        let anew = std::mem::take(&mut self.anew);
+        let is_report = std::mem::take(&mut self.is_report);
         if let Some((failed, at)) = self.failed.take()
             && failed == state
-            && !anew
+            && !is_report
         {
             // A full backlog has room soon, even if many routers fail over together.
             let full =

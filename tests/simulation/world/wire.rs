@@ -99,7 +99,7 @@ impl Wire {
             self.bound = there.then_some(kernel.instance).or(self.bound);
         }
         self.queue.clear();
-        (self.listening, self.is_current) = (Some(ifindex), kernel.mac_told == Some(ifindex));
+        (self.listening, self.is_current) = (Some(ifindex), kernel.mac_known == Some(ifindex));
         (self.since, self.probed) = (self.claims.len(), None);
     }
 
