@@ -1,5 +1,4 @@
-//! The fuzz targets' properties, for all that the fuzzer has found worth keeping: `fuzz/corpus`, or the
-//! directory that `CORPUS` names.
+//! Checks the fuzz targets' properties for the inputs in `fuzz/corpus`, or in the directory of `CORPUS`.
 
 #![expect(
     clippy::expect_used,
@@ -18,25 +17,25 @@ use std::path::PathBuf;
 
 use keepwatch::wire::rtnl::{Body, Messages};
 
-/// The files of a target's corpus: their names and contents.
+/// Returns the names and contents of the files in a target's corpus.
 fn corpus(target: &str) -> Vec<(String, Vec<u8>)> {
     let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/fuzz/corpus");
     let directory = std::env::var_os("CORPUS").unwrap_or(directory.into());
     let files = std::fs::read_dir(PathBuf::from(directory).join(target)).expect(target);
     let read = |file: std::io::Result<std::fs::DirEntry>| {
-        let file = file.expect("a directory that can be read");
+        let file = file.expect("a readable directory");
         let name = file.file_name().into_string().expect("a name in UTF-8");
-        (name, std::fs::read(file.path()).expect("a file that can be read"))
+        (name, std::fs::read(file.path()).expect("a readable file"))
     };
     let corpus: Vec<_> = files.map(read).collect();
-    assert!(!corpus.is_empty(), "an empty corpus proves nothing");
+    assert!(!corpus.is_empty(), "the corpus of {target} is empty");
     corpus
 }
 
 fn replay(target: &str, check: fn(&[u8])) {
     for (name, bytes) in corpus(target) {
-        let held = catch_unwind(AssertUnwindSafe(|| check(&bytes)));
-        assert!(held.is_ok(), "fuzz/corpus/{target}/{name}");
+        let result = catch_unwind(AssertUnwindSafe(|| check(&bytes)));
+        assert!(result.is_ok(), "fuzz/corpus/{target}/{name}");
     }
 }
 
@@ -51,14 +50,14 @@ macro_rules! replay {
 
 replay!(argv cidr core frames reply request rtnl);
 
-/// What the fuzzer has found has a hash for a name, what was recorded has not.
+/// Returns the recorded inputs. Those of the fuzzer have a hash as name.
 fn recorded(target: &str) -> impl Iterator<Item = (String, Vec<u8>)> {
     let is_hash = |name: &str| name.len() == 40 && name.bytes().all(|b| b.is_ascii_hexdigit());
     corpus(target).into_iter().filter(move |(name, _)| !is_hash(name))
 }
 
 #[test]
-fn all_that_the_kernel_has_sent_is_understood() {
+fn recorded_netlink_messages_are_understood() {
     let mut bodies = [0; 6];
     for (name, datagram) in recorded("rtnl") {
         for message in Messages::new(&datagram) {
@@ -78,9 +77,9 @@ fn all_that_the_kernel_has_sent_is_understood() {
 }
 
 #[test]
-fn claims_are_heard_in_frames_of_the_kernel() {
+fn recorded_frames_are_claims_or_not() {
     for (name, frame) in recorded("frames") {
-        // Requests, replies and advertisements.
+        // ARP requests and replies, and neighbour advertisements
         let claims = ["arp-1", "arp-2", "icmpv6-136"].iter().any(|kind| name.starts_with(kind));
         assert_eq!(keepwatch::wire::parse_claim(&frame).is_some(), claims, "{name}");
     }
