@@ -219,8 +219,7 @@ fn every_failure_of_the_agent() {
     let agent = Agent::start(state_path);
     for (behaviour, how) in [
         (Behaviour::Reply(vec![b"HTTP/1.1 500 No\r\n\r\n"]), "reply has status 500"),
-        // It resets the connection. One that closes early without that is the same failure, so has no line for a
-        // minute.
+        // This resets the connection. A mere early close counts as an equal failure, so it has no line for a minute.
         (Behaviour::CloseUnread, "connection closed before a complete reply"),
         (Behaviour::Babble, "reply is not HTTP"),
         (Behaviour::Hang, "reply timed out"),

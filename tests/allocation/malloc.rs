@@ -47,7 +47,7 @@ macro_rules! forbid {
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($argument: $type),+) -> *mut c_void {
             called(stringify!($name));
-            // SAFETY: as the caller says.
+            // SAFETY: the caller guarantees it.
             unsafe { $glibc($($argument),+) }
         }
     )+};
@@ -69,7 +69,7 @@ pub unsafe extern "C" fn posix_memalign(
     size: usize,
 ) -> c_int {
     called("posix_memalign");
-    // SAFETY: as the caller says.
+    // SAFETY: the caller guarantees it.
     unsafe { *memory = __libc_memalign(alignment, size) };
     // SAFETY: it has just been written.
     if unsafe { (*memory).is_null() } { libc::ENOMEM } else { 0 }
@@ -82,6 +82,6 @@ pub unsafe extern "C" fn free(memory: *mut c_void) {
     if !memory.is_null() {
         called("free");
     }
-    // SAFETY: as the caller says.
+    // SAFETY: the caller guarantees it.
     unsafe { __libc_free(memory) }
 }

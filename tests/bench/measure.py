@@ -31,8 +31,8 @@ SHELL_RUNS = ["sh", "awk", "curl", "cut", "date", "grep", "ip", "mkfifo", "ps", 
 FLEET, FLEET_PYTHON = 250, 10
 # The number of routers that fail over together. The shell generation starts a process for each event.
 FAIL_OVERS, FAIL_OVER_SHELL = (250, 1000), 100
-# The numbers of routers on one machine whose cost is compared, the seconds of each measurement, and the maximum of
-# namespaces that are created and deleted in a second.
+# The numbers of routers on one machine whose cost is compared, the seconds of each measurement, and the maximum rate of
+# new namespaces.
 GROWTH, WATCHED, CHURN = (10, 50, 250, 1000, 4000), 5, 20
 # How often their VIPs are added and removed in each run.
 TURNS = 2

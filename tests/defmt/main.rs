@@ -1,5 +1,5 @@
-//! Feature `defmt`: the log of the real program, stripped as on a device, is decoded by the symbols and compared with
-//! the log of the program that logs text.
+//! Feature `defmt`: the log of the real program, stripped as on a device, is decoded by the symbols. It must have the
+//! lines of the program that logs text.
 
 #![expect(
     clippy::expect_used,

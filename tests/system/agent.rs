@@ -1,4 +1,4 @@
-//! Promises 5, 6 and 19: the newest state is delivered until the agent has answered 200, however it sends that.
+//! Promises 5, 6 and 19: the newest state is delivered until the agent has answered 200, in any form of reply.
 
 use lab::NEWEST_REPLY;
 use lab::agent::{Arrival, Behaviour};

@@ -149,7 +149,7 @@ fn irrelevant_addresses_are_not_announced() {
 #[apply(trial)]
 fn thousands_at_once() {
     let (world, _) = backup(&["--garp_interval=0.0001"]);
-    // On a busy machine so many events overrun the queue.
+    // On a busy machine these events overrun the queue.
     world.setup.expect(&["netlink events lost; resynchronising", "dump of "]);
     let keepwatch = world.setup.start();
     world.agent.wait_acknowledged("backup");

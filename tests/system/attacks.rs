@@ -140,7 +140,7 @@ fn packet_socket(pid: u32) -> Argument<'static> {
     Number(fd.file_name().to_str().unwrap().parse().unwrap())
 }
 
-/// While the helper is stopped between looking for the hook's processes and killing them, one of these ends and a
+/// The helper is stopped between looking for the hook's processes and killing them. Meanwhile, one of these ends and a
 /// process of root gets its pid.
 #[apply(trial_with_other_users)]
 fn reused_number_is_not_killed() {

@@ -31,7 +31,7 @@ fn wait_listening(keepwatch: &Running<'_>) {
     keepwatch.status();
 }
 
-/// Two stations claim the VIP, among frames that are no claims. A new episode is logged however soon it follows.
+/// Two stations claim the VIP, among frames that are no claims. A new episode is logged at once.
 #[apply(trial)]
 fn split_brain_begins_and_ends() {
     let (world, figures) = world_with(setup().with("--garp_master_delay=0.2"));

@@ -30,8 +30,8 @@ fn frames_that_claim_nothing() {
         sent += 1;
     }
     let (wakes, seconds) = (keepwatch.wakes() - wakes, begin.elapsed().as_secs() + 1);
-    // A second may begin within another one's frames, and each has a timer. Sharing few processors with the sender
-    // costs some more.
+    // The daemon's seconds do not begin with the test's, and each needs a timer, too. Sharing few processors with the
+    // sender costs some more.
     let most = (FRAMES_A_SECOND + 2) * (seconds + 1) * 2;
     println!("{sent} frames, {wakes} wake-ups in {seconds} s");
     assert!(sent > 10 * most, "{sent} frames are no flood");

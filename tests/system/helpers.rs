@@ -146,8 +146,8 @@ fn run_ends_with_the_daemon() {
         keepwatch.signal(signal);
         keepwatch.wait_exit();
         [sleep, run, helper].into_iter().for_each(wait_end);
-        let said = hooked.world.setup.log().contains("hook still running; killed\n");
-        assert_eq!(said, signal == Signal::SIGTERM);
+        let killed = hooked.world.setup.log().contains("hook still running; killed\n");
+        assert_eq!(killed, signal == Signal::SIGTERM);
     }
 }
 

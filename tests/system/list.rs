@@ -264,8 +264,8 @@ fn not_as_root() {
     let mut command = Command::new(&world.setup.program);
     command.arg("--list");
     let output = pids.run(|| among(command, NOBODY).output().unwrap());
-    let said = "keepwatch: not root: instances of other users are missing or incomplete\n";
-    assert_eq!(String::from_utf8(output.stderr).unwrap(), said);
+    let printed = "keepwatch: not root: instances of other users are missing or incomplete\n";
+    assert_eq!(String::from_utf8(output.stderr).unwrap(), printed);
     let text = String::from_utf8(output.stdout).unwrap();
     let row: Vec<_> = text.lines().nth(1).unwrap().split_whitespace().collect();
     let Setup { router, interface, vip, .. } = &world.setup;

@@ -89,7 +89,7 @@ pub fn text(router_id: &str, vip: &str) -> String {
 #[apply(trial)]
 fn samples_have_labels_and_their_figures() {
     let longest = text(&"\"".repeat(64), "fd00:1234:1234:1234:1234:1234:1234:1234/128");
-    assert!(longest.len() < 22_000, "{} bytes; there is room for 24 KiB", longest.len());
+    assert!(longest.len() < 22_000, "{} bytes; the limit is 24 KiB", longest.len());
 
     let text = text(r#"a"b\c"#, "fd00::1/64");
     let expected = include_str!("metrics.prom");

@@ -181,11 +181,11 @@ fn no_namespace() {
             let namespace = format!("--namespace={}", path.display());
             let output = setup.command().args([&namespace, how]).output().unwrap();
             assert_eq!(output.status.code(), Some(1), "{namespace} {how}");
-            let said = String::from_utf8([output.stderr, output.stdout].concat()).unwrap();
+            let printed = String::from_utf8([output.stderr, output.stdout].concat()).unwrap();
             let is_reason = |line: &str| {
                 line.contains(path.to_str().unwrap()) && line.ends_with("Invalid argument (EINVAL)")
             };
-            assert!(said.lines().any(is_reason), "{said}");
+            assert!(printed.lines().any(is_reason), "{printed}");
         }
     }
 }

@@ -306,10 +306,10 @@ fn mistakes() {
         let mut shell = Command::new("sh");
         shell.arg(script).arg(&setup.program).arg(command).current_dir(directory);
         let output = shell.stdin(Stdio::null()).output().unwrap();
-        let said = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
-        let said = said.replace(directory.to_str().unwrap(), "DIR");
+        let printed = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+        let printed = printed.replace(directory.to_str().unwrap(), "DIR");
         let code = output.status.code().expect("no signal");
-        text.extend(["$ ", command, "\n", &said, "exit code ", &code.to_string(), "\n\n"]);
+        text.extend(["$ ", command, "\n", &printed, "exit code ", &code.to_string(), "\n\n"]);
     }
     assert_eq!(text.trim_end(), golden.trim_end(), "now it is:\n{text}");
 }

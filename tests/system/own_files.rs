@@ -42,11 +42,11 @@ impl Drop for Lock {
 fn assert_refused(setup: &Setup, what: &str, path: &Path, errors: &[&str]) {
     let output = setup.run();
     assert_eq!((output.status.code(), &output.stdout[..]), (Some(1), &b""[..]), "{output:?}");
-    let said = String::from_utf8(output.stderr).unwrap();
+    let printed = String::from_utf8(output.stderr).unwrap();
     let line = |error: &&str| format!("keepwatch: {what} {}: {error}\n", path.display());
-    assert!(errors.iter().any(|error| said == line(error)), "{said}");
+    assert!(errors.iter().any(|error| printed == line(error)), "{printed}");
     let (code, report) = setup.check();
-    assert!(report.ends_with(&said) && code == Some(1), "{report}");
+    assert!(report.ends_with(&printed) && code == Some(1), "{report}");
 }
 
 fn both(setup: &Setup) -> [(&'static str, PathBuf); 2] {
@@ -265,13 +265,13 @@ fn control_characters_in_paths() {
         let foreground = setup.command().arg("--foreground").output().unwrap();
         let check = setup.command().arg("--check").output().unwrap();
         let daemon = setup.run();
-        let said = [foreground.stderr, daemon.stderr, check.stderr].map(|said| {
-            let said = String::from_utf8(said).unwrap();
-            assert!(said.contains("/nowhere\\u{1b}[31m\\n/file"), "{said:?}");
-            assert!(!said.contains('\x1b'), "{said:?}");
-            said
+        let printed = [foreground.stderr, daemon.stderr, check.stderr].map(|printed| {
+            let printed = String::from_utf8(printed).unwrap();
+            assert!(printed.contains("/nowhere\\u{1b}[31m\\n/file"), "{printed:?}");
+            assert!(!printed.contains('\x1b'), "{printed:?}");
+            printed
         });
-        assert!(said.iter().all(|said| said.lines().count() == 1), "{said:?}");
+        assert!(printed.iter().all(|printed| printed.lines().count() == 1), "{printed:?}");
         assert!(!check.status.success());
     }
 }

@@ -69,7 +69,7 @@ fn user_has_no_capability() {
     assert_eq!(proc.uid(), 0);
 }
 
-/// Standard streams to `/dev/null`, epoll and timer, log and pid file, netlink and packet socket.
+/// Standard streams to `/dev/null`, epoll and signalfd, log and pid file, netlink and packet socket.
 #[apply(trial)]
 fn descriptors() {
     let world = World::new();

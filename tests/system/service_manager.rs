@@ -187,7 +187,7 @@ fn manager_that_never_reads() {
     }
     manager.expect(&["READY=1", BACKUP, MASTER]);
     drop(manager);
-    // The state file shows that this `master` is a new one, not one of the loop.
+    // The agent may have acknowledged an earlier `master`, so the test waits for the state file first.
     world.set_vip(true);
     keepwatch.wait_state("master");
     world.agent.wait_acknowledged("master");

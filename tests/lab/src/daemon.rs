@@ -247,7 +247,7 @@ impl<'a> Running<'a> {
     }
 
     /// Waits until it has nothing left to do: until it sleeps without a timeout, or until its next check of the agent's
-    /// socket, which it first does 10 s after a delivery. Each time it works, the wait starts anew.
+    /// socket, which it first does 10 s after a delivery. The patience begins again whenever it works.
     pub fn wait_asleep(&self) {
         let (mut wakes, mut deadline) = (0, Deadline::after(PATIENCE));
         while self.sleeps_for().is_none_or(|millis| millis < 5500) {

@@ -42,7 +42,7 @@ impl<T: Debug> Received<T> {
         let mut deadline = Deadline::after(patience);
         let mut all = self.lock();
         while !condition(&all) {
-            let nap = deadline.nap(&Late(|| format!("{what}; there was {all:#?}")));
+            let nap = deadline.nap(&Late(|| format!("{what}; so far: {all:#?}")));
             all = self.more.wait_timeout(all, nap).expect("the received values").0;
         }
         all
