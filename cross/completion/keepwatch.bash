@@ -7,7 +7,7 @@ _keepwatch() {
     case $prev in
     --monitor[_-]interface)
         _available_interfaces -a
-        # `ip` shows a link with its other end.
+        # `ip` prints a veth as NAME@PEER.
         COMPREPLY=("${COMPREPLY[@]%%@*}")
         return
         ;;
@@ -20,7 +20,7 @@ _keepwatch() {
         return
         ;;
     --namespace)
-        # Any file in /run/netns is a name. Only plain ones are proposed, as the shell evaluates its proposals.
+        # A namespace may have any file name. Only plain names are proposed, as the shell evaluates proposals.
         COMPREPLY=($(compgen -W '$(ip netns list 2>/dev/null |
             sed -En "s/^([[:alnum:]._:@+-]+)( [(]id: [0-9]+[)])?$/\1/p")' -- "$cur"))
         return
@@ -38,7 +38,7 @@ _keepwatch() {
         return
         ;;
     esac
-    # Other options with a value have no proposals.
+    # Values of other options are not completed.
     $split && return
     COMPREPLY=($(compgen -W '$(_parse_help "$1")' -- "$cur"))
 } && complete -F _keepwatch keepwatch
