@@ -75,16 +75,20 @@ fn open_by_an_access_list() {
     }
 }
 
-/// The next conntrackd in `PATH` runs, and a line names the refused one.
+/// The next conntrackd in `PATH` that is trusted runs, and a line names the first of two refused ones.
 #[apply(trial)]
 fn conntrackd_is_passed_over() {
     let directory = Directory::new();
     let program = put_program(directory.path(), "conntrackd", 0o757);
+    let second = directory.sub("second");
+    put_program(&second, "conntrackd", 0o757);
     let mut tracked = tracked(setup());
     let (_, path) = tracked.world.setup.environment.iter_mut().find(|(n, _)| n == "PATH").unwrap();
     let mut first = directory.path().as_os_str().to_owned();
-    first.push(":");
-    first.push(&*path);
+    for next in [second.as_os_str(), &*path] {
+        first.push(":");
+        first.push(next);
+    }
     *path = first;
     let path = program.display();
     let line =
@@ -98,6 +102,7 @@ fn conntrackd_is_passed_over() {
     drop(keepwatch);
     // A file that is not executable is skipped without a line.
     set_mode(&program, 0o644);
+    fs::remove_dir_all(&second).unwrap();
     fs::remove_file(tracked.world.setup.log_file()).unwrap();
     tracked.wait_synced(&tracked.world.setup.start(), "backup");
     assert!(!tracked.world.setup.log().contains("not run"));
