@@ -14,14 +14,12 @@ impl Monitor<'_> {
         self.journal.counters.dumps += 1;
         match running.dump {
             Dump::Interface => self.vip.interface_begin(),
-            Dump::Addresses => self.vip.addresses_begin(),
-            Dump::Links => {}
-        }
-        if running.dump == Dump::Addresses && running.only.is_none() {
-            self.misplaced.addresses_begin();
-            self.announcer.iter_mut().for_each(Announcer::addresses_begin);
-        } else if running.dump == Dump::Links {
-            self.announcer.iter_mut().for_each(Announcer::links_begin);
+            Dump::Addresses => {
+                self.vip.addresses_begin();
+                self.misplaced.addresses_begin();
+                self.announcer.iter_mut().for_each(Announcer::addresses_begin);
+            }
+            Dump::Links => self.announcer.iter_mut().for_each(Announcer::links_begin),
         }
         Some(Action::RequestDump { dump: running.dump, only: running.only, sequence })
     }
