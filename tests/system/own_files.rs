@@ -73,6 +73,10 @@ fn strange_files_are_refused() {
             fs::remove_file(&path).or_else(|_| fs::remove_dir(&path)).unwrap();
         }
     }
+    // One of these is replaced, whatever it is, but no directory is removed for it.
+    create_dir(setup.state_file()).unwrap();
+    assert_refused(&setup, "state file", &setup.state_file(), &["Is a directory (EISDIR)"]);
+    fs::remove_dir(setup.state_file()).unwrap();
     let path = setup.directory().join("nowhere/log");
     let setup = setup.with(format!("--log-file={}", path.display()));
     assert_refused(&setup, "log file", &path, &["No such file or directory (ENOENT)"]);
