@@ -8,7 +8,7 @@
 //!          └── post; a repetition after an outage is due; the agent's socket is another one ─────┘
 //! ```
 //!
-//! At most one request is in flight, and a newer state waits for its end: agents handle each connection in a thread of
+//! At most one request is in flight, and a newer state waits for its end. Agents handle each connection in a thread of
 //! its own (Python's `socketserver.ThreadingMixIn`, eventlet's green threads), and might reorder two requests.
 //!
 //! A 200 proves little. An agent that has just started answers before it knows its routers, and drops the report. So
@@ -127,8 +127,8 @@ impl Outbox {
         }
     }
 
-    /// Returns the next action. After a stop of the process or a hanging disk, the reply on a connection that has timed
-    /// out may have arrived in time, so `HangUp` reads it first.
+    /// Returns the next action. After a stop of the process or a hanging disk, a reply that arrived in time may still be
+    /// unread, so `HangUp` reads it first.
     pub(super) fn next_action(&mut self, now: Instant) -> Option<Action> {
         if self.connected_until.is_some_and(|deadline| now >= deadline) {
             return Some(Action::HangUp);

@@ -10,8 +10,8 @@ const NEXT_WHEN_FULL: Duration = Duration::from_millis(20);
 
 /// A wait that doubles with every failure, from 100 ms to 5 s.
 ///
-/// A random tenth to half of it is cut off, so that hundreds of routers that lost the same agent do not
-/// retry in step, and an agent that returns is found within 5 s.
+/// A random tenth to half of it is cut off, so that hundreds of routers that lost the same agent do not retry in step.
+/// After 5 s at most, a returned agent is found.
 #[derive(Debug)]
 pub(super) struct Backoff {
     base: Duration,

@@ -25,8 +25,8 @@
 //! - `now` never goes backwards. It is the time of the last input, and includes time blocked on disk.
 //! - Netlink inputs, [`Input::Overrun`] included, arrive in the order of the socket.
 //! - [`Input::QueueEmpty`] means that a read or poll(2) found the queue empty at `now`. It is legal at any such time,
-//!   and due at [`Monitor::deadline`]. Actions that need a current view wait for it: requests for dumps (after an overrun
-//!   the kernel drops all events until the queue is empty), the timeout of a dump, frames, probes and the exit.
+//!   and due at [`Monitor::deadline`]. Actions that need a current view wait for it: requests for dumps, the timeout of
+//!   a dump, frames, probes and the exit. After an overrun the kernel drops all events until the queue is empty.
 //! - After [`Action::Exit`] it polls no more.
 //!
 //! The monitor guarantees:

@@ -1,7 +1,7 @@
 //! Split brain: other stations claim the VIP while this router is active.
 //!
-//! Their claims form an episode. It is logged if the VIP is still present some time after the first claim, because a
-//! master that gives way receives claims just before it loses the VIP. An episode ends after a time without claims, or
+//! Their claims form an episode. It is logged if the VIP is still present some time after the first claim. A master that
+//! gives way also receives claims, just before it loses the VIP. An episode ends after a time without claims, or
 //! when the VIP is removed. Some stations claim an address only when they get it; probes make them claim it again.
 
 use heapless::Deque;

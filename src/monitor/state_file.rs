@@ -34,8 +34,7 @@ impl StateFile {
                 if self.is_shared {
                     journal.log_limited(LimitedEvent::StateFileShared, now);
                 } else {
-                    let is_shared = |event: &_| matches!(event, LimitedEvent::StateFileShared);
-                    journal.end_failures(is_shared);
+                    journal.end_failures(|event| *event == LimitedEvent::StateFileShared);
                 }
             }
             Err(errno) => {

@@ -141,12 +141,9 @@ impl Links {
 
     /// Sets whether a link forwards IPv6. Returns whether the link is known.
     pub(super) fn set_router(&mut self, ifindex: u32, on: bool) -> bool {
-        let link = self.get_mut(ifindex);
-        let is_known = link.is_some();
-        if let Some(link) = link {
-            (link.router, link.seen) = (on, true);
-        }
-        is_known
+        let Some(link) = self.get_mut(ifindex) else { return false };
+        (link.router, link.seen) = (on, true);
+        true
     }
 
     pub(super) fn remove(&mut self, ifindex: u32) {

@@ -1,7 +1,7 @@
 //! Announcements: the frames for new addresses on each interface, and their times.
 //!
 //! An address that appears on an interface other than the watched one is announced in rounds, so that its neighbours
-//! update their caches: by an ARP request and an ARP reply (RFC 5227 section 3) or an unsolicited neighbour
+//! update their caches. A round is an ARP request and an ARP reply (RFC 5227 section 3) or an unsolicited neighbour
 //! advertisement (RFC 4861 section 7.2.6). Linux ignores an ARP packet within a second of the last change
 //! (`locktime` in `arp_process`, `net/ipv4/arp.c`), hence the time between rounds.
 //!
@@ -226,8 +226,8 @@ impl<'a> Announcer<'a> {
         let entries = &mut self.tables.entries;
         match entries.iter_mut().find(|entry| entry.address == key) {
             // An event since the start of the dump is newer, and its rounds continue. They start again if duplicate
-            // address detection has started, or if the running dump has not shown the address yet: it may have
-            // been removed and added again.
+            // address detection has started. They also start again if the running dump has not shown the address yet,
+            // which may have been removed and added again.
             Some(PendingAnnouncement { seen: true, progress, .. })
                 if listed || !undecided && progress.is_under_way() =>
             {
