@@ -1,4 +1,4 @@
-//! The rights that the daemon gives up once all is open.
+//! Gives up rights once everything is open.
 
 use std::fs;
 use std::path::Path;

@@ -71,11 +71,11 @@ pub struct Daemon<'a> {
     pub(crate) predecessor: Option<(State, u64)>,
     /// Too large for the stack.
     pub(crate) monitor: Box<Monitor<'a>>,
-    /// Whether frames are read, or left to the kernel to drop.
+    /// Whether frames are read; otherwise the kernel drops them once its buffer is full.
     pub(crate) reads_frames: bool,
     /// Whether log lines wait for the agent's reply.
     pub(crate) log_waits: bool,
-    pub(crate) ending: Option<ExitReason>,
+    pub(crate) exit_reason: Option<ExitReason>,
 }
 
 impl Daemon<'_> {
@@ -90,7 +90,7 @@ impl Daemon<'_> {
         ready[ROUTE] = true;
         loop {
             let unread = self.handle_ready(ready, &mut *buffer);
-            if let Some(reason) = self.ending {
+            if let Some(reason) = self.exit_reason {
                 if let ExitReason::Signal(signal) = reason
                     && let Some(name) = signal_name(signal)
                 {
@@ -141,8 +141,8 @@ impl Daemon<'_> {
         unread
     }
 
-    /// Sleeps until a source is ready or an action is due, but not with an `unread` source: the poll is edge-triggered
-    /// (`epoll(7)`) and does not report it again.
+    /// Sleeps until a source is ready or an action is due. With an `unread` source it does not sleep, as the poll is
+    /// edge-triggered (`epoll(7)`) and does not report the source again.
     fn wait(&mut self, unread: Ready) -> Result<Ready, String> {
         let mut ready = unread;
         let waiting = self.agent.as_ref().is_some_and(Agent::is_waiting);
@@ -179,7 +179,7 @@ impl Daemon<'_> {
         Some(if self.log_waits { timeout.min(LOG_BATCH_DELAY) } else { timeout })
     }
 
-    /// Reads netlink datagrams, up to [`DATAGRAMS_PER_TURN`]. Returns whether these were all.
+    /// Reads netlink datagrams, up to [`DATAGRAMS_PER_TURN`]. Returns whether the queue is empty.
     fn drain_route(&mut self, buffer: &mut [u8]) -> bool {
         for _ in 0..DATAGRAMS_PER_TURN {
             let Some(inputs) = self.route.receive(buffer) else {
@@ -193,7 +193,7 @@ impl Daemon<'_> {
         false
     }
 
-    /// Reads a bounded number of signals, as they may arrive faster than they are handled. Returns whether these were all.
+    /// Reads a bounded number of signals, as they may arrive faster than they are handled. Returns whether none is left.
     fn handle_signals(&mut self) -> bool {
         for _ in signals::HANDLED {
             let Some(signal) = signals::next(&self.signals) else { return true };
@@ -237,7 +237,7 @@ impl Daemon<'_> {
         }
     }
 
-    /// Registers or deregisters frames. Registering also reports frames already received.
+    /// Registers or deregisters the packet socket. Registering also reports frames already received.
     fn set_reads_frames(&mut self, reads_frames: bool) {
         self.reads_frames = reads_frames;
         if let Some(packets) = &self.packets {
@@ -247,19 +247,20 @@ impl Daemon<'_> {
         }
     }
 
-    /// Handles an input that happened now, then executes actions and handles their results until none is left.
+    /// Passes an input in, then executes actions and passes their results in until none is left.
     pub(super) fn dispatch(&mut self, input: &Input) {
-        let mut now = self.hand_in(input);
-        while self.ending.is_none()
+        let mut now = self.pass_in(input);
+        while self.exit_reason.is_none()
             && let Some(action) = self.monitor.next_action(now)
         {
             if let Some(result) = self.execute(&action) {
-                now = self.hand_in(&result);
+                now = self.pass_in(&result);
             }
         }
     }
 
-    fn hand_in(&mut self, input: &Input) -> Instant {
+    /// Passes an input to the core. Returns its time.
+    fn pass_in(&mut self, input: &Input) -> Instant {
         let now = clock::now();
         debug!("{}", format_args!("{input:?}"));
         self.monitor.handle(input, now);
@@ -293,11 +294,7 @@ impl Daemon<'_> {
             Action::SendProbe(ref probe) => {
                 return Some(Input::Probed(self.packets.as_ref()?.probe(probe)));
             }
-            Action::HangUp => {
-                let agent = self.agent.as_mut()?;
-                let outcome = agent.advance().unwrap_or_else(|| agent.hang_up());
-                return Some(Input::Agent(outcome));
-            }
+            Action::HangUp => return Some(Input::Agent(self.agent.as_mut()?.hang_up())),
             Action::SignalReady => self.starter.ready(),
             Action::NotifyManager(notice) => return self.notify_manager(notice),
             Action::Log(ref event) => event.log(&self.names),
@@ -312,7 +309,7 @@ impl Daemon<'_> {
                 let gone = self.namespace.as_ref()?.is_gone();
                 return (gone == Ok(true)).then_some(Input::NamespaceGone);
             }
-            Action::Exit(reason) => self.ending = Some(reason),
+            Action::Exit(reason) => self.exit_reason = Some(reason),
         }
         None
     }
@@ -336,8 +333,8 @@ impl Daemon<'_> {
         Input::StateFile(written)
     }
 
-    /// Returns when the state last changed, in Unix time, by today's wall clock: at the change it may have been wrong.
-    /// A predecessor's state is as old as its file.
+    /// Returns the Unix time of the last change of the state, by the wall clock as it is set now: at the change it may have
+    /// been wrong. If the first state is the predecessor's, the time is that of the predecessor's file.
     fn changed_at(&self) -> u64 {
         let status = self.monitor.status();
         let is_first = status.counters.transitions == 1;

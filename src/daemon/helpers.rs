@@ -32,7 +32,7 @@ impl Daemon<'_> {
         }
     }
 
-    /// Logs which runs are killed by the daemon's exit.
+    /// Logs the runs that the daemon's exit kills.
     pub(super) fn log_kills(&self) {
         log_kill(self.conntrackd.as_ref(), HelperKind::Conntrackd);
         log_kill(self.hook.as_ref(), HelperKind::Hook);
@@ -45,7 +45,7 @@ fn log_kill<Request>(helper: Option<&Helper<Request>>, kind: HelperKind) {
     }
 }
 
-/// Receives a report, if there is one. After an error the helper has exited.
+/// Receives a report, if any. Removes a helper that has exited, and returns an error.
 fn receive<'a, Request>(
     helper: &mut Option<Helper<Request>>,
     buffer: &'a mut [u8],

@@ -30,7 +30,7 @@ use crate::sys::{
     service_manager::ReadinessNotifier, signals, stderr,
 };
 
-/// At least the number of descriptors to poll.
+/// Room for an event of each polled descriptor.
 const EVENTS: usize = 8;
 /// How often to check that the namespace exists, where no event reports its deletion.
 const CHECK_NAMESPACE: Duration = Duration::from_secs(5);
@@ -115,7 +115,7 @@ impl<'a> Daemon<'a> {
             monitor: Box::new(Monitor::new(monitor)),
             reads_frames: false,
             log_waits: false,
-            ending: None,
+            exit_reason: None,
         };
         daemon.register().map_err(named("epoll"))?;
         if !is_trial {
@@ -139,7 +139,7 @@ fn at<E: Into<Refusal>>(thing: &str, path: &Path) -> impl FnOnce(E) -> StartErro
     move |error| named(&format!("{thing} {}", path.display()))(error)
 }
 
-/// Opens a thing if there is a path for it.
+/// Opens a thing, if its path is configured.
 fn open_at<T, E: Into<Refusal>>(
     thing: &str,
     path: Option<&Path>,
@@ -148,7 +148,7 @@ fn open_at<T, E: Into<Refusal>>(
     path.map(|path| open(path).map_err(at(thing, path))).transpose()
 }
 
-/// Enters the namespace. Returns its identity.
+/// Sets working directory and umask, and enters the namespace. Returns its identity.
 fn enter(config: &Config) -> Result<Option<FileStat>, StartError> {
     // The working directory's file system must remain unmountable.
     chdir("/").map_err(Errno::from).map_err(named("/"))?;
@@ -231,7 +231,7 @@ fn monitor_config<'a>(
     }
 }
 
-/// Returns the state in a predecessor's file, and since when.
+/// Returns the state in a predecessor's file, and the Unix time of its last change.
 fn find_predecessor(path: &Path, word: ActiveWord) -> Option<(State, u64)> {
     let file = own_file::open(&c_path(path).ok()?, OFlag::O_RDONLY, geteuid()).ok()?;
     let since = u64::try_from(file.metadata().ok()?.mtime()).ok()?;

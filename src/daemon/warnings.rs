@@ -34,7 +34,7 @@ pub(super) fn find_warnings(
     warnings
 }
 
-/// Warns if any user can create the agent's directory: its owner is trusted as the agent.
+/// Returns a warning if any user can create the agent's directory, whose owner is trusted as the agent.
 fn check_agent_directory(directory: &Path) -> Option<String> {
     let above = directory.ancestors().skip(1).find(|above| above.exists())?;
     let is_sticky = mode(above).contains(Mode::S_ISVTX);

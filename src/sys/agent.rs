@@ -121,10 +121,12 @@ impl Agent {
         self.exchange.as_ref().is_some_and(|exchange| !exchange.delivered)
     }
 
-    /// Closes the connection, as the reply has taken too long. This also removes it from the poll.
+    /// Reads a reply that has taken too long. Without one, closes the connection, which also removes it from the poll.
     pub fn hang_up(&mut self) -> Outcome {
-        self.exchange = None;
-        Outcome::Failed(Failure::TimedOut)
+        self.advance().unwrap_or_else(|| {
+            self.exchange = None;
+            Outcome::Failed(Failure::TimedOut)
+        })
     }
 }
 
