@@ -19,8 +19,8 @@ const UNKNOWN: Mac = [0; 6];
 
 /// Returns a broadcast in which `mac` claims `ip`, as a request or as a reply.
 ///
-/// Some hosts learn from the one, some from the other. Sender and target are both `ip` (RFC 5227
-/// section 3). The target MAC is zero in a request and the sender's in a reply.
+/// Some hosts learn from requests, others from replies. Sender and target are both `ip` (RFC 5227 section 3). The target
+/// MAC is zero in a request and the sender's in a reply.
 pub fn announcement(operation: Operation, mac: Mac, ip: Ipv4Addr) -> [u8; FRAME_LEN] {
     let target = if operation == Operation::Reply { mac } else { UNKNOWN };
     broadcast(mac, operation, (mac, ip), (target, ip))

@@ -13,7 +13,7 @@ pub struct Cidr {
 }
 
 impl Cidr {
-    /// Returns `None` if the prefix length, in bits, exceeds that of the address.
+    /// Returns an address with a prefix length in bits. `None`: this exceeds the width of the address.
     pub fn new(address: IpAddr, prefix_len: u8) -> Option<Self> {
         (prefix_len <= bits(address)).then_some(Self { address, prefix_len })
     }

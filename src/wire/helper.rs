@@ -1,5 +1,5 @@
-//! The channel between the daemon and a helper process that runs programs: one datagram asks for a run, one reports how
-//! it ended and what it printed, in the format of [`postcard`].
+//! The channel between the daemon and a helper process that runs programs: one datagram requests a run, another reports
+//! its end and its output, in the format of [`postcard`].
 
 use serde::{Deserialize, Serialize};
 
@@ -26,7 +26,7 @@ pub enum SyncCommand {
     Flush,
     /// `-R`: fill the internal cache from the kernel.
     Resync,
-    /// `-B`: send all of it to the peers.
+    /// `-B`: send the internal cache to the peers.
     Bulk,
     /// `-t`: shorten the kernel's timers, so that stale entries expire.
     Timers,
@@ -53,9 +53,9 @@ impl SyncCommand {
 pub enum HookState {
     /// The VIP is on the watched interface.
     Master,
-    /// It is not.
+    /// The VIP is not on the watched interface.
     Backup,
-    /// The watched interface is absent or down.
+    /// The watched interface is absent, down or without a carrier.
     Fault,
 }
 
@@ -107,7 +107,7 @@ pub enum CommandResult {
 /// A helper process's report of a run.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct RunReport<'a> {
-    /// How it ended.
+    /// How the program ended.
     pub end: CommandResult,
     /// The number of processes that were killed in the session of a failed run.
     pub killed: u32,

@@ -28,7 +28,7 @@ impl core::str::FromStr for RouterId {
 }
 
 impl RouterId {
-    /// The identity as text.
+    /// Returns the identity as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -83,12 +83,12 @@ pub struct ReplyReader {
     line: Vec<u8, MAX_STATUS_LINE_LEN>,
     /// The current line is a header of an interim response.
     is_interim: bool,
-    /// The bytes of such headers.
+    /// The number of bytes in such headers.
     skipped: usize,
 }
 
 impl ReplyReader {
-    /// Reads the next bytes, until the reply is no longer incomplete.
+    /// Reads the next bytes. Call it until the reply is no longer incomplete.
     pub fn push(&mut self, bytes: &[u8]) -> Reply {
         for byte in bytes {
             self.skipped += usize::from(self.is_interim);

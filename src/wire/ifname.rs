@@ -12,7 +12,7 @@ const MAX_LEN: usize = 15;
 pub struct InterfaceName([u8; MAX_LEN + 1]);
 
 impl InterfaceName {
-    /// Checks the bytes by the rules of `dev_valid_name` (`net/core/dev.c`).
+    /// Returns a name if the bytes follow the rules of `dev_valid_name` (`net/core/dev.c`).
     pub fn new(bytes: &[u8]) -> Option<Self> {
         // The kernel's isspace() also counts vertical tab and, being Latin-1, the no-break space.
         let illegal = |byte: &u8| matches!(byte, b'/' | b':' | b' ' | b'\t'..=b'\r' | 0 | 0xa0);

@@ -20,8 +20,8 @@ pub const FRAME_LEN: usize = PROBE_LEN + 8;
 /// Shows that a packet has crossed no router (RFC 4861 section 7.1.2).
 const HOP_LIMIT: u8 = 255;
 
-/// Returns a multicast in which `mac` claims `ip`, overriding the neighbours' caches. `router` must say whether the
-/// interface forwards: hosts drop a default router that says no.
+/// Returns a multicast in which `mac` claims `ip`, and which overrides the neighbours' caches. `router` is whether the
+/// interface forwards: hosts remove a default router that does not.
 pub fn advertisement(mac: Mac, ip: Ipv6Addr, router: bool) -> [u8; FRAME_LEN] {
     let mut flags = NdiscNeighborFlags::OVERRIDE;
     flags.set(NdiscNeighborFlags::ROUTER, router);

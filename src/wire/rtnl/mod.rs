@@ -83,8 +83,8 @@ pub enum Body {
         /// Whether it forwards.
         on: bool,
     },
-    /// `NLMSG_DONE`: the end of a dump, with a positive errno if it failed. `NLMSG_ERROR` without an
-    /// error: an acknowledgement, which ends the reply to another request.
+    /// `NLMSG_DONE`: the end of a dump, with a positive errno if it failed. Or `NLMSG_ERROR` without an error: an
+    /// acknowledgement, which ends the reply to a request for a single link.
     Done(Option<i32>),
     /// `NLMSG_ERROR`: the request failed with this positive errno.
     Error(i32),
@@ -101,7 +101,7 @@ pub struct Message {
     pub sequence: u32,
     /// Port of the socket that sent the request; 0 if none.
     pub port: u32,
-    /// `NLM_F_DUMP_INTR`: the kernel's tables changed while it dumped; ask again.
+    /// `NLM_F_DUMP_INTR`: the kernel's tables changed during the dump, which has to be repeated.
     pub interrupted: bool,
 }
 
@@ -110,7 +110,7 @@ pub struct Message {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed(pub Option<u32>);
 
-/// Iterates over the messages of a datagram. Ends after an error that hides where the next message begins.
+/// The messages of a datagram. The iterator ends after an error that hides where the next message begins.
 #[must_use]
 #[derive(Debug)]
 pub struct Messages<'a>(&'a [u8]);
@@ -158,7 +158,7 @@ fn ifindex(kind: u16, payload: &[u8]) -> Option<u32> {
     Some(u32::from_ne_bytes(bytes)).filter(|ifindex| *ifindex != 0)
 }
 
-/// Returns `None` for a malformed body. Only the fields in use are checked.
+/// Parses a body. `None`: it is malformed. Only the fields in use are checked.
 fn parse_body(kind: u16, payload: &[u8]) -> Option<Body> {
     Some(match kind {
         uapi::RTM_NEWADDR => parse_address(payload, Body::NewAddress)?,
