@@ -21,7 +21,7 @@ enum ParsedName {
     Ignored,
 }
 
-/// Reads the command line. The result has each option at most once. Errors are not escaped.
+/// Reads the command line. Returns each option at most once. Errors are not escaped.
 pub(super) fn read(argv: Vec<OsString>) -> Result<Vec<GivenOption>, String> {
     let mut given: Vec<GivenOption> = Vec::new();
     let mut words = argv.into_iter().map(into_text);

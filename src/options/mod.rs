@@ -26,16 +26,16 @@ pub use program::ConntrackdPath;
 /// Default name of the log file, which is the original's.
 const LOG_FILE: &str = "neutron-keepalived-state-change.log";
 
-/// What to do.
+/// The command of a command line.
 #[derive(Debug)]
 pub enum CliAction {
-    /// Watch.
+    /// Run the daemon.
     Run(Box<Config>),
-    /// Check whether watching would work.
+    /// Check whether the daemon would start (`--check`).
     Check(Box<Config>),
     /// List all instances, as JSON if true.
     List(bool),
-    /// Print this.
+    /// Print this text.
     Print(String),
 }
 
@@ -179,7 +179,7 @@ fn flags() -> &'static [FlagInfo<'static>] {
 const WITH_UNDERSCORES: &str = "--router_id --conf_dir --monitor_interface --monitor_cidr --state_path --pid_file \
     --enable_conntrackd --garp_master_repeat --garp_master_delay --garp_interval";
 
-/// Returns the text with the names of options as their users know them.
+/// Returns the text with the names of these options written with underscores.
 fn with_underscores(text: &str) -> String {
     let replace = |text: String, name: &str| text.replace(&name.replace('_', "-"), name);
     WITH_UNDERSCORES.split(' ').fold(text.into(), replace)

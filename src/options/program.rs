@@ -13,7 +13,7 @@ const REFUSED: &str = "not run: users other than root can replace it";
 /// The result of the search for conntrackd.
 #[derive(Debug)]
 pub struct ConntrackdPath {
-    /// Where it is, or is expected.
+    /// The path of the program found, or the usual path.
     pub path: PathBuf,
     /// A warning about an earlier program in `PATH` that users other than root can replace.
     pub refused: Option<String>,
@@ -21,7 +21,7 @@ pub struct ConntrackdPath {
 
 impl Config {
     /// Searches for conntrackd in `PATH` and then where Debian and Neutron's rootwrap have it, as a daemon's `PATH` may lack
-    /// these directories. `None`: it is not run.
+    /// these directories. `None`: conntrackd is not enabled.
     pub fn find_conntrackd(&self) -> Option<ConntrackdPath> {
         if !self.enable_conntrackd {
             return None;
@@ -41,7 +41,7 @@ impl Config {
         Some(ConntrackdPath { path: "/usr/sbin/conntrackd".into(), refused })
     }
 
-    /// Refuses a hook that runs as root and that other users can replace.
+    /// Refuses a hook that would run as root and that other users can replace.
     pub(crate) fn check_hook(&self, hook: &Path) -> Result<(), String> {
         let user = self.run_hook_as().user.unwrap_or_else(geteuid);
         let why = if user.is_root() { trust::find_unsafe(hook) } else { None };

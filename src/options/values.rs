@@ -68,7 +68,7 @@ pub(super) fn program(text: &str) -> Result<PathBuf, String> {
     Err(format!("expected an existing program that may be run: {reason}"))
 }
 
-/// Reads the path of a file that need not exist yet, nor its directory.
+/// Reads the path of a file. Neither the file nor its directory need exist yet.
 pub(super) fn file(text: &str) -> Result<PathBuf, String> {
     let possible = |path: &PathBuf| !path.is_dir() && !text.ends_with('/');
     expected(absolute(text).filter(possible), "a file")
