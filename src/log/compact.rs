@@ -55,7 +55,7 @@ impl Frame {
     }
 }
 
-/// Logs version, pid and router once, as they would be half of each frame.
+/// Logs version, pid and router once: in every frame they would take half of it.
 pub(super) fn write_banner() {
     if let Some((pid, router)) = with_logger(|logger| (logger.pid, logger.log.router.clone())) {
         info!("keepwatch {}, pid {}, router {}", env!("CARGO_PKG_VERSION"), pid, router.as_str());

@@ -1,5 +1,4 @@
-//! The texts of values in the log. Those of troubles are also in the status line, `--list`, the metrics and `--check`;
-//! docs/monitoring.md says what to do about each.
+//! The texts of values in the log.
 
 use core::fmt::{self, Display, Formatter};
 use std::path::Path;
@@ -12,7 +11,7 @@ use crate::monitor::{AGENT_TIMEOUT, CommandResult, Dump, DumpResult, Failure};
 use crate::sys::helper::COMMAND_TIMEOUT;
 use crate::wire::rtnl::Mac;
 
-/// Returns the end of a line that stands for several occurrences.
+/// Returns a suffix for a line that stands for several occurrences.
 pub(super) fn times(count: u32) -> impl Display {
     fmt::from_fn(move |f| match count {
         0 | 1 => Ok(()),
@@ -20,7 +19,7 @@ pub(super) fn times(count: u32) -> impl Display {
     })
 }
 
-/// Returns where the file or socket of a line is, if it has a path.
+/// Returns the path of a line's file or socket as a suffix, if any.
 pub(super) fn at(path: Option<&Path>) -> impl Display {
     fmt::from_fn(move |f| path.map_or(Ok(()), |path| write!(f, " at {}", path.display())))
 }

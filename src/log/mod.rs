@@ -55,10 +55,10 @@ pub enum Level {
     Debug = 7,
 }
 
-/// The destinations of lines, and their beginning.
+/// The destinations of lines, and what all lines begin with.
 #[derive(Debug)]
 pub struct Log {
-    /// The daemon's name in every line.
+    /// The router, which every line names.
     pub router: RouterId,
     /// The least severe level that is logged.
     pub level: Level,
@@ -129,7 +129,7 @@ pub fn flush() {
     with_logger(Logger::flush);
 }
 
-/// Returns `None` before [`open`], and for a line that is logged while another one is written.
+/// Calls `use_it` with the log. Returns `None` before [`open`], and if a line is logged while another one is written.
 fn with_logger<T>(use_it: impl FnOnce(&mut Logger) -> T) -> Option<T> {
     LOGGER.with(|logger| logger.try_borrow_mut().ok()?.as_mut().map(use_it))
 }

@@ -12,7 +12,7 @@ use crate::wire::ifname::InterfaceName;
 pub(crate) struct TroubleText(Trouble, Option<InterfaceName>);
 
 impl TroubleText {
-    /// Looks up the name of the interface.
+    /// Returns a trouble with the present name of its interface.
     pub(crate) fn new(trouble: Trouble) -> Self {
         let Trouble::Misplaced(ifindex, _) = trouble else { return Self(trouble, None) };
         Self(trouble, name_of(ifindex))
