@@ -22,7 +22,7 @@ use crate::sys::{atomic_file, clock, process, signals};
 /// Prints what the daemon would do.
 ///
 /// # Errors
-/// The error with which the daemon would not start.
+/// The error that would prevent the daemon's start.
 pub fn check(config: &Config, tables: &mut Tables) -> Result<(), StartError> {
     print("program", program());
     print("name", &config.router_id);
@@ -55,7 +55,7 @@ pub fn check(config: &Config, tables: &mut Tables) -> Result<(), StartError> {
     Ok(())
 }
 
-/// Prints whether a thing works, if it is configured. Its failure would not prevent the start.
+/// Prints whether a thing works, if its path is configured. A failure would not prevent the start.
 fn report(
     what: &str,
     path: Option<&Path>,
@@ -73,7 +73,7 @@ fn print(what: &str, value: impl Display) {
     process::print(&format!("{what:<11} {}\n", printable(&value.to_string())));
 }
 
-/// Returns the program's own path, with symlinks resolved, and the user who runs it.
+/// Returns the program's own path, with symlinks resolved, and its user.
 fn program() -> String {
     let path = std::env::current_exe().unwrap_or_default();
     let path = path.display();
@@ -120,7 +120,7 @@ fn state(config: &Config, route: &RouteSocket) -> Result<String, Errno> {
     }
 }
 
-/// Checks for a socket without connecting, as an agent would take that for a notification.
+/// Checks for a socket without connecting, as the agent would take a connection for a notification.
 fn find_socket(path: &Path) -> Result<(), Errno> {
     let is_socket = fs::metadata(path)?.file_type().is_socket();
     if is_socket { Ok(()) } else { Err(NixErrno::ENOTSOCK.into()) }

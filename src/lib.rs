@@ -6,7 +6,7 @@
 //! 1. [`sys`] reads bytes from the kernel and the agent;
 //! 2. [`wire`] parses them;
 //! 3. [`monitor`], the core, takes one input and is polled for actions, until there is none;
-//! 4. [`daemon`], the loop, executes each action by [`sys`], and passes the result in before it polls for the next.
+//! 4. [`daemon`], the loop, executes each action through [`sys`], and passes its result in before the next poll.
 //!
 //! [`options`] is the configuration, [`log`] the output for people, [`metrics`] that for Prometheus.
 //!

@@ -15,11 +15,11 @@ use keepwatch::sys::{process, signals};
 use keepwatch::{check, list};
 use nix::unistd::alarm;
 
-/// Exit code of a failure that may pass.
+/// Exit code of a temporary failure.
 const FAILURE: u8 = 1;
 /// Exit code of a wrong command line.
 const USAGE: u8 = 2;
-/// Exit code of a failure that an administrator has to mend: `EX_CONFIG` of `sysexits(3)`, after which the packages'
+/// Exit code of a failure that lasts until an administrator mends it: `EX_CONFIG` of `sysexits(3)`, after which the packages'
 /// service files do not restart the daemon.
 const CONFIGURATION: u8 = 78;
 

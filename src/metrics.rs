@@ -19,7 +19,7 @@ use crate::wire::ifname::InterfaceName;
 /// Room for the longest text in bytes: 60 samples with labels of 300 bytes.
 const MAX_LEN: usize = 24 * 1024;
 
-/// The file of `--metrics-file`. Dropping it removes the file, as the figures of an ended daemon are wrong.
+/// The file of `--metrics-file`. Dropping it removes the file, as the figures of an ended daemon are stale.
 #[derive(Debug)]
 pub(crate) struct MetricsFile {
     file: AtomicFile,
@@ -29,7 +29,7 @@ pub(crate) struct MetricsFile {
 }
 
 impl MetricsFile {
-    /// Writes nothing yet.
+    /// Prepares the path and the labels, and writes nothing yet.
     pub fn new(path: &Path, labels: std::string::String) -> Result<Self, Errno> {
         Ok(Self { file: AtomicFile::new(path)?, labels, written: None })
     }
@@ -68,18 +68,18 @@ pub fn labels(router_id: &RouterId, interface: &InterfaceName, vip: &Cidr) -> st
 /// If `text` has no room.
 pub fn render(text: &mut dyn Write, status: &Status, changed_at: u64, labels: &str) -> fmt::Result {
     let version = env!("CARGO_PKG_VERSION");
-    begin(text, "build_info", "The version, with the value 1.")?;
+    write_header(text, "build_info", "The version, with the value 1.")?;
     writeln!(text, "keepwatch_build_info{{{labels},version=\"{version}\"}} 1")?;
     for (name, help, value) in figures(status, changed_at) {
-        begin(text, name, help)?;
+        write_header(text, name, help)?;
         writeln!(text, "keepwatch_{name}{{{labels}}} {value}")?;
     }
     let name = "notification_failures_total";
-    begin(text, name, "Attempts to notify the agent that failed.")?;
+    write_header(text, name, "Attempts to notify the agent that failed.")?;
     for ((kind, _), failures) in Failure::KINDS.iter().zip(status.counters.notification_failures) {
         writeln!(text, "keepwatch_{name}{{{labels},kind=\"{kind}\"}} {failures}")?;
     }
-    begin(text, "trouble", "What is wrong, with the value 1.")?;
+    write_header(text, "trouble", "What is wrong, with the value 1.")?;
     for trouble in status.troubles.into_iter().flatten().map(TroubleText::new) {
         let (severity, trouble) = (trouble.severity(), escaped(trouble));
         let labels = format_args!(r#"{labels},severity="{severity}",trouble="{trouble}""#);
@@ -88,7 +88,7 @@ pub fn render(text: &mut dyn Write, status: &Status, changed_at: u64, labels: &s
     Ok(())
 }
 
-/// Returns the value of a label.
+/// Escapes the value of a label.
 fn escaped(value: impl Display) -> impl Display {
     fmt::from_fn(move |f| write!(Escape(f), "{value}"))
 }
@@ -104,7 +104,7 @@ impl Write for Escape<'_, '_> {
     }
 }
 
-fn begin(text: &mut dyn Write, name: &str, help: &str) -> fmt::Result {
+fn write_header(text: &mut dyn Write, name: &str, help: &str) -> fmt::Result {
     let kind = if name.ends_with("_total") { "counter" } else { "gauge" };
     writeln!(text, "# HELP keepwatch_{name} {help}\n# TYPE keepwatch_{name} {kind}")
 }

@@ -1,5 +1,4 @@
-//! `--list`: every instance on this machine, from `/proc` and the files that it writes. The instances themselves
-//! are not involved.
+//! `--list`: every instance on this machine, from `/proc` and the files that it writes. No instance is asked.
 //!
 //! Any user may run an instance with any path, and root reads the file there. So only processes of this program count,
 //! each file is opened once and judged by that descriptor, and the memory for each process is bounded.
@@ -52,11 +51,11 @@ type Row = ([Option<String>; 12], Verdict);
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 enum Verdict {
     #[default]
-    Well,
+    Ok,
     /// A delivery is pending, or a remark is a warning.
-    Odd,
+    Warning,
     /// An instance is dead, contradicts another, or has a critical trouble.
-    Wrong,
+    Critical,
     /// Instances may be missing, or a file cannot be read.
     Unknown,
 }
@@ -67,7 +66,7 @@ pub fn list(json: bool) -> u8 {
     let deadline = Instant::now() + LIMIT;
     let worst = |rows: &[Row]| rows.iter().map(|(_, verdict)| *verdict).max().unwrap_or_default();
     let (mut rows, mut missing) = gather(deadline);
-    if missing.is_none() && worst(&rows) > Verdict::Well {
+    if missing.is_none() && worst(&rows) > Verdict::Ok {
         // An instance may just start or end.
         sleep(Duration::from_secs(1));
         (rows, missing) = gather(deadline);
@@ -82,7 +81,7 @@ pub fn list(json: bool) -> u8 {
     }) as u8
 }
 
-/// The rows so far, and once the search has ended, its result. The error says why rows may be missing.
+/// The rows so far, and the result of the search once it has ended. The error says why rows may be missing.
 type Found = (Vec<Row>, Option<Result<(), &'static str>>);
 
 // A channel would add 15 kB to the program.
@@ -110,7 +109,7 @@ fn gather(deadline: Instant) -> (Vec<Row>, Option<&'static str>) {
     (rows, result.unwrap_or(Err("timed out: instances are missing")).err())
 }
 
-/// The verdict and text of each trouble of an instance. A text that a cell has already is empty.
+/// The verdict and text of each trouble of an instance. The text is empty if a cell shows the trouble.
 type Remarks = Vec<(Verdict, String)>;
 
 #[derive(Default)]
@@ -148,7 +147,7 @@ impl Collector {
         let pid = pid.to_string();
         let first = self.known.entry(format!("{what} {key:?}")).or_insert_with(|| pid.clone());
         if *first != pid {
-            remarks.push((Verdict::Wrong, format!("same {what} as pid {first}")));
+            remarks.push((Verdict::Critical, format!("same {what} as pid {first}")));
         }
     }
 
@@ -221,7 +220,7 @@ impl Collector {
         self.add_place(process.open(&format!("{conf_dir}/.."), OFlag::O_DIRECTORY));
         let state = state.inspect_err(|errno| {
             let is_hidden = *errno == NixErrno::EACCES.into();
-            let verdict = if is_hidden { Verdict::Unknown } else { Verdict::Wrong };
+            let verdict = if is_hidden { Verdict::Unknown } else { Verdict::Critical };
             remarks.push((verdict, format!("{conf_dir}/state: {errno}")));
         });
         Some(state.map(|(word, _)| word))
@@ -250,7 +249,7 @@ impl Collector {
                 cells[0] = Some(name.to_string_lossy().into());
                 cells[3] = Some(state);
                 cells[11] = Some(remark);
-                found().0.push((cells, Verdict::Wrong));
+                found().0.push((cells, Verdict::Critical));
             }
         }
         match self.places.len() {
@@ -274,23 +273,23 @@ impl Figures {
             let is_critical = severity == r#"severity="critical"#;
             let text = text.strip_suffix('"').unwrap_or(text);
             let text = text.replace(r#"\""#, "\"").replace(r"\\", r"\");
-            remarks.push((if is_critical { Verdict::Wrong } else { Verdict::Odd }, text));
+            remarks.push((if is_critical { Verdict::Critical } else { Verdict::Warning }, text));
         }
         if process.is_replaced {
-            remarks.push((Verdict::Odd, "program was replaced: restart the instance".into()));
+            remarks.push((Verdict::Warning, "program was replaced: restart the instance".into()));
         }
         let mut either = |name, [no, yes]: [&str; 2], verdict| {
             let is_yes = self.value(name)? != 0;
-            remarks.push((if is_yes { verdict } else { Verdict::Well }, String::new()));
+            remarks.push((if is_yes { verdict } else { Verdict::Ok }, String::new()));
             Some(String::from(if is_yes { yes } else { no }))
         };
         let mut delivered = |option, name| match process.option(option) {
-            Some(_) => either(name, ["delivered", "pending"], Verdict::Odd),
+            Some(_) => either(name, ["delivered", "pending"], Verdict::Warning),
             None => Some("none".into()),
         };
         let (agent, hook) =
             (delivered("--state-path", "undelivered"), delivered("--hook", "hook_pending"));
-        let split_brain = either("split_brain", ["no", "yes"], Verdict::Wrong);
+        let split_brain = either("split_brain", ["no", "yes"], Verdict::Critical);
         let since = self.value("last_change_timestamp_seconds").filter(|time| *time > 0);
         let label = self.further_labels("build_info").next();
         let written = label.and_then(|label| label.strip_prefix("version=\"")?.strip_suffix('"'));

@@ -41,7 +41,7 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// Returns `None` also for a helper, and for a starting daemon, whose parent counts.
+    /// Reads a process. `None`: it is another program, a helper, or a starting daemon, whose parent is listed instead.
     pub fn read(pid: u32) -> Option<Self> {
         let status = read_proc(pid, "status")?;
         let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name));
@@ -111,7 +111,7 @@ fn read_all(file: &File) -> Result<String, Errno> {
     Ok(String::from_utf8_lossy(&content).into())
 }
 
-/// Opens a path with `O_PATH` below a root that neither symlinks nor `..` escape.
+/// Opens a path with `O_PATH` below a root. Neither symlinks nor `..` leave it.
 pub(super) fn open_in(root: &File, path: &Path, flags: OFlag) -> Result<File, Errno> {
     let path = Path::new(".").join(path.strip_prefix("/").unwrap_or(path));
     let flags = flags | OFlag::O_PATH | OFlag::O_CLOEXEC;
