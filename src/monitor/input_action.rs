@@ -51,10 +51,9 @@ pub enum Input {
     MountsChanged,
     /// The network namespace has been deleted.
     NamespaceGone,
-    /// A frame was received: a station on the interface with this index claims an address.
-    ClaimReceived(u32, Claim),
-    /// A frame without a claim was received, or the packet socket reported an error.
-    NoClaim,
+    /// A frame was received, with the claim in it and the index of its interface. None: the frame has no claim, or the
+    /// packet socket reported an error.
+    Frame(Option<(u32, Claim)>),
 }
 
 /// The file that a write of the state file replaced.

@@ -158,15 +158,9 @@ impl<'a> Monitor<'a> {
                     journal.end_failures(|event| matches!(event, LimitedEvent::NotProbed { .. }));
                 }
             }
-            Input::ClaimReceived(ifindex, claim) => {
+            Input::Frame(claim) => {
                 if let Some(detector) = &mut self.detector {
-                    detector.handle_frame(now);
-                    detector.handle_claim(*ifindex, claim, &self.vip, journal, now);
-                }
-            }
-            Input::NoClaim => {
-                if let Some(detector) = &mut self.detector {
-                    detector.handle_frame(now);
+                    detector.handle_frame(*claim, &self.vip, journal, now);
                 }
             }
             Input::Helper(helper, news) => self.handle_helper(*helper, *news, now),

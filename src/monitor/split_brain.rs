@@ -80,24 +80,20 @@ impl Detector {
         self.may_be_unbound = true;
     }
 
-    /// Counts a frame, with or without a claim.
-    pub(super) fn handle_frame(&mut self, now: Instant) {
-        if self.is_second_over(now) {
-            (self.second_ends, self.frames) = (Some(now + SECOND), 0);
-        }
-        self.frames = self.frames.saturating_add(1);
-    }
-
-    /// Handles a claim. The socket does not receive the daemon's own frames, so a claim from a virtual MAC is another
-    /// station's, even if the watched interface has that MAC.
-    pub(super) fn handle_claim(
+    /// Counts a frame, and handles the claim in it. The socket does not receive the daemon's own frames, so a claim from a
+    /// virtual MAC is another station's, even if the watched interface has that MAC.
+    pub(super) fn handle_frame(
         &mut self,
-        ifindex: u32,
-        claim: &Claim,
+        claim: Option<(u32, Claim)>,
         vip: &Vip,
         journal: &mut Journal,
         now: Instant,
     ) {
+        if self.is_second_over(now) {
+            (self.second_ends, self.frames) = (Some(now + SECOND), 0);
+        }
+        self.frames = self.frames.saturating_add(1);
+        let Some((ifindex, claim)) = claim else { return };
         let is_of_vip = self.watched == Some(ifindex) && claim.ip == vip.ip();
         let is_foreign = |own: Mac| claim.mac != own || virtual_router(claim.mac).is_some();
         if is_of_vip && vip.mac().is_some_and(is_foreign) {

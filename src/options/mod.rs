@@ -26,7 +26,7 @@ pub use program::ConntrackdPath;
 /// Default name of the log file, which is the original's.
 const LOG_FILE: &str = "neutron-keepalived-state-change.log";
 
-/// The command of a command line.
+/// The action that a command line requests.
 #[derive(Debug)]
 pub enum CliAction {
     /// Run the daemon.

@@ -98,11 +98,10 @@ impl PacketSocket {
             Ok((length, Some(sender))) => (length, sender),
             Err(NixErrno::EAGAIN) => return None,
             // ENETDOWN, once after the interface goes down.
-            Ok(_) | Err(_) => return Some(Input::NoClaim),
+            Ok(_) | Err(_) => return Some(Input::Frame(None)),
         };
         let ifindex = u32::try_from(sender.ifindex()).ok();
-        let claim = ifindex.zip(frame.get(..length).and_then(parse_claim));
-        Some(claim.map_or(Input::NoClaim, |(ifindex, claim)| Input::ClaimReceived(ifindex, claim)))
+        Some(Input::Frame(ifindex.zip(frame.get(..length).and_then(parse_claim))))
     }
 
     pub fn fd(&self) -> RawFd {

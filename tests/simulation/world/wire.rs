@@ -148,10 +148,10 @@ impl Simulation<'_> {
         } else {
             self.kernel.vip().address()
         };
-        let claim = |mac| Input::ClaimReceived(ifindex, Claim { mac, ip });
+        let claim = |mac| Input::Frame(Some((ifindex, Claim { mac, ip })));
         self.wire.is_contested ^= claims.by == Station::Silent;
         let frames = match claims.by {
-            Station::Noise(frames) => vec![Input::NoClaim; frames.into()],
+            Station::Noise(frames) => vec![Input::Frame(None); frames.into()],
             Station::Others(stations) => {
                 (0..stations).map(|station| claim([2, 1, 0, 0, 0, station])).collect()
             }
@@ -180,7 +180,7 @@ impl Simulation<'_> {
 
     /// Returns the station of a claim that may be counted.
     pub(super) fn foreign_claimant(&self, frame: &Input) -> Option<Mac> {
-        let Input::ClaimReceived(ifindex, Claim { mac, ip }) = *frame else { return None };
+        let Input::Frame(Some((ifindex, Claim { mac, ip }))) = *frame else { return None };
         let here =
             self.monitor.status().ifindex == Some(ifindex) && ip == self.kernel.vip().address();
         let received = here && self.reported == Some(State::Active);
