@@ -41,8 +41,7 @@ impl MetricsFile {
         }
         let mut text = String::<MAX_LEN>::new();
         render(&mut text, status, changed_at, &self.labels).map_err(|_| NixErrno::EMSGSIZE)?;
-        let written = self.file.replace(text.as_bytes(), true)?;
-        self.written = Some(written);
+        self.written = Some(self.file.replace(text.as_bytes(), true)?);
         Ok(())
     }
 }

@@ -46,13 +46,11 @@ impl SyncSequence {
 
     /// Queues the commands of a new state, in place of the remaining commands of the last.
     pub(super) fn post(&mut self, state: State) {
-        const ACTIVE: [SyncCommand; 4] =
-            [SyncCommand::Commit, SyncCommand::Flush, SyncCommand::Resync, SyncCommand::Bulk];
-        const BACKUP: [SyncCommand; 2] = [SyncCommand::Timers, SyncCommand::Control];
+        use SyncCommand::{Bulk, Commit, Control, Flush, Resync, Timers};
         self.state = state;
         self.rest = match state {
-            State::Active => &ACTIVE,
-            State::Backup => &BACKUP,
+            State::Active => &[Commit, Flush, Resync, Bulk],
+            State::Backup => &[Timers, Control],
         };
         (self.one_succeeded, self.one_failed) = (false, false);
         (self.not_before, self.unconfigured_since) = (Instant::ZERO, None);

@@ -13,7 +13,7 @@ pub(super) struct Delivery<T> {
     /// The value of the current attempt.
     pub(super) in_flight: Option<T>,
     /// Attempts that have failed since the last success.
-    failures: u32,
+    pub(super) failures: u32,
     backoff: Backoff,
 }
 
@@ -72,11 +72,6 @@ impl<T: Copy + PartialEq> Delivery<T> {
     /// Returns whether the last finished attempt failed.
     pub(super) fn is_failing(&self) -> bool {
         self.failures > 0
-    }
-
-    /// Resets the count of failures, because they were another value's.
-    pub(super) fn forget_failures(&mut self) {
-        self.failures = 0;
     }
 
     pub(super) fn deadline(&self) -> Option<Instant> {

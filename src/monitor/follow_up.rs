@@ -2,13 +2,8 @@
 
 use super::{Action, Duration, Instant};
 
-/// The time from the delivery to each check.
-const CHECKS: [Duration; 4] = [
-    Duration::from_secs(10),
-    Duration::from_secs(30),
-    Duration::from_secs(120),
-    Duration::from_secs(600),
-];
+/// Seconds from the delivery to each check.
+const CHECKS: [u64; 4] = [10, 30, 120, 600];
 
 #[derive(Debug)]
 pub(super) struct FollowUp {
@@ -33,7 +28,7 @@ impl FollowUp {
     }
 
     pub(super) fn deadline(&self) -> Option<Instant> {
-        CHECKS.get(self.checks).map(|delay| self.since + *delay)
+        CHECKS.get(self.checks).map(|delay| self.since + Duration::from_secs(*delay))
     }
 }
 

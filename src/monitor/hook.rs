@@ -27,7 +27,7 @@ impl HookSchedule {
             return;
         }
         if is_new {
-            self.runs.forget_failures();
+            self.runs.failures = 0;
         }
         if again {
             self.ran_for = None;
@@ -53,7 +53,7 @@ impl HookSchedule {
         } else {
             let Some(state) = self.runs.fail(|backoff| backoff.after_failure(now)) else { return };
             if self.runs.newest != Some(state) {
-                self.runs.forget_failures();
+                self.runs.failures = 0;
             }
             self.ran_for = None;
             journal.counters.hook_failures += 1;

@@ -67,11 +67,10 @@ impl Agent {
         self.exchange = None;
         let socket = self.socket_id();
         // A Unix socket connects at once or fails, with EAGAIN if the backlog is full.
-        let mut stream =
-            UnixStream::connect_addr(&self.address).map_err(|error| failure(error.into()))?;
+        let mut stream = UnixStream::connect_addr(&self.address).map_err(failure)?;
         self.check_trust(&stream)?;
         // A new socket has room for all of it (`unix_stream_sendmsg`).
-        stream.write_all(request).map_err(|error| failure(error.into()))?;
+        stream.write_all(request).map_err(failure)?;
         // Registering also reports bytes already received.
         registry
             .register(&mut stream, token, Interest::READABLE)
@@ -140,7 +139,7 @@ impl Exchange {
                 Ok(length) => buffer.get(..length)?,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return None,
                 Err(_) if self.delivered => return Some(Outcome::Closed),
-                Err(error) => return failed(failure(error.into())),
+                Err(error) => return failed(failure(error)),
             };
             if self.delivered {
                 self.rest += bytes.len();
@@ -166,7 +165,8 @@ impl Exchange {
 }
 
 /// Classifies a socket's errno. An agent that closes the socket before reading everything resets the connection.
-fn failure(errno: Errno) -> Failure {
+fn failure(error: impl Into<Errno>) -> Failure {
+    let errno = error.into();
     match NixErrno::from_raw(errno.0) {
         NixErrno::ENOENT => Failure::NoSocket,
         NixErrno::ECONNREFUSED => Failure::Refused,
