@@ -36,7 +36,8 @@ fn assert_understood(behaviour: Behaviour) {
     world.agent.assert_last_state(word(present));
     let arrivals = world.agent.arrivals();
     assert_eq!(arrivals.len(), 21);
-    let is_one_write =
-        |arrival: &Arrival| arrival.reads == 1 && arrival.router == world.setup.router;
-    assert!(arrivals.iter().all(is_one_write), "{arrivals:?}");
+    for Arrival { line, router, reads, .. } in &arrivals {
+        let expected = ("GET / HTTP/1.1", world.setup.router.as_str(), 1);
+        assert_eq!((line.as_str(), router.as_str(), *reads), expected, "line, router and reads");
+    }
 }

@@ -56,6 +56,8 @@ impl Behaviour {
 #[derive(Clone, Debug)]
 pub struct Arrival {
     pub at: Instant,
+    /// The first line of the request.
+    pub line: String,
     pub router: String,
     pub state: String,
     /// The number of reads until its end.
@@ -253,7 +255,8 @@ fn record(shared: &Shared, at: Instant, text: &str, reads: usize, acknowledged: 
             .to_string()
     };
     let (router, state) = (header("X-Neutron-Router-Id"), header("X-Neutron-State"));
-    shared.arrivals.push(Arrival { at, router, state, reads, acknowledged });
+    let line = text.lines().next().unwrap_or_default().to_string();
+    shared.arrivals.push(Arrival { at, line, router, state, reads, acknowledged });
 }
 
 /// A listening socket with a full backlog, whose listener never accepts.
