@@ -27,7 +27,10 @@ fn ipv6_with_duplicate_address_detection() {
     let addresses = content(&hooked.record.join("addresses"));
     let vip = addresses.lines().find(|line| line.starts_with("fd00")).unwrap();
     let flags = u32::from_str_radix(vip.split(' ').nth(4).unwrap(), 16).unwrap();
-    assert!(!AddressFlags::from_bits_retain(flags).contains(AddressFlags::Tentative), "{vip}");
+    assert!(
+        !AddressFlags::from_bits_retain(flags).contains(AddressFlags::Tentative),
+        "tentative: {vip}"
+    );
     keepwatch.terminate();
     assert_eq!(agent.arrivals().len(), 2);
 }

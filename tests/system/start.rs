@@ -52,7 +52,7 @@ fn vip_changed_around_start() {
 fn daemon_is_up_when_its_parent_returns() {
     let world = World::new();
     let keepwatch = world.setup.daemonize();
-    assert_eq!(world.setup.state(), "backup");
+    assert_eq!(world.setup.state(), "backup", "the state file");
     let cmdline = fs::read_to_string(format!("/proc/{}/cmdline", keepwatch.pid())).unwrap();
     assert!(cmdline.contains(&world.setup.router), "the agent looks for the router in {cmdline:?}");
     let stat = fs::read_to_string(format!("/proc/{}/stat", keepwatch.pid())).unwrap();

@@ -1,5 +1,6 @@
 //! A capture of the frames on the wire.
 
+use std::fmt::{self, Debug, Formatter};
 use std::io::IoSliceMut;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -18,10 +19,17 @@ use crate::files::wait_unless_stopped;
 use crate::received::Received;
 
 /// A frame, and the time since the epoch when the kernel received it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Frame {
     pub at: Duration,
     pub bytes: Vec<u8>,
+}
+
+impl Debug for Frame {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} ", self.at)?;
+        self.bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
 }
 
 impl Frame {

@@ -216,8 +216,10 @@ impl<'a> Running<'a> {
     }
 
     fn wait_state_file(&self, what: &str, condition: impl Fn(&str) -> bool) {
-        let what = self.and_log(format!("the state file to hold {what}"));
-        self.files.until(what, || condition(&self.setup.state()).then_some(()));
+        let setup = self.setup;
+        let what =
+            || format!("{what} in the state file, which has {:?}:\n{}", setup.state(), setup.log());
+        self.files.until(Late(what), || condition(&setup.state()).then_some(()));
     }
 
     /// Returns a description followed by the log as it is when that is displayed.
@@ -242,7 +244,8 @@ impl<'a> Running<'a> {
 
     /// Waits for the end. Returns the status if it ran in the foreground.
     pub fn wait_exit(mut self) -> Option<ExitStatus> {
-        wait_end(self.pid);
+        let ended = pidfd(self.pid).is_none_or(|pidfd| wait_readable(pidfd, PATIENCE));
+        assert!(ended, "{}", self.and_log(format!("process {} does not end", self.pid)));
         self.child.take().map(|mut child| child.wait().expect("an exit status"))
     }
 
@@ -345,6 +348,7 @@ pub fn proc_status(pid: u32, field: &str) -> String {
 /// Waits until a process has ended.
 pub fn wait_end(pid: u32) {
     if let Some(pidfd) = pidfd(pid) {
-        assert!(wait_readable(&pidfd, PATIENCE), "process {pid} does not end");
+        let ended = wait_readable(&pidfd, PATIENCE);
+        assert!(ended, "process {pid}, {}, does not end", proc_status(pid, "Name"));
     }
 }

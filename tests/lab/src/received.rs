@@ -42,7 +42,11 @@ impl<T: Debug> Received<T> {
         let mut deadline = Deadline::after(patience);
         let mut all = self.lock();
         while !condition(&all) {
-            let nap = deadline.nap(&Late(|| format!("{what}; so far: {all:#?}")));
+            let nap = deadline.nap(&Late(|| {
+                let last = all.iter().skip(all.len().saturating_sub(20));
+                let each: String = last.map(|one| format!("\n{one:?}")).collect();
+                format!("{what}; received: {}, the last:{each}", all.len())
+            }));
             all = self.more.wait_timeout(all, nap).expect("the received values").0;
         }
         all
