@@ -109,8 +109,10 @@ fn mode_and_content() {
             .output()
             .unwrap();
         let _keepwatch = world.setup.adopt(&output);
+        assert_eq!(world.setup.state(), "backup");
         for path in [world.setup.state_file(), world.setup.log_file(), world.setup.pid_file()] {
-            assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o644, "{}", path.display());
+            let mode = fs::metadata(&path).unwrap().mode() & 0o7777;
+            assert_eq!(format!("{mode:04o}"), "0644", "mode of {}", path.display());
             fs::remove_file(path).unwrap();
         }
     }
@@ -133,8 +135,7 @@ fn full_directory() {
         // A retry may be under way.
         look("no temporary file", || temporaries(setup).is_empty());
         fs::remove_file(&ballast).unwrap();
-        let watch = Watch::new(&setup.conf_dir);
-        watch.until("the state file", || (setup.state() == word(present)).then_some(()));
+        keepwatch.wait_state(word(present));
     }
     drop(keepwatch);
     assert_eq!(temporaries(setup), [] as [&Path; 0]);
