@@ -119,18 +119,18 @@ fn irrelevant_addresses_are_not_announced() {
     world.rtnl.add_address("lan0", "10.0.0.1/24");
     keepwatch.counter("events");
     keepwatch.wait_asleep();
-    assert_eq!(keepwatch.counter("announcements"), 0);
+    assert_eq!(keepwatch.counter("announcements"), 0, "announcements of a backup");
     world.set_vip(true);
     announcements(&capture, &keepwatch, 2);
     // Not announced: the watched interface, loopback, multicast, a link without ARP.
     world.rtnl.add_address("ha0", "169.254.192.7/18");
     world.rtnl.add_address("lo", "10.0.0.8/32");
-    world
-        .rtnl
-        .add("lan0", Address { flags: AddressFlags::Mcautojoin, ..Address::new("224.0.0.9/32") });
     world.rtnl.flag("lan0", LinkFlags::Noarp, true);
     world.rtnl.add_address("lan0", "10.0.0.7/24");
     world.rtnl.flag("lan0", LinkFlags::Noarp, false);
+    world
+        .rtnl
+        .add("lan0", Address { flags: AddressFlags::Mcautojoin, ..Address::new("224.0.0.9/32") });
     // Not announced either: a refresh of an address that existed at the start. The kernel's times of creation and
     // change have a resolution of 10 ms.
     std::thread::sleep(Duration::from_millis(20));
@@ -141,7 +141,8 @@ fn irrelevant_addresses_are_not_announced() {
     world.rtnl.add_address("lan0", "10.0.0.1/24");
     let frames = announcements(&capture, &keepwatch, 4);
     assert_eq!(bytes(&frames), arp_rounds(MAC, 2));
-    assert_eq!(on_ha0.frames().iter().filter(|frame| is_announcement(frame)).count(), 0);
+    let on_ha0 = on_ha0.frames();
+    assert!(!on_ha0.iter().any(is_announcement), "on the watched interface: {on_ha0:?}");
 }
 
 /// Adds 4,096 addresses while the VIP flips, which interrupts their rounds. In the end each address has been announced
