@@ -100,6 +100,7 @@ impl Simulation<'_> {
                 assert_eq!(self.monitor.status().counters.unannounced, 0, "p11_there_is_room");
             }
             Action::ReopenLog => {
+                assert!(std::mem::take(&mut self.reopens_log), "p14_log_is_reopened_on_a_signal");
                 self.disk.log_fails = !self.disk.works;
                 return Some(Input::LogReopened { succeeded: self.disk.works });
             }

@@ -55,6 +55,7 @@ impl Simulation<'_> {
         assert_eq!(self.monitor.status().claimant, self.wire.claimant, "p12_claimant_is_shown");
         let leaves = |by| self.now < by && deadline.is_some_and(|deadline| deadline <= by);
         assert!(self.leave_by.is_none_or(leaves), "p14_leaves_in_time");
+        assert!(!self.reopens_log, "p14_log_is_reopened");
     }
 
     /// Asserts the order of actions: a new state first goes to the file, then to the agent.

@@ -119,6 +119,8 @@ pub struct Simulation<'a> {
     emptied_at: Option<Instant>,
     /// The core was asked to report the state again.
     reloaded: bool,
+    /// A signal has asked for the log to be reopened.
+    reopens_log: bool,
     exit_requested: bool,
     leave_by: Option<Instant>,
     pub exited: bool,
@@ -195,6 +197,7 @@ impl<'a> Simulation<'a> {
             at_empty_queue: false,
             emptied_at: None,
             reloaded: false,
+            reopens_log: false,
             exit_requested: false,
             leave_by: None,
             exited: false,
@@ -289,6 +292,7 @@ impl<'a> Simulation<'a> {
 
     fn control(&mut self, control: Control) {
         self.reloaded |= control == Control::Reload;
+        self.reopens_log |= matches!(control, Control::Reload | Control::ReopenLog);
         if control == Control::Reload {
             self.metrics.reloads += 1;
             self.reload();
