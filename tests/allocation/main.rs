@@ -216,7 +216,7 @@ fn every_failure_of_the_agent() {
     // From here on, the older state must not be delivered any more.
     world.set_vip(true);
     keepwatch.wait_state("master");
-    let agent = Agent::start(state_path);
+    let mut agent = Agent::start(state_path);
     for (behaviour, how) in [
         (Behaviour::Reply(vec![b"HTTP/1.1 500 No\r\n\r\n"]), "reply has status 500"),
         // This resets the connection. A mere early close counts as an equal failure, so it has no line for a minute.
@@ -237,6 +237,12 @@ fn every_failure_of_the_agent() {
         agent.wait_acknowledged(word(present));
     }
     keepwatch.wait_log("agent notified after ", 1);
+    // Another agent, which may not know the state that this one has answered for.
+    let before = agent.arrivals().len();
+    agent.stop(true);
+    agent.listen();
+    keepwatch.wait_log("agent's socket was replaced since its reply", 1);
+    agent.wait("the state once more", |arrivals| arrivals.len() > before);
     assert_ends(keepwatch);
 }
 
