@@ -106,7 +106,7 @@ impl Observer {
 
 /// Reads a request, and answers it like the newest agent. A program that is killed meanwhile sends no complete one.
 fn receive(mut stream: UnixStream) -> Option<Seen> {
-    let (text, _) = read_request(&mut stream);
+    let text = read_request(&mut stream);
     text.ends_with("\r\n\r\n").then_some(())?;
     let at = Instant::now();
     let _ = stream.write_all(NEWEST_REPLY);

@@ -60,8 +60,6 @@ pub struct Arrival {
     pub line: String,
     pub router: String,
     pub state: String,
-    /// The number of reads until its end.
-    pub reads: usize,
     /// Whether it was answered with 200.
     pub acknowledged: bool,
 }
@@ -189,10 +187,10 @@ fn converse(mut stream: UnixStream, stopped: &UnixStream, shared: &Shared) -> Op
     if behaviour == Behaviour::CloseUnread {
         // Only unread bytes make a close a reset.
         wait_readable(&stream, PATIENCE);
-        record(shared, Instant::now(), "", 0, false);
+        record(shared, Instant::now(), "", false);
         return None;
     }
-    let (text, reads) = read_request(&mut stream);
+    let text = read_request(&mut stream);
     let at = Instant::now();
     let is_200 = |reply: &[u8]| reply.starts_with(b"HTTP/1.1 200");
     // A reply counts as acknowledged once all of it has been sent.
@@ -215,21 +213,20 @@ fn converse(mut stream: UnixStream, stopped: &UnixStream, shared: &Shared) -> Op
         }
         Behaviour::CloseEarly | Behaviour::CloseUnread | Behaviour::Hang => false,
     };
-    record(shared, at, &text, reads, acknowledged);
+    record(shared, at, &text, acknowledged);
     matches!(behaviour, Behaviour::Hang | Behaviour::ReplyAndHang(_)).then_some(stream)
 }
 
-/// Reads a request up to its end or the connection's. Returns the text and the number of reads.
-pub fn read_request(stream: &mut UnixStream) -> (String, usize) {
-    let (mut text, mut reads, mut buffer) = (Vec::new(), 0, [0; 4096]);
+/// Reads a request up to its end or the connection's.
+pub fn read_request(stream: &mut UnixStream) -> String {
+    let (mut text, mut buffer) = (Vec::new(), [0; 4096]);
     while !text.ends_with(b"\r\n\r\n") {
         match stream.read(&mut buffer) {
             Ok(0) | Err(_) => break,
             Ok(length) => text.extend_from_slice(&buffer[..length]),
         }
-        reads += 1;
     }
-    (String::from_utf8_lossy(&text).into_owned(), reads)
+    String::from_utf8_lossy(&text).into_owned()
 }
 
 fn babble(stream: &mut UnixStream, stopped: &UnixStream) {
@@ -247,7 +244,7 @@ fn babble(stream: &mut UnixStream, stopped: &UnixStream) {
     }
 }
 
-fn record(shared: &Shared, at: Instant, text: &str, reads: usize, acknowledged: bool) {
+fn record(shared: &Shared, at: Instant, text: &str, acknowledged: bool) {
     let header = |name: &str| {
         text.lines()
             .find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
@@ -256,7 +253,7 @@ fn record(shared: &Shared, at: Instant, text: &str, reads: usize, acknowledged: 
     };
     let (router, state) = (header("X-Neutron-Router-Id"), header("X-Neutron-State"));
     let line = text.lines().next().unwrap_or_default().to_string();
-    shared.arrivals.push(Arrival { at, line, router, state, reads, acknowledged });
+    shared.arrivals.push(Arrival { at, line, router, state, acknowledged });
 }
 
 /// A listening socket with a full backlog, whose listener never accepts.
