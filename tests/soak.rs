@@ -262,6 +262,7 @@ impl<'a> Life<'a> {
         if number.is_multiple_of(2) {
             self.signal(Signal::SIGSTOP);
         }
+        self.daemons.last_mut().expect("a daemon").allow_end();
         self.signal(Signal::SIGTERM);
         let pid_file = self.setup.pid_file();
         let owner = fs::metadata(&pid_file).map_or(0, |file| file.uid());

@@ -192,13 +192,13 @@ pub struct Running<'a> {
     pid: u32,
     child: Option<Child>,
     files: Watch,
-    _watched: Watched,
+    watched: Option<Watched>,
 }
 
 impl<'a> Running<'a> {
     fn new(setup: &'a Setup, pid: u32, child: Option<Child>) -> Self {
         let files = Watch::new(&setup.conf_dir);
-        Self { setup, pid, child, files, _watched: Watched::new(pid) }
+        Self { setup, pid, child, files, watched: Some(Watched::new(pid)) }
     }
 
     pub fn pid(&self) -> u32 {
@@ -234,6 +234,11 @@ impl<'a> Running<'a> {
 
     pub fn signal(&self, signal: Signal) {
         send(self.pid, signal);
+    }
+
+    /// Lets the daemon end without a failure of the waits for others.
+    pub fn allow_end(&mut self) {
+        self.watched = None;
     }
 
     /// Sends SIGTERM and waits for the end.
