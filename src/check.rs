@@ -39,7 +39,7 @@ pub fn check(config: &Config, tables: &mut Tables) -> Result<(), StartError> {
     report("hook", config.hook.as_deref(), opened, "can be run");
     report("pid file", config.pid_file.as_deref(), opened, "can be written");
     report("log file", config.log_file.as_deref(), opened, "can be written");
-    let state_file = config.conf_dir.join("state");
+    let state_file = config.state_file();
     report("state file", Some(&state_file), atomic_file::examine, "can be written");
     report("metrics", config.metrics_file.as_deref(), atomic_file::examine, "can be written");
     if let Some(program) = config.find_conntrackd() {

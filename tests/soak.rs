@@ -360,9 +360,8 @@ impl<'a> Life<'a> {
             assert!(status.is_none_or(|status| status.success()), "{status:?}");
         }
         let (word, upper) = (truth(), truth().to_uppercase());
-        let delivered = format!("state={word} undelivered=none");
         self.daemon().wait_state(word);
-        self.wait(&delivered, || self.daemon().status().contains(&delivered));
+        self.daemon().wait_delivered(word);
         if overlapped {
             // Either of two daemons may have notified the agent or run the hook last.
             self.signal(Signal::SIGHUP);

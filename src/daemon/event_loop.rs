@@ -17,7 +17,7 @@ use crate::log::{self, Names, debug, error, info, warning};
 use crate::metrics::MetricsFile;
 use crate::monitor::{
     Action, Control, Duration, ExitReason, HelperKind, HookState, Input, Instant, ManagerNotice,
-    Monitor, Outcome, Replaced, State, SyncCommand,
+    Monitor, Outcome, Replaced, State, Status, SyncCommand,
 };
 use crate::sys::{
     agent::Agent, atomic_file::AtomicFile, clock, helper::Helper, netlink, netlink::RouteSocket,
@@ -275,7 +275,8 @@ impl Daemon<'_> {
             }
             Action::WriteState(state) => return Some(self.write_state(state)),
             Action::WriteMetrics => {
-                let (status, changed_at) = (self.monitor.status(), self.changed_at());
+                let status = self.monitor.status();
+                let changed_at = self.changed_at(&status);
                 let written = self.metrics_file.as_mut()?.write(&status, changed_at);
                 return Some(Input::MetricsFile(written));
             }
@@ -322,7 +323,8 @@ impl Daemon<'_> {
         };
         let written = self.state_file.replace(word.as_bytes(), false).map(|file| {
             // The file's time carries the last change over a restart.
-            let _ = file.set_modified(UNIX_EPOCH + Duration::from_secs(self.changed_at()).into());
+            let changed_at = Duration::from_secs(self.changed_at(&self.monitor.status()));
+            let _ = file.set_modified(UNIX_EPOCH + changed_at.into());
             self.state_written = fstat(&file).ok();
             replaced
         });
@@ -335,8 +337,7 @@ impl Daemon<'_> {
 
     /// Returns the Unix time of the last change of the state, by the wall clock as it is set now: at the change it may have
     /// been wrong. If the first state is the predecessor's, the time is that of the predecessor's file.
-    fn changed_at(&self) -> u64 {
-        let status = self.monitor.status();
+    fn changed_at(&self, status: &Status) -> u64 {
         let is_first = status.counters.transitions == 1;
         let same = self.predecessor.filter(|(state, _)| is_first && status.state == Some(*state));
         let own = || status.changed_at.map(clock::unix_time).unwrap_or_default();

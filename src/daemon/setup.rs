@@ -84,7 +84,7 @@ impl<'a> Daemon<'a> {
         let pid_file = open_at("pid file", config.pid_file.as_deref(), lock)?.flatten();
         open_log(config, has_stderr, is_trial)?;
         let warnings = find_warnings(config, program.as_ref(), namespace.as_ref());
-        let path = config.conf_dir.join("state");
+        let path = config.state_file();
         let predecessor = find_predecessor(&path, config.active_word);
         let state_file = AtomicFile::open(&path).map_err(at("state file", &path))?;
         let metrics_file = open_at("metrics file", config.metrics_file.as_deref(), |path| {
@@ -248,7 +248,7 @@ fn names(config: &Config) -> Names {
         interface: config.interface,
         vip: config.vip,
         active_word: config.active_word,
-        state_file: config.conf_dir.join("state"),
+        state_file: config.state_file(),
         metrics_file: config.metrics_file.clone(),
         agent_socket: config.agent_socket.clone(),
         hook_timeout: config.hook_timeout,

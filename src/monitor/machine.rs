@@ -279,6 +279,7 @@ impl<'a> Monitor<'a> {
     }
 
     fn write_metrics(&mut self) -> Option<Action> {
+        self.metrics.as_ref()?;
         let status = self.status();
         let metrics = self.metrics.as_mut().filter(|_| status.state.is_some())?;
         metrics.follow(&status);

@@ -269,7 +269,7 @@ impl Config {
             ("--log-file", &self.log_file),
             ("--metrics-file", &self.metrics_file),
         ];
-        let mut taken = BTreeSet::from([self.conf_dir.join("state")]);
+        let mut taken = BTreeSet::from([self.state_file()]);
         for (option, file) in files {
             if let Some(file) = file
                 && !taken.insert(file.clone())
@@ -312,6 +312,11 @@ impl Config {
             Some((user, group)) => RunAs { user: Some(user), group },
             None => self.run_as(),
         }
+    }
+
+    /// Returns the path of the state file.
+    pub fn state_file(&self) -> PathBuf {
+        self.conf_dir.join("state")
     }
 
     /// Returns the path of conntrackd's configuration.

@@ -232,6 +232,12 @@ impl<'a> Running<'a> {
         self.files.until(self.and_log(what.into()), || condition().then_some(()));
     }
 
+    /// Waits until the daemon has delivered this state to the agent, and sends nothing more.
+    pub fn wait_delivered(&self, state: &str) {
+        let delivered = format!("state={state} undelivered=none");
+        self.wait(&delivered, || self.status().contains(&delivered));
+    }
+
     pub fn signal(&self, signal: Signal) {
         send(self.pid, signal);
     }
