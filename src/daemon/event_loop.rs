@@ -322,9 +322,11 @@ impl Daemon<'_> {
             _ => Replaced::Own,
         };
         let written = self.state_file.replace(word.as_bytes(), false).map(|file| {
-            // The file's time carries the last change over a restart.
-            let changed_at = Duration::from_secs(self.changed_at(&self.monitor.status()));
-            let _ = file.set_modified(UNIX_EPOCH + changed_at.into());
+            // The file's time carries the last change over a restart. A change just now needs no correction.
+            let changed_at = self.changed_at(&self.monitor.status());
+            if changed_at != clock::unix_time(clock::now()) {
+                let _ = file.set_modified(UNIX_EPOCH + Duration::from_secs(changed_at).into());
+            }
             self.state_written = fstat(&file).ok();
             replaced
         });
