@@ -6,7 +6,7 @@ const FIRST: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(5);
 /// The mean of the first wait after the backlog was full, and the least mean of later waits.
 const FIRST_WHEN_FULL: Duration = Duration::from_millis(8);
-const NEXT_WHEN_FULL: Duration = Duration::from_millis(20);
+const NEXT_WHEN_FULL: Duration = Duration::from_millis(25);
 
 /// A wait that doubles with every failure, from 100 ms to 5 s.
 ///
@@ -44,7 +44,7 @@ impl Backoff {
     ///
     /// When hundreds of routers fail over together, most find it full. The kernel wakes no process whose nonblocking
     /// `connect` it has refused (`unix_stream_connect` in `net/unix/af_unix.c`). The mean wait is a 16th of the time
-    /// for which the backlog has been full, so each report takes little longer than in a queue. It is at least 20 ms,
+    /// for which the backlog has been full, so each report takes little longer than in a queue. It is at least 25 ms,
     /// so that attempts do not slow the agent down. With a wide spread the backlog is never empty.
     pub(super) fn after_full_backlog(&mut self, now: Instant) -> Instant {
         let Some(since) = self.full_since else {
@@ -107,7 +107,7 @@ mod tests {
             while now < Instant::from_secs(100) {
                 let since = now.total_micros();
                 let next = backoff.after_full_backlog(now);
-                let mean = (since / 16).clamp(20_000, 2_857_142);
+                let mean = (since / 16).clamp(25_000, 2_857_142);
                 let wait = next.total_micros() - since;
                 assert!((mean / 4..=mean * 7 / 4).contains(&wait), "{wait} us after {since}");
                 now = next;
