@@ -4,9 +4,9 @@ use super::{Duration, Instant};
 
 const FIRST: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(5);
-/// The mean of the first wait after the backlog was full, and the least mean of later waits.
+/// The mean of the first wait after the backlog was full, and the bounds of the means that follow.
 const FIRST_WHEN_FULL: Duration = Duration::from_millis(8);
-const NEXT_WHEN_FULL: Duration = Duration::from_millis(25);
+const NEXT_WHEN_FULL: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(40)];
 
 /// A wait that doubles with every failure, from 100 ms to 5 s.
 ///
@@ -43,15 +43,17 @@ impl Backoff {
     /// Returns when to try again after the agent's backlog was full at `now`.
     ///
     /// When hundreds of routers fail over together, most find it full. The kernel wakes no process whose nonblocking
-    /// `connect` it has refused (`unix_stream_connect` in `net/unix/af_unix.c`). The mean wait is a 16th of the time
-    /// for which the backlog has been full, so each report takes little longer than in a queue. It is at least 25 ms,
-    /// so that attempts do not slow the agent down. With a wide spread the backlog is never empty.
+    /// `connect` it has refused (`unix_stream_connect` in `net/unix/af_unix.c`). The mean wait is a third of the time for
+    /// which the backlog has been full, from 20 to 40 ms: the longer that time, the more routers wait, and their attempts
+    /// take the CPU time that the agent needs. An agent that stays slow gets a 16th, so that no report waits much longer
+    /// than in a queue. With a wide spread the backlog is never empty.
     pub(super) fn after_full_backlog(&mut self, now: Instant) -> Instant {
         let Some(since) = self.full_since else {
             self.full_since = Some(now);
             return now + self.between(FIRST_WHEN_FULL / 2, FIRST_WHEN_FULL * 3 / 2);
         };
-        let mean = ((now - since) / 16).clamp(NEXT_WHEN_FULL, LONGEST * 4 / 7);
+        let ([least, most], full) = (NEXT_WHEN_FULL, now - since);
+        let mean = (full / 3).clamp(least, most).max(full / 16).min(LONGEST * 4 / 7);
         now + self.between(mean / 4, mean * 7 / 4)
     }
 
@@ -107,7 +109,7 @@ mod tests {
             while now < Instant::from_secs(100) {
                 let since = now.total_micros();
                 let next = backoff.after_full_backlog(now);
-                let mean = (since / 16).clamp(25_000, 2_857_142);
+                let mean = (since / 3).clamp(20_000, 40_000).max(since / 16).min(2_857_142);
                 let wait = next.total_micros() - since;
                 assert!((mean / 4..=mean * 7 / 4).contains(&wait), "{wait} us after {since}");
                 now = next;

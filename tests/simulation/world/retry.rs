@@ -14,8 +14,9 @@ use super::kernel::Meaning;
 /// The longest wait after the first failure, which doubles with each.
 const FIRST: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(5);
-/// The longest waits after the first and the second full backlog.
-const FULL: [Duration; 2] = [Duration::from_millis(12), Duration::from_millis(35)];
+/// The longest wait after the first full backlog, and the bounds of the longest waits that follow.
+const FIRST_FULL: Duration = Duration::from_millis(12);
+const FULL: [Duration; 2] = [Duration::from_millis(35), Duration::from_millis(70)];
 /// The timeout of a dump.
 const TIMEOUT: Duration = Duration::from_secs(5);
 const MINUTE: Duration = Duration::from_secs(60);
@@ -38,8 +39,11 @@ impl Retry {
     }
 
     pub fn fail_as_full(&mut self, now: Instant) {
-        let longest = |since: Instant| ((now - since) * 7 / 64).clamp(FULL[1], LONGEST);
-        self.be_due(now + self.full_since.map_or(FULL[0], longest));
+        let longest = |since: Instant| {
+            let full = now - since;
+            (full * 7 / 12).clamp(FULL[0], FULL[1]).max(full * 7 / 64).min(LONGEST)
+        };
+        self.be_due(now + self.full_since.map_or(FIRST_FULL, longest));
         self.full_since.get_or_insert(now);
     }
 
