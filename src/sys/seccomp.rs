@@ -39,8 +39,10 @@ const ALLOWED: &[&[c_long]] = &[
         libc::SYS_fstat,
         libc::SYS_statx,
         FSTATAT,
-        // The check that standard error has room.
+        // The check that standard error has room, and the wait for the end of a helper.
         libc::SYS_ppoll,
+        // The rest of a wait that a stop or a suspension has interrupted (`restart_syscall(2)`).
+        libc::SYS_restart_syscall,
         // The exit, at which the standard library unmaps the stack of its signal handler.
         libc::SYS_exit_group,
         libc::SYS_munmap,

@@ -1,4 +1,4 @@
-//! Promise 6 for a daemon that was stopped: it handles all that arrived meanwhile.
+//! Promises 6 and 14 for a daemon that was stopped: it handles all that arrived meanwhile, and ends in order.
 
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixListener;
@@ -6,11 +6,12 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use lab::NEWEST_REPLY;
-use lab::daemon::Running;
+use lab::daemon::{Running, send};
 use lab::files::look;
 use nix::sys::signal::Signal;
 
-use crate::world::World;
+use crate::scripted::{helper, hooked};
+use crate::world::{World, setup};
 
 /// Longer than the reply's timeout.
 const TOO_LONG: Duration = Duration::from_secs(6);
@@ -18,7 +19,12 @@ const TOO_LONG: Duration = Duration::from_secs(6);
 /// Stops the daemon, and waits until it has stopped.
 fn stop(keepwatch: &Running<'_>) {
     keepwatch.signal(Signal::SIGSTOP);
-    look("it to stop", || keepwatch.proc_status("State").starts_with('T'));
+    wait_for_state(keepwatch, 'T');
+}
+
+/// Waits until the daemon is in this state of `proc_pid_status(5)`.
+fn wait_for_state(keepwatch: &Running<'_>, state: char) {
+    look(format!("state {state}"), || keepwatch.proc_status("State").starts_with(state));
 }
 
 #[apply(trial)]
@@ -63,4 +69,25 @@ fn sigterm_while_stopped() {
     assert_eq!(keepwatch.wait_exit().unwrap().code(), Some(0));
     assert_eq!(world.setup.state(), "master", "{}", world.setup.log());
     world.agent.assert_last_state("master");
+}
+
+/// The exiting daemon waits for its helper. The kernel resumes this wait by a system call of its own.
+#[apply(trial)]
+fn stopped_during_the_exit() {
+    let hooked = hooked(setup());
+    hooked.when("BACKUP", "exec sleep 1000");
+    let setup = &hooked.world.setup;
+    setup.expect(&["hook still running; killed"]);
+    let keepwatch = setup.start();
+    hooked.wait_calls(&["+BACKUP"]);
+    let helper = helper(&keepwatch);
+    send(helper, Signal::SIGSTOP);
+    keepwatch.signal(Signal::SIGTERM);
+    keepwatch.wait_log("exiting on SIGTERM", 1);
+    wait_for_state(&keepwatch, 'S');
+    stop(&keepwatch);
+    keepwatch.signal(Signal::SIGCONT);
+    send(helper, Signal::SIGCONT);
+    assert_eq!(keepwatch.wait_exit().unwrap().code(), Some(0));
+    assert!(!setup.pid_file().exists());
 }
