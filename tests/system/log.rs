@@ -4,6 +4,7 @@ use std::fs;
 use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use lab::agent::Behaviour;
@@ -30,6 +31,46 @@ fn in_the_journal() -> Vec<Trial> {
     ];
     let tests = table(module_path!(), tests, |test| test());
     tests.filter(|_| cfg!(not(feature = "defmt"))).collect()
+}
+
+/// `log-lines.txt` has the level of every line, in the order of `src`.
+#[apply(trial)]
+fn every_line_has_its_level() {
+    let code: Vec<String> = sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"))
+        .iter()
+        .flat_map(|path| log_statements(&fs::read_to_string(path).unwrap()))
+        .collect();
+    let expected: Vec<_> = include_str!("log-lines.txt").lines().collect();
+    for (code, expected) in code.iter().zip(&expected) {
+        assert_eq!(code, expected, "a line of src, and the one in tests/system/log-lines.txt");
+    }
+    assert_eq!(code.len(), expected.len(), "lines of src, and those in tests/system/log-lines.txt");
+}
+
+/// Returns the source files below a directory, sorted by path.
+fn sources(directory: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    let mut files: Vec<_> = entries
+        .flat_map(|path| if path.is_dir() { sources(&path) } else { vec![path] })
+        .filter(|path| path.extension().is_some_and(|extension| extension == "rs"))
+        .collect();
+    files.sort();
+    files
+}
+
+/// Returns level and text of each log statement.
+fn log_statements(code: &str) -> Vec<String> {
+    let statement = |(position, bracket): (usize, &str)| {
+        let name = |c: char| c.is_alphanumeric() || "_:".contains(c);
+        let level = code[..position].rsplit(|c| !name(c)).next().unwrap();
+        ["error", "warning", "info", "debug"].contains(&level).then(|| {
+            let rest = code[position + bracket.len()..].trim_start();
+            let text = rest.strip_prefix('"').and_then(|text| text.split('"').next());
+            let text = text.unwrap_or_else(|| panic!("a line without a literal text: {rest}"));
+            format!("{:8}{text}", level.to_uppercase())
+        })
+    };
+    code.match_indices("!(").filter_map(statement).collect()
 }
 
 #[apply(trial)]
