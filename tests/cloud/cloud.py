@@ -135,9 +135,11 @@ class Cloud:
     def start(self):
         kept = ROOT / f"target/cloud/logs-{self.release}"
         kept.mkdir(exist_ok=True)
-        WORK.mkdir()
+        WORK.mkdir(exist_ok=True)
+        # Both end with this mount namespace, so the next release finds nothing of this one.
+        for directory in (WORK, "/run/netns"):
+            run("mount", "-t", "tmpfs", "-o", "mode=755", "tmpfs", directory)
         LOGS.symlink_to(kept)
-        run("mount", "-t", "tmpfs", "tmpfs", "/run/netns")
         run("ip", "link", "set", "lo", "up")
         for switch in SWITCHES:
             run("ip", "link", "add", switch, "type", "bridge", "mcast_snooping", "0")

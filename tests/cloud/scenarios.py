@@ -1,9 +1,9 @@
 #!/usr/bin/python3 -B
 """Runs fail-overs in a small Neutron, and compares API, state files and addresses of both nodes after each.
 
-`scenarios.py RELEASE [MONITOR:SCENARIO...]`, called by `run`, in its own namespaces. ROUTERS is the number of routers
-that fail over at once (1), ROUNDS the number of repetitions (1). Prints a line of Markdown for each, and fails if a router
-is wrong with keepwatch.
+`scenarios.py RELEASE [MONITOR[:SCENARIO]...]`, called by `run`, in its own namespaces; a monitor alone is every scenario
+with it. ROUTERS is the number of routers that fail over at once (1), ROUNDS the number of repetitions (1). Prints a line of
+Markdown for each, and fails if a router is wrong with keepwatch.
 """
 
 import os
@@ -23,11 +23,20 @@ LOOK = f"""
 monitors=$(pgrep -fa '^[^ ]*/neutron-keepalived-state-change')
 for router in {STATE_PATH}/ha_confs/*/; do
     id=$(basename "$router")
-    state=$(cat "$router/state" 2>/dev/null || echo none)
+    # The file is empty for a moment while Neutron's own monitor writes it.
+    state=$(cat "$router/state" 2>/dev/null)
+    state=${state:-none}
     [ "$(echo "$monitors" | grep -c "router_id[= ]$id")" -lt 2 ] || state="doubled-$state"
     vips=$(ip netns exec "qrouter-$id" ip -o -4 address 2>/dev/null | grep -c ' ha-.* 169\\.254\\.0\\.')
     echo "$id $state $vips"
 done
+"""
+# Prints the programs of the monitors that the L3 agent knows, by their pid files.
+PROGRAMS = f"""
+for file in {STATE_PATH}/external/pids/*.monitor.pid*; do
+    readlink "/proc/$(cat "$file" 2>/dev/null)/exe"
+done
+true
 """
 
 
@@ -213,8 +222,9 @@ def deleted(routers, active, survivor):
     cloud.api("DELETE", f"routers/{router}")
 
     def left(node):
-        files = node.run("find", STATE_PATH, "/run/netns", "-name", f"*{router}*", "!", "-path", "*/lock/*")
-        return files + node.run("sh", "-c", f"pgrep -f '{router[:-1]}[{router[-1]}]' || true")
+        # `find` fails if a directory disappears meanwhile.
+        files = f"find {STATE_PATH} /run/netns -name '*{router}*' ! -path '*/lock/*' || true"
+        return node.run("sh", "-c", f"{files}; pgrep -f '{router[:-1]}[{router[-1]}]' || true")
 
     until("the end of a router", lambda: not any(left(node) for node in (active, survivor)))
     routers.ids.append(routers.add(len(routers.ids)))
@@ -229,9 +239,14 @@ def swap(cloud, routers, monitor):
     for node in cloud.nodes:
         node.deploy(monitor)
         node.restart_monitors()
-    running = lambda node: int(node.run("sh", "-c", "readlink /proc/[0-9]*/exe | grep -c /keepwatch$ || true"))
-    wanted = lambda count: count >= len(routers.ids) if monitor == "keepwatch" else count == 0
-    until("the monitors", lambda: all(wanted(running(node)) for node in cloud.nodes), 600)
+
+    def is_in_place(node):
+        programs = node.run("sh", "-c", PROGRAMS).splitlines()
+        # A program that was replaced has " (deleted)" behind its path.
+        right = [name.endswith("/keepwatch") if monitor == "keepwatch" else "keepwatch" not in name for name in programs]
+        return len(right) >= len(routers.ids) and all(right)
+
+    until("the monitors", lambda: all(map(is_in_place, cloud.nodes)), 600)
     return routers.settle(300)
 
 
@@ -270,8 +285,12 @@ def trial(routers, release, monitor, scenario, nodes):
 
 
 def main():
-    release, *chosen = sys.argv[1:]
-    chosen = chosen or [f"{monitor}:{name}" for monitor in ("keepwatch", "own") for name in SCENARIOS]
+    release, *words = sys.argv[1:]
+    chosen = []
+    # keepwatch is deployed at first, so this order swaps the monitors both ways.
+    for word in words or ["own", "keepwatch"]:
+        monitor, _, name = word.partition(":")
+        chosen += [(monitor, name) for name in ([name] if name else SCENARIOS)]
     cloud = Cloud(release)
     cloud.start()
     for node in cloud.nodes:
@@ -288,8 +307,7 @@ def main():
         report(release, monitor, "swapped in", len(routers.ids), len(wrong), f"{took:.0f}", "")
         bad += len(wrong) if monitor == "keepwatch" else 0
 
-    for choice in chosen * int(os.environ.get("ROUNDS", "1")):
-        monitor, name = choice.split(":")
+    for monitor, name in chosen * int(os.environ.get("ROUNDS", "1")):
         if in_place != monitor:
             put(monitor)
         try:
