@@ -1,5 +1,6 @@
 # Stands in for OpenWrt's package.mk: `make install TREE=… DL_DIR=… BUILD_DIR=… PROGRAM=…` unpacks the source, if it has the
-# right hash, and installs the program that was built from it, with its files.
+# right hash, and installs the program that was built from it, with its files. Its scripts become TREE.postinst and
+# TREE.postrm.
 
 PKG_BUILD_DIR:=$(BUILD_DIR)/$(PKG_NAME)-$(PKG_VERSION)
 PKG_INSTALL_DIR:=$(BUILD_DIR)/installed
@@ -13,4 +14,6 @@ install:
 	$(INSTALL_DIR) $(PKG_INSTALL_DIR)/bin
 	$(INSTALL_BIN) $(PROGRAM) $(PKG_INSTALL_DIR)/bin/keepwatch
 	$(call Package/$(1)/install,$(TREE))
+	$$(file >$(TREE).postinst,$$(Package/$(1)/postinst))
+	$$(file >$(TREE).postrm,$$(Package/$(1)/postrm))
 endef
