@@ -132,7 +132,10 @@ class Agent:
 
     def __init__(self):
         SOCKET.unlink(missing_ok=True)
-        self.process = subprocess.Popen([sys.executable, HERE / "agent.py", SOCKET], stdout=subprocess.PIPE)
+        # The pipe has room for the first reports of thousands of daemons, which are read after all have been started.
+        self.process = subprocess.Popen(
+            [sys.executable, HERE / "agent.py", SOCKET], stdout=subprocess.PIPE, pipesize=1 << 20
+        )
         os.set_blocking(self.process.stdout.fileno(), False)
         self.rest = b""
         while not SOCKET.exists():
@@ -152,12 +155,13 @@ class Agent:
         """Waits until every router has reported this state, or until no report comes for a while. Returns the time of
         the last report, and the number of missing ones."""
         missing = {f"{router.id} {state}" for router in routers}
-        last = time.monotonic_ns()
-        while missing and time.monotonic_ns() < last + silence * 1e9:
+        last = heard = time.monotonic_ns()
+        while missing and time.monotonic_ns() < heard + silence * 1e9:
             for at, received in self.reports(0.1):
                 if received in missing:
                     missing.remove(received)
-                    last = at
+                    # A report may have waited in the pipe while thousands of daemons were started.
+                    last, heard = at, time.monotonic_ns()
         return last, len(missing)
 
 

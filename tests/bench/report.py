@@ -3,6 +3,7 @@
 import os
 import platform
 import re
+import textwrap
 from pathlib import Path
 
 import matplotlib
@@ -209,8 +210,9 @@ def publish_growth(raw, output, load):
     lost = rows.groupby("candidate").lost.sum()
     text = f"""# How the cost grows with the routers of a machine
 
-Written by `tests/bench/run --growth` on {machine()}, with a load average of {load:.2f} when it began; medians of
-{rows.run.max()} runs. [Picture](growth.svg). Not reported: {lost["keepwatch"]} by keepwatch, {lost["floor"]} by the floor.
+Written by `tests/bench/run --growth` on {machine()}, with a load average of {load:.2f} when it began;
+medians of {rows.run.max()} runs. [Picture](growth.svg). Not reported: {lost["keepwatch"]} by keepwatch, {lost["floor"]} by
+the floor.
 
 {table}
 """
@@ -220,7 +222,7 @@ Written by `tests/bench/run --growth` on {machine()}, with a load average of {lo
     for axis, (name, label) in zip(axes, GROWTH.items()):
         for one in ("floor", "keepwatch"):
             axis.plot(medians.index, medians[name, one], marker="o", label=NAMES[one])
-        axis.set(xscale="log", xlabel="routers", title=label)
+        axis.set(xscale="log", xlabel="routers", title="\n".join(textwrap.wrap(label, 32)))
         # Zero has no place on a logarithmic axis.
         axis.set_yscale("symlog", linthresh=0.01) if medians[name].min().min() <= 0 else axis.set_yscale("log")
         axis.legend()
