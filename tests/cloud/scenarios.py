@@ -25,7 +25,7 @@ for router in {STATE_PATH}/ha_confs/*/; do
     id=$(basename "$router")
     # The file is empty for a moment while Neutron's own monitor writes it.
     state=$(cat "$router/state" 2>/dev/null)
-    state=${state:-none}
+    state=${{state:-none}}
     [ "$(echo "$monitors" | grep -c "router_id[= ]$id")" -lt 2 ] || state="doubled-$state"
     vips=$(ip netns exec "qrouter-$id" ip -o -4 address 2>/dev/null | grep -c ' ha-.* 169\\.254\\.0\\.')
     echo "$id $state $vips"
