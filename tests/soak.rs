@@ -25,14 +25,15 @@ use fastrand::Rng;
 use keepwatch::wire::arp::{self, Operation};
 use lab::agent::{Agent, Behaviour, FullBacklog};
 use lab::capture::Capture;
-use lab::daemon::{Running, Setup, send};
+use lab::daemon::{Running, Setup};
 use lab::files::{content, look, write_program};
 use lab::namespace::{Netns, unbind};
 use lab::received::Late;
 use lab::rtnl::Rtnl;
 use lab::users::{NOBODY, OTHER_USER, has_others, run_as};
 use nix::mount::{MsFlags, mount};
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 const VIP: &str = "169.254.0.5/24";
 const LIVES: usize = 3;
@@ -237,7 +238,8 @@ impl<'a> Life<'a> {
                 }
                 for (which, helper) in (0..).zip(self.daemon().children()) {
                     if number % 3 != which {
-                        send(helper, Signal::SIGKILL);
+                        // The second may be gone already, as the daemon ends with the first.
+                        let _ = kill(Pid::from_raw(helper.cast_signed()), Signal::SIGKILL);
                     }
                 }
                 self.is_at_rest = was_at_rest;
