@@ -40,9 +40,12 @@ fn failure() {
     let tracked = tracked(setup());
     tracked.when("-c", "echo cannot commit >&2; exit 3");
     tracked.when("-f", "kill -SEGV $$");
+    // A real-time signal, whose number nix does not know.
+    tracked.when("-R", "kill -40 $$");
     tracked.world.setup.expect(&[
         "conntrackd -c: ",
         "conntrackd -f: ",
+        "conntrackd -R: ",
         "conntrackd -t: not started: ",
     ]);
     tracked.world.set_vip(true);
@@ -53,10 +56,11 @@ fn failure() {
         " INFO keepwatch [-] 3c2f5c0e-9f0e-4d43-a3b5-0e1f5d8f9b11: conntrackd: cannot commit\n",
         ": conntrackd -c: exit code 3\n",
         ": conntrackd -f: killed by SIGSEGV\n",
+        ": conntrackd -R: killed by signal 255\n",
     ] {
         assert!(tracked.world.setup.log().contains(line), "{}", tracked.world.setup.log());
     }
-    assert_eq!(keepwatch.counter("command_failures"), 2);
+    assert_eq!(keepwatch.counter("command_failures"), 3);
     fs::remove_file(tracked.record.join("conntrackd")).unwrap();
     tracked.world.set_vip(false);
     keepwatch.wait_log("conntrackd -n: not started: No such file or directory (ENOENT): the program, or the interpreter", 1);
