@@ -163,8 +163,14 @@ fn lock_is_held_until_the_run_has_ended() {
     let lock = File::open(setup.pid_file()).unwrap();
     let is_over = thread::spawn(move || {
         lock.lock().unwrap();
-        let state = content(Path::new(&format!("/proc/{run}/stat")));
-        state.is_empty() || state.contains(") Z ")
+        let status = content(Path::new(&format!("/proc/{run}/status")));
+        let is_killed = |line: &str| {
+            let pending = line.strip_prefix("SigPnd:").or(line.strip_prefix("ShdPnd:"));
+            let signals = pending.and_then(|set| u64::from_str_radix(set.trim(), 16).ok());
+            signals.is_some_and(|signals| signals & 1 << (Signal::SIGKILL as u32 - 1) != 0)
+        };
+        // The helper waits a second for a killed run, which on a busy machine may take longer.
+        status.is_empty() || status.contains("\nState:\tZ") || status.lines().any(is_killed)
     });
     let (daemon, helper) = (keepwatch.pid(), helper(&keepwatch));
     send(helper, Signal::SIGSTOP);
