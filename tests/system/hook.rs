@@ -116,6 +116,18 @@ fn endless_output() {
     assert_eq!(log.matches(": hook: ").count(), 65, "{log}");
 }
 
+/// The output of a failing hook is logged with the line about it, once a minute.
+#[apply(trial)]
+fn output_of_a_failing_hook() {
+    let hooked = hooked(setup());
+    hooked.when("BACKUP", "echo why; exit 1");
+    let keepwatch = hooked.world.setup.start();
+    keepwatch.wait_log("hook failed for BACKUP: exit code 1; retrying", 1);
+    keepwatch.wait_counter("hook_failures", 3);
+    let log = hooked.world.setup.log();
+    assert_eq!(log.matches(": hook: why\n").count(), 1, "{log}");
+}
+
 /// A hook whose output is discarded runs to its end.
 #[apply(trial)]
 fn more_output_than_is_logged() {
