@@ -181,5 +181,23 @@ fn volumes_of_kolla() {
         assert_eq!(count, 3);
         let program = "/usr/local/libexec/keepwatch-neutron/keepwatch";
         assert_finds(host, "29.0.0", &Router::new(), program);
+
+        // Kolla's agent has its pid files elsewhere, where restart-monitors looks without an argument.
+        for directory in ["external/pids", "kolla/external/pids"] {
+            fs::create_dir_all(Path::new("/var/lib/neutron").join(directory)).unwrap();
+        }
+        let mut monitor = Command::new(program)
+            .args(["--foreground", "--router_id=kolla", "--conf_dir=/var/lib/neutron"])
+            .args(["--monitor_interface=lo", "--monitor_cidr=127.0.0.1/8"])
+            .arg("--pid_file=/var/lib/neutron/kolla/external/pids/kolla.monitor.pid")
+            .spawn()
+            .unwrap();
+        let restart = Path::new(program).with_file_name("restart-monitors");
+        let output = Command::new(restart).output().unwrap();
+        monitor.kill().unwrap();
+        monitor.wait().unwrap();
+        let ended = format!("ended 1 processes that watched routers: {}\n", monitor.id());
+        let report = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && report.ends_with(&ended), "{output:?}");
     });
 }
