@@ -29,6 +29,9 @@ pub fn check(config: &Config, tables: &mut Tables) -> Result<(), StartError> {
     let mut starter = ReadinessNotifier::Silent;
     if config.foreground {
         starter = ReadinessNotifier::from_environment()?;
+    } else {
+        // A daemon's standard streams.
+        process::open_null()?;
     }
     let daemon = Daemon::start(config, &mut starter, tables, true)?;
     signals::unblock();

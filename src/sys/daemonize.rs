@@ -4,8 +4,10 @@
 
 use std::io::{PipeReader, Read};
 use std::os::fd::AsFd;
+use std::process::exit;
 use std::time::{Duration, Instant};
 
+use nix::errno::Errno as NixErrno;
 use nix::fcntl::OFlag;
 use nix::libc;
 use nix::poll::{PollFd, PollFlags, ppoll};
@@ -28,14 +30,24 @@ const START_LIMIT: Duration = Duration::from_secs(10);
 /// # Errors
 /// The step that failed, or the daemon's own error, in one line.
 pub fn daemonize(report: impl FnOnce(&str)) -> Result<Option<ReadinessNotifier>, String> {
-    let failed = |errno: Errno| format!("becoming a daemon: {errno}");
+    let failed = |errno: NixErrno| format!("becoming a daemon: {}", Errno::from(errno));
     // The daemon never waits for room.
-    let pipe = pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK).map_err(|errno| failed(errno.into()))?;
-    let Some(group) = fork_twice().map_err(failed)? else {
-        return Ok(Some(ReadinessNotifier::Parent(pipe.1.into())));
+    let pipe = pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK).map_err(failed)?;
+    // SAFETY: the process has one thread.
+    let ForkResult::Parent { child } = unsafe { fork() }.map_err(failed)? else {
+        let mut starter = ReadinessNotifier::Parent(pipe.1.into());
+        let detached = leave_session().map_err(failed).and_then(|()| drop_standard_streams());
+        if let Err(error) = detached {
+            // The starter prints it.
+            starter.failed(&error);
+            exit(1);
+        }
+        return Ok(Some(starter));
     };
     drop(pipe.1);
-    let (text, has_ended) = read_from_daemon(pipe.0.into(), group)
+    // The child's number stays reserved for the daemon's process group, as it is not reaped.
+    waitid(Id::Pid(child), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT).map_err(failed)?;
+    let (text, has_ended) = read_from_daemon(pipe.0.into(), child)
         .map_err(|errno| format!("waiting for the daemon: {errno}"))?;
     // Each failure that is retried is a line. The last message is not.
     let (failures, last) = text.rsplit_once('\n').unwrap_or(("", &text));
@@ -51,21 +63,15 @@ pub fn daemonize(report: impl FnOnce(&str)) -> Result<Option<ReadinessNotifier>,
     }
 }
 
-/// Forks twice. Returns the daemon's process group to the starter. Its ended leader is not reaped, to reserve the number.
-fn fork_twice() -> Result<Option<Pid>, Errno> {
-    // SAFETY: the process has one thread.
-    if let ForkResult::Parent { child } = unsafe { fork() }? {
-        waitid(Id::Pid(child), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT)?;
-        return Ok(Some(child));
-    }
+/// Begins a session, and forks once more, so that the daemon does not lead it.
+fn leave_session() -> nix::Result<()> {
     setsid()?;
-    // SAFETY: as above.
+    // SAFETY: the process has one thread.
     if let ForkResult::Parent { .. } = unsafe { fork() }? {
         // SAFETY: ends this process without running any inherited code.
         unsafe { libc::_exit(0) }
     }
-    drop_standard_streams()?;
-    Ok(None)
+    Ok(())
 }
 
 /// Reads the daemon's messages until it closes the pipe or the timeout. Returns them, and whether the pipe was closed.

@@ -36,12 +36,21 @@ pub fn columns() -> Option<usize> {
     columns.or(Some(size.ws_col.into())).filter(|columns| *columns > 0)
 }
 
-/// Redirects the standard streams to `/dev/null`.
-pub(super) fn drop_standard_streams() -> Result<(), Errno> {
-    let null = File::options().read(true).write(true).open("/dev/null")?;
-    dup2_stdin(&null)?;
-    dup2_stdout(&null)?;
-    Ok(dup2_stderr(&null)?)
+/// Redirects the standard streams to `/dev/null`. The error is one line.
+pub(super) fn drop_standard_streams() -> Result<(), String> {
+    let null = open_null()?;
+    let redirected =
+        dup2_stdin(&null).and_then(|()| dup2_stdout(&null)).and_then(|()| dup2_stderr(&null));
+    redirected.map_err(in_null)
+}
+
+/// Opens `/dev/null`. The error is one line.
+pub(crate) fn open_null() -> Result<File, String> {
+    File::options().read(true).write(true).open("/dev/null").map_err(in_null)
+}
+
+fn in_null(error: impl Into<Errno>) -> String {
+    format!("/dev/null: {}", error.into())
 }
 
 /// Closes every descriptor except the standard streams and `kept`. The starter may have passed others, such as a pipe

@@ -250,3 +250,18 @@ fn log_at_its_size_limit() {
     assert_eq!(world.setup.state(), "master");
     assert_eq!(fs::metadata(world.setup.log_file()).unwrap().len(), 8192);
 }
+
+/// A start without `/dev/null` fails with one line, as `--check` does.
+#[apply(trial)]
+fn no_dev_null() {
+    let setup = setup();
+    for option in ["--check", "--nodebug"] {
+        let mut shell = Command::new("unshare");
+        shell.args(["--mount", "sh", "-c", "mount -t tmpfs none /dev && exec \"$0\" \"$@\""]);
+        shell.arg(&setup.program).args(setup.command().get_args()).arg(option);
+        let output = shell.output().unwrap();
+        let error = "keepwatch: /dev/null: No such file or directory (ENOENT)\n";
+        assert_eq!(String::from_utf8(output.stderr).unwrap(), error, "{option}");
+        assert_eq!(output.status.code(), Some(1), "{option}");
+    }
+}
