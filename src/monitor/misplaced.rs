@@ -1,6 +1,8 @@
 //! The VIP's address in the wrong place: on another interface, or with another prefix length. keepalived uses /32 or
 //! /128 for an address configured without a prefix length. A misplaced VIP is logged, and changes no state.
 
+use core::net::IpAddr;
+
 use super::vip::Vip;
 use crate::wire::cidr::Cidr;
 use crate::wire::rtnl::Address;
@@ -41,6 +43,12 @@ impl Misplaced {
     }
 }
 
+/// Returns whether the address is the VIP's, but not where that is expected. Each link has link-local addresses of its own
+/// (RFC 4291 section 2.5.6), as gateways of all links often have the same.
 fn is_misplaced(address: &Address, vip: &Vip) -> bool {
-    vip.ip() == address.cidr.address() && !vip.is_vip(address)
+    let may_be_on_others = matches!(vip.ip(), IpAddr::V6(ip) if ip.is_unicast_link_local());
+    let is_elsewhere = vip.ifindex() != Some(address.ifindex);
+    vip.ip() == address.cidr.address()
+        && !vip.is_vip(address)
+        && !(may_be_on_others && is_elsewhere)
 }

@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use keepwatch::monitor::{
     Action, ActiveWord, AnnounceTiming, Cause, CommandResult, Control, Dump, Duration, ExitReason,
     Failure, HelperKind, HelperNews, HookState, Input, Instant, LimitedEvent, LogEvent, Monitor,
-    MonitorConfig, Outcome, Replaced, State, SyncCommand, Tables,
+    MonitorConfig, Outcome, Replaced, State, SyncCommand, Tables, Trouble,
 };
 use keepwatch::wire::cidr::Cidr;
 use keepwatch::wire::helper::{MAX_OUTPUT, MAX_REPORT};
@@ -14,7 +14,7 @@ use netlink_packet_route::address::AddressFlags;
 use netlink_packet_route::link::LinkFlags;
 
 use super::world::config;
-use super::world::kernel::{Kernel, PORT, UP, address, link};
+use super::world::kernel::{Kernel, PORT, UP, address, link, name};
 
 const WATCHED: u32 = 5;
 const LINK: u32 = 7;
@@ -297,6 +297,21 @@ fn misplaced_address_has_a_line_a_minute_on_a_backup() {
     assert_eq!(flap(&mut lab), 1);
     lab.now += Duration::from_secs(60);
     assert_eq!(flap(&mut lab), 2);
+}
+
+/// Each link has link-local addresses of its own, so only the watched one can have the VIP in the wrong place.
+#[test]
+fn link_local_vip_of_another_link_is_not_misplaced() {
+    let [vip, host] = ["fe80::5/64", "fe80::5/128"].map(|text| text.parse().expect("an address"));
+    let config = MonitorConfig::new(name("ha"), vip, PORT);
+    let there = address(LINK, vip, AddressFlags::Permanent);
+    let mut lab = Lab { addresses: vec![there], ..Lab::new(config) }.started();
+    assert_eq!(lab.monitor.status().troubles, [None; 11], "listed");
+    lab.event(Body::NewAddress(there));
+    assert_eq!(lab.monitor.status().troubles, [None; 11], "an event");
+    lab.event(Body::NewAddress(address(WATCHED, host, AddressFlags::Permanent)));
+    let troubles = lab.monitor.status().troubles;
+    assert!(troubles.contains(&Some(Trouble::Misplaced(WATCHED, host))), "{troubles:?}");
 }
 
 #[test]
