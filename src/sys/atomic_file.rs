@@ -66,7 +66,7 @@ impl AtomicFile {
         let flags = OFlag::O_WRONLY | SAFELY;
         let opened = || open(&*self.path, flags, Mode::empty()).map(File::from);
         let is_held = || opened().map_or(true, |file| file.try_lock().is_err());
-        is_at(&self.path, own) == Some(false) && is_held()
+        is_at(&self.path, own) == Ok(false) && is_held()
     }
 
     /// Returns whether the file at the path is not the one written earlier. A file that reuses its inode is missed.
@@ -76,7 +76,7 @@ impl AtomicFile {
 
     /// Removes the file if it is still this one.
     pub fn remove(&self, file: &File) {
-        if is_at(&self.path, file) == Some(true) {
+        if is_at(&self.path, file) == Ok(true) {
             let _ = unlink(&self.path);
         }
     }

@@ -27,8 +27,8 @@ pub(super) fn is_same(one: &FileStat, other: &FileStat) -> bool {
     (one.st_dev, one.st_ino) == (other.st_dev, other.st_ino)
 }
 
-/// Returns whether this open file is at the path. A symlink there is not followed. `None`: no file is there.
-pub(super) fn is_at(path: &CStr, file: &File) -> Option<bool> {
-    let there = lstat(path).ok()?;
-    Some(fstat(file).is_ok_and(|file| is_same(&file, &there)))
+/// Returns whether this open file is at the path. A symlink there is not followed. `ENOENT`: no file is there.
+pub(super) fn is_at(path: &CStr, file: &File) -> nix::Result<bool> {
+    let there = lstat(path)?;
+    Ok(fstat(file).is_ok_and(|file| is_same(&file, &there)))
 }

@@ -6,6 +6,7 @@ use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use nix::errno::Errno as NixErrno;
 use nix::fcntl::OFlag;
 use nix::sys::stat::{major, minor};
 use nix::unistd::{ftruncate, geteuid};
@@ -48,7 +49,7 @@ impl PidFile {
             };
             match (file.try_lock(), refusal) {
                 // Another instance may have removed it between open and lock.
-                (Ok(()), _) if is_at(&name, &file) != Some(true) => {}
+                (Ok(()), _) if is_at(&name, &file) != Ok(true) => {}
                 (Ok(()), _) if is_trial => return own_file::examine(path).map(|()| None),
                 (Ok(()), Some(refusal)) => own_file::set_aside(path, refusal)?,
                 (Ok(()), None) => {
@@ -70,9 +71,11 @@ impl PidFile {
         Err(Refusal::Held("a process that is not visible from here".into()))
     }
 
-    /// Returns whether the file at the path is still this daemon's.
+    /// Returns whether the file at the path is still this daemon's. A directory that may not be searched hides no other.
     pub fn is_own(&self) -> bool {
-        is_at(&self.path, &self.file) == Some(true)
+        let gone = [NixErrno::ENOENT, NixErrno::ENOTDIR].map(Err);
+        let found = is_at(&self.path, &self.file);
+        found != Ok(false) && !gone.contains(&found)
     }
 }
 

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use lab::daemon::Setup;
-use lab::files::{Directory, content, read_line};
+use lab::files::{Directory, content, look, read_line};
 use lab::users::{NOBODY, OTHER_USER, has_others};
 use nix::mount::{MsFlags, mount, umount};
 use nix::sys::signal::{Signal, killpg};
@@ -278,4 +278,21 @@ fn control_characters_in_paths() {
         assert!(printed.iter().all(|printed| printed.lines().count() == 1), "{printed:?}");
         assert!(!check.status.success());
     }
+}
+
+/// A daemon whose user may no longer search the directory of its pid file does not know whether that was replaced.
+#[apply(trial_with_other_users)]
+fn hidden_pid_file_is_not_lost() {
+    let setup = setup_of_nobody();
+    let run = setup.directory().join("run");
+    create_dir(&run).unwrap();
+    chown(&run, Some(NOBODY), None).unwrap();
+    let world = World::with(setup.with(format!("--pid_file={}", run.join("pid").display())));
+    let keepwatch = world.setup.start();
+    world.agent.wait_acknowledged("backup");
+    keepwatch.wait_log("Notified agent router", 1);
+    fs::set_permissions(&run, Permissions::from_mode(0)).unwrap();
+    // After the first check, 10 s after the delivery, it sleeps until the second.
+    look("the first check", || keepwatch.sleeps_for().is_some_and(|millis| millis > 10_000));
+    assert_eq!(keepwatch.terminate().unwrap().code(), Some(0));
 }
