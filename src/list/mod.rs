@@ -69,7 +69,11 @@ pub fn list(json: bool) -> u8 {
     if missing.is_none() && worst(&rows) > Verdict::Ok {
         // An instance may just start or end.
         sleep(Duration::from_secs(1));
-        (rows, missing) = gather(deadline);
+        let again = gather(deadline);
+        // Complete results are better than later ones that lack instances.
+        if again.1.is_none() {
+            rows = again.0;
+        }
     }
     print(&if json { as_json(&rows) } else { as_text(&rows) });
     if !geteuid().is_root() {

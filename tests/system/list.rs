@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use lab::daemon::{Running, Setup};
-use lab::files::{Watch, content, read_line, write_program};
+use lab::files::{Watch, content, look, read_line, write_program};
 use lab::namespace::{Netns, Pids, unbind};
 use lab::users::{NOBODY, OTHER_USER};
 use nix::mount::{MsFlags, mount};
@@ -341,4 +341,23 @@ fn instances_of_another_user() {
     let _server = mount_hanging(&theirs);
     let (code, rows) = table(&pids);
     assert_eq!((code, rows.len(), &*rows[0][0]), (Some(3), 1, &*world.setup.router));
+}
+
+/// The first results are complete. A file system that hangs from then on does not take them away.
+#[apply(trial)]
+fn second_look_hangs() {
+    let (pids, world) = (Pids::new(), World::new());
+    let _keepwatch = pids.run(|| world.setup.start());
+    let stale = world.setup.directory().join("stale");
+    fs::create_dir(&stale).unwrap();
+    fs::write(stale.join("state"), "backup").unwrap();
+    let mut command = program(&["--list"]);
+    let list = pids.run(|| command.stdout(Stdio::piped()).spawn().unwrap());
+    let call = format!("/proc/{}/wchan", list.id());
+    look("it to pause", || content(Path::new(&call)).contains("nanosleep"));
+    let _server = mount_hanging(&stale);
+    let output = list.wait_with_output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("stale: no running process writes "), "{text}");
+    assert_eq!((output.status.code(), text.lines().count()), (Some(2), 3), "{text}");
 }
