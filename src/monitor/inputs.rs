@@ -89,6 +89,9 @@ impl Monitor<'_> {
         let before = presence(&self.vip);
         update(&mut self.vip);
         if presence(&self.vip) == before {
+            if self.vip.take_detection_restart() {
+                self.resync.request(Dump::Addresses, Purpose::State, now);
+            }
             return;
         }
         if let Some(detector) = &mut self.detector {

@@ -21,6 +21,8 @@ pub(super) struct Interface {
     /// All addresses have been listed, and `instances` is complete.
     pub(super) is_listed: bool,
     pub(super) listing: Listing,
+    /// The interface has come up: duplicate address detection may have started again, until a dump shows otherwise.
+    pub(super) detection_restarts: bool,
     /// The configurations of the VIP here: usually one.
     pub(super) instances: Vec<Instance, 8>,
 }
@@ -72,6 +74,16 @@ impl Detection {
 impl Interface {
     pub(super) fn has_vip(&self) -> bool {
         self.instances.iter().any(|instance| instance.detection != Detection::Failed)
+    }
+
+    /// Handles that the interface has come up. Then the kernel starts the detection of IPv6 addresses again that it has kept
+    /// (`keep_addr_on_down`), and only its end has an event (`addrconf_permanent_addr` in `net/ipv6/addrconf.c`).
+    pub(super) fn restart_detection(&mut self) {
+        let passed = |i: &&mut Instance| i.id.is_ipv6() && i.detection == Detection::Passed;
+        for instance in self.instances.iter_mut().filter(passed) {
+            instance.detection = Detection::Running;
+            self.detection_restarts = true;
+        }
     }
 
     /// Returns why no address on the interface can be used, if it is down.

@@ -162,6 +162,9 @@ impl Vip {
             let Link { ifindex, mac, flags, .. } = *link;
             match &mut self.presence {
                 Presence::Present(known) if known.ifindex == ifindex => {
+                    if flags.contains(LinkFlags::Up) && !known.flags.contains(LinkFlags::Up) {
+                        known.restart_detection();
+                    }
                     (known.seen, known.flags) = (true, flags);
                     known.mac = mac.or(known.mac).filter(|_| link.ethernet);
                 }
@@ -174,6 +177,11 @@ impl Vip {
             // Another link, or the watched one under a new name.
             self.handle_link_gone(link.ifindex);
         }
+    }
+
+    /// Returns whether a dump has to show whether duplicate address detection of the VIP has started again.
+    pub(super) fn take_detection_restart(&mut self) -> bool {
+        self.interface_mut().is_some_and(|i| core::mem::take(&mut i.detection_restarts))
     }
 
     /// Handles the deletion of a link, or its rename to another name.

@@ -6,7 +6,14 @@ use lab::rtnl::{Address, Rtnl};
 use netlink_packet_route::address::AddressFlags;
 
 use crate::scripted::{hooked, wait_hook_succeeded};
-use crate::world::{World, add_other_station, setup};
+use crate::world::{World, add_other_station, set_sysctl, setup};
+
+/// Returns the flags of the VIP in `/proc/net/if_inet6`.
+fn vip_flags(addresses: &str) -> AddressFlags {
+    let vip = addresses.lines().find(|line| line.starts_with("fd00")).unwrap();
+    let flags = u32::from_str_radix(vip.split(' ').nth(4).unwrap(), 16).unwrap();
+    AddressFlags::from_bits_retain(flags)
+}
 
 /// The agent is notified when the VIP is added. The hook runs when programs can bind to it.
 #[apply(trial)]
@@ -25,14 +32,31 @@ fn ipv6_with_duplicate_address_detection() {
     assert_eq!(keepwatch.counter("transitions"), 2);
     wait_hook_succeeded(&keepwatch, "MASTER", 1);
     let addresses = content(&hooked.record.join("addresses"));
-    let vip = addresses.lines().find(|line| line.starts_with("fd00")).unwrap();
-    let flags = u32::from_str_radix(vip.split(' ').nth(4).unwrap(), 16).unwrap();
-    assert!(
-        !AddressFlags::from_bits_retain(flags).contains(AddressFlags::Tentative),
-        "tentative: {vip}"
-    );
+    assert!(!vip_flags(&addresses).contains(AddressFlags::Tentative), "{addresses}");
     keepwatch.terminate();
     assert_eq!(agent.arrivals().len(), 2);
+}
+
+/// The kernel keeps the address while the interface is down, and starts duplicate address detection again afterwards.
+#[apply(trial)]
+fn ipv6_that_outlasts_a_down_interface() {
+    for flags in [AddressFlags::empty(), AddressFlags::Nodad] {
+        let hooked = hooked(setup().with("--monitor_cidr=fd00::5/64"));
+        let world = &hooked.world;
+        world.setup.expect(&["fd00::5/64 is on ha0, but the interface is down"]);
+        set_sysctl("ipv6/conf/ha0/keep_addr_on_down", 1);
+        hooked.when("MASTER", "cat /proc/net/if_inet6 >$RECORD/addresses");
+        let keepwatch = world.setup.start();
+        wait_hook_succeeded(&keepwatch, "BACKUP", 1);
+        world.rtnl.add("ha0", Address { flags, ..Address::new("fd00::5/64") });
+        wait_hook_succeeded(&keepwatch, "MASTER", 1);
+        world.rtnl.down("ha0");
+        wait_hook_succeeded(&keepwatch, "FAULT", 1);
+        world.rtnl.up("ha0");
+        wait_hook_succeeded(&keepwatch, "MASTER", 1);
+        let addresses = content(&hooked.record.join("addresses"));
+        assert!(!vip_flags(&addresses).contains(AddressFlags::Tentative), "{addresses}");
+    }
 }
 
 /// While another station has the address, it cannot be reached here.
