@@ -291,7 +291,7 @@ fn hidden_pid_file_is_not_lost() {
     let keepwatch = world.setup.start();
     world.agent.wait_acknowledged("backup");
     keepwatch.wait_log("Notified agent router", 1);
-    fs::set_permissions(&run, Permissions::from_mode(0)).unwrap();
+    fs::set_permissions(&run, Permissions::from_mode(0o000)).unwrap();
     // After the first check, 10 s after the delivery, it sleeps until the second.
     look("the first check", || keepwatch.sleeps_for().is_some_and(|millis| millis > 10_000));
     assert_eq!(keepwatch.terminate().unwrap().code(), Some(0));
