@@ -300,6 +300,21 @@ mod tests {
     }
 
     #[test]
+    fn dump_for_others_after_one_for_the_state_leaves_no_doubt() {
+        let (mut resync, now) = (Resync::new(1, 1, false), Instant::ZERO);
+        for expected in [Dump::Interface, Dump::Addresses] {
+            resync.request(expected, Purpose::State, now);
+            resync.handle_queue_empty(now);
+            let (running, _) = resync.begin(None, now).unwrap();
+            assert_eq!(running.dump, expected);
+            resync.end();
+            resync.retry(running, DumpResult::Complete, [true; 2], now);
+        }
+        resync.request(Dump::Addresses, Purpose::Others, now);
+        assert_eq!(resync.certainty_once_read(), Certainty::Certain);
+    }
+
+    #[test]
     fn dump_times_out_at_an_empty_queue() {
         let mut resync = Resync::new(1, 1, false);
         assert!(!resync.handle_queue_empty(Instant::ZERO));
