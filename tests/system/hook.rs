@@ -128,6 +128,26 @@ fn output_of_a_failing_hook() {
     assert_eq!(log.matches(": hook: why\n").count(), 1, "{log}");
 }
 
+/// What a background job prints after its run is not logged as output of the next.
+#[apply(trial)]
+fn output_between_runs() {
+    let hooked = hooked(setup());
+    hooked.when(
+        "BACKUP",
+        "(until [ -e $RECORD/go ]; do sleep 0.01; done; echo late; >$RECORD/printed) &",
+    );
+    hooked.when("MASTER", "echo now");
+    let keepwatch = hooked.world.setup.start();
+    wait_hook_succeeded(&keepwatch, "BACKUP", 1);
+    fs::write(hooked.record.join("go"), "").unwrap();
+    hooked.wait("the job", || hooked.record.join("printed").exists());
+    hooked.world.set_vip(true);
+    wait_hook_succeeded(&keepwatch, "MASTER", 1);
+    keepwatch.wait_log(": hook: now\n", 1);
+    let log = hooked.world.setup.log();
+    assert!(!log.contains("late"), "{log}");
+}
+
 /// A hook whose output is discarded runs to its end.
 #[apply(trial)]
 fn more_output_than_is_logged() {
