@@ -40,7 +40,7 @@ fn failure() {
     let tracked = tracked(setup());
     tracked.when("-c", "echo cannot commit >&2; exit 3");
     tracked.when("-f", "kill -SEGV $$");
-    // A real-time signal, whose number nix does not know.
+    // A real-time signal, which has no name.
     tracked.when("-R", "kill -40 $$");
     tracked.world.setup.expect(&[
         "conntrackd -c: ",
@@ -56,7 +56,7 @@ fn failure() {
         " INFO keepwatch [-] 3c2f5c0e-9f0e-4d43-a3b5-0e1f5d8f9b11: conntrackd: cannot commit\n",
         ": conntrackd -c: exit code 3\n",
         ": conntrackd -f: killed by SIGSEGV\n",
-        ": conntrackd -R: killed by signal 255\n",
+        ": conntrackd -R: killed by signal 40\n",
     ] {
         assert!(tracked.world.setup.log().contains(line), "{}", tracked.world.setup.log());
     }

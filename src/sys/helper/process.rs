@@ -1,7 +1,8 @@
 //! The helper process: waits for requests, runs one program at a time within its time limit, and reads its output.
 
-#![expect(unsafe_code, reason = "pre_exec, and a system call that nix lacks")]
+#![expect(unsafe_code, reason = "pre_exec, and system calls that nix lacks")]
 
+use core::mem::zeroed;
 use std::fs::{self, File};
 use std::io::{self, PipeReader, PipeWriter, Read};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -19,7 +20,7 @@ use nix::sys::signal::{SigSet, Signal, kill, killpg};
 use nix::sys::signalfd::SignalFd;
 use nix::sys::socket::{MsgFlags, recv};
 use nix::sys::stat::Mode;
-use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, getpid, getppid, pipe2, setsid};
 
 use super::{Runnable, receive, send};
@@ -189,19 +190,22 @@ impl HelperProcess {
     }
 }
 
-/// Returns how a child has ended, if so, without reaping it.
+/// Returns how a child has ended, if so, without reaping it. nix does not know the numbers of real-time signals.
 fn peek(child: Pid) -> Option<CommandResult> {
-    let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
-    let byte = |number: i32| u8::try_from(number).unwrap_or(u8::MAX);
-    match waitid(Id::Pid(child), flags) {
-        Ok(WaitStatus::StillAlive) => None,
-        Ok(WaitStatus::Exited(_, code)) => Some(CommandResult::Exited(byte(code))),
-        Ok(WaitStatus::Signaled(_, signal, _)) => {
-            Some(CommandResult::Signalled(byte(signal as i32)))
-        }
-        // A real-time signal, which nix does not know.
-        _ => Some(CommandResult::Signalled(u8::MAX)),
-    }
+    let flags = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+    // SAFETY: all zeroes are a valid `siginfo_t`.
+    let mut info: libc::siginfo_t = unsafe { zeroed() };
+    // SAFETY: the pointer is valid for the call, which fails only for a process that is no child.
+    unsafe { libc::waitid(libc::P_PID, child.as_raw().unsigned_abs(), &raw mut info, flags) };
+    // SAFETY: the call has set both fields, or left them zero.
+    let (pid, number) = unsafe { (info.si_pid(), info.si_status()) };
+    let number = u8::try_from(number).unwrap_or(u8::MAX);
+    let exited = info.si_code == libc::CLD_EXITED;
+    (pid != 0).then_some(if exited {
+        CommandResult::Exited(number)
+    } else {
+        CommandResult::Signalled(number)
+    })
 }
 
 /// Kills a session. Returns how many processes it had besides its leader.
