@@ -221,10 +221,13 @@ def deleted(routers, active, survivor):
     cloud.api("PUT", f"routers/{router}/remove_router_interface", {"port_id": port["id"]})
     cloud.api("DELETE", f"routers/{router}")
 
+    # Matches the router, but not the shell that has this pattern in its command line.
+    pattern = f"{router[:-1]}[{router[-1]}]"
+
     def left(node):
         # `find` fails if a directory disappears meanwhile.
-        files = f"find {STATE_PATH} /run/netns -name '*{router}*' ! -path '*/lock/*' || true"
-        return node.run("sh", "-c", f"{files}; pgrep -f '{router[:-1]}[{router[-1]}]' || true")
+        files = f"find {STATE_PATH} /run/netns -name '*{pattern}*' ! -path '*/lock/*' || true"
+        return node.run("sh", "-c", f"{files}; pgrep -f '{pattern}' || true")
 
     until("the end of a router", lambda: not any(left(node) for node in (active, survivor)))
     routers.ids.append(routers.add(len(routers.ids)))
