@@ -3,8 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use ::landlock::{AccessFs, RulesetError, RulesetStatus};
-use nix::errno::Errno as NixErrno;
+use ::landlock::{AccessFs, RulesetStatus};
 use nix::unistd::geteuid;
 
 use crate::errno::Errno;
@@ -18,8 +17,7 @@ pub(super) fn confine(config: &Config) -> Result<(), String> {
         info!("memory is not locked: {}", errno);
     }
     if !config.no_landlock
-        && !restrict_files(config)
-            .map_err(|_| format!("Landlock: {}", Errno::from(NixErrno::last())))?
+        && !restrict_files(config).map_err(|errno| format!("Landlock: {errno}"))?
     {
         info!("this kernel has no Landlock");
     }
@@ -31,7 +29,7 @@ pub(super) fn confine(config: &Config) -> Result<(), String> {
 }
 
 /// Limits file access to the directories of the files that are written. Returns whether the kernel supports that.
-fn restrict_files(config: &Config) -> Result<bool, RulesetError> {
+fn restrict_files(config: &Config) -> Result<bool, Errno> {
     // A directory that may be created anew needs rights to the one above it, and a missing one needs rights to the nearest
     // ancestor. An ordinary user's own permissions bound these rights. Root gets them only for a missing directory and for
     // `conf_dir`, which is created and deleted with its router, and never for `/`.

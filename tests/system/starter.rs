@@ -174,6 +174,29 @@ fn high_descriptors_are_closed() {
     }
 }
 
+/// With a lower limit the start fails. It does not leave out a rule of Landlock, without which no state could be written.
+#[apply(trial)]
+fn least_descriptors() {
+    let starts = (4..32).find(|&limit| {
+        let world = World::new();
+        world.setup.expect(&["EMFILE"]);
+        let mut command = world.setup.command();
+        // SAFETY: a system call.
+        unsafe { command.pre_exec(move || Ok(setrlimit(Resource::RLIMIT_NOFILE, limit, limit)?)) };
+        let output = command.output().unwrap();
+        if !output.status.success() {
+            let error = String::from_utf8(output.stderr).unwrap();
+            assert!(error.lines().count() == 1 && error.contains("(EMFILE)"), "{limit}: {error}");
+            return false;
+        }
+        let keepwatch = world.setup.adopt(&output);
+        world.set_vip(true);
+        keepwatch.wait_state("master");
+        true
+    });
+    assert!(starts.is_some());
+}
+
 /// Root of a container has only the capabilities that the daemon needs.
 #[apply(trial)]
 fn root_with_few_capabilities() {

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use ::landlock::{AccessFs, RulesetCreated, RulesetError};
+use ::landlock::{AccessFs, RulesetCreated};
 use nix::errno::Errno as NixErrno;
 use nix::fcntl::open;
 use nix::sys::prctl;
@@ -68,7 +68,7 @@ pub fn open_configuration(path: &Path, identity: RunAs) -> nix::Result<File> {
 
 impl Conntrackd<'_> {
     /// Returns the rules that let a command read certain files and write none.
-    fn rules(&self, configuration: &File) -> Result<RulesetCreated, RulesetError> {
+    fn rules(&self, configuration: &File) -> Result<RulesetCreated, Errno> {
         let read = AccessFs::from_read(landlock::VERSION);
         let prefixes = ["/", "/usr", "/usr/local"].map(Path::new);
         let directories = prefixes.iter().flat_map(|prefix| READABLE.map(|name| prefix.join(name)));
@@ -94,7 +94,7 @@ impl Runnable for Conntrackd<'_> {
         let opened = open_configuration(&self.configuration, self.identity);
         let configuration = opened.map_err(|errno| CommandResult::NotConfigured(errno.into()))?;
         let rules = self.landlock.then(|| self.rules(&configuration)).transpose();
-        let mut rules = rules.map_err(|_| CommandResult::NotStarted(NixErrno::last().into()))?;
+        let mut rules = rules.map_err(CommandResult::NotStarted)?;
         let mut command = Command::new(self.program);
         // The target of /dev/stdin, which some appliances lack.
         command.args(["-C", "/proc/self/fd/0", sync.flag()]).stdin(configuration);
