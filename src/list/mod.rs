@@ -135,9 +135,10 @@ impl Collector {
         for place in PLACES {
             self.add_place(open_in(&root, place.as_ref(), OFlag::O_DIRECTORY));
         }
-        for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let unreadable = "/proc cannot be read: instances are missing";
+        for entry in fs::read_dir("/proc").map_err(|_| unreadable)?.flatten() {
             let pid = entry.file_name().to_str().and_then(|name| name.parse().ok());
-            let process = pid.and_then(Process::read);
+            let process = pid.map(Process::read).transpose().map_err(|_| unreadable)?.flatten();
             if let Some(row) = process.and_then(|process| self.examine(&process)) {
                 found().0.push(row);
             }

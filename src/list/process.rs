@@ -41,9 +41,21 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// Reads a process. `None`: it is another program, a helper, or a starting daemon, whose parent is listed instead.
-    pub fn read(pid: u32) -> Option<Self> {
-        let status = read_proc(pid, "status")?;
+    /// Reads a process. `None`: it has ended, or is another program, a helper, or a starting daemon, whose parent is
+    /// listed instead.
+    ///
+    /// # Errors
+    /// If this process has no free descriptor, or the machine no memory.
+    pub fn read(pid: u32) -> Result<Option<Self>, Errno> {
+        let missing = [NixErrno::EMFILE, NixErrno::ENFILE, NixErrno::ENOMEM].map(Errno::from);
+        match read_proc(pid, "status") {
+            Ok(status) => Ok(Self::parse(pid, &status)),
+            Err(errno) if missing.contains(&errno) => Err(errno),
+            Err(_) => Ok(None),
+        }
+    }
+
+    fn parse(pid: u32, status: &str) -> Option<Self> {
         let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name));
         let name = field("Name:\t")?;
         let replaced = find_program(pid, name);
@@ -51,9 +63,8 @@ impl Process {
         if (replaced.is_none() && !is_original) || HELPERS.contains(&name) {
             return None;
         }
-        let line = read_proc(pid, "cmdline")?;
-        if read_proc(field("PPid:\t")?.parse().ok()?, "cmdline")
-            .is_some_and(|parent| parent == line)
+        let line = read_proc(pid, "cmdline").ok()?;
+        if read_proc(field("PPid:\t")?.parse().ok()?, "cmdline").is_ok_and(|parent| parent == line)
         {
             return None;
         }
@@ -101,8 +112,8 @@ fn find_program(pid: u32, name: &str) -> Option<bool> {
     }
 }
 
-fn read_proc(pid: u32, name: &str) -> Option<String> {
-    read_all(&File::open(format!("/proc/{pid}/{name}")).ok()?).ok()
+fn read_proc(pid: u32, name: &str) -> Result<String, Errno> {
+    read_all(&File::open(format!("/proc/{pid}/{name}"))?)
 }
 
 fn read_all(file: &File) -> Result<String, Errno> {

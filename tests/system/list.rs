@@ -17,6 +17,7 @@ use lab::users::{NOBODY, OTHER_USER};
 use nix::mount::{MsFlags, mount};
 use nix::pty::{Winsize, openpty};
 use nix::sched::{CloneFlags, unshare};
+use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::stat::Mode;
 use nix::unistd::{Uid, mkfifo, setuid};
@@ -360,4 +361,19 @@ fn second_look_hangs() {
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.contains("stale: no running process writes "), "{text}");
     assert_eq!((output.status.code(), text.lines().count()), (Some(2), 3), "{text}");
+}
+
+/// An empty list would say that all is well.
+#[apply(trial)]
+fn too_few_descriptors() {
+    let (pids, world) = (Pids::new(), World::new());
+    let _keepwatch = pids.run(|| world.setup.start());
+    for limit in 4..12 {
+        let mut command = program(&["--list"]);
+        // SAFETY: a system call.
+        unsafe { command.pre_exec(move || Ok(setrlimit(Resource::RLIMIT_NOFILE, limit, limit)?)) };
+        let (code, text) = output(&pids, command);
+        let is_complete = text.contains(&*world.setup.router);
+        assert!(is_complete || code == Some(3), "with {limit}: {code:?}\n{text}");
+    }
 }
