@@ -3,7 +3,7 @@
 //! `KEEPWATCH_PROGRAMS` may name a directory with those for another machine, and `KEEPWATCH_RUNNER` their emulator.
 
 use std::env;
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -50,8 +50,11 @@ pub fn tmp() -> &'static Path {
     Path::new(env!("CARGO_TARGET_TMPDIR"))
 }
 
-/// Builds both programs, and writes their scripts.
+/// Builds both programs, and writes their scripts. Each test has a process, and the list of tests is asked for by two at
+/// once, so they do it in turn.
 pub fn provide() {
+    let turn = File::create(tmp().join("programs.lock")).expect("a lock for the programs");
+    turn.lock().expect("a turn");
     for log in [Log::Text, Log::Frames] {
         if env::var_os("KEEPWATCH_PROGRAMS").is_none() {
             build(log);
@@ -73,7 +76,12 @@ fn build(log: Log) {
     }
     assert!(cargo.status().expect("cargo").success(), "{log:?} does not build");
     fs::create_dir_all(directory()).expect("a directory for the programs");
-    fs::copy(target.join("release/keepwatch"), log.symbols()).expect("the program");
+    let built = target.join("release/keepwatch");
+    let age = |file: &Path| fs::metadata(file).and_then(|file| file.modified()).ok();
+    if age(&log.stripped()) > age(&built) {
+        return;
+    }
+    fs::copy(built, log.symbols()).expect("the program");
     // A running program keeps the old file.
     let _ = fs::remove_file(log.stripped());
     let mut strip = Command::new("strip");
