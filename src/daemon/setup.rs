@@ -119,6 +119,7 @@ impl<'a> Daemon<'a> {
         };
         daemon.register().map_err(named("epoll"))?;
         if !is_trial {
+            clock::allow_late_timers();
             daemon.warnings.iter().for_each(|line| warning!("{}", line));
             confine(config)?;
         }

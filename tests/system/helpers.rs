@@ -320,3 +320,14 @@ fn hook_inherits_nothing() {
     // Descriptor 3 is the directory that `ls` reads.
     assert_eq!(content(&hooked.record.join("descriptors")), "0\n1\n2\n3\n");
 }
+
+/// Hundreds of daemons wake up together. A hook's timers stay exact.
+#[apply(trial)]
+fn only_the_daemon_has_late_timers() {
+    let hooked = hooked(setup());
+    let keepwatch = hooked.world.setup.start();
+    keepwatch.wait_log("Wrote", 1);
+    let slack = |pid| content(Path::new(&format!("/proc/{pid}/timerslack_ns")));
+    assert_eq!(slack(keepwatch.pid()), "2000000\n");
+    assert_eq!(slack(helper(&keepwatch)), slack(std::process::id()));
+}
