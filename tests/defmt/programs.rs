@@ -77,11 +77,11 @@ fn build(log: Log) {
     assert!(cargo.status().expect("cargo").success(), "{log:?} does not build");
     fs::create_dir_all(directory()).expect("a directory for the programs");
     let built = target.join("release/keepwatch");
-    let age = |file: &Path| fs::metadata(file).and_then(|file| file.modified()).ok();
-    if age(&log.stripped()) > age(&built) {
+    let program = fs::read(built).expect("the program");
+    if log.stripped().exists() && fs::read(log.symbols()).is_ok_and(|known| known == program) {
         return;
     }
-    fs::copy(built, log.symbols()).expect("the program");
+    fs::write(log.symbols(), program).expect("the program with its symbols");
     // A running program keeps the old file.
     let _ = fs::remove_file(log.stripped());
     let mut strip = Command::new("strip");
