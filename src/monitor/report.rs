@@ -89,12 +89,13 @@ impl Monitor<'_> {
         self.misplaced.location.filter(|_| self.vip.state() == Some(State::Backup))
     }
 
-    /// Receives claims while the VIP is present, and announces the VIP again after a split brain.
+    /// Receives claims while the VIP is present, and announces the VIP again after a split brain if it has stayed.
     pub(super) fn watch_claims(&mut self, is_certain: bool, now: Instant) -> Option<Action> {
         let is_active = self.vip.state() == Some(State::Active);
         let wanted = self.vip.ifindex().filter(|_| is_active);
         let action = self.detector.as_mut()?.next_action(wanted, self.vip.mac(), is_certain, now);
-        if let Some(Action::Log(LogEvent::SplitBrainOver { .. })) = action
+        if is_active
+            && let Some(Action::Log(LogEvent::SplitBrainOver { .. })) = action
             && let (Some(announcer), Some(vip)) = (&mut self.announcer, self.vip.key())
         {
             announcer.announce_again(vip, now);

@@ -207,12 +207,16 @@ impl<'a> Announcer<'a> {
     ) -> Result<(), TableFull> {
         let Address { ifindex, cidr, flags, refreshed, .. } = *address;
         let is_wanted = !listed || !self.is_outdated && self.is_listed_to_announce(ifindex);
-        if self.watched == Some(ifindex) || !is_wanted {
+        if !is_wanted {
             return Ok(());
         }
         let (ip, key) = (cidr.address(), AddressKey::from(address));
         if flags.contains(AddressFlags::Dadfailed) {
+            // The VIP, too, has an entry after another station's claim.
             self.drop_entries(|address| *address == key);
+            return Ok(());
+        }
+        if self.watched == Some(ifindex) {
             return Ok(());
         }
         let usable = !ip.is_loopback() && !ip.is_multicast() && !ip.is_unspecified();

@@ -148,6 +148,10 @@ fn on_the_watched_link_only_a_claimed_address_is_announced() {
     }
     list_link(&mut announcer);
     assert_eq!(frames(&mut announcer).len(), 6);
+    announcer.announce_again(AddressKey::from(&vip), Instant::ZERO);
+    let failed = Address { flags: AddressFlags::Dadfailed, ..vip };
+    handle(&mut announcer, &Body::NewAddress(failed));
+    assert!(frames(&mut announcer).is_empty(), "duplicate address detection has failed");
     let flags = LinkFlags::empty();
     for event in [Link { flags, ..link(UP, true) }, link(UP, true)] {
         assert_eq!(handle(&mut announcer, &Body::NewLink(event)), None);
