@@ -229,8 +229,13 @@ def deleted(routers, active, survivor):
         files = f"find {STATE_PATH} /run/netns -name '*{pattern}*' ! -path '*/lock/*' || true"
         return node.run("sh", "-c", f"{files}; pgrep -f '{pattern}' || true")
 
-    until("the end of a router", lambda: not any(left(node) for node in (active, survivor)))
+    try:
+        until("the end of a router", lambda: not any(left(node) for node in (active, survivor)))
+        wrong = []
+    except TimeoutError:
+        wrong = [(router, [left(node) for node in (active, survivor)])]
     routers.ids.append(routers.add(len(routers.ids)))
+    return wrong
 
 
 SCENARIOS = {scenario.__name__: scenario for scenario in (
@@ -270,11 +275,12 @@ def clean(routers):
 
 
 def trial(routers, release, monitor, scenario, nodes):
-    """Runs a scenario from a clean state. Returns how many routers are wrong."""
+    """Runs a scenario from a clean state. Returns how many routers are wrong, or are deleted and not gone."""
     ping = subprocess.Popen(["ip", "netns", "exec", "guest", "ping", "-n", "-q", "-i", "0.1", "203.0.113.1"],
                             stdout=subprocess.PIPE, text=True)
-    scenario(routers, *nodes)
+    not_gone = scenario(routers, *nodes) or []
     took, wrong = routers.settle()
+    wrong = [*wrong, *not_gone]
     ping.send_signal(signal.SIGINT)
     sent, received = re.search(r"(\d+) packets transmitted, (\d+) received", ping.communicate()[0]).groups()
     for router, voices in wrong:
