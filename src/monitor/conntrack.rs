@@ -125,4 +125,26 @@ mod tests {
         let last = core::iter::from_fn(|| journal.next_action()).last();
         assert_eq!(last, Some(Action::Log(LogEvent::Synced { state: State::Backup, done: false })));
     }
+
+    #[test]
+    fn configuration_that_is_missing_again_has_a_line_at_once() {
+        let missing = CommandResult::NotConfigured(Errno::NOT_FOUND);
+        for (between, lines) in [(missing, 1), (CommandResult::Exited(0), 2)] {
+            let (mut sync, mut journal) = (SyncSequence::new(), Journal::default());
+            for (second, end) in (0..).zip([missing, between, missing]) {
+                sync.post(State::Backup);
+                let now = Instant::from_secs(second);
+                assert!(sync.next_action(now).is_some());
+                sync.handle_end(end, &mut journal, now);
+            }
+            let is_meant = |action: &Action| {
+                matches!(
+                    action,
+                    Action::Log(LogEvent::Limited(LimitedEvent::ConntrackdUnconfigured, _))
+                )
+            };
+            let actions = core::iter::from_fn(|| journal.next_action());
+            assert_eq!(actions.filter(is_meant).count(), lines);
+        }
+    }
 }

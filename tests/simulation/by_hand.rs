@@ -299,6 +299,17 @@ fn misplaced_address_has_a_line_a_minute_on_a_backup() {
     assert_eq!(flap(&mut lab), 2);
 }
 
+#[test]
+fn failed_detection_after_a_success_has_a_line_at_once() {
+    let failed = Address { flags: AddressFlags::Dadfailed, ..vip() };
+    for (between, lines) in [(failed, 1), (vip(), 2)] {
+        let mut lab = Lab::active(config());
+        lab.events([failed, between, failed].map(Body::NewAddress).into_iter());
+        let is_meant = |event: &_| matches!(event, LogEvent::Limited(LimitedEvent::DadFailed, _));
+        assert_eq!(lab.lines(is_meant).len(), lines);
+    }
+}
+
 /// Each link has link-local addresses of its own, so only the watched one can have the VIP in the wrong place.
 #[test]
 fn link_local_vip_of_another_link_is_not_misplaced() {

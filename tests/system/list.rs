@@ -237,6 +237,39 @@ fn stale_state_files_of_packages() {
     assert_eq!(code, Some(2));
 }
 
+/// Without a word about what is not searched, an incomplete list would look complete.
+#[apply(trial)]
+fn more_than_is_searched() {
+    let files =
+        "mkdir -p $(seq -f /run/keepwatch/%g COUNT) && cd /run/keepwatch && for directory in *; do
+        printf backup >$directory/state; done";
+    let directories = r#"own=/run/neutron-keepalived-state-change; mkfifo /run/never
+        printf '#!/bin/sh\nread x </run/never' >$own && chmod +x $own
+        for n in $(seq COUNT); do mkdir -p /run/$n/r && printf backup >/run/$n/r/state
+        $own --conf_dir=/run/$n/r >/dev/null 2>&1 & done; until [ $(cat /proc/[0-9]*/cmdline |
+            tr '\0' '\n' | grep -c '^--conf_dir=/run/') = COUNT ]; do sleep 0.1; done"#;
+    let unsearched = [
+        (files, 2048, "too many stale state files: some are missing"),
+        // Those of the packages and of Neutron count, too.
+        (directories, 253, "too many directories: stale state files may be missing"),
+    ];
+    for (make, limit, message) in unsearched {
+        for (count, is_printed) in [(limit, false), (limit + 1, true)] {
+            let make = make.replace("COUNT", &count.to_string());
+            let places = "mkdir -p /run/keepwatch /var/lib/neutron/ha_confs";
+            let script = format!(
+                "mount -t tmpfs none /run && mount -t tmpfs none /var/lib && {places} || exit
+                {make}; exec \"$0\" --list 2>&1"
+            );
+            let mut command = Command::new("sh");
+            command.args(["-c", &script]).arg(setup().program);
+            let (code, text) = output(&Pids::new(), among(command, 0));
+            assert_eq!(text.ends_with(&format!("keepwatch: {message}\n")), is_printed, "{text}");
+            assert_eq!(code == Some(3), is_printed, "{code:?}");
+        }
+    }
+}
+
 /// On a narrow terminal, each instance is a block instead of a row.
 #[apply(trial)]
 fn narrow_terminal() {

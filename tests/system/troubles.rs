@@ -147,6 +147,7 @@ fn over_ipv4(pids: &Pids) -> BTreeSet<&'static str> {
     observer.expect("split brain: 02:00:00:00:00:02 claims the VIP", &keepwatch);
     world.rtnl.down("ha0-peer");
     observer.expect("the interface has no carrier", &keepwatch);
+    keepwatch.wait_log("is on ha0, but the interface has no carrier", 1);
     world.rtnl.down("ha0");
     observer.expect("the interface is down", &keepwatch);
     let state_file = world.setup.state_file();
