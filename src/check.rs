@@ -12,17 +12,20 @@ use nix::unistd::geteuid;
 use crate::daemon::{Daemon, StartError, named};
 use crate::errno::Errno;
 use crate::log::{list_troubles, printable};
-use crate::monitor::{Action, Input, Monitor, MonitorConfig, Replaced, State, Tables};
+use crate::monitor::{Action, Duration, Input, Monitor, MonitorConfig, Replaced, State, Tables};
 use crate::options::Config;
 use crate::sys::helper::open_configuration;
 use crate::sys::netlink::{self, RouteSocket};
 use crate::sys::service_manager::ReadinessNotifier;
 use crate::sys::{atomic_file, clock, process, signals};
 
+/// How long the kernel may take to list the interface and its addresses. The daemon would wait on, without a state.
+const LIMIT: Duration = Duration::from_secs(10);
+
 /// Prints what the daemon would do.
 ///
 /// # Errors
-/// The error that would prevent the daemon's start.
+/// The error that would prevent the daemon's start, or its first state.
 pub fn check(config: &Config, tables: &mut Tables) -> Result<(), StartError> {
     print("program", program());
     print("name", &config.router_id);
@@ -92,7 +95,8 @@ fn state(config: &Config, route: &RouteSocket) -> Result<String, Errno> {
     let mut monitor = Monitor::new(watch);
     let mut buffer = netlink::buffer();
     let mut found = None;
-    loop {
+    let deadline = clock::now() + LIMIT;
+    while clock::now() < deadline {
         let received = route.receive(&mut *buffer);
         let drained = received.is_none();
         for input in received.into_iter().flatten().chain(drained.then_some(Input::QueueEmpty)) {
@@ -121,6 +125,7 @@ fn state(config: &Config, route: &RouteSocket) -> Result<String, Errno> {
             poll(&mut [PollFd::new(route.fd(), PollFlags::POLLIN)], 100u8)?;
         }
     }
+    Err(NixErrno::ETIMEDOUT.into())
 }
 
 /// Checks for a socket without connecting, as the agent would take a connection for a notification.

@@ -243,11 +243,11 @@ fn more_than_is_searched() {
     let files =
         "mkdir -p $(seq -f /run/keepwatch/%g COUNT) && cd /run/keepwatch && for directory in *; do
         printf backup >$directory/state; done";
-    let directories = r#"own=/run/neutron-keepalived-state-change; mkfifo /run/never
+    let directories = r"own=/run/neutron-keepalived-state-change; mkfifo /run/never
         printf '#!/bin/sh\nread x </run/never' >$own && chmod +x $own
         for n in $(seq COUNT); do mkdir -p /run/$n/r && printf backup >/run/$n/r/state
         $own --conf_dir=/run/$n/r >/dev/null 2>&1 & done; until [ $(cat /proc/[0-9]*/cmdline |
-            tr '\0' '\n' | grep -c '^--conf_dir=/run/') = COUNT ]; do sleep 0.1; done"#;
+            tr '\0' '\n' | grep -c '^--conf_dir=/run/') = COUNT ]; do sleep 0.1; done";
     let unsearched = [
         (files, 2048, "too many stale state files: some are missing"),
         // Those of the packages and of Neutron count, too.

@@ -6,12 +6,12 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 
 use lab::daemon::{Running, Setup, children, proc_status, send, wait_end};
 use lab::files::{Watch, look};
 use lab::old_kernel::without_call;
-use lab::users::NOBODY;
+use lab::users::{NOBODY, has_others};
 use nix::libc;
 use nix::mount::{MsFlags, mount};
 use nix::sys::resource::{Resource, setrlimit};
@@ -197,22 +197,38 @@ fn least_descriptors() {
     assert!(starts.is_some());
 }
 
+/// Starts as root that has only these capabilities and the two that the daemon needs.
+fn start_with(world: &World, setpriv: &[&str], capabilities: &str, options: &[&str]) -> Output {
+    let command = world.setup.command();
+    let mut limited = Command::new("setpriv");
+    limited.args(setpriv).arg("--inh-caps=-all");
+    limited.arg(format!("--bounding-set=-all,+net_admin,+net_raw{capabilities}"));
+    limited.arg(command.get_program()).args(command.get_args()).args(options).output().unwrap()
+}
+
+fn assert_user_is_refused(output: &Output) {
+    let error = String::from_utf8_lossy(&output.stderr);
+    // Without other users, their numbers are invalid.
+    let expected = if has_others() { "(EPERM)\n" } else { "(EINVAL)\n" };
+    assert!(error.contains("(CAP_SET") && error.ends_with(expected), "{error}");
+}
+
+#[apply(trial_with_other_users)]
+fn user_would_keep_a_group_of_the_starter() {
+    let options = ["--user=12345", "--group=0"];
+    let output = start_with(&World::new(), &["--groups=4"], ",+setuid", &options);
+    assert_user_is_refused(&output);
+}
+
 /// Root of a container has only the capabilities that the daemon needs.
 #[apply(trial)]
 fn root_with_few_capabilities() {
-    let start = |world: &World, options: &[&str]| {
-        let command = world.setup.command();
-        let mut limited = Command::new("setpriv");
-        limited.args(["--inh-caps=-all", "--bounding-set=-all,+net_admin,+net_raw"]);
-        limited.arg(command.get_program()).args(command.get_args()).args(options).output().unwrap()
-    };
     let world = World::new();
-    let refused = start(&world, &["--user=12345", "--group=12345"]);
-    let error = String::from_utf8(refused.stderr).unwrap();
-    assert!(error.contains("(CAP_SET") && error.ends_with("(EPERM)\n"), "{error}");
+    let start = |options: &[&str]| start_with(&world, &[], "", options);
+    assert_user_is_refused(&start(&["--user=12345", "--group=12345"]));
     // The configuration is missing, which may or may not be logged before the end of the test.
     world.setup.expect(&["conntrackd -t: not started: configuration"]);
-    let keepwatch = world.setup.adopt(&start(&world, &["--enable_conntrackd"]));
+    let keepwatch = world.setup.adopt(&start(&["--enable_conntrackd"]));
     assert_eq!(keepwatch.proc_status("CapPrm"), "0".repeat(16));
     assert_eq!(proc_status(helper(&keepwatch), "CapPrm"), "0".repeat(16));
     world.deliver(true);
