@@ -227,7 +227,7 @@ def deleted(routers, active, survivor):
     def left(node):
         # `find` fails if a directory disappears meanwhile.
         files = f"find {STATE_PATH} /run/netns -name '*{pattern}*' ! -path '*/lock/*' || true"
-        return node.run("sh", "-c", f"{files}; pgrep -f '{pattern}' || true")
+        return node.run("sh", "-c", f"{files}; pgrep -fa '{pattern}' || true")
 
     try:
         until("the end of a router", lambda: not any(left(node) for node in (active, survivor)))

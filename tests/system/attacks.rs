@@ -116,6 +116,17 @@ fn other_calls() {
     }
 }
 
+/// A call of i386 has the number of another call of x86_64, which the filter may allow.
+#[apply(trial)]
+fn calls_of_another_architecture() {
+    let world = World::new();
+    let keepwatch = start_quiet(&world);
+    keepwatch.wait_asleep();
+    // The number is that of `read` there.
+    assert!(keepwatch.is_killed_by_i386_call(libc::SYS_close.cast_unsigned()));
+    keepwatch.wait_exit();
+}
+
 /// The filter of the packet socket can be neither replaced nor removed.
 #[apply(trial)]
 fn filter_is_locked() {

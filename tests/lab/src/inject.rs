@@ -67,6 +67,40 @@ impl Running<'_> {
             other => panic!("{other:?} after {call}"),
         }
     }
+
+    /// Makes the process execute a system call of i386, by `int 0x80`, instead of the next one of its own. Returns
+    /// whether it was killed for that: with SIGSYS by a filter, with SIGSEGV by a kernel without such calls.
+    pub fn is_killed_by_i386_call(&self, call: u64) -> bool {
+        let pid = self.nix_pid();
+        stop_at_next_call(pid);
+        let own = ptrace::getregs(pid).expect("its registers");
+        let instruction = own.rip - 2;
+        let at = instruction as AddressType;
+        let word = ptrace::read(pid, at).expect("to read its code");
+        ptrace::write(pid, at, word & !0xffff | 0x80cd).expect("to write its code");
+        // Its own call becomes one without effect.
+        let close = nix::libc::SYS_close.cast_unsigned();
+        let nothing = nix::libc::user_regs_struct { orig_rax: close, rdi: u64::MAX, ..own };
+        ptrace::setregs(pid, nothing).expect("to change its registers");
+        assert_eq!(resume(pid), WaitStatus::PtraceSyscall(pid), "the end of that");
+        // Not a call that the kernel would start again.
+        let (rip, rax, orig_rax) = (instruction, call, u64::MAX);
+        let other = nix::libc::user_regs_struct { rip, rax, orig_rax, ..own };
+        ptrace::setregs(pid, other).expect("to change its registers");
+        // The stops at the call's begin and end come first, also at the end of one that the filter kills for.
+        for _ in 0..3 {
+            match resume(pid) {
+                WaitStatus::Signaled(_, Signal::SIGSYS, false) => return true,
+                WaitStatus::Stopped(_, Signal::SIGSEGV) => {
+                    ptrace::kill(pid).expect("to kill it");
+                    return true;
+                }
+                _ => {}
+            }
+        }
+        ptrace::kill(pid).expect("to kill it");
+        false
+    }
 }
 
 /// Stops a process before its next system call.
