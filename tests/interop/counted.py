@@ -36,7 +36,7 @@ def start(wrapper, directory):
     }
     command = [wrapper, *(f"--{name}={value}" for name, value in options.items())]
     subprocess.run(command, check=True, timeout=60)
-    return int((directory / "pid").read_text())
+    return int(options["pid_file"].read_text())
 
 
 def reap():
