@@ -47,10 +47,10 @@ impl Process {
     /// # Errors
     /// If this process has no free descriptor, or the machine no memory.
     pub fn read(pid: u32) -> Result<Option<Self>, Errno> {
-        let missing = [NixErrno::EMFILE, NixErrno::ENFILE, NixErrno::ENOMEM].map(Errno::from);
+        let exhausted = [NixErrno::EMFILE, NixErrno::ENFILE, NixErrno::ENOMEM].map(Errno::from);
         match read_proc(pid, "status") {
             Ok(status) => Ok(Self::parse(pid, &status)),
-            Err(errno) if missing.contains(&errno) => Err(errno),
+            Err(errno) if exhausted.contains(&errno) => Err(errno),
             Err(_) => Ok(None),
         }
     }

@@ -21,7 +21,7 @@ pub fn now() -> Instant {
 /// Lets the kernel end a wait up to 2 ms late, with others' (`PR_SET_TIMERSLACK`). When hundreds of daemons wait for one
 /// agent, each wake-up of an idle processor costs more than an attempt to connect. Events are not delayed.
 pub fn allow_late_timers() {
-    // Fails only without a kernel's support; then there are more wake-ups.
+    // In nanoseconds. Without it there are only more wake-ups.
     let _ = prctl::set_timerslack(2_000_000);
 }
 

@@ -77,16 +77,15 @@ fn build(log: Log) {
     assert!(cargo.status().expect("cargo").success(), "{log:?} does not build");
     fs::create_dir_all(directory()).expect("a directory for the programs");
     let built = target.join("release/keepwatch");
-    let program = fs::read(built).expect("the program");
-    if log.stripped().exists() && fs::read(log.symbols()).is_ok_and(|known| known == program) {
+    // Copied last, so it shows that the program was stripped.
+    if fs::read(log.symbols()).is_ok_and(|known| fs::read(&built).is_ok_and(|new| new == known)) {
         return;
     }
-    fs::write(log.symbols(), program).expect("the program with its symbols");
     // A running program keeps the old file.
     let _ = fs::remove_file(log.stripped());
-    let mut strip = Command::new("strip");
-    let strip = strip.arg("-o").args([log.stripped(), log.symbols()]).status().expect("strip");
-    assert!(strip.success(), "{log:?} cannot be stripped");
+    let strip = Command::new("strip").arg("-o").args([&log.stripped(), &built]).status();
+    assert!(strip.expect("strip").success(), "{log:?} cannot be stripped");
+    fs::copy(built, log.symbols()).expect("the program with its symbols");
 }
 
 /// Returns the command for cargo in this package.

@@ -17,12 +17,12 @@ use lab::users::{NOBODY, OTHER_USER};
 use nix::mount::{MsFlags, mount};
 use nix::pty::{Winsize, openpty};
 use nix::sched::{CloneFlags, unshare};
-use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::stat::Mode;
 use nix::unistd::{Uid, mkfifo, setuid};
 
 use crate::scripted::{hooked, install, wait_hook_succeeded};
+use crate::starter::limit_descriptors;
 use crate::world::{Killed, NO_AGENT, NO_INTERFACE, World, copy_program, mount_hanging, setup};
 
 /// Runs a command as this user, with the `/proc` of its PID namespace.
@@ -403,8 +403,7 @@ fn too_few_descriptors() {
     let _keepwatch = pids.run(|| world.setup.start());
     for limit in 4..12 {
         let mut command = program(&["--list"]);
-        // SAFETY: a system call.
-        unsafe { command.pre_exec(move || Ok(setrlimit(Resource::RLIMIT_NOFILE, limit, limit)?)) };
+        limit_descriptors(&mut command, limit);
         let (code, text) = output(&pids, command);
         let is_complete = text.contains(&*world.setup.router);
         assert!(is_complete || code == Some(3), "with {limit}: {code:?}\n{text}");

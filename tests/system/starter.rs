@@ -174,6 +174,12 @@ fn high_descriptors_are_closed() {
     }
 }
 
+/// Limits the number of a command's descriptors.
+pub fn limit_descriptors(command: &mut Command, limit: u64) {
+    // SAFETY: a system call.
+    unsafe { command.pre_exec(move || Ok(setrlimit(Resource::RLIMIT_NOFILE, limit, limit)?)) };
+}
+
 /// With a lower limit the start fails. It does not leave out a rule of Landlock, without which no state could be written.
 #[apply(trial)]
 fn least_descriptors() {
@@ -181,8 +187,7 @@ fn least_descriptors() {
         let world = World::new();
         world.setup.expect(&["EMFILE"]);
         let mut command = world.setup.command();
-        // SAFETY: a system call.
-        unsafe { command.pre_exec(move || Ok(setrlimit(Resource::RLIMIT_NOFILE, limit, limit)?)) };
+        limit_descriptors(&mut command, limit);
         let output = command.output().unwrap();
         if !output.status.success() {
             let error = String::from_utf8(output.stderr).unwrap();

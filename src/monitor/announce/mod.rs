@@ -216,13 +216,10 @@ impl<'a> Announcer<'a> {
             self.drop_entries(|address| *address == key);
             return Ok(());
         }
-        if self.watched == Some(ifindex) {
-            return Ok(());
-        }
         let usable = !ip.is_loopback() && !ip.is_multicast() && !ip.is_unspecified();
         // Before the first dump of links, the link of an event may be unknown.
         let up = !self.links_known || self.tables.links.get(ifindex).is_some_and(|link| link.up);
-        if !usable || !up {
+        if self.watched == Some(ifindex) || !usable || !up {
             return Ok(());
         }
         let undecided = flags.intersects(AddressFlags::Tentative | AddressFlags::Optimistic);

@@ -88,18 +88,13 @@ impl Running<'_> {
         let other = nix::libc::user_regs_struct { rip, rax, orig_rax, ..own };
         ptrace::setregs(pid, other).expect("to change its registers");
         // The stops at the call's begin and end come first, also at the end of one that the filter kills for.
-        for _ in 0..3 {
-            match resume(pid) {
-                WaitStatus::Signaled(_, Signal::SIGSYS, false) => return true,
-                WaitStatus::Stopped(_, Signal::SIGSEGV) => {
-                    ptrace::kill(pid).expect("to kill it");
-                    return true;
-                }
-                _ => {}
-            }
+        let is_end = |status: &_| !matches!(status, WaitStatus::PtraceSyscall(_));
+        let end = (0..3).map(|_| resume(pid)).find(is_end);
+        if let Some(WaitStatus::Signaled(_, Signal::SIGSYS, false)) = end {
+            return true;
         }
         ptrace::kill(pid).expect("to kill it");
-        false
+        matches!(end, Some(WaitStatus::Stopped(_, Signal::SIGSEGV)))
     }
 }
 
