@@ -4,9 +4,8 @@ use super::{Duration, Instant};
 
 const FIRST: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(5);
-/// The mean of the first wait after the backlog was full, and the bounds of the means that follow.
-const FIRST_WHEN_FULL: Duration = Duration::from_millis(8);
-const NEXT_WHEN_FULL: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(40)];
+/// The bounds of the mean wait after the backlog was full.
+const WHEN_FULL: [Duration; 2] = [Duration::from_millis(12), Duration::from_millis(30)];
 
 /// A wait that doubles with every failure, from 100 ms to 5 s.
 ///
@@ -44,17 +43,14 @@ impl Backoff {
     ///
     /// When hundreds of routers fail over together, most find it full. The kernel wakes no process whose nonblocking
     /// `connect` it has refused (`unix_stream_connect` in `net/unix/af_unix.c`). The mean wait is a third of the time for
-    /// which the backlog has been full, from 20 to 40 ms: the longer that time, the more routers wait, and their attempts
+    /// which the backlog has been full, from 12 to 30 ms: the longer that time, the more routers wait, and their attempts
     /// take the CPU time that the agent needs. An agent that stays slow gets a 16th, so that no report waits much longer
-    /// than in a queue. With a wide spread the backlog is never empty.
+    /// than in a queue.
     pub(super) fn after_full_backlog(&mut self, now: Instant) -> Instant {
-        let Some(since) = self.full_since else {
-            self.full_since = Some(now);
-            return now + self.between(FIRST_WHEN_FULL / 2, FIRST_WHEN_FULL * 3 / 2);
-        };
-        let ([least, most], full) = (NEXT_WHEN_FULL, now - since);
-        let mean = (full / 3).clamp(least, most).max(full / 16).min(LONGEST * 4 / 7);
-        now + self.between(mean / 4, mean * 7 / 4)
+        let full = now - *self.full_since.get_or_insert(now);
+        let [least, most] = WHEN_FULL;
+        let mean = (full / 3).clamp(least, most).max(full / 16).min(LONGEST * 2 / 3);
+        now + self.between(mean / 2, mean * 3 / 2)
     }
 
     fn between(&mut self, shortest: Duration, longest: Duration) -> Duration {
@@ -104,24 +100,22 @@ mod tests {
         for seed in 0..1000 {
             let (mut backoff, mut now) = (Backoff::new(seed), Instant::ZERO);
             let mut attempts = 0;
-            let first = backoff.after_full_backlog(now);
-            assert!((4_000..=12_000).contains(&first.total_micros()), "{first}");
             while now < Instant::from_secs(100) {
                 let since = now.total_micros();
                 let next = backoff.after_full_backlog(now);
-                let mean = (since / 3).clamp(20_000, 40_000).max(since / 16).min(2_857_142);
+                let mean = (since / 3).clamp(12_000, 30_000).max(since / 16).min(3_333_333);
                 let wait = next.total_micros() - since;
-                assert!((mean / 4..=mean * 7 / 4).contains(&wait), "{wait} us after {since}");
+                assert!((mean / 2..=mean * 3 / 2).contains(&wait), "{wait} us after {since}");
                 now = next;
                 attempts += i32::from((1_000_000..2_000_000).contains(&since));
             }
             assert!(attempts < 20, "{attempts} in the second after the first");
             assert!(backoff.after_failure(now) < now + Duration::from_millis(100));
             let anew = backoff.after_full_backlog(now);
-            assert!(anew <= now + Duration::from_millis(12), "anew after another failure");
+            assert!(anew <= now + Duration::from_millis(18), "anew after another failure");
             backoff.after_full_backlog(anew);
             backoff.reset();
-            assert!(backoff.after_full_backlog(now) <= now + Duration::from_millis(12), "reset");
+            assert!(backoff.after_full_backlog(now) <= now + Duration::from_millis(18), "reset");
         }
     }
 }

@@ -38,9 +38,8 @@ impl Disk {
 /// How long an agent gathers notifications after its 200 before it acts on them.
 const BATCHING: Duration = Duration::from_secs(2);
 
-/// The limits of the wait after a full backlog.
-const FIRST_WAIT: Duration = Duration::from_millis(4);
-const LONGEST_WAIT: Duration = Duration::from_millis(700);
+/// The bounds of the shortest wait after a full backlog.
+const FULL: [Duration; 2] = [Duration::from_millis(6), Duration::from_millis(1_666)];
 
 #[derive(Debug, Default)]
 pub struct Agent {
@@ -155,8 +154,7 @@ impl Agent {
             && !is_report
         {
             // A full backlog has room soon, even if many routers fail over together.
-            let full =
-                self.found_full.map(|since| ((at - since) / 64).clamp(FIRST_WAIT, LONGEST_WAIT));
+            let full = self.found_full.map(|since| ((at - since) / 32).clamp(FULL[0], FULL[1]));
             let pause = full.unwrap_or(Duration::from_millis(50));
             assert!(now >= at + pause, "p6_agent_is_not_hammered");
         } else {

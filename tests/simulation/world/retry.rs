@@ -14,9 +14,8 @@ use super::kernel::Meaning;
 /// The longest wait after the first failure, which doubles with each.
 const FIRST: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(5);
-/// The longest wait after the first full backlog, and the bounds of the longest waits that follow.
-const FIRST_FULL: Duration = Duration::from_millis(12);
-const FULL: [Duration; 2] = [Duration::from_millis(35), Duration::from_millis(70)];
+/// The bounds of the longest wait after a full backlog.
+const FULL: [Duration; 2] = [Duration::from_millis(18), Duration::from_millis(45)];
 /// The timeout of a dump.
 const TIMEOUT: Duration = Duration::from_secs(5);
 const MINUTE: Duration = Duration::from_secs(60);
@@ -39,12 +38,9 @@ impl Retry {
     }
 
     pub fn fail_as_full(&mut self, now: Instant) {
-        let longest = |since: Instant| {
-            let full = now - since;
-            (full * 7 / 12).clamp(FULL[0], FULL[1]).max(full * 7 / 64).min(LONGEST)
-        };
-        self.be_due(now + self.full_since.map_or(FIRST_FULL, longest));
-        self.full_since.get_or_insert(now);
+        let full = now - *self.full_since.get_or_insert(now);
+        let longest = (full / 2).clamp(FULL[0], FULL[1]).max(full * 3 / 32).min(LONGEST);
+        self.be_due(now + longest);
     }
 
     pub fn be_due(&mut self, by: Instant) {
