@@ -3,14 +3,16 @@
 use core::mem::replace;
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
-use std::os::unix::net::SocketAddr;
 use std::path::Path;
 
 use mio::net::UnixStream;
 use mio::{Interest, Registry, Token};
 use nix::errno::Errno as NixErrno;
-use nix::sys::socket::{getsockopt, sockopt};
+use nix::sys::socket::{
+    AddressFamily, SockFlag, SockType, UnixAddr, connect, getsockopt, socket, sockopt,
+};
 use nix::unistd::Uid;
 
 use crate::errno::Errno;
@@ -23,10 +25,12 @@ const MAX_REST: usize = 65_536;
 /// The agent's socket, and at most one connection to it.
 #[derive(Debug)]
 pub struct Agent {
-    address: SocketAddr,
+    address: UnixAddr,
     /// The user that the daemon runs as.
     own: Uid,
     exchange: Option<Exchange>,
+    /// The socket of an attempt that failed. The next one uses it, as making another costs as much as the attempt.
+    unconnected: Option<OwnedFd>,
     /// The socket that answered the last request with 200.
     answered: Option<SocketId>,
 }
@@ -37,8 +41,8 @@ type SocketId = (u64, u64, i64, i64);
 /// A request and its reply, on a connection of their own.
 #[derive(Debug)]
 struct Exchange {
-    /// The socket at the path just before the connection.
-    socket: Option<SocketId>,
+    /// The agent's socket at the path just before the connection.
+    agent: Option<SocketId>,
     stream: UnixStream,
     reply: ReplyReader,
     delivered: bool,
@@ -47,12 +51,13 @@ struct Exchange {
 }
 
 impl Agent {
-    /// Stores the path and the present user; the socket need not exist. `ENAMETOOLONG` beyond 107 bytes.
+    /// Stores the path and the present user; the socket need not exist. `ENAMETOOLONG` beyond 108 bytes.
     pub fn new(path: &Path) -> Result<Self, Errno> {
         Ok(Self {
-            address: SocketAddr::from_pathname(path).map_err(|_| NixErrno::ENAMETOOLONG)?,
+            address: UnixAddr::new(path)?,
             own: Uid::effective(),
             exchange: None,
+            unconnected: None,
             answered: None,
         })
     }
@@ -65,9 +70,14 @@ impl Agent {
         token: Token,
     ) -> Result<(), Failure> {
         self.exchange = None;
-        let socket = self.socket_id();
+        let agent = self.socket_id();
+        let socket = self.unconnected.take().map_or_else(new_socket, Ok).map_err(failure)?;
         // A Unix socket connects at once or fails, with EAGAIN if the backlog is full.
-        let mut stream = UnixStream::connect_addr(&self.address).map_err(failure)?;
+        if let Err(errno) = connect(socket.as_raw_fd(), &self.address) {
+            self.unconnected = Some(socket);
+            return Err(failure(errno));
+        }
+        let mut stream = UnixStream::from_std(socket.into());
         self.check_trust(&stream)?;
         // A new socket has room for all of it (`unix_stream_sendmsg`).
         stream.write_all(request).map_err(failure)?;
@@ -76,12 +86,12 @@ impl Agent {
             .register(&mut stream, token, Interest::READABLE)
             .map_err(|error| Failure::Socket(error.into()))?;
         let reply = ReplyReader::default();
-        self.exchange = Some(Exchange { socket, stream, reply, delivered: false, rest: 0 });
+        self.exchange = Some(Exchange { agent, stream, reply, delivered: false, rest: 0 });
         Ok(())
     }
 
     fn socket_id(&self) -> Option<SocketId> {
-        let found = fs::metadata(self.address.as_pathname()?).ok()?;
+        let found = fs::metadata(self.address.path()?).ok()?;
         Some((found.dev(), found.ino(), found.ctime(), found.ctime_nsec()))
     }
 
@@ -95,7 +105,7 @@ impl Agent {
         let listener = getsockopt(stream, sockopt::PeerCredentials)
             .map_err(|errno| Failure::Socket(errno.into()))?
             .uid();
-        let directory = self.address.as_pathname().and_then(Path::parent);
+        let directory = self.address.path().and_then(Path::parent);
         let owner = || Some(fs::metadata(directory?).ok()?.uid());
         let is_own = listener == self.own.as_raw();
         let is_trusted = listener == 0 || is_own || owner() == Some(listener);
@@ -107,7 +117,7 @@ impl Agent {
         let exchange = self.exchange.as_mut()?;
         let mut outcome = exchange.advance()?;
         if let Outcome::Delivered { by_another } = &mut outcome {
-            let before = replace(&mut self.answered, exchange.socket);
+            let before = replace(&mut self.answered, exchange.agent);
             *by_another = before.is_some() && before != self.answered;
         } else {
             self.exchange = None;
@@ -162,6 +172,11 @@ impl Exchange {
             }
         }
     }
+}
+
+fn new_socket() -> nix::Result<OwnedFd> {
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    socket(AddressFamily::Unix, SockType::Stream, flags, None)
 }
 
 /// Classifies a socket's errno. An agent that closes the socket before reading everything resets the connection.

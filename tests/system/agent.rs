@@ -4,7 +4,7 @@ use std::io::Write;
 use std::os::unix::net::{UnixListener, UnixStream};
 
 use lab::NEWEST_REPLY;
-use lab::agent::{Arrival, Behaviour, read_request};
+use lab::agent::{Arrival, Behaviour, FullBacklog, read_request};
 use lab::files::unread;
 use lab::trial::table;
 use libtest_mimic::Trial;
@@ -62,4 +62,26 @@ fn request_is_one_write() {
     let (mut one_write, _other) = UnixStream::pair().unwrap();
     one_write.write_all(request.as_bytes()).unwrap();
     assert_eq!(size, unread(one_write), "the memory of the request, and of one write");
+}
+
+/// The daemon uses one socket until it is connected, also to another agent.
+#[apply(trial)]
+fn full_backlog_gets_room() {
+    let mut world = World::new();
+    world.agent.stop(true);
+    let full = FullBacklog::new(&world.setup.state_path);
+    let keepwatch = world.setup.start();
+    keepwatch.wait_log("agent not notified: backlog full", 1);
+    let mut connection = full.accept();
+    assert!(read_request(&mut connection).contains("X-Neutron-State: backup"));
+    connection.write_all(NEWEST_REPLY).unwrap();
+    keepwatch.wait_log("agent notified after ", 1);
+    drop((full, connection));
+    let full = FullBacklog::new(&world.setup.state_path);
+    world.set_vip(true);
+    keepwatch.wait_log("agent not notified: backlog full", 1);
+    world.agent.listen();
+    world.agent.wait_acknowledged("master");
+    keepwatch.wait_log("agent notified after ", 1);
+    drop(full);
 }

@@ -256,10 +256,10 @@ fn record(shared: &Shared, at: Instant, text: &str, acknowledged: bool) {
     shared.arrivals.push(Arrival { at, line, router, state, acknowledged });
 }
 
-/// A listening socket with a full backlog, whose listener never accepts.
+/// A listening socket with a full backlog, whose listener accepts only when told to.
 #[derive(Debug)]
 pub struct FullBacklog {
-    _listener: UnixListener,
+    listener: UnixListener,
     _waiting: UnixStream,
 }
 
@@ -269,6 +269,12 @@ impl FullBacklog {
         // A backlog of 0 holds one.
         let listener = bind(&path, 0);
         let waiting = UnixStream::connect(&path).expect("to connect");
-        Self { _listener: listener, _waiting: waiting }
+        Self { listener, _waiting: waiting }
+    }
+
+    /// Makes room, and returns the next connection.
+    pub fn accept(&self) -> UnixStream {
+        let [_, next] = [(); 2].map(|()| self.listener.accept().expect("a connection").0);
+        next
     }
 }
