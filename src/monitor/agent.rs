@@ -156,11 +156,12 @@ impl Outbox {
     /// threads have started, so delivering the newest state once more settles the order.
     fn on_delivered(&mut self, now: Instant) -> Option<(State, u32)> {
         let delivered = self.states.succeed()?;
-        if self.states.pending().is_none() {
-            if replace(&mut self.stale_request, StaleRequest::None) == StaleRequest::Differs {
-                self.states.repeat(now);
-                return Some(delivered);
-            }
+        let stale = replace(&mut self.stale_request, StaleRequest::None);
+        if self.states.pending().is_some() {
+            // The next delivery settles the order.
+        } else if stale == StaleRequest::Differs {
+            self.states.repeat(now);
+        } else {
             self.follow_up = Some(FollowUp::new(now));
             self.outage = match self.outage {
                 Outage::Ongoing => Outage::Over { end: now, renotified: 0 },
@@ -169,8 +170,6 @@ impl Outbox {
                 }
                 outage => outage,
             };
-        } else if self.states.newest == Some(delivered.0) {
-            self.stale_request = StaleRequest::None;
         }
         Some(delivered)
     }
@@ -280,7 +279,7 @@ mod tests {
             outbox.post(Active, Instant::ZERO);
             outbox.begin(Instant::ZERO);
             outbox.on_failed(failure, Instant::ZERO);
-            let soon = outbox.deadline() <= Some(Instant::from_millis(12));
+            let soon = outbox.deadline() <= Some(Instant::from_millis(18));
             assert_eq!(soon, failure == Failure::BacklogFull, "{failure:?}");
             assert_eq!(deliver(&mut outbox).0, expected, "{failure:?}");
             outbox.post(Backup, Instant::from_secs(1000));

@@ -75,6 +75,20 @@ fn round(ip: &str) -> [FrameKind; 2] {
 }
 
 #[test]
+fn links_beyond_the_room_are_counted_by_one_dump() {
+    let mut tables = Box::new(Tables::new());
+    let mut announcer = announcer(AnnounceTiming::default(), &mut tables);
+    // The first is known already.
+    let mut links = (3..).map(|ifindex| Link { ifindex, ..link(UP, true) });
+    for link in links.by_ref().take(1024) {
+        assert_ne!(announcer.handle_link(&link, false, 0), Some(Dump::Links));
+    }
+    let beyond = links.next().unwrap();
+    assert_eq!(announcer.handle_link(&beyond, false, 0), Some(Dump::Links));
+    assert_eq!(announcer.handle_link(&beyond, false, 1), None, "counted already");
+}
+
+#[test]
 fn full_table_of_addresses_is_announced_in_time() {
     let mut tables = Box::new(Tables::new());
     let mut announcer = announcer(AnnounceTiming::default(), &mut tables);
