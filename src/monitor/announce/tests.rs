@@ -88,6 +88,18 @@ fn links_beyond_the_room_are_counted_by_one_dump() {
     assert_eq!(announcer.handle_link(&beyond, false, 1), None, "counted already");
 }
 
+/// The dump may list an older setting, and only a known link has room for the newer one.
+#[test]
+fn forwarding_of_an_unknown_link_needs_another_dump() {
+    let mut tables = Box::new(Tables::new());
+    let mut announcer = announcer(AnnounceTiming::default(), &mut tables);
+    for (ifindex, is_known) in [(3, true), (4, false)] {
+        announcer.links_begin();
+        handle(&mut announcer, &Body::Ipv6Forwarding { ifindex, on: true });
+        assert_eq!(announcer.links_end(true, &mut Journal::default(), Instant::ZERO), is_known);
+    }
+}
+
 #[test]
 fn full_table_of_addresses_is_announced_in_time() {
     let mut tables = Box::new(Tables::new());
