@@ -101,6 +101,24 @@ fn forwarding_of_an_unknown_link_needs_another_dump() {
 }
 
 #[test]
+fn address_removed_during_its_dump_needs_another() {
+    let mut tables = Box::new(Tables::new());
+    let mut announcer = announcer(AnnounceTiming::default(), &mut tables);
+    announcer.tables.links.relist(3, Relist::Wanted);
+    let removed = Body::DelAddress(address("10.0.0.1/24"));
+    announcer.addresses_begin();
+    handle(&mut announcer, &removed);
+    assert!(!announcer.addresses_end(true), "it may be listed, and announced");
+    announcer.addresses_begin();
+    assert!(announcer.addresses_end(true));
+    for event in [removed, Body::DelLink(link(UP, true))] {
+        announcer.addresses_begin();
+        handle(&mut announcer, &event);
+        assert!(announcer.addresses_end(true), "no address is to be announced");
+    }
+}
+
+#[test]
 fn full_table_of_addresses_is_announced_in_time() {
     let mut tables = Box::new(Tables::new());
     let mut announcer = announcer(AnnounceTiming::default(), &mut tables);
