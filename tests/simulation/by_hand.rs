@@ -310,6 +310,49 @@ fn failed_detection_after_a_success_has_a_line_at_once() {
     }
 }
 
+/// An IPv6 address that the kernel has kept.
+#[test]
+fn vip_is_listed_when_its_interface_comes_up() {
+    for (vip, dumps) in [("fd00::5/64", &[Dump::Addresses][..]), ("10.0.0.5/24", &[])] {
+        let vip = vip.parse().expect("an address");
+        let there = address(WATCHED, vip, AddressFlags::Permanent);
+        let config = MonitorConfig::new(name("ha"), vip, PORT);
+        let mut lab = Lab { addresses: vec![there], ..Lab::new(config) }.started();
+        let down = Link { flags: LinkFlags::empty(), ..link(WATCHED, "ha") };
+        lab.events([down, link(WATCHED, "ha")].map(Body::NewLink).into_iter());
+        lab.feed(&Input::QueueEmpty);
+        assert_eq!(lab.dumps(), dumps, "{vip}");
+    }
+}
+
+/// Programs can bind to an optimistic address.
+#[test]
+fn hook_waits_for_the_end_of_detection() {
+    let tentative = AddressFlags::Tentative;
+    for (flags, states) in [
+        (tentative, &[][..]),
+        (tentative | AddressFlags::Optimistic, &[HookState::Master]),
+        (AddressFlags::Permanent, &[HookState::Master]),
+    ] {
+        let there = Address { flags, ..vip() };
+        let config = MonitorConfig { hook: true, ..config() };
+        let mut lab = Lab { addresses: vec![there], ..Lab::new(config) };
+        lab.pass(Duration::from_secs(1));
+        let run = |act: &_| if let Action::RunHook(state) = act { Some(*state) } else { None };
+        assert_eq!(lab.all(run), states, "{flags:?}");
+    }
+}
+
+#[test]
+fn alternative_name_has_a_line() {
+    let links = vec![link(WATCHED, "eth0")];
+    let mut lab = Lab { links, ..Lab::new(config()) };
+    lab.pass(Duration::from_secs(1));
+    let owner = name("eth0");
+    let line = LogEvent::Limited(LimitedEvent::AlternativeName { owner }, 1);
+    assert_eq!(lab.lines(|event| *event == line), [line]);
+}
+
 /// Each link has link-local addresses of its own, so only the watched one can have the VIP in the wrong place.
 #[test]
 fn link_local_vip_of_another_link_is_not_misplaced() {
