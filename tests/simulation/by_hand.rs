@@ -318,6 +318,9 @@ fn vip_is_listed_when_its_interface_comes_up() {
         let there = address(WATCHED, vip, AddressFlags::Permanent);
         let config = MonitorConfig::new(name("ha"), vip, PORT);
         let mut lab = Lab { addresses: vec![there], ..Lab::new(config) }.started();
+        lab.event(Body::NewLink(link(WATCHED, "ha")));
+        lab.feed(&Input::QueueEmpty);
+        assert_eq!(lab.dumps(), [], "{vip}: it was up");
         let down = Link { flags: LinkFlags::empty(), ..link(WATCHED, "ha") };
         lab.events([down, link(WATCHED, "ha")].map(Body::NewLink).into_iter());
         lab.feed(&Input::QueueEmpty);
@@ -551,6 +554,31 @@ fn cause_of_a_change() {
             let expected = if at >= millis { vec![LogEvent::Changed(cause)] } else { vec![] };
             assert_eq!(causes(&lab), expected, "{cause:?} after {at} ms");
         }
+    }
+}
+
+#[test]
+fn cause_of_a_change_is_logged_before_the_exit() {
+    let mut lab = Lab::active(config());
+    let down = Link { flags: LinkFlags::empty(), ..link(WATCHED, "ha") };
+    lab.events([Body::NewLink(down), Body::DelAddress(vip())].into_iter());
+    lab.feed(&Input::QueueEmpty);
+    lab.feed(&Input::Control(Control::Exit(15)));
+    let is_meant = |event: &_| *event == LogEvent::Changed(Cause::InterfaceDown);
+    assert_eq!(lab.lines(is_meant).len(), 1);
+}
+
+/// Unless it is deleted soon.
+#[test]
+fn interface_that_is_down_has_a_line() {
+    let mut lab = Lab::active(config());
+    lab.event(Body::NewLink(Link { flags: LinkFlags::empty(), ..link(WATCHED, "ha") }));
+    let is_meant =
+        |event: &_| matches!(event, LogEvent::Limited(LimitedEvent::InterfaceDown(_), _));
+    for (millis, lines) in [(0, 0), (199, 0), (1, 1)] {
+        lab.now += Duration::from_millis(millis);
+        lab.feed(&Input::QueueEmpty);
+        assert_eq!(lab.lines(is_meant).len(), lines, "{}", lab.now);
     }
 }
 
