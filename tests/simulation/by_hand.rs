@@ -7,6 +7,7 @@ use keepwatch::monitor::{
     Failure, HelperKind, HelperNews, HookState, Input, Instant, LimitedEvent, LogEvent, Monitor,
     MonitorConfig, Outcome, Replaced, State, SyncCommand, Tables, Trouble,
 };
+use keepwatch::wire::Claim;
 use keepwatch::wire::cidr::Cidr;
 use keepwatch::wire::helper::{MAX_OUTPUT, MAX_REPORT};
 use keepwatch::wire::rtnl::{Address, Body, Link, Message};
@@ -580,6 +581,22 @@ fn interface_that_is_down_has_a_line() {
         lab.feed(&Input::QueueEmpty);
         assert_eq!(lab.lines(is_meant).len(), lines, "{}", lab.now);
     }
+}
+
+/// Until then, keepalived announces it.
+#[test]
+fn vip_is_announced_again_after_a_split_brain() {
+    let mut tables = Box::new(Tables::new());
+    let config = MonitorConfig { detect_split_brain: true, ..announcing(&mut tables) };
+    let mut lab = Lab::active(config);
+    let announced = |lab: &Lab| lab.actions.iter().any(|act| matches!(act, Action::SendFrame(_)));
+    let claim = Claim { mac: [2, 0, 0, 0, 0, 9], ip: vip().cidr.address() };
+    lab.feed(&Input::Frame(Some((WATCHED, claim))));
+    lab.pass(Duration::from_secs(2));
+    let begun = lab.lines(|event| matches!(event, LogEvent::SplitBrain { .. }));
+    assert_eq!((begun.len(), announced(&lab)), (1, false));
+    lab.pass(Duration::from_secs(40));
+    assert!(announced(&lab));
 }
 
 #[test]

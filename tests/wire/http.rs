@@ -30,6 +30,8 @@ fn router_id_cannot_break_a_header() {
 fn interim_responses_are_skipped() {
     let early = "HTTP/1.1 103 Early Hints\r\nLink: </style.css>\r\n\r\n";
     let long = format!("HTTP/1.1 102 Processing\nX: {}\n\n", "x".repeat(1000));
+    let of =
+        |length: usize| format!("HTTP/1.1 102\n{}\n\nHTTP/1.1 200 OK\n", "x".repeat(length - 2));
     for (reply, expected) in [
         ("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\n".into(), Reply::Status(200)),
         (format!("HTTP/1.1 100\n\n{early}{long}HTTP/1.0 200\n"), Reply::Status(200)),
@@ -37,6 +39,8 @@ fn interim_responses_are_skipped() {
         (format!("{early}what\r\n"), Reply::Malformed),
         (early.into(), Reply::Incomplete),
         (long.repeat(5), Reply::Malformed),
+        (of(4096), Reply::Status(200)),
+        (of(4097), Reply::Malformed),
         ("HTTP/1.1 101 Switching Protocols\r\n\r\nHTTP/1.1 200 OK\r\n".into(), Reply::Status(101)),
         ("HTTP/1.1 099 \r\n".into(), Reply::Malformed),
     ] {
