@@ -174,6 +174,11 @@ fn vip() -> Address {
     address(WATCHED, Kernel::default().vip(), AddressFlags::Permanent)
 }
 
+/// The watched interface, set down.
+fn down() -> Link {
+    Link { flags: LinkFlags::empty(), ..link(WATCHED, "ha") }
+}
+
 /// The VIP's address on another interface.
 fn elsewhere() -> Address {
     Address { ifindex: LINK, ..vip() }
@@ -322,8 +327,7 @@ fn vip_is_listed_when_its_interface_comes_up() {
         lab.event(Body::NewLink(link(WATCHED, "ha")));
         lab.feed(&Input::QueueEmpty);
         assert_eq!(lab.dumps(), [], "{vip}: it was up");
-        let down = Link { flags: LinkFlags::empty(), ..link(WATCHED, "ha") };
-        lab.events([down, link(WATCHED, "ha")].map(Body::NewLink).into_iter());
+        lab.events([down(), link(WATCHED, "ha")].map(Body::NewLink).into_iter());
         lab.feed(&Input::QueueEmpty);
         assert_eq!(lab.dumps(), dumps, "{vip}");
     }
@@ -561,8 +565,7 @@ fn cause_of_a_change() {
 #[test]
 fn cause_of_a_change_is_logged_before_the_exit() {
     let mut lab = Lab::active(config());
-    let down = Link { flags: LinkFlags::empty(), ..link(WATCHED, "ha") };
-    lab.events([Body::NewLink(down), Body::DelAddress(vip())].into_iter());
+    lab.events([Body::NewLink(down()), Body::DelAddress(vip())].into_iter());
     lab.feed(&Input::QueueEmpty);
     lab.feed(&Input::Control(Control::Exit(15)));
     let is_meant = |event: &_| *event == LogEvent::Changed(Cause::InterfaceDown);
@@ -573,7 +576,7 @@ fn cause_of_a_change_is_logged_before_the_exit() {
 #[test]
 fn interface_that_is_down_has_a_line() {
     let mut lab = Lab::active(config());
-    lab.event(Body::NewLink(Link { flags: LinkFlags::empty(), ..link(WATCHED, "ha") }));
+    lab.event(Body::NewLink(down()));
     let is_meant =
         |event: &_| matches!(event, LogEvent::Limited(LimitedEvent::InterfaceDown(_), _));
     for (millis, lines) in [(0, 0), (199, 0), (1, 1)] {
