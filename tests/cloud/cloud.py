@@ -124,17 +124,17 @@ def service(name, *command, **options):
 
 
 class Cloud:
-    """The controller and the nodes."""
+    """The controller and the nodes. Logs are in target/cloud/logs/NAME."""
 
-    def __init__(self, release):
-        self.release = release
+    def __init__(self, release, name):
+        self.release, self.name = release, name
         self.venv = pathlib.Path("/srv/neutron", release)
         self.etc = WORK / "controller"
         self.nodes = [Node(self, number) for number in (1, 2)]
 
     def start(self):
-        kept = ROOT / f"target/cloud/logs-{self.release}"
-        kept.mkdir(exist_ok=True)
+        kept = ROOT / f"target/cloud/logs/{self.name}"
+        kept.mkdir(parents=True, exist_ok=True)
         WORK.mkdir(exist_ok=True)
         # Both end with this mount namespace, so the next release finds nothing of this one.
         for directory in (WORK, "/run/netns"):

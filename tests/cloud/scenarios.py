@@ -300,11 +300,13 @@ def main():
     for word in words or ["own", "keepwatch"]:
         monitor, _, name = word.partition(":")
         chosen += [(monitor, name) for name in ([name] if name else SCENARIOS)]
-    cloud = Cloud(release)
+    count, rounds = (int(os.environ.get(name, "1")) for name in ("ROUTERS", "ROUNDS"))
+    # Several clouds may run at once.
+    cloud = Cloud(release, f"{release}-{count}-routers-{rounds}-rounds")
     cloud.start()
     for node in cloud.nodes:
         node.deploy("keepwatch")
-    routers = Routers(cloud, int(os.environ.get("ROUTERS", "1")))
+    routers = Routers(cloud, count)
     until("routers", lambda: not routers.wrong(), 900)
     report("release", "monitor", "scenario", "routers", "wrong after 60 s", "right after, s", "pings lost of 10/s")
     in_place, bad = "keepwatch", 0
@@ -316,7 +318,7 @@ def main():
         report(release, monitor, "swapped in", len(routers.ids), len(wrong), f"{took:.0f}", "")
         bad += len(wrong) if monitor == "keepwatch" else 0
 
-    for monitor, name in chosen * int(os.environ.get("ROUNDS", "1")):
+    for monitor, name in chosen * rounds:
         if in_place != monitor:
             put(monitor)
         try:
