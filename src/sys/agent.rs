@@ -51,7 +51,7 @@ struct Exchange {
 }
 
 impl Agent {
-    /// Stores the path and the present user; the socket need not exist. `ENAMETOOLONG` beyond 108 bytes.
+    /// Stores the path and the present user; the socket need not exist. `ENAMETOOLONG` beyond 107 bytes.
     pub fn new(path: &Path) -> Result<Self, Errno> {
         Ok(Self {
             address: UnixAddr::new(path)?,

@@ -161,13 +161,14 @@ fn last_acknowledged(arrivals: &[Arrival]) -> Option<String> {
     arrivals.iter().rfind(|arrival| arrival.acknowledged).map(|arrival| arrival.state.clone())
 }
 
-/// Listens with this backlog. Every user may connect.
+/// Listens with this backlog. Every user may connect. Replaces an older socket in one step.
 fn bind(path: &Path, backlog: i32) -> UnixListener {
-    let _ = fs::remove_file(path);
-    let listener = UnixListener::bind(path).expect("the agent's socket");
+    let new = path.with_file_name("new-socket");
+    let listener = UnixListener::bind(&new).expect("the agent's socket");
     listen(&listener, Backlog::new(backlog).expect("a backlog")).expect("to listen");
-    fs::set_permissions(path, Permissions::from_mode(0o777))
+    fs::set_permissions(&new, Permissions::from_mode(0o777))
         .expect("to open the socket to every user");
+    fs::rename(new, path).expect("to replace the agent's socket");
     listener
 }
 
@@ -274,7 +275,10 @@ impl FullBacklog {
 
     /// Makes room, and returns the next connection.
     pub fn accept(&self) -> UnixStream {
-        let accept = || self.listener.accept().expect("a connection").0;
+        let accept = || {
+            assert!(wait_readable(&self.listener, PATIENCE), "no connection");
+            self.listener.accept().expect("a connection").0
+        };
         drop(accept());
         accept()
     }
