@@ -1,6 +1,13 @@
 # shellcheck shell=bash disable=SC2154 # What is not set here is set by targets.bash.
 # Calls cargo for a target. Sourced by the scripts here, after targets.bash.
 
+# Waits until no other script builds, as their programs are in the same directory. `exec {turn}>&-` ends the turn.
+take_turn() {
+    mkdir -p "$cache"
+    exec {turn}>"$cache/turn"
+    flock "$turn"
+}
+
 # Runs cargo with a standard library built for a target described before, in one of these ways:
 #   release   small: a panic is a trap without a message, as a daemon has no place to print it
 #   guest     as release, but a panic prints its message
