@@ -98,7 +98,7 @@ def run(*command, **options):
     return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, **options).stdout
 
 
-def until(what, condition, seconds=120):
+def until(what, condition, seconds=300):
     """Waits for a condition, and returns its value."""
     end = time.monotonic() + seconds
     while True:
