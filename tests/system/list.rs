@@ -9,9 +9,11 @@ use std::os::unix::fs::{MetadataExt, chown, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::thread;
 
 use lab::daemon::{Running, Setup};
-use lab::files::{Watch, content, look, read_line, write_program};
+use lab::files::{Directory, Watch, content, look, read_line, write_program};
 use lab::namespace::{Netns, Pids, unbind};
 use lab::users::{NOBODY, OTHER_USER};
 use nix::mount::{MsFlags, mount};
@@ -253,6 +255,17 @@ fn more_than_is_searched() {
         // Those of the packages and of Neutron count, too.
         (directories, 253, "too many directories: stale state files may be missing"),
     ];
+    // `..` of an instance's directory is also found while files are renamed.
+    let (directory, running) = (Directory::new(), Arc::new(()));
+    let names = ["a", "b"].map(|name| directory.path().join(name));
+    fs::write(&names[0], "").unwrap();
+    let still = Arc::downgrade(&running);
+    thread::spawn(move || {
+        while still.strong_count() > 0 {
+            let _ =
+                fs::rename(&names[0], &names[1]).and_then(|()| fs::rename(&names[1], &names[0]));
+        }
+    });
     for (make, limit, message) in unsearched {
         for (count, is_printed) in [(limit, false), (limit + 1, true)] {
             let make = make.replace("COUNT", &count.to_string());
