@@ -128,17 +128,19 @@ pub(super) fn open_in(root: &File, path: &Path, flags: OFlag) -> Result<File, Er
     let flags = flags | OFlag::O_PATH | OFlag::O_CLOEXEC;
     let inside = ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS;
     let how = OpenHow::new().flags(flags).resolve(inside);
-    loop {
-        return match openat2(root, &path, how) {
+    let opened = loop {
+        match openat2(root, &path, how) {
             // For `..`, if any file of the machine was just renamed, or something mounted.
-            Err(NixErrno::EAGAIN) => continue,
-            // Before Linux 5.6, and in containers that deny unknown calls, absolute symlinks lead to this process's own
-            // root.
-            Err(NixErrno::ENOSYS | NixErrno::EPERM) => {
-                Ok(openat(root, &path, flags, Mode::empty())?.into())
-            }
-            opened => Ok(opened?.into()),
-        };
+            Err(NixErrno::EAGAIN) => {}
+            opened => break opened,
+        }
+    };
+    match opened {
+        // Before Linux 5.6, and in containers that deny unknown calls, absolute symlinks lead to this process's own root.
+        Err(NixErrno::ENOSYS | NixErrno::EPERM) => {
+            Ok(openat(root, &path, flags, Mode::empty())?.into())
+        }
+        opened => Ok(opened?.into()),
     }
 }
 
