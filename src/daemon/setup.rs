@@ -198,7 +198,7 @@ fn open_sockets(config: &Config) -> Result<(RouteSocket, Option<PacketSocket>), 
     let route = RouteSocket::open(config.netlink_rcvbuf, !config.no_announce)
         .map_err(named("netlink socket"))?;
     let packets = config.detect_split_brain.then(|| PacketSocket::open(config.vip.address()));
-    let socket = "packet socket (root or CAP_NET_RAW; not needed with --no-announce)";
+    let socket = "packet socket (root or CAP_NET_RAW; not needed with --no-announce alone)";
     Ok((route, packets.transpose().map_err(named(socket))?))
 }
 

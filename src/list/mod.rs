@@ -136,12 +136,16 @@ impl Collector {
             self.add_place(open_in(&root, place.as_ref(), OFlag::O_DIRECTORY));
         }
         let unreadable = "/proc cannot be read: instances are missing";
+        let mut processes = Vec::new();
         for entry in fs::read_dir("/proc").map_err(|_| unreadable)?.flatten() {
             let pid = entry.file_name().to_str().and_then(|name| name.parse().ok());
-            let process = pid.map(Process::read).transpose().map_err(|_| unreadable)?.flatten();
-            if let Some(row) = process.and_then(|process| self.examine(&process)) {
-                found().0.push(row);
-            }
+            processes.extend(pid.map(Process::read).transpose().map_err(|_| unreadable)?.flatten());
+        }
+        // Neutron's own first: they have no row for a remark, so an instance must find the thing claimed.
+        processes.sort_by_key(|process| process.option("--router-id").is_some());
+        for process in &processes {
+            let row = self.examine(process);
+            found().0.extend(row);
         }
         // Only root sees every process that may write one.
         if geteuid().is_root() { self.find_stale() } else { Ok(()) }

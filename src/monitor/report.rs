@@ -6,7 +6,7 @@ use super::{Action, Cause, Duration, Instant, LimitedEvent, LogEvent, State};
 use crate::wire::cidr::Cidr;
 
 /// The longest time from an interface going down to its deletion, if the kernel deletes it.
-const DELETION_DELAY: Duration = Duration::from_millis(200);
+const DELETION_DELAY: Duration = Duration::from_secs(1);
 
 impl Monitor<'_> {
     /// Queues the state for each consumer that lacks it. Returns a line that is due at once.

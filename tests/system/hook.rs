@@ -126,6 +126,10 @@ fn output_of_a_failing_hook() {
     keepwatch.wait_counter("hook_failures", 3);
     let log = hooked.world.setup.log();
     assert_eq!(log.matches(": hook: why\n").count(), 1, "{log}");
+    // That of a success has its own line.
+    hooked.when("BACKUP", "echo well");
+    wait_hook_succeeded(&keepwatch, "BACKUP", 1);
+    keepwatch.wait_log(": hook: well\n", 1);
 }
 
 /// What a background job prints after its run is not logged as output of the next.

@@ -130,6 +130,15 @@ fn instances_of_every_kind() {
     assert_eq!(hand[6..], [env!("CARGO_PKG_VERSION"), "n\\u{1b}[31m\"", "none", "none", "-", "-"]);
     assert_eq!(code, Some(0));
 
+    // One of Neutron's own that starts later and writes the same state file.
+    let mut command = Command::new(&script);
+    command.arg(format!("--conf_dir={}", setup.conf_dir.display()));
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut double = Killed(pids.run(|| command.spawn().unwrap()));
+    assert_eq!(read_line(double.0.stdout.as_mut().unwrap()), "up\n");
+    assert_eq!(table(&pids).0, Some(2));
+    drop(double);
+
     for (figure, (code, cells)) in [
         ("undelivered", (1, "pending, -, -, -")),
         ("hook_pending", (1, "-, pending, -, -")),

@@ -89,8 +89,14 @@ pub fn unread(socket: impl AsFd) -> i32 {
 /// Waits until a descriptor is readable. Returns false if `stopped` is readable.
 pub fn wait_unless_stopped(fd: impl AsFd, stopped: impl AsFd) -> bool {
     let mut fds = [fd.as_fd(), stopped.as_fd()].map(|fd| PollFd::new(fd, PollFlags::POLLIN));
-    let _ = poll(&mut fds, PollTimeout::NONE);
-    fds[1].any() != Some(true)
+    loop {
+        // After a signal neither is ready, and a caller that believed otherwise would wait for ever.
+        let _ = poll(&mut fds, PollTimeout::NONE);
+        let [ready, stopped] = [0, 1].map(|at: usize| fds[at].any() == Some(true));
+        if ready || stopped {
+            return !stopped;
+        }
+    }
 }
 
 /// Returns the content of a file, empty if it does not exist.
