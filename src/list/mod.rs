@@ -142,8 +142,9 @@ impl Collector {
             processes.extend(pid.map(Process::read).transpose().map_err(|_| unreadable)?.flatten());
         }
         // Neutron's own first: they have no row for a remark, so an instance must find the thing claimed.
-        processes.sort_by_key(|process| process.option("--router-id").is_some());
-        for process in &processes {
+        let is_original = |process: &Process| process.option("--router-id").is_none();
+        let (originals, others): (Vec<_>, Vec<_>) = processes.into_iter().partition(is_original);
+        for process in originals.iter().chain(&others) {
             let row = self.examine(process);
             found().0.extend(row);
         }
