@@ -7,7 +7,7 @@ use super::event_loop::Daemon;
 use crate::log::{info, warning};
 use crate::monitor::{HelperKind, HelperNews, Input};
 use crate::sys::{clock, helper::Helper};
-use crate::wire::helper::{CommandResult, MAX_LINE, MAX_LINES, RunReport};
+use crate::wire::helper::{MAX_LINE, MAX_LINES, RunReport};
 
 impl Daemon<'_> {
     /// Handles the reports of runs, and the end of a helper.
@@ -20,10 +20,8 @@ impl Daemon<'_> {
             let news = match received {
                 None => return,
                 Some(Ok(report)) => {
-                    let is_repeated_failure = kind == HelperKind::Hook
-                        && report.end != CommandResult::Exited(0)
-                        && !self.monitor.logs_hook_output(clock::now());
-                    if !is_repeated_failure {
+                    let is_hook = kind == HelperKind::Hook;
+                    if !is_hook || self.monitor.logs_hook_output(report.end, clock::now()) {
                         log_run(kind.name(), &report);
                     }
                     HelperNews::Ended(report.end)

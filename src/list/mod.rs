@@ -145,6 +145,7 @@ impl Collector {
         let is_original = |process: &Process| process.option("--router-id").is_none();
         let (originals, others): (Vec<_>, Vec<_>) = processes.into_iter().partition(is_original);
         for process in originals.iter().chain(&others) {
+            // Not while holding the lock, as this may hang.
             let row = self.examine(process);
             found().0.extend(row);
         }

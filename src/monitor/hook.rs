@@ -62,11 +62,11 @@ impl HookSchedule {
         journal.counters.hook_runs += 1;
     }
 
-    /// Returns whether to log the output of the run that ends now: as often as failures for its state.
-    pub(super) fn logs_output(&self, journal: &Journal, now: Instant) -> bool {
-        let end = CommandResult::TimedOut;
+    /// Returns whether to log the output of the run that ends now: always of a success, and of a failure if that has a line.
+    pub(super) fn logs_output(&self, end: CommandResult, journal: &Journal, now: Instant) -> bool {
         let failure = |state| LimitedEvent::HookFailed { state, end };
-        self.runs.in_flight.is_some_and(|state| journal.would_log(&failure(state), now))
+        end == CommandResult::Exited(0)
+            || self.runs.in_flight.is_some_and(|state| journal.would_log(&failure(state), now))
     }
 
     pub(super) fn deadline(&self) -> Option<Instant> {

@@ -15,8 +15,8 @@ use super::state_file::StateFile;
 use super::status::MetricsSchedule;
 use super::vip::Vip;
 use super::{
-    Action, Cause, DumpResult, ExitReason, Input, Instant, LimitedEvent, LogEvent, MonitorConfig,
-    State, Status,
+    Action, Cause, CommandResult, DumpResult, ExitReason, Input, Instant, LimitedEvent, LogEvent,
+    MonitorConfig, State, Status,
 };
 use crate::wire::cidr::Cidr;
 
@@ -242,8 +242,8 @@ impl<'a> Monitor<'a> {
 
     /// Returns whether to log the output of the hook's run that ends now: once a minute while the hook fails.
     #[must_use]
-    pub fn logs_hook_output(&self, now: Instant) -> bool {
-        self.hook.as_ref().is_some_and(|hook| hook.logs_output(&self.journal, now))
+    pub fn logs_hook_output(&self, end: CommandResult, now: Instant) -> bool {
+        self.hook.as_ref().is_some_and(|hook| hook.logs_output(end, &self.journal, now))
     }
 
     /// Restricts address events to the watched interface, unless the announcer needs all of them.

@@ -155,7 +155,7 @@ impl Simulation<'_> {
         } else if self.hook.running {
             self.limits.end("hook");
         }
-        self.hook.prints = fails && self.monitor.logs_hook_output(self.now);
+        self.hook.prints = fails && self.monitor.logs_hook_output(result, self.now);
         self.hook.end(result, self.now);
         self.feed(&Input::Helper(HelperKind::Hook, HelperNews::Ended(result)));
         assert!(!self.hook.prints, "p20_output_has_a_line");
