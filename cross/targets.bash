@@ -34,13 +34,15 @@ choose() { # TARGET... | all
 #   binutils   Debian's name of its binutils
 #   user       runs its programs on this machine, with a typical CPU
 #   relocation pie if position-independent, static if at a fixed address
+#   expected   what keepwatch logs under that emulator only, a line each, for the tests
 #   page_size  alignment of sections: the linker's default wastes 64 kB of file
 describe() { # TARGET
     page_size=4096 cpu='' features='' relocation=pie
+    expected=$'no seccomp filter: \nnetlink events lost; resynchronising'
     case $1 in
     x86_64)
         # Needs no emulator, but cargo needs a runner.
-        triple=x86_64-unknown-linux-musl zig=x86_64-linux-musl binutils=x86_64-linux-gnu user=env
+        triple=x86_64-unknown-linux-musl zig=x86_64-linux-musl binutils=x86_64-linux-gnu user=env expected=
         ;;
     aarch64)
         # Some kernels have pages of 64 kB.
