@@ -55,6 +55,8 @@ pub fn everything(world: &World) -> String {
     keepwatch.wait_log("agent notified after", 1);
     keepwatch.signal(Signal::SIGHUP);
     keepwatch.wait_log("Notified agent router", 2);
+    // The interface, the addresses and the links are listed at the start and by SIGHUP; the links after the report.
+    keepwatch.wait_log("Done(None)", 6);
     keepwatch.terminate();
     setup.log()
 }
