@@ -131,6 +131,18 @@ fn irrelevant_attributes_may_be_malformed() {
     }
 }
 
+/// Since Linux 3.14; the header has room for eight flags.
+#[test]
+fn attribute_with_flags_replaces_those_of_the_header() {
+    let flags = |attributes: &[(u16, &[u8])]| {
+        let new = message(libc::RTM_NEWADDR, 0, &ifaddrmsg(INET, 24, 0x80, 3), attributes);
+        let [Ok(Body::NewAddress(address))] = bodies(&new)[..] else { panic!("{new:?}") };
+        address.flags.bits()
+    };
+    assert_eq!(flags(&[(2, &VIP)]), 0x80);
+    assert_eq!(flags(&[(2, &VIP), (8, &0x280_u32.to_ne_bytes())]), 0x280);
+}
+
 #[test]
 fn requests_have_the_format_of_the_kernel() {
     let (any, mask) = (ifinfomsg(0, 0, 0, 0), 8_u32.to_ne_bytes());
