@@ -66,7 +66,7 @@ impl Setup {
             return;
         }
         let expected = self.lines.expected.lock().expect("the lines expected");
-        // `cross/test` names warnings that the emulator causes, one on each line.
+        // `cross/test` and `cross/defmt` name warnings that the emulator causes, one on each line.
         let emulated = std::env::var("KEEPWATCH_EXPECT").unwrap_or_default();
         let is_unexpected = |line: &&str| {
             [" WARNING keepwatch [-] ", " ERROR keepwatch [-] "].iter().any(|l| line.contains(l))
