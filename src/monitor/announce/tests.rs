@@ -100,6 +100,18 @@ fn forwarding_of_an_unknown_link_needs_another_dump() {
     }
 }
 
+/// The event about its deletion was lost.
+#[test]
+fn link_that_a_dump_does_not_list_gets_no_announcements() {
+    let mut tables = Box::new(Tables::new());
+    let mut announcer = announcer(AnnounceTiming::default(), &mut tables);
+    handle(&mut announcer, &Body::NewAddress(address("10.0.0.1/24")));
+    assert!(announcer.deadline().is_some());
+    announcer.links_begin();
+    assert!(announcer.links_end(true, &mut Journal::default(), Instant::ZERO));
+    assert_eq!(frames(&mut announcer), []);
+}
+
 #[test]
 fn address_removed_during_its_dump_needs_another() {
     let mut tables = Box::new(Tables::new());
