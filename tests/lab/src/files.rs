@@ -92,7 +92,7 @@ pub fn wait_unless_stopped(fd: impl AsFd, stopped: impl AsFd) -> bool {
     loop {
         // After a signal neither is ready, and a caller that believed otherwise would wait for ever.
         let _ = poll(&mut fds, PollTimeout::NONE);
-        let [ready, stopped] = [0, 1].map(|at: usize| fds[at].any() == Some(true));
+        let [ready, stopped] = fds.each_ref().map(|fd| fd.any() == Some(true));
         if ready || stopped {
             return !stopped;
         }
