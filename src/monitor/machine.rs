@@ -240,7 +240,7 @@ impl<'a> Monitor<'a> {
         }
     }
 
-    /// Returns whether to log the output of the hook's run that ends now: once a minute while the hook fails.
+    /// Returns whether to log the output of the hook's run that ends now: of each success, and of one failure a minute.
     #[must_use]
     pub fn logs_hook_output(&self, end: CommandResult, now: Instant) -> bool {
         self.hook.as_ref().is_some_and(|hook| hook.logs_output(end, &self.journal, now))
