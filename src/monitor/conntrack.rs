@@ -64,7 +64,10 @@ impl SyncSequence {
         let is_configured = end != CommandResult::NotConfigured(Errno::NOT_FOUND);
         if is_configured {
             journal.end_failures(|event| matches!(event, LimitedEvent::ConntrackdUnconfigured));
-        } else if is_current {
+        } else if !is_current {
+            // It has not run, and need not: a new state has replaced its own.
+            return;
+        } else {
             let since = *self.unconfigured_since.get_or_insert(now);
             if now < since + CONFIGURATION_TIMEOUT {
                 // Retries all commands of the state.
@@ -124,6 +127,19 @@ mod tests {
         assert_eq!(sync.deadline(), None);
         let last = core::iter::from_fn(|| journal.next_action()).last();
         assert_eq!(last, Some(Action::Log(LogEvent::Synced { state: State::Backup, done: false })));
+    }
+
+    #[test]
+    fn missing_configuration_is_no_failure_of_a_command_that_a_new_state_replaced() {
+        let (mut sync, mut journal) = (SyncSequence::new(), Journal::default());
+        sync.post(State::Active);
+        assert!(sync.next_action(Instant::ZERO).is_some());
+        sync.post(State::Backup);
+        let missing = CommandResult::NotConfigured(Errno::NOT_FOUND);
+        sync.handle_end(missing, &mut journal, Instant::ZERO);
+        assert_eq!((journal.counters.commands, journal.next_action()), (0, None));
+        let next = Some(Action::Sync(SyncCommand::Timers));
+        assert_eq!(sync.next_action(Instant::ZERO), next);
     }
 
     #[test]

@@ -198,6 +198,9 @@ impl Simulation<'_> {
             }
             LogEvent::CommandFailed { end, .. } => {
                 assert_ne!(end, CommandResult::Exited(0), "p13_failure");
+                let is_missing = end == CommandResult::NotConfigured(Errno::NOT_FOUND);
+                let has_waited = self.conntrackd.is_unconfigured();
+                assert!(!is_missing || has_waited, "p13_replaced_command_has_no_line");
             }
             LogEvent::HelperGone(HelperKind::Conntrackd) => {
                 assert!(!self.conntrackd.lives, "p20_gone");
