@@ -1,7 +1,7 @@
 //! The inputs that concern several features.
 
 use super::dump::MessageClass;
-use super::machine::{Monitor, Reload};
+use super::machine::Monitor;
 use super::namespace::NamespaceSchedule;
 use super::resync::{Purpose, Resync};
 use super::vip::Vip;
@@ -127,7 +127,7 @@ impl Monitor<'_> {
                     self.ready_pending = true;
                 }
                 self.request_everything(Resync::request, now);
-                self.reload = Reload::Listing;
+                self.reload_pending = true;
             }
             Control::ReopenLog => self.journal.post(Action::ReopenLog),
             Control::Status => {

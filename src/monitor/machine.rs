@@ -8,7 +8,7 @@ use super::hook::HookSchedule;
 use super::journal::Journal;
 use super::misplaced::Misplaced;
 use super::namespace::NamespaceSchedule;
-use super::resync::{Certainty, Resync};
+use super::resync::Resync;
 use super::service_manager::ManagerNotifier;
 use super::split_brain::Detector;
 use super::state_file::StateFile;
@@ -32,7 +32,8 @@ pub struct Monitor<'a> {
     pub(super) reported: Option<(State, Instant)>,
     /// The pending log line about the last change: its cause and due time.
     pub(super) change: Option<(Cause, Instant)>,
-    pub(super) reload: Reload,
+    /// A reload (SIGHUP) waits for the dumps that decide the state, to report everything again.
+    pub(super) reload_pending: bool,
     /// The parent or the service manager waits until the state file holds the state.
     pub(super) ready_pending: bool,
     /// The location of a misplaced VIP, once it has been logged.
@@ -68,14 +69,6 @@ pub(super) enum DownLine {
     Logged,
 }
 
-/// The progress of a reload (SIGHUP), which reports everything again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reload {
-    Done,
-    /// The dumps that decide the state are pending.
-    Listing,
-}
-
 impl<'a> Monitor<'a> {
     /// Returns a monitor that starts to act at the first [`super::Input::QueueEmpty`].
     #[must_use]
@@ -89,7 +82,7 @@ impl<'a> Monitor<'a> {
             address_filter: AddressFilter::All,
             reported: None,
             change: None,
-            reload: Reload::Done,
+            reload_pending: false,
             ready_pending: true,
             logged_location: None,
             down: DownLine::None,
@@ -171,7 +164,7 @@ impl<'a> Monitor<'a> {
 
     /// Returns the next action at `now`, the time of the last input. The features are polled by priority.
     pub fn next_action(&mut self, now: Instant) -> Option<Action> {
-        let is_certain = self.resync.certainty(now) == Certainty::Certain;
+        let is_current = self.resync.is_current(now);
         let allows_commands = !self.exit.is_pending();
         let allows_hook = self.exit.allows_hook();
         // The line about an event comes before its consequences.
@@ -191,9 +184,9 @@ impl<'a> Monitor<'a> {
             // The rest must not delay a report.
             .or_else(|| self.log_change(now))
             .or_else(|| self.log_troubles(now))
-            .or_else(|| self.watch_claims(is_certain, now))
-            // A frame makes the state uncertain until the next read, so only one is sent at a time.
-            .or_else(|| self.announcer.as_mut().filter(|_| is_certain)?.next_action(now))
+            .or_else(|| self.watch_claims(is_current, now))
+            // After a frame, events may wait to be read, so only one is sent at a time.
+            .or_else(|| self.announcer.as_mut().filter(|_| is_current)?.next_action(now))
             .or_else(|| self.notify_manager(now))
             // A hanging disk must not delay anything else.
             .or_else(|| self.write_metrics())
@@ -204,7 +197,7 @@ impl<'a> Monitor<'a> {
     /// Returns when [`super::Input::QueueEmpty`] is due. None: after the next event.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
-        let is_certain = self.resync.certainty_once_read() == Certainty::Certain;
+        let is_known = self.resync.is_known();
         let conntrack = self.conntrack.as_ref().filter(|_| !self.exit.is_pending());
         let hook = self.hook.as_ref().filter(|_| self.exit.allows_hook());
         let timers = [
@@ -213,8 +206,8 @@ impl<'a> Monitor<'a> {
             self.outbox.as_ref().and_then(Outbox::deadline),
             conntrack.and_then(SyncSequence::deadline),
             hook.and_then(HookSchedule::deadline),
-            self.detector.as_ref().and_then(|detector| detector.deadline(is_certain)),
-            self.announcer.as_ref().filter(|_| is_certain).and_then(Announcer::deadline),
+            self.detector.as_ref().and_then(|detector| detector.deadline(is_known)),
+            self.announcer.as_ref().filter(|_| is_known).and_then(Announcer::deadline),
             self.manager.as_ref().and_then(ManagerNotifier::deadline),
             self.metrics.as_ref().and_then(MetricsSchedule::deadline),
             self.namespace.deadline(),
@@ -259,7 +252,7 @@ impl<'a> Monitor<'a> {
 
     /// Signals readiness, if that is pending, once the state file holds the reported state.
     fn signal_ready(&mut self) -> Option<Action> {
-        let is_reported = self.reported.is_some() && self.reload == Reload::Done;
+        let is_reported = self.reported.is_some() && !self.reload_pending;
         if !self.ready_pending || !is_reported || self.state_file.writes.pending().is_some() {
             return None;
         }
@@ -288,7 +281,7 @@ impl<'a> Monitor<'a> {
 
     fn exit_if_due(&self, now: Instant) -> Option<Action> {
         let outbox = self.outbox.as_ref();
-        let is_known = self.resync.certainty_once_read() > Certainty::Doubt;
+        let is_known = self.resync.is_known();
         let is_written = self.state_file.writes.pending().is_none();
         let is_delivered =
             is_written && outbox.is_none_or(|outbox| outbox.states.pending().is_none());

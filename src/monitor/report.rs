@@ -1,7 +1,6 @@
 //! Reports: the effects of a new state on each feature, and the lines that explain the state.
 
-use super::machine::{DownLine, Monitor, Reload};
-use super::resync::Certainty;
+use super::machine::{DownLine, Monitor};
 use super::{Action, Cause, Duration, Instant, LimitedEvent, LogEvent, State};
 use crate::wire::cidr::Cidr;
 
@@ -12,8 +11,7 @@ const DELETION_DELAY: Duration = Duration::from_secs(1);
 impl Monitor<'_> {
     /// Queues the state for each consumer that lacks it. Returns a line that is due at once.
     pub(super) fn report(&mut self, now: Instant) -> Option<Action> {
-        let is_known = self.resync.certainty_once_read() > Certainty::Doubt;
-        let again = self.reload == Reload::Listing && is_known;
+        let again = self.reload_pending && self.resync.is_known();
         if let (Some(hook), Some(state)) = (&mut self.hook, self.vip.hook_state()) {
             hook.post(state, again, now);
         }
@@ -27,7 +25,7 @@ impl Monitor<'_> {
             return None;
         }
         if again {
-            self.reload = Reload::Done;
+            self.reload_pending = false;
         }
         self.state_file.writes.post(state, now);
         if let Some(outbox) = &mut self.outbox {
@@ -91,10 +89,10 @@ impl Monitor<'_> {
     }
 
     /// Receives claims while the VIP is present, and announces the VIP again after a split brain if it has stayed.
-    pub(super) fn watch_claims(&mut self, is_certain: bool, now: Instant) -> Option<Action> {
+    pub(super) fn watch_claims(&mut self, is_current: bool, now: Instant) -> Option<Action> {
         let is_active = self.vip.state() == Some(State::Active);
         let wanted = self.vip.ifindex().filter(|_| is_active);
-        let action = self.detector.as_mut()?.next_action(wanted, self.vip.mac(), is_certain, now);
+        let action = self.detector.as_mut()?.next_action(wanted, self.vip.mac(), is_current, now);
         if is_active
             && let Some(Action::Log(LogEvent::SplitBrainOver { .. })) = action
             && let (Some(announcer), Some(vip)) = (&mut self.announcer, self.vip.key())

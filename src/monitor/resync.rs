@@ -15,17 +15,6 @@ use crate::wire::rtnl::{Body, Message};
 /// The longest time from the request of a dump to its end.
 const DUMP_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The certainty of the state, the least first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Certainty {
-    /// A dump that decides the state is pending.
-    Doubt,
-    /// The state is that of the last moment with an empty queue. Events may wait to be read.
-    Unread,
-    /// The state is current.
-    Certain,
-}
-
 /// The purpose of a dump.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Purpose {
@@ -222,18 +211,16 @@ impl Resync {
         }
     }
 
-    /// Returns the certainty of the state at `now`. Since the last read of the queue, events may have come.
-    pub(super) fn certainty(&self, now: Instant) -> Certainty {
-        let once_read = self.certainty_once_read();
-        if self.queue_empty_at == Some(now) { once_read } else { once_read.min(Certainty::Unread) }
+    /// Returns whether the state is that of `now`: known, and no event may wait to be read.
+    pub(super) fn is_current(&self, now: Instant) -> bool {
+        self.is_known() && self.queue_empty_at == Some(now)
     }
 
-    /// Returns the certainty of the state after the next read of the queue, if that brings no event.
-    pub(super) fn certainty_once_read(&self) -> Certainty {
+    /// Returns whether the state was known when the queue was last empty: no dump that decides it is pending.
+    pub(super) fn is_known(&self) -> bool {
         let wanted = self.wants.iter().filter(|want| want.due.is_some()).map(|want| want.purpose);
         let running = self.running.iter().map(|running| running.purpose);
-        let is_doubtful = wanted.chain(running).any(|purpose| purpose == Purpose::State);
-        if is_doubtful { Certainty::Doubt } else { Certainty::Certain }
+        wanted.chain(running).all(|purpose| purpose != Purpose::State)
     }
 
     pub(super) fn deadline(&self) -> Option<Instant> {
@@ -311,7 +298,7 @@ mod tests {
             resync.retry(running, DumpResult::Complete, [true; 2], now);
         }
         resync.request(Dump::Addresses, Purpose::Others, now);
-        assert_eq!(resync.certainty_once_read(), Certainty::Certain);
+        assert!(resync.is_known());
     }
 
     #[test]

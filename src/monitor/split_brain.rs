@@ -112,12 +112,12 @@ impl Detector {
     }
 
     /// Returns the next action. `wanted` is the interface to watch, while the VIP is present, and `mac` its MAC. An
-    /// episode is logged, and a probe sent, only if it `is_certain` that the VIP is still present.
+    /// episode is logged, and a probe sent, only if the state `is_current`: the VIP is still present.
     pub(super) fn next_action(
         &mut self,
         wanted: Option<u32>,
         mac: Option<Mac>,
-        is_certain: bool,
+        is_current: bool,
         now: Instant,
     ) -> Option<Action> {
         let is_new = wanted != self.watched;
@@ -142,7 +142,7 @@ impl Detector {
         if self.quiet_ends().is_some_and(|end| now >= end) {
             return self.end_episode();
         }
-        let ifindex = wanted.filter(|_| is_certain)?;
+        let ifindex = wanted.filter(|_| is_current)?;
         self.log_episode(ifindex, now).or_else(|| self.probe(ifindex, mac, now))
     }
 
@@ -190,12 +190,12 @@ impl Detector {
         Some(self.logged_episode()?.last + QUIET.max(probes.unwrap_or(QUIET)))
     }
 
-    /// Returns the next deadline. Unless it `is_certain` that the VIP is present, no line or probe is due.
-    pub(super) fn deadline(&self, is_certain: bool) -> Option<Instant> {
+    /// Returns the next deadline. Unless the state `is_known`, no line or probe is due.
+    pub(super) fn deadline(&self, is_known: bool) -> Option<Instant> {
         let is_paused = self.watched.is_some() && !self.reads;
         let pause_ends = self.second_ends.filter(|_| is_paused);
-        let certain = [self.log_due(), self.probe_due].into_iter().filter(|_| is_certain);
-        certain.chain([self.quiet_ends(), pause_ends]).flatten().min()
+        let due = [self.log_due(), self.probe_due].into_iter().filter(|_| is_known);
+        due.chain([self.quiet_ends(), pause_ends]).flatten().min()
     }
 
     fn is_second_over(&self, now: Instant) -> bool {
