@@ -1,0 +1,202 @@
+//! Lines, commands, files and frames that follow a state.
+
+use keepwatch::monitor::{
+    Action, ActiveWord, Cause, CommandResult, Control, Duration, ExitReason, HelperKind,
+    HelperNews, HookState, Input, LimitedEvent, LogEvent, MonitorConfig, Outcome, State,
+    SyncCommand, Tables,
+};
+use keepwatch::wire::Claim;
+use keepwatch::wire::helper::{MAX_OUTPUT, MAX_REPORT};
+use keepwatch::wire::rtnl::{Address, Body, Link};
+use netlink_packet_route::address::AddressFlags;
+use netlink_packet_route::link::LinkFlags;
+
+use super::{Lab, WATCHED, announcing, down, elsewhere, vip};
+use crate::world::config;
+use crate::world::kernel::{UP, link};
+
+#[test]
+fn synced_is_logged_for_commands_of_its_state() {
+    let mut lab = Lab::new(MonitorConfig { sync_conntrack: true, ..config() }).started();
+    lab.event(Body::NewAddress(vip()));
+    let ended = |status| HelperNews::Ended(CommandResult::Exited(status));
+    // The first command was for the state backup.
+    for status in [0, 1, 1, 1, 1] {
+        lab.feed(&Input::Helper(HelperKind::Conntrackd, ended(status)));
+    }
+    assert_eq!(lab.syncs(), 4, "the commands of the state primary");
+    assert_eq!(lab.lines(|event| matches!(event, LogEvent::Synced { .. })), []);
+}
+
+#[test]
+fn no_conntrackd_command_during_exit() {
+    let mut lab = Lab::new(MonitorConfig { sync_conntrack: true, ..config() }).started();
+    lab.agent_hangs = true;
+    lab.feed(&Input::Control(Control::Exit(15)));
+    lab.event(Body::NewAddress(vip()));
+    lab.feed(&Input::QueueEmpty);
+    let ended = HelperNews::Ended(CommandResult::Exited(0));
+    lab.feed(&Input::Helper(HelperKind::Conntrackd, ended));
+    assert_eq!((lab.written(), lab.syncs()), (vec![State::Active], 0));
+    let by = lab.now + Duration::from_secs(1);
+    assert!(
+        lab.monitor.deadline().is_some_and(|at| at > lab.now && at <= by),
+        "no deadline for the exit"
+    );
+    lab.feed(&Input::Agent(Outcome::Delivered { by_another: false }));
+    assert_eq!(lab.syncs(), 0);
+}
+
+/// With LVS, the address may be on the watched interface and on `lo`.
+#[test]
+fn misplaced_address_has_a_line_a_minute_on_a_backup() {
+    let flap = |lab: &mut Lab| {
+        for _ in 0..300 {
+            lab.event(Body::NewAddress(elsewhere()));
+            lab.now += Duration::from_millis(5);
+            lab.event(Body::DelAddress(elsewhere()));
+            lab.pass(Duration::from_millis(5));
+        }
+        lab.lines(|event| matches!(event, LogEvent::Limited(LimitedEvent::Misplaced { .. }, _)))
+            .len()
+    };
+    let mut lab = Lab::active(config());
+    assert_eq!(flap(&mut lab), 0, "while the VIP is present");
+    lab.addresses.clear();
+    lab.event(Body::DelAddress(vip()));
+    assert_eq!(flap(&mut lab), 1);
+    lab.now += Duration::from_secs(60);
+    assert_eq!(flap(&mut lab), 2);
+}
+
+#[test]
+fn failed_detection_after_a_success_has_a_line_at_once() {
+    let failed = Address { flags: AddressFlags::Dadfailed, ..vip() };
+    for (between, lines) in [(failed, 1), (vip(), 2)] {
+        let mut lab = Lab::active(config());
+        lab.events([failed, between, failed].map(Body::NewAddress).into_iter());
+        let is_meant = |event: &_| matches!(event, LogEvent::Limited(LimitedEvent::DadFailed, _));
+        assert_eq!(lab.lines(is_meant).len(), lines);
+    }
+}
+
+/// Programs can bind to an optimistic address.
+#[test]
+fn hook_waits_for_the_end_of_detection() {
+    let tentative = AddressFlags::Tentative;
+    for (flags, states) in [
+        (tentative, &[][..]),
+        (tentative | AddressFlags::Optimistic, &[HookState::Master]),
+        (AddressFlags::Permanent, &[HookState::Master]),
+    ] {
+        let there = Address { flags, ..vip() };
+        let config = MonitorConfig { hook: true, ..config() };
+        let mut lab = Lab { addresses: vec![there], ..Lab::new(config) };
+        lab.pass(Duration::from_secs(1));
+        let run = |act: &_| if let Action::RunHook(state) = act { Some(*state) } else { None };
+        assert_eq!(lab.all(run), states, "{flags:?}");
+    }
+}
+
+/// Beside an agent the end of the delivery has them written.
+#[test]
+fn metrics_are_written_at_a_reload_without_an_agent() {
+    let mut lab =
+        Lab::active(MonitorConfig { notify_agent: false, write_metrics: true, ..config() });
+    lab.feed(&Input::Control(Control::Reload));
+    lab.pass(Duration::ZERO);
+    assert!(lab.actions.contains(&Action::WriteMetrics));
+}
+
+/// An interface that is down may be about to be deleted, so the line waits.
+#[test]
+fn cause_of_a_change() {
+    let link = |flags| Body::NewLink(Link { flags, ..link(WATCHED, "ha") });
+    let failed = Address { flags: AddressFlags::Dadfailed, ..vip() };
+    for (events, cause, millis) in [
+        ([link(LinkFlags::empty()), Body::DelAddress(vip())], Cause::InterfaceDown, 1000),
+        ([link(LinkFlags::Up), Body::DelAddress(vip())], Cause::CarrierLost, 0),
+        ([link(UP), Body::DelAddress(vip())], Cause::AddressRemoved, 0),
+        ([link(UP), Body::NewAddress(failed)], Cause::DuplicateAddress, 0),
+    ] {
+        let mut lab = Lab::active(config());
+        lab.events(events.into_iter());
+        let causes = |lab: &Lab| lab.lines(|event| matches!(event, LogEvent::Changed(_)));
+        for at in [0, 999, 1000] {
+            lab.now += Duration::from_millis(if at == 1000 { 1 } else { at });
+            lab.feed(&Input::QueueEmpty);
+            let expected = if at >= millis { vec![LogEvent::Changed(cause)] } else { vec![] };
+            assert_eq!(causes(&lab), expected, "{cause:?} after {at} ms");
+        }
+    }
+}
+
+#[test]
+fn cause_of_a_change_is_logged_before_the_exit() {
+    let mut lab = Lab::active(config());
+    lab.events([Body::NewLink(down()), Body::DelAddress(vip())].into_iter());
+    lab.feed(&Input::QueueEmpty);
+    lab.feed(&Input::Control(Control::Exit(15)));
+    let is_meant = |event: &_| *event == LogEvent::Changed(Cause::InterfaceDown);
+    assert_eq!(lab.lines(is_meant).len(), 1);
+}
+
+/// Unless it is deleted soon.
+#[test]
+fn interface_that_is_down_has_a_line() {
+    let mut lab = Lab::active(config());
+    lab.event(Body::NewLink(down()));
+    let is_meant =
+        |event: &_| matches!(event, LogEvent::Limited(LimitedEvent::InterfaceDown(_), _));
+    for (millis, lines) in [(0, 0), (999, 0), (1, 1)] {
+        lab.now += Duration::from_millis(millis);
+        lab.feed(&Input::QueueEmpty);
+        assert_eq!(lab.lines(is_meant).len(), lines, "{}", lab.now);
+    }
+}
+
+/// Until then, keepalived announces it.
+#[test]
+fn vip_is_announced_again_after_a_split_brain() {
+    let mut tables = Box::new(Tables::new());
+    let config = MonitorConfig { detect_split_brain: true, ..announcing(&mut tables) };
+    let mut lab = Lab::active(config);
+    let announced = |lab: &Lab| lab.actions.iter().any(|act| matches!(act, Action::SendFrame(_)));
+    let claim = Claim { mac: [2, 0, 0, 0, 0, 9], ip: vip().cidr.address() };
+    lab.feed(&Input::Frame(Some((WATCHED, claim))));
+    lab.pass(Duration::from_secs(2));
+    let begun = lab.lines(|event| matches!(event, LogEvent::SplitBrain { .. }));
+    assert_eq!((begun.len(), announced(&lab)), (1, false));
+    lab.pass(Duration::from_secs(40));
+    assert!(announced(&lab));
+}
+
+#[test]
+fn exit_follows_delivery_of_the_namespace_end() {
+    let mut lab = Lab { addresses: vec![vip()], agent_hangs: true, ..Lab::new(config()) };
+    lab.feed(&Input::QueueEmpty);
+    for _ in 0..2 {
+        lab.answer(None);
+        lab.feed(&Input::QueueEmpty);
+    }
+    let delivered = Input::Agent(Outcome::Delivered { by_another: false });
+    let closed = Input::Agent(Outcome::Closed);
+    for input in [&delivered, &closed, &Input::NamespaceGone, &delivered, &closed] {
+        assert!(!lab.actions.contains(&Action::Exit(ExitReason::NamespaceGone)), "{input:?}");
+        lab.feed(input);
+    }
+    assert_eq!(lab.actions.last(), Some(&Action::Exit(ExitReason::NamespaceGone)));
+}
+
+/// Other programs rely on them.
+#[test]
+fn words_and_numbers_are_stable() {
+    let states = [(State::Active, ActiveWord::Primary), (State::Backup, ActiveWord::Primary)];
+    assert_eq!(states.map(|(state, active)| state.word(active)), ["primary", "backup"]);
+    let words = [HookState::Master, HookState::Backup, HookState::Fault].map(HookState::word);
+    assert_eq!(words, ["MASTER", "BACKUP", "FAULT"]);
+    assert_eq!([SyncCommand::Commit, SyncCommand::Bulk].map(SyncCommand::flag), ["-c", "-B"]);
+    let helpers = [HelperKind::Conntrackd, HelperKind::Hook].map(HelperKind::name);
+    assert_eq!(helpers, ["conntrackd", "hook"]);
+    assert_eq!((MAX_OUTPUT, MAX_REPORT), (15_425, 15_445));
+}
