@@ -171,8 +171,7 @@ fn fork_conntrackd(
         identity: config.run_as(),
         landlock: !config.no_landlock,
     };
-    Helper::fork(c"keepwatch-sync", COMMAND_TIMEOUT, &mut conntrackd)
-        .map_err(named("conntrackd helper"))
+    Helper::fork(COMMAND_TIMEOUT, &mut conntrackd).map_err(named("conntrackd helper"))
 }
 
 fn fork_hook(config: &Config, path: &Path) -> Result<Helper<HookState>, StartError> {
@@ -189,8 +188,7 @@ fn fork_hook(config: &Config, path: &Path) -> Result<Helper<HookState>, StartErr
         states: [None; 2],
     };
     let user = hook.identity.user.map(|user| format!(" (as user {user})")).unwrap_or_default();
-    Helper::fork(c"keepwatch-hook", config.hook_timeout.into(), &mut hook)
-        .map_err(at(&format!("hook{user}"), path))
+    Helper::fork(config.hook_timeout.into(), &mut hook).map_err(at(&format!("hook{user}"), path))
 }
 
 /// Opens the netlink socket, and the packet socket if the options need it.

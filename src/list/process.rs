@@ -1,6 +1,6 @@
 //! The processes of this program, and the files that they name, which are not trusted.
 
-use std::ffi::OsString;
+use std::ffi::{CStr, OsString};
 use std::fs::{self, File, Metadata};
 use std::io::{self, ErrorKind, Read};
 use std::os::fd::AsRawFd;
@@ -15,6 +15,7 @@ use nix::sys::statfs::{PROC_SUPER_MAGIC, SYSFS_MAGIC, fstatfs};
 
 use crate::errno::Errno;
 use crate::options;
+use crate::sys::helper::{Conntrackd, Hook, Runnable};
 
 /// The most bytes read of a file.
 const MAX_READ: u64 = 1 << 16;
@@ -27,7 +28,7 @@ const ORIGINAL: &str = "neutron-keepalived-state-change";
 const ORIGINAL_PROCESS: &str = "neutron-keepali";
 
 /// The helper processes. They have the command line of their daemon, and outlive it while a hook has background jobs.
-const HELPERS: [&str; 2] = ["keepwatch-sync", "keepwatch-hook"];
+const HELPERS: [&CStr; 2] = [Conntrackd::PROCESS, Hook::PROCESS];
 
 /// A process of this program, or of the original.
 pub(super) struct Process {
@@ -60,7 +61,9 @@ impl Process {
         let name = field("Name:\t")?;
         let replaced = find_program(pid, name);
         let is_original = replaced.is_none() && name == ORIGINAL_PROCESS;
-        if (replaced.is_none() && !is_original) || HELPERS.contains(&name) {
+        if (replaced.is_none() && !is_original)
+            || HELPERS.iter().any(|helper| helper.to_bytes() == name.as_bytes())
+        {
             return None;
         }
         let line = read_proc(pid, "cmdline").ok()?;

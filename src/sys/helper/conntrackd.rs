@@ -6,6 +6,7 @@
 
 #![expect(unsafe_code, reason = "pre_exec")]
 
+use std::ffi::CStr;
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsRawFd;
@@ -84,6 +85,8 @@ impl Conntrackd<'_> {
 
 impl Runnable for Conntrackd<'_> {
     type Request = SyncCommand;
+
+    const PROCESS: &'static CStr = c"keepwatch-sync";
 
     fn prepare(&self) -> Result<(), Errno> {
         prctl::set_no_new_privs()?;

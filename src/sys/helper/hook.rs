@@ -1,5 +1,6 @@
 //! The hook: its command line, environment and user.
 
+use std::ffi::CStr;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -43,6 +44,8 @@ impl Hook<'_> {
 
 impl Runnable for Hook<'_> {
     type Request = HookState;
+
+    const PROCESS: &'static CStr = c"keepwatch-hook";
 
     /// Becomes the hook's user for good, and checks that the hook can be run.
     fn prepare(&self) -> Result<(), Errno> {

@@ -44,6 +44,9 @@ pub trait Runnable {
     /// A request to run it.
     type Request: Serialize + DeserializeOwned;
 
+    /// The name of the helper process.
+    const PROCESS: &'static CStr;
+
     /// Drops the privileges that a run does not need, once. After an error the daemon does not start.
     fn prepare(&self) -> Result<(), Errno>;
 
@@ -61,9 +64,8 @@ pub struct Helper<Request> {
 }
 
 impl<Request: Serialize> Helper<Request> {
-    /// Forks a process of this name, and waits until it is prepared. It kills a run after `timeout`.
+    /// Forks a process, and waits until it is prepared. It kills a run after `timeout`.
     pub fn fork(
-        name: &CStr,
         timeout: Duration,
         runnable: &mut impl Runnable<Request = Request>,
     ) -> Result<Self, Errno> {
@@ -71,7 +73,7 @@ impl<Request: Serialize> Helper<Request> {
         let (channel, theirs) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags)?;
         // SAFETY: the process has one thread.
         if let ForkResult::Child = unsafe { fork() }? {
-            serve(theirs, name, timeout, runnable);
+            serve(theirs, timeout, runnable);
             // SAFETY: ends this process without running any inherited code.
             unsafe { libc::_exit(0) }
         }
@@ -135,12 +137,12 @@ fn receive<'a, T: Deserialize<'a>>(
 }
 
 /// Runs in the new process: reports whether it is prepared, and serves requests until the daemon exits.
-fn serve(channel: OwnedFd, name: &CStr, timeout: Duration, runnable: &mut impl Runnable) {
+fn serve<R: Runnable>(channel: OwnedFd, timeout: Duration, runnable: &mut R) {
     close_all_but(Some(channel.as_raw_fd()));
     // Signals to the daemon's group, as from a terminal, must not end the hook's background processes.
     let _ = setpgid(Pid::from_raw(0), Pid::from_raw(0));
     // Scripts look for the daemon by its process name.
-    let _ = prctl::set_name(name);
+    let _ = prctl::set_name(R::PROCESS);
     let Ok(process) = HelperProcess::new(channel) else { return };
     // Other processes of its user must not trace it.
     let prepared = runnable.prepare().and_then(|()| Ok(prctl::set_dumpable(false)?));
