@@ -59,7 +59,7 @@ pub struct Config {
     #[argh(option, long = "state-path", arg_name = "DIR", from_str_fn(values::agent_socket))]
     pub agent_socket: Option<PathBuf>,
     /// pid file, locked while the daemon runs; required unless --foreground
-    #[argh(option, arg_name = "FILE", from_str_fn(values::path))]
+    #[argh(option, arg_name = "FILE", from_str_fn(values::file_path))]
     pub pid_file: Option<PathBuf>,
     /// network namespace, as a name under /run/netns or an absolute path; default: the current one
     #[argh(option, arg_name = "NAME", from_str_fn(values::namespace))]

@@ -48,9 +48,16 @@ pub(super) fn path(text: &str) -> Result<PathBuf, String> {
     expected(absolute(text), "a path")
 }
 
-/// Reads a path that may be relative to `--log-dir`.
+/// Reads the path of a file. If it is that of an existing directory, opening it fails.
+pub(super) fn file_path(text: &str) -> Result<PathBuf, String> {
+    let is_directory = ["/", "/."].iter().any(|end| text.ends_with(end));
+    let path = path(text)?;
+    expected((!is_directory).then_some(path), "a file")
+}
+
+/// Reads the path of a file, which may be relative to `--log-dir`.
 pub(super) fn relative_path(text: &str) -> Result<PathBuf, String> {
-    path(text).map(|_| text.into())
+    file_path(text).map(|_| text.into())
 }
 
 pub(super) fn directory(text: &str) -> Result<PathBuf, String> {
@@ -68,10 +75,9 @@ pub(super) fn program(text: &str) -> Result<PathBuf, String> {
     Err(format!("expected an existing program that may be run: {reason}"))
 }
 
-/// Reads the path of a file. Neither the file nor its directory need exist yet.
+/// Reads the path of a file that is no existing directory.
 pub(super) fn file(text: &str) -> Result<PathBuf, String> {
-    let possible = |path: &PathBuf| !path.is_dir() && !text.ends_with('/');
-    expected(absolute(text).filter(possible), "a file")
+    expected(file_path(text).ok().filter(|path| !path.is_dir()), "a file")
 }
 
 pub(super) fn namespace(text: &str) -> Result<PathBuf, String> {
