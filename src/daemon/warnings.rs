@@ -8,6 +8,7 @@ use nix::sys::stat::Mode;
 use nix::unistd::geteuid;
 
 use crate::options::{Config, ConntrackdPath};
+use crate::sys::log_sink::Syslog;
 use crate::sys::netns::NamespaceWatch;
 
 /// Returns the warnings, a line each.
@@ -17,8 +18,10 @@ pub(super) fn find_warnings(
     namespace: Option<&NamespaceWatch>,
 ) -> Vec<String> {
     let mut warnings = Vec::from_iter(conntrackd.and_then(|program| program.refused.clone()));
-    if config.use_syslog && !Path::new("/dev/log").exists() {
-        warnings.push("/dev/log is missing: lines are lost until it exists (--use-syslog)".into());
+    if config.use_syslog
+        && let Err(errno) = Syslog::check()
+    {
+        warnings.push(format!("/dev/log: {errno}; lines are lost while that lasts (--use-syslog)"));
     }
     let conf_dir = config.conf_dir.display();
     if mode(&config.conf_dir).contains(Mode::S_IWOTH) {

@@ -54,11 +54,19 @@ impl LogFile {
     }
 }
 
+/// The socket of the log daemon, which may be restarted.
+const LOG_DAEMON: &str = "/dev/log";
+
 #[derive(Debug)]
 pub struct Syslog(UnixDatagram);
 
 impl Syslog {
-    /// Opens a socket. `/dev/log` need not exist yet.
+    /// Checks that the log daemon can be reached by datagrams. Sends nothing.
+    pub fn check() -> Result<(), Errno> {
+        Ok(UnixDatagram::unbound()?.connect(LOG_DAEMON)?)
+    }
+
+    /// Opens a socket. The log daemon need not run yet.
     pub fn open() -> Result<Self, Errno> {
         let socket = UnixDatagram::unbound()?;
         socket.set_nonblocking(true)?;
@@ -67,6 +75,6 @@ impl Syslog {
 
     /// Sends one message. The socket is not connected, so that a restarted log daemon gets it.
     pub fn send(&self, message: &[u8]) {
-        let _ = self.0.send_to(message, "/dev/log");
+        let _ = self.0.send_to(message, LOG_DAEMON);
     }
 }

@@ -110,7 +110,21 @@ fn syslog() {
 fn syslog_in_empty_dev() {
     use std::os::unix::net::UnixDatagram;
     lab::namespace::enter_empty_dev().unwrap();
+    let report = || {
+        let (code, report) = setup().with("--use-syslog").check();
+        assert_eq!(code, Some(0), "{report}");
+        report
+    };
+    let lost = "lines are lost while that lasts (--use-syslog)";
+    assert!(report().contains(&format!("(ENOENT); {lost}")), "{}", report());
+    // With a stream socket, as some log daemons have, or with one of a log daemon that has ended.
+    let stream = std::os::unix::net::UnixListener::bind("/dev/log").unwrap();
+    assert!(report().contains(&format!("(EPROTOTYPE); {lost}")), "{}", report());
+    drop(stream);
+    assert!(report().contains(&format!("(ECONNREFUSED); {lost}")), "{}", report());
+    std::fs::remove_file("/dev/log").unwrap();
     let log = UnixDatagram::bind("/dev/log").unwrap();
+    assert!(!report().contains(lost), "{}", report());
     let World { setup, .. } = &World::with(setup().with("--use-syslog"));
     let keepwatch = setup.start();
     let receive = |log: &UnixDatagram| {
