@@ -9,7 +9,7 @@ use std::path::Path;
 use nix::fcntl::OFlag;
 use nix::unistd::{Uid, geteuid};
 
-use super::files::c_path;
+use super::files::{c_path, is_at};
 use super::own_file::{self, Refusal};
 use crate::errno::Errno;
 
@@ -39,7 +39,10 @@ impl LogFile {
 
     /// Reopens the path. On an error the old file stays open.
     pub fn reopen(&mut self) -> Result<(), Refusal> {
-        self.file = own_file::open(&self.path, APPEND, self.user)?;
+        let file = own_file::open(&self.path, APPEND, self.user)?;
+        // Only the old file ends with a cut line.
+        self.is_cut &= is_at(&self.path, &self.file) == Ok(true);
+        self.file = file;
         Ok(())
     }
 

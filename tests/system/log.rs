@@ -128,6 +128,19 @@ fn full_disk() {
     keepwatch.signal(Signal::SIGUSR1);
     look("a line", || length() > 8192);
     assert!(fs::read(&log).unwrap()[8191..8193].contains(&b'\n'));
+    // A line that is cut before a rotation does not concern the new file.
+    resize("size=12k", MsFlags::MS_REMOUNT);
+    look("the disk to be full again", || {
+        keepwatch.signal(Signal::SIGUSR1);
+        length() == 12288
+    });
+    fs::rename(&log, disk.join("log.1")).unwrap();
+    keepwatch.signal(Signal::SIGUSR2);
+    look("a new log", || log.exists());
+    resize("size=64k", MsFlags::MS_REMOUNT);
+    keepwatch.signal(Signal::SIGUSR1);
+    look("a line in it", || length() > 0);
+    assert_ne!(fs::read(&log).unwrap()[0], b'\n');
 }
 
 /// Returns both ends of a stream like the journal's, and its `JOURNAL_STREAM`.
