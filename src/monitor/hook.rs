@@ -3,6 +3,8 @@
 //! A state that begins and ends during a run is skipped. A failed run may have done part of its work. So after it the hook
 //! is run even if the state is again that of the last successful run.
 
+use core::mem::take;
+
 use super::delivery::Delivery;
 use super::journal::Journal;
 use super::{Action, CommandResult, HookState, Instant, LimitedEvent, LogEvent};
@@ -13,15 +15,20 @@ pub(super) struct HookSchedule {
     pub(super) runs: Delivery<HookState>,
     /// The state of the last run, unless that has failed. This state needs no other run.
     ran_for: Option<HookState>,
+    /// A reload has requested a run, whatever the state is once it is known.
+    again: bool,
 }
 
 impl HookSchedule {
     pub(super) fn new(seed: u32) -> Self {
-        Self { runs: Delivery::new(seed), ran_for: None }
+        Self { runs: Delivery::new(seed), ran_for: None, again: false }
     }
 
-    /// Queues the current state, in place of one whose run has not started. `again` forces a run.
-    pub(super) fn post(&mut self, state: HookState, again: bool, now: Instant) {
+    /// Queues the current state, if that is known, in place of one whose run has not started. `again` forces a run.
+    pub(super) fn post(&mut self, state: Option<HookState>, again: bool, now: Instant) {
+        self.again |= again;
+        let Some(state) = state else { return };
+        let again = take(&mut self.again);
         let is_new = self.runs.newest != Some(state);
         if !is_new && !again {
             return;

@@ -13,6 +13,8 @@ pub(super) struct Misplaced {
     pub(super) location: Option<(u32, Cidr)>,
     /// The first location in the running dump of addresses, or in an event since its start.
     listed: Option<(u32, Cidr)>,
+    /// A misplaced address was deleted since the start of the running dump, which may list it. Another dump follows.
+    is_outdated: bool,
 }
 
 impl Misplaced {
@@ -30,16 +32,20 @@ impl Misplaced {
     /// Handles the deletion of an address. Returns whether a dump has to find another location.
     pub(super) fn handle_address_gone(&mut self, address: &Address, vip: &Vip) -> bool {
         self.location.take_if(|known| *known == (address.ifindex, address.cidr));
-        is_misplaced(address, vip)
+        let is_misplaced = is_misplaced(address, vip);
+        self.is_outdated |= is_misplaced;
+        is_misplaced
     }
 
     pub(super) fn addresses_begin(&mut self) {
-        self.listed = None;
+        (self.listed, self.is_outdated) = (None, false);
     }
 
     /// Handles the end of a complete dump of all addresses.
     pub(super) fn addresses_end(&mut self) {
-        self.location = self.listed;
+        if !self.is_outdated {
+            self.location = self.listed;
+        }
     }
 }
 

@@ -12,8 +12,8 @@ impl Monitor<'_> {
     /// Queues the state for each consumer that lacks it. Returns a line that is due at once.
     pub(super) fn report(&mut self, now: Instant) -> Option<Action> {
         let again = self.reload_pending && self.resync.is_known();
-        if let (Some(hook), Some(state)) = (&mut self.hook, self.vip.hook_state()) {
-            hook.post(state, again, now);
+        if let Some(hook) = &mut self.hook {
+            hook.post(self.vip.hook_state(), again, now);
         }
         let state = self.vip.state()?;
         if let Some(announcer) = &mut self.announcer {
@@ -83,9 +83,11 @@ impl Monitor<'_> {
         self.journal.next_action()
     }
 
-    /// Returns the location of a misplaced VIP, unless the VIP is in the right place as well.
+    /// Returns the location of a misplaced VIP, unless the VIP is in the right place as well, or the namespace is gone.
     pub(super) fn misplaced_location(&self) -> Option<(u32, Cidr)> {
-        self.misplaced.location.filter(|_| self.vip.state() == Some(State::Backup))
+        let is_backup = self.vip.state() == Some(State::Backup);
+        let is_missed = is_backup && self.vip.cause() != Cause::NamespaceGone;
+        self.misplaced.location.filter(|_| is_missed)
     }
 
     /// Receives claims while the VIP is present, and announces the VIP again after a split brain if it has stayed.

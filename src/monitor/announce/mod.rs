@@ -216,10 +216,17 @@ impl<'a> Announcer<'a> {
             self.drop_entries(|address| *address == key);
             return Ok(());
         }
+        if self.watched == Some(ifindex) {
+            // keepalived announces these; only the VIP may have an entry.
+            if let Some(entry) = self.tables.entries.iter_mut().find(|entry| entry.address == key) {
+                entry.seen = true;
+            }
+            return Ok(());
+        }
         let usable = !ip.is_loopback() && !ip.is_multicast() && !ip.is_unspecified();
         // Before the first dump of links, the link of an event may be unknown.
         let up = !self.links_known || self.tables.links.get(ifindex).is_some_and(|link| link.up);
-        if self.watched == Some(ifindex) || !usable || !up {
+        if !usable || !up {
             return Ok(());
         }
         let undecided = flags.intersects(AddressFlags::Tentative | AddressFlags::Optimistic);

@@ -57,8 +57,7 @@ fn misplaced_address_has_a_line_a_minute_on_a_backup() {
             lab.event(Body::DelAddress(elsewhere()));
             lab.pass(Duration::from_millis(5));
         }
-        lab.lines(|event| matches!(event, LogEvent::Limited(LimitedEvent::Misplaced { .. }, _)))
-            .len()
+        lab.misplaced()
     };
     let mut lab = Lab::active(config());
     assert_eq!(flap(&mut lab), 0, "while the VIP is present");
@@ -67,6 +66,15 @@ fn misplaced_address_has_a_line_a_minute_on_a_backup() {
     assert_eq!(flap(&mut lab), 1);
     lab.now += Duration::from_secs(60);
     assert_eq!(flap(&mut lab), 2);
+}
+
+/// The namespace's other interfaces are gone, too.
+#[test]
+fn nothing_is_misplaced_in_a_deleted_namespace() {
+    let addresses = vec![vip(), elsewhere()];
+    let mut lab = Lab { addresses, agent_hangs: true, ..Lab::new(config()) }.started();
+    lab.feed(&Input::NamespaceGone);
+    assert_eq!((lab.misplaced(), lab.monitor.status().troubles), (0, [None; 11]));
 }
 
 #[test]
@@ -78,6 +86,24 @@ fn failed_detection_after_a_success_has_a_line_at_once() {
         let is_meant = |event: &_| matches!(event, LogEvent::Limited(LimitedEvent::DadFailed, _));
         assert_eq!(lab.lines(is_meant).len(), lines);
     }
+}
+
+/// Even if the state is unknown during the reload, and then that of the last run.
+#[test]
+fn hook_runs_again_after_a_reload_during_detection() {
+    let config = MonitorConfig { hook: true, ..config() };
+    let mut lab = Lab::new(config).started();
+    lab.feed(&Input::Helper(HelperKind::Hook, HelperNews::Ended(CommandResult::Exited(0))));
+    lab.addresses = vec![Address { flags: AddressFlags::Tentative, ..vip() }];
+    lab.event(Body::NewAddress(lab.addresses[0]));
+    lab.feed(&Input::Control(Control::Reload));
+    lab.pass(Duration::from_secs(1));
+    let run = |act: &_| if let Action::RunHook(state) = act { Some(*state) } else { None };
+    assert_eq!(lab.all(run), []);
+    lab.addresses.clear();
+    lab.event(Body::DelAddress(vip()));
+    lab.pass(Duration::from_secs(1));
+    assert_eq!(lab.all(run), [HookState::Backup]);
 }
 
 /// Programs can bind to an optimistic address.
@@ -155,20 +181,26 @@ fn interface_that_is_down_has_a_line() {
     }
 }
 
-/// Until then, keepalived announces it.
+/// Until then, keepalived announces it. A loss of events takes away no round.
 #[test]
 fn vip_is_announced_again_after_a_split_brain() {
-    let mut tables = Box::new(Tables::new());
-    let config = MonitorConfig { detect_split_brain: true, ..announcing(&mut tables) };
-    let mut lab = Lab::active(config);
-    let announced = |lab: &Lab| lab.actions.iter().any(|act| matches!(act, Action::SendFrame(_)));
-    let claim = Claim { mac: [2, 0, 0, 0, 0, 9], ip: vip().cidr.address() };
-    lab.feed(&Input::Frame(Some((WATCHED, claim))));
-    lab.pass(Duration::from_secs(2));
-    let begun = lab.lines(|event| matches!(event, LogEvent::SplitBrain { .. }));
-    assert_eq!((begun.len(), announced(&lab)), (1, false));
-    lab.pass(Duration::from_secs(40));
-    assert!(announced(&lab));
+    for loses in [false, true] {
+        let mut tables = Box::new(Tables::new());
+        let config = MonitorConfig { detect_split_brain: true, ..announcing(&mut tables) };
+        let mut lab = Lab::active(config);
+        let frame = |act: &_| if let Action::SendFrame(_) = act { Some(()) } else { None };
+        let claim = Claim { mac: [2, 0, 0, 0, 0, 9], ip: vip().cidr.address() };
+        lab.feed(&Input::Frame(Some((WATCHED, claim))));
+        lab.pass(Duration::from_secs(2));
+        let begun = lab.lines(|event| matches!(event, LogEvent::SplitBrain { .. }));
+        assert_eq!((begun.len(), lab.all(frame).len()), (1, 0));
+        lab.pass(Duration::from_millis(28_500));
+        if loses {
+            lab.feed(&Input::Overrun);
+        }
+        lab.pass(Duration::from_secs(10));
+        assert_eq!(lab.all(frame).len(), 6, "three rounds of a request and a reply: {loses}");
+    }
 }
 
 #[test]

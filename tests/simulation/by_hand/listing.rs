@@ -67,6 +67,25 @@ fn deleted_vip_that_an_old_kernel_lists() {
     assert_eq!(lab.written(), [State::Backup]);
 }
 
+/// The dump lists it before its event comes.
+#[test]
+fn address_deleted_during_the_dump_is_not_misplaced() {
+    let mut lab = Lab { addresses: vec![vip(), elsewhere()], ..Lab::new(config()) }.started();
+    lab.feed(&Input::Control(Control::Reload));
+    lab.feed(&Input::QueueEmpty);
+    lab.answer(None);
+    lab.feed(&Input::QueueEmpty);
+    let (_, _, sequence) = lab.asked.take().expect("a dump");
+    for address in std::mem::take(&mut lab.addresses) {
+        lab.message(Body::NewAddress(address), sequence, PORT, false);
+    }
+    lab.event(Body::DelAddress(elsewhere()));
+    lab.event(Body::DelAddress(vip()));
+    lab.message(Body::Done(None), sequence, PORT, false);
+    lab.pass(Duration::from_secs(1));
+    assert_eq!(lab.misplaced(), 0);
+}
+
 #[test]
 fn vip_with_twelve_peers_loses_eight() {
     let peers = (1..=12).map(|n| Address { peer: Ipv4Addr::new(10, 9, 0, n).into(), ..vip() });

@@ -4,8 +4,8 @@ mod effects;
 mod listing;
 
 use keepwatch::monitor::{
-    Action, AnnounceTiming, Dump, Duration, Failure, Input, Instant, LogEvent, Monitor,
-    MonitorConfig, Outcome, Replaced, State, Tables,
+    Action, AnnounceTiming, Dump, Duration, Failure, Input, Instant, LimitedEvent, LogEvent,
+    Monitor, MonitorConfig, Outcome, Replaced, State, Tables,
 };
 use keepwatch::wire::rtnl::{Address, Body, Link, Message};
 use netlink_packet_route::address::AddressFlags;
@@ -156,6 +156,14 @@ impl<'a> Lab<'a> {
     fn lines(&self, is_meant: impl Fn(&LogEvent) -> bool) -> Vec<LogEvent> {
         let line = |action: &_| if let Action::Log(event) = action { Some(*event) } else { None };
         self.all(|action| line(action).filter(&is_meant))
+    }
+
+    /// Returns the number of lines about a misplaced VIP.
+    fn misplaced(&self) -> usize {
+        let is_meant = |event: &LogEvent| {
+            matches!(event, LogEvent::Limited(LimitedEvent::Misplaced { .. }, _))
+        };
+        self.lines(is_meant).len()
     }
 
     fn syncs(&self) -> usize {

@@ -225,6 +225,7 @@ impl Simulation<'_> {
                 self.misplaced_line = Some(Trouble::Misplaced(ifindex, cidr));
                 let state = self.monitor.status().state;
                 assert_eq!(state, Some(State::Backup), "p12_misplaced_only_on_backup");
+                assert!(self.namespace_gone.is_none(), "p12_nothing_is_misplaced_at_the_end");
                 return self.limits.read_other(("misplaced", 0), self.now);
             }
             LimitedEvent::InterfaceDown(_) => {
