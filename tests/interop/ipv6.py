@@ -183,7 +183,7 @@ def refuses(wrapper, conf, directory):
         [f"--pid_file={directory}/x.monitor.pid.conf"], [f"--pid_file={directory}/link/x.monitor.pid"],
         [f"--pid_file={directory}/../../etc/x.monitor.pid"], ["--conf-dir=/etc"], ["--conf_dir", f"{directory}/link"],
         ["--log-file", "/etc/neutron-keepalived-state-change.log"], [f"--log_file={directory}/log"],
-        ["--router_id=../x"], ["--namespace=/proc/kmsg"], ["word"], [""],
+        ["--router_id=../x"], ["--router_id=.."], ["--router-id", "."], ["--namespace=/proc/kmsg"], ["word"], [""],
         # The first line of the file would be the value.
         ["--router_id"], ["--AGENT-x"],
     ):
