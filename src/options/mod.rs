@@ -121,7 +121,7 @@ pub struct Config {
     /// file to write metrics to, for the textfile collector of Prometheus, which reads *.prom
     #[argh(option, arg_name = "FILE", from_str_fn(values::file))]
     pub metrics_file: Option<PathBuf>,
-    /// user to run as once everything is open, by name or number
+    /// user to run as once the sockets are open, by name or number; the files are opened as this user
     #[argh(option, arg_name = "USER", from_str_fn(values::user))]
     pub user: Option<(Uid, Option<Gid>)>,
     /// group to run as, by name or number; default: the primary group of --user
