@@ -6,6 +6,7 @@ The router, keepalived's configuration and the changes are the agent's own code;
 """
 
 import importlib.util
+import itertools
 import os
 import pathlib
 import subprocess
@@ -35,6 +36,8 @@ INSIDE, OUTSIDE = "fd00:1::1/64", "fd00:2::1/64"
 HOST, WORLD = "fd00:1::2/64", "fd00:2::2/64"
 # The MACs of a router's ports are the same on every node.
 MACS = {"qr": "fa:16:3e:00:00:01", "qg": "fa:16:3e:00:00:02"}
+# Every way to write the option, in turn.
+CONF_DIR = itertools.cycle([["--conf_dir={}"], ["--conf-dir={}"], ["--conf_dir", "{}"], ["--conf-dir", "{}"]])
 UPSTREAM = {
     "IPv4 gateway": ["192.0.2.1"],
     "IPv6 gateway": ["192.0.2.1", WORLD.split("/")[0]],
@@ -152,7 +155,8 @@ class Node:
     def call_hook(self, hook, state):
         """Runs the hook like a keepwatch with this command line."""
         script = 'ip netns exec "$0" "$1" INSTANCE router "$2" 0; exit $?'
-        run("sh", "-c", script, self.name, hook, state, f"--conf_dir={self.conf.parent}")
+        option = [word.format(self.conf.parent) for word in next(CONF_DIR)]
+        run("sh", "-c", script, self.name, hook, state, *option)
 
 
 def refuses(wrapper, conf, directory):
