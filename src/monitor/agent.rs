@@ -138,10 +138,12 @@ impl Outbox {
 
     /// Starts an attempt, if one is due. It replaces an open connection. Returns the state to send.
     fn begin(&mut self, now: Instant) -> Option<State> {
-        if self.repetition_due().is_some_and(|due| now >= due)
-            && let Outage::Over { renotified, .. } = &mut self.outage
+        if let Some(due) = self.repetition_due().filter(|due| now >= *due)
+            && let Outage::Over { end, renotified } = &mut self.outage
         {
             *renotified += 1;
+            // After a stop of the process, the next ones keep their distance.
+            *end += now - due;
             self.states.repeat(now);
         }
         let state = self.states.begin(now)?;

@@ -168,10 +168,15 @@ impl Journal {
         }
     }
 
+    /// Returns when the next event of this kind would be logged. None: at any time.
+    pub(super) fn next_line(&self, event: &LimitedEvent) -> Option<Instant> {
+        let same = self.limits.iter().find(|limit| is_same_kind(&limit.event, event));
+        same.map(|limit| limit.last + PERIOD)
+    }
+
     /// Returns whether an event of this kind would be logged now.
     pub(super) fn would_log(&self, event: &LimitedEvent, now: Instant) -> bool {
-        let is_free = |limit: &Limit| now >= limit.last + PERIOD;
-        self.limits.iter().all(|limit| !is_same_kind(&limit.event, event) || is_free(limit))
+        self.next_line(event).is_none_or(|at| now >= at)
     }
 
     /// Handles a success after these failures: the next failure is logged at once.

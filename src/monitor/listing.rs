@@ -16,7 +16,7 @@ impl Monitor<'_> {
             Dump::Interface => self.vip.interface_begin(),
             Dump::Addresses => {
                 self.vip.addresses_begin();
-                self.misplaced.addresses_begin();
+                self.misplaced.addresses_begin(running.only.is_some());
                 self.announcer.iter_mut().for_each(Announcer::addresses_begin);
             }
             Dump::Links => self.announcer.iter_mut().for_each(Announcer::links_begin),

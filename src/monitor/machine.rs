@@ -213,6 +213,7 @@ impl<'a> Monitor<'a> {
             self.namespace.deadline(),
             self.exit.deadline(),
             self.change.map(|(_, due)| due),
+            self.misplaced_line_due(),
             if let DownLine::Due(due) = self.down { Some(due) } else { None },
         ];
         timers.into_iter().flatten().min()

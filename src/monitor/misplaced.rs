@@ -37,8 +37,11 @@ impl Misplaced {
         is_misplaced
     }
 
-    pub(super) fn addresses_begin(&mut self) {
+    /// Handles the start of a dump of addresses. One of the watched interface alone follows an interrupted one: nothing is
+    /// known of the other interfaces until the next one of all.
+    pub(super) fn addresses_begin(&mut self, alone: bool) {
         (self.listed, self.is_outdated) = (None, false);
+        self.location.take_if(|_| alone);
     }
 
     /// Handles the end of a complete dump of all addresses.

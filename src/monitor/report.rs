@@ -65,15 +65,20 @@ impl Monitor<'_> {
 
     /// Logs a misplaced VIP while this router is backup, and an interface that stays down while it is active.
     pub(super) fn log_troubles(&mut self, now: Instant) -> Option<Action> {
+        // A line that the limit does not allow yet waits for that, as the trouble may last.
         let location = self.misplaced_location();
-        if location != core::mem::replace(&mut self.logged_location, location)
+        if self.misplaced_line_due().is_none_or(|due| now >= due)
+            && location != core::mem::replace(&mut self.logged_location, location)
             && let Some((ifindex, cidr)) = location
         {
             self.journal.log_limited(LimitedEvent::Misplaced { ifindex, cidr }, now);
         }
         match (self.vip.down_cause(), self.down) {
             (None, _) => self.down = DownLine::None,
-            (Some(_), DownLine::None) => self.down = DownLine::Due(now + DELETION_DELAY),
+            (Some(cause), DownLine::None) => {
+                let next_line = self.journal.next_line(&LimitedEvent::InterfaceDown(cause));
+                self.down = DownLine::Due(next_line.unwrap_or(now).max(now + DELETION_DELAY));
+            }
             (Some(cause), DownLine::Due(due)) if now >= due => {
                 self.down = DownLine::Logged;
                 self.journal.log_limited(LimitedEvent::InterfaceDown(cause), now);
@@ -81,6 +86,13 @@ impl Monitor<'_> {
             (Some(_), DownLine::Due(_) | DownLine::Logged) => {}
         }
         self.journal.next_action()
+    }
+
+    /// Returns when to log the present location of a misplaced VIP, if the limit does not allow that at any time.
+    pub(super) fn misplaced_line_due(&self) -> Option<Instant> {
+        let location = self.misplaced_location();
+        let (ifindex, cidr) = location.filter(|_| location != self.logged_location)?;
+        self.journal.next_line(&LimitedEvent::Misplaced { ifindex, cidr })
     }
 
     /// Returns the location of a misplaced VIP, unless the VIP is in the right place as well, or the namespace is gone.

@@ -48,6 +48,8 @@ struct Episode {
     claims: u32,
     began: Instant,
     last: Instant,
+    /// The last claim, or the end of a stop of the process, during which no probe was sent, and claims were not read.
+    quiet_since: Instant,
     is_logged: bool,
 }
 
@@ -99,10 +101,11 @@ impl Detector {
         if is_of_vip && vip.mac().is_some_and(is_foreign) {
             journal.counters.claims += 1;
             let (claimant, began) = (claim.mac, now);
-            let new = Episode { claimant, claims: 0, began, last: now, is_logged: false };
+            let (last, quiet_since) = (now, now);
+            let new = Episode { claimant, claims: 0, began, last, quiet_since, is_logged: false };
             let episode = self.episode.get_or_insert(new);
             episode.claims = episode.claims.saturating_add(1);
-            episode.last = now;
+            (episode.last, episode.quiet_since) = (now, now);
         }
     }
 
@@ -139,8 +142,12 @@ impl Detector {
             self.reads = reads;
             return Some(Action::ReadFrames(reads));
         }
-        if self.quiet_ends().is_some_and(|end| now >= end) {
-            return self.end_episode();
+        if let Some(end) = self.quiet_ends().filter(|end| now >= *end) {
+            let was_stopped = now >= end + SECOND;
+            let Some(episode) = self.episode.as_mut().filter(|_| was_stopped) else {
+                return self.end_episode();
+            };
+            episode.quiet_since = now;
         }
         let ifindex = wanted.filter(|_| is_current)?;
         self.log_episode(ifindex, now).or_else(|| self.probe(ifindex, mac, now))
@@ -160,7 +167,7 @@ impl Detector {
 
     /// Ends the current episode. Returns the line about its end, if its start has been logged.
     fn end_episode(&mut self) -> Option<Action> {
-        let Episode { claimant: mac, claims, began, last, is_logged } = self.episode.take()?;
+        let Episode { claimant: mac, claims, began, last, is_logged, .. } = self.episode.take()?;
         let lasted = last - began;
         is_logged.then_some(Action::Log(LogEvent::SplitBrainOver { mac, claims, lasted }))
     }
@@ -187,7 +194,7 @@ impl Detector {
     /// Returns when the logged episode ends, unless another claim comes before.
     fn quiet_ends(&self) -> Option<Instant> {
         let probes = self.probe_interval.map(|interval| interval * LOST_PROBES + CONFIRMATION);
-        Some(self.logged_episode()?.last + QUIET.max(probes.unwrap_or(QUIET)))
+        Some(self.logged_episode()?.quiet_since + QUIET.max(probes.unwrap_or(QUIET)))
     }
 
     /// Returns the next deadline. Unless the state `is_known`, no line or probe is due.

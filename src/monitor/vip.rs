@@ -232,7 +232,8 @@ impl Vip {
 
     /// Returns whether the VIP is on the interface, but has failed duplicate address detection.
     pub(super) fn has_duplicate(&self) -> bool {
-        self.interface().is_some_and(|i| !i.instances.is_empty() && !i.has_vip())
+        let fails = |i: &Interface| !i.instances.is_empty() && !i.has_vip();
+        !self.namespace_gone && self.interface().is_some_and(fails)
     }
 
     pub(super) fn is_vip(&self, address: &Address) -> bool {

@@ -1,7 +1,7 @@
 //! Lines, commands, files and frames that follow a state.
 
 use keepwatch::monitor::{
-    Action, ActiveWord, Cause, CommandResult, Control, Duration, ExitReason, HelperKind,
+    Action, ActiveWord, Cause, CommandResult, Control, Duration, ExitReason, Failure, HelperKind,
     HelperNews, HookState, Input, LimitedEvent, LogEvent, MonitorConfig, Outcome, State,
     SyncCommand, Tables,
 };
@@ -68,13 +68,28 @@ fn misplaced_address_has_a_line_a_minute_on_a_backup() {
     assert_eq!(flap(&mut lab), 2);
 }
 
-/// The namespace's other interfaces are gone, too.
+/// The namespace's interfaces and addresses are gone, too.
 #[test]
-fn nothing_is_misplaced_in_a_deleted_namespace() {
-    let addresses = vec![vip(), elsewhere()];
-    let mut lab = Lab { addresses, agent_hangs: true, ..Lab::new(config()) }.started();
-    lab.feed(&Input::NamespaceGone);
-    assert_eq!((lab.misplaced(), lab.monitor.status().troubles), (0, [None; 11]));
+fn no_trouble_with_addresses_in_a_deleted_namespace() {
+    let failed = Address { flags: AddressFlags::Dadfailed, ..vip() };
+    for addresses in [vec![vip(), elsewhere()], vec![failed]] {
+        let mut lab = Lab { addresses, agent_hangs: true, ..Lab::new(config()) }.started();
+        lab.feed(&Input::NamespaceGone);
+        assert_eq!((lab.misplaced(), lab.monitor.status().troubles), (0, [None; 11]));
+    }
+}
+
+#[test]
+fn misplaced_address_that_stays_has_a_line_after_a_flap() {
+    let mut lab = Lab::new(config()).started();
+    for body in [Body::NewAddress, Body::DelAddress, Body::NewAddress] {
+        lab.event(body(elsewhere()));
+        lab.addresses = if lab.addresses.is_empty() { vec![elsewhere()] } else { vec![] };
+        lab.pass(Duration::from_secs(5));
+    }
+    assert_eq!(lab.misplaced(), 1);
+    lab.pass(Duration::from_secs(60));
+    assert_eq!(lab.misplaced(), 2);
 }
 
 #[test]
@@ -181,6 +196,21 @@ fn interface_that_is_down_has_a_line() {
     }
 }
 
+#[test]
+fn interface_that_stays_down_has_a_line_after_a_flap() {
+    let mut lab = Lab::active(config());
+    let lines = |lab: &Lab<'_>| {
+        lab.lines(|line| matches!(line, LogEvent::Limited(LimitedEvent::InterfaceDown(_), _))).len()
+    };
+    for link in [down(), link(WATCHED, "ha"), down()] {
+        lab.event(Body::NewLink(link));
+        lab.pass(Duration::from_secs(5));
+    }
+    assert_eq!(lines(&lab), 1);
+    lab.pass(Duration::from_secs(60));
+    assert_eq!(lines(&lab), 2);
+}
+
 /// Until then, keepalived announces it. A loss of events takes away no round.
 #[test]
 fn vip_is_announced_again_after_a_split_brain() {
@@ -201,6 +231,45 @@ fn vip_is_announced_again_after_a_split_brain() {
         lab.pass(Duration::from_secs(10));
         assert_eq!(lab.all(frame).len(), 6, "three rounds of a request and a reply: {loses}");
     }
+}
+
+/// The kernel has kept the claims of that time, which are read after netlink. Without probes there are none.
+#[test]
+fn split_brain_lasts_through_a_stop_of_the_process() {
+    for probe_interval in [None, Some(Duration::from_secs(10))] {
+        let config = MonitorConfig { detect_split_brain: true, probe_interval, ..config() };
+        let mut lab = Lab::active(config);
+        let claim = Claim { mac: [2, 0, 0, 0, 0, 9], ip: vip().cidr.address() };
+        let frame = Input::Frame(Some((WATCHED, claim)));
+        lab.feed(&frame);
+        lab.pass(Duration::from_secs(2));
+        lab.now += Duration::from_secs(120);
+        lab.feed(&Input::QueueEmpty);
+        lab.feed(&frame);
+        lab.pass(Duration::from_secs(2));
+        let is_over = |event: &_| matches!(event, LogEvent::SplitBrainOver { .. });
+        assert_eq!(lab.lines(is_over), [], "{probe_interval:?}");
+        lab.pass(Duration::from_secs(60));
+        assert_eq!(lab.lines(is_over).len(), 1, "{probe_interval:?}");
+    }
+}
+
+/// The agent may have been stopped, too.
+#[test]
+fn repetitions_keep_their_distance_after_a_stop_of_the_process() {
+    let renotify = [30, 120, 600].map(Duration::from_secs).into_iter().collect();
+    let mut lab = Lab::new(MonitorConfig { renotify, ..config() });
+    let sent = |lab: &Lab<'_>| lab.all(|act| matches!(act, Action::Notify(_)).then_some(())).len();
+    lab.agent_hangs = true;
+    lab.pass(Duration::from_millis(10));
+    lab.feed(&Input::Agent(Outcome::Failed(Failure::NoSocket)));
+    lab.agent_hangs = false;
+    let mut lab = lab.started();
+    lab.now += Duration::from_secs(3600);
+    lab.pass(Duration::from_secs(1));
+    assert_eq!(sent(&lab), 1, "at the end of the stop");
+    lab.pass(Duration::from_secs(3600));
+    assert_eq!(sent(&lab), 3);
 }
 
 #[test]

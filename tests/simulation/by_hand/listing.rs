@@ -86,6 +86,17 @@ fn address_deleted_during_the_dump_is_not_misplaced() {
     assert_eq!(lab.misplaced(), 0);
 }
 
+/// The dump of the watched interface alone says nothing about it.
+#[test]
+fn address_deleted_before_an_interrupted_dump_is_not_misplaced() {
+    let mut lab = Lab { addresses: vec![vip(), elsewhere()], ..Lab::new(config()) }.started();
+    lab.addresses.clear();
+    lab.interrupts = true;
+    lab.feed(&Input::Overrun);
+    lab.pass(Duration::from_secs(10));
+    assert_eq!((lab.misplaced(), lab.monitor.status().troubles), (0, [None; 11]));
+}
+
 #[test]
 fn vip_with_twelve_peers_loses_eight() {
     let peers = (1..=12).map(|n| Address { peer: Ipv4Addr::new(10, 9, 0, n).into(), ..vip() });
