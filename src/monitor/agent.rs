@@ -89,13 +89,19 @@ impl Outbox {
         }
     }
 
+    /// Delivers the newest state once more, out of turn. A request in flight may have come too early, and a retry is not
+    /// hurried.
+    pub(super) fn deliver_again(&mut self, now: Instant) {
+        self.states.repeat(now);
+    }
+
     /// Delivers the state again, because the socket at the agent's path is not the one that answered. The agent may have
     /// ended before it processed the state.
     pub(super) fn handle_replaced(&mut self, journal: &mut Journal, now: Instant) {
         if self.follow_up.take().is_some() {
             journal.log(LogEvent::AgentReplaced);
             self.outage = Outage::Ongoing;
-            self.states.repeat(now);
+            self.deliver_again(now);
         }
     }
 
@@ -263,6 +269,26 @@ mod tests {
         outbox.on_delivered(Instant::ZERO);
         outbox.on_closed();
         assert_eq!(deliver(&mut outbox).0, [(Backup, 0)], "once more");
+    }
+
+    #[test]
+    fn state_is_delivered_again_out_of_turn() {
+        let mut outbox = Outbox::new(1, Renotify::new());
+        outbox.deliver_again(Instant::ZERO);
+        assert_eq!(outbox.deadline(), None, "no state yet");
+        outbox.post(Active, Instant::ZERO);
+        outbox.begin(Instant::ZERO);
+        outbox.on_failed(Failure::Refused, Instant::ZERO);
+        let retry = outbox.deadline();
+        outbox.deliver_again(Instant::ZERO);
+        assert_eq!(outbox.deadline(), retry, "retries keep their distance");
+        outbox.begin(Instant::from_secs(1));
+        outbox.deliver_again(Instant::from_secs(1));
+        outbox.on_delivered(Instant::from_secs(2));
+        outbox.on_closed();
+        assert_eq!(deliver(&mut outbox).0, [(Active, 1)], "after the one in flight");
+        outbox.deliver_again(Instant::from_secs(3));
+        assert_eq!(deliver(&mut outbox).0, [(Active, 3)]);
     }
 
     #[test]

@@ -34,9 +34,11 @@ impl<T: Copy + PartialEq> Delivery<T> {
         (self.newest, self.due) = (Some(value), None);
     }
 
-    /// Queues the newest value for delivery once more, at once.
+    /// Queues the newest value for delivery once more, at once, unless it waits for a retry.
     pub(super) fn repeat(&mut self, now: Instant) {
-        self.due = self.newest.map(|_| now);
+        if self.deadline().is_none() {
+            self.due = self.newest.map(|_| now);
+        }
     }
 
     /// Starts an attempt, if one is due. Returns its value.
