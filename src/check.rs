@@ -9,15 +9,16 @@ use nix::errno::Errno as NixErrno;
 use nix::poll::{PollFd, PollFlags, poll};
 use nix::unistd::geteuid;
 
-use crate::daemon::{Daemon, StartError, named};
+use crate::daemon::Daemon;
 use crate::errno::Errno;
+use crate::helper::open_configuration;
 use crate::log::{list_troubles, printable};
 use crate::monitor::{Action, Duration, Input, Monitor, MonitorConfig, Replaced, State, Tables};
 use crate::options::Config;
-use crate::sys::helper::open_configuration;
+use crate::start::{StartError, named, process, service_manager};
 use crate::sys::netlink::{self, RouteSocket};
 use crate::sys::service_manager::ReadinessNotifier;
-use crate::sys::{atomic_file, clock, process, signals};
+use crate::sys::{atomic_file, clock, signals};
 
 /// How long the kernel may take to list the interface and its addresses. The daemon would wait on, without a state.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -31,7 +32,7 @@ pub fn check(config: &Config, tables: &mut Tables) -> Result<(), StartError> {
     print("name", &config.router_id);
     let mut starter = ReadinessNotifier::Silent;
     if config.foreground {
-        starter = ReadinessNotifier::from_environment()?;
+        starter = service_manager::from_environment()?;
     } else {
         // A daemon's standard streams.
         process::open_null()?;

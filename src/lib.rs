@@ -8,6 +8,7 @@
 //! 3. [`monitor`], the core, takes one input and is polled for actions, until there is none;
 //! 4. [`daemon`], the loop, executes each action through [`sys`], and passes its result in before the next poll.
 //!
+//! [`start`] runs once, before the loop: only there may the daemon allocate, open any file and be root.
 //! [`options`] is the configuration, [`log`] the output for people, [`metrics`] that for Prometheus.
 //!
 //! # The core by itself
@@ -75,10 +76,12 @@ pub mod check;
 pub mod daemon;
 pub mod errno;
 pub mod hand_over;
+pub(crate) mod helper;
 pub mod list;
 pub mod log;
 pub mod metrics;
 pub mod monitor;
 pub mod options;
+pub mod start;
 pub mod sys;
 pub mod wire;

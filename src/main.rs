@@ -4,14 +4,14 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
 
-use keepwatch::daemon::{Daemon, StartError};
+use keepwatch::daemon::Daemon;
 use keepwatch::hand_over::hand_over;
 use keepwatch::log::printable;
 use keepwatch::monitor::{ExitReason, Tables};
 use keepwatch::options::{self, CliAction, Config};
-use keepwatch::sys::daemonize::daemonize;
-use keepwatch::sys::service_manager::ReadinessNotifier;
-use keepwatch::sys::{process, signals};
+use keepwatch::start::daemonize::daemonize;
+use keepwatch::start::{StartError, process, service_manager};
+use keepwatch::sys::signals;
 use keepwatch::{check, list};
 use nix::unistd::alarm;
 
@@ -73,7 +73,7 @@ fn main() -> ExitCode {
 fn run(config: &Config, tables: &mut Tables) -> ExitCode {
     process::close_all_but(None);
     let starter = if config.foreground {
-        ReadinessNotifier::from_environment().map(Some)
+        service_manager::from_environment().map(Some)
     } else {
         daemonize(|failure| process::print_error(&printable(failure)))
     };

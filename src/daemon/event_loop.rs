@@ -13,6 +13,7 @@ use signal_hook::consts::{SIGHUP, SIGUSR1, SIGUSR2};
 use signal_hook::low_level::signal_name;
 
 use crate::errno::Errno;
+use crate::helper::Helper;
 use crate::log::{self, Names, debug, error, info, warning};
 use crate::metrics::MetricsFile;
 use crate::monitor::{
@@ -20,7 +21,7 @@ use crate::monitor::{
     Monitor, Outcome, Replaced, State, Status, SyncCommand,
 };
 use crate::sys::{
-    agent::Agent, atomic_file::AtomicFile, clock, helper::Helper, netlink, netlink::RouteSocket,
+    agent::Agent, atomic_file::AtomicFile, clock, netlink, netlink::RouteSocket,
     netns::NamespaceWatch, packet::PacketSocket, pid_file::PidFile,
     service_manager::ReadinessNotifier, signals,
 };

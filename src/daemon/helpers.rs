@@ -4,9 +4,10 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
 use super::event_loop::Daemon;
+use crate::helper::Helper;
 use crate::log::{info, warning};
 use crate::monitor::{HelperKind, HelperNews, Input};
-use crate::sys::{clock, helper::Helper};
+use crate::sys::clock;
 use crate::wire::helper::{MAX_LINE, MAX_LINES, RunReport};
 
 impl Daemon<'_> {

@@ -1,11 +1,6 @@
-//! The daemon: how it starts, and the loop that it then runs.
+//! The running daemon: the loop, and the helper processes as it sees them.
 
-mod confine;
 mod event_loop;
 mod helpers;
-mod setup;
-mod warnings;
 
 pub use event_loop::Daemon;
-pub use setup::StartError;
-pub(crate) use setup::named;

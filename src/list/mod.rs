@@ -21,8 +21,8 @@ use nix::unistd::geteuid;
 
 use crate::errno::Errno;
 use crate::metrics;
-use crate::sys::netns;
-use crate::sys::process::{print, print_error};
+use crate::start::netns;
+use crate::start::process::{print, print_error};
 use crate::wire::cidr::Cidr;
 use crate::wire::http::RouterId;
 use crate::wire::ifname::InterfaceName;

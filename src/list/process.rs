@@ -14,8 +14,8 @@ use nix::sys::stat::Mode;
 use nix::sys::statfs::{PROC_SUPER_MAGIC, SYSFS_MAGIC, fstatfs};
 
 use crate::errno::Errno;
+use crate::helper::{Conntrackd, Hook, Runnable};
 use crate::options;
-use crate::sys::helper::{Conntrackd, Hook, Runnable};
 
 /// The most bytes read of a file.
 const MAX_READ: u64 = 1 << 16;

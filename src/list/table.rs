@@ -2,7 +2,8 @@
 
 use super::{HEADINGS, Row};
 use crate::log::printable;
-use crate::sys::{clock, process};
+use crate::start::process;
+use crate::sys::clock;
 
 /// Returns a table, or a block for each row if the terminal is too narrow.
 pub(super) fn as_text(rows: &[Row]) -> String {

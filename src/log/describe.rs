@@ -6,9 +6,9 @@ use std::path::Path;
 use signal_hook::low_level::signal_name;
 
 use crate::errno::Errno;
+use crate::helper::COMMAND_TIMEOUT;
 use crate::metrics::Figure;
 use crate::monitor::{AGENT_TIMEOUT, CommandResult, Dump, DumpResult, Failure};
-use crate::sys::helper::COMMAND_TIMEOUT;
 use crate::wire::rtnl::Mac;
 
 /// Returns a suffix for a line that stands for several occurrences.

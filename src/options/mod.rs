@@ -3,7 +3,6 @@
 
 mod argv;
 mod help;
-mod program;
 mod values;
 
 use std::collections::BTreeSet;
@@ -17,11 +16,10 @@ use nix::unistd::{Gid, Uid};
 
 use crate::log::printable;
 use crate::monitor::{ActiveWord, AnnounceTiming, Duration, Renotify};
-use crate::sys::privileges::RunAs;
+use crate::start::privileges::RunAs;
 use crate::wire::cidr::Cidr;
 use crate::wire::http::RouterId;
 use crate::wire::ifname::InterfaceName;
-pub use program::ConntrackdPath;
 
 /// Default name of the log file, which is the original's.
 const LOG_FILE: &str = "neutron-keepalived-state-change.log";

@@ -8,10 +8,9 @@ use std::str::FromStr;
 
 use nix::unistd::{Gid, Uid};
 
-use super::program;
 use crate::errno::Errno;
 use crate::monitor::{ActiveWord, Duration, Renotify, State};
-use crate::sys::{netns, passwd};
+use crate::start::{netns, passwd, program};
 use crate::wire::cidr::Cidr;
 use crate::wire::ifname::InterfaceName;
 

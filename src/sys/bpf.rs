@@ -94,7 +94,7 @@ fn is_address(width: u32, offset: u32, ip: IpAddr) -> Vec<(u32, u32, u32), 4> {
 }
 
 /// Ends the program with this result if all conditions hold: width, offset, value.
-pub(super) fn return_if(
+pub(crate) fn return_if(
     conditions: &[(u32, u32, u32)],
     result: u32,
 ) -> impl Iterator<Item = sock_filter> {
@@ -108,18 +108,18 @@ pub(super) fn return_if(
 }
 
 /// Loads a byte, half-word or word; with `BPF_IND`, relative to X.
-pub(super) fn load(width: u32, offset: u32) -> sock_filter {
+pub(crate) fn load(width: u32, offset: u32) -> sock_filter {
     let mode = if width & BPF_IND == 0 { BPF_ABS } else { 0 };
     stmt(libc::BPF_LD | width | mode, offset)
 }
 
 /// Ends the program with this result.
-pub(super) fn ret(result: u32) -> sock_filter {
+pub(crate) fn ret(result: u32) -> sock_filter {
     stmt(libc::BPF_RET | libc::BPF_K, result)
 }
 
 /// Compares the loaded value: skips `jt` instructions if it is equal to `value`, `jf` if not.
-pub(super) fn jeq(value: u32, jt: u8, jf: u8) -> sock_filter {
+pub(crate) fn jeq(value: u32, jt: u8, jf: u8) -> sock_filter {
     jump(BPF_JEQ, value, jt, jf)
 }
 

@@ -11,7 +11,7 @@ use nix::sys::stat::{FileStat, fstat, lstat};
 use nix::unistd::{UnlinkatFlags, unlinkat};
 
 /// Flags to open a file that others may have replaced by a symlink, a FIFO or a terminal.
-pub(super) const SAFELY: OFlag =
+pub(crate) const SAFELY: OFlag =
     OFlag::O_NOFOLLOW.union(OFlag::O_NONBLOCK).union(OFlag::O_NOCTTY).union(OFlag::O_CLOEXEC);
 
 /// Returns a path that can be used without allocating. `EINVAL` if it contains a NUL.
@@ -19,16 +19,16 @@ pub(crate) fn c_path(path: &Path) -> nix::Result<CString> {
     CString::new(path.as_os_str().as_bytes()).map_err(|_| NixErrno::EINVAL)
 }
 
-pub(super) fn unlink(path: &CStr) -> nix::Result<()> {
+pub(crate) fn unlink(path: &CStr) -> nix::Result<()> {
     unlinkat(AT_FDCWD, path, UnlinkatFlags::NoRemoveDir)
 }
 
-pub(super) fn is_same(one: &FileStat, other: &FileStat) -> bool {
+pub(crate) fn is_same(one: &FileStat, other: &FileStat) -> bool {
     (one.st_dev, one.st_ino) == (other.st_dev, other.st_ino)
 }
 
 /// Returns whether this open file is at the path. A symlink there is not followed. `ENOENT`: no file is there.
-pub(super) fn is_at(path: &CStr, file: &File) -> nix::Result<bool> {
+pub(crate) fn is_at(path: &CStr, file: &File) -> nix::Result<bool> {
     let there = lstat(path)?;
     Ok(fstat(file).is_ok_and(|file| is_same(&file, &there)))
 }

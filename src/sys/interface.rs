@@ -1,24 +1,14 @@
-//! Names of interfaces.
+//! The name of an interface.
 
 #![expect(unsafe_code, reason = "nix's if_indextoname allocates")]
 
 use std::mem;
 use std::os::fd::AsRawFd;
 
-use nix::net::if_::{if_indextoname, if_nametoindex};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 use nix::{ioctl_readwrite_bad, libc};
 
 use crate::wire::ifname::InterfaceName;
-
-/// Refuses an alternative name (`ip link property`), as events have only the interface's own, which the error names.
-pub fn check_own_name(name: &InterfaceName) -> Result<(), String> {
-    let Ok(own) = if_nametoindex(name.as_bytes()).and_then(if_indextoname) else { return Ok(()) };
-    if own.to_bytes() == name.as_bytes() {
-        return Ok(());
-    }
-    Err(format!("expected the interface's own name, {}", own.to_string_lossy()))
-}
 
 ioctl_readwrite_bad!(get_name, libc::SIOCGIFNAME, libc::ifreq);
 

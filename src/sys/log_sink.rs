@@ -27,13 +27,10 @@ pub struct LogFile {
 }
 
 impl LogFile {
-    /// Opens or creates the file, mode 0644: see [`own_file::open`]. A file that cannot be opened is set aside.
+    /// Opens or creates the file, mode 0644: see [`own_file::open`].
     pub fn open(path: &Path) -> Result<Self, Refusal> {
         let (name, user) = (c_path(path)?, geteuid());
-        let file = own_file::open(&name, APPEND, user).or_else(|refusal| {
-            own_file::set_aside(path, refusal)?;
-            own_file::open(&name, APPEND, user)
-        })?;
+        let file = own_file::open(&name, APPEND, user)?;
         Ok(Self { path: name, file, user, is_cut: false })
     }
 

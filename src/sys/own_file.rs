@@ -2,17 +2,15 @@
 
 use std::ffi::CStr;
 use std::fmt;
-use std::fs::{self, File};
+use std::fs::File;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
 
 use nix::errno::Errno as NixErrno;
 use nix::fcntl::{OFlag, open as open_path};
 use nix::sys::stat::Mode;
-use nix::unistd::{Uid, geteuid};
+use nix::unistd::Uid;
 
-use super::atomic_file;
-use super::files::{SAFELY, c_path};
+use super::files::SAFELY;
 use crate::errno::Errno;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,8 +23,31 @@ pub enum Refusal {
     Foreign(u32),
     /// This user, who does not own the directory, can neither open nor create it.
     NotTheirs(u32),
-    /// It is locked by this process.
-    Held(String),
+    /// It is locked by another process.
+    Held(Holder),
+}
+
+/// The process that holds a lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Holder {
+    /// The process with this pid and name.
+    Process(i32, heapless::String<16>),
+    /// A process that has exited after this pid took the lock: one of its children has inherited it.
+    Exited(i32),
+    /// A process of another PID namespace or machine.
+    Invisible,
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Process(pid, name) => write!(f, "process {pid} ({name})"),
+            Self::Exited(pid) => {
+                write!(f, "process {pid}, which has exited, or by one of its children")
+            }
+            Self::Invisible => f.write_str("a process that is not visible from here"),
+        }
+    }
 }
 
 impl Refusal {
@@ -93,40 +114,4 @@ pub fn open(path: &CStr, flags: OFlag, user: Uid) -> Result<File, Refusal> {
     } else {
         Err(Refusal::Foreign(found.uid()))
     }
-}
-
-/// Renames a file that could not be opened, such as the file of a predecessor that ran as root.
-pub fn set_aside(path: &Path, refusal: Refusal) -> Result<(), Refusal> {
-    check_directory(path, refusal)?;
-    let mut aside = path.as_os_str().to_owned();
-    aside.push(".predecessor");
-    Ok(fs::rename(path, aside)?)
-}
-
-/// Checks whether [`open`] would open or create a file, or would after [`set_aside`]. Changes nothing.
-pub fn examine(path: &Path) -> Result<(), Refusal> {
-    let opened = match open(&c_path(path)?, OFlag::O_WRONLY, geteuid()).map(drop) {
-        Err(Refusal::Errno(Errno::NOT_FOUND)) => atomic_file::examine(path).map_err(Refusal::from),
-        opened => opened,
-    };
-    opened.or_else(|refusal| check_directory(path, refusal))
-}
-
-/// Checks that this user can rename a file whose opening failed with `EACCES`. The error is any other `refusal` to open it,
-/// or the defect of its directory.
-pub fn check_directory(path: &Path, refusal: Refusal) -> Result<(), Refusal> {
-    let user = geteuid().as_raw();
-    if refusal != NixErrno::EACCES.into() {
-        return Err(refusal);
-    }
-    if fs::metadata(path.parent().unwrap_or(path))?.uid() != user {
-        return Err(Refusal::NotTheirs(user));
-    }
-    // A mount point cannot be renamed.
-    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    let path = fs::canonicalize(path).unwrap_or_else(|_| path.into());
-    if mounts.lines().any(|line| line.split(' ').nth(4).map(Path::new) == Some(&path)) {
-        return Err(NixErrno::EBUSY.into());
-    }
-    Ok(atomic_file::examine(&path)?)
 }

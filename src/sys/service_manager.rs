@@ -2,13 +2,8 @@
 //! service manager also gets the status, the exit and watchdog messages.
 
 use core::fmt::{Arguments, Write as _};
-use std::env;
-use std::ffi::OsStr;
-use std::io::{self, ErrorKind, PipeWriter, Write as _};
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::net::{SocketAddr, UnixDatagram};
-use std::process::id;
+use std::io::{ErrorKind, PipeWriter, Write as _};
+use std::os::unix::net::UnixDatagram;
 
 use smoltcp::time::Duration;
 
@@ -17,7 +12,7 @@ use crate::errno::Errno;
 
 /// The message to the starter once the daemon is up. A message with a newline is a failure that the daemon retries. Any
 /// other message is the error that ends the daemon.
-pub(super) const UP: &str = "up";
+pub(crate) const UP: &str = "up";
 
 /// The longest message to the service manager in bytes; a longer one is cut. A status with all troubles has 300.
 const MAX_LEN: usize = 512;
@@ -34,17 +29,6 @@ pub enum ReadinessNotifier {
 }
 
 impl ReadinessNotifier {
-    /// Connects to the service manager in `NOTIFY_SOCKET`, if any. `WATCHDOG_USEC` requests watchdog messages.
-    ///
-    /// # Errors
-    /// One line with the variable and its error.
-    pub fn from_environment() -> Result<Self, String> {
-        let Some(path) = env::var_os("NOTIFY_SOCKET") else { return Ok(Self::Silent) };
-        let socket =
-            connect(&path).map_err(|error| format!("NOTIFY_SOCKET {}: {error}", path.display()))?;
-        Ok(Self::Manager(NotifySocket { socket, watchdog: watchdog()? }))
-    }
-
     /// Returns the service manager, if any.
     pub fn manager(&self) -> Option<&NotifySocket> {
         if let Self::Manager(manager) = self { Some(manager) } else { None }
@@ -78,7 +62,7 @@ impl ReadinessNotifier {
 /// The connection to a service manager.
 #[derive(Debug)]
 pub struct NotifySocket {
-    socket: UnixDatagram,
+    pub(crate) socket: UnixDatagram,
     /// The time between two watchdog messages, if requested: half the manager's timeout.
     pub(crate) watchdog: Option<Duration>,
 }
@@ -97,30 +81,4 @@ impl NotifySocket {
             Ok(_) | Err(_) => Ok(()),
         }
     }
-}
-
-/// Opens and connects the socket, as the daemon may lose the right to connect.
-fn connect(path: &OsStr) -> io::Result<UnixDatagram> {
-    let address = match path.as_bytes().strip_prefix(b"@") {
-        Some(name) => SocketAddr::from_abstract_name(name)?,
-        None => SocketAddr::from_pathname(path)?,
-    };
-    let socket = UnixDatagram::unbound()?;
-    socket.set_nonblocking(true)?;
-    // Without a manager, messages are lost.
-    let _ = socket.connect_addr(&address);
-    Ok(socket)
-}
-
-fn watchdog() -> Result<Option<Duration>, String> {
-    let number = |name: &str| {
-        let Some(text) = env::var_os(name) else { return Ok(None) };
-        let number = text.to_str().and_then(|text| text.parse::<u64>().ok());
-        let error = || format!("{name} {}: expected a positive number", text.display());
-        number.filter(|number| *number > 0).ok_or_else(error).map(Some)
-    };
-    let pid = number("WATCHDOG_PID")?;
-    let micros = number("WATCHDOG_USEC")?.filter(|_| pid.is_none_or(|pid| pid == id().into()));
-    // From a millisecond to an hour.
-    Ok(micros.map(|micros| Duration::from_micros((micros / 2).clamp(1_000, 3_600_000_000))))
 }

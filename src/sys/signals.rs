@@ -25,7 +25,7 @@ pub fn init() {
 }
 
 /// Gives every signal except real-time ones its default disposition. Does not unblock them, as one may be pending.
-pub(super) fn reset() {
+pub(crate) fn reset() {
     for signal in 1..32 {
         // SAFETY: installs no handler. Fails for SIGKILL and SIGSTOP, which cannot be changed.
         unsafe { libc::signal(signal, libc::SIG_DFL) };
@@ -45,7 +45,7 @@ pub(crate) fn block() -> Result<SignalFd, Errno> {
     Ok(block_these(HANDLED.into_iter().collect())?)
 }
 
-pub(super) fn block_these(mask: SigSet) -> nix::Result<SignalFd> {
+pub(crate) fn block_these(mask: SigSet) -> nix::Result<SignalFd> {
     mask.thread_block()?;
     SignalFd::with_flags(&mask, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)
 }

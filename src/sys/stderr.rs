@@ -60,6 +60,7 @@ pub fn print_error(error: &str) {
 
 /// Returns whether standard error is a stream to the journal (`JOURNAL_STREAM` of `systemd.exec(5)`).
 pub fn is_journal() -> bool {
-    let journal = env::var("JOURNAL_STREAM");
-    fstat(io::stderr()).is_ok_and(|file| journal == Ok(format!("{}:{}", file.st_dev, file.st_ino)))
+    let Ok(journal) = env::var("JOURNAL_STREAM") else { return false };
+    let file = journal.split_once(':').map(|(device, inode)| (device.parse(), inode.parse()));
+    fstat(io::stderr()).is_ok_and(|found| file == Some((Ok(found.st_dev), Ok(found.st_ino))))
 }

@@ -6,8 +6,8 @@ use std::sync::{Mutex, PoisonError};
 use keepwatch::daemon::Daemon;
 use keepwatch::monitor::{ExitReason, Tables};
 use keepwatch::options::{self, CliAction};
-use keepwatch::sys::process::close_all_but;
-use keepwatch::sys::service_manager::ReadinessNotifier;
+use keepwatch::start::process::close_all_but;
+use keepwatch::start::service_manager;
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 
 use crate::malloc::forbid;
@@ -20,7 +20,7 @@ pub fn main() -> ExitCode {
     let Ok(CliAction::Run(config)) = options::parse(arguments) else { return ExitCode::from(2) };
     allocate_on(Signal::SIGWINCH);
     close_all_but(None);
-    let mut starter = ReadinessNotifier::from_environment().expect("no service manager");
+    let mut starter = service_manager::from_environment().expect("no service manager");
     let mut tables = TABLES.lock().unwrap_or_else(PoisonError::into_inner);
     let mut daemon = Daemon::start(&config, &mut starter, &mut tables, false).expect("to start");
     forbid(true);

@@ -10,7 +10,7 @@ use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::path::Path;
 use std::thread;
 
-use keepwatch::sys::landlock::deny_all_but;
+use keepwatch::start::landlock::deny_all_but;
 use lab::files::{Directory, Watch, content};
 use lab::old_kernel::{refused_call, without_call};
 use lab::users::NOBODY;

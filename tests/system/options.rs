@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use argh::ArgsInfo;
 use keepwatch::monitor::Duration;
 use keepwatch::options::{CliAction, Config, parse};
-use keepwatch::sys::privileges::RunAs;
+use keepwatch::start::privileges::RunAs;
 use nix::unistd::{Gid, Uid};
 
 use crate::world::setup;

@@ -5,7 +5,7 @@ use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use keepwatch::sys::trust::is_safe;
+use keepwatch::start::trust::is_safe;
 use lab::files::Directory;
 use lab::users::OTHER_USER;
 

@@ -28,7 +28,7 @@ impl Manager {
         Self(socket)
     }
 
-    /// Binds an abstract socket. Landlock denies the running daemon to connect to it: see `sys::landlock`.
+    /// Binds an abstract socket. Landlock denies the running daemon to connect to it: see `start::landlock`.
     fn new_abstract(setup: &mut Setup) -> Self {
         let name = setup.directory().join("notify").to_str().unwrap().to_string();
         let address = SocketAddr::from_abstract_name(&name).unwrap();

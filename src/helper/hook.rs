@@ -11,8 +11,8 @@ use nix::unistd::{AccessFlags, faccessat, geteuid};
 
 use super::{PATH, Runnable};
 use crate::errno::Errno;
-use crate::sys::privileges::RunAs;
-use crate::sys::{passwd, privileges, trust};
+use crate::start::privileges::RunAs;
+use crate::start::{passwd, privileges, trust};
 use crate::wire::cidr::Cidr;
 use crate::wire::helper::{CommandResult, HookState};
 use crate::wire::http::RouterId;

@@ -24,9 +24,9 @@ use nix::unistd::{Gid, Uid, geteuid, setegid, seteuid};
 
 use super::{PATH, Runnable};
 use crate::errno::Errno;
+use crate::start::landlock;
+use crate::start::privileges::{self, RunAs};
 use crate::sys::files::SAFELY;
-use crate::sys::landlock;
-use crate::sys::privileges::{self, RunAs};
 use crate::wire::helper::{CommandResult, SyncCommand};
 
 /// A command that has not ended after this is killed.

@@ -27,7 +27,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::errno::Errno;
-use crate::sys::process::close_all_but;
+use crate::start::process::close_all_but;
 use crate::wire::helper::{CommandResult, RunReport};
 pub(crate) use conntrackd::COMMAND_TIMEOUT;
 pub use conntrackd::{Conntrackd, open_configuration};

@@ -6,8 +6,8 @@
 use nix::errno::Errno as NixErrno;
 use nix::libc::{self, c_int, c_long, sock_filter, sock_fprog};
 
-use super::bpf::{jeq, load, ret, return_if};
 use crate::errno::Errno;
+use crate::sys::bpf::{jeq, load, ret, return_if};
 
 /// The calls that are allowed with any arguments. The C libraries differ in what they call for the same purpose.
 const ALLOWED: &[&[c_long]] = &[

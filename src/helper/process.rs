@@ -24,7 +24,7 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, getpid, getppid, pipe2, setsid};
 
 use super::{Runnable, receive, send};
-use crate::sys::process::drop_standard_streams;
+use crate::start::process::drop_standard_streams;
 use crate::sys::signals;
 use crate::wire::helper::{CommandResult, MAX_OUTPUT, MAX_REPORT, RunReport};
 

@@ -17,9 +17,9 @@ use nix::unistd::{ForkResult, Pid, fork, pipe2, setsid};
 use signal_hook::low_level::{emulate_default_handler, register};
 
 use super::process::drop_standard_streams;
-use super::service_manager::{ReadinessNotifier, UP};
-use super::signals;
 use crate::errno::Errno;
+use crate::sys::service_manager::{ReadinessNotifier, UP};
+use crate::sys::signals;
 
 /// How long the starter waits for the daemon, as an agent may wait for the starter.
 const START_LIMIT: Duration = Duration::from_secs(10);

@@ -6,29 +6,33 @@ use std::path::Path;
 
 use mio::{Events, Poll};
 use nix::fcntl::OFlag;
+use nix::net::if_::{if_indextoname, if_nametoindex};
 use nix::sys::stat::{FileStat, Mode, umask};
 use nix::unistd::{chdir, geteuid};
 
 use super::confine::confine;
-use super::event_loop::Daemon;
+use super::files::{examine, set_aside};
+use super::program::ConntrackdPath;
 use super::warnings::find_warnings;
+use super::{memory, netns, pid_file, privileges};
+use crate::daemon::Daemon;
 use crate::errno::Errno;
+use crate::helper::{COMMAND_TIMEOUT, Conntrackd, Helper, Hook};
 use crate::log::{self, Level, Log, Names, warning};
 use crate::metrics::{MetricsFile, labels};
 use crate::monitor::{
     ActiveWord, Duration, HookState, Monitor, MonitorConfig, NamespaceCheck, State, SyncCommand,
     Tables,
 };
-use crate::options::{Config, ConntrackdPath};
-use crate::sys::helper::{COMMAND_TIMEOUT, Conntrackd, Helper, Hook};
+use crate::options::Config;
 use crate::sys::log_sink::{LogFile, Syslog};
-use crate::sys::netns::{self, NamespaceWatch};
+use crate::sys::netns::NamespaceWatch;
 use crate::sys::own_file::{self, Refusal};
 use crate::sys::{
-    agent::Agent, atomic_file::AtomicFile, clock, files::c_path, interface, memory,
-    netlink::RouteSocket, packet::PacketSocket, pid_file::PidFile, privileges,
-    service_manager::ReadinessNotifier, signals, stderr,
+    agent::Agent, atomic_file::AtomicFile, clock, files::c_path, netlink::RouteSocket,
+    packet::PacketSocket, service_manager::ReadinessNotifier, signals, stderr,
 };
+use crate::wire::ifname::InterfaceName;
 
 /// Room for an event of each polled descriptor.
 const EVENTS: usize = 8;
@@ -74,13 +78,13 @@ impl<'a> Daemon<'a> {
         let program = config.find_conntrackd();
         let conntrackd = program.as_ref().map(|path| fork_conntrackd(config, path)).transpose()?;
         let hook = config.hook.as_ref().map(|path| fork_hook(config, path)).transpose()?;
-        let namespace = entered.and_then(|id| NamespaceWatch::new(config.namespace.as_deref(), id));
+        let namespace = entered.and_then(|id| netns::watch(config.namespace.as_deref(), id));
         let (route, packets) = open_sockets(config)?;
         // In the background, standard error is /dev/null.
         let has_stderr = !is_trial && config.foreground && stderr::prepare();
         memory::allow_lock();
         privileges::drop(config.run_as()).map_err(|line| StartError { line, lasts: true })?;
-        let lock = |path: &Path| PidFile::lock(path, is_trial);
+        let lock = |path: &Path| pid_file::lock(path, is_trial);
         let pid_file = open_at("pid file", config.pid_file.as_deref(), lock)?.flatten();
         open_log(config, has_stderr, is_trial)?;
         let warnings = find_warnings(config, program.as_ref(), namespace.as_ref());
@@ -156,9 +160,18 @@ fn enter(config: &Config) -> Result<Option<FileStat>, StartError> {
     // Files get their modes where they are created.
     umask(Mode::S_IWGRP | Mode::S_IWOTH);
     let given = open_at("namespace", config.namespace.as_deref(), netns::enter)?;
-    interface::check_own_name(&config.interface)
+    check_own_name(&config.interface)
         .map_err(|expected| format!("--monitor_interface {}: {expected}", config.interface))?;
     Ok(given.or_else(netns::present))
+}
+
+/// Refuses an alternative name (`ip link property`), as events have only the interface's own, which the error names.
+fn check_own_name(name: &InterfaceName) -> Result<(), String> {
+    let Ok(own) = if_nametoindex(name.as_bytes()).and_then(if_indextoname) else { return Ok(()) };
+    if own.to_bytes() == name.as_bytes() {
+        return Ok(());
+    }
+    Err(format!("expected the interface's own name, {}", own.to_string_lossy()))
 }
 
 fn fork_conntrackd(
@@ -257,9 +270,15 @@ fn names(config: &Config) -> Names {
 fn open_log(config: &Config, has_stderr: bool, is_trial: bool) -> Result<(), StartError> {
     let path = config.log_file.as_deref();
     if is_trial {
-        return open_at("log file", path, own_file::examine).map(drop);
+        return open_at("log file", path, examine).map(drop);
     }
-    let file = open_at("log file", path, LogFile::open)?;
+    let open = |path: &Path| {
+        LogFile::open(path).or_else(|refusal| {
+            set_aside(path, refusal)?;
+            LogFile::open(path)
+        })
+    };
+    let file = open_at("log file", path, open)?;
     let syslog =
         config.use_syslog.then(Syslog::open).transpose().map_err(named("syslog socket"))?;
     let stderr = has_stderr && file.is_none() && syslog.is_none();

@@ -48,7 +48,7 @@ fn become_user(RunAs { user, group }: RunAs) -> nix::Result<()> {
 
 /// Limits root to the rights that a client of conntrackd needs: programs that it executes have `CAP_DAC_OVERRIDE` alone,
 /// and it can still become `identity` and root again.
-pub(super) fn limit_to_client(identity: RunAs) -> nix::Result<()> {
+pub(crate) fn limit_to_client(identity: RunAs) -> nix::Result<()> {
     if !geteuid().is_root() {
         return Ok(());
     }
@@ -68,7 +68,7 @@ pub(super) fn limit_to_client(identity: RunAs) -> nix::Result<()> {
 
 /// Becomes the hook's user for good. Retains root's right to kill processes that the hook starts as another user, as by
 /// `sudo`. No executed program inherits this right.
-pub(super) fn become_hook_user(identity: RunAs, groups: &[Gid]) -> nix::Result<()> {
+pub(crate) fn become_hook_user(identity: RunAs, groups: &[Gid]) -> nix::Result<()> {
     let was_root = geteuid().is_root();
     if was_root && identity != RunAs::default() {
         setgroups(groups)?;

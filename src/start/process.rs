@@ -10,8 +10,8 @@ use std::process;
 use nix::libc;
 use nix::unistd::{dup2_stderr, dup2_stdin, dup2_stdout};
 
-pub use super::stderr::print_error;
 use crate::errno::Errno;
+pub use crate::sys::stderr::print_error;
 
 /// Below this number, all descriptors are closed where `/proc` is missing.
 const MAX_WITHOUT_PROC: RawFd = 65_536;
@@ -37,7 +37,7 @@ pub fn columns() -> Option<usize> {
 }
 
 /// Redirects the standard streams to `/dev/null`. The error is one line.
-pub(super) fn drop_standard_streams() -> Result<(), String> {
+pub(crate) fn drop_standard_streams() -> Result<(), String> {
     let null = open_null()?;
     let redirected =
         dup2_stdin(&null).and_then(|()| dup2_stdout(&null)).and_then(|()| dup2_stderr(&null));

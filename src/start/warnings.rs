@@ -7,7 +7,8 @@ use std::path::Path;
 use nix::sys::stat::Mode;
 use nix::unistd::geteuid;
 
-use crate::options::{Config, ConntrackdPath};
+use super::program::ConntrackdPath;
+use crate::options::Config;
 use crate::sys::log_sink::Syslog;
 use crate::sys::netns::NamespaceWatch;
 

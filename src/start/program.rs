@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use nix::fcntl::{AT_FDCWD, AtFlags};
 use nix::unistd::{AccessFlags, faccessat, geteuid};
 
-use super::Config;
-use crate::sys::trust;
+use super::trust;
+use crate::options::Config;
 
 const REFUSED: &str = "not run: users other than root can replace it";
 
@@ -50,6 +50,6 @@ impl Config {
 }
 
 /// Returns whether this is a file that the process may execute.
-pub(super) fn can_be_run(file: &Path) -> bool {
+pub(crate) fn can_be_run(file: &Path) -> bool {
     file.is_file() && faccessat(AT_FDCWD, file, AccessFlags::X_OK, AtFlags::AT_EACCESS).is_ok()
 }

@@ -6,10 +6,10 @@ use std::path::Path;
 use ::landlock::{AccessFs, RulesetStatus};
 use nix::unistd::geteuid;
 
+use super::{landlock, memory, privileges, seccomp};
 use crate::errno::Errno;
 use crate::log::{info, warning};
 use crate::options::Config;
-use crate::sys::{landlock, memory, privileges, seccomp};
 
 /// Locks memory and gives up rights for good. The error names the step that failed, in one line.
 pub(super) fn confine(config: &Config) -> Result<(), String> {
