@@ -69,7 +69,12 @@ pub fn render(text: &mut dyn Write, status: &Status, changed_at: u64, labels: &s
     let version = env!("CARGO_PKG_VERSION");
     write_header(text, "build_info", "The version, with the value 1.")?;
     writeln!(text, "keepwatch_build_info{{{labels},version=\"{version}\"}} 1")?;
+    // "no" and 0 would claim more than is known.
+    let is_known = |name: &str| status.listens || !matches!(name, "split_brain" | "claims_total");
     for (name, help, value) in figures(status, changed_at) {
+        if !is_known(name) {
+            continue;
+        }
         write_header(text, name, help)?;
         writeln!(text, "keepwatch_{name}{{{labels}}} {value}")?;
     }

@@ -229,6 +229,7 @@ impl<'a> Monitor<'a> {
             undelivered: self.outbox.as_ref().and_then(|outbox| outbox.states.pending()),
             hook_pending: self.hook.as_ref().and_then(|hook| hook.runs.pending()),
             troubles: self.troubles(),
+            listens: self.detector.is_some(),
             claimant: self.claimant(),
             counters: self.journal.counters,
         }

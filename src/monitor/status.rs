@@ -25,6 +25,8 @@ pub struct Status {
     pub hook_pending: Option<HookState>,
     /// The current troubles.
     pub troubles: Troubles,
+    /// Whether claims of other stations are received while the VIP is present.
+    pub listens: bool,
     /// The other station that claims the VIP, once the split brain has been logged.
     pub claimant: Option<Mac>,
     /// The counters.

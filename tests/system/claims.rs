@@ -5,12 +5,13 @@ use std::net::Ipv4Addr;
 use keepwatch::wire::arp::{self, Operation};
 use keepwatch::wire::ndisc;
 use lab::capture::{Capture, Frame};
-use lab::daemon::Running;
-use lab::files::await_readable;
-use lab::namespace::Netns;
+use lab::daemon::{Running, Setup};
+use lab::files::{await_readable, content};
+use lab::namespace::{Netns, Pids};
 use lab::rtnl::Rtnl;
 use nix::sys::socket::SockType;
 
+use crate::list::table;
 use crate::metrics::world_with;
 use crate::world::{NO_INTERFACE, NOT_LISTENING, World, add_interface, setup, up_quietly};
 
@@ -171,4 +172,26 @@ fn frames_for_others() {
     wire.send(&to(OURS));
     keepwatch.wait_counter("claims", 2);
     assert_eq!(keepwatch.counter("claims"), 2);
+}
+
+/// Without detection, nothing is known.
+#[apply(trial)]
+fn nobody_listens() {
+    let (pids, world_of) = (Pids::new(), |setup: Setup| world_with(setup.with("--no-announce")));
+    for (option, cell, samples) in [("--debug", "-", 0), ("--detect-split-brain", "no", 2)] {
+        let (world, figures) = world_of(setup().with(option));
+        world.set_vip(true);
+        let keepwatch = pids.run(|| world.setup.start());
+        figures.wait("active", 1);
+        let text = content(&figures.0);
+        let of_others = |line: &&str| {
+            ["keepwatch_split_brain{", "keepwatch_claims_total{"]
+                .iter()
+                .any(|n| line.starts_with(n))
+        };
+        assert_eq!(text.lines().filter(of_others).count(), samples, "{text}");
+        let (code, rows) = table(&pids);
+        assert_eq!((code, &*rows[0][10]), (Some(0), cell), "{rows:?}");
+        keepwatch.terminate();
+    }
 }

@@ -68,6 +68,7 @@ pub fn text(router_id: &str, vip: &str) -> String {
     ]
     .map(Some);
     let claimant = Some([2, 0, 0, 0, 0, 2]);
+    let listens = true;
     let ifindex = Some(3);
     // Without `..`, the compiler asks for each new field here.
     let status = Status {
@@ -77,6 +78,7 @@ pub fn text(router_id: &str, vip: &str) -> String {
         undelivered,
         hook_pending,
         troubles,
+        listens,
         claimant,
         counters,
     };
