@@ -32,7 +32,6 @@ const ALLOWED: &[&[c_long]] = &[
         #[cfg(not(any(target_arch = "riscv64", target_arch = "loongarch64")))]
         libc::SYS_renameat,
         libc::SYS_unlinkat,
-        libc::SYS_utimensat,
         libc::SYS_ftruncate,
         libc::SYS_flock,
         #[cfg(not(target_arch = "loongarch64"))]
@@ -51,11 +50,10 @@ const ALLOWED: &[&[c_long]] = &[
     // Names that newer architectures no longer have.
     #[cfg(any(target_pointer_width = "32", target_arch = "x86_64"))]
     &[libc::SYS_epoll_wait, libc::SYS_open, libc::SYS_stat, libc::SYS_lstat, libc::SYS_poll],
-    // Wider numbers. The libc crate lacks clock_gettime64 and utimensat_time64 on some architectures.
+    // Wider numbers. The libc crate lacks clock_gettime64 on some architectures.
     #[cfg(target_pointer_width = "32")]
     &[
         if cfg!(target_arch = "mips") { 4403 } else { 403 },
-        if cfg!(target_arch = "mips") { 4412 } else { 412 },
         libc::SYS_stat64,
         libc::SYS_lstat64,
         libc::SYS_fstat64,
@@ -76,6 +74,10 @@ const BY_ARGUMENTS: &[(c_long, &Arguments)] = &[
         libc::SYS_socket,
         &[(0, libc::AF_UNIX), (1, libc::SOCK_STREAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC)],
     ),
+    // The times of a file that is open. With a path, it changes those of any file of root's.
+    (libc::SYS_utimensat, &[(1, NULL)]),
+    #[cfg(target_pointer_width = "32")]
+    (UTIMENSAT_TIME64, &[(1, NULL)]),
     // The name of another interface.
     (libc::SYS_ioctl, &[(1, SIOCGIFNAME)]),
     // The interface whose addresses are received.
@@ -88,6 +90,13 @@ const BY_ARGUMENTS: &[(c_long, &Arguments)] = &[
     #[cfg(target_pointer_width = "32")]
     (libc::SYS_fcntl64, &[(1, libc::F_SETFD)]),
 ];
+
+/// A null pointer, of which both halves are compared.
+const NULL: c_int = 0;
+
+/// The libc crate lacks it on some architectures.
+#[cfg(target_pointer_width = "32")]
+const UTIMENSAT_TIME64: c_long = if cfg!(target_arch = "mips") { 4412 } else { 412 };
 
 /// `include/uapi/linux/sockios.h`. The type of libc's constant differs between C libraries.
 const SIOCGIFNAME: c_int = 0x8910;
@@ -108,7 +117,7 @@ const ARCHITECTURES: [(bool, u32); 5] = [
 ];
 
 /// Offsets in `struct seccomp_data` (`include/uapi/linux/seccomp.h`). Arguments have 64 bits in the host's byte order.
-/// All that are compared are ints, of which the kernel uses the low half.
+/// All that are compared are ints, of which the kernel uses the low half, or [`NULL`].
 const NUMBER: u32 = 0;
 const ARCH: u32 = 4;
 const ARGUMENTS: u32 = if cfg!(target_endian = "big") { 20 } else { 16 };
@@ -138,9 +147,13 @@ fn program(architecture: u32) -> Vec<sock_filter> {
     for (call, arguments) in allowed.chain(BY_ARGUMENTS.iter().copied()) {
         let number = u32::try_from(call).unwrap_or(u32::MAX);
         let mut conditions = vec![(libc::BPF_W, NUMBER, number)];
-        conditions.extend(arguments.iter().map(|(position, value)| {
-            (libc::BPF_W, ARGUMENTS + 8 * position, value.cast_unsigned())
-        }));
+        for (position, value) in arguments {
+            let low = ARGUMENTS + 8 * position;
+            conditions.push((libc::BPF_W, low, value.cast_unsigned()));
+            if *value == NULL {
+                conditions.push((libc::BPF_W, low ^ 4, 0));
+            }
+        }
         program.extend(return_if(&conditions, libc::SECCOMP_RET_ALLOW));
     }
     program.push(ret(KILL));

@@ -104,6 +104,9 @@ fn other_calls() {
         (libc::SYS_prctl, vec![int(libc::PR_SET_DUMPABLE), int(1)]),
         (libc::SYS_setsockopt, vec![int(3), int(libc::SOL_SOCKET), int(libc::SO_ATTACH_BPF)]),
         (libc::SYS_ioctl, vec![int(0), Number(libc::TIOCSTI.cast_signed()), Bytes(b"x")]),
+        (libc::SYS_utimensat, vec![int(libc::AT_FDCWD), Bytes(b"/etc/shadow\0")]),
+        // Half of the pointer is zero.
+        (libc::SYS_utimensat, vec![int(libc::AT_FDCWD), Number(1 << 32)]),
         (libc::SYS_symlinkat, vec![Bytes(b"/etc\0"), int(libc::AT_FDCWD), Bytes(b"/tmp/x\0")]),
     ];
     for (call, arguments) in attacks {
