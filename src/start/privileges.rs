@@ -2,6 +2,8 @@
 
 #![expect(unsafe_code, reason = "nix sets no capabilities")]
 
+use std::ptr;
+
 use nix::errno::Errno as NixErrno;
 use nix::libc;
 use nix::sys::prctl;
@@ -70,6 +72,9 @@ pub(crate) fn limit_to_client(identity: RunAs) -> nix::Result<()> {
 /// `sudo`. No executed program inherits this right.
 pub(crate) fn become_hook_user(identity: RunAs, groups: &[Gid]) -> nix::Result<()> {
     let was_root = geteuid().is_root();
+    if identity != RunAs::default() {
+        leave_session_keyring()?;
+    }
     if was_root && identity != RunAs::default() {
         setgroups(groups)?;
         prctl::set_keepcaps(true)?;
@@ -79,6 +84,18 @@ pub(crate) fn become_hook_user(identity: RunAs, groups: &[Gid]) -> nix::Result<(
         return set_capabilities(1 << CAP_KILL);
     }
     Ok(())
+}
+
+/// Gives this process an empty session keyring. Otherwise another user's hook possesses the keys of root's login session
+/// (`session-keyring(7)`). It counts against root's quota, as an ordinary user's allows only 200 keys.
+fn leave_session_keyring() -> nix::Result<()> {
+    let (join, anonymous) = (libc::KEYCTL_JOIN_SESSION_KEYRING, ptr::null::<u8>());
+    // SAFETY: a null pointer asks for a keyring without a name.
+    match NixErrno::result(unsafe { libc::syscall(libc::SYS_keyctl, join, anonymous) }) {
+        // Without keyrings in the kernel, or with a container's filter, the hook cannot use keys either.
+        Err(NixErrno::ENOSYS | NixErrno::EPERM) => Ok(()),
+        joined => joined.map(|_| ()),
+    }
 }
 
 /// Prevents this process from starting others. The kernel exempts root.

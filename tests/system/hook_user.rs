@@ -1,5 +1,7 @@
 //! Promise 20: the user as whom the hook runs.
 
+#![expect(unsafe_code, reason = "keyrings")]
+
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
@@ -8,6 +10,7 @@ use std::thread;
 use lab::daemon::{Setup, proc_status, wait_end};
 use lab::files::content;
 use lab::users::{NOBODY, OTHER_USER};
+use nix::libc;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 
@@ -85,6 +88,33 @@ fn user_of_the_daemon() {
         wait_hook_succeeded(&keepwatch, "BACKUP", 1);
         assert_identity(&hooked, identity);
     }
+}
+
+/// A hook of another user possesses no key of the session in which root has started the daemon.
+#[apply(trial_with_other_users)]
+fn keys_of_roots_session() {
+    const NAME: &str = "keepwatch-secret";
+    let hooked = identified(setup().with("--hook-user=nobody"));
+    hooked.when("BACKUP", "cat /proc/keys >$RECORD/keys; echo end >>$RECORD/keys");
+    let mut own = String::new();
+    let start = || {
+        let name = format!("{NAME}\0");
+        let (join, session) = (libc::KEYCTL_JOIN_SESSION_KEYRING, libc::KEY_SPEC_SESSION_KEYRING);
+        // SAFETY: the strings end with NUL, and the payload has one byte.
+        let key = unsafe {
+            assert!(libc::syscall(libc::SYS_keyctl, join, std::ptr::null::<u8>()) > 0);
+            let (kind, payload) = (c"user".as_ptr(), c"x".as_ptr());
+            libc::syscall(libc::SYS_add_key, kind, name.as_ptr(), payload, 1_usize, session)
+        };
+        assert!(key > 0, "{}", std::io::Error::last_os_error());
+        own = fs::read_to_string("/proc/keys").unwrap();
+        hooked.world.setup.daemonize()
+    };
+    let keepwatch = thread::scope(|scope| scope.spawn(start).join().unwrap());
+    wait_hook_succeeded(&keepwatch, "BACKUP", 1);
+    assert!(own.contains(NAME), "{own}");
+    let keys = content(&hooked.record.join("keys"));
+    assert!(keys.ends_with("end\n") && !keys.contains(NAME), "{keys}");
 }
 
 /// A child that has become root by a setuid program is killed, too.
