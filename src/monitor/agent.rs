@@ -1,21 +1,24 @@
 //! The agent: delivery of the newest state, until the agent has answered 200.
 //!
 //! ```text
-//!  post              next_action, over a new connection           a 200, unless a stale request differs
+//!  post              next_action, over a new connection                             a 200
 //! ──────► pending ─────────────────────────────────────► in flight ────────────────────────► delivered
 //!          ▲  ▲                                              │                                   │
 //!          │  └──────────── a failure: after a wait ─────────┘                                   │
-//!          └── post; a repetition after an outage is due; the agent's socket is another one ─────┘
+//!          └────────── post; a repetition is due; the agent's socket is another one ─────────────┘
 //! ```
 //!
-//! At most one request is in flight, and a newer state waits for its end. Agents handle each connection in a thread of
-//! its own (Python's `socketserver.ThreadingMixIn`, eventlet's green threads), and might reorder two requests.
+//! At most one request is in flight, and a newer state waits for its end. A 200 proves little:
 //!
-//! A 200 proves little. An agent that has just started answers before it knows its routers, and drops the report. So
-//! the daemon repeats the state after an outage. Neutron's agent batches reports for some seconds, and loses them if it
-//! is killed meanwhile. So after a delivery the daemon checks that the socket is still the one that answered.
+//! - An agent that has just started answers before it knows its routers, and drops the report. One that hung may act on
+//!   a request that timed out long ago. So the state is repeated after an outage, for an hour.
+//! - Neutron's agent handles each report in a thread of its own. After `primary` it sleeps for 2 s and starts haproxy
+//!   before it updates the API. A `backup` that follows meanwhile may be overtaken, or (29) dropped within these 2 s. So a
+//!   state that follows another closely is repeated once.
+//! - It batches reports for some seconds, and loses them if it is killed meanwhile. So the daemon checks that the socket
+//!   is still the one that answered.
 
-use core::mem::{discriminant, replace};
+use core::mem::discriminant;
 
 use super::delivery::Delivery;
 use super::follow_up::FollowUp;
@@ -26,17 +29,13 @@ use super::{Action, Duration, Failure, Instant, LimitedEvent, LogEvent, Outcome,
 pub const AGENT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// When to repeat the newest state after an outage: times since the first delivery, in ascending order.
-pub type Renotify = heapless::Vec<Duration, 4>;
+pub type Renotify = heapless::Vec<Duration, 9>;
 
-/// A request that timed out, which a hanging agent may still handle.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum StaleRequest {
-    None,
-    /// It has the newest state.
-    Agrees,
-    /// It has another state, so the newest state has to be delivered twice.
-    Differs,
-}
+/// The default, in seconds. An agent may need minutes until it knows its routers.
+pub const RENOTIFY: [u64; 9] = [30, 60, 120, 240, 480, 960, 1800, 2700, 3600];
+
+/// How long an agent may need to act on a report: until haproxy runs, on a busy node.
+const CROSSING: Duration = Duration::from_secs(30);
 
 /// Whether the agent may have answered 200 before it knew its routers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,7 +57,10 @@ pub(super) struct Outbox {
     /// The deadline of the connection. After a 200 the agent may finish its reply: if the daemon closed the connection,
     /// the agent's write would fail.
     connected_until: Option<Instant>,
-    stale_request: StaleRequest,
+    /// The state and the time of the last 200.
+    answered: Option<(State, Instant)>,
+    /// When to repeat a state that has followed another closely.
+    crossing: Option<Instant>,
     outage: Outage,
     renotify: Renotify,
     follow_up: Option<FollowUp>,
@@ -69,7 +71,8 @@ impl Outbox {
         Self {
             states: Delivery::new(seed),
             connected_until: None,
-            stale_request: StaleRequest::None,
+            answered: None,
+            crossing: None,
             outage: Outage::None,
             renotify,
             follow_up: None,
@@ -83,9 +86,6 @@ impl Outbox {
         // Soon after an outage, a new state is repeated as often as the last.
         if let Outage::Over { .. } = self.outage {
             self.outage = Outage::Ongoing;
-        }
-        if self.stale_request == StaleRequest::Agrees {
-            self.stale_request = StaleRequest::Differs;
         }
     }
 
@@ -144,12 +144,7 @@ impl Outbox {
 
     /// Starts an attempt, if one is due. It replaces an open connection. Returns the state to send.
     fn begin(&mut self, now: Instant) -> Option<State> {
-        if let Some(due) = self.repetition_due().filter(|due| now >= *due)
-            && let Outage::Over { end, renotified } = &mut self.outage
-        {
-            *renotified += 1;
-            // After a stop of the process, the next ones keep their distance.
-            *end += now - due;
+        if self.take_repetition(now) {
             self.states.repeat(now);
         }
         let state = self.states.begin(now)?;
@@ -157,19 +152,32 @@ impl Outbox {
         Some(state)
     }
 
+    /// Returns whether to repeat a delivered state now, and counts that.
+    fn take_repetition(&mut self, now: Instant) -> bool {
+        if self.repetition_due().is_none_or(|due| now < due) {
+            return false;
+        }
+        self.crossing.take_if(|due| now >= *due);
+        if let Some(due) = self.renotification_due().filter(|due| now >= *due)
+            && let Outage::Over { end, renotified } = &mut self.outage
+        {
+            *renotified += 1;
+            // After a stop of the process, the next ones keep their distance.
+            *end += now - due;
+        }
+        true
+    }
+
     /// Handles a 200. Returns the delivered state, and the number of failed attempts before.
-    ///
-    /// After a hang, an agent handles all waiting requests at once, each in its own thread, and the newest is not
-    /// always the last to take effect: Neutron 29 reordered a few of a hundred. At the time of this 200 the older
-    /// threads have started, so delivering the newest state once more settles the order.
     fn on_delivered(&mut self, now: Instant) -> Option<(State, u32)> {
-        let delivered = self.states.succeed()?;
-        let stale = replace(&mut self.stale_request, StaleRequest::None);
-        if self.states.pending().is_some() {
-            // The next delivery settles the order.
-        } else if stale == StaleRequest::Differs {
-            self.states.repeat(now);
-        } else {
+        let (state, failures) = self.states.succeed()?;
+        if let Some((before, at)) = self.answered.replace((state, now))
+            && before != state
+        {
+            self.crossing = (now < at + CROSSING).then_some(now + CROSSING);
+        }
+        // Otherwise a newer state is delivered next.
+        if self.states.pending().is_none() {
             self.follow_up = Some(FollowUp::new(now));
             self.outage = match self.outage {
                 Outage::Ongoing => Outage::Over { end: now, renotified: 0 },
@@ -179,7 +187,7 @@ impl Outbox {
                 outage => outage,
             };
         }
-        Some(delivered)
+        Some((state, failures))
     }
 
     fn on_closed(&mut self) {
@@ -193,18 +201,10 @@ impl Outbox {
             Failure::BacklogFull => backoff.after_full_backlog(now),
             _ => backoff.after_failure(now),
         });
-        if failed.is_none() {
-            return false;
-        }
-        if failure == Failure::TimedOut {
-            let agrees =
-                failed == self.states.newest && self.stale_request != StaleRequest::Differs;
-            self.stale_request = if agrees { StaleRequest::Agrees } else { StaleRequest::Differs };
-        }
-        if failure.is_outage() {
+        if failed.is_some() && failure.is_outage() {
             self.outage = Outage::Ongoing;
         }
-        true
+        failed.is_some()
     }
 
     pub(super) fn is_connected(&self) -> bool {
@@ -220,14 +220,16 @@ impl Outbox {
             .min()
     }
 
-    /// Returns when to repeat a delivered state after an outage.
+    /// Returns when to repeat a delivered state.
     fn repetition_due(&self) -> Option<Instant> {
-        match self.outage {
-            Outage::Over { end, renotified } if self.states.pending().is_none() => {
-                self.renotify.get(renotified).map(|delay| end + *delay)
-            }
-            _ => None,
-        }
+        let due = self.renotification_due().into_iter().chain(self.crossing).min();
+        due.filter(|_| self.states.pending().is_none())
+    }
+
+    /// Returns when to repeat a state after an outage.
+    fn renotification_due(&self) -> Option<Instant> {
+        let Outage::Over { end, renotified } = self.outage else { return None };
+        self.renotify.get(renotified).map(|delay| end + *delay)
     }
 }
 
@@ -255,20 +257,20 @@ mod tests {
         (deliveries, checks)
     }
 
+    /// The agent's threads may have overtaken each other. Another state much later has nothing to cross.
     #[test]
-    fn stale_request_that_differs_counts_more_than_one_that_agrees() {
-        let mut outbox = Outbox::new(1, Renotify::new());
-        outbox.post(Active, Instant::ZERO);
-        outbox.begin(Instant::ZERO);
-        outbox.post(Backup, Instant::ZERO);
-        for _ in 0..2 {
-            assert!(outbox.on_failed(Failure::TimedOut, Instant::ZERO));
-            let now = outbox.deadline().unwrap();
-            assert_eq!(outbox.begin(now), Some(Backup));
+    fn state_that_follows_another_closely_is_repeated_once() {
+        for (after, expected) in [(29, &[(Backup, 29), (Backup, 59)][..]), (30, &[(Backup, 30)])] {
+            let mut outbox = Outbox::new(1, Renotify::new());
+            outbox.post(Active, Instant::ZERO);
+            outbox.begin(Instant::ZERO);
+            outbox.on_delivered(Instant::ZERO);
+            outbox.on_closed();
+            outbox.post(Backup, Instant::from_secs(after));
+            assert_eq!(deliver(&mut outbox).0, expected, "after {after} s");
+            outbox.post(Backup, Instant::from_secs(60));
+            assert_eq!(deliver(&mut outbox).0, [(Backup, 60)], "the same state");
         }
-        outbox.on_delivered(Instant::ZERO);
-        outbox.on_closed();
-        assert_eq!(deliver(&mut outbox).0, [(Backup, 0)], "once more");
     }
 
     #[test]
@@ -293,7 +295,8 @@ mod tests {
 
     #[test]
     fn state_is_repeated_only_after_an_outage() {
-        let again = [0, 30, 120, 600].map(|second| (Active, second));
+        let again = [0, 30, 60, 120, 240, 480, 960, 1800, 2700, 3600];
+        let again = again.map(|second| (Active, second));
         for (failure, expected) in [
             (Failure::NoSocket, &again[..]),
             (Failure::Refused, &again),
@@ -302,7 +305,7 @@ mod tests {
             (Failure::BacklogFull, &again[..1]),
             (Failure::Status(500), &again[..1]),
         ] {
-            let renotify = [30, 120, 600].map(Duration::from_secs).into_iter().collect();
+            let renotify = RENOTIFY.map(Duration::from_secs).into_iter().collect();
             let mut outbox = Outbox::new(1, renotify);
             outbox.post(Active, Instant::ZERO);
             outbox.begin(Instant::ZERO);
@@ -310,8 +313,8 @@ mod tests {
             let soon = outbox.deadline() <= Some(Instant::from_millis(18));
             assert_eq!(soon, failure == Failure::BacklogFull, "{failure:?}");
             assert_eq!(deliver(&mut outbox).0, expected, "{failure:?}");
-            outbox.post(Backup, Instant::from_secs(1000));
-            assert_eq!(deliver(&mut outbox).0, [(Backup, 1000)], "{failure:?}: over");
+            outbox.post(Backup, Instant::from_secs(5000));
+            assert_eq!(deliver(&mut outbox).0, [(Backup, 5000)], "{failure:?}: over");
         }
     }
 

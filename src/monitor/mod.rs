@@ -70,7 +70,7 @@ mod state_file;
 mod status;
 mod vip;
 
-pub use agent::{AGENT_TIMEOUT, Renotify};
+pub use agent::{AGENT_TIMEOUT, RENOTIFY, Renotify};
 pub use announce::{AddressKey, AnnounceTiming, Announcement, FrameKind, Tables};
 pub use config::MonitorConfig;
 pub use dump::{Dump, DumpResult};

@@ -15,7 +15,7 @@ use argh::{ArgsInfo, FlagInfo, FromArgs, Optionality};
 use nix::unistd::{Gid, Uid};
 
 use crate::log::printable;
-use crate::monitor::{ActiveWord, AnnounceTiming, Duration, Renotify};
+use crate::monitor::{ActiveWord, AnnounceTiming, Duration, RENOTIFY, Renotify};
 use crate::start::privileges::RunAs;
 use crate::wire::cidr::Cidr;
 use crate::wire::http::RouterId;
@@ -70,10 +70,10 @@ pub struct Config {
     #[argh(from_str_fn(values::active_word))]
     pub active_word: ActiveWord,
     /// seconds after an outage of the agent (no socket, connection refused or reset, no reply) at which to repeat
-    /// the notification, as a restarted agent may answer 200 before it knows its routers: 1 to 4 ascending
-    /// numbers, or 0 for never; default: 30,120,600
+    /// the notification, as a restarted agent may answer 200 before it knows its routers: 1 to 9 ascending
+    /// numbers, or 0 for never; default: 30,60,120,240,480,960,1800,2700,3600
     #[argh(option, arg_name = "SECONDS", from_str_fn(values::renotify))]
-    #[argh(default = "Renotify::from_array([30, 120, 600].map(Duration::from_secs))")]
+    #[argh(default = "Renotify::from_array(RENOTIFY.map(Duration::from_secs))")]
     pub renotify: Renotify,
     /// send no gratuitous ARP and no neighbour advertisements
     #[argh(switch)]

@@ -142,7 +142,7 @@ pub(super) fn renotify(text: &str) -> Result<Renotify, String> {
         }
         Some(times)
     };
-    expected(read(), "0, or 1 to 4 ascending numbers of seconds up to 86400, such as 30,120,600")
+    expected(read(), "0, or 1 to 9 ascending numbers of seconds up to 86400, such as 30,120,600")
 }
 
 fn number<T: FromStr + PartialOrd>(text: &str, range: RangeInclusive<T>) -> Option<T> {

@@ -237,7 +237,6 @@ fn every_failure_of_the_agent() {
         agent.wait_acknowledged(word(present));
     }
     keepwatch.wait_log("agent notified after ", 1);
-    // After the request that timed out, the daemon sends the state twice. Both are for this agent.
     keepwatch.wait_delivered("master");
     // Another agent, which may not know the state that this one has answered for.
     let before = agent.arrivals().len();

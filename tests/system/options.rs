@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use argh::ArgsInfo;
-use keepwatch::monitor::Duration;
+use keepwatch::monitor::{Duration, RENOTIFY};
 use keepwatch::options::{CliAction, Config, parse};
 use keepwatch::start::privileges::RunAs;
 use nix::unistd::{Gid, Uid};
@@ -285,10 +285,15 @@ fn renotifications_are_ascending_seconds() {
         let times = config(option).map(|config| config.renotify);
         times.map(|times| times.iter().map(Duration::secs).collect::<Vec<_>>())
     };
-    assert_eq!(seconds(&[]).unwrap(), [30, 120, 600]);
+    assert_eq!(seconds(&[]).unwrap(), RENOTIFY);
     assert_eq!(seconds(&["--renotify=0"]).unwrap(), [0; 0]);
-    assert_eq!(seconds(&["--renotify=1,2,3,86400"]).unwrap(), [1, 2, 3, 86_400]);
-    for wrong in ["", "0,1", "2,1", "1,1", "1,", "-1", "86401", "1,2,3,4,5", "1.5", "1 2"] {
+    assert_eq!(
+        seconds(&["--renotify=1,2,3,4,5,6,7,8,86400"]).unwrap(),
+        [1, 2, 3, 4, 5, 6, 7, 8, 86_400]
+    );
+    for wrong in
+        ["", "0,1", "2,1", "1,1", "1,", "-1", "86401", "1,2,3,4,5,6,7,8,9,10", "1.5", "1 2"]
+    {
         assert!(seconds(&[&format!("--renotify={wrong}")]).is_err(), "{wrong}");
     }
 }

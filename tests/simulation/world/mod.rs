@@ -11,7 +11,8 @@
 //! - Actions that need a current view happen only at an empty queue.
 //! - Deadlines lie ahead, at most as far as promised.
 //!
-//! A restarted agent answers 200 for a while before it knows its routers, and loses these notifications.
+//! A restarted agent answers 200 for a while before it knows its routers, and loses these notifications. On a busy node
+//! its threads may overtake each other.
 
 mod actions;
 pub mod choices;
@@ -33,7 +34,7 @@ use std::cell::RefCell;
 use hook::Hook;
 use keepwatch::monitor::{
     AnnounceTiming, Cause, CommandResult, Control, Duration, HelperKind, HelperNews, HookState,
-    Input, Instant, Monitor, MonitorConfig, NamespaceCheck, State, Tables, Trouble,
+    Input, Instant, Monitor, MonitorConfig, NamespaceCheck, RENOTIFY, State, Tables, Trouble,
 };
 use keepwatch::wire::rtnl::Body;
 use kernel::{Kernel, PORT, name};
@@ -158,7 +159,7 @@ impl<'a> Simulation<'a> {
             announce: options.announces.then_some((AnnounceTiming::default(), tables)),
             detect_split_brain: options.detects_split_brain,
             probe_interval: options.probes.then_some(PROBE_INTERVAL),
-            renotify: [30, 120, 600].map(Duration::from_secs).into_iter().collect(),
+            renotify: RENOTIFY.map(Duration::from_secs).into_iter().collect(),
             notify_agent: !options.has_no_agent,
             sync_conntrack: options.syncs_conntrack,
             hook: options.has_hook,
@@ -231,8 +232,8 @@ impl<'a> Simulation<'a> {
         assert_eq!(self.disk.file, Some(truth), "p3_state_file_holds_the_truth");
         let expected = self.reported.filter(|_| !self.options.has_no_agent);
         assert_eq!(self.agent.acknowledged, expected, "p6_newest_state_arrives");
-        let acted_on = self.agent.acted_on_at(self.now + Duration::from_secs(2));
-        assert_eq!(acted_on, expected, "p6_restarted_agent_knows_it");
+        let acted_on = self.agent.acted_on_at(self.now + Duration::from_secs(30));
+        assert_eq!(acted_on, expected, "p6_agent_acts_on_it_last");
         assert_eq!(self.agent.failures, 0, "p6_return_is_logged");
         let filter = (!self.options.announces).then_some(self.kernel.ifindex.unwrap_or(0));
         assert_eq!(self.kernel.filter, filter, "p8_filter_is_right");

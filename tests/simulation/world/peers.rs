@@ -35,7 +35,7 @@ impl Disk {
     }
 }
 
-/// How long an agent gathers notifications after its 200 before it acts on them.
+/// The least time between an agent's 200 and its acting on the notification, which it batches with others.
 const BATCHING: Duration = Duration::from_secs(2);
 
 /// The bounds of the shortest wait after a full backlog.
@@ -53,10 +53,10 @@ pub struct Agent {
     unread: Option<Reply>,
     /// The state that it last answered with 200.
     pub acknowledged: Option<State>,
-    /// The state that it has acted on.
-    acted_on: Option<State>,
-    /// The state that it will act on, and when, unless it ends before.
-    batched: Option<(State, Instant)>,
+    /// The states that it has acted on, or will act on unless it ends before: each in its own thread, and when.
+    threads: Vec<(State, Instant)>,
+    /// How much longer the next thread takes, as on a busy node.
+    pub next_thread_takes: Duration,
     /// The number of its starts.
     instance: u32,
     /// That number when it last answered.
@@ -95,13 +95,12 @@ impl Agent {
     /// Starts or ends the agent. A started agent knows its routers after `starts_for`, and answers before that.
     pub fn listen(&mut self, listens: bool, starts_for: Duration, now: Instant) {
         if !listens {
-            self.acted_on = self.acted_on_at(now);
-            self.batched = None;
+            self.threads.retain(|(_, at)| now >= *at);
         } else if !self.listens {
             self.instance += 1;
             // The core checks for ten minutes. A longer absence of the agent is the operator's task.
             if self.answered_at.is_some_and(|at| now > at + Duration::from_secs(590)) {
-                self.acted_on = self.acknowledged;
+                self.threads = self.acknowledged.map(|state| (state, now)).into_iter().collect();
             }
             // Without an earlier attempt, the core cannot know that this agent is a new one.
             let is_known = self.was_away || self.answered.is_some();
@@ -110,10 +109,10 @@ impl Agent {
         self.listens = listens;
     }
 
-    /// Returns the state that it has acted on.
+    /// Returns the state that it has acted on last. A slow thread may come after that of a newer state.
     pub fn acted_on_at(&self, now: Instant) -> Option<State> {
-        let batched = self.batched.filter(|(_, at)| now >= *at);
-        batched.map(|(state, _)| state).or(self.acted_on)
+        let over = self.threads.iter().filter(|(_, at)| now >= *at);
+        over.max_by_key(|(_, at)| *at).map(|(state, _)| *state)
     }
 
     /// Whether it was restarted since its last answer.
@@ -181,9 +180,21 @@ impl Agent {
 
     /// Ends the connection. Returns whether it still existed.
     pub fn hang_up(&mut self, now: Instant) -> bool {
+        if let Connection::InFlight(state) = self.connection {
+            // It has the request, and may have hung.
+            self.begin_thread(state, now);
+        }
         let is_connected = self.is_connected();
         self.fail(now);
         is_connected
+    }
+
+    /// Acts on a state later, unless it ends before.
+    fn begin_thread(&mut self, state: State, now: Instant) {
+        if self.listens && self.knows_routers_at.is_none_or(|at| now >= at) {
+            let takes = BATCHING + std::mem::take(&mut self.next_thread_takes);
+            self.threads.push((state, now + takes));
+        }
     }
 
     fn fail(&mut self, now: Instant) {
@@ -223,10 +234,7 @@ impl Agent {
         self.retry.reset();
         self.was_away = false;
         self.acknowledged = Some(state);
-        if self.listens && self.knows_routers_at.is_none_or(|at| now >= at) {
-            self.acted_on = self.acted_on_at(now);
-            self.batched = Some((state, now + BATCHING));
-        }
+        self.begin_thread(state, now);
         self.connection = Connection::Lingering;
         self.answered_at = Some(now);
         let before = self.answered.replace(self.instance);

@@ -18,11 +18,11 @@ impl Simulation<'_> {
 
     /// Whether only checks of the namespace, probes and watchdog notices remain.
     fn only_checks(&self) -> bool {
-        // Pending lines wait for a minute at most. A restarted agent is notified again after some minutes.
+        // Pending lines wait for a minute at most. A restarted agent is notified again for an hour.
         let agent_is_done =
-            self.agent.acted_on_at(self.now + Duration::from_secs(2)) == self.reported;
+            self.agent.acted_on_at(self.now + Duration::from_secs(30)) == self.reported;
         let is_done = self.options.has_no_agent || agent_is_done;
-        let patience = if is_done { CHECK * 7 } else { CHECK * 70 };
+        let patience = if is_done { CHECK * 7 } else { CHECK * 400 };
         let Options { mounts_are_hidden, has_watchdog, probes, .. } = self.options;
         let has_timer = mounts_are_hidden || has_watchdog || probes;
         has_timer && self.now > self.busy + patience

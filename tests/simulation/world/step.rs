@@ -107,6 +107,8 @@ pub enum Step {
         is_full: bool,
         starts_for: Duration,
     },
+    /// The agent needs so much longer to act on its next notification.
+    AgentIsSlow(Duration),
     CommandEnds(CommandResult),
     HookEnds(CommandResult),
     /// Sets whether the service manager's socket has room.
@@ -174,6 +176,7 @@ impl Simulation<'_> {
                 self.agent.is_full = is_full;
                 self.agent.listen(listens, starts_for.into(), self.now);
             }
+            Step::AgentIsSlow(duration) => self.agent.next_thread_takes = duration.into(),
             Step::CommandEnds(result) => self.command_ends(result),
             Step::HelperDies(helper) => self.helper_dies(helper),
             Step::HookEnds(result) => self.hook_ends(result),
