@@ -11,6 +11,7 @@ use nix::unistd::geteuid;
 
 use crate::daemon::Daemon;
 use crate::errno::Errno;
+use crate::hand_over;
 use crate::helper::open_configuration;
 use crate::log::{list_troubles, printable};
 use crate::monitor::{Action, Duration, Input, Monitor, MonitorConfig, Replaced, State, Tables};
@@ -39,20 +40,21 @@ pub fn check(config: &Config, tables: &mut Tables) -> Result<(), StartError> {
     }
     let daemon = Daemon::start(config, &mut starter, tables, true)?;
     signals::unblock();
-    let opened = |_: &Path| Ok(());
+    let opened = |_: &Path| Ok::<_, Errno>(());
     report("namespace", config.namespace.as_deref(), opened, "entered");
     let state = state(config, &daemon.route).map_err(named("netlink socket"))?;
     print("VIP", format_args!("{} on {}: {state}", config.vip, config.interface));
-    report("hook", config.hook.as_deref(), opened, "can be run");
+    report("hook", config.hook.as_deref(), |hook| check_hook(hook, config), "can be run");
     report("pid file", config.pid_file.as_deref(), opened, "can be written");
     report("log file", config.log_file.as_deref(), opened, "can be written");
     let state_file = config.state_file();
     report("state file", Some(&state_file), atomic_file::examine, "can be written");
     report("metrics", config.metrics_file.as_deref(), atomic_file::examine, "can be written");
     if let Some(program) = config.find_conntrackd() {
-        let find = |path: &Path| Ok(fs::metadata(path).map(drop)?);
+        let find = |path: &Path| fs::metadata(path).map(drop).map_err(Errno::from);
         report("conntrackd", Some(&program.path), find, "can be run");
-        let open = |path: &Path| Ok(open_configuration(path, config.run_as()).map(drop)?);
+        let open =
+            |path: &Path| open_configuration(path, config.run_as()).map(drop).map_err(Errno::from);
         report("conntrackd", Some(&config.conntrackd_conf()), open, "can be read");
     }
     report("agent", config.agent_socket.as_deref(), find_socket, "exists");
@@ -63,17 +65,22 @@ pub fn check(config: &Config, tables: &mut Tables) -> Result<(), StartError> {
 }
 
 /// Prints whether a thing works, if its path is configured. A failure would not prevent the start.
-fn report(
+fn report<E: Display>(
     what: &str,
     path: Option<&Path>,
-    examine: impl Fn(&Path) -> Result<(), Errno>,
+    examine: impl Fn(&Path) -> Result<(), E>,
     works: &str,
 ) {
     let Some(path) = path else { return };
     match examine(path) {
         Ok(()) => print(what, format_args!("{}: {works}", path.display())),
-        Err(errno) => print(what, format_args!("{}: {errno}; would be retried", path.display())),
+        Err(error) => print(what, format_args!("{}: {error}; would be retried", path.display())),
     }
+}
+
+/// Checks root's hook, if the hook hands over to it. Any other was checked with the options.
+fn check_hook(hook: &Path, config: &Config) -> Result<(), String> {
+    if hook.ends_with("hand-over") { hand_over::check(config.router_id.as_str()) } else { Ok(()) }
 }
 
 fn print(what: &str, value: impl Display) {

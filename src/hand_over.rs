@@ -1,9 +1,12 @@
 //! The hook `hand-over`: requests root's hook of `keepwatch-follow@.service`, and exits with that hook's exit code.
 
+use std::fs;
 use std::io::{self, Write};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 
 use crate::errno::Errno;
+use crate::start::program;
 
 /// The socket of `keepwatch-follow@.socket`, which `keepwatch@.service` mounts here for its instance.
 const SOCKET: &str = "/run/keepwatch-follow/socket";
@@ -12,13 +15,32 @@ const SOCKET: &str = "/run/keepwatch-follow/socket";
 ///
 /// # Errors
 /// One line that says why there is no exit code.
-pub fn hand_over(state: &str) -> Result<u8, String> {
+pub fn hand_over(instance: &str, state: &str) -> Result<u8, String> {
     let ask = |mut socket: UnixStream| {
         socket.write_all(state.as_bytes())?;
         io::read_to_string(socket)
     };
     let answer = UnixStream::connect(SOCKET).and_then(ask);
-    let answer = answer.map_err(|error| format!("{SOCKET}: {}", Errno::from(error)))?;
+    let answer = answer.map_err(|error| no_socket(instance, error.into()))?;
     let unanswered = |_| "root's hook was not run: see journalctl -u 'keepwatch-follow@*'".into();
     answer.parse().map_err(unanswered)
+}
+
+/// Checks that root could take over a hook of this instance.
+pub(crate) fn check(instance: &str) -> Result<(), String> {
+    if let Err(error) = fs::metadata(SOCKET) {
+        return Err(no_socket(instance, error.into()));
+    }
+    let hook = format!("/etc/keepwatch/{instance}.hook");
+    let checked = match fs::metadata(&hook) {
+        Err(error) => Err(Errno::from(error).to_string()),
+        Ok(found) if !found.is_file() || found.mode() & 0o111 == 0 => Err("not executable".into()),
+        Ok(_) => program::check_interpreter(hook.as_ref()),
+    };
+    checked.map_err(|error| format!("{hook}: {error}"))
+}
+
+fn no_socket(instance: &str, errno: Errno) -> String {
+    let socket = format!("keepwatch-follow@{instance}.socket");
+    format!("{socket} does not listen ({errno}): systemctl enable --now '{socket}'")
 }

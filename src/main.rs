@@ -1,5 +1,6 @@
 //! The program: command line in, exit code out. The library does the rest.
 
+use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
@@ -10,7 +11,7 @@ use keepwatch::log::printable;
 use keepwatch::monitor::{ExitReason, Tables};
 use keepwatch::options::{self, CliAction, Config};
 use keepwatch::start::daemonize::daemonize;
-use keepwatch::start::{StartError, process, service_manager};
+use keepwatch::start::{self, StartError, process, service_manager};
 use keepwatch::sys::signals;
 use keepwatch::{check, list};
 use nix::unistd::alarm;
@@ -36,8 +37,10 @@ fn main() -> ExitCode {
     let argv: Vec<_> = argv.collect();
     if Path::new(&program).ends_with("hand-over") {
         // The arguments of a hook: INSTANCE ID STATE 0.
-        let state = argv.get(2).and_then(|state| state.to_str()).unwrap_or_default();
-        return hand_over(state).map_or_else(|error| fail(&error, FAILURE), ExitCode::from);
+        let word =
+            |index| argv.get(index).and_then(|word: &OsString| word.to_str()).unwrap_or_default();
+        return hand_over(word(1), word(2))
+            .map_or_else(|error| fail(&error, FAILURE), ExitCode::from);
     }
     if argv.iter().any(|word| word == "--check" || word == "--list") {
         // Parsing the options can already block on a dead mount.
@@ -72,6 +75,9 @@ fn main() -> ExitCode {
 
 fn run(config: &Config, tables: &mut Tables) -> ExitCode {
     process::close_all_but(None);
+    if let Some(warning) = start::check_syslog(config) {
+        process::print_error(&warning);
+    }
     let starter = if config.foreground {
         service_manager::from_environment().map(Some)
     } else {

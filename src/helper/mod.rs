@@ -34,7 +34,8 @@ pub use conntrackd::{Conntrackd, open_configuration};
 pub use hook::Hook;
 use process::HelperProcess;
 
-const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+/// The `PATH` of the programs.
+pub(crate) const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// How long an exiting daemon waits for the end of a run, in milliseconds: longer than the helper's `KILL_GRACE`.
 const END_LIMIT: u16 = 2000;

@@ -9,19 +9,32 @@ use argh::{FlagInfo, FlagInfoKind};
 
 use super::flags;
 
+/// An option that the packages' unit sets, so it can be switched off.
+pub(super) const PROBE: &str = "--probe";
+
 type Flag = &'static FlagInfo<'static>;
 
-/// An option of the command line, with its value if it takes one.
-pub(super) type GivenOption = (Flag, Option<String>);
+/// An option of the command line.
+pub(super) type GivenOption = (Flag, Given);
+
+/// How an option is given.
+#[derive(PartialEq, Eq)]
+pub(super) enum Given {
+    Switch,
+    Value(String),
+    /// As `--no-NAME`.
+    Off,
+}
 
 enum ParsedName {
-    Given(Flag),
-    SwitchOff(Flag),
+    On(Flag),
+    Off(Flag),
     /// An option of the original, ignored with its value.
     Ignored,
 }
 
-/// Reads the command line. Returns each option at most once. Errors are not escaped.
+/// Reads the command line. Returns each option at most once, in the order in which they were last given. Errors are not
+/// escaped.
 pub(super) fn read(argv: Vec<OsString>) -> Result<Vec<GivenOption>, String> {
     let mut given: Vec<GivenOption> = Vec::new();
     let mut words = argv.into_iter().map(into_text);
@@ -32,8 +45,8 @@ pub(super) fn read(argv: Vec<OsString>) -> Result<Vec<GivenOption>, String> {
         };
         let parsed = parse_name(name).ok_or_else(|| format!("Unrecognized argument: {word}"))?;
         let takes_value = match parsed {
-            ParsedName::Given(flag) => flag.kind != FlagInfoKind::Switch,
-            ParsedName::SwitchOff(_) => false,
+            ParsedName::On(flag) => flag.kind != FlagInfoKind::Switch,
+            ParsedName::Off(_) => false,
             ParsedName::Ignored => true,
         };
         let value = match (inline, takes_value) {
@@ -44,12 +57,16 @@ pub(super) fn read(argv: Vec<OsString>) -> Result<Vec<GivenOption>, String> {
             }
             (inline, _) => inline,
         };
-        if let ParsedName::Given(flag) | ParsedName::SwitchOff(flag) = parsed {
-            given.retain(|(other, _)| other.long != flag.long);
-        }
-        if let ParsedName::Given(flag) = parsed {
-            given.push((flag, value));
-        }
+        let (flag, how) = match parsed {
+            ParsedName::On(flag) if flag.long == PROBE && value.as_deref() == Some("0") => {
+                (flag, Given::Off)
+            }
+            ParsedName::On(flag) => (flag, value.map_or(Given::Switch, Given::Value)),
+            ParsedName::Off(flag) => (flag, Given::Off),
+            ParsedName::Ignored => continue,
+        };
+        given.retain(|(other, _)| other.long != flag.long);
+        given.push((flag, how));
     }
     Ok(given)
 }
@@ -69,13 +86,17 @@ fn parse_name(name: &str) -> Option<ParsedName> {
     let name = name.replace('_', "-");
     let find = |name: &str| flags().iter().find(|flag| flag.long == name);
     if let Some(flag) = find(&name) {
-        return Some(ParsedName::Given(flag));
+        return Some(ParsedName::On(flag));
     }
     if name.starts_with("--AGENT-") || name == "--config-file" || name == "--config-dir" {
         return Some(ParsedName::Ignored);
     }
+    // `--announce` switches `--no-announce` off.
+    if let Some(flag) = find(&name.replacen("--", "--no-", 1)) {
+        return Some(ParsedName::Off(flag));
+    }
     let positive = name.strip_prefix("--no")?;
     find(&["--", positive.strip_prefix('-').unwrap_or(positive)].concat())
-        .filter(|flag| flag.kind == FlagInfoKind::Switch)
-        .map(ParsedName::SwitchOff)
+        .filter(|flag| flag.kind == FlagInfoKind::Switch || flag.long == PROBE)
+        .map(ParsedName::Off)
 }

@@ -20,6 +20,7 @@ use crate::start::privileges::RunAs;
 use crate::wire::cidr::Cidr;
 use crate::wire::http::RouterId;
 use crate::wire::ifname::InterfaceName;
+use argv::{Given, GivenOption};
 
 /// Default name of the log file, which is the original's.
 const LOG_FILE: &str = "neutron-keepalived-state-change.log";
@@ -91,11 +92,12 @@ pub struct Config {
     #[argh(option, arg_name = "SECONDS", default = "Duration::from_millis(1)")]
     #[argh(from_str_fn(values::interval))]
     pub garp_interval: Duration,
-    /// listen for other stations that claim the VIP, even with --no-announce
+    /// listen for other stations that claim the VIP, even with --no-announce; a later
+    /// --no-detect-split-brain also switches --probe off
     #[argh(switch)]
     pub detect_split_brain: bool,
     /// seconds between probes for a second, silent holder of the VIP, 1 to 3600: ARP probes or neighbour
-    /// solicitations while the VIP is present; default: no probes; implies --detect-split-brain
+    /// solicitations while the VIP is present; they imply --detect-split-brain; default: none (0 or --no-probe)
     #[argh(option, arg_name = "SECONDS", from_str_fn(values::whole_seconds))]
     pub probe: Option<Duration>,
     /// run conntrackd's sync commands on each transition; the program is searched for in PATH, /usr/local/sbin,
@@ -194,11 +196,22 @@ pub fn parse(argv: Vec<OsString>) -> Result<CliAction, String> {
 /// Returns the options of a command line by their long names, with unchecked values. Touches no file.
 pub(crate) fn given(argv: &[OsString]) -> Vec<(&'static str, String)> {
     let given = argv::read(argv.to_vec()).unwrap_or_default();
-    given.into_iter().map(|(flag, value)| (flag.long, value.unwrap_or_default())).collect()
+    let text = |(flag, how): GivenOption| match how {
+        Given::Switch => Some((flag.long, String::new())),
+        Given::Value(value) => Some((flag.long, value)),
+        Given::Off => None,
+    };
+    given.into_iter().filter_map(text).collect()
 }
 
 fn read(argv: Vec<OsString>) -> Result<CliAction, String> {
-    let given = argv::read(argv)?;
+    let mut given = argv::read(argv)?;
+    let place = |name: &str, is_off: bool| {
+        given.iter().position(|(flag, how)| flag.long == name && (*how == Given::Off) == is_off)
+    };
+    // The later of the two counts.
+    let ignores_claims = place("--detect-split-brain", true) > place(argv::PROBE, false);
+    given.retain(|(_, how)| *how != Given::Off);
     let is_given = |name: &str| given.iter().any(|(flag, _)| flag.long == name);
     // These work without the required options.
     if is_given("--help") {
@@ -225,10 +238,13 @@ fn read(argv: Vec<OsString>) -> Result<CliAction, String> {
         let hint = if given.is_empty() { "; try --help" } else { "" };
         return Err(missing(&format!("{}: {}{hint}", flag.long, flag.description)));
     }
-    let words = given.iter().flat_map(|(flag, value)| once(flag.long).chain(value.as_deref()));
+    let words = given.iter().flat_map(|(flag, how)| {
+        let value = if let Given::Value(value) = how { Some(&**value) } else { None };
+        once(flag.long).chain(value)
+    });
     let mut config = Config::from_args(&["keepwatch"], &words.collect::<Vec<_>>())
         .map_err(|exit| exit.output.trim_end().to_string())?;
-    config.complete()?;
+    config.complete(ignores_claims)?;
     let config = Box::new(config);
     Ok(if config.check { CliAction::Check(config) } else { CliAction::Run(config) })
 }
@@ -238,8 +254,8 @@ fn missing(option: &str) -> String {
 }
 
 impl Config {
-    /// Checks the options that require another one, and fills in the defaults that depend on others.
-    fn complete(&mut self) -> Result<(), String> {
+    /// Checks the options that require another one, ignores claims by a later `--no-detect-split-brain`, and fills in the defaults that depend on others.
+    fn complete(&mut self, ignores_claims: bool) -> Result<(), String> {
         if self.pid_file.is_none() && !self.foreground {
             return Err(missing("--pid_file or --foreground"));
         }
@@ -257,7 +273,9 @@ impl Config {
             *group = group.or(self.group);
             group.ok_or_else(|| missing("--group, as --hook-user has no password entry"))?;
         }
+        self.probe = self.probe.filter(|_| !ignores_claims);
         self.detect_split_brain |= self.probe.is_some() || !self.no_announce;
+        self.detect_split_brain &= !ignores_claims;
         if self.conntrackd_conf.is_some() && !self.enable_conntrackd {
             return Err(missing("--enable_conntrackd, as --conntrackd-conf is given"));
         }

@@ -30,9 +30,16 @@ pub(super) fn interface(text: &str) -> Result<InterfaceName, String> {
 }
 
 pub(super) fn vip(text: &str) -> Result<Cidr, String> {
+    if text.contains('%') {
+        return expected(
+            None,
+            "an address without % and a zone, as --monitor_interface is its zone",
+        );
+    }
     let vip: Cidr = expected(
         text.parse().ok(),
-        "an IPv4 or IPv6 address with its prefix length, without leading zeros, such as 169.254.0.5/24",
+        "an IPv4 or IPv6 address with its prefix length, without leading zeros, such as 169.254.0.5/24 or \
+        fd00::5/64",
     )?;
     let is_possible = !vip.address().is_unspecified() && !vip.address().is_multicast();
     expected(is_possible.then_some(vip), "a unicast address")
@@ -68,8 +75,11 @@ pub(super) fn program(text: &str) -> Result<PathBuf, String> {
     let reason = match fs::metadata(&path) {
         Err(error) => Errno::from(error).to_string(),
         Ok(found) if !found.is_file() => "not a regular file".into(),
-        Ok(_) if program::can_be_run(&path) => return Ok(path),
-        Ok(_) => "not executable".into(),
+        Ok(_) if !program::can_be_run(&path) => "not executable".into(),
+        Ok(_) => match program::check_interpreter(&path) {
+            Ok(()) => return Ok(path),
+            Err(reason) => reason,
+        },
     };
     Err(format!("expected an existing program that may be run: {reason}"))
 }
@@ -124,7 +134,7 @@ pub(super) fn delay(text: &str) -> Result<Duration, String> {
 }
 
 pub(super) fn whole_seconds(text: &str) -> Result<Duration, String> {
-    expected(number(text, 1..=3600).map(Duration::from_secs), "a number of seconds from 1 to 3600")
+    expected(number(text, 1..=3600).map(Duration::from_secs), "a number of seconds from 0 to 3600")
 }
 
 pub(super) fn interval(text: &str) -> Result<Duration, String> {

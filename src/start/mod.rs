@@ -19,3 +19,4 @@ mod warnings;
 
 pub use setup::StartError;
 pub(crate) use setup::named;
+pub use warnings::check_syslog;

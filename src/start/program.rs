@@ -1,11 +1,16 @@
 //! The programs to run: finds conntrackd and checks the hook.
 
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use nix::fcntl::{AT_FDCWD, AtFlags};
 use nix::unistd::{AccessFlags, faccessat, geteuid};
 
 use super::trust;
+use crate::helper::PATH;
 use crate::options::Config;
 
 const REFUSED: &str = "not run: users other than root can replace it";
@@ -47,6 +52,31 @@ impl Config {
         let why = if user.is_root() { trust::find_unsafe(hook) } else { None };
         why.map_or(Ok(()), |why| Err(format!("{REFUSED}: {why}")))
     }
+}
+
+/// Returns why the kernel cannot execute a script, if its first line names no program (`fs/binfmt_script.c`).
+pub(crate) fn check_interpreter(script: &Path) -> Result<(), String> {
+    let mut head = [0; 256];
+    let length = File::open(script).and_then(|mut script| script.read(&mut head)).unwrap_or(0);
+    let line = head.get(..length).unwrap_or(&[]).split(|byte| *byte == b'\n').next();
+    let Some(line) = line.and_then(|line| line.strip_prefix(b"#!")) else { return Ok(()) };
+    if line.ends_with(b"\r") {
+        return Err("its first line ends with CR LF, as on Windows; expected LF".into());
+    }
+    let mut words = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
+    let interpreter = Path::new(OsStr::from_bytes(words.next().unwrap_or(&[])));
+    if !can_be_run(interpreter) {
+        return Err(format!("its first line names no program: {}", interpreter.display()));
+    }
+    // Of env(1) the program is the next word, unless that is an option or a variable.
+    let is_name = |word: &&[u8]| !word.starts_with(b"-") && !word.contains(&b'=');
+    let name = words.next().filter(|_| interpreter.ends_with("env")).filter(is_name);
+    let name = Path::new(OsStr::from_bytes(name.unwrap_or(b"/")));
+    let is_found = |place: &str| can_be_run(&Path::new(place).join(name));
+    if name.is_absolute() || PATH.split(':').any(is_found) {
+        return Ok(());
+    }
+    Err(format!("its first line names no program in {PATH}: {}", name.display()))
 }
 
 /// Returns whether this is a file that the process may execute.

@@ -131,11 +131,13 @@ impl<'a> Daemon<'a> {
     }
 }
 
-/// Adds the name of a thing to its error.
+/// Adds the name of a thing to its error, and to a denial the user that was denied.
 pub(crate) fn named<E: Into<Refusal>>(thing: &str) -> impl FnOnce(E) -> StartError {
     move |error| {
         let refusal = error.into();
-        StartError { line: format!("{thing}: {refusal}"), lasts: refusal.lasts() }
+        let user =
+            if refusal.is_denial() { format!(", as user {}", geteuid()) } else { String::new() };
+        StartError { line: format!("{thing}: {refusal}{user}"), lasts: refusal.lasts() }
     }
 }
 
@@ -200,15 +202,20 @@ fn fork_hook(config: &Config, path: &Path) -> Result<Helper<HookState>, StartErr
         vip: config.vip,
         states: [None; 2],
     };
-    let user = hook.identity.user.map(|user| format!(" (as user {user})")).unwrap_or_default();
-    Helper::fork(config.hook_timeout.into(), &mut hook).map_err(at(&format!("hook{user}"), path))
+    let whom = hook.identity.user.map(|user| format!(" (as user {user}, from user {})", geteuid()));
+    Helper::fork(config.hook_timeout.into(), &mut hook).map_err(|errno| {
+        let (whom, path, refusal) =
+            (whom.unwrap_or_default(), path.display(), Refusal::from(errno));
+        StartError { line: format!("hook{whom} {path}: {refusal}"), lasts: refusal.lasts() }
+    })
 }
 
 /// Opens the netlink socket, and the packet socket if the options need it.
 fn open_sockets(config: &Config) -> Result<(RouteSocket, Option<PacketSocket>), StartError> {
     let route = RouteSocket::open(config.netlink_rcvbuf, !config.no_announce)
         .map_err(named("netlink socket"))?;
-    let packets = config.detect_split_brain.then(|| PacketSocket::open(config.vip.address()));
+    let uses_packets = config.detect_split_brain || !config.no_announce;
+    let packets = uses_packets.then(|| PacketSocket::open(config.vip.address()));
     let socket = "packet socket (root or CAP_NET_RAW; not needed with --no-announce alone)";
     Ok((route, packets.transpose().map_err(named(socket))?))
 }

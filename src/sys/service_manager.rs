@@ -1,12 +1,14 @@
 //! Notifies the process that waits for the daemon to be up: its starter, or a service manager (`sd_notify(3)`). The
 //! service manager also gets the status, the exit and watchdog messages.
 
+use core::cell::Cell;
 use core::fmt::{Arguments, Write as _};
 use std::io::{ErrorKind, PipeWriter, Write as _};
-use std::os::unix::net::UnixDatagram;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
 
-use smoltcp::time::Duration;
+use smoltcp::time::{Duration, Instant};
 
+use super::clock;
 use super::stderr::print_error;
 use crate::errno::Errno;
 
@@ -63,6 +65,10 @@ impl ReadinessNotifier {
 #[derive(Debug)]
 pub struct NotifySocket {
     pub(crate) socket: UnixDatagram,
+    pub(crate) address: SocketAddr,
+    pub(crate) is_connected: Cell<bool>,
+    /// When to give up a manager that has not bound its socket.
+    pub(crate) given_up_at: Instant,
     /// The time between two watchdog messages, if requested: half the manager's timeout.
     pub(crate) watchdog: Option<Duration>,
 }
@@ -71,8 +77,12 @@ impl NotifySocket {
     /// Sends assignments of variables, a line each.
     ///
     /// # Errors
-    /// `EAGAIN` while the socket has no room.
+    /// `EAGAIN` while the socket has no room. The error of the connection, until the manager has bound its socket.
     pub fn send(&self, assignments: Arguments<'_>) -> Result<(), Errno> {
+        if !self.is_connected.get() && clock::now() < self.given_up_at {
+            self.socket.connect_addr(&self.address)?;
+            self.is_connected.set(true);
+        }
         let mut message = heapless::String::<MAX_LEN>::new();
         let _ = message.write_fmt(assignments);
         match self.socket.send(message.as_bytes()) {

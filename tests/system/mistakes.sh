@@ -16,6 +16,10 @@ mkfifo fifo
 ln -s file link
 cp /bin/true open
 chmod 777 open
+printf '#!/bin/sh\r\nexit 0\r\n' >crlf
+printf '#! /bin/shh -e\n' >misspelt
+printf '#!/usr/bin/env pyhton3\n' >by-env
+chmod 755 crlf misspelt by-env
 mkdir -p theirs private
 chmod 700 private
 cp /bin/true theirs/program

@@ -34,7 +34,7 @@ fn config(options: &[&str]) -> Result<Box<Config>, String> {
 #[apply(trial)]
 fn values_that_are_refused() {
     let cidr = "an IPv4 or IPv6 address with its prefix length, without leading zeros, such as \
-        169.254.0.5/24";
+        169.254.0.5/24 or fd00::5/64";
     let possible = "a unicast address";
     let identity = "1 to 64 printable ASCII characters without space";
     let interface =
@@ -81,9 +81,8 @@ fn values_that_are_refused() {
         ("--garp_interval", "0.0000001", "seconds from 0 to 3600"),
         ("--garp_master_repeat", "0", "a number from 1 to 100"),
         ("--garp_master_repeat", "101", "a number from 1 to 100"),
-        ("--probe", "0", "a number of seconds from 1 to 3600"),
-        ("--probe", "1.5", "a number of seconds from 1 to 3600"),
-        ("--probe", "3601", "a number of seconds from 1 to 3600"),
+        ("--probe", "1.5", "a number of seconds from 0 to 3600"),
+        ("--probe", "3601", "a number of seconds from 0 to 3600"),
         ("--hook-user", "nobody here", "the name or number of a user"),
         ("--user", "4294967295", "the name or number of a user"),
         ("--group", "-1", "the name or number of a group"),
@@ -193,13 +192,19 @@ fn defaults_are_those_that_help_gives() {
 
 #[apply(trial)]
 fn same_meaning_in_other_words() {
-    let cases: [(&[&str], &[&str]); 9] = [
+    let cases: [(&[&str], &[&str]); 15] = [
         (&["--log_dir=/a=b_c"], &["--log-dir", "/a=b_c"]),
         (&["--user=7", "--user=0"], &["--user=0"]),
         (&["--router_id", "--debug"], &["--router_id=--debug"]),
         (&["--debug", "--nodebug"], &[]),
         (&["--debug", "--no_debug", "--nouse-syslog"], &[]),
         (&["--nodebug", "-d"], &["--debug"]),
+        (&["--probe=10", "--no-probe"], &[]),
+        (&["--probe=10", "--probe=0"], &[]),
+        (&["--no-probe", "--probe=10"], &["--probe=10"]),
+        (&["--no-announce", "--announce"], &[]),
+        (&["--probe=10", "--no-detect-split-brain"], &["--no-detect-split-brain"]),
+        (&["--no-detect-split-brain", "--probe=10"], &["--probe=10"]),
         (&["--AGENT-root_helper_daemon", "--help"], &[]),
         (&["--AGENT-root_helper=sudo neutron-rootwrap /etc/neutron/rootwrap.conf"], &[]),
         (&["--config-file", "/a", "--config-file=/b", "--config_dir", "/c"], &[]),
@@ -209,6 +214,16 @@ fn same_meaning_in_other_words() {
         assert_eq!(meaning(words), meaning(others), "{words:?}");
     }
     assert_eq!(config(&["--garp_interval=0.001"]).unwrap().garp_interval.total_micros(), 1000);
+}
+
+#[apply(trial)]
+fn detection_is_switched_off() {
+    let detects = |options: &[&str]| config(options).unwrap().detect_split_brain;
+    assert!(detects(&[]) && !detects(&["--no-announce"]));
+    assert!(!detects(&["--no-detect-split-brain"]));
+    assert!(!detects(&["--no-announce", "--probe=10", "--no-detect-split-brain"]));
+    assert!(!detects(&["--no-detect-split-brain", "--probe=0"]));
+    assert!(detects(&["--no-announce", "--no-detect-split-brain", "--probe=10"]));
 }
 
 #[apply(trial)]

@@ -99,6 +99,20 @@ fn state_reloads_and_end() {
     }
 }
 
+/// The socket is bound only once the daemon has tried to send READY.
+#[apply(trial)]
+fn manager_that_is_late() {
+    let mut world = World::new();
+    let path = world.setup.directory().join("notify");
+    world.setup.environment.push(("NOTIFY_SOCKET".into(), path.clone().into()));
+    world.setup.environment.push(("WATCHDOG_USEC".into(), "200000".into()));
+    let keepwatch = world.setup.start();
+    keepwatch.wait_state("backup");
+    world.agent.wait_acknowledged("backup");
+    let manager = Manager(UnixDatagram::bind(&path).unwrap());
+    manager.expect(&["READY=1", BACKUP, "WATCHDOG=1"]);
+}
+
 #[apply(trial)]
 fn missing_interface_is_shown() {
     let mut world = World::with(setup().with("--active-word=primary"));

@@ -117,6 +117,10 @@ fn syslog_in_empty_dev() {
     };
     let lost = "lines are lost while that lasts (--use-syslog)";
     assert!(report().contains(&format!("(ENOENT); {lost}")), "{}", report());
+    // A start says so where it can be read.
+    let output = setup().with("--use-syslog").with("--namespace=missing").run();
+    let printed = String::from_utf8(output.stderr).unwrap();
+    assert!(printed.starts_with("keepwatch: /dev/log: ") && printed.contains(lost), "{printed}");
     // With a stream socket, as some log daemons have, or with one of a log daemon that has ended.
     let stream = std::os::unix::net::UnixListener::bind("/dev/log").unwrap();
     assert!(report().contains(&format!("(EPROTOTYPE); {lost}")), "{}", report());

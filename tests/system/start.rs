@@ -103,6 +103,29 @@ fn hanging_check_is_killed() {
 }
 
 #[apply(trial)]
+fn odd_names_and_addresses_have_a_warning() {
+    let cases = [
+        ("--monitor_cidr=192.0.2.0/24", Some("192.0.2.0/24: the address of the network")),
+        ("--monitor_cidr=192.0.2.255/24", Some("192.0.2.255/24: the broadcast address")),
+        ("--monitor_cidr=255.255.255.255/0", Some("255.255.255.255/0: the broadcast address")),
+        ("--monitor_cidr=127.0.0.1/8", Some("127.0.0.1/8: a loopback address")),
+        ("--monitor_cidr=::1/128", Some("::1/128: a loopback address")),
+        ("--monitor_interface=eth0@if4", Some("in `ip link` the name ends before @: eth0")),
+        ("--monitor_cidr=192.0.2.1/24", None),
+        ("--monitor_cidr=192.0.2.0/31", None),
+        ("--monitor_cidr=192.0.2.255/32", None),
+        ("--monitor_cidr=fd00::/64", None),
+    ];
+    for (option, warning) in cases {
+        let (code, report) = setup().with(option).check();
+        assert_eq!(code, Some(0), "{report}");
+        let warnings: Vec<_> = report.lines().filter(|line| line.starts_with("warning")).collect();
+        assert_eq!(warnings.len(), usize::from(warning.is_some()), "{report}");
+        assert!(warning.is_none_or(|warning| report.contains(warning)), "{report}");
+    }
+}
+
+#[apply(trial)]
 fn check_changes_nothing() {
     let world = World::new();
     world.set_vip(true);
