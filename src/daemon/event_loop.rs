@@ -36,7 +36,9 @@ const MOUNTS: usize = 3;
 const CONNTRACKD: usize = 4;
 const HOOK: usize = 5;
 const AGENT: usize = 6;
-type Ready = [bool; 7];
+/// Needs no handling: the log is written before the next wait.
+const LOG: usize = 7;
+type Ready = [bool; 8];
 
 /// Netlink datagrams read in one turn, so that a burst starves neither the agent nor signals.
 const DATAGRAMS_PER_TURN: usize = 64;
@@ -76,6 +78,8 @@ pub struct Daemon<'a> {
     pub(crate) reads_frames: bool,
     /// Whether log lines wait for the agent's reply.
     pub(crate) log_waits: bool,
+    /// The socket of a log daemon without room, which is watched.
+    pub(crate) full_log: Option<RawFd>,
     pub(crate) exit_reason: Option<ExitReason>,
 }
 
@@ -149,7 +153,7 @@ impl Daemon<'_> {
         let waiting = self.agent.as_ref().is_some_and(Agent::is_waiting);
         self.log_waits = waiting && !self.log_waits;
         if !self.log_waits {
-            log::flush();
+            self.flush_log();
         }
         let timeout = if unread.contains(&true) { Some(Duration::ZERO) } else { self.timeout() };
         let polled = self.poll.poll(&mut self.events, timeout.map(Into::into));
@@ -227,6 +231,18 @@ impl Daemon<'_> {
         match interest {
             Some(interest) => registry.register(&mut fd, Token(source), interest),
             None => registry.deregister(&mut fd),
+        }
+    }
+
+    /// Writes the log. Watches the log daemon's socket as long as that has no room.
+    fn flush_log(&mut self) {
+        let full = log::flush();
+        if full != self.full_log
+            && let Some(fd) = full.or(self.full_log)
+        {
+            // On failure, the lines wait for the next event.
+            let _ = self.watch(fd, LOG, full.map(|_| Interest::WRITABLE));
+            self.full_log = full;
         }
     }
 

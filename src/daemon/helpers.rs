@@ -18,18 +18,19 @@ impl Daemon<'_> {
                 HelperKind::Conntrackd => receive(&mut self.conntrackd, buffer),
                 HelperKind::Hook => receive(&mut self.hook, buffer),
             };
-            let news = match received {
+            match received {
                 None => return,
                 Some(Ok(report)) => {
-                    let is_hook = kind == HelperKind::Hook;
-                    if !is_hook || self.monitor.logs_hook_output(report.end, clock::now()) {
+                    let is_logged = kind != HelperKind::Hook
+                        || self.monitor.logs_hook_output(report.end, clock::now());
+                    // The line about a failure comes first, as the log may not have room for all.
+                    self.dispatch(&Input::Helper(kind, HelperNews::Ended(report.end)));
+                    if is_logged {
                         log_run(kind.name(), &report);
                     }
-                    HelperNews::Ended(report.end)
                 }
-                Some(Err(_)) => HelperNews::Gone,
-            };
-            self.dispatch(&Input::Helper(kind, news));
+                Some(Err(_)) => self.dispatch(&Input::Helper(kind, HelperNews::Gone)),
+            }
         }
     }
 

@@ -27,6 +27,7 @@ pub(crate) use trouble::{TroubleText, list_troubles};
 
 use core::cell::RefCell;
 use core::fmt::{self, Write};
+use std::os::fd::RawFd;
 
 use heapless::Vec;
 
@@ -124,9 +125,16 @@ pub fn printable(text: &str) -> String {
     text.chars().map(escape).collect()
 }
 
-/// Writes the lines that are buffered.
-pub fn flush() {
-    with_logger(Logger::flush);
+/// Writes the lines that are buffered or kept. Returns the socket of the log daemon while that has no room.
+pub fn flush() -> Option<RawFd> {
+    let lost = with_logger(|logger| logger.log.syslog.as_mut()?.send_kept());
+    if let Some(Some(lost)) = lost {
+        warning!("lines lost because /dev/log was full or absent: {}", lost);
+    }
+    with_logger(|logger| {
+        logger.flush();
+        logger.log.syslog.as_ref()?.waiting()
+    })?
 }
 
 /// Calls `use_it` with the log. Returns `None` before [`open`], and if a line is logged while another one is written.

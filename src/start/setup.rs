@@ -119,6 +119,7 @@ impl<'a> Daemon<'a> {
             monitor: Box::new(Monitor::new(monitor)),
             reads_frames: false,
             log_waits: false,
+            full_log: None,
             exit_reason: None,
         };
         daemon.register().map_err(named("epoll"))?;

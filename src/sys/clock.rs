@@ -59,6 +59,23 @@ fn at(time: TimeSpec) -> LocalTime {
     LocalTime { tm, millis: i32::try_from(time.num_milliseconds() % 1000).unwrap_or_default() }
 }
 
+#[cfg(not(feature = "defmt"))]
+impl LocalTime {
+    /// Those of the "C" locale.
+    const MONTHS: [&str; 12] =
+        ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+
+    /// Returns the time as `syslog(3)` writes it (RFC 3164 section 4.1.2), in 15 bytes.
+    pub fn for_syslog(&self) -> impl fmt::Display {
+        let libc::tm { tm_mon, tm_mday, tm_hour, tm_min, tm_sec, .. } = self.tm;
+        let month = usize::try_from(tm_mon).ok().and_then(|month| Self::MONTHS.get(month));
+        fmt::from_fn(move |f| {
+            let month = month.unwrap_or(&"Jan");
+            write!(f, "{month} {tm_mday:2} {tm_hour:02}:{tm_min:02}:{tm_sec:02}")
+        })
+    }
+}
+
 impl fmt::Display for LocalTime {
     /// Writes the time as oslo.log does.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,8 +1,10 @@
 //! Destinations of the log besides standard error: a file or syslog.
 
+use core::mem::take;
 use std::ffi::CString;
 use std::fs::File;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
+use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 
@@ -57,8 +59,20 @@ impl LogFile {
 /// The socket of the log daemon, which may be restarted.
 const LOG_DAEMON: &str = "/dev/log";
 
+/// The most bytes that are kept for a log daemon without room. `net.unix.max_dgram_qlen` is 10 on `OpenWrt`, and a hook
+/// may print 64 lines.
+const MAX_KEPT: usize = 16 * 1024;
+
 #[derive(Debug)]
-pub struct Syslog(UnixDatagram);
+pub struct Syslog {
+    socket: UnixDatagram,
+    /// Lines for which there was no room, each with its LF.
+    kept: Vec<u8>,
+    /// The number of lines that were neither sent nor kept.
+    lost: u32,
+    /// Whether the log daemon got the last line that was sent.
+    is_present: bool,
+}
 
 impl Syslog {
     /// Checks that the log daemon can be reached by datagrams. Sends nothing.
@@ -70,11 +84,58 @@ impl Syslog {
     pub fn open() -> Result<Self, Errno> {
         let socket = UnixDatagram::unbound()?;
         socket.set_nonblocking(true)?;
-        Ok(Self(socket))
+        Ok(Self { socket, kept: Vec::with_capacity(MAX_KEPT), lost: 0, is_present: false })
     }
 
-    /// Sends one message. The socket is not connected, so that a restarted log daemon gets it.
-    pub fn send(&self, message: &[u8]) {
-        let _ = self.0.send_to(message, LOG_DAEMON);
+    /// Sends a line, or keeps it behind those that wait for room.
+    pub fn send(&mut self, line: &[u8]) {
+        if self.kept.is_empty() && self.try_send(line) {
+            return;
+        }
+        // Lines are lost only at the end, where they are counted.
+        let is_late = self.lost > 0 && !self.kept.is_empty();
+        if is_late || self.kept.len() + line.len() >= MAX_KEPT {
+            self.lost = self.lost.saturating_add(1);
+            return;
+        }
+        self.kept.extend_from_slice(line);
+        self.kept.push(b'\n');
+    }
+
+    /// Sends the lines that were kept, as far as there is room. Returns the number of lost lines once that can be logged.
+    pub fn send_kept(&mut self) -> Option<u32> {
+        let mut kept = take(&mut self.kept);
+        let mut sent = 0;
+        for line in kept.split_inclusive(|byte| *byte == b'\n') {
+            if !self.try_send(line.strip_suffix(b"\n").unwrap_or(line)) {
+                break;
+            }
+            sent += line.len();
+        }
+        kept.drain(..sent);
+        self.kept = kept;
+        (self.lost > 0 && self.is_present && self.kept.is_empty()).then(|| take(&mut self.lost))
+    }
+
+    /// Returns the socket while lines wait for room. It can be polled for that.
+    pub fn waiting(&self) -> Option<RawFd> {
+        (!self.kept.is_empty()).then(|| self.socket.as_raw_fd())
+    }
+
+    /// Returns `false` if the log daemon has no room. A line that cannot be sent for another reason is lost.
+    fn try_send(&mut self, line: &[u8]) -> bool {
+        // By its path, so that a restarted log daemon gets the line.
+        let sent = self.socket.send_to(line, LOG_DAEMON);
+        self.is_present = sent.is_ok();
+        match sent {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                // The kernel reports only the room of a peer.
+                let _ = self.socket.connect(LOG_DAEMON);
+                return false;
+            }
+            Err(_) => self.lost = self.lost.saturating_add(1),
+            Ok(_) => {}
+        }
+        true
     }
 }

@@ -49,6 +49,7 @@ mod start;
 mod starter;
 mod state_file;
 mod stdio;
+mod syslog;
 mod troubles;
 mod trust;
 mod verdict;

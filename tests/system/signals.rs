@@ -11,7 +11,7 @@ use lab::files::content;
 use lab::files::read_line;
 use nix::sys::signal::Signal;
 
-use crate::world::{World, setup};
+use crate::world::World;
 
 #[apply(trial)]
 fn exits_on_sigterm_and_sigint() {
@@ -84,73 +84,6 @@ fn rotated_log() {
     assert!(daemon.wait().unwrap().success());
     assert!(world.setup.log().contains("exiting on SIGTERM"));
     assert_eq!(read_line(stderr), "", "the file has the lines again");
-}
-
-/// Frames cannot go to syslog.
-#[cfg(feature = "defmt")]
-#[apply(trial)]
-fn syslog() {
-    let output = setup().with("--use-syslog").run();
-    assert_eq!(output.status.code(), Some(2));
-    let error = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(
-        error.starts_with("keepwatch: --use-syslog: ") && error.lines().count() == 1,
-        "{error}"
-    );
-}
-
-/// The test replaces `/dev` for its thread, so it has a thread of its own.
-#[cfg(not(feature = "defmt"))]
-#[apply(trial)]
-fn syslog() {
-    std::thread::spawn(syslog_in_empty_dev).join().unwrap();
-}
-
-#[cfg(not(feature = "defmt"))]
-fn syslog_in_empty_dev() {
-    use std::os::unix::net::UnixDatagram;
-    lab::namespace::enter_empty_dev().unwrap();
-    let report = || {
-        let (code, report) = setup().with("--use-syslog").check();
-        assert_eq!(code, Some(0), "{report}");
-        report
-    };
-    let lost = "lines are lost while that lasts (--use-syslog)";
-    assert!(report().contains(&format!("(ENOENT); {lost}")), "{}", report());
-    // A start says so where it can be read.
-    let output = setup().with("--use-syslog").with("--namespace=missing").run();
-    let printed = String::from_utf8(output.stderr).unwrap();
-    assert!(printed.starts_with("keepwatch: /dev/log: ") && printed.contains(lost), "{printed}");
-    // With a stream socket, as some log daemons have, or with one of a log daemon that has ended.
-    let stream = std::os::unix::net::UnixListener::bind("/dev/log").unwrap();
-    assert!(report().contains(&format!("(EPROTOTYPE); {lost}")), "{}", report());
-    drop(stream);
-    assert!(report().contains(&format!("(ECONNREFUSED); {lost}")), "{}", report());
-    std::fs::remove_file("/dev/log").unwrap();
-    let log = UnixDatagram::bind("/dev/log").unwrap();
-    assert!(!report().contains(lost), "{}", report());
-    let World { setup, .. } = &World::with(setup().with("--use-syslog"));
-    let keepwatch = setup.start();
-    let receive = |log: &UnixDatagram| {
-        lab::files::await_readable(log, "a line in the system's log");
-        let mut buffer = [0; 1024];
-        let length = log.recv(&mut buffer).unwrap();
-        String::from_utf8(buffer[..length].to_vec()).unwrap()
-    };
-    let (router, pid) = (&setup.router, keepwatch.pid());
-    let message = receive(&log);
-    assert!(message.starts_with("<30>"), "daemon.info: {message}");
-    let text = format!("keepwatch[{pid}]: {router}: watched interface ha0 has index ");
-    assert!(message.contains(&text), "{message}");
-    keepwatch.wait_log("Notified agent router", 1);
-    // The daemon connects again to a restarted log daemon.
-    drop(log);
-    keepwatch.signal(Signal::SIGHUP);
-    keepwatch.wait_log("Notified agent router", 1);
-    std::fs::remove_file("/dev/log").unwrap();
-    let log = UnixDatagram::bind("/dev/log").unwrap();
-    keepwatch.signal(Signal::SIGUSR1);
-    assert!(receive(&log).contains("status: state=backup"));
 }
 
 #[apply(trial)]
