@@ -14,7 +14,7 @@ use crate::errno::Errno;
 use crate::hand_over;
 use crate::helper::open_configuration;
 use crate::log::{list_troubles, printable};
-use crate::monitor::{Action, Duration, Input, Monitor, MonitorConfig, Replaced, State, Tables};
+use crate::monitor::{Action, Duration, Input, Monitor, MonitorConfig, State, Tables};
 use crate::options::Config;
 use crate::start::{StartError, named, process, service_manager};
 use crate::sys::netlink::{self, RouteSocket};
@@ -117,7 +117,7 @@ fn state(config: &Config, route: &RouteSocket) -> Result<String, Errno> {
                     }
                     Action::WriteState(state) => {
                         found = Some(state);
-                        monitor.handle(&Input::StateFile(Ok(Replaced::Own)), now);
+                        monitor.handle(&Input::StateFile(Ok(())), now);
                     }
                     _ => {}
                 }

@@ -17,7 +17,7 @@
 //! interface with the VIP, which is then removed:
 //!
 //! ```
-//! use keepwatch::monitor::{Action, Dump, Input, Instant, Monitor, MonitorConfig, Replaced, State};
+//! use keepwatch::monitor::{Action, Dump, Input, Instant, Monitor, MonitorConfig, State};
 //! use keepwatch::wire::ifname::InterfaceName;
 //! use keepwatch::wire::rtnl::{Address, Body, Link, Message};
 //! use netlink_packet_route::{address::AddressFlags, link::LinkFlags};
@@ -61,7 +61,7 @@
 //!                 // The result is passed in at once.
 //!                 Action::WriteState(state) => {
 //!                     state_file.push(state);
-//!                     monitor.handle(&Input::StateFile(Ok(Replaced::Own)), now);
+//!                     monitor.handle(&Input::StateFile(Ok(())), now);
 //!                 }
 //!                 // A line for the log, for instance.
 //!                 _ => {}

@@ -1,6 +1,7 @@
 //! The loop: waits, reads what is ready, passes it to the core, and executes the core's actions. [`crate::monitor`] says
 //! what the core expects of the loop.
 
+use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsRawFd, RawFd};
 use std::time::UNIX_EPOCH;
@@ -8,7 +9,6 @@ use std::time::UNIX_EPOCH;
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token};
 use nix::sys::signalfd::SignalFd;
-use nix::sys::stat::{FileStat, fstat};
 use signal_hook::consts::{SIGHUP, SIGUSR1, SIGUSR2};
 use signal_hook::low_level::signal_name;
 
@@ -17,8 +17,8 @@ use crate::helper::Helper;
 use crate::log::{self, Names, debug, error, info, warning};
 use crate::metrics::MetricsFile;
 use crate::monitor::{
-    Action, Control, Duration, ExitReason, HelperKind, HookState, Input, Instant, ManagerNotice,
-    Monitor, Outcome, Replaced, State, Status, SyncCommand,
+    Action, Control, Duration, ExitReason, FoundFiles, FoundStateFile, HelperKind, HookState,
+    Input, Instant, ManagerNotice, Monitor, Outcome, State, Status, SyncCommand,
 };
 use crate::sys::{
     agent::Agent, atomic_file::AtomicFile, clock, netlink, netlink::RouteSocket,
@@ -58,8 +58,8 @@ pub struct Daemon<'a> {
     pub(crate) signals: SignalFd,
     pub(crate) agent: Option<Agent>,
     pub(crate) state_file: AtomicFile,
-    /// The identity of the last written file.
-    pub(crate) state_written: Option<FileStat>,
+    /// The last written file. It stays open so that no other file gets its inode number.
+    pub(crate) state_written: Option<File>,
     pub(crate) metrics_file: Option<MetricsFile>,
     pub(crate) starter: &'a mut ReadinessNotifier,
     /// Unsafe but working set-ups, a line each.
@@ -320,7 +320,7 @@ impl Daemon<'_> {
             Action::ReopenLog => return Some(Input::LogReopened { succeeded: log::reopen() }),
             Action::Sync(command) => self.conntrackd.as_mut()?.run(&command),
             Action::RunHook(state) => self.hook.as_mut()?.run(&state),
-            Action::CheckAgent => return self.check_agent(),
+            Action::CheckFiles => return Some(Input::FilesChecked(self.check_files())),
             Action::CheckNamespace => {
                 // Registers first, so that no later change is missed.
                 self.watch_mounts(Some(Interest::PRIORITY));
@@ -334,18 +334,13 @@ impl Daemon<'_> {
 
     fn write_state(&mut self, state: State) -> Input {
         let word = state.word(self.names.active_word);
-        let replaced = match &self.state_written {
-            Some(written) if self.state_file.is_replaced(written) => Replaced::Foreign,
-            _ => Replaced::Own,
-        };
         let written = self.state_file.replace(word.as_bytes(), false).map(|file| {
             // The file's time carries the last change over a restart. A change just now needs no correction.
             let changed_at = self.changed_at(&self.monitor.status());
             if changed_at != clock::unix_time(clock::now()) {
                 let _ = file.set_modified(UNIX_EPOCH + Duration::from_secs(changed_at).into());
             }
-            self.state_written = fstat(&file).ok();
-            replaced
+            self.state_written = Some(file);
         });
         if let Err(errno) = written {
             let path = self.names.state_file.display();
@@ -380,12 +375,13 @@ impl Daemon<'_> {
         }
     }
 
-    /// Checks whether the agent's socket and the pid file were replaced.
-    fn check_agent(&self) -> Option<Input> {
-        if self.pid_file.as_ref().is_some_and(|pid_file| !pid_file.is_own()) {
-            return Some(Input::PidFileLost);
+    fn check_files(&self) -> FoundFiles {
+        let find = |written| self.state_file.find(written);
+        FoundFiles {
+            pid_file_lost: self.pid_file.as_ref().is_some_and(|pid_file| !pid_file.is_own()),
+            agent_replaced: self.agent.as_ref().is_some_and(Agent::is_replaced),
+            state_file: self.state_written.as_ref().map_or(FoundStateFile::Intact, find),
         }
-        self.agent.as_ref()?.is_replaced().then_some(Input::AgentReplaced)
     }
 
     fn notify_manager(&self, notice: ManagerNotice) -> Option<Input> {

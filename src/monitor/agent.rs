@@ -15,13 +15,12 @@
 //! - Neutron's agent handles each report in a thread of its own. After `primary` it sleeps for 2 s and starts haproxy
 //!   before it updates the API. A `backup` that follows meanwhile may be overtaken, or (29) dropped within these 2 s. So a
 //!   state that follows another closely is repeated once.
-//! - It batches reports for some seconds, and loses them if it is killed meanwhile. So the daemon checks that the socket
-//!   is still the one that answered.
+//! - It batches reports for some seconds, and loses them if it is killed meanwhile. So [`super::file_check`] checks
+//!   that the socket is still the one that answered.
 
 use core::mem::discriminant;
 
 use super::delivery::Delivery;
-use super::follow_up::FollowUp;
 use super::journal::Journal;
 use super::{Action, Duration, Failure, Instant, LimitedEvent, LogEvent, Outcome, State};
 
@@ -63,7 +62,6 @@ pub(super) struct Outbox {
     crossing: Option<Instant>,
     outage: Outage,
     renotify: Renotify,
-    follow_up: Option<FollowUp>,
 }
 
 impl Outbox {
@@ -75,14 +73,12 @@ impl Outbox {
             crossing: None,
             outage: Outage::None,
             renotify,
-            follow_up: None,
         }
     }
 
     /// Queues a state for delivery at once, in place of any older one.
     pub(super) fn post(&mut self, state: State, now: Instant) {
         self.states.post(state, now);
-        self.follow_up = None;
         // Soon after an outage, a new state is repeated as often as the last.
         if let Outage::Over { .. } = self.outage {
             self.outage = Outage::Ongoing;
@@ -98,7 +94,7 @@ impl Outbox {
     /// Delivers the state again, because the socket at the agent's path is not the one that answered. The agent may have
     /// ended before it processed the state.
     pub(super) fn handle_replaced(&mut self, journal: &mut Journal, now: Instant) {
-        if self.follow_up.take().is_some() {
+        if self.states.newest.is_some() && self.states.pending().is_none() {
             journal.log(LogEvent::AgentReplaced);
             self.outage = Outage::Ongoing;
             self.deliver_again(now);
@@ -139,7 +135,7 @@ impl Outbox {
         if self.connected_until.is_some_and(|deadline| now >= deadline) {
             return Some(Action::HangUp);
         }
-        self.begin(now).map(Action::Notify).or_else(|| self.follow_up.as_mut()?.next_action(now))
+        self.begin(now).map(Action::Notify)
     }
 
     /// Starts an attempt, if one is due. It replaces an open connection. Returns the state to send.
@@ -148,7 +144,7 @@ impl Outbox {
             self.states.repeat(now);
         }
         let state = self.states.begin(now)?;
-        (self.connected_until, self.follow_up) = (Some(now + AGENT_TIMEOUT), None);
+        self.connected_until = Some(now + AGENT_TIMEOUT);
         Some(state)
     }
 
@@ -178,7 +174,6 @@ impl Outbox {
         }
         // Otherwise a newer state is delivered next.
         if self.states.pending().is_none() {
-            self.follow_up = Some(FollowUp::new(now));
             self.outage = match self.outage {
                 Outage::Ongoing => Outage::Over { end: now, renotified: 0 },
                 Outage::Over { renotified, .. } if renotified >= self.renotify.len() => {
@@ -213,11 +208,7 @@ impl Outbox {
 
     pub(super) fn deadline(&self) -> Option<Instant> {
         let repetition = self.repetition_due();
-        let check = self.follow_up.as_ref().and_then(FollowUp::deadline);
-        [self.connected_until, self.states.deadline(), repetition, check]
-            .into_iter()
-            .flatten()
-            .min()
+        [self.connected_until, self.states.deadline(), repetition].into_iter().flatten().min()
     }
 
     /// Returns when to repeat a delivered state.
@@ -238,23 +229,16 @@ mod tests {
     use super::*;
     use State::{Active, Backup};
 
-    /// Makes every attempt succeed. Returns the state and second of each attempt, and the second of each check.
-    fn deliver(outbox: &mut Outbox) -> (std::vec::Vec<(State, i64)>, std::vec::Vec<i64>) {
-        let (mut deliveries, mut checks) = (std::vec![], std::vec![]);
+    /// Makes every attempt succeed. Returns the state and second of each.
+    fn deliver(outbox: &mut Outbox) -> std::vec::Vec<(State, i64)> {
+        let mut deliveries = std::vec![];
         while let Some(now) = outbox.deadline() {
-            match outbox.next_action(now) {
-                Some(Action::Notify(state)) => {
-                    outbox.on_delivered(now).unwrap();
-                    outbox.on_closed();
-                    deliveries.push((state, now.secs()));
-                }
-                action => {
-                    assert_eq!(action, Some(Action::CheckAgent), "due at its deadline");
-                    checks.push(now.secs());
-                }
-            }
+            let state = outbox.begin(now).expect("due at its deadline");
+            outbox.on_delivered(now).unwrap();
+            outbox.on_closed();
+            deliveries.push((state, now.secs()));
         }
-        (deliveries, checks)
+        deliveries
     }
 
     /// The agent's threads may have overtaken each other. Another state much later has nothing to cross.
@@ -267,9 +251,9 @@ mod tests {
             outbox.on_delivered(Instant::ZERO);
             outbox.on_closed();
             outbox.post(Backup, Instant::from_secs(after));
-            assert_eq!(deliver(&mut outbox).0, expected, "after {after} s");
+            assert_eq!(deliver(&mut outbox), expected, "after {after} s");
             outbox.post(Backup, Instant::from_secs(60));
-            assert_eq!(deliver(&mut outbox).0, [(Backup, 60)], "the same state");
+            assert_eq!(deliver(&mut outbox), [(Backup, 60)], "the same state");
         }
     }
 
@@ -288,9 +272,9 @@ mod tests {
         outbox.deliver_again(Instant::from_secs(1));
         outbox.on_delivered(Instant::from_secs(2));
         outbox.on_closed();
-        assert_eq!(deliver(&mut outbox).0, [(Active, 1)], "after the one in flight");
+        assert_eq!(deliver(&mut outbox), [(Active, 1)], "after the one in flight");
         outbox.deliver_again(Instant::from_secs(3));
-        assert_eq!(deliver(&mut outbox).0, [(Active, 3)]);
+        assert_eq!(deliver(&mut outbox), [(Active, 3)]);
     }
 
     #[test]
@@ -312,24 +296,23 @@ mod tests {
             outbox.on_failed(failure, Instant::ZERO);
             let soon = outbox.deadline() <= Some(Instant::from_millis(18));
             assert_eq!(soon, failure == Failure::BacklogFull, "{failure:?}");
-            assert_eq!(deliver(&mut outbox).0, expected, "{failure:?}");
+            assert_eq!(deliver(&mut outbox), expected, "{failure:?}");
             outbox.post(Backup, Instant::from_secs(5000));
-            assert_eq!(deliver(&mut outbox).0, [(Backup, 5000)], "{failure:?}: over");
+            assert_eq!(deliver(&mut outbox), [(Backup, 5000)], "{failure:?}: over");
         }
     }
 
     #[test]
-    fn socket_is_checked_after_each_delivery_and_the_state_repeated_if_it_is_another() {
+    fn state_is_repeated_for_another_socket() {
         let renotify = [Duration::from_secs(100)].into_iter().collect();
         let (mut outbox, mut journal) = (Outbox::new(1, renotify), Journal::default());
         outbox.handle_replaced(&mut journal, Instant::ZERO);
         outbox.post(Active, Instant::ZERO);
-        let (deliveries, checks) = deliver(&mut outbox);
-        assert_eq!((deliveries.len(), checks), (1, std::vec![10, 30, 120, 600]));
+        outbox.handle_replaced(&mut journal, Instant::ZERO);
+        assert_eq!(deliver(&mut outbox), [(Active, 0)]);
         outbox.handle_replaced(&mut journal, Instant::from_secs(700));
-        let (deliveries, checks) = deliver(&mut outbox);
+        let deliveries = deliver(&mut outbox);
         assert_eq!(deliveries, [(Active, 700), (Active, 800)], "as after an outage");
-        assert_eq!(checks, [710, 730, 810, 830, 920, 1400]);
         let line = Some(Action::Log(LogEvent::AgentReplaced));
         assert_eq!((journal.next_action(), journal.next_action()), (line, None), "once");
     }

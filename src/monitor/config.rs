@@ -33,6 +33,8 @@ pub struct MonitorConfig<'a> {
     pub write_metrics: bool,
     /// How a deletion of the network namespace is noticed.
     pub check_namespace: NamespaceCheck,
+    /// Check the files after each report, and every ten minutes.
+    pub check_files: bool,
     /// Notify a service manager.
     pub notify_manager: bool,
     /// Send the service manager a keep-alive this often.
@@ -57,6 +59,7 @@ impl MonitorConfig<'_> {
             hook: false,
             write_metrics: false,
             check_namespace: NamespaceCheck::Never,
+            check_files: false,
             notify_manager: false,
             watchdog: None,
         }

@@ -1,8 +1,8 @@
 //! The inputs and actions of [`super::Monitor`].
 
 use super::{
-    AddressKey, Announcement, CommandResult, Dump, HelperKind, HookState, LogEvent, ManagerNotice,
-    Outcome, Probe, State, SyncCommand,
+    AddressKey, Announcement, CommandResult, Dump, FoundFiles, HelperKind, HookState, LogEvent,
+    ManagerNotice, Outcome, Probe, State, SyncCommand,
 };
 use crate::errno::Errno;
 use crate::wire::Claim;
@@ -24,15 +24,13 @@ pub enum Input {
     /// The request of [`Action::RequestDump`] could not be sent.
     RequestFailed(Errno),
     /// A write of the state file ended.
-    StateFile(Result<Replaced, Errno>),
+    StateFile(Result<(), Errno>),
     /// A write of the metrics file ended.
     MetricsFile(Result<(), Errno>),
     /// The result of an attempt to notify the agent.
     Agent(Outcome),
-    /// The socket at the agent's path is not the one that answered the last request with 200.
-    AgentReplaced,
-    /// The pid file is another daemon's, or has been removed.
-    PidFileLost,
+    /// The result of [`Action::CheckFiles`].
+    FilesChecked(FoundFiles),
     /// The result of an attempt to notify the service manager.
     ManagerNotified(Result<(), Errno>),
     /// The log file was reopened, or could not be: the old one stays in use.
@@ -54,15 +52,6 @@ pub enum Input {
     /// A frame was received, with the claim in it and the index of its interface. None: the frame has no claim, or the
     /// packet socket reported an error.
     Frame(Option<(u32, Claim)>),
-}
-
-/// The file that a write of the state file replaced.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Replaced {
-    /// The file of this daemon's last write, its predecessor's, or none.
-    Own,
-    /// A file that another process has written since this daemon's last write.
-    Foreign,
 }
 
 /// A report about a helper process, which runs programs.
@@ -140,9 +129,8 @@ pub enum Action {
     RunHook(HookState),
     /// Check that the network namespace still exists: [`Input::NamespaceGone`], if not.
     CheckNamespace,
-    /// Check that the agent's socket and the pid file are still the same: [`Input::AgentReplaced`] or
-    /// [`Input::PidFileLost`], if not.
-    CheckAgent,
+    /// Check that the agent's socket, the pid file and the state file are still the same: [`Input::FilesChecked`].
+    CheckFiles,
     /// Exit now.
     Exit(ExitReason),
 }

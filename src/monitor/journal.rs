@@ -63,7 +63,7 @@ pub enum LogEvent {
 pub enum LimitedEvent {
     /// The state file could not be written; the write is retried.
     NotWritten { errno: Errno },
-    /// Another process has replaced the state file since the last write.
+    /// Another process has replaced the state file since the last check.
     StateFileShared,
     /// The metrics file could not be written; the write is retried.
     MetricsNotWritten { errno: Errno },

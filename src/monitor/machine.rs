@@ -4,6 +4,7 @@ use super::agent::Outbox;
 use super::announce::Announcer;
 use super::conntrack::SyncSequence;
 use super::exit::Exit;
+use super::file_check::FileCheck;
 use super::hook::HookSchedule;
 use super::journal::Journal;
 use super::misplaced::Misplaced;
@@ -15,8 +16,8 @@ use super::state_file::StateFile;
 use super::status::MetricsSchedule;
 use super::vip::Vip;
 use super::{
-    Action, Cause, CommandResult, DumpResult, ExitReason, Input, Instant, LimitedEvent, LogEvent,
-    MonitorConfig, State, Status,
+    Action, Cause, CommandResult, DumpResult, ExitReason, FoundFiles, Input, Instant, LimitedEvent,
+    LogEvent, MonitorConfig, Outcome, State, Status,
 };
 use crate::wire::cidr::Cidr;
 
@@ -49,6 +50,7 @@ pub struct Monitor<'a> {
     pub(super) detector: Option<Detector>,
     pub(super) metrics: Option<MetricsSchedule>,
     pub(super) namespace: NamespaceSchedule,
+    pub(super) file_check: FileCheck,
     pub(super) manager: Option<ManagerNotifier>,
     pub(super) exit: Exit,
 }
@@ -95,6 +97,7 @@ impl<'a> Monitor<'a> {
             detector: config.detect_split_brain.then(|| Detector::new(config.probe_interval)),
             metrics: config.write_metrics.then(MetricsSchedule::new),
             namespace: NamespaceSchedule::new(config.check_namespace),
+            file_check: FileCheck::new(config.check_files),
             manager: config.notify_manager.then(|| ManagerNotifier::new(config.watchdog, seed)),
             exit: Exit::default(),
         }
@@ -120,16 +123,11 @@ impl<'a> Monitor<'a> {
                 if let Some(outbox) = &mut self.outbox {
                     outbox.handle_outcome(*outcome, journal, now);
                 }
-            }
-            Input::AgentReplaced => {
-                if let Some(outbox) = &mut self.outbox {
-                    outbox.handle_replaced(journal, now);
+                if let Outcome::Delivered { .. } = outcome {
+                    self.file_check.restart(now);
                 }
             }
-            Input::PidFileLost => {
-                journal.log(LogEvent::Superseded);
-                self.handle_exit(ExitReason::Superseded, now);
-            }
+            Input::FilesChecked(found) => self.handle_files(*found, now),
             Input::ManagerNotified(result) => {
                 if let Some(manager) = &mut self.manager {
                     manager.handle_sent(result.is_ok(), now);
@@ -190,6 +188,7 @@ impl<'a> Monitor<'a> {
             .or_else(|| self.notify_manager(now))
             // A hanging disk must not delay anything else.
             .or_else(|| self.write_metrics())
+            .or_else(|| self.file_check.next_action(now))
             .or_else(|| self.namespace.next_action(now))
             .or_else(|| self.exit_if_due(now))
     }
@@ -211,6 +210,7 @@ impl<'a> Monitor<'a> {
             self.manager.as_ref().and_then(ManagerNotifier::deadline),
             self.metrics.as_ref().and_then(MetricsSchedule::deadline),
             self.namespace.deadline(),
+            self.file_check.deadline(),
             self.exit.deadline(),
             self.change.map(|(_, due)| due),
             self.misplaced_line_due(),
@@ -239,6 +239,18 @@ impl<'a> Monitor<'a> {
     #[must_use]
     pub fn logs_hook_output(&self, end: CommandResult, now: Instant) -> bool {
         self.hook.as_ref().is_some_and(|hook| hook.logs_output(end, &self.journal, now))
+    }
+
+    /// Handles what a check of the files found. Without its pid file, the daemon may have a successor, and only exits.
+    fn handle_files(&mut self, found: FoundFiles, now: Instant) {
+        if found.pid_file_lost {
+            self.journal.log(LogEvent::Superseded);
+            return self.handle_exit(ExitReason::Superseded, now);
+        }
+        self.state_file.handle_check(found.state_file, &mut self.journal, now);
+        if let Some(outbox) = self.outbox.as_mut().filter(|_| found.agent_replaced) {
+            outbox.handle_replaced(&mut self.journal, now);
+        }
     }
 
     /// Restricts address events to the watched interface, unless the announcer needs all of them.

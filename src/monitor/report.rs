@@ -28,6 +28,7 @@ impl Monitor<'_> {
             self.reload_pending = false;
         }
         self.state_file.writes.post(state, now);
+        self.file_check.restart(now);
         if let Some(outbox) = &mut self.outbox {
             outbox.post(state, now);
         }

@@ -2,13 +2,13 @@
 
 use super::delivery::Delivery;
 use super::journal::Journal;
-use super::{Action, Instant, LimitedEvent, LogEvent, Replaced, State};
+use super::{Action, FoundStateFile, Instant, LimitedEvent, LogEvent, State};
 use crate::errno::Errno;
 
 #[derive(Debug)]
 pub(super) struct StateFile {
     pub(super) writes: Delivery<State>,
-    /// The last write replaced a file of another process.
+    /// Another process has replaced the file between the last two checks.
     pub(super) is_shared: bool,
 }
 
@@ -20,22 +20,16 @@ impl StateFile {
     /// Handles the result of a write. A failed one is retried later.
     pub(super) fn handle_write(
         &mut self,
-        result: Result<Replaced, Errno>,
+        result: Result<(), Errno>,
         journal: &mut Journal,
         now: Instant,
     ) {
         match result {
-            Ok(replaced) => {
+            Ok(()) => {
                 let Some((state, _)) = self.writes.succeed() else { return };
-                self.is_shared = replaced == Replaced::Foreign;
                 journal.counters.writes += 1;
                 journal.log(LogEvent::Wrote(state));
                 journal.end_failures(|event| matches!(event, LimitedEvent::NotWritten { .. }));
-                if self.is_shared {
-                    journal.log_limited(LimitedEvent::StateFileShared, now);
-                } else {
-                    journal.end_failures(|event| *event == LimitedEvent::StateFileShared);
-                }
             }
             Err(errno) => {
                 if self.writes.fail(|backoff| backoff.after_failure(now)).is_some() {
@@ -43,6 +37,27 @@ impl StateFile {
                     journal.log_limited(LimitedEvent::NotWritten { errno }, now);
                 }
             }
+        }
+    }
+
+    /// Handles what a check found. A file that is not as it was written is written again.
+    pub(super) fn handle_check(
+        &mut self,
+        found: FoundStateFile,
+        journal: &mut Journal,
+        now: Instant,
+    ) {
+        if self.writes.pending().is_some() {
+            return;
+        }
+        self.is_shared = found == FoundStateFile::Foreign;
+        if self.is_shared {
+            journal.log_limited(LimitedEvent::StateFileShared, now);
+        } else {
+            journal.end_failures(|event| *event == LimitedEvent::StateFileShared);
+        }
+        if found != FoundStateFile::Intact {
+            self.writes.repeat(now);
         }
     }
 

@@ -40,7 +40,7 @@ pub enum Trouble {
     SplitBrain(Mac),
     /// The state file could not be written: it holds an older state, or none.
     StateFileFails,
-    /// The last write of the state file replaced another process's: two daemons write one file.
+    /// Another process has replaced the state file: two daemons write one file.
     StateFileShared,
     /// There is no interface of the watched name.
     InterfaceAbsent,

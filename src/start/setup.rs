@@ -245,6 +245,7 @@ fn monitor_config<'a>(
         hook: config.hook.is_some(),
         write_metrics: config.metrics_file.is_some(),
         check_namespace,
+        check_files: true,
         notify_manager: starter.manager().is_some(),
         watchdog: starter.manager().and_then(|manager| manager.watchdog),
         ..MonitorConfig::new(config.interface, config.vip, port)

@@ -8,11 +8,12 @@ use std::process;
 
 use nix::errno::Errno as NixErrno;
 use nix::fcntl::{AT_FDCWD, OFlag, open, renameat};
-use nix::sys::stat::{FileStat, Mode, lstat};
+use nix::sys::stat::Mode;
 use nix::unistd::{UnlinkatFlags, unlinkat};
 
-use super::files::{SAFELY, c_path, is_at, is_same, unlink};
+use super::files::{SAFELY, c_path, is_at, unlink};
 use crate::errno::Errno;
+use crate::monitor::FoundStateFile;
 
 /// A file that is replaced by renaming a complete one over it, so that a reader sees the old content or the new one.
 /// There is no fsync, as a reboot determines the content anew.
@@ -69,9 +70,13 @@ impl AtomicFile {
         is_at(&self.path, own) == Ok(false) && is_held()
     }
 
-    /// Returns whether the file at the path is not the one written earlier. A file that reuses its inode is missed.
-    pub fn is_replaced(&self, written: &FileStat) -> bool {
-        lstat(&*self.path).is_ok_and(|there| !is_same(&there, written))
+    /// Returns what is at the path of the file written earlier.
+    pub fn find(&self, written: &File) -> FoundStateFile {
+        match is_at(&self.path, written) {
+            Ok(false) => FoundStateFile::Foreign,
+            Err(NixErrno::ENOENT) => FoundStateFile::Changed,
+            _ => FoundStateFile::Intact,
+        }
     }
 
     /// Removes the file if it is still this one.

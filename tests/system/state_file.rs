@@ -87,11 +87,13 @@ fn two_daemons_write() {
         reader.join().unwrap();
         driver.unwrap();
     });
+    let line = "another process writes the state file";
+    let is_in = |log: &PathBuf| world.setup.log_in(log).contains(line);
+    watch.until("a check to find the other's file", || logs.iter().any(is_in).then_some(()));
     drop(daemons);
     for log in &logs {
         let log = world.setup.log_in(log);
         assert!(!log.contains("state file not written"), "{log}");
-        assert!(log.contains("another process writes the state file"), "{log}");
     }
     assert_eq!(temporaries(&world.setup), [] as [&Path; 0]);
 }

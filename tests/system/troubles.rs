@@ -160,7 +160,6 @@ fn over_ipv4(pids: &Pids) -> BTreeSet<&'static str> {
     let foreign = world.setup.directory().join("foreign");
     fs::write(&foreign, "master").unwrap();
     fs::rename(&foreign, &state_file).unwrap();
-    world.set_vip(true);
     observer.expect("another process writes the state file", &keepwatch);
     // The daemon refuses a symlink. The test follows it to the old log, which still gets the lines.
     let (log, old) = (world.setup.log_file(), world.setup.directory().join("old.log"));

@@ -5,7 +5,7 @@ mod listing;
 
 use keepwatch::monitor::{
     Action, AnnounceTiming, Dump, Duration, Failure, Input, Instant, LimitedEvent, LogEvent,
-    Monitor, MonitorConfig, Outcome, Replaced, State, Tables,
+    Monitor, MonitorConfig, Outcome, State, Tables,
 };
 use keepwatch::wire::rtnl::{Address, Body, Link, Message};
 use netlink_packet_route::address::AddressFlags;
@@ -63,7 +63,7 @@ impl<'a> Lab<'a> {
         while let Some(action) = self.monitor.next_action(self.now) {
             match &action {
                 Action::WriteState(_) => {
-                    self.monitor.handle(&Input::StateFile(Ok(Replaced::Own)), self.now);
+                    self.monitor.handle(&Input::StateFile(Ok(())), self.now);
                 }
                 Action::RequestDump { dump, only, sequence } => {
                     assert_eq!(self.asked.replace((*dump, *only, *sequence)), None);

@@ -1,6 +1,6 @@
 //! Executes the core's actions.
 
-use keepwatch::monitor::{Action, Dump, Duration, Failure, Input, Outcome, State};
+use keepwatch::monitor::{Action, Dump, Duration, Failure, FoundFiles, Input, Outcome, State};
 use keepwatch::wire::rtnl::Body;
 
 use super::Simulation;
@@ -88,7 +88,7 @@ impl Simulation<'_> {
                 self.conntrackd.run(command);
             }
             Action::RunHook(state) => self.run_hook(state),
-            Action::CheckAgent => return self.look_at_agent(),
+            Action::CheckFiles => return Some(self.check_files()),
             Action::CheckNamespace => {
                 // The metrics must show the status before the check, which may change it.
                 self.metrics.follow(&self.monitor.status());
@@ -108,13 +108,18 @@ impl Simulation<'_> {
         None
     }
 
-    fn look_at_agent(&mut self) -> Option<Input> {
+    fn check_files(&mut self) -> Input {
+        assert!(self.now >= self.checked + Duration::from_secs(10), "p3_checks_are_few");
+        self.checked = self.now;
         if self.pid_file_is_lost {
             self.is_superseded = self.namespace_gone.is_none() && self.helper_gone.is_none();
             self.exit_by(self.now + Duration::from_secs(5));
-            return Some(Input::PidFileLost);
         }
-        self.agent.is_replaced().then_some(Input::AgentReplaced)
+        Input::FilesChecked(FoundFiles {
+            pid_file_lost: self.pid_file_is_lost,
+            agent_replaced: self.agent.is_replaced(),
+            state_file: self.disk.find(),
+        })
     }
 
     /// Asserts that the core has a current view: the queue has been empty at this time.

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use arbitrary::{Arbitrary, Result, Unstructured};
 use keepwatch::errno::Errno;
+use keepwatch::monitor::State::{Active, Backup};
 use keepwatch::monitor::{CommandResult, Control, DumpResult, Failure, HelperKind};
 use netlink_packet_route::link::LinkFlags;
 
@@ -40,7 +41,8 @@ pub static CHOICES: LazyLock<Vec<Vec<Step>>> = LazyLock::new(|| {
         (4, vec![Step::Control(Control::Reload)]),
         (2, vec![Step::Control(Control::Status)]),
         (1, vec![Step::Control(Control::ReopenLog)]),
-        (1, vec![Step::ReplaceStateFile]),
+        (1, [None, Some(Active), Some(Backup)].map(Step::ReplaceStateFile).to_vec()),
+        (1, [Active, Backup].map(Step::OverwriteStateFile).to_vec()),
         (8, dump_ends().map(Step::EndNextDump).to_vec()),
         (2, vec![Step::NextDumpLags]),
         (8, [0, 1].into_iter().flat_map(address_changes).collect()),

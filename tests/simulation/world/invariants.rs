@@ -15,6 +15,8 @@ use super::{SIGTERM, Simulation};
 
 /// The longest wait for a retry.
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
+/// The longest time between two checks of the files.
+const CHECK_FILES: Duration = Duration::from_secs(600);
 
 impl Simulation<'_> {
     /// Asserts that everything pending is under way or scheduled.
@@ -23,7 +25,10 @@ impl Simulation<'_> {
         let soon = deadline.is_some_and(|deadline| deadline <= self.now + LONGEST_WAIT);
         let unread = self.kernel.has_unread();
         assert!(soon || unread || self.reported == Some(self.truth()), "p1_truth_is_reported");
-        assert!(soon || self.disk.file == self.reported, "p3_state_file_is_not_forgotten");
+        assert!(soon || self.disk.written == self.reported, "p3_state_file_is_not_forgotten");
+        let check = (self.checked + CHECK_FILES).max(self.now + Duration::from_secs(10));
+        let checks = deadline.is_some_and(|deadline| deadline <= check);
+        assert!(self.reported.is_none() || checks, "p3_files_are_checked");
         let agent = self.options.has_no_agent || self.agent.acknowledged == self.reported;
         assert!(soon || agent, "p6_agent_is_not_forgotten");
         let hook = self.hook.is_running() || self.hook_is_done() || self.leave_by.is_some();
@@ -61,7 +66,7 @@ impl Simulation<'_> {
     /// Asserts the order of actions: a new state first goes to the file, then to the agent.
     pub(super) fn note_action(&mut self, action: &Action) {
         let is_check = matches!(action, Action::CheckNamespace);
-        let is_look = is_check || *action == Action::CheckAgent;
+        let is_look = is_check || *action == Action::CheckFiles;
         let is_sign = *action == Action::NotifyManager(ManagerNotice::Alive);
         let is_probe = matches!(action, Action::SendProbe(_));
         if !is_look && !is_sign && !is_probe {
@@ -305,7 +310,7 @@ impl Simulation<'_> {
         let backup = Some(State::Backup);
         assert_eq!(self.reported, backup, "p10_backup_is_reported");
         let agent = self.options.has_no_agent || self.agent.acknowledged == backup;
-        let known = agent && self.disk.file == backup && self.hook_is_done();
+        let known = agent && self.disk.written == backup && self.hook_is_done();
         assert!(known || self.now >= gone + Duration::from_secs(5), "p10_all_know_before_exit");
     }
 
@@ -315,7 +320,7 @@ impl Simulation<'_> {
         assert_eq!(gone, helper, "p20_helper_was_this");
         let reported = self.reported.is_some_and(|s| self.truths_since_asked.contains(&s));
         let agent = self.options.has_no_agent || self.agent.acknowledged == self.reported;
-        let known = reported && agent && self.disk.file == self.reported;
+        let known = reported && agent && self.disk.written == self.reported;
         assert!(known || self.now >= since + Duration::from_secs(5), "p20_all_know_before_exit");
     }
 }

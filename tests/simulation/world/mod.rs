@@ -90,6 +90,8 @@ pub struct Simulation<'a> {
     options: Options,
     /// The core knows that mounts have changed, and has not checked the namespace since.
     mounts_changed: bool,
+    /// When the core last checked the files.
+    checked: Instant,
     /// When the core last checked the namespace.
     looked: Option<Instant>,
     namespace_deleted: bool,
@@ -165,6 +167,7 @@ impl<'a> Simulation<'a> {
             hook: options.has_hook,
             write_metrics: options.writes_metrics,
             check_namespace: check[usize::from(options.mounts_are_hidden)],
+            check_files: true,
             notify_manager: options.has_manager,
             watchdog: options.has_watchdog.then_some(manager::PERIOD),
             ..config()
@@ -181,6 +184,7 @@ impl<'a> Simulation<'a> {
             hook: Hook::new(options.has_hook),
             options,
             mounts_changed: false,
+            checked: now,
             looked: None,
             namespace_deleted: false,
             namespace_gone: None,

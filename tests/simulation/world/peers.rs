@@ -2,7 +2,7 @@
 
 use keepwatch::errno::Errno;
 use keepwatch::monitor::{
-    CommandResult, Duration, Failure, Instant, Outcome, Replaced, State, SyncCommand,
+    CommandResult, Duration, Failure, FoundStateFile, Instant, Outcome, State, SyncCommand,
 };
 
 use super::retry::Retry;
@@ -12,26 +12,49 @@ pub struct Disk {
     pub works: bool,
     /// How long the next write takes.
     pub hangs: Duration,
+    /// The word in the file.
     pub file: Option<State>,
-    /// Another process has replaced the file since the last write.
+    /// The word that the core last wrote.
+    pub written: Option<State>,
+    /// The core's last write failed.
+    pub fails: bool,
+    /// The file is another process's.
     pub is_foreign: bool,
-    /// Another process had replaced the file before the last write.
+    /// The file was another process's at the last check.
     pub was_foreign: bool,
     pub log_fails: bool,
     pub retry: Retry,
 }
 
 impl Disk {
-    pub fn write(&mut self, state: State, now: Instant) -> Result<Replaced, Errno> {
+    pub fn write(&mut self, state: State, now: Instant) -> Result<(), Errno> {
         self.retry.begin();
-        if !self.works {
+        self.fails = !self.works;
+        if self.fails {
             self.retry.fail(now);
             return Err(Errno(28));
         }
         self.retry.reset();
-        self.file = Some(state);
-        self.was_foreign = std::mem::take(&mut self.is_foreign);
-        Ok(if self.was_foreign { Replaced::Foreign } else { Replaced::Own })
+        (self.file, self.written, self.is_foreign) = (Some(state), Some(state), false);
+        Ok(())
+    }
+
+    /// Another process replaces the file, or without a word removes it.
+    pub fn replace(&mut self, word: Option<State>) {
+        (self.file, self.is_foreign) = (word, word.is_some());
+    }
+
+    /// The agent writes the file in place.
+    pub fn overwrite(&mut self, word: State) {
+        self.file = self.file.map(|_| word);
+    }
+
+    pub fn find(&self) -> FoundStateFile {
+        match self.is_foreign {
+            true => FoundStateFile::Foreign,
+            false if self.file == self.written => FoundStateFile::Intact,
+            false => FoundStateFile::Changed,
+        }
     }
 }
 
@@ -61,7 +84,6 @@ pub struct Agent {
     instance: u32,
     /// That number when it last answered.
     answered: Option<u32>,
-    answered_at: Option<Instant>,
     /// An attempt has failed, and it has not answered 200 since.
     was_away: bool,
     /// When it knows its routers after its start.
@@ -98,10 +120,6 @@ impl Agent {
             self.threads.retain(|(_, at)| now >= *at);
         } else if !self.listens {
             self.instance += 1;
-            // The core checks for ten minutes. A longer absence of the agent is the operator's task.
-            if self.answered_at.is_some_and(|at| now > at + Duration::from_secs(590)) {
-                self.threads = self.acknowledged.map(|state| (state, now)).into_iter().collect();
-            }
             // Without an earlier attempt, the core cannot know that this agent is a new one.
             let is_known = self.was_away || self.answered.is_some();
             self.knows_routers_at = is_known.then_some(now + starts_for);
@@ -236,7 +254,6 @@ impl Agent {
         self.acknowledged = Some(state);
         self.begin_thread(state, now);
         self.connection = Connection::Lingering;
-        self.answered_at = Some(now);
         let before = self.answered.replace(self.instance);
         Outcome::Delivered { by_another: before.is_some_and(|before| before != self.instance) }
     }

@@ -1,8 +1,7 @@
 //! The end of a life: all faults end, and everything pending is done.
 
-use keepwatch::monitor::{CommandResult, Duration};
+use keepwatch::monitor::{CommandResult, Duration, FoundStateFile};
 
-use super::step::Options;
 use super::{CHECK, Simulation};
 
 /// The time to deliver the truth after the last fault: a dump times out after 5 s, and retries come within 5 s.
@@ -13,19 +12,19 @@ impl Simulation<'_> {
     fn consumers_have_the_truth(&self) -> bool {
         let truth = Some(self.truth());
         let agent_knows = self.options.has_no_agent || self.agent.acknowledged == truth;
-        self.exited || (self.disk.file == truth && agent_knows)
+        self.exited || (self.disk.written == truth && agent_knows)
     }
 
-    /// Whether only checks of the namespace, probes and watchdog notices remain.
+    /// Whether only checks, probes and watchdog notices remain.
     fn only_checks(&self) -> bool {
-        // Pending lines wait for a minute at most. A restarted agent is notified again for an hour.
+        // Pending lines wait for a minute at most. A restarted agent is notified again for an hour. A changed state file is
+        // found within ten minutes.
         let agent_is_done =
             self.agent.acted_on_at(self.now + Duration::from_secs(30)) == self.reported;
-        let is_done = self.options.has_no_agent || agent_is_done;
+        let is_written = self.disk.find() == FoundStateFile::Intact;
+        let is_done = is_written && (self.options.has_no_agent || agent_is_done);
         let patience = if is_done { CHECK * 7 } else { CHECK * 400 };
-        let Options { mounts_are_hidden, has_watchdog, probes, .. } = self.options;
-        let has_timer = mounts_are_hidden || has_watchdog || probes;
-        has_timer && self.now > self.busy + patience
+        self.now > self.busy + patience && self.metrics.has(&self.monitor.status())
     }
 
     /// Ends all faults, and waits until nothing is left to do.

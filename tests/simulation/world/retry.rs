@@ -5,7 +5,7 @@ use std::mem::discriminant;
 
 use keepwatch::errno::Errno;
 use keepwatch::monitor::{
-    Control, Dump, DumpResult, Duration, Failure, Input, Instant, Outcome, Replaced,
+    Control, Dump, DumpResult, Duration, Failure, FoundStateFile, Input, Instant, Outcome,
 };
 
 use super::Simulation;
@@ -197,13 +197,14 @@ impl Simulation<'_> {
             }
         }
         match *input {
-            Input::StateFile(result) => {
-                match result {
-                    Ok(Replaced::Own) => limits.end("shared file"),
-                    Ok(Replaced::Foreign) => limits.fail(("shared file", 0), now),
-                    Err(_) => {}
+            Input::StateFile(result) => limits.end_or_fail("file", result, now),
+            Input::FilesChecked(found) if !found.pid_file_lost && !self.disk.fails => {
+                self.disk.was_foreign = found.state_file == FoundStateFile::Foreign;
+                if self.disk.was_foreign {
+                    limits.fail(("shared file", 0), now);
+                } else {
+                    limits.end("shared file");
                 }
-                limits.end_or_fail("file", result.map(|_| ()), now);
             }
             Input::MetricsFile(result) => limits.end_or_fail("metrics", result, now),
             Input::Probed(result) => limits.end_or_fail("probe", result, now),

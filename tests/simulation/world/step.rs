@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use keepwatch::errno::Errno;
-use keepwatch::monitor::{CommandResult, Control, DumpResult, HelperKind, Input};
+use keepwatch::monitor::{CommandResult, Control, DumpResult, HelperKind, Input, State};
 use netlink_packet_route::link::LinkFlags;
 
 use super::Simulation;
@@ -118,8 +118,10 @@ pub enum Step {
     Control(Control),
     Claim(Claims),
     ChangeMounts,
-    /// Another process writes the state file.
-    ReplaceStateFile,
+    /// Another process replaces the state file, or without a word removes it.
+    ReplaceStateFile(Option<State>),
+    /// The agent writes the state file in place.
+    OverwriteStateFile(State),
     /// Deletes the namespace. Without events of mounts, the core may still notice it `at_once`.
     DeleteNamespace {
         at_once: bool,
@@ -185,7 +187,8 @@ impl Simulation<'_> {
             Step::Control(control) => self.control(control),
             Step::Claim(claims) => self.claim(claims),
             Step::ChangeMounts => self.change_mounts(),
-            Step::ReplaceStateFile => self.disk.is_foreign = self.disk.file.is_some(),
+            Step::ReplaceStateFile(word) => self.disk.replace(word),
+            Step::OverwriteStateFile(word) => self.disk.overwrite(word),
             Step::DeleteNamespace { at_once } => self.delete_namespace(at_once),
         }
     }

@@ -1,0 +1,90 @@
+//! When to check that the agent's socket, the pid file and the state file are still this daemon's.
+
+use super::{Action, Duration, Instant};
+
+/// Seconds from a report to the first check, and from each check to the next.
+const PAUSES: [u64; 4] = [10, 20, 90, 480];
+/// The same from then on.
+const LAST_PAUSE: u64 = 600;
+
+/// What [`Action::CheckFiles`] found at the paths.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FoundFiles {
+    /// The pid file is another daemon's, or has been removed.
+    pub pid_file_lost: bool,
+    /// The socket at the agent's path is not the one that answered the last request with 200.
+    pub agent_replaced: bool,
+    /// The state file.
+    pub state_file: FoundStateFile,
+}
+
+/// The state file at its path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FoundStateFile {
+    /// This daemon's last file, with its last word.
+    Intact,
+    /// This daemon's last file with another content, or no file.
+    Changed,
+    /// Another process's file.
+    Foreign,
+}
+
+#[derive(Debug)]
+pub(super) struct FileCheck {
+    is_on: bool,
+    due: Option<Instant>,
+    /// The number of checks since the last report.
+    checks: usize,
+}
+
+impl FileCheck {
+    /// Returns a schedule that begins with the first report, if it `is_on`.
+    pub(super) fn new(is_on: bool) -> Self {
+        Self { is_on, due: None, checks: 0 }
+    }
+
+    /// Begins anew, after a report or its delivery.
+    pub(super) fn restart(&mut self, now: Instant) {
+        self.checks = 0;
+        self.schedule(now);
+    }
+
+    fn schedule(&mut self, now: Instant) {
+        let seconds = PAUSES.get(self.checks).copied().unwrap_or(LAST_PAUSE);
+        self.due = self.is_on.then_some(now + Duration::from_secs(seconds));
+    }
+
+    /// Returns the check that is due, if any. A late one delays the rest.
+    pub(super) fn next_action(&mut self, now: Instant) -> Option<Action> {
+        self.due.filter(|due| now >= *due)?;
+        self.checks = self.checks.saturating_add(1);
+        self.schedule(now);
+        Some(Action::CheckFiles)
+    }
+
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.due
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn checks_go_on_for_good_and_a_late_one_delays_the_rest() {
+        let mut check = FileCheck::new(true);
+        check.restart(Instant::ZERO);
+        let mut seconds = std::vec![];
+        for _ in 0..6 {
+            let due = check.deadline().unwrap();
+            assert!(check.next_action(due - Duration::from_millis(1)).is_none());
+            assert!(check.next_action(due).is_some());
+            seconds.push(due.secs());
+        }
+        assert_eq!(seconds, [10, 30, 120, 600, 1200, 1800]);
+        let late = Instant::from_secs(9000);
+        assert!(check.next_action(late).is_some() && check.next_action(late).is_none());
+        assert_eq!(check.deadline(), Some(Instant::from_secs(9600)));
+    }
+}
