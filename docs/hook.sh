@@ -5,5 +5,6 @@
 
 case $3 in
 MASTER) systemctl start haproxy ;;
-*) systemctl stop haproxy ;;
+BACKUP | FAULT) systemctl stop haproxy ;;
+*) echo 'usage: hook.sh INSTANCE ROUTER MASTER|BACKUP|FAULT PRIORITY' ;;
 esac

@@ -35,8 +35,10 @@ fn main() -> ExitCode {
     let mut argv = std::env::args_os();
     let program = argv.next().unwrap_or_default();
     let argv: Vec<_> = argv.collect();
-    if Path::new(&program).ends_with("hand-over") {
-        // The arguments of a hook: INSTANCE ID STATE 0.
+    // The arguments of a hook: INSTANCE ID STATE 0. Without them it answers --help and --version.
+    if Path::new(&program).ends_with("hand-over")
+        && argv.first().is_some_and(|word| word == "INSTANCE")
+    {
         let word =
             |index| argv.get(index).and_then(|word: &OsString| word.to_str()).unwrap_or_default();
         return hand_over(word(1), word(2))

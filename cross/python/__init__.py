@@ -4,6 +4,7 @@ import os
 import sys
 
 HERE = os.path.dirname(os.path.realpath(__file__))
+USAGE = "usage: keepwatch-neutron place | restore | check | restart-monitors [DIRECTORY]"
 PLACE = {"place": "in", "restore": "out", "check": "check"}
 
 
@@ -15,8 +16,13 @@ def main():
     word, rest = (sys.argv + [""])[1], sys.argv[2:]
     if word == "restart-monitors" and len(rest) < 2:
         os.execv("/bin/sh", ["sh", os.path.join(HERE, "restart-monitors")] + rest)
+    if word == "--version":
+        keepwatch()
+    if word == "--help":
+        print(USAGE)
+        return
     if word not in PLACE or rest:
-        sys.exit("usage: keepwatch-neutron place | restore | check | restart-monitors [DIRECTORY]")
+        sys.exit(USAGE)
     if sys.prefix == sys.base_prefix:
         sys.exit("keepwatch-neutron: this is no virtual environment; use deb or rpm for the system")
     os.execv("/bin/sh", ["sh", os.path.join(HERE, "place"), PLACE[word], sys.prefix])

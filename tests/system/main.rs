@@ -42,6 +42,7 @@ mod own_files;
 mod privileges;
 mod programs;
 mod scripted;
+mod scripts;
 mod service_manager;
 mod signals;
 mod stalls;
