@@ -18,13 +18,14 @@ use crate::log::{self, Names, debug, error, info, warning};
 use crate::metrics::MetricsFile;
 use crate::monitor::{
     Action, Control, Duration, ExitReason, FoundFiles, FoundStateFile, HelperKind, HookState,
-    Input, Instant, ManagerNotice, Monitor, Outcome, State, Status, SyncCommand,
+    Input, Instant, ManagerNotice, Monitor, Outcome, State, Status,
 };
 use crate::sys::{
     agent::Agent, atomic_file::AtomicFile, clock, netlink, netlink::RouteSocket,
     netns::NamespaceWatch, packet::PacketSocket, pid_file::PidFile,
     service_manager::ReadinessNotifier, signals,
 };
+use crate::wire::helper::SyncRequest;
 use crate::wire::http;
 
 // Sources that the poll reports on.
@@ -66,7 +67,7 @@ pub struct Daemon<'a> {
     pub(crate) warnings: Vec<String>,
     pub(crate) packets: Option<PacketSocket>,
     pub(crate) namespace: Option<NamespaceWatch>,
-    pub(crate) conntrackd: Option<Helper<SyncCommand>>,
+    pub(crate) conntrackd: Option<Helper<SyncRequest>>,
     pub(crate) hook: Option<Helper<HookState>>,
     /// Removed and unlocked after the helpers above have ended: fields are dropped in order.
     pub(crate) pid_file: Option<PidFile>,
@@ -318,7 +319,8 @@ impl Daemon<'_> {
             Action::Log(ref event) => event.log(&self.names),
             Action::LogStatus => self.names.log_status(&self.monitor.status()),
             Action::ReopenLog => return Some(Input::LogReopened { succeeded: log::reopen() }),
-            Action::Sync(command) => self.conntrackd.as_mut()?.run(&command),
+            Action::Sync(command) => self.conntrackd.as_mut()?.run(&SyncRequest::Run(command)),
+            Action::CheckConntrackd => self.conntrackd.as_mut()?.run(&SyncRequest::Check),
             Action::RunHook(state) => self.hook.as_mut()?.run(&state),
             Action::CheckFiles => return Some(Input::FilesChecked(self.check_files())),
             Action::CheckNamespace => {

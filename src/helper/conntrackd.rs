@@ -8,7 +8,7 @@
 
 use std::ffi::CStr;
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Read, Seek};
 use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -26,11 +26,14 @@ use super::{PATH, Runnable};
 use crate::errno::Errno;
 use crate::start::landlock;
 use crate::start::privileges::{self, RunAs};
-use crate::sys::files::SAFELY;
-use crate::wire::helper::{CommandResult, SyncCommand};
+use crate::sys::files::{self, FileId, SAFELY};
+use crate::wire::helper::{CommandResult, SyncRequest};
 
 /// A command that has not ended after this is killed.
 pub(crate) const COMMAND_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// More bytes than a configuration has.
+const MAX_CONFIGURATION: u64 = 65_536;
 
 /// Directories of programs, libraries and their data, in `/`, `/usr` and `/usr/local`.
 const READABLE: [&str; 7] = ["bin", "sbin", "lib", "lib32", "lib64", "libx32", "share"];
@@ -50,6 +53,8 @@ pub struct Conntrackd<'a> {
     pub identity: RunAs,
     /// Whether Landlock restricts the commands.
     pub landlock: bool,
+    /// The control socket at the last command.
+    pub socket: Option<FileId>,
 }
 
 /// Opens the configuration with the rights of `identity`.
@@ -65,6 +70,21 @@ pub fn open_configuration(path: &Path, identity: RunAs) -> nix::Result<File> {
     let file = File::from(file?);
     let is_file = file.metadata().is_ok_and(|metadata| metadata.is_file());
     if is_file { Ok(file) } else { Err(NixErrno::EINVAL) }
+}
+
+/// Returns the control socket of a running conntrackd, by the path in its configuration: the word after `Path`, which
+/// occurs nowhere else (conntrackd's `read_config_yy.y`). Leaves the file at its beginning, for a command.
+fn control_socket(mut configuration: &File) -> Option<FileId> {
+    let mut text = Vec::new();
+    configuration.take(MAX_CONFIGURATION).read_to_end(&mut text).ok()?;
+    configuration.rewind().ok()?;
+    let text = String::from_utf8_lossy(&text);
+    let mut words = text.lines().flat_map(|line| {
+        // Up to a comment.
+        line.split_whitespace().take_while(|word| !word.starts_with('#'))
+    });
+    words.find(|word| word.ends_with("Path"))?;
+    files::identity(Path::new(words.next()?))
 }
 
 impl Conntrackd<'_> {
@@ -84,7 +104,7 @@ impl Conntrackd<'_> {
 }
 
 impl Runnable for Conntrackd<'_> {
-    type Request = SyncCommand;
+    type Request = SyncRequest;
 
     const PROCESS: &'static CStr = c"keepwatch-sync";
 
@@ -93,9 +113,15 @@ impl Runnable for Conntrackd<'_> {
         Ok(privileges::limit_to_client(self.identity)?)
     }
 
-    fn command(&mut self, sync: SyncCommand) -> Result<Command, CommandResult> {
+    fn command(&mut self, request: SyncRequest) -> Result<Command, CommandResult> {
         let opened = open_configuration(&self.configuration, self.identity);
         let configuration = opened.map_err(|errno| CommandResult::NotConfigured(errno.into()))?;
+        let socket = control_socket(&configuration);
+        let SyncRequest::Run(sync) = request else {
+            let is_another = socket.is_some() && socket != self.socket;
+            return Err(CommandResult::Exited(u8::from(is_another)));
+        };
+        self.socket = socket;
         let rules = self.landlock.then(|| self.rules(&configuration)).transpose();
         let mut rules = rules.map_err(CommandResult::NotStarted)?;
         let mut command = Command::new(self.program);

@@ -75,6 +75,9 @@ impl LogEvent {
             Self::CommandFailed { command, end } => {
                 error!("conntrackd {}: {}", command.flag(), end);
             }
+            Self::ConntrackdRestarted => {
+                info!("conntrackd was restarted; synchronising again");
+            }
             Self::HookSucceeded { state, failures: 0 } => {
                 info!("hook succeeded for {}", state.word());
             }

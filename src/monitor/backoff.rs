@@ -4,15 +4,19 @@ use super::{Duration, Instant};
 
 const FIRST: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(5);
+/// The same for programs: a run costs more than an attempt to connect.
+const OF_PROGRAMS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(300)];
 /// The bounds of the mean wait after the backlog was full.
 const WHEN_FULL: [Duration; 2] = [Duration::from_millis(12), Duration::from_millis(30)];
 
-/// A wait that doubles with every failure, from 100 ms to 5 s.
+/// A wait that doubles with every failure, from 100 ms to 5 s, or for programs from 1 s to 5 minutes.
 ///
 /// A random tenth to half of it is cut off, so that hundreds of routers that lost the same agent do not retry in step.
 /// After 5 s at most, a returned agent is found.
 #[derive(Debug)]
 pub(super) struct Backoff {
+    first: Duration,
+    longest: Duration,
     base: Duration,
     /// The first of the latest attempts in a row that found the agent's backlog full.
     full_since: Option<Instant>,
@@ -22,15 +26,24 @@ pub(super) struct Backoff {
 impl Backoff {
     /// Returns a backoff whose `seed` should differ between processes.
     pub(super) fn new(seed: u32) -> Self {
+        Self::between_waits([FIRST, LONGEST], seed)
+    }
+
+    /// Returns a backoff between runs of a program.
+    pub(super) fn of_programs(seed: u32) -> Self {
+        Self::between_waits(OF_PROGRAMS, seed)
+    }
+
+    fn between_waits([first, longest]: [Duration; 2], seed: u32) -> Self {
         // From zero, xorshift yields only zeros.
-        Self { base: FIRST, full_since: None, random: seed.max(1) }
+        Self { first, longest, base: first, full_since: None, random: seed.max(1) }
     }
 
     /// Returns when to try again after a failure at `now`.
     pub(super) fn after_failure(&mut self, now: Instant) -> Instant {
         self.full_since = None;
         let base = self.base;
-        self.base = (base * 2).min(LONGEST);
+        self.base = (base * 2).min(self.longest);
         now + self.between(base / 2, base * 9 / 10)
     }
 
@@ -58,7 +71,7 @@ impl Backoff {
     }
 
     pub(super) fn reset(&mut self) {
-        (self.base, self.full_since) = (FIRST, None);
+        (self.base, self.full_since) = (self.first, None);
     }
 
     /// Returns the next number of Marsaglia's xorshift32.
@@ -83,8 +96,14 @@ mod tests {
 
     #[test]
     fn doubles_from_100_ms_to_5_s_with_jitter() {
-        let bases = [100, 200, 400, 800, 1600, 3200, 5000, 5000, 5000];
+        let bases = [100, 200, 400, 800, 1600, 3200, 5000, 5000];
+        let of_programs = [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300].map(|secs| secs * 1000);
         for seed in 0..1000 {
+            let mut backoff = Backoff::of_programs(seed);
+            for base in of_programs {
+                let wait = (backoff.after_failure(Instant::ZERO) - Instant::ZERO).total_millis();
+                assert!((base / 2..=base * 9 / 10).contains(&wait), "{wait} ms of {base} ms");
+            }
             let mut backoff = Backoff::new(seed);
             for base in bases {
                 let wait = (backoff.after_failure(Instant::ZERO) - Instant::ZERO).total_millis();

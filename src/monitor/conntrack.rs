@@ -1,5 +1,12 @@
 //! Connection tracking: conntrackd's commands on each transition, one after another.
+//!
+//! If a command fails, it and those after it are repeated with growing waits, until a round of them succeeds or the state
+//! changes. What a repetition costs, by conntrackd's source (1.4.9): `-t` nothing while its timer runs, `-R` a dump of the
+//! kernel's table, `-B` and `-n` a message between the nodes for each connection.
+//!
+//! A conntrackd that was restarted has lost what the commands gave it. It is found by its control socket.
 
+use super::backoff::Backoff;
 use super::journal::Journal;
 use super::{Action, CommandResult, Duration, Instant, LimitedEvent, LogEvent, State, SyncCommand};
 use crate::errno::Errno;
@@ -9,37 +16,51 @@ use crate::errno::Errno;
 const CONFIGURATION_TIMEOUT: Duration = Duration::from_secs(10);
 /// How often to retry while the configuration is missing.
 const RETRY: Duration = Duration::from_secs(1);
+/// From the end of the commands, or from a check that conntrackd is the same, to the next check.
+const CHECK: Duration = Duration::from_secs(30);
 
 #[derive(Debug)]
 pub(super) struct SyncSequence {
     state: State,
+    /// The commands that run one after another.
+    round: &'static [SyncCommand],
+    /// Those of them that are left.
     rest: &'static [SyncCommand],
-    running: Option<Running>,
-    /// At least one command of the state has succeeded.
+    /// Those of them to repeat: the first that has failed, and all after it.
+    failed: Option<&'static [SyncCommand]>,
     one_succeeded: bool,
-    /// At least one command of the state has failed.
-    pub(super) one_failed: bool,
-    not_before: Instant,
+    /// The last round has failed, so this one repeats its end.
+    repeats: bool,
+    running: Option<Running>,
+    /// When to start the rest, or without a rest to check conntrackd.
+    due: Option<Instant>,
+    backoff: Backoff,
     /// When the configuration was first found missing for the commands of this state.
     unconfigured_since: Option<Instant>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Running {
-    command: SyncCommand,
-    /// It is a command of the newest state.
-    is_current: bool,
+enum Running {
+    /// A command, and those after it in its round.
+    Command(SyncCommand, &'static [SyncCommand]),
+    /// A command of an earlier state.
+    Outdated(SyncCommand),
+    /// A check that conntrackd is the same.
+    Check,
 }
 
 impl SyncSequence {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(seed: u32) -> Self {
         Self {
             state: State::Backup,
+            round: &[],
             rest: &[],
-            running: None,
+            failed: None,
             one_succeeded: false,
-            one_failed: false,
-            not_before: Instant::ZERO,
+            repeats: false,
+            running: None,
+            due: None,
+            backoff: Backoff::of_programs(seed),
             unconfigured_since: None,
         }
     }
@@ -48,63 +69,136 @@ impl SyncSequence {
     pub(super) fn post(&mut self, state: State) {
         use SyncCommand::{Bulk, Commit, Control, Flush, Resync, Timers};
         self.state = state;
-        self.rest = match state {
+        self.repeats = false;
+        self.unconfigured_since = None;
+        self.backoff.reset();
+        if let Some(Running::Command(command, _)) = self.running {
+            self.running = Some(Running::Outdated(command));
+        }
+        let commands: &[_] = match state {
             State::Active => &[Commit, Flush, Resync, Bulk],
             State::Backup => &[Timers, Control],
         };
-        (self.one_succeeded, self.one_failed) = (false, false);
-        (self.not_before, self.unconfigured_since) = (Instant::ZERO, None);
-        if let Some(running) = &mut self.running {
-            running.is_current = false;
-        }
+        self.begin_round(commands, Instant::ZERO);
+    }
+
+    fn begin_round(&mut self, commands: &'static [SyncCommand], due: Instant) {
+        (self.round, self.rest, self.due) = (commands, commands, Some(due));
+        (self.failed, self.one_succeeded) = (None, false);
     }
 
     pub(super) fn handle_end(&mut self, end: CommandResult, journal: &mut Journal, now: Instant) {
-        let Some(Running { command, is_current }) = self.running.take() else { return };
-        let is_configured = end != CommandResult::NotConfigured(Errno::NOT_FOUND);
-        if is_configured {
-            journal.end_failures(|event| matches!(event, LimitedEvent::ConntrackdUnconfigured));
-        } else if !is_current {
+        let is_missing = end == CommandResult::NotConfigured(Errno::NOT_FOUND);
+        match self.running.take() {
+            None => {}
+            Some(Running::Check) => self.handle_check(end, journal, now),
             // It has not run, and need not: a new state has replaced its own.
-            return;
-        } else {
-            let since = *self.unconfigured_since.get_or_insert(now);
-            if now < since + CONFIGURATION_TIMEOUT {
-                // Retries all commands of the state.
-                self.post(self.state);
-                (self.unconfigured_since, self.not_before) = (Some(since), now + RETRY);
-                return journal.log_limited(LimitedEvent::ConntrackdUnconfigured, now);
+            Some(Running::Outdated(_)) if is_missing => {}
+            Some(Running::Outdated(command)) => count(command, end, true, journal),
+            Some(Running::Command(command, later)) => {
+                if is_missing && self.waits_for_configuration(journal, now) {
+                    return;
+                }
+                count(command, end, !self.repeats, journal);
+                if end == CommandResult::Exited(0) {
+                    self.one_succeeded = true;
+                } else {
+                    self.failed.get_or_insert(later);
+                }
+                if is_missing {
+                    self.rest = &[];
+                } else {
+                    journal.end_failures(|event| {
+                        matches!(event, LimitedEvent::ConntrackdUnconfigured)
+                    });
+                }
+                if self.rest.is_empty() {
+                    self.end_round(is_missing, journal, now);
+                }
             }
-            self.rest = &[];
         }
-        journal.counters.commands += 1;
-        let has_succeeded = end == CommandResult::Exited(0);
-        if !has_succeeded {
-            journal.counters.command_failures += 1;
-            journal.log(LogEvent::CommandFailed { command, end });
+    }
+
+    /// Retries all commands of the round, unless the configuration has been missing for too long. Returns whether it does.
+    fn waits_for_configuration(&mut self, journal: &mut Journal, now: Instant) -> bool {
+        let since = *self.unconfigured_since.get_or_insert(now);
+        let waits = now < since + CONFIGURATION_TIMEOUT;
+        if waits {
+            self.begin_round(self.round, now + RETRY);
+            journal.log_limited(LimitedEvent::ConntrackdUnconfigured, now);
         }
-        if !is_current {
-            return;
-        }
-        self.one_succeeded |= has_succeeded;
-        self.one_failed |= !has_succeeded;
+        waits
+    }
+
+    /// Schedules a check, or after a failure another round.
+    fn end_round(&mut self, is_missing: bool, journal: &mut Journal, now: Instant) {
         let done = self.one_succeeded;
         // Neutron's functional tests have no configuration, and wait for this line.
-        if self.rest.is_empty() && (done || !is_configured) {
+        if self.failed.is_none() || (!self.repeats && (done || is_missing)) {
             journal.log(LogEvent::Synced { state: self.state, done });
+        }
+        self.repeats = self.failed.is_some();
+        if let Some(commands) = self.failed {
+            let due = self.backoff.after_failure(now);
+            self.begin_round(commands, due);
+        } else {
+            self.backoff.reset();
+            self.due = Some(now + CHECK);
+        }
+    }
+
+    /// Handles the answer to a check, which is an exit code: 1 if conntrackd was restarted.
+    fn handle_check(&mut self, end: CommandResult, journal: &mut Journal, now: Instant) {
+        if !self.rest.is_empty() {
+            // A new state has its commands.
+            return;
+        }
+        self.due = Some(now + CHECK);
+        if end == CommandResult::Exited(1) {
+            journal.log(LogEvent::ConntrackdRestarted);
+            // The other commands of the state would commit and flush.
+            let commands: &[_] = match self.state {
+                State::Active => &[SyncCommand::Bulk],
+                State::Backup => &[SyncCommand::Control],
+            };
+            self.begin_round(commands, now);
         }
     }
 
     pub(super) fn next_action(&mut self, now: Instant) -> Option<Action> {
         self.deadline().filter(|due| now >= *due)?;
-        let (&command, rest) = self.rest.split_first()?;
-        (self.rest, self.running) = (rest, Some(Running { command, is_current: true }));
+        let commands = self.rest;
+        let Some((&command, rest)) = commands.split_first() else {
+            self.running = Some(Running::Check);
+            return Some(Action::CheckConntrackd);
+        };
+        (self.rest, self.running) = (rest, Some(Running::Command(command, commands)));
         Some(Action::Sync(command))
     }
 
+    /// Returns whether a command of the state has failed, and has not succeeded since.
+    pub(super) fn is_failing(&self) -> bool {
+        self.repeats || self.failed.is_some()
+    }
+
+    /// Returns whether to log the output of the run that ends now: not of a failure that repeats.
+    pub(super) fn logs_output(&self, end: CommandResult) -> bool {
+        !self.repeats || end == CommandResult::Exited(0)
+    }
+
     pub(super) fn deadline(&self) -> Option<Instant> {
-        let waits = self.running.is_none() && !self.rest.is_empty();
-        waits.then_some(self.not_before)
+        self.due.filter(|_| self.running.is_none())
+    }
+}
+
+fn count(command: SyncCommand, end: CommandResult, has_line: bool, journal: &mut Journal) {
+    journal.counters.commands += 1;
+    if end == CommandResult::Exited(0) {
+        return;
+    }
+    journal.counters.command_failures += 1;
+    if has_line {
+        journal.log(LogEvent::CommandFailed { command, end });
     }
 }
 
@@ -114,7 +208,7 @@ mod tests {
 
     #[test]
     fn missing_configuration_is_retried_each_second_for_ten_seconds() {
-        let (mut sync, mut journal) = (SyncSequence::new(), Journal::default());
+        let (mut sync, mut journal) = (SyncSequence::new(1), Journal::default());
         sync.post(State::Backup);
         for second in 0..=10 {
             assert_eq!(journal.counters.commands, 0, "before {second} s");
@@ -124,14 +218,72 @@ mod tests {
             sync.handle_end(missing, &mut journal, now);
             assert_eq!(sync.next_action(now), None);
         }
-        assert_eq!(sync.deadline(), None);
+        let again = sync.deadline().map(|due| (due - Instant::from_secs(10)).total_millis());
+        assert!(again.is_some_and(|wait| (500..=900).contains(&wait)), "{again:?}");
         let last = core::iter::from_fn(|| journal.next_action()).last();
         assert_eq!(last, Some(Action::Log(LogEvent::Synced { state: State::Backup, done: false })));
     }
 
+    /// Only from the first that has failed, with one line for each.
+    #[test]
+    fn failed_commands_are_repeated_until_they_succeed() {
+        use SyncCommand::{Bulk, Commit, Flush, Resync};
+        let (mut sync, mut journal) = (SyncSequence::new(1), Journal::default());
+        let synced = LogEvent::Synced { state: State::Active, done: true };
+        let failed = |command| LogEvent::CommandFailed { command, end: CommandResult::Exited(1) };
+        sync.post(State::Active);
+        let mut now = Instant::ZERO;
+        for (commands, lines) in [
+            (&[(Commit, 0), (Flush, 1), (Resync, 1), (Bulk, 0)][..], &[Flush, Resync][..]),
+            (&[(Flush, 1), (Resync, 0), (Bulk, 0)], &[]),
+            (&[(Flush, 0), (Resync, 1), (Bulk, 1)], &[]),
+            (&[(Resync, 0), (Bulk, 0)], &[]),
+        ] {
+            for (command, code) in commands {
+                now = sync.deadline().unwrap();
+                assert_eq!(sync.next_action(now), Some(Action::Sync(*command)));
+                let end = CommandResult::Exited(*code);
+                assert_eq!(sync.logs_output(end), *code == 0 || !lines.is_empty());
+                sync.handle_end(end, &mut journal, now);
+            }
+            let is_last = !sync.is_failing();
+            let mut lines: std::vec::Vec<_> = lines.iter().copied().map(failed).collect();
+            if !lines.is_empty() || is_last {
+                lines.push(synced);
+            }
+            let logged: std::vec::Vec<_> = core::iter::from_fn(|| journal.next_action()).collect();
+            assert_eq!(logged, lines.into_iter().map(Action::Log).collect::<std::vec::Vec<_>>());
+        }
+        assert!(!sync.is_failing() && now > Instant::from_secs(3), "{now}");
+        assert_eq!(sync.deadline(), Some(now + CHECK));
+    }
+
+    #[test]
+    fn conntrackd_that_was_restarted_is_filled_again() {
+        for (state, command) in
+            [(State::Active, SyncCommand::Bulk), (State::Backup, SyncCommand::Control)]
+        {
+            let (mut sync, mut journal) = (SyncSequence::new(1), Journal::default());
+            sync.post(state);
+            while let Some(Action::Sync(_)) = sync.next_action(Instant::ZERO) {
+                sync.handle_end(CommandResult::Exited(0), &mut journal, Instant::ZERO);
+            }
+            for (second, restarted) in [(30, 0), (60, 1)] {
+                let now = Instant::from_secs(second);
+                assert_eq!(sync.deadline(), Some(now));
+                assert_eq!(sync.next_action(now), Some(Action::CheckConntrackd));
+                sync.handle_end(CommandResult::Exited(restarted), &mut journal, now);
+            }
+            let now = Instant::from_secs(60);
+            assert_eq!(sync.next_action(now), Some(Action::Sync(command)), "only this one");
+            sync.handle_end(CommandResult::Exited(0), &mut journal, now);
+            assert_eq!(sync.deadline(), Some(now + CHECK));
+        }
+    }
+
     #[test]
     fn missing_configuration_is_no_failure_of_a_command_that_a_new_state_replaced() {
-        let (mut sync, mut journal) = (SyncSequence::new(), Journal::default());
+        let (mut sync, mut journal) = (SyncSequence::new(1), Journal::default());
         sync.post(State::Active);
         assert!(sync.next_action(Instant::ZERO).is_some());
         sync.post(State::Backup);
@@ -146,7 +298,7 @@ mod tests {
     fn configuration_that_is_missing_again_has_a_line_at_once() {
         let missing = CommandResult::NotConfigured(Errno::NOT_FOUND);
         for (between, lines) in [(missing, 1), (CommandResult::Exited(0), 2)] {
-            let (mut sync, mut journal) = (SyncSequence::new(), Journal::default());
+            let (mut sync, mut journal) = (SyncSequence::new(1), Journal::default());
             for (second, end) in (0..).zip([missing, between, missing]) {
                 sync.post(State::Backup);
                 let now = Instant::from_secs(second);

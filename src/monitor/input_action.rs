@@ -125,6 +125,9 @@ pub enum Action {
     ReopenLog,
     /// Run a command of conntrackd: [`HelperNews::Ended`].
     Sync(SyncCommand),
+    /// Check that conntrackd is the one that the last command reached: [`HelperNews::Ended`], with exit code 1 if it was
+    /// restarted since.
+    CheckConntrackd,
     /// Run the hook: [`HelperNews::Ended`].
     RunHook(HookState),
     /// Check that the network namespace still exists: [`Input::NamespaceGone`], if not.

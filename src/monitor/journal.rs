@@ -45,6 +45,8 @@ pub enum LogEvent {
     Synced { state: State, done: bool },
     /// A command of conntrackd failed; the next ones still run.
     CommandFailed { command: SyncCommand, end: CommandResult },
+    /// conntrackd was restarted since its last command, so it has to be filled again.
+    ConntrackdRestarted,
     /// The helper process that runs these programs is gone.
     HelperGone(HelperKind),
     /// The hook ended with exit code 0 for this state, after this number of failed runs.

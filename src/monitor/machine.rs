@@ -91,7 +91,7 @@ impl<'a> Monitor<'a> {
             log_fails: false,
             state_file: StateFile::new(seed),
             outbox: config.notify_agent.then(|| Outbox::new(seed, config.renotify)),
-            conntrack: config.sync_conntrack.then(SyncSequence::new),
+            conntrack: config.sync_conntrack.then(|| SyncSequence::new(seed)),
             hook: config.hook.then(|| HookSchedule::new(seed)),
             announcer: config.announce.map(|(timing, tables)| Announcer::new(timing, tables)),
             detector: config.detect_split_brain.then(|| Detector::new(config.probe_interval)),
@@ -239,6 +239,12 @@ impl<'a> Monitor<'a> {
     #[must_use]
     pub fn logs_hook_output(&self, end: CommandResult, now: Instant) -> bool {
         self.hook.as_ref().is_some_and(|hook| hook.logs_output(end, &self.journal, now))
+    }
+
+    /// Returns whether to log the output of conntrackd's command that ends now.
+    #[must_use]
+    pub fn logs_sync_output(&self, end: CommandResult) -> bool {
+        self.conntrack.as_ref().is_some_and(|sync| sync.logs_output(end))
     }
 
     /// Handles what a check of the files found. Without its pid file, the daemon may have a successor, and only exits.

@@ -3,6 +3,7 @@
 //! The file is written at once on request, and when a gauge has changed: the state, a pending state of the agent or the
 //! hook, or a trouble. A new value of a counter is written at most every 15 s.
 
+use super::conntrack::SyncSequence;
 use super::journal::Journal;
 use super::machine::Monitor;
 use super::{Action, Cause, Duration, Failure, HookState, Instant, LimitedEvent, State};
@@ -198,7 +199,7 @@ impl Monitor<'_> {
     pub(super) fn troubles(&self) -> Troubles {
         let agent_fails = self.outbox.as_ref().is_some_and(|outbox| outbox.states.is_failing());
         let hook_fails = self.hook.as_ref().is_some_and(|hook| hook.runs.is_failing());
-        let conntrackd_fails = self.conntrack.as_ref().is_some_and(|sync| sync.one_failed);
+        let conntrackd_fails = self.conntrack.as_ref().is_some_and(SyncSequence::is_failing);
         [
             self.claimant().map(Trouble::SplitBrain),
             self.state_file.writes.is_failing().then_some(Trouble::StateFileFails),

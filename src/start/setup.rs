@@ -21,8 +21,7 @@ use crate::helper::{COMMAND_TIMEOUT, Conntrackd, Helper, Hook};
 use crate::log::{self, Level, Log, Names, warning};
 use crate::metrics::{MetricsFile, labels};
 use crate::monitor::{
-    ActiveWord, Duration, HookState, Monitor, MonitorConfig, NamespaceCheck, State, SyncCommand,
-    Tables,
+    ActiveWord, Duration, HookState, Monitor, MonitorConfig, NamespaceCheck, State, Tables,
 };
 use crate::options::Config;
 use crate::sys::log_sink::{LogFile, Syslog};
@@ -32,6 +31,7 @@ use crate::sys::{
     agent::Agent, atomic_file::AtomicFile, clock, files::c_path, netlink::RouteSocket,
     packet::PacketSocket, service_manager::ReadinessNotifier, signals, stderr,
 };
+use crate::wire::helper::SyncRequest;
 use crate::wire::ifname::InterfaceName;
 
 /// Room for an event of each polled descriptor.
@@ -180,12 +180,13 @@ fn check_own_name(name: &InterfaceName) -> Result<(), String> {
 fn fork_conntrackd(
     config: &Config,
     program: &ConntrackdPath,
-) -> Result<Helper<SyncCommand>, StartError> {
+) -> Result<Helper<SyncRequest>, StartError> {
     let mut conntrackd = Conntrackd {
         program: &program.path,
         configuration: config.conntrackd_conf(),
         identity: config.run_as(),
         landlock: !config.no_landlock,
+        socket: None,
     };
     Helper::fork(COMMAND_TIMEOUT, &mut conntrackd).map_err(named("conntrackd helper"))
 }

@@ -17,6 +17,7 @@ use nix::unistd::Uid;
 
 use crate::errno::Errno;
 use crate::monitor::{Failure, Outcome};
+use crate::sys::files::{self, FileId};
 use crate::wire::http::{Reply, ReplyReader, Request};
 
 /// How many bytes an agent may send after its status line before the connection is closed.
@@ -32,17 +33,14 @@ pub struct Agent {
     /// The socket of an attempt that failed. The next one uses it, as making another costs as much as the attempt.
     unconnected: Option<OwnedFd>,
     /// The socket that answered the last request with 200.
-    answered: Option<SocketId>,
+    answered: Option<FileId>,
 }
-
-/// Device, inode and time of the last change, as inode numbers are reused.
-type SocketId = (u64, u64, i64, i64);
 
 /// A request and its reply, on a connection of their own.
 #[derive(Debug)]
 struct Exchange {
     /// The agent's socket at the path just before the connection.
-    agent: Option<SocketId>,
+    agent: Option<FileId>,
     stream: UnixStream,
     reply: ReplyReader,
     delivered: bool,
@@ -90,9 +88,8 @@ impl Agent {
         Ok(())
     }
 
-    fn socket_id(&self) -> Option<SocketId> {
-        let found = fs::metadata(self.address.path()?).ok()?;
-        Some((found.dev(), found.ino(), found.ctime(), found.ctime_nsec()))
+    fn socket_id(&self) -> Option<FileId> {
+        files::identity(self.address.path()?)
     }
 
     /// Returns whether the socket that answered 200 last was replaced. Does not connect: that would be a notification.

@@ -1,8 +1,9 @@
 //! Paths as C strings, and the identity of files.
 
 use std::ffi::{CStr, CString};
-use std::fs::File;
+use std::fs::{self, File};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use nix::errno::Errno as NixErrno;
@@ -25,6 +26,15 @@ pub(crate) fn unlink(path: &CStr) -> nix::Result<()> {
 
 pub(crate) fn is_same(one: &FileStat, other: &FileStat) -> bool {
     (one.st_dev, one.st_ino) == (other.st_dev, other.st_ino)
+}
+
+/// Device, inode and time of the last change, as inode numbers are reused.
+pub(crate) type FileId = (u64, u64, i64, i64);
+
+/// Returns the identity of the file at the path, if it exists.
+pub(crate) fn identity(path: &Path) -> Option<FileId> {
+    let found = fs::metadata(path).ok()?;
+    Some((found.dev(), found.ino(), found.ctime(), found.ctime_nsec()))
 }
 
 /// Returns whether this open file is at the path. A symlink there is not followed. `ENOENT`: no file is there.

@@ -48,6 +48,15 @@ impl SyncCommand {
     }
 }
 
+/// A request to the helper of conntrackd.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum SyncRequest {
+    /// Run this command.
+    Run(SyncCommand),
+    /// Report exit code 1 if conntrackd is another one than that of the last command, otherwise 0.
+    Check,
+}
+
 /// The state that the hook is run for, by the names of keepalived's notify scripts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum HookState {

@@ -32,7 +32,8 @@ fn connection_survives_failover() {
     let network = Network::new();
     let left = Tracked::new("left", 1, "root", &network);
     let right = Tracked::new("right", 2, "nobody", &network);
-    let _conntrackd = [left.start_conntrackd(), right.start_conntrackd()];
+    let _conntrackd = left.start_conntrackd();
+    let conntrackd = right.start_conntrackd();
     let keepwatch = [left.node.watch(), right.node.watch()];
     for (node, keepwatch) in [&left, &right].into_iter().zip(&keepwatch) {
         node.wait_synced(keepwatch, "backup", &BACKUP);
@@ -45,6 +46,10 @@ fn connection_survives_failover() {
             --state ESTABLISHED -u SEEN_REPLY,ASSURED -t 600";
         output("conntrack", &flow.split_whitespace().collect::<Vec<_>>());
     });
+    right.wait_external_connection();
+    // A new one knows no connection, until it asks for all.
+    drop(conntrackd);
+    let _conntrackd = right.start_conntrackd();
     right.wait_external_connection();
 
     left.set_vip(false);
@@ -91,6 +96,11 @@ impl Tracked {
         let text =
             include_str!("conntrackd.conf").replace("DIRECTORY", directory.to_str().unwrap());
         fs::write(self.configuration(), text.replace("ADDRESS", &self.address)).unwrap();
+        // Those of an earlier one, which was killed.
+        for file in ["conntrackd.log", "conntrackd.lock"] {
+            let _ = fs::remove_file(directory.join(file));
+        }
+        self.checked.set(0);
         let files = Watch::new(directory);
         let mut command = Command::new("conntrackd");
         command.arg("-C").arg(self.configuration());

@@ -85,8 +85,9 @@ impl Simulation<'_> {
             Action::NotifyManager(notice) => return Some(self.notify_manager(notice)),
             Action::Sync(command) => {
                 assert!(self.leave_by.is_none(), "p13_no_command_while_it_leaves");
-                self.conntrackd.run(command);
+                self.conntrackd.run(command, self.now);
             }
+            Action::CheckConntrackd => self.conntrackd.check(self.now),
             Action::RunHook(state) => self.run_hook(state),
             Action::CheckFiles => return Some(self.check_files()),
             Action::CheckNamespace => {

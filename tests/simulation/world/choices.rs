@@ -37,6 +37,7 @@ pub static CHOICES: LazyLock<Vec<Vec<Step>>> = LazyLock::new(|| {
         (4, (1..28).map(|secs| Step::AgentIsSlow(Duration::from_secs(secs))).collect()),
         (8, disks().collect()),
         (8, results().map(Step::CommandEnds).to_vec()),
+        (1, vec![Step::RestartConntrackd]),
         (4, results().map(Step::HookEnds).to_vec()),
         (4, vec![Step::Control(Control::Reload)]),
         (2, vec![Step::Control(Control::Status)]),

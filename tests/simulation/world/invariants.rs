@@ -36,9 +36,9 @@ impl Simulation<'_> {
         let is_pending = self.monitor.status().hook_pending.is_some();
         let is_shown = is_pending != self.hook_is_done() || self.leave_by.is_some();
         assert!(soon || unread || is_shown, "p20_pending_is_shown");
-        let runs = self.conntrackd.is_running() || self.conntrackd.is_unconfigured() && soon;
-        let is_leaving = self.leave_by.is_some();
-        assert!(runs || self.conntrackd.is_done() || is_leaving, "p13_conntrackd_is_not_forgotten");
+        let goes_on = self.conntrackd.goes_on(deadline, self.now);
+        assert!(goes_on || self.leave_by.is_some(), "p13_conntrackd_is_not_forgotten");
+        assert!(self.conntrackd.has_its_lines(), "p13_end_has_its_line: {:?}", self.conntrackd);
         let then = deadline.is_some_and(|deadline| deadline <= self.now + Duration::from_secs(15));
         assert!(then || self.metrics.has(&self.monitor.status()), "p14_metrics_are_not_forgotten");
         let now = deadline.is_some_and(|deadline| deadline <= self.now);
@@ -66,7 +66,7 @@ impl Simulation<'_> {
     /// Asserts the order of actions: a new state first goes to the file, then to the agent.
     pub(super) fn note_action(&mut self, action: &Action) {
         let is_check = matches!(action, Action::CheckNamespace);
-        let is_look = is_check || *action == Action::CheckFiles;
+        let is_look = is_check || matches!(action, Action::CheckFiles | Action::CheckConntrackd);
         let is_sign = *action == Action::NotifyManager(ManagerNotice::Alive);
         let is_probe = matches!(action, Action::SendProbe(_));
         if !is_look && !is_sign && !is_probe {
@@ -168,13 +168,9 @@ impl Simulation<'_> {
             }
             LogEvent::Changed(cause) => self.read_cause(cause),
             LogEvent::InterfaceMissing => assert!(self.kernel.absence_known, "p9_absence_is_known"),
-            LogEvent::Synced { state, done } => {
-                assert!(
-                    self.conntrackd.is_done() && self.reported == Some(state),
-                    "p13_synced_is_of_the_newest_state"
-                );
-                assert_eq!(self.conntrackd.is_synced(), done, "p13_synced_is_true");
-            }
+            LogEvent::Synced { .. }
+            | LogEvent::CommandFailed { .. }
+            | LogEvent::ConntrackdRestarted => self.conntrackd.read_line(note),
             LogEvent::Superseded => assert!(self.pid_file_is_lost, "p15_pid_file_is_lost"),
             LogEvent::AgentReplaced => assert!(self.agent.is_replaced(), "p6_agent_is_replaced"),
             LogEvent::HookSucceeded { state, .. } => {
@@ -200,12 +196,6 @@ impl Simulation<'_> {
             }
             LogEvent::InterfaceFound { .. } => {
                 assert!(!self.kernel.absence_known, "p9_interface_is_found");
-            }
-            LogEvent::CommandFailed { end, .. } => {
-                assert_ne!(end, CommandResult::Exited(0), "p13_failure");
-                let is_missing = end == CommandResult::NotConfigured(Errno::NOT_FOUND);
-                let has_waited = self.conntrackd.is_unconfigured();
-                assert!(!is_missing || has_waited, "p13_replaced_command_has_no_line");
             }
             LogEvent::HelperGone(HelperKind::Conntrackd) => {
                 assert!(!self.conntrackd.lives, "p20_gone");

@@ -16,6 +16,7 @@
 
 mod actions;
 pub mod choices;
+mod conntrackd;
 mod feed;
 mod hook;
 mod invariants;
@@ -31,6 +32,7 @@ pub mod wire;
 
 use std::cell::RefCell;
 
+use conntrackd::Conntrackd;
 use hook::Hook;
 use keepwatch::monitor::{
     AnnounceTiming, Cause, CommandResult, Control, Duration, HelperKind, HelperNews, HookState,
@@ -41,7 +43,7 @@ use kernel::{Kernel, PORT, name};
 use lan::Lan;
 use manager::Manager;
 use metrics::MetricsFile;
-use peers::{Agent, Conntrackd, Disk, Reply};
+use peers::{Agent, Disk, Reply};
 use retry::{Dumps, Limits};
 pub use step::{Life, Options, Step};
 use wire::{PROBE_INTERVAL, Wire};
@@ -323,7 +325,7 @@ impl<'a> Simulation<'a> {
     }
 
     fn command_ends(&mut self, result: CommandResult) {
-        self.conntrackd.end(result, self.now);
+        let result = self.conntrackd.end(result, self.now);
         self.feed(&Input::Helper(HelperKind::Conntrackd, HelperNews::Ended(result)));
     }
 

@@ -1,9 +1,7 @@
-//! The consumers of the state: disk, agent, conntrackd.
+//! The consumers of the state: disk and agent.
 
 use keepwatch::errno::Errno;
-use keepwatch::monitor::{
-    CommandResult, Duration, Failure, FoundStateFile, Instant, Outcome, State, SyncCommand,
-};
+use keepwatch::monitor::{Duration, Failure, FoundStateFile, Instant, Outcome, State};
 
 use super::retry::Retry;
 
@@ -261,105 +259,3 @@ impl Agent {
 
 /// The end of an attempt: 200, or a failure.
 pub type Reply = Result<(), Failure>;
-
-/// The helper that runs conntrackd's commands.
-#[derive(Debug)]
-pub struct Conntrackd {
-    pub lives: bool,
-    /// The running command, and the number of its state.
-    running: Option<(SyncCommand, usize)>,
-    /// The commands for the newest state.
-    wanted: &'static [SyncCommand],
-    /// The number of states so far.
-    states: usize,
-    /// The number of commands begun for the newest state.
-    begun: usize,
-    /// Since when these have had no configuration.
-    unconfigured_since: Option<Instant>,
-    /// The results of these.
-    results: Vec<CommandResult>,
-}
-
-impl Conntrackd {
-    pub fn new(lives: bool) -> Self {
-        Self {
-            lives,
-            running: None,
-            wanted: &[],
-            states: 0,
-            begun: 0,
-            unconfigured_since: None,
-            results: Vec::new(),
-        }
-    }
-
-    pub fn is_running(&self) -> bool {
-        self.running.is_some()
-    }
-
-    /// Expects the commands for a new state.
-    pub fn want(&mut self, state: State) {
-        const ACTIVE: [SyncCommand; 4] =
-            [SyncCommand::Commit, SyncCommand::Flush, SyncCommand::Resync, SyncCommand::Bulk];
-        const BACKUP: [SyncCommand; 2] = [SyncCommand::Timers, SyncCommand::Control];
-        (self.begun, self.unconfigured_since) = (0, None);
-        self.states += 1;
-        self.results.clear();
-        self.wanted = match state {
-            State::Active => &ACTIVE,
-            State::Backup => &BACKUP,
-        };
-    }
-
-    pub fn run(&mut self, command: SyncCommand) {
-        assert!(self.lives, "p13_helper_lives");
-        assert_eq!(self.running, None, "p13_one_command_at_a_time");
-        assert_eq!(Some(&command), self.wanted.get(self.begun), "p13_commands_are_in_order");
-        self.begun += 1;
-        self.running = Some((command, self.states));
-    }
-
-    /// Ends the running command, if any.
-    pub fn end(&mut self, result: CommandResult, now: Instant) {
-        let Some((_, state)) = self.running.take() else { return };
-        if state != self.states {
-            return;
-        }
-        if result == CommandResult::NotConfigured(Errno::NOT_FOUND) {
-            // All commands are retried until the configuration has been missing for ten seconds.
-            let since = *self.unconfigured_since.get_or_insert(now);
-            if now < since + Duration::from_secs(10) {
-                self.results.clear();
-                self.begun = 0;
-                return;
-            }
-            self.begun = self.wanted.len();
-        }
-        self.results.push(result);
-    }
-
-    /// Whether the commands wait for their configuration.
-    pub fn is_unconfigured(&self) -> bool {
-        self.unconfigured_since.is_some()
-    }
-
-    /// Ends the helper. Returns whether it was alive.
-    pub fn die(&mut self) -> bool {
-        self.running = None;
-        std::mem::take(&mut self.lives)
-    }
-
-    /// Whether all commands have ended, at least one with success.
-    pub fn is_synced(&self) -> bool {
-        self.is_done() && self.results.contains(&CommandResult::Exited(0))
-    }
-
-    pub fn has_failed(&self) -> bool {
-        self.lives && self.results.iter().any(|result| *result != CommandResult::Exited(0))
-    }
-
-    /// Whether all commands for the newest state have ended.
-    pub fn is_done(&self) -> bool {
-        !self.lives || (self.begun == self.wanted.len() && self.running.is_none())
-    }
-}

@@ -22,7 +22,8 @@ impl Simulation<'_> {
         let agent_is_done =
             self.agent.acted_on_at(self.now + Duration::from_secs(30)) == self.reported;
         let is_written = self.disk.find() == FoundStateFile::Intact;
-        let is_done = is_written && (self.options.has_no_agent || agent_is_done);
+        let is_notified = self.options.has_no_agent || agent_is_done;
+        let is_done = is_written && is_notified && self.conntrackd.is_done();
         let patience = if is_done { CHECK * 7 } else { CHECK * 400 };
         self.now > self.busy + patience && self.metrics.has(&self.monitor.status())
     }

@@ -32,9 +32,15 @@ pub struct Retry {
 impl Retry {
     /// Notes a failure. A retry that is already due stays due.
     pub fn fail(&mut self, now: Instant) {
-        let wait = (FIRST * (1 << self.failures.min(6))).min(LONGEST);
+        self.fail_between([FIRST, LONGEST], now);
+    }
+
+    /// Notes a failure. Returns the longest wait that follows it.
+    pub fn fail_between(&mut self, [first, longest]: [Duration; 2], now: Instant) -> Duration {
+        let wait = (first * (1 << self.failures.min(9))).min(longest);
         self.by.get_or_insert(now + wait);
         (self.failures, self.full_since) = (self.failures + 1, None);
+        wait
     }
 
     pub fn fail_as_full(&mut self, now: Instant) {

@@ -110,6 +110,7 @@ pub enum Step {
     /// The agent needs so much longer to act on its next notification.
     AgentIsSlow(Duration),
     CommandEnds(CommandResult),
+    RestartConntrackd,
     HookEnds(CommandResult),
     /// Sets whether the service manager's socket has room.
     ManagerTakes(bool),
@@ -179,6 +180,7 @@ impl Simulation<'_> {
                 self.agent.listen(listens, starts_for.into(), self.now);
             }
             Step::AgentIsSlow(duration) => self.agent.next_thread_takes = duration.into(),
+            Step::RestartConntrackd => self.conntrackd.was_restarted = true,
             Step::CommandEnds(result) => self.command_ends(result),
             Step::HelperDies(helper) => self.helper_dies(helper),
             Step::HookEnds(result) => self.hook_ends(result),
