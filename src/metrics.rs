@@ -34,14 +34,22 @@ impl MetricsFile {
         Ok(Self { file: AtomicFile::new(path)?, labels, written: None })
     }
 
-    /// Writes the current figures. `EEXIST` if the file belongs to a running daemon that was started later.
+    /// Writes the current figures, or on an error removes the old ones: a missing file is noticed, and a removal needs
+    /// no room. `EEXIST` if the file belongs to a running daemon that was started later.
     pub fn write(&mut self, status: &Status, changed_at: u64) -> Result<(), Errno> {
         if self.written.as_ref().is_some_and(|written| self.file.is_taken(written)) {
             return Err(NixErrno::EEXIST.into());
         }
         let mut text = String::<MAX_LEN>::new();
         render(&mut text, status, changed_at, &self.labels).map_err(|_| NixErrno::EMSGSIZE)?;
-        self.written = Some(self.file.replace(text.as_bytes(), true)?);
+        let replaced = self.file.replace(text.as_bytes(), true);
+        if replaced.is_err() {
+            match &self.written {
+                Some(written) => self.file.remove(written),
+                None => self.file.discard(),
+            }
+        }
+        self.written = Some(replaced?);
         Ok(())
     }
 }

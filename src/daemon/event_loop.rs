@@ -2,17 +2,17 @@
 //! what the core expects of the loop.
 
 use std::fs::File;
-use std::io::{self, ErrorKind};
-use std::os::fd::{AsRawFd, RawFd};
+use std::io::ErrorKind;
+use std::os::fd::RawFd;
+use std::os::unix::fs::MetadataExt;
 use std::time::UNIX_EPOCH;
 
-use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token};
 use nix::sys::signalfd::SignalFd;
 use signal_hook::consts::{SIGHUP, SIGUSR1, SIGUSR2};
 use signal_hook::low_level::signal_name;
 
-use crate::errno::Errno;
+use super::sources::{AGENT, CLOCK, CONNTRACKD, HOOK, MOUNTS, PACKETS, ROUTE, SIGNALS};
 use crate::helper::Helper;
 use crate::log::{self, Names, debug, error, info, warning};
 use crate::metrics::MetricsFile;
@@ -21,25 +21,14 @@ use crate::monitor::{
     Input, Instant, ManagerNotice, Monitor, Outcome, State, Status,
 };
 use crate::sys::{
-    agent::Agent, atomic_file::AtomicFile, clock, netlink, netlink::RouteSocket,
+    agent::Agent, atomic_file::AtomicFile, clock, clock::ClockWatch, netlink, netlink::RouteSocket,
     netns::NamespaceWatch, packet::PacketSocket, pid_file::PidFile,
     service_manager::ReadinessNotifier, signals,
 };
 use crate::wire::helper::SyncRequest;
 use crate::wire::http;
 
-// Sources that the poll reports on.
-const ROUTE: usize = 0;
-const SIGNALS: usize = 1;
-const PACKETS: usize = 2;
-/// Names of network namespaces are mounts.
-const MOUNTS: usize = 3;
-const CONNTRACKD: usize = 4;
-const HOOK: usize = 5;
-const AGENT: usize = 6;
-/// Needs no handling: the log is written before the next wait.
-const LOG: usize = 7;
-type Ready = [bool; 8];
+type Ready = [bool; 9];
 
 /// Netlink datagrams read in one turn, so that a burst starves neither the agent nor signals.
 const DATAGRAMS_PER_TURN: usize = 64;
@@ -57,6 +46,7 @@ pub struct Daemon<'a> {
     /// Whether to install the address filter in the kernel.
     pub(crate) filter_events: bool,
     pub(crate) signals: SignalFd,
+    pub(crate) clock: ClockWatch,
     pub(crate) agent: Option<Agent>,
     pub(crate) state_file: AtomicFile,
     /// The last written file. It stays open so that no other file gets its inode number.
@@ -71,8 +61,8 @@ pub struct Daemon<'a> {
     pub(crate) hook: Option<Helper<HookState>>,
     /// Removed and unlocked after the helpers above have ended: fields are dropped in order.
     pub(crate) pid_file: Option<PidFile>,
-    /// The state in a predecessor's state file, and since when, in Unix time.
-    pub(crate) predecessor: Option<(State, u64)>,
+    /// The state in a predecessor's state file, and since when.
+    pub(crate) predecessor: Option<(State, Instant)>,
     /// Too large for the stack.
     pub(crate) monitor: Box<Monitor<'a>>,
     /// Whether frames are read; otherwise the kernel drops them once its buffer is full.
@@ -137,6 +127,11 @@ impl Daemon<'_> {
         if ready[MOUNTS] {
             self.watch_mounts(None);
             self.dispatch(&Input::MountsChanged);
+        }
+        if ready[CLOCK] {
+            self.clock.rearm();
+            self.date_state_file();
+            self.dispatch(&Input::ClockSet);
         }
         if ready[CONNTRACKD] {
             self.handle_helper(HelperKind::Conntrackd, buffer);
@@ -214,57 +209,6 @@ impl Daemon<'_> {
         false
     }
 
-    /// Registers the sources that are open at the start.
-    pub(crate) fn register(&self) -> Result<(), Errno> {
-        self.watch(self.route.fd().as_raw_fd(), ROUTE, Some(Interest::READABLE))?;
-        self.watch(self.signals.as_raw_fd(), SIGNALS, Some(Interest::READABLE))?;
-        let conntrackd = self.conntrackd.as_ref().map(Helper::fd).zip(Some(CONNTRACKD));
-        let hook = self.hook.as_ref().map(Helper::fd).zip(Some(HOOK));
-        for (fd, source) in conntrackd.into_iter().chain(hook) {
-            self.watch(fd, source, Some(Interest::READABLE))?;
-        }
-        Ok(())
-    }
-
-    /// Registers a source, or without an `interest` deregisters it.
-    fn watch(&self, fd: RawFd, source: usize, interest: Option<Interest>) -> io::Result<()> {
-        let (registry, mut fd) = (self.poll.registry(), SourceFd(&fd));
-        match interest {
-            Some(interest) => registry.register(&mut fd, Token(source), interest),
-            None => registry.deregister(&mut fd),
-        }
-    }
-
-    /// Writes the log. Watches the log daemon's socket as long as that has no room.
-    fn flush_log(&mut self) {
-        let full = log::flush();
-        if full != self.full_log
-            && let Some(fd) = full.or(self.full_log)
-        {
-            // On failure, the lines wait for the next event.
-            let _ = self.watch(fd, LOG, full.map(|_| Interest::WRITABLE));
-            self.full_log = full;
-        }
-    }
-
-    /// Registers for the next mount or unmount only: one check of the namespace covers all that follow.
-    fn watch_mounts(&self, interest: Option<Interest>) {
-        if let Some(fd) = self.namespace.as_ref().and_then(NamespaceWatch::fd) {
-            // Fails if it is registered already.
-            let _ = self.watch(fd, MOUNTS, interest);
-        }
-    }
-
-    /// Registers or deregisters the packet socket. Registering also reports frames already received.
-    fn set_reads_frames(&mut self, reads_frames: bool) {
-        self.reads_frames = reads_frames;
-        if let Some(packets) = &self.packets {
-            // On failure, frames cause idle wake-ups.
-            let interest = reads_frames.then_some(Interest::READABLE);
-            let _ = self.watch(packets.fd(), PACKETS, interest);
-        }
-    }
-
     /// Passes an input in, then executes actions and passes their results in until none is left.
     pub(super) fn dispatch(&mut self, input: &Input) {
         let mut now = self.pass_in(input);
@@ -336,14 +280,9 @@ impl Daemon<'_> {
 
     fn write_state(&mut self, state: State) -> Input {
         let word = state.word(self.names.active_word);
-        let written = self.state_file.replace(word.as_bytes(), false).map(|file| {
-            // The file's time carries the last change over a restart. A change just now needs no correction.
-            let changed_at = self.changed_at(&self.monitor.status());
-            if changed_at != clock::unix_time(clock::now()) {
-                let _ = file.set_modified(UNIX_EPOCH + Duration::from_secs(changed_at).into());
-            }
-            self.state_written = Some(file);
-        });
+        let written = self.state_file.replace(word.as_bytes(), false);
+        let written = written.map(|file| self.state_written = Some(file));
+        self.date_state_file();
         if let Err(errno) = written {
             let path = self.names.state_file.display();
             self.starter.not_yet(format_args!("state file {path}: {errno}"));
@@ -351,13 +290,24 @@ impl Daemon<'_> {
         Input::StateFile(written)
     }
 
+    /// Gives the state file the time of the last change, which so is known after a restart.
+    fn date_state_file(&self) {
+        let changed_at = self.changed_at(&self.monitor.status());
+        // A change just now has this time already.
+        if let Some(file) = self.state_written.as_ref()
+            && file.metadata().map_or(true, |file| u64::try_from(file.mtime()) != Ok(changed_at))
+        {
+            let _ = file.set_modified(UNIX_EPOCH + Duration::from_secs(changed_at).into());
+        }
+    }
+
     /// Returns the Unix time of the last change of the state, by the wall clock as it is set now: at the change it may have
     /// been wrong. If the first state is the predecessor's, the time is that of the predecessor's file.
     fn changed_at(&self, status: &Status) -> u64 {
         let is_first = status.counters.transitions == 1;
         let same = self.predecessor.filter(|(state, _)| is_first && status.state == Some(*state));
-        let own = || status.changed_at.map(clock::unix_time).unwrap_or_default();
-        same.map_or_else(own, |(_, since)| since)
+        let changed_at = same.map(|(_, since)| since).or(status.changed_at);
+        changed_at.map(clock::unix_time).unwrap_or_default()
     }
 
     fn notify(&mut self, state: State) -> Option<Input> {
@@ -390,7 +340,7 @@ impl Daemon<'_> {
         let manager = self.starter.manager()?;
         Some(Input::ManagerNotified(match notice {
             ManagerNotice::Reloading(at) => {
-                let micros = at.total_micros();
+                let micros = clock::monotonic_micros(at);
                 manager.send(format_args!("RELOADING=1\nMONOTONIC_USEC={micros}"))
             }
             ManagerNotice::Ready => manager.send(format_args!("READY=1")),

@@ -2,5 +2,6 @@
 
 mod event_loop;
 mod helpers;
+mod sources;
 
 pub use event_loop::Daemon;

@@ -47,6 +47,8 @@ pub enum Input {
     /// A file system was mounted or unmounted: the network namespace may have been deleted. The next such input follows
     /// [`Action::CheckNamespace`] at the earliest.
     MountsChanged,
+    /// The wall clock has been set, so the Unix times in the figures are wrong.
+    ClockSet,
     /// The network namespace has been deleted.
     NamespaceGone,
     /// A frame was received, with the claim in it and the index of its interface. None: the frame has no claim, or the

@@ -155,6 +155,11 @@ impl<'a> Monitor<'a> {
                 }
             }
             Input::Helper(helper, news) => self.handle_helper(*helper, *news, now),
+            Input::ClockSet => {
+                if let Some(metrics) = self.metrics.as_mut().filter(|_| self.reported.is_some()) {
+                    metrics.request();
+                }
+            }
             Input::MountsChanged => self.namespace.handle_mounts_changed(now),
             Input::NamespaceGone => self.handle_namespace_gone(now),
         }

@@ -21,15 +21,16 @@ use crate::helper::{COMMAND_TIMEOUT, Conntrackd, Helper, Hook};
 use crate::log::{self, Level, Log, Names, warning};
 use crate::metrics::{MetricsFile, labels};
 use crate::monitor::{
-    ActiveWord, Duration, HookState, Monitor, MonitorConfig, NamespaceCheck, State, Tables,
+    ActiveWord, Duration, HookState, Instant, Monitor, MonitorConfig, NamespaceCheck, State, Tables,
 };
 use crate::options::Config;
 use crate::sys::log_sink::{LogFile, Syslog};
 use crate::sys::netns::NamespaceWatch;
 use crate::sys::own_file::{self, Refusal};
 use crate::sys::{
-    agent::Agent, atomic_file::AtomicFile, clock, files::c_path, netlink::RouteSocket,
-    packet::PacketSocket, service_manager::ReadinessNotifier, signals, stderr,
+    agent::Agent, atomic_file::AtomicFile, clock, clock::ClockWatch, files::c_path,
+    netlink::RouteSocket, packet::PacketSocket, service_manager::ReadinessNotifier, signals,
+    stderr,
 };
 use crate::wire::helper::SyncRequest;
 use crate::wire::ifname::InterfaceName;
@@ -103,6 +104,7 @@ impl<'a> Daemon<'a> {
             poll: Poll::new().map_err(Errno::from).map_err(named("epoll"))?,
             route,
             filter_events: !config.no_netlink_filter,
+            clock: ClockWatch::new().map_err(named("timerfd"))?,
             signals: signals::block().map_err(named("signalfd"))?,
             packets,
             namespace,
@@ -253,15 +255,15 @@ fn monitor_config<'a>(
     }
 }
 
-/// Returns the state in a predecessor's file, and the Unix time of its last change.
-fn find_predecessor(path: &Path, word: ActiveWord) -> Option<(State, u64)> {
+/// Returns the state in a predecessor's file, and the moment of its last change.
+fn find_predecessor(path: &Path, word: ActiveWord) -> Option<(State, Instant)> {
     let file = own_file::open(&c_path(path).ok()?, OFlag::O_RDONLY, geteuid()).ok()?;
-    let since = u64::try_from(file.metadata().ok()?.mtime()).ok()?;
+    let since = clock::moment(file.metadata().ok()?.mtime());
     let mut text = String::new();
     file.take(16).read_to_string(&mut text).ok()?;
     let state =
         [State::Active, State::Backup].into_iter().find(|state| state.word(word) == text)?;
-    (since <= clock::unix_time(clock::now())).then_some((state, since))
+    (since <= clock::now() + Duration::from_secs(1)).then_some((state, since))
 }
 
 fn names(config: &Config) -> Names {

@@ -1,7 +1,7 @@
 //! Files that are complete or absent: the state file and the metrics file.
 
 use std::ffi::CString;
-use std::fs::File;
+use std::fs::{File, TryLockError};
 use std::io::Write;
 use std::path::Path;
 use std::process;
@@ -76,6 +76,15 @@ impl AtomicFile {
             Ok(false) => FoundStateFile::Foreign,
             Err(NixErrno::ENOENT) => FoundStateFile::Changed,
             _ => FoundStateFile::Intact,
+        }
+    }
+
+    /// Removes an ended process's file: one that is not locked.
+    pub fn discard(&self) {
+        let file = open(&*self.path, OFlag::O_WRONLY | SAFELY, Mode::empty()).map(File::from);
+        let is_locked = |file: File| matches!(file.try_lock(), Err(TryLockError::WouldBlock));
+        if file.is_ok_and(|file| !is_locked(file)) {
+            let _ = unlink(&self.path);
         }
     }
 

@@ -1,21 +1,35 @@
-//! The monotonic clock, for deadlines, and local time, for the log.
+//! The clock for deadlines, and local time, for the log.
 
 #![expect(unsafe_code, reason = "localtime_r")]
 
 use core::fmt;
 use core::mem::zeroed;
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 
 use nix::libc;
 use nix::sys::prctl;
 use nix::sys::time::{TimeSpec, TimeValLike};
+use nix::sys::timerfd::{
+    ClockId as TimerfdClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags,
+};
 use nix::time::{ClockId, clock_gettime};
 use smoltcp::time::Instant;
 
-/// Returns the monotonic time (`CLOCK_MONOTONIC`).
+use crate::errno::Errno;
+
+/// Returns the time since the boot, suspensions included (`CLOCK_BOOTTIME`).
 pub fn now() -> Instant {
+    Instant::from_micros(micros(ClockId::CLOCK_BOOTTIME))
+}
+
+/// Returns a moment by the clock of service managers, which stands still during a suspension (`CLOCK_MONOTONIC`).
+pub fn monotonic_micros(moment: Instant) -> i64 {
+    moment.total_micros() - (now().total_micros() - micros(ClockId::CLOCK_MONOTONIC))
+}
+
+fn micros(clock: ClockId) -> i64 {
     // Fails only for unknown clocks.
-    clock_gettime(ClockId::CLOCK_MONOTONIC)
-        .map_or(Instant::ZERO, |time| Instant::from_micros(time.num_microseconds()))
+    clock_gettime(clock).map_or(0, |time| time.num_microseconds())
 }
 
 /// Lets the kernel end a wait up to 2 ms late, with others' (`PR_SET_TIMERSLACK`). When hundreds of daemons wait for one
@@ -27,9 +41,41 @@ pub fn allow_late_timers() {
 
 /// Returns the Unix time of an earlier moment, in seconds, by the wall clock as it is set now.
 pub fn unix_time(moment: Instant) -> u64 {
-    let wall = clock_gettime(ClockId::CLOCK_REALTIME).map_or(0, |time| time.num_microseconds());
-    let micros = wall - (now().total_micros() - moment.total_micros());
+    let micros = micros(ClockId::CLOCK_REALTIME) - (now().total_micros() - moment.total_micros());
     u64::try_from(micros / 1_000_000).unwrap_or_default()
+}
+
+/// Returns the moment of an earlier Unix time in seconds, which is negative before the boot.
+pub fn moment(unix_time: i64) -> Instant {
+    // In the middle of the second, so that slewing of the wall clock does not make it another.
+    let ago = micros(ClockId::CLOCK_REALTIME) - (unix_time.saturating_mul(1_000_000) + 500_000);
+    Instant::from_micros(now().total_micros() - ago)
+}
+
+/// Notices when the wall clock is set (`TFD_TIMER_CANCEL_ON_SET` of `timerfd_create(2)`).
+#[derive(Debug)]
+pub struct ClockWatch(TimerFd);
+
+impl ClockWatch {
+    pub fn new() -> Result<Self, Errno> {
+        let flags = TimerFlags::TFD_NONBLOCK | TimerFlags::TFD_CLOEXEC;
+        let timer = TimerFd::new(TimerfdClockId::CLOCK_REALTIME, flags)?;
+        let never = Expiration::OneShot(TimeSpec::new(libc::time_t::MAX, 0));
+        let flags =
+            TimerSetTimeFlags::TFD_TIMER_ABSTIME | TimerSetTimeFlags::TFD_TIMER_CANCEL_ON_SET;
+        timer.set(never, flags)?;
+        Ok(Self(timer))
+    }
+
+    pub fn fd(&self) -> RawFd {
+        self.0.as_fd().as_raw_fd()
+    }
+
+    /// Waits for the next time.
+    pub fn rearm(&self) {
+        // Fails with ECANCELED, which re-arms it.
+        let _ = self.0.wait();
+    }
 }
 
 #[derive(Clone, Copy)]

@@ -14,6 +14,7 @@ use lab::files::{Directory, Watch};
 use lab::users::NOBODY;
 use nix::mount::{MsFlags, mount, umount};
 use nix::sys::signal::Signal;
+use nix::time::{ClockId, clock_gettime, clock_settime};
 
 use crate::privileges::setup_of_nobody;
 use crate::scripted::hooked;
@@ -185,6 +186,25 @@ fn last_change_outlives_a_restart() {
     keepwatch.terminate();
 }
 
+/// To set the clock to the time that it has is an event, too. Both files are as if they had been written before it.
+#[apply(trial_with_other_users)]
+fn times_follow_the_wall_clock() {
+    let (world, file) = world_with(setup());
+    let keepwatch = world.setup.start();
+    file.wait("notifications_total", 1);
+    let changed_at = file.value("last_change_timestamp_seconds").unwrap();
+    let state = fs::File::options().write(true).open(world.setup.state_file()).unwrap();
+    state.set_modified(UNIX_EPOCH + Duration::from_secs(7)).unwrap();
+    let written = file.inode();
+    clock_settime(ClockId::CLOCK_REALTIME, clock_gettime(ClockId::CLOCK_REALTIME).unwrap())
+        .unwrap();
+    Watch::new(file.directory()).until("new metrics", || (file.inode() != written).then_some(()));
+    assert_eq!(file.value("last_change_timestamp_seconds"), Some(changed_at));
+    let modified = state.metadata().unwrap().modified().unwrap();
+    assert_eq!(modified, UNIX_EPOCH + Duration::from_secs(changed_at));
+    keepwatch.terminate();
+}
+
 fn unix_time() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
 }
@@ -250,6 +270,29 @@ fn unwritable_at_start_is_retried() {
     // It is retried without a further event.
     file.wait("active", 0);
     assert!(file.value("metrics_write_failures_total") > Some(0));
+}
+
+/// Without room the old figures are removed, those of a killed predecessor, too. With room there are new ones.
+#[apply(trial)]
+fn full_disk() {
+    let (world, file) = world_with(setup());
+    let (none, size): (Option<&str>, _) = (None, Some("size=64k"));
+    mount(none, file.directory(), Some("tmpfs"), MsFlags::empty(), size).unwrap();
+    let watch = Watch::new(file.directory());
+    let ballast = file.directory().join("ballast");
+    let gone = || file.inode().is_none().then_some(());
+    fs::write(&file.0, "of a predecessor").unwrap();
+    let _ = fs::write(&ballast, vec![0; 65536]);
+    let keepwatch = world.setup.start();
+    watch.until("no figures of a predecessor", gone);
+    fs::remove_file(&ballast).unwrap();
+    file.wait("active", 0);
+    let _ = fs::write(&ballast, vec![0; 65536]);
+    world.deliver(true);
+    watch.until("no old figures", gone);
+    fs::remove_file(&ballast).unwrap();
+    file.wait("active", 1);
+    keepwatch.wait_log("metrics file not written: No space left on device", 1);
 }
 
 /// Neutron's agent starts a successor while the predecessor is still exiting.

@@ -69,7 +69,7 @@ fn user_has_no_capability() {
     assert_eq!(proc.uid(), 0);
 }
 
-/// Standard streams to `/dev/null`, epoll and signalfd, log and pid file, netlink and packet socket.
+/// Standard streams to `/dev/null`, epoll, signalfd and timerfd, log and pid file, netlink and packet socket.
 #[apply(trial)]
 fn descriptors() {
     let world = World::new();
@@ -86,7 +86,7 @@ fn descriptors() {
     kinds.sort();
     let [null, anonymous, socket] = ["/dev/null", "anon_inode:", "socket:"];
     let files = ["conf/neutron-keepalived-state-change.log", "router.monitor.pid"];
-    let expected = [&[null, null, null, anonymous, anonymous], &files[..], &[socket, socket]];
+    let expected = [&[null; 3], &[anonymous; 3], &files[..], &[socket; 2]];
     assert_eq!(kinds, expected.concat());
 }
 

@@ -54,7 +54,7 @@ pub static CHOICES: LazyLock<Vec<Vec<Step>>> = LazyLock::new(|| {
         (2, vec![Step::MalformedMessage(None)]),
         (2, vec![Step::SetEgress(2, Ok(())), egress_fails(1), egress_fails(2)]),
         (2, [true, false].map(Step::ManagerTakes).to_vec()),
-        (1, vec![Step::FailVip, Step::TakeAlternativeName]),
+        (1, vec![Step::FailVip, Step::TakeAlternativeName, Step::SetClock]),
         (1, [true, false].map(|with_vip| Step::ReturnInterface { with_vip }).to_vec()),
         (1, vec![Step::WirelessEvent, Step::LinkWirelessEvent(0), Step::LinkWirelessEvent(1)]),
         (1, vec![Step::ForeignMessage(8), Step::MalformedMessage(Some(99))]),

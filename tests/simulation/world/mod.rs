@@ -315,6 +315,14 @@ impl<'a> Simulation<'a> {
         self.feed(&Input::Control(control));
     }
 
+    /// Sets the wall clock: the metrics have other times then.
+    fn set_clock(&mut self) {
+        if self.reported.is_some() {
+            self.metrics.expect();
+        }
+        self.feed(&Input::ClockSet);
+    }
+
     fn exit_by(&mut self, by: Instant) {
         self.leave_by = Some(self.leave_by.map_or(by, |earlier| earlier.min(by)));
     }

@@ -119,6 +119,7 @@ pub enum Step {
     Control(Control),
     Claim(Claims),
     ChangeMounts,
+    SetClock,
     /// Another process replaces the state file, or without a word removes it.
     ReplaceStateFile(Option<State>),
     /// The agent writes the state file in place.
@@ -189,6 +190,7 @@ impl Simulation<'_> {
             Step::Control(control) => self.control(control),
             Step::Claim(claims) => self.claim(claims),
             Step::ChangeMounts => self.change_mounts(),
+            Step::SetClock => self.set_clock(),
             Step::ReplaceStateFile(word) => self.disk.replace(word),
             Step::OverwriteStateFile(word) => self.disk.overwrite(word),
             Step::DeleteNamespace { at_once } => self.delete_namespace(at_once),
