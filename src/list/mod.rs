@@ -1,7 +1,8 @@
 //! `--list`: every instance on this machine, from `/proc` and the files that it writes. No instance is asked.
 //!
-//! Any user may run an instance with any path, and root reads the file there. So only processes of this program count,
-//! each file is opened once and judged by that descriptor, and the memory for each process is bounded.
+//! Any user may run an instance with any path, and root reads the file there. So only processes of this program are
+//! examined, each file is opened once and judged by that descriptor, and the memory for each process is bounded. Strangers
+//! ([`Process::counts`]) have the last rows, which change neither other rows nor the exit code.
 
 mod process;
 mod table;
@@ -11,6 +12,7 @@ use core::mem::take;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, sleep};
 use std::time::{Duration, Instant};
@@ -20,17 +22,23 @@ use nix::fcntl::OFlag;
 use nix::unistd::geteuid;
 
 use crate::errno::Errno;
+use crate::log::printable;
 use crate::metrics;
-use crate::start::netns;
 use crate::start::process::{print, print_error};
+use crate::start::{netns, passwd};
 use crate::wire::cidr::Cidr;
 use crate::wire::http::RouterId;
 use crate::wire::ifname::InterfaceName;
-use process::{FileId, Process, identity, open_in, path_of, read, read_state};
+use process::{FileId, Process, identity, is_open, open_in, path_of, read, read_state};
 use table::{as_json, as_text};
 
-/// Where the packages and Neutron create a directory for each instance.
-const PLACES: [&str; 2] = ["/run/keepwatch", "/var/lib/neutron/ha_confs"];
+/// Where the packages, `OpenWrt`, Neutron and Kolla's Neutron create a directory for each instance.
+const PLACES: [&str; 4] = [
+    "/run/keepwatch",
+    "/var/run/keepwatch",
+    "/var/lib/neutron/ha_confs",
+    "/var/lib/neutron/kolla/ha_confs",
+];
 
 /// The time limit, as `check_nrpe` stops a check after 10 s.
 const LIMIT: Duration = Duration::from_secs(8);
@@ -42,10 +50,10 @@ const MAX_STALE: usize = 2048;
 
 /// The headings of the table, in lower case the keys of JSON.
 const HEADINGS: &str =
-    "NAME,INTERFACE,VIP,STATE,SINCE,PID,VERSION,NAMESPACE,AGENT,HOOK,SPLIT BRAIN,REMARK";
+    "NAME,INTERFACE,VIP,STATE,SINCE,PID,USER,VERSION,NAMESPACE,AGENT,HOOK,SPLIT BRAIN,REMARK";
 
 /// An instance, or a stale state file: a cell for each heading, and the verdict.
-type Row = ([Option<String>; 12], Verdict);
+type Row = ([Option<String>; 13], Verdict);
 
 /// The exit code of a Nagios plugin, the most important last.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -79,17 +87,29 @@ pub fn list(json: bool) -> u8 {
     if !geteuid().is_root() {
         missing = missing.or(Some("not root: instances of other users are missing or incomplete"));
     }
-    missing.map_or(worst(&rows), |missing| {
+    if let Some(missing) = missing {
         print_error(missing);
-        Verdict::Unknown
-    }) as u8
+        return Verdict::Unknown as u8;
+    }
+    for (cells, _) in rows.iter().filter(|(_, verdict)| *verdict == Verdict::Unknown) {
+        print_error(&printable(cells.last().and_then(Option::as_deref).unwrap_or_default()));
+    }
+    worst(&rows) as u8
 }
 
-/// The rows so far, and the result of the search once it has ended. The error says why rows may be missing.
-type Found = (Vec<Row>, Option<Result<(), &'static str>>);
+#[derive(Default)]
+struct Found {
+    /// The rows so far.
+    rows: Vec<Row>,
+    /// The result of the search for instances that count. The error says why rows may be missing.
+    result: Option<Result<(), &'static str>>,
+    /// The search for strangers' instances has ended, too.
+    is_complete: bool,
+}
 
 // A channel would add 15 kB to the program.
-static FOUND: Mutex<Found> = Mutex::new((Vec::new(), None));
+static FOUND: Mutex<Found> =
+    Mutex::new(Found { rows: Vec::new(), result: None, is_complete: false });
 static COMPLETE: Condvar = Condvar::new();
 
 fn found() -> MutexGuard<'static, Found> {
@@ -100,17 +120,17 @@ fn found() -> MutexGuard<'static, Found> {
 fn gather(deadline: Instant) -> (Vec<Row>, Option<&'static str>) {
     take(&mut *found());
     let collect = || {
-        let result = Collector::default().collect();
-        found().1 = Some(result);
+        Collector::default().collect();
+        found().is_complete = true;
         COMPLETE.notify_one();
     };
     if Builder::new().spawn(collect).is_err() {
         return (Vec::new(), Some("a thread cannot be started: all instances are missing"));
     }
     let left = deadline.saturating_duration_since(Instant::now());
-    let waited = COMPLETE.wait_timeout_while(found(), left, |(_, result)| result.is_none());
-    let (rows, result) = take(&mut *waited.unwrap_or_else(PoisonError::into_inner).0);
-    (rows, result.unwrap_or(Err("timed out: instances are missing")).err())
+    let waited = COMPLETE.wait_timeout_while(found(), left, |found| !found.is_complete);
+    let found = take(&mut *waited.unwrap_or_else(PoisonError::into_inner).0);
+    (found.rows, found.result.unwrap_or(Err("timed out: instances are missing")).err())
 }
 
 /// The verdict and text of each trouble of an instance. The text is empty if a cell shows the trouble.
@@ -125,7 +145,38 @@ struct Collector {
 }
 
 impl Collector {
-    fn collect(mut self) -> Result<(), &'static str> {
+    fn collect(mut self) {
+        let processes = match self.find_processes() {
+            Ok(processes) => processes,
+            Err(missing) => {
+                found().result = Some(Err(missing));
+                return;
+            }
+        };
+        let chosen = processes.iter().filter(|process| process.is_own()).filter_map(Process::place);
+        let places: Vec<_> =
+            PLACES.iter().map(PathBuf::from).chain(chosen.map(Into::into)).collect();
+        let (ours, strangers): (Vec<_>, Vec<_>) =
+            processes.into_iter().partition(|process| process.counts(&places));
+        // Neutron's own first: they have no row for a remark, so an instance must find the thing claimed.
+        let is_original = |process: &Process| process.option("--router-id").is_none();
+        let (originals, others): (Vec<_>, Vec<_>) = ours.into_iter().partition(is_original);
+        for process in originals.iter().chain(&others) {
+            // Not while holding the lock, as this may hang.
+            let row = self.examine(process, true);
+            found().rows.extend(row);
+        }
+        // Only root sees every process that may write one.
+        let result = if geteuid().is_root() { self.find_stale() } else { Ok(()) };
+        found().result = Some(result);
+        for process in &strangers {
+            let row = self.examine(process, false).map(|(cells, _)| (cells, Verdict::Ok));
+            found().rows.extend(row);
+        }
+    }
+
+    /// Returns the processes of this program and of the original.
+    fn find_processes(&mut self) -> Result<Vec<Process>, &'static str> {
         for (file, path) in netns::named() {
             let name = path.file_name().unwrap_or_default().to_string_lossy();
             self.known.insert(format!("netns {:?}", (file.st_dev, file.st_ino)), name.into());
@@ -141,16 +192,7 @@ impl Collector {
             let pid = entry.file_name().to_str().and_then(|name| name.parse().ok());
             processes.extend(pid.map(Process::read).transpose().map_err(|_| unreadable)?.flatten());
         }
-        // Neutron's own first: they have no row for a remark, so an instance must find the thing claimed.
-        let is_original = |process: &Process| process.option("--router-id").is_none();
-        let (originals, others): (Vec<_>, Vec<_>) = processes.into_iter().partition(is_original);
-        for process in originals.iter().chain(&others) {
-            // Not while holding the lock, as this may hang.
-            let row = self.examine(process);
-            found().0.extend(row);
-        }
-        // Only root sees every process that may write one.
-        if geteuid().is_root() { self.find_stale() } else { Ok(()) }
+        Ok(processes)
     }
 
     /// Claims a thing for an instance, and adds a remark if another instance has claimed it.
@@ -162,26 +204,31 @@ impl Collector {
         }
     }
 
+    /// Adds a directory in which to search for stale state files, unless any user can put one there.
     fn add_place(&mut self, place: Result<File, Errno>) {
-        let place = place.ok().and_then(|place| Some((identity(place.metadata())?, place)));
-        let Some((id, place)) = place else { return };
-        if self.places.len() < MAX_PLACES && self.places.iter().all(|(known, _)| *known != id) {
+        let place = place.ok().and_then(|place| Some((place.metadata().ok()?, place)));
+        let Some((found, place)) = place else { return };
+        let id = (found.dev(), found.ino());
+        if !is_open(&found)
+            && self.places.len() < MAX_PLACES
+            && self.places.iter().all(|(known, _)| *known != id)
+        {
             self.places.push((id, place));
         }
     }
 
-    /// Returns the row of an instance. `None`: the process is no instance.
-    fn examine(&mut self, process: &Process) -> Option<Row> {
+    /// Returns the row of an instance. `None`: the process is no instance. Only one that counts claims things.
+    fn examine(&mut self, process: &Process, counts: bool) -> Option<Row> {
         let pid = process.pid;
         let option = |name| process.option(name);
         let conf_dir = option("--conf-dir").filter(|_| option("--check").is_none())?;
         let mut remarks = Remarks::new();
-        let state = self.find_state(process, conf_dir, &mut remarks)?;
+        let state = self.find_state(process, conf_dir, &mut remarks, counts)?;
         let router: RouterId = option("--router-id")?.parse().ok()?;
         let interface = InterfaceName::new(option("--monitor-interface")?.as_bytes())?;
         let vip: Cidr = option("--monitor-cidr")?.parse().ok()?;
         let netns = identity(fs::metadata(format!("/proc/{pid}/ns/net")));
-        if let Some(netns) = netns {
+        if let Some(netns) = netns.filter(|_| counts) {
             let watched = (netns, interface.to_string(), vip.address());
             self.claim("VIP", watched, pid, &mut remarks);
         }
@@ -201,6 +248,7 @@ impl Collector {
             state.ok(),
             since,
             Some(pid.to_string()),
+            Some(passwd::name(process.user)),
             version,
             netns.map(name),
             agent,
@@ -217,6 +265,7 @@ impl Collector {
         process: &Process,
         conf_dir: &str,
         remarks: &mut Remarks,
+        counts: bool,
     ) -> Option<Result<String, Errno>> {
         let directory = process.open(conf_dir, OFlag::O_DIRECTORY);
         let state = directory.as_ref().map_err(|errno| *errno).and_then(read_state);
@@ -226,11 +275,16 @@ impl Collector {
             if ![0, owner, writer].contains(&process.user) {
                 return None;
             }
-            self.claim("state file", identity(directory.metadata())?, process.pid, remarks);
+            if counts {
+                self.claim("state file", identity(directory.metadata())?, process.pid, remarks);
+            }
         }
-        self.add_place(process.open(&format!("{conf_dir}/.."), OFlag::O_DIRECTORY));
+        // Not `..`, which the kernel does not open while any user renames files.
+        if let Some(place) = process.place().filter(|_| counts) {
+            self.add_place(process.open(place, OFlag::O_DIRECTORY));
+        }
         let state = state.inspect_err(|errno| {
-            let is_hidden = *errno == NixErrno::EACCES.into();
+            let is_hidden = [NixErrno::EACCES, NixErrno::EAGAIN].map(Errno::from).contains(errno);
             let verdict = if is_hidden { Verdict::Unknown } else { Verdict::Critical };
             remarks.push((verdict, format!("{conf_dir}/state: {errno}")));
         });
@@ -256,11 +310,11 @@ impl Collector {
                 }
                 let path = fs::read_link(path_of(&directory)).unwrap_or_default();
                 let remark = format!("stale: no running process writes {}/state", path.display());
-                let mut cells = [const { None }; 12];
+                let mut cells = [const { None }; 13];
                 cells[0] = Some(name.to_string_lossy().into());
                 cells[3] = Some(state);
-                cells[11] = Some(remark);
-                found().0.push((cells, Verdict::Critical));
+                cells[12] = Some(remark);
+                found().rows.push((cells, Verdict::Critical));
             }
         }
         match self.places.len() {

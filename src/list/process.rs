@@ -1,17 +1,19 @@
 //! The processes of this program, and the files that they name, which are not trusted.
 
+use core::fmt::Display;
 use std::ffi::{CStr, OsString};
 use std::fs::{self, File, Metadata};
 use std::io::{self, ErrorKind, Read};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use nix::errno::Errno as NixErrno;
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, open, openat, openat2};
 use nix::libc;
 use nix::sys::stat::Mode;
 use nix::sys::statfs::{PROC_SUPER_MAGIC, SYSFS_MAGIC, fstatfs};
+use nix::unistd::geteuid;
 
 use crate::errno::Errno;
 use crate::helper::{Conntrackd, Hook, Runnable};
@@ -27,13 +29,18 @@ pub(super) type FileId = (u64, u64);
 const ORIGINAL: &str = "neutron-keepalived-state-change";
 const ORIGINAL_PROCESS: &str = "neutron-keepali";
 
+/// The programs that run the original, a script, beside any version of Python.
+const INTERPRETERS: [&str; 5] = ["bash", "busybox", "dash", "ksh", "sh"];
+
+/// The most attempts to open a path with `..`, which a rename of any file or a mount on the machine makes fail.
+const MAX_ATTEMPTS: u32 = 64;
+
 /// The helper processes. They have the command line of their daemon, and outlive it while a hook has background jobs.
 const HELPERS: [&CStr; 2] = [Conntrackd::PROCESS, Hook::PROCESS];
 
 /// A process of this program, or of the original.
 pub(super) struct Process {
     pub pid: u32,
-    /// Its effective user.
     pub user: u32,
     /// Whether the program's file has been replaced since.
     pub is_replaced: bool,
@@ -42,8 +49,8 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// Reads a process. `None`: it has ended, or is another program, a helper, or a starting daemon, whose parent is
-    /// listed instead.
+    /// Reads a process. `None`: it has ended, is another program, a setuid program or a helper, or a starting daemon, whose
+    /// parent is listed instead.
     ///
     /// # Errors
     /// If this process has no free descriptor, or the machine no memory.
@@ -60,7 +67,7 @@ impl Process {
         let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name));
         let name = field("Name:\t")?;
         let replaced = find_program(pid, name);
-        let is_original = replaced.is_none() && name == ORIGINAL_PROCESS;
+        let is_original = replaced.is_none() && name == ORIGINAL_PROCESS && is_script(pid);
         if (replaced.is_none() && !is_original)
             || HELPERS.iter().any(|helper| helper.to_bytes() == name.as_bytes())
         {
@@ -80,18 +87,51 @@ impl Process {
             let words = line.strip_suffix('\0')?.split('\0').skip(1);
             options::given(&words.map(OsString::from).collect::<Vec<_>>())
         };
-        let user = field("Uid:\t")?.split('\t').nth(1)?.parse().ok()?;
+        let mut users = field("Uid:\t")?.split('\t').take(3);
+        let user = users.next()?;
+        // A setuid program is root's, but any user writes its command line.
+        if users.any(|other| other != user) {
+            return None;
+        }
+        let user = user.parse().ok()?;
         Some(Self { pid, user, is_replaced: replaced == Some(true), options })
     }
 
+    /// Returns the directory that contains `--conf-dir`.
+    pub fn place(&self) -> Option<&Path> {
+        self.option("--conf-dir").and_then(|conf_dir| Path::new(conf_dir).parent())
+    }
+
+    /// Returns whether the process is root's or the caller's.
+    pub fn is_own(&self) -> bool {
+        self.user == 0 || self.user == geteuid().as_raw()
+    }
+
+    /// Returns whether the process is no stranger's: it is the caller's own, or its user owns a directory in one of the
+    /// places. Any user may run other instances, or what looks like one.
+    pub fn counts(&self, places: &[PathBuf]) -> bool {
+        let namespace = |pid: &dyn Display| identity(fs::metadata(format!("/proc/{pid}/ns/user")));
+        let directory = |path: &Path| self.open(path, OFlag::O_DIRECTORY).ok()?.metadata().ok();
+        let is_given = |place: &Path| {
+            let conf_dir = self.option("--conf-dir").and_then(|path| directory(path.as_ref()));
+            let above = directory(place).filter(|above| !is_open(above));
+            let owner = above.map(|above| conf_dir.unwrap_or(above).uid());
+            // In a namespace of their own, users mount what they like.
+            owner == Some(self.user) && namespace(&self.pid) == namespace(&"self")
+        };
+        let place = self.place().filter(|place| places.iter().any(|known| known == place));
+        self.is_own() || place.is_some_and(is_given)
+    }
+
     /// Opens a path, as the process sees it, with `O_PATH`. `EACCES` for a relative path, whose base is unknown.
-    pub fn open(&self, path: &str, flags: OFlag) -> Result<File, Errno> {
-        if !path.starts_with('/') {
+    pub fn open(&self, path: impl AsRef<Path>, flags: OFlag) -> Result<File, Errno> {
+        let path = path.as_ref();
+        if !path.is_absolute() {
             return Err(NixErrno::EACCES.into());
         }
         let flags_of_root = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let root = open(&*format!("/proc/{}/root", self.pid), flags_of_root, Mode::empty())?;
-        open_in(&root.into(), path.as_ref(), flags)
+        open_in(&root.into(), path, flags)
     }
 
     pub fn option(&self, name: &str) -> Option<&str> {
@@ -115,6 +155,14 @@ fn find_program(pid: u32, name: &str) -> Option<bool> {
     }
 }
 
+/// Returns whether a process runs an interpreter of scripts.
+fn is_script(pid: u32) -> bool {
+    let program = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
+    let name = program.file_name().unwrap_or_default().to_string_lossy();
+    let name = name.trim_end_matches(" (deleted)");
+    name.starts_with("python") || INTERPRETERS.contains(&name)
+}
+
 fn read_proc(pid: u32, name: &str) -> Result<String, Errno> {
     read_all(&File::open(format!("/proc/{pid}/{name}"))?)
 }
@@ -131,20 +179,20 @@ pub(super) fn open_in(root: &File, path: &Path, flags: OFlag) -> Result<File, Er
     let flags = flags | OFlag::O_PATH | OFlag::O_CLOEXEC;
     let inside = ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS;
     let how = OpenHow::new().flags(flags).resolve(inside);
-    let opened = loop {
-        match openat2(root, &path, how) {
-            // For `..`, if any file of the machine was just renamed, or something mounted.
-            Err(NixErrno::EAGAIN) => {}
-            opened => break opened,
-        }
-    };
-    match opened {
+    let mut attempts = (0..MAX_ATTEMPTS).map(|_| openat2(root, &path, how));
+    let opened = attempts.find(|opened| !matches!(opened, Err(NixErrno::EAGAIN)));
+    match opened.unwrap_or(Err(NixErrno::EAGAIN)) {
         // Before Linux 5.6, and in containers that deny unknown calls, absolute symlinks lead to this process's own root.
         Err(NixErrno::ENOSYS | NixErrno::EPERM) => {
             Ok(openat(root, &path, flags, Mode::empty())?.into())
         }
         opened => Ok(opened?.into()),
     }
+}
+
+/// Returns whether any user can put a directory there.
+pub(super) fn is_open(directory: &Metadata) -> bool {
+    directory.mode() & libc::S_IWOTH != 0
 }
 
 /// Returns the path by which an open file can be opened again.

@@ -1,7 +1,7 @@
 //! The output: a table, blocks or JSON.
 
 use super::{HEADINGS, Row};
-use crate::log::printable;
+use crate::log::{is_shown, printable};
 use crate::start::process;
 use crate::sys::clock;
 
@@ -58,8 +58,11 @@ pub(super) fn as_json(rows: &[Row]) -> String {
 fn escape(text: &str) -> String {
     let escape = |c: char| match c {
         '"' | '\\' => format!("\\{c}"),
-        _ if c.is_control() => format!("\\u{:04x}", u32::from(c)),
-        _ => c.into(),
+        _ if is_shown(c) => c.into(),
+        _ => c
+            .encode_utf16(&mut [0; 2])
+            .iter()
+            .fold(String::new(), |text, unit| text + &format!("\\u{unit:04x}")),
     };
     text.chars().map(escape).collect()
 }

@@ -119,10 +119,16 @@ pub fn reopen() -> bool {
     true
 }
 
-/// Escapes control characters, for text outside the log.
+/// Escapes characters that a terminal does not show, such as control characters and those that change the direction of
+/// writing, for text outside the log.
 pub fn printable(text: &str) -> String {
-    let escape = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.into() };
+    let escape = |c: char| if is_shown(c) { c.into() } else { c.escape_default().to_string() };
     text.chars().map(escape).collect()
+}
+
+/// Returns whether a terminal shows a character. `escape_debug` has the tables of Unicode.
+pub(crate) fn is_shown(c: char) -> bool {
+    matches!(c, '\'' | '"' | '\\') || c.escape_debug().len() == 1
 }
 
 /// Writes the lines that are buffered or kept. Returns the socket of the log daemon while that has no room.
@@ -190,7 +196,7 @@ impl<const MAX: usize> Write for Line<MAX> {
             return self.0.push_str(text).map_err(|_| fmt::Error);
         }
         for c in text.chars() {
-            if c.is_control() {
+            if !is_shown(c) {
                 write!(self, "{}", c.escape_default())?;
             } else if self.0.len() + c.len_utf8() < MAX {
                 self.0.push(c).map_err(|_| fmt::Error)?;

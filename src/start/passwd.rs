@@ -11,6 +11,12 @@ pub fn user(text: &str) -> Option<(Uid, Option<Gid>)> {
     entry.map(|user| (user.uid, Some(user.gid))).or(number.map(|number| (number, None)))
 }
 
+/// Returns the name of a user, or the number of one without an entry.
+pub fn name(user: u32) -> String {
+    let entry = User::from_uid(Uid::from_raw(user)).ok().flatten();
+    entry.map_or_else(|| user.to_string(), |user| user.name)
+}
+
 /// Returns a group, given by name or number. A number need not have an entry.
 pub fn group(text: &str) -> Option<Gid> {
     let entry = Group::from_name(text).ok().flatten();

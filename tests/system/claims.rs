@@ -191,7 +191,7 @@ fn nobody_listens() {
         };
         assert_eq!(text.lines().filter(of_others).count(), samples, "{text}");
         let (code, rows) = table(&pids);
-        assert_eq!((code, &*rows[0][10]), (Some(0), cell), "{rows:?}");
+        assert_eq!((code, &*rows[0][11]), (Some(0), cell), "{rows:?}");
         keepwatch.terminate();
     }
 }

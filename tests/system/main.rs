@@ -50,6 +50,7 @@ mod start;
 mod starter;
 mod state_file;
 mod stdio;
+mod strangers;
 mod syslog;
 mod troubles;
 mod trust;
