@@ -271,6 +271,8 @@ pub struct Process {
     pub name: String,
     pub state: char,
     pub parent: u32,
+    /// The processor time that it and the children that it has waited for have used, in ticks.
+    time: u64,
 }
 
 /// Returns every process of the system.
@@ -285,7 +287,18 @@ fn process(pid: u32) -> Option<Process> {
     let (name, rest) = stat.split_once('(')?.1.rsplit_once(") ")?;
     let mut fields = rest.split(' ');
     let state = fields.next()?.chars().next()?;
-    Some(Process { pid, name: name.into(), state, parent: fields.next()?.parse().ok()? })
+    let parent = fields.next()?.parse().ok()?;
+    // Fields 14 to 17 (`proc_pid_stat(5)`).
+    let time = fields.skip(9).take(4).filter_map(|ticks| ticks.parse::<u64>().ok()).sum();
+    Some(Process { pid, name: name.into(), state, parent, time })
+}
+
+/// Returns the processor time that a process and all its descendants have used, in ticks.
+pub fn processor_time(pid: u32) -> u64 {
+    let all = processes();
+    let children = all.iter().filter(|process| process.parent == pid).map(|process| process.pid);
+    let own = all.iter().find(|process| process.pid == pid).map_or(0, |process| process.time);
+    own + children.map(processor_time).sum::<u64>()
 }
 
 /// Returns the processes in this thread's mount namespace, and their children in others, as of `ip netns exec`.

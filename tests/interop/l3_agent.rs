@@ -4,11 +4,15 @@ use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, ChildStdout, Command, Stdio};
+use std::time::Duration;
 
 use lab::files::{content, read_line, wait_readable};
 
-use crate::agent_server::PATIENCE;
+use crate::host::processor_time;
 use crate::world::Killed;
+
+/// How long nothing may work before a wait fails.
+const STANDSTILL: Duration = Duration::from_mins(1);
 
 /// The name by which the agent finds its monitor.
 pub const NAME: &str = "neutron-keepalived-state-change";
@@ -46,10 +50,21 @@ impl L3Agent {
         self.child.0.id()
     }
 
+    /// Waits for an answer, for as long as the agent or a process that it has started works. Neutron's import and a
+    /// monitor's start take seconds, and many minutes on a busy machine.
+    fn await_answer(&self, command: &str) {
+        let mut before = None;
+        while !wait_readable(&self.stdout, STANDSTILL) {
+            let used = Some(processor_time(self.pid()));
+            assert_ne!(used, before, "{command}: standstill\n{}", content(&self.errors));
+            before = used;
+        }
+    }
+
     /// Executes a command for every router. Returns a word for each.
     pub fn answers(&mut self, command: &str) -> Vec<String> {
         writeln!(self.stdin.as_ref().unwrap(), "{command}").unwrap();
-        wait_readable(&self.stdout, PATIENCE);
+        self.await_answer(command);
         let answer = read_line(&mut self.stdout);
         let known =
             |word: &&str| ["inactive", "refused"].contains(word) || word.parse::<u32>().is_ok();

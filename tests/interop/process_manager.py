@@ -13,7 +13,9 @@ rootwrap did not run the command.
 import importlib.util
 import inspect
 import os
+import pathlib
 import sys
+import time
 
 # Neutron's libraries, and processes that they start, print their log to standard output.
 ANSWERS = os.fdopen(os.dup(1), "w")
@@ -26,7 +28,6 @@ if importlib.util.find_spec("neutron.cmd.eventlet"):
 from neutron.agent import l3_agent
 from neutron.agent.l3 import ha_router
 from neutron.agent.linux import external_process
-from neutron.common import utils
 from neutron.conf.agent import common as agent_options
 from oslo_config import cfg
 from oslo_rootwrap import cmd
@@ -66,13 +67,41 @@ def make_router(router_id, process_monitor):
     return router
 
 
+def work():
+    """Returns the processor time that the descendants of this process have used, by process."""
+    parents, times = {}, {}
+    for file in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        try:
+            pid, rest = int(file.parent.name), file.read_text().rpartition(")")[2].split()
+        except OSError:
+            # It has ended.
+            continue
+        parents[pid], times[pid] = int(rest[1]), rest[11:15]
+    mine, found = {os.getpid()}, set()
+    while found := {pid for pid, parent in parents.items() if parent in mine} - mine:
+        mine |= found
+    return {pid: times[pid] for pid in mine - {os.getpid()}}
+
+
+def wait(condition):
+    """Waits for a condition for as long as a descendant works, and a minute longer. The agent checks its monitors by itself."""
+    before, since = None, time.monotonic()
+    while not condition():
+        now = work()
+        if now != before:
+            before, since = now, time.monotonic()
+        if time.monotonic() - since > 60:
+            raise TimeoutError(f"no descendant works: {now}")
+        time.sleep(0.05)
+
+
 def command(word, router, process_monitor, known):
     """Runs a command as the agent. Returns the pid of an active monitor."""
     process = router._get_state_change_monitor_process_manager()
     if word == "spawn":
         router.spawn_state_change_monitor(process_monitor)
         # The agent does not wait, and monitors of some releases are still starting.
-        utils.wait_until_true(lambda: process.active, timeout=120, sleep=0.01)
+        wait(lambda: process.active)
     elif word == "destroy":
         router.destroy_state_change_monitor(process_monitor)
     elif word == "reload":
@@ -81,9 +110,7 @@ def command(word, router, process_monitor, known):
         router.disable_keepalived()
         router.router_namespace.delete()
     elif word == "respawned":
-        utils.wait_until_true(
-            lambda: process.active and str(process.pid) != known, timeout=120, sleep=0.01
-        )
+        wait(lambda: process.active and str(process.pid) != known)
     return str(process.pid) if process.active else "inactive"
 
 
