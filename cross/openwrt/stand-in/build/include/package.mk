@@ -6,6 +6,10 @@ PKG_BUILD_DIR:=$(BUILD_DIR)/$(PKG_NAME)-$(PKG_VERSION)
 PKG_INSTALL_DIR:=$(BUILD_DIR)/installed
 
 define BuildPackage
+$(eval $(Package/$(1)))
+ifneq ($$(DEPENDS),$$(RUST_ARCH_DEPENDS))
+  $$(error it depends on $$(DEPENDS))
+endif
 install:
 	echo '$(PKG_HASH)  $(DL_DIR)/$(PKG_SOURCE)' | sha256sum --quiet -c
 	tar -xzf $(DL_DIR)/$(PKG_SOURCE) -C $(BUILD_DIR)
