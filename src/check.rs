@@ -44,7 +44,9 @@ pub fn check(config: &Config, tables: &mut Tables) -> Result<(), StartError> {
     report("namespace", config.namespace.as_deref(), opened, "entered");
     let state = state(config, &daemon.route).map_err(named("netlink socket"))?;
     print("VIP", format_args!("{} on {}: {state}", config.vip, config.interface));
-    report("hook", config.hook.as_deref(), |hook| check_hook(hook, config), "can be run");
+    for hook in config.hooks() {
+        report("hook", Some(&hook.program), |hook| check_hook(hook, config), "can be run");
+    }
     report("pid file", config.pid_file.as_deref(), opened, "can be written");
     report("log file", config.log_file.as_deref(), opened, "can be written");
     let state_file = config.state_file();

@@ -15,7 +15,8 @@ _keepwatch() {
         _filedir -d
         return
         ;;
-    --pid[_-]file | --log[_-]file | --metrics[_-]file | --config[_-]file | --hook | --conntrackd[_-]conf)
+    --pid[_-]file | --log[_-]file | --metrics[_-]file | --config[_-]file | --hook | --notify | --notify[_-]* | \
+        --conntrackd[_-]conf)
         _filedir
         return
         ;;
@@ -23,6 +24,10 @@ _keepwatch() {
         # A namespace may have any file name. Only plain names are proposed, as the shell evaluates proposals.
         COMPREPLY=($(compgen -W '$(ip netns list 2>/dev/null |
             sed -En "s/^([[:alnum:]._:@+-]+)( [(]id: [0-9]+[)])?$/\1/p")' -- "$cur"))
+        return
+        ;;
+    --hook[_-]env)
+        COMPREPLY=($(compgen -e -- "$cur"))
         return
         ;;
     --active-word)

@@ -17,8 +17,8 @@ use crate::helper::Helper;
 use crate::log::{self, Names, debug, error, info, warning};
 use crate::metrics::MetricsFile;
 use crate::monitor::{
-    Action, Control, Duration, ExitReason, FoundFiles, FoundStateFile, HelperKind, HookState,
-    Input, Instant, ManagerNotice, Monitor, Outcome, State, Status,
+    Action, Control, Duration, ExitReason, FoundFiles, FoundStateFile, HelperKind, HookRun, Input,
+    Instant, ManagerNotice, Monitor, Outcome, State, Status,
 };
 use crate::sys::{
     agent::Agent, atomic_file::AtomicFile, clock, clock::ClockWatch, netlink, netlink::RouteSocket,
@@ -58,7 +58,7 @@ pub struct Daemon<'a> {
     pub(crate) packets: Option<PacketSocket>,
     pub(crate) namespace: Option<NamespaceWatch>,
     pub(crate) conntrackd: Option<Helper<SyncRequest>>,
-    pub(crate) hook: Option<Helper<HookState>>,
+    pub(crate) hook: Option<Helper<HookRun>>,
     /// Removed and unlocked after the helpers above have ended: fields are dropped in order.
     pub(crate) pid_file: Option<PidFile>,
     /// The state in a predecessor's state file, and since when.
@@ -265,7 +265,10 @@ impl Daemon<'_> {
             Action::ReopenLog => return Some(Input::LogReopened { succeeded: log::reopen() }),
             Action::Sync(command) => self.conntrackd.as_mut()?.run(&SyncRequest::Run(command)),
             Action::CheckConntrackd => self.conntrackd.as_mut()?.run(&SyncRequest::Check),
-            Action::RunHook(state) => self.hook.as_mut()?.run(&state),
+            Action::RunHook(state, limit) => {
+                let limit = limit.total_millis().try_into().unwrap_or(u32::MAX);
+                self.hook.as_mut()?.run(&HookRun { state, limit });
+            }
             Action::CheckFiles => return Some(Input::FilesChecked(self.check_files())),
             Action::CheckNamespace => {
                 // Registers first, so that no later change is missed.

@@ -113,6 +113,20 @@ impl Runnable for Conntrackd<'_> {
         Ok(privileges::limit_to_client(self.identity)?)
     }
 
+    fn limit(_: &SyncRequest) -> Duration {
+        COMMAND_TIMEOUT
+    }
+
+    fn next(
+        &mut self,
+        request: &SyncRequest,
+        last: Option<CommandResult>,
+    ) -> Option<Result<Command, CommandResult>> {
+        last.is_none().then(|| self.command(*request))
+    }
+}
+
+impl Conntrackd<'_> {
     fn command(&mut self, request: SyncRequest) -> Result<Command, CommandResult> {
         let opened = open_configuration(&self.configuration, self.identity);
         let configuration = opened.map_err(|errno| CommandResult::NotConfigured(errno.into()))?;

@@ -1,9 +1,11 @@
-//! The hook: its command line, environment and user.
+//! The hook: its command lines, environment and user.
 
-use std::ffi::CStr;
+use std::env;
+use std::ffi::{CStr, OsString};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use nix::errno::Errno as NixErrno;
 use nix::fcntl::{AT_FDCWD, AtFlags};
@@ -14,14 +16,28 @@ use crate::errno::Errno;
 use crate::start::privileges::RunAs;
 use crate::start::{passwd, privileges, trust};
 use crate::wire::cidr::Cidr;
-use crate::wire::helper::{CommandResult, HookState};
+use crate::wire::helper::{CommandResult, HookRun, HookState};
 use crate::wire::http::RouterId;
 use crate::wire::ifname::InterfaceName;
 
+/// A command line, which no shell interprets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HookCommand {
+    /// The absolute path.
+    pub program: PathBuf,
+    pub arguments: Vec<OsString>,
+    /// It also gets the arguments of keepalived's `notify`.
+    pub is_notify: bool,
+}
+
 #[derive(Debug)]
 pub struct Hook<'a> {
-    /// The absolute path.
-    pub program: &'a Path,
+    /// Run for every state.
+    pub for_all: Option<&'a HookCommand>,
+    /// Run before that for MASTER, BACKUP and FAULT.
+    pub for_states: [Option<&'a HookCommand>; 3],
+    /// The names of variables that it gets from the daemon's environment.
+    pub environment: &'a [String],
     /// The user that it runs as.
     pub identity: RunAs,
     pub router: RouterId,
@@ -29,21 +45,57 @@ pub struct Hook<'a> {
     pub vip: Cidr,
     /// The states of the last run and of the one before, repeated runs aside.
     pub states: [Option<HookState>; 2],
+    /// The commands that have yet to succeed for the state.
+    pub rest: Vec<&'a HookCommand>,
+    /// The position of the next of them in this run.
+    pub position: usize,
 }
 
-impl Hook<'_> {
-    /// Checks that the hook is a file, and to run it as root, that only root can replace it.
-    fn check(&self) -> Result<(), Errno> {
-        if !fs::metadata(self.program)?.is_file() {
-            return Err(NixErrno::EACCES.into());
+/// Checks that a hook is a file, and to run it as root, that only root can replace it.
+fn check(program: &Path) -> Result<(), Errno> {
+    if !fs::metadata(program)?.is_file() {
+        return Err(NixErrno::EACCES.into());
+    }
+    let is_safe = !geteuid().is_root() || trust::is_safe(program);
+    if is_safe { Ok(()) } else { Err(NixErrno::EPERM.into()) }
+}
+
+impl<'a> Hook<'a> {
+    /// Returns the commands of a state, in keepalived's order.
+    fn commands(&self, state: HookState) -> impl Iterator<Item = &'a HookCommand> + use<'a> {
+        let [master, backup, fault] = self.for_states;
+        let own = match state {
+            HookState::Master => master,
+            HookState::Backup => backup,
+            HookState::Fault => fault,
+        };
+        [own, self.for_all].into_iter().flatten()
+    }
+
+    /// Builds a command. keepalived's priority is unknown, and so 0.
+    fn command(&self, command: &HookCommand, state: HookState) -> Result<Command, CommandResult> {
+        check(&command.program).map_err(CommandResult::NotStarted)?;
+        let mut run = Command::new(&command.program);
+        run.args(&command.arguments);
+        if command.is_notify {
+            run.args(["INSTANCE", self.router.as_str(), state.word(), "0"]);
         }
-        let is_safe = !geteuid().is_root() || trust::is_safe(self.program);
-        if is_safe { Ok(()) } else { Err(NixErrno::EPERM.into()) }
+        run.env_clear().env("PATH", PATH);
+        run.envs(self.environment.iter().filter_map(|name| Some((name, env::var_os(name)?))));
+        run.env("KEEPWATCH_ROUTER_ID", self.router.as_str());
+        run.env("KEEPWATCH_INTERFACE", self.interface.to_string());
+        run.env("KEEPWATCH_VIP", self.vip.to_string());
+        run.env("KEEPWATCH_STATE", state.word());
+        if let [_, Some(previous)] = self.states {
+            run.env("KEEPWATCH_PREVIOUS", previous.word());
+        }
+        run.stdin(Stdio::null());
+        Ok(run)
     }
 }
 
 impl Runnable for Hook<'_> {
-    type Request = HookState;
+    type Request = HookRun;
 
     const PROCESS: &'static CStr = c"keepwatch-hook";
 
@@ -53,29 +105,38 @@ impl Runnable for Hook<'_> {
         let groups =
             group.map_or_else(Vec::new, |group| passwd::groups(user.unwrap_or(geteuid()), group));
         privileges::become_hook_user(self.identity, &groups)?;
-        self.check()?;
-        Ok(faccessat(AT_FDCWD, self.program, AccessFlags::X_OK, AtFlags::AT_EACCESS)?)
+        self.for_states.into_iter().chain([self.for_all]).flatten().try_for_each(|command| {
+            check(&command.program)?;
+            Ok(faccessat(AT_FDCWD, &command.program, AccessFlags::X_OK, AtFlags::AT_EACCESS)?)
+        })
     }
 
-    /// Builds the command as keepalived calls an instance's notify script. The priority is unknown, and so 0.
-    fn command(&mut self, state: HookState) -> Result<Command, CommandResult> {
-        // A repeated run gets the same arguments.
-        let [last, _] = self.states;
-        if last != Some(state) {
-            self.states = [Some(state), last];
+    fn limit(run: &HookRun) -> Duration {
+        Duration::from_millis(run.limit.into())
+    }
+
+    /// Builds the next command. A repeated run has the same arguments, and omits commands that have succeeded.
+    fn next(
+        &mut self,
+        run: &HookRun,
+        last: Option<CommandResult>,
+    ) -> Option<Result<Command, CommandResult>> {
+        let [state, _] = self.states;
+        match last {
+            Some(CommandResult::Exited(0)) => drop(self.rest.remove(self.position)),
+            Some(_) => self.position += 1,
+            None => {
+                self.position = 0;
+                if state != Some(run.state) {
+                    self.states = [Some(run.state), state];
+                    self.rest.clear();
+                }
+                if self.rest.is_empty() {
+                    self.rest = self.commands(run.state).collect();
+                }
+            }
         }
-        self.check().map_err(CommandResult::NotStarted)?;
-        let mut command = Command::new(self.program);
-        command.args(["INSTANCE", self.router.as_str(), state.word(), "0"]);
-        command.env_clear().env("PATH", PATH);
-        command.env("KEEPWATCH_ROUTER_ID", self.router.as_str());
-        command.env("KEEPWATCH_INTERFACE", self.interface.to_string());
-        command.env("KEEPWATCH_VIP", self.vip.to_string());
-        command.env("KEEPWATCH_STATE", state.word());
-        if let [_, Some(previous)] = self.states {
-            command.env("KEEPWATCH_PREVIOUS", previous.word());
-        }
-        command.stdin(Stdio::null());
-        Ok(command)
+        let command = *self.rest.get(self.position)?;
+        Some(self.command(command, run.state))
     }
 }

@@ -31,7 +31,7 @@ use crate::start::process::close_all_but;
 use crate::wire::helper::{CommandResult, RunReport};
 pub(crate) use conntrackd::COMMAND_TIMEOUT;
 pub use conntrackd::{Conntrackd, open_configuration};
-pub use hook::Hook;
+pub use hook::{Hook, HookCommand};
 use process::HelperProcess;
 
 /// The `PATH` of the programs.
@@ -51,8 +51,16 @@ pub trait Runnable {
     /// Drops the privileges that a run does not need, once. After an error the daemon does not start.
     fn prepare(&self) -> Result<(), Errno>;
 
-    /// Builds the command; the caller sets its output and session. The error is why it is not run.
-    fn command(&mut self, request: Self::Request) -> Result<Command, CommandResult>;
+    /// Returns how long a program of a request may take.
+    fn limit(request: &Self::Request) -> Duration;
+
+    /// Builds the next command of a request, after the end of the last; the caller sets its output and session. The error
+    /// is why it is not run.
+    fn next(
+        &mut self,
+        request: &Self::Request,
+        last: Option<CommandResult>,
+    ) -> Option<Result<Command, CommandResult>>;
 }
 
 /// The daemon's end of the channel to a helper process, which takes requests of one type.
@@ -65,16 +73,13 @@ pub struct Helper<Request> {
 }
 
 impl<Request: Serialize> Helper<Request> {
-    /// Forks a process, and waits until it is prepared. It kills a run after `timeout`.
-    pub fn fork(
-        timeout: Duration,
-        runnable: &mut impl Runnable<Request = Request>,
-    ) -> Result<Self, Errno> {
+    /// Forks a process, and waits until it is prepared.
+    pub fn fork(runnable: &mut impl Runnable<Request = Request>) -> Result<Self, Errno> {
         let flags = SockFlag::SOCK_CLOEXEC;
         let (channel, theirs) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags)?;
         // SAFETY: the process has one thread.
         if let ForkResult::Child = unsafe { fork() }? {
-            serve(theirs, timeout, runnable);
+            serve(theirs, runnable);
             // SAFETY: ends this process without running any inherited code.
             unsafe { libc::_exit(0) }
         }
@@ -138,17 +143,18 @@ fn receive<'a, T: Deserialize<'a>>(
 }
 
 /// Runs in the new process: reports whether it is prepared, and serves requests until the daemon exits.
-fn serve<R: Runnable>(channel: OwnedFd, timeout: Duration, runnable: &mut R) {
+fn serve<R: Runnable>(channel: OwnedFd, runnable: &mut R) {
     close_all_but(Some(channel.as_raw_fd()));
     // Signals to the daemon's group, as from a terminal, must not end the hook's background processes.
     let _ = setpgid(Pid::from_raw(0), Pid::from_raw(0));
     // Scripts look for the daemon by its process name.
     let _ = prctl::set_name(R::PROCESS);
-    let Ok(process) = HelperProcess::new(channel) else { return };
     // Other processes of its user must not trace it.
     let prepared = runnable.prepare().and_then(|()| Ok(prctl::set_dumpable(false)?));
+    // From here on the hook's user owns new pipes. So the hook can open its output as /dev/stdout, too.
+    let Ok(process) = HelperProcess::new(channel) else { return };
     let _ = send(&process.channel, &prepared, &mut [0; 8]);
     if prepared.is_ok() {
-        process.serve(timeout, runnable);
+        process.serve(runnable);
     }
 }

@@ -58,7 +58,7 @@ impl HelperProcess {
     }
 
     /// Runs programs on request, until the daemon exits.
-    pub(super) fn serve(mut self, timeout: Duration, runnable: &mut impl Runnable) {
+    pub(super) fn serve(mut self, runnable: &mut impl Runnable) {
         loop {
             let is_requested = self.poll(None);
             // Reaps killed programs that outlived the grace period.
@@ -68,23 +68,36 @@ impl HelperProcess {
             self.output.clear();
             if is_requested {
                 match receive(&self.channel, &mut [0; 8], MsgFlags::empty()) {
-                    Ok(request) => self.run(runnable.command(request), timeout),
+                    Ok(request) => self.run(runnable, &request),
                     Err(_) => return self.discard_rest(),
                 }
             }
         }
     }
 
-    /// Runs a program to its end, and reports it.
-    fn run(&mut self, command: Result<Command, CommandResult>, limit: Duration) {
-        let started = command.and_then(|command| {
-            self.start(command).map_err(|error| CommandResult::NotStarted(error.into()))
-        });
-        let (end, killed) = match started {
-            Ok(program) => self.wait_and_kill(program, limit),
-            Err(failure) => (failure, 0),
-        };
+    /// Runs the programs of a request to their ends, and reports the first failure.
+    fn run<R: Runnable>(&mut self, runnable: &mut R, request: &R::Request) {
+        let mut report = (CommandResult::Unneeded, 0);
+        let mut last = None;
+        while let Some(command) = runnable.next(request, last) {
+            let started = command.and_then(|command| {
+                self.start(command).map_err(|error| CommandResult::NotStarted(error.into()))
+            });
+            let (end, killed) = match started {
+                Ok(program) => self.wait_and_kill(program, R::limit(request)),
+                Err(failure) => (failure, 0),
+            };
+            if matches!(report.0, CommandResult::Unneeded | CommandResult::Exited(0)) {
+                report.0 = end;
+            }
+            report.1 += killed;
+            last = Some(end);
+            if self.poll(Some(Duration::ZERO)) && self.is_abandoned() {
+                break;
+            }
+        }
         self.read_output();
+        let (end, killed) = report;
         let report = RunReport { end, killed, output: &self.output };
         // If the daemon has exited, the next poll shows it.
         let _ = send(&self.channel, &report, &mut [0; MAX_REPORT]);

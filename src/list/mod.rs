@@ -348,12 +348,16 @@ impl Figures {
             remarks.push((if is_yes { verdict } else { Verdict::Ok }, String::new()));
             Some(String::from(if is_yes { yes } else { no }))
         };
-        let mut delivered = |option, name| match process.option(option) {
-            Some(_) => either(name, ["delivered", "pending"], Verdict::Warning),
-            None => Some("none".into()),
-        };
-        let (agent, hook) =
-            (delivered("--state-path", "undelivered"), delivered("--hook", "hook_pending"));
+        let mut delivered =
+            |options: &[&str], name| match options.iter().find_map(|option| process.option(option))
+            {
+                Some(_) => either(name, ["delivered", "pending"], Verdict::Warning),
+                None => Some("none".into()),
+            };
+        let (agent, hook) = (
+            delivered(&["--state-path"], "undelivered"),
+            delivered(&crate::options::HOOKS, "hook_pending"),
+        );
         let split_brain = either("split_brain", ["no", "yes"], Verdict::Critical);
         let since = self.value("last_change_timestamp_seconds").filter(|time| *time > 0);
         let label = self.further_labels("build_info").next();

@@ -67,6 +67,7 @@ impl Display for CommandResult {
                 Some(name) => write!(f, "killed by {name}"),
                 None => write!(f, "killed by signal {signal}"),
             },
+            Self::Unneeded => write!(f, "no program"),
             Self::TimedOut => {
                 write!(f, "timed out after {} s and killed", COMMAND_TIMEOUT.as_secs())
             }

@@ -10,8 +10,7 @@ use super::{debug, error, info, warning};
 use crate::errno::Errno;
 use crate::metrics::figures;
 use crate::monitor::{
-    ActiveWord, Cause, CommandResult, Duration, HookState, LimitedEvent, LogEvent, State, Status,
-    Trouble,
+    ActiveWord, Cause, CommandResult, HookState, LimitedEvent, LogEvent, State, Status, Trouble,
 };
 use crate::wire::cidr::Cidr;
 use crate::wire::http::RouterId;
@@ -27,7 +26,6 @@ pub(crate) struct Names {
     pub(crate) state_file: PathBuf,
     pub(crate) metrics_file: Option<PathBuf>,
     pub(crate) agent_socket: Option<PathBuf>,
-    pub(crate) hook_timeout: Duration,
 }
 
 impl LogEvent {
@@ -160,13 +158,13 @@ impl LimitedEvent {
                 error!("interface table full: addresses of {} interfaces not announced", ignored);
             }
             Self::ConntrackdUnconfigured => info!("waiting for conntrackd's configuration"),
-            Self::HookFailed { state, end: CommandResult::TimedOut } => warning!(
+            Self::HookFailed { state, end: CommandResult::TimedOut, limit } => warning!(
                 "hook failed for {}: timed out after {} (--hook-timeout) and killed; retrying{}",
                 state.word(),
-                names.hook_timeout,
+                limit,
                 times
             ),
-            Self::HookFailed { state, end } => {
+            Self::HookFailed { state, end, .. } => {
                 warning!("hook failed for {}: {}; retrying{}", state.word(), end, times);
             }
         }

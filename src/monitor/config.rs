@@ -1,6 +1,6 @@
 //! The configuration of a monitor.
 
-use super::{AnnounceTiming, Duration, NamespaceCheck, Renotify, Tables};
+use super::{AnnounceTiming, Duration, HookTiming, NamespaceCheck, Renotify, Tables};
 use crate::wire::cidr::Cidr;
 use crate::wire::ifname::InterfaceName;
 
@@ -28,7 +28,7 @@ pub struct MonitorConfig<'a> {
     /// Run conntrackd's commands on each transition.
     pub sync_conntrack: bool,
     /// Run the hook on each change of its state.
-    pub hook: bool,
+    pub hook: Option<HookTiming>,
     /// Write metrics.
     pub write_metrics: bool,
     /// How a deletion of the network namespace is noticed.
@@ -56,7 +56,7 @@ impl MonitorConfig<'_> {
             notify_agent: false,
             renotify: Renotify::new(),
             sync_conntrack: false,
-            hook: false,
+            hook: None,
             write_metrics: false,
             check_namespace: NamespaceCheck::Never,
             check_files: false,

@@ -23,9 +23,9 @@ impl<T: Copy + PartialEq> Delivery<T> {
         Self { newest: None, due: None, in_flight: None, failures: 0, backoff }
     }
 
-    /// Queues a value for delivery at once, in place of any older one.
-    pub(super) fn post(&mut self, value: T, now: Instant) {
-        (self.newest, self.due) = (Some(value), Some(now));
+    /// Queues a value for delivery at `due`, in place of any older one.
+    pub(super) fn post(&mut self, value: T, due: Instant) {
+        (self.newest, self.due) = (Some(value), Some(due));
         self.backoff.reset();
     }
 
@@ -39,6 +39,11 @@ impl<T: Copy + PartialEq> Delivery<T> {
         if self.deadline().is_none() {
             self.due = self.newest.map(|_| now);
         }
+    }
+
+    /// Makes an attempt that is scheduled due at once.
+    pub(super) fn hurry(&mut self, now: Instant) {
+        self.due = self.due.map(|due| due.min(now));
     }
 
     /// Starts an attempt, if one is due. Returns its value.

@@ -1,9 +1,12 @@
 //! The exit: in time, and if possible after the reports that its reason requires.
 
-use super::{Action, Duration, ExitReason, Instant};
+use super::{Action, Duration, ExitReason, HookState, Instant};
 
 /// How long requests in progress may delay the exit after a signal.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(1);
+/// How long the hook may delay the exit after a signal, unless a second one follows: procd and systemd kill the daemon
+/// after ten seconds.
+const HOOK_GRACE: Duration = Duration::from_secs(8);
 /// How long pending reports may delay the exit after a loss of the namespace or a helper.
 const LOSS_GRACE: Duration = Duration::from_secs(5);
 
@@ -14,6 +17,8 @@ pub(super) struct Exit(Option<Pending>);
 struct Pending {
     reason: ExitReason,
     deadline: Instant,
+    /// The deadline while the hook delays the exit.
+    hook_deadline: Instant,
     /// The netlink queue has been read to its end since the exit was requested.
     queue_read: bool,
 }
@@ -26,12 +31,17 @@ impl Exit {
         let Some(pending) = &mut self.0 else {
             // No event of a deleted namespace matters.
             let queue_read = reason == ExitReason::NamespaceGone;
-            self.0 = Some(Pending { reason, deadline, queue_read });
+            let hook_deadline = if is_signal { now + HOOK_GRACE } else { deadline };
+            self.0 = Some(Pending { reason, deadline, hook_deadline, queue_read });
             return true;
         };
         if is_signal {
-            // A second signal never extends the deadline.
+            // A second signal never extends a deadline.
+            let is_second = matches!(pending.reason, ExitReason::Signal(_));
             (pending.reason, pending.deadline) = (reason, pending.deadline.min(deadline));
+            if is_second {
+                pending.hook_deadline = pending.deadline;
+            }
         }
         false
     }
@@ -50,20 +60,38 @@ impl Exit {
         self.0.as_ref().map(|pending| pending.reason)
     }
 
-    /// Returns whether the hook may be run: before most exits it would be killed at once.
-    pub(super) fn allows_hook(&self) -> bool {
-        self.reason().is_none_or(|reason| reason == ExitReason::NamespaceGone)
+    /// Returns whether the hook may be run for a state: before most exits it would be killed at once. After a signal, as
+    /// of a reboot, it undoes what it has done for MASTER.
+    pub(super) fn allows_hook(&self, state: Option<HookState>) -> bool {
+        match self.reason() {
+            None | Some(ExitReason::NamespaceGone) => true,
+            Some(ExitReason::Signal(_)) => state != Some(HookState::Master),
+            Some(ExitReason::Superseded | ExitReason::HelperGone(_)) => false,
+        }
     }
 
-    /// Returns the exit once it is due. `is_reported`: the reports that its reason requires are done.
-    pub(super) fn next_action(&self, is_reported: bool, now: Instant) -> Option<Action> {
-        let Pending { reason, deadline, queue_read } = *self.0.as_ref()?;
-        (now >= deadline || (queue_read && is_reported)).then_some(Action::Exit(reason))
+    /// Returns the exit once it is due. `is_reported`: the reports that its reason requires are done. `waits`: the hook
+    /// delays the exit.
+    pub(super) fn next_action(
+        &self,
+        is_reported: bool,
+        waits: bool,
+        now: Instant,
+    ) -> Option<Action> {
+        let pending = self.0.as_ref()?;
+        let is_done = pending.queue_read && is_reported && !waits;
+        (now >= pending.by(waits) || is_done).then_some(Action::Exit(pending.reason))
     }
 
     /// Returns the time of the exit, or a past time if the queue has to be read first.
-    pub(super) fn deadline(&self) -> Option<Instant> {
+    pub(super) fn deadline(&self, waits: bool) -> Option<Instant> {
         let pending = self.0.as_ref()?;
-        Some(if pending.queue_read { pending.deadline } else { Instant::ZERO })
+        Some(if pending.queue_read { pending.by(waits) } else { Instant::ZERO })
+    }
+}
+
+impl Pending {
+    fn by(&self, waits: bool) -> Instant {
+        if waits { self.hook_deadline } else { self.deadline }
     }
 }

@@ -1,8 +1,8 @@
 //! The inputs and actions of [`super::Monitor`].
 
 use super::{
-    AddressKey, Announcement, CommandResult, Dump, FoundFiles, HelperKind, HookState, LogEvent,
-    ManagerNotice, Outcome, Probe, State, SyncCommand,
+    AddressKey, Announcement, CommandResult, Dump, Duration, FoundFiles, HelperKind, HookState,
+    LogEvent, ManagerNotice, Outcome, Probe, State, SyncCommand,
 };
 use crate::errno::Errno;
 use crate::wire::Claim;
@@ -130,8 +130,8 @@ pub enum Action {
     /// Check that conntrackd is the one that the last command reached: [`HelperNews::Ended`], with exit code 1 if it was
     /// restarted since.
     CheckConntrackd,
-    /// Run the hook: [`HelperNews::Ended`].
-    RunHook(HookState),
+    /// Run the hook within a time limit: [`HelperNews::Ended`].
+    RunHook(HookState, Duration),
     /// Check that the network namespace still exists: [`Input::NamespaceGone`], if not.
     CheckNamespace,
     /// Check that the agent's socket, the pid file and the state file are still the same: [`Input::FilesChecked`].

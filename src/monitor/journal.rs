@@ -97,8 +97,8 @@ pub enum LimitedEvent {
     TooManyLinks { ignored: u64 },
     /// conntrackd's configuration does not exist yet; the commands wait for it.
     ConntrackdUnconfigured,
-    /// The hook failed for this state; it is run again.
-    HookFailed { state: HookState, end: CommandResult },
+    /// The hook failed for this state, with this time limit; it is run again.
+    HookFailed { state: HookState, end: CommandResult, limit: Duration },
 }
 
 /// The least time between two lines of one kind.
@@ -224,7 +224,7 @@ mod tests {
         let dump = |result| LimitedEvent::DumpFailed { dump: Dump::Links, result };
         assert!(logs(dump(DumpResult::TimedOut)) && logs(dump(DumpResult::Interrupted)));
         let end = CommandResult::TimedOut;
-        let hook = |state| LimitedEvent::HookFailed { state, end };
+        let hook = |state| LimitedEvent::HookFailed { state, end, limit: PERIOD };
         assert!(logs(hook(HookState::Master)) && logs(hook(HookState::Backup)));
     }
 

@@ -92,7 +92,7 @@ impl<'a> Monitor<'a> {
             state_file: StateFile::new(seed),
             outbox: config.notify_agent.then(|| Outbox::new(seed, config.renotify)),
             conntrack: config.sync_conntrack.then(|| SyncSequence::new(seed)),
-            hook: config.hook.then(|| HookSchedule::new(seed)),
+            hook: config.hook.map(|timing| HookSchedule::new(seed, timing)),
             announcer: config.announce.map(|(timing, tables)| Announcer::new(timing, tables)),
             detector: config.detect_split_brain.then(|| Detector::new(config.probe_interval)),
             metrics: config.write_metrics.then(MetricsSchedule::new),
@@ -169,7 +169,6 @@ impl<'a> Monitor<'a> {
     pub fn next_action(&mut self, now: Instant) -> Option<Action> {
         let is_current = self.resync.is_current(now);
         let allows_commands = !self.exit.is_pending();
-        let allows_hook = self.exit.allows_hook();
         // The line about an event comes before its consequences.
         (self.journal.next_action())
             // The new filter comes before the dump, which lists the addresses whose events the old filter dropped.
@@ -183,7 +182,7 @@ impl<'a> Monitor<'a> {
             .or_else(|| self.outbox.as_mut()?.next_action(now))
             // conntrackd's commands and the hook have a helper process each, so neither delays the other.
             .or_else(|| self.conntrack.as_mut().filter(|_| allows_commands)?.next_action(now))
-            .or_else(|| self.hook.as_mut().filter(|_| allows_hook)?.next_action(now))
+            .or_else(|| self.run_hook(now))
             // The rest must not delay a report.
             .or_else(|| self.log_change(now))
             .or_else(|| self.log_troubles(now))
@@ -203,7 +202,7 @@ impl<'a> Monitor<'a> {
     pub fn deadline(&self) -> Option<Instant> {
         let is_known = self.resync.is_known();
         let conntrack = self.conntrack.as_ref().filter(|_| !self.exit.is_pending());
-        let hook = self.hook.as_ref().filter(|_| self.exit.allows_hook());
+        let hook = self.hook.as_ref().filter(|hook| self.exit.allows_hook(hook.runs.newest));
         let timers = [
             self.resync.deadline(),
             self.state_file.deadline(),
@@ -216,7 +215,7 @@ impl<'a> Monitor<'a> {
             self.metrics.as_ref().and_then(MetricsSchedule::deadline),
             self.namespace.deadline(),
             self.file_check.deadline(),
-            self.exit.deadline(),
+            self.exit.deadline(self.hook_delays_exit()),
             self.change.map(|(_, due)| due),
             self.misplaced_line_due(),
             if let DownLine::Due(due) = self.down { Some(due) } else { None },
@@ -304,6 +303,17 @@ impl<'a> Monitor<'a> {
         metrics.next_action()
     }
 
+    fn run_hook(&mut self, now: Instant) -> Option<Action> {
+        let hook = self.hook.as_mut()?;
+        if self.exit.allows_hook(hook.runs.newest) { hook.next_action(now) } else { None }
+    }
+
+    /// Returns whether an exit after a signal waits for the hook.
+    fn hook_delays_exit(&self) -> bool {
+        let is_signal = matches!(self.exit.reason(), Some(ExitReason::Signal(_)));
+        is_signal && self.hook.as_ref().is_some_and(HookSchedule::delays_exit)
+    }
+
     fn exit_if_due(&self, now: Instant) -> Option<Action> {
         let outbox = self.outbox.as_ref();
         let is_known = self.resync.is_known();
@@ -320,6 +330,6 @@ impl<'a> Monitor<'a> {
             }
         };
         let is_connected = outbox.is_some_and(Outbox::is_connected);
-        self.exit.next_action(is_reported && !is_connected, now)
+        self.exit.next_action(is_reported && !is_connected, self.hook_delays_exit(), now)
     }
 }

@@ -75,6 +75,7 @@ pub use announce::{AddressKey, AnnounceTiming, Announcement, FrameKind, Tables};
 pub use config::MonitorConfig;
 pub use dump::{Dump, DumpResult};
 pub use file_check::{FoundFiles, FoundStateFile};
+pub use hook::HookTiming;
 pub use input_action::{Action, Control, ExitReason, HelperNews, Input};
 pub use journal::{LimitedEvent, LogEvent};
 pub use machine::Monitor;
@@ -86,7 +87,7 @@ pub use split_brain::Probe;
 pub use status::{Counters, Status, Trouble, Troubles};
 pub use vip::Cause;
 
-pub use crate::wire::helper::{CommandResult, HelperKind, HookState, SyncCommand};
+pub use crate::wire::helper::{CommandResult, HelperKind, HookRun, HookState, SyncCommand};
 
 /// The role of this router, by which keepalived adds and removes the VIP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,7 +13,10 @@ impl Monitor<'_> {
     pub(super) fn report(&mut self, now: Instant) -> Option<Action> {
         let again = self.reload_pending && self.resync.is_known();
         if let Some(hook) = &mut self.hook {
-            hook.post(self.vip.hook_state(), again, now);
+            if again {
+                hook.run_again();
+            }
+            hook.post(self.vip.hook_state(), now);
         }
         let state = self.vip.state()?;
         if let Some(announcer) = &mut self.announcer {

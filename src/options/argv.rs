@@ -5,7 +5,7 @@
 
 use std::ffi::OsString;
 
-use argh::{FlagInfo, FlagInfoKind};
+use argh::{FlagInfo, FlagInfoKind, Optionality};
 
 use super::flags;
 
@@ -33,8 +33,8 @@ enum ParsedName {
     Ignored,
 }
 
-/// Reads the command line. Returns each option at most once, in the order in which they were last given. Errors are not
-/// escaped.
+/// Reads the command line. Returns each option at most once, unless all its values count, in the order in which they were
+/// last given. Errors are not escaped.
 pub(super) fn read(argv: Vec<OsString>) -> Result<Vec<GivenOption>, String> {
     let mut given: Vec<GivenOption> = Vec::new();
     let mut words = argv.into_iter().map(into_text);
@@ -65,7 +65,8 @@ pub(super) fn read(argv: Vec<OsString>) -> Result<Vec<GivenOption>, String> {
             ParsedName::Off(flag) => (flag, Given::Off),
             ParsedName::Ignored => continue,
         };
-        given.retain(|(other, _)| other.long != flag.long);
+        let is_repeated = flag.optionality == Optionality::Repeating;
+        given.retain(|(other, _)| other.long != flag.long || is_repeated);
         given.push((flag, how));
     }
     Ok(given)
@@ -80,6 +81,7 @@ fn parse_name(name: &str) -> Option<ParsedName> {
         "-d" => return parse_name("--debug"),
         "-h" => return parse_name("--help"),
         "-v" | "-V" => return parse_name("--version"),
+        "--notify" => return parse_name("--hook"),
         _ if !name.starts_with("--") => return None,
         _ => {}
     }

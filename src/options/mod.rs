@@ -2,6 +2,7 @@
 //! parses by it, `--help` prints it, and `tests/manual-options` compares the manual page with it.
 
 mod argv;
+mod command;
 mod help;
 mod values;
 
@@ -14,6 +15,7 @@ use std::path::PathBuf;
 use argh::{ArgsInfo, FlagInfo, FromArgs, Optionality};
 use nix::unistd::{Gid, Uid};
 
+use crate::helper::HookCommand;
 use crate::log::printable;
 use crate::monitor::{ActiveWord, AnnounceTiming, Duration, RENOTIFY, Renotify};
 use crate::start::privileges::RunAs;
@@ -21,6 +23,10 @@ use crate::wire::cidr::Cidr;
 use crate::wire::http::RouterId;
 use crate::wire::ifname::InterfaceName;
 use argv::{Given, GivenOption};
+
+/// The options with a command of the hook.
+pub(crate) const HOOKS: [&str; 4] =
+    ["--hook", "--notify-master", "--notify-backup", "--notify-fault"];
 
 /// Default name of the log file, which is the original's.
 const LOG_FILE: &str = "neutron-keepalived-state-change.log";
@@ -107,17 +113,34 @@ pub struct Config {
     /// configuration of conntrackd, a regular file; default: conntrackd.conf beside the state file
     #[argh(option, arg_name = "FILE", from_str_fn(values::path))]
     pub conntrackd_conf: Option<PathBuf>,
-    /// program to run with the first state and on each change, called as keepalived calls notify scripts:
-    /// INSTANCE, the ID of --router-id, a state such as MASTER, and 0
-    #[argh(option, arg_name = "PROGRAM", from_str_fn(values::program))]
-    pub hook: Option<PathBuf>,
+    /// command line to run with the first state and on each change, called as keepalived calls notify scripts: with
+    /// INSTANCE, the ID of --router-id, a state such as MASTER, and 0 as last arguments; also --notify
+    #[argh(option, arg_name = "COMMAND", from_str_fn(command::notify))]
+    pub hook: Option<HookCommand>,
+    /// command line to run for MASTER, before that of --hook and without its arguments
+    #[argh(option, arg_name = "COMMAND", from_str_fn(command::of_state))]
+    pub notify_master: Option<HookCommand>,
+    /// the same for BACKUP
+    #[argh(option, arg_name = "COMMAND", from_str_fn(command::of_state))]
+    pub notify_backup: Option<HookCommand>,
+    /// the same for FAULT
+    #[argh(option, arg_name = "COMMAND", from_str_fn(command::of_state))]
+    pub notify_fault: Option<HookCommand>,
     /// user to run the hook as, by name or number; default: that of --user
     #[argh(option, arg_name = "USER", from_str_fn(values::user))]
     pub hook_user: Option<(Uid, Option<Gid>)>,
-    /// seconds after which a hook that has not ended is killed with its session, 0.1 to 3600; default: 30
-    #[argh(option, arg_name = "SECONDS", default = "Duration::from_secs(30)")]
+    /// seconds after which a hook that has not ended is killed with its session, 0.1 to 3600; after a killed run the
+    /// next may take twice as long, up to ten minutes; default: 90
+    #[argh(option, arg_name = "SECONDS", default = "Duration::from_secs(90)")]
     #[argh(from_str_fn(values::delay))]
     pub hook_timeout: Duration,
+    /// seconds for which a state other than FAULT must have lasted before the hook runs, 0 to 3600; default: 0
+    #[argh(option, arg_name = "SECONDS", default = "Duration::ZERO")]
+    #[argh(from_str_fn(values::interval))]
+    pub hook_delay: Duration,
+    /// environment variable of the daemon that the hook gets, too; may be given several times
+    #[argh(option, arg_name = "NAME", from_str_fn(values::variable))]
+    pub hook_env: Vec<String>,
     /// file to write metrics to, for the textfile collector of Prometheus, which reads *.prom
     #[argh(option, arg_name = "FILE", from_str_fn(values::file))]
     pub metrics_file: Option<PathBuf>,
@@ -266,8 +289,9 @@ impl Config {
             let missing_group = || missing("--group, as --user has no password entry");
             self.group = Some(primary.ok_or_else(missing_group)?);
         }
+        let has_hook = self.has_hook();
         if let Some((_, group)) = &mut self.hook_user {
-            if self.hook.is_none() {
+            if !has_hook {
                 return Err(missing("--hook, as --hook-user is given"));
             }
             *group = group.or(self.group);
@@ -328,6 +352,21 @@ impl Config {
             Some((user, group)) => RunAs { user: Some(user), group },
             None => self.run_as(),
         }
+    }
+
+    /// Returns the commands of --notify-master, --notify-backup and --notify-fault.
+    pub fn hooks_of_states(&self) -> [Option<&HookCommand>; 3] {
+        [&self.notify_master, &self.notify_backup, &self.notify_fault].map(Option::as_ref)
+    }
+
+    /// Returns all commands of the hook.
+    pub fn hooks(&self) -> impl Iterator<Item = &HookCommand> {
+        self.hooks_of_states().into_iter().chain([self.hook.as_ref()]).flatten()
+    }
+
+    /// Returns whether there is a hook.
+    pub fn has_hook(&self) -> bool {
+        self.hooks().next().is_some()
     }
 
     /// Returns the path of the state file.

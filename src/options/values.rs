@@ -1,6 +1,5 @@
 //! Parses the value of each option. An error says what was expected.
 
-use std::fs;
 use std::num::NonZeroU8;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -8,9 +7,8 @@ use std::str::FromStr;
 
 use nix::unistd::{Gid, Uid};
 
-use crate::errno::Errno;
 use crate::monitor::{ActiveWord, Duration, Renotify, State};
-use crate::start::{netns, passwd, program};
+use crate::start::{netns, passwd};
 use crate::wire::cidr::Cidr;
 use crate::wire::ifname::InterfaceName;
 
@@ -18,7 +16,7 @@ const AGENT_SOCKET: &str = "keepalived-state-change";
 /// The longest path of a Unix socket: `sun_path` less its NUL.
 const MAX_SOCKET_PATH: usize = 107;
 
-fn expected<T>(value: Option<T>, what: &str) -> Result<T, String> {
+pub(super) fn expected<T>(value: Option<T>, what: &str) -> Result<T, String> {
     value.ok_or_else(|| format!("expected {what}"))
 }
 
@@ -70,20 +68,6 @@ pub(super) fn directory(text: &str) -> Result<PathBuf, String> {
     expected(absolute(text).filter(|path| path.is_dir()), "an existing directory")
 }
 
-pub(super) fn program(text: &str) -> Result<PathBuf, String> {
-    let path = path(text)?;
-    let reason = match fs::metadata(&path) {
-        Err(error) => Errno::from(error).to_string(),
-        Ok(found) if !found.is_file() => "not a regular file".into(),
-        Ok(_) if !program::can_be_run(&path) => "not executable".into(),
-        Ok(_) => match program::check_interpreter(&path) {
-            Ok(()) => return Ok(path),
-            Err(reason) => reason,
-        },
-    };
-    Err(format!("expected an existing program that may be run: {reason}"))
-}
-
 /// Reads the path of a file that is no existing directory.
 pub(super) fn file(text: &str) -> Result<PathBuf, String> {
     expected(file_path(text).ok().filter(|path| !path.is_dir()), "a file")
@@ -118,6 +102,14 @@ pub(super) fn user(text: &str) -> Result<(Uid, Option<Gid>), String> {
 
 pub(super) fn group(text: &str) -> Result<Gid, String> {
     expected(passwd::group(text), "the name or number of a group")
+}
+
+/// Reads the name of an environment variable.
+pub(super) fn variable(text: &str) -> Result<String, String> {
+    let is_part = |byte: u8| byte == b'_' || byte.is_ascii_alphanumeric();
+    let is_name = text.bytes().all(is_part) && !text.starts_with(|c: char| c.is_ascii_digit());
+    let name = Some(text.to_string()).filter(|name| is_name && !name.is_empty());
+    expected(name, "the name of an environment variable: letters, digits and _")
 }
 
 pub(super) fn rcvbuf(text: &str) -> Result<usize, String> {

@@ -17,11 +17,12 @@ use super::warnings::find_warnings;
 use super::{memory, netns, pid_file, privileges};
 use crate::daemon::Daemon;
 use crate::errno::Errno;
-use crate::helper::{COMMAND_TIMEOUT, Conntrackd, Helper, Hook};
+use crate::helper::{Conntrackd, Helper, Hook};
 use crate::log::{self, Level, Log, Names, warning};
 use crate::metrics::{MetricsFile, labels};
 use crate::monitor::{
-    ActiveWord, Duration, HookState, Instant, Monitor, MonitorConfig, NamespaceCheck, State, Tables,
+    ActiveWord, Duration, HookRun, HookTiming, Instant, Monitor, MonitorConfig, NamespaceCheck,
+    State, Tables,
 };
 use crate::options::Config;
 use crate::sys::log_sink::{LogFile, Syslog};
@@ -78,7 +79,7 @@ impl<'a> Daemon<'a> {
         let entered = enter(config)?;
         let program = config.find_conntrackd();
         let conntrackd = program.as_ref().map(|path| fork_conntrackd(config, path)).transpose()?;
-        let hook = config.hook.as_ref().map(|path| fork_hook(config, path)).transpose()?;
+        let hook = config.has_hook().then(|| fork_hook(config)).transpose()?;
         let namespace = entered.and_then(|id| netns::watch(config.namespace.as_deref(), id));
         let (route, packets) = open_sockets(config)?;
         // In the background, standard error is /dev/null.
@@ -97,6 +98,9 @@ impl<'a> Daemon<'a> {
         })?;
         let agent = open_at("agent socket", config.agent_socket.as_deref(), Agent::new)?;
         let mut monitor = monitor_config(config, route.port, starter, namespace.as_ref());
+        if let Some(hook) = &mut monitor.hook {
+            hook.predecessor = predecessor;
+        }
         monitor.announce = config.announce().map(|timing| (timing, tables));
         let daemon = Self {
             names: names(config),
@@ -190,27 +194,34 @@ fn fork_conntrackd(
         landlock: !config.no_landlock,
         socket: None,
     };
-    Helper::fork(COMMAND_TIMEOUT, &mut conntrackd).map_err(named("conntrackd helper"))
+    Helper::fork(&mut conntrackd).map_err(named("conntrackd helper"))
 }
 
-fn fork_hook(config: &Config, path: &Path) -> Result<Helper<HookState>, StartError> {
-    config.check_hook(path).map_err(|refused| StartError {
-        line: format!("hook {}: {refused}", path.display()),
-        lasts: true,
-    })?;
+fn fork_hook(config: &Config) -> Result<Helper<HookRun>, StartError> {
+    let programs = || config.hooks().map(|command| command.program.as_path());
+    for path in programs() {
+        config.check_hook(path).map_err(|refused| StartError {
+            line: format!("hook {}: {refused}", path.display()),
+            lasts: true,
+        })?;
+    }
     let mut hook = Hook {
-        program: path,
+        for_all: config.hook.as_ref(),
+        for_states: config.hooks_of_states(),
+        environment: &config.hook_env,
         identity: config.run_hook_as(),
         router: config.router_id.clone(),
         interface: config.interface,
         vip: config.vip,
         states: [None; 2],
+        rest: Vec::new(),
+        position: 0,
     };
     let whom = hook.identity.user.map(|user| format!(" (as user {user}, from user {})", geteuid()));
-    Helper::fork(config.hook_timeout.into(), &mut hook).map_err(|errno| {
-        let (whom, path, refusal) =
-            (whom.unwrap_or_default(), path.display(), Refusal::from(errno));
-        StartError { line: format!("hook{whom} {path}: {refusal}"), lasts: refusal.lasts() }
+    let names = programs().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ");
+    Helper::fork(&mut hook).map_err(|errno| {
+        let (whom, names, refusal) = (whom.unwrap_or_default(), names, Refusal::from(errno));
+        StartError { line: format!("hook{whom} {names}: {refusal}"), lasts: refusal.lasts() }
     })
 }
 
@@ -245,7 +256,11 @@ fn monitor_config<'a>(
         notify_agent: config.agent_socket.is_some(),
         renotify: config.renotify.clone(),
         sync_conntrack: config.enable_conntrackd,
-        hook: config.hook.is_some(),
+        hook: config.has_hook().then_some(HookTiming {
+            limit: config.hook_timeout,
+            delay: config.hook_delay,
+            predecessor: None,
+        }),
         write_metrics: config.metrics_file.is_some(),
         check_namespace,
         check_files: true,
@@ -275,7 +290,6 @@ fn names(config: &Config) -> Names {
         state_file: config.state_file(),
         metrics_file: config.metrics_file.clone(),
         agent_socket: config.agent_socket.clone(),
-        hook_timeout: config.hook_timeout,
     }
 }
 

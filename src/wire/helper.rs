@@ -79,6 +79,15 @@ impl HookState {
     }
 }
 
+/// A run of the hook.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HookRun {
+    /// The state that it is for.
+    pub state: HookState,
+    /// How long each of its programs may take, in milliseconds.
+    pub limit: u32,
+}
+
 /// The program that a helper process runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HelperKind {
@@ -105,6 +114,8 @@ pub enum CommandResult {
     Exited(u8),
     /// By this signal.
     Signalled(u8),
+    /// There is no program for the state.
+    Unneeded,
     /// It was killed at its time limit.
     TimedOut,
     /// It could not be started.

@@ -62,7 +62,7 @@ fn reports_are_counted() {
 #[test]
 fn hook_runs_are_counted() {
     let ends = |status| Step::HookEnds(CommandResult::Exited(status));
-    let counters = counted(&[&STARTED, &[ends(1), RETRY, ends(1), RETRY, ends(0)]]);
+    let counters = counted(&[&STARTED, &[ends(1), RETRY, ends(1), RETRY, RETRY, ends(0)]]);
     assert_eq!((counters.hook_runs, counters.hook_failures), (3, 2));
 }
 

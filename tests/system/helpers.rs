@@ -137,7 +137,8 @@ fn run_ends_with_its_helper() {
 fn run_ends_with_the_daemon() {
     for signal in [Signal::SIGTERM, Signal::SIGKILL] {
         let hooked = hooked(setup());
-        hooked.when("BACKUP", "sleep 1000 & echo $! >$RECORD/pid; kill -STOP $$");
+        hooked.when("MASTER", "sleep 1000 & echo $! >$RECORD/pid; kill -STOP $$");
+        hooked.world.set_vip(true);
         hooked.world.setup.expect(&["hook still running; killed"]);
         let keepwatch = hooked.world.setup.start();
         let sleep = hooked.wait_pid("pid");
@@ -155,7 +156,8 @@ fn run_ends_with_the_daemon() {
 #[apply(trial)]
 fn lock_is_held_until_the_run_has_ended() {
     let hooked = hooked(setup());
-    hooked.when("BACKUP", "echo $$ >$RECORD/pid; exec sleep 1000");
+    hooked.when("MASTER", "echo $$ >$RECORD/pid; exec sleep 1000");
+    hooked.world.set_vip(true);
     let setup = &hooked.world.setup;
     setup.expect(&["hook still running; killed"]);
     let keepwatch = setup.start();

@@ -1,14 +1,18 @@
 //! Promises 4 and 20: the hook runs for each state, one run after another, until it succeeds, and delays nothing else.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::Write;
 use std::process::Command;
+use std::time::{Duration, SystemTime};
 
 use lab::daemon::{children, wait_end};
-use lab::files::content;
+use lab::files::{content, look, write_program};
 use nix::sys::signal::Signal;
+use nix::sys::stat::Mode;
+use nix::unistd::mkfifo;
 
 use crate::scripted::{HOOK_TIMED_OUT, helper, hooked, install, tracked, wait_hook_succeeded};
-use crate::world::{NO_INTERFACE, NOT_LISTENING, setup, word};
+use crate::world::{NO_INTERFACE, NOT_LISTENING, World, setup, word};
 
 /// The hook gets exactly these arguments and this environment.
 #[apply(trial)]
@@ -58,6 +62,102 @@ fn first_state_and_each_change() {
     assert_eq!((keepwatch.counter("hook_runs"), keepwatch.counter("hook_failures")), (4, 1));
 }
 
+/// As in keepalived, the state's own command comes first. Only a command that has failed is run again.
+#[apply(trial)]
+fn commands_of_states() {
+    let setup = setup();
+    let program = setup.directory().join("own");
+    let calls = setup.directory().join("hooked/calls");
+    let script = format!(
+        "#!/bin/sh\necho \"$#: $*\" >>{0}\n[ $1 != 2nd ] || [ $(grep -c 2nd {0}) = 2 ]\n",
+        calls.display()
+    );
+    write_program(&program, &script);
+    let own = |state, words| format!("--notify-{state}={} {words}", program.display());
+    let setup = setup.with(own("backup", "1st 'two words'")).with(own("master", "2nd \\$1"));
+    let hooked = hooked(setup);
+    hooked.world.setup.expect(&["hook failed for MASTER: exit code 1; retrying", NO_INTERFACE]);
+    let keepwatch = hooked.world.setup.start();
+    wait_hook_succeeded(&keepwatch, "BACKUP", 1);
+    hooked.world.set_vip(true);
+    wait_hook_succeeded(&keepwatch, "MASTER", 1);
+    hooked.world.rtnl.delete("ha0");
+    wait_hook_succeeded(&keepwatch, "FAULT", 1);
+    let backup = ["2: 1st two words", "+BACKUP", "-BACKUP"];
+    let master = ["2: 2nd $1", "+MASTER", "-MASTER", "2: 2nd $1"];
+    assert_eq!(hooked.calls(), [&backup[..], &master, &["+FAULT", "-FAULT"]].concat());
+    assert_eq!((keepwatch.counter("hook_runs"), keepwatch.counter("hook_failures")), (4, 1));
+}
+
+/// A state without a command is no run, and nothing is pending.
+#[apply(trial)]
+fn state_without_a_command() {
+    let world = World::with(setup().with("--notify-master=true"));
+    let keepwatch = world.setup.start();
+    look("no pending run", || keepwatch.status().contains(" hook_pending=none "));
+    world.set_vip(true);
+    wait_hook_succeeded(&keepwatch, "MASTER", 1);
+    world.deliver(false);
+    world.deliver(true);
+    wait_hook_succeeded(&keepwatch, "MASTER", 1);
+    assert_eq!(keepwatch.counter("hook_runs"), 2);
+    let log = world.setup.log();
+    assert!(!log.contains("succeeded for BACKUP"), "{log}");
+}
+
+#[apply(trial)]
+fn variables_of_the_daemon() {
+    let mut setup = setup().with("--hook-env=TOKEN").with("--hook-env=ABSENT");
+    setup.environment.extend([("TOKEN".into(), "a b".into()), ("OTHER".into(), "c".into())]);
+    let hooked = hooked(setup);
+    hooked.when("BACKUP", "echo \"$TOKEN,${ABSENT-unset},${OTHER-unset}\" >$RECORD/variables");
+    let keepwatch = hooked.world.setup.start();
+    wait_hook_succeeded(&keepwatch, "BACKUP", 1);
+    assert_eq!(content(&hooked.record.join("variables")), "a b,unset,unset\n");
+}
+
+/// At a reboot keepalived removes the VIP, and then SIGTERM comes. Another program that waits for the daemon's end need not
+/// wait for a run for MASTER.
+#[apply(trial)]
+fn exit_waits_for_the_run_for_backup() {
+    let hooked = hooked(setup());
+    hooked.when("MASTER", "read line <$RECORD/gate");
+    hooked.when("BACKUP", "echo >$RECORD/begun; read line <$RECORD/gate");
+    let gate = hooked.record.join("gate");
+    mkfifo(&gate, Mode::S_IRWXU).unwrap();
+    let gate = File::options().read(true).write(true).open(gate).unwrap();
+    hooked.world.set_vip(true);
+    let keepwatch = hooked.world.setup.start();
+    hooked.wait_calls(&["+MASTER"]);
+    hooked.world.deliver(false);
+    keepwatch.signal(Signal::SIGTERM);
+    look("the signal to be read", || keepwatch.proc_status("ShdPnd").bytes().all(|b| b == b'0'));
+    writeln!(&gate).unwrap();
+    hooked.wait("the run for BACKUP", || hooked.record.join("begun").exists());
+    writeln!(&gate).unwrap();
+    assert_eq!(keepwatch.wait_exit().unwrap().code(), Some(0));
+    assert_eq!(hooked.calls(), ["+MASTER", "-MASTER", "+BACKUP", "-BACKUP"]);
+    let log = hooked.world.setup.log();
+    assert!(!log.contains("killed") && log.contains("hook succeeded for BACKUP"), "{log}");
+}
+
+/// A delayed run begins at the exit, or if the predecessor's state has lasted long enough.
+#[apply(trial)]
+fn delay() {
+    let hooked = hooked(setup().with("--hook-delay=3600"));
+    let keepwatch = hooked.world.setup.start();
+    look("a pending run", || keepwatch.status().contains(" hook_pending=BACKUP "));
+    hooked.world.deliver(true);
+    hooked.world.deliver(false);
+    assert_eq!(hooked.calls(), [""; 0]);
+    assert_eq!(keepwatch.terminate().unwrap().code(), Some(0));
+    assert_eq!(hooked.calls(), ["+BACKUP", "-BACKUP"]);
+    let state = File::options().write(true).open(hooked.world.setup.state_file()).unwrap();
+    state.set_modified(SystemTime::now() - Duration::from_hours(1)).unwrap();
+    let keepwatch = hooked.world.setup.spawn();
+    wait_hook_succeeded(&keepwatch, "BACKUP", 2);
+}
+
 /// A hanging hook delays neither files, agent, signals nor conntrackd, which has a helper of its own.
 #[apply(trial)]
 fn hang_delays_nothing() {
@@ -78,6 +178,8 @@ fn hang_delays_nothing() {
     keepwatch.signal(Signal::SIGHUP);
     keepwatch.wait_log("SIGHUP", 1);
     assert_eq!(keepwatch.counter("hook_runs"), 0);
+    // A second signal ends the exit's wait for a run that is not for MASTER.
+    keepwatch.signal(Signal::SIGTERM);
     assert_eq!(keepwatch.terminate().unwrap().code(), Some(0));
     assert!(!world.setup.log().contains("hook failed"), "the exit waited for the hook");
 }

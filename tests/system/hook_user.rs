@@ -155,3 +155,18 @@ fn program_that_the_user_may_not_run() {
     fs::set_permissions(hooked.program(), Permissions::from_mode(0o755)).unwrap();
     wait_hook_succeeded(&hooked.world.setup.daemonize(), "BACKUP", 1);
 }
+
+/// The hook's user may also open its output by name.
+#[apply(trial_with_other_users)]
+fn output_by_name() {
+    for user in ["--user=nobody", "--hook-user=nobody"] {
+        let hooked = identified(setup().with(user));
+        chown(hooked.world.setup.directory(), Some(NOBODY), None).unwrap();
+        hooked.when("BACKUP", "set -e; echo one >/dev/stdout; echo two >/dev/stderr; echo three");
+        let keepwatch = hooked.world.setup.start();
+        wait_hook_succeeded(&keepwatch, "BACKUP", 1);
+        for line in ["one", "two", "three"] {
+            keepwatch.wait_log(&format!(": hook: {line}\n"), 1);
+        }
+    }
+}

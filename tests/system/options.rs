@@ -45,6 +45,11 @@ fn values_that_are_refused() {
     let [absent, irregular, unexecutable] =
         ["No such file or directory (ENOENT)", "not a regular file", "not executable"]
             .map(|reason| format!("an existing program that may be run: {reason}"));
+    let [absent_program, no_such_program] = ["/nowhere", "nosuchprogram"].map(|name| {
+        format!("an existing program that may be run: {name}: No such file or directory (ENOENT)")
+    });
+    let quotes = "a command line without NUL whose quotes are closed";
+    let variable = "the name of an environment variable: letters, digits and _";
     let bytes = "a number of bytes from 1 to 1073741823";
     let cases = [
         ("--monitor_cidr", "169.254.0.5/33", cidr),
@@ -73,6 +78,12 @@ fn values_that_are_refused() {
         ("--active-word", "leader", "master or primary"),
         ("--hook", "/nowhere", &*absent),
         ("--hook", "/usr/bin", &irregular),
+        ("--hook", "/nowhere MASTER", &absent_program),
+        ("--notify-master", "/bin/true 'MASTER", quotes),
+        ("--notify-fault", "nosuchprogram FAULT", &no_such_program),
+        ("--hook-env", "A=b", variable),
+        ("--hook-env", "1A", variable),
+        ("--hook-delay", "3601", "seconds from 0 to 3600"),
         ("--hook", "/etc/passwd", &unexecutable),
         ("--hook-timeout", "0.099999", "seconds from 0.1 to 3600"),
         ("--garp_interval", "3600.000001", "seconds from 0 to 3600"),
@@ -187,7 +198,7 @@ fn defaults_are_those_that_help_gives() {
         assert_eq!(format!("{given:?}"), shortest, "{}", flag.long);
         with_default += 1;
     }
-    assert_eq!(with_default, 7);
+    assert_eq!(with_default, 8);
 }
 
 #[apply(trial)]
@@ -292,6 +303,20 @@ fn users_and_groups() {
     assert_eq!(hook(&[unknown]), Err(missing.into()));
     let error = config(&["--hook-user=root"]).unwrap_err();
     assert_eq!(error, "Missing required option --hook, as --hook-user is given");
+}
+
+/// keepalived's name for the option works, too, and finds programs in the usual directories.
+#[apply(trial)]
+fn hook_is_a_command_line() {
+    let options =
+        ["--notify=true 'two words'", "--notify_fault=/bin/true 1", "--hook-env=A", "--hook-env=B"];
+    let config = config(&options).unwrap();
+    let words: Vec<_> = config
+        .hooks()
+        .map(|hook| (hook.program.to_str().unwrap(), hook.arguments.join(OsStr::new("|"))))
+        .collect();
+    assert_eq!(words, [("/bin/true", "1".into()), ("/usr/bin/true", "two words".into())]);
+    assert_eq!(config.hook_env, ["A", "B"]);
 }
 
 #[apply(trial)]

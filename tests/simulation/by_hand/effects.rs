@@ -12,8 +12,8 @@ use netlink_packet_route::address::AddressFlags;
 use netlink_packet_route::link::LinkFlags;
 
 use super::{Lab, WATCHED, announcing, down, elsewhere, vip};
-use crate::world::config;
 use crate::world::kernel::{UP, link};
+use crate::world::{config, timing};
 
 #[test]
 fn synced_is_logged_for_commands_of_its_state() {
@@ -106,14 +106,14 @@ fn failed_detection_after_a_success_has_a_line_at_once() {
 /// Even if the state is unknown during the reload, and then that of the last run.
 #[test]
 fn hook_runs_again_after_a_reload_during_detection() {
-    let config = MonitorConfig { hook: true, ..config() };
+    let config = MonitorConfig { hook: Some(timing(false)), ..config() };
     let mut lab = Lab::new(config).started();
     lab.feed(&Input::Helper(HelperKind::Hook, HelperNews::Ended(CommandResult::Exited(0))));
     lab.addresses = vec![Address { flags: AddressFlags::Tentative, ..vip() }];
     lab.event(Body::NewAddress(lab.addresses[0]));
     lab.feed(&Input::Control(Control::Reload));
     lab.pass(Duration::from_secs(1));
-    let run = |act: &_| if let Action::RunHook(state) = act { Some(*state) } else { None };
+    let run = |act: &_| if let Action::RunHook(state, _) = act { Some(*state) } else { None };
     assert_eq!(lab.all(run), []);
     lab.addresses.clear();
     lab.event(Body::DelAddress(vip()));
@@ -131,10 +131,10 @@ fn hook_waits_for_the_end_of_detection() {
         (AddressFlags::Permanent, &[HookState::Master]),
     ] {
         let there = Address { flags, ..vip() };
-        let config = MonitorConfig { hook: true, ..config() };
+        let config = MonitorConfig { hook: Some(timing(false)), ..config() };
         let mut lab = Lab { addresses: vec![there], ..Lab::new(config) };
         lab.pass(Duration::from_secs(1));
-        let run = |act: &_| if let Action::RunHook(state) = act { Some(*state) } else { None };
+        let run = |act: &_| if let Action::RunHook(state, _) = act { Some(*state) } else { None };
         assert_eq!(lab.all(run), states, "{flags:?}");
     }
 }

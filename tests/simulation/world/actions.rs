@@ -88,7 +88,7 @@ impl Simulation<'_> {
                 self.conntrackd.run(command, self.now);
             }
             Action::CheckConntrackd => self.conntrackd.check(self.now),
-            Action::RunHook(state) => self.run_hook(state),
+            Action::RunHook(state, limit) => self.run_hook(state, limit),
             Action::CheckFiles => return Some(self.check_files()),
             Action::CheckNamespace => {
                 // The metrics must show the status before the check, which may change it.

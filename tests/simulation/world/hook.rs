@@ -1,8 +1,8 @@
 //! The hook, which may fail or hang, and its helper.
 
 use keepwatch::monitor::{
-    Cause, CommandResult, Control, Duration, HelperKind, HelperNews, HookState, Input, Instant,
-    State, Trouble,
+    Cause, CommandResult, Control, Duration, HelperKind, HelperNews, HookState, HookTiming, Input,
+    Instant, State, Trouble,
 };
 use keepwatch::wire::rtnl::{Body, Message};
 use netlink_packet_route::link::LinkFlags;
@@ -11,6 +11,18 @@ use super::Simulation;
 use super::kernel::{Kernel, UP, name};
 use super::retry::Retry;
 
+const LIMIT: Duration = Duration::from_secs(90);
+/// The waits after the first failure and after many.
+const WAITS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(300)];
+
+pub fn timing(delays: bool) -> HookTiming {
+    HookTiming {
+        limit: LIMIT,
+        delay: Duration::from_secs(if delays { 4 } else { 0 }),
+        predecessor: None,
+    }
+}
+
 #[derive(Debug, Default)]
 pub struct Hook {
     /// The helper lives.
@@ -18,6 +30,8 @@ pub struct Hook {
     /// The state of the last run.
     last: Option<HookState>,
     running: bool,
+    /// The state of the last run that was killed, if no run has succeeded since.
+    killed_for: Option<HookState>,
     /// When the last run failed, if it did.
     failed_at: Option<Instant>,
     pub retry: Retry,
@@ -53,7 +67,10 @@ impl Hook {
         self.reloaded |= reload;
         self.idle &= !matches!(
             input,
-            Input::Netlink(_) | Input::RequestFailed { .. } | Input::NamespaceGone
+            Input::Netlink(_)
+                | Input::RequestFailed { .. }
+                | Input::NamespaceGone
+                | Input::Control(Control::Exit(_))
         );
         if let Input::Netlink(Message { body: Body::NewLink(link), .. }) = input
             && link.name == Some(name("ha"))
@@ -80,13 +97,15 @@ impl Hook {
         !self.lives || !self.reloaded
     }
 
-    fn run(&mut self, state: HookState, now: Instant) {
+    fn run(&mut self, state: HookState, limit: Duration, now: Instant) {
+        assert_eq!(limit > LIMIT, self.killed_for == Some(state), "p20_killed_run_gets_more_time");
+        assert!((LIMIT..=LIMIT * 20 / 3).contains(&limit), "p20_limit_is_bounded");
         assert!(self.lives, "p20_helper_lives");
         assert!(!self.running, "p20_one_run_at_a_time");
         self.retry.begin();
         if self.last == Some(state) {
             let failed_at = self.failed_at.filter(|_| self.idle && self.again == 0);
-            let rested = |at| now >= at + Duration::from_millis(50);
+            let rested = |at| now >= at + WAITS[0];
             assert!(failed_at.is_none_or(rested), "p20_hook_is_not_hammered");
             if self.succeeded_for.is_some() {
                 self.again = self.again.checked_sub(1).expect("p20_repeated_for_a_reason");
@@ -101,12 +120,17 @@ impl Hook {
     fn end(&mut self, result: CommandResult, now: Instant) {
         if std::mem::take(&mut self.running) {
             let succeeded = result == CommandResult::Exited(0);
+            if result == CommandResult::TimedOut {
+                self.killed_for = self.last;
+            } else if succeeded {
+                self.killed_for = None;
+            }
             self.succeeded_for = self.last.filter(|_| succeeded);
             self.failed_at = (!succeeded).then_some(now);
             if succeeded {
                 self.retry.reset();
             } else {
-                self.retry.fail(now);
+                self.retry.fail_between(WAITS, now);
             }
             self.idle = true;
         }
@@ -114,8 +138,12 @@ impl Hook {
 }
 
 impl Simulation<'_> {
-    pub(super) fn run_hook(&mut self, state: HookState) {
-        assert!(!self.leaves_at_once(), "p20_no_run_during_exit");
+    pub(super) fn run_hook(&mut self, state: HookState, limit: Duration) {
+        assert!(!self.leaves_at_once(state), "p20_no_run_during_exit");
+        let delay = timing(self.options.delays_hook).delay;
+        let has_lasted = self.wire.reported.is_some_and(|at| self.now >= at + delay);
+        let needs_none = state == HookState::Fault || self.exit_requested;
+        assert!(has_lasted || needs_none, "p20_state_has_lasted");
         let is_repeated = self.hook.last == Some(state);
         assert!(is_repeated || !self.shows(Trouble::HookFails), "p20_failure_is_of_this_state");
         if self.hook_is_next == Some(state) {
@@ -130,21 +158,33 @@ impl Simulation<'_> {
             reported.is_some() && reported == self.reported,
             "p20_state_is_reported_first: {state:?}"
         );
-        self.hook.run(state, self.now);
+        self.hook.run(state, limit, self.now);
     }
 
     /// Expects a run at once for a new active state, unless the hook is running or has had that state.
     pub(super) fn expect_hook(&mut self) {
-        let is_free = self.hook.lives && !self.hook.running && !self.leaves_at_once();
         let up = self.hook.known_flags.contains(LinkFlags::Up);
         let state = if up { HookState::Master } else { HookState::Fault };
+        let is_free = self.hook.lives && !self.hook.running && !self.leaves_at_once(state);
         let is_news = self.hook.last != Some(state);
-        self.hook_is_next = (is_free && is_news).then_some(state);
+        let waits = self.options.delays_hook && state == HookState::Master;
+        self.hook_is_next = (is_free && is_news && !waits).then_some(state);
     }
 
     /// Whether an exit would end a run at once.
-    fn leaves_at_once(&self) -> bool {
-        self.exit_requested || self.is_superseded || self.helper_gone.is_some()
+    fn leaves_at_once(&self, state: HookState) -> bool {
+        if self.exit_requested {
+            state == HookState::Master
+        } else {
+            self.is_superseded || self.helper_gone.is_some()
+        }
+    }
+
+    /// Whether a run that is not for MASTER is under way, or follows the one under way.
+    pub(super) fn hook_delays_exit(&self) -> bool {
+        let master = Some(HookState::Master);
+        let pending = self.monitor.status().hook_pending;
+        self.hook.running && (self.hook.last != master || pending != master)
     }
 
     pub(super) fn hook_ends(&mut self, result: CommandResult) {

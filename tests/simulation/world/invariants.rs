@@ -32,7 +32,8 @@ impl Simulation<'_> {
         let agent = self.options.has_no_agent || self.agent.acknowledged == self.reported;
         assert!(soon || agent, "p6_agent_is_not_forgotten");
         let hook = self.hook.is_running() || self.hook_is_done() || self.leave_by.is_some();
-        assert!(soon || unread || hook, "p20_hook_is_not_forgotten");
+        let retries = self.hook.retry.is_pending();
+        assert!(soon || unread || hook || retries, "p20_hook_is_not_forgotten");
         let is_pending = self.monitor.status().hook_pending.is_some();
         let is_shown = is_pending != self.hook_is_done() || self.leave_by.is_some();
         assert!(soon || unread || is_shown, "p20_pending_is_shown");
@@ -59,7 +60,8 @@ impl Simulation<'_> {
         assert!(!self.wire.is_over, "p12_end_is_said");
         assert_eq!(self.monitor.status().claimant, self.wire.claimant, "p12_claimant_is_shown");
         let leaves = |by| self.now < by && deadline.is_some_and(|deadline| deadline <= by);
-        assert!(self.leave_by.is_none_or(leaves), "p14_leaves_in_time");
+        let leave_by = if self.hook_delays_exit() { self.hook_leave_by } else { self.leave_by };
+        assert!(leave_by.is_none_or(leaves), "p14_leaves_in_time");
         assert!(!self.reopens_log, "p14_log_is_reopened");
     }
 
@@ -235,7 +237,7 @@ impl Simulation<'_> {
             LimitedEvent::TooManyAddresses { .. } | LimitedEvent::TooManyLinks { .. } => {
                 panic!("p19_there_is_room: {event:?}")
             }
-            LimitedEvent::HookFailed { state, end } => {
+            LimitedEvent::HookFailed { state, end, .. } => {
                 assert!(end != CommandResult::Exited(0), "p20_hook_has_failed");
                 assert!(std::mem::take(&mut self.hook.prints), "p20_output_is_printed");
                 let is_newest = self.monitor.status().hook_pending == Some(state);
@@ -286,6 +288,8 @@ impl Simulation<'_> {
             assert!(self.exit_requested, "p14_exit_was_asked_for");
             let reported = self.reported.is_some_and(|s| self.truths_since_asked.contains(&s));
             let in_time = self.leave_by.is_some_and(|by| self.now >= by);
+            let waits = self.hook_leave_by.is_some_and(|by| self.now < by);
+            assert!(!waits || !self.hook_delays_exit(), "p20_run_ends_before_the_exit");
             let done = reported && !self.agent.is_connected();
             assert!(done || in_time, "p14_truth_before_exit");
             return;

@@ -34,6 +34,7 @@ use std::cell::RefCell;
 
 use conntrackd::Conntrackd;
 use hook::Hook;
+pub use hook::timing;
 use keepwatch::monitor::{
     AnnounceTiming, Cause, CommandResult, Control, Duration, HelperKind, HelperNews, HookState,
     Input, Instant, Monitor, MonitorConfig, NamespaceCheck, RENOTIFY, State, Tables, Trouble,
@@ -128,6 +129,8 @@ pub struct Simulation<'a> {
     reopens_log: bool,
     exit_requested: bool,
     leave_by: Option<Instant>,
+    /// The same while the hook delays the exit.
+    hook_leave_by: Option<Instant>,
     pub exited: bool,
     /// The last logged location of a misplaced address.
     misplaced_line: Option<Trouble>,
@@ -166,7 +169,7 @@ impl<'a> Simulation<'a> {
             renotify: RENOTIFY.map(Duration::from_secs).into_iter().collect(),
             notify_agent: !options.has_no_agent,
             sync_conntrack: options.syncs_conntrack,
-            hook: options.has_hook,
+            hook: options.has_hook.then_some(timing(options.delays_hook)),
             write_metrics: options.writes_metrics,
             check_namespace: check[usize::from(options.mounts_are_hidden)],
             check_files: true,
@@ -207,6 +210,7 @@ impl<'a> Simulation<'a> {
             reopens_log: false,
             exit_requested: false,
             leave_by: None,
+            hook_leave_by: None,
             exited: false,
             misplaced_line: None,
             changes: 0,
@@ -305,9 +309,12 @@ impl<'a> Simulation<'a> {
             self.reload();
         }
         if control == Control::Exit(SIGTERM) {
-            self.exit_requested = true;
+            let is_second = std::mem::replace(&mut self.exit_requested, true);
             self.note_truth();
+            let earlier = self.leave_by;
             self.exit_by(self.now + Duration::from_secs(1));
+            let hook_by = earlier.unwrap_or(self.now + Duration::from_secs(8));
+            self.hook_leave_by = if is_second { self.leave_by } else { Some(hook_by) };
         }
         if control == Control::Status && self.reported.is_some() {
             self.metrics.expect();

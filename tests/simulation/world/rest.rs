@@ -25,7 +25,8 @@ impl Simulation<'_> {
         let is_notified = self.options.has_no_agent || agent_is_done;
         let is_done = is_written && is_notified && self.conntrackd.is_done();
         let patience = if is_done { CHECK * 7 } else { CHECK * 400 };
-        self.now > self.busy + patience && self.metrics.has(&self.monitor.status())
+        let hook_is_done = !self.hook.lives || !self.hook.retry.is_pending();
+        hook_is_done && self.now > self.busy + patience && self.metrics.has(&self.monitor.status())
     }
 
     /// Ends all faults, and waits until nothing is left to do.

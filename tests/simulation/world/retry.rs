@@ -10,6 +10,7 @@ use keepwatch::monitor::{
 
 use super::Simulation;
 use super::kernel::Meaning;
+use super::timing;
 
 /// The longest wait after the first failure, which doubles with each.
 const FIRST: Duration = Duration::from_millis(100);
@@ -30,6 +31,10 @@ pub struct Retry {
 }
 
 impl Retry {
+    pub fn is_pending(&self) -> bool {
+        self.by.is_some()
+    }
+
     /// Notes a failure. A retry that is already due stays due.
     pub fn fail(&mut self, now: Instant) {
         self.fail_between([FIRST, LONGEST], now);
@@ -255,7 +260,11 @@ impl Simulation<'_> {
         let in_time = |retry: &Retry| retry.is_in_time(deadline, now);
         assert!(in_time(&self.disk.retry), "p3_state_file_is_retried_in_time");
         assert!(in_time(&self.agent.retry), "p6_agent_is_retried_in_time: {:?}", self.agent.retry);
-        let hook = in_time(&self.hook.retry) || !self.hook.lives || self.leave_by.is_some();
+        // The newest state may be another than the failed run's, and delayed.
+        let delay = timing(self.options.delays_hook).delay;
+        let hook_by = self.hook.retry.by.map(|by| by.max(now + delay));
+        let hook = hook_by.is_none_or(|by| now < by && deadline.is_some_and(|at| at <= by));
+        let hook = hook || !self.hook.lives || self.leave_by.is_some();
         assert!(hook, "p20_hook_is_retried_in_time: {:?}", self.hook.retry);
         let manager = in_time(&self.manager.retry) || self.manager_wants_nothing();
         assert!(manager, "p4_manager_is_retried_in_time: {:?}", self.manager.retry);

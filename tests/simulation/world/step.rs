@@ -38,6 +38,8 @@ pub struct Options {
     /// The other links have addresses before the core starts.
     pub has_old_addresses: bool,
     pub has_hook: bool,
+    /// The hook waits until a state has lasted.
+    pub delays_hook: bool,
     pub has_no_agent: bool,
     pub has_manager: bool,
     /// The service manager expects WATCHDOG.
@@ -233,6 +235,7 @@ impl Options {
             has_virtual_mac: bit(5),
             has_old_addresses: bit(7),
             has_hook: more & 1 != 0,
+            delays_hook: bit(6),
             has_no_agent: more & 6 == 6,
             has_manager: more & 8 != 0,
             has_watchdog: more & 0b1_1000 == 0b1_1000,
