@@ -1,15 +1,21 @@
 //! The wrappers in `cross/neutron`, as root and without rootwrap: how Neutron's L3 agent counts their monitors, and
 //! what they set for IPv6 in its place.
 
-use std::fs;
-use std::os::unix::fs::symlink;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, lchown, symlink};
+use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
+use std::thread;
 
 use lab::daemon::Setup;
 use lab::files::{Directory, write_program};
+use lab::namespace::Pids;
 use lab::rtnl::Rtnl;
 use lab::trial::table;
+use lab::users::OTHER_USER;
 use libtest_mimic::Trial;
+use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
 
 use crate::agent_server::python;
 use crate::l3_agent::{NAME, cmdline, shipped};
@@ -53,6 +59,96 @@ fn before_2021() {
     assert!(cmdline(keepwatch.pid()).contains(&setup.router));
     assert!(keepwatch.counter("announcements") == 0, "not on the watched interface");
     keepwatch.terminate();
+}
+
+/// The agent's user exchanges a directory for a link to one of root's, while the wrapper starts as root by sudo.
+#[apply(trial)]
+fn directory_exchanged_for_a_link() {
+    const STARTS: usize = 40;
+    add_interface(&Rtnl::new(), "ha0");
+    let (bin, theirs, of_root) = (install("18-to-28"), Directory::new(), Directory::new());
+    let [directory, link] = &["directory", "link"].map(|name| theirs.path().join(name));
+    fs::create_dir(directory).unwrap();
+    symlink(of_root.path(), link).unwrap();
+    for path in [theirs.path(), directory] {
+        chown(path, Some(OTHER_USER), Some(OTHER_USER)).unwrap();
+    }
+    let start = |pids: &Pids, number| {
+        let mut command = Command::new(bin.path().join(NAME));
+        command.arg(format!("--router_id=r{number}"));
+        command.arg(format!("--conf_dir={}", directory.display()));
+        command.arg(format!("--pid_file={}/{number}.monitor.pid", directory.display()));
+        command.args(["--monitor_interface=ha0", &format!("--monitor_cidr={VIP}")]);
+        // As by sudo.
+        command.env("SUDO_UID", OTHER_USER.to_string()).env("SUDO_GID", OTHER_USER.to_string());
+        pids.run(|| command.output().unwrap()).status.success()
+    };
+    let pids = Pids::new();
+    // Undisturbed, it starts.
+    assert!(start(&pids, STARTS));
+    let state = fs::metadata(directory.join("state")).unwrap();
+    thread::scope(|scope| {
+        // Dropped also by a panic.
+        let running = Arc::new(());
+        let still = Arc::downgrade(&running);
+        scope.spawn(move || {
+            while still.strong_count() > 0 {
+                renameat2(AT_FDCWD, directory, AT_FDCWD, link, RenameFlags::RENAME_EXCHANGE)
+                    .unwrap();
+            }
+        });
+        for number in 0..STARTS {
+            start(&pids, number);
+        }
+    });
+    let made: Vec<_> =
+        fs::read_dir(of_root.path()).unwrap().map(|file| file.unwrap().path()).collect();
+    assert!(made.is_empty(), "{made:?}");
+    assert_eq!((state.uid(), state.gid()), (OTHER_USER, OTHER_USER));
+}
+
+/// A router's name is in the log, whose lines a shell must not run. The wrapper's own file, and what is above, is root's.
+#[apply(trial)]
+fn refused_by_the_wrapper() {
+    let bin = install("18-to-28");
+    let etc = Directory::new();
+    let run = |router: &str| {
+        let etc = etc.path().display();
+        let script = format!("mount --bind {etc} /etc && exec \"$0\" --router_id=\"$1\" --version");
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "sh", "-c", &script]).arg(bin.path().join(NAME)).arg(router);
+        let output = command.output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let passwd = fs::read_to_string("/etc/passwd").unwrap();
+    fs::write(etc.path().join("passwd"), passwd).unwrap();
+    assert_eq!(run("r.1:a_b-c"), (Some(0), String::new()));
+    for router in ["..", "$(id)", "a;b", "a b", "a\nb", "é", "a/b"] {
+        let (code, error) = run(router);
+        assert!(code == Some(2) && error.contains("is no router"), "{router}: {error}");
+    }
+    let directory = etc.path().join("keepwatch");
+    let (real, file) = (etc.path().join("real"), directory.join("neutron.conf"));
+    fs::create_dir(&directory).unwrap();
+    fs::write(&real, "").unwrap();
+    symlink("../real", &file).unwrap();
+    assert_eq!(run("r1"), (Some(0), String::new()));
+    let mode = |path: &Path, mode| fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+    let own = |path: &Path, user| lchown(path, Some(user), None).unwrap();
+    let faults: [(&dyn Fn(), &dyn Fn()); 5] = [
+        (&|| own(&directory, OTHER_USER), &|| own(&directory, 0)),
+        (&|| mode(&directory, 0o777), &|| mode(&directory, 0o755)),
+        (&|| own(&file, OTHER_USER), &|| own(&file, 0)),
+        (&|| own(&real, OTHER_USER), &|| own(&real, 0)),
+        (&|| mode(&real, 0o664), &|| mode(&real, 0o644)),
+    ];
+    for (n, (make, mend)) in faults.into_iter().enumerate() {
+        make();
+        let (code, error) = run("r1");
+        assert!(code == Some(2) && error.contains("must be root's"), "{n}: {error}");
+        mend();
+        assert_eq!(run("r1"), (Some(0), String::new()), "{n}");
+    }
 }
 
 /// Runs a script with a wrapper and a directory, without processes of other tests.
