@@ -4,7 +4,7 @@
 
 use core::mem::zeroed;
 use std::fs::{self, File};
-use std::io::{self, PipeReader, PipeWriter, Read};
+use std::io::{self, PipeReader, PipeWriter, Read, Seek};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -38,6 +38,8 @@ pub(super) struct HelperProcess {
     pub(super) channel: OwnedFd,
     /// SIGCHLD.
     children: SignalFd,
+    /// The kernel's list of this process's children. `None`: the kernel has none (`CONFIG_PROC_CHILDREN`).
+    list: Option<File>,
     /// One pipe for all programs. Its writing end stays open, so that SIGPIPE does not end a background process.
     reader: PipeReader,
     writer: PipeWriter,
@@ -52,9 +54,14 @@ impl HelperProcess {
         // An inherited SIG_IGN would suppress SIGCHLD.
         signals::reset();
         let children = signals::block_these([Signal::SIGCHLD].into_iter().collect())?;
+        // Orphans become children of this process. So it knows without a search that a run has left none.
+        let list = File::open("/proc/thread-self/children").ok();
+        if list.is_some() {
+            prctl::set_child_subreaper(true)?;
+        }
         let pipe = pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK)?;
         let (reader, writer) = (pipe.0.into(), pipe.1.into());
-        Ok(Self { channel, children, reader, writer, output: Vec::new() })
+        Ok(Self { channel, children, list, reader, writer, output: Vec::new() })
     }
 
     /// Runs programs on request, until the daemon exits.
@@ -123,13 +130,14 @@ impl HelperProcess {
         Ok(Pid::from_raw(child.id().cast_signed()))
     }
 
-    /// Waits for a program. Kills its session unless it succeeds. Returns the number of other processes killed after a
-    /// failure.
+    /// Waits for a program. Kills its session unless it succeeds or has ended alone. Returns the number of other processes
+    /// killed after a failure.
     fn wait_and_kill(&mut self, program: Pid, limit: Duration) -> (CommandResult, u32) {
         let (end, killed) = match self.wait(program, limit) {
             Some(end @ CommandResult::Exited(0)) => (end, 0),
             // Its pid remains the session's until it is reaped.
-            Some(failure) => (failure, kill_session(program)),
+            Some(failure) if self.has_others(program) => (failure, kill_session(program)),
+            Some(failure) => (failure, 0),
             None => {
                 kill_session(program);
                 self.wait_killed(program);
@@ -150,7 +158,21 @@ impl HelperProcess {
                 return end;
             }
             self.read_output();
+            // Reaps orphans.
+            self.has_others(program);
         }
+    }
+
+    /// Reaps the children other than a program that have ended. Returns whether some have not, or the kernel has no list.
+    fn has_others(&self, program: Pid) -> bool {
+        let Some(mut list) = self.list.as_ref() else { return true };
+        let mut text = String::new();
+        if list.rewind().and_then(|()| list.read_to_string(&mut text)).is_err() {
+            return true;
+        }
+        let others = text.split_whitespace().filter_map(|pid| pid.parse().ok().map(Pid::from_raw));
+        let is_alive = |pid| waitpid(pid, Some(WaitPidFlag::WNOHANG)) == Ok(WaitStatus::StillAlive);
+        others.filter(|pid| *pid != program && is_alive(*pid)).count() > 0
     }
 
     /// Waits until a killed program has ended, for at most [`KILL_GRACE`].
@@ -197,6 +219,7 @@ impl HelperProcess {
         drop((channel, writer));
         // Readers of the daemon's output must see its end.
         let _ = drop_standard_streams();
+        signals::reap();
         signals::unblock();
         let _ = fcntl(&reader, FcntlArg::F_SETFL(OFlag::empty()));
         let _ = io::copy(&mut reader, &mut io::sink());
@@ -223,10 +246,11 @@ fn peek(child: Pid) -> Option<CommandResult> {
 
 /// Kills a session. Returns how many processes it had besides its leader.
 fn kill_session(leader: Pid) -> u32 {
-    let others = session_members(leader).filter(|(pid, _)| *pid != leader).count();
+    let mut others = 0_u32;
     // The leader's group first, at once: no member may act on another's end.
     let _ = killpg(leader, Signal::SIGKILL);
     for (pid, directory) in session_members(leader) {
+        others += u32::from(pid != leader);
         // Linux 5.1. The pid may be another process's by now.
         let (call, fd, none) =
             (libc::SYS_pidfd_send_signal, directory.as_raw_fd(), ptr::null::<u8>());
@@ -236,10 +260,10 @@ fn kill_session(leader: Pid) -> u32 {
             let _ = kill(pid, Signal::SIGKILL);
         }
     }
-    u32::try_from(others).unwrap_or(u32::MAX)
+    others
 }
 
-/// Returns the processes of a session, without zombies, and their directories in `/proc`.
+/// Returns the processes of a session and their directories in `/proc`: also those that have just been killed.
 fn session_members(session: Pid) -> impl Iterator<Item = (Pid, File)> {
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     processes.filter_map(move |process| {
@@ -252,8 +276,7 @@ fn session_members(session: Pid) -> impl Iterator<Item = (Pid, File)> {
         let stat = String::from_utf8_lossy(&stat);
         // After the name, of any characters: state, parent, group, session (`proc_pid_stat(5)`).
         let mut fields = stat.rsplit_once(") ")?.1.split(' ');
-        let is_alive = !matches!(fields.next()?, "Z" | "X");
-        let is_member = fields.nth(2)?.parse() == Ok(session.as_raw());
-        (is_alive && is_member).then(|| (Pid::from_raw(pid), directory))
+        let is_member = fields.nth(3)?.parse() == Ok(session.as_raw());
+        is_member.then(|| (Pid::from_raw(pid), directory))
     })
 }

@@ -37,11 +37,16 @@ pub fn unblock() {
     let _ = SigSet::empty().thread_set_mask();
 }
 
+/// Makes the kernel reap children that end from now on.
+pub(crate) fn reap() {
+    // SAFETY: installs no handler.
+    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
+}
+
 /// Blocks the signals that the daemon handles, and opens a signalfd for them. Makes the kernel reap helpers, and orphans
 /// in a container whose process 1 is the daemon.
 pub(crate) fn block() -> Result<SignalFd, Errno> {
-    // SAFETY: installs no handler.
-    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
+    reap();
     Ok(block_these(HANDLED.into_iter().collect())?)
 }
 

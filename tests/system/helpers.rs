@@ -269,6 +269,50 @@ fn background_jobs_go_on() {
     wait_end(helper);
 }
 
+/// Orphans become children of the helper, which reaps them during a run, after it, and after the daemon's end. A failed run
+/// ends none of an earlier, successful one.
+#[apply(trial)]
+fn orphans_are_reaped() {
+    let hooked = hooked(setup());
+    hooked.when("BACKUP", "(setsid sh -c 'echo $$ >$RECORD/long; read line <$RECORD/gate' &)");
+    let script = "mv $RECORD/MASTER $RECORD/once
+        (sh -c 'echo $$ >$RECORD/short; read line <$RECORD/first' &)
+        (setsid sh -c 'echo $$ >$RECORD/later; read line <$RECORD/second' &)
+        read line <$RECORD/end; exit 1";
+    hooked.when("MASTER", script);
+    let gates = ["gate", "first", "second", "end"].map(|name| {
+        let path = hooked.record.join(name);
+        mkfifo(&path, Mode::S_IRWXU).unwrap();
+        File::options().read(true).write(true).open(path).unwrap()
+    });
+    let open = |gate: &File| writeln!(&*gate).unwrap();
+    let keepwatch = hooked.world.setup.start();
+    wait_hook_succeeded(&keepwatch, "BACKUP", 1);
+    let (long, helper) = (hooked.wait_pid("long"), helper(&keepwatch));
+    hooked.world.set_vip(true);
+    let [short, later] = ["short", "later"].map(|name| hooked.wait_pid(name));
+    let has = |pid| children(helper).contains(&pid);
+    look("the orphans", || [long, short, later].into_iter().all(has));
+    open(&gates[1]);
+    look("the first to be reaped during the run", || !has(short));
+    open(&gates[3]);
+    keepwatch.wait_log("hook failed for MASTER: exit code 1; retrying", 1);
+    wait_hook_succeeded(&keepwatch, "MASTER", 1);
+    assert!(has(long) && has(later), "a job of another session has ended");
+    open(&gates[2]);
+    look("the second to be reaped after the run", || !has(later));
+    hooked.when("MASTER", "(setsid sh -c 'echo $$ >$RECORD/last; read line <$RECORD/first' &)");
+    keepwatch.signal(Signal::SIGHUP);
+    wait_hook_succeeded(&keepwatch, "MASTER", 1);
+    let last = hooked.wait_pid("last");
+    keepwatch.terminate();
+    open(&gates[1]);
+    look("the last to be reaped after the daemon's end", || !has(last));
+    assert!(has(long), "the long job has ended");
+    open(&gates[0]);
+    wait_end(helper);
+}
+
 /// Processes in the session of a failed run are killed before the retry, and the log says so.
 #[apply(trial)]
 fn failed_run_is_cleaned_up() {
