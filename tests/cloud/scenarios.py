@@ -2,8 +2,9 @@
 """Runs fail-overs in a small Neutron, and compares API, state files and addresses of both nodes after each.
 
 `scenarios.py RELEASE [MONITOR[:SCENARIO]...]`, called by `run`, in its own namespaces; a monitor alone is every scenario
-with it. ROUTERS is the number of routers that fail over at once (1), ROUNDS the number of repetitions (1). Prints a line of
-Markdown for each, and fails if a router is wrong with keepwatch.
+with it. ROUTERS is the number of routers that fail over at once (1), MASS that of a mass start (40), ROUNDS the number of
+repetitions (1). Prints a line of Markdown for each, and fails if a router is wrong with keepwatch, or a scenario with it
+does not come to its end.
 """
 
 import os
@@ -13,24 +14,9 @@ import subprocess
 import sys
 import time
 
-from cloud import LOGS, STATE_PATH, Cloud, run, until
+from cloud import STATE_PATH, Cloud, run, until
+from routers import Routers, advance
 
-# The seconds after a scenario when everything must be right.
-PATIENCE = 60
-# Prints a line for each router of a node: the word of its state file, and the number of VIPs. Only one monitor may write
-# that file.
-LOOK = f"""
-monitors=$(pgrep -fa '^[^ ]*/neutron-keepalived-state-change')
-for router in {STATE_PATH}/ha_confs/*/; do
-    id=$(basename "$router")
-    # The file is empty for a moment while Neutron's own monitor writes it.
-    state=$(cat "$router/state" 2>/dev/null)
-    state=${{state:-none}}
-    [ "$(echo "$monitors" | grep -c "router_id[= ]$id")" -lt 2 ] || state="doubled-$state"
-    vips=$(ip netns exec "qrouter-$id" ip -o -4 address 2>/dev/null | grep -c ' ha-.* 169\\.254\\.0\\.')
-    echo "$id $state $vips"
-done
-"""
 # Prints the programs of the monitors that the L3 agent knows, by their pid files.
 PROGRAMS = f"""
 for file in {STATE_PATH}/external/pids/*.monitor.pid*; do
@@ -38,98 +24,22 @@ for file in {STATE_PATH}/external/pids/*.monitor.pid*; do
 done
 true
 """
-
-
-class Routers:
-    """Highly available routers on the nodes of a cloud."""
-
-    def __init__(self, cloud, count):
-        self.cloud, self.nodes = cloud, cloud.nodes
-        self.external = self.network("external", "203.0.113.0/24", **{"router:external": True})
-        self.guests = self.network("guests", "10.0.0.0/16")
-        self.ids = [self.add(number) for number in range(count)]
-        # A guest, whose pings go through the first router.
-        run("ip", "netns", "add", "guest")
-        run("ip", "link", "add", "guest", "type", "veth", "peer", "name", "eth0", "netns", "guest")
-        run("ip", "link", "set", "guest", "master", "guests", "up")
-        for arguments in ("address add 10.0.0.9/16 dev eth0", "link set eth0 up", "route add default via 10.0.1.0"):
-            run("ip", "-n", "guest", *arguments.split())
-
-    def network(self, name, cidr, **values):
-        flat = {"provider:network_type": "flat", "provider:physical_network": name}
-        network = self.cloud.create("network", name=name, **flat, **values)
-        subnet = self.cloud.create("subnet", network_id=network["id"], cidr=cidr, ip_version=4, enable_dhcp=False)
-        return network["id"], subnet["id"]
-
-    def add(self, number):
-        """Creates a router with a gateway and an address for guests."""
-        gateway = {"network_id": self.external[0]}
-        router = self.cloud.create("router", name=f"router{number}", ha=True, external_gateway_info=gateway)["id"]
-        address = {"subnet_id": self.guests[1], "ip_address": f"10.0.1.{number}"}
-        port = self.cloud.create("port", network_id=self.guests[0], fixed_ips=[address])
-        self.cloud.api("PUT", f"routers/{router}/add_router_interface", {"port_id": port["id"]})
-        return router
-
-    def look(self, node):
-        """Returns the word of the state file and the number of VIPs of each router."""
-        lines = node.run("sh", "-c", LOOK).splitlines()
-        return {router: (state, int(vips)) for router, state, vips in map(str.split, lines)}
-
-    def start(self, node, *agents):
-        """Starts a node, or agents of a running one, and waits until the L3 agent has processed its routers."""
-        log = LOGS / f"{node.name}-l3.log"
-        before = log.stat().st_size
-        node.start(*agents)
-        new = lambda: log.read_bytes()[before:].decode()
-        done = lambda: set(re.findall("Finished a router update for ([-0-9a-f]+)", new()))
-        until("routers", lambda: done() >= set(self.ids) <= set(self.look(node)), 900)
-
-    def active(self, node):
-        """Returns the routers whose VIP is on a node."""
-        return [router for router, (_, vips) in self.look(node).items() if vips]
-
-    def wrong(self):
-        """Returns the routers that API, state file and VIPs do not show as active on one node and backup on the others."""
-        here = {node.name: self.look(node) for node in self.nodes if node.pid}
-        wrong = []
-        for router in self.ids:
-            agents = {agent["host"]: agent["ha_state"] for agent in self.cloud.get(f"routers/{router}/l3-agents")}
-            voices = [(agents.get(name), *looks.get(router, ("none", 0))) for name, looks in here.items()]
-            actives = voices.count(("active", "primary", 1))
-            if actives != 1 or actives + voices.count(("standby", "backup", 0)) != len(voices):
-                wrong.append((router, dict(zip(here, voices))))
-        return wrong
-
-    def settle(self, seconds=PATIENCE):
-        """Waits until nothing is wrong. Returns the time that took, and the remaining errors."""
-        began = time.monotonic()
-        while True:
-            wrong = self.wrong()
-            took = time.monotonic() - began
-            if not wrong or took > seconds:
-                return took, wrong
-            time.sleep(0.5)
-
-    def link(self, node, routers, state):
-        for router in routers:
-            script = f"ip link set $(ls /sys/class/net | grep ^ha-) {state}"
-            node.run("ip", "netns", "exec", f"qrouter-{router}", "sh", "-c", script)
-
-    def await_vips(self, node, routers):
-        def have():
-            look = self.look(node)
-            return all(look.get(router, ("", -1))[1] == 1 for router in routers)
-
-        until("VIPs", have)
-
-    def gather(self):
-        """Makes every router active on one node, and returns that node and the other."""
-        nodes = sorted(self.nodes, key=lambda node: len(self.active(node)))
-        moving = self.active(nodes[0])
-        self.link(nodes[0], moving, "down")
-        self.await_vips(nodes[1], self.ids)
-        self.link(nodes[0], moving, "up")
-        return nodes[1], nodes[0]
+# Sets the HA link of each router in the arguments down 3 s after the state file says that it is active.
+FLIP = f"""
+for id; do
+    (
+        until [ "$(cat "{STATE_PATH}/ha_confs/$id/state")" = primary ]; do sleep 0.1; done
+        sleep 3
+        ip netns exec "qrouter-$id" sh -c 'ip link set $(ls /sys/class/net | grep ^ha-) down'
+    ) &
+done
+wait
+"""
+# Comes before Debian's haproxy, which the agent starts on an active router before it updates the API.
+SLOW = r"""
+printf '#!/bin/sh\nsleep 6\nexec /usr/sbin/haproxy "$@"\n' >/usr/local/sbin/haproxy
+chmod 755 /usr/local/sbin/haproxy
+"""
 
 
 def killed(routers, active, survivor):
@@ -148,6 +58,30 @@ def link(routers, active, survivor):
     """HA link down"""
     routers.link(active, routers.ids, "down")
     routers.await_vips(survivor, routers.ids)
+    routers.link(active, routers.ids, "up")
+
+
+def flip(routers, active, survivor):
+    """HA link down, and on the survivor 3 s after its first report, where haproxy takes 6 s to start"""
+    survivor.run("sh", "-c", SLOW)
+    routers.link(active, routers.ids, "down")
+    survivor.run("sh", "-c", FLIP, "flip", *routers.ids)
+    routers.link(active, routers.ids, "up")
+    routers.await_vips(active, routers.ids)
+    routers.link(survivor, routers.ids, "up")
+    survivor.run("rm", "/usr/local/sbin/haproxy")
+
+
+def gateway(routers, active, survivor):
+    """HA link down, all gateways cleared and set again meanwhile"""
+    def put(gateway):
+        for router in routers.ids:
+            routers.cloud.api("PUT", f"routers/{router}", {"router": {"external_gateway_info": gateway}})
+
+    routers.link(active, routers.ids, "down")
+    put({})
+    routers.await_vips(survivor, routers.ids)
+    put({"network_id": routers.external[0]})
     routers.link(active, routers.ids, "up")
 
 
@@ -214,47 +148,59 @@ def rabbitmq(routers, active, survivor):
 
 def deleted(routers, active, survivor):
     """router deleted and recreated"""
-    router = routers.ids.pop()
-    cloud = routers.cloud
-    (port,) = [port for port in cloud.get(f"ports?device_id={router}&network_id={routers.guests[0]}")
-               if port["device_owner"] != "network:router_centralized_snat"]
-    cloud.api("PUT", f"routers/{router}/remove_router_interface", {"port_id": port["id"]})
-    cloud.api("DELETE", f"routers/{router}")
+    left = routers.remove(routers.ids.pop())
+    routers.ids.append(routers.add())
+    return left
 
-    # Matches the router, but not the shell that has this pattern in its command line.
-    pattern = f"{router[:-1]}[{router[-1]}]"
 
-    def left(node):
-        # `find` fails if a directory disappears meanwhile.
-        files = f"find {STATE_PATH} /run/netns -name '*{pattern}*' ! -path '*/lock/*' || true"
-        return node.run("sh", "-c", f"{files}; pgrep -fa '{pattern}' || true")
+def mass(routers, active, survivor):
+    """mass start: routers created while the survivor's agent restarts"""
+    survivor.stop_agent("l3")
+    before = len(routers.ids)
+    routers.ids += [routers.add() for _ in range(int(os.environ.get("MASS", "40")) - before)]
+    routers.start(survivor, ["l3"])
+    advance(f"routers on {active.name}", lambda: set(routers.ids) - set(routers.look(active)))
+    masters = lambda: {router for node in routers.nodes for router in routers.active(node)}
+    advance("masters", lambda: set(routers.ids) - masters())
 
-    try:
-        until("the end of a router", lambda: not any(left(node) for node in (active, survivor)))
-        wrong = []
-    except TimeoutError:
-        wrong = [(router, [left(node) for node in (active, survivor)])]
-    routers.ids.append(routers.add(len(routers.ids)))
-    return wrong
+
+def rollback(routers, active, survivor):
+    """survivor rolled back to Neutron's own monitor, HA link down"""
+    replace(routers, survivor, "own")
+    link(routers, active, survivor)
+
+
+def upgrade(routers, active, survivor):
+    """rolling upgrade: active node with Neutron's own monitor, HA link down, then with keepwatch"""
+    replace(routers, active, "own")
+    link(routers, active, survivor)
+    replace(routers, active, "keepwatch")
 
 
 SCENARIOS = {scenario.__name__: scenario for scenario in (
-    killed, back, link, link_away, keepalived, cut, restarted, away, agent_killed, rabbitmq, deleted)}
+    killed, back, link, flip, gateway, link_away, keepalived, cut, restarted, away, agent_killed, rabbitmq, deleted, mass)}
+# With both monitors, a node each.
+MIXED = {scenario.__name__: scenario for scenario in (rollback, upgrade)}
 
 
-def swap(cloud, routers, monitor):
-    """Replaces the monitor on live nodes, and waits until all is right."""
-    for node in cloud.nodes:
-        node.deploy(monitor)
-        node.restart_monitors()
+def replace(routers, node, monitor):
+    """Replaces the monitors of a live node, and waits until the agent knows the new ones."""
+    node.deploy(monitor)
+    node.restart_monitors()
 
-    def is_in_place(node):
+    def missing():
         programs = node.run("sh", "-c", PROGRAMS).splitlines()
         # A program that was replaced has " (deleted)" behind its path.
         right = [name.endswith("/keepwatch") if monitor == "keepwatch" else "keepwatch" not in name for name in programs]
-        return len(right) >= len(routers.ids) and all(right)
+        return range(max(len(routers.ids), len(right)) - sum(right))
 
-    until("the monitors", lambda: all(map(is_in_place, cloud.nodes)), 600)
+    advance(f"monitors on {node.name}", missing)
+
+
+def swap(routers, monitor):
+    """Replaces the monitor on live nodes, and waits until all is right."""
+    for node in routers.nodes:
+        replace(routers, node, monitor)
     return routers.settle(300)
 
 
@@ -264,33 +210,98 @@ def report(*cells):
 
 def clean(routers):
     """Makes every router active on one node, with nothing wrong, and returns that node and the other."""
-    for _ in range(3):
+    for _ in range(2):
         nodes = routers.gather()
-        _, wrong = routers.settle(180)
+        _, wrong = routers.settle(120)
         if not wrong:
             return nodes
         # The next transition may be reported.
         link(routers, *nodes)
-    raise TimeoutError(f"a clean state: {wrong}")
+    tell(wrong)
+    raise TimeoutError(f"clean state: {len(wrong)} wrong")
 
 
-def trial(routers, release, monitor, scenario, nodes):
-    """Runs a scenario from a clean state. Returns how many routers are wrong, or are deleted and not gone."""
-    ping = subprocess.Popen(["ip", "netns", "exec", "guest", "ping", "-n", "-q", "-i", "0.1", "203.0.113.1"],
-                            stdout=subprocess.PIPE, text=True)
-    not_gone = scenario(routers, *nodes) or []
-    took, wrong = routers.settle()
-    wrong = [*wrong, *not_gone]
-    ping.send_signal(signal.SIGINT)
-    sent, received = re.search(r"(\d+) packets transmitted, (\d+) received", ping.communicate()[0]).groups()
+def tell(wrong):
     for router, voices in wrong:
         print(router, voices, file=sys.stderr, flush=True)
-    lost = int(sent) - int(received) if scenario != deleted else "-"
-    report(release, monitor, scenario.__doc__, len(routers.ids), len(wrong), f"{took:.0f}", lost)
-    for node in routers.nodes:
-        if not node.pid:
-            routers.start(node)
-    return len(wrong)
+
+
+class Trials:
+    """Rows of the table, and the number of errors with keepwatch."""
+
+    def __init__(self, routers, release):
+        self.routers, self.release = routers, release
+        # keepwatch is deployed at first.
+        self.in_place, self.bad = "keepwatch", 0
+
+    def row(self, monitor, what, wrong, took, lost=""):
+        tell(wrong)
+        report(self.release, monitor, what, len(self.routers.ids), len(wrong), f"{took:.0f}", lost)
+        self.bad += len(wrong) if monitor == "keepwatch" else 0
+
+    def give_up(self, monitor, what, error):
+        """Makes a row of what did not come to its end."""
+        report(self.release, monitor, what, len(self.routers.ids), f"gave up: {error}", "-", "-")
+        self.bad += monitor == "keepwatch"
+
+    def put(self, monitor):
+        self.in_place = monitor
+        took, wrong = swap(self.routers, monitor)
+        self.row(monitor, "swapped in", wrong, took)
+
+    def begin(self, monitor):
+        """Returns the active node and the other, in a clean state."""
+        if self.in_place != monitor:
+            self.put(monitor)
+        try:
+            return clean(self.routers)
+        except TimeoutError:
+            # keepwatch reports the state when it starts.
+            self.put("keepwatch")
+            self.put(monitor)
+            return clean(self.routers)
+
+    def run(self, monitor, name):
+        """Runs a scenario from a clean state."""
+        scenario = SCENARIOS.get(name) or MIXED[name]
+        try:
+            self.measure(monitor, scenario, self.begin(monitor))
+        except TimeoutError as error:
+            self.give_up(monitor, scenario.__doc__, error)
+        try:
+            self.tidy(monitor, scenario)
+        except TimeoutError as error:
+            self.give_up(monitor, f"after: {scenario.__doc__}", error)
+
+    def measure(self, monitor, scenario, nodes):
+        ping = subprocess.Popen(["ip", "netns", "exec", "guest", "ping", "-n", "-q", "-i", "0.1", "203.0.113.1"],
+                                stdout=subprocess.PIPE, text=True)
+        try:
+            not_gone = scenario(self.routers, *nodes) or []
+            took, wrong = self.routers.settle()
+        finally:
+            ping.send_signal(signal.SIGINT)
+            output = ping.communicate()[0]
+        if scenario is rollback:
+            # The other node is not keepwatch's.
+            wrong = [(router, voices) for router, voices in wrong
+                     if voices[nodes[0].name] not in (("active", "primary", 1), ("standby", "backup", 0))]
+        sent, received = re.search(r"(\d+) packets transmitted, (\d+) received", output).groups()
+        lost = int(sent) - int(received) if scenario not in (deleted, gateway) else "-"
+        self.row(monitor, scenario.__doc__, [*wrong, *not_gone], took, lost)
+
+    def tidy(self, monitor, scenario):
+        routers = self.routers
+        for node in routers.nodes:
+            if not node.pid:
+                routers.start(node)
+        if scenario is mass:
+            count = int(os.environ.get("ROUTERS", "1"))
+            left = [part for router in routers.ids[count:] for part in routers.remove(router)]
+            del routers.ids[count:]
+            self.row(monitor, "deleted after the mass start", left, 0)
+        if scenario.__name__ in MIXED:
+            self.put(monitor)
 
 
 def main():
@@ -299,7 +310,8 @@ def main():
     # keepwatch is deployed at first, so this order swaps the monitors both ways.
     for word in words or ["own", "keepwatch"]:
         monitor, _, name = word.partition(":")
-        chosen += [(monitor, name) for name in ([name] if name else SCENARIOS)]
+        every = [*SCENARIOS, *(MIXED if monitor == "keepwatch" else [])]
+        chosen += [(monitor, name) for name in ([name] if name else every)]
     count, rounds = (int(os.environ.get(name, "1")) for name in ("ROUTERS", "ROUNDS"))
     # Several clouds may run at once.
     cloud = Cloud(release, f"{release}-{count}-routers-{rounds}-rounds")
@@ -307,30 +319,17 @@ def main():
     for node in cloud.nodes:
         node.deploy("keepwatch")
     routers = Routers(cloud, count)
-    until("routers", lambda: not routers.wrong(), 900)
     report("release", "monitor", "scenario", "routers", "wrong after 60 s", "right after, s", "pings lost of 10/s")
-    in_place, bad = "keepwatch", 0
-
-    def put(monitor):
-        nonlocal in_place, bad
-        in_place = monitor
-        took, wrong = swap(cloud, routers, monitor)
-        report(release, monitor, "swapped in", len(routers.ids), len(wrong), f"{took:.0f}", "")
-        bad += len(wrong) if monitor == "keepwatch" else 0
-
+    trials = Trials(routers, release)
+    try:
+        advance("right routers", routers.wrong)
+    except TimeoutError as error:
+        tell(routers.wrong())
+        trials.give_up("keepwatch", "routers created", error)
+        sys.exit(1)
     for monitor, name in chosen * rounds:
-        if in_place != monitor:
-            put(monitor)
-        try:
-            nodes = clean(routers)
-        except TimeoutError:
-            # keepwatch reports the state when it starts.
-            put("keepwatch")
-            put(monitor)
-            nodes = clean(routers)
-        wrong = trial(routers, release, monitor, SCENARIOS[name], nodes)
-        bad += wrong if monitor == "keepwatch" else 0
-    sys.exit(1 if bad else 0)
+        trials.run(monitor, name)
+    sys.exit(1 if trials.bad else 0)
 
 
 main()
