@@ -220,7 +220,7 @@ fn intruder() {
     let mut world = World::with(setup);
     world.setup.environment.push(("PATH".into(), bin.into()));
     let keepwatch = world.setup.start();
-    keepwatch.wait_log("Synced", 1);
+    keepwatch.wait_log("conntrackd: did its best\n", 2);
     let log = world.setup.log();
     assert_eq!(log.matches("conntrackd: configuration: to be read\n").count(), 2, "{log}");
     assert_eq!(log.matches("conntrackd: did its best\n").count(), 2, "{log}");
