@@ -31,11 +31,12 @@
 //!     flags: LinkFlags::Up | LinkFlags::Running,
 //!     ethernet: true,
 //!     mac: Some([2, 0, 0, 0, 0, 1]),
+//!     parent: None,
 //!     carrier_changes: None,
 //!     ipv6_forwarding: None,
 //! };
 //! let flags = AddressFlags::Permanent;
-//! let vip = Address { ifindex: 2, cidr, peer: cidr.address(), flags, refreshed: false };
+//! let vip = Address { ifindex: 2, cidr, peer: cidr.address(), flags, created: 0, refreshed: false };
 //!
 //! let mut monitor = Monitor::new(MonitorConfig::new(name, cidr, PORT));
 //! let now = Instant::ZERO;

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv6Addr};
 
 use keepwatch::wire::arp::Operation;
-use keepwatch::wire::{Claim, arp, ndisc, parse_claim};
+use keepwatch::wire::{Claim, ClaimKind, arp, ndisc, parse_claim};
 use smoltcp::wire::Icmpv6Packet;
 
 /// Checks a received frame, also with the right checksum, which no fuzzer guesses.
@@ -19,13 +19,18 @@ pub fn check(frame: &[u8]) {
 
 fn is_justified(frame: &[u8]) {
     match parse_claim(frame) {
-        Some(Claim { mac, ip: IpAddr::V4(ip) }) => {
+        Some(Claim { mac, ip: IpAddr::V4(ip), kind }) => {
             assert_eq!(frame[12..14], [0x08, 0x06], "ethertype");
             assert_eq!(frame[14..20], [0, 1, 8, 0, 6, 4], "IPv4 over Ethernet");
-            assert_eq!((mac, ip.octets()), (taken(frame, 22), taken(frame, 28)));
-            assert!(!ip.is_unspecified(), "a probe is no claim");
+            let is_probe = kind == ClaimKind::Probe;
+            let (mac_at, ip_at) = if is_probe { (6, 38) } else { (22, 28) };
+            assert_eq!((mac, ip.octets()), (taken(frame, mac_at), taken(frame, ip_at)));
+            let sender: [u8; 4] = taken(frame, 28);
+            assert_eq!(is_probe, sender == [0; 4], "a probe is no claim");
+            let is_answer = frame[20..22] == [0, 2] && frame[38..42] != sender;
+            assert_eq!(kind == ClaimKind::Answer, is_answer, "a reply to another address");
         }
-        Some(Claim { mac, ip: IpAddr::V6(ip) }) => {
+        Some(Claim { mac, ip: IpAddr::V6(ip), kind }) => {
             assert_eq!(frame[12..14], [0x86, 0xdd], "ethertype");
             assert_eq!(
                 (frame[14] >> 4, frame[20], frame[21]),
@@ -35,6 +40,9 @@ fn is_justified(frame: &[u8]) {
             let length = usize::from(u16::from_be_bytes(taken(frame, 18)));
             let message = &frame[54..54 + length];
             assert_eq!(message[0], 136, "an advertisement");
+            let expected =
+                if message[4] & 0x40 == 0 { ClaimKind::Unasked } else { ClaimKind::Answer };
+            assert_eq!(kind, expected, "the flag S");
             let [source, destination] = [taken(frame, 22), taken(frame, 38)].map(Ipv6Addr::from);
             assert!(Icmpv6Packet::new_unchecked(message).verify_checksum(&source, &destination));
             assert_eq!(ip.octets(), taken(message, 8));
@@ -67,16 +75,24 @@ fn ours_are_received(mac: [u8; 6], ip: [u8; 16]) {
     let v4: [u8; 4] = taken(&ip, 0);
     for operation in [Operation::Request, Operation::Reply] {
         let frame = arp::announcement(operation, mac, v4.into());
-        let expected = (v4 != [0; 4]).then_some(Claim { mac, ip: v4.into() });
+        let unasked = Claim { mac, ip: v4.into(), kind: ClaimKind::Unasked };
+        let unspecified = Claim { kind: ClaimKind::Probe, ..unasked };
+        let is_request = operation == Operation::Request;
+        let expected = if v4 == [0; 4] { is_request.then_some(unspecified) } else { Some(unasked) };
         assert_eq!(parse_claim(&frame), expected);
     }
-    assert_eq!(parse_claim(&arp::probe(mac, mac, v4.into())), None);
+    let probe = arp::question(mac, (mac, [0; 4].into()), v4.into());
+    assert_eq!(parse_claim(&probe).map(|claim| claim.kind), Some(ClaimKind::Probe));
     assert_eq!(parse_claim(&ndisc::probe(mac, ip.into())), None);
+    assert_eq!(parse_claim(&ndisc::question(mac, ip.into(), ip.into())), None);
     for router in [true, false] {
         // Multicast addresses are never announced, see RFC 4861 section 7.1.2.
         if ip[0] != 0xff {
             let frame = ndisc::advertisement(mac, ip.into(), router);
-            assert_eq!(parse_claim(&frame), Some(Claim { mac, ip: ip.into() }));
+            assert_eq!(
+                parse_claim(&frame),
+                Some(Claim { mac, ip: ip.into(), kind: ClaimKind::Unasked })
+            );
         }
     }
 }

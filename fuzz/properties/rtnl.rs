@@ -103,9 +103,9 @@ fn compare_address(address: &Address, right_kind: bool, payload: &[u8]) {
     let flags = last(&attributes, 8).filter(|flags| flags.len() == 4);
     let flags = flags.map_or(payload[2].into(), |flags| word(flags, 0));
     assert_eq!(address.flags.bits(), flags);
-    let changed = last(&attributes, 6).filter(|info| info.len() >= 16);
-    let changed = changed.is_some_and(|info| word(info, 8) != word(info, 12));
-    assert_eq!(address.refreshed, changed);
+    let times = last(&attributes, 6).filter(|info| info.len() >= 16);
+    let [created, updated] = times.map_or([0; 2], |info| [8, 12].map(|at| word(info, at)));
+    assert_eq!((address.created, address.refreshed), (created, created != updated));
 }
 
 fn compare_link(link: &Link, right_kind: bool, payload: &[u8]) {
@@ -124,6 +124,9 @@ fn compare_link(link: &Link, right_kind: bool, payload: &[u8]) {
     assert_eq!(link.ethernet, half(payload, 2) == 1);
     let mac = last(&attributes, 1).filter(|_| link.ethernet);
     assert_eq!(link.mac.as_ref().map(|mac| &mac[..]), mac.filter(|mac| mac.len() == 6));
+    let is_elsewhere = attributes.iter().any(|(kind, _)| *kind == 37);
+    let parent = last(&attributes, 5).filter(|parent| parent.len() == 4 && !is_elsewhere);
+    assert_eq!(link.parent, parent.map(|parent| word(parent, 0)));
     let changes = last(&attributes, 35).filter(|changes| changes.len() == 4);
     let changes = changes.map(|changes| word(changes, 0));
     assert_eq!(link.carrier_changes, changes);

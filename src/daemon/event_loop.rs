@@ -103,6 +103,13 @@ impl Daemon<'_> {
     /// Handles the sources that are ready. Returns those with more to read.
     fn handle_ready(&mut self, ready: Ready, buffer: &mut [u8]) -> Ready {
         let mut unread = Ready::default();
+        // Answers come before the end of the time for them. The core may stop reading frames.
+        while ready[PACKETS]
+            && self.reads_frames
+            && let Some(input) = self.packets.as_mut().and_then(PacketSocket::receive)
+        {
+            self.dispatch(&input);
+        }
         // The kernel first, so that a signal that follows a change of address finds it handled.
         if ready[ROUTE] {
             unread[ROUTE] = !self.drain_route(buffer);
@@ -116,13 +123,6 @@ impl Daemon<'_> {
             && let Some(outcome) = self.agent.as_mut().and_then(Agent::advance)
         {
             self.dispatch(&Input::Agent(outcome));
-        }
-        // The core may stop reading frames.
-        while ready[PACKETS]
-            && self.reads_frames
-            && let Some(input) = self.packets.as_ref().and_then(PacketSocket::receive)
-        {
-            self.dispatch(&input);
         }
         if ready[MOUNTS] {
             self.watch_mounts(None);
@@ -244,8 +244,8 @@ impl Daemon<'_> {
             }
             Action::Notify(state) => return self.notify(state),
             Action::SetAddressFilter(ifindex) => self.set_address_filter(ifindex),
-            Action::WatchClaims { ifindex, rebind } => {
-                if let Err(errno) = self.packets.as_mut()?.listen(ifindex, rebind) {
+            Action::WatchClaims { only, rebind } => {
+                if let Err(errno) = self.packets.as_mut()?.listen(only, rebind) {
                     warning!("cannot listen for claims of the VIP: {}", errno);
                 }
             }

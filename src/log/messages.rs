@@ -10,7 +10,8 @@ use super::{debug, error, info, warning};
 use crate::errno::Errno;
 use crate::metrics::figures;
 use crate::monitor::{
-    ActiveWord, Cause, CommandResult, HookState, LimitedEvent, LogEvent, State, Status, Trouble,
+    ActiveWord, Cause, CommandResult, Ending, HookState, LimitedEvent, LogEvent, State, Status,
+    Trouble,
 };
 use crate::wire::cidr::Cidr;
 use crate::wire::http::RouterId;
@@ -57,9 +58,20 @@ impl LogEvent {
                 let (mac, ip) = (mac_text(Some(mac)), names.vip.address());
                 warning!("split brain: {} claims {} on {} (index {})", mac, ip, interface, ifindex);
             }
-            Self::SplitBrainOver { mac, claims, lasted } => {
-                let (mac, seconds) = (mac_text(Some(mac)), lasted.secs());
-                info!("split brain over: by {} for {} s (claims: {})", mac, seconds, claims);
+            Self::SplitBrainOver { mac, claims, lasted, silent, ending } => {
+                let mac = mac_text(Some(mac));
+                // The time is right to a second.
+                let [lasted, silent] =
+                    [lasted, silent].map(|time| (time.total_millis() + 500) / 1000);
+                let why = match ending {
+                    Ending::NoLongerAnswers => "it no longer answers",
+                    Ending::NeverAnswered => "it claims nothing, and could not be asked",
+                    Ending::VipRemoved => "the VIP was removed here",
+                };
+                info!(
+                    "split brain over: by {} for {} s (claims: {}), silent for {} s: {}",
+                    mac, lasted, claims, silent, why
+                );
             }
             Self::Synced { state, done } => {
                 // Always "primary", whatever the active word.
@@ -145,6 +157,10 @@ impl LimitedEvent {
                 vip,
                 times
             ),
+            Self::ClaimUnconfirmed { mac } => {
+                let (mac, ip) = (mac_text(Some(mac)), vip.address());
+                info!("{} claimed {} once and has not answered{}", mac, ip, times);
+            }
             Self::NotProbed { errno } => {
                 warning!("probe not sent on {}: {}{}", interface, errno, times);
             }

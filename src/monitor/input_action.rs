@@ -2,7 +2,7 @@
 
 use super::{
     AddressKey, Announcement, CommandResult, Dump, Duration, FoundFiles, HelperKind, HookState,
-    LogEvent, ManagerNotice, Outcome, Probe, State, SyncCommand,
+    Instant, LogEvent, ManagerNotice, Outcome, Probe, State, SyncCommand,
 };
 use crate::errno::Errno;
 use crate::wire::Claim;
@@ -51,9 +51,9 @@ pub enum Input {
     ClockSet,
     /// The network namespace has been deleted.
     NamespaceGone,
-    /// A frame was received, with the claim in it and the index of its interface. None: the frame has no claim, or the
-    /// packet socket reported an error.
-    Frame(Option<(u32, Claim)>),
+    /// A frame was received, with the claim in it, the index of its interface, and the time at which the kernel received
+    /// it. None: the frame has no claim, or the packet socket reported an error.
+    Frame(Option<(u32, Claim, Instant)>),
 }
 
 /// A report about a helper process, which runs programs.
@@ -93,10 +93,10 @@ pub enum Action {
     /// Drop events of addresses, except on the interface with this index and of the VIP's address on any. Other events
     /// and replies pass. Until the first of these actions all events pass.
     SetAddressFilter(Option<u32>),
-    /// Receive claims of the VIP on this interface, and discard those received earlier.
+    /// Receive claims of the VIP on an interface, and discard those received earlier.
     WatchClaims {
-        /// Its index.
-        ifindex: u32,
+        /// Its index. None: receive them on all interfaces.
+        only: Option<u32>,
         /// Bind the socket even if the index is the same. The kernel unbinds it when the interface is deleted, and a
         /// new interface may get the same index.
         rebind: bool,

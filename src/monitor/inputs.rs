@@ -42,6 +42,9 @@ impl Monitor<'_> {
 
     fn handle_event(&mut self, body: &Body, now: Instant) {
         self.journal.counters.events += 1;
+        if let Some(detector) = &mut self.detector {
+            detector.handle_event(body);
+        }
         match body {
             Body::NewAddress(address) => {
                 self.handle_address(address, false, now);

@@ -15,6 +15,8 @@ pub(super) struct Interface {
     pub(super) ifindex: u32,
     /// None: unknown, or no Ethernet.
     pub(super) mac: Option<Mac>,
+    /// The index of the link below it.
+    pub(super) parent: Option<u32>,
     pub(super) flags: LinkFlags,
     /// The answer to the request for the interface, or a later event, has shown it.
     pub(super) seen: bool,

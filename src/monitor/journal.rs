@@ -5,8 +5,8 @@ use core::mem::{discriminant, take};
 use heapless::{Deque, Vec};
 
 use super::{
-    Action, Cause, CommandResult, Counters, Dump, DumpResult, Duration, Failure, HelperKind,
-    HookState, Instant, State, SyncCommand,
+    Action, Cause, CommandResult, Counters, Dump, DumpResult, Duration, Ending, Failure,
+    HelperKind, HookState, Instant, State, SyncCommand,
 };
 use crate::errno::Errno;
 use crate::wire::cidr::Cidr;
@@ -39,8 +39,8 @@ pub enum LogEvent {
     InterfaceMissing,
     /// Another station claims the VIP while this router is active.
     SplitBrain { mac: Mac, ifindex: u32 },
-    /// The split brain is over, or the VIP has been removed. `lasted` is the time from the first claim to the last.
-    SplitBrainOver { mac: Mac, claims: u32, lasted: Duration },
+    /// The split brain is over. `lasted` is the time from the first claim to the last sign, `silent` the time since.
+    SplitBrainOver { mac: Mac, claims: u32, lasted: Duration, silent: Duration, ending: Ending },
     /// All commands for a state have ended. `done`: at least one has succeeded.
     Synced { state: State, done: bool },
     /// A command of conntrackd failed; the next ones still run.
@@ -87,6 +87,8 @@ pub enum LimitedEvent {
     Misplaced { ifindex: u32, cidr: Cidr },
     /// The VIP failed duplicate address detection, so the kernel does not use it.
     DadFailed,
+    /// A station has claimed the VIP, and has answered no question about it.
+    ClaimUnconfirmed { mac: Mac },
     /// A probe could not be sent.
     NotProbed { errno: Errno },
     /// A frame that announces an address could not be sent.
@@ -103,8 +105,8 @@ pub enum LimitedEvent {
 
 /// The least time between two lines of one kind.
 const PERIOD: Duration = Duration::from_secs(60);
-/// Room for every kind of limited event: 32 today.
-const MAX_KINDS: usize = 32;
+/// Room for every kind of limited event: 33 today.
+const MAX_KINDS: usize = 33;
 
 /// More lines than one input can cause. A caller that passes in several before it polls may lose lines.
 const MAX_LINES: usize = 8;

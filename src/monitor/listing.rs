@@ -12,6 +12,9 @@ impl Monitor<'_> {
     pub(super) fn request_dump(&mut self, now: Instant) -> Option<Action> {
         let (running, sequence) = self.resync.begin(self.vip.ifindex(), now)?;
         self.journal.counters.dumps += 1;
+        if let Some(detector) = self.detector.as_mut().filter(|_| running.only.is_none()) {
+            detector.handle_list_begin(running.dump, now);
+        }
         match running.dump {
             Dump::Interface => self.vip.interface_begin(),
             Dump::Addresses => {
@@ -26,6 +29,9 @@ impl Monitor<'_> {
 
     pub(super) fn handle_listed(&mut self, dump: Dump, body: &Body, now: Instant) {
         self.journal.counters.events += 1;
+        if let Some(detector) = self.detector.as_mut().filter(|_| dump != Dump::Interface) {
+            detector.handle_listed(body, &self.vip);
+        }
         match (dump, body) {
             (Dump::Interface, Body::NewLink(link)) if self.vip.has_name(link.name) => {
                 self.update_interface(|vip| vip.handle_link(link), now);
@@ -54,6 +60,11 @@ impl Monitor<'_> {
             self.journal.counters.dump_failures += 1;
             self.journal.log_limited(LimitedEvent::DumpFailed { dump, result }, now);
         }
+        if let Some(detector) =
+            self.detector.as_mut().filter(|_| is_complete && ended.only.is_none())
+        {
+            detector.handle_list_end(dump, &self.vip, now);
+        }
         let announcer = self.announcer.as_mut();
         // Whether no other dump is needed: for the state, and for the rest.
         let done = match dump {
@@ -75,7 +86,7 @@ impl Monitor<'_> {
             }
             Dump::Links => {
                 let journal = &mut self.journal;
-                [true, announcer.is_none_or(|a| a.links_end(is_complete, journal, now))]
+                [true, announcer.map_or(is_complete, |a| a.links_end(is_complete, journal, now))]
             }
         };
         self.resync.retry(ended, result, done, now);

@@ -143,6 +143,9 @@ impl<'a> Monitor<'a> {
             }
             Input::Probed(result) => {
                 self.resync.expect_more();
+                if let Some(detector) = &mut self.detector {
+                    detector.handle_probed(result.is_ok());
+                }
                 if let Err(errno) = *result {
                     journal.log_limited(LimitedEvent::NotProbed { errno }, now);
                 } else {
@@ -201,6 +204,7 @@ impl<'a> Monitor<'a> {
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
         let is_known = self.resync.is_known();
+        let has_carrier = self.vip.has_carrier();
         let conntrack = self.conntrack.as_ref().filter(|_| !self.exit.is_pending());
         let hook = self.hook.as_ref().filter(|hook| self.exit.allows_hook(hook.runs.newest));
         let timers = [
@@ -209,7 +213,7 @@ impl<'a> Monitor<'a> {
             self.outbox.as_ref().and_then(Outbox::deadline),
             conntrack.and_then(SyncSequence::deadline),
             hook.and_then(HookSchedule::deadline),
-            self.detector.as_ref().and_then(|detector| detector.deadline(is_known)),
+            self.detector.as_ref().and_then(|detector| detector.deadline(is_known, has_carrier)),
             self.announcer.as_ref().filter(|_| is_known).and_then(Announcer::deadline),
             self.manager.as_ref().and_then(ManagerNotifier::deadline),
             self.metrics.as_ref().and_then(MetricsSchedule::deadline),

@@ -83,7 +83,7 @@ pub use namespace::NamespaceCheck;
 pub use outcome::{Failure, Outcome};
 pub use service_manager::ManagerNotice;
 pub use smoltcp::time::{Duration, Instant};
-pub use split_brain::Probe;
+pub use split_brain::{Ending, Probe};
 pub use status::{Counters, Status, Trouble, Troubles};
 pub use vip::Cause;
 

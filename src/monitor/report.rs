@@ -1,6 +1,8 @@
 //! Reports: the effects of a new state on each feature, and the lines that explain the state.
 
 use super::machine::{DownLine, Monitor};
+use super::resync::Purpose;
+use super::split_brain::Step;
 use super::{Action, Cause, Duration, Instant, LimitedEvent, LogEvent, State};
 use crate::wire::cidr::Cidr;
 
@@ -106,17 +108,30 @@ impl Monitor<'_> {
         self.misplaced.location.filter(|_| is_missed)
     }
 
-    /// Receives claims while the VIP is present, and announces the VIP again after a split brain if it has stayed.
+    /// Receives claims while the VIP is present, asks about it, and mends what a split brain has done.
     pub(super) fn watch_claims(&mut self, is_current: bool, now: Instant) -> Option<Action> {
         let is_active = self.vip.state() == Some(State::Active);
-        let wanted = self.vip.ifindex().filter(|_| is_active);
-        let action = self.detector.as_mut()?.next_action(wanted, self.vip.mac(), is_current, now);
-        if is_active
-            && let Some(Action::Log(LogEvent::SplitBrainOver { .. })) = action
-            && let (Some(announcer), Some(vip)) = (&mut self.announcer, self.vip.key())
-        {
-            announcer.announce_again(vip, now);
+        loop {
+            let (detector, journal) = (self.detector.as_mut()?, &mut self.journal);
+            match detector.next_step(&self.vip, is_active, is_current, journal, now)? {
+                Step::Do(action) => return Some(action),
+                Step::List(dump) => self.resync.request(dump, Purpose::Others, now),
+                Step::AnnounceEverything | Step::AnnounceVip => {
+                    if let (Some(announcer), Some(vip)) = (&mut self.announcer, self.vip.key()) {
+                        announcer.announce_again(vip, now);
+                    }
+                }
+                Step::StopAnnouncing => {}
+                Step::DeliverAgain => {
+                    if let Some(outbox) = &mut self.outbox {
+                        outbox.deliver_again(now);
+                    }
+                    if let Some(hook) = &mut self.hook {
+                        hook.run_again();
+                        hook.post(self.vip.hook_state(), now);
+                    }
+                }
+            }
         }
-        action
     }
 }

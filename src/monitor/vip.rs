@@ -24,6 +24,7 @@ use core::net::IpAddr;
 use netlink_packet_route::link::LinkFlags;
 
 use super::interface::{Detection, Instance, Interface, Listing, instance_id};
+use super::split_brain::virtual_router;
 use super::{AddressKey, HookState, State};
 use crate::wire::cidr::Cidr;
 use crate::wire::ifname::InterfaceName;
@@ -156,10 +157,22 @@ impl Vip {
         self.interface()?.mac
     }
 
+    /// Returns the index of the link with a MAC of its own that sends for the watched interface: the one below, if that
+    /// has a virtual MAC.
+    pub(super) fn own_link(&self) -> Option<u32> {
+        let Interface { ifindex, mac, parent, .. } = self.interface()?;
+        if mac.and_then(virtual_router).is_some() { *parent } else { Some(*ifindex) }
+    }
+
+    /// Returns whether a frame can leave the watched interface.
+    pub(super) fn has_carrier(&self) -> bool {
+        self.interface().is_some_and(|interface| interface.down_cause().is_none())
+    }
+
     /// Handles an event of a link, or the answer to the request for the watched one.
     pub(super) fn handle_link(&mut self, link: &Link) {
         if self.has_name(link.name) {
-            let Link { ifindex, mac, flags, .. } = *link;
+            let Link { ifindex, mac, parent, flags, .. } = *link;
             match &mut self.presence {
                 Presence::Present(known) if known.ifindex == ifindex => {
                     if flags.contains(LinkFlags::Up) && !known.flags.contains(LinkFlags::Up) {
@@ -167,10 +180,11 @@ impl Vip {
                     }
                     (known.seen, known.flags) = (true, flags);
                     known.mac = mac.or(known.mac).filter(|_| link.ethernet);
+                    known.parent = parent.or(known.parent);
                 }
                 presence => {
-                    let new = Interface { ifindex, mac, flags, seen: true, ..Default::default() };
-                    *presence = Presence::Present(new);
+                    let new = Interface { ifindex, mac, parent, flags, ..Default::default() };
+                    *presence = Presence::Present(Interface { seen: true, ..new });
                 }
             }
         } else if link.name.is_some() {

@@ -18,6 +18,7 @@ const ALLOWED: &[&[c_long]] = &[
         libc::SYS_clock_gettime,
         // Netlink, signals, frames, helpers, the agent, the service manager, the log.
         libc::SYS_recvfrom,
+        libc::SYS_recvmsg,
         libc::SYS_sendto,
         libc::SYS_read,
         libc::SYS_write,

@@ -20,23 +20,33 @@ pub type Filter = Vec<sock_filter, 40>;
 const ACCEPT: u32 = u32::MAX;
 
 /// Returns a filter that accepts only claims of `ip`: ARP packets with that sender address, or neighbour advertisements
-/// from this link with that target. The socket's protocol has selected ARP or IPv6 already.
+/// from this link with that target. The socket's protocol has selected ARP or IPv6 already. ARP probes for `ip` pass, as
+/// the network may send our own back.
 ///
 /// Frames for other hosts or VLANs have the type [`libc::PACKET_OTHERHOST`] and are rejected.
 pub fn claims_of(ip: IpAddr) -> Filter {
-    let (conditions, address) = match ip {
-        // Hardware: Ethernet; protocol: IPv4; lengths of their addresses. The sender's address.
-        IpAddr::V4(_) => ([(BPF_W, 14, 0x0001_0800), (BPF_H, 18, 0x0604)], 28),
-        // Next header: ICMPv6; hop limit: 255; type: neighbour advertisement; code: 0. The target.
-        IpAddr::V6(_) => ([(BPF_H, 20, 0x3aff), (BPF_H, 54, 0x8800)], 62),
-    };
-    let mut conditions = Vec::<_, 6>::from_iter(conditions);
-    conditions.extend(is_address(BPF_W, address, ip));
+    // Hardware: Ethernet; protocol: IPv4; lengths of their addresses.
+    const ARP: [(u32, u32, u32); 2] = [(BPF_W, 14, 0x0001_0800), (BPF_H, 18, 0x0604)];
+    // Next header: ICMPv6; hop limit: 255; type: neighbour advertisement; code: 0.
+    const ADVERTISEMENT: [(u32, u32, u32); 2] = [(BPF_H, 20, 0x3aff), (BPF_H, 54, 0x8800)];
     // The kernel's own data of a packet is loaded from negative offsets (`SKF_AD_OFF`, `linux/filter.h`).
     let packet_type = (libc::SKF_AD_OFF + libc::SKF_AD_PKTTYPE).cast_unsigned();
     let is_for_others = jump(BPF_JGT, MAX_FOR_US.into(), 0, 1);
     let mut program = Filter::from_iter([load(libc::BPF_B, packet_type), is_for_others, ret(0)]);
-    program.extend(return_if(&conditions, ACCEPT));
+    let mut accept = |kind: [_; 2], more: &[_], address| {
+        let mut conditions = Vec::<_, 8>::from_iter(kind);
+        conditions.extend(more.iter().copied());
+        conditions.extend(is_address(BPF_W, address, ip));
+        program.extend(return_if(&conditions, ACCEPT));
+    };
+    if ip.is_ipv4() {
+        // The sender's address.
+        accept(ARP, &[], 28);
+        // A request without it; the target's address.
+        accept(ARP, &[(BPF_H, 20, 1), (BPF_W, 28, 0)], 38);
+    } else {
+        accept(ADVERTISEMENT, &[], 62);
+    }
     program.extend([ret(0)]);
     program
 }

@@ -78,6 +78,12 @@ impl ClockWatch {
     }
 }
 
+/// Returns the moment of a wall-clock time, by the wall clock as it is set now.
+pub fn moment_of(time: TimeSpec, now: Instant) -> Instant {
+    let age = micros(ClockId::CLOCK_REALTIME).saturating_sub(time.num_microseconds());
+    Instant::from_micros(now.total_micros().saturating_sub(age))
+}
+
 #[derive(Clone, Copy)]
 pub struct LocalTime {
     tm: libc::tm,

@@ -4,18 +4,20 @@
 #![expect(unsafe_code, reason = "nix builds no link-layer address")]
 
 use core::net::IpAddr;
+use std::io::IoSliceMut;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 use nix::errno::Errno as NixErrno;
 use nix::libc::{self, sockaddr_ll};
 use nix::sys::socket::{
-    AddressFamily, LinkAddr, MsgFlags, SockFlag, SockType, SockaddrLike, bind, recvfrom, sendto,
-    setsockopt, socket, sockopt,
+    AddressFamily, ControlMessageOwned, LinkAddr, MsgFlags, SockFlag, SockType, SockaddrLike, bind,
+    cmsg_space, recvmsg, sendto, setsockopt, socket, sockopt,
 };
+use nix::sys::time::TimeSpec;
 
-use super::bpf;
+use super::{bpf, clock};
 use crate::errno::Errno;
-use crate::monitor::{Announcement, FrameKind, Input, Probe};
+use crate::monitor::{Announcement, FrameKind, Input, Instant, Probe};
 use crate::wire::{arp, ndisc, parse_claim};
 
 /// Room for some dozen claims, in bytes.
@@ -25,12 +27,18 @@ const MAX_FRAMES: usize = 64;
 /// Longer than any claim.
 const MAX_FRAME: usize = 128;
 
+/// Room for the control message with the kernel's time, aligned like its header.
+#[repr(align(8))]
+struct Control([u8; cmsg_space::<TimeSpec>()]);
+
 #[derive(Debug)]
 pub struct PacketSocket {
     socket: OwnedFd,
     vip: IpAddr,
-    /// The interface's index.
+    /// The interface's index; 0 for all.
     bound_to: Option<u32>,
+    /// When no frame was left to receive: a later frame is younger, however the wall clock is set.
+    emptied: Instant,
 }
 
 impl PacketSocket {
@@ -40,17 +48,20 @@ impl PacketSocket {
         let socket = socket(AddressFamily::Packet, SockType::Raw, flags, None)?;
         setsockopt(&socket, sockopt::RcvBuf, &RECEIVE_BUFFER)?;
         bpf::attach(&socket, &mut bpf::claims_of(vip))?;
+        setsockopt(&socket, sockopt::ReceiveTimestampns, &true)?;
         // Fails before Linux 3.9 and under qemu-user.
         let _ = setsockopt(&socket, bpf::LockFilter, &true);
         // Linux 3.14, and not qemu-user. One stuck interface's queue would fill the send buffer and delay all others.
         let _ = setsockopt(&socket, bpf::QdiscBypass, &true);
-        Ok(Self { socket, vip, bound_to: None })
+        Ok(Self { socket, vip, bound_to: None, emptied: clock::now() })
     }
 
-    /// Receives claims of the VIP on this interface from now on, and discards earlier ones. `ENODEV` if it is gone.
+    /// Receives claims of the VIP on one interface from now on, or on all, and discards earlier ones. `ENODEV` if it is
+    /// gone.
     ///
     /// `rebind` after the interface was deleted, at which the kernel unbinds the socket. Unbinding blocks for 10 ms.
-    pub fn listen(&mut self, ifindex: u32, rebind: bool) -> Result<(), Errno> {
+    pub fn listen(&mut self, only: Option<u32>, rebind: bool) -> Result<(), Errno> {
+        let ifindex = only.unwrap_or(0);
         if rebind || self.bound_to != Some(ifindex) {
             self.bound_to = None;
             let protocol = if self.vip.is_ipv4() { libc::ETH_P_ARP } else { libc::ETH_P_IPV6 };
@@ -75,10 +86,16 @@ impl PacketSocket {
 
     /// Sends a probe for other stations with the VIP, as [`PacketSocket::send`].
     pub fn probe(&self, probe: &Probe) -> Result<(), Errno> {
-        let Probe { ifindex, mac, answer_to } = *probe;
-        match self.vip {
-            IpAddr::V4(ip) => self.send_frame(ifindex, &arp::probe(mac, answer_to, ip)),
-            IpAddr::V6(ip) => self.send_frame(ifindex, &ndisc::probe(mac, ip)),
+        let Probe { ifindex, mac, from, answer_to } = *probe;
+        match (self.vip, from) {
+            (IpAddr::V4(ip), IpAddr::V4(from)) => {
+                self.send_frame(ifindex, &arp::question(mac, (answer_to, from), ip))
+            }
+            (IpAddr::V6(ip), IpAddr::V6(from)) if !from.is_unspecified() => {
+                self.send_frame(ifindex, &ndisc::question(mac, from, ip))
+            }
+            (IpAddr::V6(ip), IpAddr::V6(_)) => self.send_frame(ifindex, &ndisc::probe(mac, ip)),
+            _ => Err(NixErrno::EAFNOSUPPORT.into()),
         }
     }
 
@@ -92,21 +109,41 @@ impl PacketSocket {
     }
 
     /// Receives the next frame or error. Returns `None` if there is neither.
-    pub fn receive(&self) -> Option<Input> {
+    pub fn receive(&mut self) -> Option<Input> {
         let mut frame = [0; MAX_FRAME];
-        let (length, sender) = match recvfrom::<LinkAddr>(self.socket.as_raw_fd(), &mut frame) {
-            Ok((length, Some(sender))) => (length, sender),
-            Err(NixErrno::EAGAIN) => return None,
+        let mut control = Control([0; _]);
+        let mut slices = [IoSliceMut::new(&mut frame)];
+        let (fd, flags) = (self.socket.as_raw_fd(), MsgFlags::empty());
+        let received = recvmsg::<LinkAddr>(fd, &mut slices, Some(&mut control.0), flags);
+        let now = clock::now();
+        let (length, sender, stamp) = match &received {
+            Ok(received) => (received.bytes, received.address, kernel_time(received.cmsgs())),
+            Err(NixErrno::EAGAIN) => {
+                self.emptied = now;
+                return None;
+            }
             // ENETDOWN, once after the interface goes down.
-            Ok(_) | Err(_) => return Some(Input::Frame(None)),
+            Err(_) => return Some(Input::Frame(None)),
         };
-        let ifindex = u32::try_from(sender.ifindex()).ok();
-        Some(Input::Frame(ifindex.zip(frame.get(..length).and_then(parse_claim))))
+        let ifindex = sender.and_then(|sender| u32::try_from(sender.ifindex()).ok());
+        let claim = frame.get(..length).and_then(parse_claim);
+        let at = stamp.map_or(now, |stamp| clock::moment_of(stamp, now).clamp(self.emptied, now));
+        Some(Input::Frame(ifindex.zip(claim).map(|(ifindex, claim)| (ifindex, claim, at))))
     }
 
     pub fn fd(&self) -> RawFd {
         self.socket.as_raw_fd()
     }
+}
+
+/// Returns the wall-clock time at which the kernel received a frame.
+fn kernel_time<E>(
+    messages: Result<impl Iterator<Item = ControlMessageOwned>, E>,
+) -> Option<TimeSpec> {
+    messages.ok()?.find_map(|message| match message {
+        ControlMessageOwned::ScmTimestampns(time) => Some(time),
+        _ => None,
+    })
 }
 
 /// Returns the link-layer address for an interface. The kernel refuses -1, which stands for an index out of range.

@@ -8,8 +8,8 @@ use smoltcp::wire::{
     EthernetRepr,
 };
 
-use super::Claim;
 use super::rtnl::Mac;
+use super::{Claim, ClaimKind};
 
 /// Length of an Ethernet frame with an ARP packet for IPv4.
 pub const FRAME_LEN: usize = ETHERNET_HEADER_LEN + 28;
@@ -26,9 +26,11 @@ pub fn announcement(operation: Operation, mac: Mac, ip: Ipv4Addr) -> [u8; FRAME_
     broadcast(mac, operation, (mac, ip), (target, ip))
 }
 
-/// Returns a probe (RFC 5227 section 1.1): `mac` asks who has `ip`, and claims nothing. The answer goes to `answer_to`.
-pub fn probe(mac: Mac, answer_to: Mac, ip: Ipv4Addr) -> [u8; FRAME_LEN] {
-    broadcast(mac, Operation::Request, (answer_to, Ipv4Addr::UNSPECIFIED), (UNKNOWN, ip))
+/// Returns a request: `mac` asks who has `ip`. The answer goes to the MAC in `from`.
+///
+/// With the unspecified address in `from` it is a probe (RFC 5227 section 1.1), which changes no host's cache.
+pub fn question(mac: Mac, from: (Mac, Ipv4Addr), ip: Ipv4Addr) -> [u8; FRAME_LEN] {
+    broadcast(mac, Operation::Request, from, (UNKNOWN, ip))
 }
 
 fn broadcast(
@@ -56,20 +58,33 @@ fn broadcast(
     bytes
 }
 
-/// Parses the sender's claim in an ARP packet, even in a request for another address.
+/// Parses the sender's claim in an ARP packet, even in a request for another address. A reply for another address than
+/// the sender's is an answer.
 ///
-/// A probe (RFC 5227 section 1.1) claims nothing: its sender is 0.0.0.0.
+/// A probe (RFC 5227 section 1.1) claims nothing: its sender is 0.0.0.0. Its address is the target.
 pub fn parse_claim(frame: &[u8]) -> Option<Claim> {
     let frame = EthernetFrame::new_checked(frame).ok()?;
     if frame.ethertype() != EthernetProtocol::Arp {
         return None;
     }
     let packet = ArpPacket::new_checked(frame.payload()).ok()?;
-    let ArpRepr::EthernetIpv4 { source_hardware_addr, source_protocol_addr, .. } =
-        ArpRepr::parse(&packet).ok()?
+    let ArpRepr::EthernetIpv4 {
+        operation,
+        source_hardware_addr: sender,
+        source_protocol_addr: claimed,
+        target_protocol_addr: target,
+        ..
+    } = ArpRepr::parse(&packet).ok()?
     else {
         return None;
     };
-    let claimed = !source_protocol_addr.is_unspecified();
-    claimed.then_some(Claim { mac: source_hardware_addr.0, ip: source_protocol_addr.into() })
+    let (mac, ip, kind) = match operation {
+        Operation::Request if claimed.is_unspecified() => {
+            (frame.src_addr(), target, ClaimKind::Probe)
+        }
+        _ if claimed.is_unspecified() => return None,
+        Operation::Reply if target != claimed => (sender, claimed, ClaimKind::Answer),
+        _ => (sender, claimed, ClaimKind::Unasked),
+    };
+    Some(Claim { mac: mac.0, ip: ip.into(), kind })
 }

@@ -23,6 +23,17 @@ impl Cidr {
         self.address
     }
 
+    /// Returns whether another address is in this one's subnet.
+    pub fn contains(&self, other: IpAddr) -> bool {
+        let bits = |ip: IpAddr| match ip {
+            IpAddr::V4(ip) => u128::from(ip.to_bits()) << 96,
+            IpAddr::V6(ip) => ip.to_bits(),
+        };
+        let differing = bits(self.address) ^ bits(other);
+        self.address.is_ipv4() == other.is_ipv4()
+            && differing.leading_zeros() >= self.prefix_len.into()
+    }
+
     /// Returns the prefix length in bits.
     pub fn prefix_len(&self) -> u8 {
         self.prefix_len

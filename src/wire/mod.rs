@@ -13,16 +13,29 @@ pub mod ifname;
 pub mod ndisc;
 pub mod rtnl;
 
-/// An address claimed by a host (ARP or neighbour advertisement).
+/// An address in a frame of a host (ARP or neighbour discovery).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Claim {
     /// The host's MAC.
     pub mac: rtnl::Mac,
     /// The address.
     pub ip: core::net::IpAddr,
+    /// What the frame says about it.
+    pub kind: ClaimKind,
 }
 
-/// Parses the claim in an Ethernet frame, if it has one.
+/// What a frame says about its address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClaimKind {
+    /// The host has it, which nobody asked.
+    Unasked,
+    /// The host has it: an answer to a question.
+    Answer,
+    /// The host asks who has it, and claims nothing: an ARP probe (RFC 5227 section 1.1).
+    Probe,
+}
+
+/// Parses the claim or the ARP probe in an Ethernet frame, if it has one.
 pub fn parse_claim(frame: &[u8]) -> Option<Claim> {
     arp::parse_claim(frame).or_else(|| ndisc::parse_claim(frame))
 }

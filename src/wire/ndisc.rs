@@ -9,12 +9,12 @@ use smoltcp::wire::{
     Ipv6Repr, NdiscNeighborFlags, NdiscRepr,
 };
 
-use super::Claim;
 use super::rtnl::Mac;
+use super::{Claim, ClaimKind};
 
-/// Length of an Ethernet frame with a solicitation, which has no option.
+/// Length of an Ethernet frame with a solicitation without an option.
 pub const PROBE_LEN: usize = ETHERNET_HEADER_LEN + IPV6_HEADER_LEN + 24;
-/// Length of an Ethernet frame with an advertisement and an option of 8 bytes, the target's MAC.
+/// Length of an Ethernet frame with a solicitation or advertisement and an option of 8 bytes, a MAC.
 pub const FRAME_LEN: usize = PROBE_LEN + 8;
 
 /// Shows that a packet has crossed no router (RFC 4861 section 7.1.2).
@@ -29,13 +29,24 @@ pub fn advertisement(mac: Mac, ip: Ipv6Addr, router: bool) -> [u8; FRAME_LEN] {
     multicast(mac, ip, ALL_NODES, NdiscRepr::NeighborAdvert { flags, target_addr: ip, lladdr })
 }
 
+/// Returns a multicast in which `mac` asks who has `ip`. The answer goes to `from` alone (RFC 4861 section 7.2.4).
+pub fn question(mac: Mac, from: Ipv6Addr, ip: Ipv6Addr) -> [u8; FRAME_LEN] {
+    let repr =
+        NdiscRepr::NeighborSolicit { target_addr: ip, lladdr: Some(EthernetAddress(mac).into()) };
+    multicast(mac, from, solicited_node(ip), repr)
+}
+
 /// Returns a multicast in which `mac` asks who has `ip`, as in duplicate address detection: the answer goes to all
-/// nodes.
+/// nodes, and overrides their caches.
 pub fn probe(mac: Mac, ip: Ipv6Addr) -> [u8; PROBE_LEN] {
-    let [.., s0, s1, s2] = ip.octets();
-    let solicited = Ipv6Addr::from([0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0xff, s0, s1, s2]);
     let repr = NdiscRepr::NeighborSolicit { target_addr: ip, lladdr: None };
-    multicast(mac, Ipv6Addr::UNSPECIFIED, solicited, repr)
+    multicast(mac, Ipv6Addr::UNSPECIFIED, solicited_node(ip), repr)
+}
+
+/// Returns the multicast group of the hosts with addresses that end like `ip` (RFC 4291 section 2.7.1).
+fn solicited_node(ip: Ipv6Addr) -> Ipv6Addr {
+    let [.., s0, s1, s2] = ip.octets();
+    Ipv6Addr::from([0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0xff, s0, s1, s2])
 }
 
 fn multicast<const LEN: usize>(
@@ -70,7 +81,7 @@ fn multicast<const LEN: usize>(
 }
 
 /// Parses the claim in a valid advertisement: its target, for the MAC in its target link-layer address
-/// option or else the sender's.
+/// option or else the sender's. A solicited one is an answer.
 pub fn parse_claim(frame: &[u8]) -> Option<Claim> {
     let frame = EthernetFrame::new_checked(frame).ok()?;
     let packet = Ipv6Packet::new_checked(frame.payload()).ok()?;
@@ -80,13 +91,15 @@ pub fn parse_claim(frame: &[u8]) -> Option<Claim> {
         && packet.next_header() == IpProtocol::Icmpv6
         && packet.hop_limit() == HOP_LIMIT
         && message.verify_checksum(&packet.src_addr(), &packet.dst_addr());
-    let Ok(NdiscRepr::NeighborAdvert { target_addr, lladdr, .. }) = NdiscRepr::parse(&message)
+    let Ok(NdiscRepr::NeighborAdvert { flags, target_addr, lladdr }) = NdiscRepr::parse(&message)
     else {
         return None;
     };
+    let is_answer = flags.contains(NdiscNeighborFlags::SOLICITED);
+    let kind = if is_answer { ClaimKind::Answer } else { ClaimKind::Unasked };
     let mac = match lladdr {
         Some(stated) => stated.as_bytes().try_into().ok()?,
         None => frame.src_addr().0,
     };
-    is_valid.then_some(Claim { mac, ip: target_addr.into() })
+    is_valid.then_some(Claim { mac, ip: target_addr.into(), kind })
 }

@@ -126,6 +126,9 @@ fn every_event() {
     for station in 0..40 {
         ours.send(&arp::announcement(Operation::Request, [2, 9, 9, 9, 9, station], CLAIMED));
     }
+    // By then a second has passed since the first.
+    keepwatch.wait_counter("claims", 41);
+    ours.send(&claim);
     keepwatch.wait_log("split brain: ", 1);
     rtnl.add_address("lan0", "10.0.0.1/24");
     rtnl.add_address("lan0", "fd00::1/64");

@@ -20,6 +20,7 @@ mod addresses;
 mod agent;
 mod announce;
 #[cfg(target_arch = "x86_64")]
+mod asking;
 mod attacks;
 mod claims;
 mod conntrackd;

@@ -13,6 +13,7 @@ use lab::files::await_readable;
 use nix::sys::signal::Signal;
 use nix::time::{ClockId, clock_gettime};
 
+use crate::claims::claim_twice;
 use crate::scripted::hooked;
 use crate::world::{NO_AGENT, World, setup};
 
@@ -154,7 +155,7 @@ fn troubles_are_shown() {
     hooked.world.set_vip(true);
     manager.wait(MASTER);
     let claim = arp::announcement(Operation::Reply, [2, 0, 0, 0, 0, 2], [169, 254, 0, 5].into());
-    Capture::new("ha0-peer").send(&claim);
+    claim_twice(&Capture::new("ha0-peer"), &claim);
     manager.wait(&format!("{MASTER}; split brain: 02:00:00:00:00:02 claims the VIP"));
 }
 

@@ -14,6 +14,7 @@ use lab::rtnl::Address;
 use netlink_packet_route::address::AddressFlags;
 use nix::sys::signal::Signal;
 
+use crate::claims::claim_twice;
 use crate::list::table;
 use crate::metrics::{File, text, world_with};
 use crate::scripted::{install, tracked};
@@ -143,7 +144,8 @@ fn over_ipv4(pids: &Pids) -> BTreeSet<&'static str> {
     keepwatch.wait_state("master");
     keepwatch.status();
     let ip = VIP.split_once('/').unwrap().0.parse().unwrap();
-    Capture::new("ha0-peer").send(&arp::announcement(Operation::Reply, [2, 0, 0, 0, 0, 2], ip));
+    let claim = arp::announcement(Operation::Reply, [2, 0, 0, 0, 0, 2], ip);
+    claim_twice(&Capture::new("ha0-peer"), &claim);
     observer.expect("split brain: 02:00:00:00:00:02 claims the VIP", &keepwatch);
     world.rtnl.down("ha0-peer");
     observer.expect("the interface has no carrier", &keepwatch);

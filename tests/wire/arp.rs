@@ -1,8 +1,8 @@
 use core::net::Ipv4Addr;
 
-use keepwatch::wire::Claim;
-use keepwatch::wire::arp::{FRAME_LEN, Operation, announcement, parse_claim, probe};
+use keepwatch::wire::arp::{FRAME_LEN, Operation, announcement, parse_claim, question};
 use keepwatch::wire::rtnl::Mac;
+use keepwatch::wire::{Claim, ClaimKind};
 
 use crate::assert_fields;
 
@@ -29,17 +29,37 @@ fn emits_and_parses_both_kinds() {
     reply[32..38].copy_from_slice(&MAC);
     for (operation, frame) in [(Operation::Request, REQUEST), (Operation::Reply, reply)] {
         assert_fields(&announcement(operation, MAC, IP), &frame, FIELDS);
-        assert_eq!(parse_claim(&frame), Some(Claim { mac: MAC, ip: IP.into() }));
+        assert_eq!(parse_claim(&frame), Some(claim(ClaimKind::Unasked)));
     }
+}
+
+fn claim(kind: ClaimKind) -> Claim {
+    Claim { mac: MAC, ip: IP.into(), kind }
 }
 
 #[test]
 fn probe_claims_nothing() {
     let mut expected = REQUEST;
     expected[28..32].fill(0);
-    assert_fields(&probe(MAC, MAC, IP), &expected, FIELDS);
-    assert_eq!(parse_claim(&expected), None);
+    assert_fields(&question(MAC, (MAC, Ipv4Addr::UNSPECIFIED), IP), &expected, FIELDS);
+    assert_eq!(parse_claim(&expected), Some(claim(ClaimKind::Probe)));
     // The answer goes to the broadcast address.
     expected[22..28].fill(0xff);
-    assert_fields(&probe(MAC, [0xff; 6], IP), &expected, FIELDS);
+    assert_fields(&question(MAC, ([0xff; 6], Ipv4Addr::UNSPECIFIED), IP), &expected, FIELDS);
+    // A reply without a sender says nothing.
+    expected[21] = 2;
+    assert_eq!(parse_claim(&expected), None);
+}
+
+#[test]
+fn answer_is_for_the_asker() {
+    let own = Ipv4Addr::new(10, 0, 0, 9);
+    let mut frame = question([2; 6], ([2; 6], own), IP);
+    let asked = Claim { mac: [2; 6], ip: own.into(), kind: ClaimKind::Unasked };
+    assert_eq!(parse_claim(&frame), Some(asked), "a request claims its sender's address");
+    frame[21] = 2;
+    frame[22..28].copy_from_slice(&MAC);
+    frame[28..32].copy_from_slice(&IP.octets());
+    frame[38..42].copy_from_slice(&own.octets());
+    assert_eq!(parse_claim(&frame), Some(claim(ClaimKind::Answer)));
 }

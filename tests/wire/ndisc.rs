@@ -1,7 +1,9 @@
 use core::net::Ipv6Addr;
 
-use keepwatch::wire::ndisc::{FRAME_LEN, PROBE_LEN, advertisement, parse_claim, probe};
+use keepwatch::wire::ndisc::{FRAME_LEN, PROBE_LEN, advertisement, parse_claim, probe, question};
 use keepwatch::wire::rtnl::Mac;
+use keepwatch::wire::{Claim, ClaimKind};
+use smoltcp::wire::Icmpv6Packet;
 
 use crate::assert_fields;
 
@@ -44,4 +46,37 @@ fn probe_claims_nothing() {
     let target = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0x102, 0x305);
     assert_fields(&probe(MAC, target), &PROBE, FIELDS);
     assert_eq!(parse_claim(&PROBE), None);
+}
+
+#[test]
+fn question_has_an_address_for_the_answer() {
+    #[rustfmt::skip]
+    const QUESTION: [u8; FRAME_LEN] = [
+        0x33, 0x33, 0xff, 0x02, 0x03, 0x05, 0x02, 0x11, 0x22, 0x33, 0x44, 0x55, 0x86, 0xdd,
+        0x60, 0x00, 0x00, 0x00, 0x00, 0x20, 0x3a, 0xff,
+        0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1,
+        0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0xff, 2, 3, 5,
+        0x87, 0x00, 0, 0, 0x00, 0x00, 0x00, 0x00,
+        0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 5,
+        0x01, 0x01, 0x02, 0x11, 0x22, 0x33, 0x44, 0x55,
+    ];
+    let target = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0x102, 0x305);
+    let from = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1);
+    let mut frame = question(MAC, from, target);
+    frame[56..58].fill(0);
+    assert_fields(&frame, &QUESTION, FIELDS);
+    assert_eq!(parse_claim(&question(MAC, from, target)), None);
+}
+
+#[test]
+fn solicited_advertisement_is_an_answer() {
+    let kinds = [(0x60, ClaimKind::Answer), (0x20, ClaimKind::Unasked)];
+    for (flags, kind) in kinds {
+        let mut frame = ADVERTISEMENT;
+        frame[58] = flags;
+        let source = frame[22..38].try_into().map(<[u8; 16]>::into).unwrap();
+        let group = frame[38..54].try_into().map(<[u8; 16]>::into).unwrap();
+        Icmpv6Packet::new_unchecked(&mut frame[54..]).fill_checksum(&source, &group);
+        assert_eq!(parse_claim(&frame), Some(Claim { mac: MAC, ip: IP.into(), kind }));
+    }
 }

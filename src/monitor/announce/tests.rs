@@ -14,6 +14,7 @@ fn link(flags: LinkFlags, ethernet: bool) -> Link {
         flags,
         ethernet,
         mac: Some([2, 0, 0, 0, 0, 1]),
+        parent: None,
         carrier_changes: Some(0),
         ipv6_forwarding: Some(true),
     }
@@ -51,7 +52,7 @@ fn list_address(announcer: &mut Announcer<'_>, address: &Address) {
 fn address(cidr: &str) -> Address {
     let cidr: crate::wire::cidr::Cidr = cidr.parse().unwrap();
     let flags = AddressFlags::Permanent;
-    Address { ifindex: 3, cidr, peer: cidr.address(), flags, refreshed: false }
+    Address { ifindex: 3, cidr, peer: cidr.address(), flags, created: 0, refreshed: false }
 }
 
 /// Sends all frames. Returns them, each with its millisecond.

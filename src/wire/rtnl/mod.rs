@@ -41,6 +41,8 @@ pub struct Address {
     pub peer: IpAddr,
     /// `IFA_FLAGS`.
     pub flags: AddressFlags,
+    /// When it was added, in hundredths of a second since the boot, modulo 2^32.
+    pub created: u32,
     /// It was changed after it was added, for instance by a refreshed lifetime.
     pub refreshed: bool,
 }
@@ -59,6 +61,8 @@ pub struct Link {
     pub ethernet: bool,
     /// Its address, if it is an Ethernet.
     pub mac: Option<Mac>,
+    /// Index of the link below it (`IFLA_LINK`), in the same namespace.
+    pub parent: Option<u32>,
     /// The number of carrier changes (`IFLA_CARRIER_CHANGES`).
     pub carrier_changes: Option<u32>,
     /// Whether it forwards IPv6.
@@ -193,14 +197,14 @@ fn parse_address(payload: &[u8], body: fn(Address) -> Body) -> Option<Body> {
     if header.index == 0 {
         return None;
     }
-    let (mut own, mut peer, mut flags, mut refreshed) = (None, None, None, false);
+    let (mut own, mut peer, mut flags, mut times) = (None, None, None, [0; 2]);
     for attribute in NlasIterator::new(attributes) {
         let attribute = attribute.ok()?;
         match attribute.kind() {
             uapi::IFA_LOCAL => own = Some(read_ip(attribute.value(), header.family)?),
             uapi::IFA_ADDRESS => peer = Some(read_ip(attribute.value(), header.family)?),
             uapi::IFA_FLAGS => flags = read_u32(attribute.value()),
-            uapi::IFA_CACHEINFO => refreshed = is_refreshed(attribute.value()),
+            uapi::IFA_CACHEINFO => times = read_times(attribute.value()),
             _ => {}
         }
     }
@@ -211,14 +215,17 @@ fn parse_address(payload: &[u8], body: fn(Address) -> Body) -> Option<Body> {
         peer: peer.unwrap_or(own),
         // The header holds the lower eight only.
         flags: AddressFlags::from_bits_retain(flags.unwrap_or(header.flags.bits().into())),
-        refreshed,
+        created: times[0],
+        refreshed: times[0] != times[1],
     }))
 }
 
-/// Returns whether the times of creation and of the last update in `struct ifa_cacheinfo` differ.
-fn is_refreshed(cacheinfo: &[u8]) -> bool {
-    let times = cacheinfo.as_chunks::<4>().0;
-    matches!(times, [_preferred, _valid, created, updated, ..] if created != updated)
+/// Reads the times of creation and of the last update in `struct ifa_cacheinfo`.
+fn read_times(cacheinfo: &[u8]) -> [u32; 2] {
+    match cacheinfo.as_chunks::<4>().0 {
+        [_preferred, _valid, created, updated, ..] => [*created, *updated].map(u32::from_ne_bytes),
+        _ => [0; 2],
+    }
 }
 
 /// Parses `struct ifinfomsg` and its attributes.
@@ -238,6 +245,7 @@ fn parse_link(payload: &[u8], body: fn(Link) -> Body) -> Option<Body> {
         ethernet: header.link_layer_type == LinkLayerType::Ether,
         ..Link::default()
     };
+    let mut is_parent_elsewhere = false;
     for attribute in NlasIterator::new(attributes) {
         let attribute = attribute.ok()?;
         let value = attribute.value();
@@ -247,11 +255,14 @@ fn parse_link(payload: &[u8], body: fn(Link) -> Body) -> Option<Body> {
                 link.name = Some(InterfaceName::new(name)?);
             }
             uapi::IFLA_ADDRESS if link.ethernet => link.mac = value.try_into().ok(),
+            uapi::IFLA_LINK => link.parent = read_u32(value),
+            uapi::IFLA_LINK_NETNSID => is_parent_elsewhere = true,
             uapi::IFLA_CARRIER_CHANGES => link.carrier_changes = read_u32(value),
             uapi::IFLA_AF_SPEC => link.ipv6_forwarding = read_ipv6_forwarding(value),
             _ => {}
         }
     }
+    link.parent.take_if(|_| is_parent_elsewhere);
     Some(body(link))
 }
 

@@ -20,6 +20,10 @@ pub(super) const IFA_FLAGS: u16 = 8;
 // include/uapi/linux/if_link.h
 pub(super) const IFLA_ADDRESS: u16 = 1;
 pub(super) const IFLA_IFNAME: u16 = 3;
+/// The index of the link below it.
+pub(super) const IFLA_LINK: u16 = 5;
+/// That link is in another namespace.
+pub(super) const IFLA_LINK_NETNSID: u16 = 37;
 /// The settings of each address family.
 pub(super) const IFLA_AF_SPEC: u16 = 26;
 /// In a link request: the parts of the reply (`RTEXT_FILTER_*`).

@@ -3,15 +3,14 @@
 use keepwatch::monitor::{
     Action, ActiveWord, Cause, CommandResult, Control, Duration, ExitReason, Failure, HelperKind,
     HelperNews, HookState, Input, LimitedEvent, LogEvent, MonitorConfig, Outcome, State,
-    SyncCommand, Tables,
+    SyncCommand,
 };
-use keepwatch::wire::Claim;
 use keepwatch::wire::helper::{MAX_OUTPUT, MAX_REPORT};
 use keepwatch::wire::rtnl::{Address, Body, Link};
 use netlink_packet_route::address::AddressFlags;
 use netlink_packet_route::link::LinkFlags;
 
-use super::{Lab, WATCHED, announcing, down, elsewhere, vip};
+use super::{Lab, WATCHED, down, elsewhere, vip};
 use crate::world::kernel::{UP, link};
 use crate::world::{config, timing};
 
@@ -209,49 +208,6 @@ fn interface_that_stays_down_has_a_line_after_a_flap() {
     assert_eq!(lines(&lab), 1);
     lab.pass(Duration::from_secs(60));
     assert_eq!(lines(&lab), 2);
-}
-
-/// Until then, keepalived announces it. A loss of events takes away no round.
-#[test]
-fn vip_is_announced_again_after_a_split_brain() {
-    for loses in [false, true] {
-        let mut tables = Box::new(Tables::new());
-        let config = MonitorConfig { detect_split_brain: true, ..announcing(&mut tables) };
-        let mut lab = Lab::active(config);
-        let frame = |act: &_| if let Action::SendFrame(_) = act { Some(()) } else { None };
-        let claim = Claim { mac: [2, 0, 0, 0, 0, 9], ip: vip().cidr.address() };
-        lab.feed(&Input::Frame(Some((WATCHED, claim))));
-        lab.pass(Duration::from_secs(2));
-        let begun = lab.lines(|event| matches!(event, LogEvent::SplitBrain { .. }));
-        assert_eq!((begun.len(), lab.all(frame).len()), (1, 0));
-        lab.pass(Duration::from_millis(28_500));
-        if loses {
-            lab.feed(&Input::Overrun);
-        }
-        lab.pass(Duration::from_secs(10));
-        assert_eq!(lab.all(frame).len(), 6, "three rounds of a request and a reply: {loses}");
-    }
-}
-
-/// The kernel has kept the claims of that time, which are read after netlink. Without probes there are none.
-#[test]
-fn split_brain_lasts_through_a_stop_of_the_process() {
-    for probe_interval in [None, Some(Duration::from_secs(10))] {
-        let config = MonitorConfig { detect_split_brain: true, probe_interval, ..config() };
-        let mut lab = Lab::active(config);
-        let claim = Claim { mac: [2, 0, 0, 0, 0, 9], ip: vip().cidr.address() };
-        let frame = Input::Frame(Some((WATCHED, claim)));
-        lab.feed(&frame);
-        lab.pass(Duration::from_secs(2));
-        lab.now += Duration::from_secs(120);
-        lab.feed(&Input::QueueEmpty);
-        lab.feed(&frame);
-        lab.pass(Duration::from_secs(2));
-        let is_over = |event: &_| matches!(event, LogEvent::SplitBrainOver { .. });
-        assert_eq!(lab.lines(is_over), [], "{probe_interval:?}");
-        lab.pass(Duration::from_secs(60));
-        assert_eq!(lab.lines(is_over).len(), 1, "{probe_interval:?}");
-    }
 }
 
 /// The agent may have been stopped, too.

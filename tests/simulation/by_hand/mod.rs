@@ -2,11 +2,13 @@
 
 mod effects;
 mod listing;
+mod split_brain;
 
 use keepwatch::monitor::{
     Action, AnnounceTiming, Dump, Duration, Failure, Input, Instant, LimitedEvent, LogEvent,
     Monitor, MonitorConfig, Outcome, State, Tables,
 };
+use keepwatch::wire::Claim;
 use keepwatch::wire::rtnl::{Address, Body, Link, Message};
 use netlink_packet_route::address::AddressFlags;
 use netlink_packet_route::link::LinkFlags;
@@ -29,8 +31,12 @@ struct Lab<'a> {
     /// Dumps of more than one interface are interrupted.
     interrupts: bool,
     agent_hangs: bool,
-    /// All actions so far.
+    /// What other stations answer to a question, and the frames not read yet.
+    answers: Vec<Claim>,
+    frames: Vec<Input>,
+    /// All actions so far, and their times.
     actions: Vec<Action>,
+    times: Vec<Instant>,
 }
 
 impl<'a> Lab<'a> {
@@ -43,7 +49,10 @@ impl<'a> Lab<'a> {
             asked: None,
             interrupts: false,
             agent_hangs: false,
+            answers: Vec::new(),
+            frames: Vec::new(),
             actions: Vec::new(),
+            times: Vec::new(),
         }
     }
 
@@ -54,7 +63,7 @@ impl<'a> Lab<'a> {
 
     fn started(mut self) -> Self {
         self.pass(Duration::from_secs(1));
-        self.actions.clear();
+        (self.actions, self.times) = (Vec::new(), Vec::new());
         self
     }
 
@@ -74,6 +83,12 @@ impl<'a> Lab<'a> {
                 Action::SendFrame(frame) => {
                     self.monitor.handle(&Input::Sent(frame.address, Ok(())), self.now);
                 }
+                Action::SendProbe(probe) => {
+                    let answer =
+                        |claim: &Claim| Input::Frame(Some((probe.ifindex, *claim, self.now)));
+                    self.frames.extend(self.answers.iter().map(answer));
+                    self.monitor.handle(&Input::Probed(Ok(())), self.now);
+                }
                 Action::Notify(_) if !self.agent_hangs => {
                     for outcome in [Outcome::Delivered { by_another: false }, Outcome::Closed] {
                         self.monitor.handle(&Input::Agent(outcome), self.now);
@@ -86,6 +101,7 @@ impl<'a> Lab<'a> {
                 _ => {}
             }
             self.actions.push(action);
+            self.times.push(self.now);
             if let Some(Action::Exit(_)) = self.actions.last() {
                 return;
             }
@@ -131,7 +147,13 @@ impl<'a> Lab<'a> {
     fn pass(&mut self, time: Duration) {
         let end = self.now + time;
         loop {
+            while let Some(frame) = self.frames.pop() {
+                self.feed(&frame);
+            }
             self.feed(&Input::QueueEmpty);
+            if !self.frames.is_empty() {
+                continue;
+            }
             match self.monitor.deadline() {
                 _ if self.asked.is_some() => self.answer(None),
                 Some(deadline) if deadline <= end => self.now = self.now.max(deadline),

@@ -15,8 +15,10 @@ impl Simulation<'_> {
                 self.latest_news_are_read();
                 self.dumps.begin(dump, only, self.now);
                 assert!(
-                    dump != Dump::Links || self.options.announces,
-                    "p11_links_are_listed_to_announce"
+                    dump != Dump::Links
+                        || self.options.announces
+                        || self.options.detects_split_brain,
+                    "p11_links_are_listed_for_frames"
                 );
                 let content = self.listed((dump, only));
                 return self.kernel.begin_dump((dump, only), sequence, content);
@@ -39,8 +41,8 @@ impl Simulation<'_> {
                     "p8_filter_is_set_once"
                 );
             }
-            Action::WatchClaims { ifindex, rebind } => {
-                self.wire.listen(ifindex, rebind, &self.kernel);
+            Action::WatchClaims { only, rebind } => {
+                self.wire.listen(only, rebind, &self.kernel);
             }
             Action::ReadFrames(reads) => {
                 assert!(

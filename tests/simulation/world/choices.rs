@@ -127,8 +127,9 @@ fn link_changes(link: usize) -> impl Iterator<Item = Step> {
 }
 
 fn claims() -> impl Iterator<Item = Step> {
-    use Station::{FirstLink, Noise, Other, Others, Silent, Virtual, Watched};
-    let stations = [Other, Watched, Virtual, Silent, FirstLink, Others(8), Others(48), Noise(48)];
+    use Station::{FirstLink, Hairpin, Noise, Other, Others, Silent, Virtual, Watched};
+    let stations =
+        [Other, Watched, Virtual, Silent, FirstLink, Others(8), Others(48), Noise(48), Hairpin];
     let claim = |by, n| Claims { by, on_other_interface: n == 1, of_other_address: n == 2 };
     stations.into_iter().flat_map(move |by| (0..3).map(move |n| Step::Claim(claim(by, n))))
 }

@@ -45,8 +45,10 @@ impl Simulation<'_> {
         self.alive_is_in_time(is_queue_empty.then_some(self.fed_at));
         let ahead = self.monitor.deadline().is_none_or(|deadline| deadline > self.now);
         let stays = is_queue_empty && !ahead && !self.sent && self.now == self.fed_at;
-        let stayed = std::mem::replace(&mut self.stayed, stays.then_some(self.now));
-        let moved = !stays || stayed != Some(self.now);
+        let stayed = self.stayed.filter(|(at, _)| stays && *at == self.now);
+        self.stayed = stays.then(|| (self.now, stayed.map_or(1, |(_, turns)| turns + 1)));
+        // A delivery out of turn is followed by the metrics.
+        let moved = self.stayed.is_none_or(|(_, turns)| turns <= 2);
         assert!(moved, "p7_deadline_lies_ahead");
     }
 
@@ -64,7 +66,7 @@ impl Simulation<'_> {
         self.kernel.note(input);
         self.hook.note(input, is_news, &self.kernel);
         if matches!(input, Input::Netlink(_) | Input::RequestFailed(_) | Input::NamespaceGone) {
-            (self.wire.is_current, self.wire.unannounced) = (false, 0);
+            self.wire.is_current = false;
         }
         // An exiting core does not report the end of its namespace.
         let is_leaving = self.exit_requested || self.is_superseded;

@@ -145,6 +145,10 @@ impl Simulation<'_> {
         let needs_none = state == HookState::Fault || self.exit_requested;
         assert!(has_lasted || needs_none, "p20_state_has_lasted");
         let is_repeated = self.hook.last == Some(state);
+        if is_repeated && self.hook.again == 0 && self.hook.succeeded_for.is_some() {
+            self.wire.deliver_again(self.now);
+            self.hook.again += 1;
+        }
         assert!(is_repeated || !self.shows(Trouble::HookFails), "p20_failure_is_of_this_state");
         if self.hook_is_next == Some(state) {
             self.hook_is_next = None;

@@ -7,10 +7,10 @@ use keepwatch::monitor::{
 };
 use keepwatch::wire::rtnl::Address;
 
-use super::kernel::name;
+use super::kernel::{UP, name};
 use super::lan::Lan;
 use super::retry::{dump_kind, failure_kind};
-use super::wire::PROBE_INTERVAL;
+use super::wire::{PROBE_INTERVAL, SUSPICION};
 use super::{SIGTERM, Simulation};
 
 /// The longest wait for a retry.
@@ -55,8 +55,11 @@ impl Simulation<'_> {
         let reads = self.wire.goes_on(deadline, self.now);
         assert!(soon || unread || !listens || reads, "p12_frames_are_read");
         assert!(soon || unread || !listens || bound, "p12_socket_is_bound_to_the_interface");
-        let probes = deadline.is_some_and(|deadline| deadline <= self.now + PROBE_INTERVAL);
-        assert!(probes || !listens || !self.options.probes, "p12_probe_is_scheduled");
+        // During a suspicion up to a minute passes between two rounds.
+        let between = if self.wire.is_claimed() { SUSPICION } else { PROBE_INTERVAL };
+        let probes = deadline.is_some_and(|deadline| deadline <= self.now + between);
+        let can_ask = listens && self.options.probes && self.kernel.flags.contains(UP);
+        assert!(probes || unread || !can_ask, "p12_probe_is_scheduled");
         assert!(!self.wire.is_over, "p12_end_is_said");
         assert_eq!(self.monitor.status().claimant, self.wire.claimant, "p12_claimant_is_shown");
         let leaves = |by| self.now < by && deadline.is_some_and(|deadline| deadline <= by);
@@ -165,8 +168,8 @@ impl Simulation<'_> {
     pub(super) fn read_log(&mut self, note: &LogEvent) {
         match *note {
             LogEvent::SplitBrain { mac, ifindex } => self.read_split_brain(mac, ifindex),
-            LogEvent::SplitBrainOver { mac, claims, lasted } => {
-                self.read_split_brain_over(mac, claims, lasted);
+            LogEvent::SplitBrainOver { mac, claims, lasted, silent, ending } => {
+                self.read_split_brain_over(mac, claims, [lasted, silent], ending);
             }
             LogEvent::Changed(cause) => self.read_cause(cause),
             LogEvent::InterfaceMissing => assert!(self.kernel.absence_known, "p9_absence_is_known"),
@@ -257,6 +260,10 @@ impl Simulation<'_> {
             LimitedEvent::StateFileShared => ("shared file", 0),
             LimitedEvent::MetricsNotWritten { .. } => ("metrics", 0),
             LimitedEvent::NotAnnounced { .. } => ("announcement", 0),
+            LimitedEvent::ClaimUnconfirmed { mac } => {
+                self.read_unconfirmed(mac);
+                return self.limits.read_other(("claim", 0), self.now);
+            }
             LimitedEvent::NotProbed { .. } => ("probe", 0),
             LimitedEvent::Overrun => ("overrun", 0),
             LimitedEvent::ForeignSender { .. } => ("foreign", 0),

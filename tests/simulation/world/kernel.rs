@@ -1,6 +1,7 @@
 //! The kernel: the place of the VIP, a queue that overruns, failing dumps, and misleading messages.
 
 use std::collections::VecDeque;
+use std::net::IpAddr;
 
 use keepwatch::monitor::{Dump, DumpResult, Input};
 use keepwatch::wire::cidr::Cidr;
@@ -57,6 +58,8 @@ pub type Request = (Dump, Option<u32>);
 #[derive(Debug, Default)]
 pub struct Kernel {
     has_ipv6_vip: bool,
+    /// The watched interface has an address of its own, which is older than the VIP.
+    pub has_own_address: bool,
     /// The index of the watched interface, and whether it has the VIP.
     pub ifindex: Option<u32>,
     pub has_vip: bool,
@@ -117,6 +120,12 @@ impl Kernel {
     pub fn vip(&self) -> Cidr {
         let vip = if self.has_ipv6_vip { "fd00::5/64" } else { "169.254.0.5/24" };
         vip.parse().expect("an address")
+    }
+
+    /// Returns the own address of the watched interface, if any.
+    pub fn own_address(&self) -> Option<IpAddr> {
+        let own: [IpAddr; 2] = [[169, 254, 0, 1].into(), [0xfe80, 0, 0, 0, 0, 0, 0, 1].into()];
+        self.has_own_address.then_some(own[usize::from(self.has_ipv6_vip)])
     }
 
     pub fn set_vip(&mut self, present: bool) {
@@ -215,7 +224,7 @@ impl Kernel {
     fn address(&self, ifindex: u32) -> Address {
         let failed = AddressFlags::Dadfailed | AddressFlags::Tentative;
         let flags = if self.vip_failed { failed } else { AddressFlags::Permanent };
-        address(ifindex, self.vip(), flags)
+        Address { created: 1000, ..address(ifindex, self.vip(), flags) }
     }
 
     /// Queues an event that passes the filter. Without room, it is dropped with all others until the queue is empty.
@@ -319,7 +328,9 @@ impl Kernel {
     /// Returns the VIP and its misplaced addresses, for a dump.
     pub fn listed_vip(&self) -> impl Iterator<Item = Body> {
         let vip = self.ifindex.filter(|_| self.has_vip).map(|ifindex| self.address(ifindex));
-        self.misplaced.iter().copied().chain(vip).map(Body::NewAddress)
+        let own = self.own_address().and_then(|ip| Cidr::new(ip, 24)).zip(self.ifindex);
+        let own = own.map(|(cidr, ifindex)| address(ifindex, cidr, AddressFlags::Permanent));
+        self.misplaced.iter().copied().chain(vip).chain(own).map(Body::NewAddress)
     }
 
     /// Whether a dump of only this interface's addresses contains a message.
@@ -437,7 +448,7 @@ pub fn name(name: &str) -> InterfaceName {
 }
 
 pub fn address(ifindex: u32, cidr: Cidr, flags: AddressFlags) -> Address {
-    Address { ifindex, cidr, peer: cidr.address(), flags, refreshed: false }
+    Address { ifindex, cidr, peer: cidr.address(), flags, created: 0, refreshed: false }
 }
 
 /// Returns the event of a wireless driver, which has only the name of the link.
@@ -453,6 +464,7 @@ pub fn link(ifindex: u32, name_: &str) -> Link {
         flags: UP,
         ethernet: true,
         mac: Some(MAC),
+        parent: None,
         carrier_changes: Some(0),
         ipv6_forwarding: None,
     }

@@ -146,14 +146,15 @@ pub struct Simulation<'a> {
     sent: bool,
     dumps: Dumps,
     limits: Limits,
-    /// When the deadline was last due after an empty queue, although nothing was done.
-    stayed: Option<Instant>,
+    /// When the deadline was last due after an empty queue, although nothing was done, and how often in a row.
+    stayed: Option<(Instant, u32)>,
 }
 
 impl<'a> Simulation<'a> {
     pub fn new(options: Options, tables: &'a mut Tables) -> Self {
         let unfiltered = options.kernel_is_old;
         let mut kernel = Kernel::new(options.ipv6_vip, options.has_virtual_mac, unfiltered);
+        kernel.has_own_address = options.has_own_address;
         let mut lans = [(); 2].map(|()| Lan::new(kernel.new_index()));
         if options.has_old_addresses {
             lans = lans.map(Lan::with_old_address);
@@ -268,7 +269,7 @@ impl<'a> Simulation<'a> {
         if self.options.detects_split_brain && truth == State::Active {
             assert_eq!(self.wire.listening, self.kernel.ifindex, "p12_listens_where_the_vip_is");
             assert!(self.wire.is_bound_to(&self.kernel), "p12_socket_is_bound");
-            self.wire.assert_all_logged();
+            self.wire.assert_all_over();
         }
         self.control(Control::Exit(SIGTERM));
         self.read(usize::MAX);
@@ -367,6 +368,7 @@ impl<'a> Simulation<'a> {
             && !self.exited
         {
             self.now = self.now.max(deadline);
+            self.receive_claims();
             self.read(usize::MAX);
             self.receive_claims();
         }

@@ -34,6 +34,8 @@ pub struct Options {
     pub mounts_are_hidden: bool,
     /// The watched interface has a virtual MAC.
     pub has_virtual_mac: bool,
+    /// It has an address beside the VIP.
+    pub has_own_address: bool,
     pub writes_metrics: bool,
     /// The other links have addresses before the core starts.
     pub has_old_addresses: bool,
@@ -233,6 +235,7 @@ impl Options {
             syncs_conntrack: bit(3),
             mounts_are_hidden: bit(4),
             has_virtual_mac: bit(5),
+            has_own_address: bit(6),
             has_old_addresses: bit(7),
             has_hook: more & 1 != 0,
             delays_hook: bit(6),

@@ -1,11 +1,12 @@
 //! The segment of the watched interface: claims of the VIP, and the socket that receives them.
 
 use std::collections::VecDeque;
+use std::net::{IpAddr, Ipv4Addr};
 
 use keepwatch::errno::Errno;
-use keepwatch::monitor::{Announcement, Duration, Input, Instant, Probe, State};
-use keepwatch::wire::Claim;
+use keepwatch::monitor::{Announcement, Duration, Ending, Input, Instant, Probe, State};
 use keepwatch::wire::rtnl::Mac;
+use keepwatch::wire::{Claim, ClaimKind};
 
 use super::Simulation;
 use super::kernel::{Kernel, MAC, UP, VIRTUAL_MAC};
@@ -15,9 +16,12 @@ const OTHER_MAC: Mac = [2, 0, 0, 0, 0, 2];
 
 /// The interval of probes.
 pub const PROBE_INTERVAL: Duration = Duration::from_secs(15);
-/// The time without claims that ends an episode, also with probes, of which three must be unanswered.
+/// The longest time between two questions during a suspicion.
+pub const SUSPICION: Duration = Duration::from_secs(60);
+/// The time without claims that ends an episode with a station that answers nothing.
 const QUIET: Duration = Duration::from_secs(30);
-const QUIET_AND_PROBES: Duration = Duration::from_secs(46);
+/// The questions in a row without an answer that end one with a station that answers.
+const UNANSWERED: usize = 3;
 
 /// The number of frames in a full socket.
 const QUEUE: usize = 40;
@@ -50,8 +54,10 @@ pub enum Station {
     Virtual,
     /// The first of our other links.
     FirstLink,
-    /// A station that gets or loses the VIP, and claims it only in answer to a probe.
+    /// A station that gets or loses the VIP, and claims it only in answer to a question.
     Silent,
+    /// None: the network begins or ends to send our own broadcasts back.
+    Hairpin,
 }
 
 #[derive(Debug, Default)]
@@ -70,37 +76,51 @@ pub struct Wire {
     /// The number of frames read in the current second.
     read: usize,
     second_ends: Option<Instant>,
-    /// Another station has the VIP, and answers probes.
+    /// Another station has the VIP, and answers questions.
     pub is_contested: bool,
-    /// The counted claims, except those of episodes that are over.
-    claims: Vec<(Mac, Instant)>,
-    /// How many of them came before the last `WatchClaims`, and may be in no episode.
-    since: usize,
+    /// The network sends our broadcasts back.
+    reflects: bool,
+    /// It has sent a question back since the VIP is here.
+    has_reflected: bool,
+    /// The counted claims since the VIP is here.
+    signs: Vec<Sign>,
     counted: u64,
     /// The first claimant of the logged episode.
     pub claimant: Option<Mac>,
     /// The episode is over, as the VIP was removed.
     pub is_over: bool,
-    /// The number of frames that must announce the VIP after an episode, unless the kernel has sent a message since.
-    pub unannounced: u32,
-    /// At least one episode is over.
-    has_been_over: bool,
-    /// The times of the lines, of the last report, and of the last probe.
+    /// The times of the lines, of the last report, and of the questions since the last sign.
     lines: Vec<Instant>,
     pub reported: Option<Instant>,
+    asked: Vec<Instant>,
     probed: Option<Instant>,
+    /// A station has not answered three questions, so the hook may run again; when it last did.
+    is_unanswered: bool,
+    delivered: Option<Instant>,
+}
+
+/// A counted claim.
+#[derive(Clone, Copy, Debug)]
+pub struct Sign {
+    mac: Mac,
+    /// When the kernel received it.
+    at: Instant,
+    is_answer: bool,
+    /// It is from a link of this host, and need not count.
+    is_own: bool,
 }
 
 impl Wire {
-    pub fn listen(&mut self, ifindex: u32, rebind: bool, kernel: &Kernel) {
+    pub fn listen(&mut self, only: Option<u32>, rebind: bool, kernel: &Kernel) {
+        let ifindex = only.expect("p12_only_the_link_below_a_virtual_mac_asks");
         if rebind || self.bound_to != Some(ifindex) {
             let there = kernel.ifindex == Some(ifindex);
             self.bound_to = there.then_some(ifindex);
             self.bound = there.then_some(kernel.instance).or(self.bound);
         }
         self.queue.clear();
+        self.probed = None;
         (self.listening, self.is_current) = (Some(ifindex), kernel.mac_known == Some(ifindex));
-        (self.since, self.probed) = (self.claims.len(), None);
     }
 
     pub fn is_bound_to(&self, kernel: &Kernel) -> bool {
@@ -117,11 +137,34 @@ impl Wire {
         self.reads || self.read == MAX_READS && goes_on
     }
 
-    /// Asserts that every claim was in an episode, and that all episodes are over.
-    pub fn assert_all_logged(&self) {
-        assert!(self.claims.len() <= self.since, "p12_no_claim_in_vain: {:?}", self.claims);
+    /// Asserts that the hook may run again, as another station's may have moved something.
+    pub fn deliver_again(&mut self, now: Instant) {
+        assert!(std::mem::take(&mut self.is_unanswered), "p20_repeated_for_a_reason");
+        let delivered = self.delivered.replace(now);
+        let rested = delivered.is_none_or(|delivered| now >= delivered + MINUTE * 5);
+        assert!(rested, "p12_repetitions_are_few");
+    }
+
+    /// Whether a claim has been counted since the VIP is here.
+    pub fn is_claimed(&self) -> bool {
+        !self.signs.is_empty()
+    }
+
+    /// Asserts that no episode is left.
+    pub fn assert_all_over(&self) {
         assert_eq!(self.claimant, None, "p12_episodes_are_over");
-        assert_eq!(self.unannounced, 0, "p12_vip_is_announced_again");
+    }
+
+    /// Whether the kernel received a sign more than a second after an earlier one. A claim from our own virtual MAC needs
+    /// an answer.
+    fn is_confirmed(&self, own: Mac) -> bool {
+        let is_sure = |sign: &&Sign| !sign.is_own && (sign.is_answer || sign.mac != own);
+        let is_late = |last: &Sign, first: &Sign| {
+            let second = first.at + SECOND;
+            last.at > second || last.is_answer && last.at == second
+        };
+        let is_later = |last: &Sign| self.signs.iter().any(|first| is_late(last, first));
+        self.signs.iter().filter(is_sure).any(is_later)
     }
 
     fn note_read(&mut self, now: Instant) {
@@ -148,8 +191,11 @@ impl Simulation<'_> {
         } else {
             self.kernel.vip().address()
         };
-        let claim = |mac| Input::Frame(Some((ifindex, Claim { mac, ip })));
+        let claim = |mac| {
+            Input::Frame(Some((ifindex, Claim { mac, ip, kind: ClaimKind::Unasked }, self.now)))
+        };
         self.wire.is_contested ^= claims.by == Station::Silent;
+        self.wire.reflects ^= claims.by == Station::Hairpin;
         let frames = match claims.by {
             Station::Noise(frames) => vec![Input::Frame(None); frames.into()],
             Station::Others(stations) => {
@@ -159,8 +205,12 @@ impl Simulation<'_> {
             Station::Watched => vec![claim(MAC)],
             Station::Virtual => vec![claim(VIRTUAL_MAC)],
             Station::FirstLink => vec![claim(self.lans[0].mac)],
-            Station::Silent => Vec::new(),
+            Station::Silent | Station::Hairpin => Vec::new(),
         };
+        self.receive_frames(frames);
+    }
+
+    fn receive_frames(&mut self, frames: Vec<Input>) {
         let room = QUEUE.saturating_sub(self.wire.queue.len());
         self.wire.queue.extend(frames.into_iter().take(room));
     }
@@ -178,25 +228,35 @@ impl Simulation<'_> {
         }
     }
 
-    /// Returns the station of a claim that may be counted.
-    pub(super) fn foreign_claimant(&self, frame: &Input) -> Option<Mac> {
-        let Input::Frame(Some((ifindex, Claim { mac, ip }))) = *frame else { return None };
+    /// Returns a claim that may be counted.
+    pub(super) fn foreign_claimant(&self, frame: &Input) -> Option<Sign> {
+        let Input::Frame(Some((ifindex, Claim { mac, ip, kind }, at))) = *frame else {
+            return None;
+        };
         let here =
             self.monitor.status().ifindex == Some(ifindex) && ip == self.kernel.vip().address();
-        let received = here && self.reported == Some(State::Active);
-        (received && (is_virtual(mac) || mac != self.kernel.mac)).then_some(mac)
+        let received = here && self.reported == Some(State::Active) && kind != ClaimKind::Probe;
+        let is_own = self.lans.iter().any(|lan| lan.mac == mac);
+        let is_answer = kind == ClaimKind::Answer;
+        let sign = Sign { mac, at, is_answer, is_own };
+        (received && (is_virtual(mac) || mac != self.kernel.mac)).then_some(sign)
     }
 
     /// Notes whether the core has counted a claim. Only `foreign` ones may count.
-    pub(super) fn note_claim(&mut self, foreign: Option<Mac>) {
+    pub(super) fn note_claim(&mut self, foreign: Option<Sign>) {
         let claims = self.monitor.status().counters.claims;
         if claims == self.wire.counted {
-            assert!(
-                foreign.is_none() || !self.wire.is_current,
-                "p12_foreign_claims_count: {foreign:?}"
-            );
+            // Our own frames may come back.
+            let is_returned = |sign: &Sign| sign.mac == self.kernel.mac && self.wire.has_reflected;
+            let may_be_ours = foreign.is_none_or(|sign| sign.is_own || is_returned(&sign));
+            assert!(may_be_ours || !self.wire.is_current, "p12_foreign_claims_count: {foreign:?}");
         } else {
-            self.wire.claims.push((foreign.expect("p12_only_foreign_claims_count"), self.now));
+            let sign = foreign.expect("p12_only_foreign_claims_count");
+            self.wire.signs.push(sign);
+            // A claim that was left unread does not answer a later question.
+            if sign.is_answer || self.wire.asked.last().is_none_or(|asked| sign.at >= *asked) {
+                self.wire.asked.clear();
+            }
             self.wire.counted += 1;
             assert_eq!(claims, self.wire.counted, "p12_claims_are_counted");
         }
@@ -207,9 +267,8 @@ impl Simulation<'_> {
         let (now, wire) = (self.now, &mut self.wire);
         wire.note_line(now);
         assert_eq!(wire.claimant.replace(claimant), None, "p12_episode_begins_once");
-        let mut claims = wire.claims.iter();
-        let is_claimed = claims.any(|(mac, at)| *mac == claimant && now >= *at + SECOND);
-        assert!(is_claimed, "p12_claim_is_confirmed");
+        let is_known = wire.signs.iter().any(|sign| sign.mac == claimant);
+        assert!(is_known && wire.is_confirmed(self.kernel.mac), "p12_claim_is_confirmed");
         assert_eq!(Some(ifindex), self.kernel.ifindex, "p12_split_brain_is_on_the_interface");
         assert_eq!(self.truth(), State::Active, "p12_vip_is_still_here");
         // The next line needs another turn.
@@ -217,68 +276,114 @@ impl Simulation<'_> {
     }
 
     /// Asserts that a line about the end of an episode is true.
-    pub(super) fn read_split_brain_over(&mut self, claimant: Mac, claims: u32, lasted: Duration) {
+    pub(super) fn read_split_brain_over(
+        &mut self,
+        claimant: Mac,
+        claims: u32,
+        times: [Duration; 2],
+        ending: Ending,
+    ) {
         self.wire.note_line(self.now);
-        let quiet = if self.options.probes { QUIET_AND_PROBES } else { QUIET };
+        let [lasted, silent] = times;
         let wire = &mut self.wire;
         assert_eq!(wire.claimant.take(), Some(claimant), "p12_end_is_of_this_claimant");
-        let before = wire.claims.len() - usize::try_from(claims).expect("claims");
-        assert!(before == 0 || before <= wire.since, "p12_claims_are_of_the_episode");
-        let ((first, began), (_, last)) = (wire.claims[before], wire.claims[wire.claims.len() - 1]);
-        assert_eq!((first, last - began), (claimant, lasted), "p12_length_is_right");
-        let is_quiet = self.now >= last + quiet;
+        let claims = usize::try_from(claims).expect("claims");
+        assert!((2..=wire.signs.len()).contains(&claims), "p12_claims_are_of_the_episode");
+        let last = wire.signs.iter().map(|sign| sign.at).max().expect("a sign");
+        let begins = |sign: &Sign| last - sign.at == lasted;
+        assert!(wire.signs.iter().any(begins), "p12_length_is_right");
+        assert_eq!(silent, self.now - last, "p12_silence_is_right");
         let has_gone = wire.is_over || wire.listening != self.monitor.status().ifindex;
-        assert!(is_quiet || has_gone, "p12_episode_is_over");
-        wire.has_been_over = true;
-        if is_quiet && !has_gone && self.options.announces && self.kernel.flags.contains(UP) {
-            wire.unannounced = if self.kernel.vip().address().is_ipv4() { 6 } else { 3 };
+        assert_eq!(ending == Ending::VipRemoved, has_gone, "p12_vip_was_removed");
+        let is_answered = wire.signs.iter().any(|sign| sign.is_answer);
+        match ending {
+            Ending::VipRemoved => {}
+            Ending::NoLongerAnswers => {
+                assert!(is_answered, "p12_station_had_answered");
+                assert!(wire.asked.len() >= UNANSWERED, "p12_station_was_asked");
+                let last = wire.asked.last().expect("a question");
+                assert!(self.now >= *last + SECOND, "p12_answer_was_awaited");
+            }
+            Ending::NeverAnswered => assert!(self.now >= last + QUIET, "p12_episode_is_over"),
         }
-        self.forget_claims();
+        if has_gone {
+            wire.is_over = false;
+            self.forget_claims();
+        }
         self.sent = true;
     }
 
-    /// Forgets claims that are not logged, as the VIP has gone. A logged episode must still have its end.
+    /// Asserts that a station has not answered.
+    pub(super) fn read_unconfirmed(&mut self, mac: Mac) {
+        let (now, wire) = (self.now, &mut self.wire);
+        wire.note_line(now);
+        assert_eq!(wire.claimant, None, "p12_split_brain_is_not_denied");
+        assert!(wire.signs.iter().any(|sign| sign.mac == mac), "p12_station_has_claimed");
+        assert!(wire.asked.len() >= UNANSWERED, "p12_station_was_asked");
+        assert!(wire.asked.last().is_some_and(|last| now >= *last + SECOND), "p12_time_to_answer");
+    }
+
+    /// Forgets claims, as the VIP has gone. A logged episode must still have its end.
     pub(super) fn forget_claims(&mut self) {
-        self.wire.unannounced = 0;
         self.wire.is_over = self.wire.claimant.is_some();
+        self.wire.has_reflected = false;
         if !self.wire.is_over {
-            self.wire.claims.clear();
-            self.wire.since = 0;
+            self.wire.signs.clear();
         }
     }
 
-    /// Asserts that the VIP is announced only after an episode.
+    /// Asserts that the VIP is announced only after a claim.
     pub(super) fn announce_vip(&mut self, announcement: &Announcement) {
-        assert!(self.wire.has_been_over, "p11_keepalived_announces_the_vip");
+        assert!(self.wire.counted > 0, "p11_keepalived_announces_the_vip");
         assert_eq!(announcement.address.ip, self.kernel.vip().address(), "p11_frame_is_of_the_vip");
-        self.wire.unannounced = self.wire.unannounced.saturating_sub(1);
     }
 
-    /// Asserts that a probe is due. The station that has the VIP answers.
+    /// Asserts that a question is due and harms nobody. The station that has the VIP answers.
     pub(super) fn probe(&mut self, probe: Probe) -> Result<(), Errno> {
-        assert!(
-            self.options.probes && self.reported == Some(State::Active),
-            "p12_probes_are_wanted"
-        );
+        let is_wanted = self.options.probes || !self.wire.signs.is_empty();
+        assert!(is_wanted && self.reported == Some(State::Active), "p12_probes_are_wanted");
         assert!(
             self.truth() == State::Active || self.kernel.has_unread(),
             "p12_probe_while_active"
         );
         let settled = self.wire.reported.is_some_and(|at| self.now >= at + SECOND);
         assert!(settled, "p12_probe_after_a_second");
-        let rested = self.wire.probed.is_none_or(|probed| self.now >= probed + PROBE_INTERVAL);
+        let between = if self.wire.signs.is_empty() { PROBE_INTERVAL } else { SECOND };
+        let rested = self.wire.probed.is_none_or(|probed| self.now >= probed + between);
         assert!(rested, "p12_probes_are_few");
         self.wire.probed = Some(self.now);
         if self.kernel.has_unread() {
             return Err(Errno(19));
         }
-        let answer_to = if is_virtual(self.kernel.mac) { [0xff; 6] } else { self.kernel.mac };
-        let ifindex = self.kernel.ifindex.expect("an interface");
-        assert_eq!(probe, Probe { ifindex, mac: self.kernel.mac, answer_to }, "p12_probe_is_right");
-        if self.wire.is_contested {
-            let (by, elsewhere) = (Station::Other, false);
-            self.claim(Claims { by, on_other_interface: elsewhere, of_other_address: elsewhere });
-        }
+        let is_own = !is_virtual(self.kernel.mac);
+        let answer_to = if is_own { self.kernel.mac } else { [0xff; 6] };
+        let (ifindex, from) = (self.kernel.ifindex.expect("an interface"), probe.from);
+        let expected = Probe { ifindex, mac: self.kernel.mac, from, answer_to };
+        assert_eq!(probe, expected, "p12_probe_is_right");
+        let own = self.kernel.own_address().filter(|_| is_own);
+        assert!(from.is_unspecified() || Some(from) == own, "p12_own_address_asks");
+        let may_harm = from.is_ipv6() && from.is_unspecified();
+        assert!(!may_harm || self.wire.claimant.is_none(), "p12_harm_is_not_done_for_long");
+        assert!(self.kernel.flags.contains(UP) || self.kernel.has_unread(), "p12_carrier_is_on");
+        self.wire.asked.push(self.now);
+        self.wire.is_unanswered |= self.wire.asked.len() >= UNANSWERED;
+        self.answer(ifindex, from);
         Ok(())
+    }
+
+    /// Delivers the answers to a question: our own comes back with the question.
+    fn answer(&mut self, ifindex: u32, from: IpAddr) {
+        let (ip, now) = (self.kernel.vip().address(), self.now);
+        let frame = |mac, kind| Input::Frame(Some((ifindex, Claim { mac, ip, kind }, now)));
+        let own = self.kernel.mac;
+        let mut frames = Vec::new();
+        if self.wire.reflects && from == Ipv4Addr::UNSPECIFIED {
+            self.wire.has_reflected |= is_virtual(own);
+            frames = vec![frame(own, ClaimKind::Probe), frame(own, ClaimKind::Answer)];
+        }
+        if self.wire.is_contested {
+            frames.push(frame(OTHER_MAC, ClaimKind::Answer));
+        }
+        self.receive_frames(frames);
     }
 }

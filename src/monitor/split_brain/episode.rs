@@ -1,0 +1,169 @@
+//! One episode: from the first claim to the end of the suspicion or of the split brain.
+
+use super::SECOND;
+use crate::monitor::{Duration, Instant};
+use crate::wire::rtnl::Mac;
+
+/// The questions in a row for a verdict.
+const ROUND: u8 = 3;
+/// The questions without an answer after which everything is announced again.
+const SILENT: u8 = 2;
+/// The waits after a round without an answer until the next round.
+const LATER: [Duration; 3] =
+    [Duration::from_secs(10), Duration::from_secs(30), Duration::from_secs(60)];
+/// The time between two questions while a split brain lasts.
+pub(super) const INTERVAL: Duration = Duration::from_secs(2);
+/// A split brain with a station that answers no question ends after this time without a claim. Answers without a claim
+/// for so long may be those of a cache.
+pub(super) const QUIET: Duration = Duration::from_secs(30);
+
+/// How a split brain ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// The station had answered, and does so no longer.
+    NoLongerAnswers,
+    /// The station has claimed nothing for a while, and has answered no question.
+    NeverAnswered,
+    /// The VIP was removed from this router.
+    VipRemoved,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// This number of rounds has had no answer.
+    Suspected {
+        rounds: usize,
+    },
+    /// The line about it is pending.
+    Confirmed,
+    Named,
+}
+
+/// What follows from a question without an answer.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Verdict {
+    /// When to ask next. None: the suspicion is over.
+    pub(super) ask_at: Option<Instant>,
+    /// The last two questions had no answer: other stations may have to learn our MAC.
+    pub(super) is_silent: bool,
+    /// The first round had no answer.
+    pub(super) is_unconfirmed: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Episode {
+    pub(super) stage: Stage,
+    /// The first station, and another one of the same moment.
+    pub(super) claimant: Mac,
+    pub(super) other: Option<Mac>,
+    pub(super) claims: u32,
+    /// The first claim, also of an earlier episode that this one continues.
+    pub(super) began: Instant,
+    /// The first claim of the suspicion.
+    pub(super) suspected: Instant,
+    /// The last sign.
+    pub(super) last: Instant,
+    /// The last claim that is no answer, or the line about the begin.
+    pub(super) unasked: Instant,
+    /// The last sign, or the end of a time in which none could come: a stop of the process, or a lost carrier.
+    pub(super) quiet_since: Instant,
+    /// The station answers questions, as far as these can be sent.
+    pub(super) answers: bool,
+    /// The questions in a row without a sign.
+    unanswered: u8,
+}
+
+impl Episode {
+    /// Returns an episode that begins with a claim `at` this time.
+    pub(super) fn new(claimant: Mac, at: Instant) -> Self {
+        Self {
+            stage: Stage::Suspected { rounds: 0 },
+            claimant,
+            other: None,
+            claims: 0,
+            began: at,
+            suspected: at,
+            last: at,
+            unasked: at,
+            quiet_since: at,
+            answers: false,
+            unanswered: 0,
+        }
+    }
+
+    pub(super) fn is_suspected(&self) -> bool {
+        matches!(self.stage, Stage::Suspected { .. })
+    }
+
+    pub(super) fn is_named(&self) -> bool {
+        self.stage == Stage::Named
+    }
+
+    /// Handles a claim or an answer, received by the kernel `at` this time. Only one that `is_sure` confirms a suspicion.
+    pub(super) fn handle_sign(&mut self, mac: Mac, at: Instant, is_answer: bool, is_sure: bool) {
+        self.claims = self.claims.saturating_add(1);
+        if mac != self.claimant {
+            self.other = Some(mac);
+        }
+        self.last = self.last.max(at);
+        if is_answer {
+            self.answers = true;
+        } else {
+            self.unasked = at;
+        }
+        // A question comes a second after the first claim.
+        let second = self.suspected + SECOND;
+        if self.is_suspected() && is_sure && (at > second || is_answer && at == second) {
+            self.stage = Stage::Confirmed;
+        }
+    }
+
+    /// Starts the silence anew: for a while no answer could come.
+    pub(super) fn start_anew(&mut self, now: Instant) {
+        (self.quiet_since, self.unanswered) = (now, 0);
+    }
+
+    /// Handles a question, sent at `asked`, without an answer.
+    pub(super) fn handle_silence(&mut self, asked: Instant, now: Instant) -> Verdict {
+        self.unanswered = self.unanswered.saturating_add(1);
+        let is_silent = self.unanswered == SILENT;
+        let Stage::Suspected { rounds } = &mut self.stage else {
+            return Verdict { ask_at: Some(asked + INTERVAL), is_silent, ..Verdict::default() };
+        };
+        let is_first = *rounds == 0;
+        if self.unanswered < ROUND {
+            let (ask_at, is_silent) = (Some(now), is_silent && is_first);
+            return Verdict { ask_at, is_silent, is_unconfirmed: false };
+        }
+        let ask_at = LATER.get(*rounds).map(|wait| now + *wait);
+        (self.unanswered, *rounds) = (0, *rounds + 1);
+        Verdict { ask_at, is_silent: false, is_unconfirmed: is_first }
+    }
+
+    /// Returns how a named episode has ended, if it has.
+    pub(super) fn ending(&mut self, now: Instant) -> Option<Ending> {
+        if !self.is_named() {
+            return None;
+        }
+        if self.answers {
+            return (self.unanswered >= ROUND).then_some(Ending::NoLongerAnswers);
+        }
+        let end = self.quiet_ends().filter(|end| now >= *end)?;
+        if now >= end + SECOND {
+            // The process was stopped.
+            self.start_anew(now);
+            return None;
+        }
+        Some(Ending::NeverAnswered)
+    }
+
+    /// Returns when the episode ends if the station, which answers no question, claims nothing before.
+    pub(super) fn quiet_ends(&self) -> Option<Instant> {
+        (self.is_named() && !self.answers).then_some(self.quiet_since + QUIET)
+    }
+
+    /// Returns from when on only a cache may answer.
+    pub(super) fn only_cache_since(&self) -> Option<Instant> {
+        (self.is_named() && self.answers).then_some(self.unasked + QUIET)
+    }
+}

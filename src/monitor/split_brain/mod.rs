@@ -1,0 +1,395 @@
+//! Split brain: another station has the VIP while this router is active.
+//!
+//! ```text
+//!                 a claim              a sign after a second            its line
+//!      ┌──────┐ ───────────▶ ┌───────────┐ ─────────▶ ┌───────────┐ ────────────▶ ┌───────┐
+//!      │ None │              │ Suspected │            │ Confirmed │               │ Named │
+//!      └──────┘ ◀─────────── └───────────┘            └───────────┘               └───────┘
+//!          ▲     no answer                                            silence         │
+//!          └──────────────────────────────────────────────────────────────────────────┘
+//! ```
+//!
+//! A claim is only a suspicion: at a fail-over two routers may take the VIP, of which one gives it back at once. A second
+//! later the VIP is asked for, three times. A sign is a claim or an answer. One that the kernel received more than a
+//! second after the first claim confirms the suspicion. One law for asking holds in every stage: a question is unanswered
+//! after a second, and counts only if the process ran and the link had a carrier all the while.
+//!
+//! Hosts may have learnt the MAC of the other station. After two questions without an answer, everything is announced
+//! again (`aftermath.rs`). The removal of the VIP ends every stage.
+
+mod aftermath;
+mod asker;
+mod episode;
+mod socket;
+
+use heapless::Deque;
+
+use super::journal::Journal;
+use super::vip::Vip;
+use super::{Action, Dump, Duration, Instant, LimitedEvent, LogEvent};
+use crate::wire::rtnl::{Body, Mac};
+use crate::wire::{Claim, ClaimKind};
+use aftermath::Aftermath;
+use asker::Asker;
+pub use asker::Probe;
+pub use episode::Ending;
+use episode::{Episode, INTERVAL, Stage};
+use socket::Socket;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// An episode that begins within this time of the end of another continues that one.
+const CONTINUED: Duration = Duration::from_secs(60);
+
+/// Episodes logged in a [`PERIOD`]. With the ends of these and of an earlier one they make 15 lines.
+const MAX_EPISODES: usize = 7;
+const PERIOD: Duration = Duration::from_secs(60);
+
+/// What [`Detector::next_step`] wants.
+#[derive(Debug)]
+pub(super) enum Step {
+    Do(Action),
+    /// Request this dump, from which the detector learns how to ask.
+    List(Dump),
+    /// Announce the VIP and all other addresses.
+    AnnounceEverything,
+    AnnounceVip,
+    /// Announce nothing further for now: the other station still has the VIP.
+    StopAnnouncing,
+    /// Deliver the state to agent and hook again, as the other station's may have undone its effects.
+    DeliverAgain,
+}
+
+/// Detects a split brain.
+#[derive(Debug, Default)]
+pub(super) struct Detector {
+    /// The time between questions without a suspicion, if any are sent.
+    probe_interval: Option<Duration>,
+    asker: Asker,
+    socket: Socket,
+    /// When the next question is due.
+    due: Option<Instant>,
+    /// When the last question was sent.
+    asked: Option<Instant>,
+    /// Its answer is awaited, for a verdict.
+    awaits: bool,
+    /// Every second question is an ordinary request, as some networks deliver no others.
+    is_ordinary: bool,
+    /// The link has no carrier, so nothing can be asked.
+    stands_still: bool,
+    /// The network sends broadcasts back: an answer from our own virtual MAC may be our own.
+    reflects: bool,
+    episode: Option<Episode>,
+    /// The last named episode, and its end.
+    ended: Option<(Episode, Instant)>,
+    /// When the last episodes were logged.
+    logged: Deque<Instant, MAX_EPISODES>,
+    aftermath: Aftermath,
+}
+
+impl Detector {
+    pub(super) fn new(probe_interval: Option<Duration>) -> Self {
+        Self { probe_interval, ..Self::default() }
+    }
+
+    /// Requests a new binding of the socket: the watched interface may be a new one with the same index.
+    pub(super) fn handle_interface_change(&mut self) {
+        self.socket.may_be_unbound = true;
+    }
+
+    /// Handles an event of the kernel.
+    pub(super) fn handle_event(&mut self, body: &Body) {
+        self.asker.handle_event(body);
+    }
+
+    /// Handles the start of a dump of all addresses or links.
+    pub(super) fn handle_list_begin(&mut self, dump: Dump, now: Instant) {
+        self.asker.handle_list_begin(dump, now);
+    }
+
+    /// Handles an entry of a dump.
+    pub(super) fn handle_listed(&mut self, body: &Body, vip: &Vip) {
+        self.asker.handle_listed(body, vip);
+    }
+
+    /// Handles the complete end of a dump of all addresses or links. Other links of this host are no other stations.
+    pub(super) fn handle_list_end(&mut self, dump: Dump, vip: &Vip, now: Instant) {
+        self.asker.handle_list_end(dump);
+        let is_own = |mac: &Mac| vip.mac() != Some(*mac) && self.asker.is_own(*mac);
+        let suspected = self.episode.as_mut().filter(|episode| episode.is_suspected());
+        let Some(episode) = suspected.filter(|episode| is_own(&episode.claimant)) else { return };
+        match episode.other.take().filter(|other| !is_own(other)) {
+            Some(other) => episode.claimant = other,
+            None => self.drop_episode(now),
+        }
+    }
+
+    /// Counts a frame, and handles the claim in it. The socket does not receive the daemon's own frames, so a claim from a
+    /// virtual MAC is another station's, even if the watched interface has that MAC, unless the network sends frames back.
+    pub(super) fn handle_frame(
+        &mut self,
+        claim: Option<(u32, Claim, Instant)>,
+        vip: &Vip,
+        journal: &mut Journal,
+        now: Instant,
+    ) {
+        self.socket.count(now);
+        let Some((ifindex, claim, at)) = claim else { return };
+        let is_here =
+            self.socket.watched.is_some_and(|(watched, _)| Some(watched) == vip.ifindex());
+        let is_ours = is_here && [vip.ifindex(), vip.own_link()].contains(&Some(ifindex));
+        let Some(own) = vip.mac().filter(|_| is_ours && claim.ip == vip.ip()) else { return };
+        let is_virtual = virtual_router(own).is_some();
+        let is_twin = claim.mac == own;
+        let is_foreign =
+            if is_twin { is_virtual && !self.reflects } else { !self.asker.is_own(claim.mac) };
+        if claim.kind == ClaimKind::Probe {
+            // Another station with this virtual MAC asks at other times.
+            let is_returned = self.asked.is_some_and(|asked| at < asked + SECOND / 10);
+            if is_virtual && is_returned && (is_twin || !is_foreign) {
+                self.handle_reflection(own, now);
+            }
+        } else if is_foreign {
+            journal.counters.claims += 1;
+            self.handle_sign(claim, is_twin, at, now);
+        }
+    }
+
+    /// Handles the return of our own question, which our own kernel has answered, too.
+    fn handle_reflection(&mut self, own: Mac, now: Instant) {
+        self.reflects = true;
+        if self.episode.is_some_and(|episode| episode.is_suspected() && episode.claimant == own) {
+            self.drop_episode(now);
+        }
+    }
+
+    fn handle_sign(&mut self, claim: Claim, is_twin: bool, at: Instant, now: Instant) {
+        let is_answer = claim.kind == ClaimKind::Answer;
+        if self.episode.is_none() {
+            let mut new = Episode::new(claim.mac, at);
+            if let Some((earlier, end)) = self.ended
+                && now < end + CONTINUED
+            {
+                (new.began, new.claims) = (earlier.began, earlier.claims);
+            }
+            self.episode = Some(new);
+            (self.due, self.awaits, self.is_ordinary) = (Some(at + SECOND), false, false);
+        }
+        if let Some(episode) = &mut self.episode {
+            // A claim from our own virtual MAC may be our own, sent back.
+            episode.handle_sign(claim.mac, at, is_answer, is_answer || !is_twin);
+            // A claim that was left unread while another question was sent says nothing about that.
+            if is_answer || self.asked.is_none_or(|asked| at >= asked) {
+                episode.start_anew(now);
+                self.awaits = false;
+                self.aftermath.handle_sign();
+            }
+        }
+        self.aftermath.switch_is_wrong |= is_twin && is_answer;
+    }
+
+    /// Returns the first station of the current episode, once that has been logged.
+    pub(super) fn claimant(&self) -> Option<Mac> {
+        self.episode.filter(Episode::is_named).map(|episode| episode.claimant)
+    }
+
+    /// Returns what is next. `is_active`: the VIP is present. Questions are sent, and verdicts given, only if the state
+    /// `is_current`: the VIP is still present.
+    pub(super) fn next_step(
+        &mut self,
+        vip: &Vip,
+        is_active: bool,
+        is_current: bool,
+        journal: &mut Journal,
+        now: Instant,
+    ) -> Option<Step> {
+        let wanted = vip.ifindex().filter(|_| is_active);
+        if let Some(action) = self.watch(wanted.map(|wanted| (wanted, vip.own_link())), now) {
+            return Some(Step::Do(action));
+        }
+        let ifindex = wanted.filter(|_| is_current)?;
+        let stood_still = core::mem::replace(&mut self.stands_still, !vip.has_carrier());
+        if self.stands_still {
+            return None;
+        }
+        if stood_still {
+            self.start_anew(now);
+        }
+        if self.awaits && self.asked.is_some_and(|asked| now >= asked + SECOND) {
+            self.give_verdict(journal, now);
+        }
+        (journal.next_action().map(Step::Do))
+            .or_else(|| self.name(ifindex, now).map(Step::Do))
+            .or_else(|| self.end_if_silent(now).map(Step::Do))
+            .or_else(|| self.aftermath.next_step(self.only_cache_since(), now))
+            .or_else(|| self.ask(vip, now))
+    }
+
+    /// Ends the episode if the VIP has gone, and has the socket follow it.
+    fn watch(&mut self, wanted: Option<(u32, Option<u32>)>, now: Instant) -> Option<Action> {
+        if wanted != self.socket.watched {
+            if let Some(end) = self.end_episode(Ending::VipRemoved, now) {
+                return Some(end);
+            }
+            (self.ended, self.reflects) = (None, false);
+            self.aftermath.cancel();
+            self.asker = Asker::default();
+            self.due = wanted.and(self.probe_interval).map(|_| now + SECOND);
+        }
+        self.socket.next_action(wanted, now)
+    }
+
+    /// Forgets the question in flight, as no answer could come.
+    fn start_anew(&mut self, now: Instant) {
+        self.awaits = false;
+        if let Some(episode) = &mut self.episode {
+            episode.start_anew(now);
+            self.due = Some(now.max(episode.suspected + SECOND));
+        }
+    }
+
+    /// Decides about the last question, which has no answer.
+    fn give_verdict(&mut self, journal: &mut Journal, now: Instant) {
+        let Some((asked, episode)) = self.asked.zip(self.episode.as_mut()) else { return };
+        if now >= asked + SECOND * 2 {
+            // The process was stopped.
+            return self.start_anew(now);
+        }
+        self.awaits = false;
+        let verdict = episode.handle_silence(asked, now);
+        if verdict.is_silent {
+            self.aftermath.schedule(now);
+        }
+        if verdict.is_unconfirmed {
+            self.aftermath.deliver_again = true;
+            let mac = episode.claimant;
+            journal.log_limited(LimitedEvent::ClaimUnconfirmed { mac }, now);
+        }
+        self.due = verdict.ask_at;
+        if verdict.ask_at.is_none() {
+            self.drop_episode(now);
+        }
+    }
+
+    /// Logs a confirmed episode, if that is due.
+    fn name(&mut self, ifindex: u32, now: Instant) -> Option<Action> {
+        self.name_due().filter(|due| now >= *due)?;
+        let episode = self.episode.as_mut()?;
+        (episode.stage, episode.unasked) = (Stage::Named, now);
+        self.due = Some(self.due.map_or(now, |due| due.min(now + INTERVAL)));
+        if self.logged.is_full() {
+            self.logged.pop_front();
+        }
+        let _ = self.logged.push_back(now);
+        Some(Action::Log(LogEvent::SplitBrain { mac: episode.claimant, ifindex }))
+    }
+
+    /// Returns when to log the confirmed episode, if that is pending.
+    fn name_due(&self) -> Option<Instant> {
+        self.episode.filter(|episode| episode.stage == Stage::Confirmed)?;
+        let oldest = self.logged.front().filter(|_| self.logged.is_full());
+        Some(oldest.map_or(Instant::ZERO, |logged| *logged + PERIOD))
+    }
+
+    fn end_if_silent(&mut self, now: Instant) -> Option<Action> {
+        let ending = self.episode.as_mut()?.ending(now)?;
+        self.aftermath.deliver_again |= ending == Ending::NoLongerAnswers;
+        self.end_episode(ending, now)
+    }
+
+    /// Ends the current episode. Returns the line about its end, if its start has been logged.
+    fn end_episode(&mut self, ending: Ending, now: Instant) -> Option<Action> {
+        let episode = self.episode?;
+        self.drop_episode(now);
+        let Episode { claimant: mac, claims, began, last, .. } = episode;
+        episode.is_named().then(|| {
+            self.ended = Some((episode, now));
+            let (lasted, silent) = (last - began, now - last);
+            Action::Log(LogEvent::SplitBrainOver { mac, claims, lasted, silent, ending })
+        })
+    }
+
+    fn drop_episode(&mut self, now: Instant) {
+        (self.episode, self.awaits) = (None, false);
+        self.due = self.probe_interval.map(|interval| now + interval);
+    }
+
+    fn only_cache_since(&self) -> Option<Instant> {
+        self.episode.as_ref()?.only_cache_since()
+    }
+
+    /// Asks, if that is due, once the lists say how.
+    fn ask(&mut self, vip: &Vip, now: Instant) -> Option<Step> {
+        let suspected = self.episode.map(|episode| episode.suspected);
+        let is_due = self.due.is_some_and(|due| now >= due);
+        if (is_due || suspected.is_some())
+            && let Some(dump) = self.asker.wanted(vip, suspected, now)
+        {
+            return Some(Step::List(dump));
+        }
+        if !is_due || self.asker.waits_until().is_some_and(|until| now < until) {
+            return None;
+        }
+        self.asker.give_up();
+        let is_ordinary = self.is_ordinary;
+        self.is_ordinary = !is_ordinary;
+        let Some(episode) = &mut self.episode else {
+            self.due = self.probe_interval.map(|interval| now + interval);
+            self.asked = Some(now);
+            return self.asker.question(vip, is_ordinary, false).map(send);
+        };
+        let is_first_round = episode.stage == Stage::Suspected { rounds: 0 };
+        let question = self.asker.question(vip, is_ordinary, is_first_round);
+        (self.asked, self.awaits, self.due) = (Some(now), question.is_some(), Some(now + INTERVAL));
+        if question.is_none() {
+            // Silence means nothing from now on.
+            episode.answers = false;
+            if episode.is_suspected() {
+                self.end_episode(Ending::NeverAnswered, now);
+            }
+        }
+        question.map(send)
+    }
+
+    /// Handles the result of sending a question. One that has not left is none.
+    pub(super) fn handle_probed(&mut self, is_sent: bool) {
+        self.awaits &= is_sent;
+    }
+
+    /// Returns the next deadline. Unless the state `is_known` and there is a carrier, no line or question is due.
+    pub(super) fn deadline(&self, is_known: bool, has_carrier: bool) -> Option<Instant> {
+        let waits_until = self.asker.waits_until();
+        let due = [
+            self.due.map(|due| waits_until.map_or(due, |until| due.max(until))),
+            self.asked.filter(|_| self.awaits).map(|asked| asked + SECOND),
+            self.name_due(),
+            self.episode.as_ref().and_then(Episode::quiet_ends),
+            self.aftermath.deadline(self.only_cache_since()),
+        ];
+        let can_act = is_known && has_carrier && self.socket.watched.is_some();
+        due.into_iter().filter(|_| can_act).chain([self.socket.pause_ends()]).flatten().min()
+    }
+}
+
+fn send(question: Probe) -> Step {
+    Step::Do(Action::SendProbe(question))
+}
+
+/// Returns the VRRP instance of a virtual MAC for IPv4 or IPv6 (RFC 9568 section 7.3), which moves with the master.
+pub(super) fn virtual_router(mac: Mac) -> Option<u8> {
+    match mac {
+        [0, 0, 0x5e, 0, 1 | 2, instance] => Some(instance),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn similar_macs_are_not_virtual() {
+        let similar = [[0, 0, 0x5e, 0, 3, 1], [0, 0, 0x5e, 1, 1, 1], [2, 0, 0x5e, 0, 1, 1]];
+        assert_eq!(similar.map(virtual_router), [None; 3]);
+    }
+}

@@ -1,0 +1,62 @@
+//! The packet socket: where it listens, and how much is read from it.
+
+use super::SECOND;
+use crate::monitor::{Action, Instant};
+
+/// The frames read in a [`SECOND`], and so the wake-ups in a flood. A master that announces itself sends fewer. The
+/// kernel drops frames when the socket's queue is full.
+const MAX_FRAMES: u32 = 16;
+
+#[derive(Debug, Default)]
+pub(super) struct Socket {
+    /// The interface that receives claims, while the VIP is present, and the link that asks for it.
+    pub(super) watched: Option<(u32, Option<u32>)>,
+    /// The socket may be bound to a deleted interface with the same index.
+    pub(super) may_be_unbound: bool,
+    reads: bool,
+    /// The frames since the start of the current second, and its end.
+    frames: u32,
+    second_ends: Option<Instant>,
+}
+
+impl Socket {
+    /// Counts a frame.
+    pub(super) fn count(&mut self, now: Instant) {
+        if self.is_second_over(now) {
+            (self.second_ends, self.frames) = (Some(now + SECOND), 0);
+        }
+        self.frames = self.frames.saturating_add(1);
+    }
+
+    /// Binds the socket, and starts or stops reading, as the VIP comes and goes.
+    pub(super) fn next_action(
+        &mut self,
+        wanted: Option<(u32, Option<u32>)>,
+        now: Instant,
+    ) -> Option<Action> {
+        let is_new = core::mem::replace(&mut self.watched, wanted) != wanted;
+        if let Some((ifindex, own)) = wanted
+            && (is_new || self.may_be_unbound)
+        {
+            let rebind = core::mem::take(&mut self.may_be_unbound);
+            // The link below one with a virtual MAC receives the answers.
+            let only = Some(ifindex).filter(|_| own.is_none_or(|own| own == ifindex));
+            return Some(Action::WatchClaims { only, rebind });
+        }
+        let reads = wanted.is_some() && (self.frames < MAX_FRAMES || self.is_second_over(now));
+        if reads != self.reads {
+            self.reads = reads;
+            return Some(Action::ReadFrames(reads));
+        }
+        None
+    }
+
+    /// Returns when reading goes on after a flood.
+    pub(super) fn pause_ends(&self) -> Option<Instant> {
+        self.second_ends.filter(|_| self.watched.is_some() && !self.reads)
+    }
+
+    fn is_second_over(&self, now: Instant) -> bool {
+        self.second_ends.is_none_or(|end| now >= end)
+    }
+}

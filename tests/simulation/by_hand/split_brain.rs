@@ -1,0 +1,352 @@
+//! Suspicions, split brains, and what follows from them.
+
+use std::net::IpAddr;
+
+use keepwatch::monitor::{
+    Action, CommandResult, Duration, Ending, HelperKind, HelperNews, Input, Instant, LimitedEvent,
+    LogEvent, MonitorConfig, Probe, Tables,
+};
+use keepwatch::wire::rtnl::{Address, Body, Link, Mac};
+use keepwatch::wire::{Claim, ClaimKind};
+use netlink_packet_route::address::AddressFlags;
+
+use super::{LINK, Lab, WATCHED, announcing, down, vip};
+use crate::world::kernel::{MAC, VIRTUAL_MAC, address, link};
+use crate::world::{config, timing};
+
+const OTHER: Mac = [2, 0, 0, 0, 0, 9];
+
+fn detecting<'a>() -> MonitorConfig<'a> {
+    MonitorConfig { detect_split_brain: true, ..config() }
+}
+
+fn claim(mac: Mac, kind: ClaimKind) -> Claim {
+    Claim { mac, ip: vip().cidr.address(), kind }
+}
+
+fn millis(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+impl Lab<'_> {
+    /// Receives a claim of the other station.
+    fn claimed(&mut self, mac: Mac) {
+        let frame = (WATCHED, claim(mac, ClaimKind::Unasked), self.now);
+        self.feed(&Input::Frame(Some(frame)));
+    }
+
+    /// The other station begins or ends to answer questions.
+    fn set_answering(&mut self, answers: bool) {
+        self.answers.clear();
+        self.answers.extend(answers.then(|| claim(OTHER, ClaimKind::Answer)));
+    }
+
+    /// Returns the times since `start` of these actions, in milliseconds.
+    fn times_of(&self, start: Instant, is_meant: impl Fn(&Action) -> bool) -> Vec<u64> {
+        let both = self.actions.iter().zip(&self.times);
+        let meant = both.filter(|(action, _)| is_meant(action));
+        meant.map(|(_, at)| (*at - start).total_millis()).collect()
+    }
+
+    fn asked(&self, start: Instant) -> Vec<u64> {
+        self.times_of(start, |action| matches!(action, Action::SendProbe(_)))
+    }
+
+    fn named(&self, start: Instant) -> Vec<u64> {
+        self.times_of(start, |act| matches!(act, Action::Log(LogEvent::SplitBrain { .. })))
+    }
+
+    fn denied(&self, start: Instant) -> Vec<u64> {
+        self.times_of(start, |action| {
+            let Action::Log(LogEvent::Limited(event, _)) = action else { return false };
+            matches!(event, LimitedEvent::ClaimUnconfirmed { .. })
+        })
+    }
+
+    fn notified(&self, start: Instant) -> Vec<u64> {
+        self.times_of(start, |action| matches!(action, Action::Notify(_)))
+    }
+
+    /// Returns each end: milliseconds that it lasted, of silence since, and why.
+    fn ends(&self) -> Vec<(u64, u64, Ending)> {
+        self.all(|action| match action {
+            Action::Log(LogEvent::SplitBrainOver { lasted, silent, ending, .. }) => {
+                Some((lasted.total_millis(), silent.total_millis(), *ending))
+            }
+            _ => None,
+        })
+    }
+
+    fn probes(&self) -> Vec<Probe> {
+        self.all(|act| if let Action::SendProbe(probe) = act { Some(*probe) } else { None })
+    }
+}
+
+/// Two backups of equal priority take the VIP, and the other gives it back before it is asked for.
+#[test]
+fn claim_at_a_fail_over_is_no_split_brain() {
+    let mut lab = Lab::active(detecting());
+    let start = lab.now;
+    lab.claimed(OTHER);
+    lab.pass(Duration::from_secs(600));
+    let rounds = [1000, 14_000, 47_000, 110_000];
+    let expected: Vec<u64> = rounds.iter().flat_map(|at| [*at, at + 1000, at + 2000]).collect();
+    assert_eq!(lab.asked(start), expected);
+    assert_eq!((lab.named(start), lab.denied(start)), (vec![], vec![4000]));
+    assert_eq!(lab.notified(start), [4000], "the other's agent may have moved something");
+}
+
+#[test]
+fn answer_names_it_and_silence_ends_it() {
+    let mut lab = Lab::active(detecting());
+    let start = lab.now;
+    lab.set_answering(true);
+    lab.claimed(OTHER);
+    lab.pass(Duration::from_secs(16));
+    assert_eq!(lab.named(start), [1000]);
+    let asked: Vec<u64> = (0..8).map(|n| 1000 + 2000 * n).collect();
+    assert_eq!(lab.asked(start), asked, "every two seconds");
+    lab.set_answering(false);
+    lab.pass(Duration::from_secs(60));
+    assert_eq!(lab.ends(), [(15_000, 7000, Ending::NoLongerAnswers)]);
+    assert_eq!(lab.notified(start), [22_000]);
+    assert_eq!(lab.denied(start), []);
+}
+
+/// Their times are the kernel's.
+#[test]
+fn claim_after_a_second_names_it() {
+    for (wait, stamp, expected) in [(1001, 1001, vec![1001]), (1001, 5, vec![]), (999, 999, vec![])]
+    {
+        let mut lab = Lab::active(detecting());
+        let start = lab.now;
+        lab.claimed(OTHER);
+        lab.now += millis(wait);
+        let late = (WATCHED, claim(OTHER, ClaimKind::Unasked), start + millis(stamp));
+        lab.feed(&Input::Frame(Some(late)));
+        lab.feed(&Input::QueueEmpty);
+        lab.feed(&Input::QueueEmpty);
+        assert_eq!(lab.named(start), expected, "{wait} {stamp}");
+    }
+}
+
+/// It may drop questions. Each side of a partition would see that, so agent and hook are not told again.
+#[test]
+fn station_that_cannot_be_asked() {
+    let mut lab = Lab::active(detecting());
+    let start = lab.now;
+    for _ in 0..2 {
+        lab.claimed(OTHER);
+        lab.pass(millis(2000));
+    }
+    lab.pass(Duration::from_secs(60));
+    assert_eq!(lab.ends(), [(2000, 30_000, Ending::NeverAnswered)]);
+    assert_eq!(lab.notified(start), []);
+}
+
+#[test]
+fn stop_of_the_process_ends_nothing() {
+    let mut lab = Lab::active(detecting());
+    lab.set_answering(true);
+    lab.claimed(OTHER);
+    lab.pass(Duration::from_secs(8));
+    for _ in 0..5 {
+        lab.now += Duration::from_secs(50);
+        lab.pass(Duration::ZERO);
+    }
+    lab.pass(Duration::from_secs(8));
+    assert_eq!(lab.ends(), []);
+}
+
+#[test]
+fn link_without_carrier_asks_nothing() {
+    let mut lab = Lab::active(detecting());
+    let start = lab.now;
+    lab.set_answering(true);
+    lab.claimed(OTHER);
+    lab.pass(millis(1500));
+    let at_first = lab.asked(start);
+    lab.event(Body::NewLink(down()));
+    lab.pass(Duration::from_secs(300));
+    assert_eq!((lab.asked(start), lab.ends()), (at_first, vec![]));
+    lab.event(Body::NewLink(link(WATCHED, "ha")));
+    lab.pass(Duration::from_secs(10));
+    assert!(lab.asked(start).len() > 4, "{:?}", lab.asked(start));
+    assert_eq!(lab.ends(), []);
+}
+
+#[test]
+fn episode_continues_the_one_before() {
+    for (rest, lasted) in [(50, 60_000), (90, 1000)] {
+        let mut lab = Lab::active(detecting());
+        for _ in 0..2 {
+            lab.set_answering(true);
+            lab.claimed(OTHER);
+            lab.pass(millis(1500));
+            lab.set_answering(false);
+            lab.pass(millis(8500 + rest * 1000 - 1000));
+        }
+        let ends = lab.ends();
+        assert_eq!(ends[0].0, 1000);
+        assert_eq!(ends[1].0.next_multiple_of(10_000) == 60_000, lasted == 60_000, "{ends:?}");
+    }
+}
+
+/// Another interface of this host on the segment answers, too.
+#[test]
+fn own_links_are_no_other_stations() {
+    for with_other in [false, true] {
+        let probe_interval = Some(Duration::from_secs(10));
+        let mut lab = Lab::active(MonitorConfig { probe_interval, ..detecting() });
+        let start = lab.now;
+        let own: Mac = [2, 0, 0, 0, 0, 77];
+        lab.links[1].mac = Some(own);
+        lab.answers.push(claim(own, ClaimKind::Answer));
+        lab.answers.extend(with_other.then(|| claim(OTHER, ClaimKind::Answer)));
+        lab.pass(Duration::from_secs(300));
+        assert_eq!(lab.named(start).len(), usize::from(with_other));
+        assert_eq!(lab.denied(start), []);
+    }
+}
+
+/// Returns a lab whose watched interface has a virtual MAC, and a link below it if `with_parent`.
+fn with_virtual_mac<'a>(with_parent: bool) -> Lab<'a> {
+    let mut lab = Lab::new(detecting());
+    let parent = with_parent.then_some(LINK);
+    lab.links[0] = Link { mac: Some(VIRTUAL_MAC), parent, ..link(WATCHED, "ha") };
+    lab.links[1].mac = Some([2, 0, 0, 0, 0, 77]);
+    lab.addresses = vec![Address { created: 1000, ..vip() }];
+    lab.started()
+}
+
+#[test]
+fn link_below_a_virtual_mac_asks() {
+    let unspecified: IpAddr = [0, 0, 0, 0].into();
+    let below = [2, 0, 0, 0, 0, 77];
+    for (with_parent, ifindex, mac, answer_to) in
+        [(true, LINK, below, below), (false, WATCHED, VIRTUAL_MAC, [0xff; 6])]
+    {
+        let mut lab = with_virtual_mac(with_parent);
+        lab.claimed(OTHER);
+        lab.pass(Duration::from_secs(2));
+        let expected = Probe { ifindex, mac, from: unspecified, answer_to };
+        assert_eq!(lab.probes()[..2], [expected; 2]);
+    }
+}
+
+/// The switch sends our own frames back, and our own kernel answers our questions.
+#[test]
+fn own_frames_that_come_back_are_no_split_brain() {
+    for with_parent in [true, false] {
+        let mut lab = with_virtual_mac(with_parent);
+        let start = lab.now;
+        let asker = if with_parent { [2, 0, 0, 0, 0, 77] } else { VIRTUAL_MAC };
+        lab.answers.push(claim(VIRTUAL_MAC, ClaimKind::Answer));
+        lab.answers.push(claim(asker, ClaimKind::Probe));
+        for _ in 0..3 {
+            lab.claimed(VIRTUAL_MAC);
+            lab.pass(Duration::from_secs(5));
+        }
+        assert_eq!((lab.named(start), lab.denied(start)), (vec![], vec![]));
+        assert_eq!(lab.asked(start), [1000], "known from then on");
+    }
+    let mut lab = with_virtual_mac(true);
+    let start = lab.now;
+    lab.answers.push(claim(VIRTUAL_MAC, ClaimKind::Answer));
+    lab.claimed(VIRTUAL_MAC);
+    lab.pass(Duration::from_secs(5));
+    assert_eq!(lab.named(start), [1000], "another station has the virtual MAC");
+}
+
+/// Every second question is an ordinary request, if there is an address for it that is no VIP.
+#[test]
+fn own_address_asks() {
+    let (own, other_vip) = ([169, 254, 0, 1].into(), [169, 254, 0, 6].into());
+    let create = |ip: IpAddr, created, flags| {
+        let cidr = format!("{ip}/24").parse().unwrap();
+        Address { created, ..address(WATCHED, cidr, flags) }
+    };
+    let (permanent, secondary) =
+        (AddressFlags::Permanent, AddressFlags::Permanent | AddressFlags::Secondary);
+    let none: IpAddr = [0, 0, 0, 0].into();
+    for (others, vip_flags, expected) in [
+        (vec![create(own, 100, permanent)], secondary, own),
+        (vec![create(own, 999, permanent)], secondary, own),
+        (vec![create(own, 999, permanent)], permanent, none),
+        (vec![create(other_vip, 1000, secondary)], permanent, none),
+        (vec![create(other_vip, 1001, permanent)], secondary, none),
+        (vec![create([10, 0, 0, 1].into(), 1, permanent)], permanent, none),
+    ] {
+        let mut lab = Lab::new(detecting());
+        lab.addresses = others;
+        lab.addresses.push(Address { created: 1000, flags: vip_flags, ..vip() });
+        let mut lab = lab.started();
+        lab.claimed(OTHER);
+        lab.pass(Duration::from_secs(4));
+        let from: Vec<_> = lab.probes().iter().map(|probe| probe.from).collect();
+        assert_eq!(from, [none, expected, none], "{:?}", lab.addresses);
+    }
+}
+
+/// An answer to the unspecified address would override every host's cache.
+#[test]
+fn ipv6_asks_from_an_own_address_or_hardly_at_all() {
+    let none: IpAddr = "::".parse().unwrap();
+    let own: IpAddr = "fe80::1".parse().unwrap();
+    for (with_own, from, asked) in [(true, own, 12), (false, none, 3)] {
+        let cidr = "fd00::5/64".parse().unwrap();
+        let mut lab = Lab::new(MonitorConfig { vip: cidr, ..detecting() });
+        let vip = address(WATCHED, cidr, AddressFlags::Permanent);
+        lab.addresses = vec![Address { created: 1000, ..vip }];
+        let own = address(WATCHED, "fe80::1/64".parse().unwrap(), AddressFlags::Permanent);
+        lab.addresses.extend(with_own.then_some(own));
+        let mut lab = lab.started();
+        let frame = Claim { mac: OTHER, ip: cidr.address(), kind: ClaimKind::Unasked };
+        lab.feed(&Input::Frame(Some((WATCHED, frame, lab.now))));
+        lab.pass(Duration::from_secs(300));
+        let expected = Probe { ifindex: WATCHED, mac: MAC, from, answer_to: MAC };
+        assert_eq!(lab.probes(), vec![expected; asked]);
+    }
+}
+
+/// After two questions without an answer, unless a sign comes in between.
+#[test]
+fn vip_is_announced_again_after_silence() {
+    for returns in [false, true] {
+        let mut tables = Box::new(Tables::new());
+        let config = MonitorConfig { detect_split_brain: true, ..announcing(&mut tables) };
+        let mut lab = Lab::active(config);
+        let start = lab.now;
+        lab.set_answering(true);
+        lab.claimed(OTHER);
+        lab.pass(millis(1500));
+        lab.set_answering(false);
+        lab.pass(Duration::from_secs(3));
+        lab.set_answering(returns);
+        lab.pass(Duration::from_secs(20));
+        let frames = lab.times_of(start, |action| matches!(action, Action::SendFrame(_)));
+        assert_eq!(frames.first(), (!returns).then_some(&6000), "{frames:?}");
+    }
+}
+
+/// The hook runs again, too, but at most once in five minutes.
+#[test]
+fn hook_runs_again_after_an_unconfirmed_claim() {
+    let mut lab = Lab::active(MonitorConfig { hook: Some(timing(false)), ..detecting() });
+    let ended = Input::Helper(HelperKind::Hook, HelperNews::Ended(CommandResult::Exited(0)));
+    lab.feed(&ended);
+    for minute in 0..7 {
+        lab.claimed(OTHER);
+        lab.pass(Duration::from_secs(59));
+        lab.feed(&ended);
+        lab.pass(Duration::from_secs(1));
+        let runs = lab.all(|act| matches!(act, Action::RunHook(..)).then_some(())).len();
+        assert_eq!(runs, usize::from(minute % 5 == 0), "minute {minute}");
+        // The next claim is another suspicion.
+        lab.event(Body::DelAddress(vip()));
+        lab.event(Body::NewAddress(vip()));
+        lab.pass(Duration::ZERO);
+        lab.feed(&ended);
+        lab.actions.retain(|action| !matches!(action, Action::RunHook(..)));
+    }
+}

@@ -1,0 +1,147 @@
+//! Promise 12: asking for the VIP harms nobody, and arrives. Each test has a switch and two or three hosts.
+
+use std::net::{Ipv6Addr, UdpSocket};
+use std::process::Command;
+
+use lab::capture::{Capture, Frame};
+use lab::daemon::{Running, Setup};
+use lab::files::look;
+use lab::namespace::Netns;
+
+use crate::claims::{await_older_than_the_vip, wait_questions};
+use crate::world::{VIP, World, setup};
+
+/// The MAC of `ha0`.
+const OURS: [u8; 6] = [2, 0, 0, 0, 0, 1];
+const OURS_TEXT: &str = "02:00:00:00:00:01";
+
+/// Runs `ip` or `bridge` in the current namespace. Returns its output.
+fn run(command: &str) -> String {
+    let words: Vec<_> = command.split(' ').collect();
+    let output = Command::new(words[0]).args(&words[1..]).output().unwrap();
+    assert!(output.status.success(), "{command}: {output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// A switch to which `ha0` of the current namespace and of others is connected. The ports are named like the hosts.
+struct Segment {
+    world: World,
+    switch: Netns,
+}
+
+impl Segment {
+    fn new(setup: Setup) -> Self {
+        let (world, switch) = (World::with(setup), Netns::new());
+        world.rtnl.move_to("ha0-peer", &switch);
+        switch.run(|| {
+            run("ip link add bridge type bridge mcast_snooping 0");
+            run("ip link set bridge up");
+        });
+        let segment = Self { world, switch };
+        segment.plug_in("ha0-peer", "bridge");
+        segment.world.rtnl.set_mac("ha0", OURS);
+        segment.world.rtnl.wait_running("ha0");
+        segment
+    }
+
+    fn plug_in(&self, port: &str, bridge: &str) {
+        self.switch.run(|| {
+            run(&format!("ip link set {port} master {bridge}"));
+            run(&format!("ip link set {port} up"));
+        });
+    }
+
+    /// Adds a host whose port has this name.
+    fn host(&self, port: &str, bridge: &str) -> Netns {
+        let host = Netns::new();
+        host.run(|| {
+            run(&format!("ip link add ha0 type veth peer name {port}"));
+            lab::rtnl::Rtnl::new().move_to(port, &self.switch);
+            run("ip link set ha0 up");
+        });
+        self.plug_in(port, bridge);
+        host.run(|| lab::rtnl::Rtnl::new().wait_running("ha0"));
+        host
+    }
+
+    fn start(&self) -> Running<'_> {
+        let keepwatch = self.world.setup.start();
+        keepwatch.wait_state("master");
+        keepwatch
+    }
+}
+
+/// A host that has learnt our MAC keeps it while the other master answers us.
+#[apply(trial)]
+fn third_host_keeps_our_mac() {
+    let mut setup = setup().with("--no-announce").with("--probe=1");
+    setup.vip = "fd00::5/64".into();
+    setup.expect(&["split brain: "]);
+    let segment = Segment::new(setup);
+    let host = segment.host("host", "bridge");
+    let other = segment.host("other", "bridge");
+    run("ip address add fe80::1/64 dev ha0 nodad");
+    host.run(|| run("ip address add fd00::3/64 dev ha0 nodad"));
+    await_older_than_the_vip();
+    run("ip address add fd00::5/64 dev ha0 nodad");
+    let vip: Ipv6Addr = "fd00::5".parse().unwrap();
+    let learnt = || host.run(|| run("ip neighbor show fd00::5 dev ha0"));
+    let socket = host.run(|| UdpSocket::bind("[fd00::3]:0").unwrap());
+    look("the host to learn our MAC", || {
+        let _ = socket.send_to(b"", (vip, 9));
+        learnt().contains(OURS_TEXT)
+    });
+    other.run(|| run("ip address add fd00::5/64 dev ha0 nodad"));
+    let wire = other.run(|| Capture::new("ha0"));
+    let keepwatch = segment.start();
+    keepwatch.wait_log("split brain: ", 1);
+    let is_solicitation = |frame: &&Frame| frame.bytes.get(54) == Some(&135);
+    wire.wait("more questions", |frames| frames.iter().filter(is_solicitation).count() >= 4);
+    assert!(learnt().contains(OURS_TEXT), "{}", learnt());
+}
+
+/// A virtual MAC on a port that sends everything back: our own kernel answers our questions.
+#[apply(trial)]
+fn own_frames_come_back() {
+    let mut setup = setup().with("--no-announce").with("--probe=1");
+    setup.interface = "vrrp.5".into();
+    let segment = Segment::new(setup);
+    segment.switch.run(|| run("bridge link set dev ha0-peer hairpin on"));
+    run("ip link add vrrp.5 link ha0 address 00:00:5e:00:01:05 type macvlan mode private");
+    run("ip link set vrrp.5 up");
+    run(&format!("ip address add {VIP} dev vrrp.5"));
+    let wire = segment.switch.run(|| Capture::new("ha0-peer"));
+    let keepwatch = segment.start();
+    let questions = wait_questions(&wire, 12);
+    assert!(questions.iter().all(|question| question.source() == OURS));
+    let is_answer = |frame: &&Frame| frame.is_arp() && frame.bytes[20..22] == [0, 2];
+    assert!(wire.frames().iter().any(|frame| is_answer(&frame)), "our kernel answers");
+    assert!(keepwatch.status().contains(" claimant=none "));
+    assert!(!segment.world.setup.log().contains("has not answered"));
+}
+
+/// A switch that answers for others drops probes without a sender: every second question is an ordinary request.
+#[apply(trial)]
+fn question_arrives_behind_a_suppressing_switch() {
+    let mut setup = setup().with("--no-announce").with("--probe=1");
+    setup.vip = "192.0.2.10/24".into();
+    let segment = Segment::new(setup);
+    run("ip address add 192.0.2.1/24 dev ha0");
+    await_older_than_the_vip();
+    segment.switch.run(|| {
+        run("ip link add far type bridge mcast_snooping 0");
+        run("ip link set far up");
+        run("ip link add near0 type veth peer name far0");
+    });
+    segment.plug_in("near0", "bridge");
+    segment.plug_in("far0", "far");
+    segment.switch.run(|| {
+        run("bridge link set dev near0 neigh_suppress on");
+        run("bridge link set dev far0 neigh_suppress on");
+    });
+    let other = segment.host("other", "far");
+    other.run(|| run("ip address add 192.0.2.10/24 dev ha0"));
+    run("ip address add 192.0.2.10/24 dev ha0");
+    let keepwatch = segment.start();
+    keepwatch.wait_log("split brain: ", 1);
+}
