@@ -107,6 +107,7 @@ impl Runnable for Conntrackd<'_> {
     type Request = SyncRequest;
 
     const PROCESS: &'static CStr = c"keepwatch-sync";
+    const PERIOD: Duration = Duration::ZERO;
 
     fn prepare(&self) -> Result<(), Errno> {
         prctl::set_no_new_privs()?;

@@ -98,6 +98,7 @@ impl Runnable for Hook<'_> {
     type Request = HookRun;
 
     const PROCESS: &'static CStr = c"keepwatch-hook";
+    const PERIOD: Duration = Duration::from_secs(10);
 
     /// Becomes the hook's user for good, and checks that the hook can be run.
     fn prepare(&self) -> Result<(), Errno> {

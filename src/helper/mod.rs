@@ -32,13 +32,15 @@ use crate::wire::helper::{CommandResult, RunReport};
 pub(crate) use conntrackd::COMMAND_TIMEOUT;
 pub use conntrackd::{Conntrackd, open_configuration};
 pub use hook::{Hook, HookCommand};
-use process::HelperProcess;
+use process::{HelperProcess, KILL_GRACE};
 
 /// The `PATH` of the programs.
 pub(crate) const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// How long an exiting daemon waits for the end of a run, in milliseconds: longer than the helper's `KILL_GRACE`.
-const END_LIMIT: u16 = 2000;
+/// How long an exiting daemon waits for the end of a run, in milliseconds: longer than the helper itself waits. The hook's
+/// user can stop the helper, so it must be less than a second.
+const END_LIMIT: u16 = 800;
+const _: () = assert!(END_LIMIT as u128 > KILL_GRACE.as_millis());
 
 /// A program that a helper process runs.
 pub trait Runnable {
@@ -47,6 +49,9 @@ pub trait Runnable {
 
     /// The name of the helper process.
     const PROCESS: &'static CStr;
+
+    /// The time in which it serves five requests at most.
+    const PERIOD: Duration;
 
     /// Drops the privileges that a run does not need, once. After an error the daemon does not start.
     fn prepare(&self) -> Result<(), Errno>;

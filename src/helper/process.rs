@@ -29,7 +29,7 @@ use crate::sys::signals;
 use crate::wire::helper::{CommandResult, MAX_OUTPUT, MAX_REPORT, RunReport};
 
 /// How long to wait for a killed program, which may be stuck in the kernel.
-const KILL_GRACE: Duration = Duration::from_secs(1);
+pub(super) const KILL_GRACE: Duration = Duration::from_millis(500);
 
 /// In bytes (`pipe(7)`).
 const PIPE_CAPACITY: u64 = 65_536;
@@ -45,6 +45,8 @@ pub(super) struct HelperProcess {
     writer: PipeWriter,
     /// The output of the program under way, up to [`MAX_OUTPUT`].
     output: Vec<u8>,
+    /// When the last requests were served, the oldest first.
+    served: [Option<Instant>; 5],
 }
 
 impl HelperProcess {
@@ -61,7 +63,7 @@ impl HelperProcess {
         }
         let pipe = pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK)?;
         let (reader, writer) = (pipe.0.into(), pipe.1.into());
-        Ok(Self { channel, children, list, reader, writer, output: Vec::new() })
+        Ok(Self { channel, children, list, reader, writer, output: Vec::new(), served: [None; 5] })
     }
 
     /// Runs programs on request, until the daemon exits.
@@ -75,11 +77,31 @@ impl HelperProcess {
             self.output.clear();
             if is_requested {
                 match receive(&self.channel, &mut [0; 8], MsgFlags::empty()) {
-                    Ok(request) => self.run(runnable, &request),
+                    Ok(request) => self.take_turn(runnable, &request),
                     Err(_) => return self.discard_rest(),
                 }
             }
         }
+    }
+
+    /// Serves a request, but no more than five in [`Runnable::PERIOD`]. Otherwise code inside the daemon could run root's
+    /// hook without a pause. The newest state has a request of its own later.
+    fn take_turn<R: Runnable>(&mut self, runnable: &mut R, request: &R::Request) {
+        let [oldest, ..] = self.served;
+        loop {
+            let ago = oldest.map_or(Duration::MAX, |oldest| oldest.elapsed());
+            let left = R::PERIOD.saturating_sub(ago);
+            if left.is_zero() {
+                break;
+            } else if self.poll(Some(left)) && self.is_abandoned() {
+                return;
+            }
+            self.read_output();
+        }
+        self.served.rotate_left(1);
+        let [.., last] = &mut self.served;
+        *last = Some(Instant::now());
+        self.run(runnable, request);
     }
 
     /// Runs the programs of a request to their ends, and reports the first failure.

@@ -52,7 +52,7 @@ fn become_user(RunAs { user, group }: RunAs) -> nix::Result<()> {
 /// and it can still become `identity` and root again.
 pub(crate) fn limit_to_client(identity: RunAs) -> nix::Result<()> {
     if !geteuid().is_root() {
-        return Ok(());
+        return drop_own_capabilities();
     }
     // With this bit, another user would retain root's rights to files (`capabilities(7)`).
     // SAFETY: system calls without pointers.
@@ -72,7 +72,7 @@ pub(crate) fn limit_to_client(identity: RunAs) -> nix::Result<()> {
 /// `sudo`. No executed program inherits this right.
 pub(crate) fn become_hook_user(identity: RunAs, groups: &[Gid]) -> nix::Result<()> {
     let was_root = geteuid().is_root();
-    if identity != RunAs::default() {
+    if identity.user.is_some_and(|user| user != geteuid()) {
         leave_session_keyring()?;
     }
     if was_root && identity != RunAs::default() {
@@ -80,10 +80,19 @@ pub(crate) fn become_hook_user(identity: RunAs, groups: &[Gid]) -> nix::Result<(
         prctl::set_keepcaps(true)?;
     }
     become_user(identity)?;
-    if was_root && !geteuid().is_root() {
-        return set_capabilities(1 << CAP_KILL);
+    match (was_root, geteuid().is_root()) {
+        (true, true) => Ok(()),
+        (true, false) => set_capabilities(1 << CAP_KILL),
+        (false, _) => drop_own_capabilities(),
     }
-    Ok(())
+}
+
+/// Drops the capabilities that a daemon needs whose starter is not root. Programs inherit the starter's others, such as
+/// those of systemd's `AmbientCapabilities=`.
+fn drop_own_capabilities() -> nix::Result<()> {
+    let own = 1 << CAP_NET_RAW | 1 << CAP_SETGID | 1 << CAP_SETUID;
+    let (header, [first, second]) = capabilities()?;
+    put_capabilities(header, [first.map(|set| set & !own), second])
 }
 
 /// Gives this process an empty session keyring. Otherwise another user's hook possesses the keys of root's login session
@@ -108,6 +117,7 @@ const CAP_DAC_OVERRIDE: u32 = 1;
 const CAP_KILL: u32 = 5;
 const CAP_SETGID: u32 = 6;
 const CAP_SETUID: u32 = 7;
+const CAP_NET_RAW: u32 = 13;
 const LINUX_CAPABILITY_VERSION_3: u32 = 0x2008_0522;
 // include/uapi/linux/securebits.h
 const SECBIT_NO_SETUID_FIXUP: libc::c_int = 1 << 2;
@@ -133,16 +143,27 @@ fn drop_bounding_set(kept: u64) {
 
 /// Limits the permitted and effective capabilities to a mask. Clears the inheritable ones, and so the ambient ones.
 fn set_capabilities(kept: u32) -> nix::Result<()> {
+    let (header, [[_, permitted, _], _]) = capabilities()?;
+    let kept = kept & permitted;
+    put_capabilities(header, [[kept, kept, 0], [0; 3]])
+}
+
+/// The effective, permitted and inheritable capabilities: of the first 32, then of the others.
+type Capabilities = [[u32; 3]; 2];
+
+/// Returns this process's capabilities, behind the header of the calls.
+fn capabilities() -> nix::Result<([u32; 2], Capabilities)> {
     // The version, and 0 for this process.
     let mut header = [LINUX_CAPABILITY_VERSION_3, 0];
-    // Effective, permitted and inheritable: of the first 32 capabilities, then of the others.
-    let mut data = [[0_u32; 3]; 2];
+    let mut data = Capabilities::default();
     let (head, body) = (header.as_mut_ptr(), data.as_mut_ptr());
     // SAFETY: the kernel reads the header, and in this version writes two elements of data.
     NixErrno::result(unsafe { libc::syscall(libc::SYS_capget, head, body) })?;
-    let [[_, permitted, _], _] = data;
-    let kept = kept & permitted;
-    data = [[kept, kept, 0], [0; 3]];
+    Ok((header, data))
+}
+
+fn put_capabilities(mut header: [u32; 2], data: Capabilities) -> nix::Result<()> {
+    let head = header.as_mut_ptr();
     // SAFETY: the kernel reads both.
     NixErrno::result(unsafe { libc::syscall(libc::SYS_capset, head, data.as_ptr()) })?;
     Ok(())

@@ -2,22 +2,25 @@
 //! the system calls into the daemon.
 
 use std::fs::{self, Permissions};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Instant;
 
 use lab::daemon::{Running, Setup, children, proc_status, send};
-use lab::files::{Directory, Watch, content, look};
+use lab::files::{Directory, Watch, content, look, unread};
 use lab::inject::Argument::{self, Bytes, Number};
 use lab::traced::{at_call, start_as};
 use lab::users::NOBODY;
 use nix::libc::{self, EACCES, EPERM, c_int, c_long};
 use nix::sys::signal::{Signal, kill};
+use nix::sys::socket::{self, MsgFlags, SockType};
 use nix::sys::wait::waitpid;
 use nix::unistd::Pid;
 
 use crate::privileges::setup_of_nobody;
-use crate::scripted::hooked;
+use crate::scripted::{hooked, wait_hook_succeeded};
 use crate::world::{Killed, World, setup};
 
 fn int(value: c_int) -> Argument<'static> {
@@ -215,4 +218,28 @@ fn endless_signals() {
     };
     at_call(Pid::from_raw(keepwatch.pid().cast_signed()), sees_the_rest, || ());
     assert!(reads <= 1000, "the daemon reads nothing but signals");
+}
+
+/// Code inside the daemon requests runs of the hook without a pause. At most five begin in ten seconds.
+#[apply(trial)]
+fn endless_runs_of_the_hook() {
+    let hooked = hooked(setup());
+    let keepwatch = hooked.world.setup.start();
+    wait_hook_succeeded(&keepwatch, "BACKUP", 1);
+    keepwatch.wait_asleep();
+    let channel = keepwatch.socket(SockType::SeqPacket);
+    // `HookRun`: MASTER, and a limit of 1000 ms.
+    let master = [0, 0xe8, 0x07];
+    let began = Instant::now();
+    for _ in 0..300 {
+        socket::send(channel.as_raw_fd(), &master, MsgFlags::empty()).unwrap();
+        keepwatch.wait_asleep();
+        look("the helper to read it", || unread(&channel) == 0);
+    }
+    let allowed = 5 * (1 + usize::try_from(began.elapsed().as_secs() / 10).unwrap());
+    let runs = hooked.calls().iter().filter(|call| call.starts_with('+')).count();
+    assert!((2..=allowed).contains(&runs), "{runs} runs, {allowed} allowed");
+    // The daemon goes on: the next change has its run.
+    hooked.world.set_vip(true);
+    wait_hook_succeeded(&keepwatch, "MASTER", 1);
 }
