@@ -14,7 +14,7 @@ use crate::errno::Errno;
 use crate::hand_over;
 use crate::helper::open_configuration;
 use crate::log::{list_troubles, printable};
-use crate::monitor::{Action, Duration, Input, Monitor, MonitorConfig, State, Tables};
+use crate::monitor::{Action, Duration, Input, Keepalived, Monitor, MonitorConfig, State, Tables};
 use crate::options::Config;
 use crate::start::{StartError, named, process, service_manager};
 use crate::sys::netlink::{self, RouteSocket};
@@ -38,12 +38,20 @@ pub fn check(config: &Config, tables: &mut Tables) -> Result<(), StartError> {
         // A daemon's standard streams.
         process::open_null()?;
     }
-    let daemon = Daemon::start(config, &mut starter, tables, true)?;
+    let mut daemon = Daemon::start(config, &mut starter, tables, true)?;
     signals::unblock();
     let opened = |_: &Path| Ok::<_, Errno>(());
     report("namespace", config.namespace.as_deref(), opened, "entered");
     let state = state(config, &daemon.route).map_err(named("netlink socket"))?;
     print("VIP", format_args!("{} on {}: {state}", config.vip, config.interface));
+    if let (Some(file), Some(path)) = (&mut daemon.keepalived, &config.keepalived_pid_file) {
+        let runs = match file.check() {
+            Keepalived::Runs => "runs",
+            Keepalived::Gone => "does not run",
+            Keepalived::Unknown => "cannot be seen",
+        };
+        print("keepalived", format_args!("{}: {runs}", path.display()));
+    }
     for hook in config.hooks() {
         report("hook", Some(&hook.program), |hook| check_hook(hook, config), "can be run");
     }

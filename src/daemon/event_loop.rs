@@ -21,8 +21,8 @@ use crate::monitor::{
     Instant, ManagerNotice, Monitor, Outcome, State, Status,
 };
 use crate::sys::{
-    agent::Agent, atomic_file::AtomicFile, clock, clock::ClockWatch, netlink, netlink::RouteSocket,
-    netns::NamespaceWatch, packet::PacketSocket, pid_file::PidFile,
+    agent::Agent, atomic_file::AtomicFile, clock, clock::ClockWatch, keepalived::KeepalivedFile,
+    netlink, netlink::RouteSocket, netns::NamespaceWatch, packet::PacketSocket, pid_file::PidFile,
     service_manager::ReadinessNotifier, signals,
 };
 use crate::wire::helper::SyncRequest;
@@ -57,6 +57,7 @@ pub struct Daemon<'a> {
     pub(crate) warnings: Vec<String>,
     pub(crate) packets: Option<PacketSocket>,
     pub(crate) namespace: Option<NamespaceWatch>,
+    pub(crate) keepalived: Option<KeepalivedFile>,
     pub(crate) conntrackd: Option<Helper<SyncRequest>>,
     pub(crate) hook: Option<Helper<HookRun>>,
     /// Removed and unlocked after the helpers above have ended: fields are dropped in order.
@@ -270,6 +271,9 @@ impl Daemon<'_> {
                 self.hook.as_mut()?.run(&HookRun { state, limit });
             }
             Action::CheckFiles => return Some(Input::FilesChecked(self.check_files())),
+            Action::CheckKeepalived => {
+                return Some(Input::KeepalivedChecked(self.keepalived.as_mut()?.check()));
+            }
             Action::CheckNamespace => {
                 // Registers first, so that no later change is missed.
                 self.watch_mounts(Some(Interest::PRIORITY));

@@ -161,6 +161,9 @@ impl LimitedEvent {
                 let (mac, ip) = (mac_text(Some(mac)), vip.address());
                 info!("{} claimed {} once and has not answered{}", mac, ip, times);
             }
+            Self::KeepalivedGone => {
+                warning!("keepalived does not run (--keepalived-pid-file){}", times);
+            }
             Self::NotProbed { errno } => {
                 warning!("probe not sent on {}: {}{}", interface, errno, times);
             }

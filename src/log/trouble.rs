@@ -28,6 +28,7 @@ impl TroubleText {
             Trouble::InterfaceAbsent
             | Trouble::InterfaceDown(_)
             | Trouble::Misplaced(..)
+            | Trouble::KeepalivedGone
             | Trouble::AgentFails
             | Trouble::HookFails
             | Trouble::ConntrackdFails
@@ -50,6 +51,7 @@ impl Display for TroubleText {
             (Trouble::Misplaced(_, cidr), Some(name)) => write!(f, "{cidr} is on {name}"),
             (Trouble::Misplaced(index, cidr), None) => write!(f, "{cidr} is on interface {index}"),
             (Trouble::DuplicateAddress, _) => write!(f, "duplicate address detection failed"),
+            (Trouble::KeepalivedGone, _) => write!(f, "keepalived does not run"),
             (Trouble::AgentFails, _) => write!(f, "agent not notified"),
             (Trouble::HookFails, _) => write!(f, "hook fails"),
             (Trouble::ConntrackdFails, _) => write!(f, "conntrackd fails"),

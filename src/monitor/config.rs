@@ -35,6 +35,8 @@ pub struct MonitorConfig<'a> {
     pub check_namespace: NamespaceCheck,
     /// Check the files after each report, and every ten minutes.
     pub check_files: bool,
+    /// Check that keepalived runs.
+    pub check_keepalived: bool,
     /// Notify a service manager.
     pub notify_manager: bool,
     /// Send the service manager a keep-alive this often.
@@ -60,6 +62,7 @@ impl MonitorConfig<'_> {
             write_metrics: false,
             check_namespace: NamespaceCheck::Never,
             check_files: false,
+            check_keepalived: false,
             notify_manager: false,
             watchdog: None,
         }

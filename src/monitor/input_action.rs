@@ -2,7 +2,7 @@
 
 use super::{
     AddressKey, Announcement, CommandResult, Dump, Duration, FoundFiles, HelperKind, HookState,
-    Instant, LogEvent, ManagerNotice, Outcome, Probe, State, SyncCommand,
+    Instant, Keepalived, LogEvent, ManagerNotice, Outcome, Probe, State, SyncCommand,
 };
 use crate::errno::Errno;
 use crate::wire::Claim;
@@ -47,6 +47,8 @@ pub enum Input {
     /// A file system was mounted or unmounted: the network namespace may have been deleted. The next such input follows
     /// [`Action::CheckNamespace`] at the earliest.
     MountsChanged,
+    /// The result of [`Action::CheckKeepalived`].
+    KeepalivedChecked(Keepalived),
     /// The wall clock has been set, so the Unix times in the figures are wrong.
     ClockSet,
     /// The network namespace has been deleted.
@@ -132,6 +134,8 @@ pub enum Action {
     CheckConntrackd,
     /// Run the hook within a time limit: [`HelperNews::Ended`].
     RunHook(HookState, Duration),
+    /// Check whether keepalived runs: [`Input::KeepalivedChecked`].
+    CheckKeepalived,
     /// Check that the network namespace still exists: [`Input::NamespaceGone`], if not.
     CheckNamespace,
     /// Check that the agent's socket, the pid file and the state file are still the same: [`Input::FilesChecked`].

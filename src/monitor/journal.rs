@@ -89,6 +89,8 @@ pub enum LimitedEvent {
     DadFailed,
     /// A station has claimed the VIP, and has answered no question about it.
     ClaimUnconfirmed { mac: Mac },
+    /// keepalived has not run for ten seconds.
+    KeepalivedGone,
     /// A probe could not be sent.
     NotProbed { errno: Errno },
     /// A frame that announces an address could not be sent.
@@ -105,8 +107,8 @@ pub enum LimitedEvent {
 
 /// The least time between two lines of one kind.
 const PERIOD: Duration = Duration::from_secs(60);
-/// Room for every kind of limited event: 33 today.
-const MAX_KINDS: usize = 33;
+/// Room for every kind of limited event: 34 today.
+const MAX_KINDS: usize = 34;
 
 /// More lines than one input can cause. A caller that passes in several before it polls may lose lines.
 const MAX_LINES: usize = 8;

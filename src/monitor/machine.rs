@@ -7,6 +7,7 @@ use super::exit::Exit;
 use super::file_check::FileCheck;
 use super::hook::HookSchedule;
 use super::journal::Journal;
+use super::keepalived::KeepalivedCheck;
 use super::misplaced::Misplaced;
 use super::namespace::NamespaceSchedule;
 use super::resync::Resync;
@@ -51,6 +52,7 @@ pub struct Monitor<'a> {
     pub(super) metrics: Option<MetricsSchedule>,
     pub(super) namespace: NamespaceSchedule,
     pub(super) file_check: FileCheck,
+    pub(super) keepalived: Option<KeepalivedCheck>,
     pub(super) manager: Option<ManagerNotifier>,
     pub(super) exit: Exit,
 }
@@ -98,6 +100,7 @@ impl<'a> Monitor<'a> {
             metrics: config.write_metrics.then(MetricsSchedule::new),
             namespace: NamespaceSchedule::new(config.check_namespace),
             file_check: FileCheck::new(config.check_files),
+            keepalived: config.check_keepalived.then(|| KeepalivedCheck::new(Instant::ZERO)),
             manager: config.notify_manager.then(|| ManagerNotifier::new(config.watchdog, seed)),
             exit: Exit::default(),
         }
@@ -158,6 +161,11 @@ impl<'a> Monitor<'a> {
                 }
             }
             Input::Helper(helper, news) => self.handle_helper(*helper, *news, now),
+            Input::KeepalivedChecked(found) => {
+                if let Some(keepalived) = &mut self.keepalived {
+                    keepalived.handle_check(*found, journal, now);
+                }
+            }
             Input::ClockSet => {
                 if let Some(metrics) = self.metrics.as_mut().filter(|_| self.reported.is_some()) {
                     metrics.request();
@@ -197,6 +205,7 @@ impl<'a> Monitor<'a> {
             .or_else(|| self.write_metrics())
             .or_else(|| self.file_check.next_action(now))
             .or_else(|| self.namespace.next_action(now))
+            .or_else(|| self.keepalived.as_mut()?.next_action(now))
             .or_else(|| self.exit_if_due(now))
     }
 
@@ -218,6 +227,7 @@ impl<'a> Monitor<'a> {
             self.manager.as_ref().and_then(ManagerNotifier::deadline),
             self.metrics.as_ref().and_then(MetricsSchedule::deadline),
             self.namespace.deadline(),
+            self.keepalived.as_ref().map(KeepalivedCheck::deadline),
             self.file_check.deadline(),
             self.exit.deadline(self.hook_delays_exit()),
             self.change.map(|(_, due)| due),

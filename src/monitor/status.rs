@@ -51,6 +51,8 @@ pub enum Trouble {
     Misplaced(u32, Cidr),
     /// The VIP has failed duplicate address detection: the kernel does not use it.
     DuplicateAddress,
+    /// keepalived has not run for ten seconds.
+    KeepalivedGone,
     /// The last attempt to notify the agent failed.
     AgentFails,
     /// The last run of the hook failed.
@@ -62,7 +64,7 @@ pub enum Trouble {
 }
 
 /// One element for each kind of trouble.
-pub type Troubles = [Option<Trouble>; 11];
+pub type Troubles = [Option<Trouble>; 12];
 
 /// Events since the start, by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -200,6 +202,7 @@ impl Monitor<'_> {
         let agent_fails = self.outbox.as_ref().is_some_and(|outbox| outbox.states.is_failing());
         let hook_fails = self.hook.as_ref().is_some_and(|hook| hook.runs.is_failing());
         let conntrackd_fails = self.conntrack.as_ref().is_some_and(SyncSequence::is_failing);
+        let keepalived_gone = self.keepalived.as_ref().is_some_and(|check| check.is_trouble);
         [
             self.claimant().map(Trouble::SplitBrain),
             self.state_file.writes.is_failing().then_some(Trouble::StateFileFails),
@@ -208,6 +211,7 @@ impl Monitor<'_> {
             self.vip.down_cause().map(Trouble::InterfaceDown),
             self.misplaced_location().map(|(ifindex, cidr)| Trouble::Misplaced(ifindex, cidr)),
             self.vip.has_duplicate().then_some(Trouble::DuplicateAddress),
+            keepalived_gone.then_some(Trouble::KeepalivedGone),
             agent_fails.then_some(Trouble::AgentFails),
             hook_fails.then_some(Trouble::HookFails),
             conntrackd_fails.then_some(Trouble::ConntrackdFails),

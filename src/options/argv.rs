@@ -9,8 +9,9 @@ use argh::{FlagInfo, FlagInfoKind, Optionality};
 
 use super::flags;
 
-/// An option that the packages' unit sets, so it can be switched off.
+/// The options with values that the packages' unit sets: they can be switched off.
 pub(super) const PROBE: &str = "--probe";
+const KEEPALIVED: &str = "--keepalived-pid-file";
 
 type Flag = &'static FlagInfo<'static>;
 
@@ -99,6 +100,8 @@ fn parse_name(name: &str) -> Option<ParsedName> {
     }
     let positive = name.strip_prefix("--no")?;
     find(&["--", positive.strip_prefix('-').unwrap_or(positive)].concat())
-        .filter(|flag| flag.kind == FlagInfoKind::Switch || flag.long == PROBE)
+        .filter(|flag| {
+            flag.kind == FlagInfoKind::Switch || [PROBE, KEEPALIVED].contains(&flag.long)
+        })
         .map(ParsedName::Off)
 }

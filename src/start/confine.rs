@@ -49,6 +49,8 @@ fn restrict_files(config: &Config) -> Result<bool, Errno> {
         config.metrics_file.as_deref().map(|file| (reach(&parent(file), false), replace)),
         config.log_file.as_deref().map(|file| (reach(&parent(file), false), append)),
         config.pid_file.as_deref().map(|file| (parent(file), AccessFs::RemoveFile.into())),
+        // keepalived creates it anew at each start.
+        config.keepalived_pid_file.as_deref().map(|file| (parent(file), AccessFs::ReadFile.into())),
     ];
     let allowed: Vec<_> = allowed.into_iter().flatten().collect();
     let restricted = landlock::deny_all_but(&allowed)?.restrict_self()?;

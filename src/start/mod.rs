@@ -3,6 +3,7 @@
 mod confine;
 pub mod daemonize;
 pub(crate) mod files;
+pub(crate) mod keepalived;
 pub mod landlock;
 mod memory;
 pub(crate) mod netns;

@@ -39,6 +39,8 @@ const ALLOWED: &[&[c_long]] = &[
         libc::SYS_fstat,
         libc::SYS_statx,
         FSTATAT,
+        // The check that keepalived runs.
+        libc::SYS_pidfd_open,
         // The check that standard error has room, and the wait for the end of a helper.
         libc::SYS_ppoll,
         // The rest of a wait that a stop or a suspension has interrupted (`restart_syscall(2)`).
@@ -84,6 +86,10 @@ const BY_ARGUMENTS: &[(c_long, &Arguments)] = &[
     // The interface whose addresses are received.
     (libc::SYS_setsockopt, &[(1, libc::SOL_SOCKET), (2, libc::SO_ATTACH_FILTER)]),
     (libc::SYS_setsockopt, &[(1, libc::SOL_SOCKET), (2, libc::SO_DETACH_FILTER)]),
+    // The lock of keepalived's pid file.
+    (libc::SYS_fcntl, &[(1, libc::F_OFD_GETLK)]),
+    #[cfg(target_pointer_width = "32")]
+    (libc::SYS_fcntl64, &[(1, libc::F_OFD_GETLK)]),
     // With debug assertions, the standard library checks that a descriptor is open before it closes it.
     (libc::SYS_fcntl, &[(1, libc::F_GETFD)]),
     // musl's open(2) sets close-on-exec once more.

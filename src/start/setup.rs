@@ -14,7 +14,7 @@ use super::confine::confine;
 use super::files::{examine, set_aside};
 use super::program::ConntrackdPath;
 use super::warnings::find_warnings;
-use super::{memory, netns, pid_file, privileges};
+use super::{keepalived, memory, netns, pid_file, privileges};
 use crate::daemon::Daemon;
 use crate::errno::Errno;
 use crate::helper::{Conntrackd, Helper, Hook};
@@ -96,6 +96,11 @@ impl<'a> Daemon<'a> {
         let metrics_file = open_at("metrics file", config.metrics_file.as_deref(), |path| {
             MetricsFile::new(path, labels(&config.router_id, &config.interface, &config.vip))
         })?;
+        let keepalived = open_at(
+            "keepalived's pid file",
+            config.keepalived_pid_file.as_deref(),
+            keepalived::watch,
+        )?;
         let agent = open_at("agent socket", config.agent_socket.as_deref(), Agent::new)?;
         let mut monitor = monitor_config(config, route.port, starter, namespace.as_ref());
         if let Some(hook) = &mut monitor.hook {
@@ -112,6 +117,7 @@ impl<'a> Daemon<'a> {
             signals: signals::block().map_err(named("signalfd"))?,
             packets,
             namespace,
+            keepalived,
             conntrackd,
             hook,
             agent,
@@ -264,6 +270,7 @@ fn monitor_config<'a>(
         write_metrics: config.metrics_file.is_some(),
         check_namespace,
         check_files: true,
+        check_keepalived: config.keepalived_pid_file.is_some(),
         notify_manager: starter.manager().is_some(),
         watchdog: starter.manager().and_then(|manager| manager.watchdog),
         ..MonitorConfig::new(config.interface, config.vip, port)

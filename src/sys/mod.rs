@@ -7,6 +7,7 @@ pub(crate) mod clock;
 mod errno;
 pub(crate) mod files;
 pub(crate) mod interface;
+pub(crate) mod keepalived;
 pub(crate) mod log_sink;
 pub(crate) mod netlink;
 pub(crate) mod netns;

@@ -136,6 +136,33 @@ fn lost_vrrp_packets() {
     });
 }
 
+/// A backup whose keepalived is dead would not take over. keepalived that runs, or is stopped and started, is no trouble.
+#[apply(trial)]
+fn dead_keepalived_is_a_trouble() {
+    const GONE: &str = "keepalived does not run";
+    let network = Network::new();
+    let mut node = Node::new("left", 1, &network);
+    let pid_file = node.setup.directory().join("keepalived.pid-vrrp");
+    node.setup.extra.push(format!("--keepalived-pid-file={}", pid_file.display()).into());
+    node.setup.extra.push("--debug".into());
+    node.configure(60, false, None);
+    node.start_keepalived();
+    let keepwatch = node.watch();
+    node.wait("MASTER");
+    keepwatch.wait_log("KeepalivedChecked(Runs)", 1);
+    node.stop_keepalived();
+    keepwatch.wait_log("KeepalivedChecked(Gone)", 1);
+    node.start_keepalived();
+    node.wait("MASTER");
+    keepwatch.wait_log("KeepalivedChecked(Runs)", 2);
+    assert!(!node.setup.log().contains(GONE));
+    node.kill_keepalived();
+    keepwatch.wait_log(GONE, 1);
+    assert!(keepwatch.status().contains(GONE));
+    node.start_keepalived();
+    keepwatch.wait("keepalived", || !keepwatch.status().contains(GONE));
+}
+
 /// With `use_vmac`, both nodes have the same MAC, and after a crash both have the address.
 #[apply(trial)]
 fn split_brain_with_virtual_macs() {

@@ -30,6 +30,7 @@ mod helpers;
 mod hook;
 mod hook_user;
 mod interface;
+mod keepalived;
 mod landlock;
 mod list;
 mod log;

@@ -62,6 +62,7 @@ pub fn text(router_id: &str, vip: &str) -> String {
         down,
         Trouble::Misplaced(7, cidr),
         Trouble::DuplicateAddress,
+        Trouble::KeepalivedGone,
         Trouble::AgentFails,
         Trouble::HookFails,
         Trouble::ConntrackdFails,

@@ -175,8 +175,10 @@ fn over_ipv4(pids: &Pids) -> BTreeSet<&'static str> {
 }
 
 fn duplicate_address(pids: &Pids) -> BTreeSet<&'static str> {
-    let (mut world, metrics) = world_with(setup().with("--monitor_cidr=fd00::5/64"));
-    world.setup.expect(&["failed duplicate address detection"]);
+    let (mut world, metrics) = world_with(
+        setup().with("--monitor_cidr=fd00::5/64").with("--keepalived-pid-file=/nowhere/vrrp.pid"),
+    );
+    world.setup.expect(&["failed duplicate address detection", "keepalived does not run"]);
     let manager = Manager::new(&mut world.setup);
     let _other = add_other_station(&world.rtnl, "fd00::5/64");
     let keepwatch = pids.run(|| world.setup.start());
@@ -184,5 +186,6 @@ fn duplicate_address(pids: &Pids) -> BTreeSet<&'static str> {
     world.rtnl.add("ha0", detected);
     let mut observer = Observer::new(pids, &manager, &metrics);
     observer.expect("duplicate address detection failed", &keepwatch);
+    observer.expect("keepalived does not run", &keepwatch);
     observer.seen
 }

@@ -92,6 +92,7 @@ impl Simulation<'_> {
             Action::CheckConntrackd => self.conntrackd.check(self.now),
             Action::RunHook(state, limit) => self.run_hook(state, limit),
             Action::CheckFiles => return Some(self.check_files()),
+            Action::CheckKeepalived => return Some(self.check_keepalived()),
             Action::CheckNamespace => {
                 // The metrics must show the status before the check, which may change it.
                 self.metrics.follow(&self.monitor.status());
@@ -109,6 +110,12 @@ impl Simulation<'_> {
             }
         }
         None
+    }
+
+    fn check_keepalived(&mut self) -> Input {
+        // The metrics must show the status before the check, which may change it.
+        self.metrics.follow(&self.monitor.status());
+        Input::KeepalivedChecked(self.keepalived.check(self.now))
     }
 
     fn check_files(&mut self) -> Input {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use arbitrary::{Arbitrary, Result, Unstructured};
 use keepwatch::errno::Errno;
 use keepwatch::monitor::State::{Active, Backup};
-use keepwatch::monitor::{CommandResult, Control, DumpResult, Failure, HelperKind};
+use keepwatch::monitor::{CommandResult, Control, DumpResult, Failure, HelperKind, Keepalived};
 use netlink_packet_route::link::LinkFlags;
 
 use super::SIGTERM;
@@ -55,6 +55,12 @@ pub static CHOICES: LazyLock<Vec<Vec<Step>>> = LazyLock::new(|| {
         (2, vec![Step::SetEgress(2, Ok(())), egress_fails(1), egress_fails(2)]),
         (2, [true, false].map(Step::ManagerTakes).to_vec()),
         (1, vec![Step::FailVip, Step::TakeAlternativeName, Step::SetClock]),
+        (
+            2,
+            [Keepalived::Gone, Keepalived::Runs, Keepalived::Unknown]
+                .map(Step::SetKeepalived)
+                .to_vec(),
+        ),
         (1, [true, false].map(|with_vip| Step::ReturnInterface { with_vip }).to_vec()),
         (1, vec![Step::WirelessEvent, Step::LinkWirelessEvent(0), Step::LinkWirelessEvent(1)]),
         (1, vec![Step::ForeignMessage(8), Step::MalformedMessage(Some(99))]),

@@ -29,6 +29,9 @@ impl Simulation<'_> {
         let check = (self.checked + CHECK_FILES).max(self.now + Duration::from_secs(10));
         let checks = deadline.is_some_and(|deadline| deadline <= check);
         assert!(self.reported.is_none() || checks, "p3_files_are_checked");
+        assert!(!self.keepalived.is_forgotten(self.now), "p21_keepalived_is_checked");
+        let gone = self.shows(Trouble::KeepalivedGone);
+        assert_eq!(gone, self.keepalived.is_trouble(), "p21_keepalived_is_shown");
         let agent = self.options.has_no_agent || self.agent.acknowledged == self.reported;
         assert!(soon || agent, "p6_agent_is_not_forgotten");
         let hook = self.hook.is_running() || self.hook_is_done() || self.leave_by.is_some();
@@ -71,7 +74,11 @@ impl Simulation<'_> {
     /// Asserts the order of actions: a new state first goes to the file, then to the agent.
     pub(super) fn note_action(&mut self, action: &Action) {
         let is_check = matches!(action, Action::CheckNamespace);
-        let is_look = is_check || matches!(action, Action::CheckFiles | Action::CheckConntrackd);
+        let is_look = is_check
+            || matches!(
+                action,
+                Action::CheckFiles | Action::CheckConntrackd | Action::CheckKeepalived
+            );
         let is_sign = *action == Action::NotifyManager(ManagerNotice::Alive);
         let is_probe = matches!(action, Action::SendProbe(_));
         if !is_look && !is_sign && !is_probe {
@@ -265,6 +272,7 @@ impl Simulation<'_> {
                 return self.limits.read_other(("claim", 0), self.now);
             }
             LimitedEvent::NotProbed { .. } => ("probe", 0),
+            LimitedEvent::KeepalivedGone => ("keepalived", 0),
             LimitedEvent::Overrun => ("overrun", 0),
             LimitedEvent::ForeignSender { .. } => ("foreign", 0),
             LimitedEvent::MalformedMessage { .. } => ("malformed", 0),

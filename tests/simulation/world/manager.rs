@@ -143,6 +143,7 @@ impl Simulation<'_> {
             down.map(Trouble::InterfaceDown),
             shown.or(misplaced.first().copied()),
             (!is_absent && self.kernel.vip_failed).then_some(Trouble::DuplicateAddress),
+            self.keepalived.is_trouble().then_some(Trouble::KeepalivedGone),
             None,
             None,
             self.conntrackd.has_failed().then_some(Trouble::ConntrackdFails),

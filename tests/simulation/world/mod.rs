@@ -20,6 +20,7 @@ mod conntrackd;
 mod feed;
 mod hook;
 mod invariants;
+mod keepalived;
 pub mod kernel;
 pub mod lan;
 mod manager;
@@ -35,6 +36,7 @@ use std::cell::RefCell;
 use conntrackd::Conntrackd;
 use hook::Hook;
 pub use hook::timing;
+use keepalived::PidFile;
 use keepwatch::monitor::{
     AnnounceTiming, Cause, CommandResult, Control, Duration, HelperKind, HelperNews, HookState,
     Input, Instant, Monitor, MonitorConfig, NamespaceCheck, RENOTIFY, State, Tables, Trouble,
@@ -85,6 +87,7 @@ pub struct Simulation<'a> {
     pub now: Instant,
     kernel: Kernel,
     lans: [Lan; 2],
+    keepalived: PidFile,
     disk: Disk,
     metrics: MetricsFile,
     agent: Agent,
@@ -174,6 +177,7 @@ impl<'a> Simulation<'a> {
             write_metrics: options.writes_metrics,
             check_namespace: check[usize::from(options.mounts_are_hidden)],
             check_files: true,
+            check_keepalived: options.checks_keepalived,
             notify_manager: options.has_manager,
             watchdog: options.has_watchdog.then_some(manager::PERIOD),
             ..config()
@@ -183,6 +187,7 @@ impl<'a> Simulation<'a> {
             now,
             kernel,
             lans,
+            keepalived: PidFile::new(options.checks_keepalived),
             metrics: MetricsFile::new(options.writes_metrics),
             disk: Disk { works: true, ..Disk::default() },
             agent: Agent::new(),

@@ -1,6 +1,6 @@
 //! The end of a life: all faults end, and everything pending is done.
 
-use keepwatch::monitor::{CommandResult, Duration, FoundStateFile};
+use keepwatch::monitor::{CommandResult, Duration, FoundStateFile, Keepalived};
 
 use super::{CHECK, Simulation};
 
@@ -33,6 +33,7 @@ impl Simulation<'_> {
     pub(super) fn come_to_rest(&mut self) {
         (self.disk.works, self.agent.is_full, self.manager.is_full) = (true, false, false);
         self.agent.listen(true, Duration::ZERO, self.now);
+        self.keepalived.shows = Keepalived::Runs;
         (self.metrics.failure, self.wire.is_contested) = (None, false);
         self.lans.iter_mut().for_each(|lan| lan.egress = Ok(()));
         self.busy = self.now;

@@ -5,7 +5,8 @@ use std::mem::discriminant;
 
 use keepwatch::errno::Errno;
 use keepwatch::monitor::{
-    Control, Dump, DumpResult, Duration, Failure, FoundStateFile, Input, Instant, Outcome,
+    Control, Dump, DumpResult, Duration, Failure, FoundStateFile, Input, Instant, Keepalived,
+    Outcome,
 };
 
 use super::Simulation;
@@ -218,6 +219,12 @@ impl Simulation<'_> {
                 }
             }
             Input::MetricsFile(result) => limits.end_or_fail("metrics", result, now),
+            Input::KeepalivedChecked(found) if found != Keepalived::Gone => {
+                limits.end("keepalived");
+            }
+            Input::KeepalivedChecked(_) if self.keepalived.is_trouble() => {
+                limits.fail(("keepalived", 0), now);
+            }
             Input::Probed(result) => limits.end_or_fail("probe", result, now),
             Input::Sent(address, Err(_)) => {
                 limits.failing_link = Some(address.ifindex);

@@ -4,7 +4,9 @@ use std::fmt;
 use std::time::Duration;
 
 use keepwatch::errno::Errno;
-use keepwatch::monitor::{CommandResult, Control, DumpResult, HelperKind, Input, State};
+use keepwatch::monitor::{
+    CommandResult, Control, DumpResult, HelperKind, Input, Keepalived, State,
+};
 use netlink_packet_route::link::LinkFlags;
 
 use super::Simulation;
@@ -39,6 +41,7 @@ pub struct Options {
     pub writes_metrics: bool,
     /// The other links have addresses before the core starts.
     pub has_old_addresses: bool,
+    pub checks_keepalived: bool,
     pub has_hook: bool,
     /// The hook waits until a state has lasted.
     pub delays_hook: bool,
@@ -124,6 +127,7 @@ pub enum Step {
     Claim(Claims),
     ChangeMounts,
     SetClock,
+    SetKeepalived(Keepalived),
     /// Another process replaces the state file, or without a word removes it.
     ReplaceStateFile(Option<State>),
     /// The agent writes the state file in place.
@@ -195,6 +199,7 @@ impl Simulation<'_> {
             Step::Claim(claims) => self.claim(claims),
             Step::ChangeMounts => self.change_mounts(),
             Step::SetClock => self.set_clock(),
+            Step::SetKeepalived(shows) => self.keepalived.shows = shows,
             Step::ReplaceStateFile(word) => self.disk.replace(word),
             Step::OverwriteStateFile(word) => self.disk.overwrite(word),
             Step::DeleteNamespace { at_once } => self.delete_namespace(at_once),
@@ -237,6 +242,7 @@ impl Options {
             has_virtual_mac: bit(5),
             has_own_address: bit(6),
             has_old_addresses: bit(7),
+            checks_keepalived: bit(6),
             has_hook: more & 1 != 0,
             delays_hook: bit(6),
             has_no_agent: more & 6 == 6,

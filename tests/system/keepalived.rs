@@ -1,0 +1,115 @@
+//! Whether keepalived runs, by its pid file. tests/interop has a real keepalived.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::time::{Duration, UNIX_EPOCH};
+
+use lab::daemon::Setup;
+use lab::namespace::Pids;
+use nix::fcntl::{FcntlArg, fcntl};
+use nix::libc;
+use nix::sys::wait::{Id, WaitPidFlag, waitid};
+use nix::unistd::Pid;
+
+use crate::world::{World, setup};
+
+fn with_file() -> (Setup, PathBuf) {
+    let setup = setup();
+    let file = setup.directory().join("vrrp.pid");
+    let option = format!("--keepalived-pid-file={}", file.display());
+    (setup.with(option), file)
+}
+
+fn sleeping() -> Child {
+    Command::new("sleep").arg("1000").spawn().unwrap()
+}
+
+/// Writes the number that a process has in its own PID namespace.
+fn write_number(file: &Path, process: &Child) {
+    let status = fs::read_to_string(format!("/proc/{}/status", process.id())).unwrap();
+    let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:")).unwrap();
+    fs::write(file, numbers.split_whitespace().last().unwrap()).unwrap();
+}
+
+/// Ends a process, which nobody waits for.
+fn end(child: &mut Child) {
+    child.kill().unwrap();
+    let pid = Pid::from_raw(child.id().cast_signed());
+    waitid(Id::Pid(pid), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT).unwrap();
+}
+
+/// Returns what `--check` says.
+fn shown(setup: &Setup, file: &Path) -> String {
+    let (_, report) = setup.check();
+    let start = format!("keepalived  {}: ", file.display());
+    let line = report.lines().find_map(|line| line.strip_prefix(&start));
+    line.unwrap_or_else(|| panic!("{report}")).into()
+}
+
+#[apply(trial)]
+fn what_its_file_shows() {
+    let (setup, file) = with_file();
+    let shown = || shown(&setup, &file);
+    assert_eq!(shown(), "does not run");
+    let mut keepalived = sleeping();
+    fs::write(&file, format!("{}\n", keepalived.id())).unwrap();
+    assert_eq!(shown(), "runs");
+    // A zombie does not run, and neither does a process that is gone.
+    end(&mut keepalived);
+    assert_eq!(shown(), "does not run");
+    keepalived.wait().unwrap();
+    let sees_all = fs::read_link("/proc/self/ns/pid").unwrap() == Path::new("pid:[4026531836]");
+    let gone = if sees_all { "does not run" } else { "cannot be seen" };
+    assert_eq!(shown(), gone);
+    // In another PID namespace the number means nothing.
+    assert_eq!(Pids::new().run(shown), "cannot be seen");
+    for content in ["", "keepalived", "-1\n", "123456789012345678901\n"] {
+        fs::write(&file, content).unwrap();
+        assert_eq!(shown(), "cannot be seen", "{content:?}");
+    }
+    fs::write(&file, format!("{}\n", std::process::id())).unwrap();
+    assert_eq!(shown(), "runs");
+    // A file of an earlier boot.
+    let long_ago = UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+    File::options().write(true).open(&file).unwrap().set_modified(long_ago).unwrap();
+    assert_eq!(shown(), "cannot be seen");
+    // Newer keepalived holds a lock, which other namespaces see.
+    let locked = File::options().write(true).open(&file).unwrap();
+    let lock = libc::flock {
+        l_type: libc::F_WRLCK.try_into().unwrap(),
+        l_whence: libc::SEEK_SET.try_into().unwrap(),
+        l_start: 0,
+        l_len: 0,
+        l_pid: 0,
+    };
+    fcntl(&locked, FcntlArg::F_OFD_SETLK(&lock)).unwrap();
+    assert_eq!(shown(), "runs");
+    assert_eq!(Pids::new().run(shown), "runs");
+}
+
+/// A process that was seen to run is known to have ended, also in a PID namespace.
+#[apply(trial)]
+fn end_of_its_process() {
+    let (setup, file) = with_file();
+    let world = World::with(setup.with("--debug"));
+    world.setup.expect(&["keepalived does not run"]);
+    let pids = Pids::new();
+    pids.run(|| {
+        let mut keepalived = sleeping();
+        write_number(&file, &keepalived);
+        let keepwatch = world.setup.start();
+        keepwatch.wait_log("KeepalivedChecked(Runs)", 1);
+        keepalived.kill().unwrap();
+        keepalived.wait().unwrap();
+        keepwatch.wait_log("KeepalivedChecked(Gone)", 1);
+        keepwatch.wait_log("keepalived does not run", 1);
+        // It is back.
+        let mut successor = sleeping();
+        write_number(&file, &successor);
+        keepwatch.wait("keepalived", || !keepwatch.status().contains("keepalived does not run"));
+        keepwatch.terminate();
+        successor.kill().unwrap();
+        successor.wait().unwrap();
+    });
+}
