@@ -110,7 +110,7 @@ fn number(
 mod tests {
     use super::*;
 
-    /// Each line was also given to keepalived 2.2.7: see `tests/interop/scripts.rs`.
+    /// keepalived gets the like in `tests/interop/scripts/quoted-arguments`.
     #[test]
     fn words_are_those_of_keepalived() {
         for (line, words) in [

@@ -21,6 +21,7 @@ mod node;
 mod placement;
 mod process_manager;
 mod rootwrap;
+mod scripts;
 #[path = "../system/world.rs"]
 #[expect(dead_code, reason = "these tests need only a part of it")]
 mod world;
