@@ -16,10 +16,10 @@ use crate::helper::open_configuration;
 use crate::log::{list_troubles, printable};
 use crate::monitor::{Action, Duration, Input, Keepalived, Monitor, MonitorConfig, State, Tables};
 use crate::options::Config;
-use crate::start::{StartError, named, process, service_manager};
+use crate::start::{StartError, files, named, process, service_manager};
 use crate::sys::netlink::{self, RouteSocket};
 use crate::sys::service_manager::ReadinessNotifier;
-use crate::sys::{atomic_file, clock, signals};
+use crate::sys::{clock, signals};
 
 /// How long the kernel may take to list the interface and its addresses. The daemon would wait on, without a state.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -58,8 +58,8 @@ pub fn check(config: &Config, tables: &mut Tables) -> Result<(), StartError> {
     report("pid file", config.pid_file.as_deref(), opened, "can be written");
     report("log file", config.log_file.as_deref(), opened, "can be written");
     let state_file = config.state_file();
-    report("state file", Some(&state_file), atomic_file::examine, "can be written");
-    report("metrics", config.metrics_file.as_deref(), atomic_file::examine, "can be written");
+    report("state file", Some(&state_file), files::examine_replaced, "can be written");
+    report("metrics", config.metrics_file.as_deref(), files::examine_replaced, "can be written");
     if let Some(program) = config.find_conntrackd() {
         let find = |path: &Path| fs::metadata(path).map(drop).map_err(Errno::from);
         report("conntrackd", Some(&program.path), find, "can be run");

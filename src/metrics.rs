@@ -7,6 +7,7 @@ use std::path::Path;
 
 use heapless::String;
 use nix::errno::Errno as NixErrno;
+use nix::fcntl::OFlag;
 
 use crate::errno::Errno;
 use crate::log::TroubleText;
@@ -42,7 +43,7 @@ impl MetricsFile {
         }
         let mut text = String::<MAX_LEN>::new();
         render(&mut text, status, changed_at, &self.labels).map_err(|_| NixErrno::EMSGSIZE)?;
-        let replaced = self.file.replace(text.as_bytes(), true);
+        let replaced = self.file.replace(text.as_bytes(), OFlag::O_WRONLY);
         if replaced.is_err() {
             match &self.written {
                 Some(written) => self.file.remove(written),
@@ -69,7 +70,7 @@ pub fn labels(router_id: &RouterId, interface: &InterfaceName, vip: &Cidr) -> st
     format!(r#"router_id="{router_id}",interface="{interface}",vip="{vip}""#)
 }
 
-/// Writes the text. `changed_at` is the Unix time of the last change of state, in seconds.
+/// Writes the text. `changed_at` is the Unix time of the last change of state, in seconds, or 0 if unknown.
 ///
 /// # Errors
 /// If `text` has no room.
@@ -78,7 +79,11 @@ pub fn render(text: &mut dyn Write, status: &Status, changed_at: u64, labels: &s
     write_header(text, "build_info", "The version, with the value 1.")?;
     writeln!(text, "keepwatch_build_info{{{labels},version=\"{version}\"}} 1")?;
     // "no" and 0 would claim more than is known.
-    let is_known = |name: &str| status.listens || !matches!(name, "split_brain" | "claims_total");
+    let is_known = |name: &str| match name {
+        "split_brain" | "claims_total" => status.listens,
+        "last_change_timestamp_seconds" => changed_at > 0,
+        _ => true,
+    };
     for (name, help, value) in figures(status, changed_at) {
         if !is_known(name) {
             continue;

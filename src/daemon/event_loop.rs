@@ -1,11 +1,8 @@
 //! The loop: waits, reads what is ready, passes it to the core, and executes the core's actions. [`crate::monitor`] says
 //! what the core expects of the loop.
 
-use std::fs::File;
 use std::io::ErrorKind;
 use std::os::fd::RawFd;
-use std::os::unix::fs::MetadataExt;
-use std::time::UNIX_EPOCH;
 
 use mio::{Events, Interest, Poll, Token};
 use nix::sys::signalfd::SignalFd;
@@ -17,13 +14,13 @@ use crate::helper::Helper;
 use crate::log::{self, Names, debug, error, info, warning};
 use crate::metrics::MetricsFile;
 use crate::monitor::{
-    Action, Control, Duration, ExitReason, FoundFiles, FoundStateFile, HelperKind, HookRun, Input,
-    Instant, ManagerNotice, Monitor, Outcome, State, Status,
+    Action, Control, Duration, ExitReason, FoundFiles, HelperKind, HookRun, Input, Instant,
+    ManagerNotice, Monitor, Outcome, State,
 };
 use crate::sys::{
-    agent::Agent, atomic_file::AtomicFile, clock, clock::ClockWatch, keepalived::KeepalivedFile,
-    netlink, netlink::RouteSocket, netns::NamespaceWatch, packet::PacketSocket, pid_file::PidFile,
-    service_manager::ReadinessNotifier, signals,
+    agent::Agent, clock, clock::ClockWatch, keepalived::KeepalivedFile, netlink,
+    netlink::RouteSocket, netns::NamespaceWatch, packet::PacketSocket, pid_file::PidFile,
+    service_manager::ReadinessNotifier, signals, state_file::StateFile,
 };
 use crate::wire::helper::SyncRequest;
 use crate::wire::http;
@@ -48,9 +45,7 @@ pub struct Daemon<'a> {
     pub(crate) signals: SignalFd,
     pub(crate) clock: ClockWatch,
     pub(crate) agent: Option<Agent>,
-    pub(crate) state_file: AtomicFile,
-    /// The last written file. It stays open so that no other file gets its inode number.
-    pub(crate) state_written: Option<File>,
+    pub(crate) state_file: StateFile,
     pub(crate) metrics_file: Option<MetricsFile>,
     pub(crate) starter: &'a mut ReadinessNotifier,
     /// Unsafe but working set-ups, a line each.
@@ -62,8 +57,8 @@ pub struct Daemon<'a> {
     pub(crate) hook: Option<Helper<HookRun>>,
     /// Removed and unlocked after the helpers above have ended: fields are dropped in order.
     pub(crate) pid_file: Option<PidFile>,
-    /// The state in a predecessor's state file, and since when.
-    pub(crate) predecessor: Option<(State, Instant)>,
+    /// The state in a predecessor's state file, and since when, if that is known. None after another state.
+    pub(crate) predecessor: Option<(State, Option<Instant>)>,
     /// Too large for the stack.
     pub(crate) monitor: Box<Monitor<'a>>,
     /// Whether frames are read; otherwise the kernel drops them once its buffer is full.
@@ -131,7 +126,6 @@ impl Daemon<'_> {
         }
         if ready[CLOCK] {
             self.clock.rearm();
-            self.date_state_file();
             self.dispatch(&Input::ClockSet);
         }
         if ready[CONNTRACKD] {
@@ -237,9 +231,15 @@ impl Daemon<'_> {
                 return requested.err().map(Input::RequestFailed);
             }
             Action::WriteState(state) => return Some(self.write_state(state)),
+            Action::PrepareState { state, since } => {
+                let changed_at = self.changed_at(since);
+                let other = state.other().word(self.names.active_word);
+                return Some(Input::StatePrepared(self.state_file.prepare(other, changed_at)));
+            }
             Action::WriteMetrics => {
                 let status = self.monitor.status();
-                let changed_at = self.changed_at(&status);
+                let changed_at =
+                    status.changed_at.map(|since| self.changed_at(since)).unwrap_or_default();
                 let written = self.metrics_file.as_mut()?.write(&status, changed_at);
                 return Some(Input::MetricsFile(written));
             }
@@ -286,10 +286,8 @@ impl Daemon<'_> {
     }
 
     fn write_state(&mut self, state: State) -> Input {
-        let word = state.word(self.names.active_word);
-        let written = self.state_file.replace(word.as_bytes(), false);
-        let written = written.map(|file| self.state_written = Some(file));
-        self.date_state_file();
+        self.predecessor.take_if(|(before, _)| *before != state);
+        let written = self.state_file.write(state.word(self.names.active_word));
         if let Err(errno) = written {
             let path = self.names.state_file.display();
             self.starter.not_yet(format_args!("state file {path}: {errno}"));
@@ -297,23 +295,10 @@ impl Daemon<'_> {
         Input::StateFile(written)
     }
 
-    /// Gives the state file the time of the last change, which so is known after a restart.
-    fn date_state_file(&self) {
-        let changed_at = self.changed_at(&self.monitor.status());
-        // A change just now has this time already.
-        if let Some(file) = self.state_written.as_ref()
-            && file.metadata().map_or(true, |file| u64::try_from(file.mtime()) != Ok(changed_at))
-        {
-            let _ = file.set_modified(UNIX_EPOCH + Duration::from_secs(changed_at).into());
-        }
-    }
-
-    /// Returns the Unix time of the last change of the state, by the wall clock as it is set now: at the change it may have
-    /// been wrong. If the first state is the predecessor's, the time is that of the predecessor's file.
-    fn changed_at(&self, status: &Status) -> u64 {
-        let is_first = status.counters.transitions == 1;
-        let same = self.predecessor.filter(|(state, _)| is_first && status.state == Some(*state));
-        let changed_at = same.map(|(_, since)| since).or(status.changed_at);
+    /// Returns the Unix time of the state's last change, which was reported at `since`, or 0 if unknown. It is by the wall
+    /// clock as it is set now: at the change it may have been wrong. A predecessor's state has the predecessor's time.
+    fn changed_at(&self, since: Instant) -> u64 {
+        let changed_at = self.predecessor.map_or(Some(since), |(_, changed_at)| changed_at);
         changed_at.map(clock::unix_time).unwrap_or_default()
     }
 
@@ -335,11 +320,10 @@ impl Daemon<'_> {
     }
 
     fn check_files(&self) -> FoundFiles {
-        let find = |written| self.state_file.find(written);
         FoundFiles {
             pid_file_lost: self.pid_file.as_ref().is_some_and(|pid_file| !pid_file.is_own()),
             agent_replaced: self.agent.as_ref().is_some_and(Agent::is_replaced),
-            state_file: self.state_written.as_ref().map_or(FoundStateFile::Intact, find),
+            state_file: self.state_file.find(),
         }
     }
 

@@ -111,6 +111,10 @@ impl LimitedEvent {
                 let path = at(Some(&names.state_file));
                 warning!("state file not written: {}; retrying{}{}", errno, path, times);
             }
+            Self::NotPrepared { errno } => {
+                let path = at(Some(&names.state_file));
+                warning!("no spare state file: {}; retrying{}{}", errno, path, times);
+            }
             Self::StateFileShared => {
                 let path = at(Some(&names.state_file));
                 warning!("another process writes the state file{}{}", path, times);

@@ -25,7 +25,8 @@ impl TroubleText {
             | Trouble::StateFileFails
             | Trouble::StateFileShared
             | Trouble::DuplicateAddress => "critical",
-            Trouble::InterfaceAbsent
+            Trouble::SpareFails
+            | Trouble::InterfaceAbsent
             | Trouble::InterfaceDown(_)
             | Trouble::Misplaced(..)
             | Trouble::KeepalivedGone
@@ -45,6 +46,7 @@ impl Display for TroubleText {
             }
             (Trouble::StateFileFails, _) => write!(f, "state file not written"),
             (Trouble::StateFileShared, _) => write!(f, "another process writes the state file"),
+            (Trouble::SpareFails, _) => write!(f, "no spare state file"),
             (Trouble::InterfaceAbsent, _) => write!(f, "interface not found"),
             (Trouble::InterfaceDown(Cause::InterfaceDown), _) => write!(f, "the interface is down"),
             (Trouble::InterfaceDown(_), _) => write!(f, "the interface has no carrier"),

@@ -25,6 +25,8 @@ pub enum Input {
     RequestFailed(Errno),
     /// A write of the state file ended.
     StateFile(Result<(), Errno>),
+    /// A preparation for the next change of the state file ended.
+    StatePrepared(Result<(), Errno>),
     /// A write of the metrics file ended.
     MetricsFile(Result<(), Errno>),
     /// The result of an attempt to notify the agent.
@@ -111,6 +113,13 @@ pub enum Action {
     SendProbe(Probe),
     /// Write the state file: [`Input::StateFile`].
     WriteState(State),
+    /// After a write of this state, reported at this time, prepare the file of the other state: [`Input::StatePrepared`].
+    PrepareState {
+        /// The state.
+        state: State,
+        /// The time of its report.
+        since: Instant,
+    },
     /// Write the metrics file with [`super::Monitor::status`]: [`Input::MetricsFile`].
     WriteMetrics,
     /// Send the agent this state over a new connection: [`Input::Agent`].

@@ -65,6 +65,8 @@ pub enum LogEvent {
 pub enum LimitedEvent {
     /// The state file could not be written; the write is retried.
     NotWritten { errno: Errno },
+    /// The spare state file could not be prepared; that is retried.
+    NotPrepared { errno: Errno },
     /// Another process has replaced the state file since the last check.
     StateFileShared,
     /// The metrics file could not be written; the write is retried.
@@ -107,8 +109,8 @@ pub enum LimitedEvent {
 
 /// The least time between two lines of one kind.
 const PERIOD: Duration = Duration::from_secs(60);
-/// Room for every kind of limited event: 34 today.
-const MAX_KINDS: usize = 34;
+/// Room for every kind of limited event: 35 today.
+const MAX_KINDS: usize = 35;
 
 /// More lines than one input can cause. A caller that passes in several before it polls may lose lines.
 const MAX_LINES: usize = 8;

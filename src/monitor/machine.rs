@@ -116,7 +116,13 @@ impl<'a> Monitor<'a> {
             Input::MalformedMessage(ifindex) => self.handle_malformed_message(*ifindex, now),
             Input::ForeignSender(port) => self.handle_foreign_sender(*port, now),
             Input::RequestFailed(errno) => self.handle_dump_end(DumpResult::Failed(*errno), now),
-            Input::StateFile(result) => self.state_file.handle_write(*result, journal, now),
+            Input::StateFile(result) => {
+                let since = self.reported.map_or(now, |(_, since)| since);
+                self.state_file.handle_write(*result, since, journal, now);
+            }
+            Input::StatePrepared(result) => {
+                self.state_file.handle_preparation(*result, journal, now);
+            }
             Input::MetricsFile(result) => {
                 if let Some(metrics) = &mut self.metrics {
                     metrics.handle_write(*result, journal, now);
@@ -167,6 +173,8 @@ impl<'a> Monitor<'a> {
                 }
             }
             Input::ClockSet => {
+                // The state file has the time of the last change.
+                self.state_file.spares.repeat(now);
                 if let Some(metrics) = self.metrics.as_mut().filter(|_| self.reported.is_some()) {
                     metrics.request();
                 }
@@ -180,22 +188,21 @@ impl<'a> Monitor<'a> {
     pub fn next_action(&mut self, now: Instant) -> Option<Action> {
         let is_current = self.resync.is_current(now);
         let allows_commands = !self.exit.is_pending();
-        // The line about an event comes before its consequences.
-        (self.journal.next_action())
-            // The new filter comes before the dump, which lists the addresses whose events the old filter dropped.
-            .or_else(|| self.filter_addresses())
-            // After a reload the report waits for the dumps.
-            .or_else(|| self.request_dump(now))
-            .or_else(|| self.report(now))
-            // The agent is notified after the first attempt to write the state file.
-            .or_else(|| self.state_file.next_action(now))
+        self.report(now);
+        // The agent is notified after the first attempt to write the state file.
+        (self.state_file.next_action(now))
             .or_else(|| self.signal_ready())
             .or_else(|| self.outbox.as_mut()?.next_action(now))
+            // The text of a line takes as long as a system call, so no report waits for it.
+            .or_else(|| self.journal.next_action())
+            // The new filter comes before the dump, which lists the addresses whose events the old filter dropped.
+            .or_else(|| self.filter_addresses())
+            .or_else(|| self.request_dump(now))
             // conntrackd's commands and the hook have a helper process each, so neither delays the other.
             .or_else(|| self.conntrack.as_mut().filter(|_| allows_commands)?.next_action(now))
             .or_else(|| self.run_hook(now))
+            .or_else(|| self.state_file.prepare(now))
             // The rest must not delay a report.
-            .or_else(|| self.log_change(now))
             .or_else(|| self.log_troubles(now))
             .or_else(|| self.watch_claims(is_current, now))
             // After a frame, events may wait to be read, so only one is sent at a time.

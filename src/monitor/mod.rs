@@ -111,6 +111,15 @@ pub enum ActiveWord {
 }
 
 impl State {
+    /// Returns the state that this one changes to.
+    #[must_use]
+    pub fn other(self) -> Self {
+        match self {
+            Self::Active => Self::Backup,
+            Self::Backup => Self::Active,
+        }
+    }
+
     /// Returns the word for the state in the state file and for the agent.
     #[must_use]
     pub fn word(self, active: ActiveWord) -> &'static str {

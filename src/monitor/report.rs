@@ -11,8 +11,8 @@ use crate::wire::cidr::Cidr;
 const DELETION_DELAY: Duration = Duration::from_secs(1);
 
 impl Monitor<'_> {
-    /// Queues the state for each consumer that lacks it. Returns a line that is due at once.
-    pub(super) fn report(&mut self, now: Instant) -> Option<Action> {
+    /// Queues the state for each consumer that lacks it, and the line that explains it.
+    pub(super) fn report(&mut self, now: Instant) {
         let again = self.reload_pending && self.resync.is_known();
         if let Some(hook) = &mut self.hook {
             if again {
@@ -20,14 +20,14 @@ impl Monitor<'_> {
             }
             hook.post(self.vip.hook_state(), now);
         }
-        let state = self.vip.state()?;
+        let Some(state) = self.vip.state() else { return };
         if let Some(announcer) = &mut self.announcer {
             announcer.handle_role(state == State::Active, self.vip.mac(), now);
         }
         let last = self.reported.map(|(state, _)| state);
         let is_new = last != Some(state);
         if !is_new && !again {
-            return None;
+            return;
         }
         if again {
             self.reload_pending = false;
@@ -41,7 +41,7 @@ impl Monitor<'_> {
             metrics.request();
         }
         if !is_new {
-            return None;
+            return;
         }
         self.reported = Some((state, now));
         self.journal.counters.transitions += 1;
@@ -49,28 +49,31 @@ impl Monitor<'_> {
             conntrack.post(state);
         }
         if last.is_none() {
-            return Some(Action::Log(LogEvent::Initial(state)));
+            return self.journal.log(LogEvent::Initial(state));
         }
         let cause = self.vip.cause();
         let due = now + if cause == Cause::InterfaceDown { DELETION_DELAY } else { Duration::ZERO };
-        let earlier = self.change.replace((cause, due));
+        if let Some((earlier, _)) = self.change.replace((cause, due)) {
+            self.journal.log(LogEvent::Changed(earlier));
+        }
         // The cause is logged before its effects, unless the interface may be about to be deleted.
-        earlier
-            .map(|(cause, _)| Action::Log(LogEvent::Changed(cause)))
-            .or_else(|| self.log_change(now))
+        self.log_change(now);
     }
 
     /// Logs the last change once its cause is final: the kernel sets an interface down, and removes its addresses, before
     /// it deletes the interface.
-    pub(super) fn log_change(&mut self, now: Instant) -> Option<Action> {
+    pub(super) fn log_change(&mut self, now: Instant) {
         let is_gone = self.vip.cause() == Cause::InterfaceGone;
         let is_final = is_gone || self.exit.is_pending();
-        let (cause, _) = self.change.take_if(|(_, due)| is_final || now >= *due)?;
-        Some(Action::Log(LogEvent::Changed(if is_gone { Cause::InterfaceGone } else { cause })))
+        if let Some((cause, _)) = self.change.take_if(|(_, due)| is_final || now >= *due) {
+            let cause = if is_gone { Cause::InterfaceGone } else { cause };
+            self.journal.log(LogEvent::Changed(cause));
+        }
     }
 
     /// Logs a misplaced VIP while this router is backup, and an interface that stays down while it is active.
     pub(super) fn log_troubles(&mut self, now: Instant) -> Option<Action> {
+        self.log_change(now);
         // A line that the limit does not allow yet waits for that, as the trouble may last.
         let location = self.misplaced_location();
         if self.misplaced_line_due().is_none_or(|due| now >= due)

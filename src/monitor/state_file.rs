@@ -1,4 +1,4 @@
-//! The state file: writes the newest state, and retries.
+//! The state file: writes the newest state, prepares the file of the other state, and retries both.
 
 use super::delivery::Delivery;
 use super::journal::Journal;
@@ -8,25 +8,29 @@ use crate::errno::Errno;
 #[derive(Debug)]
 pub(super) struct StateFile {
     pub(super) writes: Delivery<State>,
+    /// The preparations for the change after this state, reported at this time.
+    pub(super) spares: Delivery<(State, Instant)>,
     /// Another process has replaced the file between the last two checks.
     pub(super) is_shared: bool,
 }
 
 impl StateFile {
     pub(super) fn new(seed: u32) -> Self {
-        Self { writes: Delivery::new(seed), is_shared: false }
+        Self { writes: Delivery::new(seed), spares: Delivery::new(seed), is_shared: false }
     }
 
-    /// Handles the result of a write. A failed one is retried later.
+    /// Handles the result of a write of the state reported at `since`. A failed one is retried later.
     pub(super) fn handle_write(
         &mut self,
         result: Result<(), Errno>,
+        since: Instant,
         journal: &mut Journal,
         now: Instant,
     ) {
         match result {
             Ok(()) => {
                 let Some((state, _)) = self.writes.succeed() else { return };
+                self.spares.post((state, since), now);
                 journal.counters.writes += 1;
                 journal.log(LogEvent::Wrote(state));
                 journal.end_failures(|event| matches!(event, LimitedEvent::NotWritten { .. }));
@@ -37,6 +41,22 @@ impl StateFile {
                     journal.log_limited(LimitedEvent::NotWritten { errno }, now);
                 }
             }
+        }
+    }
+
+    /// Handles the result of a preparation. A failed one is retried later; a change meanwhile writes a new file.
+    pub(super) fn handle_preparation(
+        &mut self,
+        result: Result<(), Errno>,
+        journal: &mut Journal,
+        now: Instant,
+    ) {
+        let Err(errno) = result else {
+            self.spares.succeed();
+            return journal.end_failures(|event| matches!(event, LimitedEvent::NotPrepared { .. }));
+        };
+        if self.spares.fail(|backoff| backoff.after_failure(now)).is_some() {
+            journal.log_limited(LimitedEvent::NotPrepared { errno }, now);
         }
     }
 
@@ -65,7 +85,13 @@ impl StateFile {
         self.writes.begin(now).map(Action::WriteState)
     }
 
+    /// Returns the preparation that is due, if any.
+    pub(super) fn prepare(&mut self, now: Instant) -> Option<Action> {
+        let (state, since) = self.spares.begin(now)?;
+        Some(Action::PrepareState { state, since })
+    }
+
     pub(super) fn deadline(&self) -> Option<Instant> {
-        self.writes.deadline()
+        self.writes.deadline().into_iter().chain(self.spares.deadline()).min()
     }
 }

@@ -43,6 +43,8 @@ pub enum Trouble {
     StateFileFails,
     /// Another process has replaced the state file: two daemons write one file.
     StateFileShared,
+    /// The next change of the state file needs room on the disk.
+    SpareFails,
     /// There is no interface of the watched name.
     InterfaceAbsent,
     /// The VIP is on the watched interface, but that is set down or has no carrier.
@@ -64,7 +66,7 @@ pub enum Trouble {
 }
 
 /// One element for each kind of trouble.
-pub type Troubles = [Option<Trouble>; 12];
+pub type Troubles = [Option<Trouble>; 13];
 
 /// Events since the start, by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -207,6 +209,7 @@ impl Monitor<'_> {
             self.claimant().map(Trouble::SplitBrain),
             self.state_file.writes.is_failing().then_some(Trouble::StateFileFails),
             self.state_file.is_shared.then_some(Trouble::StateFileShared),
+            self.state_file.spares.is_failing().then_some(Trouble::SpareFails),
             self.vip.is_interface_absent().then_some(Trouble::InterfaceAbsent),
             self.vip.down_cause().map(Trouble::InterfaceDown),
             self.misplaced_location().map(|(ifindex, cidr)| Trouble::Misplaced(ifindex, cidr)),

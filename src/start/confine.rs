@@ -46,6 +46,9 @@ fn restrict_files(config: &Config) -> Result<bool, Errno> {
     let replace = append | AccessFs::RemoveFile;
     let allowed = [
         Some((reach(&config.conf_dir, true), replace)),
+        // The words in the state file and its spare are read back, as other processes may write them. A `conf_dir` that is
+        // created anew has no spare.
+        Some((config.conf_dir.clone(), AccessFs::ReadFile | AccessFs::Truncate)),
         config.metrics_file.as_deref().map(|file| (reach(&parent(file), false), replace)),
         config.log_file.as_deref().map(|file| (reach(&parent(file), false), append)),
         config.pid_file.as_deref().map(|file| (parent(file), AccessFs::RemoveFile.into())),

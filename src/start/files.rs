@@ -1,17 +1,23 @@
-//! Files that a predecessor has left, and trials of those that the daemon will open.
+//! Files that a predecessor has left, the names of hidden files, and trials of files that the daemon will open.
 
-use std::fs;
+use std::collections::hash_map::RandomState;
+use std::ffi::CString;
+use std::fs::{self, File};
+use std::hash::BuildHasher;
+use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use nix::errno::Errno as NixErrno;
 use nix::fcntl::OFlag;
-use nix::unistd::geteuid;
+use nix::sys::stat::Mode;
+use nix::unistd::{UnlinkatFlags, geteuid, unlinkat};
 
 use crate::errno::Errno;
-use crate::sys::atomic_file;
-use crate::sys::files::c_path;
+use crate::sys::atomic_file::{AtomicFile, create};
+use crate::sys::files::{SAFELY, c_path, is_at, unlink};
 use crate::sys::own_file::{Refusal, open};
+use crate::sys::state_file::StateFile;
 
 /// Renames a file that could not be opened, such as the file of a predecessor that ran as root.
 pub fn set_aside(path: &Path, refusal: Refusal) -> Result<(), Refusal> {
@@ -24,7 +30,7 @@ pub fn set_aside(path: &Path, refusal: Refusal) -> Result<(), Refusal> {
 /// Checks whether [`open`] would open or create a file, or would after [`set_aside`]. Changes nothing.
 pub fn examine(path: &Path) -> Result<(), Refusal> {
     let opened = match open(&c_path(path)?, OFlag::O_WRONLY, geteuid()).map(drop) {
-        Err(Refusal::Errno(Errno::NOT_FOUND)) => atomic_file::examine(path).map_err(Refusal::from),
+        Err(Refusal::Errno(Errno::NOT_FOUND)) => examine_replaced(path).map_err(Refusal::from),
         opened => opened,
     };
     opened.or_else(|refusal| check_directory(path, refusal))
@@ -46,5 +52,84 @@ pub fn check_directory(path: &Path, refusal: Refusal) -> Result<(), Refusal> {
     if mounts.lines().any(|line| line.split(' ').nth(4).map(Path::new) == Some(&path)) {
         return Err(NixErrno::EBUSY.into());
     }
-    Ok(atomic_file::examine(&path)?)
+    Ok(examine_replaced(&path)?)
+}
+
+impl AtomicFile {
+    /// Prepares the paths, and accesses no file.
+    ///
+    /// # Errors
+    /// `EINVAL` if the path has a NUL.
+    pub fn new(path: &Path) -> Result<Self, Errno> {
+        Ok(Self { path: c_path(path)?, temporary: hidden_path(path)? })
+    }
+}
+
+impl StateFile {
+    /// Prepares the paths, and checks that the file can be replaced. A full disk is no error here.
+    ///
+    /// # Errors
+    /// The errno of a trial: [`examine_replaced`].
+    pub fn new(path: &Path) -> Result<Self, Errno> {
+        let full = [NixErrno::ENOSPC, NixErrno::EDQUOT].map(Errno::from);
+        let tried = examine_replaced(path);
+        tried.or_else(|errno| if full.contains(&errno) { Ok(()) } else { Err(errno) })?;
+        Ok(Self {
+            file: AtomicFile::new(path)?,
+            spare_path: hidden_path(path)?,
+            live: None,
+            spare: None,
+            has_no_spare: false,
+        })
+    }
+}
+
+/// Returns how the names of hidden files beside this one begin.
+fn hidden_prefix(path: &Path) -> String {
+    // The longest name must fit.
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    format!(".{}.keepwatch-", name.chars().take(50).collect::<String>())
+}
+
+/// Returns a path beside this one with a name that no other process has. A pid is not enough: processes in different PID
+/// namespaces may have the same one, and share a directory.
+fn hidden_path(path: &Path) -> nix::Result<CString> {
+    let unique = RandomState::new().hash_one(std::process::id());
+    c_path(&path.with_file_name(format!("{}{unique:016x}", hidden_prefix(path))))
+}
+
+/// Removes the hidden files beside this one that killed daemons have left. Those of running daemons are locked.
+pub fn remove_leftovers(path: &Path) {
+    let prefix = hidden_prefix(path);
+    let found = path.parent().map(fs::read_dir).into_iter().flatten().flatten().flatten();
+    let is_leftover = |entry: &fs::DirEntry| {
+        let is_file = entry.file_type().is_ok_and(|kind| kind.is_file());
+        is_file && entry.file_name().to_string_lossy().starts_with(&prefix)
+    };
+    for entry in found.filter(is_leftover) {
+        let Ok(path) = c_path(&entry.path()) else { continue };
+        let opened = nix::fcntl::open(&*path, OFlag::O_RDONLY | SAFELY, Mode::empty());
+        let free = opened.map(File::from).ok().filter(|file| file.try_lock().is_ok());
+        // Its owner may have renamed it, and made another.
+        if free.is_some_and(|file| is_at(&path, &file) == Ok(true)) {
+            // Another daemon that starts may have removed it. The next start tries again.
+            let _ = unlink(&path);
+        }
+    }
+}
+
+/// Checks that a file can be replaced, by writing and removing a temporary one. The file itself stays.
+pub fn examine_replaced(path: &Path) -> Result<(), Errno> {
+    let file = AtomicFile::new(path)?;
+    let mut new = create(&file.temporary, OFlag::O_WRONLY)?;
+    let written = new.write_all(b"trial");
+    unlink(&file.temporary)?;
+    if path.symlink_metadata().is_ok_and(|found| found.is_dir()) {
+        return Err(NixErrno::EISDIR.into());
+    }
+    // On a file, `rmdir` checks the right to remove it (`may_delete` in fs/namei.c), then fails with ENOTDIR.
+    match unlinkat(nix::fcntl::AT_FDCWD, &*file.path, UnlinkatFlags::RemoveDir) {
+        Ok(()) | Err(NixErrno::ENOENT | NixErrno::ENOTDIR) => Ok(written?),
+        Err(errno) => Err(errno.into()),
+    }
 }

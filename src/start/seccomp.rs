@@ -28,6 +28,10 @@ const ALLOWED: &[&[c_long]] = &[
         libc::SYS_getsockopt,
         // The interface whose frames are received.
         libc::SYS_bind,
+        // The state and its spare.
+        libc::SYS_renameat2,
+        libc::SYS_pread64,
+        libc::SYS_pwrite64,
         // The state, the metrics, the log, the pid file, and the check of the namespace.
         libc::SYS_openat,
         #[cfg(not(any(target_arch = "riscv64", target_arch = "loongarch64")))]

@@ -11,6 +11,7 @@ use nix::sys::stat::{FileStat, Mode, umask};
 use nix::unistd::{chdir, geteuid};
 
 use super::confine::confine;
+use super::files::remove_leftovers;
 use super::files::{examine, set_aside};
 use super::program::ConntrackdPath;
 use super::warnings::find_warnings;
@@ -29,8 +30,8 @@ use crate::sys::log_sink::{LogFile, Syslog};
 use crate::sys::netns::NamespaceWatch;
 use crate::sys::own_file::{self, Refusal};
 use crate::sys::{
-    agent::Agent, atomic_file::AtomicFile, clock, clock::ClockWatch, files::c_path,
-    netlink::RouteSocket, packet::PacketSocket, service_manager::ReadinessNotifier, signals,
+    agent::Agent, clock, clock::ClockWatch, files::c_path, netlink::RouteSocket,
+    packet::PacketSocket, service_manager::ReadinessNotifier, signals, state_file::StateFile,
     stderr,
 };
 use crate::wire::helper::SyncRequest;
@@ -92,7 +93,9 @@ impl<'a> Daemon<'a> {
         let warnings = find_warnings(config, program.as_ref(), namespace.as_ref());
         let path = config.state_file();
         let predecessor = find_predecessor(&path, config.active_word);
-        let state_file = AtomicFile::open(&path).map_err(at("state file", &path))?;
+        let written = Some(&*path).into_iter().chain(config.metrics_file.as_deref());
+        written.filter(|_| !is_trial).for_each(remove_leftovers);
+        let state_file = StateFile::new(&path).map_err(at("state file", &path))?;
         let metrics_file = open_at("metrics file", config.metrics_file.as_deref(), |path| {
             MetricsFile::new(path, labels(&config.router_id, &config.interface, &config.vip))
         })?;
@@ -104,7 +107,7 @@ impl<'a> Daemon<'a> {
         let agent = open_at("agent socket", config.agent_socket.as_deref(), Agent::new)?;
         let mut monitor = monitor_config(config, route.port, starter, namespace.as_ref());
         if let Some(hook) = &mut monitor.hook {
-            hook.predecessor = predecessor;
+            hook.predecessor = predecessor.and_then(|(state, since)| Some((state, since?)));
         }
         monitor.announce = config.announce().map(|timing| (timing, tables));
         let daemon = Self {
@@ -122,7 +125,6 @@ impl<'a> Daemon<'a> {
             hook,
             agent,
             state_file,
-            state_written: None,
             metrics_file,
             pid_file,
             predecessor,
@@ -277,15 +279,22 @@ fn monitor_config<'a>(
     }
 }
 
-/// Returns the state in a predecessor's file, and the moment of its last change.
-fn find_predecessor(path: &Path, word: ActiveWord) -> Option<(State, Instant)> {
+/// Returns the state in a predecessor's file, and the moment of its last change, if that is known. A daemon sets a time
+/// without a fraction. A later write, as by Neutron's agent, leaves a fraction, or the time of the inode's change.
+fn find_predecessor(path: &Path, word: ActiveWord) -> Option<(State, Option<Instant>)> {
     let file = own_file::open(&c_path(path).ok()?, OFlag::O_RDONLY, geteuid()).ok()?;
-    let since = clock::moment(file.metadata().ok()?.mtime());
+    let found = file.metadata().ok()?;
+    let (modified, changed) =
+        ((found.mtime(), found.mtime_nsec()), (found.ctime(), found.ctime_nsec()));
+    let since = clock::moment(found.mtime());
     let mut text = String::new();
     file.take(16).read_to_string(&mut text).ok()?;
     let state =
         [State::Active, State::Backup].into_iter().find(|state| state.word(word) == text)?;
-    (since <= clock::now() + Duration::from_secs(1)).then_some((state, since))
+    // A spare's mark is no time, nor is one ahead.
+    let is_set = modified.1 == 0 && modified.0 > 0 && modified != changed;
+    let is_past = since <= clock::now() + Duration::from_secs(1);
+    Some((state, Some(since).filter(|_| is_set && is_past)))
 }
 
 fn names(config: &Config) -> Names {

@@ -30,7 +30,7 @@ pub struct Agent {
     /// The user that the daemon runs as.
     own: Uid,
     exchange: Option<Exchange>,
-    /// The socket of an attempt that failed. The next one uses it, as making another costs as much as the attempt.
+    /// The socket of the next attempt. It is made beforehand, as that costs as much as the attempt.
     unconnected: Option<OwnedFd>,
     /// The socket that answered the last request with 200.
     answered: Option<FileId>,
@@ -55,19 +55,19 @@ impl Agent {
             address: UnixAddr::new(path)?,
             own: Uid::effective(),
             exchange: None,
-            unconnected: None,
+            unconnected: Some(new_socket()?),
             answered: None,
         })
     }
 
-    /// Closes an older connection, connects and sends the request. [`Agent::advance`] returns the reply.
+    /// Connects and sends the request, then closes an older connection. [`Agent::advance`] returns the reply.
     pub fn notify(
         &mut self,
         request: &Request,
         registry: &Registry,
         token: Token,
     ) -> Result<(), Failure> {
-        self.exchange = None;
+        let older = self.exchange.take();
         let agent = self.socket_id();
         let socket = self.unconnected.take().map_or_else(new_socket, Ok).map_err(failure)?;
         // A Unix socket connects at once or fails, with EAGAIN if the backlog is full.
@@ -79,6 +79,9 @@ impl Agent {
         self.check_trust(&stream)?;
         // A new socket has room for all of it (`unix_stream_sendmsg`).
         stream.write_all(request).map_err(failure)?;
+        drop(older);
+        // Without descriptors, the next attempt makes one, and reports the error.
+        self.unconnected = new_socket().ok();
         // Registering also reports bytes already received.
         registry
             .register(&mut stream, token, Interest::READABLE)

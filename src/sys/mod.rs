@@ -16,4 +16,5 @@ pub(crate) mod packet;
 pub(crate) mod pid_file;
 pub mod service_manager;
 pub mod signals;
+pub mod state_file;
 pub(crate) mod stderr;

@@ -48,15 +48,16 @@ fn reports_are_counted() {
         &[command(1), command(1)],
         &[agent(false), Step::AddVip, READ, agent(true), RETRY, ANSWER, ANSWER, command(0)],
         &[disk(false), Step::RemoveVip, READ, ANSWER, ANSWER],
+        &[Step::TouchSpare { removes: true }, Step::AddVip, READ, ANSWER, ANSWER],
         &[disk(true), RETRY],
     ]);
     let Counters { transitions, writes, write_failures, .. } = counters;
-    assert_eq!((transitions, writes, write_failures), (3, 3, 1));
+    assert_eq!((transitions, writes, write_failures), (4, 4, 1), "an exchange needs no room");
     let Counters { notifications, notification_failures, .. } = counters;
     let failures: u64 = notification_failures.iter().sum();
-    assert_eq!((notifications, failures), (3, 1));
+    assert_eq!((notifications, failures), (4, 1));
     assert_eq!((counters.commands, counters.command_failures), (3, 2));
-    assert_eq!(counters.metrics_failures, 1);
+    assert_eq!(counters.metrics_failures, 2);
 }
 
 #[test]

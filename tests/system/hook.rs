@@ -3,7 +3,7 @@
 use std::fs::{self, File};
 use std::io::Write;
 use std::process::Command;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use lab::daemon::{children, wait_end};
 use lab::files::{content, look, write_program};
@@ -153,7 +153,9 @@ fn delay() {
     assert_eq!(keepwatch.terminate().unwrap().code(), Some(0));
     assert_eq!(hooked.calls(), ["+BACKUP", "-BACKUP"]);
     let state = File::options().write(true).open(hooked.world.setup.state_file()).unwrap();
-    state.set_modified(SystemTime::now() - Duration::from_hours(1)).unwrap();
+    // A daemon sets a time without a fraction.
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+    state.set_modified(UNIX_EPOCH + Duration::from_secs(now - 3600)).unwrap();
     let keepwatch = hooked.world.setup.spawn();
     wait_hook_succeeded(&keepwatch, "BACKUP", 2);
 }

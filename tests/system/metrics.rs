@@ -58,6 +58,7 @@ pub fn text(router_id: &str, vip: &str) -> String {
         Trouble::SplitBrain([2, 0, 0, 0, 0, 2]),
         Trouble::StateFileFails,
         Trouble::StateFileShared,
+        Trouble::SpareFails,
         Trouble::InterfaceAbsent,
         down,
         Trouble::Misplaced(7, cidr),

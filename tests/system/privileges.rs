@@ -79,14 +79,18 @@ fn descriptors() {
     let fds = fs::read_dir(format!("/proc/{}/fd", keepwatch.pid())).unwrap();
     let kind = |target: PathBuf| {
         let target = target.strip_prefix(world.setup.directory()).unwrap_or(&target);
-        target.to_str().unwrap().split('[').next().unwrap().to_string()
+        let target = target.to_str().unwrap();
+        let named = target.find("keepwatch-").map_or(target.len(), |start| start + 10);
+        target[..named].split('[').next().unwrap().to_string()
     };
     let mut kinds: Vec<_> =
         fds.map(|fd| kind(fs::read_link(fd.unwrap().path()).unwrap())).collect();
     kinds.sort();
     let [null, anonymous, socket] = ["/dev/null", "anon_inode:", "socket:"];
-    let files = ["conf/neutron-keepalived-state-change.log", "router.monitor.pid"];
-    let expected = [&[null; 3], &[anonymous; 3], &files[..], &[socket; 2]];
+    let log = "conf/neutron-keepalived-state-change.log";
+    let files = ["conf/.state.keepwatch-", log, "conf/state", "router.monitor.pid"];
+    // Events, claims, and the next connection to the agent.
+    let expected = [&[null; 3], &[anonymous; 3], &files[..], &[socket; 3]];
     assert_eq!(kinds, expected.concat());
 }
 

@@ -1,50 +1,118 @@
 //! Promise 3: the state file is always whole, whatever happens to its directory.
 
 use std::fs;
+use std::io::Write;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use keepwatch::sys::atomic_file::AtomicFile;
+use keepwatch::monitor::FoundStateFile;
+use keepwatch::sys::state_file::StateFile;
 use lab::daemon::{Running, Setup};
 use lab::files::{Watch, content, look};
-use lab::namespace::mount_tmpfs;
-use nix::mount::{MsFlags, mount, umount};
+use lab::namespace::{Pids, mount_tmpfs};
+use lab::traced::at_call;
+use nix::libc::{SYS_pread64, SYS_renameat2, SYS_utimensat};
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::sys::signal::Signal;
 use nix::sys::stat::Mode;
-use nix::unistd::mkfifo;
+use nix::unistd::{Pid, mkfifo};
 
-use crate::world::{World, setup, word};
+use crate::world::{NO_AGENT, World, setup, word};
 
-/// A symlink or fifo has the name of the state file, or of its temporary file, which contains the pid of this process.
+/// Returns the hidden files: a spare, and during a write a temporary file.
+fn hidden(setup: &Setup) -> Vec<PathBuf> {
+    let paths = fs::read_dir(&setup.conf_dir).unwrap().map(|entry| entry.unwrap().path());
+    paths.filter(|path| path.to_string_lossy().contains("/.state.keepwatch-")).collect()
+}
+
+/// Returns the only hidden file.
+fn spare(setup: &Setup) -> PathBuf {
+    let mut spares = hidden(setup);
+    assert_eq!(spares.len(), 1, "{spares:?}");
+    spares.remove(0)
+}
+
+/// Waits until the spare is ready: it has its mark.
+fn wait_spare(setup: &Setup) -> PathBuf {
+    let marked = |path: &PathBuf| fs::metadata(path).is_ok_and(|found| found.mtime() == 0);
+    look("a spare", || matches!(&hidden(setup)[..], [path] if marked(path)));
+    spare(setup)
+}
+
+/// Something of another process has the name of the state file or of the spare. The next change replaces it, without
+/// following it, and the change after it does not bring it back.
 #[apply(trial)]
-fn symlink_or_fifo_in_its_place() {
+fn others_files_in_their_places() {
     let setup = setup();
-    let file = AtomicFile::new(&setup.state_file()).unwrap();
-    let name = format!(".state.keepwatch-{}", std::process::id());
     let precious = setup.directory().join("precious");
     fs::write(&precious, "as it was").unwrap();
-    for place in [setup.state_file(), setup.conf_dir.join(name)] {
-        for is_link in [true, false] {
-            let _ = fs::remove_file(&place);
-            if is_link {
-                symlink(&precious, &place).unwrap();
+    let places: [fn(&Setup) -> PathBuf; 2] = [Setup::state_file, spare];
+    for place in places {
+        for kind in ["symlink", "fifo", "hard link", "file", "nothing"] {
+            let mut file = StateFile::new(&setup.state_file()).unwrap();
+            file.write("backup").unwrap();
+            file.prepare("master", 1).unwrap();
+            let path = place(&setup);
+            if kind == "hard link" {
+                let _ = fs::remove_file(setup.conf_dir.join("link"));
+                fs::hard_link(&path, setup.conf_dir.join("link")).unwrap();
             } else {
-                mkfifo(&place, Mode::S_IRWXU).unwrap();
+                fs::remove_file(&path).unwrap();
             }
-            file.replace(b"master", false).unwrap();
-            assert!(fs::symlink_metadata(setup.state_file()).unwrap().is_file());
-            assert_eq!((setup.state(), content(&precious)), ("master".into(), "as it was".into()));
-            assert_eq!(temporaries(&setup), [] as [&Path; 0]);
+            match kind {
+                "symlink" => symlink(&precious, &path).unwrap(),
+                "fifo" => mkfifo(&path, Mode::S_IRWXU).unwrap(),
+                "file" => fs::write(&path, "backup").unwrap(),
+                _ => {}
+            }
+            for (state, other) in [("master", "backup"), ("backup", "master")] {
+                file.write(state).unwrap();
+                let metadata = fs::symlink_metadata(setup.state_file()).unwrap();
+                assert!(metadata.is_file() && setup.state() == state, "{kind}: {}", setup.state());
+                file.prepare(other, 1).unwrap();
+                assert_eq!(file.find(), FoundStateFile::Intact, "{kind}");
+            }
+            drop(file);
+            assert_eq!(
+                (hidden(&setup), content(&precious)),
+                (vec![], "as it was".into()),
+                "{kind}"
+            );
         }
     }
 }
 
-/// Returns the temporary files, which exist only during a write.
-fn temporaries(setup: &Setup) -> Vec<PathBuf> {
-    let paths = fs::read_dir(&setup.conf_dir).unwrap().map(|entry| entry.unwrap().path());
-    let is_temporary = |path: &PathBuf| path.to_string_lossy().contains("/.state");
-    paths.filter(is_temporary).collect()
+/// An exchange with a directory succeeds. It then has the spare's name, and is not removed.
+#[apply(trial)]
+fn directory_in_its_place() {
+    let setup = setup();
+    let mut file = StateFile::new(&setup.state_file()).unwrap();
+    file.write("backup").unwrap();
+    file.prepare("master", 1).unwrap();
+    fs::remove_file(setup.state_file()).unwrap();
+    fs::create_dir_all(setup.state_file().join("precious")).unwrap();
+    for (state, other) in [("master", "backup"), ("backup", "master")] {
+        file.write(state).unwrap();
+        assert_eq!(setup.state(), state);
+        assert!(file.prepare(other, 1).is_err());
+    }
+    fs::remove_dir_all(spare(&setup)).unwrap();
+    file.prepare("master", 1).unwrap();
+}
+
+/// A file's time of change is whole seconds, and says nothing once another process has written the file.
+#[apply(trial)]
+fn time_of_the_last_change() {
+    let setup = setup();
+    let mut file = StateFile::new(&setup.state_file()).unwrap();
+    for (state, other, since) in [("backup", "master", 7), ("master", "backup", 8)] {
+        file.write(state).unwrap();
+        file.prepare(other, since).unwrap();
+        let found = fs::metadata(setup.state_file()).unwrap();
+        assert_eq!((found.mtime(), found.mtime_nsec()), (since.cast_signed(), 0));
+    }
 }
 
 fn start<'a>(setup: &'a Setup, log: &Path) -> Running<'a> {
@@ -52,14 +120,116 @@ fn start<'a>(setup: &'a Setup, log: &Path) -> Running<'a> {
     setup.attend(setup.command().arg(log).arg("--foreground").spawn().unwrap())
 }
 
-/// Neutron's agent starts a successor while the predecessor is still exiting.
+/// The calls of a change of state that touch the state file or its spare. A traced daemon stops before and after each.
+const CALLS: [i64; 3] = [SYS_renameat2, SYS_utimensat, SYS_pread64];
+/// Those are one, two and one.
+const STOPS: usize = 8;
+
+/// Changes the state, and calls `at` at each stop of the daemon until that returns true.
+fn trace_change(daemon: &Running<'_>, change: impl FnOnce(), mut at: impl FnMut(usize) -> bool) {
+    daemon.wait_asleep();
+    let (mut change, mut stops) = (Some(change), 0);
+    let is_last = |call, _| {
+        // The begin of the trace has stopped a call, too.
+        if let Some(change) = change.take() {
+            change();
+        }
+        let is_meant = CALLS.iter().any(|number| number.cast_unsigned() == call);
+        stops += usize::from(is_meant);
+        is_meant && at(stops - 1)
+    };
+    at_call(Pid::from_raw(daemon.pid().cast_signed()), is_last, || ());
+}
+
+/// Neutron's agent writes the file in place, with either word (`ha_state` in `neutron/agent/l3/ha_router.py`): it opens and
+/// empties the file at one call of the daemon, and writes at the same one or a later one. The next changes are right.
+#[apply(trial)]
+fn agent_writes_in_place_at_any_moment() {
+    let world = World::new();
+    let daemon = start(&world.setup, &world.setup.directory().join("log"));
+    world.agent.wait_acknowledged("backup");
+    let mut present = false;
+    for (open, write) in (0..STOPS).flat_map(|open| (open..STOPS).map(move |write| (open, write))) {
+        for wrong in ["backup", "master"] {
+            present = !present;
+            let mut file = None;
+            let change = || world.set_vip(present);
+            trace_change(&daemon, change, |stop| {
+                if stop == open {
+                    file = fs::File::create(world.setup.state_file()).ok();
+                }
+                if stop == write {
+                    file.take().unwrap().write_all(wrong.as_bytes()).unwrap();
+                }
+                stop == write
+            });
+            world.agent.wait_acknowledged(word(present));
+            for _ in 0..2 {
+                daemon.wait_asleep();
+                present = !present;
+                world.deliver(present);
+                let state = world.setup.state();
+                assert_eq!(state, word(present), "{wrong} opened at {open}, written at {write}");
+            }
+        }
+    }
+}
+
+/// A daemon is killed at each call. The word is whole, and the next daemon removes what it has left, but nothing of another
+/// daemon that runs in the same directory, in another PID namespace.
+#[apply(trial)]
+fn killed_at_any_moment() {
+    let world = World::new();
+    let log = world.setup.directory().join("log");
+    let mut other = setup();
+    other.conf_dir.clone_from(&world.setup.conf_dir);
+    other.interface = "other".into();
+    other.expect(&[NO_AGENT, "watched interface other not found; waiting"]);
+    let pids = Pids::new();
+    let neighbour = pids.run(|| start(&other, &world.setup.directory().join("neighbour")));
+    let reports = || world.setup.log_in(&log).matches("Notified agent").count();
+    let living = wait_spare(&other);
+    for stop in 0..STOPS {
+        let before = reports();
+        let mut daemon = start(&world.setup, &log);
+        look("a report", || reports() > before);
+        daemon.wait_asleep();
+        assert_eq!(hidden(&world.setup).len(), 2, "what the last one left is gone");
+        daemon.allow_end();
+        trace_change(
+            &daemon,
+            || world.set_vip(true),
+            |at| {
+                if at == stop {
+                    daemon.signal(Signal::SIGKILL);
+                }
+                at == stop
+            },
+        );
+        daemon.wait_exit();
+        assert!(["backup", "master"].contains(&&*world.setup.state()), "{}", world.setup.state());
+        assert_eq!(hidden(&world.setup).len(), 2, "{stop}");
+        world.set_vip(false);
+    }
+    let before = reports();
+    let last = start(&world.setup, &log);
+    look("a report", || reports() > before);
+    assert_eq!(last.terminate().unwrap().code(), Some(0));
+    assert_eq!(hidden(&world.setup), [living]);
+    assert_eq!(neighbour.terminate().unwrap().code(), Some(0));
+    assert_eq!(hidden(&world.setup), [] as [&Path; 0]);
+}
+
+/// Neutron's agent starts a successor while the predecessor is still exiting. Both have the same pid.
 #[apply(trial)]
 fn two_daemons_write() {
     let world = World::new();
     let mut other = setup();
     other.conf_dir.clone_from(&world.setup.conf_dir);
     let logs = [world.setup.directory().join("log-1"), world.setup.directory().join("log-2")];
-    let daemons = [start(&world.setup, &logs[0]), start(&other, &logs[1])];
+    let pids = [Pids::new(), Pids::new()];
+    let daemons =
+        [pids[0].run(|| start(&world.setup, &logs[0])), pids[1].run(|| start(&other, &logs[1]))];
     let watch = Watch::new(world.setup.directory());
     let wait_written = |times| {
         for log in &logs {
@@ -90,12 +260,32 @@ fn two_daemons_write() {
     let line = "another process writes the state file";
     let is_in = |log: &PathBuf| world.setup.log_in(log).contains(line);
     watch.until("a check to find the other's file", || logs.iter().any(is_in).then_some(()));
-    drop(daemons);
+    for daemon in daemons {
+        assert!(daemon.terminate().unwrap().success());
+    }
     for log in &logs {
         let log = world.setup.log_in(log);
         assert!(!log.contains("state file not written"), "{log}");
     }
-    assert_eq!(temporaries(&world.setup), [] as [&Path; 0]);
+    assert_eq!(hidden(&world.setup), [] as [&Path; 0]);
+}
+
+/// The agent's word, or no file, in place of the daemon's last file: the first check after a report writes it again.
+#[apply(trial)]
+fn changed_file_is_written_again() {
+    for removes in [false, true] {
+        let world = World::new();
+        let daemon = world.setup.start();
+        daemon.wait_log("Notified agent router", 1);
+        if removes {
+            fs::remove_file(world.setup.state_file()).unwrap();
+        } else {
+            fs::write(world.setup.state_file(), "master").unwrap();
+        }
+        daemon.wait_log("Wrote router", 2);
+        assert_eq!(world.setup.state(), "backup");
+        assert!(!world.setup.log().contains("another process"), "{}", world.setup.log());
+    }
 }
 
 #[apply(trial)]
@@ -112,7 +302,9 @@ fn mode_and_content() {
             .unwrap();
         let _keepwatch = world.setup.adopt(&output);
         assert_eq!(world.setup.state(), "backup");
-        for path in [world.setup.state_file(), world.setup.log_file(), world.setup.pid_file()] {
+        wait_spare(&world.setup);
+        let files = [world.setup.state_file(), world.setup.log_file(), world.setup.pid_file()];
+        for path in files.into_iter().chain(hidden(&world.setup)) {
             let mode = fs::metadata(&path).unwrap().mode() & 0o7777;
             assert_eq!(format!("{mode:04o}"), "0644", "mode of {}", path.display());
             fs::remove_file(path).unwrap();
@@ -120,7 +312,7 @@ fn mode_and_content() {
     }
 }
 
-/// Each state is delivered, and written when the directory has room.
+/// Each change is written at once. Without a spare, it is written when the directory has room.
 #[apply(trial)]
 fn full_directory() {
     let world = World::new();
@@ -130,22 +322,34 @@ fn full_directory() {
     let ballast = setup.conf_dir.join("ballast");
     let keepwatch = start(setup, &log);
     world.agent.wait_acknowledged("backup");
+    wait_spare(setup);
+    let _ = fs::write(&ballast, vec![0; 65536]);
+    for present in [true, false, true, false] {
+        world.deliver(present);
+        assert_eq!(setup.state(), word(present));
+        wait_spare(setup);
+    }
+    // The state is reported again, and the spare has the other word.
+    keepwatch.signal(Signal::SIGHUP);
+    world.agent.wait("another notification", |received| received.len() >= 6);
+    let text = setup.log_in(&log);
+    assert!(!text.contains("not written") && !text.contains("no spare"), "{text}");
     for present in [true, false] {
+        fs::remove_file(wait_spare(setup)).unwrap();
         let _ = fs::write(&ballast, vec![0; 65536]);
         world.deliver(present);
         assert_ne!(setup.state(), word(present), "the directory was not full");
         // A retry may be under way.
-        look("no temporary file", || temporaries(setup).is_empty());
+        look("no temporary file", || hidden(setup).is_empty());
         fs::remove_file(&ballast).unwrap();
         keepwatch.wait_state(word(present));
     }
     drop(keepwatch);
-    assert_eq!(temporaries(setup), [] as [&Path; 0]);
     let log = setup.log_in(&log);
     assert!(log.contains(" WARNING ") && log.contains("state file not written: "), "{log}");
 }
 
-/// The running daemon writes into a file system mounted over its directory, and does not keep it busy.
+/// The running daemon writes into a file system mounted over its directory.
 #[apply(trial)]
 fn mount_over_the_directory_is_followed() {
     let world = World::new();
@@ -153,8 +357,8 @@ fn mount_over_the_directory_is_followed() {
     world.agent.wait_acknowledged("backup");
     mount_tmpfs(&world.setup.conf_dir).unwrap();
     world.deliver(true);
-    assert_eq!((world.setup.state().as_str(), temporaries(&world.setup)), ("master", vec![]));
-    umount(&world.setup.conf_dir).unwrap();
+    assert_eq!(world.setup.state(), "master");
+    umount2(&world.setup.conf_dir, MntFlags::MNT_DETACH).unwrap();
     assert_eq!(world.setup.state(), "backup");
     for (present, arrivals) in [(false, 3), (true, 4)] {
         world.set_vip(present);

@@ -123,6 +123,7 @@ fn over_ipv4(pids: &Pids) -> BTreeSet<&'static str> {
         "split brain: ",
         " is on ha0, but the interface ",
         "state file not written: ",
+        "no spare state file: ",
         "another process writes the state file",
         "log file not reopened: ",
     ]);
@@ -153,14 +154,17 @@ fn over_ipv4(pids: &Pids) -> BTreeSet<&'static str> {
     world.rtnl.down("ha0");
     observer.expect("the interface is down", &keepwatch);
     let state_file = world.setup.state_file();
-    fs::remove_file(&state_file).unwrap();
-    fs::create_dir(&state_file).unwrap();
-    world.set_vip(false);
-    observer.expect("state file not written", &keepwatch);
+    // An exchange with the first directory makes it the spare.
+    for (present, words) in [(false, "no spare state file"), (true, "state file not written")] {
+        fs::remove_file(&state_file).unwrap();
+        fs::create_dir(&state_file).unwrap();
+        world.set_vip(present);
+        observer.expect(words, &keepwatch);
+    }
     fs::remove_dir(&state_file).unwrap();
-    keepwatch.wait_state("backup");
+    keepwatch.wait_state("master");
     let foreign = world.setup.directory().join("foreign");
-    fs::write(&foreign, "master").unwrap();
+    fs::write(&foreign, "backup").unwrap();
     fs::rename(&foreign, &state_file).unwrap();
     observer.expect("another process writes the state file", &keepwatch);
     // The daemon refuses a symlink. The test follows it to the old log, which still gets the lines.

@@ -6,6 +6,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 use std::thread;
 
+use nix::errno::Errno;
 use nix::libc::{self, c_long};
 use nix::sched::{CloneFlags, setns};
 use nix::sys::ptrace;
@@ -48,7 +49,9 @@ pub fn at_call(pid: Pid, mut is_it: impl FnMut(u64, [u64; 2]) -> bool, then: imp
         }
     }
     then();
-    ptrace::detach(pid, None).expect("to let it go");
+    // ESRCH: it has been killed.
+    let detached = ptrace::detach(pid, None);
+    assert!(matches!(detached, Ok(()) | Err(Errno::ESRCH)), "{detached:?}");
 }
 
 impl Stopped {

@@ -77,6 +77,9 @@ impl<'a> Lab<'a> {
                 Action::RequestDump { dump, only, sequence } => {
                     assert_eq!(self.asked.replace((*dump, *only, *sequence)), None);
                 }
+                Action::PrepareState { .. } => {
+                    self.monitor.handle(&Input::StatePrepared(Ok(())), self.now);
+                }
                 Action::WriteMetrics => {
                     self.monitor.handle(&Input::MetricsFile(Ok(())), self.now);
                 }

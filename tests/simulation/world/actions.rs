@@ -1,6 +1,8 @@
 //! Executes the core's actions.
 
-use keepwatch::monitor::{Action, Dump, Duration, Failure, FoundFiles, Input, Outcome, State};
+use keepwatch::monitor::{
+    Action, Dump, Duration, Failure, FoundFiles, Input, Instant, Outcome, State,
+};
 use keepwatch::wire::rtnl::Body;
 
 use super::Simulation;
@@ -51,14 +53,10 @@ impl Simulation<'_> {
                 );
                 self.wire.read(reads);
             }
-            Action::WriteState(state) => {
-                self.now += std::mem::take(&mut self.disk.hangs);
-                let written = self.disk.write(state, self.now);
-                self.manager.written |= written.is_ok();
-                self.file_is_tried();
-                return Some(Input::StateFile(written));
-            }
+            Action::WriteState(state) => return Some(self.write_state(state)),
+            Action::PrepareState { state, since } => return Some(self.prepare(state, since)),
             Action::WriteMetrics => {
+                assert!(!self.disk.is_unprepared, "p4_spare_before_metrics");
                 assert!(self.at_empty_queue, "p4_metrics_come_last");
                 let status = self.monitor.status();
                 self.metrics.follow(&status);
@@ -116,6 +114,23 @@ impl Simulation<'_> {
         // The metrics must show the status before the check, which may change it.
         self.metrics.follow(&self.monitor.status());
         Input::KeepalivedChecked(self.keepalived.check(self.now))
+    }
+
+    fn write_state(&mut self, state: State) -> Input {
+        self.now += std::mem::take(&mut self.disk.hangs);
+        let written = self.disk.write(state, self.now);
+        self.manager.written |= written.is_ok();
+        self.file_is_tried();
+        Input::StateFile(written)
+    }
+
+    /// Prepares the spare state file.
+    fn prepare(&mut self, state: State, since: Instant) -> Input {
+        // An older preparation may be retried.
+        let is_newest = self.reported == Some(state) && !self.disk.fails;
+        let time = self.monitor.status().changed_at;
+        assert!(!is_newest || time == Some(since), "p3_file_has_its_time");
+        Input::StatePrepared(self.disk.prepare(state, self.now))
     }
 
     fn check_files(&mut self) -> Input {

@@ -44,6 +44,8 @@ pub static CHOICES: LazyLock<Vec<Vec<Step>>> = LazyLock::new(|| {
         (1, vec![Step::Control(Control::ReopenLog)]),
         (1, [None, Some(Active), Some(Backup)].map(Step::ReplaceStateFile).to_vec()),
         (1, [Active, Backup].map(Step::OverwriteStateFile).to_vec()),
+        (1, [true, false].map(|removes| Step::TouchSpare { removes }).to_vec()),
+        (1, [true, true, false].map(Step::DiskExchanges).to_vec()),
         (8, dump_ends().map(Step::EndNextDump).to_vec()),
         (2, vec![Step::NextDumpLags]),
         (8, [0, 1].into_iter().flat_map(address_changes).collect()),

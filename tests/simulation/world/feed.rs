@@ -1,6 +1,6 @@
 //! Drives the core: executes one action after another, and passes in each result before the next.
 
-use keepwatch::monitor::{Duration, Input};
+use keepwatch::monitor::{Duration, Input, Outcome, Trouble};
 
 use super::lan::Lan;
 use super::{MAX_ACTIONS, Simulation};
@@ -89,6 +89,8 @@ impl Simulation<'_> {
         }
         let foreign = self.foreign_claimant(input);
         self.monitor.handle(input, self.now);
+        let is_delivered = matches!(input, Input::Agent(Outcome::Delivered { .. }));
+        assert!(!is_delivered || !self.shows(Trouble::AgentFails), "p6_failure_is_over");
         self.note_claim(foreign);
     }
 }

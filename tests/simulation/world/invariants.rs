@@ -26,6 +26,7 @@ impl Simulation<'_> {
         let unread = self.kernel.has_unread();
         assert!(soon || unread || self.reported == Some(self.truth()), "p1_truth_is_reported");
         assert!(soon || self.disk.written == self.reported, "p3_state_file_is_not_forgotten");
+        assert!(!self.disk.is_unprepared, "p3_spare_is_not_forgotten");
         let check = (self.checked + CHECK_FILES).max(self.now + Duration::from_secs(10));
         let checks = deadline.is_some_and(|deadline| deadline <= check);
         assert!(self.reported.is_none() || checks, "p3_files_are_checked");
@@ -121,7 +122,7 @@ impl Simulation<'_> {
             self.reported = Some(state);
             self.wire.reported = Some(self.now);
             let is_gone = self.namespace_gone.map(|_| Cause::NamespaceGone);
-            self.cause = is_gone.or(Some(self.hook.cause(state)));
+            self.causes = [is_gone.or(Some(self.hook.cause(state))), self.causes[0]];
             self.forget_claims();
             if state == State::Backup {
                 self.lans.iter_mut().for_each(Lan::cut_off);
@@ -195,13 +196,12 @@ impl Simulation<'_> {
                 assert!(!self.hook.lives && self.options.has_hook, "p20_helper_is_gone");
             }
             LogEvent::AgentBack { failures } => {
-                let known = std::mem::take(&mut self.agent.failures);
+                let known = std::mem::take(&mut self.agent.returned);
                 assert!(failures > 0 && failures == known, "p6_agent_is_back: {known}");
             }
             LogEvent::Wrote(state) => assert_eq!(self.disk.file, Some(state), "p3_file_is_written"),
             LogEvent::Notified(state) => {
                 assert_eq!(self.agent.acknowledged, Some(state), "p6_agent_has_it");
-                assert!(!self.shows(Trouble::AgentFails), "p6_failure_is_over");
             }
             LogEvent::Initial(state) => {
                 assert_eq!(Some(state), self.monitor.status().state, "p2_initial");
@@ -264,6 +264,10 @@ impl Simulation<'_> {
                 failure_kind(failure)
             }
             LimitedEvent::NotWritten { .. } => ("file", 0),
+            LimitedEvent::NotPrepared { .. } => {
+                assert!(self.shows(Trouble::SpareFails), "p3_spare_fails");
+                ("spare", 0)
+            }
             LimitedEvent::StateFileShared => ("shared file", 0),
             LimitedEvent::MetricsNotWritten { .. } => ("metrics", 0),
             LimitedEvent::NotAnnounced { .. } => ("announcement", 0),
@@ -280,17 +284,13 @@ impl Simulation<'_> {
         self.limits.read(kind, count);
     }
 
-    /// Asserts that a cause is true. It is logged before the report, or later while the interface may be about to go.
+    /// Asserts that a cause is true. It is logged after the report, or later while the interface may be about to go.
     fn read_cause(&mut self, cause: Cause) {
         self.changes += 1;
-        let state = self.monitor.status().state.expect("a report");
-        let is_gone = self.namespace_gone.map(|_| Cause::NamespaceGone);
-        let now = is_gone.or(Some(self.hook.cause(state))).filter(|_| self.reported != Some(state));
         match cause {
             Cause::InterfaceGone => assert!(self.kernel.has_been_absent, "p9_interface_was_gone"),
             Cause::DuplicateAddress => assert!(self.vip_has_failed, "p1_detection_had_failed"),
-            // It is the cause of this change or of the one before.
-            _ => assert!([now, self.cause].contains(&Some(cause)), "p7_cause_is_true: {cause:?}"),
+            _ => assert!(self.causes.contains(&Some(cause)), "p7_cause_is_true: {cause:?}"),
         }
     }
 

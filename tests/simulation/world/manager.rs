@@ -139,6 +139,7 @@ impl Simulation<'_> {
             self.wire.claimant.map(Trouble::SplitBrain),
             None,
             self.disk.was_foreign.then_some(Trouble::StateFileShared),
+            self.disk.spare_fails.then_some(Trouble::SpareFails),
             is_absent.then_some(Trouble::InterfaceAbsent),
             down.map(Trouble::InterfaceDown),
             shown.or(misplaced.first().copied()),

@@ -105,8 +105,8 @@ pub struct Simulation<'a> {
     namespace_gone: Option<Instant>,
     /// The newest state that the core has reported.
     reported: Option<State>,
-    /// Its cause, unless that is a duplicate address or a missing interface.
-    cause: Option<Cause>,
+    /// Its cause and that of the state before, unless it is a duplicate address or a missing interface.
+    causes: [Option<Cause>; 2],
     wire: Wire,
     /// The VIP has failed duplicate address detection at least once.
     vip_has_failed: bool,
@@ -200,7 +200,7 @@ impl<'a> Simulation<'a> {
             namespace_deleted: false,
             namespace_gone: None,
             reported: None,
-            cause: None,
+            causes: [None; 2],
             wire: Wire::default(),
             vip_has_failed: false,
             manager: Manager::default(),
@@ -250,7 +250,7 @@ impl<'a> Simulation<'a> {
         assert_eq!(self.agent.acknowledged, expected, "p6_newest_state_arrives");
         let acted_on = self.agent.acted_on_at(self.now + Duration::from_secs(30));
         assert_eq!(acted_on, expected, "p6_agent_acts_on_it_last");
-        assert_eq!(self.agent.failures, 0, "p6_return_is_logged");
+        assert_eq!(self.agent.returned, 0, "p6_return_is_logged");
         let filter = (!self.options.announces).then_some(self.kernel.ifindex.unwrap_or(0));
         assert_eq!(self.kernel.filter, filter, "p8_filter_is_right");
         assert!(self.manager.ready && !self.namespace_deleted, "p10_end_is_found");

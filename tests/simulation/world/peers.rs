@@ -7,7 +7,17 @@ use super::retry::Retry;
 
 #[derive(Debug, Default)]
 pub struct Disk {
+    /// It has room for new files.
     pub works: bool,
+    /// It cannot exchange two files.
+    pub cannot_exchange: bool,
+    /// The spare: no file, a file that another process has touched, or one that holds a word.
+    pub spare: Spare,
+    /// The core's last preparation of the spare failed.
+    pub spare_fails: bool,
+    pub spare_retry: Retry,
+    /// The core has not prepared the spare since its last write.
+    pub is_unprepared: bool,
     /// How long the next write takes.
     pub hangs: Duration,
     /// The word in the file.
@@ -25,15 +35,39 @@ pub struct Disk {
 }
 
 impl Disk {
+    /// Writes the state: into a new file if there is room, or by an exchange with the spare.
     pub fn write(&mut self, state: State, now: Instant) -> Result<(), Errno> {
         self.retry.begin();
-        self.fails = !self.works;
+        let is_ready = self.spare == Spare::Holds(state) && !self.cannot_exchange;
+        let exchanges = is_ready || !self.works && self.spare != Spare::None;
+        self.fails = !self.works && (!exchanges || self.cannot_exchange || self.file.is_none());
         if self.fails {
             self.retry.fail(now);
             return Err(Errno(28));
         }
         self.retry.reset();
+        if exchanges {
+            // What was the state file is the spare now. Another process's has to go.
+            self.spare = if self.is_foreign { Spare::None } else { Spare::Touched };
+        }
         (self.file, self.written, self.is_foreign) = (Some(state), Some(state), false);
+        self.is_unprepared = true;
+        self.spare_retry.reset();
+        Ok(())
+    }
+
+    /// Prepares the spare for the change after this state.
+    pub fn prepare(&mut self, state: State, now: Instant) -> Result<(), Errno> {
+        assert_eq!(self.written, Some(state), "p3_spare_is_for_the_next_change");
+        self.spare_retry.begin();
+        self.is_unprepared = false;
+        self.spare_fails = !self.cannot_exchange && !self.works && self.spare == Spare::None;
+        if self.spare_fails {
+            self.spare_retry.fail(now);
+            return Err(Errno(28));
+        }
+        self.spare_retry.reset();
+        self.spare = if self.cannot_exchange { Spare::None } else { Spare::Holds(state.other()) };
         Ok(())
     }
 
@@ -45,6 +79,13 @@ impl Disk {
     /// The agent writes the file in place.
     pub fn overwrite(&mut self, word: State) {
         self.file = self.file.map(|_| word);
+    }
+
+    /// Another process writes the spare, or removes it.
+    pub fn touch_spare(&mut self, removes: bool) {
+        if self.spare != Spare::None {
+            self.spare = if removes { Spare::None } else { Spare::Touched };
+        }
     }
 
     pub fn find(&self) -> FoundStateFile {
@@ -61,6 +102,15 @@ const BATCHING: Duration = Duration::from_secs(2);
 
 /// The bounds of the shortest wait after a full backlog.
 const FULL: [Duration; 2] = [Duration::from_millis(6), Duration::from_millis(1_666)];
+
+/// The file beside the state file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Spare {
+    #[default]
+    None,
+    Touched,
+    Holds(State),
+}
 
 #[derive(Debug, Default)]
 pub struct Agent {
@@ -88,8 +138,10 @@ pub struct Agent {
     knows_routers_at: Option<Instant>,
     /// The state and the time of the last attempt, if that failed.
     failed: Option<(State, Instant)>,
-    /// The number of failed attempts since the last line about its return.
-    pub failures: u32,
+    /// The number of failed attempts since its last 200.
+    failures: u32,
+    /// That number before its last 200, until the line about its return.
+    pub returned: u32,
     pub retry: Retry,
     /// An attempt has failed, and the core has not received that yet.
     pub has_failed: bool,
@@ -250,6 +302,7 @@ impl Agent {
         self.retry.reset();
         self.was_away = false;
         self.acknowledged = Some(state);
+        self.returned = std::mem::take(&mut self.failures);
         self.begin_thread(state, now);
         self.connection = Connection::Lingering;
         let before = self.answered.replace(self.instance);

@@ -210,6 +210,7 @@ impl Simulation<'_> {
         }
         match *input {
             Input::StateFile(result) => limits.end_or_fail("file", result, now),
+            Input::StatePrepared(result) => limits.end_or_fail("spare", result, now),
             Input::FilesChecked(found) if !found.pid_file_lost && !self.disk.fails => {
                 self.disk.was_foreign = found.state_file == FoundStateFile::Foreign;
                 if self.disk.was_foreign {
@@ -266,6 +267,7 @@ impl Simulation<'_> {
         let (deadline, now) = (self.monitor.deadline(), self.now);
         let in_time = |retry: &Retry| retry.is_in_time(deadline, now);
         assert!(in_time(&self.disk.retry), "p3_state_file_is_retried_in_time");
+        assert!(in_time(&self.disk.spare_retry), "p3_spare_is_retried_in_time");
         assert!(in_time(&self.agent.retry), "p6_agent_is_retried_in_time: {:?}", self.agent.retry);
         // The newest state may be another than the failed run's, and delayed.
         let delay = timing(self.options.delays_hook).delay;

@@ -132,6 +132,12 @@ pub enum Step {
     ReplaceStateFile(Option<State>),
     /// The agent writes the state file in place.
     OverwriteStateFile(State),
+    /// Another process writes the spare, or removes it.
+    TouchSpare {
+        removes: bool,
+    },
+    /// Sets whether the disk can exchange two files.
+    DiskExchanges(bool),
     /// Deletes the namespace. Without events of mounts, the core may still notice it `at_once`.
     DeleteNamespace {
         at_once: bool,
@@ -202,6 +208,8 @@ impl Simulation<'_> {
             Step::SetKeepalived(shows) => self.keepalived.shows = shows,
             Step::ReplaceStateFile(word) => self.disk.replace(word),
             Step::OverwriteStateFile(word) => self.disk.overwrite(word),
+            Step::TouchSpare { removes } => self.disk.touch_spare(removes),
+            Step::DiskExchanges(exchanges) => self.disk.cannot_exchange = !exchanges,
             Step::DeleteNamespace { at_once } => self.delete_namespace(at_once),
         }
     }

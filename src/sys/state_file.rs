@@ -1,0 +1,216 @@
+//! The state file, and a spare with the other word in the same directory. A change of state exchanges the two
+//! (`renameat2(2)`): it makes no inode, and needs no room on a full disk.
+//!
+//! Other processes may write into both, as Neutron's agent does. So the spare carries a mark: a time of modification that
+//! only this daemon sets. It is set first, and the word is read afterwards. A write before the mark has its word read, and
+//! a write after the mark changes the time. A spare without its mark is not used.
+//!
+//! Both files are locked as long as their daemon runs, so that a successor removes only what a killed daemon has left.
+
+#![expect(unsafe_code, reason = "nix has no renameat2 for musl")]
+
+use core::mem::swap;
+use std::ffi::{CStr, CString};
+use std::fs::{File, TryLockError};
+use std::os::unix::fs::FileExt;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use nix::errno::Errno as NixErrno;
+use nix::fcntl::OFlag;
+use nix::libc;
+use nix::sys::stat::{FileStat, fstat, lstat};
+
+use super::atomic_file::{AtomicFile, create};
+use super::files::{is_same, unlink};
+use crate::errno::Errno;
+use crate::monitor::FoundStateFile;
+
+/// Both words are shorter.
+const MAX_WORD: usize = 16;
+
+/// See the module.
+#[derive(Debug)]
+pub struct StateFile {
+    pub(crate) file: AtomicFile,
+    /// No other process has this name.
+    pub(crate) spare_path: CString,
+    /// The last file at the path.
+    pub(crate) live: Option<Written>,
+    pub(crate) spare: Option<Written>,
+    /// The file system cannot exchange files, or has no locks.
+    pub(crate) has_no_spare: bool,
+}
+
+/// An open file of this daemon. While it is open, no other file gets its inode number.
+#[derive(Debug)]
+pub(crate) struct Written {
+    file: File,
+    id: FileStat,
+    /// The word in it, unless a write or a check of that has failed.
+    word: Option<&'static str>,
+}
+
+impl StateFile {
+    /// Writes the word, so that a reader finds the old one or the new one. Exchanges the files if the spare has the word, and
+    /// writes a new file otherwise.
+    ///
+    /// # Errors
+    /// The errno of the last step; the old word remains.
+    pub fn write(&mut self, word: &'static str) -> Result<(), Errno> {
+        if self.exchange(word).is_ok() {
+            return Ok(());
+        }
+        let replace = |access| self.file.replace(word.as_bytes(), access);
+        let written = replace(OFlag::O_RDWR).or_else(|errno| match NixErrno::from_raw(errno.0) {
+            // Landlock allows no reading in a directory that is not the one of the start.
+            NixErrno::EACCES => replace(OFlag::O_WRONLY),
+            // A starting daemon has removed the new file before it was locked.
+            NixErrno::ENOENT => replace(OFlag::O_RDWR),
+            _ => Err(errno),
+        });
+        match written.and_then(|file| Written::new(file, Some(word))) {
+            Ok(new) => {
+                self.live = Some(new);
+                Ok(())
+            }
+            // A full disk. The spare's own room suffices for either word.
+            Err(errno) => self
+                .usable_spare()
+                .and_then(|(spare, _)| spare.renew(word).ok())
+                .and_then(|()| self.exchange(word).ok())
+                .ok_or(errno),
+        }
+    }
+
+    /// Exchanges state file and spare, if the spare has the word, and no other process has touched it.
+    fn exchange(&mut self, word: &'static str) -> Result<(), Errno> {
+        let is_ready = self.usable_spare().is_some_and(|(spare, found)| {
+            let mark = (found.st_mtime, found.st_mtime_nsec);
+            spare.word == Some(word)
+                && mark == (0, 0)
+                && usize::try_from(found.st_size) == Ok(word.len())
+        });
+        if !is_ready {
+            return Err(NixErrno::ESTALE.into());
+        }
+        let exchanged = exchange(&self.spare_path, self.file.path());
+        if let Err(NixErrno::EINVAL | NixErrno::ENOSYS | NixErrno::EOPNOTSUPP) = exchanged {
+            self.do_without_spare();
+        }
+        exchanged?;
+        swap(&mut self.live, &mut self.spare);
+        Ok(())
+    }
+
+    /// Prepares the next change, after a write: gives the live file its time, in seconds since 1970 (0: unknown), and has
+    /// the spare hold the other word.
+    ///
+    /// # Errors
+    /// The errno of the step that failed. Without a spare, the next change writes a new file.
+    pub fn prepare(&mut self, other: &'static str, since: u64) -> Result<(), Errno> {
+        if let Some(live) = &self.live {
+            // Only a time that is known has no fraction: see `find_predecessor`.
+            let known = (since > 0).then(|| UNIX_EPOCH + Duration::from_secs(since));
+            live.file.set_modified(known.unwrap_or_else(SystemTime::now))?;
+        }
+        if self.has_no_spare {
+            return Ok(());
+        }
+        if self.usable_spare().is_none() {
+            // A starting daemon may remove the first one before it is locked.
+            self.create_spare().or_else(|_| self.create_spare())?;
+        }
+        self.spare.as_mut().map_or(Ok(()), |spare| spare.renew(other))
+    }
+
+    /// Returns the spare, if it is the file at its path, and has no other name. The directory may be another one, or be
+    /// mounted over.
+    fn usable_spare(&mut self) -> Option<(&mut Written, FileStat)> {
+        let found = lstat(&*self.spare_path).ok()?;
+        let spare = self.spare.as_mut()?;
+        (is_same(&found, &spare.id) && found.st_nlink == 1).then_some((spare, found))
+    }
+
+    /// Creates a spare without a word, in place of any file at its path.
+    fn create_spare(&mut self) -> Result<(), Errno> {
+        self.spare = None;
+        let file = match create(&self.spare_path, OFlag::O_RDWR) {
+            // Only reading is not allowed: without a right to the directory, the state file is not written either.
+            Err(NixErrno::EACCES) => return Ok(()),
+            created => created?,
+        };
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(NixErrno::EAGAIN.into()),
+            // A successor could not tell it from one of a killed daemon.
+            Err(TryLockError::Error(_)) => {
+                self.do_without_spare();
+                return Ok(());
+            }
+        }
+        self.spare = Some(Written::new(file, None)?);
+        self.usable_spare().map(drop).ok_or(NixErrno::ESTALE.into())
+    }
+
+    fn do_without_spare(&mut self) {
+        (self.spare, self.has_no_spare) = (None, true);
+        let _ = unlink(&self.spare_path);
+    }
+
+    /// Returns what is at the path.
+    pub fn find(&self) -> FoundStateFile {
+        let Some(live) = &self.live else { return FoundStateFile::Intact };
+        let holds = |word| live.holds(word).unwrap_or(true);
+        match lstat(self.file.path()) {
+            Ok(there) if !is_same(&there, &live.id) => FoundStateFile::Foreign,
+            Ok(_) if !live.word.is_none_or(holds) => FoundStateFile::Changed,
+            Err(NixErrno::ENOENT) => FoundStateFile::Changed,
+            _ => FoundStateFile::Intact,
+        }
+    }
+}
+
+impl Drop for StateFile {
+    /// Removes the spare. Neutron removes the directory right after the end of the daemon.
+    fn drop(&mut self) {
+        let _ = unlink(&self.spare_path);
+    }
+}
+
+impl Written {
+    fn new(file: File, word: Option<&'static str>) -> Result<Self, Errno> {
+        let id = fstat(&file)?;
+        Ok(Self { file, id, word })
+    }
+
+    /// Has the file hold this word, with the mark.
+    fn renew(&mut self, word: &'static str) -> Result<(), Errno> {
+        self.word = None;
+        self.file.set_modified(UNIX_EPOCH)?;
+        if !self.holds(word)? {
+            self.file.write_all_at(word.as_bytes(), 0)?;
+            self.file.set_len(u64::try_from(word.len()).unwrap_or_default())?;
+            self.file.set_modified(UNIX_EPOCH)?;
+            if !self.holds(word)? {
+                return Err(NixErrno::EBUSY.into());
+            }
+        }
+        self.word = Some(word);
+        Ok(())
+    }
+
+    fn holds(&self, word: &str) -> Result<bool, Errno> {
+        let mut content = [0; MAX_WORD];
+        let length = self.file.read_at(&mut content, 0)?;
+        Ok(content.get(..length) == Some(word.as_bytes()))
+    }
+}
+
+/// Exchanges two files of the same file system.
+fn exchange(one: &CStr, other: &CStr) -> nix::Result<()> {
+    let (here, flag) = (libc::AT_FDCWD, libc::RENAME_EXCHANGE);
+    let (one, other) = (one.as_ptr(), other.as_ptr());
+    // SAFETY: both paths end in NUL, and the kernel only reads them.
+    let exchanged = unsafe { libc::syscall(libc::SYS_renameat2, here, one, here, other, flag) };
+    NixErrno::result(exchanged).map(drop)
+}
