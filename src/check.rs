@@ -4,22 +4,25 @@ use std::fmt::Display;
 use std::fs;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
+use std::thread::sleep;
 
 use nix::errno::Errno as NixErrno;
-use nix::poll::{PollFd, PollFlags, poll};
 use nix::unistd::geteuid;
 
 use crate::daemon::Daemon;
 use crate::errno::Errno;
 use crate::hand_over;
 use crate::helper::open_configuration;
-use crate::log::{list_troubles, printable};
-use crate::monitor::{Action, Duration, Input, Keepalived, Monitor, MonitorConfig, State, Tables};
+use crate::log::printable;
+use crate::monitor::{
+    Action, Answer, Duration, Input, Keepalived, Monitor, MonitorConfig, Question, State, Tables,
+};
 use crate::options::Config;
 use crate::start::{StartError, files, named, process, service_manager};
-use crate::sys::netlink::{self, RouteSocket};
+use crate::sys::netlink::{self, Questions};
 use crate::sys::service_manager::ReadinessNotifier;
 use crate::sys::{clock, signals};
+use crate::trouble::list_troubles;
 
 /// How long the kernel may take to list the interface and its addresses. The daemon would wait on, without a state.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -42,7 +45,7 @@ pub fn check(config: &Config, tables: &mut Tables) -> Result<(), StartError> {
     signals::unblock();
     let opened = |_: &Path| Ok::<_, Errno>(());
     report("namespace", config.namespace.as_deref(), opened, "entered");
-    let state = state(config, &daemon.route).map_err(named("netlink socket"))?;
+    let state = state(config, &mut daemon.questions).map_err(named("netlink socket"))?;
     print("VIP", format_args!("{} on {}: {state}", config.vip, config.interface));
     if let (Some(file), Some(path)) = (&mut daemon.keepalived, &config.keepalived_pid_file) {
         let runs = match file.check() {
@@ -108,42 +111,61 @@ fn program() -> String {
 }
 
 /// Returns whether the VIP is present, and the state that the daemon would report first.
-fn state(config: &Config, route: &RouteSocket) -> Result<String, Errno> {
-    let watch = MonitorConfig::new(config.interface, config.vip, route.port);
-    let mut monitor = Monitor::new(watch);
-    let mut buffer = netlink::buffer();
+fn state(config: &Config, questions: &mut Questions) -> Result<String, Errno> {
+    let mut monitor = Monitor::new(MonitorConfig::new(config.interface, config.vip));
     let mut found = None;
     let deadline = clock::now() + LIMIT;
     while clock::now() < deadline {
-        let received = route.receive(&mut *buffer);
-        let drained = received.is_none();
-        for input in received.into_iter().flatten().chain(drained.then_some(Input::QueueEmpty)) {
-            let now = clock::now();
-            monitor.handle(&input, now);
-            while let Some(action) = monitor.next_action(now) {
-                match action {
-                    Action::RequestDump { dump, only, sequence } => {
-                        route.request(dump, only, sequence, &config.interface)?;
-                    }
-                    Action::WriteState(state) => {
-                        found = Some(state);
-                        monitor.handle(&Input::StateFile(Ok(())), now);
-                    }
-                    _ => {}
+        let now = clock::now();
+        monitor.handle(&Input::QueueEmpty, now);
+        while let Some(action) = monitor.next_action(now) {
+            match action {
+                Action::Ask(question) => {
+                    ask(questions, question, config, |input| monitor.handle(&input, now));
                 }
+                Action::WriteState(state) => {
+                    found = Some(state);
+                    monitor.handle(&Input::StateFile(Ok(())), now);
+                }
+                _ => {}
             }
         }
-        if let (Some(state), None) = (found.filter(|_| drained), monitor.deadline()) {
-            let there = if state == State::Active { "present" } else { "absent" };
-            let word = state.word(config.active_word);
-            let troubles = monitor.status().troubles;
-            return Ok(format!("{there}, would start as {word}{}", list_troubles(&troubles)));
-        }
-        if drained {
-            poll(&mut [PollFd::new(route.fd(), PollFlags::POLLIN)], 100u8)?;
+        match (found, monitor.deadline()) {
+            (Some(state), None) => {
+                let there = if state == State::Active { "present" } else { "absent" };
+                let word = state.word(config.active_word);
+                let troubles = monitor.status().troubles;
+                return Ok(format!("{there}, would start as {word}{}", list_troubles(&troubles)));
+            }
+            (_, Some(due)) if due > now => sleep((due - now).into()),
+            _ => {}
         }
     }
     Err(NixErrno::ETIMEDOUT.into())
+}
+
+/// Asks the kernel, and passes its whole answer in.
+fn ask(
+    questions: &mut Questions,
+    question: Question,
+    config: &Config,
+    mut pass_in: impl FnMut(Input),
+) {
+    let mut buffer = netlink::answer_buffer();
+    let mut failure = questions.ask(question, &config.interface).err();
+    while failure.is_none() && questions.is_open() {
+        match questions.receive(&mut *buffer) {
+            Ok(part) => {
+                for message in part {
+                    questions.read(message).into_iter().for_each(&mut pass_in);
+                }
+            }
+            Err(errno) => failure = Some(errno),
+        }
+    }
+    if let Some(errno) = failure {
+        pass_in(Input::Answered(Answer::Failed(errno)));
+    }
 }
 
 /// Checks for a socket without connecting, as the agent would take a connection for a notification.

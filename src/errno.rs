@@ -9,6 +9,8 @@ pub struct Errno(pub i32);
 impl Errno {
     /// `ENOENT` (`include/uapi/asm-generic/errno-base.h`).
     pub const NOT_FOUND: Self = Self(2);
+    /// `EAGAIN` (the same file).
+    pub const TRY_AGAIN: Self = Self(11);
     /// `EEXIST` (the same file).
     pub const EXISTS: Self = Self(17);
     /// `ENODEV` (the same file).

@@ -17,12 +17,11 @@
 //! interface with the VIP, which is then removed:
 //!
 //! ```
-//! use keepwatch::monitor::{Action, Dump, Input, Instant, Monitor, MonitorConfig, State};
+//! use keepwatch::monitor::{Action, Answer, Input, Instant, Monitor, MonitorConfig, Question, State};
 //! use keepwatch::wire::ifname::InterfaceName;
-//! use keepwatch::wire::rtnl::{Address, Body, Link, Message};
+//! use keepwatch::wire::rtnl::{Address, Body, Link};
 //! use netlink_packet_route::{address::AddressFlags, link::LinkFlags};
 //!
-//! const PORT: u32 = 4711;
 //! let name = InterfaceName::new(b"eth0").unwrap();
 //! let cidr = "192.0.2.10/24".parse().unwrap();
 //! let link = Link {
@@ -38,35 +37,29 @@
 //! let flags = AddressFlags::Permanent;
 //! let vip = Address { ifindex: 2, cidr, peer: cidr.address(), flags, created: 0, refreshed: false };
 //!
-//! let mut monitor = Monitor::new(MonitorConfig::new(name, cidr, PORT));
+//! let mut monitor = Monitor::new(MonitorConfig::new(name, cidr));
 //! let now = Instant::ZERO;
 //! let mut state_file = Vec::new();
-//! let removal = Message { body: Body::DelAddress(vip), sequence: 0, port: 0, interrupted: false };
-//! for input in [Input::QueueEmpty, Input::Netlink(removal)] {
-//!     // An input leads to requests, and these to the kernel's replies, which are inputs as well.
-//!     let mut inputs = vec![input];
-//!     while !inputs.is_empty() {
-//!         monitor.handle(&inputs.remove(0), now);
-//!         while let Some(action) = monitor.next_action(now) {
-//!             match action {
-//!                 Action::RequestDump { dump, sequence, .. } => {
-//!                     let listed = match dump {
-//!                         Dump::Interface | Dump::Links => Body::NewLink(link.clone()),
-//!                         Dump::Addresses => Body::NewAddress(vip),
-//!                     };
-//!                     inputs.extend([listed, Body::Done(None)].map(|body| {
-//!                         Input::Netlink(Message { body, sequence, port: PORT, interrupted: false })
-//!                     }));
-//!                     inputs.push(Input::QueueEmpty);
-//!                 }
-//!                 // The result is passed in at once.
-//!                 Action::WriteState(state) => {
-//!                     state_file.push(state);
-//!                     monitor.handle(&Input::StateFile(Ok(())), now);
-//!                 }
-//!                 // A line for the log, for instance.
-//!                 _ => {}
+//! // The first answer is in use once the events before it have been read.
+//! for input in [Input::QueueEmpty, Input::QueueEmpty, Input::Event(Body::DelAddress(vip))] {
+//!     monitor.handle(&input, now);
+//!     while let Some(action) = monitor.next_action(now) {
+//!         match action {
+//!             Action::Ask(question) => {
+//!                 let entry = match question {
+//!                     Question::Addresses { .. } => Body::NewAddress(vip),
+//!                     _ => Body::NewLink(link.clone()),
+//!                 };
+//!                 monitor.handle(&Input::Entry(entry), now);
+//!                 monitor.handle(&Input::Answered(Answer::Complete), now);
 //!             }
+//!             // The result is passed in at once.
+//!             Action::WriteState(state) => {
+//!                 state_file.push(state);
+//!                 monitor.handle(&Input::StateFile(Ok(())), now);
+//!             }
+//!             // A line for the log, for instance.
+//!             _ => {}
 //!         }
 //!     }
 //! }
@@ -85,4 +78,5 @@ pub mod monitor;
 pub mod options;
 pub mod start;
 pub mod sys;
+mod trouble;
 pub mod wire;

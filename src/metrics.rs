@@ -10,7 +10,6 @@ use nix::errno::Errno as NixErrno;
 use nix::fcntl::OFlag;
 
 use crate::errno::Errno;
-use crate::log::TroubleText;
 use crate::monitor::{Failure, State, Status, Trouble};
 use crate::sys::atomic_file::AtomicFile;
 use crate::wire::cidr::Cidr;
@@ -97,7 +96,7 @@ pub fn render(text: &mut dyn Write, status: &Status, changed_at: u64, labels: &s
         writeln!(text, "keepwatch_{name}{{{labels},kind=\"{kind}\"}} {failures}")?;
     }
     write_header(text, "trouble", "What is wrong, with the value 1.")?;
-    for trouble in status.troubles.into_iter().flatten().map(TroubleText::new) {
+    for trouble in status.troubles.into_iter().flatten() {
         let (severity, trouble) = (trouble.severity(), escaped(trouble));
         let labels = format_args!(r#"{labels},severity="{severity}",trouble="{trouble}""#);
         writeln!(text, "keepwatch_trouble{{{labels}}} 1")?;

@@ -14,13 +14,20 @@ use crate::helper::Helper;
 use crate::log::{self, Names, debug, error, info, warning};
 use crate::metrics::MetricsFile;
 use crate::monitor::{
-    Action, Control, Duration, ExitReason, FoundFiles, HelperKind, HookRun, Input, Instant,
+    Action, Answer, Control, Duration, ExitReason, FoundFiles, HelperKind, HookRun, Input, Instant,
     ManagerNotice, Monitor, Outcome, State,
 };
 use crate::sys::{
-    agent::Agent, clock, clock::ClockWatch, keepalived::KeepalivedFile, netlink,
-    netlink::RouteSocket, netns::NamespaceWatch, packet::PacketSocket, pid_file::PidFile,
-    service_manager::ReadinessNotifier, signals, state_file::StateFile,
+    agent::Agent,
+    clock::{self, ClockWatch},
+    keepalived::KeepalivedFile,
+    netlink::{self, Events as RouteEvents, Questions},
+    netns::NamespaceWatch,
+    packet::PacketSocket,
+    pid_file::PidFile,
+    service_manager::ReadinessNotifier,
+    signals,
+    state_file::StateFile,
 };
 use crate::wire::helper::SyncRequest;
 use crate::wire::http;
@@ -39,9 +46,8 @@ pub struct Daemon<'a> {
     pub(crate) names: Names,
     pub(crate) poll: Poll,
     pub(crate) events: Events,
-    pub(crate) route: RouteSocket,
-    /// Whether to install the address filter in the kernel.
-    pub(crate) filter_events: bool,
+    pub(crate) route: RouteEvents,
+    pub(crate) questions: Questions,
     pub(crate) signals: SignalFd,
     pub(crate) clock: ClockWatch,
     pub(crate) agent: Option<Agent>,
@@ -76,7 +82,7 @@ impl Daemon<'_> {
     /// # Errors
     /// If epoll fails, in one line.
     pub fn run(&mut self) -> Result<ExitReason, String> {
-        let mut buffer = netlink::buffer();
+        let mut buffer = netlink::event_buffer();
         let mut ready = Ready::default();
         // The poll has not reported anything yet.
         ready[ROUTE] = true;
@@ -106,8 +112,11 @@ impl Daemon<'_> {
         {
             self.dispatch(&input);
         }
-        // The kernel first, so that a signal that follows a change of address finds it handled.
-        if ready[ROUTE] {
+        // The kernel first, so that a signal that follows a change of address finds it handled. Events that are newer than
+        // an answer are read only after it.
+        if self.questions.is_open() && !self.read_answer() {
+            unread[ROUTE] = true;
+        } else if ready[ROUTE] {
             unread[ROUTE] = !self.drain_route(buffer);
         } else {
             self.dispatch(&Input::QueueEmpty);
@@ -149,7 +158,8 @@ impl Daemon<'_> {
         let timeout = if unread.contains(&true) { Some(Duration::ZERO) } else { self.timeout() };
         let polled = self.poll.poll(&mut self.events, timeout.map(Into::into));
         match polled {
-            Ok(()) => {}
+            // A timeout proves no empty queue: the process may have been stopped since.
+            Ok(()) => ready[ROUTE] |= self.events.is_empty(),
             // SIGCONT, before any source was checked: only a read shows that the netlink queue is empty.
             Err(error) if error.kind() == ErrorKind::Interrupted => ready[ROUTE] = true,
             Err(error) => {
@@ -178,6 +188,9 @@ impl Daemon<'_> {
     /// Reads netlink datagrams, up to [`DATAGRAMS_PER_TURN`]. Returns whether the queue is empty.
     fn drain_route(&mut self, buffer: &mut [u8]) -> bool {
         for _ in 0..DATAGRAMS_PER_TURN {
+            if self.questions.is_open() {
+                return false;
+            }
             let Some(inputs) = self.route.receive(buffer) else {
                 self.dispatch(&Input::QueueEmpty);
                 return true;
@@ -187,6 +200,34 @@ impl Daemon<'_> {
             }
         }
         false
+    }
+
+    /// Reads a part of the kernel's answer, which may have many. Returns whether that was the last.
+    fn read_answer(&mut self) -> bool {
+        let end = self.read_part();
+        if let Some(end) = &end {
+            self.dispatch(end);
+        }
+        end.is_some()
+    }
+
+    /// Reads a part of the kernel's answer, and passes its entries in. Returns its end.
+    fn read_part(&mut self) -> Option<Input> {
+        let mut buffer = netlink::answer_buffer();
+        let messages = match self.questions.receive(&mut *buffer) {
+            Ok(messages) => messages,
+            Err(errno) => return Some(Input::Answered(Answer::Failed(errno))),
+        };
+        let mut end = None;
+        for message in messages {
+            match self.questions.read(message) {
+                Some(entry @ Input::Entry(_)) => {
+                    self.pass_in(&entry);
+                }
+                other => end = other.or(end),
+            }
+        }
+        end
     }
 
     /// Reads a bounded number of signals, as they may arrive faster than they are handled. Returns whether none is left.
@@ -226,9 +267,12 @@ impl Daemon<'_> {
 
     fn execute(&mut self, action: &Action) -> Option<Input> {
         match *action {
-            Action::RequestDump { dump, only, sequence } => {
-                let requested = self.route.request(dump, only, sequence, &self.names.interface);
-                return requested.err().map(Input::RequestFailed);
+            Action::Ask(question) => {
+                return match self.questions.ask(question, &self.names.interface) {
+                    // The end often follows the entries in a part of its own.
+                    Ok(()) => self.read_part().or_else(|| self.read_part()),
+                    Err(errno) => Some(Input::Answered(Answer::Failed(errno))),
+                };
             }
             Action::WriteState(state) => return Some(self.write_state(state)),
             Action::PrepareState { state, since } => {
@@ -244,7 +288,6 @@ impl Daemon<'_> {
                 return Some(Input::MetricsFile(written));
             }
             Action::Notify(state) => return self.notify(state),
-            Action::SetAddressFilter(ifindex) => self.set_address_filter(ifindex),
             Action::WatchClaims { only, rebind } => {
                 if let Err(errno) = self.packets.as_mut()?.listen(only, rebind) {
                     warning!("cannot listen for claims of the VIP: {}", errno);
@@ -308,15 +351,6 @@ impl Daemon<'_> {
         let request = http::encode(&self.names.router_id, word).ok()?;
         let sent = self.agent.as_mut()?.notify(&request, self.poll.registry(), Token(AGENT));
         sent.err().map(|failure| Input::Agent(Outcome::Failed(failure)))
-    }
-
-    fn set_address_filter(&mut self, ifindex: Option<u32>) {
-        if self.filter_events
-            && let Err(errno) = self.route.set_address_filter(ifindex, self.names.vip.address())
-        {
-            warning!("cannot install netlink filter: {}; receiving all address events", errno);
-            self.filter_events = false;
-        }
     }
 
     fn check_files(&self) -> FoundFiles {

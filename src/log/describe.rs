@@ -8,8 +8,7 @@ use signal_hook::low_level::signal_name;
 use crate::errno::Errno;
 use crate::helper::COMMAND_TIMEOUT;
 use crate::metrics::Figure;
-use crate::monitor::{AGENT_TIMEOUT, CommandResult, Dump, DumpResult, Failure};
-use crate::wire::rtnl::Mac;
+use crate::monitor::{AGENT_TIMEOUT, Answer, CommandResult, Failure, Question};
 
 /// Returns a suffix for a line that stands for several occurrences.
 pub(super) fn times(count: u32) -> impl Display {
@@ -31,14 +30,6 @@ pub(super) fn counters(figures: &[Figure]) -> impl Display {
             Some(name) => write!(f, " {name}={value}"),
             None => Ok(()),
         })
-    })
-}
-
-/// Returns a MAC address in the usual form.
-pub(super) fn mac_text(mac: Option<Mac>) -> impl Display {
-    fmt::from_fn(move |f| {
-        let Some([m0, m1, m2, m3, m4, m5]) = mac else { return f.write_str("none") };
-        write!(f, "{m0:02x}:{m1:02x}:{m2:02x}:{m3:02x}:{m4:02x}:{m5:02x}")
     })
 }
 
@@ -81,24 +72,26 @@ impl Display for CommandResult {
     }
 }
 
-impl Display for DumpResult {
+impl Display for Answer {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
             Self::Complete => write!(f, "complete"),
             Self::Interrupted => write!(f, "interrupted by a change"),
-            Self::Malformed => write!(f, "malformed message"),
             Self::Failed(errno) => errno.fmt(f),
-            Self::TimedOut => write!(f, "timed out"),
         }
     }
 }
 
-impl Display for Dump {
+impl Display for Question {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Interface => "the watched interface",
-            Self::Addresses => "addresses",
-            Self::Links => "links",
-        })
+        match self {
+            Self::Interface => write!(f, "the watched interface"),
+            Self::Link(ifindex) => write!(f, "interface {ifindex}"),
+            Self::Addresses { only: None } => write!(f, "addresses"),
+            Self::Addresses { only: Some(ifindex) } => {
+                write!(f, "addresses of interface {ifindex}")
+            }
+            Self::Links => write!(f, "links"),
+        }
     }
 }

@@ -4,8 +4,7 @@
 use core::fmt::{self, Display};
 use std::path::PathBuf;
 
-use super::describe::{at, counters, mac_text, times};
-use super::trouble::{TroubleText, list_troubles};
+use super::describe::{at, counters, times};
 use super::{debug, error, info, warning};
 use crate::errno::Errno;
 use crate::metrics::figures;
@@ -13,6 +12,7 @@ use crate::monitor::{
     ActiveWord, Cause, CommandResult, Ending, HookState, LimitedEvent, LogEvent, State, Status,
     Trouble,
 };
+use crate::trouble::{list_troubles, mac_text};
 use crate::wire::cidr::Cidr;
 use crate::wire::http::RouterId;
 use crate::wire::ifname::InterfaceName;
@@ -136,8 +136,7 @@ impl LimitedEvent {
                 owner
             ),
             Self::InterfaceDown(cause) => {
-                let why = TroubleText::new(Trouble::InterfaceDown(cause));
-                warning!("{} is on {}, but {}", vip, interface, why);
+                warning!("{}: {}", interface, Trouble::InterfaceDown(cause));
             }
             Self::Overrun => warning!("netlink events lost; resynchronising{}", times),
             Self::MalformedMessage { ifindex: Some(ifindex) } => {
@@ -146,14 +145,14 @@ impl LimitedEvent {
             Self::MalformedMessage { ifindex: None } => {
                 warning!("malformed netlink message; resynchronising{}", times);
             }
-            Self::DumpFailed { dump, result } => {
-                warning!("dump of {} failed: {}; retrying{}", dump, result, times);
+            Self::QuestionFailed { question, answer } => {
+                warning!("dump of {} failed: {}; retrying{}", question, answer, times);
             }
             Self::ForeignSender { port } => {
                 warning!("ignored a netlink message from port {}{}", port, times);
             }
-            Self::Misplaced { ifindex, cidr } => {
-                let place = TroubleText::new(Trouble::Misplaced(ifindex, cidr));
+            Self::Misplaced { interface: name, cidr } => {
+                let place = Trouble::Misplaced(name, cidr);
                 warning!("{}; expected {} on {}", place, vip, interface);
             }
             Self::DadFailed => warning!(

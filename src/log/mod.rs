@@ -12,7 +12,6 @@ mod describe;
 mod messages;
 #[cfg(not(feature = "defmt"))]
 mod text;
-mod trouble;
 
 #[cfg(feature = "defmt")]
 use compact as encoding;
@@ -23,7 +22,6 @@ use text as encoding;
 pub(crate) use compact::DisplayArg;
 pub(crate) use encoding::{debug, error, info, line, warning};
 pub(crate) use messages::Names;
-pub(crate) use trouble::{TroubleText, list_troubles};
 
 use core::cell::RefCell;
 use core::fmt::{self, Write};

@@ -11,12 +11,14 @@ pub struct MonitorConfig<'a> {
     pub interface: InterfaceName,
     /// The VIP.
     pub vip: Cidr,
-    /// The port of the netlink socket, which replies to its requests repeat.
-    pub port: u32,
+    /// The number of netlink datagrams for which the event queue has room, at most.
+    pub queue_len: usize,
     /// Differs between processes.
     pub seed: u32,
     /// Announce addresses with this timing and memory.
     pub announce: Option<(AnnounceTiming, &'a mut Tables)>,
+    /// Announce addresses when they appear, and all when the router becomes active. Otherwise only after a split brain.
+    pub announce_changes: bool,
     /// Listen for other stations that claim the VIP.
     pub detect_split_brain: bool,
     /// Probe for them this often.
@@ -44,15 +46,16 @@ pub struct MonitorConfig<'a> {
 }
 
 impl MonitorConfig<'_> {
-    /// Returns a configuration in which every feature is off. `port` is the netlink socket's.
+    /// Returns a configuration in which every feature is off.
     #[must_use]
-    pub fn new(interface: InterfaceName, vip: Cidr, port: u32) -> Self {
+    pub fn new(interface: InterfaceName, vip: Cidr) -> Self {
         Self {
             interface,
             vip,
-            port,
+            queue_len: 1024,
             seed: 1,
             announce: None,
+            announce_changes: true,
             detect_split_brain: false,
             probe_interval: None,
             notify_agent: false,

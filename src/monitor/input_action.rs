@@ -1,28 +1,30 @@
 //! The inputs and actions of [`super::Monitor`].
 
 use super::{
-    AddressKey, Announcement, CommandResult, Dump, Duration, FoundFiles, HelperKind, HookState,
-    Instant, Keepalived, LogEvent, ManagerNotice, Outcome, Probe, State, SyncCommand,
+    AddressKey, Announcement, Answer, CommandResult, Duration, FoundFiles, HelperKind, HookState,
+    Instant, Keepalived, LogEvent, ManagerNotice, Outcome, Probe, Question, State, SyncCommand,
 };
 use crate::errno::Errno;
 use crate::wire::Claim;
-use crate::wire::rtnl::Message;
+use crate::wire::rtnl::Body;
 
 /// An event, or the result of an [`Action`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Input {
     /// The netlink queue is empty: all events until now have been passed in.
     QueueEmpty,
-    /// A netlink message from the kernel: an event, or part of the reply to [`Action::RequestDump`].
-    Netlink(Message),
+    /// An event of the kernel.
+    Event(Body),
+    /// A part of the kernel's answer to [`Action::Ask`]. No event is read until that has ended.
+    Entry(Body),
+    /// The end of that answer.
+    Answered(Answer),
     /// The kernel dropped netlink events.
     Overrun,
     /// A netlink message could not be read, or did not fit the buffer. This is the index of its interface, if known.
     MalformedMessage(Option<u32>),
     /// A netlink message came from a sender other than the kernel, with this port.
     ForeignSender(u32),
-    /// The request of [`Action::RequestDump`] could not be sent.
-    RequestFailed(Errno),
     /// A write of the state file ended.
     StateFile(Result<(), Errno>),
     /// A preparation for the next change of the state file ended.
@@ -85,18 +87,8 @@ pub enum Control {
 /// A request to the caller. A colon is followed by the [`Input`] that brings the result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Request a dump from the kernel: [`Input::Netlink`], or [`Input::RequestFailed`].
-    RequestDump {
-        /// Its kind.
-        dump: Dump,
-        /// List only the addresses of the interface with this index. Kernels before 4.20 list all addresses.
-        only: Option<u32>,
-        /// The sequence number of the request.
-        sequence: u32,
-    },
-    /// Drop events of addresses, except on the interface with this index and of the VIP's address on any. Other events
-    /// and replies pass. Until the first of these actions all events pass.
-    SetAddressFilter(Option<u32>),
+    /// Ask the kernel: [`Input::Entry`] for each entry, then [`Input::Answered`].
+    Ask(Question),
     /// Receive claims of the VIP on an interface, and discard those received earlier.
     WatchClaims {
         /// Its index. None: receive them on all interfaces.

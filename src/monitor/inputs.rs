@@ -1,19 +1,21 @@
-//! The inputs that concern several features.
+//! The inputs that concern several features: events, the answers to questions, signals, helpers.
 
-use super::dump::MessageClass;
+use super::announce::Announcer;
 use super::machine::Monitor;
 use super::namespace::NamespaceSchedule;
-use super::resync::{Purpose, Resync};
-use super::vip::Vip;
+use super::resync::Subject;
+use super::split_brain::Detector;
+use super::vip::{Scope, Vip};
 use super::{
-    Action, Control, Dump, DumpResult, ExitReason, HelperKind, HelperNews, Instant, LimitedEvent,
-    LogEvent, NamespaceCheck,
+    Action, Answer, Control, ExitReason, HelperKind, HelperNews, Instant, LimitedEvent, LogEvent,
+    NamespaceCheck, Question,
 };
-use crate::wire::rtnl::{Address, Body, Message};
+use crate::wire::rtnl::{Address, Body};
 
 impl Monitor<'_> {
     pub(super) fn handle_queue_empty(&mut self, now: Instant) {
-        let has_timed_out = self.resync.handle_queue_empty(now);
+        self.resync.handle_queue_empty(now);
+        self.settle(now);
         self.exit.handle_queue_empty();
         if let Some(manager) = &mut self.manager {
             manager.handle_queue_empty(now);
@@ -24,78 +26,59 @@ impl Monitor<'_> {
         if let Some(metrics) = &mut self.metrics {
             metrics.handle_queue_empty(now);
         }
-        if has_timed_out {
-            self.handle_dump_end(DumpResult::TimedOut, now);
-        }
     }
 
-    pub(super) fn handle_message(&mut self, message: &Message, now: Instant) {
-        self.resync.expect_more();
-        let body = &message.body;
-        match self.resync.classify(message) {
-            MessageClass::Event => self.handle_event(body, now),
-            MessageClass::Listed(dump) => self.handle_listed(dump, body, now),
-            MessageClass::DumpEnded(result) => self.handle_dump_end(result, now),
-            MessageClass::Ignored => {}
-        }
-    }
-
-    fn handle_event(&mut self, body: &Body, now: Instant) {
+    pub(super) fn handle_event(&mut self, body: &Body, now: Instant) {
+        self.resync.handle_datagram();
         self.journal.counters.events += 1;
         if let Some(detector) = &mut self.detector {
             detector.handle_event(body);
         }
         match body {
-            Body::NewAddress(address) => {
-                self.handle_address(address, false, now);
+            Body::NewAddress(address) => self.handle_address(address, now),
+            Body::DelAddress(address) if self.vip.handle_address_gone(address) => {
+                self.resync.request_all(now);
             }
-            Body::DelAddress(address) => {
-                if self.misplaced.handle_address_gone(address, &self.vip) {
-                    self.resync.request(Dump::Addresses, Purpose::Others, now);
-                }
-                if self.vip.handle_address_gone(address) {
-                    self.resync.request(Dump::Addresses, Purpose::State, now);
+            Body::NewLink(link) => {
+                let is_new = self.update_interface(|vip| vip.handle_link(link));
+                if is_new || self.vip.take_detection_restart() {
+                    self.resync.request_watched();
                 }
             }
-            Body::NewLink(link) => self.update_interface(|vip| vip.handle_link(link), now),
             Body::DelLink(link) => {
-                self.update_interface(|vip| vip.handle_link_gone(link.ifindex), now);
+                self.update_interface(|vip| vip.handle_link_gone(link.ifindex));
             }
             _ => {}
         }
-        self.update_announcer(body, false, now);
-    }
-
-    /// Passes a link or an address to the announcer, and requests the dump that has to follow.
-    pub(super) fn update_announcer(&mut self, body: &Body, listed: bool, now: Instant) {
-        let Some(announcer) = &mut self.announcer else { return };
-        let wanted = announcer.handle_link_or_address(body, listed, &mut self.journal, now);
-        if let Some(dump) = wanted {
-            self.resync.request(dump, Purpose::Others, now);
+        if let Some(announcer) = &mut self.announcer {
+            announcer.handle_event(body, &mut self.journal, now);
         }
+        self.detector.iter_mut().for_each(|detector| detector.handle_event(body));
+        // The queue may never be empty in a storm.
+        self.settle(now);
     }
 
-    /// Handles a new or changed address, or one that is `listed` by the running dump.
-    pub(super) fn handle_address(&mut self, address: &Address, listed: bool, now: Instant) {
-        self.misplaced.handle_address(address, listed, &self.vip);
-        self.vip.handle_address(address, listed);
-        if self.vip.is_duplicate(address) {
+    /// Handles a new or changed address.
+    fn handle_address(&mut self, address: &Address, now: Instant) {
+        self.vip.handle_address(address);
+        if !self.vip.is_vip(address) {
+            return;
+        }
+        if self.vip.has_duplicate() {
             self.journal.log_limited(LimitedEvent::DadFailed, now);
-        } else if self.vip.is_vip(address) {
+        } else {
             self.journal.end_failures(|event| matches!(event, LimitedEvent::DadFailed));
         }
     }
 
-    /// Updates the watched interface, and notifies the features if it has appeared, disappeared or got another index.
-    pub(super) fn update_interface(&mut self, update: impl FnOnce(&mut Vip), now: Instant) {
+    /// Updates the watched interface, and notifies the features if it has appeared, disappeared or got another index. Returns
+    /// whether there is a new one, whose addresses are unknown.
+    fn update_interface(&mut self, update: impl FnOnce(&mut Vip)) -> bool {
         let presence = |vip: &Vip| (vip.ifindex(), vip.is_interface_absent());
         let before = presence(&self.vip);
         update(&mut self.vip);
         if presence(&self.vip) == before {
-            if self.vip.take_detection_restart() {
-                self.resync.request(Dump::Addresses, Purpose::State, now);
-            }
-            return;
+            return false;
         }
         if let Some(detector) = &mut self.detector {
             detector.handle_interface_change();
@@ -103,18 +86,205 @@ impl Monitor<'_> {
         if let Some(announcer) = &mut self.announcer {
             announcer.handle_watched(self.vip.ifindex());
         }
-        if let Some(ifindex) = self.vip.ifindex() {
-            self.resync.request(Dump::Addresses, Purpose::State, now);
-            self.journal.log(LogEvent::InterfaceFound { ifindex });
+        let found = self.vip.ifindex();
+        self.journal.log(match found {
+            Some(ifindex) => LogEvent::InterfaceFound { ifindex },
+            None => LogEvent::InterfaceMissing,
+        });
+        found.is_some()
+    }
+
+    /// Returns the next question, if one is due.
+    pub(super) fn ask(&mut self, now: Instant) -> Option<Action> {
+        let announcer = self.announcer.as_mut();
+        if let Some(announcer) = announcer
+            && announcer.starts_round(now)
+        {
+            self.resync.request_links(now);
+        }
+        let place = self.vip.unknown_link();
+        let link = self.announcer.as_ref().and_then(Announcer::wanted_link);
+        let (subject, question) = if let Some(ifindex) = self.resync.take_second() {
+            (Subject::Watched, Question::Addresses { only: Some(ifindex) })
         } else {
-            // The VIP's address may be misplaced now.
-            self.resync.request(Dump::Addresses, Purpose::Others, now);
-            self.journal.log(LogEvent::InterfaceMissing);
+            let subject = self.resync.next_subject(place, link, self.vip.is_answered(), now)?;
+            (subject, self.begin(subject, now))
+        };
+        self.journal.counters.dumps += 1;
+        self.resync.ask(subject, question);
+        Some(Action::Ask(question))
+    }
+
+    /// Prepares for the answer about a subject. Returns the question.
+    fn begin(&mut self, subject: Subject, now: Instant) -> Question {
+        let question = match subject {
+            Subject::Watched => {
+                self.vip.begin(Scope::Watched);
+                Question::Interface
+            }
+            Subject::Place(ifindex) => Question::Link(ifindex),
+            Subject::Links => {
+                self.announcer.iter_mut().for_each(Announcer::begin_links);
+                Question::Links
+            }
+            Subject::Link(ifindex) => Question::Addresses { only: Some(ifindex) },
+            Subject::All => {
+                self.vip.begin(Scope::All);
+                Question::Addresses { only: None }
+            }
+        };
+        if let Some(detector) = self.detector.as_mut().filter(|_| subject.is_everything()) {
+            detector.handle_list_begin(question, now);
+        }
+        question
+    }
+
+    /// Handles an entry of the answer in progress.
+    pub(super) fn handle_entry(&mut self, body: &Body, now: Instant) {
+        let Some((subject, question)) = self.resync.asked() else { return };
+        self.journal.counters.events += 1;
+        if let Some(detector) = self.detector.as_mut().filter(|_| subject.is_everything()) {
+            detector.handle_listed(body, &self.vip);
+        }
+        match (question, body) {
+            (Question::Interface, Body::NewLink(link)) if self.vip.has_name(link.name) => {
+                self.vip.handle_link_entry(link);
+            }
+            (Question::Interface, Body::NewLink(link)) => {
+                if let Some(owner) = link.name {
+                    self.journal.log_limited(LimitedEvent::AlternativeName { owner }, now);
+                }
+            }
+            (Question::Link(_), Body::NewLink(link)) => self.vip.handle_place_link(link),
+            (Question::Links, _) => {
+                self.announcer.iter_mut().for_each(|announcer| announcer.handle_link_entry(body));
+            }
+            (Question::Addresses { only }, Body::NewAddress(address)) => {
+                if matches!(subject, Subject::Watched | Subject::All) {
+                    self.vip.handle_address_entry(address);
+                }
+                if let Some(announcer) = &mut self.announcer
+                    && subject != Subject::Watched
+                {
+                    announcer.handle_address_entry(address, only, &mut self.journal, now);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Handles the end of the answer in progress.
+    pub(super) fn handle_answered(&mut self, answer: Answer, now: Instant) {
+        let Some((subject, question)) = self.resync.end() else { return };
+        // All addresses follow the gap in those of the watched interface.
+        let is_expected = answer == Answer::Interrupted && subject == Subject::Watched;
+        if answer != Answer::Complete && !is_expected {
+            self.journal.counters.dump_failures += 1;
+            self.journal.log_limited(LimitedEvent::QuestionFailed { question, answer }, now);
+        } else if answer == Answer::Complete
+            && (subject.is_everything() || subject == Subject::Watched)
+        {
+            self.journal.end_failures(|event| matches!(event, LimitedEvent::QuestionFailed { .. }));
+        }
+        let journal = &mut self.journal;
+        match (question, answer) {
+            (Question::Interface | Question::Addresses { .. }, Answer::Failed(_))
+                if matches!(subject, Subject::Watched | Subject::All) =>
+            {
+                self.vip.discard();
+            }
+            (Question::Interface, _) => {
+                if self.vip.handle_interface_answered() {
+                    self.resync.ask_addresses(self.vip.next_ifindex());
+                }
+            }
+            (Question::Link(ifindex), Answer::Complete) => {
+                if self.vip.unknown_link() == Some(ifindex) {
+                    self.vip.handle_place_link_gone(ifindex);
+                }
+            }
+            (Question::Link(_), _) => {}
+            (Question::Links, _) => {
+                if let Some(announcer) = &mut self.announcer {
+                    announcer.end_links(answer, journal, now);
+                    if announcer.wants_addresses() {
+                        self.resync.request(Question::Addresses { only: None }, now);
+                    }
+                }
+            }
+            (Question::Addresses { only }, _) => {
+                if matches!(subject, Subject::Watched | Subject::All) {
+                    self.vip.handle_addresses_answered(answer);
+                }
+                match (&mut self.announcer, subject, only) {
+                    (Some(announcer), Subject::All, _) => announcer.end_addresses(answer, now),
+                    (Some(announcer), Subject::Link(_), Some(ifindex)) => {
+                        announcer.end_link(ifindex, answer);
+                    }
+                    _ => {}
+                }
+            }
+        }
+        let is_list = subject.is_everything() && answer == Answer::Complete;
+        if let Some(detector) = self.detector.as_mut().filter(|_| is_list) {
+            detector.handle_list_end(question, &self.vip, now);
+        }
+        self.resync.retry(subject, answer, now);
+    }
+
+    /// Puts the answers about the VIP in use, once every event has been read that they may include.
+    fn settle(&mut self, now: Instant) {
+        if !self.vip.is_answered() || !self.resync.has_caught_up() {
+            return;
+        }
+        let mut settled = None;
+        self.update_interface(|vip| settled = vip.settle());
+        if let Some((Scope::All, Answer::Complete)) = settled {
+            self.resync.handle_all_settled();
+        }
+        if let Some((Scope::Watched, _)) = settled {
+            self.detector.iter_mut().for_each(Detector::handle_interface_change);
+            if self.vip.has_duplicate() {
+                self.journal.log_limited(LimitedEvent::DadFailed, now);
+            }
+        }
+    }
+
+    pub(super) fn handle_overrun(&mut self, now: Instant) {
+        self.journal.counters.overruns += 1;
+        self.journal.log_limited(LimitedEvent::Overrun, now);
+        self.handle_loss(now);
+        self.resync.request_watched();
+    }
+
+    /// Handles a message that could not be read. A message about another interface does not concern the VIP.
+    pub(super) fn handle_malformed_message(&mut self, ifindex: Option<u32>, now: Instant) {
+        self.journal.counters.malformed += 1;
+        self.journal.log_limited(LimitedEvent::MalformedMessage { ifindex }, now);
+        self.resync.handle_datagram();
+        let is_about_another = ifindex.is_some() && ifindex != self.vip.ifindex();
+        if is_about_another && self.vip.ifindex().is_some() {
+            return;
+        }
+        if !is_about_another {
+            self.handle_loss(now);
+        }
+        self.resync.request_watched_later(now);
+    }
+
+    /// Handles a loss of events: answers that have come before are outdated. Everything but the watched interface is asked
+    /// for after a pause.
+    fn handle_loss(&mut self, now: Instant) {
+        self.vip.discard();
+        self.resync.handle_loss();
+        self.resync.request_all(now);
+        if self.announcer.as_mut().is_some_and(Announcer::handle_loss) {
+            self.resync.request_links_later(now);
         }
     }
 
     pub(super) fn handle_foreign_sender(&mut self, port: u32, now: Instant) {
-        self.resync.expect_more();
+        self.resync.handle_datagram();
         self.journal.counters.foreign += 1;
         self.journal.log_limited(LimitedEvent::ForeignSender { port }, now);
     }
@@ -129,7 +299,8 @@ impl Monitor<'_> {
                     manager.handle_reload(now);
                     self.ready_pending = true;
                 }
-                self.request_everything(Resync::request, now);
+                self.resync.request_watched();
+                self.resync.request_all(now);
                 self.reload_pending = true;
             }
             Control::ReopenLog => self.journal.post(Action::ReopenLog),

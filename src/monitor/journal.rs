@@ -5,8 +5,8 @@ use core::mem::{discriminant, take};
 use heapless::{Deque, Vec};
 
 use super::{
-    Action, Cause, CommandResult, Counters, Dump, DumpResult, Duration, Ending, Failure,
-    HelperKind, HookState, Instant, State, SyncCommand,
+    Action, Answer, Cause, CommandResult, Counters, Duration, Ending, Failure, HelperKind,
+    HookState, Instant, Question, State, SyncCommand,
 };
 use crate::errno::Errno;
 use crate::wire::cidr::Cidr;
@@ -75,18 +75,18 @@ pub enum LimitedEvent {
     NotNotified { failure: Failure },
     /// The watched name is an alternative name of this interface.
     AlternativeName { owner: InterfaceName },
-    /// The VIP is on the watched interface, but that is down or has no carrier.
+    /// The watched interface is down or has no carrier.
     InterfaceDown(Cause),
     /// Netlink events were lost; everything is requested again.
     Overrun,
     /// A netlink message could not be read; if it may be about the VIP, everything is requested again.
     MalformedMessage { ifindex: Option<u32> },
-    /// A dump failed; it is requested again.
-    DumpFailed { dump: Dump, result: DumpResult },
+    /// The kernel did not answer a question in full; it is asked again.
+    QuestionFailed { question: Question, answer: Answer },
     /// A process sent a netlink message; it was ignored.
     ForeignSender { port: u32 },
-    /// The VIP's address is on the interface with this index, with this prefix length, but not where it is expected.
-    Misplaced { ifindex: u32, cidr: Cidr },
+    /// The VIP's address is on this interface, with this prefix length, but not where it is expected.
+    Misplaced { interface: InterfaceName, cidr: Cidr },
     /// The VIP failed duplicate address detection, so the kernel does not use it.
     DadFailed,
     /// A station has claimed the VIP, and has answered no question about it.
@@ -117,9 +117,9 @@ const MAX_LINES: usize = 8;
 
 /// Returns whether two events share a limit.
 fn is_same_kind(one: &LimitedEvent, other: &LimitedEvent) -> bool {
-    use LimitedEvent::{DumpFailed, HookFailed, NotNotified};
+    use LimitedEvent::{HookFailed, NotNotified, QuestionFailed};
     let is_same = match (one, other) {
-        (DumpFailed { result: a, .. }, DumpFailed { result: b, .. }) => {
+        (QuestionFailed { answer: a, .. }, QuestionFailed { answer: b, .. }) => {
             discriminant(a) == discriminant(b)
         }
         (NotNotified { failure: a }, NotNotified { failure: b }) => {
@@ -227,8 +227,8 @@ mod tests {
         assert!(logs(late) && logs(refused) && !logs(late));
         let [one, other] = [Failure::Socket(Errno(1)), Failure::Socket(Errno(2))].map(agent);
         assert!(logs(one) && !logs(other));
-        let dump = |result| LimitedEvent::DumpFailed { dump: Dump::Links, result };
-        assert!(logs(dump(DumpResult::TimedOut)) && logs(dump(DumpResult::Interrupted)));
+        let links = |answer| LimitedEvent::QuestionFailed { question: Question::Links, answer };
+        assert!(logs(links(Answer::Failed(Errno(1)))) && logs(links(Answer::Interrupted)));
         let end = CommandResult::TimedOut;
         let hook = |state| LimitedEvent::HookFailed { state, end, limit: PERIOD };
         assert!(logs(hook(HookState::Master)) && logs(hook(HookState::Backup)));

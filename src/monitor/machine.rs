@@ -8,7 +8,6 @@ use super::file_check::FileCheck;
 use super::hook::HookSchedule;
 use super::journal::Journal;
 use super::keepalived::KeepalivedCheck;
-use super::misplaced::Misplaced;
 use super::namespace::NamespaceSchedule;
 use super::resync::Resync;
 use super::service_manager::ManagerNotifier;
@@ -17,10 +16,11 @@ use super::state_file::StateFile;
 use super::status::MetricsSchedule;
 use super::vip::Vip;
 use super::{
-    Action, Cause, CommandResult, DumpResult, ExitReason, FoundFiles, Input, Instant, LimitedEvent,
-    LogEvent, MonitorConfig, Outcome, State, Status,
+    Action, Cause, CommandResult, ExitReason, FoundFiles, Input, Instant, LimitedEvent, LogEvent,
+    MonitorConfig, Outcome, State, Status,
 };
 use crate::wire::cidr::Cidr;
+use crate::wire::ifname::InterfaceName;
 
 /// The state machine: see [`crate::monitor`].
 #[derive(Debug)]
@@ -28,8 +28,6 @@ pub struct Monitor<'a> {
     pub(super) journal: Journal,
     pub(super) resync: Resync,
     pub(super) vip: Vip,
-    pub(super) misplaced: Misplaced,
-    pub(super) address_filter: AddressFilter,
     /// The last state reported, and the time of its report.
     pub(super) reported: Option<(State, Instant)>,
     /// The pending log line about the last change: its cause and due time.
@@ -39,7 +37,7 @@ pub struct Monitor<'a> {
     /// The parent or the service manager waits until the state file holds the state.
     pub(super) ready_pending: bool,
     /// The location of a misplaced VIP, once it has been logged.
-    pub(super) logged_location: Option<(u32, Cidr)>,
+    pub(super) logged_location: Option<(InterfaceName, Cidr)>,
     pub(super) down: DownLine,
     /// The log file could not be reopened.
     pub(super) log_fails: bool,
@@ -57,14 +55,6 @@ pub struct Monitor<'a> {
     pub(super) exit: Exit,
 }
 
-/// The events that the address filter passes, besides those of the VIP's address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum AddressFilter {
-    All,
-    /// Those of the interface with this index, if any.
-    Only(Option<u32>),
-}
-
 /// The log line about an interface that is down while it has the VIP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DownLine {
@@ -80,10 +70,8 @@ impl<'a> Monitor<'a> {
         let seed = config.seed;
         Self {
             journal: Journal::default(),
-            resync: Resync::new(config.port, seed, config.announce.is_some()),
+            resync: Resync::new(seed, config.queue_len),
             vip: Vip::new(config.interface, config.vip),
-            misplaced: Misplaced::default(),
-            address_filter: AddressFilter::All,
             reported: None,
             change: None,
             reload_pending: false,
@@ -95,7 +83,8 @@ impl<'a> Monitor<'a> {
             outbox: config.notify_agent.then(|| Outbox::new(seed, config.renotify)),
             conntrack: config.sync_conntrack.then(|| SyncSequence::new(seed)),
             hook: config.hook.map(|timing| HookSchedule::new(seed, timing)),
-            announcer: config.announce.map(|(timing, tables)| Announcer::new(timing, tables)),
+            announcer: (config.announce)
+                .map(|(timing, tables)| Announcer::new(timing, tables, config.announce_changes)),
             detector: config.detect_split_brain.then(|| Detector::new(config.probe_interval)),
             metrics: config.write_metrics.then(MetricsSchedule::new),
             namespace: NamespaceSchedule::new(config.check_namespace),
@@ -111,11 +100,12 @@ impl<'a> Monitor<'a> {
         let journal = &mut self.journal;
         match input {
             Input::QueueEmpty => self.handle_queue_empty(now),
-            Input::Netlink(message) => self.handle_message(message, now),
+            Input::Event(body) => self.handle_event(body, now),
+            Input::Entry(body) => self.handle_entry(body, now),
+            Input::Answered(answer) => self.handle_answered(*answer, now),
             Input::Overrun => self.handle_overrun(now),
             Input::MalformedMessage(ifindex) => self.handle_malformed_message(*ifindex, now),
             Input::ForeignSender(port) => self.handle_foreign_sender(*port, now),
-            Input::RequestFailed(errno) => self.handle_dump_end(DumpResult::Failed(*errno), now),
             Input::StateFile(result) => {
                 let since = self.reported.map_or(now, |(_, since)| since);
                 self.state_file.handle_write(*result, since, journal, now);
@@ -145,13 +135,11 @@ impl<'a> Monitor<'a> {
             Input::LogReopened { succeeded } => self.log_fails = !succeeded,
             Input::Control(control) => self.handle_control(*control, now),
             Input::Sent(address, result) => {
-                self.resync.expect_more();
                 if let Some(announcer) = &mut self.announcer {
                     announcer.handle_sent(*address, *result, journal, now);
                 }
             }
             Input::Probed(result) => {
-                self.resync.expect_more();
                 if let Some(detector) = &mut self.detector {
                     detector.handle_probed(result.is_ok());
                 }
@@ -186,7 +174,7 @@ impl<'a> Monitor<'a> {
 
     /// Returns the next action at `now`, the time of the last input. The features are polled by priority.
     pub fn next_action(&mut self, now: Instant) -> Option<Action> {
-        let is_current = self.resync.is_current(now);
+        let is_current = self.is_known() && self.resync.is_current(now);
         let allows_commands = !self.exit.is_pending();
         self.report(now);
         // The agent is notified after the first attempt to write the state file.
@@ -195,17 +183,15 @@ impl<'a> Monitor<'a> {
             .or_else(|| self.outbox.as_mut()?.next_action(now))
             // The text of a line takes as long as a system call, so no report waits for it.
             .or_else(|| self.journal.next_action())
-            // The new filter comes before the dump, which lists the addresses whose events the old filter dropped.
-            .or_else(|| self.filter_addresses())
-            .or_else(|| self.request_dump(now))
             // conntrackd's commands and the hook have a helper process each, so neither delays the other.
             .or_else(|| self.conntrack.as_mut().filter(|_| allows_commands)?.next_action(now))
             .or_else(|| self.run_hook(now))
             .or_else(|| self.state_file.prepare(now))
             // The rest must not delay a report.
+            .or_else(|| self.ask(now))
             .or_else(|| self.log_troubles(now))
             .or_else(|| self.watch_claims(is_current, now))
-            // After a frame, events may wait to be read, so only one is sent at a time.
+            // After a burst of frames, events may wait to be read.
             .or_else(|| self.announcer.as_mut().filter(|_| is_current)?.next_action(now))
             .or_else(|| self.notify_manager(now))
             // A hanging disk must not delay anything else.
@@ -219,12 +205,16 @@ impl<'a> Monitor<'a> {
     /// Returns when [`super::Input::QueueEmpty`] is due. None: after the next event.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
-        let is_known = self.resync.is_known();
+        let is_known = self.is_known();
+        let has_single = self.vip.unknown_link().is_some()
+            || self.announcer.as_ref().is_some_and(|a| a.wanted_link().is_some());
         let has_carrier = self.vip.has_carrier();
         let conntrack = self.conntrack.as_ref().filter(|_| !self.exit.is_pending());
         let hook = self.hook.as_ref().filter(|hook| self.exit.allows_hook(hook.runs.newest));
         let timers = [
-            self.resync.deadline(),
+            self.resync.deadline(has_single),
+            // The answer waits for the queue to be read.
+            self.vip.is_answered().then_some(Instant::ZERO),
             self.state_file.deadline(),
             self.outbox.as_ref().and_then(Outbox::deadline),
             conntrack.and_then(SyncSequence::deadline),
@@ -284,15 +274,9 @@ impl<'a> Monitor<'a> {
         }
     }
 
-    /// Restricts address events to the watched interface, unless the announcer needs all of them.
-    fn filter_addresses(&mut self) -> Option<Action> {
-        let ifindex = self.vip.ifindex();
-        let wanted = AddressFilter::Only(ifindex);
-        if self.announcer.is_some() || self.address_filter == wanted {
-            return None;
-        }
-        self.address_filter = wanted;
-        Some(Action::SetAddressFilter(ifindex))
+    /// Returns whether the state was known when the queue was last empty: no answer that decides it is pending.
+    pub(super) fn is_known(&self) -> bool {
+        self.resync.is_known() && !self.vip.is_awaited()
     }
 
     /// Signals readiness, if that is pending, once the state file holds the reported state.
@@ -337,7 +321,7 @@ impl<'a> Monitor<'a> {
 
     fn exit_if_due(&self, now: Instant) -> Option<Action> {
         let outbox = self.outbox.as_ref();
-        let is_known = self.resync.is_known();
+        let is_known = self.is_known();
         let is_written = self.state_file.writes.pending().is_none();
         let is_delivered =
             is_written && outbox.is_none_or(|outbox| outbox.states.pending().is_none());

@@ -14,7 +14,7 @@
 //!
 //! There are four kinds of method:
 //!
-//! - handlers (`handle_*`, `post`, and `*_begin` and `*_end` of a dump) take an event and update the state;
+//! - handlers (`handle_*`, `post`, and `begin_*` and `end_*` of an answer) take an event and update the state;
 //! - `next_action` polls a feature for its next action, and marks it as started;
 //! - `deadline` returns when to poll again;
 //! - getters change nothing.
@@ -23,10 +23,10 @@
 //!
 //! - It executes each action at once, and passes its result in before the next poll.
 //! - `now` never goes backwards. It is the time of the last input, and includes time blocked on disk.
-//! - Netlink inputs, [`Input::Overrun`] included, arrive in the order of the socket.
-//! - [`Input::QueueEmpty`] means that a read or poll(2) found the queue empty at `now`. It is legal at any such time,
-//!   and due at [`Monitor::deadline`]. Actions that need a current view wait for it: requests for dumps, the timeout of
-//!   a dump, frames, probes and the exit. After an overrun the kernel drops all events until the queue is empty.
+//! - Events, [`Input::Overrun`] included, arrive in the order of the socket. None is read while an answer is open.
+//! - [`Input::QueueEmpty`] means that a read or poll(2) found the queue of events empty at `now`. It is legal at any such
+//!   time, and due at [`Monitor::deadline`]. Actions that need a current view wait for it: frames, probes, the exit, and
+//!   after an overrun questions, as the kernel then drops all events until the queue is empty.
 //! - After [`Action::Exit`] it polls no more.
 //!
 //! The monitor guarantees:
@@ -35,8 +35,8 @@
 //!   polls the features by priority: the state file comes before the agent, and human output last.
 //! - Neither allocates nor blocks, and the number of actions after an input is bounded. Any input is legal at any time;
 //!   unexpected results are ignored.
-//! - At most one request to the kernel, one to the agent, one command and one run of the hook are in progress.
-//! - After `QueueEmpty` and its actions the deadline is in the future, unless one of them sent a frame. Without a
+//! - At most one question to the kernel, one request to the agent, one command and one run of the hook are in progress.
+//! - After `QueueEmpty` and its actions the deadline is in the future, unless one of them asked or sent a frame. Without a
 //!   deadline the monitor waits for the next event.
 //!
 //! Each feature is a file with its state and its deadline. `vip.rs`, `agent.rs` and `announce` have diagrams.
@@ -49,7 +49,6 @@ mod backoff;
 mod config;
 mod conntrack;
 mod delivery;
-mod dump;
 mod exit;
 mod file_check;
 mod hook;
@@ -58,11 +57,11 @@ mod inputs;
 mod interface;
 mod journal;
 mod keepalived;
-mod listing;
 mod machine;
-mod misplaced;
 mod namespace;
 mod outcome;
+mod places;
+mod question;
 mod report;
 mod resync;
 mod service_manager;
@@ -74,7 +73,6 @@ mod vip;
 pub use agent::{AGENT_TIMEOUT, RENOTIFY, Renotify};
 pub use announce::{AddressKey, AnnounceTiming, Announcement, FrameKind, Tables};
 pub use config::MonitorConfig;
-pub use dump::{Dump, DumpResult};
 pub use file_check::{FoundFiles, FoundStateFile};
 pub use hook::HookTiming;
 pub use input_action::{Action, Control, ExitReason, HelperNews, Input};
@@ -83,6 +81,7 @@ pub use keepalived::Keepalived;
 pub use machine::Monitor;
 pub use namespace::NamespaceCheck;
 pub use outcome::{Failure, Outcome};
+pub use question::{Answer, Question};
 pub use service_manager::ManagerNotice;
 pub use smoltcp::time::{Duration, Instant};
 pub use split_brain::{Ending, Probe};

@@ -1,10 +1,9 @@
 //! Reports: the effects of a new state on each feature, and the lines that explain the state.
 
+use super::announce::Announcer;
 use super::machine::{DownLine, Monitor};
-use super::resync::Purpose;
 use super::split_brain::Step;
 use super::{Action, Cause, Duration, Instant, LimitedEvent, LogEvent, State};
-use crate::wire::cidr::Cidr;
 
 /// The longest time from an interface going down to its deletion, if the kernel deletes it. On a busy machine it was
 /// over 200 ms.
@@ -13,7 +12,7 @@ const DELETION_DELAY: Duration = Duration::from_secs(1);
 impl Monitor<'_> {
     /// Queues the state for each consumer that lacks it, and the line that explains it.
     pub(super) fn report(&mut self, now: Instant) {
-        let again = self.reload_pending && self.resync.is_known();
+        let again = self.reload_pending && self.is_known();
         if let Some(hook) = &mut self.hook {
             if again {
                 hook.run_again();
@@ -22,7 +21,13 @@ impl Monitor<'_> {
         }
         let Some(state) = self.vip.state() else { return };
         if let Some(announcer) = &mut self.announcer {
-            announcer.handle_role(state == State::Active, self.vip.mac(), now);
+            let lists = announcer.handle_role(state == State::Active, self.vip.mac(), now);
+            if lists {
+                self.resync.request_links(now);
+            }
+        }
+        if state == State::Backup {
+            self.resync.cancel_links();
         }
         let last = self.reported.map(|(state, _)| state);
         let is_new = last != Some(state);
@@ -75,12 +80,12 @@ impl Monitor<'_> {
     pub(super) fn log_troubles(&mut self, now: Instant) -> Option<Action> {
         self.log_change(now);
         // A line that the limit does not allow yet waits for that, as the trouble may last.
-        let location = self.misplaced_location();
+        let location = self.vip.misplaced();
         if self.misplaced_line_due().is_none_or(|due| now >= due)
             && location != core::mem::replace(&mut self.logged_location, location)
-            && let Some((ifindex, cidr)) = location
+            && let Some((interface, cidr)) = location
         {
-            self.journal.log_limited(LimitedEvent::Misplaced { ifindex, cidr }, now);
+            self.journal.log_limited(LimitedEvent::Misplaced { interface, cidr }, now);
         }
         match (self.vip.down_cause(), self.down) {
             (None, _) => self.down = DownLine::None,
@@ -99,16 +104,9 @@ impl Monitor<'_> {
 
     /// Returns when to log the present location of a misplaced VIP, if the limit does not allow that at any time.
     pub(super) fn misplaced_line_due(&self) -> Option<Instant> {
-        let location = self.misplaced_location();
-        let (ifindex, cidr) = location.filter(|_| location != self.logged_location)?;
-        self.journal.next_line(&LimitedEvent::Misplaced { ifindex, cidr })
-    }
-
-    /// Returns the location of a misplaced VIP, unless the VIP is in the right place as well, or the namespace is gone.
-    pub(super) fn misplaced_location(&self) -> Option<(u32, Cidr)> {
-        let is_backup = self.vip.state() == Some(State::Backup);
-        let is_missed = is_backup && self.vip.cause() != Cause::NamespaceGone;
-        self.misplaced.location.filter(|_| is_missed)
+        let location = self.vip.misplaced();
+        let (interface, cidr) = location.filter(|_| location != self.logged_location)?;
+        self.journal.next_line(&LimitedEvent::Misplaced { interface, cidr })
     }
 
     /// Receives claims while the VIP is present, asks about it, and mends what a split brain has done.
@@ -118,13 +116,15 @@ impl Monitor<'_> {
             let (detector, journal) = (self.detector.as_mut()?, &mut self.journal);
             match detector.next_step(&self.vip, is_active, is_current, journal, now)? {
                 Step::Do(action) => return Some(action),
-                Step::List(dump) => self.resync.request(dump, Purpose::Others, now),
-                Step::AnnounceEverything | Step::AnnounceVip => {
-                    if let (Some(announcer), Some(vip)) = (&mut self.announcer, self.vip.key()) {
-                        announcer.announce_again(vip, now);
-                    }
+                Step::List(question) => self.resync.request(question, now),
+                Step::AnnounceEverything => {
+                    self.announcer.iter_mut().for_each(|a| a.announce_again(None, now));
                 }
-                Step::StopAnnouncing => {}
+                Step::AnnounceVip => {
+                    let vip = self.vip.key();
+                    self.announcer.iter_mut().for_each(|a| a.announce_again(vip, now));
+                }
+                Step::StopAnnouncing => self.announcer.iter_mut().for_each(Announcer::stop),
                 Step::DeliverAgain => {
                     if let Some(outbox) = &mut self.outbox {
                         outbox.deliver_again(now);

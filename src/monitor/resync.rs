@@ -1,314 +1,282 @@
-//! Resynchronisation: pending dumps, which are requested one at a time, the most urgent first.
+//! Resynchronisation: which question to ask the kernel next, and when.
 //!
-//! The state of the VIP requires two answers: the watched interface by its name, and all addresses. Links are listed only
-//! for announcements, and last, so that no report waits for them.
+//! The watched interface is asked for first: by its name, and then for its addresses alone, in one part. The state is known
+//! once the events that were queued meanwhile have been read. Only then the rest is asked for: all addresses, which may
+//! take many parts, and for announcements all links.
 //!
-//! A dump that fails, or has gaps, is requested again after a wait. A dump that is requested during another starts at
-//! its end, without that wait.
+//! A question that fails, or whose answer has gaps, is asked again after a wait.
 
 use super::backoff::Backoff;
-use super::dump::MessageClass;
-use super::{Dump, DumpResult, Duration, Instant};
-use crate::errno::Errno;
-use crate::wire::rtnl::{Body, Message};
+use super::{Answer, Duration, Instant, Question};
 
-/// The longest time from the request of a dump to its end.
-const DUMP_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long actions may rely on an empty queue: events are read again at least this often.
+const LOOK_LASTS: Duration = Duration::from_micros(500);
 
-/// The purpose of a dump.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Purpose {
-    /// Announcements, or a misplaced address.
-    Others,
-    /// The state, which waits for the dump.
-    State,
+/// A subject of questions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Subject {
+    /// The watched interface, and then its addresses.
+    Watched,
+    /// The link of a misplaced address.
+    Place(u32),
+    /// All links.
+    Links,
+    /// The addresses of this link.
+    Link(u32),
+    /// All addresses.
+    All,
 }
 
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Running {
-    pub(super) dump: Dump,
-    pub(super) purpose: Purpose,
-    /// Only the addresses of the interface with this index are listed.
-    pub(super) only: Option<u32>,
-    /// The result, unless the kernel reports an error at the end.
-    result: DumpResult,
-    deadline: Instant,
+impl Subject {
+    /// Returns whether the answer is about all links or all addresses.
+    pub(super) fn is_everything(self) -> bool {
+        matches!(self, Self::Links | Self::All)
+    }
 }
 
-/// A kind of dump: whether it is wanted, when, and why.
+/// Whether a subject is to be asked for, and when.
 #[derive(Debug)]
 struct Want {
     due: Option<Instant>,
-    purpose: Purpose,
     backoff: Backoff,
-    /// The result of the last dump of this kind.
-    last: DumpResult,
 }
 
-/// Requests one dump at a time, as soon as the queue is empty.
-///
-/// A netlink socket runs one dump at a time (`EBUSY`). After an overrun the kernel drops all events until the queue is
-/// empty, so the events after an earlier dump would be lost.
+impl Want {
+    fn is_due(&self, now: Instant) -> bool {
+        self.due.is_some_and(|due| now >= due)
+    }
+}
+
+/// Asks one question at a time.
 #[derive(Debug)]
 pub(super) struct Resync {
-    /// The port of the socket. Replies repeat it.
-    port: u32,
-    /// The sequence number of the last request. Replies repeat it.
-    sequence: u32,
-    /// In the order of [`Dump::ALL`].
-    wants: [Want; 3],
-    running: Option<Running>,
-    /// When the netlink queue was last empty. None: a message has been read since.
-    queue_empty_at: Option<Instant>,
+    watched: Want,
+    all: Want,
+    /// The state waits for all addresses: the answer about the watched interface alone had gaps.
+    all_for_state: bool,
+    links: Want,
+    /// The subject and the question in progress.
+    asked: Option<(Subject, Question)>,
+    /// The index of the watched interface, whose addresses are the next question.
+    second: Option<u32>,
+    /// No question about a place or a link's addresses is asked before, as one has failed.
+    not_before: Instant,
+    single: Backoff,
+    /// When the event queue was last read to its end, unless a message has been read since.
+    looked: Option<Instant>,
+    /// The queue has been read to its end since the last loss of events. Until then the kernel drops all events, and older
+    /// ones wait in the queue (`netlink_overrun` in `net/netlink/af_netlink.c`).
+    is_readable: bool,
+    /// The number of datagrams for which the queue has room, and of those read since the last answer.
+    queue_len: usize,
+    datagrams: usize,
 }
 
 impl Resync {
-    /// Requests the dumps for the first state, and all links if the daemon `announces`.
-    pub(super) fn new(port: u32, seed: u32, announces: bool) -> Self {
-        let now = Some(Instant::ZERO);
-        let want = |due, purpose, seed| {
-            let (backoff, last) = (Backoff::new(seed), DumpResult::Complete);
-            Want { due, purpose, backoff, last }
-        };
-        let wants = [
-            want(now, Purpose::State, seed),
-            want(now, Purpose::Others, seed.rotate_left(8)),
-            want(now.filter(|_| announces), Purpose::Others, seed.rotate_left(16)),
-        ];
-        Self { port, sequence: 0, wants, running: None, queue_empty_at: None }
-    }
-
-    /// Returns whether the running dump has timed out. A dump times out only at an empty queue: after a stop of the process
-    /// or a hanging disk, its end may still wait there.
-    pub(super) fn handle_queue_empty(&mut self, now: Instant) -> bool {
-        self.queue_empty_at = Some(now);
-        self.running.as_ref().is_some_and(|running| now >= running.deadline)
-    }
-
-    /// Notes that the queue may have messages to read.
-    pub(super) fn expect_more(&mut self) {
-        self.queue_empty_at = None;
-    }
-
-    /// Requests a dump: for the state at once, else after a short wait, because requests often come in bursts.
-    pub(super) fn request(&mut self, dump: Dump, purpose: Purpose, now: Instant) {
-        let want = self.want(dump);
-        match purpose {
-            Purpose::State => (want.due, want.purpose) = (Some(Instant::ZERO), purpose),
-            Purpose::Others => {
-                want.due.get_or_insert_with(|| want.backoff.pause(now));
-            }
+    /// Asks for everything, and for all links if the daemon announces at its start.
+    pub(super) fn new(seed: u32, queue_len: usize) -> Self {
+        let want = |due, seed| Want { due, backoff: Backoff::new(seed) };
+        Self {
+            watched: want(Some(Instant::ZERO), seed),
+            all: want(Some(Instant::ZERO), seed.rotate_left(8)),
+            all_for_state: false,
+            links: want(None, seed.rotate_left(16)),
+            asked: None,
+            second: None,
+            not_before: Instant::ZERO,
+            single: Backoff::new(seed.rotate_left(24)),
+            looked: None,
+            is_readable: false,
+            queue_len,
+            datagrams: 0,
         }
     }
 
-    /// Requests a dump after a wait that grows, because a message could not be read.
-    pub(super) fn request_later(&mut self, dump: Dump, purpose: Purpose, now: Instant) {
-        let want = self.want(dump);
-        want.due.get_or_insert_with(|| want.backoff.after_failure(now));
-        want.purpose = want.purpose.max(purpose);
+    pub(super) fn handle_queue_empty(&mut self, now: Instant) {
+        (self.looked, self.is_readable) = (Some(now), true);
     }
 
-    fn want(&mut self, dump: Dump) -> &mut Want {
-        let [interface, addresses, links] = &mut self.wants;
-        match dump {
-            Dump::Interface => interface,
-            Dump::Addresses => addresses,
-            Dump::Links => links,
-        }
+    /// Notes that a datagram was read, and that the queue may have more.
+    pub(super) fn handle_datagram(&mut self) {
+        self.looked = None;
+        self.datagrams = self.datagrams.saturating_add(1);
     }
 
-    /// Marks the running dump as incomplete, because a message could not be read.
-    pub(super) fn mark_incomplete(&mut self) {
-        if let Some(running) = &mut self.running {
-            running.result = DumpResult::Malformed;
-        }
+    /// Notes a loss of events.
+    pub(super) fn handle_loss(&mut self) {
+        (self.looked, self.is_readable, self.second) = (None, false, None);
     }
 
-    /// Starts the dump that is due, if any. `watched` is the index of the watched interface.
-    ///
-    /// A dump of all addresses takes several reads, and changes between them interrupt it, possibly every time. So the
-    /// next dump for the state covers only the watched interface, which takes one read.
-    pub(super) fn begin(&mut self, watched: Option<u32>, now: Instant) -> Option<(Running, u32)> {
-        if self.running.is_some() || self.queue_empty_at != Some(now) {
+    /// Returns whether every event has been read that was queued before the last answer.
+    pub(super) fn has_caught_up(&self) -> bool {
+        self.is_readable && (self.looked.is_some() || self.datagrams >= self.queue_len)
+    }
+
+    /// Asks for the watched interface at once.
+    pub(super) fn request_watched(&mut self) {
+        self.watched.due = Some(Instant::ZERO);
+    }
+
+    /// Asks for the watched interface, after a wait that grows, because a message could not be read.
+    pub(super) fn request_watched_later(&mut self, now: Instant) {
+        let Want { due, backoff } = &mut self.watched;
+        due.get_or_insert_with(|| backoff.after_failure(now));
+    }
+
+    /// Asks for all addresses after a short wait, as requests often come in bursts.
+    pub(super) fn request_all(&mut self, now: Instant) {
+        let Want { due, backoff } = &mut self.all;
+        due.get_or_insert_with(|| backoff.pause(now));
+    }
+
+    /// Asks for all links, and then for all addresses, at `due`.
+    pub(super) fn request_links(&mut self, due: Instant) {
+        self.links.due = Some(self.links.due.map_or(due, |known| known.min(due)));
+        self.all.due = Some(self.all.due.map_or(due, |known| known.min(due)));
+    }
+
+    /// Asks for all links or all addresses at once.
+    pub(super) fn request(&mut self, question: Question, now: Instant) {
+        let want = if question == Question::Links { &mut self.links } else { &mut self.all };
+        want.due = Some(now);
+    }
+
+    /// Asks for no links: nothing is announced.
+    pub(super) fn cancel_links(&mut self) {
+        self.links.due = None;
+        self.links.backoff.reset();
+    }
+
+    /// Asks for all links, and then for all addresses, after a short wait.
+    pub(super) fn request_links_later(&mut self, now: Instant) {
+        let due = self.links.backoff.pause(now);
+        self.request_links(due);
+    }
+
+    /// Asks for the addresses of the watched interface, which the kernel has just shown.
+    pub(super) fn ask_addresses(&mut self, watched: Option<u32>) {
+        self.second = watched;
+    }
+
+    /// Returns that interface, if its question is the next one.
+    pub(super) fn take_second(&mut self) -> Option<u32> {
+        self.second.take()
+    }
+
+    /// Returns the subject to ask for, if one is due. `is_answered`: an answer about the state waits for the queue to be read.
+    pub(super) fn next_subject(
+        &self,
+        place: Option<u32>,
+        link: Option<u32>,
+        is_answered: bool,
+        now: Instant,
+    ) -> Option<Subject> {
+        if self.asked.is_some() || !self.is_readable || is_answered {
             return None;
         }
-        let is_due = |want: &Want| want.due.is_some_and(|due| now >= due);
-        let dump = Dump::ALL.into_iter().zip(&self.wants).find(|(_, want)| is_due(want))?.0;
-        let want = self.want(dump);
-        let purpose = core::mem::replace(&mut want.purpose, Purpose::Others);
-        want.due = None;
-        let alone = dump == Dump::Addresses
-            && purpose == Purpose::State
-            && want.last == DumpResult::Interrupted;
-        let (only, result) = (watched.filter(|_| alone), DumpResult::Complete);
-        let running = Running { dump, purpose, only, result, deadline: now + DUMP_TIMEOUT };
-        self.sequence = self.sequence.wrapping_add(1);
-        Some((*self.running.insert(running), self.sequence))
+        // Links often change several times in a row.
+        let is_calm = self.looked.is_some() && now >= self.not_before;
+        let single = |ifindex: Option<u32>| ifindex.filter(|_| is_calm);
+        if self.watched.is_due(now) {
+            Some(Subject::Watched)
+        } else if self.watched.due.is_some() {
+            None
+        } else if let Some(ifindex) = single(place) {
+            Some(Subject::Place(ifindex))
+        } else if self.links.is_due(now) {
+            Some(Subject::Links)
+        } else if self.all_due().is_some_and(|due| now >= due) {
+            Some(Subject::All)
+        } else {
+            single(link).map(Subject::Link)
+        }
     }
 
-    /// Returns the class of a message.
-    ///
-    /// Events repeat the port and the sequence number of the request that caused them. A socket of another namespace
-    /// may have the port of this one, and can create links here, but not addresses. So an address with this port is
-    /// from a dump that timed out, and may be stale.
-    pub(super) fn classify(&mut self, message: &Message) -> MessageClass {
-        let has_our_port = message.port == self.port;
-        let is_reply = has_our_port && message.sequence == self.sequence;
-        let Some(running) = self.running.as_mut().filter(|_| is_reply) else {
-            return match message.body {
-                Body::Done(_) | Body::Error(_) | Body::Other => MessageClass::Ignored,
-                Body::NewAddress(_) if has_our_port => MessageClass::Ignored,
-                _ => MessageClass::Event,
-            };
+    /// Returns when to ask for all addresses: after their links, unless the state waits.
+    fn all_due(&self) -> Option<Instant> {
+        self.all.due.filter(|_| self.links.due.is_none() || self.all_for_state)
+    }
+
+    /// Notes that a question is asked.
+    pub(super) fn ask(&mut self, subject: Subject, question: Question) {
+        let want = match subject {
+            Subject::Watched => Some(&mut self.watched),
+            Subject::Links => Some(&mut self.links),
+            Subject::All => Some(&mut self.all),
+            Subject::Place(_) | Subject::Link(_) => None,
         };
-        if message.interrupted {
-            running.result = DumpResult::Interrupted;
+        if let Some(want) = want {
+            want.due = None;
         }
-        match message.body {
-            Body::Done(None) => MessageClass::DumpEnded(running.result),
-            Body::Done(Some(errno)) | Body::Error(errno) => {
-                // ENODEV: no interface has the name or index, so it has no addresses.
-                let errno = Errno(errno);
-                let is_gone = errno == Errno::NO_DEVICE;
-                let failed = DumpResult::Failed(errno);
-                MessageClass::DumpEnded(if is_gone { running.result } else { failed })
+        self.asked = Some((subject, question));
+    }
+
+    /// Returns the subject and the question in progress.
+    pub(super) fn asked(&self) -> Option<(Subject, Question)> {
+        self.asked
+    }
+
+    /// Ends the question in progress. Returns it.
+    pub(super) fn end(&mut self) -> Option<(Subject, Question)> {
+        self.datagrams = 0;
+        self.asked.take()
+    }
+
+    /// Asks for a subject again, unless its answer is complete.
+    pub(super) fn retry(&mut self, subject: Subject, answer: Answer, now: Instant) {
+        let (due, backoff) = match subject {
+            Subject::Watched => (&mut self.watched.due, &mut self.watched.backoff),
+            Subject::Links => (&mut self.links.due, &mut self.links.backoff),
+            Subject::All => (&mut self.all.due, &mut self.all.backoff),
+            Subject::Place(_) | Subject::Link(_) => {
+                self.not_before = match answer {
+                    Answer::Complete => now,
+                    Answer::Interrupted => self.single.pause(now),
+                    Answer::Failed(_) => self.single.after_failure(now),
+                };
+                return;
             }
-            _ => MessageClass::Listed(running.dump),
+        };
+        match answer {
+            Answer::Complete => backoff.reset(),
+            // The state needs all addresses, as the flag of an interruption is never set for one interface alone.
+            Answer::Interrupted if subject == Subject::Watched => {
+                backoff.reset();
+                (self.all.due, self.all_for_state) = (Some(now), true);
+            }
+            // The wait does not grow: other links and addresses may change all the time.
+            Answer::Interrupted => {
+                backoff.reset();
+                due.get_or_insert_with(|| backoff.pause(now));
+            }
+            Answer::Failed(_) => {
+                due.get_or_insert_with(|| backoff.after_failure(now));
+            }
         }
     }
 
-    /// Ends and returns the running dump.
-    pub(super) fn end(&mut self) -> Option<Running> {
-        self.running.take()
+    /// Notes that a complete answer about all addresses is in use.
+    pub(super) fn handle_all_settled(&mut self) {
+        self.all_for_state = false;
     }
 
-    /// Requests a dump again after a wait, unless its work is `done`: for the state, and for the other purpose. A request
-    /// since its start does not wait.
-    pub(super) fn retry(
-        &mut self,
-        ended: Running,
-        result: DumpResult,
-        done: [bool; 2],
-        now: Instant,
-    ) {
-        let [state_is_done, others_are_done] = done;
-        let want = self.want(ended.dump);
-        want.last = result;
-        let is_wanted = ended.purpose == Purpose::State && !state_is_done;
-        if is_wanted {
-            want.purpose = Purpose::State;
-        }
-        // After an answer the wait does not grow: other links and addresses may change all the time.
-        let is_answered = matches!(result, DumpResult::Complete | DumpResult::Interrupted);
-        if is_answered {
-            want.backoff.reset();
-        }
-        if is_wanted || !others_are_done {
-            let backoff = &mut want.backoff;
-            want.due.get_or_insert_with(|| {
-                if is_answered { backoff.pause(now) } else { backoff.after_failure(now) }
-            });
-        }
-    }
-
-    /// Returns whether the state is that of `now`: known, and no event may wait to be read.
+    /// Returns whether every event until `now` has been read.
     pub(super) fn is_current(&self, now: Instant) -> bool {
-        self.is_known() && self.queue_empty_at == Some(now)
+        self.looked.is_some_and(|looked| now <= looked + LOOK_LASTS)
     }
 
-    /// Returns whether the state was known when the queue was last empty: no dump that decides it is pending.
+    /// Returns whether no question that decides the state is pending.
     pub(super) fn is_known(&self) -> bool {
-        let wanted = self.wants.iter().filter(|want| want.due.is_some()).map(|want| want.purpose);
-        let running = self.running.iter().map(|running| running.purpose);
-        wanted.chain(running).all(|purpose| purpose != Purpose::State)
+        self.watched.due.is_none() && !self.all_for_state
     }
 
-    pub(super) fn deadline(&self) -> Option<Instant> {
-        match &self.running {
-            Some(running) => Some(running.deadline),
-            None => self.wants.iter().filter_map(|want| want.due).min(),
+    /// Returns when the next question is due. `has_single`: one about a place or about a link's addresses is wanted.
+    pub(super) fn deadline(&self, has_single: bool) -> Option<Instant> {
+        if self.asked.is_some() {
+            return None;
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Returns the wait for a dump of all addresses after this number of dumps with this result.
-    fn wait_after(dumps: u32, result: DumpResult, done: bool) -> Duration {
-        let mut resync = Resync::new(1, 1, false);
-        let mut now = Instant::ZERO;
-        for _ in 0..dumps {
-            let due = resync.wants[1].due.take().unwrap_or(now);
-            now = due.max(now);
-            resync.wants[0].due = None;
-            resync.wants[1].due = Some(now);
-            resync.handle_queue_empty(now);
-            let (running, _) = resync.begin(None, now).unwrap();
-            assert_eq!(resync.end().unwrap().dump, Dump::Addresses);
-            resync.retry(running, result, [done; 2], now);
-        }
-        resync.wants[1].due.map_or(Duration::ZERO, |at| at - now)
-    }
-
-    #[test]
-    fn wait_grows_after_failures_and_not_after_answers() {
-        let (short, long) = (Duration::from_millis(100), Duration::from_secs(2));
-        assert_eq!(wait_after(9, DumpResult::Complete, true), Duration::ZERO);
-        for result in [DumpResult::Complete, DumpResult::Interrupted] {
-            let wait = wait_after(9, result, false);
-            assert!(wait > Duration::ZERO && wait < short, "{result:?}");
-        }
-        for result in [DumpResult::TimedOut, DumpResult::Malformed, DumpResult::Failed(Errno(1))] {
-            assert!(wait_after(9, result, false) > long, "{result:?}");
-        }
-    }
-
-    #[test]
-    fn request_during_a_dump_does_not_wait_after_its_failure() {
-        for requested in Dump::ALL {
-            let mut resync = Resync::new(1, 1, true);
-            for dump in Dump::ALL {
-                let now = Instant::from_secs(1);
-                resync.handle_queue_empty(now);
-                let (running, _) = resync.begin(None, now).unwrap();
-                assert_eq!(running.dump, dump, "the most urgent first");
-                if dump == Dump::Links {
-                    resync.request(requested, Purpose::State, now);
-                }
-                resync.end();
-                let done = dump != Dump::Links;
-                let result = if done { DumpResult::Complete } else { DumpResult::TimedOut };
-                resync.retry(running, result, [done; 2], now);
-            }
-            assert_eq!(resync.deadline(), Some(Instant::ZERO), "{requested:?}");
-        }
-    }
-
-    #[test]
-    fn dump_for_others_after_one_for_the_state_leaves_no_doubt() {
-        let (mut resync, now) = (Resync::new(1, 1, false), Instant::ZERO);
-        for expected in [Dump::Interface, Dump::Addresses] {
-            resync.request(expected, Purpose::State, now);
-            resync.handle_queue_empty(now);
-            let (running, _) = resync.begin(None, now).unwrap();
-            assert_eq!(running.dump, expected);
-            resync.end();
-            resync.retry(running, DumpResult::Complete, [true; 2], now);
-        }
-        resync.request(Dump::Addresses, Purpose::Others, now);
-        assert!(resync.is_known());
-    }
-
-    #[test]
-    fn dump_times_out_at_an_empty_queue() {
-        let mut resync = Resync::new(1, 1, false);
-        assert!(!resync.handle_queue_empty(Instant::ZERO));
-        resync.begin(None, Instant::ZERO);
-        for (millis, expected) in [(4999, false), (5000, true)] {
-            let has_timed_out = resync.handle_queue_empty(Instant::from_millis(millis));
-            assert_eq!(has_timed_out, expected, "{millis}");
-        }
+        let single = has_single.then_some(self.not_before);
+        let others = [self.all_due(), self.links.due, single];
+        self.watched.due.or_else(|| others.into_iter().flatten().min())
     }
 }

@@ -9,6 +9,7 @@ use super::machine::Monitor;
 use super::{Action, Cause, Duration, Failure, HookState, Instant, LimitedEvent, State};
 use crate::errno::Errno;
 use crate::wire::cidr::Cidr;
+use crate::wire::ifname::InterfaceName;
 use crate::wire::rtnl::Mac;
 
 /// The status in the log (SIGUSR1) and in the metrics.
@@ -47,10 +48,10 @@ pub enum Trouble {
     SpareFails,
     /// There is no interface of the watched name.
     InterfaceAbsent,
-    /// The VIP is on the watched interface, but that is set down or has no carrier.
+    /// The watched interface is set down or has no carrier.
     InterfaceDown(Cause),
-    /// The VIP's address is on the interface with this index, with this prefix length, but not where it is expected.
-    Misplaced(u32, Cidr),
+    /// The VIP's address is on this interface, with this prefix length, but not where it is expected.
+    Misplaced(InterfaceName, Cidr),
     /// The VIP has failed duplicate address detection: the kernel does not use it.
     DuplicateAddress,
     /// keepalived has not run for ten seconds.
@@ -134,7 +135,9 @@ impl MetricsSchedule {
 
     /// Requests a write.
     pub(super) fn request(&mut self) {
-        self.due = Due::From(Instant::ZERO);
+        if self.due != Due::Now {
+            self.due = Due::From(Instant::ZERO);
+        }
     }
 
     /// Schedules a write if the file differs from the status.
@@ -212,7 +215,7 @@ impl Monitor<'_> {
             self.state_file.spares.is_failing().then_some(Trouble::SpareFails),
             self.vip.is_interface_absent().then_some(Trouble::InterfaceAbsent),
             self.vip.down_cause().map(Trouble::InterfaceDown),
-            self.misplaced_location().map(|(ifindex, cidr)| Trouble::Misplaced(ifindex, cidr)),
+            self.vip.misplaced().map(|(name, cidr)| Trouble::Misplaced(name, cidr)),
             self.vip.has_duplicate().then_some(Trouble::DuplicateAddress),
             keepalived_gone.then_some(Trouble::KeepalivedGone),
             agent_fails.then_some(Trouble::AgentFails),

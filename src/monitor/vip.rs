@@ -17,26 +17,22 @@
 //! A link of the watched name with another index is a new one, whose addresses are unknown. Once the network namespace
 //! has been deleted, the state is Backup.
 //!
-//! A dump of addresses takes no RTNL lock (`inet_dump_ifaddr` in `net/ipv4/devinet.c`), so it may list an address after
-//! the event of its deletion or change. An event is never older than an entry of a running dump.
+//! The kernel's answer is newer than the events that wait in the queue. So its entries form a view of their own, over
+//! which these events are replayed. When the queue has been read to its end, that view replaces the one in use, which
+//! events alone have changed until then. So the state never goes back in time, whatever the order of entries and events.
 
+use core::mem::take;
 use core::net::IpAddr;
+
 use netlink_packet_route::link::LinkFlags;
 
-use super::interface::{Detection, Instance, Interface, Listing, instance_id};
+use super::interface::{Interface, Presence};
+use super::places::{Detection, Place, Places};
 use super::split_brain::virtual_router;
-use super::{AddressKey, HookState, State};
+use super::{AddressKey, Answer, HookState, State};
 use crate::wire::cidr::Cidr;
 use crate::wire::ifname::InterfaceName;
 use crate::wire::rtnl::{Address, Link, Mac};
-
-/// Whether an interface has the watched name.
-#[derive(Debug)]
-enum Presence {
-    Unknown,
-    Absent,
-    Present(Interface),
-}
 
 /// Why the state is what it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,45 +53,112 @@ pub enum Cause {
     NamespaceGone,
 }
 
-/// Follows the watched interface by its name, and the VIP on it.
-///
-/// A dump does not report missed deletions, so its end removes everything that it has not shown.
+/// The watched interface, and the places of the VIP's address.
+#[derive(Debug, Default)]
+struct View {
+    presence: Presence,
+    places: Places,
+}
+
+/// A view of the kernel's answers, until it replaces the one in use.
+#[derive(Debug)]
+struct Next {
+    view: View,
+    scope: Scope,
+    /// None: the last answer has not ended.
+    answer: Option<Answer>,
+}
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Scope {
+    /// The watched interface and its addresses.
+    Watched,
+    /// All addresses.
+    All,
+}
+
+/// Follows the watched interface by its name, and the VIP's address on every interface.
 #[derive(Debug)]
 pub(super) struct Vip {
     name: InterfaceName,
     cidr: Cidr,
-    presence: Presence,
+    view: View,
+    next: Option<Next>,
+    /// The watched interface has come up with an IPv6 VIP, whose detection may have started again.
+    detection_restarts: bool,
     namespace_gone: bool,
 }
 
-impl Vip {
-    pub(super) fn new(name: InterfaceName, cidr: Cidr) -> Self {
-        Self { name, cidr, presence: Presence::Unknown, namespace_gone: false }
-    }
-
-    pub(super) fn state(&self) -> Option<State> {
-        match &self.presence {
-            _ if self.namespace_gone => Some(State::Backup),
-            Presence::Unknown => None,
-            Presence::Absent => Some(State::Backup),
-            Presence::Present(interface) if interface.has_vip() => Some(State::Active),
-            Presence::Present(interface) => interface.is_listed.then_some(State::Backup),
-        }
-    }
-
+impl View {
     fn interface(&self) -> Option<&Interface> {
         if let Presence::Present(interface) = &self.presence { Some(interface) } else { None }
     }
 
-    fn interface_mut(&mut self) -> Option<&mut Interface> {
-        if let Presence::Present(interface) = &mut self.presence { Some(interface) } else { None }
+    fn ifindex(&self) -> Option<u32> {
+        self.interface().map(|interface| interface.ifindex)
+    }
+
+    /// Handles a link. Returns whether the watched interface has come up.
+    fn handle_link(&mut self, link: &Link, watched: &InterfaceName) -> bool {
+        self.places.set_link(link);
+        if link.name == Some(*watched) {
+            match &mut self.presence {
+                Presence::Present(known) if known.ifindex == link.ifindex => {
+                    return known.update(link);
+                }
+                presence => *presence = Presence::Present(Interface::new(link)),
+            }
+        } else if link.name.is_some() && self.ifindex() == Some(link.ifindex) {
+            // It has another name now.
+            self.presence = Presence::Absent;
+        }
+        false
+    }
+
+    fn handle_link_gone(&mut self, ifindex: u32) {
+        self.places.remove_link(ifindex);
+        if self.ifindex() == Some(ifindex) {
+            self.presence = Presence::Absent;
+        }
+    }
+}
+
+impl Vip {
+    pub(super) fn new(name: InterfaceName, cidr: Cidr) -> Self {
+        let (view, next) = (View::default(), None);
+        Self { name, cidr, view, next, detection_restarts: false, namespace_gone: false }
+    }
+
+    pub(super) fn state(&self) -> Option<State> {
+        match &self.view.presence {
+            _ if self.namespace_gone => Some(State::Backup),
+            Presence::Unknown => None,
+            Presence::Absent => Some(State::Backup),
+            Presence::Present(_) if self.has_vip() => Some(State::Active),
+            Presence::Present(interface) => {
+                let is_certain =
+                    interface.is_listed && self.view.places.has_all_of(interface.ifindex);
+                is_certain.then_some(State::Backup)
+            }
+        }
+    }
+
+    /// Returns the VIP's places on the watched interface: usually one.
+    fn places(&self) -> impl Iterator<Item = &Place> {
+        let places = self.ifindex().map(|ifindex| self.view.places.on(ifindex));
+        places.into_iter().flatten().filter(|place| place.cidr == self.cidr)
+    }
+
+    fn has_vip(&self) -> bool {
+        self.places().any(|place| place.detection != Detection::Failed)
     }
 
     pub(super) fn cause(&self) -> Cause {
-        match self.interface() {
+        match self.view.interface() {
             _ if self.namespace_gone => Cause::NamespaceGone,
             None => Cause::InterfaceGone,
-            Some(interface) if interface.has_vip() => Cause::AddressAdded,
+            Some(_) if self.has_vip() => Cause::AddressAdded,
             Some(_) if self.has_duplicate() => Cause::DuplicateAddress,
             Some(interface) => interface.down_cause().unwrap_or(Cause::AddressRemoved),
         }
@@ -108,12 +171,11 @@ impl Vip {
     /// a carrier, but not on an interface that is set down (`fib_disable_ip` in `net/ipv4/fib_frontend.c`).
     pub(super) fn hook_state(&self) -> Option<HookState> {
         let state = self.state()?;
-        let reachable = self.interface().filter(|_| !self.namespace_gone);
+        let reachable = self.view.interface().filter(|_| !self.namespace_gone);
         let has = |flag| reachable.is_some_and(|interface| interface.flags.contains(flag));
         Some(match state {
             State::Active if has(LinkFlags::Up) => {
-                let passed = |instance: &Instance| instance.detection == Detection::Passed;
-                reachable.filter(|interface| interface.instances.iter().any(passed))?;
+                self.places().find(|place| place.detection == Detection::Passed)?;
                 HookState::Master
             }
             State::Backup if has(LinkFlags::Up | LinkFlags::Running) => HookState::Backup,
@@ -121,174 +183,255 @@ impl Vip {
         })
     }
 
+    /// Returns whether an answer decides the state that has not been put in use yet.
+    pub(super) fn is_awaited(&self) -> bool {
+        self.next.as_ref().is_some_and(|next| next.scope == Scope::Watched)
+    }
+
     /// Returns the index of the watched interface, if that exists.
     pub(super) fn ifindex(&self) -> Option<u32> {
-        self.interface().map(|interface| interface.ifindex)
+        self.view.ifindex()
     }
 
     pub(super) fn is_interface_absent(&self) -> bool {
-        matches!(self.presence, Presence::Absent)
+        matches!(self.view.presence, Presence::Absent)
     }
 
     pub(super) fn has_name(&self, name: Option<InterfaceName>) -> bool {
         name == Some(self.name)
     }
 
-    /// Returns why the VIP is present but unusable: the interface is down, or has no carrier.
+    /// Returns why the watched interface cannot be used: it is down, or has no carrier.
     pub(super) fn down_cause(&self) -> Option<Cause> {
-        self.interface()
-            .filter(|interface| interface.has_vip() && !self.namespace_gone)?
-            .down_cause()
+        self.view.interface().filter(|_| !self.namespace_gone)?.down_cause()
     }
 
     pub(super) fn ip(&self) -> IpAddr {
         self.cidr.address()
     }
 
-    /// Returns the key of the VIP, for an announcement.
-    pub(super) fn key(&self) -> Option<AddressKey> {
-        let (interface, ip) = (self.interface()?, self.ip());
-        let id = interface.instances.first()?.id;
-        let ipv4 = ip.is_ipv4().then_some((self.cidr.prefix_len(), id));
-        Some(AddressKey { ifindex: interface.ifindex, ip, ipv4 })
-    }
-
     pub(super) fn mac(&self) -> Option<Mac> {
-        self.interface()?.mac
+        self.view.interface()?.mac
     }
 
     /// Returns the index of the link with a MAC of its own that sends for the watched interface: the one below, if that
     /// has a virtual MAC.
     pub(super) fn own_link(&self) -> Option<u32> {
-        let Interface { ifindex, mac, parent, .. } = self.interface()?;
+        let Interface { ifindex, mac, parent, .. } = self.view.interface()?;
         if mac.and_then(virtual_router).is_some() { *parent } else { Some(*ifindex) }
     }
 
     /// Returns whether a frame can leave the watched interface.
     pub(super) fn has_carrier(&self) -> bool {
-        self.interface().is_some_and(|interface| interface.down_cause().is_none())
+        self.view.interface().is_some_and(|interface| interface.down_cause().is_none())
     }
 
-    /// Handles an event of a link, or the answer to the request for the watched one.
+    /// Returns the key of the VIP, for an announcement.
+    pub(super) fn key(&self) -> Option<AddressKey> {
+        let Place { ifindex, cidr, peer, .. } = *self.places().next()?;
+        let ip = cidr.address();
+        let ipv4 = ip.is_ipv4().then_some((cidr.prefix_len(), peer));
+        Some(AddressKey { ifindex, ip, ipv4 })
+    }
+
+    /// Returns the view in use, and the next one, if there is one.
+    fn views(&mut self) -> impl Iterator<Item = &mut View> {
+        [&mut self.view].into_iter().chain(self.next.as_mut().map(|next| &mut next.view))
+    }
+
+    /// Handles an event of a link. The kernel starts the detection of IPv6 addresses again that it has kept while the link
+    /// was down (`keep_addr_on_down`), and only its end has an event (`addrconf_permanent_addr` in `net/ipv6/addrconf.c`).
     pub(super) fn handle_link(&mut self, link: &Link) {
-        if self.has_name(link.name) {
-            let Link { ifindex, mac, parent, flags, .. } = *link;
-            match &mut self.presence {
-                Presence::Present(known) if known.ifindex == ifindex => {
-                    if flags.contains(LinkFlags::Up) && !known.flags.contains(LinkFlags::Up) {
-                        known.restart_detection();
-                    }
-                    (known.seen, known.flags) = (true, flags);
-                    known.mac = mac.or(known.mac).filter(|_| link.ethernet);
-                    known.parent = parent.or(known.parent);
-                }
-                presence => {
-                    let new = Interface { ifindex, mac, parent, flags, ..Default::default() };
-                    *presence = Presence::Present(Interface { seen: true, ..new });
+        let name = self.name;
+        if let Some(next) = &mut self.next {
+            next.view.handle_link(link, &name);
+        }
+        if self.view.handle_link(link, &name) && self.cidr.address().is_ipv6() {
+            for place in self.view.places.on_mut(link.ifindex) {
+                if place.detection == Detection::Passed {
+                    place.detection = Detection::Running;
+                    self.detection_restarts = true;
                 }
             }
-        } else if link.name.is_some() {
-            // Another link, or the watched one under a new name.
-            self.handle_link_gone(link.ifindex);
         }
     }
 
-    /// Returns whether a dump has to show whether duplicate address detection of the VIP has started again.
+    /// Returns whether the watched interface has to be asked for, as the detection of the VIP may have started again.
     pub(super) fn take_detection_restart(&mut self) -> bool {
-        self.interface_mut().is_some_and(|i| core::mem::take(&mut i.detection_restarts))
+        take(&mut self.detection_restarts)
     }
 
-    /// Handles the deletion of a link, or its rename to another name.
+    /// Handles the deletion of a link.
     pub(super) fn handle_link_gone(&mut self, ifindex: u32) {
-        if self.ifindex() == Some(ifindex) {
-            self.presence = Presence::Absent;
-        }
+        self.views().for_each(|view| view.handle_link_gone(ifindex));
     }
 
     pub(super) fn handle_namespace_gone(&mut self) {
         self.namespace_gone = true;
     }
 
-    /// Handles a new or changed address, or one that is `listed` by the running dump.
-    pub(super) fn handle_address(&mut self, address: &Address, listed: bool) {
-        let detection = Detection::of(address);
-        let Some(interface) = self.vip_mut(address) else { return };
-        let id = instance_id(address);
-        let known = interface.instances.iter_mut().find(|known| known.id == id);
-        let is_news =
-            interface.listing == Listing::Current && known.as_ref().is_none_or(|k| !k.seen);
-        if listed && !is_news {
-            // An event since the start of the dump is newer.
-        } else if let Some(known) = known {
-            (known.seen, known.detection) = (true, detection);
-        } else {
-            // An instance without room is listed by the dump after the deletion of another.
-            let _ = interface.instances.push(Instance { id, seen: true, detection });
+    /// Handles the event of a new or changed address.
+    pub(super) fn handle_address(&mut self, address: &Address) {
+        if address.cidr.address() == self.ip() {
+            let watched = self.ifindex();
+            self.views().for_each(|view| view.places.add(address, view.ifindex().or(watched)));
         }
     }
 
-    /// Handles the deletion of an address. Returns whether a dump has to find instances of the VIP that had no room.
+    /// Handles the deletion of an address. Returns whether all addresses have to be listed, to find places without room.
     pub(super) fn handle_address_gone(&mut self, address: &Address) -> bool {
-        let Some(interface) = self.vip_mut(address) else { return false };
-        if interface.listing == Listing::Current {
-            interface.listing = Listing::Outdated;
+        if address.cidr.address() != self.ip() {
+            return false;
         }
-        let was_full = interface.instances.is_full();
-        interface.instances.retain(|known| known.id != instance_id(address));
-        interface.is_listed &= !was_full;
-        was_full
-    }
-
-    /// Returns whether the address is the VIP and has failed duplicate address detection.
-    pub(super) fn is_duplicate(&self, address: &Address) -> bool {
-        self.is_vip(address) && Detection::of(address) == Detection::Failed
+        if let Some(next) = &mut self.next {
+            next.view.places.remove(address);
+        }
+        self.view.places.remove(address)
     }
 
     /// Returns whether the VIP is on the interface, but has failed duplicate address detection.
     pub(super) fn has_duplicate(&self) -> bool {
-        let fails = |i: &Interface| !i.instances.is_empty() && !i.has_vip();
-        !self.namespace_gone && self.interface().is_some_and(fails)
+        !self.namespace_gone && self.places().next().is_some() && !self.has_vip()
     }
 
     pub(super) fn is_vip(&self, address: &Address) -> bool {
         self.ifindex() == Some(address.ifindex) && self.cidr == address.cidr
     }
 
-    /// Returns the interface, if the address is the VIP on it.
-    fn vip_mut(&mut self, address: &Address) -> Option<&mut Interface> {
-        if self.is_vip(address) { self.interface_mut() } else { None }
+    /// Starts the next view.
+    pub(super) fn begin(&mut self, scope: Scope) {
+        self.next = Some(Next { view: View::default(), scope, answer: None });
     }
 
-    /// Handles the start of the request for the interface by its name.
-    pub(super) fn interface_begin(&mut self) {
-        if let Some(interface) = self.interface_mut() {
-            interface.seen = false;
+    /// Discards the next view, as events have been lost.
+    pub(super) fn discard(&mut self) {
+        self.next = None;
+    }
+
+    /// Returns the index of the watched interface in the next view, once the kernel has answered for it.
+    pub(super) fn next_ifindex(&self) -> Option<u32> {
+        self.next.as_ref()?.view.ifindex()
+    }
+
+    /// Handles an entry about the watched interface.
+    pub(super) fn handle_link_entry(&mut self, link: &Link) {
+        if let Some(next) = &mut self.next {
+            next.view.handle_link(link, &self.name);
         }
     }
 
-    /// Handles the end of that request: an interface that neither its answer nor an event has shown is absent.
-    pub(super) fn interface_end(&mut self) {
-        if !self.interface().is_some_and(|interface| interface.seen) {
-            self.presence = Presence::Absent;
+    /// Handles an entry about an address.
+    pub(super) fn handle_address_entry(&mut self, address: &Address) {
+        if address.cidr.address() == self.cidr.address()
+            && let Some(Next { view, .. }) = &mut self.next
+        {
+            view.places.add(address, view.ifindex().or(self.view.ifindex()));
         }
     }
 
-    /// Handles the start of a dump of addresses.
-    pub(super) fn addresses_begin(&mut self) {
-        if let Some(interface) = self.interface_mut() {
-            interface.listing = Listing::Current;
-            interface.instances.iter_mut().for_each(|instance| instance.seen = false);
+    /// Handles the end of the answer about the watched interface itself. Returns whether it exists.
+    pub(super) fn handle_interface_answered(&mut self) -> bool {
+        let Some(next) = &mut self.next else { return false };
+        if let Presence::Present(_) = next.view.presence {
+            return true;
+        }
+        next.view.presence = Presence::Absent;
+        next.answer = Some(Answer::Complete);
+        false
+    }
+
+    /// Handles the end of the answer about addresses.
+    pub(super) fn handle_addresses_answered(&mut self, answer: Answer) {
+        let Some(next) = &mut self.next else { return };
+        next.answer = Some(answer);
+        if let Presence::Present(interface) = &mut next.view.presence {
+            interface.is_listed = answer == Answer::Complete;
         }
     }
 
-    /// Handles the end of a dump of addresses. Returns whether the state is certain.
-    pub(super) fn addresses_end(&mut self, is_complete: bool) -> bool {
-        let Some(interface) = self.interface_mut() else { return is_complete };
-        let listing = core::mem::take(&mut interface.listing);
-        if listing == Listing::Current && is_complete {
-            interface.is_listed = true;
-            interface.instances.retain(|instance| instance.seen);
+    /// Returns whether the next view only waits for an empty queue.
+    pub(super) fn is_answered(&self) -> bool {
+        self.next.as_ref().is_some_and(|next| next.answer.is_some())
+    }
+
+    /// Puts the next view in use, as all events have been read that its answers may include. Each entry was there. Only a
+    /// complete answer shows what was not. Returns its scope and answer.
+    pub(super) fn settle(&mut self) -> Option<(Scope, Answer)> {
+        let Next { view, scope, answer } = self.next.take_if(|next| next.answer.is_some())?;
+        let answer = answer?;
+        let is_complete = answer == Answer::Complete;
+        match scope {
+            Scope::Watched => {
+                let (before, after) = (self.view.interface(), view.interface());
+                let is_same = before.map(|i| i.ifindex) == after.map(|i| i.ifindex);
+                let was_listed = is_same && before.is_some_and(|interface| interface.is_listed);
+                let ifindex = view.ifindex();
+                self.view.presence = view.presence;
+                if let Presence::Present(interface) = &mut self.view.presence {
+                    if interface.is_listed {
+                        self.view.places.remove_link(interface.ifindex);
+                    }
+                    interface.is_listed |= was_listed;
+                    self.view.places.extend(view.places, ifindex, ifindex);
+                }
+            }
+            Scope::All => {
+                if is_complete {
+                    self.view.places = Places::default();
+                    if let Presence::Present(interface) = &mut self.view.presence {
+                        interface.is_listed = true;
+                    }
+                }
+                let watched = self.view.ifindex();
+                self.view.places.extend(view.places, None, watched);
+            }
         }
-        is_complete && listing != Listing::Outdated
+        Some((scope, answer))
+    }
+
+    /// Returns the places of the VIP's address, apart from the VIP itself.
+    fn others(&self) -> impl Iterator<Item = &Place> {
+        let watched = self.ifindex();
+        self.view.places.iter().filter(move |p| watched != Some(p.ifindex) || p.cidr != self.cidr)
+    }
+
+    /// Returns a place of the VIP's address that is probably a mistake, if the VIP is missed: the name of its interface and
+    /// the address there. keepalived uses /32 or /128 for an address configured without a prefix length.
+    ///
+    /// An address on `lo`, or on a link that is down or has no ARP, is right for some load balancers. Each link has
+    /// link-local addresses of its own (RFC 4291 section 2.5.6), as gateways of all links often have the same.
+    pub(super) fn misplaced(&self) -> Option<(InterfaceName, Cidr)> {
+        let is_backup = self.state() == Some(State::Backup) && !self.namespace_gone;
+        let is_link_local = self.is_link_local();
+        let mistaken = |place: &&Place| {
+            let up = LinkFlags::Up | LinkFlags::Running;
+            let unused = LinkFlags::Loopback | LinkFlags::Noarp;
+            let flags = place.link.map_or(LinkFlags::empty(), |(_, flags)| flags);
+            let is_here = self.ifindex() == Some(place.ifindex);
+            (is_here || !is_link_local) && flags.contains(up) && !flags.intersects(unused)
+        };
+        let place = self.others().filter(|_| is_backup).find(mistaken)?;
+        place.link.map(|(name, _)| (name, place.cidr))
+    }
+
+    fn is_link_local(&self) -> bool {
+        matches!(self.ip(), IpAddr::V6(ip) if ip.is_unicast_link_local())
+    }
+
+    /// Returns the index of a link to ask for, to say whether the VIP's address is misplaced there.
+    pub(super) fn unknown_link(&self) -> Option<u32> {
+        let is_backup = self.state() == Some(State::Backup) && !self.namespace_gone;
+        let place = self.others().filter(|_| is_backup).find(|place| place.link.is_none())?;
+        Some(place.ifindex)
+    }
+
+    /// Handles an entry about a link with places of the VIP's address.
+    pub(super) fn handle_place_link(&mut self, link: &Link) {
+        self.view.places.set_link(link);
+    }
+
+    /// Handles that such a link is gone: the event of its deletion has not been read yet.
+    pub(super) fn handle_place_link_gone(&mut self, ifindex: u32) {
+        self.view.places.remove_link(ifindex);
     }
 }

@@ -94,8 +94,8 @@ pub struct Config {
     #[argh(option, arg_name = "SECONDS", default = "Duration::from_secs(2)")]
     #[argh(from_str_fn(values::delay))]
     pub garp_master_delay: Duration,
-    /// seconds between the announcements of two addresses, 0 to 3600; default: 0.001
-    #[argh(option, arg_name = "SECONDS", default = "Duration::from_millis(1)")]
+    /// mean seconds between the announcements of two addresses, 0 to 3600, for switches that throttle them; default: 0
+    #[argh(option, arg_name = "SECONDS", default = "Duration::ZERO")]
     #[argh(from_str_fn(values::interval))]
     pub garp_interval: Duration,
     /// listen for other stations that claim the VIP, even with --no-announce; a later
@@ -336,9 +336,9 @@ impl Config {
         }
     }
 
-    /// Returns how to announce addresses. `None`: not at all.
+    /// Returns how to announce addresses, on a change or after a split brain. `None`: not at all.
     pub fn announce(&self) -> Option<AnnounceTiming> {
-        (!self.no_announce).then_some(AnnounceTiming {
+        (!self.no_announce || self.detect_split_brain).then_some(AnnounceTiming {
             repeat: self.garp_master_repeat,
             delay: self.garp_master_delay,
             interval: self.garp_interval,

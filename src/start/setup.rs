@@ -30,8 +30,14 @@ use crate::sys::log_sink::{LogFile, Syslog};
 use crate::sys::netns::NamespaceWatch;
 use crate::sys::own_file::{self, Refusal};
 use crate::sys::{
-    agent::Agent, clock, clock::ClockWatch, files::c_path, netlink::RouteSocket,
-    packet::PacketSocket, service_manager::ReadinessNotifier, signals, state_file::StateFile,
+    agent::Agent,
+    clock::{self, ClockWatch},
+    files::c_path,
+    netlink::{Events as RouteEvents, LEAST_LEN, Questions},
+    packet::PacketSocket,
+    service_manager::ReadinessNotifier,
+    signals,
+    state_file::StateFile,
     stderr,
 };
 use crate::wire::helper::SyncRequest;
@@ -105,17 +111,18 @@ impl<'a> Daemon<'a> {
             keepalived::watch,
         )?;
         let agent = open_at("agent socket", config.agent_socket.as_deref(), Agent::new)?;
-        let mut monitor = monitor_config(config, route.port, starter, namespace.as_ref());
+        let mut monitor = monitor_config(config, starter, namespace.as_ref());
         if let Some(hook) = &mut monitor.hook {
             hook.predecessor = predecessor.and_then(|(state, since)| Some((state, since?)));
         }
         monitor.announce = config.announce().map(|timing| (timing, tables));
+        monitor.announce_changes = !config.no_announce;
         let daemon = Self {
             names: names(config),
             events: Events::with_capacity(EVENTS),
             poll: Poll::new().map_err(Errno::from).map_err(named("epoll"))?,
             route,
-            filter_events: !config.no_netlink_filter,
+            questions: Questions::open().map_err(named("netlink socket"))?,
             clock: ClockWatch::new().map_err(named("timerfd"))?,
             signals: signals::block().map_err(named("signalfd"))?,
             packets,
@@ -234,9 +241,10 @@ fn fork_hook(config: &Config) -> Result<Helper<HookRun>, StartError> {
 }
 
 /// Opens the netlink socket, and the packet socket if the options need it.
-fn open_sockets(config: &Config) -> Result<(RouteSocket, Option<PacketSocket>), StartError> {
-    let route = RouteSocket::open(config.netlink_rcvbuf, !config.no_announce)
-        .map_err(named("netlink socket"))?;
+fn open_sockets(config: &Config) -> Result<(RouteEvents, Option<PacketSocket>), StartError> {
+    let filters = config.no_announce && !config.no_netlink_filter;
+    let only = filters.then_some(config.vip.address());
+    let route = RouteEvents::open(config.netlink_rcvbuf, only).map_err(named("netlink socket"))?;
     let uses_packets = config.detect_split_brain || !config.no_announce;
     let packets = uses_packets.then(|| PacketSocket::open(config.vip.address()));
     let socket = "packet socket (root or CAP_NET_RAW; not needed with --no-announce alone)";
@@ -245,7 +253,6 @@ fn open_sockets(config: &Config) -> Result<(RouteSocket, Option<PacketSocket>), 
 
 fn monitor_config<'a>(
     config: &Config,
-    port: u32,
     starter: &ReadinessNotifier,
     namespace: Option<&NamespaceWatch>,
 ) -> MonitorConfig<'a> {
@@ -275,7 +282,9 @@ fn monitor_config<'a>(
         check_keepalived: config.keepalived_pid_file.is_some(),
         notify_manager: starter.manager().is_some(),
         watchdog: starter.manager().and_then(|manager| manager.watchdog),
-        ..MonitorConfig::new(config.interface, config.vip, port)
+        // The kernel doubles the size that it is given (`socket(7)`).
+        queue_len: config.netlink_rcvbuf.saturating_mul(2) / LEAST_LEN,
+        ..MonitorConfig::new(config.interface, config.vip)
     }
 }
 

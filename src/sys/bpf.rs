@@ -6,9 +6,7 @@ use std::os::fd::AsFd;
 
 use heapless::Vec;
 use nix::errno::Errno as NixErrno;
-use nix::libc::{
-    self, BPF_ABS, BPF_H, BPF_IND, BPF_JEQ, BPF_JGT, BPF_JSET, BPF_W, sock_filter, sock_fprog,
-};
+use nix::libc::{self, BPF_ABS, BPF_H, BPF_IND, BPF_JEQ, BPF_JGT, BPF_W, sock_filter, sock_fprog};
 use nix::sys::socket::setsockopt;
 use nix::{setsockopt_impl, sockopt_impl};
 
@@ -54,29 +52,20 @@ pub fn claims_of(ip: IpAddr) -> Filter {
 /// The highest of the three types (`sll_pkttype`) of frames for this host.
 const MAX_FOR_US: u8 = libc::PACKET_MULTICAST;
 
-/// Returns a filter for the route socket that rejects address events of interfaces other than `ifindex`, unless they are
-/// about `ip`. An event has a datagram of its own. Replies to dumps (`NLM_F_MULTI`) and all other messages pass.
-pub fn addresses_of(ifindex: Option<u32>, ip: IpAddr) -> Filter {
-    // Offsets in `struct nlmsghdr`, then of `ifa_index` and of the attributes.
+/// Returns a filter for the event socket that rejects events of addresses other than `ip`. An event has a datagram of its
+/// own.
+pub fn events_of(ip: IpAddr) -> Filter {
+    // Offsets in `struct nlmsghdr`, then of the attributes.
     const TYPE: u32 = 4;
-    const FLAGS: u32 = 6;
-    const INDEX: u32 = 20;
     const ATTRIBUTES: u32 = 24;
     const ATTRIBUTE_HEADER: u32 = 4;
     // Finds the attribute with the type in X after the offset in A; 0 if there is none.
     let find = (libc::SKF_AD_OFF + libc::SKF_AD_NLATTR).cast_unsigned();
     let short = |value: u16| u32::from(u16::from_be_bytes(value.to_ne_bytes()));
-    let multi = u16::try_from(libc::NLM_F_MULTI).map(short).unwrap_or_default();
-    // No interface has the index 0.
-    let ifindex = u32::from_be_bytes(ifindex.unwrap_or(0).to_ne_bytes());
     let mut program = Filter::from_iter([
         load(BPF_H, TYPE),
-        jeq(short(libc::RTM_NEWADDR), 1, 0),
-        jeq(short(libc::RTM_DELADDR), 0, 4),
-        load(BPF_H, FLAGS),
-        jump(BPF_JSET, multi, 2, 0),
-        load(BPF_W, INDEX),
-        jeq(ifindex, 0, 1),
+        jeq(short(libc::RTM_NEWADDR), 2, 0),
+        jeq(short(libc::RTM_DELADDR), 1, 0),
         ret(ACCEPT),
     ]);
     for kind in [libc::IFA_LOCAL, libc::IFA_ADDRESS] {
@@ -144,7 +133,6 @@ fn stmt(code: u32, k: u32) -> sock_filter {
 
 // Options that nix lacks (`socket(7)`, `packet(7)`).
 sockopt_impl!(AttachFilter, SetOnly, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, sock_fprog);
-sockopt_impl!(DetachFilter, SetOnly, libc::SOL_SOCKET, libc::SO_DETACH_FILTER, bool);
 sockopt_impl!(LockFilter, SetOnly, libc::SOL_SOCKET, libc::SO_LOCK_FILTER, bool);
 sockopt_impl!(QdiscBypass, SetOnly, libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, bool);
 

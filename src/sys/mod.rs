@@ -6,7 +6,6 @@ pub(crate) mod bpf;
 pub(crate) mod clock;
 mod errno;
 pub(crate) mod files;
-pub(crate) mod interface;
 pub(crate) mod keepalived;
 pub(crate) mod log_sink;
 pub(crate) mod netlink;

@@ -1,4 +1,7 @@
-//! The route socket: events of addresses and links, and dumps.
+//! The route sockets: one for events of addresses and links, one for questions.
+//!
+//! The kernel answers a question within `send` and `recv`, so no answer waits in the poll, and no overrun of the events
+//! takes one away.
 
 use std::io::ErrorKind;
 use std::net::IpAddr;
@@ -7,79 +10,63 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use netlink_sys::protocols::NETLINK_ROUTE;
 use netlink_sys::{Socket, SocketAddr};
+use nix::errno::Errno as NixErrno;
 use nix::libc;
 use nix::sys::socket::{setsockopt, sockopt};
 
 use super::bpf;
 use crate::errno::Errno;
-use crate::monitor::{Dump, Input};
+use crate::monitor::{Answer, Input, Question};
 use crate::wire::ifname::InterfaceName;
-use crate::wire::rtnl::{self, Malformed, Messages};
+use crate::wire::rtnl::{self, Body, Malformed, Message, Messages};
 
 /// Longer than any message, in bytes: a link's longest attribute, its alternative names, has less than 64 kB.
 const BUFFER_LEN: usize = 131_072;
 
-/// In .bss, not on the stack, where zeroing would touch all of it.
-static BUFFER: Mutex<[u8; BUFFER_LEN]> = Mutex::new([0; BUFFER_LEN]);
+type Buffer = [u8; BUFFER_LEN];
 
-/// Returns the buffer for [`RouteSocket::receive`].
-pub fn buffer() -> MutexGuard<'static, [u8; BUFFER_LEN]> {
-    BUFFER.lock().unwrap_or_else(PoisonError::into_inner)
+// In .bss, not on the stack, where zeroing would touch all of it.
+static EVENT: Mutex<Buffer> = Mutex::new([0; BUFFER_LEN]);
+static ANSWER: Mutex<Buffer> = Mutex::new([0; BUFFER_LEN]);
+
+/// Returns the buffer for [`Events::receive`].
+pub fn event_buffer() -> MutexGuard<'static, Buffer> {
+    EVENT.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Returns the buffer for [`Questions::receive`].
+pub fn answer_buffer() -> MutexGuard<'static, Buffer> {
+    ANSWER.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The multicast groups for watching the VIP.
 const WATCH: [u32; 3] = [libc::RTNLGRP_LINK, libc::RTNLGRP_IPV4_IFADDR, libc::RTNLGRP_IPV6_IFADDR];
 
-#[derive(Debug)]
-pub struct RouteSocket {
-    socket: Socket,
-    /// The kernel repeats it in its replies.
-    pub port: u32,
-}
+/// The least memory that a datagram takes in the receive buffer, in bytes: an event takes about 800.
+pub const LEAST_LEN: usize = 512;
 
-impl RouteSocket {
-    /// Opens a socket and subscribes to events. An event takes about 800 bytes of the `receive_buffer`, which
-    /// `net.core.rmem_max` limits without `CAP_NET_ADMIN`. To `announce`, IPv6 forwarding has to be known.
-    pub fn open(receive_buffer: usize, announce: bool) -> Result<Self, Errno> {
+#[derive(Debug)]
+pub struct Events(Socket);
+
+impl Events {
+    /// Opens a socket and subscribes to events. `net.core.rmem_max` limits the `receive_buffer` without `CAP_NET_ADMIN`.
+    /// Only events of address `only` pass, if that is given; a kernel without socket filters passes all. To announce,
+    /// with all events, IPv6 forwarding has to be known.
+    pub fn open(receive_buffer: usize, only: Option<IpAddr>) -> Result<Self, Errno> {
         let mut socket = Socket::new(NETLINK_ROUTE)?;
         setsockopt(&socket, sockopt::RcvBufForce, &receive_buffer)
             .or_else(|_| setsockopt(&socket, sockopt::RcvBuf, &receive_buffer))?;
-        let port = socket.bind_auto()?.port_number();
+        socket.bind_auto()?;
         socket.set_non_blocking(true)?;
-        for group in WATCH.into_iter().chain(announce.then_some(libc::RTNLGRP_IPV6_NETCONF)) {
+        if let Some(ip) = only {
+            // Without the filter, other addresses only cost wake-ups.
+            let _ = bpf::attach(&socket, &mut bpf::events_of(ip));
+        }
+        let forwarding = only.is_none().then_some(libc::RTNLGRP_IPV6_NETCONF);
+        for group in WATCH.into_iter().chain(forwarding) {
             socket.add_membership(group)?;
         }
-        // Linux 4.20. Without it a dump lists the addresses of all interfaces, which is only slower.
-        let _ = socket.set_netlink_get_strict_chk(true);
-        Ok(Self { socket, port })
-    }
-
-    /// Makes the kernel drop address events of interfaces other than `ifindex`, unless they are about `ip`. On an error,
-    /// for instance of a kernel without socket filters, no events are dropped.
-    pub fn set_address_filter(&self, ifindex: Option<u32>, ip: IpAddr) -> Result<(), Errno> {
-        let attached = bpf::attach(&self.socket, &mut bpf::addresses_of(ifindex, ip));
-        if attached.is_err() {
-            // The previous filter would stay.
-            let _ = setsockopt(&self.socket, bpf::DetachFilter, &true);
-        }
-        attached
-    }
-
-    /// Requests a dump: see [`crate::monitor::Action::RequestDump`]. `interface` is the watched interface.
-    pub fn request(
-        &self,
-        dump: Dump,
-        only: Option<u32>,
-        sequence: u32,
-        interface: &InterfaceName,
-    ) -> Result<(), Errno> {
-        let send = |request: &[u8]| self.socket.send_to(request, &SocketAddr::new(0, 0), 0);
-        match dump {
-            Dump::Interface => send(&rtnl::request_link(sequence, interface)),
-            Dump::Addresses => send(&rtnl::request_addresses(sequence, only.unwrap_or(0))),
-            Dump::Links => send(&rtnl::request_links(sequence)),
-        }?;
-        Ok(())
+        Ok(Self(socket))
     }
 
     /// Reads one datagram into `buffer`. Returns the inputs in it, or one for an error; `None` if there is neither.
@@ -87,24 +74,130 @@ impl RouteSocket {
         &self,
         buffer: &'a mut [u8],
     ) -> Option<impl Iterator<Item = Input> + use<'a>> {
-        let (datagram, other) = match self.socket.recv_from(&mut &mut *buffer, libc::MSG_TRUNC) {
+        let (datagram, other) = match self.0.recv_from(&mut &mut *buffer, libc::MSG_TRUNC) {
             Ok((length, sender)) => match (sender.port_number(), buffer.get(..length)) {
                 (0, Some(datagram)) => (datagram, None),
                 (0, None) => (&[][..], Some(Input::MalformedMessage(None))),
                 (port, _) => (&[][..], Some(Input::ForeignSender(port))),
             },
             Err(error) if error.kind() == ErrorKind::WouldBlock => return None,
-            // ENOBUFS. After any other error, the dump under way times out.
+            // ENOBUFS. Any other error may have lost events, too.
             Err(_) => (&[][..], Some(Input::Overrun)),
         };
         let input = |message| match message {
-            Ok(message) => Input::Netlink(message),
+            Ok(Message { body, .. }) => Input::Event(body),
             Err(Malformed(ifindex)) => Input::MalformedMessage(ifindex),
         };
         Some(Messages::new(datagram).map(input).chain(other))
     }
 
     pub fn fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+        self.0.as_fd()
+    }
+}
+
+/// Asks the kernel one question at a time.
+#[derive(Debug)]
+pub struct Questions {
+    socket: Socket,
+    /// The sequence number of the last question. Answers repeat it.
+    sequence: u32,
+    /// The last answer has not been read to its end.
+    is_open: bool,
+    /// How it ends, unless the kernel reports an error at the end.
+    answer: Answer,
+    /// The kernel lists one interface alone, and sets no flag if that changes between two parts (`inet_dump_ifaddr` in
+    /// `net/ipv4/devinet.c`).
+    is_alone: bool,
+    /// The kernel lists one interface alone if it is asked to: Linux 4.20.
+    can_filter: bool,
+    /// The parts with entries.
+    parts: u32,
+}
+
+impl Questions {
+    pub fn open() -> Result<Self, Errno> {
+        let mut socket = Socket::new(NETLINK_ROUTE)?;
+        socket.bind_auto()?;
+        socket.set_non_blocking(true)?;
+        let can_filter = socket.set_netlink_get_strict_chk(true).is_ok();
+        let (answer, is_alone) = (Answer::Complete, false);
+        Ok(Self { socket, sequence: 0, is_open: false, answer, is_alone, can_filter, parts: 0 })
+    }
+
+    /// Returns whether the last answer has not been read to its end.
+    pub fn is_open(&self) -> bool {
+        self.is_open
+    }
+
+    /// Asks a question. `interface` is the watched interface.
+    pub fn ask(&mut self, question: Question, interface: &InterfaceName) -> Result<(), Errno> {
+        self.discard_rest();
+        self.sequence = self.sequence.wrapping_add(1);
+        (self.answer, self.parts) = (Answer::Complete, 0);
+        self.is_alone =
+            self.can_filter && matches!(question, Question::Addresses { only: Some(_) });
+        let send = |request: &[u8]| self.socket.send_to(request, &SocketAddr::new(0, 0), 0);
+        match question {
+            Question::Interface => send(&rtnl::request_link_named(self.sequence, interface)),
+            Question::Link(ifindex) => send(&rtnl::request_link(self.sequence, ifindex)),
+            Question::Addresses { only } => {
+                send(&rtnl::request_addresses(self.sequence, only.unwrap_or(0)))
+            }
+            Question::Links => send(&rtnl::request_links(self.sequence)),
+        }?;
+        self.is_open = true;
+        Ok(())
+    }
+
+    /// Reads what is left of an answer that ended early: the kernel lists once at a time (`EBUSY`).
+    fn discard_rest(&mut self) {
+        let mut nothing = [0u8; 1];
+        while self.is_open {
+            self.is_open = self.socket.recv_from(&mut &mut nothing[..], libc::MSG_TRUNC).is_ok();
+        }
+    }
+
+    /// Reads the next part of the answer into `buffer`. Each message goes to [`Questions::read`].
+    pub fn receive<'a>(&mut self, buffer: &'a mut [u8]) -> Result<Messages<'a>, Errno> {
+        let (length, sender) = self.socket.recv_from(&mut &mut *buffer, libc::MSG_TRUNC)?;
+        // Another process's message is no part of the answer.
+        let datagram = buffer.get(..length).filter(|_| sender.port_number() == 0);
+        if datagram.is_none() && sender.port_number() == 0 {
+            self.answer = Answer::Failed(NixErrno::EMSGSIZE.into());
+        }
+        self.parts += 1;
+        Ok(Messages::new(datagram.unwrap_or_default()))
+    }
+
+    /// Returns the input that a message of the answer means: an entry, or the end.
+    pub fn read(&mut self, message: Result<Message, Malformed>) -> Option<Input> {
+        let Ok(message) = message else {
+            self.answer = Answer::Failed(NixErrno::EBADMSG.into());
+            return None;
+        };
+        if message.sequence != self.sequence {
+            return None;
+        }
+        let has_gap = message.interrupted || self.is_alone && self.parts > 1;
+        match message.body {
+            // ENODEV: no interface has the name or the index, so it has no addresses.
+            Body::Done(Some(errno)) | Body::Error(errno) if Errno(errno) != Errno::NO_DEVICE => {
+                self.answer = Answer::Failed(Errno(errno));
+            }
+            Body::Done(_) | Body::Error(_) => {}
+            Body::Other => return None,
+            body => {
+                if has_gap && self.answer == Answer::Complete {
+                    self.answer = Answer::Interrupted;
+                }
+                return Some(Input::Entry(body));
+            }
+        }
+        if message.interrupted && self.answer == Answer::Complete {
+            self.answer = Answer::Interrupted;
+        }
+        self.is_open = false;
+        Some(Input::Answered(self.answer))
     }
 }

@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use keepwatch::errno::Errno;
-use keepwatch::monitor::{CommandResult, Control, DumpResult, Failure, Tables};
+use keepwatch::monitor::{Answer, CommandResult, Control, Failure, Tables};
 
 use super::world::{Life, Options, Simulation, Step};
 
@@ -58,10 +58,9 @@ fn inputs() -> Vec<Vec<Step>> {
         vec![Step::MalformedMessage(None)],
         vec![Step::Read(1)],
         vec![Step::Read(7)],
-        vec![Step::EndNextDump(DumpResult::Interrupted)],
-        vec![Step::EndNextDump(DumpResult::Failed(Errno(16)))],
-        vec![Step::EndNextDump(DumpResult::TimedOut)],
-        vec![Step::NextDumpLags],
+        vec![Step::EndNextAnswer(Answer::Interrupted)],
+        vec![Step::EndNextAnswer(Answer::Failed(Errno(16)))],
+        vec![Step::SplitNextAnswer],
         vec![Step::AgentReplies(Ok(()))],
         vec![Step::AgentReplies(Err(Failure::ClosedEarly))],
         vec![Step::AgentReplies(Err(Failure::Status(500)))],

@@ -43,7 +43,7 @@ fn ipv6_that_outlasts_a_down_interface() {
     for flags in [AddressFlags::empty(), AddressFlags::Nodad] {
         let hooked = hooked(setup().with("--monitor_cidr=fd00::5/64"));
         let world = &hooked.world;
-        world.setup.expect(&["fd00::5/64 is on ha0, but the interface is down"]);
+        world.setup.expect(&["fd00::5/64 ha0: the interface is down"]);
         set_sysctl("ipv6/conf/ha0/keep_addr_on_down", 1);
         hooked.when("MASTER", "cat /proc/net/if_inet6 >$RECORD/addresses");
         let keepwatch = world.setup.start();

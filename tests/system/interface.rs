@@ -8,7 +8,8 @@ use crate::world::{NO_INTERFACE, NOT_LISTENING, VIP, World, add_interface};
 #[apply(trial)]
 fn change_has_its_cause_in_the_log() {
     let world = World::new();
-    world.setup.expect(&[NO_INTERFACE, NOT_LISTENING, "; expected "]);
+    let down = "ha0: the interface is down";
+    world.setup.expect(&[NO_INTERFACE, NOT_LISTENING, "; expected ", down]);
     let keepwatch = world.setup.start();
     let expect = |text: &str| keepwatch.wait_log(&format!(": 169.254.0.5/24 is {text}\n"), 1);
     world.set_vip(true);

@@ -72,7 +72,7 @@ fn limit_without_room_for_the_stack() {
         let size = keepwatch.proc_status("VmSize");
         size.strip_suffix(" kB").unwrap().parse::<u64>().unwrap() * KIB
     };
-    for (room, is_locked) in [(512 * KIB, false), (2048 * KIB, true)] {
+    for (room, is_locked) in [(512 * KIB, false), (1280 * KIB, true)] {
         let mut command = world.setup.command();
         let limit = move || {
             // SAFETY: a system call without pointers.

@@ -9,6 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use keepwatch::metrics::{labels, render};
 use keepwatch::monitor::{Cause, Counters, HookState, Instant, State, Status, Trouble};
 use keepwatch::options::{CliAction, parse};
+use keepwatch::wire::ifname::InterfaceName;
 use lab::daemon::Setup;
 use lab::files::{Directory, Watch};
 use lab::users::NOBODY;
@@ -61,7 +62,7 @@ pub fn text(router_id: &str, vip: &str) -> String {
         Trouble::SpareFails,
         Trouble::InterfaceAbsent,
         down,
-        Trouble::Misplaced(7, cidr),
+        Trouble::Misplaced(InterfaceName::new(b"eth7").unwrap(), cidr),
         Trouble::DuplicateAddress,
         Trouble::KeepalivedGone,
         Trouble::AgentFails,

@@ -2,6 +2,7 @@
 
 use std::thread;
 
+use lab::daemon::Setup;
 use lab::old_kernel::without_option;
 use lab::rtnl::Rtnl;
 use nix::libc::{NETLINK_GET_STRICT_CHK, SOL_NETLINK};
@@ -71,7 +72,8 @@ fn kernel_without_filtered_dumps() {
 /// The daemon reads 4,000 events in batches, and handles its other inputs between them.
 #[apply(trial)]
 fn burst_starves_neither_signals_nor_the_agent() {
-    let world = World::with(setup().with("--netlink-rcvbuf=100000000"));
+    let options = ["--netlink-rcvbuf=100000000", "--no-announce", "--no-netlink-filter"];
+    let world = World::with(options.into_iter().fold(setup(), Setup::with));
     let (keepwatch, agent) = (world.setup.start(), &world.agent);
     agent.wait_acknowledged("backup");
     keepwatch.signal(Signal::SIGSTOP);

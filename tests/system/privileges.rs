@@ -69,7 +69,7 @@ fn user_has_no_capability() {
     assert_eq!(proc.uid(), 0);
 }
 
-/// Standard streams to `/dev/null`, epoll, signalfd and timerfd, log and pid file, netlink and packet socket.
+/// Standard streams to `/dev/null`, epoll, signalfd and timerfd, log, state and pid file, two netlink sockets and a packet socket.
 #[apply(trial)]
 fn descriptors() {
     let world = World::new();
@@ -89,8 +89,8 @@ fn descriptors() {
     let [null, anonymous, socket] = ["/dev/null", "anon_inode:", "socket:"];
     let log = "conf/neutron-keepalived-state-change.log";
     let files = ["conf/.state.keepwatch-", log, "conf/state", "router.monitor.pid"];
-    // Events, claims, and the next connection to the agent.
-    let expected = [&[null; 3], &[anonymous; 3], &files[..], &[socket; 3]];
+    // Events, questions, claims, and the next connection to the agent.
+    let expected = [&[null; 3], &[anonymous; 3], &files[..], &[socket; 4]];
     assert_eq!(kinds, expected.concat());
 }
 

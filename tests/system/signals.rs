@@ -41,7 +41,7 @@ fn status() {
     for line in [
         &format!("state=master undelivered=none hook_pending=none ifindex={index} "),
         "transitions=1 state_file_writes=1 state_file_write_failures=0\nnotifications=1 ",
-        "netlink_malformed=0 netlink_foreign=0 dumps=3\ndump_failures=0 ",
+        "netlink_malformed=0 netlink_foreign=0 dumps=4\ndump_failures=0 ",
     ] {
         assert!(status.contains(line), "{status}");
     }

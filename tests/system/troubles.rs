@@ -121,7 +121,7 @@ fn over_ipv4(pids: &Pids) -> BTreeSet<&'static str> {
         "conntrackd -t: exit code 1",
         "; expected 169.254.0.5/24 on ha0",
         "split brain: ",
-        " is on ha0, but the interface ",
+        " ha0: the interface ",
         "state file not written: ",
         "no spare state file: ",
         "another process writes the state file",
@@ -150,7 +150,7 @@ fn over_ipv4(pids: &Pids) -> BTreeSet<&'static str> {
     observer.expect("split brain: 02:00:00:00:00:02 claims the VIP", &keepwatch);
     world.rtnl.down("ha0-peer");
     observer.expect("the interface has no carrier", &keepwatch);
-    keepwatch.wait_log("is on ha0, but the interface has no carrier", 1);
+    keepwatch.wait_log("ha0: the interface has no carrier", 1);
     world.rtnl.down("ha0");
     observer.expect("the interface is down", &keepwatch);
     let state_file = world.setup.state_file();

@@ -1,6 +1,6 @@
 use keepwatch::wire::ifname::InterfaceName;
 use keepwatch::wire::rtnl::{
-    Body, Malformed, Messages, request_addresses, request_link, request_links,
+    Body, Malformed, Messages, request_addresses, request_link, request_link_named, request_links,
 };
 use netlink_packet_core::{NLMSG_DONE, NLMSG_ERROR, NLMSG_OVERRUN};
 use nix::libc;
@@ -157,6 +157,8 @@ fn requests_have_the_format_of_the_kernel() {
     };
     let fields = "length:4 type:2 flags:2 sequence:4 port:4 family:4";
     assert_fields(&request_links(7), &with_port(links, 0), fields);
-    assert_fields(&request_link(7, &name), &with_port(link, 0), fields);
+    assert_fields(&request_link_named(7, &name), &with_port(link, 0), fields);
+    let link = message(libc::RTM_GETLINK, 5, &ifinfomsg(0, 0, 9, 0), &[]);
+    assert_fields(&request_link(7, 9), &with_port(link, 0), fields);
     assert_fields(&request_addresses(7, 3), &with_port(addresses, 0), fields);
 }

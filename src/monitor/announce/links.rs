@@ -21,35 +21,21 @@ pub(super) struct AnnounceLink {
     pub(super) router: bool,
     /// The kernel's counter, which reveals a carrier flap between two events.
     carrier_changes: u32,
-    /// Whether its addresses are to be announced, because it came up or got another MAC.
-    pub(super) relist: Relist,
-    /// The running dump of links, or an event since its start, has shown it.
+    /// Its addresses are to be listed and announced, because it came up or got another MAC.
+    relist: bool,
+    /// The current answer, or an event since its start, has shown it.
     seen: bool,
 }
 
-/// Whether addresses are to be announced when they are listed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Relist {
-    #[default]
-    No,
-    /// By the next dump of addresses.
-    Wanted,
-    /// By the running dump of addresses.
-    Running,
-}
-
-impl Relist {
-    pub(super) fn begin(&mut self) {
-        if *self == Self::Wanted {
-            *self = Self::Running;
-        }
-    }
-
-    pub(super) fn end(&mut self, is_complete: bool) {
-        if *self == Self::Running {
-            *self = if is_complete { Self::No } else { Self::Wanted };
-        }
-    }
+/// What a message about a link changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LinkChange {
+    /// Nothing for the frames that are due.
+    Known,
+    /// Waiting addresses may have this link.
+    New,
+    /// The link can send no frames, or has come up anew or with another MAC.
+    Restart,
 }
 
 impl AnnounceLink {
@@ -62,7 +48,7 @@ impl AnnounceLink {
             up: is_up(link),
             router: link.ipv6_forwarding.unwrap_or(false),
             carrier_changes: link.carrier_changes.unwrap_or(0),
-            relist: Relist::No,
+            relist: false,
             seen: true,
         })
     }
@@ -110,6 +96,10 @@ impl Links {
         Self(Vec::new())
     }
 
+    pub(super) fn clear(&mut self) {
+        self.0.clear();
+    }
+
     pub(super) fn get(&self, ifindex: u32) -> Option<&AnnounceLink> {
         self.0.iter().find(|link| link.ifindex == ifindex)
     }
@@ -118,32 +108,35 @@ impl Links {
         self.0.iter_mut().find(|link| link.ifindex == ifindex)
     }
 
-    /// Handles a new or changed link, or one that is `listed` by the running dump. Returns whether to announce all its
-    /// addresses. Those of a new link have an event each.
-    pub(super) fn update(&mut self, link: &rtnl::Link, listed: bool) -> Result<bool, TableFull> {
+    /// Handles a new or changed link. `announces`: if it has come up or has another MAC, its addresses are listed. Those of
+    /// a new link have an event each.
+    pub(super) fn update(
+        &mut self,
+        link: &rtnl::Link,
+        announces: bool,
+    ) -> Result<LinkChange, TableFull> {
         if !has_use_for_announcements(link) {
             self.remove(link.ifindex);
-        } else if let Some(known) = self.get_mut(link.ifindex) {
-            // An event since the start of the dump is newer.
-            return Ok((!listed || !known.seen) && known.change(link));
-        } else if let Some(new) = AnnounceLink::new(link) {
+            return Ok(LinkChange::Restart);
+        }
+        if let Some(known) = self.get_mut(link.ifindex) {
+            let restarts = known.change(link);
+            known.relist |= restarts && announces;
+            let goes_on = known.up && !restarts;
+            return Ok(if goes_on { LinkChange::Known } else { LinkChange::Restart });
+        }
+        if let Some(new) = AnnounceLink::new(link) {
             self.0.push(new).map_err(|_| TableFull)?;
+            return Ok(LinkChange::New);
         }
-        Ok(false)
+        Ok(LinkChange::Known)
     }
 
-    /// Sets whether to announce the addresses of a link.
-    pub(super) fn relist(&mut self, ifindex: u32, relist: Relist) {
+    /// Sets whether a link forwards IPv6.
+    pub(super) fn set_router(&mut self, ifindex: u32, on: bool) {
         if let Some(link) = self.get_mut(ifindex) {
-            link.relist = relist;
+            link.router = on;
         }
-    }
-
-    /// Sets whether a link forwards IPv6. Returns whether the link is known.
-    pub(super) fn set_router(&mut self, ifindex: u32, on: bool) -> bool {
-        let Some(link) = self.get_mut(ifindex) else { return false };
-        (link.router, link.seen) = (on, true);
-        true
     }
 
     pub(super) fn remove(&mut self, ifindex: u32) {
@@ -154,17 +147,21 @@ impl Links {
         self.0.iter_mut().for_each(|link| link.seen = false);
     }
 
-    /// Removes the links that neither the dump nor an event has shown.
+    /// Removes the links that the answer has not shown.
     pub(super) fn end(&mut self) {
         self.0.retain(|link| link.seen);
     }
 
-    /// Returns whether the running dump of addresses announces those of a link.
-    pub(super) fn is_relisted(&self, ifindex: u32) -> bool {
-        self.get(ifindex).is_some_and(|link| link.relist == Relist::Running)
+    /// Returns the next link whose addresses are to be listed, apart from the `watched` one.
+    pub(super) fn relisted(&self, watched: Option<u32>) -> Option<u32> {
+        let is_wanted =
+            |link: &&AnnounceLink| link.relist && link.up && watched != Some(link.ifindex);
+        self.0.iter().find(is_wanted).map(|link| link.ifindex)
     }
 
-    pub(super) fn relists(&mut self) -> impl Iterator<Item = &mut Relist> {
-        self.0.iter_mut().map(|link| &mut link.relist)
+    pub(super) fn end_relist(&mut self, ifindex: u32) {
+        if let Some(link) = self.get_mut(ifindex) {
+            link.relist = false;
+        }
     }
 }

@@ -16,15 +16,15 @@ pub struct AnnounceTiming {
     pub repeat: NonZeroU8,
     /// The time between two rounds of an address (`garp_master_delay`).
     pub delay: Duration,
-    /// The time between two addresses (`garp_interval`), so that switches do not throttle them.
+    /// The mean time between two addresses (`garp_interval`), for switches that throttle them.
     pub interval: Duration,
 }
 
 impl Default for AnnounceTiming {
-    /// Returns 3 rounds (`MAX_NEIGHBOR_ADVERTISEMENT` in RFC 4861 section 10), 2 s apart, for 1,000 addresses a second.
+    /// Returns 3 rounds (`MAX_NEIGHBOR_ADVERTISEMENT` in RFC 4861 section 10), 2 s apart, of all addresses at once.
     fn default() -> Self {
         let repeat = NonZeroU8::MIN.saturating_add(2);
-        Self { repeat, delay: Duration::from_secs(2), interval: Duration::from_millis(1) }
+        Self { repeat, delay: Duration::from_secs(2), interval: Duration::ZERO }
     }
 }
 
@@ -79,21 +79,50 @@ pub enum FrameKind {
 pub(super) struct PendingAnnouncement {
     pub(super) address: AddressKey,
     pub(super) progress: Progress,
+    /// The rounds that are left.
+    pub(super) rounds: u8,
+    /// A round has been sent.
+    pub(super) is_later: bool,
+    /// The ARP request of the current round has been sent, its reply is next.
+    pub(super) replying: bool,
     /// When the next frame is due, while announcing.
     pub(super) due: Instant,
-    /// The running dump, or an event since its start, has shown this address.
-    pub(super) seen: bool,
+}
+
+/// The order of frames that are due: the first rounds come first, and of these link-local addresses last, as the node's own
+/// may be hundreds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Rank {
+    #[default]
+    First,
+    FirstLinkLocal,
+    Later,
+}
+
+impl Rank {
+    pub(super) const ALL: [Self; 3] = [Self::First, Self::FirstLinkLocal, Self::Later];
 }
 
 impl PendingAnnouncement {
-    pub(super) fn frame(&self, link: &AnnounceLink) -> Option<Announcement> {
-        let Progress::Announcing { replying, .. } = self.progress else { return None };
+    pub(super) fn new(address: AddressKey, progress: Progress, rounds: u8, due: Instant) -> Self {
+        Self { address, progress, rounds, is_later: false, replying: false, due }
+    }
+
+    pub(super) fn frame(&self, link: &AnnounceLink) -> Announcement {
         let kind = match self.address.ip {
-            IpAddr::V4(ip) if replying => FrameKind::ArpReply(ip),
+            IpAddr::V4(ip) if self.replying => FrameKind::ArpReply(ip),
             IpAddr::V4(ip) => FrameKind::ArpRequest(ip),
             IpAddr::V6(ip) => FrameKind::Advertisement { ip, router: link.router },
         };
-        Some(Announcement { address: self.address, mac: link.mac, kind })
+        Announcement { address: self.address, mac: link.mac, kind }
+    }
+
+    pub(super) fn rank(&self) -> Rank {
+        match self.address.ip {
+            _ if self.is_later => Rank::Later,
+            IpAddr::V6(ip) if ip.is_unicast_link_local() => Rank::FirstLinkLocal,
+            _ => Rank::First,
+        }
     }
 }
 
@@ -101,16 +130,11 @@ impl PendingAnnouncement {
 pub(super) enum Progress {
     /// Duplicate address detection runs (RFC 4862 section 5.4).
     Tentative,
-    /// This router is backup, or the link has another VRRP instance's virtual MAC.
+    /// The queue may hold the event of its deletion, the link is unknown, or it has another VRRP instance's virtual MAC.
     Waiting,
-    /// This number of rounds is left. `replying`: the ARP request of the current one has been sent, its reply is next.
-    Announcing { rounds: NonZeroU8, replying: bool },
-}
-
-impl Progress {
-    pub(super) fn is_under_way(self) -> bool {
-        matches!(self, Self::Announcing { .. })
-    }
+    Announcing,
+    /// No round is left, and an answer may still list it.
+    Done,
 }
 
 const MAX_ADDRESSES: usize = 4096;
@@ -127,6 +151,11 @@ impl Tables {
     #[must_use]
     pub const fn new() -> Self {
         Self { links: Links::new(), entries: Vec::new() }
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.links.clear();
+        self.entries.clear();
     }
 }
 

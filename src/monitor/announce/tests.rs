@@ -4,8 +4,10 @@ use core::num::NonZeroU8;
 use netlink_packet_route::link::LinkFlags;
 
 use super::*;
+use crate::errno::Errno;
 use crate::monitor::{Action, Duration};
 use crate::wire::ifname::InterfaceName;
+use crate::wire::rtnl::Link;
 
 fn link(flags: LinkFlags, ethernet: bool) -> Link {
     Link {
@@ -22,31 +24,34 @@ fn link(flags: LinkFlags, ethernet: bool) -> Link {
 
 const UP: LinkFlags = LinkFlags::Up.union(LinkFlags::Running).union(LinkFlags::LowerUp);
 
-/// Returns the announcer of an active router that knows link 3, which is up.
+/// Returns the announcer of an active router that has listed link 3, which is up.
 fn announcer(timing: AnnounceTiming, tables: &mut Tables) -> Announcer<'_> {
-    let mut announcer = Announcer::new(timing, tables);
-    list_link(&mut announcer);
-    announcer.handle_role(true, None, Instant::ZERO);
+    let mut announcer = Announcer::new(timing, tables, true);
+    assert!(announcer.handle_role(true, None, Instant::ZERO), "everything is listed");
+    list(&mut announcer, &[]);
     announcer
 }
 
-/// Lists link 3 in a dump of all links.
-fn list_link(announcer: &mut Announcer<'_>) {
-    announcer.links_begin();
-    announcer.handle_link(&link(UP, true), true, 0);
-    assert!(announcer.links_end(true, &mut Journal::default(), Instant::ZERO));
+/// Lists link 3, and all addresses.
+fn list(announcer: &mut Announcer<'_>, addresses: &[Address]) {
+    let journal = &mut Journal::default();
+    announcer.begin_links();
+    announcer.handle_link_entry(&Body::NewLink(link(UP, true)));
+    announcer.end_links(Answer::Complete, journal, Instant::ZERO);
+    for address in addresses {
+        announcer.handle_address_entry(address, None, journal, Instant::ZERO);
+    }
+    announcer.end_addresses(Answer::Complete, Instant::ZERO);
+    announcer.handle_queue_empty(journal, Instant::ZERO);
 }
 
 /// Handles an event.
-fn handle(announcer: &mut Announcer<'_>, body: &Body) -> Option<Dump> {
-    announcer.handle_link_or_address(body, false, &mut Journal::default(), Instant::ZERO)
+fn handle(announcer: &mut Announcer<'_>, body: &Body) {
+    announcer.handle_event(body, &mut Journal::default(), Instant::ZERO);
 }
 
-/// Lists an address in a dump of all addresses.
-fn list_address(announcer: &mut Announcer<'_>, address: &Address) {
-    announcer.addresses_begin();
-    announcer.handle_address(address, true, Instant::ZERO).unwrap();
-    assert!(announcer.addresses_end(true));
+fn add(announcer: &mut Announcer<'_>, cidr: &str) {
+    handle(announcer, &Body::NewAddress(address(cidr)));
 }
 
 fn address(cidr: &str) -> Address {
@@ -55,16 +60,15 @@ fn address(cidr: &str) -> Address {
     Address { ifindex: 3, cidr, peer: cidr.address(), flags, created: 0, refreshed: false }
 }
 
-/// Sends all frames. Returns them, each with its millisecond.
+/// Sends all frames, and reads events at each deadline. Returns the frames, each with its millisecond.
 fn frames(announcer: &mut Announcer<'_>) -> std::vec::Vec<(i64, FrameKind)> {
     let (mut frames, mut now) = (std::vec::Vec::new(), Instant::ZERO);
     while let Some(deadline) = announcer.deadline() {
         now = now.max(deadline);
-        if let Some(Action::SendFrame(announcement)) = announcer.next_action(now) {
+        announcer.handle_queue_empty(&mut Journal::default(), now);
+        while let Some(Action::SendFrame(announcement)) = announcer.next_action(now) {
             frames.push((now.total_millis(), announcement.kind));
             announcer.advance(announcement.address, now);
-        } else {
-            assert!(announcer.deadline().is_none_or(|deadline| deadline > now), "nothing is due");
         }
     }
     frames
@@ -75,69 +79,60 @@ fn round(ip: &str) -> [FrameKind; 2] {
     [FrameKind::ArpRequest(ip), FrameKind::ArpReply(ip)]
 }
 
-#[test]
-fn links_beyond_the_room_are_counted_by_one_dump() {
-    let mut tables = Box::new(Tables::new());
-    let mut announcer = announcer(AnnounceTiming::default(), &mut tables);
-    // The first is known already.
-    let mut links = (3..).map(|ifindex| Link { ifindex, ..link(UP, true) });
-    for link in links.by_ref().take(1024) {
-        assert_ne!(announcer.handle_link(&link, false, 0), Some(Dump::Links));
-    }
-    let beyond = links.next().unwrap();
-    assert_eq!(announcer.handle_link(&beyond, false, 0), Some(Dump::Links));
-    assert_eq!(announcer.handle_link(&beyond, false, 1), None, "counted already");
-}
-
-/// The dump may list an older setting, and only a known link has room for the newer one.
-#[test]
-fn forwarding_of_an_unknown_link_needs_another_dump() {
-    let mut tables = Box::new(Tables::new());
-    let mut announcer = announcer(AnnounceTiming::default(), &mut tables);
-    for (ifindex, is_known) in [(3, true), (4, false)] {
-        announcer.links_begin();
-        handle(&mut announcer, &Body::Ipv6Forwarding { ifindex, on: true });
-        assert_eq!(announcer.links_end(true, &mut Journal::default(), Instant::ZERO), is_known);
-    }
-}
-
 /// The event about its deletion was lost.
 #[test]
-fn link_that_a_dump_does_not_list_gets_no_announcements() {
+fn link_that_an_answer_does_not_list_gets_no_announcements() {
     let mut tables = Box::new(Tables::new());
     let mut announcer = announcer(AnnounceTiming::default(), &mut tables);
-    handle(&mut announcer, &Body::NewAddress(address("10.0.0.1/24")));
+    add(&mut announcer, "10.0.0.1/24");
     assert!(announcer.deadline().is_some());
-    announcer.links_begin();
-    assert!(announcer.links_end(true, &mut Journal::default(), Instant::ZERO));
+    announcer.begin_links();
+    announcer.end_links(Answer::Complete, &mut Journal::default(), Instant::ZERO);
     assert_eq!(frames(&mut announcer), []);
 }
 
+/// Its deletion may be the next event.
 #[test]
-fn address_removed_during_its_dump_needs_another() {
+fn listed_address_waits_for_an_empty_queue() {
     let mut tables = Box::new(Tables::new());
     let mut announcer = announcer(AnnounceTiming::default(), &mut tables);
-    announcer.tables.links.relist(3, Relist::Wanted);
-    let removed = Body::DelAddress(address("10.0.0.1/24"));
-    announcer.addresses_begin();
-    handle(&mut announcer, &removed);
-    assert!(!announcer.addresses_end(true), "it may be listed, and announced");
-    announcer.addresses_begin();
-    assert!(announcer.addresses_end(true));
-    for event in [removed, Body::DelLink(link(UP, true))] {
-        announcer.addresses_begin();
-        handle(&mut announcer, &event);
-        assert!(announcer.addresses_end(true), "no address is to be announced");
+    let (journal, now) = (&mut Journal::default(), Instant::ZERO);
+    for is_deleted in [true, false] {
+        announcer.handle_role(false, None, now);
+        announcer.handle_role(true, None, now);
+        announcer.begin_links();
+        announcer.handle_link_entry(&Body::NewLink(link(UP, true)));
+        announcer.end_links(Answer::Complete, journal, now);
+        announcer.handle_queue_empty(journal, now);
+        announcer.handle_address_entry(&address("10.0.0.1/24"), None, journal, now);
+        announcer.end_addresses(Answer::Interrupted, now);
+        assert_eq!(announcer.next_action(now), None);
+        if is_deleted {
+            handle(&mut announcer, &Body::DelAddress(address("10.0.0.1/24")));
+        }
+        announcer.handle_queue_empty(journal, now);
+        let is_sent = matches!(announcer.next_action(now), Some(Action::SendFrame(_)));
+        assert_eq!(is_sent, !is_deleted, "an answer with gaps shows what is there");
     }
 }
 
 #[test]
-fn full_table_of_addresses_is_announced_in_time() {
+fn backup_keeps_nothing() {
+    let mut tables = Box::new(Tables::new());
+    let mut announcer = announcer(AnnounceTiming::default(), &mut tables);
+    add(&mut announcer, "10.0.0.1/24");
+    announcer.handle_role(false, None, Instant::ZERO);
+    add(&mut announcer, "10.0.0.2/24");
+    assert!(announcer.tables.entries.is_empty() && announcer.tables.links.get(3).is_none());
+    assert_eq!(announcer.deadline(), None);
+}
+
+#[test]
+fn full_table_of_addresses_is_announced_at_once_and_by_rounds() {
     let mut tables = Box::new(Tables::new());
     let mut announcer = announcer(AnnounceTiming::default(), &mut tables);
     for n in 0..4096 {
-        let address = address(&format!("10.{}.{}.1/32", n / 256, n % 256));
-        announcer.handle_address(&address, false, Instant::ZERO).unwrap();
+        add(&mut announcer, &format!("10.{}.{}.1/32", n / 256, n % 256));
     }
     let frames = frames(&mut announcer);
     let mut times = std::collections::HashMap::<Ipv4Addr, std::vec::Vec<i64>>::new();
@@ -147,12 +142,101 @@ fn full_table_of_addresses_is_announced_in_time() {
         }
     }
     assert_eq!((times.len(), frames.len()), (4096, 4096 * 6));
-    for rounds in times.values() {
-        assert_eq!(rounds.len(), 3);
-        assert!(rounds.windows(2).all(|pair| pair[1] - pair[0] >= 2000), "{rounds:?}");
+    assert!(times.values().all(|rounds| *rounds == [0, 2000, 4000]));
+}
+
+/// The node's own link-local addresses may be hundreds.
+#[test]
+fn first_rounds_come_first_and_link_local_addresses_last() {
+    let mut tables = Box::new(Tables::new());
+    let timing = AnnounceTiming { delay: Duration::ZERO, ..AnnounceTiming::default() };
+    let mut announcer = announcer(timing, &mut tables);
+    for cidr in ["fe80::1/64", "fd00::1/64", "fe80::2/64", "fd00::2/64"] {
+        add(&mut announcer, cidr);
     }
-    let per_second = |second| frames.iter().filter(|(time, _)| time / 1000 == second).count();
-    assert!((0..12).all(|second| per_second(second) <= 2 * 1001), "1,000 addresses a second");
+    let frames = frames(&mut announcer);
+    let ips = frames.iter().map(|(_, kind)| match kind {
+        FrameKind::Advertisement { ip, .. } => ip.to_string(),
+        kind => panic!("{kind:?}"),
+    });
+    let ips: std::vec::Vec<_> = ips.collect();
+    assert_eq!(ips[..4], ["fd00::1", "fd00::2", "fe80::1", "fe80::2"]);
+    assert_eq!(ips.len(), 12);
+}
+
+/// Late timers and long polls cost no time, but a stop of the process is no reason for a burst.
+#[test]
+fn interval_is_kept_on_average() {
+    for (lateness, last) in [(0, 99), (2, 99), (500, 49_500)] {
+        let mut tables = Box::new(Tables::new());
+        let (interval, repeat) = (Duration::from_millis(1), NonZeroU8::MIN);
+        let mut announcer = announcer(
+            AnnounceTiming { repeat, interval, ..AnnounceTiming::default() },
+            &mut tables,
+        );
+        (0..100).for_each(|n| add(&mut announcer, &format!("fd00::{n}/64")));
+        let (mut now, mut end) = (Instant::ZERO, 0);
+        while let Some(deadline) = announcer.deadline() {
+            if deadline > now {
+                now = deadline + Duration::from_millis(lateness);
+            }
+            announcer.handle_queue_empty(&mut Journal::default(), now);
+            while let Some(Action::SendFrame(announcement)) = announcer.next_action(now) {
+                announcer.advance(announcement.address, now);
+                end = now.total_millis();
+            }
+        }
+        let late = i64::try_from(lateness).unwrap();
+        assert!((last..=last + late + 1).contains(&end), "{lateness}: {end}");
+    }
+}
+
+#[test]
+fn burst_ends_with_a_look_at_the_events() {
+    let mut tables = Box::new(Tables::new());
+    let mut announcer = announcer(AnnounceTiming::default(), &mut tables);
+    (0..100).for_each(|n| add(&mut announcer, &format!("fd00::{n}/64")));
+    for _ in 0..2 {
+        let mut sent = 0;
+        while let Some(Action::SendFrame(announcement)) = announcer.next_action(Instant::ZERO) {
+            announcer.advance(announcement.address, Instant::ZERO);
+            sent += 1;
+        }
+        assert_eq!(sent, 32);
+        announcer.handle_queue_empty(&mut Journal::default(), Instant::ZERO);
+    }
+}
+
+/// Other links go on meanwhile. After a second the next round serves as retry.
+#[test]
+fn frame_waits_while_its_link_has_no_room() {
+    let mut tables = Box::new(Tables::new());
+    let mut announcer = announcer(AnnounceTiming::default(), &mut tables);
+    let journal = &mut Journal::default();
+    let other = Link { ifindex: 4, ..link(UP, true) };
+    handle(&mut announcer, &Body::NewLink(other));
+    add(&mut announcer, "fd00::1/64");
+    handle(&mut announcer, &Body::NewAddress(Address { ifindex: 4, ..address("fd00::2/64") }));
+    let (mut now, mut tries) = (Instant::ZERO, std::vec::Vec::new());
+    while now < Instant::from_secs(2) {
+        announcer.handle_queue_empty(journal, now);
+        while let Some(Action::SendFrame(Announcement { address, .. })) = announcer.next_action(now)
+        {
+            let is_full = address.ifindex == 3;
+            let result = if is_full { Err(Errno::TRY_AGAIN) } else { Ok(()) };
+            announcer.handle_sent(address, result, journal, now);
+            if is_full {
+                tries.push(now.total_millis());
+            } else {
+                assert_eq!(now, Instant::ZERO);
+            }
+        }
+        now = now.max(announcer.deadline().unwrap());
+    }
+    assert_eq!(tries[..9], [0, 1, 3, 7, 15, 31, 63, 127, 227]);
+    assert_eq!((journal.counters.announcements, journal.counters.announcement_failures), (1, 1));
+    let last = tries[tries.len() - 1];
+    assert!((1000..1200).contains(&last), "{tries:?}");
 }
 
 #[test]
@@ -163,7 +247,7 @@ fn addresses_take_turns_for_the_configured_rounds() {
         let timing = AnnounceTiming { repeat, delay: Duration::ZERO, ..AnnounceTiming::default() };
         let mut announcer = announcer(timing, &mut tables);
         for cidr in ["10.0.0.1/24", "10.0.0.2/24"] {
-            announcer.handle_address(&address(cidr), false, Instant::ZERO).unwrap();
+            add(&mut announcer, cidr);
         }
         let kinds: std::vec::Vec<_> = frames(&mut announcer).iter().map(|frame| frame.1).collect();
         let turn = [round("10.0.0.1"), round("10.0.0.2")].concat();
@@ -180,42 +264,48 @@ fn one_address_with_two_prefixes_or_peers_is_two() {
         for (removed, kept) in [(plain, other), (other, plain)] {
             let mut tables = Tables::new();
             let mut announcer = announcer(AnnounceTiming::default(), &mut tables);
-            announcer.handle_address(&removed, false, Instant::ZERO).unwrap();
-            announcer.handle_address(&kept, false, Instant::ZERO).unwrap();
-            handle(&mut announcer, &Body::DelAddress(removed));
+            for event in
+                [Body::NewAddress(removed), Body::NewAddress(kept), Body::DelAddress(removed)]
+            {
+                handle(&mut announcer, &event);
+            }
             assert_eq!(frames(&mut announcer).len(), 6, "{kept:?} is still there");
         }
     }
 }
 
+/// Each round is of what is there then.
 #[test]
-fn on_the_watched_link_only_a_claimed_address_is_announced() {
+fn on_the_watched_link_announcements_come_only_after_a_split_brain() {
     let mut tables = Tables::new();
-    let mut announcer = announcer(AnnounceTiming::default(), &mut tables);
-    let vip = address("10.0.0.1/24");
-    announcer.handle_address(&vip, false, Instant::ZERO).unwrap();
-    announcer.handle_loss();
+    let mut announcer = Announcer::new(AnnounceTiming::default(), &mut tables, false);
+    assert!(!announcer.handle_role(true, None, Instant::ZERO), "nothing is announced");
     announcer.handle_watched(Some(3));
-    list_address(&mut announcer, &vip);
-    list_link(&mut announcer);
+    add(&mut announcer, "10.0.0.1/24");
+    list(&mut announcer, &[address("10.0.0.1/24")]);
     assert!(frames(&mut announcer).is_empty());
-    // A second time starts the rounds again.
-    for _ in 0..2 {
-        announcer.announce_again(AddressKey::from(&vip), Instant::ZERO);
+    announcer.announce_again(None, Instant::ZERO);
+    for (round, expected) in [2, 4, 0, 0].into_iter().enumerate() {
+        let now = Instant::from_secs(2 * i64::try_from(round).unwrap());
+        assert_eq!(announcer.starts_round(now), round < 3);
+        let there = [address("10.0.0.1/24"), address("10.0.0.2/24")];
+        let journal = &mut Journal::default();
+        announcer.begin_links();
+        announcer.handle_link_entry(&Body::NewLink(link(UP, true)));
+        announcer.end_links(Answer::Complete, journal, now);
+        for address in there.iter().take(expected / 2) {
+            announcer.handle_address_entry(address, None, journal, now);
+        }
+        announcer.end_addresses(Answer::Complete, now);
+        announcer.handle_queue_empty(journal, now);
+        let mut sent = 0;
+        while let Some(Action::SendFrame(announcement)) = announcer.next_action(now) {
+            announcer.advance(announcement.address, now);
+            sent += 1;
+        }
+        assert_eq!(sent, expected, "round {round}");
     }
-    list_link(&mut announcer);
-    assert_eq!(frames(&mut announcer).len(), 6);
-    announcer.announce_again(AddressKey::from(&vip), Instant::ZERO);
-    let failed = Address { flags: AddressFlags::Dadfailed, ..vip };
-    handle(&mut announcer, &Body::NewAddress(failed));
-    assert!(frames(&mut announcer).is_empty(), "duplicate address detection has failed");
-    let flags = LinkFlags::empty();
-    for event in [Link { flags, ..link(UP, true) }, link(UP, true)] {
-        assert_eq!(handle(&mut announcer, &Body::NewLink(event)), None);
-    }
-    announcer.handle_watched(None);
-    list_address(&mut announcer, &vip);
-    assert!(frames(&mut announcer).is_empty(), "keepalived has announced what is there");
+    assert_eq!(announcer.deadline(), None);
 }
 
 #[test]
@@ -223,35 +313,43 @@ fn rounds_begin_again_only_for_new_addresses() {
     let new = address("10.0.0.1/24");
     let refreshed = Address { refreshed: true, ..new };
     let undecided = Address { flags: AddressFlags::Tentative, ..refreshed };
-    // A new or listed address has one round of two frames at once, the last address all rounds.
-    for (events, frames_at_once, frames_in_all) in [
-        (&[(new, false), (refreshed, false)][..], 2, 6),
-        (&[(new, false), (new, true)], 4, 8),
-        (&[(refreshed, false)], 0, 0),
-        (&[(refreshed, true)], 2, 6),
-        (&[(new, false), (undecided, false)], 2, 2),
-        (&[(undecided, false), (refreshed, false)], 2, 6),
-        (&[(address("127.0.0.1/8"), false)], 0, 0),
-        (&[(address("224.0.0.1/32"), false)], 0, 0),
+    for (events, expected) in [
+        (&[new, refreshed][..], 6),
+        (&[new, new], 6),
+        (&[refreshed], 0),
+        (&[new, undecided], 0),
+        (&[undecided, refreshed], 6),
+        (&[address("127.0.0.1/8")], 0),
+        (&[address("224.0.0.1/32")], 0),
     ] {
-        let (mut tables, mut sent) = (Tables::new(), 0);
+        let mut tables = Tables::new();
         let mut announcer = announcer(AnnounceTiming::default(), &mut tables);
-        for (millisecond, (address, listed)) in (0..).zip(events) {
-            let now = Instant::from_millis(millisecond);
-            if *listed {
-                announcer.tables.links.relist(3, Relist::Wanted);
-                announcer.addresses_begin();
-            }
-            announcer.handle_address(address, *listed, now).unwrap();
-            announcer.handle_role(true, Some([0, 0, 0x5e, 0, 1, 7]), now);
-            while let Some(Action::SendFrame(announcement)) = announcer.next_action(now) {
-                announcer.advance(announcement.address, now);
-                sent += 1;
-            }
+        for event in events {
+            handle(&mut announcer, &Body::NewAddress(*event));
         }
-        assert_eq!(sent, frames_at_once, "{events:?}");
-        assert_eq!(sent + frames(&mut announcer).len(), frames_in_all, "{events:?}");
+        assert_eq!(frames(&mut announcer).len(), expected, "{events:?}");
     }
+}
+
+/// Another answer follows one with gaps, and lists again what has been announced.
+#[test]
+fn address_that_is_listed_twice_is_announced_once() {
+    let mut tables = Tables::new();
+    let timing = AnnounceTiming { delay: Duration::ZERO, ..AnnounceTiming::default() };
+    let mut announcer = announcer(timing, &mut tables);
+    announcer.handle_loss();
+    let (journal, now, mut sent) = (&mut Journal::default(), Instant::ZERO, 0);
+    announcer.begin_links();
+    announcer.handle_link_entry(&Body::NewLink(link(UP, true)));
+    announcer.end_links(Answer::Complete, journal, now);
+    for answer in [Answer::Interrupted, Answer::Complete] {
+        announcer.handle_address_entry(&address("10.0.0.1/24"), None, journal, now);
+        announcer.end_addresses(answer, now);
+        announcer.handle_queue_empty(journal, now);
+        sent += frames(&mut announcer).len();
+    }
+    assert_eq!(sent, 6);
+    assert!(announcer.tables.entries.is_empty());
 }
 
 #[test]
@@ -268,25 +366,27 @@ fn links_without_use_for_announcements_get_none() {
         (UP, false, false),
     ] {
         handle(&mut announcer, &Body::NewLink(link(LinkFlags::empty(), true)));
-        let wanted = handle(&mut announcer, &Body::NewLink(link(flags, ethernet)));
-        assert_eq!(wanted.is_some(), has_use, "{flags:?}");
-        announcer.handle_address(&address("10.0.0.1/24"), false, Instant::ZERO).unwrap();
+        handle(&mut announcer, &Body::NewLink(link(flags, ethernet)));
+        assert_eq!(announcer.wanted_link().is_some(), has_use, "{flags:?}");
+        add(&mut announcer, "10.0.0.1/24");
         assert_eq!(!announcer.tables.entries.is_empty(), has_use, "{flags:?}");
     }
     handle(&mut announcer, &Body::NewLink(link(UP, true)));
     handle(&mut announcer, &Body::DelLink(link(UP, true)));
-    announcer.handle_address(&address("10.0.0.1/24"), false, Instant::ZERO).unwrap();
+    add(&mut announcer, "10.0.0.1/24");
     assert!(announcer.tables.entries.is_empty());
 }
 
 /// The kernel may merge the events of the carrier's loss and return.
 #[test]
-fn addresses_are_announced_after_a_carrier_flap_in_one_event() {
+fn addresses_are_listed_after_a_carrier_flap_in_one_event() {
     let mut tables = Box::new(Tables::new());
     let mut announcer = announcer(AnnounceTiming::default(), &mut tables);
-    let same = Body::NewLink(link(UP, true));
-    let flapped = Body::NewLink(Link { carrier_changes: Some(2), ..link(UP, true) });
-    for (event, expected) in [(&same, None), (&flapped, Some(Dump::Addresses)), (&flapped, None)] {
-        assert_eq!(handle(&mut announcer, event), expected);
+    let flapped = Link { carrier_changes: Some(2), ..link(UP, true) };
+    for (event, wanted) in [(link(UP, true), None), (flapped, Some(3))] {
+        handle(&mut announcer, &Body::NewLink(event));
+        assert_eq!(announcer.wanted_link(), wanted);
     }
+    announcer.end_link(3, Answer::Complete);
+    assert_eq!(announcer.wanted_link(), None);
 }

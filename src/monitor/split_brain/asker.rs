@@ -11,7 +11,7 @@ use netlink_packet_route::address::AddressFlags;
 
 use super::virtual_router;
 use crate::monitor::vip::Vip;
-use crate::monitor::{Dump, Duration, Instant};
+use crate::monitor::{Duration, Instant, Question};
 use crate::wire::rtnl::{Address, Body, Mac};
 
 /// A question about the VIP.
@@ -37,13 +37,13 @@ const PATIENCE: Duration = Duration::from_millis(500);
 /// The links of this host whose MACs are known.
 const MAX_LINKS: usize = 1024;
 
-/// A list that a dump gives.
+/// A list that the kernel gives.
 #[derive(Debug, Default)]
 struct List {
     requested: Option<Instant>,
-    /// The start of the running dump, unless an event since has changed the list.
+    /// The start of the answer in progress, unless an event since has changed the list.
     began: Option<Instant>,
-    /// The start of the last complete dump, unless an event since has changed the list.
+    /// The start of the last complete answer, unless an event since has changed the list.
     valid_at: Option<Instant>,
 }
 
@@ -80,9 +80,9 @@ impl Asker {
         }
     }
 
-    /// Handles the start of a dump of all addresses or links.
-    pub(super) fn handle_list_begin(&mut self, dump: Dump, now: Instant) {
-        if dump == Dump::Links {
+    /// Handles the start of an answer about all addresses or links.
+    pub(super) fn handle_list_begin(&mut self, question: Question, now: Instant) {
+        if question == Question::Links {
             self.links.began = Some(now);
             self.own.clear();
         } else {
@@ -90,7 +90,7 @@ impl Asker {
         }
     }
 
-    /// Handles an entry of a dump.
+    /// Handles an entry of such an answer.
     pub(super) fn handle_listed(&mut self, body: &Body, vip: &Vip) {
         match body {
             Body::NewAddress(address) if vip.is_vip(address) => {
@@ -114,11 +114,11 @@ impl Asker {
         }
     }
 
-    /// Handles the complete end of a dump of all addresses or links.
-    pub(super) fn handle_list_end(&mut self, dump: Dump) {
-        let list = if dump == Dump::Links { &mut self.links } else { &mut self.addresses };
+    /// Handles the complete end of such an answer.
+    pub(super) fn handle_list_end(&mut self, question: Question) {
+        let list = if question == Question::Links { &mut self.links } else { &mut self.addresses };
         let valid_at = list.began.take();
-        if dump == Dump::Links {
+        if question == Question::Links {
             self.links = List { valid_at, ..List::default() };
         } else if let Some(vip) = self.vip {
             self.from =
@@ -127,19 +127,19 @@ impl Asker {
         }
     }
 
-    /// Returns the dump to request before the next question, if any. Links have to be listed after `suspected`.
+    /// Returns what to ask the kernel for before the next question, if anything. Links have to be listed after `suspected`.
     pub(super) fn wanted(
         &mut self,
         vip: &Vip,
         suspected: Option<Instant>,
         now: Instant,
-    ) -> Option<Dump> {
+    ) -> Option<Question> {
         let is_filtered = vip.own_link().is_some_and(|own| Some(own) != vip.ifindex());
         let lists = [
-            (Dump::Addresses, &mut self.addresses, None),
-            (Dump::Links, &mut self.links, suspected),
+            (Question::Addresses { only: None }, &mut self.addresses, None),
+            (Question::Links, &mut self.links, suspected),
         ];
-        lists.into_iter().find_map(|(dump, list, since)| {
+        lists.into_iter().find_map(|(question, list, since)| {
             let is_valid = list.valid_at.is_some_and(|at| {
                 since.is_none_or(|since| at >= since) && (!is_filtered || now < at + VALID)
             });
@@ -147,7 +147,7 @@ impl Asker {
                 return None;
             }
             list.requested = Some(now);
-            Some(dump)
+            Some(question)
         })
     }
 

@@ -26,7 +26,7 @@ use heapless::Deque;
 
 use super::journal::Journal;
 use super::vip::Vip;
-use super::{Action, Dump, Duration, Instant, LimitedEvent, LogEvent};
+use super::{Action, Duration, Instant, LimitedEvent, LogEvent, Question};
 use crate::wire::rtnl::{Body, Mac};
 use crate::wire::{Claim, ClaimKind};
 use aftermath::Aftermath;
@@ -49,8 +49,8 @@ const PERIOD: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub(super) enum Step {
     Do(Action),
-    /// Request this dump, from which the detector learns how to ask.
-    List(Dump),
+    /// Ask the kernel for all links or all addresses, from which the detector learns how to ask other stations.
+    List(Question),
     /// Announce the VIP and all other addresses.
     AnnounceEverything,
     AnnounceVip,
@@ -102,19 +102,19 @@ impl Detector {
         self.asker.handle_event(body);
     }
 
-    /// Handles the start of a dump of all addresses or links.
-    pub(super) fn handle_list_begin(&mut self, dump: Dump, now: Instant) {
-        self.asker.handle_list_begin(dump, now);
+    /// Handles the start of an answer about all addresses or links.
+    pub(super) fn handle_list_begin(&mut self, question: Question, now: Instant) {
+        self.asker.handle_list_begin(question, now);
     }
 
-    /// Handles an entry of a dump.
+    /// Handles an entry of such an answer.
     pub(super) fn handle_listed(&mut self, body: &Body, vip: &Vip) {
         self.asker.handle_listed(body, vip);
     }
 
-    /// Handles the complete end of a dump of all addresses or links. Other links of this host are no other stations.
-    pub(super) fn handle_list_end(&mut self, dump: Dump, vip: &Vip, now: Instant) {
-        self.asker.handle_list_end(dump);
+    /// Handles the complete end of such an answer. Other links of this host are no other stations.
+    pub(super) fn handle_list_end(&mut self, question: Question, vip: &Vip, now: Instant) {
+        self.asker.handle_list_end(question);
         let is_own = |mac: &Mac| vip.mac() != Some(*mac) && self.asker.is_own(*mac);
         let suspected = self.episode.as_mut().filter(|episode| episode.is_suspected());
         let Some(episode) = suspected.filter(|episode| is_own(&episode.claimant)) else { return };
@@ -323,9 +323,9 @@ impl Detector {
         let suspected = self.episode.map(|episode| episode.suspected);
         let is_due = self.due.is_some_and(|due| now >= due);
         if (is_due || suspected.is_some())
-            && let Some(dump) = self.asker.wanted(vip, suspected, now)
+            && let Some(question) = self.asker.wanted(vip, suspected, now)
         {
-            return Some(Step::List(dump));
+            return Some(Step::List(question));
         }
         if !is_due || self.asker.waits_until().is_some_and(|until| now < until) {
             return None;

@@ -312,8 +312,15 @@ pub fn request_links(sequence: u32) -> [u8; 40] {
     encode_request(uapi::RTM_GETLINK, NLM_F_DUMP, sequence, &payload)
 }
 
+/// Returns a request for the link with this index. Its reply ends with an acknowledgement.
+pub fn request_link(sequence: u32, ifindex: u32) -> [u8; 32] {
+    // `ifi_index` of `struct ifinfomsg`.
+    let payload = [&[0; 4], &ifindex.to_ne_bytes()[..], &[0; 8]];
+    encode_request(uapi::RTM_GETLINK, NLM_F_ACK, sequence, &payload)
+}
+
 /// Returns a request for the link with this name or alternative name. Its reply ends with an acknowledgement.
-pub fn request_link(sequence: u32, name: &InterfaceName) -> [u8; 52] {
+pub fn request_link_named(sequence: u32, name: &InterfaceName) -> [u8; 52] {
     let payload = [&ANY_LINK[..], &nla_header(uapi::IFLA_IFNAME, 16), name.padded()];
     encode_request(uapi::RTM_GETLINK, NLM_F_ACK, sequence, &payload)
 }

@@ -1,24 +1,25 @@
 //! Cases that are too rare in random lives, and earlier faults, each with as few inputs as possible.
 
 mod effects;
-mod listing;
+mod questions;
 mod split_brain;
 
+use keepwatch::errno::Errno;
 use keepwatch::monitor::{
-    Action, AnnounceTiming, Dump, Duration, Failure, Input, Instant, LimitedEvent, LogEvent,
-    Monitor, MonitorConfig, Outcome, State, Tables,
+    Action, AnnounceTiming, Answer, Duration, Failure, Input, Instant, LimitedEvent, LogEvent,
+    Monitor, MonitorConfig, Outcome, Question, State, Tables,
 };
 use keepwatch::wire::Claim;
-use keepwatch::wire::rtnl::{Address, Body, Link, Message};
+use keepwatch::wire::rtnl::{Address, Body, Link};
 use netlink_packet_route::address::AddressFlags;
 use netlink_packet_route::link::LinkFlags;
 
 use crate::world::config;
-use crate::world::kernel::{Kernel, PORT, address, link};
+use crate::world::kernel::{Kernel, address, link, name};
 
 const WATCHED: u32 = 5;
 const LINK: u32 = 7;
-const EBUSY: i32 = 16;
+const EBUSY: Errno = Errno(16);
 
 /// A monitor, and a simple kernel that answers on request.
 struct Lab<'a> {
@@ -26,10 +27,12 @@ struct Lab<'a> {
     now: Instant,
     links: Vec<Link>,
     addresses: Vec<Address>,
-    /// The running dump: its kind, its only interface if it has one, and its sequence number.
-    asked: Option<(Dump, Option<u32>, u32)>,
-    /// Dumps of more than one interface are interrupted.
+    /// Answers about more than one interface are interrupted.
     interrupts: bool,
+    /// The kernel refuses to answer.
+    refuses: bool,
+    /// A link with the watched name as alternative name.
+    alternative: Option<Link>,
     agent_hangs: bool,
     /// What other stations answer to a question, and the frames not read yet.
     answers: Vec<Claim>,
@@ -46,8 +49,9 @@ impl<'a> Lab<'a> {
             now: Instant::ZERO,
             links: vec![link(WATCHED, "ha"), link(LINK, "lan")],
             addresses: Vec::new(),
-            asked: None,
             interrupts: false,
+            refuses: false,
+            alternative: None,
             agent_hangs: false,
             answers: Vec::new(),
             frames: Vec::new(),
@@ -74,12 +78,10 @@ impl<'a> Lab<'a> {
                 Action::WriteState(_) => {
                     self.monitor.handle(&Input::StateFile(Ok(())), self.now);
                 }
-                Action::RequestDump { dump, only, sequence } => {
-                    assert_eq!(self.asked.replace((*dump, *only, *sequence)), None);
-                }
                 Action::PrepareState { .. } => {
                     self.monitor.handle(&Input::StatePrepared(Ok(())), self.now);
                 }
+                Action::Ask(question) => self.answer(*question),
                 Action::WriteMetrics => {
                     self.monitor.handle(&Input::MetricsFile(Ok(())), self.now);
                 }
@@ -112,41 +114,44 @@ impl<'a> Lab<'a> {
     }
 
     fn event(&mut self, body: Body) {
-        self.message(body, 0, 0, false);
+        self.feed(&Input::Event(body));
     }
 
     fn events(&mut self, bodies: impl Iterator<Item = Body>) {
         bodies.for_each(|body| self.event(body));
     }
 
-    fn message(&mut self, body: Body, sequence: u32, port: u32, interrupted: bool) {
-        self.feed(&Input::Netlink(Message { body, sequence, port, interrupted }));
-    }
-
-    /// Answers the running dump with all that exists, or with `listed`.
-    fn answer(&mut self, listed: Option<Vec<Body>>) {
-        let (dump, only, sequence) = self.asked.take().expect("a dump");
-        let wanted = |ifindex: u32| only.is_none_or(|only| only == ifindex);
-        let listed = listed.unwrap_or_else(|| match dump {
-            Dump::Interface => vec![Body::NewLink(self.links[0].clone())],
-            Dump::Links => self.links.iter().cloned().map(Body::NewLink).collect(),
-            Dump::Addresses => {
-                let addresses = self.addresses.iter().filter(|address| wanted(address.ifindex));
-                addresses.copied().map(Body::NewAddress).collect()
+    /// Answers a question with all that exists.
+    fn answer(&mut self, question: Question) {
+        let links = self.links.iter().cloned();
+        let watched = Some(name("ha"));
+        let listed: Vec<_> = match question {
+            _ if self.refuses => Vec::new(),
+            Question::Interface => {
+                let named = links.clone().find(|link| link.name == watched);
+                named.or(self.alternative.clone()).map(Body::NewLink).into_iter().collect()
             }
-        });
-        let interrupted = self.interrupts && dump != Dump::Interface && only.is_none();
-        for body in listed.into_iter().chain([Body::Done(None)]) {
-            self.message(body, sequence, PORT, interrupted);
+            Question::Link(ifindex) => {
+                links.filter(|link| link.ifindex == ifindex).map(Body::NewLink).collect()
+            }
+            Question::Links => links.map(Body::NewLink).collect(),
+            Question::Addresses { only } => {
+                let wanted = |address: &&Address| only.is_none_or(|only| only == address.ifindex);
+                self.addresses.iter().filter(wanted).copied().map(Body::NewAddress).collect()
+            }
+        };
+        let is_all = matches!(question, Question::Links | Question::Addresses { only: None });
+        let end = match () {
+            () if self.refuses => Answer::Failed(EBUSY),
+            () if self.interrupts && is_all => Answer::Interrupted,
+            () => Answer::Complete,
+        };
+        for input in listed.into_iter().map(Input::Entry).chain([Input::Answered(end)]) {
+            self.monitor.handle(&input, self.now);
         }
     }
 
-    fn refuse(&mut self) {
-        let (_, _, sequence) = self.asked.take().expect("a dump");
-        self.message(Body::Error(EBUSY), sequence, PORT, false);
-    }
-
-    /// Lets time pass. The queue is empty at each deadline, and all dumps are answered.
+    /// Lets time pass. The queue is empty at each deadline.
     fn pass(&mut self, time: Duration) {
         let end = self.now + time;
         loop {
@@ -158,7 +163,6 @@ impl<'a> Lab<'a> {
                 continue;
             }
             match self.monitor.deadline() {
-                _ if self.asked.is_some() => self.answer(None),
                 Some(deadline) if deadline <= end => self.now = self.now.max(deadline),
                 _ => break,
             }
@@ -174,8 +178,8 @@ impl<'a> Lab<'a> {
         self.all(|action| if let Action::WriteState(state) = action { Some(*state) } else { None })
     }
 
-    fn dumps(&self) -> Vec<Dump> {
-        self.all(|act| if let Action::RequestDump { dump, .. } = act { Some(*dump) } else { None })
+    fn questions(&self) -> Vec<Question> {
+        self.all(|act| if let Action::Ask(question) = act { Some(*question) } else { None })
     }
 
     fn lines(&self, is_meant: impl Fn(&LogEvent) -> bool) -> Vec<LogEvent> {
@@ -203,6 +207,11 @@ fn announcing(tables: &mut Tables) -> MonitorConfig<'_> {
 fn vip() -> Address {
     address(WATCHED, Kernel::default().vip(), AddressFlags::Permanent)
 }
+
+/// The questions about the watched interface.
+const WATCHED_QUESTIONS: [Question; 2] =
+    [Question::Interface, Question::Addresses { only: Some(WATCHED) }];
+const ALL: Question = Question::Addresses { only: None };
 
 /// The watched interface, set down.
 fn down() -> Link {

@@ -1,29 +1,29 @@
 //! Executes the core's actions.
 
 use keepwatch::monitor::{
-    Action, Dump, Duration, Failure, FoundFiles, Input, Instant, Outcome, State,
+    Action, Duration, Failure, FoundFiles, Input, Instant, Outcome, Question, State,
 };
 use keepwatch::wire::rtnl::Body;
 
 use super::Simulation;
-use super::kernel::Request;
 use super::lan::Lan;
 
 impl Simulation<'_> {
     /// Executes an action. Returns its result if it has one at once.
     pub(super) fn carry_out(&mut self, action: &Action) -> Option<Input> {
         match *action {
-            Action::RequestDump { dump, only, sequence } => {
-                self.latest_news_are_read();
-                self.dumps.begin(dump, only, self.now);
+            Action::Ask(question) => {
+                self.sent = true;
+                assert!(self.is_readable, "p8_old_events_are_read");
+                self.questions.begin(question);
+                let announces = self.options.announces && self.reported == Some(State::Active);
                 assert!(
-                    dump != Dump::Links
-                        || self.options.announces
-                        || self.options.detects_split_brain,
+                    question != Question::Links || announces || self.options.detects_split_brain,
                     "p11_links_are_listed_for_frames"
                 );
-                let content = self.listed((dump, only));
-                return self.kernel.begin_dump((dump, only), sequence, content);
+                let content = self.listed(question);
+                let inputs = self.kernel.ask(question, content);
+                return self.pass_answer_in(inputs);
             }
             Action::SendFrame(ref announcement) => {
                 self.sent = true;
@@ -34,14 +34,6 @@ impl Simulation<'_> {
                 self.sent = true;
                 self.latest_news_are_read();
                 return Some(Input::Probed(self.probe(probe)));
-            }
-            Action::SetAddressFilter(ifindex) => {
-                let filter = Some(ifindex.unwrap_or(0));
-                assert_ne!(
-                    std::mem::replace(&mut self.kernel.filter, filter),
-                    filter,
-                    "p8_filter_is_set_once"
-                );
             }
             Action::WatchClaims { only, rebind } => {
                 self.wire.listen(only, rebind, &self.kernel);
@@ -174,18 +166,47 @@ impl Simulation<'_> {
         self.namespace_deleted.then_some(Input::NamespaceGone)
     }
 
-    /// Returns what the kernel lists in a dump without concurrent changes.
-    pub(super) fn listed(&self, (dump, only): Request) -> Vec<Body> {
-        let all: Vec<_> = match dump {
-            Dump::Interface => self.kernel.interface(self.lans[0].link()).into_iter().collect(),
-            Dump::Addresses => {
-                self.lans.iter().flat_map(Lan::listed).chain(self.kernel.listed_vip()).collect()
+    /// Passes in the entries of an answer. Returns its end.
+    fn pass_answer_in(&mut self, inputs: Vec<Input>) -> Option<Input> {
+        let mut end = None;
+        for input in inputs {
+            match input {
+                Input::Entry(_) => self.hand_in(&input),
+                _ => end = Some(input),
             }
-            Dump::Links => {
-                let watched = self.kernel.interface(None);
-                self.lans.iter().filter_map(Lan::link).chain(watched).collect()
-            }
+        }
+        end
+    }
+
+    /// Reads the rest of an answer, if there is any. Returns whether there was.
+    pub(super) fn read_answer(&mut self) -> bool {
+        let Some(question) = self.kernel.open_question() else { return false };
+        let content = self.listed(question);
+        let inputs = self.kernel.finish(content);
+        if let Some(end) = self.pass_answer_in(inputs) {
+            self.feed(&end);
+        }
+        true
+    }
+
+    /// Returns what the kernel lists without concurrent changes.
+    pub(super) fn listed(&self, question: Question) -> Vec<Body> {
+        let links = || {
+            let watched = self.kernel.interface(None);
+            self.lans.iter().filter_map(Lan::link).chain(watched).chain(self.kernel.renamed())
         };
-        all.into_iter().filter(|body| self.kernel.lists(only, body)).collect()
+        match question {
+            Question::Interface => self.kernel.interface(self.lans[0].link()).into_iter().collect(),
+            Question::Link(ifindex) => {
+                let is_this =
+                    |body: &Body| matches!(body, Body::NewLink(link) if link.ifindex == ifindex);
+                links().filter(is_this).collect()
+            }
+            Question::Addresses { only } => {
+                let all = self.lans.iter().flat_map(Lan::listed).chain(self.kernel.listed_vip());
+                all.filter(|body| self.kernel.lists(only, body)).collect()
+            }
+            Question::Links => links().collect(),
+        }
     }
 }

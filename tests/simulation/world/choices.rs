@@ -8,7 +8,7 @@ use std::time::Duration;
 use arbitrary::{Arbitrary, Result, Unstructured};
 use keepwatch::errno::Errno;
 use keepwatch::monitor::State::{Active, Backup};
-use keepwatch::monitor::{CommandResult, Control, DumpResult, Failure, HelperKind, Keepalived};
+use keepwatch::monitor::{Answer, CommandResult, Control, Failure, HelperKind, Keepalived};
 use netlink_packet_route::link::LinkFlags;
 
 use super::SIGTERM;
@@ -46,8 +46,8 @@ pub static CHOICES: LazyLock<Vec<Vec<Step>>> = LazyLock::new(|| {
         (1, [Active, Backup].map(Step::OverwriteStateFile).to_vec()),
         (1, [true, false].map(|removes| Step::TouchSpare { removes }).to_vec()),
         (1, [true, true, false].map(Step::DiskExchanges).to_vec()),
-        (8, dump_ends().map(Step::EndNextDump).to_vec()),
-        (2, vec![Step::NextDumpLags]),
+        (8, answers().map(Step::EndNextAnswer).to_vec()),
+        (2, vec![Step::SplitNextAnswer]),
         (8, [0, 1].into_iter().flat_map(address_changes).collect()),
         (8, [0, 1].into_iter().flat_map(link_changes).collect()),
         (3, [UP, LinkFlags::Up, LinkFlags::empty()].map(Step::SetFlags).to_vec()),
@@ -93,8 +93,8 @@ fn results() -> [CommandResult; 9] {
     [ok, ok, ok, ok, Exited(1), Signalled(9), TimedOut, NotStarted(Errno(2)), missing]
 }
 
-fn dump_ends() -> [DumpResult; 3] {
-    [DumpResult::Interrupted, DumpResult::Failed(Errno(16)), DumpResult::TimedOut]
+fn answers() -> [Answer; 2] {
+    [Answer::Interrupted, Answer::Failed(Errno(16))]
 }
 
 fn listens(listens: bool, is_full: bool, secs: u64) -> Step {

@@ -60,12 +60,14 @@ impl Simulation<'_> {
         };
         if is_loss {
             self.lans.iter_mut().for_each(Lan::announce_anew);
+            self.is_readable = false;
         }
+        self.is_readable |= *input == Input::QueueEmpty;
         self.note_failures(input);
-        let is_news = self.kernel.is_news();
-        self.kernel.note(input);
-        self.hook.note(input, is_news, &self.kernel);
-        if matches!(input, Input::Netlink(_) | Input::RequestFailed(_) | Input::NamespaceGone) {
+        self.kernel.note(input, self.questions.asked());
+        self.hook.note(input, &self.kernel);
+        let is_from_kernel = matches!(input, Input::Event(_) | Input::Answered(_) | Input::Overrun);
+        if is_from_kernel || *input == Input::NamespaceGone {
             self.wire.is_current = false;
         }
         // An exiting core does not report the end of its namespace.
@@ -77,14 +79,10 @@ impl Simulation<'_> {
         }
         match input {
             Input::QueueEmpty => self.emptied_at = Some(self.now),
-            Input::Netlink(_)
+            Input::Event(_)
             | Input::Overrun
             | Input::MalformedMessage(_)
-            | Input::ForeignSender(_)
-            | Input::Sent(..)
-            | Input::Probed(_) => {
-                self.emptied_at = None;
-            }
+            | Input::ForeignSender(_) => self.emptied_at = None,
             _ => {}
         }
         let foreign = self.foreign_claimant(input);

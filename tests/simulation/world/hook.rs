@@ -4,11 +4,10 @@ use keepwatch::monitor::{
     Cause, CommandResult, Control, Duration, HelperKind, HelperNews, HookState, HookTiming, Input,
     Instant, State, Trouble,
 };
-use keepwatch::wire::rtnl::{Body, Message};
 use netlink_packet_route::link::LinkFlags;
 
 use super::Simulation;
-use super::kernel::{Kernel, UP, name};
+use super::kernel::{Kernel, UP};
 use super::retry::Retry;
 
 const LIMIT: Duration = Duration::from_secs(90);
@@ -61,24 +60,20 @@ impl Hook {
     }
 
     /// Notes what the core learns from an input.
-    pub fn note(&mut self, input: &Input, is_news: bool, kernel: &Kernel) {
+    pub fn note(&mut self, input: &Input, kernel: &Kernel) {
         let reload = *input == Input::Control(Control::Reload);
         self.again += u32::from(reload);
         self.reloaded |= reload;
         self.idle &= !matches!(
             input,
-            Input::Netlink(_)
-                | Input::RequestFailed { .. }
+            Input::Event(_)
+                | Input::Answered(_)
                 | Input::NamespaceGone
                 | Input::Control(Control::Exit(_))
         );
-        if let Input::Netlink(Message { body: Body::NewLink(link), .. }) = input
-            && link.name == Some(name("ha"))
-            && is_news
-        {
-            self.known_flags = link.flags;
-        }
-        self.has_been_down |= kernel.absence_known || !self.known_flags.contains(UP);
+        self.idle &= !kernel.is_settling;
+        self.known_flags = kernel.known_flags;
+        self.has_been_down |= kernel.absences > 0 || !self.known_flags.contains(UP);
         self.has_been_down |= *input == Input::NamespaceGone;
     }
 

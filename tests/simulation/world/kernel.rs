@@ -1,24 +1,17 @@
-//! The kernel: the place of the VIP, a queue that overruns, failing dumps, and misleading messages.
+//! The kernel: the place of the VIP, a queue that overruns, answers in parts, and misleading messages.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
 
-use keepwatch::monitor::{Dump, DumpResult, Input};
+use keepwatch::monitor::{Answer, Input, Question};
 use keepwatch::wire::cidr::Cidr;
 use keepwatch::wire::ifname::InterfaceName;
-use keepwatch::wire::rtnl::{Address, Body, Link, Mac, Message};
+use keepwatch::wire::rtnl::{Address, Body, Link, Mac};
 use netlink_packet_route::address::AddressFlags;
 use netlink_packet_route::link::LinkFlags;
 
-/// The port of the core's socket.
-pub const PORT: u32 = 4711;
-/// The port of another process, which changes links and addresses.
-const OTHER_PORT: u32 = 815;
-/// The kernel's answer about a missing interface.
-const ENODEV: i32 = 19;
-
 /// The number of events in a full queue.
-const QUEUE: usize = 6;
+pub const QUEUE: usize = 6;
 
 pub const UP: LinkFlags = LinkFlags::Up.union(LinkFlags::Running).union(LinkFlags::LowerUp);
 /// The MAC of the watched interface, unless that has the next one.
@@ -26,34 +19,15 @@ pub const MAC: Mac = [2, 0, 0, 0, 0, 1];
 /// The virtual MAC of its VRRP instance.
 pub const VIRTUAL_MAC: Mac = [0, 0, 0x5e, 0, 1, 5];
 
-/// What a message must mean to the core.
-#[derive(Clone, Copy, Debug, Default)]
-pub enum Meaning {
-    Event,
-    Listed,
-    Ended(DumpResult),
-    #[default]
-    Nothing,
+/// An answer of which parts are still to come.
+#[derive(Debug)]
+struct Open {
+    question: Question,
+    /// The number of entries so far.
+    listed: usize,
+    /// The number of changes at its start.
+    changes: u32,
 }
-
-/// A message in the queue, and its meaning.
-type Queued = (Input, Meaning);
-
-/// The dump under way.
-#[derive(Debug, Default)]
-enum Dumping {
-    #[default]
-    None,
-    Endless,
-    /// The end, which is read after the queue.
-    Ends(Queued),
-    /// The content at the time of the request, which is listed after later events: `inet_dump_ifaddr` in
-    /// `net/ipv4/devinet.c` takes no RTNL lock.
-    Lags(Request, u32, Vec<Body>),
-}
-
-/// The kind of a dump, and for addresses the only interface if it has one.
-pub type Request = (Dump, Option<u32>);
 
 #[derive(Debug, Default)]
 pub struct Kernel {
@@ -70,51 +44,57 @@ pub struct Kernel {
     pub mac: Mac,
     pub flags: LinkFlags,
     last_index: u32,
+    /// The former watched interfaces.
+    away: BTreeMap<u32, Link>,
     /// Misplaced addresses, except those on our other links.
     pub misplaced: Vec<Address>,
-    /// The only interface whose address events pass the filter, or 0 for none. The VIP's events always pass.
-    pub filter: Option<u32>,
-    queue: VecDeque<Queued>,
-    /// The meaning of the last message read.
-    pub meaning: Meaning,
+    /// Only events of the VIP's address pass.
+    pub is_filtered: bool,
+    queue: VecDeque<Input>,
     /// After an overrun, events are dropped until the queue is empty.
     congested: bool,
     overrun: bool,
-    dump: Dumping,
-    /// The sequence number of the last request.
-    sequence: u32,
-    /// A dump without an end: its sequence number, and its content, which may still come later.
-    unfinished: Option<(u32, Vec<Body>)>,
-    /// At least one dump was interrupted.
-    pub has_interrupted: bool,
-    /// The number of events so far.
-    events: u32,
-    /// The failure of the next dump, if any.
-    pub next_dump_end: Option<DumpResult>,
-    /// The next dump lists its content as it was at the request, after the events since.
-    pub next_dump_lags: bool,
-    /// Dumps list the addresses of all interfaces, as before Linux 4.20.
+    open: Option<Open>,
+    /// The number of changes so far.
+    changes: u32,
+    /// The end of the next answer, unless that is complete.
+    pub next_answer: Option<Answer>,
+    /// The next answer comes in two parts, with events between them that change it.
+    pub splits_next: bool,
+    /// Answers list the addresses of all interfaces, as before Linux 4.20.
     lists_unfiltered: bool,
     /// Another link has the watched name as alternative name.
     pub alternative: bool,
-    /// The core knows that no interface has the watched name.
-    pub absence_known: bool,
-    /// The core has known that at least once.
-    pub has_been_absent: bool,
-    /// The watched interface, if the core knows its MAC.
-    pub mac_known: Option<u32>,
-    /// The running dump is for the watched name.
-    by_name: bool,
-    /// That dump, or an event since its begin, has shown the interface.
-    is_shown: bool,
-    /// Such a dump has shown the link with the alternative name.
+    /// An answer has shown that.
     pub alternative_known: bool,
+    /// How often there was no interface of the watched name, and the lines about that.
+    pub absences: u32,
+    pub absence_lines: u32,
+    /// The watched interface, if the core knows its MAC, and if an answer has shown that which is not in use yet.
+    pub mac_known: Option<u32>,
+    mac_shown: Option<u32>,
+    /// The flags of the watched interface that the core knows, and those in such an answer.
+    pub known_flags: LinkFlags,
+    shown_flags: Option<LinkFlags>,
+    /// The number of datagrams since the last answer.
+    datagrams: usize,
+    /// An answer is not in use yet, or has been since the last input.
+    is_answered: bool,
+    pub is_settling: bool,
 }
 
 impl Kernel {
     pub fn new(has_ipv6_vip: bool, has_virtual_mac: bool, lists_unfiltered: bool) -> Self {
         let mac = if has_virtual_mac { VIRTUAL_MAC } else { MAC };
-        Self { has_ipv6_vip, mac, lists_unfiltered, flags: UP, last_index: 1, ..Self::default() }
+        Self {
+            has_ipv6_vip,
+            mac,
+            lists_unfiltered,
+            flags: UP,
+            known_flags: UP,
+            last_index: 1,
+            ..Self::default()
+        }
     }
 
     pub fn vip(&self) -> Cidr {
@@ -131,6 +111,10 @@ impl Kernel {
     pub fn set_vip(&mut self, present: bool) {
         let Some(ifindex) = self.ifindex else { return };
         let vip = self.address(ifindex);
+        if present && self.has_ipv6_vip {
+            // An interface has each IPv6 address once, whose prefix length changes in place.
+            self.misplaced.retain(|address| address.ifindex != ifindex);
+        }
         if present != self.has_vip {
             (self.has_vip, self.vip_failed) = (present, false);
             self.emit(if present { Body::NewAddress(vip) } else { Body::DelAddress(vip) });
@@ -164,10 +148,16 @@ impl Kernel {
 
     pub fn lose_interface(&mut self, renamed: bool) {
         let Some(ifindex) = self.ifindex.take() else { return };
+        self.absences += 1;
         if renamed {
             let vip = self.address(ifindex);
             self.misplaced.extend((self.has_vip && !self.vip_failed).then_some(vip));
-            self.emit(Body::NewLink(self.watched(ifindex, "away")));
+            let link = self.watched(ifindex, "away");
+            self.away.insert(ifindex, link.clone());
+            if self.vip_failed {
+                self.emit(Body::DelAddress(self.address(ifindex)));
+            }
+            self.emit(Body::NewLink(link));
         } else {
             let is_gone = |address: &mut Address| address.ifindex == ifindex;
             for address in self.misplaced.extract_if(.., is_gone).collect::<Vec<_>>() {
@@ -191,6 +181,9 @@ impl Kernel {
             self.misplaced.remove(at);
             self.emit(Body::DelAddress(address));
         } else {
+            if self.has_ipv6_vip {
+                (self.has_vip, self.vip_failed) = (false, false);
+            }
             self.misplaced.push(address);
             self.emit(Body::NewAddress(address));
         }
@@ -229,10 +222,10 @@ impl Kernel {
 
     /// Queues an event that passes the filter. Without room, it is dropped with all others until the queue is empty.
     pub fn emit(&mut self, event: Body) {
+        self.changes += 1;
         let passes = match &event {
             Body::NewAddress(address) | Body::DelAddress(address) => {
-                let has_ip = address.cidr.address() == self.vip().address();
-                has_ip || self.filter.is_none_or(|ifindex| ifindex == address.ifindex)
+                !self.is_filtered || address.cidr.address() == self.vip().address()
             }
             _ => true,
         };
@@ -240,52 +233,31 @@ impl Kernel {
             return;
         }
         if self.queue.len() < QUEUE {
-            let (port, sequence) = self.cause(&event);
-            self.queue_message(event, port, sequence, Meaning::Event);
+            self.queue.push_back(Input::Event(event));
         } else {
             (self.congested, self.overrun) = (true, true);
         }
     }
 
-    /// Returns port and sequence number of the request that caused an event. For a link, it may come from another
-    /// namespace, where another socket has the core's port.
-    fn cause(&mut self, event: &Body) -> (u32, u32) {
-        self.events += 1;
-        let is_link = matches!(event, Body::NewLink(_) | Body::DelLink(_));
-        match self.events % 3 {
-            0 => (0, 0),
-            1 if is_link => (PORT, self.sequence.wrapping_sub(1)),
-            _ => (OTHER_PORT, self.sequence),
-        }
-    }
-
-    fn queue_message(&mut self, body: Body, port: u32, sequence: u32, meaning: Meaning) {
-        let message = Message { body, sequence, port, interrupted: false };
-        self.queue.push_back((Input::Netlink(message), meaning));
-    }
-
     /// Queues an input that is no event.
     pub fn insert(&mut self, input: Input) {
-        self.queue.push_back((input, Meaning::Nothing));
+        self.queue.push_back(input);
     }
 
-    /// Returns the next message.
+    /// Returns the next input.
     pub fn read(&mut self) -> Input {
+        assert!(self.open.is_none(), "p8_no_event_is_read_during_an_answer");
         if std::mem::take(&mut self.overrun) {
             return Input::Overrun;
         }
-        let queued = self.queue.pop_front().or_else(|| {
+        self.queue.pop_front().unwrap_or_else(|| {
             self.congested = false;
-            let Dumping::Ends(end) = std::mem::take(&mut self.dump) else { return None };
-            Some(end)
-        });
-        let (input, meaning) = queued.unwrap_or((Input::QueueEmpty, Meaning::Nothing));
-        self.meaning = meaning;
-        input
+            Input::QueueEmpty
+        })
     }
 
     pub fn has_unread(&self) -> bool {
-        self.overrun || !self.queue.is_empty() || !matches!(self.dump, Dumping::None)
+        self.overrun || !self.queue.is_empty() || self.open.is_some()
     }
 
     /// Returns the link with the watched name, or `other` if that is its alternative name.
@@ -294,38 +266,61 @@ impl Kernel {
         own.or(other.filter(|_| self.alternative))
     }
 
-    /// Whether the last message is current for the watched interface. A dump of all links may be older than an event.
-    pub fn is_news(&self) -> bool {
-        matches!(self.meaning, Meaning::Event) || self.by_name
+    /// Returns the former watched interfaces, which have other names.
+    pub fn renamed(&self) -> impl Iterator<Item = Body> {
+        let other = |address: &&Address| self.ifindex != Some(address.ifindex);
+        let indices = self.misplaced.iter().filter(other).map(|address| address.ifindex);
+        indices.filter_map(|ifindex| self.away.get(&ifindex).cloned()).map(Body::NewLink)
     }
 
-    /// Notes what the core learns of the watched interface.
-    pub fn note(&mut self, input: &Input) {
-        let Input::Netlink(Message { body, .. }) = input else { return };
-        let [ha, away] = ["ha", "away"].map(|of| Some(name(of)));
-        match (self.meaning, body) {
-            (Meaning::Event, Body::NewLink(link)) if link.name == ha => self.note_presence(link),
-            (Meaning::Listed, Body::NewLink(link)) if link.name == ha && self.by_name => {
-                self.note_presence(link);
+    /// Notes what the core learns of the watched interface. `asked`: the question in progress.
+    pub fn note(&mut self, input: &Input, asked: Option<Question>) {
+        let is_ha = |link: &Link| link.name == Some(name("ha"));
+        if self.absences == 0 && self.ifindex.is_none() {
+            self.absences = 1;
+        }
+        match input {
+            Input::Event(Body::NewLink(link)) if is_ha(link) => {
+                self.known_flags = link.flags;
+                self.shown_flags = self.shown_flags.map(|_| link.flags);
+                self.mac_known = link.mac.map(|_| link.ifindex).or(self.mac_known);
             }
-            (Meaning::Event, Body::DelLink(link)) if link.name == ha => self.absence_known = true,
-            (Meaning::Event, Body::NewLink(link)) if link.name == away => self.absence_known = true,
-            (Meaning::Listed, Body::NewLink(_)) => self.alternative_known |= self.by_name,
-            (Meaning::Ended(DumpResult::Complete), _) => {
-                self.absence_known |= self.by_name && !self.is_shown;
+            Input::Event(Body::NewLink(link) | Body::DelLink(link)) => {
+                let is_this = |known: &mut u32| *known == link.ifindex;
+                self.mac_known.take_if(is_this);
+                self.mac_shown.take_if(is_this);
+            }
+            Input::Entry(Body::NewLink(link)) if asked == Some(Question::Interface) => {
+                if is_ha(link) {
+                    self.mac_shown = link.mac.map(|_| link.ifindex);
+                    self.shown_flags = Some(link.flags);
+                } else {
+                    self.alternative_known = true;
+                }
+            }
+            Input::Overrun | Input::MalformedMessage(_) | Input::Answered(Answer::Failed(_)) => {
+                (self.mac_shown, self.shown_flags) = (None, None);
             }
             _ => {}
         }
-        self.has_been_absent |= self.absence_known;
-        self.mac_known.take_if(|_| self.absence_known);
+        match input {
+            Input::Answered(_) => (self.datagrams, self.is_answered) = (0, true),
+            Input::Event(_) | Input::MalformedMessage(_) | Input::ForeignSender(_) => {
+                self.datagrams += 1;
+            }
+            _ => {}
+        }
+        // All events of before the answer have been read.
+        let is_late = matches!(input, Input::Event(_)) && self.datagrams >= QUEUE;
+        self.is_settling = asked.is_none() && (*input == Input::QueueEmpty || is_late);
+        if self.is_settling {
+            self.is_settling = std::mem::take(&mut self.is_answered);
+            self.mac_known = self.mac_shown.take().or(self.mac_known);
+            self.known_flags = self.shown_flags.take().unwrap_or(self.known_flags);
+        }
     }
 
-    fn note_presence(&mut self, link: &Link) {
-        (self.absence_known, self.is_shown) = (false, true);
-        self.mac_known = link.mac.map(|_| link.ifindex).or(self.mac_known);
-    }
-
-    /// Returns the VIP and its misplaced addresses, for a dump.
+    /// Returns the VIP and its misplaced addresses, for an answer.
     pub fn listed_vip(&self) -> impl Iterator<Item = Body> {
         let vip = self.ifindex.filter(|_| self.has_vip).map(|ifindex| self.address(ifindex));
         let own = self.own_address().and_then(|ip| Cidr::new(ip, 24)).zip(self.ifindex);
@@ -333,113 +328,49 @@ impl Kernel {
         self.misplaced.iter().copied().chain(vip).chain(own).map(Body::NewAddress)
     }
 
-    /// Whether a dump of only this interface's addresses contains a message.
+    /// Whether an answer about only this interface's addresses contains an entry.
     pub fn lists(&self, only: Option<u32>, body: &Body) -> bool {
         let Body::NewAddress(address) = body else { return true };
         self.lists_unfiltered || only.is_none_or(|only| only == address.ifindex)
     }
 
-    /// Begins a dump. Returns an input if the request could not be sent.
-    pub fn begin_dump(
-        &mut self,
-        (dump, only): Request,
-        sequence: u32,
-        content: Vec<Body>,
-    ) -> Option<Input> {
-        assert!(matches!(self.dump, Dumping::None), "p8_one_dump_at_a_time");
-        assert_ne!(sequence, self.sequence, "p8_replies_are_told_apart");
-        self.sequence = sequence;
-        self.by_name = false;
-        let result = self.next_dump_end.take().unwrap_or(DumpResult::Complete);
-        if let DumpResult::Failed(errno) = result
-            && sequence.is_multiple_of(2)
-        {
-            return Some(Input::RequestFailed(errno));
-        }
-        (self.by_name, self.is_shown) = (dump == Dump::Interface, false);
-        self.finish_the_last_dump();
-        // The end of another process's dump has no meaning.
-        self.queue_message(Body::Done(None), OTHER_PORT, sequence, Meaning::Nothing);
-        // The kernel answers a request for one link under the RTNL lock.
-        let may_lag = dump != Dump::Interface && result == DumpResult::Complete;
-        if std::mem::take(&mut self.next_dump_lags) && may_lag {
-            self.dump = Dumping::Lags((dump, only), sequence, content);
-        } else {
-            self.list((dump, only), sequence, content, result);
-        }
-        None
-    }
-
-    /// Returns the lagging dump, once all events have been read.
-    pub fn lagging_dump(&self) -> Option<Request> {
-        match self.dump {
-            Dumping::Lags(dump, ..) if self.queue.is_empty() && !self.overrun => Some(dump),
-            _ => None,
-        }
-    }
-
-    /// Lists what is new since the request, and the content at the request.
-    pub fn catch_up(&mut self, mut present: Vec<Body>) {
-        let Dumping::Lags(request, sequence, content) = std::mem::take(&mut self.dump) else {
-            return;
-        };
-        present.retain(|new| !content.iter().any(|old| is_same(old, new)));
-        present.extend(content);
-        self.list(request, sequence, present, DumpResult::Complete);
-    }
-
-    /// Queues the rest of a dump that has timed out, which may be outdated.
-    fn finish_the_last_dump(&mut self) {
-        let Some((sequence, content)) = self.unfinished.take() else { return };
-        let addresses = content.into_iter().filter(|body| matches!(body, Body::NewAddress(_)));
-        for body in addresses.chain([Body::Done(None)]) {
-            let message = Message { body, sequence, port: PORT, interrupted: true };
-            self.queue.push_back((Input::Netlink(message), Meaning::Nothing));
-        }
-    }
-
-    fn list(
-        &mut self,
-        (dump, only): Request,
-        sequence: u32,
-        mut content: Vec<Body>,
-        result: DumpResult,
-    ) {
-        let mut end = Body::Done(None);
-        let mut interrupted = false;
-        match result {
-            DumpResult::Failed(errno) => (content, end) = (Vec::new(), Body::Error(errno.0)),
-            DumpResult::Interrupted => {
-                (interrupted, self.has_interrupted) = (true, true);
-                content.pop();
+    /// Returns the answer, or its first part. `content` is what there is.
+    pub fn ask(&mut self, question: Question, mut content: Vec<Body>) -> Vec<Input> {
+        assert!(self.open.is_none(), "p8_one_question_at_a_time");
+        let answer = self.next_answer.take().unwrap_or(Answer::Complete);
+        let has_parts = matches!(question, Question::Addresses { .. } | Question::Links);
+        let splits = std::mem::take(&mut self.splits_next) && has_parts;
+        match answer {
+            Answer::Complete if splits => {
+                let listed = content.len() / 2;
+                content.truncate(listed);
+                self.open = Some(Open { question, listed, changes: self.changes });
+                return content.into_iter().map(Input::Entry).collect();
             }
-            DumpResult::TimedOut => self.unfinished = Some((sequence, content.clone())),
-            // A missing interface looks like one without addresses.
-            _ if content.is_empty() && (dump == Dump::Interface || only.is_some()) => {
-                let result = sequence.is_multiple_of(2);
-                end = if result { Body::Done(Some(ENODEV)) } else { Body::Error(ENODEV) };
-            }
+            // The kernel answers a question about one link under the RTNL lock.
+            Answer::Interrupted if has_parts => content.truncate(content.len().saturating_sub(1)),
+            Answer::Failed(_) => content.truncate(content.len() / 2),
             _ => {}
         }
-        for body in content {
-            let interrupted = std::mem::take(&mut interrupted);
-            let message = Message { body, sequence, port: PORT, interrupted };
-            self.queue.push_back((Input::Netlink(message), Meaning::Listed));
-        }
-        let end = Message { body: end, sequence, port: PORT, interrupted };
-        self.dump = match result {
-            DumpResult::TimedOut => Dumping::Endless,
-            _ => Dumping::Ends((Input::Netlink(end), Meaning::Ended(result))),
-        };
+        let answer =
+            if answer == Answer::Interrupted && !has_parts { Answer::Complete } else { answer };
+        content.into_iter().map(Input::Entry).chain([Input::Answered(answer)]).collect()
     }
-}
 
-/// Whether both are about the same link or address.
-fn is_same(a: &Body, b: &Body) -> bool {
-    match (a, b) {
-        (Body::NewLink(a), Body::NewLink(b)) => a.ifindex == b.ifindex,
-        (Body::NewAddress(a), Body::NewAddress(b)) => (a.ifindex, a.cidr) == (b.ifindex, b.cidr),
-        _ => false,
+    /// Returns the question whose answer has another part.
+    pub fn open_question(&self) -> Option<Question> {
+        self.open.as_ref().map(|open| open.question)
+    }
+
+    /// Returns the rest of an answer. The kernel counts the entries, so deletions make it skip others. It sets no flag for
+    /// one interface alone.
+    pub fn finish(&mut self, content: Vec<Body>) -> Vec<Input> {
+        let open = self.open.take().expect("an open answer");
+        let is_alone = matches!(open.question, Question::Addresses { only: Some(_) });
+        let has_gap = is_alone || self.changes != open.changes;
+        let answer = if has_gap { Answer::Interrupted } else { Answer::Complete };
+        let rest = content.into_iter().skip(open.listed).map(Input::Entry);
+        rest.chain([Input::Answered(answer)]).collect()
     }
 }
 

@@ -63,20 +63,8 @@ pub enum LinkChange {
 #[derive(Debug)]
 struct Entry {
     flags: AddressFlags,
-    /// The number of frames since it became usable, the carrier returned or the MAC changed.
+    /// The number of frames since the router became active, it became usable, the carrier returned or the MAC changed.
     frames: u32,
-    since: Since,
-}
-
-/// When an address was added.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Since {
-    /// With an event: it must be announced.
-    Event,
-    /// Before the start of the core: it must not be announced.
-    Start,
-    /// Before the start, but the core may have lost events since: it may be announced.
-    Either,
 }
 
 impl Lan {
@@ -94,7 +82,7 @@ impl Lan {
 
     /// Adds an address before the start of the core.
     pub fn with_old_address(mut self) -> Self {
-        let entry = Entry { flags: AddressFlags::Permanent, frames: 0, since: Since::Start };
+        let entry = Entry { flags: AddressFlags::Permanent, frames: 0 };
         self.addresses.insert((Ipv4Addr::new(10, 0, 0, 7).into(), 24), entry);
         self
     }
@@ -119,7 +107,7 @@ impl Lan {
             Some(_) if change.fails => FAILED,
             Some(_) => AddressFlags::Permanent,
         };
-        let entry = Entry { flags, frames: 0, since: Since::Event };
+        let entry = Entry { flags, frames: 0 };
         let known = self.addresses.insert(at, entry).is_some();
         let refreshed = known && change.refreshed;
         Some(Body::NewAddress(Address { refreshed, ..lan_address(ifindex, at, flags) }))
@@ -167,21 +155,7 @@ impl Lan {
 
     /// Expects new announcements of all addresses.
     pub fn announce_anew(&mut self) {
-        for entry in self.addresses.values_mut() {
-            entry.frames = 0;
-            if entry.since == Since::Start {
-                entry.since = Since::Either;
-            }
-        }
-    }
-
-    /// Forgets incomplete announcements, as another router is active now.
-    pub fn cut_off(&mut self) {
-        for ((ip, _), entry) in &mut self.addresses {
-            if entry.frames < rounds(*ip) {
-                entry.frames = 0;
-            }
-        }
+        self.addresses.values_mut().for_each(|entry| entry.frames = 0);
     }
 
     /// Returns the link, if it exists, for an event or a dump.
@@ -203,7 +177,15 @@ impl Lan {
         })
     }
 
-    /// Asserts that a frame is right, as all events have been read. Returns the result; failed frames are not retried.
+    /// Notes a frame that was right when events were last read. Returns the result; failed frames are not retried.
+    pub fn note_frame(&mut self, announcement: &Announcement) -> Result<(), Errno> {
+        if let Some(entry) = self.addresses.get_mut(&configured(announcement.address)) {
+            entry.frames += 1;
+        }
+        self.egress
+    }
+
+    /// Asserts that a frame is right, as all events have been read. Returns its result.
     pub fn send(&mut self, announcement: &Announcement, watched: Mac) -> Result<(), Errno> {
         let Announcement { address, mac, kind } = *announcement;
         let (ip, is_router) = match kind {
@@ -218,11 +200,9 @@ impl Lan {
             (self.mac, self.router),
             "p11_mac_and_router_flag_are_present"
         );
-        let entry = self.addresses.get_mut(&configured(address)).expect("p11_address_is_there");
+        let entry = self.addresses.get(&configured(address)).expect("p11_address_is_there");
         assert_eq!(entry.flags, AddressFlags::Permanent, "p11_address_is_usable");
-        assert!(entry.since != Since::Start, "p11_address_is_new");
-        entry.frames += 1;
-        self.egress
+        self.note_frame(announcement)
     }
 
     /// Asserts that every usable address has had its three rounds.
@@ -230,8 +210,8 @@ impl Lan {
         if !self.up || !is_ours(self.mac, watched) {
             return;
         }
-        for ((ip, prefix_len), Entry { flags, frames, since }) in &self.addresses {
-            let due = *flags == AddressFlags::Permanent && *since == Since::Event;
+        for ((ip, prefix_len), Entry { flags, frames }) in &self.addresses {
+            let due = *flags == AddressFlags::Permanent;
             assert!(
                 !due || *frames >= rounds(*ip),
                 "p11_every_address_is_announced: {ip} {prefix_len} {frames}"

@@ -2,7 +2,7 @@
 
 use keepwatch::errno::Errno;
 use keepwatch::monitor::{
-    Cause, Dump, Duration, Input, Instant, ManagerNotice, State, Status, Trouble, Troubles,
+    Cause, Duration, Input, Instant, ManagerNotice, Question, State, Status, Trouble, Troubles,
 };
 use keepwatch::wire::rtnl::{Address, Body};
 use netlink_packet_route::link::LinkFlags;
@@ -134,7 +134,7 @@ impl Simulation<'_> {
             flags if !flags.contains(LinkFlags::Running) => Some(Cause::CarrierLost),
             _ => None,
         };
-        let down = down.filter(|_| self.truth() == State::Active);
+        let down = down.filter(|_| !is_absent);
         [
             self.wire.claimant.map(Trouble::SplitBrain),
             None,
@@ -159,11 +159,15 @@ impl Simulation<'_> {
                 let vip = self.kernel.vip();
                 let is_vip = (Some(ifindex), cidr) == (self.kernel.ifindex, vip);
                 let is_misplaced = cidr.address() == vip.address() && !is_vip;
-                is_misplaced.then_some(Trouble::Misplaced(ifindex, cidr))
+                let Some(Body::NewLink(link)) = self.listed(Question::Link(ifindex)).pop() else {
+                    panic!("p11_link_is_there")
+                };
+                let is_up = link.flags.contains(LinkFlags::Up | LinkFlags::Running);
+                (is_misplaced && is_up).then_some(Trouble::Misplaced(link.name?, cidr))
             }
             _ => None,
         };
-        let listed = self.listed((Dump::Addresses, None)).into_iter();
+        let listed = self.listed(Question::Addresses { only: None }).into_iter();
         listed.filter_map(misplaced).filter(|_| self.truth() == State::Backup).collect()
     }
 

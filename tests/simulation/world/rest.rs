@@ -43,7 +43,7 @@ impl Simulation<'_> {
             by += CHECK;
         }
         for _ in 0..10_000 {
-            self.kernel.next_dump_end = None;
+            self.kernel.next_answer = None;
             self.read(usize::MAX);
             self.receive_claims();
             if self.agent.is_connected() {

@@ -5,12 +5,11 @@ use std::mem::discriminant;
 
 use keepwatch::errno::Errno;
 use keepwatch::monitor::{
-    Control, Dump, DumpResult, Duration, Failure, FoundStateFile, Input, Instant, Keepalived,
-    Outcome,
+    Answer, Control, Duration, Failure, FoundStateFile, Input, Instant, Keepalived, Outcome,
+    Question, State,
 };
 
 use super::Simulation;
-use super::kernel::Meaning;
 use super::timing;
 
 /// The longest wait after the first failure, which doubles with each.
@@ -18,8 +17,6 @@ const FIRST: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(5);
 /// The bounds of the longest wait after a full backlog.
 const FULL: [Duration; 2] = [Duration::from_millis(18), Duration::from_millis(45)];
-/// The timeout of a dump.
-const TIMEOUT: Duration = Duration::from_secs(5);
 const MINUTE: Duration = Duration::from_secs(60);
 
 /// When a retry is due.
@@ -77,66 +74,100 @@ impl Retry {
     }
 }
 
-/// Dumps in the order of [`Dump`].
-#[derive(Debug, Default)]
-pub struct Dumps {
-    retries: [Retry; 3],
-    /// The running dump, the time of its request, and its result so far.
-    running: Option<(usize, Instant, DumpResult)>,
-    /// It lists only one interface, so its success ends no failures of others.
-    is_restricted: bool,
+/// What a question is about, other than a single link.
+#[derive(Clone, Copy, Debug)]
+enum Subject {
+    /// The watched interface, and then its addresses.
+    Watched,
+    Addresses,
+    Links,
 }
 
-impl Dumps {
-    pub fn begin(&mut self, dump: Dump, only: Option<u32>, now: Instant) {
-        self.is_restricted = only.is_some();
-        self.retries[dump as usize].begin();
-        self.running = Some((dump as usize, now, DumpResult::Complete));
+/// The questions, and when the next one about each subject is due at the latest.
+#[derive(Debug, Default)]
+pub struct Questions {
+    retries: [Retry; 3],
+    /// The question in progress, and its subject.
+    asked: Option<(Question, Option<Subject>)>,
+    last: Option<Question>,
+}
+
+impl Questions {
+    pub fn asked(&self) -> Option<Question> {
+        self.asked.map(|(question, _)| question)
     }
 
-    /// Notes an input. Returns the result of the dump that it ends, if any.
-    fn note(&mut self, input: &Input, meaning: Meaning, now: Instant) -> Option<DumpResult> {
-        let (dump, since, so_far) = self.running.as_mut()?;
-        let result = match (input, meaning) {
-            (Input::RequestFailed(errno), _) => DumpResult::Failed(*errno),
-            (Input::QueueEmpty, _) if now >= *since + TIMEOUT => DumpResult::TimedOut,
-            (Input::Netlink(message), Meaning::Listed | Meaning::Ended(_)) => {
-                if message.interrupted {
-                    *so_far = DumpResult::Interrupted;
-                }
-                let Meaning::Ended(result) = meaning else { return None };
-                if let DumpResult::Failed(_) = result { result } else { *so_far }
+    pub fn begin(&mut self, question: Question) {
+        let subject = match question {
+            Question::Interface => Some(Subject::Watched),
+            Question::Addresses { only: None } => Some(Subject::Addresses),
+            Question::Links => Some(Subject::Links),
+            Question::Addresses { .. } if self.last == Some(Question::Interface) => {
+                Some(Subject::Watched)
             }
-            _ => return None,
+            _ => None,
         };
-        let retry = &mut self.retries[*dump];
-        match result {
-            DumpResult::Complete => retry.reset(),
-            // The kernel has answered, so the wait does not grow.
-            DumpResult::Interrupted => {
-                retry.reset();
-                retry.by.get_or_insert(now + FIRST);
+        if let Some(subject) = subject {
+            self.retries[subject as usize].begin();
+        }
+        (self.asked, self.last) = (Some((question, subject)), Some(question));
+    }
+
+    /// Notes an input. Returns the end of an answer that begins or ends failures.
+    fn note(&mut self, input: &Input, now: Instant) -> Option<Answer> {
+        let Input::Answered(answer) = *input else { return None };
+        let (_, subject) = self.asked.take()?;
+        match (subject, answer) {
+            (None, Answer::Complete) => return None,
+            (None, _) => {}
+            (Some(Subject::Watched), Answer::Interrupted) => {
+                self.retries[Subject::Addresses as usize].be_due(now);
+                return None;
             }
-            _ => retry.fail(now),
+            (Some(subject), Answer::Failed(_)) => self.retries[subject as usize].fail(now),
+            (Some(subject), _) => {
+                let retry = &mut self.retries[subject as usize];
+                retry.reset();
+                // The kernel has answered, so the wait does not grow.
+                if answer == Answer::Interrupted {
+                    retry.by.get_or_insert(now + FIRST);
+                }
+            }
         }
-        self.running = None;
-        Some(result)
+        Some(answer)
     }
 
-    /// Notes a malformed message, which makes the running dump fail and these dumps due.
-    fn note_malformed(&mut self, dumps: usize, now: Instant) {
-        self.retries[..dumps].iter_mut().for_each(|retry| retry.fail(now));
-        if let Some((_, _, so_far)) = self.running.as_mut().filter(|_| dumps > 1) {
-            *so_far = DumpResult::Malformed;
-        }
+    /// Notes that nothing is announced any more.
+    pub fn forget_links(&mut self) {
+        self.retries[Subject::Links as usize] = Retry::default();
     }
 
-    fn are_in_time(&self, deadline: Option<Instant>, now: Option<Instant>) -> bool {
+    fn be_due(&mut self, now: Instant) {
+        self.retries[Subject::Watched as usize].be_due(now);
+    }
+
+    fn note_malformed(&mut self, now: Instant) {
+        self.retries[Subject::Watched as usize].fail(now);
+    }
+
+    fn are_in_time(
+        &self,
+        deadline: Option<Instant>,
+        now: Option<Instant>,
+        is_active: bool,
+    ) -> bool {
         let is_in_time = |retry: &Retry| match now {
             Some(now) => retry.is_in_time(deadline, now),
             None => retry.is_scheduled(deadline),
         };
-        self.running.is_some() || self.retries.iter().all(is_in_time)
+        // Links are listed only to announce. All others wait for the watched interface, and addresses for their links.
+        let [watched, all, links] = &self.retries;
+        let links = Some(links).filter(|links| is_active && links.by.is_some());
+        let others = links.or(Some(all)).filter(|_| watched.by.is_none());
+        // An answer waits until the events before it have been read.
+        let reads = now.is_some_and(|now| deadline.is_some_and(|deadline| deadline <= now));
+        let waits = self.asked.is_some() || reads;
+        waits || is_in_time(watched) && others.into_iter().all(is_in_time)
     }
 }
 
@@ -190,23 +221,18 @@ pub fn failure_kind(failure: Failure) -> Kind {
     ("agent", Failure::KINDS.iter().position(is_same).expect("one of them"))
 }
 
-pub fn dump_kind(result: DumpResult) -> Kind {
-    use DumpResult::{Complete, Failed, Interrupted, Malformed, TimedOut};
-    let kinds = [Complete, Interrupted, Malformed, Failed(Errno(0)), TimedOut];
-    let is_same = |kind: &DumpResult| discriminant(kind) == discriminant(&result);
-    ("dump", kinds.iter().position(is_same).expect("one of them"))
+pub fn answer_kind(answer: Answer) -> Kind {
+    ("dump", usize::from(answer == Answer::Interrupted))
 }
 
 impl Simulation<'_> {
     /// Notes the failures and successes of an input.
     pub(super) fn note_failures(&mut self, input: &Input) {
-        let (now, limits, dumps) = (self.now, &mut self.limits, &mut self.dumps);
-        if let Some(result) = dumps.note(input, self.kernel.meaning, now) {
-            match result {
-                DumpResult::Complete if dumps.is_restricted => {}
-                DumpResult::Complete => limits.end("dump"),
-                _ => limits.fail(dump_kind(result), now),
-            }
+        let (now, limits, questions) = (self.now, &mut self.limits, &mut self.questions);
+        match questions.note(input, now) {
+            None => {}
+            Some(Answer::Complete) => limits.end("dump"),
+            Some(answer) => limits.fail(answer_kind(answer), now),
         }
         match *input {
             Input::StateFile(result) => limits.end_or_fail("file", result, now),
@@ -244,7 +270,7 @@ impl Simulation<'_> {
             }
             Input::ForeignSender(_) => limits.fail(("foreign", 0), now),
             Input::Overrun | Input::Control(Control::Reload) => {
-                dumps.retries[..2].iter_mut().for_each(|retry| retry.be_due(now));
+                questions.be_due(now);
                 if *input == Input::Overrun {
                     limits.fail(("overrun", 0), now);
                 }
@@ -252,10 +278,8 @@ impl Simulation<'_> {
             Input::MalformedMessage(about) => {
                 limits.fail(("malformed", 0), now);
                 let watched = self.monitor.status().ifindex;
-                match about.filter(|about| watched != Some(*about)) {
-                    None => dumps.note_malformed(2 + usize::from(self.options.announces), now),
-                    Some(_) if watched.is_none() => dumps.note_malformed(1, now),
-                    Some(_) => {}
+                if about.is_none() || watched == about || watched.is_none() {
+                    questions.note_malformed(now);
                 }
             }
             _ => {}
@@ -279,9 +303,9 @@ impl Simulation<'_> {
         assert!(manager, "p4_manager_is_retried_in_time: {:?}", self.manager.retry);
         let emptied = self.emptied_at.filter(|at| *at == now);
         assert!(
-            self.dumps.are_in_time(deadline, emptied),
-            "p8_dump_is_retried_in_time: {:?}",
-            self.dumps
+            self.questions.are_in_time(deadline, emptied, self.reported == Some(State::Active)),
+            "p8_question_is_repeated_in_time: {:?}",
+            self.questions
         );
         let lines = &self.limits.expected;
         assert!(lines.is_empty(), "p19_failure_has_its_line: {lines:?}");

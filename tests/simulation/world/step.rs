@@ -4,9 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use keepwatch::errno::Errno;
-use keepwatch::monitor::{
-    CommandResult, Control, DumpResult, HelperKind, Input, Keepalived, State,
-};
+use keepwatch::monitor::{Answer, CommandResult, Control, HelperKind, Input, Keepalived, State};
 use netlink_packet_route::link::LinkFlags;
 
 use super::Simulation;
@@ -49,7 +47,7 @@ pub struct Options {
     pub has_manager: bool,
     /// The service manager expects WATCHDOG.
     pub has_watchdog: bool,
-    /// Dumps list the addresses of all interfaces.
+    /// Answers list the addresses of all interfaces.
     pub kernel_is_old: bool,
 }
 
@@ -88,10 +86,10 @@ pub enum Step {
     /// A malformed message about the link with this index, if that can be read.
     MalformedMessage(Option<u32>),
     ForeignMessage(u8),
-    /// Sets the result of the next dump.
-    EndNextDump(DumpResult),
-    /// The next dump lists its content as it was at the request, after the events since.
-    NextDumpLags,
+    /// Sets the end of the next answer.
+    EndNextAnswer(Answer),
+    /// The next answer comes in two parts.
+    SplitNextAnswer,
     /// Time passes, and the core runs at every deadline.
     Wait(Duration),
     /// Time passes, and the core does not run.
@@ -179,8 +177,8 @@ impl Simulation<'_> {
             Step::Read(datagrams) => self.read(datagrams),
             Step::MalformedMessage(about) => self.kernel.insert(Input::MalformedMessage(about)),
             Step::ForeignMessage(port) => self.feed(&Input::ForeignSender(port.into())),
-            Step::EndNextDump(result) => self.kernel.next_dump_end = Some(result),
-            Step::NextDumpLags => self.kernel.next_dump_lags = true,
+            Step::EndNextAnswer(answer) => self.kernel.next_answer = Some(answer),
+            Step::SplitNextAnswer => self.kernel.splits_next = true,
             Step::Wait(duration) => self.pass(duration.into()),
             Step::Stall(duration) => self.now += duration.into(),
             Step::DiskWorks { works, for_metrics, hangs_for_metrics } => {

@@ -1,0 +1,140 @@
+//! The places of the VIP's address: the interfaces that have it, with any prefix length.
+
+use core::net::IpAddr;
+
+use heapless::Vec;
+use netlink_packet_route::address::AddressFlags;
+use netlink_packet_route::link::LinkFlags;
+
+use crate::wire::cidr::Cidr;
+use crate::wire::ifname::InterfaceName;
+use crate::wire::rtnl::{Address, Link};
+
+/// Most namespaces have one place. `fe80::1` may be on hundreds of links.
+const MAX_PLACES: usize = 16;
+
+/// One configuration of the VIP's address.
+///
+/// In IPv4 an interface may have it several times, with different prefix lengths or peers. In IPv6 it has each address
+/// once, whose prefix length and peer may change in place.
+#[derive(Clone, Debug)]
+pub(super) struct Place {
+    pub(super) ifindex: u32,
+    pub(super) cidr: Cidr,
+    pub(super) peer: IpAddr,
+    pub(super) detection: Detection,
+    /// The name and the flags of the interface. None: unknown.
+    pub(super) link: Option<(InterfaceName, LinkFlags)>,
+}
+
+/// Duplicate address detection (RFC 4862 section 5.4) of an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Detection {
+    /// No program can bind to it yet (`ipv6_chk_addr_and_flags` in `net/ipv6/addrconf.c`).
+    Running,
+    Passed,
+    /// The kernel does not use it: another station has it.
+    Failed,
+}
+
+impl Detection {
+    pub(super) fn of(address: &Address) -> Self {
+        let has = |flag| address.flags.contains(flag);
+        if has(AddressFlags::Dadfailed) {
+            Self::Failed
+        } else if has(AddressFlags::Tentative) && !has(AddressFlags::Optimistic) {
+            Self::Running
+        } else {
+            Self::Passed
+        }
+    }
+}
+
+impl Place {
+    fn of(address: &Address) -> Self {
+        let Address { ifindex, cidr, peer, .. } = *address;
+        Self { ifindex, cidr, peer, detection: Detection::of(address), link: None }
+    }
+
+    fn is_same(&self, other: &Self) -> bool {
+        let is_same_address =
+            other.cidr.address().is_ipv6() || (self.cidr, self.peer) == (other.cidr, other.peer);
+        self.ifindex == other.ifindex && is_same_address
+    }
+}
+
+/// The places that are known. The caller passes in only addresses equal to the VIP's.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Places {
+    list: Vec<Place, MAX_PLACES>,
+    /// Some had no room.
+    overflowed: bool,
+}
+
+impl Places {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Place> {
+        self.list.iter()
+    }
+
+    pub(super) fn on(&self, ifindex: u32) -> impl Iterator<Item = &Place> {
+        self.list.iter().filter(move |place| place.ifindex == ifindex)
+    }
+
+    pub(super) fn on_mut(&mut self, ifindex: u32) -> impl Iterator<Item = &mut Place> {
+        self.list.iter_mut().filter(move |place| place.ifindex == ifindex)
+    }
+
+    /// Adds or updates the place of an address. Without room, the watched interface's places come first.
+    pub(super) fn add(&mut self, address: &Address, watched: Option<u32>) {
+        self.insert(Place::of(address), watched);
+    }
+
+    fn insert(&mut self, new: Place, watched: Option<u32>) {
+        if let Some(known) = self.list.iter_mut().find(|known| known.is_same(&new)) {
+            let link = known.link.take();
+            *known = Place { link: new.link.or(link), ..new };
+            return;
+        }
+        let is_watched = watched == Some(new.ifindex);
+        let Err(new) = self.list.push(new) else { return };
+        self.overflowed = true;
+        let other = self.list.iter_mut().find(|place| watched != Some(place.ifindex));
+        if let Some(other) = other.filter(|_| is_watched) {
+            *other = new;
+        }
+    }
+
+    /// Adds the places of another set that are on this interface, or all.
+    pub(super) fn extend(&mut self, others: Self, only: Option<u32>, watched: Option<u32>) {
+        self.overflowed |= others.overflowed;
+        for place in
+            others.list.into_iter().filter(|place| only.is_none_or(|only| only == place.ifindex))
+        {
+            self.insert(place, watched);
+        }
+    }
+
+    /// Returns whether every place on the watched interface had room.
+    pub(super) fn has_all_of(&self, watched: u32) -> bool {
+        !self.overflowed || self.list.iter().any(|place| place.ifindex != watched)
+    }
+
+    /// Removes the place of an address. Returns whether places that had no room may take its room.
+    pub(super) fn remove(&mut self, address: &Address) -> bool {
+        let (gone, full) = (Place::of(address), self.list.is_full());
+        self.list.retain(|known| !known.is_same(&gone));
+        self.overflowed && full && !self.list.is_full()
+    }
+
+    pub(super) fn remove_link(&mut self, ifindex: u32) {
+        self.list.retain(|place| place.ifindex != ifindex);
+    }
+
+    /// Keeps the name and flags of a link that has places.
+    pub(super) fn set_link(&mut self, link: &Link) {
+        for place in self.on_mut(link.ifindex) {
+            let name = link.name.or(place.link.map(|(name, _)| name));
+            place.link = name.map(|name| (name, link.flags));
+        }
+    }
+}

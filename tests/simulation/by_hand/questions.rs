@@ -1,0 +1,349 @@
+//! What is asked, when, and what an answer changes.
+
+use std::net::Ipv4Addr;
+
+use keepwatch::monitor::{
+    Action, Answer, Control, Duration, Input, LimitedEvent, LogEvent, MonitorConfig, Question,
+    State, Tables, Trouble, Troubles,
+};
+use keepwatch::wire::cidr::Cidr;
+use keepwatch::wire::rtnl::{Address, Body, Link};
+use netlink_packet_route::address::AddressFlags;
+use netlink_packet_route::link::LinkFlags;
+
+use super::{ALL, EBUSY, LINK, Lab, WATCHED, WATCHED_QUESTIONS, announcing, down, elsewhere, vip};
+use crate::world::config;
+use crate::world::kernel::{QUEUE, address, link, name};
+
+#[test]
+fn state_waits_for_no_more_than_the_watched_interface() {
+    let mut lab = Lab { addresses: vec![vip()], ..Lab::new(config()) };
+    lab.feed(&Input::QueueEmpty);
+    assert_eq!((lab.questions(), lab.written()), (WATCHED_QUESTIONS.to_vec(), vec![]));
+    lab.feed(&Input::QueueEmpty);
+    assert_eq!(lab.written(), [State::Active], "the events before the answer are read");
+    assert_eq!(lab.questions().last(), Some(&ALL));
+}
+
+#[test]
+fn overrun_does_not_wait_for_a_retry() {
+    let mut lab = Lab::active(config());
+    lab.refuses = true;
+    lab.feed(&Input::Control(Control::Reload));
+    for _ in 0..6 {
+        lab.feed(&Input::QueueEmpty);
+        lab.now = lab.now.max(lab.monitor.deadline().expect("a retry"));
+    }
+    lab.refuses = false;
+    lab.feed(&Input::QueueEmpty);
+    lab.actions.clear();
+    lab.feed(&Input::Overrun);
+    lab.feed(&Input::QueueEmpty);
+    assert_eq!(lab.questions(), WATCHED_QUESTIONS);
+}
+
+/// Until then the kernel drops events, and the older ones that wait would undo the answer.
+#[test]
+fn nothing_is_asked_between_a_loss_and_an_empty_queue() {
+    for input in [Input::Overrun, Input::MalformedMessage(None)] {
+        let mut lab = Lab::active(config());
+        lab.feed(&Input::QueueEmpty);
+        lab.feed(&input);
+        lab.feed(&Input::Control(Control::Reload));
+        lab.event(Body::NewAddress(vip()));
+        assert_eq!(lab.questions(), [], "{input:?}");
+        lab.feed(&Input::QueueEmpty);
+        assert_eq!(lab.questions(), WATCHED_QUESTIONS, "{input:?}");
+    }
+}
+
+/// The answer is of the time before the loss.
+#[test]
+fn loss_takes_away_an_answer() {
+    let mut lab = Lab { addresses: vec![vip()], ..Lab::new(config()) };
+    lab.feed(&Input::QueueEmpty);
+    lab.feed(&Input::Overrun);
+    lab.addresses.clear();
+    lab.feed(&Input::QueueEmpty);
+    assert_eq!(lab.written(), []);
+    lab.feed(&Input::QueueEmpty);
+    assert_eq!(lab.written(), [State::Backup]);
+}
+
+/// The answer is newer than the events that wait, and so is its state.
+#[test]
+fn state_never_goes_back_in_time() {
+    for (there, events) in [
+        (vec![vip()], [Body::DelAddress(vip()), Body::NewAddress(vip())]),
+        (vec![], [Body::NewAddress(vip()), Body::DelAddress(vip())]),
+    ] {
+        let is_there = !there.is_empty();
+        let mut lab = Lab { addresses: there, ..Lab::new(config()) }.started();
+        lab.feed(&Input::Control(Control::Reload));
+        lab.feed(&Input::QueueEmpty);
+        lab.actions.clear();
+        lab.events(events.into_iter());
+        lab.feed(&Input::QueueEmpty);
+        let flap = [State::Backup, State::Active];
+        let expected = if is_there { flap } else { [State::Active, State::Backup] };
+        assert_eq!(lab.written()[..2], expected);
+        assert_eq!(lab.monitor.status().state, Some(expected[1]));
+    }
+}
+
+#[test]
+fn storm_of_events_does_not_hold_up_an_answer() {
+    let mut lab = Lab { addresses: vec![vip()], ..Lab::new(config()) };
+    lab.feed(&Input::QueueEmpty);
+    for _ in 0..QUEUE {
+        assert_eq!(lab.written(), []);
+        lab.event(Body::NewLink(link(LINK, "lan")));
+    }
+    assert_eq!(lab.written(), [State::Active], "all events of before the answer have been read");
+}
+
+/// An answer about one interface in several parts has no flag, so only an answer about all shows an absence.
+#[test]
+fn gap_proves_no_absence() {
+    for is_there in [false, true] {
+        let addresses = if is_there { vec![vip()] } else { vec![] };
+        let mut lab = Lab::new(config());
+        lab.monitor.handle(&Input::QueueEmpty, lab.now);
+        for entries in [vec![Body::NewLink(link(WATCHED, "ha"))], vec![]] {
+            let asked = lab.monitor.next_action(lab.now);
+            let Some(Action::Ask(question)) = asked else { panic!("{asked:?}") };
+            let is_second = question != Question::Interface;
+            let end = if is_second { Answer::Interrupted } else { Answer::Complete };
+            for input in entries.into_iter().map(Input::Entry).chain([Input::Answered(end)]) {
+                lab.monitor.handle(&input, lab.now);
+            }
+        }
+        lab.addresses = addresses;
+        lab.feed(&Input::QueueEmpty);
+        assert_eq!((lab.questions(), lab.written()), (vec![ALL], vec![]));
+        lab.feed(&Input::QueueEmpty);
+        let expected = if is_there { State::Active } else { State::Backup };
+        assert_eq!(lab.written(), [expected]);
+    }
+}
+
+#[test]
+fn overrun_among_a_thousand_links_costs_four_questions() {
+    let mut tables = Box::new(Tables::new());
+    let mut lab = Lab { addresses: vec![vip()], ..Lab::new(announcing(&mut tables)) };
+    for ifindex in 10..1010 {
+        lab.links.push(link(ifindex, "lan"));
+        let cidr = Cidr::new(Ipv4Addr::from_bits(0x0a00_0000 + ifindex).into(), 24);
+        lab.addresses.push(address(ifindex, cidr.expect("one"), AddressFlags::Permanent));
+    }
+    let mut lab = lab.started();
+    lab.feed(&Input::Overrun);
+    lab.pass(Duration::from_secs(10));
+    let [interface, own] = WATCHED_QUESTIONS;
+    assert_eq!(lab.questions(), [interface, own, Question::Links, ALL]);
+}
+
+/// Before Linux 4.20, the answer for this link lists the addresses of all.
+#[test]
+fn deleted_vip_that_an_old_kernel_lists() {
+    let mut tables = Box::new(Tables::new());
+    let mut lab = Lab::active(announcing(&mut tables));
+    for flags in [LinkFlags::Up, lab.links[1].flags] {
+        lab.event(Body::NewLink(Link { flags, ..lab.links[1].clone() }));
+    }
+    lab.feed(&Input::QueueEmpty);
+    assert_eq!(lab.questions(), [Question::Addresses { only: Some(LINK) }]);
+    lab.event(Body::DelAddress(vip()));
+    lab.pass(Duration::from_secs(10));
+    assert_eq!(lab.written(), [State::Backup]);
+}
+
+/// An answer lists it before its event comes.
+#[test]
+fn address_that_is_deleted_is_not_misplaced() {
+    let mut lab = Lab { addresses: vec![vip(), elsewhere()], ..Lab::new(config()) }.started();
+    lab.feed(&Input::Control(Control::Reload));
+    lab.feed(&Input::QueueEmpty);
+    lab.addresses.clear();
+    lab.events([elsewhere(), vip()].map(Body::DelAddress).into_iter());
+    lab.pass(Duration::from_secs(1));
+    assert_eq!((lab.misplaced(), lab.monitor.status().troubles), (0, Troubles::default()));
+}
+
+/// As for a load balancer: on `lo`, and on a link without ARP or one that is down.
+#[test]
+fn address_that_is_rightly_elsewhere_is_not_misplaced() {
+    let up = link(LINK, "lo").flags;
+    for (flags, troubles) in [
+        (up, 1),
+        (up | LinkFlags::Loopback, 0),
+        (up | LinkFlags::Noarp, 0),
+        (LinkFlags::empty(), 0),
+    ] {
+        let mut lab = Lab { addresses: vec![elsewhere()], ..Lab::new(config()) };
+        lab.links[1].flags = flags;
+        lab.pass(Duration::from_secs(1));
+        assert_eq!(lab.monitor.status().troubles.iter().flatten().count(), troubles, "{flags:?}");
+    }
+}
+
+/// It may become a mistake.
+#[test]
+fn link_that_comes_up_has_a_misplaced_address() {
+    let mut lab = Lab { addresses: vec![elsewhere()], ..Lab::new(config()) };
+    lab.links[1].flags = LinkFlags::empty();
+    let mut lab = lab.started();
+    lab.event(Body::NewLink(link(LINK, "lan")));
+    let misplaced = Trouble::Misplaced(name("lan"), vip().cidr);
+    assert!(lab.monitor.status().troubles.contains(&Some(misplaced)));
+}
+
+#[test]
+fn vip_with_twenty_peers_loses_sixteen() {
+    let peers = (1..=20).map(|n| Address { peer: Ipv4Addr::new(10, 9, 0, n).into(), ..vip() });
+    let mut lab = Lab { addresses: peers.collect(), ..Lab::new(config()) }.started();
+    let gone: Vec<_> = lab.addresses.drain(..16).collect();
+    lab.events(gone.into_iter().map(Body::DelAddress));
+    lab.pass(Duration::from_secs(10));
+    assert_eq!((lab.written(), lab.monitor.status().state), (vec![], Some(State::Active)));
+    let gone: Vec<_> = lab.addresses.drain(..).collect();
+    lab.events(gone.into_iter().map(Body::DelAddress));
+    lab.pass(Duration::from_secs(1));
+    assert_eq!(lab.written(), [State::Backup]);
+}
+
+/// Gateways of hundreds of links have the same link-local address.
+#[test]
+fn vip_of_five_hundred_links_is_seen_on_the_watched_one() {
+    let vip: Cidr = "fe80::1/64".parse().expect("an address");
+    let there = |ifindex| address(ifindex, vip, AddressFlags::Permanent);
+    let addresses = (100..600).chain([WATCHED]).map(there).collect();
+    let mut lab = Lab { addresses, ..Lab::new(MonitorConfig::new(name("ha"), vip)) };
+    lab.pass(Duration::from_secs(1));
+    assert_eq!(lab.written(), [State::Active]);
+    lab.event(Body::DelAddress(there(WATCHED)));
+    lab.event(Body::NewAddress(there(WATCHED)));
+    assert_eq!(lab.written(), [State::Active, State::Backup, State::Active]);
+}
+
+/// An IPv6 address that the kernel has kept.
+#[test]
+fn vip_is_asked_for_when_its_interface_comes_up() {
+    for (vip, questions) in [("fd00::5/64", &WATCHED_QUESTIONS[..]), ("10.0.0.5/24", &[])] {
+        let vip = vip.parse().expect("an address");
+        let there = address(WATCHED, vip, AddressFlags::Permanent);
+        let config = MonitorConfig::new(name("ha"), vip);
+        let mut lab = Lab { addresses: vec![there], ..Lab::new(config) }.started();
+        lab.event(Body::NewLink(link(WATCHED, "ha")));
+        lab.feed(&Input::QueueEmpty);
+        assert_eq!(lab.questions(), [], "{vip}: it was up");
+        lab.events([down(), link(WATCHED, "ha")].map(Body::NewLink).into_iter());
+        lab.feed(&Input::QueueEmpty);
+        assert_eq!(lab.questions(), questions, "{vip}");
+    }
+}
+
+#[test]
+fn alternative_name_has_a_line() {
+    let alternative = Some(link(WATCHED, "eth0"));
+    let mut lab = Lab { links: vec![], alternative, ..Lab::new(config()) };
+    lab.pass(Duration::from_secs(1));
+    let owner = name("eth0");
+    let line = LogEvent::Limited(LimitedEvent::AlternativeName { owner }, 1);
+    assert_eq!(lab.lines(|event| *event == line), [line]);
+}
+
+/// Each link has link-local addresses of its own, so only the watched one can have the VIP in the wrong place.
+#[test]
+fn link_local_vip_of_another_link_is_not_misplaced() {
+    let [vip, host] = ["fe80::5/64", "fe80::5/128"].map(|text| text.parse().expect("an address"));
+    let config = MonitorConfig::new(name("ha"), vip);
+    let there = address(LINK, vip, AddressFlags::Permanent);
+    let mut lab = Lab { addresses: vec![there], ..Lab::new(config) }.started();
+    assert_eq!(lab.monitor.status().troubles, Troubles::default(), "listed");
+    lab.event(Body::NewAddress(there));
+    assert_eq!(lab.monitor.status().troubles, Troubles::default(), "an event");
+    lab.event(Body::NewAddress(address(WATCHED, host, AddressFlags::Permanent)));
+    lab.feed(&Input::QueueEmpty);
+    let troubles = lab.monitor.status().troubles;
+    assert!(troubles.contains(&Some(Trouble::Misplaced(name("ha"), host))), "{troubles:?}");
+}
+
+#[test]
+fn malformed_message_about_another_link_changes_nothing() {
+    let [interface, own] = WATCHED_QUESTIONS;
+    let everything = [interface, own, ALL];
+    for (about, questions) in
+        [(Some(LINK), &[][..]), (Some(WATCHED), &everything), (None, &everything)]
+    {
+        let mut lab = Lab::active(config());
+        lab.feed(&Input::MalformedMessage(about));
+        lab.pass(Duration::from_secs(10));
+        assert_eq!((lab.questions(), lab.written()), (questions.to_vec(), vec![]), "{about:?}");
+    }
+}
+
+#[test]
+fn links_and_addresses_without_room_are_counted_once() {
+    let mut tables = Box::new(Tables::new());
+    let mut lab = Lab { addresses: vec![vip()], ..Lab::new(announcing(&mut tables)) };
+    lab.links.extend((10..1040).map(|ifindex| link(ifindex, "lan")));
+    lab.pass(Duration::from_secs(1));
+    let lines =
+        lab.lines(|event| matches!(event, LogEvent::Limited(LimitedEvent::TooManyLinks { .. }, _)));
+    assert_eq!(lines, [LogEvent::Limited(LimitedEvent::TooManyLinks { ignored: 8 }, 1)]);
+    let ignored = |lab: &Lab| lab.monitor.status().counters.ignored_links;
+    lab.event(Body::NewLink(link(1039, "lan")));
+    lab.feed(&Input::Control(Control::Reload));
+    lab.pass(Duration::from_secs(1));
+    assert_eq!(ignored(&lab), 8);
+    let more = (0..4104).map(|n| {
+        let cidr = Cidr::new(Ipv4Addr::from_bits(0x0a00_0001 + n).into(), 32);
+        address(LINK, cidr.expect("one"), AddressFlags::Permanent)
+    });
+    let more: Vec<_> = more.collect();
+    let refreshed = more.iter().map(|new| Address { refreshed: true, ..*new });
+    for new in more.iter().copied().chain(refreshed) {
+        lab.monitor.handle(&Input::Event(Body::NewAddress(new)), lab.now);
+    }
+    lab.pass(Duration::from_secs(1));
+    assert_eq!(lab.monitor.status().counters.unannounced, 8);
+    let lines = lab.lines(|event| {
+        matches!(event, LogEvent::Limited(LimitedEvent::TooManyAddresses { .. }, _))
+    });
+    assert_eq!(lines, [LogEvent::Limited(LimitedEvent::TooManyAddresses { total: 8 }, 1)]);
+}
+
+/// Links change all the time, so no answer about all of them is ever complete.
+#[test]
+fn storm_of_links_delays_no_state() {
+    let mut tables = Box::new(Tables::new());
+    let mut lab =
+        Lab { addresses: vec![vip()], interrupts: true, ..Lab::new(announcing(&mut tables)) };
+    for round in 1..4 {
+        for _ in 0..2 {
+            for change in 0..1000 {
+                let link = link(10 + change % 900, "lan");
+                let flags = if change % 2 == 0 { LinkFlags::Up } else { link.flags };
+                lab.event(Body::NewLink(Link { flags, carrier_changes: Some(change), ..link }));
+            }
+            lab.feed(&Input::QueueEmpty);
+        }
+        assert_eq!(lab.written().len(), round, "the state waits for nothing else");
+        lab.pass(Duration::from_secs(10));
+        lab.feed(&Input::Control(Control::Reload));
+    }
+}
+
+/// A question that the kernel refuses is asked again, and has a line.
+#[test]
+fn refused_question_is_repeated() {
+    let mut lab = Lab { refuses: true, ..Lab::new(config()) };
+    lab.pass(Duration::from_secs(1));
+    let (question, answer) = (Question::Interface, Answer::Failed(EBUSY));
+    let line = LogEvent::Limited(LimitedEvent::QuestionFailed { question, answer }, 1);
+    assert_eq!(lab.lines(|event| *event == line), [line]);
+    lab.refuses = false;
+    lab.pass(Duration::from_secs(2));
+    assert_eq!(lab.written(), [State::Backup]);
+}
