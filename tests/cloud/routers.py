@@ -3,7 +3,7 @@
 import re
 import time
 
-from cloud import LOGS, STATE_PATH, run, until
+from cloud import LOGS, STATE_PATH, run
 
 # The seconds after a scenario when everything must be right.
 PATIENCE = 60
@@ -70,23 +70,26 @@ class Routers:
         self.cloud.api("PUT", f"routers/{router}/add_router_interface", {"port_id": port["id"]})
         return router
 
-    def remove(self, router):
-        """Deletes a router. Returns what is left of it on the nodes after two minutes."""
-        (port,) = [port for port in self.cloud.get(f"ports?device_id={router}&network_id={self.guests[0]}")
-                   if port["device_owner"] != "network:router_centralized_snat"]
-        self.cloud.api("PUT", f"routers/{router}/remove_router_interface", {"port_id": port["id"]})
-        self.cloud.api("DELETE", f"routers/{router}")
+    def remove(self, routers):
+        """Deletes routers. Returns what is left of each on the nodes, after two minutes in which nothing of it ended."""
+        for router in routers:
+            (port,) = [port for port in self.cloud.get(f"ports?device_id={router}&network_id={self.guests[0]}")
+                       if port["device_owner"] != "network:router_centralized_snat"]
+            self.cloud.api("PUT", f"routers/{router}/remove_router_interface", {"port_id": port["id"]})
+            self.cloud.api("DELETE", f"routers/{router}")
 
-        # Matches the router, but not the shell that has this pattern in its command line.
-        pattern = f"{router[:-1]}[{router[-1]}]"
+        # Matches the routers, but not the processes that have this pattern in their command line.
+        pattern = "|".join(f"{router[:-1]}[{router[-1]}]" for router in routers)
         # `find` fails if a directory disappears meanwhile.
-        script = (f"find {STATE_PATH} /run/netns -name '*{pattern}*' ! -path '*/lock/*' || true; "
-                  f"pgrep -fa '{pattern}' || true")
-        left = lambda: [found for node in self.nodes if node.pid and (found := node.run("sh", "-c", script))]
+        script = (f"find {STATE_PATH} /run/netns ! -path '*/lock/*' 2>/dev/null | grep -E '{pattern}'; "
+                  f"pgrep -fa '{pattern}'; true")
+        found = lambda: [line for node in self.nodes if node.pid for line in node.run("sh", "-c", script).splitlines()]
         try:
-            until("the end of a router", lambda: not left(), 120)
+            advance("the end of routers", found, 120)
         except TimeoutError:
-            return [(router, left())]
+            lines = found()
+            left = {router: [line for line in lines if router in line] for router in routers}
+            return [(router, lines) for router, lines in left.items() if lines]
         return []
 
     def look(self, node):

@@ -148,7 +148,7 @@ def rabbitmq(routers, active, survivor):
 
 def deleted(routers, active, survivor):
     """router deleted and recreated"""
-    left = routers.remove(routers.ids.pop())
+    left = routers.remove([routers.ids.pop()])
     routers.ids.append(routers.add())
     return left
 
@@ -297,8 +297,9 @@ class Trials:
                 routers.start(node)
         if scenario is mass:
             count = int(os.environ.get("ROUTERS", "1"))
-            left = [part for router in routers.ids[count:] for part in routers.remove(router)]
+            more = routers.ids[count:]
             del routers.ids[count:]
+            left = routers.remove(more)
             self.row(monitor, "deleted after the mass start", left, 0)
         if scenario.__name__ in MIXED:
             self.put(monitor)
