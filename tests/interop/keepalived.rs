@@ -2,10 +2,11 @@
 //! states.
 
 use std::fs;
+use std::mem::replace;
 
 use lab::capture::{Capture, Frame};
 use lab::daemon::Running;
-use lab::files::{Watch, content, write_program};
+use lab::files::{Watch, content, look, write_program};
 use nix::sys::signal::Signal;
 
 use crate::node::{Network, Node};
@@ -90,6 +91,62 @@ fn crash() {
         left.wait("BACKUP");
         right.agent.assert_last_state("primary");
     });
+}
+
+/// Three agents for a router are Neutron's default. At a fail-over both backups of equal priority take the VIP, and one
+/// gives it back. `FAIL_OVERS` is the number for each interval; by default the longest takes too long.
+#[expect(clippy::print_stdout, reason = "a figure for docs/testing.md")]
+#[apply(trial)]
+fn fail_over_of_equal_priorities_is_no_split_brain() {
+    let rounds = std::env::var("FAIL_OVERS").ok().and_then(|number| number.parse().ok());
+    let contested: u64 = [("0.1", 0, 3), ("1", 0, 2), ("10", 0, 0), ("1", 99, 1)]
+        .map(|(interval, further_vips, short)| {
+            let many = if further_vips > 0 { Some(short) } else { rounds };
+            fail_over(interval, further_vips, many.unwrap_or(short))
+        })
+        .iter()
+        .sum();
+    println!("fail-overs in which another station claimed the VIP: {contested}");
+}
+
+/// Fails over this often. Returns in how many of them another station claimed the VIP.
+fn fail_over(interval: &'static str, further_vips: u8, rounds: u32) -> u64 {
+    if rounds == 0 {
+        return 0;
+    }
+    let network = Network::new();
+    let nodes = [("left", 1), ("middle", 2), ("right", 3)].map(|(name, number)| {
+        let mut node = Node::new(name, number, &network);
+        (node.interval, node.further_vips) = (interval, further_vips);
+        node.configure(50, false, None);
+        node
+    });
+    let keepwatches = nodes.each_ref().map(Node::watch);
+    nodes.iter().for_each(Node::start_keepalived);
+    let (mut contested, mut claims) = (0, [0; 3]);
+    for _ in 0..=rounds {
+        let count = |state: &str| nodes.iter().filter(|node| node.is(state)).count();
+        let is_settled = || count("MASTER") == 1 && count("BACKUP") == 2;
+        look(format_args!("a single master at {interval} s"), is_settled);
+        let number = nodes.iter().position(|node| node.is("MASTER")).unwrap();
+        let (master, keepwatch) = (&nodes[number], &keepwatches[number]);
+        master.agent.wait_acknowledged("primary");
+        let wire = master.wire();
+        let is_question = |frame: &&Frame| {
+            let to_vip = frame.is_arp() && frame.bytes[38..42] == [169, 254, 0, 5];
+            to_vip && frame.bytes[20..22] == [0, 1] && frame.bytes[28..32] == [0; 4]
+        };
+        wire.wait("questions", |frames| frames.iter().filter(is_question).count() >= 2);
+        let earlier = replace(&mut claims[number], keepwatch.counter("claims"));
+        contested += u64::from(claims[number] > earlier);
+        for node in &nodes {
+            assert!(!node.setup.log().contains("split brain: "), "{}", node.setup.log());
+        }
+        master.stop_keepalived();
+        master.agent.wait_acknowledged("backup");
+        master.start_keepalived();
+    }
+    contested
 }
 
 /// A preempted node that is slow receives the other's claims before its own address is removed.

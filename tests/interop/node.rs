@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::thread;
 
 use lab::agent::Agent;
+use lab::capture::Capture;
 use lab::daemon::{Running, Setup};
 use lab::files::content;
 use lab::namespace::Netns;
@@ -68,6 +69,9 @@ pub struct Node {
     pub network: Rc<Network>,
     /// The line for an interface with the virtual MAC, if any.
     vmac: Option<&'static str>,
+    /// Seconds between advertisements, and the number of further VIPs.
+    pub interval: &'static str,
+    pub further_vips: u8,
 }
 
 impl Node {
@@ -98,6 +102,8 @@ impl Node {
             received: Arc::default(),
             network: Rc::clone(network),
             vmac: None,
+            interval: "1",
+            further_vips: 0,
         };
         mkfifo(&node.file("fifo"), nix::sys::stat::Mode::S_IRWXU).unwrap();
         // Also open for writing, so that it does not end with its keepalived.
@@ -117,15 +123,18 @@ impl Node {
         self.setup.directory().join(name)
     }
 
-    /// Writes the configuration like Neutron, with its shortest interval. Only the first line is not Neutron's.
+    /// Writes the configuration like Neutron, with its shortest interval by default. Only the first line is not Neutron's.
     pub fn configure(&self, priority: u8, preempt: bool, floating_ip: Option<&str>) {
         let floating_ip = floating_ip.map(|ip| format!("        {ip} dev qg0 no_track\n"));
+        let further = |n| format!("        169.254.1.{n}/24 dev ha0\n");
+        let further_vips = (0..self.further_vips).map(further).collect::<String>();
         let text = include_str!("keepalived.conf")
             .replace("NOPREEMPT", if preempt { "" } else { "nopreempt" })
             .replace("PRIORITY", &priority.to_string())
             .replace("VMAC", self.vmac.unwrap_or_default())
             .replace("DEVICE", if self.vmac.is_some() { "" } else { " dev ha0" })
-            .replace("FLOATING_IP", &floating_ip.unwrap_or_default())
+            .replace("INTERVAL", self.interval)
+            .replace("FLOATING_IP", &(floating_ip.unwrap_or_default() + &further_vips))
             .replace("FIFO", self.file("fifo").to_str().unwrap());
         std::fs::write(self.file("keepalived.conf"), text).unwrap();
     }
@@ -183,6 +192,16 @@ impl Node {
         drop(self.received.wait(lab::PATIENCE, what, is_last));
         self.agent.wait_acknowledged(word(state));
         assert_eq!(self.setup.state(), word(state));
+    }
+
+    /// Captures what arrives at the node's port of the network.
+    pub fn wire(&self) -> Capture {
+        self.network.netns.run(|| Capture::new(self.name))
+    }
+
+    /// Returns whether this is keepalived's last state, which may be `MASTER_RX_LOWER_PRI`.
+    pub fn is(&self, state: &str) -> bool {
+        self.received.lock().last().is_some_and(|last| last.starts_with(state))
     }
 
     /// Asserts that the agent got exactly keepalived's states, in the same order.

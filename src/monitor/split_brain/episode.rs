@@ -34,8 +34,8 @@ pub(super) enum Stage {
     Suspected {
         rounds: usize,
     },
-    /// The line about it is pending.
-    Confirmed,
+    /// The line about it is due then, if the VIP is still present.
+    Confirmed(Instant),
     Named,
 }
 
@@ -111,11 +111,16 @@ impl Episode {
         } else {
             self.unasked = at;
         }
-        // A question comes a second after the first claim.
+        // A question comes a second after the first claim. A claim may be that of a new master, to which this router gives
+        // way just now.
         let second = self.suspected + SECOND;
-        if self.is_suspected() && is_sure && (at > second || is_answer && at == second) {
-            self.stage = Stage::Confirmed;
-        }
+        let due = match self.stage {
+            Stage::Named => return,
+            _ if is_answer && at >= second => at,
+            Stage::Suspected { .. } if is_sure && at > second => at + SECOND,
+            _ => return,
+        };
+        self.stage = Stage::Confirmed(due);
     }
 
     /// Starts the silence anew: for a while no answer could come.

@@ -286,9 +286,9 @@ impl Detector {
 
     /// Returns when to log the confirmed episode, if that is pending.
     fn name_due(&self) -> Option<Instant> {
-        self.episode.filter(|episode| episode.stage == Stage::Confirmed)?;
+        let Stage::Confirmed(due) = self.episode?.stage else { return None };
         let oldest = self.logged.front().filter(|_| self.logged.is_full());
-        Some(oldest.map_or(Instant::ZERO, |logged| *logged + PERIOD))
+        Some(oldest.map_or(due, |logged| due.max(*logged + PERIOD)))
     }
 
     fn end_if_silent(&mut self, now: Instant) -> Option<Action> {

@@ -113,10 +113,10 @@ fn answer_names_it_and_silence_ends_it() {
     assert_eq!(lab.denied(start), []);
 }
 
-/// Their times are the kernel's.
+/// Their times are the kernel's. A second later the VIP must still be here.
 #[test]
 fn claim_after_a_second_names_it() {
-    for (wait, stamp, expected) in [(1001, 1001, vec![1001]), (1001, 5, vec![]), (999, 999, vec![])]
+    for (wait, stamp, expected) in [(1001, 1001, vec![2001]), (1001, 5, vec![]), (999, 999, vec![])]
     {
         let mut lab = Lab::active(detecting());
         let start = lab.now;
@@ -124,9 +124,24 @@ fn claim_after_a_second_names_it() {
         lab.now += millis(wait);
         let late = (WATCHED, claim(OTHER, ClaimKind::Unasked), start + millis(stamp));
         lab.feed(&Input::Frame(Some(late)));
-        lab.feed(&Input::QueueEmpty);
-        lab.feed(&Input::QueueEmpty);
+        lab.pass(millis(1500));
         assert_eq!(lab.named(start), expected, "{wait} {stamp}");
+    }
+}
+
+/// Its claim comes some time before our VIP is removed, and soon after another one.
+#[test]
+fn claim_of_a_new_master_names_nothing() {
+    for wait in [1100, 4500, 30_000] {
+        let mut lab = Lab::active(detecting());
+        let start = lab.now;
+        lab.claimed(OTHER);
+        lab.pass(millis(wait));
+        lab.claimed([2, 0, 0, 0, 0, 10]);
+        lab.pass(millis(400));
+        lab.event(Body::DelAddress(vip()));
+        lab.pass(Duration::from_secs(5));
+        assert_eq!((lab.named(start), lab.ends()), (vec![], vec![]), "{wait}");
     }
 }
 
