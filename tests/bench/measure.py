@@ -5,6 +5,7 @@
 
 import argparse
 import contextlib
+import copy
 import csv
 import ctypes
 import os
@@ -56,7 +57,7 @@ class Candidate:
         log = router.directory / "log"
         if self.name.startswith("floor"):
             command = [self.program, f"/run/netns/{router.namespace}", "ha0", router.conf_dir, SOCKET, router.id]
-            return command + ([log] if self.name == "floor, same job" else [])
+            return command + {"floor, same job": [log], "floor, prepared": [log, "prepared"]}.get(self.name, [])
         # Two words for each option, the only style that the shell generation accepts.
         command = [self.program, "--router_id", router.id, "--namespace", router.namespace]
         command += ["--monitor_interface", "ha0", "--monitor_cidr", VIP, "--conf_dir", router.conf_dir]
@@ -106,6 +107,12 @@ class Router:
         self.requests = [
             struct.pack("=IHHII", 16 + len(body), kind, flags, 0, 0) + body for kind, flags in ((21, 0x5), (20, 0x605))
         ]
+
+    def at(self, directory):
+        """Returns this router with another directory."""
+        other = copy.copy(self)
+        other.directory, other.conf_dir = directory / self.id, directory / self.id / "conf"
+        return other
 
     def set_vip(self, present):
         """Adds or removes the VIP. Returns whether that worked."""
@@ -214,7 +221,7 @@ def kill_all():
         time.sleep(0.001)
 
 
-def latency(options, candidate, router):
+def latency(options, candidate, router, only_changes=False):
     """Returns the rows that the measuring program prints."""
     command = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
     command += [options.bench, "--namespace", router.namespace, "--directory", router.directory, "--socket", SOCKET]
@@ -223,6 +230,8 @@ def latency(options, candidate, router):
     if candidate.slow:
         counts = {"starts": 2, "changes": options.changes // 5 or 1, "reclaimed": 2, "loaded": 0}
         command += ["--slow"] + ([] if candidate.reports_at_start else ["--silent"])
+    if only_changes:
+        counts |= {"starts": 1, "reclaimed": 0, "loaded": 0}
     for name, count in counts.items():
         command += [f"--{name}", str(count)]
     for file in candidate.needed():
@@ -355,11 +364,17 @@ def main():
     for name in ("bench", "floor", "keepwatch", "shell", "python", "raw"):
         parser.add_argument(f"--{name}", type=Path, required=True)
     parser.add_argument("--output", type=Path, help="directory for results.md and results.svg; docs/benchmarks.md does not change")
+    parser.add_argument("--only", choices=("changes", "memory", "fail-over"), help="measure only this, of keepwatch and the floors")
+    parser.add_argument("--disk", type=Path, help="a directory on a disk's file system; default: target/bench")
     parser.add_argument("--runs", type=int, default=5, help="turns of each program")
     parser.add_argument("--changes", type=int, default=100, help="changes of the VIP in each of them")
-    parser.add_argument("--fail-over", type=int, help="measure only this number of routers that fail over together")
+    parser.add_argument("--fail-over", type=int, help="as --only fail-over, with this number of routers")
     parser.add_argument("--growth", action="store_true", help="measure only how the cost grows with routers")
     options = parser.parse_args()
+    if options.fail_over:
+        options.only = "fail-over"
+    if options.output:
+        options.output.mkdir(parents=True, exist_ok=True)
     load, _, _ = os.getloadavg()
     for directory in ("/mnt", "/run/netns"):
         os.makedirs(directory, exist_ok=True)
@@ -369,9 +384,11 @@ def main():
     candidates = [
         Candidate("floor", options.floor),
         Candidate("floor, same job", options.floor),
+        Candidate("floor, prepared", options.floor),
         Candidate("keepwatch", options.keepwatch),
     ]
-    floor, _, keepwatch = candidates
+    floor, *_, keepwatch = candidates
+    disk = options.disk or options.raw.resolve()
     routers = []
 
     def some(count):
@@ -390,19 +407,24 @@ def main():
                 for candidate in (floor, keepwatch):
                     table.add(candidate=candidate.name, routers=count, run=run, **growth(candidate, some(count)))
         return report.publish_growth(options.raw, options.output or HERE, load)
-    fail_overs = [(count, (floor, keepwatch)) for count in FAIL_OVERS]
-    if options.fail_over:
-        fail_overs = [(options.fail_over, (floor, keepwatch))]
-    else:
+    counts = [options.fail_over] if options.fail_over else FAIL_OVERS
+    fail_overs = [(count, (floor, keepwatch)) for count in counts]
+    if not options.only:
         script = "bin/neutron-keepalived-state-change"
         shell = Candidate("shell", options.shell / script)
         candidates += [shell, Candidate("python", options.python / script, options.python)]
         fail_overs.append((FAIL_OVER_SHELL, (shell,)))
+    if options.only in (None, "changes"):
         changes = Table(options.raw, "changes")
         for run in runs("changes of one router"):
             for candidate in candidates:
                 for row in latency(options, candidate, some(1)[0]):
                     changes.add(candidate=candidate.name, run=run, **row)
+                for row in latency(options, candidate, some(1)[0].at(disk), True):
+                    if row["phase"] == "change":
+                        changes.add(candidate=candidate.name, run=run, **row | {"phase": "disk"})
+        shutil.rmtree(some(1)[0].at(disk).directory)
+    if options.only in (None, "memory"):
         sizes = Table(options.raw, "sizes")
         for candidate in candidates:
             own, needed = candidate.sizes()
@@ -410,14 +432,15 @@ def main():
             print(f"memory of {count} routers: {candidate.name}", file=sys.stderr)
             total = memory(candidate, some(count))
             sizes.add(candidate=candidate.name, own=own, needed=needed, routers=count, **total)
-    table = Table(options.raw, "fail-over")
-    for count, those in fail_overs:
-        for run in runs(f"{count} routers fail over"):
-            for candidate in those:
-                for row in fail_over(candidate, some(count)):
-                    table.add(candidate=candidate.name, routers=count, run=run, **row)
-    if options.fail_over:
-        report.print_fail_overs(options.raw)
+    if options.only in (None, "fail-over"):
+        table = Table(options.raw, "fail-over")
+        for count, those in fail_overs:
+            for run in runs(f"{count} routers fail over"):
+                for candidate in those:
+                    for row in fail_over(candidate, some(count)):
+                        table.add(candidate=candidate.name, routers=count, run=run, **row)
+    if options.only:
+        report.print_only(options.raw, options.only)
     else:
         paper = None if options.output else Path("docs/benchmarks.md")
         report.publish(options.raw, options.output or HERE, paper, load)
