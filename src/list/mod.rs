@@ -4,6 +4,7 @@
 //! examined, each file is opened once and judged by that descriptor, and the memory for each process is bounded. Strangers
 //! ([`Process::counts`]) have the last rows, which change neither other rows nor the exit code.
 
+mod figures;
 mod process;
 mod table;
 
@@ -29,7 +30,8 @@ use crate::start::{netns, passwd};
 use crate::wire::cidr::Cidr;
 use crate::wire::http::RouterId;
 use crate::wire::ifname::InterfaceName;
-use process::{FileId, Process, identity, is_open, open_in, path_of, read, read_state};
+use figures::Figures;
+use process::{FileId, Process, identity, is_open, open_in, path_of, read_state};
 use table::{as_json, as_text};
 
 /// Where the packages, `OpenWrt`, Neutron and Kolla's Neutron create a directory for each instance.
@@ -235,9 +237,13 @@ impl Collector {
         let name = |id: FileId| {
             self.known.get(&format!("netns {id:?}")).cloned().unwrap_or(id.1.to_string())
         };
-        let file = option("--metrics-file").map(|path| process.open(path, OFlag::O_NOFOLLOW));
-        let text = file.and_then(|file| read(&file.ok()?, process.user).ok()).unwrap_or_default();
-        let figures = Figures { text, labels: metrics::labels(&router, &interface, &vip) };
+        let mut figures = Figures::new(metrics::labels(&router, &interface, &vip));
+        if let Some(path) = option("--metrics-file")
+            && let Err(errno @ Errno::NOT_FOUND) = figures.read(process, path)
+        {
+            remarks.push((Verdict::Warning, format!("no metrics: {path}: {errno}")));
+        }
+        remarks.extend(figures.contradict(state.as_deref().ok()));
         let [since, version, agent, hook, split_brain] = figures.show(process, &mut remarks);
         let words: Vec<_> =
             remarks.iter().map(|(_, text)| &**text).filter(|text| !text.is_empty()).collect();
@@ -321,64 +327,5 @@ impl Collector {
             MAX_PLACES => Err("too many directories: stale state files may be missing"),
             _ => Ok(()),
         }
-    }
-}
-
-/// A metrics file, and the labels of each sample in it.
-struct Figures {
-    text: String,
-    labels: String,
-}
-
-impl Figures {
-    /// Returns the cells of SINCE, VERSION, AGENT, HOOK and SPLIT BRAIN.
-    fn show(&self, process: &Process, remarks: &mut Remarks) -> [Option<String>; 5] {
-        for labels in self.further_labels("trouble") {
-            let Some((severity, text)) = labels.split_once(r#"",trouble=""#) else { continue };
-            let is_critical = severity == r#"severity="critical"#;
-            let text = text.strip_suffix('"').unwrap_or(text);
-            let text = text.replace(r#"\""#, "\"").replace(r"\\", r"\");
-            remarks.push((if is_critical { Verdict::Critical } else { Verdict::Warning }, text));
-        }
-        if process.is_replaced {
-            remarks.push((Verdict::Warning, "program was replaced: restart the instance".into()));
-        }
-        let mut either = |name, [no, yes]: [&str; 2], verdict| {
-            let is_yes = self.value(name)? != 0;
-            remarks.push((if is_yes { verdict } else { Verdict::Ok }, String::new()));
-            Some(String::from(if is_yes { yes } else { no }))
-        };
-        let mut delivered =
-            |options: &[&str], name| match options.iter().find_map(|option| process.option(option))
-            {
-                Some(_) => either(name, ["delivered", "pending"], Verdict::Warning),
-                None => Some("none".into()),
-            };
-        let (agent, hook) = (
-            delivered(&["--state-path"], "undelivered"),
-            delivered(&crate::options::HOOKS, "hook_pending"),
-        );
-        let split_brain = either("split_brain", ["no", "yes"], Verdict::Critical);
-        let since = self.value("last_change_timestamp_seconds").filter(|time| *time > 0);
-        let label = self.further_labels("build_info").next();
-        let written = label.and_then(|label| label.strip_prefix("version=\"")?.strip_suffix('"'));
-        let own = || {
-            let program = |pid: &str| identity(fs::metadata(format!("/proc/{pid}/exe")));
-            let is_own = program(&process.pid.to_string()) == program("self");
-            is_own.then_some(env!("CARGO_PKG_VERSION"))
-        };
-        let version = written.or_else(own).map(String::from);
-        [since.map(|since| since.to_string()), version, agent, hook, split_brain]
-    }
-
-    fn value(&self, name: &str) -> Option<i64> {
-        let sample = format!("keepwatch_{name}{{{}}} ", self.labels);
-        self.text.lines().find_map(|line| line.strip_prefix(&sample)?.parse().ok())
-    }
-
-    /// Returns the further labels of the samples of this name whose value is 1.
-    fn further_labels(&self, name: &str) -> impl Iterator<Item = &str> {
-        let begin = format!("keepwatch_{name}{{{},", self.labels);
-        self.text.lines().filter_map(move |line| line.strip_prefix(&*begin)?.strip_suffix("} 1"))
     }
 }

@@ -18,8 +18,10 @@ use lab::users::NOBODY;
 use nix::mount::{MsFlags, mount};
 use nix::pty::{Winsize, openpty};
 use nix::sched::{CloneFlags, unshare};
+use nix::sys::signal::Signal;
 use nix::unistd::{Uid, setuid};
 
+use crate::metrics::world_with;
 use crate::scripted::{hooked, install, wait_hook_succeeded};
 use crate::starter::limit_descriptors;
 use crate::world::{Killed, NO_AGENT, NO_INTERFACE, World, mount_hanging, setup};
@@ -201,6 +203,32 @@ fn conflicting_instances() {
         ["VIP", "state file"].map(|what| format!("same {what} as pid {}", pid(&first)));
     assert_eq!(remarks, [[&*pid(&first), "-"], [&pid(&second), &vip], [&pid(&third), &file]]);
     assert_eq!(code, Some(2));
+}
+
+/// As on a full disk: the state file is right, the figures are old or missing.
+#[apply(trial)]
+fn old_or_missing_metrics() {
+    let pids = Pids::new();
+    let (world, metrics) = world_with(setup());
+    let keepwatch = pids.run(|| world.setup.start());
+    metrics.wait("notifications_total", 1);
+    keepwatch.signal(Signal::SIGSTOP);
+    let remark = || {
+        let (code, rows) = table(&pids);
+        (code, rows[0].last().unwrap().clone())
+    };
+    assert_eq!(remark(), (Some(0), "-".into()));
+    let text = content(&metrics.0);
+    let (before, active) = text.split_once("keepwatch_active{").unwrap();
+    let active = active.replacen("} 0", "} 1", 1);
+    fs::write(&metrics.0, format!("{before}keepwatch_active{{{active}")).unwrap();
+    let (code, differs) = remark();
+    assert!(differs.starts_with("the metrics have another state, of 20"), "{differs}");
+    assert_eq!(code, Some(2));
+    fs::remove_file(&metrics.0).unwrap();
+    let missing = "No such file or directory (ENOENT)";
+    assert_eq!(remark(), (Some(1), format!("no metrics: {}: {missing}", metrics.0.display())));
+    keepwatch.signal(Signal::SIGCONT);
 }
 
 #[apply(trial)]
