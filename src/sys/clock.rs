@@ -60,7 +60,10 @@ impl ClockWatch {
     pub fn new() -> Result<Self, Errno> {
         let flags = TimerFlags::TFD_NONBLOCK | TimerFlags::TFD_CLOEXEC;
         let timer = TimerFd::new(TimerfdClockId::CLOCK_REALTIME, flags)?;
-        let never = Expiration::OneShot(TimeSpec::new(libc::time_t::MAX, 0));
+        // The largest time of 32 bits, with or without sign as the C library has it.
+        let last =
+            if cfg!(target_pointer_width = "32") { i32::MAX.into() } else { u32::MAX.into() };
+        let never = Expiration::OneShot(TimeSpec::seconds(last));
         let flags =
             TimerSetTimeFlags::TFD_TIMER_ABSTIME | TimerSetTimeFlags::TFD_TIMER_CANCEL_ON_SET;
         timer.set(never, flags)?;
