@@ -188,9 +188,9 @@ impl<'a> Monitor<'a> {
             .or_else(|| self.run_hook(now))
             .or_else(|| self.state_file.prepare(now))
             // The rest must not delay a report.
-            .or_else(|| self.ask(now))
             .or_else(|| self.log_troubles(now))
             .or_else(|| self.watch_claims(is_current, now))
+            .or_else(|| self.ask(now))
             // After a burst of frames, events may wait to be read.
             .or_else(|| self.announcer.as_mut().filter(|_| is_current)?.next_action(now))
             .or_else(|| self.notify_manager(now))

@@ -211,11 +211,15 @@ impl<'a> Announcer<'a> {
 
     /// Handles an entry of an answer about all links.
     pub(super) fn handle_link_entry(&mut self, body: &Body) {
-        if let Body::NewLink(link) = body
-            && self.active
-            && self.tables.links.update(link, false).is_err()
-        {
-            self.ignored_links += 1;
+        let Body::NewLink(link) = body else { return };
+        if !self.active {
+            return;
+        }
+        // The event of a change may come later, when it is none any more.
+        match self.tables.links.update(link, self.announces_changes && !self.links_missing) {
+            Ok(LinkChange::Restart) => self.drop_entries(|key| key.ifindex == link.ifindex),
+            Ok(LinkChange::New | LinkChange::Known) => {}
+            Err(TableFull) => self.ignored_links += 1,
         }
     }
 

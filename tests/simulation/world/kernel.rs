@@ -298,6 +298,8 @@ impl Kernel {
                     self.alternative_known = true;
                 }
             }
+            // A message about another interface is no loss.
+            Input::MalformedMessage(Some(ifindex)) if self.ifindex != Some(*ifindex) => {}
             Input::Overrun | Input::MalformedMessage(_) | Input::Answered(Answer::Failed(_)) => {
                 (self.mac_shown, self.shown_flags) = (None, None);
             }
