@@ -8,7 +8,7 @@ import os
 import socket
 from pathlib import Path
 
-OWN, OTHER = "/run/keepwatch/wan", "/run/keepwatch/lan"
+OWN, INSTANCE, OTHER = "/run/keepwatch-hook/wan", "/run/keepwatch/wan", "/run/keepwatch/lan"
 SOCKET = "/run/keepwatch-follow/socket"
 done = []
 
@@ -47,6 +47,13 @@ def try_word(word):
 
 
 attempt("write to another's directory", lambda: leave(OTHER))
+# The node exporter of the host would hang at a FIFO.
+os.mkfifo(OWN + "/fifo")
+attempt("replace the metrics", lambda: os.rename(OWN + "/fifo", INSTANCE + "/metrics.prom"))
+attempt("remove the state", lambda: os.unlink(INSTANCE + "/state"))
+attempt("write to the instance's directory", lambda: leave(INSTANCE))
+if "CapPrm:\t0000000000000000\n" not in Path("/proc/self/status").read_text():
+    done.append("have a capability")
 # /proc hides other users' processes, so the pids come from the test.
 for pid in map(int, Path("/run/pids").read_text().split()):
     try_process(pid)
@@ -55,7 +62,7 @@ for path in glob.glob("/run/keepwatch-follow/*"):
         done.append("see " + path)
 attempt("use another's socket", lambda: ask(b"MASTER\n", "/run/keepwatch-follow/lan/socket"))
 attempt("remove the socket", lambda: os.unlink(SOCKET))
-attempt("replace the socket", lambda: os.rename(OWN + "/state", SOCKET))
+attempt("replace the socket", lambda: os.rename(OWN + "/fifo", SOCKET))
 attempt("remove its directory", lambda: os.rename(OWN, OWN + "2"))
 # Root runs only the hook, for one of three words.
 for word in (b"STOP", b"MASTER 0", b"MASTER\nx", b"BACKUP;id", b"$(id)", b"../../tmp/x", b"\0", b"", b"x" * 100_000):
