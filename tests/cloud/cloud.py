@@ -214,7 +214,7 @@ class Cloud:
         request = urllib.request.Request(
             f"http://10.10.0.1:9696/v2.0/{path}", method=method, data=body and json.dumps(body).encode(),
             headers={"Content-Type": "application/json"})
-        with urllib.request.urlopen(request, timeout=60) as reply:
+        with urllib.request.urlopen(request, timeout=600) as reply:
             return json.loads(reply.read() or "null")
 
     def get(self, path):
