@@ -256,6 +256,29 @@ mod tests {
         }
         assert!(!sync.is_failing() && now > Instant::from_secs(3), "{now}");
         assert_eq!(sync.deadline(), Some(now + CHECK));
+        // After the success, the waits begin anew.
+        now += CHECK;
+        assert_eq!(sync.next_action(now), Some(Action::CheckConntrackd));
+        sync.handle_end(CommandResult::Exited(1), &mut journal, now);
+        assert_eq!(sync.next_action(now), Some(Action::Sync(Bulk)));
+        sync.handle_end(CommandResult::Exited(1), &mut journal, now);
+        assert!(sync.deadline().unwrap() < now + RETRY);
+    }
+
+    #[test]
+    fn commands_of_a_new_state_do_not_wait_for_a_check() {
+        for restarted in [0, 1] {
+            let (mut sync, mut journal) = (SyncSequence::new(1), Journal::default());
+            sync.post(State::Backup);
+            while let Some(Action::Sync(_)) = sync.next_action(Instant::ZERO) {
+                sync.handle_end(CommandResult::Exited(0), &mut journal, Instant::ZERO);
+            }
+            let now = Instant::ZERO + CHECK;
+            assert_eq!(sync.next_action(now), Some(Action::CheckConntrackd));
+            sync.post(State::Active);
+            sync.handle_end(CommandResult::Exited(restarted), &mut journal, now);
+            assert_eq!(sync.next_action(now), Some(Action::Sync(SyncCommand::Commit)));
+        }
     }
 
     #[test]
