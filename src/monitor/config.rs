@@ -19,6 +19,8 @@ pub struct MonitorConfig<'a> {
     pub announce: Option<(AnnounceTiming, &'a mut Tables)>,
     /// Announce addresses when they appear, and all when the router becomes active. Otherwise only after a split brain.
     pub announce_changes: bool,
+    /// Announce again after a split brain, or after a claim without an answer.
+    pub announce_again: bool,
     /// Listen for other stations that claim the VIP.
     pub detect_split_brain: bool,
     /// Probe for them this often.
@@ -56,6 +58,7 @@ impl MonitorConfig<'_> {
             seed: 1,
             announce: None,
             announce_changes: true,
+            announce_again: true,
             detect_split_brain: false,
             probe_interval: None,
             notify_agent: false,

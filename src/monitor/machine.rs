@@ -85,7 +85,9 @@ impl<'a> Monitor<'a> {
             hook: config.hook.map(|timing| HookSchedule::new(seed, timing)),
             announcer: (config.announce)
                 .map(|(timing, tables)| Announcer::new(timing, tables, config.announce_changes)),
-            detector: config.detect_split_brain.then(|| Detector::new(config.probe_interval)),
+            detector: config
+                .detect_split_brain
+                .then(|| Detector::new(config.probe_interval, config.announce_again)),
             metrics: config.write_metrics.then(MetricsSchedule::new),
             namespace: NamespaceSchedule::new(config.check_namespace),
             file_check: FileCheck::new(config.check_files),

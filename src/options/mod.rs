@@ -85,6 +85,10 @@ pub struct Config {
     /// send no gratuitous ARP and no neighbour advertisements
     #[argh(switch)]
     pub no_announce: bool,
+    /// after a split brain, or a claim of the VIP without an answer, announce nothing again; otherwise that is done even
+    /// with --no-announce, if other stations' claims are listened for
+    #[argh(switch)]
+    pub no_reannounce: bool,
     /// rounds of announcements for an address, 1 to 100 (in keepalived: messages in each of two sets); default: 3
     #[argh(option, arg_name = "N", default = "AnnounceTiming::default().repeat")]
     #[argh(from_str_fn(values::rounds))]

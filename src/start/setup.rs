@@ -266,6 +266,7 @@ fn monitor_config<'a>(
     let seed = std::process::id().rotate_left(16) ^ u32::try_from(micros).unwrap_or_default();
     MonitorConfig {
         seed,
+        announce_again: !config.no_reannounce,
         detect_split_brain: config.detect_split_brain,
         probe_interval: config.probe,
         notify_agent: config.agent_socket.is_some(),

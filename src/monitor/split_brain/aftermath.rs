@@ -11,6 +11,8 @@ const REPEATED: Duration = Duration::from_secs(300);
 
 #[derive(Debug, Default)]
 pub(super) struct Aftermath {
+    /// Whether anything is announced.
+    announces: bool,
     /// When everything is to be announced.
     due: Option<Instant>,
     /// When everything was last announced, and the least time until the next.
@@ -28,6 +30,10 @@ pub(super) struct Aftermath {
 }
 
 impl Aftermath {
+    pub(super) fn new(announces: bool) -> Self {
+        Self { announces, ..Self::default() }
+    }
+
     /// Forgets what is pending, as the VIP is gone.
     pub(super) fn cancel(&mut self) {
         (self.due, self.is_announcing, self.stop) = (None, false, false);
@@ -37,7 +43,7 @@ impl Aftermath {
     /// Schedules an announcement of everything.
     pub(super) fn schedule(&mut self, now: Instant) {
         let earliest = self.announced.map_or(now, |(last, wait)| last + wait);
-        self.due = Some(earliest.max(now));
+        self.due = self.announces.then_some(earliest.max(now));
     }
 
     /// Handles a sign of the other station, which has the VIP for now.
@@ -57,6 +63,9 @@ impl Aftermath {
         {
             self.delivered = Some(now);
             return Some(Step::DeliverAgain);
+        }
+        if !self.announces {
+            return None;
         }
         if self.due.take_if(|due| now >= *due).is_some() {
             let [shortest, longest] = BETWEEN;
@@ -80,7 +89,9 @@ impl Aftermath {
     /// Returns when to announce the VIP because only a cache may answer.
     fn refresh_due(&self, only_cache_since: Option<Instant>) -> Option<Instant> {
         let earliest = self.refreshed.map(|refreshed| refreshed + REPEATED);
-        only_cache_since.map(|since| earliest.map_or(since, |earliest| earliest.max(since)))
+        only_cache_since
+            .filter(|_| self.announces)
+            .map(|since| earliest.map_or(since, |earliest| earliest.max(since)))
     }
 
     pub(super) fn deadline(&self, only_cache_since: Option<Instant>) -> Option<Instant> {
@@ -94,7 +105,7 @@ mod tests {
 
     /// Returns the seconds at which everything is announced, if silence follows a sign at each of these.
     fn announced_at(silences: impl Iterator<Item = u64>) -> Vec<u64> {
-        let mut aftermath = Aftermath::default();
+        let mut aftermath = Aftermath::new(true);
         let mut announced = Vec::new();
         for second in silences {
             let now = Instant::ZERO + Duration::from_secs(second);
@@ -115,7 +126,7 @@ mod tests {
 
     #[test]
     fn sign_cancels_and_stops() {
-        let mut aftermath = Aftermath::default();
+        let mut aftermath = Aftermath::new(true);
         aftermath.schedule(Instant::ZERO);
         aftermath.handle_sign();
         assert!(aftermath.next_step(None, Instant::ZERO).is_none());

@@ -88,8 +88,9 @@ pub(super) struct Detector {
 }
 
 impl Detector {
-    pub(super) fn new(probe_interval: Option<Duration>) -> Self {
-        Self { probe_interval, ..Self::default() }
+    pub(super) fn new(probe_interval: Option<Duration>, announces: bool) -> Self {
+        let aftermath = Aftermath::new(announces);
+        Self { probe_interval, aftermath, ..Self::default() }
     }
 
     /// Requests a new binding of the socket: the watched interface may be a new one with the same index.

@@ -324,12 +324,13 @@ fn ipv6_asks_from_an_own_address_or_hardly_at_all() {
     }
 }
 
-/// After two questions without an answer, unless a sign comes in between.
+/// After two questions without an answer, unless a sign comes in between, or that is switched off.
 #[test]
 fn vip_is_announced_again_after_silence() {
-    for returns in [false, true] {
+    for (returns, announce_again) in [(false, true), (true, true), (false, false)] {
         let mut tables = Box::new(Tables::new());
-        let config = MonitorConfig { detect_split_brain: true, ..announcing(&mut tables) };
+        let detecting = MonitorConfig { detect_split_brain: true, ..announcing(&mut tables) };
+        let config = MonitorConfig { announce_again, ..detecting };
         let mut lab = Lab::active(config);
         let start = lab.now;
         lab.set_answering(true);
@@ -340,7 +341,8 @@ fn vip_is_announced_again_after_silence() {
         lab.set_answering(returns);
         lab.pass(Duration::from_secs(20));
         let frames = lab.times_of(start, |action| matches!(action, Action::SendFrame(_)));
-        assert_eq!(frames.first(), (!returns).then_some(&6000), "{frames:?}");
+        let expected = (!returns && announce_again).then_some(&6000);
+        assert_eq!(frames.first(), expected, "{frames:?}");
     }
 }
 
