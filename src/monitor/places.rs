@@ -114,6 +114,13 @@ impl Places {
         }
     }
 
+    /// Keeps what was known of the links of the places.
+    pub(super) fn keep_links(&mut self, before: &Self) {
+        for place in self.list.iter_mut().filter(|place| place.link.is_none()) {
+            place.link = before.on(place.ifindex).find_map(|known| known.link);
+        }
+    }
+
     /// Returns whether every place on the watched interface had room.
     pub(super) fn has_all_of(&self, watched: u32) -> bool {
         !self.overflowed || self.list.iter().any(|place| place.ifindex != watched)

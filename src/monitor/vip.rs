@@ -360,6 +360,7 @@ impl Vip {
         let Next { view, scope, answer } = self.next.take_if(|next| next.answer.is_some())?;
         let answer = answer?;
         let is_complete = answer == Answer::Complete;
+        let before = self.view.places.clone();
         match scope {
             Scope::Watched => {
                 let (before, after) = (self.view.interface(), view.interface());
@@ -386,6 +387,7 @@ impl Vip {
                 self.view.places.extend(view.places, None, watched);
             }
         }
+        self.view.places.keep_links(&before);
         Some((scope, answer))
     }
 

@@ -187,6 +187,17 @@ fn address_that_is_rightly_elsewhere_is_not_misplaced() {
     }
 }
 
+/// The answer about all addresses says nothing of their links, which are known.
+#[test]
+fn misplaced_address_stays_shown_while_all_are_listed() {
+    let mut lab = Lab { addresses: vec![elsewhere()], ..Lab::new(config()) };
+    lab.pass(Duration::from_secs(1));
+    assert_eq!((lab.misplaced(), lab.monitor.deadline()), (1, None));
+    lab.feed(&Input::Control(Control::Reload));
+    lab.pass(Duration::from_secs(1));
+    assert_eq!((lab.misplaced(), lab.monitor.deadline()), (1, None));
+}
+
 /// It may become a mistake.
 #[test]
 fn link_that_comes_up_has_a_misplaced_address() {
