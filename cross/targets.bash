@@ -6,7 +6,7 @@
 # All that is installed, fetched or built. KEEPWATCH_CROSS may name a directory that survives `cargo clean`.
 cache=$(realpath -m "${KEEPWATCH_CROSS:-target/cross}")
 
-all=(x86_64 aarch64 armv7 arm mips mipsel)
+all=(x86_64 aarch64 armv7 arm mips mipsel mips64 riscv64 i386)
 
 # Prints an error and exits.
 die() {
@@ -70,6 +70,22 @@ describe() { # TARGET
         relocation=static
         triple=mipsel-unknown-linux-musl zig=mipsel-linux-musleabi cpu=mips32r2+soft_float
         binutils=mips-linux-gnu user='qemu-mipsel-static -cpu 24Kc'
+        ;;
+    mips64)
+        # Big-endian, as the EdgeRouter. zig has no musl without floating point for it; of the program only musl's printf and
+        # what that calls have such instructions.
+        relocation=static
+        triple=mips64-unknown-linux-muslabi64 zig=mips64-linux-muslabi64 cpu=mips64r2
+        binutils=mips-linux-gnu user='qemu-mips64-static -cpu MIPS64R2-generic'
+        ;;
+    riscv64)
+        triple=riscv64gc-unknown-linux-musl zig=riscv64-linux-musl
+        binutils=riscv64-linux-gnu user='qemu-riscv64-static -cpu rv64'
+        ;;
+    i386)
+        # Without SSE, as a Geode, an Alix or a Soekris.
+        triple=i586-unknown-linux-musl zig=x86-linux-musl cpu=pentium_mmx
+        binutils=x86_64-linux-gnu user='qemu-i386-static -cpu pentium'
         ;;
     *) die "no target $1; there are: ${all[*]}" ;;
     esac

@@ -36,6 +36,8 @@ const ALLOWED: &[&[c_long]] = &[
         libc::SYS_openat,
         #[cfg(not(any(target_arch = "riscv64", target_arch = "loongarch64")))]
         libc::SYS_renameat,
+        #[cfg(any(target_arch = "riscv64", target_arch = "loongarch64"))]
+        libc::SYS_renameat2,
         libc::SYS_unlinkat,
         libc::SYS_ftruncate,
         libc::SYS_flock,
@@ -55,7 +57,7 @@ const ALLOWED: &[&[c_long]] = &[
         libc::SYS_sigaltstack,
     ],
     // Names that newer architectures no longer have.
-    #[cfg(any(target_pointer_width = "32", target_arch = "x86_64"))]
+    #[cfg(any(target_pointer_width = "32", target_arch = "x86_64", target_arch = "mips64"))]
     &[libc::SYS_epoll_wait, libc::SYS_open, libc::SYS_stat, libc::SYS_lstat, libc::SYS_poll],
     // Wider numbers. The libc crate lacks clock_gettime64 on some architectures.
     #[cfg(target_pointer_width = "32")]
@@ -113,18 +115,32 @@ const UTIMENSAT_TIME64: c_long = if cfg!(target_arch = "mips") { 4412 } else { 4
 const SIOCGIFNAME: c_int = 0x8910;
 
 /// `newfstatat`, and `fstatat64` on 32-bit architectures. The libc crate lacks it on some.
-#[cfg(target_pointer_width = "64")]
-const FSTATAT: c_long = if cfg!(target_arch = "x86_64") { 262 } else { 79 };
-#[cfg(target_pointer_width = "32")]
-const FSTATAT: c_long = if cfg!(target_arch = "mips") { 4293 } else { 327 };
+const FSTATAT: c_long = if cfg!(target_arch = "x86_64") {
+    262
+} else if cfg!(target_arch = "x86") {
+    300
+} else if cfg!(target_arch = "mips") {
+    4293
+} else if cfg!(target_arch = "mips64") {
+    5252
+} else if cfg!(target_pointer_width = "64") {
+    79
+} else {
+    327
+};
 
-/// `AUDIT_ARCH_*` (`include/uapi/linux/audit.h`): the ELF machine, with a bit each for 64-bit and little-endian.
-const ARCHITECTURES: [(bool, u32); 5] = [
+/// `AUDIT_ARCH_*` (`include/uapi/linux/audit.h`): the ELF machine, with a bit each for 64-bit and little-endian. glibc for
+/// i386 makes all calls about sockets by `socketcall(2)`, whose arguments a filter cannot read.
+const ARCHITECTURES: [(bool, u32); 9] = [
     (cfg!(target_arch = "x86_64"), 0xc000_003e),
+    (cfg!(all(target_arch = "x86", not(target_env = "gnu"))), 0x4000_0003),
     (cfg!(target_arch = "aarch64"), 0xc000_00b7),
     (cfg!(target_arch = "arm"), 0x4000_0028),
     (cfg!(all(target_arch = "mips", target_endian = "big")), 0x0000_0008),
     (cfg!(all(target_arch = "mips", target_endian = "little")), 0x4000_0008),
+    (cfg!(all(target_arch = "mips64", target_endian = "big")), 0x8000_0008),
+    (cfg!(all(target_arch = "mips64", target_endian = "little")), 0xc000_0008),
+    (cfg!(target_arch = "riscv64"), 0xc000_00f3),
 ];
 
 /// Offsets in `struct seccomp_data` (`include/uapi/linux/seccomp.h`). Arguments have 64 bits in the host's byte order.
