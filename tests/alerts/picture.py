@@ -3,6 +3,7 @@
 import contextlib
 import json
 import pathlib
+import re
 import socket
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import matplotlib.pyplot as plt
 VIP = "192.0.2.10/24"
 ROUTERS = {"left": 9101, "right": 9102}
 SCRAPE = 2
+PICTURE = "docs/monitoring.svg"
 COLOURS = {"active": "#2f6f4f", "pending": "#f0b860", "firing": "#c0392b"}
 
 
@@ -129,12 +131,34 @@ def bars(times):
     return found
 
 
-def draw(events, active, alerts, length):
+def lanes_of(active, alerts):
+    """Returns the times of each state of a router or alert, by its name."""
     lanes = {f"{labels['instance']} is active": [("active", [at for at, value in values.items() if value])]
              for labels, values in active}
     for labels, values in alerts:
         name = f"{labels['alertname']}{': ' + labels['instance'] if 'instance' in labels else ''}"
         lanes.setdefault(name, []).append((labels["alertstate"], values))
+    return lanes
+
+
+def meaning(lanes):
+    """Returns what the picture says: a line for each bar, with its begin and end in seconds."""
+    return [f"{name}, {state}: {begin:.0f} to {begin + length:.0f} s" for name, states in lanes.items()
+            for state, times in states for begin, length in bars(times)]
+
+
+def differences(said, says):
+    """Returns how two pictures differ: in their bars, or by more than ten seconds."""
+    parts = [[re.fullmatch(r"(.*): (-?\d+) to (\d+) s", line).groups() for line in lines] for lines in (said, says)]
+    names = [[name for name, *_ in lines] for lines in parts]
+    if names[0] != names[1]:
+        return [f"{PICTURE} has other bars:", *said, "now:", *says]
+    times = [[[int(time) for time in times] for _, *times in lines] for lines in parts]
+    far = [any(abs(one - other) > 10 for one, other in zip(*pair, strict=True)) for pair in zip(*times, strict=True)]
+    return [f"{PICTURE}: {old}; now {new}" for old, new, is_far in zip(said, says, far, strict=True) if is_far]
+
+
+def draw(events, lanes, length):
     plt.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "keepwatch", "font.family": "sans-serif"})
     figure, axes = plt.subplots(figsize=(10, 0.42 * len(lanes) + 1.5))
     for row, shown in enumerate(lanes.values()):
@@ -151,7 +175,8 @@ def draw(events, active, alerts, length):
         axes.spines[side].set_visible(False)
     handles = [plt.Rectangle((0, 0), 1, 1, color=colour) for colour in COLOURS.values()]
     axes.legend(handles, ["active", "pending", "firing"], loc="lower left", fontsize=8)
-    figure.savefig("docs/monitoring.svg", bbox_inches="tight", metadata={"Date": None})
+    metadata = {"Date": None, "Description": "\n".join(meaning(lanes))}
+    figure.savefig(PICTURE, bbox_inches="tight", metadata=metadata)
 
 
 def main():
@@ -169,9 +194,11 @@ def main():
             events.append((time.time() - began, text))
             time.sleep(seconds)
         ended = time.time()
-        active = query("keepwatch_active", began, ended)
-        alerts = query("ALERTS", began, ended)
-        draw(events, active, alerts, ended - began)
+        lanes = lanes_of(query("keepwatch_active", began, ended), query("ALERTS", began, ended))
+        if sys.argv[2:] == ["--check"]:
+            said = re.search("<dc:description>(.*?)</dc:description>", pathlib.Path(PICTURE).read_text(), re.DOTALL)
+            sys.exit("\n".join(differences(said[1].split("\n"), meaning(lanes))) or 0)
+        draw(events, lanes, ended - began)
 
 
 if __name__ == "__main__":
