@@ -165,8 +165,12 @@ fn packet_socket(pid: u32) -> Argument<'static> {
 fn reused_number_is_not_killed() {
     let hooked = hooked(setup().with("--hook-user=nobody").with("--hook-timeout=5"));
     chown(&hooked.record, Some(NOBODY), None).unwrap();
-    // In the hook's session, but in a process group of its own.
-    hooked.when("BACKUP", "exec bash -c 'set -m; sleep 1000 & echo $! >$RECORD/pid; wait'");
+    // In the hook's session, but in a process group of its own. The helper is no parent of this process, which another
+    // reaps: that has left the session.
+    let script = r#"perl -MPOSIX -e '$SIG{CHLD} = "IGNORE"; $child = fork // die;
+        if (!$child) { setpgrp; exec "sleep", "1000" }
+        POSIX::setsid(); open(F, ">", "$RECORD/pid"); print F "$child\n"; close F; sleep while 1'"#;
+    hooked.when("BACKUP", script);
     let mut command = Command::new("unshare");
     command.args(["--pid", "--fork", "--kill-child", "--mount-proc"]);
     let keepwatch = hooked.world.setup.command();
@@ -175,7 +179,7 @@ fn reused_number_is_not_killed() {
     let number = hooked.wait_pid("pid");
     let keepwatch = children(shell.0.id())[0];
     let helper = children(keepwatch)[0];
-    let sleep = children(children(helper)[0])[0];
+    let sleep = children(children(children(helper)[0])[0])[0];
     let is_kill = |call, [target, signal]: [u64; 2]| {
         let link = || fs::read_link(format!("/proc/{helper}/fd/{target}")).unwrap();
         let is = |known: c_long| call == known.cast_unsigned();
