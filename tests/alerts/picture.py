@@ -148,14 +148,15 @@ def meaning(lanes):
 
 
 def differences(said, says):
-    """Returns how two pictures differ: in their bars, or by more than ten seconds."""
+    """Returns how two pictures differ: in their bars, or by more than ten seconds. Chance decides over short bars."""
     parts = [[re.fullmatch(r"(.*): (-?\d+) to (\d+) s", line).groups() for line in lines] for lines in (said, says)]
+    parts = [[line for line in lines if int(line[2]) - int(line[1]) > 3 * SCRAPE] for lines in parts]
     names = [[name for name, *_ in lines] for lines in parts]
     if names[0] != names[1]:
         return [f"{PICTURE} has other bars:", *said, "now:", *says]
     times = [[[int(time) for time in times] for _, *times in lines] for lines in parts]
     far = [any(abs(one - other) > 10 for one, other in zip(*pair, strict=True)) for pair in zip(*times, strict=True)]
-    return [f"{PICTURE}: {old}; now {new}" for old, new, is_far in zip(said, says, far, strict=True) if is_far]
+    return [f"{PICTURE}: {old}; now {new}" for old, new, is_far in zip(*parts, far, strict=True) if is_far]
 
 
 def draw(events, lanes, length):
