@@ -46,13 +46,13 @@ fn main() -> ExitCode {
     }
     if argv.iter().any(|word| word == "--check" || word == "--list") {
         // Parsing the options can already block on a dead mount.
-        signals::unblock();
+        signals::unblock_for_report();
         alarm::set(CHECK_LIMIT);
     }
     let command = options::parse(argv);
     let mut tables = TABLES.lock().unwrap_or_else(PoisonError::into_inner);
     if !matches!(command, Ok(CliAction::Run(_))) {
-        signals::unblock();
+        signals::unblock_for_report();
     }
     match command {
         Ok(CliAction::Run(config)) => {

@@ -19,7 +19,12 @@ pub(super) fn confine(config: &Config) -> Result<(), String> {
     if !config.no_landlock
         && !restrict_files(config).map_err(|errno| format!("Landlock: {errno}"))?
     {
-        info!("this kernel has no Landlock");
+        // Only an ordinary user's own rights limit what code inside can do to files then.
+        if geteuid().is_root() {
+            warning!("this kernel has no Landlock: access to files is not limited; use --user");
+        } else {
+            info!("this kernel has no Landlock");
+        }
     }
     privileges::forbid_processes().map_err(|errno| format!("limits: {errno}"))?;
     if !config.no_seccomp && !seccomp::install().map_err(|errno| format!("seccomp: {errno}"))? {

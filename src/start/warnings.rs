@@ -3,7 +3,7 @@
 use core::net::IpAddr;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use nix::net::if_::if_nametoindex;
 use nix::sys::stat::Mode;
@@ -30,16 +30,35 @@ pub(super) fn find_warnings(
     {
         warnings.push(format!("no interface {name}: in `ip link` the name ends before @: {own}"));
     }
-    let conf_dir = config.conf_dir.display();
-    if mode(&config.conf_dir).contains(Mode::S_IWOTH) {
-        let risk = "any user can replace the state file (chmod o-w)";
-        warnings.push(format!("world-writable directory: {conf_dir}; {risk}"));
-    }
+    warnings.extend(check_directories(config));
     let agent = config.agent_socket.as_deref().and_then(Path::parent);
     warnings.extend(agent.and_then(check_agent_directory));
     if let Some(Err(errno)) = namespace.map(NamespaceWatch::is_gone) {
         let problem = format!("user {} cannot look at the network namespace: {errno}", geteuid());
         warnings.push(format!("{problem}; its deletion will go unnoticed"));
+    }
+    warnings
+}
+
+/// Returns a warning for each directory in which any user can replace a file of the daemon's.
+fn check_directories(config: &Config) -> Vec<String> {
+    let files = [
+        ("state file", Some(config.state_file())),
+        ("metrics file", config.metrics_file.clone()),
+        ("log", config.log_file.clone()),
+        ("pid file", config.pid_file.clone()),
+    ];
+    let mut warned = Vec::new();
+    let mut warnings = Vec::new();
+    for (what, path) in files {
+        let directory = path.as_deref().and_then(Path::parent).map(PathBuf::from);
+        let is_new = |directory: &PathBuf| !warned.contains(directory);
+        let is_open = |directory: &PathBuf| mode(directory).contains(Mode::S_IWOTH);
+        if let Some(directory) = directory.filter(is_new).filter(is_open) {
+            let risk = format!("any user can replace the {what} (chmod o-w)");
+            warnings.push(format!("world-writable directory: {}; {risk}", directory.display()));
+            warned.push(directory);
+        }
     }
     warnings
 }

@@ -32,6 +32,11 @@ pub(crate) fn reset() {
     }
 }
 
+/// Unblocks all signals but SIGUSR2, which logrotate sends to each process of this program, also to a `--list`.
+pub fn unblock_for_report() {
+    let _ = SigSet::from_iter([Signal::SIGUSR2]).thread_set_mask();
+}
+
 /// Unblocks all signals.
 pub fn unblock() {
     let _ = SigSet::empty().thread_set_mask();

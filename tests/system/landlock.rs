@@ -49,7 +49,7 @@ fn kernel_without_landlock() {
         let mut command = world.setup.command();
         refuse(&mut command, libc::SYS_landlock_create_ruleset);
         let keepwatch = world.setup.adopt(&command.output().unwrap());
-        keepwatch.wait_log("this kernel has no Landlock", 1);
+        keepwatch.wait_log("this kernel has no Landlock: access to files is not limited", 1);
         world.set_vip(true);
         keepwatch.wait_state("master");
     }

@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::thread;
 
-use lab::daemon::{Running, Setup};
+use lab::daemon::{Running, Setup, send};
 use lab::files::{Directory, Watch, content, look, read_line, write_program};
 use lab::namespace::{Netns, Pids, unbind};
 use lab::users::NOBODY;
@@ -378,6 +378,8 @@ fn second_look_hangs() {
     let list = pids.run(|| command.stdout(Stdio::piped()).spawn().unwrap());
     let call = format!("/proc/{}/wchan", list.id());
     look("it to pause", || content(Path::new(&call)).contains("nanosleep"));
+    // From logrotate.
+    send(list.id(), Signal::SIGUSR2);
     let _server = mount_hanging(&stale);
     let output = list.wait_with_output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();

@@ -88,6 +88,30 @@ fn world_writable_directory() {
     }
 }
 
+/// Each other file of the daemon's in a world-writable directory is warned of, too.
+#[apply(trial)]
+fn files_in_world_writable_directories() {
+    let mut setup = setup();
+    let [metrics, log, pid] = ["metrics", "log", "pid"].map(|name| {
+        let directory = setup.directory().join(name);
+        fs::create_dir(&directory).unwrap();
+        fs::set_permissions(&directory, Permissions::from_mode(0o777)).unwrap();
+        directory.join(name)
+    });
+    setup.extra.extend(
+        [("metrics-file", &metrics), ("log-file", &log), ("pid_file", &pid)]
+            .map(|(option, path)| format!("--{option}={}", path.display()).into()),
+    );
+    lab::namespace::Netns::new().enter();
+    let report = setup.check().1;
+    for (what, path) in [("metrics file", metrics), ("log", log), ("pid file", pid)] {
+        let directory = path.parent().unwrap().display();
+        let line =
+            format!("world-writable directory: {directory}; any user can replace the {what} (");
+        assert_eq!(report.matches(&line).count(), 1, "{report}");
+    }
+}
+
 /// In a world-writable directory, any user can create the agent's directory, and its owner is trusted.
 #[apply(trial_with_other_users)]
 fn agent_directory_below_a_world_writable_one() {
