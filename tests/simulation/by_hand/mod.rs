@@ -3,6 +3,7 @@
 mod effects;
 mod questions;
 mod split_brain;
+mod two_routers;
 
 use keepwatch::errno::Errno;
 use keepwatch::monitor::{
