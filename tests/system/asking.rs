@@ -9,7 +9,7 @@ use lab::files::look;
 use lab::namespace::Netns;
 
 use crate::claims::{await_older_than_the_vip, wait_questions};
-use crate::world::{VIP, World, setup};
+use crate::world::{VIP, World, set_sysctl, setup};
 
 /// The MAC of `ha0`.
 const OURS: [u8; 6] = [2, 0, 0, 0, 0, 1];
@@ -144,4 +144,31 @@ fn question_arrives_behind_a_suppressing_switch() {
     run("ip address add 192.0.2.10/24 dev ha0");
     let keepwatch = segment.start();
     keepwatch.wait_log("split brain: ", 1);
+}
+
+/// Both masters have the same virtual MAC. The switch learns the other's port from its answer, and ours again from our
+/// announcement.
+#[apply(trial)]
+fn switch_learns_our_port_again() {
+    let mut setup = setup().with("--probe=1");
+    setup.interface = "vrrp.5".into();
+    setup.expect(&["split brain: "]);
+    let segment = Segment::new(setup);
+    let other = segment.host("other", "bridge");
+    let add_virtual_mac = || {
+        run("ip link add vrrp.5 link ha0 address 00:00:5e:00:01:05 type macvlan mode private");
+        run("ip link set vrrp.5 up");
+        set_sysctl("ipv4/conf/ha0/arp_ignore", 1);
+        run(&format!("ip address add {VIP} dev vrrp.5"));
+    };
+    add_virtual_mac();
+    let keepwatch = segment.start();
+    other.run(add_virtual_mac);
+    let wire = other.run(|| Capture::new("ha0"));
+    keepwatch.wait_log("split brain: 00:00:5e:00:01:05 ", 1);
+    wait_questions(&wire, 3);
+    look("the switch to have learnt our port", || {
+        let table = segment.switch.run(|| run("bridge fdb show br bridge"));
+        table.lines().any(|line| line.starts_with("00:00:5e:00:01:05 dev ha0-peer "))
+    });
 }
