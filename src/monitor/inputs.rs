@@ -14,7 +14,9 @@ use crate::wire::rtnl::{Address, Body};
 
 impl Monitor<'_> {
     pub(super) fn handle_queue_empty(&mut self, now: Instant) {
-        self.resync.handle_queue_empty(now);
+        if self.resync.handle_queue_empty(now) {
+            self.vip.forget_links();
+        }
         self.settle(now);
         self.exit.handle_queue_empty();
         if let Some(manager) = &mut self.manager {

@@ -114,6 +114,10 @@ impl Places {
         }
     }
 
+    pub(super) fn forget_links(&mut self) {
+        self.list.iter_mut().for_each(|place| place.link = None);
+    }
+
     /// Keeps what was known of the links of the places.
     pub(super) fn keep_links(&mut self, before: &Self) {
         for place in self.list.iter_mut().filter(|place| place.link.is_none()) {

@@ -92,8 +92,10 @@ impl Resync {
         }
     }
 
-    pub(super) fn handle_queue_empty(&mut self, now: Instant) {
-        (self.looked, self.is_readable) = (Some(now), true);
+    /// Returns whether that is the first empty queue since a loss of events.
+    pub(super) fn handle_queue_empty(&mut self, now: Instant) -> bool {
+        self.looked = Some(now);
+        !core::mem::replace(&mut self.is_readable, true)
     }
 
     /// Notes that a datagram was read, and that the queue may have more.

@@ -303,9 +303,14 @@ impl Vip {
         self.next = Some(Next { view: View::default(), scope, answer: None });
     }
 
-    /// Discards the next view, as events have been lost.
+    /// Discards the next view, as its answer cannot be used.
     pub(super) fn discard(&mut self) {
         self.next = None;
+    }
+
+    /// Forgets the links of places, as lost events may have changed them.
+    pub(super) fn forget_links(&mut self) {
+        self.view.places.forget_links();
     }
 
     /// Returns the index of the watched interface in the next view, once the kernel has answered for it.
