@@ -64,6 +64,9 @@ impl Announcer<'_> {
         let announcing = |entry: &&PendingAnnouncement| entry.progress == Progress::Announcing;
         self.next_due = self.tables.entries.iter().filter(announcing).map(due).min();
         self.rank = Rank::default();
+        if !self.is_listing() {
+            self.tables.entries.retain(|entry| !entry.is_over(now));
+        }
         self.blocked.retain(|blocked| now < blocked.until + PATIENCE);
     }
 
@@ -138,7 +141,6 @@ impl Announcer<'_> {
 
     pub(super) fn advance(&mut self, address: AddressKey, now: Instant) {
         // The cursor is at the entry of the last frame. A result for another address is ignored.
-        let is_listing = self.is_listing();
         let entry = self.tables.entries.get_mut(self.cursor);
         let Some(entry) = entry.filter(|entry| entry.address == address) else { return };
         if address.ip.is_ipv4() && !entry.replying {
@@ -150,15 +152,12 @@ impl Announcer<'_> {
         let is_late = due + LATENESS < now;
         self.not_before = if is_late { now } else { due } + self.timing.interval;
         entry.rounds = entry.rounds.saturating_sub(1);
-        if entry.rounds > 0 {
-            (entry.is_later, entry.replying) = (true, false);
-            entry.due = now + self.timing.delay;
-            self.cursor += 1;
-        } else if is_listing {
+        (entry.is_later, entry.replying) = (true, false);
+        entry.due = now + self.timing.delay;
+        if entry.rounds == 0 {
             entry.progress = Progress::Done;
-        } else {
-            self.tables.entries.swap_remove(self.cursor);
         }
+        self.cursor += 1;
     }
 
     /// Returns when the next frame is due.

@@ -17,7 +17,7 @@
 //!  └───────────┘               └────────────┘ ───────────────────▶ └─────────┘     MAC of another VRRP instance
 //!                                    │ no round is left
 //!                                    ▼
-//!                                  Done, until everything is listed: no answer lists it again as new
+//!                                  Done, for a while: neither a second event nor an answer shows it as new
 //! ```
 //!
 //! An address that is gone, or whose link is gone or down, is removed from any state.
@@ -158,8 +158,11 @@ impl<'a> Announcer<'a> {
 
     /// Returns whether to list all links and addresses, because a round of [`Announcer::announce_again`] is due.
     pub(super) fn starts_round(&mut self, now: Instant) -> bool {
-        let is_due = self.again.is_some_and(|again| now >= again.due);
-        is_due && !self.is_listing() && self.list()
+        if self.is_listing() || self.again.is_none_or(|again| now < again.due) {
+            return false;
+        }
+        self.tables.entries.retain(|entry| entry.progress != Progress::Done);
+        self.list()
     }
 
     fn is_listing(&self) -> bool {
@@ -270,7 +273,7 @@ impl<'a> Announcer<'a> {
         if self.is_listing() {
             return;
         }
-        self.tables.entries.retain(|entry| entry.progress != Progress::Done);
+        self.tables.entries.retain(|entry| !entry.is_over(now));
         if let Some(again) = self.again.as_mut().filter(|again| now >= again.due) {
             (again.rounds, again.due) = (again.rounds.saturating_sub(1), now + self.timing.delay);
         }
@@ -325,16 +328,23 @@ impl<'a> Announcer<'a> {
         };
         let rounds = if self.again.is_some() { 1 } else { self.timing.repeat.get() };
         let new = PendingAnnouncement::new(key, progress, rounds, now);
+        let is_listing = self.is_listing();
         let entries = &mut self.tables.entries;
-        match entries.iter_mut().find(|entry| entry.address == key) {
+        let is_known = |entry: &&mut PendingAnnouncement| {
+            entry.address == key && (is_listing || !entry.is_over(now))
+        };
+        match entries.iter_mut().find(is_known) {
             // Its rounds continue, unless duplicate address detection has started again, or has ended.
             Some(known) if known.progress != Progress::Tentative && (listed || !undecided) => {
                 return Ok(());
             }
             Some(known) => *known = new,
             None if refreshed && !listed && !undecided => return Ok(()),
-            // A tentative address without room is counted when it becomes usable.
-            None => entries.push(new).or(if undecided { Ok(()) } else { Err(TableFull) })?,
+            None => {
+                entries.retain(|entry| is_listing || !entry.is_over(now));
+                // A tentative address without room is counted when it becomes usable.
+                entries.push(new).or(if undecided { Ok(()) } else { Err(TableFull) })?;
+            }
         }
         match progress {
             Progress::Announcing => self.expect_due(now),

@@ -117,6 +117,11 @@ impl PendingAnnouncement {
         Announcement { address: self.address, mac: link.mac, kind }
     }
 
+    /// Returns whether no round is left, and none has been sent for a while.
+    pub(super) fn is_over(&self, now: Instant) -> bool {
+        self.progress == Progress::Done && now >= self.due
+    }
+
     pub(super) fn rank(&self) -> Rank {
         match self.address.ip {
             _ if self.is_later => Rank::Later,
@@ -133,7 +138,7 @@ pub(super) enum Progress {
     /// The queue may hold the event of its deletion, the link is unknown, or it has another VRRP instance's virtual MAC.
     Waiting,
     Announcing,
-    /// No round is left, and an answer may still list it.
+    /// No round is left. Another event of the same change, or an answer, may still show it.
     Done,
 }
 
