@@ -261,7 +261,7 @@ fn signals_write_the_file() {
 fn unwritable_at_start_is_retried() {
     let (world, file) = world_with(setup());
     let none: Option<&str> = None;
-    mount(none, file.directory(), Some("tmpfs"), MsFlags::MS_RDONLY, none).unwrap();
+    mount(none, file.directory(), Some("tmpfs"), MsFlags::MS_RDONLY, Some("mode=755")).unwrap();
     let (_, report) = world.setup.check();
     let path = file.0.display();
     let line = format!("metrics     {path}: Read-only file system (EROFS); would be retried\n");
@@ -279,7 +279,7 @@ fn unwritable_at_start_is_retried() {
 #[apply(trial)]
 fn full_disk() {
     let (world, file) = world_with(setup());
-    let (none, size): (Option<&str>, _) = (None, Some("size=64k"));
+    let (none, size): (Option<&str>, _) = (None, Some("size=64k,mode=755"));
     mount(none, file.directory(), Some("tmpfs"), MsFlags::empty(), size).unwrap();
     let watch = Watch::new(file.directory());
     let ballast = file.directory().join("ballast");
