@@ -2,7 +2,7 @@
 //!
 //! Any user may run an instance with any path, and root reads the file there. So only processes of this program are
 //! examined, each file is opened once and judged by that descriptor, and the memory for each process is bounded. Strangers
-//! ([`Process::counts`]) have the last rows, which change neither other rows nor the exit code.
+//! (`Process::counts`) have the last rows, which change neither other rows nor the exit code.
 
 mod figures;
 mod process;

@@ -69,7 +69,7 @@ impl StateFile {
     /// Prepares the paths, and checks that the file can be replaced. A full disk is no error here.
     ///
     /// # Errors
-    /// The errno of a trial: [`examine_replaced`].
+    /// The errno of a trial: `examine_replaced`.
     pub fn new(path: &Path) -> Result<Self, Errno> {
         let full = [NixErrno::ENOSPC, NixErrno::EDQUOT].map(Errno::from);
         let tried = examine_replaced(path);

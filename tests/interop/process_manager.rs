@@ -107,6 +107,9 @@ fn directory_exchanged_for_a_link() {
     assert_eq!((state.uid(), state.gid()), (OTHER_USER, OTHER_USER));
 }
 
+/// Makes a fault, or mends it.
+type Act<'a> = &'a dyn Fn();
+
 /// A router's name is in the log, whose lines a shell must not run. The wrapper's own file, and what is above, is root's.
 #[apply(trial)]
 fn refused_by_the_wrapper() {
@@ -135,7 +138,7 @@ fn refused_by_the_wrapper() {
     assert_eq!(run("r1"), (Some(0), String::new()));
     let mode = |path: &Path, mode| fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
     let own = |path: &Path, user| lchown(path, Some(user), None).unwrap();
-    let faults: [(&dyn Fn(), &dyn Fn()); 5] = [
+    let faults: [(Act<'_>, Act<'_>); 5] = [
         (&|| own(&directory, OTHER_USER), &|| own(&directory, 0)),
         (&|| mode(&directory, 0o777), &|| mode(&directory, 0o755)),
         (&|| own(&file, OTHER_USER), &|| own(&file, 0)),
