@@ -309,8 +309,13 @@ fn successor_keeps_its_file() {
     let other = setup().with(file.option());
     other.expect(&[NO_AGENT]);
     let second = other.start();
+    // After that it writes its counters at most every 15 s.
+    let shows_its_agent =
+        || fs::read_to_string(&file.0).unwrap_or_default().contains("agent not notified");
     let watch = Watch::new(file.directory());
-    let new = watch.until("another file", || file.inode().filter(|_| file.inode() != old));
+    let new = watch.until("another file", || {
+        file.inode().filter(|inode| Some(*inode) != old && shows_its_agent())
+    });
     first.signal(Signal::SIGUSR1);
     first.wait_log("metrics file not written: in use by another instance", 1);
     // It does not poll for the end of the successor.
