@@ -30,8 +30,6 @@ const ALLOWED: &[&[c_long]] = &[
         libc::SYS_bind,
         // The state and its spare.
         libc::SYS_renameat2,
-        libc::SYS_pread64,
-        libc::SYS_pwrite64,
         // The state, the metrics, the log, the pid file, and the check of the namespace.
         libc::SYS_openat,
         #[cfg(not(any(target_arch = "riscv64", target_arch = "loongarch64")))]
@@ -56,6 +54,12 @@ const ALLOWED: &[&[c_long]] = &[
         libc::SYS_munmap,
         libc::SYS_sigaltstack,
     ],
+    // Reads and writes of the state and its spare. The libc crate lacks them on MIPS
+    // (`arch/mips/kernel/syscalls/syscall_o32.tbl`).
+    #[cfg(not(target_arch = "mips"))]
+    &[libc::SYS_pread64, libc::SYS_pwrite64],
+    #[cfg(target_arch = "mips")]
+    &[4200, 4201],
     // Names that newer architectures no longer have.
     #[cfg(any(target_pointer_width = "32", target_arch = "x86_64", target_arch = "mips64"))]
     &[libc::SYS_epoll_wait, libc::SYS_open, libc::SYS_stat, libc::SYS_lstat, libc::SYS_poll],
@@ -89,9 +93,6 @@ const BY_ARGUMENTS: &[(c_long, &Arguments)] = &[
     (UTIMENSAT_TIME64, &[(1, NULL)]),
     // The name of another interface.
     (libc::SYS_ioctl, &[(1, SIOCGIFNAME)]),
-    // The interface whose addresses are received.
-    (libc::SYS_setsockopt, &[(1, libc::SOL_SOCKET), (2, libc::SO_ATTACH_FILTER)]),
-    (libc::SYS_setsockopt, &[(1, libc::SOL_SOCKET), (2, libc::SO_DETACH_FILTER)]),
     // The lock of keepalived's pid file.
     (libc::SYS_fcntl, &[(1, libc::F_OFD_GETLK)]),
     #[cfg(target_pointer_width = "32")]

@@ -104,7 +104,7 @@ fn other_calls() {
         (libc::SYS_mmap, vec![int(0), page, all]),
         (libc::SYS_mprotect, vec![int(0), page, all]),
         (libc::SYS_prctl, vec![int(libc::PR_SET_DUMPABLE), int(1)]),
-        (libc::SYS_setsockopt, vec![int(3), int(libc::SOL_SOCKET), int(libc::SO_ATTACH_BPF)]),
+        (libc::SYS_setsockopt, vec![int(3), int(libc::SOL_SOCKET), int(libc::SO_ATTACH_FILTER)]),
         (libc::SYS_ioctl, vec![int(0), Number(libc::TIOCSTI.cast_signed()), Bytes(b"x")]),
         (libc::SYS_utimensat, vec![int(libc::AT_FDCWD), Bytes(b"/etc/shadow\0")]),
         // Half of the pointer is zero.
@@ -135,7 +135,7 @@ fn calls_of_another_architecture() {
 /// The filter of the packet socket can be neither replaced nor removed.
 #[apply(trial)]
 fn filter_is_locked() {
-    let world = World::new();
+    let world = World::with(setup().with("--no-seccomp"));
     let keepwatch = start_quiet(&world);
     let fd = packet_socket(keepwatch.pid());
     for name in [libc::SO_ATTACH_FILTER, libc::SO_DETACH_FILTER] {
