@@ -38,7 +38,8 @@ pub(super) struct HelperProcess {
     pub(super) channel: OwnedFd,
     /// SIGCHLD.
     children: SignalFd,
-    /// The kernel's list of this process's children. `None`: the kernel has none (`CONFIG_PROC_CHILDREN`).
+    /// The kernel's list of this process's children. `None`: the kernel has none (`CONFIG_PROC_CHILDREN`),
+    /// or does not give it orphans (qemu-user).
     list: Option<File>,
     /// One pipe for all programs. Its writing end stays open, so that SIGPIPE does not end a background process.
     reader: PipeReader,
@@ -58,9 +59,7 @@ impl HelperProcess {
         let children = signals::block_these([Signal::SIGCHLD].into_iter().collect())?;
         // Orphans become children of this process. So it knows without a search that a run has left none.
         let list = File::open("/proc/thread-self/children").ok();
-        if list.is_some() {
-            prctl::set_child_subreaper(true)?;
-        }
+        let list = list.filter(|_| prctl::set_child_subreaper(true).is_ok());
         let pipe = pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK)?;
         let (reader, writer) = (pipe.0.into(), pipe.1.into());
         Ok(Self { channel, children, list, reader, writer, output: Vec::new(), served: [None; 5] })
