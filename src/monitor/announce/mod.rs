@@ -326,7 +326,8 @@ impl<'a> Announcer<'a> {
             (false, true) => Progress::Waiting,
             (false, false) => Progress::Announcing,
         };
-        let rounds = if self.again.is_some() { 1 } else { self.timing.repeat.get() };
+        // `again` lists everything for each of its rounds. A new address has its own.
+        let rounds = if listed && self.again.is_some() { 1 } else { self.timing.repeat.get() };
         let new = PendingAnnouncement::new(key, progress, rounds, now);
         let is_listing = self.is_listing();
         let entries = &mut self.tables.entries;
