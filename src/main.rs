@@ -92,7 +92,7 @@ fn run(config: &Config, tables: &mut Tables) -> ExitCode {
         Err(error) => return fail(&error, FAILURE),
     };
     let daemon = Daemon::start(config, &mut starter, tables, false);
-    match daemon.and_then(|mut daemon| Ok(daemon.run()?)) {
+    match daemon.map(|mut daemon| daemon.run()) {
         Ok(ExitReason::Signal(_)) => ExitCode::SUCCESS,
         Ok(_) => FAILURE.into(),
         Err(error) => {

@@ -4,18 +4,20 @@
 use std::io::ErrorKind;
 use std::os::fd::RawFd;
 
-use mio::{Events, Interest, Poll, Token};
+use mio::{Events, Poll, Token};
 use nix::sys::signalfd::SignalFd;
 use signal_hook::consts::{SIGHUP, SIGUSR1, SIGUSR2};
 use signal_hook::low_level::signal_name;
 
+use super::helpers::is_temporary;
 use super::sources::{AGENT, CLOCK, CONNTRACKD, HOOK, MOUNTS, PACKETS, ROUTE, SIGNALS};
+use crate::errno::Errno;
 use crate::helper::Helper;
-use crate::log::{self, Names, debug, error, info, warning};
+use crate::log::{self, Names, debug, info};
 use crate::metrics::MetricsFile;
 use crate::monitor::{
     Action, Answer, Control, Duration, ExitReason, FoundFiles, HelperKind, HookRun, Input, Instant,
-    ManagerNotice, Monitor, Outcome, State,
+    ManagerNotice, Monitor, Outcome, Source, State,
 };
 use crate::sys::{
     agent::Agent,
@@ -32,7 +34,8 @@ use crate::sys::{
 use crate::wire::helper::SyncRequest;
 use crate::wire::http;
 
-type Ready = [bool; 9];
+const SOURCES: usize = 9;
+type Ready = [bool; SOURCES];
 
 /// Netlink datagrams read in one turn, so that a burst starves neither the agent nor signals.
 const DATAGRAMS_PER_TURN: usize = 64;
@@ -78,10 +81,7 @@ pub struct Daemon<'a> {
 
 impl Daemon<'_> {
     /// Runs until the core exits. Returns why it does. Allocates nothing.
-    ///
-    /// # Errors
-    /// If epoll fails, in one line.
-    pub fn run(&mut self) -> Result<ExitReason, String> {
+    pub fn run(&mut self) -> ExitReason {
         let mut buffer = netlink::event_buffer();
         let mut ready = Ready::default();
         // The poll has not reported anything yet.
@@ -96,9 +96,9 @@ impl Daemon<'_> {
                 }
                 self.log_kills();
                 log::flush();
-                return Ok(reason);
+                return reason;
             }
-            ready = self.wait(unread)?;
+            ready = self.wait(unread);
         }
     }
 
@@ -130,7 +130,7 @@ impl Daemon<'_> {
             self.dispatch(&Input::Agent(outcome));
         }
         if ready[MOUNTS] {
-            self.watch_mounts(None);
+            self.unwatch_mounts();
             self.dispatch(&Input::MountsChanged);
         }
         if ready[CLOCK] {
@@ -138,17 +138,17 @@ impl Daemon<'_> {
             self.dispatch(&Input::ClockSet);
         }
         if ready[CONNTRACKD] {
-            self.handle_helper(HelperKind::Conntrackd, buffer);
+            unread[CONNTRACKD] = !self.handle_helper(HelperKind::Conntrackd, buffer);
         }
         if ready[HOOK] {
-            self.handle_helper(HelperKind::Hook, buffer);
+            unread[HOOK] = !self.handle_helper(HelperKind::Hook, buffer);
         }
         unread
     }
 
     /// Sleeps until a source is ready or an action is due. With an `unread` source it does not sleep, as the poll is
     /// edge-triggered (`epoll(7)`) and does not report the source again.
-    fn wait(&mut self, unread: Ready) -> Result<Ready, String> {
+    fn wait(&mut self, unread: Ready) -> Ready {
         let mut ready = unread;
         let waiting = self.agent.as_ref().is_some_and(Agent::is_waiting);
         self.log_waits = waiting && !self.log_waits;
@@ -162,10 +162,10 @@ impl Daemon<'_> {
             Ok(()) => ready[ROUTE] |= self.events.is_empty(),
             // SIGCONT, before any source was checked: only a read shows that the netlink queue is empty.
             Err(error) if error.kind() == ErrorKind::Interrupted => ready[ROUTE] = true,
+            // The exit waits for file and agent, which a turn over all sources serves.
             Err(error) => {
-                error!("epoll: {}", &error);
-                log::flush();
-                return Err(format!("epoll: {error}"));
+                self.dispatch(&Input::SourceFailed(Source::Poll, error.into()));
+                return [true; SOURCES];
             }
         }
         for event in &self.events {
@@ -173,7 +173,7 @@ impl Daemon<'_> {
                 *ready = true;
             }
         }
-        Ok(ready)
+        ready
     }
 
     /// Returns how long to sleep if nothing happens. `None`: for ever.
@@ -233,7 +233,15 @@ impl Daemon<'_> {
     /// Reads a bounded number of signals, as they may arrive faster than they are handled. Returns whether none is left.
     fn handle_signals(&mut self) -> bool {
         for _ in signals::HANDLED {
-            let Some(signal) = signals::next(&self.signals) else { return true };
+            let signal = match signals::next(&self.signals) {
+                Ok(Some(signal)) => signal,
+                Ok(None) => return true,
+                Err(errno) if is_temporary(errno) => return false,
+                Err(errno) => {
+                    self.dispatch(&Input::SourceFailed(Source::Signals, errno.into()));
+                    return true;
+                }
+            };
             let control = match signal {
                 SIGHUP => Control::Reload,
                 SIGUSR1 => Control::Status,
@@ -251,9 +259,12 @@ impl Daemon<'_> {
         while self.exit_reason.is_none()
             && let Some(action) = self.monitor.next_action(now)
         {
-            if let Some(result) = self.execute(&action) {
-                now = self.pass_in(&result);
-            }
+            let result = match self.execute(&action) {
+                Ok(None) => continue,
+                Ok(Some(result)) => result,
+                Err(errno) => Input::Failed(action, errno),
+            };
+            now = self.pass_in(&result);
         }
     }
 
@@ -265,67 +276,87 @@ impl Daemon<'_> {
         now
     }
 
-    fn execute(&mut self, action: &Action) -> Option<Input> {
-        match *action {
-            Action::Ask(question) => {
-                return match self.questions.ask(question, &self.names.interface) {
-                    // The end often follows the entries in a part of its own.
-                    Ok(()) => self.read_part().or_else(|| self.read_part()),
-                    Err(errno) => Some(Input::Answered(Answer::Failed(errno))),
-                };
-            }
-            Action::WriteState(state) => return Some(self.write_state(state)),
+    /// Executes an action. Returns its result, if it has one now. An error is one that the action has no result for.
+    fn execute(&mut self, action: &Action) -> Result<Option<Input>, Errno> {
+        const NONE: Errno = Errno::NO_DEVICE;
+        Ok(match *action {
+            Action::Ask(question) => match self.questions.ask(question, &self.names.interface) {
+                // The end often follows the entries in a part of its own.
+                Ok(()) => self.read_part().or_else(|| self.read_part()),
+                Err(errno) => Some(Input::Answered(Answer::Failed(errno))),
+            },
+            Action::WriteState(state) => Some(self.write_state(state)),
             Action::PrepareState { state, since } => {
                 let changed_at = self.changed_at(since);
                 let other = state.other().word(self.names.active_word);
-                return Some(Input::StatePrepared(self.state_file.prepare(other, changed_at)));
+                Some(Input::StatePrepared(self.state_file.prepare(other, changed_at)))
             }
             Action::WriteMetrics => {
                 let status = self.monitor.status();
                 let changed_at =
                     status.changed_at.map(|since| self.changed_at(since)).unwrap_or_default();
-                let written = self.metrics_file.as_mut()?.write(&status, changed_at);
-                return Some(Input::MetricsFile(written));
+                let file = self.metrics_file.as_mut().ok_or(NONE)?;
+                Some(Input::MetricsFile(file.write(&status, changed_at)))
             }
-            Action::Notify(state) => return self.notify(state),
+            Action::Notify(state) => self.notify(state),
             Action::WatchClaims { only, rebind } => {
-                if let Err(errno) = self.packets.as_mut()?.listen(only, rebind) {
-                    warning!("cannot listen for claims of the VIP: {}", errno);
-                }
+                self.packets.as_mut().ok_or(NONE)?.listen(only, rebind)?;
+                None
             }
-            Action::ReadFrames(reads_frames) => self.set_reads_frames(reads_frames),
+            Action::ReadFrames(reads_frames) => {
+                self.set_reads_frames(reads_frames)?;
+                None
+            }
             Action::SendFrame(ref announcement) => {
-                let sent = self.packets.as_ref()?.send(announcement);
-                return Some(Input::Sent(announcement.address, sent));
+                let sent = self.packets.as_ref().ok_or(NONE)?.send(announcement);
+                Some(Input::Sent(announcement.address, sent))
             }
             Action::SendProbe(ref probe) => {
-                return Some(Input::Probed(self.packets.as_ref()?.probe(probe)));
+                Some(Input::Probed(self.packets.as_ref().ok_or(NONE)?.probe(probe)))
             }
-            Action::HangUp => return Some(Input::Agent(self.agent.as_mut()?.hang_up())),
-            Action::SignalReady => self.starter.ready(),
-            Action::NotifyManager(notice) => return self.notify_manager(notice),
-            Action::Log(ref event) => event.log(&self.names),
-            Action::LogStatus => self.names.log_status(&self.monitor.status()),
-            Action::ReopenLog => return Some(Input::LogReopened { succeeded: log::reopen() }),
-            Action::Sync(command) => self.conntrackd.as_mut()?.run(&SyncRequest::Run(command)),
-            Action::CheckConntrackd => self.conntrackd.as_mut()?.run(&SyncRequest::Check),
+            Action::HangUp => Some(Input::Agent(self.agent.as_mut().ok_or(NONE)?.hang_up())),
+            Action::SignalReady => {
+                self.starter.ready();
+                None
+            }
+            Action::NotifyManager(notice) => self.notify_manager(notice),
+            Action::Log(ref event) => {
+                event.log(&self.names);
+                None
+            }
+            Action::LogStatus => {
+                self.names.log_status(&self.monitor.status());
+                None
+            }
+            Action::ReopenLog => Some(Input::LogReopened { succeeded: log::reopen() }),
+            Action::Sync(command) => {
+                self.conntrackd.as_mut().ok_or(NONE)?.run(&SyncRequest::Run(command))?;
+                None
+            }
+            Action::CheckConntrackd => {
+                self.conntrackd.as_mut().ok_or(NONE)?.run(&SyncRequest::Check)?;
+                None
+            }
             Action::RunHook(state, limit) => {
                 let limit = limit.total_millis().try_into().unwrap_or(u32::MAX);
-                self.hook.as_mut()?.run(&HookRun { state, limit });
+                self.hook.as_mut().ok_or(NONE)?.run(&HookRun { state, limit })?;
+                None
             }
-            Action::CheckFiles => return Some(Input::FilesChecked(self.check_files())),
+            Action::CheckFiles => Some(Input::FilesChecked(self.check_files())),
             Action::CheckKeepalived => {
-                return Some(Input::KeepalivedChecked(self.keepalived.as_mut()?.check()));
+                Some(Input::KeepalivedChecked(self.keepalived.as_mut().ok_or(NONE)?.check()))
             }
             Action::CheckNamespace => {
                 // Registers first, so that no later change is missed.
-                self.watch_mounts(Some(Interest::PRIORITY));
-                let gone = self.namespace.as_ref()?.is_gone();
-                return (gone == Ok(true)).then_some(Input::NamespaceGone);
+                self.watch_mounts()?;
+                let is_gone = self.namespace.as_ref().ok_or(NONE)?.is_gone()?;
+                is_gone.then_some(Input::NamespaceGone)
             }
-            Action::Exit(reason) => self.exit_reason = Some(reason),
-        }
-        None
+            Action::Exit(reason) => {
+                self.exit_reason = Some(reason);
+                None
+            }
+        })
     }
 
     fn write_state(&mut self, state: State) -> Input {

@@ -3,6 +3,8 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
+use nix::errno::Errno as NixErrno;
+
 use super::event_loop::Daemon;
 use crate::helper::Helper;
 use crate::log::{info, warning};
@@ -11,15 +13,15 @@ use crate::sys::clock;
 use crate::wire::helper::{MAX_LINE, MAX_LINES, RunReport};
 
 impl Daemon<'_> {
-    /// Handles the reports of runs, and the end of a helper.
-    pub(super) fn handle_helper(&mut self, kind: HelperKind, buffer: &mut [u8]) {
+    /// Handles the reports of runs, and the end of a helper. Returns whether nothing is left to read.
+    pub(super) fn handle_helper(&mut self, kind: HelperKind, buffer: &mut [u8]) -> bool {
         loop {
             let received = match kind {
                 HelperKind::Conntrackd => receive(&mut self.conntrackd, buffer),
                 HelperKind::Hook => receive(&mut self.hook, buffer),
             };
             match received {
-                None => return,
+                None => return true,
                 Some(Ok(report)) => {
                     let is_logged = match kind {
                         HelperKind::Conntrackd => self.monitor.logs_sync_output(report.end),
@@ -31,6 +33,7 @@ impl Daemon<'_> {
                         log_run(kind.name(), &report);
                     }
                 }
+                Some(Err(errno)) if is_temporary(errno) => return false,
                 Some(Err(_)) => self.dispatch(&Input::Helper(kind, HelperNews::Gone)),
             }
         }
@@ -41,6 +44,11 @@ impl Daemon<'_> {
         log_kill(self.conntrackd.as_ref(), HelperKind::Conntrackd);
         log_kill(self.hook.as_ref(), HelperKind::Hook);
     }
+}
+
+/// Returns whether the same system call may succeed at once: a signal came, or memory was short.
+pub(super) fn is_temporary(errno: NixErrno) -> bool {
+    matches!(errno, NixErrno::EINTR | NixErrno::ENOMEM | NixErrno::ENOBUFS)
 }
 
 fn log_kill<Request>(helper: Option<&Helper<Request>>, kind: HelperKind) {
@@ -55,7 +63,7 @@ fn receive<'a, Request>(
     buffer: &'a mut [u8],
 ) -> Option<nix::Result<RunReport<'a>>> {
     let received = helper.as_mut()?.receive(buffer)?;
-    if received.is_err() {
+    if received.as_ref().is_err_and(|errno| !is_temporary(*errno)) {
         *helper = None;
     }
     Some(received)

@@ -1,6 +1,6 @@
 //! The descriptors that the poll reports on.
 
-use std::io;
+use std::io::{self, ErrorKind};
 use std::os::fd::{AsRawFd, RawFd};
 
 use mio::unix::SourceFd;
@@ -11,6 +11,7 @@ use crate::errno::Errno;
 use crate::helper::Helper;
 use crate::log;
 use crate::sys::netns::NamespaceWatch;
+use crate::sys::packet::PacketSocket;
 
 pub(super) const ROUTE: usize = 0;
 pub(super) const SIGNALS: usize = 1;
@@ -60,20 +61,35 @@ impl Daemon<'_> {
     }
 
     /// Registers for the next mount or unmount only: one check of the namespace covers all that follow.
-    pub(super) fn watch_mounts(&self, interest: Option<Interest>) {
+    pub(super) fn watch_mounts(&self) -> Result<(), Errno> {
+        let Some(fd) = self.namespace.as_ref().and_then(NamespaceWatch::fd) else { return Ok(()) };
+        self.watch_anew(fd, MOUNTS, Interest::PRIORITY)
+    }
+
+    pub(super) fn unwatch_mounts(&self) {
         if let Some(fd) = self.namespace.as_ref().and_then(NamespaceWatch::fd) {
-            // Fails if it is registered already.
-            let _ = self.watch(fd, MOUNTS, interest);
+            // On failure, further mounts only cause wake-ups.
+            let _ = self.watch(fd, MOUNTS, None);
         }
     }
 
     /// Registers or deregisters the packet socket. Registering also reports frames already received.
-    pub(super) fn set_reads_frames(&mut self, reads_frames: bool) {
+    pub(super) fn set_reads_frames(&mut self, reads_frames: bool) -> Result<(), Errno> {
         self.reads_frames = reads_frames;
-        if let Some(packets) = &self.packets {
-            // On failure, frames cause idle wake-ups.
-            let interest = reads_frames.then_some(Interest::READABLE);
-            let _ = self.watch(packets.fd(), PACKETS, interest);
+        let Some(fd) = self.packets.as_ref().map(PacketSocket::fd) else { return Ok(()) };
+        if reads_frames {
+            return self.watch_anew(fd, PACKETS, Interest::READABLE);
+        }
+        // On failure, frames only cause wake-ups.
+        let _ = self.watch(fd, PACKETS, None);
+        Ok(())
+    }
+
+    /// Registers a source that may be registered already.
+    fn watch_anew(&self, fd: RawFd, source: usize, interest: Interest) -> Result<(), Errno> {
+        match self.watch(fd, source, Some(interest)) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
+            watched => Ok(watched?),
         }
     }
 }

@@ -93,9 +93,14 @@ impl<Request: Serialize> Helper<Request> {
         Ok(Self { channel, is_busy: false, requests: PhantomData })
     }
 
-    /// Requests a run while no other is under way. [`Self::receive`] reports its end.
-    pub fn run(&mut self, request: &Request) {
-        self.is_busy = send(&self.channel, request, &mut [0; 8]).is_ok();
+    /// Requests a run while no other is under way. [`Self::receive`] reports its end, and that the process is gone.
+    pub fn run(&mut self, request: &Request) -> Result<(), Errno> {
+        let sent = send(&self.channel, request, &mut [0; 8]);
+        self.is_busy = sent.is_ok();
+        match sent {
+            Err(errno) if errno == NixErrno::EPIPE.into() => Ok(()),
+            sent => sent,
+        }
     }
 }
 

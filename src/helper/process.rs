@@ -205,7 +205,7 @@ impl HelperProcess {
             if ppoll(&mut children, Some(left.into()), None) != Ok(1) {
                 break;
             }
-            while signals::next(&self.children).is_some() {}
+            while matches!(signals::next(&self.children), Ok(Some(_))) {}
         }
     }
 
@@ -224,7 +224,7 @@ impl HelperProcess {
             .map(|fd| PollFd::new(fd, PollFlags::POLLIN));
         let _ = ppoll(&mut fds, limit.map(Into::into), None);
         // `waitid` shows which child has ended.
-        while signals::next(&self.children).is_some() {}
+        while matches!(signals::next(&self.children), Ok(Some(_))) {}
         fds[0].any() == Some(true)
     }
 

@@ -98,6 +98,7 @@ impl LogEvent {
             Self::LinesLost { count } => warning!("log lines lost: {}", count),
             Self::Superseded => error!("pid file was removed or replaced; exiting"),
             Self::HelperGone(helper) => error!("{} helper gone; exiting", helper.name()),
+            Self::SourceFailed(source, errno) => error!("{}: {}; exiting", source.name(), errno),
             Self::NamespaceGone => error!("network namespace deleted; exiting"),
         }
     }
@@ -166,6 +167,9 @@ impl LimitedEvent {
             }
             Self::KeepalivedGone => {
                 warning!("keepalived does not run (--keepalived-pid-file){}", times);
+            }
+            Self::NotListening { errno } => {
+                warning!("cannot listen for claims of the VIP: {}{}", errno, times);
             }
             Self::NotProbed { errno } => {
                 warning!("probe not sent on {}: {}{}", interface, errno, times);

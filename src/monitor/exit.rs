@@ -41,6 +41,9 @@ impl Exit {
             (pending.reason, pending.deadline) = (reason, pending.deadline.min(deadline));
             if is_second {
                 pending.hook_deadline = pending.deadline;
+            } else {
+                // Events that precede the signal count.
+                pending.queue_read = false;
             }
         }
         false
@@ -66,7 +69,9 @@ impl Exit {
         match self.reason() {
             None | Some(ExitReason::NamespaceGone) => true,
             Some(ExitReason::Signal(_)) => state != Some(HookState::Master),
-            Some(ExitReason::Superseded | ExitReason::HelperGone(_)) => false,
+            Some(
+                ExitReason::Superseded | ExitReason::HelperGone(_) | ExitReason::SourceFailed(_),
+            ) => false,
         }
     }
 

@@ -57,6 +57,10 @@ pub enum Input {
     ClockSet,
     /// The network namespace has been deleted.
     NamespaceGone,
+    /// An action failed that has no result of its own.
+    Failed(Action, Errno),
+    /// A source of inputs failed for good.
+    SourceFailed(Source, Errno),
     /// A frame was received, with the claim in it, the index of its interface, and the time at which the kernel received
     /// it. None: the frame has no claim, or the packet socket reported an error.
     Frame(Option<(u32, Claim, Instant)>),
@@ -69,6 +73,25 @@ pub enum HelperNews {
     Ended(CommandResult),
     /// The helper process is gone, and with it the running program, if any.
     Gone,
+}
+
+/// A source of inputs without which the daemon cannot go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// epoll, which reports all others.
+    Poll,
+    /// The signals.
+    Signals,
+}
+
+impl Source {
+    /// Returns the name of the system call that it is named after.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Poll => "epoll",
+            Self::Signals => "signalfd",
+        }
+    }
 }
 
 /// A request to the daemon by a signal.
@@ -156,4 +179,6 @@ pub enum ExitReason {
     Superseded,
     /// The helper process that runs these programs is gone. A restart of the daemon starts a new one.
     HelperGone(HelperKind),
+    /// This source of inputs failed.
+    SourceFailed(Source),
 }

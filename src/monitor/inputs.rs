@@ -7,9 +7,10 @@ use super::resync::Subject;
 use super::split_brain::Detector;
 use super::vip::{Scope, Vip};
 use super::{
-    Action, Answer, Control, ExitReason, HelperKind, HelperNews, Instant, LimitedEvent, LogEvent,
-    NamespaceCheck, Question,
+    Action, Answer, CommandResult, Control, ExitReason, HelperKind, HelperNews, Instant,
+    LimitedEvent, LogEvent, NamespaceCheck, Question, Source,
 };
+use crate::errno::Errno;
 use crate::wire::rtnl::{Address, Body};
 
 impl Monitor<'_> {
@@ -316,6 +317,24 @@ impl Monitor<'_> {
         }
     }
 
+    /// Handles the failure of an action, which is tried again. All others have a result of their own.
+    pub(super) fn handle_failed(&mut self, action: &Action, errno: Errno, now: Instant) {
+        let not_started = HelperNews::Ended(CommandResult::NotStarted(errno));
+        match action {
+            Action::Sync(_) | Action::CheckConntrackd => {
+                self.handle_helper(HelperKind::Conntrackd, not_started, now);
+            }
+            Action::RunHook(..) => self.handle_helper(HelperKind::Hook, not_started, now),
+            Action::WatchClaims { .. } | Action::ReadFrames(_) => {
+                if let Some(detector) = &mut self.detector {
+                    detector.handle_socket_failed(action, errno, &mut self.journal, now);
+                }
+            }
+            Action::CheckNamespace => self.namespace.handle_failed(now),
+            _ => {}
+        }
+    }
+
     pub(super) fn handle_helper(&mut self, helper: HelperKind, news: HelperNews, now: Instant) {
         let journal = &mut self.journal;
         match (news, helper) {
@@ -343,12 +362,23 @@ impl Monitor<'_> {
     }
 
     pub(super) fn handle_namespace_gone(&mut self, now: Instant) {
-        if matches!(self.exit.reason(), None | Some(ExitReason::HelperGone(_))) {
+        if matches!(
+            self.exit.reason(),
+            None | Some(ExitReason::HelperGone(_) | ExitReason::SourceFailed(_))
+        ) {
             self.namespace = NamespaceSchedule::new(NamespaceCheck::Never);
             self.vip.handle_namespace_gone();
             self.journal.log(LogEvent::NamespaceGone);
             self.handle_exit(ExitReason::NamespaceGone, now);
         }
+    }
+
+    /// Handles the end of a source of inputs, which each turn of the loop reports again.
+    pub(super) fn handle_source_failed(&mut self, source: Source, errno: Errno, now: Instant) {
+        if !self.exit.is_pending() {
+            self.journal.log(LogEvent::SourceFailed(source, errno));
+        }
+        self.handle_exit(ExitReason::SourceFailed(source), now);
     }
 
     pub(super) fn handle_exit(&mut self, reason: ExitReason, now: Instant) {

@@ -6,7 +6,7 @@ use heapless::{Deque, Vec};
 
 use super::{
     Action, Answer, Cause, CommandResult, Counters, Duration, Ending, Failure, HelperKind,
-    HookState, Instant, Question, State, SyncCommand,
+    HookState, Instant, Question, Source, State, SyncCommand,
 };
 use crate::errno::Errno;
 use crate::wire::cidr::Cidr;
@@ -51,6 +51,8 @@ pub enum LogEvent {
     HelperGone(HelperKind),
     /// The hook ended with exit code 0 for this state, after this number of failed runs.
     HookSucceeded { state: HookState, failures: u32 },
+    /// A source of inputs failed for good: exiting.
+    SourceFailed(Source, Errno),
     /// The network namespace has been deleted.
     NamespaceGone,
     /// SIGHUP: everything is listed, written and reported again.
@@ -93,6 +95,8 @@ pub enum LimitedEvent {
     ClaimUnconfirmed { mac: Mac },
     /// keepalived has not run for ten seconds.
     KeepalivedGone,
+    /// Claims cannot be received; that is tried again.
+    NotListening { errno: Errno },
     /// A probe could not be sent.
     NotProbed { errno: Errno },
     /// A frame that announces an address could not be sent.
@@ -109,8 +113,8 @@ pub enum LimitedEvent {
 
 /// The least time between two lines of one kind.
 const PERIOD: Duration = Duration::from_secs(60);
-/// Room for every kind of limited event: 35 today.
-const MAX_KINDS: usize = 35;
+/// Room for every kind of limited event.
+const MAX_KINDS: usize = 48;
 
 /// More lines than one input can cause. A caller that passes in several before it polls may lose lines.
 const MAX_LINES: usize = 8;

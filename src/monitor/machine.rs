@@ -169,6 +169,10 @@ impl<'a> Monitor<'a> {
                     metrics.request();
                 }
             }
+            Input::Failed(action, errno) => self.handle_failed(action, *errno, now),
+            Input::SourceFailed(source, errno) => {
+                self.handle_source_failed(*source, *errno, now);
+            }
             Input::MountsChanged => self.namespace.handle_mounts_changed(now),
             Input::NamespaceGone => self.handle_namespace_gone(now),
         }
@@ -331,7 +335,7 @@ impl<'a> Monitor<'a> {
             // A full disk or an absent agent does not delay the exit.
             ExitReason::Signal(_) => is_known,
             ExitReason::Superseded => true,
-            ExitReason::HelperGone(_) => is_known && is_delivered,
+            ExitReason::HelperGone(_) | ExitReason::SourceFailed(_) => is_known && is_delivered,
             ExitReason::NamespaceGone => {
                 is_delivered && self.hook.as_ref().is_none_or(|hook| hook.runs.pending().is_none())
             }

@@ -75,7 +75,7 @@ pub use announce::{AddressKey, AnnounceTiming, Announcement, FrameKind, Tables};
 pub use config::MonitorConfig;
 pub use file_check::{FoundFiles, FoundStateFile};
 pub use hook::HookTiming;
-pub use input_action::{Action, Control, ExitReason, HelperNews, Input};
+pub use input_action::{Action, Control, ExitReason, HelperNews, Input, Source};
 pub use journal::{LimitedEvent, LogEvent};
 pub use keepalived::Keepalived;
 pub use machine::Monitor;

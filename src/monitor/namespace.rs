@@ -5,6 +5,9 @@ use super::{Action, Duration, Instant};
 /// The least time between two checks: where containers start and stop, mounts change all the time.
 const PAUSE: Duration = Duration::from_secs(1);
 
+/// The wait after a failed check.
+const RETRY: Duration = Duration::from_secs(5);
+
 /// How a deletion of the network namespace is noticed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NamespaceCheck {
@@ -37,6 +40,11 @@ impl NamespaceSchedule {
         if self.check == NamespaceCheck::WhenMountsChange {
             self.due = Some(now.max(self.not_before));
         }
+    }
+
+    /// Handles that the check failed, or that the next mount will have no event.
+    pub(super) fn handle_failed(&mut self, now: Instant) {
+        self.due = Some(now + RETRY);
     }
 
     pub(super) fn next_action(&mut self, now: Instant) -> Option<Action> {

@@ -61,7 +61,7 @@ pub(crate) fn block_these(mask: SigSet) -> nix::Result<SignalFd> {
 }
 
 /// Reads the number of the next pending signal, if any.
-pub fn next(signals: &SignalFd) -> Option<i32> {
-    let info = signals.read_signal().ok()??;
-    i32::try_from(info.ssi_signo).ok()
+pub(crate) fn next(signals: &SignalFd) -> nix::Result<Option<i32>> {
+    let info = signals.read_signal()?;
+    Ok(info.and_then(|info| i32::try_from(info.ssi_signo).ok()))
 }

@@ -14,7 +14,7 @@ mod world;
 
 use std::time::Duration;
 
-use keepwatch::monitor::Control;
+use keepwatch::monitor::{Control, Failure};
 use netlink_packet_route::link::LinkFlags;
 use proptest::prelude::{ProptestConfig, Strategy, any, prop};
 use proptest::test_runner::TestRunner;
@@ -22,7 +22,7 @@ use world::choices::CHOICES;
 use world::kernel::UP;
 use world::lan::{AddressChange, LinkChange};
 use world::wire::{Claims, Station};
-use world::{Life, Options, Step};
+use world::{Life, Options, SIGTERM, Step};
 
 /// Runs 20,000 lives, or the number in `PROPTEST_CASES`.
 fn config() -> ProptestConfig {
@@ -87,6 +87,33 @@ fn claims_on_a_returned_interface() {
         life.steps.extend(vec![Step::WirelessEvent; lost]);
         life.steps.extend([Step::ReturnInterface { with_vip: true }, READ, READ, READ]);
         life.steps.push(CLAIM);
+        life.live();
+    }
+}
+
+/// SIGTERM comes while the daemon waits for the agent before it leaves the pid file to another, after an event.
+#[test]
+fn signal_after_the_pid_file_is_lost() {
+    let mut life = Life::decode(&[]);
+    life.steps.extend([Step::CreateInterface, Step::AddVip, Step::Read(2)]);
+    // The agent takes the request after that, and the file is checked.
+    for secs in [6, 5] {
+        life.steps.extend([Step::Stall(Duration::from_secs(secs)), Step::Read(1)]);
+    }
+    life.steps.insert(6, Step::LosePidFile);
+    life.steps.extend([Step::Read(1), Step::RemoveVip, Step::Control(Control::Exit(SIGTERM))]);
+    life.steps.push(Step::AgentReplies(Err(Failure::ClosedEarly)));
+    life.live();
+}
+
+/// An address is added while everything is announced again after a claim.
+#[test]
+fn new_address_after_a_claim() {
+    for secs in 0..70 {
+        let mut life = Life::decode(&[]);
+        life.steps.extend([Step::CreateInterface, Step::AddVip, READ, READ, CLAIM]);
+        life.steps.push(Step::Wait(Duration::from_secs(secs)));
+        life.steps.push(Step::ChangeAddress(0, AddressChange::of(([10, 0, 0, 1].into(), 24))));
         life.live();
     }
 }

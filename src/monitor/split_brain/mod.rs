@@ -27,6 +27,7 @@ use heapless::Deque;
 use super::journal::Journal;
 use super::vip::Vip;
 use super::{Action, Duration, Instant, LimitedEvent, LogEvent, Question};
+use crate::errno::Errno;
 use crate::wire::rtnl::{Body, Mac};
 use crate::wire::{Claim, ClaimKind};
 use aftermath::Aftermath;
@@ -96,6 +97,21 @@ impl Detector {
     /// Requests a new binding of the socket: the watched interface may be a new one with the same index.
     pub(super) fn handle_interface_change(&mut self) {
         self.socket.may_be_unbound = true;
+    }
+
+    /// Handles that the socket could not be bound, or is not read. After the end of the interface its
+    /// event comes soon.
+    pub(super) fn handle_socket_failed(
+        &mut self,
+        action: &Action,
+        errno: Errno,
+        journal: &mut Journal,
+        now: Instant,
+    ) {
+        if errno != Errno::NO_DEVICE {
+            journal.log_limited(LimitedEvent::NotListening { errno }, now);
+            self.socket.handle_failed(action, now);
+        }
     }
 
     /// Handles an event of the kernel.

@@ -17,6 +17,8 @@ pub(super) struct Socket {
     /// The frames since the start of the current second, and its end.
     frames: u32,
     second_ends: Option<Instant>,
+    /// When a failed action is tried again. Until then the socket is neither bound nor read anew.
+    retry_at: Option<Instant>,
 }
 
 impl Socket {
@@ -28,15 +30,28 @@ impl Socket {
         self.frames = self.frames.saturating_add(1);
     }
 
+    /// Handles that an action of the socket failed, which is tried again.
+    pub(super) fn handle_failed(&mut self, action: &Action, now: Instant) {
+        self.retry_at = Some(now + SECOND);
+        match action {
+            Action::ReadFrames(_) => self.reads = false,
+            _ => self.may_be_unbound = true,
+        }
+    }
+
     /// Binds the socket, and starts or stops reading, as the VIP comes and goes.
     pub(super) fn next_action(
         &mut self,
         wanted: Option<(u32, Option<u32>)>,
         now: Instant,
     ) -> Option<Action> {
+        self.retry_at.take_if(|at| now >= *at);
+        let rests = self.retry_at.is_some();
         let is_new = core::mem::replace(&mut self.watched, wanted) != wanted;
+        self.may_be_unbound |= is_new && rests;
         if let Some((ifindex, own)) = wanted
             && (is_new || self.may_be_unbound)
+            && !rests
         {
             let rebind = core::mem::take(&mut self.may_be_unbound);
             // The link below one with a virtual MAC receives the answers.
@@ -44,16 +59,17 @@ impl Socket {
             return Some(Action::WatchClaims { only, rebind });
         }
         let reads = wanted.is_some() && (self.frames < MAX_FRAMES || self.is_second_over(now));
-        if reads != self.reads {
+        if reads != self.reads && !(reads && rests) {
             self.reads = reads;
             return Some(Action::ReadFrames(reads));
         }
         None
     }
 
-    /// Returns when reading goes on after a flood.
+    /// Returns when reading goes on after a flood, or after a failure.
     pub(super) fn pause_ends(&self) -> Option<Instant> {
-        self.second_ends.filter(|_| self.watched.is_some() && !self.reads)
+        let pause = self.second_ends.filter(|_| self.watched.is_some() && !self.reads);
+        self.retry_at.or(pause)
     }
 
     fn is_second_over(&self, now: Instant) -> bool {

@@ -1,16 +1,25 @@
 //! Executes the core's actions.
 
+use keepwatch::errno::Errno;
 use keepwatch::monitor::{
-    Action, Duration, Failure, FoundFiles, Input, Instant, Outcome, Question, State,
+    Action, CommandResult, Duration, Failure, FoundFiles, Input, Instant, Outcome, Question, State,
 };
 use keepwatch::wire::rtnl::Body;
 
 use super::Simulation;
 use super::lan::Lan;
 
+const NO_MEMORY: Errno = Errno(12);
+/// When a failed check of the namespace is repeated.
+const NAMESPACE_RETRY: Duration = Duration::from_secs(5);
+
 impl Simulation<'_> {
     /// Executes an action. Returns its result if it has one at once.
     pub(super) fn carry_out(&mut self, action: &Action) -> Option<Input> {
+        if self.next_action_fails && self.fail(action) {
+            self.next_action_fails = false;
+            return Some(Input::Failed(action.clone(), NO_MEMORY));
+        }
         match *action {
             Action::Ask(question) => {
                 self.sent = true;
@@ -102,6 +111,35 @@ impl Simulation<'_> {
         None
     }
 
+    /// Fails an action, if it has no result otherwise. Returns whether it does.
+    fn fail(&mut self, action: &Action) -> bool {
+        let result = CommandResult::NotStarted(NO_MEMORY);
+        match *action {
+            Action::RunHook(state, limit) => {
+                self.run_hook(state, limit);
+                self.end_hook(result);
+            }
+            Action::Sync(command) => {
+                self.conntrackd.run(command, self.now);
+                self.conntrackd.end(result, self.now);
+            }
+            Action::CheckConntrackd => {
+                self.conntrackd.check(self.now);
+                self.conntrackd.fail_check(self.now);
+            }
+            Action::WatchClaims { .. } | Action::ReadFrames(true) => {
+                self.limits.fail(("socket", 0), self.now);
+                self.wire.fail(self.now);
+            }
+            Action::CheckNamespace => {
+                self.metrics.follow(&self.monitor.status());
+                self.check_by = Some(self.now + NAMESPACE_RETRY);
+            }
+            _ => return false,
+        }
+        true
+    }
+
     fn check_keepalived(&mut self) -> Input {
         // The metrics must show the status before the check, which may change it.
         self.metrics.follow(&self.monitor.status());
@@ -162,7 +200,7 @@ impl Simulation<'_> {
     }
 
     pub(super) fn look_at_namespace(&mut self) -> Option<Input> {
-        self.mounts_changed = false;
+        (self.mounts_changed, self.check_by) = (false, None);
         self.namespace_deleted.then_some(Input::NamespaceGone)
     }
 

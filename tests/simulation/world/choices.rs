@@ -39,6 +39,7 @@ pub static CHOICES: LazyLock<Vec<Vec<Step>>> = LazyLock::new(|| {
         (8, results().map(Step::CommandEnds).to_vec()),
         (1, vec![Step::RestartConntrackd]),
         (4, results().map(Step::HookEnds).to_vec()),
+        (2, vec![Step::FailNextAction]),
         (4, vec![Step::Control(Control::Reload)]),
         (2, vec![Step::Control(Control::Status)]),
         (1, vec![Step::Control(Control::ReopenLog)]),

@@ -109,6 +109,12 @@ impl Conntrackd {
         result
     }
 
+    /// Ends a check without a result.
+    pub fn fail_check(&mut self, now: Instant) {
+        self.running = None;
+        self.rests_since = Some(now);
+    }
+
     fn end_check(&mut self, now: Instant) {
         self.rests_since = Some(now);
         if self.was_restarted {

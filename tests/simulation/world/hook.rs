@@ -187,6 +187,13 @@ impl Simulation<'_> {
     }
 
     pub(super) fn hook_ends(&mut self, result: CommandResult) {
+        self.end_hook(result);
+        self.feed(&Input::Helper(HelperKind::Hook, HelperNews::Ended(result)));
+        assert!(!self.hook.prints, "p20_output_has_a_line");
+    }
+
+    /// Ends a run, before the core is told.
+    pub(super) fn end_hook(&mut self, result: CommandResult) {
         let fails = !self.exited && self.hook.running && result != CommandResult::Exited(0);
         if fails {
             let state = self.hook.last.expect("a run");
@@ -196,8 +203,6 @@ impl Simulation<'_> {
         }
         self.hook.prints = fails && self.monitor.logs_hook_output(result, self.now);
         self.hook.end(result, self.now);
-        self.feed(&Input::Helper(HelperKind::Hook, HelperNews::Ended(result)));
-        assert!(!self.hook.prints, "p20_output_has_a_line");
     }
 
     pub(super) fn helper_dies(&mut self, helper: HelperKind) {

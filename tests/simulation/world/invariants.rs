@@ -3,7 +3,7 @@
 use keepwatch::errno::Errno;
 use keepwatch::monitor::{
     Action, AddressKey, Announcement, Cause, CommandResult, Duration, ExitReason, HelperKind,
-    LimitedEvent, LogEvent, ManagerNotice, State, Trouble,
+    Instant, LimitedEvent, LogEvent, ManagerNotice, State, Trouble,
 };
 use keepwatch::wire::rtnl::Address;
 
@@ -49,14 +49,20 @@ impl Simulation<'_> {
         let now = deadline.is_some_and(|deadline| deadline <= self.now);
         let written = self.reported.is_none() || self.metrics.is_expected_no_more();
         assert!(now || written, "p14_metrics_follow_a_report");
+        let is_soon =
+            |by: Option<Instant>| by.is_some_and(|by| deadline.is_some_and(|at| at <= by));
         let looks = deadline.is_some_and(|deadline| deadline <= self.now + Duration::from_secs(1));
         assert!(
-            looks || !self.mounts_changed || self.namespace_gone.is_some(),
+            looks
+                || is_soon(self.check_by)
+                || !self.mounts_changed
+                || self.namespace_gone.is_some(),
             "p10_namespace_is_looked_for"
         );
         let listens = self.wire.listening.is_some() && self.reported == Some(State::Active);
         let bound = self.wire.is_bound_to(&self.kernel);
         let reads = self.wire.goes_on(deadline, self.now);
+        let soon = soon || is_soon(self.wire.retry_by);
         assert!(soon || unread || !listens || reads, "p12_frames_are_read");
         assert!(soon || unread || !listens || bound, "p12_socket_is_bound_to_the_interface");
         // During a suspicion up to a minute passes between two rounds.
@@ -196,6 +202,7 @@ impl Simulation<'_> {
             LogEvent::Synced { .. }
             | LogEvent::CommandFailed { .. }
             | LogEvent::ConntrackdRestarted => self.conntrackd.read_line(note),
+            LogEvent::SourceFailed(..) => panic!("p20_sources_work: {note:?}"),
             LogEvent::Superseded => assert!(self.pid_file_is_lost, "p15_pid_file_is_lost"),
             LogEvent::AgentReplaced => assert!(self.agent.is_replaced(), "p6_agent_is_replaced"),
             LogEvent::HookSucceeded { state, .. } => {
@@ -283,6 +290,7 @@ impl Simulation<'_> {
                 self.read_unconfirmed(mac);
                 return self.limits.read_other(("claim", 0), self.now);
             }
+            LimitedEvent::NotListening { .. } => ("socket", 0),
             LimitedEvent::NotProbed { .. } => ("probe", 0),
             LimitedEvent::KeepalivedGone => ("keepalived", 0),
             LimitedEvent::Overrun => ("overrun", 0),

@@ -68,7 +68,7 @@ thread_local! {
     static TABLES: RefCell<Tables> = const { RefCell::new(Tables::new()) };
 }
 
-const SIGTERM: i32 = 15;
+pub const SIGTERM: i32 = 15;
 /// More actions than any input causes.
 const MAX_ACTIONS: u32 = 100;
 /// The interval between checks of the namespace.
@@ -96,6 +96,9 @@ pub struct Simulation<'a> {
     options: Options,
     /// The core knows that mounts have changed, and has not checked the namespace since.
     mounts_changed: bool,
+    /// A check of the namespace has failed, and is repeated until then.
+    check_by: Option<Instant>,
+    next_action_fails: bool,
     /// When the core last checked the files.
     checked: Instant,
     /// When the core last checked the namespace.
@@ -198,6 +201,8 @@ impl<'a> Simulation<'a> {
             hook: Hook::new(options.has_hook),
             options,
             mounts_changed: false,
+            check_by: None,
+            next_action_fails: false,
             checked: now,
             looked: None,
             namespace_deleted: false,

@@ -117,6 +117,8 @@ pub enum Step {
     CommandEnds(CommandResult),
     RestartConntrackd,
     HookEnds(CommandResult),
+    /// The system call of the next action fails that has no result otherwise.
+    FailNextAction,
     /// Sets whether the service manager's socket has room.
     ManagerTakes(bool),
     LosePidFile,
@@ -197,6 +199,7 @@ impl Simulation<'_> {
             Step::CommandEnds(result) => self.command_ends(result),
             Step::HelperDies(helper) => self.helper_dies(helper),
             Step::HookEnds(result) => self.hook_ends(result),
+            Step::FailNextAction => self.next_action_fails = true,
             Step::ManagerTakes(takes) => self.manager.is_full = !takes,
             Step::LosePidFile => self.pid_file_is_lost = true,
             Step::Control(control) => self.control(control),

@@ -76,6 +76,8 @@ pub struct Wire {
     /// The number of frames read in the current second.
     read: usize,
     second_ends: Option<Instant>,
+    /// A failed action of the socket is repeated until then.
+    pub retry_by: Option<Instant>,
     /// Another station has the VIP, and answers questions.
     pub is_contested: bool,
     /// The network sends our broadcasts back.
@@ -119,7 +121,7 @@ impl Wire {
             self.bound = there.then_some(kernel.instance).or(self.bound);
         }
         self.queue.clear();
-        self.probed = None;
+        (self.probed, self.retry_by) = (None, None);
         (self.listening, self.is_current) = (Some(ifindex), kernel.mac_known == Some(ifindex));
     }
 
@@ -129,7 +131,11 @@ impl Wire {
 
     pub fn read(&mut self, reads: bool) {
         assert_ne!(self.reads, reads, "p12_reading_is_switched_once");
-        self.reads = reads;
+        (self.reads, self.retry_by) = (reads, None);
+    }
+
+    pub fn fail(&mut self, now: Instant) {
+        (self.retry_by, self.is_current) = (Some(now + SECOND), false);
     }
 
     pub fn goes_on(&self, deadline: Option<Instant>, now: Instant) -> bool {
