@@ -1,7 +1,7 @@
 //! Gives up rights once everything is open.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use ::landlock::{AccessFs, RulesetStatus};
 use nix::unistd::geteuid;
@@ -40,22 +40,31 @@ fn restrict_files(config: &Config) -> Result<bool, Errno> {
     // `conf_dir`, which is created and deleted with its router, and never for `/`.
     let is_root = geteuid().is_root();
     let reach = |directory: &Path, is_recreated: bool| {
-        let found = directory.ancestors().find(|path| path.exists()).unwrap_or(directory);
+        let mut found = directory;
+        for path in directory.ancestors() {
+            if landlock::exists(path)? {
+                found = path;
+                break;
+            }
+        }
         let above = if found == directory { directory.join("..") } else { found.into() };
         let is_top = fs::canonicalize(&above).is_ok_and(|path| path == Path::new("/"));
         let stays = found == directory && !is_recreated;
-        if is_root && (is_top || stays) { directory.into() } else { above }
+        Ok::<_, Errno>(if is_root && (is_top || stays) { directory.into() } else { above })
     };
     let parent = |path: &Path| path.parent().unwrap_or(path).to_owned();
+    let reach_of = |file: &Option<PathBuf>| {
+        file.as_deref().map(|file| reach(&parent(file), false)).transpose()
+    };
     let append = AccessFs::MakeReg | AccessFs::WriteFile;
     let replace = append | AccessFs::RemoveFile;
     let allowed = [
-        Some((reach(&config.conf_dir, true), replace)),
+        Some((reach(&config.conf_dir, true)?, replace)),
         // The words in the state file and its spare are read back, as other processes may write them. A `conf_dir` that is
         // created anew has no spare.
         Some((config.conf_dir.clone(), AccessFs::ReadFile | AccessFs::Truncate)),
-        config.metrics_file.as_deref().map(|file| (reach(&parent(file), false), replace)),
-        config.log_file.as_deref().map(|file| (reach(&parent(file), false), append)),
+        reach_of(&config.metrics_file)?.map(|directory| (directory, replace)),
+        reach_of(&config.log_file)?.map(|directory| (directory, append)),
         config.pid_file.as_deref().map(|file| (parent(file), AccessFs::RemoveFile.into())),
         // keepalived creates it anew at each start.
         config.keepalived_pid_file.as_deref().map(|file| (parent(file), AccessFs::ReadFile.into())),

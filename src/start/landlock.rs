@@ -1,10 +1,11 @@
 //! Landlock (`landlock(7)`): denies access to files except by rules, TCP, and other processes' signals and abstract sockets.
 
-use std::path::PathBuf;
+use std::io::ErrorKind::{NotADirectory, PermissionDenied};
+use std::path::{Path, PathBuf};
 
 use ::landlock::{
-    ABI, Access, AccessFs, AccessNet, BitFlags, Ruleset, RulesetAttr, RulesetCreated,
-    RulesetCreatedAttr, RulesetError, Scope, path_beneath_rules,
+    ABI, Access, AccessFs, AccessNet, BitFlags, PathBeneath, PathFd, Ruleset, RulesetAttr,
+    RulesetCreated, RulesetCreatedAttr, RulesetError, Scope, path_beneath_rules,
 };
 use nix::errno::Errno as NixErrno;
 
@@ -19,9 +20,10 @@ pub(crate) const VERSION: ABI = ABI::V6;
 /// # Errors
 /// If the kernel refuses a step, or a path exists but cannot be opened, as without a free descriptor.
 pub fn deny_all_but(allowed: &[(PathBuf, BitFlags<AccessFs>)]) -> Result<RulesetCreated, Errno> {
-    let rules = allowed.iter().filter(|(path, _)| path.exists()).map(|(path, access)| {
-        let rule = path_beneath_rules([path], *access).next().transpose()?;
-        rule.ok_or_else(|| NixErrno::last().into())
+    let rules = allowed.iter().filter_map(|(path, access)| match exists(path) {
+        Ok(false) => None,
+        Ok(true) => Some(rule(path, *access)),
+        Err(errno) => Some(Err(errno)),
     });
     Ruleset::default()
         .handle_access(AccessFs::from_all(VERSION))?
@@ -29,6 +31,22 @@ pub fn deny_all_but(allowed: &[(PathBuf, BitFlags<AccessFs>)]) -> Result<Ruleset
         .scope(Scope::from_all(VERSION))?
         .create()?
         .add_rules(rules)
+}
+
+fn rule(path: &Path, access: BitFlags<AccessFs>) -> Result<PathBeneath<PathFd>, Errno> {
+    let rule = path_beneath_rules([path], access).next().transpose()?;
+    rule.ok_or_else(|| NixErrno::last().into())
+}
+
+/// Returns whether a path exists, as far as this user may know.
+///
+/// # Errors
+/// If that is unknown: without a rule, the daemon could never write there.
+pub(super) fn exists(path: &Path) -> Result<bool, Errno> {
+    match path.try_exists() {
+        Err(error) if matches!(error.kind(), PermissionDenied | NotADirectory) => Ok(false),
+        found => Ok(found?),
+    }
 }
 
 impl From<RulesetError> for Errno {

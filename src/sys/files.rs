@@ -40,5 +40,5 @@ pub(crate) fn identity(path: &Path) -> Option<FileId> {
 /// Returns whether this open file is at the path. A symlink there is not followed. `ENOENT`: no file is there.
 pub(crate) fn is_at(path: &CStr, file: &File) -> nix::Result<bool> {
     let there = lstat(path)?;
-    Ok(fstat(file).is_ok_and(|file| is_same(&file, &there)))
+    Ok(is_same(&fstat(file)?, &there))
 }
