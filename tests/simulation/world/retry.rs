@@ -146,6 +146,12 @@ impl Questions {
         self.retries[Subject::Watched as usize].be_due(now);
     }
 
+    /// Notes a loss, after which all addresses wait for all links.
+    fn let_addresses_wait(&mut self, now: Instant) {
+        let addresses = &mut self.retries[Subject::Addresses as usize];
+        addresses.by = addresses.by.map(|by| by.max(now + FIRST));
+    }
+
     fn note_malformed(&mut self, now: Instant) {
         self.retries[Subject::Watched as usize].fail(now);
     }
@@ -273,10 +279,12 @@ impl Simulation<'_> {
                 questions.be_due(now);
                 if *input == Input::Overrun {
                     limits.fail(("overrun", 0), now);
+                    questions.let_addresses_wait(now);
                 }
             }
             Input::MalformedMessage(about) => {
                 limits.fail(("malformed", 0), now);
+                questions.let_addresses_wait(now);
                 let watched = self.monitor.status().ifindex;
                 if about.is_none() || watched == about || watched.is_none() {
                     questions.note_malformed(now);
