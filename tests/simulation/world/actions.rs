@@ -45,6 +45,7 @@ impl Simulation<'_> {
                 return Some(Input::Probed(self.probe(probe)));
             }
             Action::WatchClaims { only, rebind } => {
+                assert!(self.wire.has_rested(self.now), "p12_failed_socket_rests");
                 self.wire.listen(only, rebind, &self.kernel);
             }
             Action::ReadFrames(reads) => {
@@ -52,6 +53,7 @@ impl Simulation<'_> {
                     !reads || self.reported == Some(State::Active),
                     "p12_frames_are_read_while_active"
                 );
+                assert!(!reads || self.wire.has_rested(self.now), "p12_failed_socket_rests");
                 self.wire.read(reads);
             }
             Action::WriteState(state) => return Some(self.write_state(state)),

@@ -140,7 +140,10 @@ impl Simulation<'_> {
         let needs_none = state == HookState::Fault || self.exit_requested;
         assert!(has_lasted || needs_none, "p20_state_has_lasted");
         let is_repeated = self.hook.last == Some(state);
-        if is_repeated && self.hook.again == 0 && self.hook.succeeded_for.is_some() {
+        // A run that has failed is repeated at once as well.
+        let fails_early = self.hook.failed_at.is_some_and(|at| self.now < at + WAITS[0]);
+        let is_early = self.hook.succeeded_for.is_some() || fails_early && self.wire.is_unanswered;
+        if is_repeated && self.hook.again == 0 && is_early {
             self.wire.deliver_again(self.now);
             self.hook.again += 1;
         }

@@ -97,7 +97,7 @@ pub struct Wire {
     asked: Vec<Instant>,
     probed: Option<Instant>,
     /// A station has not answered three questions, so the hook may run again; when it last did.
-    is_unanswered: bool,
+    pub is_unanswered: bool,
     delivered: Option<Instant>,
 }
 
@@ -131,7 +131,13 @@ impl Wire {
 
     pub fn read(&mut self, reads: bool) {
         assert_ne!(self.reads, reads, "p12_reading_is_switched_once");
-        (self.reads, self.retry_by) = (reads, None);
+        self.reads = reads;
+        self.retry_by.take_if(|_| reads);
+    }
+
+    /// Whether a failed action may be repeated.
+    pub fn has_rested(&self, now: Instant) -> bool {
+        self.retry_by.is_none_or(|by| now >= by)
     }
 
     pub fn fail(&mut self, now: Instant) {
