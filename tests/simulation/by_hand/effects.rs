@@ -2,7 +2,7 @@
 
 use keepwatch::monitor::{
     Action, ActiveWord, Cause, CommandResult, Control, Duration, ExitReason, Failure, HelperKind,
-    HelperNews, HookState, Input, LimitedEvent, LogEvent, MonitorConfig, Outcome, State,
+    HelperNews, HookState, Input, LimitedEvent, LogEvent, MonitorConfig, Outcome, Source, State,
     SyncCommand,
 };
 use keepwatch::wire::helper::{MAX_OUTPUT, MAX_REPORT};
@@ -10,7 +10,7 @@ use keepwatch::wire::rtnl::{Address, Body, Link};
 use netlink_packet_route::address::AddressFlags;
 use netlink_packet_route::link::LinkFlags;
 
-use super::{Lab, WATCHED, down, elsewhere, vip};
+use super::{EBUSY, Lab, WATCHED, down, elsewhere, vip};
 use crate::world::kernel::{UP, link};
 use crate::world::{config, timing};
 
@@ -44,6 +44,25 @@ fn no_conntrackd_command_during_exit() {
     );
     lab.feed(&Input::Agent(Outcome::Delivered { by_another: false }));
     assert_eq!(lab.syncs(), 0);
+}
+
+/// The loop reports a failed epoll at each turn.
+#[test]
+fn failed_source_ends_the_daemon_once_the_agent_has_the_state() {
+    let mut lab = Lab::active(config());
+    lab.agent_hangs = true;
+    let failed = Input::SourceFailed(Source::Poll, EBUSY);
+    lab.feed(&failed);
+    lab.event(Body::DelAddress(vip()));
+    let exit = Action::Exit(ExitReason::SourceFailed(Source::Poll));
+    let delivered = Input::Agent(Outcome::Delivered { by_another: false });
+    for input in [&failed, &Input::QueueEmpty, &delivered, &Input::Agent(Outcome::Closed)] {
+        assert!(!lab.actions.contains(&exit), "{input:?}");
+        lab.feed(input);
+    }
+    assert_eq!(lab.actions.last(), Some(&exit));
+    assert_eq!(lab.written().last(), Some(&State::Backup));
+    assert_eq!(lab.lines(|event| matches!(event, LogEvent::SourceFailed(..))).len(), 1);
 }
 
 /// With LVS, the address may be on the watched interface and on `lo`.
