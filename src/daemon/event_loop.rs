@@ -278,6 +278,7 @@ impl Daemon<'_> {
 
     /// Executes an action. Returns its result, if it has one now. An error is one that the action has no result for.
     fn execute(&mut self, action: &Action) -> Result<Option<Input>, Errno> {
+        // Of a feature that is off, the core wants nothing.
         const NONE: Errno = Errno::NO_DEVICE;
         Ok(match *action {
             Action::Ask(question) => match self.questions.ask(question, &self.names.interface) {

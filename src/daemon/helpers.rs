@@ -17,8 +17,8 @@ impl Daemon<'_> {
     pub(super) fn handle_helper(&mut self, kind: HelperKind, buffer: &mut [u8]) -> bool {
         loop {
             let received = match kind {
-                HelperKind::Conntrackd => receive(&mut self.conntrackd, buffer),
-                HelperKind::Hook => receive(&mut self.hook, buffer),
+                HelperKind::Conntrackd => self.conntrackd.as_mut().and_then(|h| h.receive(buffer)),
+                HelperKind::Hook => self.hook.as_mut().and_then(|h| h.receive(buffer)),
             };
             match received {
                 None => return true,
@@ -34,7 +34,13 @@ impl Daemon<'_> {
                     }
                 }
                 Some(Err(errno)) if is_temporary(errno) => return false,
-                Some(Err(_)) => self.dispatch(&Input::Helper(kind, HelperNews::Gone)),
+                Some(Err(_)) => {
+                    match kind {
+                        HelperKind::Conntrackd => self.conntrackd = None,
+                        HelperKind::Hook => self.hook = None,
+                    }
+                    self.dispatch(&Input::Helper(kind, HelperNews::Gone));
+                }
             }
         }
     }
@@ -55,18 +61,6 @@ fn log_kill<Request>(helper: Option<&Helper<Request>>, kind: HelperKind) {
     if helper.is_some_and(|helper| helper.is_busy) {
         warning!("{} still running; killed", kind.name());
     }
-}
-
-/// Receives a report, if any. Removes a helper that has exited, and returns an error.
-fn receive<'a, Request>(
-    helper: &mut Option<Helper<Request>>,
-    buffer: &'a mut [u8],
-) -> Option<nix::Result<RunReport<'a>>> {
-    let received = helper.as_mut()?.receive(buffer)?;
-    if received.as_ref().is_err_and(|errno| !is_temporary(*errno)) {
-        *helper = None;
-    }
-    Some(received)
 }
 
 fn log_run(name: &str, report: &RunReport<'_>) {

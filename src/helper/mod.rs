@@ -105,7 +105,8 @@ impl<Request: Serialize> Helper<Request> {
 }
 
 impl<Request> Helper<Request> {
-    /// Receives the report of the run under way, if it has ended. An error: the process has exited.
+    /// Receives the report of the run under way, if it has ended. An error other than a temporary one: the process has
+    /// exited.
     pub fn receive<'a>(&mut self, buffer: &'a mut [u8]) -> Option<nix::Result<RunReport<'a>>> {
         let received = receive(&self.channel, buffer, MsgFlags::MSG_DONTWAIT);
         if matches!(received, Err(NixErrno::EAGAIN)) {

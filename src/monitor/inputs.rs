@@ -34,9 +34,6 @@ impl Monitor<'_> {
     pub(super) fn handle_event(&mut self, body: &Body, now: Instant) {
         self.resync.handle_datagram();
         self.journal.counters.events += 1;
-        if let Some(detector) = &mut self.detector {
-            detector.handle_event(body);
-        }
         match body {
             Body::NewAddress(address) => self.handle_address(address, now),
             Body::DelAddress(address) if self.vip.handle_address_gone(address) => {
@@ -163,7 +160,7 @@ impl Monitor<'_> {
                 self.announcer.iter_mut().for_each(|announcer| announcer.handle_link_entry(body));
             }
             (Question::Addresses { only }, Body::NewAddress(address)) => {
-                if matches!(subject, Subject::Watched | Subject::All) {
+                if subject.has_places() {
                     self.vip.handle_address_entry(address);
                 }
                 if let Some(announcer) = &mut self.announcer
@@ -192,7 +189,7 @@ impl Monitor<'_> {
         let journal = &mut self.journal;
         match (question, answer) {
             (Question::Interface | Question::Addresses { .. }, Answer::Failed(_))
-                if matches!(subject, Subject::Watched | Subject::All) =>
+                if subject.has_places() =>
             {
                 self.vip.discard();
             }
@@ -216,7 +213,7 @@ impl Monitor<'_> {
                 }
             }
             (Question::Addresses { only }, _) => {
-                if matches!(subject, Subject::Watched | Subject::All) {
+                if subject.has_places() {
                     self.vip.handle_addresses_answered(answer);
                 }
                 match (&mut self.announcer, subject, only) {

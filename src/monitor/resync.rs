@@ -28,6 +28,11 @@ pub(super) enum Subject {
 }
 
 impl Subject {
+    /// Returns whether the answer shows places of the VIP's address, for a view of its own.
+    pub(super) fn has_places(self) -> bool {
+        matches!(self, Self::Watched | Self::All)
+    }
+
     /// Returns whether the answer is about all links or all addresses.
     pub(super) fn is_everything(self) -> bool {
         matches!(self, Self::Links | Self::All)

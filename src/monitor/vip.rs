@@ -229,9 +229,7 @@ impl Vip {
     /// Returns the key of the VIP, for an announcement.
     pub(super) fn key(&self) -> Option<AddressKey> {
         let Place { ifindex, cidr, peer, .. } = *self.places().next()?;
-        let ip = cidr.address();
-        let ipv4 = ip.is_ipv4().then_some((cidr.prefix_len(), peer));
-        Some(AddressKey { ifindex, ip, ipv4 })
+        Some(AddressKey::new(ifindex, cidr, peer))
     }
 
     /// Returns the view in use, and the next one, if there is one.
@@ -396,10 +394,12 @@ impl Vip {
         Some((scope, answer))
     }
 
-    /// Returns the places of the VIP's address, apart from the VIP itself.
+    /// Returns the places of the VIP's address apart from the VIP itself, if that is missed.
     fn others(&self) -> impl Iterator<Item = &Place> {
+        let is_backup = self.state() == Some(State::Backup) && !self.namespace_gone;
         let watched = self.ifindex();
-        self.view.places.iter().filter(move |p| watched != Some(p.ifindex) || p.cidr != self.cidr)
+        let is_other = move |p: &&Place| watched != Some(p.ifindex) || p.cidr != self.cidr;
+        self.view.places.iter().filter(move |place| is_backup && is_other(place))
     }
 
     /// Returns a place of the VIP's address that is probably a mistake, if the VIP is missed: the name of its interface and
@@ -408,7 +408,6 @@ impl Vip {
     /// An address on `lo`, or on a link that is down or has no ARP, is right for some load balancers. Each link has
     /// link-local addresses of its own (RFC 4291 section 2.5.6), as gateways of all links often have the same.
     pub(super) fn misplaced(&self) -> Option<(InterfaceName, Cidr)> {
-        let is_backup = self.state() == Some(State::Backup) && !self.namespace_gone;
         let is_link_local = self.is_link_local();
         let mistaken = |place: &&Place| {
             let up = LinkFlags::Up | LinkFlags::Running;
@@ -417,7 +416,7 @@ impl Vip {
             let is_here = self.ifindex() == Some(place.ifindex);
             (is_here || !is_link_local) && flags.contains(up) && !flags.intersects(unused)
         };
-        let place = self.others().filter(|_| is_backup).find(mistaken)?;
+        let place = self.others().find(mistaken)?;
         place.link.map(|(name, _)| (name, place.cidr))
     }
 
@@ -427,9 +426,7 @@ impl Vip {
 
     /// Returns the index of a link to ask for, to say whether the VIP's address is misplaced there.
     pub(super) fn unknown_link(&self) -> Option<u32> {
-        let is_backup = self.state() == Some(State::Backup) && !self.namespace_gone;
-        let place = self.others().filter(|_| is_backup).find(|place| place.link.is_none())?;
-        Some(place.ifindex)
+        self.others().find(|place| place.link.is_none()).map(|place| place.ifindex)
     }
 
     /// Handles an entry about a link with places of the VIP's address.

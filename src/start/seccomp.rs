@@ -34,8 +34,6 @@ const ALLOWED: &[&[c_long]] = &[
         libc::SYS_openat,
         #[cfg(not(any(target_arch = "riscv64", target_arch = "loongarch64")))]
         libc::SYS_renameat,
-        #[cfg(any(target_arch = "riscv64", target_arch = "loongarch64"))]
-        libc::SYS_renameat2,
         libc::SYS_unlinkat,
         libc::SYS_ftruncate,
         libc::SYS_flock,

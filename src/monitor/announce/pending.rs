@@ -7,6 +7,7 @@ use heapless::Vec;
 
 use super::links::{AnnounceLink, Links};
 use crate::monitor::{Duration, Instant};
+use crate::wire::cidr::Cidr;
 use crate::wire::rtnl::{Address, Mac};
 
 /// The timing of announcements. The names in brackets are keepalived's.
@@ -40,11 +41,16 @@ pub struct AddressKey {
     pub ipv4: Option<(u8, IpAddr)>,
 }
 
-impl From<&Address> for AddressKey {
-    fn from(Address { ifindex, cidr, peer, .. }: &Address) -> Self {
+impl AddressKey {
+    pub(in crate::monitor) fn new(ifindex: u32, cidr: Cidr, peer: IpAddr) -> Self {
         let ip = cidr.address();
-        let ipv4 = ip.is_ipv4().then_some((cidr.prefix_len(), *peer));
-        Self { ifindex: *ifindex, ip, ipv4 }
+        Self { ifindex, ip, ipv4: ip.is_ipv4().then_some((cidr.prefix_len(), peer)) }
+    }
+}
+
+impl From<&Address> for AddressKey {
+    fn from(address: &Address) -> Self {
+        Self::new(address.ifindex, address.cidr, address.peer)
     }
 }
 

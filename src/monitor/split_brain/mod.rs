@@ -99,8 +99,7 @@ impl Detector {
         self.socket.may_be_unbound = true;
     }
 
-    /// Handles that the socket could not be bound, or is not read. After the end of the interface its
-    /// event comes soon.
+    /// Handles that the socket could not be bound, or is not read. If the interface is gone, its event follows.
     pub(super) fn handle_socket_failed(
         &mut self,
         action: &Action,
