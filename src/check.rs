@@ -42,7 +42,7 @@ pub fn check(config: &Config, tables: &mut Tables) -> Result<(), StartError> {
         process::open_null()?;
     }
     let mut daemon = Daemon::start(config, &mut starter, tables, true)?;
-    signals::unblock();
+    signals::unblock_for_report();
     let opened = |_: &Path| Ok::<_, Errno>(());
     report("namespace", config.namespace.as_deref(), opened, "entered");
     let state = state(config, &mut daemon.questions).map_err(named("netlink socket"))?;

@@ -10,7 +10,7 @@ use signal_hook::consts::{SIGHUP, SIGUSR1, SIGUSR2};
 use signal_hook::low_level::signal_name;
 
 use super::helpers::is_temporary;
-use super::sources::{AGENT, CLOCK, CONNTRACKD, HOOK, MOUNTS, PACKETS, ROUTE, SIGNALS};
+use super::sources::{AGENT, CLOCK, CONNTRACKD, HOOK, MOUNTS, PACKETS, ROUTE, SIGNALS, SOURCES};
 use crate::errno::Errno;
 use crate::helper::Helper;
 use crate::log::{self, Names, debug, info};
@@ -34,7 +34,6 @@ use crate::sys::{
 use crate::wire::helper::SyncRequest;
 use crate::wire::http;
 
-const SOURCES: usize = 9;
 type Ready = [bool; SOURCES];
 
 /// Netlink datagrams read in one turn, so that a burst starves neither the agent nor signals.

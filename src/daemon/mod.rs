@@ -5,3 +5,4 @@ mod helpers;
 mod sources;
 
 pub use event_loop::Daemon;
+pub(crate) use sources::SOURCES;

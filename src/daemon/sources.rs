@@ -24,6 +24,7 @@ pub(super) const AGENT: usize = 6;
 /// Needs no handling: the log is written before the next wait.
 pub(super) const LOG: usize = 7;
 pub(super) const CLOCK: usize = 8;
+pub(crate) const SOURCES: usize = CLOCK + 1;
 
 impl Daemon<'_> {
     /// Registers the sources that are open at the start.

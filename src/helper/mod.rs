@@ -59,8 +59,8 @@ pub trait Runnable {
     /// Returns how long a program of a request may take.
     fn limit(request: &Self::Request) -> Duration;
 
-    /// Builds the next command of a request, after the end of the last; the caller sets its output and session. The error
-    /// is why it is not run.
+    /// Builds the next command of a request, after the end of the last; the caller sets its output and session. An
+    /// error is the result without a run.
     fn next(
         &mut self,
         request: &Self::Request,

@@ -285,7 +285,8 @@ fn missing(option: &str) -> String {
 }
 
 impl Config {
-    /// Checks the options that require another one, ignores claims by a later `--no-detect-split-brain`, and fills in the defaults that depend on others.
+    /// Checks the options that require another one, ignores claims by a later `--no-detect-split-brain`, and fills in the
+    /// defaults that depend on others.
     fn complete(&mut self, ignores_claims: bool) -> Result<(), String> {
         if self.pid_file.is_none() && !self.foreground {
             return Err(missing("--pid_file or --foreground"));
@@ -305,9 +306,11 @@ impl Config {
             *group = group.or(self.group);
             group.ok_or_else(|| missing("--group, as --hook-user has no password entry"))?;
         }
-        self.probe = self.probe.filter(|_| !ignores_claims);
-        self.detect_split_brain |= self.probe.is_some() || !self.no_announce;
-        self.detect_split_brain &= !ignores_claims;
+        if ignores_claims {
+            (self.probe, self.detect_split_brain) = (None, false);
+        } else {
+            self.detect_split_brain |= self.probe.is_some() || !self.no_announce;
+        }
         if self.conntrackd_conf.is_some() && !self.enable_conntrackd {
             return Err(missing("--enable_conntrackd, as --conntrackd-conf is given"));
         }

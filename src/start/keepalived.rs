@@ -1,4 +1,4 @@
-//! keepalived's pid file, opened before the daemon gives up its rights.
+//! keepalived's pid file: where it is, found out before the daemon gives up its rights.
 
 use std::fs;
 use std::path::Path;

@@ -28,9 +28,9 @@ const ALLOWED: &[&[c_long]] = &[
         libc::SYS_getsockopt,
         // The interface whose frames are received.
         libc::SYS_bind,
-        // The state and its spare.
+        // The state and its spare; where there is no renameat, every rename.
         libc::SYS_renameat2,
-        // The state, the metrics, the log, the pid file, and the check of the namespace.
+        // The state, the metrics, the log, the pid file, the check of the namespace, and keepalived's pid file.
         libc::SYS_openat,
         #[cfg(not(any(target_arch = "riscv64", target_arch = "loongarch64")))]
         libc::SYS_renameat,
@@ -43,7 +43,7 @@ const ALLOWED: &[&[c_long]] = &[
         FSTATAT,
         // The check that keepalived runs.
         libc::SYS_pidfd_open,
-        // The check that standard error has room, and the wait for the end of a helper.
+        // The checks that standard error has room and that keepalived runs, and the wait for the end of a helper.
         libc::SYS_ppoll,
         // The rest of a wait that a stop or a suspension has interrupted (`restart_syscall(2)`).
         libc::SYS_restart_syscall,
@@ -89,8 +89,6 @@ const BY_ARGUMENTS: &[(c_long, &Arguments)] = &[
     (libc::SYS_utimensat, &[(1, NULL)]),
     #[cfg(target_pointer_width = "32")]
     (UTIMENSAT_TIME64, &[(1, NULL)]),
-    // The name of another interface.
-    (libc::SYS_ioctl, &[(1, SIOCGIFNAME)]),
     // The lock of keepalived's pid file.
     (libc::SYS_fcntl, &[(1, libc::F_OFD_GETLK)]),
     #[cfg(target_pointer_width = "32")]
@@ -109,9 +107,6 @@ const NULL: c_int = 0;
 /// The libc crate lacks it on some architectures.
 #[cfg(target_pointer_width = "32")]
 const UTIMENSAT_TIME64: c_long = if cfg!(target_arch = "mips") { 4412 } else { 412 };
-
-/// `include/uapi/linux/sockios.h`. The type of libc's constant differs between C libraries.
-const SIOCGIFNAME: c_int = 0x8910;
 
 /// `newfstatat`, and `fstatat64` on 32-bit architectures. The libc crate lacks it on some.
 const FSTATAT: c_long = if cfg!(target_arch = "x86_64") {

@@ -11,12 +11,11 @@ use nix::sys::stat::{FileStat, Mode, umask};
 use nix::unistd::{chdir, geteuid};
 
 use super::confine::confine;
-use super::files::remove_leftovers;
-use super::files::{examine, set_aside};
+use super::files::{examine, remove_leftovers, set_aside};
 use super::program::ConntrackdPath;
 use super::warnings::find_warnings;
 use super::{keepalived, memory, netns, pid_file, privileges};
-use crate::daemon::Daemon;
+use crate::daemon::{Daemon, SOURCES};
 use crate::errno::Errno;
 use crate::helper::{Conntrackd, Helper, Hook};
 use crate::log::{self, Level, Log, Names, warning};
@@ -43,8 +42,6 @@ use crate::sys::{
 use crate::wire::helper::SyncRequest;
 use crate::wire::ifname::InterfaceName;
 
-/// Room for an event of each polled descriptor.
-const EVENTS: usize = 8;
 /// How often to check that the namespace exists, where no event reports its deletion.
 const CHECK_NAMESPACE: Duration = Duration::from_secs(5);
 
@@ -111,15 +108,11 @@ impl<'a> Daemon<'a> {
             keepalived::watch,
         )?;
         let agent = open_at("agent socket", config.agent_socket.as_deref(), Agent::new)?;
-        let mut monitor = monitor_config(config, starter, namespace.as_ref());
-        if let Some(hook) = &mut monitor.hook {
-            hook.predecessor = predecessor.and_then(|(state, since)| Some((state, since?)));
-        }
+        let mut monitor = monitor_config(config, starter, namespace.as_ref(), predecessor);
         monitor.announce = config.announce().map(|timing| (timing, tables));
-        monitor.announce_changes = !config.no_announce;
         let daemon = Self {
             names: names(config),
-            events: Events::with_capacity(EVENTS),
+            events: Events::with_capacity(SOURCES),
             poll: Poll::new().map_err(Errno::from).map_err(named("epoll"))?,
             route,
             questions: Questions::open().map_err(named("netlink socket"))?,
@@ -233,9 +226,10 @@ fn fork_hook(config: &Config) -> Result<Helper<HookRun>, StartError> {
         position: 0,
     };
     let whom = hook.identity.user.map(|user| format!(" (as user {user}, from user {})", geteuid()));
+    let whom = whom.unwrap_or_default();
     let names = programs().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ");
     Helper::fork(&mut hook).map_err(|errno| {
-        let (whom, names, refusal) = (whom.unwrap_or_default(), names, Refusal::from(errno));
+        let refusal = Refusal::from(errno);
         StartError { line: format!("hook{whom} {names}: {refusal}"), lasts: refusal.lasts() }
     })
 }
@@ -245,8 +239,7 @@ fn open_sockets(config: &Config) -> Result<(RouteEvents, Option<PacketSocket>), 
     let filters = config.no_announce && !config.no_netlink_filter;
     let only = filters.then_some(config.vip.address());
     let route = RouteEvents::open(config.netlink_rcvbuf, only).map_err(named("netlink socket"))?;
-    let uses_packets = config.detect_split_brain || !config.no_announce;
-    let packets = uses_packets.then(|| PacketSocket::open(config.vip.address()));
+    let packets = config.announce().map(|_| PacketSocket::open(config.vip.address()));
     let socket = "packet socket (root or CAP_NET_RAW; not needed with --no-announce alone)";
     Ok((route, packets.transpose().map_err(named(socket))?))
 }
@@ -255,6 +248,7 @@ fn monitor_config<'a>(
     config: &Config,
     starter: &ReadinessNotifier,
     namespace: Option<&NamespaceWatch>,
+    predecessor: Option<(State, Option<Instant>)>,
 ) -> MonitorConfig<'a> {
     let check_namespace = match namespace.map(NamespaceWatch::fd) {
         None => NamespaceCheck::Never,
@@ -266,6 +260,7 @@ fn monitor_config<'a>(
     let seed = std::process::id().rotate_left(16) ^ u32::try_from(micros).unwrap_or_default();
     MonitorConfig {
         seed,
+        announce_changes: !config.no_announce,
         announce_again: !config.no_reannounce,
         detect_split_brain: config.detect_split_brain,
         probe_interval: config.probe,
@@ -275,7 +270,7 @@ fn monitor_config<'a>(
         hook: config.has_hook().then_some(HookTiming {
             limit: config.hook_timeout,
             delay: config.hook_delay,
-            predecessor: None,
+            predecessor: predecessor.and_then(|(state, since)| Some((state, since?))),
         }),
         write_metrics: config.metrics_file.is_some(),
         check_namespace,
@@ -296,7 +291,9 @@ fn find_predecessor(path: &Path, word: ActiveWord) -> Option<(State, Option<Inst
     let found = file.metadata().ok()?;
     let (modified, changed) =
         ((found.mtime(), found.mtime_nsec()), (found.ctime(), found.ctime_nsec()));
-    let since = clock::moment(found.mtime());
+    // In the middle of the second, so that slewing of the wall clock does not make it another.
+    let micros = found.mtime().saturating_mul(1_000_000).saturating_add(500_000);
+    let since = clock::moment_of(micros, clock::now());
     let mut text = String::new();
     file.take(16).read_to_string(&mut text).ok()?;
     let state =

@@ -21,10 +21,6 @@ pub struct AtomicFile {
 }
 
 impl AtomicFile {
-    pub(super) fn path(&self) -> &CStr {
-        &self.path
-    }
-
     /// Replaces the content, mode 0644. A symlink in its place is replaced, not followed. Returns the new file, opened with
     /// this `access` and locked, if its file system has locks.
     ///
@@ -43,19 +39,21 @@ impl AtomicFile {
 
     /// Returns whether another process has replaced the file by one that it has locked, or that cannot be opened.
     pub fn is_taken(&self, own: &File) -> bool {
-        let flags = OFlag::O_WRONLY | SAFELY;
-        let opened = || open(&*self.path, flags, Mode::empty()).map(File::from);
-        let is_held = || opened().map_or(true, |file| file.try_lock().is_err());
+        let is_held = || self.open().map_or(true, |file| file.try_lock().is_err());
         is_at(&self.path, own) == Ok(false) && is_held()
     }
 
     /// Removes an ended process's file: one that is not locked.
     pub fn discard(&self) {
-        let file = open(&*self.path, OFlag::O_WRONLY | SAFELY, Mode::empty()).map(File::from);
         let is_locked = |file: File| matches!(file.try_lock(), Err(TryLockError::WouldBlock));
-        if file.is_ok_and(|file| !is_locked(file)) {
+        if self.open().is_ok_and(|file| !is_locked(file)) {
             let _ = unlink(&self.path);
         }
+    }
+
+    /// Opens the file at the path to see whether it is locked.
+    fn open(&self) -> nix::Result<File> {
+        open(&*self.path, OFlag::O_WRONLY | SAFELY, Mode::empty()).map(File::from)
     }
 
     /// Removes the file if it is still this one.

@@ -136,7 +136,7 @@ sockopt_impl!(AttachFilter, SetOnly, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, s
 sockopt_impl!(LockFilter, SetOnly, libc::SOL_SOCKET, libc::SO_LOCK_FILTER, bool);
 sockopt_impl!(QdiscBypass, SetOnly, libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, bool);
 
-/// Attaches a filter to a socket, replacing any other.
+/// Attaches a filter to a socket.
 pub fn attach(socket: &impl AsFd, program: &mut Filter) -> Result<(), Errno> {
     let len = u16::try_from(program.len()).map_err(|_| NixErrno::EINVAL)?;
     let program = sock_fprog { len, filter: program.as_mut_ptr() };

@@ -45,11 +45,10 @@ pub fn unix_time(moment: Instant) -> u64 {
     u64::try_from(micros / 1_000_000).unwrap_or_default()
 }
 
-/// Returns the moment of an earlier Unix time in seconds, which is negative before the boot.
-pub fn moment(unix_time: i64) -> Instant {
-    // In the middle of the second, so that slewing of the wall clock does not make it another.
-    let ago = micros(ClockId::CLOCK_REALTIME) - (unix_time.saturating_mul(1_000_000) + 500_000);
-    Instant::from_micros(now().total_micros() - ago)
+/// Returns the moment of a Unix time in microseconds, by the wall clock as it is set now. It is negative before the boot.
+pub fn moment_of(unix_micros: i64, now: Instant) -> Instant {
+    let age = micros(ClockId::CLOCK_REALTIME).saturating_sub(unix_micros);
+    Instant::from_micros(now.total_micros().saturating_sub(age))
 }
 
 /// Notices when the wall clock is set (`TFD_TIMER_CANCEL_ON_SET` of `timerfd_create(2)`).
@@ -79,12 +78,6 @@ impl ClockWatch {
         // Fails with ECANCELED, which re-arms it.
         let _ = self.0.wait();
     }
-}
-
-/// Returns the moment of a wall-clock time, by the wall clock as it is set now.
-pub fn moment_of(time: TimeSpec, now: Instant) -> Instant {
-    let age = micros(ClockId::CLOCK_REALTIME).saturating_sub(time.num_microseconds());
-    Instant::from_micros(now.total_micros().saturating_sub(age))
 }
 
 #[derive(Clone, Copy)]

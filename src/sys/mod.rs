@@ -1,7 +1,7 @@
 //! The edge to Linux while the loop runs: file descriptors and system calls, no decisions, no allocation.
 
 pub(crate) mod agent;
-pub mod atomic_file;
+pub(crate) mod atomic_file;
 pub(crate) mod bpf;
 pub(crate) mod clock;
 mod errno;

@@ -111,7 +111,7 @@ pub struct Questions {
     is_alone: bool,
     /// The kernel lists one interface alone if it is asked to: Linux 4.20.
     can_filter: bool,
-    /// The parts with entries.
+    /// The parts received, with those of other processes.
     parts: u32,
 }
 
@@ -179,23 +179,23 @@ impl Questions {
         if message.sequence != self.sequence {
             return None;
         }
-        let has_gap = message.interrupted || self.is_alone && self.parts > 1;
-        match message.body {
+        let is_end = match message.body {
+            Body::Other => return None,
             // ENODEV: no interface has the name or the index, so it has no addresses.
             Body::Done(Some(errno)) | Body::Error(errno) if Errno(errno) != Errno::NO_DEVICE => {
                 self.answer = Answer::Failed(Errno(errno));
+                true
             }
-            Body::Done(_) | Body::Error(_) => {}
-            Body::Other => return None,
-            body => {
-                if has_gap && self.answer == Answer::Complete {
-                    self.answer = Answer::Interrupted;
-                }
-                return Some(Input::Entry(body));
-            }
-        }
-        if message.interrupted && self.answer == Answer::Complete {
+            Body::Done(_) | Body::Error(_) => true,
+            _ => false,
+        };
+        // The end may have a part of its own.
+        let has_gap = message.interrupted || !is_end && self.is_alone && self.parts > 1;
+        if has_gap && self.answer == Answer::Complete {
             self.answer = Answer::Interrupted;
+        }
+        if !is_end {
+            return Some(Input::Entry(message.body));
         }
         self.is_open = false;
         Some(Input::Answered(self.answer))

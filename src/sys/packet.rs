@@ -13,7 +13,7 @@ use nix::sys::socket::{
     AddressFamily, ControlMessageOwned, LinkAddr, MsgFlags, SockFlag, SockType, SockaddrLike, bind,
     cmsg_space, recvmsg, sendto, setsockopt, socket, sockopt,
 };
-use nix::sys::time::TimeSpec;
+use nix::sys::time::{TimeSpec, TimeValLike};
 
 use super::{bpf, clock};
 use crate::errno::Errno;
@@ -127,7 +127,9 @@ impl PacketSocket {
         };
         let ifindex = sender.and_then(|sender| u32::try_from(sender.ifindex()).ok());
         let claim = frame.get(..length).and_then(parse_claim);
-        let at = stamp.map_or(now, |stamp| clock::moment_of(stamp, now).clamp(self.emptied, now));
+        let at = stamp.map_or(now, |stamp| {
+            clock::moment_of(stamp.num_microseconds(), now).clamp(self.emptied, now)
+        });
         Some(Input::Frame(ifindex.zip(claim).map(|(ifindex, claim)| (ifindex, claim, at))))
     }
 

@@ -93,7 +93,7 @@ impl StateFile {
         if !is_ready {
             return Err(NixErrno::ESTALE.into());
         }
-        let exchanged = exchange(&self.spare_path, self.file.path());
+        let exchanged = exchange(&self.spare_path, &self.file.path);
         if let Err(NixErrno::EINVAL | NixErrno::ENOSYS | NixErrno::EOPNOTSUPP) = exchanged {
             self.do_without_spare();
         }
@@ -161,7 +161,7 @@ impl StateFile {
     pub fn find(&self) -> FoundStateFile {
         let Some(live) = &self.live else { return FoundStateFile::Intact };
         let holds = |word| live.holds(word).unwrap_or(true);
-        match lstat(self.file.path()) {
+        match lstat(&*self.file.path) {
             Ok(there) if !is_same(&there, &live.id) => FoundStateFile::Foreign,
             Ok(_) if !live.word.is_none_or(holds) => FoundStateFile::Changed,
             Err(NixErrno::ENOENT) => FoundStateFile::Changed,
