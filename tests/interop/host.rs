@@ -295,10 +295,12 @@ fn process(pid: u32) -> Option<Process> {
 
 /// Returns the processor time that a process and all its descendants have used, in ticks.
 pub fn processor_time(pid: u32) -> u64 {
-    let all = processes();
-    let children = all.iter().filter(|process| process.parent == pid).map(|process| process.pid);
-    let own = all.iter().find(|process| process.pid == pid).map_or(0, |process| process.time);
-    own + children.map(processor_time).sum::<u64>()
+    fn of(all: &[Process], pid: u32) -> u64 {
+        let own = all.iter().find(|process| process.pid == pid).map_or(0, |process| process.time);
+        let children = all.iter().filter(|process| process.parent == pid);
+        own + children.map(|child| of(all, child.pid)).sum::<u64>()
+    }
+    of(&processes(), pid)
 }
 
 /// Returns the processes in this thread's mount namespace, and their children in others, as of `ip netns exec`.

@@ -133,8 +133,7 @@ fn fail_over(interval: &'static str, further_vips: u8, rounds: u32) -> u64 {
         master.agent.wait_acknowledged("primary");
         let wire = master.wire();
         let is_question = |frame: &&Frame| {
-            let to_vip = frame.is_arp() && frame.bytes[38..42] == [169, 254, 0, 5];
-            to_vip && frame.bytes[20..22] == [0, 1] && frame.bytes[28..32] == [0; 4]
+            frame.asks_for([169, 254, 0, 5].into()) && frame.bytes[28..32] == [0; 4]
         };
         wire.wait("questions", |frames| frames.iter().filter(is_question).count() >= 2);
         let earlier = replace(&mut claims[number], keepwatch.counter("claims"));

@@ -11,7 +11,6 @@ use std::process::{Child, Command, Stdio};
 
 use lab::daemon::{Running, Setup, children};
 use lab::files::{Directory, content, look, write_program};
-use lab::namespace::Netns;
 use lab::rtnl::Rtnl;
 use lab::users::NOBODY;
 use nix::sys::signal::{Signal, kill};
@@ -172,8 +171,6 @@ fn start_keepalived(directory: &Path, scripts: &[Script]) -> Keepalived {
 #[apply(trial)]
 fn notify_scripts_have_the_same_effects() {
     let directory = Directory::new();
-    let netns = Netns::new();
-    netns.enter();
     let rtnl = Rtnl::new();
     add_interface(&rtnl, "ha0");
     rtnl.add_address("ha0", "169.254.192.1/18");

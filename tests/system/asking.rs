@@ -7,6 +7,7 @@ use lab::capture::{Capture, Frame};
 use lab::daemon::{Running, Setup};
 use lab::files::look;
 use lab::namespace::Netns;
+use lab::rtnl::Rtnl;
 
 use crate::claims::{await_older_than_the_vip, wait_questions};
 use crate::world::{VIP, World, set_sysctl, setup};
@@ -46,21 +47,24 @@ impl Segment {
 
     fn plug_in(&self, port: &str, bridge: &str) {
         self.switch.run(|| {
-            run(&format!("ip link set {port} master {bridge}"));
-            run(&format!("ip link set {port} up"));
+            let rtnl = Rtnl::new();
+            rtnl.set_bridge(port, Some(bridge));
+            rtnl.up(port);
         });
     }
 
     /// Adds a host whose port has this name.
     fn host(&self, port: &str, bridge: &str) -> Netns {
         let host = Netns::new();
-        host.run(|| {
-            run(&format!("ip link add ha0 type veth peer name {port}"));
-            lab::rtnl::Rtnl::new().move_to(port, &self.switch);
-            run("ip link set ha0 up");
+        let rtnl = host.run(|| {
+            let rtnl = Rtnl::new();
+            rtnl.add_veth("ha0", port);
+            rtnl.move_to(port, &self.switch);
+            rtnl.up("ha0");
+            rtnl
         });
         self.plug_in(port, bridge);
-        host.run(|| lab::rtnl::Rtnl::new().wait_running("ha0"));
+        host.run(|| rtnl.wait_running("ha0"));
         host
     }
 
@@ -69,6 +73,14 @@ impl Segment {
         keepwatch.wait_state("master");
         keepwatch
     }
+}
+
+/// Adds the interface of a VRRP instance, with its virtual MAC and the VIP, in the current namespace.
+fn add_virtual_mac() {
+    run("ip link add vrrp.5 link ha0 address 00:00:5e:00:01:05 type macvlan mode private");
+    let rtnl = Rtnl::new();
+    rtnl.up("vrrp.5");
+    rtnl.add_address("vrrp.5", VIP);
 }
 
 /// A host that has learnt our MAC keeps it while the other master answers us.
@@ -80,10 +92,10 @@ fn third_host_keeps_our_mac() {
     let segment = Segment::new(setup);
     let host = segment.host("host", "bridge");
     let other = segment.host("other", "bridge");
-    run("ip address add fe80::1/64 dev ha0 nodad");
-    host.run(|| run("ip address add fd00::3/64 dev ha0 nodad"));
+    segment.world.rtnl.add_address("ha0", "fe80::1/64");
+    host.run(|| Rtnl::new().add_address("ha0", "fd00::3/64"));
     await_older_than_the_vip();
-    run("ip address add fd00::5/64 dev ha0 nodad");
+    segment.world.rtnl.add_address("ha0", "fd00::5/64");
     let vip: Ipv6Addr = "fd00::5".parse().unwrap();
     let learnt = || host.run(|| run("ip neighbor show fd00::5 dev ha0"));
     let socket = host.run(|| UdpSocket::bind("[fd00::3]:0").unwrap());
@@ -91,7 +103,7 @@ fn third_host_keeps_our_mac() {
         let _ = socket.send_to(b"", (vip, 9));
         learnt().contains(OURS_TEXT)
     });
-    other.run(|| run("ip address add fd00::5/64 dev ha0 nodad"));
+    other.run(|| Rtnl::new().add_address("ha0", "fd00::5/64"));
     let wire = other.run(|| Capture::new("ha0"));
     let keepwatch = segment.start();
     keepwatch.wait_log("split brain: ", 1);
@@ -107,15 +119,13 @@ fn own_frames_come_back() {
     setup.interface = "vrrp.5".into();
     let segment = Segment::new(setup);
     segment.switch.run(|| run("bridge link set dev ha0-peer hairpin on"));
-    run("ip link add vrrp.5 link ha0 address 00:00:5e:00:01:05 type macvlan mode private");
-    run("ip link set vrrp.5 up");
-    run(&format!("ip address add {VIP} dev vrrp.5"));
+    add_virtual_mac();
     let wire = segment.switch.run(|| Capture::new("ha0-peer"));
     let keepwatch = segment.start();
     let questions = wait_questions(&wire, 12);
     assert!(questions.iter().all(|question| question.source() == OURS));
-    let is_answer = |frame: &&Frame| frame.is_arp() && frame.bytes[20..22] == [0, 2];
-    assert!(wire.frames().iter().any(|frame| is_answer(&frame)), "our kernel answers");
+    let is_answer = |frame: &Frame| frame.is_arp() && frame.bytes[20..22] == [0, 2];
+    assert!(wire.frames().iter().any(is_answer), "our kernel answers");
     assert!(keepwatch.status().contains(" claimant=none "));
     assert!(!segment.world.setup.log().contains("has not answered"));
 }
@@ -126,7 +136,7 @@ fn question_arrives_behind_a_suppressing_switch() {
     let mut setup = setup().with("--no-announce").with("--probe=1");
     setup.vip = "192.0.2.10/24".into();
     let segment = Segment::new(setup);
-    run("ip address add 192.0.2.1/24 dev ha0");
+    segment.world.rtnl.add_address("ha0", "192.0.2.1/24");
     await_older_than_the_vip();
     segment.switch.run(|| {
         run("ip link add far type bridge mcast_snooping 0");
@@ -140,8 +150,8 @@ fn question_arrives_behind_a_suppressing_switch() {
         run("bridge link set dev far0 neigh_suppress on");
     });
     let other = segment.host("other", "far");
-    other.run(|| run("ip address add 192.0.2.10/24 dev ha0"));
-    run("ip address add 192.0.2.10/24 dev ha0");
+    other.run(|| Rtnl::new().add_address("ha0", "192.0.2.10/24"));
+    segment.world.rtnl.add_address("ha0", "192.0.2.10/24");
     let keepwatch = segment.start();
     keepwatch.wait_log("split brain: ", 1);
 }
@@ -155,15 +165,13 @@ fn switch_learns_our_port_again() {
     setup.expect(&["split brain: "]);
     let segment = Segment::new(setup);
     let other = segment.host("other", "bridge");
-    let add_virtual_mac = || {
-        run("ip link add vrrp.5 link ha0 address 00:00:5e:00:01:05 type macvlan mode private");
-        run("ip link set vrrp.5 up");
+    let add_vip = || {
         set_sysctl("ipv4/conf/ha0/arp_ignore", 1);
-        run(&format!("ip address add {VIP} dev vrrp.5"));
+        add_virtual_mac();
     };
-    add_virtual_mac();
+    add_vip();
     let keepwatch = segment.start();
-    other.run(add_virtual_mac);
+    other.run(add_vip);
     let wire = other.run(|| Capture::new("ha0"));
     keepwatch.wait_log("split brain: 00:00:5e:00:01:05 ", 1);
     wait_questions(&wire, 3);

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use keepwatch::wire::arp::{self, Operation};
 use keepwatch::wire::ndisc;
 use lab::capture::{Capture, Frame};
-use lab::daemon::{Running, Setup};
+use lab::daemon::Running;
 use lab::files::{await_readable, content, look};
 use lab::namespace::{Netns, Pids};
 use lab::rtnl::Rtnl;
@@ -35,9 +35,7 @@ fn wait_listening(keepwatch: &Running<'_>) {
 
 /// Whether a frame asks for the VIP, as a probe or as an ordinary request.
 pub fn is_question(frame: &Frame) -> bool {
-    let is_request = frame.is_arp() && frame.bytes[20..22] == [0, 1];
-    let asks = frame.bytes.len() > 41 && frame.bytes[38..42] == VIP.octets();
-    is_request && asks && frame.bytes[28..32] != VIP.octets()
+    frame.asks_for(VIP) && frame.bytes[28..32] != VIP.octets()
 }
 
 /// Waits for this number of questions about the VIP.
@@ -143,10 +141,8 @@ fn assert_silent_master_is_found(vip: &str, question: &[u8]) {
     });
     world.rtnl.add_address("ha0", vip);
     let keepwatch = start_listening(&world);
-    let is_question = |frame: &&Frame| frame.bytes == question;
-    wire.wait("two questions", |frames| {
-        frames.iter().filter(|frame| is_question(frame)).count() >= 2
-    });
+    let is_this = |frame: &&Frame| frame.bytes == question;
+    wire.wait("two questions", |frames| frames.iter().filter(is_this).count() >= 2);
     assert_eq!(keepwatch.counter("claims"), 0);
     other.run(|| rtnl.add_address("ha0-peer", vip));
     keepwatch.wait_log("split brain: 02:00:00:00:00:02 claims ", 1);
@@ -232,9 +228,9 @@ fn frames_for_others() {
 /// Without detection, nothing is known.
 #[apply(trial)]
 fn nobody_listens() {
-    let (pids, world_of) = (Pids::new(), |setup: Setup| world_with(setup.with("--no-announce")));
+    let pids = Pids::new();
     for (option, cell, samples) in [("--debug", "-", 0), ("--detect-split-brain", "no", 2)] {
-        let (world, figures) = world_of(setup().with(option));
+        let (world, figures) = world_with(setup().with("--no-announce").with(option));
         world.set_vip(true);
         let keepwatch = pids.run(|| world.setup.start());
         figures.wait("active", 1);

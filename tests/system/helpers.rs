@@ -190,9 +190,7 @@ fn lock_is_held_until_the_run_has_ended() {
 #[apply(trial)]
 fn extra_request_is_ignored() {
     let hooked = hooked(setup());
-    let gate = hooked.record.join("gate");
-    mkfifo(&gate, Mode::S_IRWXU).unwrap();
-    let mut gate = File::options().read(true).write(true).open(gate).unwrap();
+    let mut gate = hooked.gate("gate");
     hooked.when("BACKUP", "read line <$RECORD/gate");
     let keepwatch = hooked.world.setup.start();
     hooked.wait_calls(&["+BACKUP"]);
@@ -280,11 +278,7 @@ fn orphans_are_reaped() {
         (setsid sh -c 'echo $$ >$RECORD/later; read line <$RECORD/second' &)
         read line <$RECORD/end; exit 1";
     hooked.when("MASTER", script);
-    let gates = ["gate", "first", "second", "end"].map(|name| {
-        let path = hooked.record.join(name);
-        mkfifo(&path, Mode::S_IRWXU).unwrap();
-        File::options().read(true).write(true).open(path).unwrap()
-    });
+    let gates = ["gate", "first", "second", "end"].map(|name| hooked.gate(name));
     let open = |gate: &File| writeln!(&*gate).unwrap();
     let keepwatch = hooked.world.setup.start();
     wait_hook_succeeded(&keepwatch, "BACKUP", 1);

@@ -8,8 +8,6 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use lab::daemon::{children, wait_end};
 use lab::files::{content, look, write_program};
 use nix::sys::signal::Signal;
-use nix::sys::stat::Mode;
-use nix::unistd::mkfifo;
 
 use crate::scripted::{HOOK_TIMED_OUT, helper, hooked, install, tracked, wait_hook_succeeded};
 use crate::world::{NO_INTERFACE, NOT_LISTENING, World, setup, word};
@@ -123,9 +121,7 @@ fn exit_waits_for_the_run_for_backup() {
     let hooked = hooked(setup());
     hooked.when("MASTER", "read line <$RECORD/gate");
     hooked.when("BACKUP", "echo >$RECORD/begun; read line <$RECORD/gate");
-    let gate = hooked.record.join("gate");
-    mkfifo(&gate, Mode::S_IRWXU).unwrap();
-    let gate = File::options().read(true).write(true).open(gate).unwrap();
+    let gate = hooked.gate("gate");
     hooked.world.set_vip(true);
     let keepwatch = hooked.world.setup.start();
     hooked.wait_calls(&["+MASTER"]);

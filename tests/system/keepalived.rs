@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::{Duration, UNIX_EPOCH};
 
-use lab::daemon::Setup;
+use lab::daemon::{Setup, proc_status};
 use lab::namespace::Pids;
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::Pid;
 
-use crate::world::{World, setup};
+use crate::world::{Killed, World, setup};
 
 fn with_file() -> (Setup, PathBuf) {
     let setup = setup();
@@ -21,14 +21,13 @@ fn with_file() -> (Setup, PathBuf) {
     (setup.with(option), file)
 }
 
-fn sleeping() -> Child {
-    Command::new("sleep").arg("1000").spawn().unwrap()
+fn sleeping() -> Killed {
+    Killed(Command::new("sleep").arg("1000").spawn().unwrap())
 }
 
 /// Writes the number that a process has in its own PID namespace.
-fn write_number(file: &Path, process: &Child) {
-    let status = fs::read_to_string(format!("/proc/{}/status", process.id())).unwrap();
-    let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:")).unwrap();
+fn write_number(file: &Path, process: &Killed) {
+    let numbers = proc_status(process.0.id(), "NSpid");
     fs::write(file, numbers.split_whitespace().last().unwrap()).unwrap();
 }
 
@@ -53,12 +52,12 @@ fn what_its_file_shows() {
     let shown = || shown(&setup, &file);
     assert_eq!(shown(), "does not run");
     let mut keepalived = sleeping();
-    fs::write(&file, format!("{}\n", keepalived.id())).unwrap();
+    fs::write(&file, format!("{}\n", keepalived.0.id())).unwrap();
     assert_eq!(shown(), "runs");
     // A zombie does not run, and neither does a process that is gone.
-    end(&mut keepalived);
+    end(&mut keepalived.0);
     assert_eq!(shown(), "does not run");
-    keepalived.wait().unwrap();
+    drop(keepalived);
     let sees_all = fs::read_link("/proc/self/ns/pid").unwrap() == Path::new("pid:[4026531836]");
     let gone = if sees_all { "does not run" } else { "cannot be seen" };
     assert_eq!(shown(), gone);
@@ -96,20 +95,17 @@ fn end_of_its_process() {
     world.setup.expect(&["keepalived does not run"]);
     let pids = Pids::new();
     pids.run(|| {
-        let mut keepalived = sleeping();
+        let keepalived = sleeping();
         write_number(&file, &keepalived);
         let keepwatch = world.setup.start();
         keepwatch.wait_log("KeepalivedChecked(Runs)", 1);
-        keepalived.kill().unwrap();
-        keepalived.wait().unwrap();
+        drop(keepalived);
         keepwatch.wait_log("KeepalivedChecked(Gone)", 1);
         keepwatch.wait_log("keepalived does not run", 1);
         // It is back.
-        let mut successor = sleeping();
+        let successor = sleeping();
         write_number(&file, &successor);
         keepwatch.wait("keepalived", || !keepwatch.status().contains("keepalived does not run"));
         keepwatch.terminate();
-        successor.kill().unwrap();
-        successor.wait().unwrap();
     });
 }

@@ -19,8 +19,8 @@ extern crate lab;
 mod addresses;
 mod agent;
 mod announce;
-#[cfg(target_arch = "x86_64")]
 mod asking;
+#[cfg(target_arch = "x86_64")]
 mod attacks;
 mod claims;
 mod conntrackd;
@@ -37,6 +37,8 @@ mod log;
 mod memory;
 mod metrics;
 mod misplaced;
+#[cfg(target_arch = "x86_64")]
+mod moments;
 mod namespace;
 mod options;
 mod overrun;

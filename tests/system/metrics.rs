@@ -11,7 +11,7 @@ use keepwatch::monitor::{Cause, Counters, HookState, Instant, State, Status, Tro
 use keepwatch::options::{CliAction, parse};
 use keepwatch::wire::ifname::InterfaceName;
 use lab::daemon::Setup;
-use lab::files::{Directory, Watch};
+use lab::files::{Directory, Watch, content};
 use lab::users::NOBODY;
 use nix::mount::{MsFlags, mount, umount};
 use nix::sys::signal::Signal;
@@ -309,8 +309,7 @@ fn successor_keeps_its_file() {
     other.expect(&[NO_AGENT]);
     let second = other.start();
     // Only the second daemon has no agent.
-    let is_the_second_ones =
-        || fs::read_to_string(&file.0).is_ok_and(|text| text.contains("agent not notified"));
+    let is_the_second_ones = || content(&file.0).contains("agent not notified");
     let watch = Watch::new(file.directory());
     watch.until("another file", || is_the_second_ones().then_some(()));
     first.signal(Signal::SIGUSR1);

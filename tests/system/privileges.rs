@@ -69,7 +69,8 @@ fn user_has_no_capability() {
     assert_eq!(proc.uid(), 0);
 }
 
-/// Standard streams to `/dev/null`, epoll, signalfd and timerfd, log, state and pid file, two netlink sockets and a packet socket.
+/// Standard streams to `/dev/null`, epoll, signalfd and timerfd, log, pid file, state file and its spare, two netlink sockets,
+/// a packet socket and the one for the next request to the agent.
 #[apply(trial)]
 fn descriptors() {
     let world = World::new();

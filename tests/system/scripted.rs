@@ -1,10 +1,12 @@
 //! A world with a script as hook or conntrackd, which records its calls.
 
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use lab::daemon::{Running, Setup};
 use lab::files::{Watch, content, write_program};
+use nix::sys::stat::Mode;
+use nix::unistd::mkfifo;
 
 use crate::world::World;
 
@@ -58,6 +60,13 @@ pub struct Scripted {
 impl Scripted {
     pub fn program(&self) -> PathBuf {
         self.world.setup.directory().join("hook")
+    }
+
+    /// Creates a fifo at which the script waits: `read line <$RECORD/NAME`. A line opens it.
+    pub fn gate(&self, name: &str) -> File {
+        let path = self.record.join(name);
+        mkfifo(&path, Mode::S_IRWXU).unwrap();
+        File::options().read(true).write(true).open(path).unwrap()
     }
 
     /// Sets what the script does for a state or a flag.

@@ -1,7 +1,6 @@
 //! Promise 3: the state file is always whole, whatever happens to its directory.
 
 use std::fs;
-use std::io::Write;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,17 +11,15 @@ use keepwatch::sys::state_file::StateFile;
 use lab::daemon::{Running, Setup};
 use lab::files::{Watch, content, look};
 use lab::namespace::{Pids, mount_tmpfs};
-use lab::traced::at_call;
-use nix::libc::{SYS_pread64, SYS_renameat2, SYS_utimensat};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sys::signal::Signal;
 use nix::sys::stat::Mode;
-use nix::unistd::{Pid, mkfifo};
+use nix::unistd::mkfifo;
 
-use crate::world::{NO_AGENT, World, setup, word};
+use crate::world::{World, setup, word};
 
 /// Returns the hidden files: a spare, and during a write a temporary file.
-fn hidden(setup: &Setup) -> Vec<PathBuf> {
+pub fn hidden(setup: &Setup) -> Vec<PathBuf> {
     let paths = fs::read_dir(&setup.conf_dir).unwrap().map(|entry| entry.unwrap().path());
     paths.filter(|path| path.to_string_lossy().contains("/.state.keepwatch-")).collect()
 }
@@ -35,7 +32,7 @@ fn spare(setup: &Setup) -> PathBuf {
 }
 
 /// Waits until the spare is ready: it has its mark.
-fn wait_spare(setup: &Setup) -> PathBuf {
+pub fn wait_spare(setup: &Setup) -> PathBuf {
     let marked = |path: &PathBuf| fs::metadata(path).is_ok_and(|found| found.mtime() == 0);
     look("a spare", || matches!(&hidden(setup)[..], [path] if marked(path)));
     spare(setup)
@@ -102,7 +99,7 @@ fn directory_in_its_place() {
     file.prepare("master", 1).unwrap();
 }
 
-/// A file's time of change is whole seconds, and says nothing once another process has written the file.
+/// A file's time of change is whole seconds.
 #[apply(trial)]
 fn time_of_the_last_change() {
     let setup = setup();
@@ -115,109 +112,9 @@ fn time_of_the_last_change() {
     }
 }
 
-fn start<'a>(setup: &'a Setup, log: &Path) -> Running<'a> {
+pub fn start<'a>(setup: &'a Setup, log: &Path) -> Running<'a> {
     let log = format!("--log-file={}", log.display());
     setup.attend(setup.command().arg(log).arg("--foreground").spawn().unwrap())
-}
-
-/// The calls of a change of state that touch the state file or its spare. A traced daemon stops before and after each.
-const CALLS: [i64; 3] = [SYS_renameat2, SYS_utimensat, SYS_pread64];
-/// Those are one, two and one.
-const STOPS: usize = 8;
-
-/// Changes the state, and calls `at` at each stop of the daemon until that returns true.
-fn trace_change(daemon: &Running<'_>, change: impl FnOnce(), mut at: impl FnMut(usize) -> bool) {
-    daemon.wait_asleep();
-    let (mut change, mut stops) = (Some(change), 0);
-    let is_last = |call, _| {
-        // The begin of the trace has stopped a call, too.
-        if let Some(change) = change.take() {
-            change();
-        }
-        let is_meant = CALLS.iter().any(|number| number.cast_unsigned() == call);
-        stops += usize::from(is_meant);
-        is_meant && at(stops - 1)
-    };
-    at_call(Pid::from_raw(daemon.pid().cast_signed()), is_last, || ());
-}
-
-/// Neutron's agent writes the file in place, with either word (`ha_state` in `neutron/agent/l3/ha_router.py`): it opens and
-/// empties the file at one call of the daemon, and writes at the same one or a later one. The next changes are right.
-#[apply(trial)]
-fn agent_writes_in_place_at_any_moment() {
-    let world = World::new();
-    let daemon = start(&world.setup, &world.setup.directory().join("log"));
-    world.agent.wait_acknowledged("backup");
-    let mut present = false;
-    for (open, write) in (0..STOPS).flat_map(|open| (open..STOPS).map(move |write| (open, write))) {
-        for wrong in ["backup", "master"] {
-            present = !present;
-            let mut file = None;
-            let change = || world.set_vip(present);
-            trace_change(&daemon, change, |stop| {
-                if stop == open {
-                    file = fs::File::create(world.setup.state_file()).ok();
-                }
-                if stop == write {
-                    file.take().unwrap().write_all(wrong.as_bytes()).unwrap();
-                }
-                stop == write
-            });
-            world.agent.wait_acknowledged(word(present));
-            for _ in 0..2 {
-                daemon.wait_asleep();
-                present = !present;
-                world.deliver(present);
-                let state = world.setup.state();
-                assert_eq!(state, word(present), "{wrong} opened at {open}, written at {write}");
-            }
-        }
-    }
-}
-
-/// A daemon is killed at each call. The word is whole, and the next daemon removes what it has left, but nothing of another
-/// daemon that runs in the same directory, in another PID namespace.
-#[apply(trial)]
-fn killed_at_any_moment() {
-    let world = World::new();
-    let log = world.setup.directory().join("log");
-    let mut other = setup();
-    other.conf_dir.clone_from(&world.setup.conf_dir);
-    other.interface = "other".into();
-    other.expect(&[NO_AGENT, "watched interface other not found; waiting"]);
-    let pids = Pids::new();
-    let neighbour = pids.run(|| start(&other, &world.setup.directory().join("neighbour")));
-    let reports = || world.setup.log_in(&log).matches("Notified agent").count();
-    let living = wait_spare(&other);
-    for stop in 0..STOPS {
-        let before = reports();
-        let mut daemon = start(&world.setup, &log);
-        look("a report", || reports() > before);
-        daemon.wait_asleep();
-        assert_eq!(hidden(&world.setup).len(), 2, "what the last one left is gone");
-        daemon.allow_end();
-        trace_change(
-            &daemon,
-            || world.set_vip(true),
-            |at| {
-                if at == stop {
-                    daemon.signal(Signal::SIGKILL);
-                }
-                at == stop
-            },
-        );
-        daemon.wait_exit();
-        assert!(["backup", "master"].contains(&&*world.setup.state()), "{}", world.setup.state());
-        assert_eq!(hidden(&world.setup).len(), 2, "{stop}");
-        world.set_vip(false);
-    }
-    let before = reports();
-    let last = start(&world.setup, &log);
-    look("a report", || reports() > before);
-    assert_eq!(last.terminate().unwrap().code(), Some(0));
-    assert_eq!(hidden(&world.setup), [living]);
-    assert_eq!(neighbour.terminate().unwrap().code(), Some(0));
-    assert_eq!(hidden(&world.setup), [] as [&Path; 0]);
 }
 
 /// Neutron's agent starts a successor while the predecessor is still exiting. Both have the same pid.

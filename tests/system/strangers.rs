@@ -19,7 +19,6 @@ use crate::list::{among, output, table};
 use crate::world::{Killed, World, copy_program, mount_hanging, setup};
 
 /// A process of another user cannot hide a dead instance, make root read a file of root's, or take the list away.
-#[cfg(target_arch = "x86_64")]
 #[apply(trial_with_other_users)]
 fn instances_of_another_user() {
     let (pids, world) = (Pids::new(), World::new());
@@ -88,7 +87,7 @@ fn instances_of_another_user() {
 }
 
 /// Runs `--list` as root after a script, in a PID namespace with a `/run` of its own, where `/run/keepwatch-own` is the program and
-/// `as_other` runs a command as another user. Returns the exit code, and standard output and error.
+/// `as_other` runs a command as another user. Returns the exit code and standard output.
 fn list_after(script: &str) -> (Option<i32>, String) {
     let script = format!(
         "mount -t tmpfs none /run && mount -t tmpfs none /var/lib && mkdir /run/keepwatch || exit

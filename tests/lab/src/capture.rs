@@ -2,6 +2,7 @@
 
 use std::fmt::{self, Debug, Formatter};
 use std::io::IoSliceMut;
+use std::net::Ipv4Addr;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -41,6 +42,12 @@ impl Frame {
     /// Whether it is an ARP packet.
     pub fn is_arp(&self) -> bool {
         self.bytes[12..14] == [0x08, 0x06]
+    }
+
+    /// Whether it is an ARP request for this address.
+    pub fn asks_for(&self, ip: Ipv4Addr) -> bool {
+        let has_target = self.bytes.len() > 41 && self.bytes[38..42] == ip.octets();
+        self.is_arp() && self.bytes[20..22] == [0, 1] && has_target
     }
 
     /// Whether it is a neighbour advertisement.

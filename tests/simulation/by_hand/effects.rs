@@ -57,10 +57,10 @@ fn failed_source_ends_the_daemon_once_the_agent_has_the_state() {
     let exit = Action::Exit(ExitReason::SourceFailed(Source::Poll));
     let delivered = Input::Agent(Outcome::Delivered { by_another: false });
     for input in [&failed, &Input::QueueEmpty, &delivered, &Input::Agent(Outcome::Closed)] {
-        assert!(!lab.actions.contains(&exit), "{input:?}");
+        assert!(!lab.has(&exit), "{input:?}");
         lab.feed(input);
     }
-    assert_eq!(lab.actions.last(), Some(&exit));
+    assert_eq!(lab.last(), Some(&exit));
     assert_eq!(lab.written().last(), Some(&State::Backup));
     assert_eq!(lab.lines(|event| matches!(event, LogEvent::SourceFailed(..))).len(), 1);
 }
@@ -134,12 +134,11 @@ fn hook_runs_again_after_a_reload_during_detection() {
     lab.event(Body::NewAddress(lab.addresses[0]));
     lab.feed(&Input::Control(Control::Reload));
     lab.pass(Duration::from_secs(1));
-    let run = |act: &_| if let Action::RunHook(state, _) = act { Some(*state) } else { None };
-    assert_eq!(lab.all(run), []);
+    assert_eq!(lab.runs(), []);
     lab.addresses.clear();
     lab.event(Body::DelAddress(vip()));
     lab.pass(Duration::from_secs(1));
-    assert_eq!(lab.all(run), [HookState::Backup]);
+    assert_eq!(lab.runs(), [HookState::Backup]);
 }
 
 /// Programs can bind to an optimistic address.
@@ -155,8 +154,7 @@ fn hook_waits_for_the_end_of_detection() {
         let config = MonitorConfig { hook: Some(timing(false)), ..config() };
         let mut lab = Lab { addresses: vec![there], ..Lab::new(config) };
         lab.pass(Duration::from_secs(1));
-        let run = |act: &_| if let Action::RunHook(state, _) = act { Some(*state) } else { None };
-        assert_eq!(lab.all(run), states, "{flags:?}");
+        assert_eq!(lab.runs(), states, "{flags:?}");
     }
 }
 
@@ -167,7 +165,7 @@ fn metrics_are_written_at_a_reload_without_an_agent() {
         Lab::active(MonitorConfig { notify_agent: false, write_metrics: true, ..config() });
     lab.feed(&Input::Control(Control::Reload));
     lab.pass(Duration::ZERO);
-    assert!(lab.actions.contains(&Action::WriteMetrics));
+    assert!(lab.has(&Action::WriteMetrics));
 }
 
 /// An interface that is down may be about to be deleted, so the line waits.
@@ -258,10 +256,10 @@ fn exit_follows_delivery_of_the_namespace_end() {
     let delivered = Input::Agent(Outcome::Delivered { by_another: false });
     let closed = Input::Agent(Outcome::Closed);
     for input in [&delivered, &closed, &Input::NamespaceGone, &delivered, &closed] {
-        assert!(!lab.actions.contains(&Action::Exit(ExitReason::NamespaceGone)), "{input:?}");
+        assert!(!lab.has(&Action::Exit(ExitReason::NamespaceGone)), "{input:?}");
         lab.feed(input);
     }
-    assert_eq!(lab.actions.last(), Some(&Action::Exit(ExitReason::NamespaceGone)));
+    assert_eq!(lab.last(), Some(&Action::Exit(ExitReason::NamespaceGone)));
 }
 
 /// Other programs rely on them.

@@ -7,8 +7,8 @@ mod two_routers;
 
 use keepwatch::errno::Errno;
 use keepwatch::monitor::{
-    Action, AnnounceTiming, Answer, Duration, Failure, Input, Instant, LimitedEvent, LogEvent,
-    Monitor, MonitorConfig, Outcome, Question, State, Tables,
+    Action, AnnounceTiming, Answer, Duration, Failure, HookState, Input, Instant, LimitedEvent,
+    LogEvent, Monitor, MonitorConfig, Outcome, Question, State, Tables,
 };
 use keepwatch::wire::Claim;
 use keepwatch::wire::rtnl::{Address, Body, Link};
@@ -39,8 +39,7 @@ struct Lab<'a> {
     answers: Vec<Claim>,
     frames: Vec<Input>,
     /// All actions so far, and their times.
-    actions: Vec<Action>,
-    times: Vec<Instant>,
+    actions: Vec<(Action, Instant)>,
 }
 
 impl<'a> Lab<'a> {
@@ -57,7 +56,6 @@ impl<'a> Lab<'a> {
             answers: Vec::new(),
             frames: Vec::new(),
             actions: Vec::new(),
-            times: Vec::new(),
         }
     }
 
@@ -68,7 +66,7 @@ impl<'a> Lab<'a> {
 
     fn started(mut self) -> Self {
         self.pass(Duration::from_secs(1));
-        (self.actions, self.times) = (Vec::new(), Vec::new());
+        self.actions.clear();
         self
     }
 
@@ -106,9 +104,9 @@ impl<'a> Lab<'a> {
                 }
                 _ => {}
             }
-            self.actions.push(action);
-            self.times.push(self.now);
-            if let Some(Action::Exit(_)) = self.actions.last() {
+            let is_exit = matches!(action, Action::Exit(_));
+            self.actions.push((action, self.now));
+            if is_exit {
                 return;
             }
         }
@@ -172,11 +170,24 @@ impl<'a> Lab<'a> {
     }
 
     fn all<T>(&self, select: impl Fn(&Action) -> Option<T>) -> Vec<T> {
-        self.actions.iter().filter_map(select).collect()
+        self.actions.iter().filter_map(|(action, _)| select(action)).collect()
     }
 
     fn written(&self) -> Vec<State> {
         self.all(|action| if let Action::WriteState(state) = action { Some(*state) } else { None })
+    }
+
+    fn has(&self, wanted: &Action) -> bool {
+        self.actions.iter().any(|(action, _)| action == wanted)
+    }
+
+    fn last(&self) -> Option<&Action> {
+        self.actions.last().map(|(action, _)| action)
+    }
+
+    /// Returns the states of the hook's runs.
+    fn runs(&self) -> Vec<HookState> {
+        self.all(|act| if let Action::RunHook(state, _) = act { Some(*state) } else { None })
     }
 
     fn questions(&self) -> Vec<Question> {

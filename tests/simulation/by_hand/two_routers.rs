@@ -20,7 +20,7 @@ fn deliver(
 ) -> usize {
     let claim = |last, kind| Claim { mac: [2, 0, 0, 0, 9, last], ip: vip().cidr.address(), kind };
     let mut announced = 0;
-    for action in std::mem::take(&mut from.actions) {
+    for (action, _) in std::mem::take(&mut from.actions) {
         let now = from.now;
         let frame = |claim| Input::Frame(Some((WATCHED, claim, now)));
         match action {

@@ -196,7 +196,7 @@ impl Conntrackd {
 
     /// Whether all commands for the newest state have succeeded, and it was not restarted since.
     pub fn is_done(&self) -> bool {
-        !self.lives || (self.states == 0) || (self.rests_since.is_some() && !self.was_restarted)
+        !self.lives || self.state.is_none() || (self.rests_since.is_some() && !self.was_restarted)
     }
 
     /// Whether what is left to do runs, or is scheduled.
@@ -205,6 +205,6 @@ impl Conntrackd {
             Some(since) => deadline.is_some_and(|deadline| deadline <= since + CHECK),
             None => self.retry.is_in_time(deadline, now),
         };
-        !self.lives || self.states == 0 || self.is_running() || is_scheduled
+        !self.lives || self.state.is_none() || self.is_running() || is_scheduled
     }
 }

@@ -40,8 +40,6 @@ pub struct Hook {
     again: u32,
     /// A run is due after a reload.
     reloaded: bool,
-    /// The flags of the watched interface that the core knows.
-    known_flags: LinkFlags,
     /// The core has known at least once that the interface is down or absent.
     has_been_down: bool,
     /// The output of the failing run must have a line.
@@ -52,7 +50,7 @@ pub struct Hook {
 
 impl Hook {
     pub fn new(lives: bool) -> Self {
-        Self { lives, known_flags: UP, ..Self::default() }
+        Self { lives, ..Self::default() }
     }
 
     pub fn is_running(&self) -> bool {
@@ -72,14 +70,13 @@ impl Hook {
                 | Input::Control(Control::Exit(_))
         );
         self.idle &= !kernel.is_settling;
-        self.known_flags = kernel.known_flags;
-        self.has_been_down |= kernel.absences > 0 || !self.known_flags.contains(UP);
+        self.has_been_down |= kernel.absences > 0 || !kernel.known_flags.contains(UP);
         self.has_been_down |= *input == Input::NamespaceGone;
     }
 
     /// Returns the cause of a change, as far as the flags tell.
-    pub fn cause(&self, state: State) -> Cause {
-        match self.known_flags {
+    pub fn cause(flags: LinkFlags, state: State) -> Cause {
+        match flags {
             _ if state == State::Active => Cause::AddressAdded,
             flags if !flags.contains(LinkFlags::Up) => Cause::InterfaceDown,
             flags if !flags.contains(LinkFlags::Running) => Cause::CarrierLost,
@@ -165,7 +162,7 @@ impl Simulation<'_> {
 
     /// Expects a run at once for a new active state, unless the hook is running or has had that state.
     pub(super) fn expect_hook(&mut self) {
-        let up = self.hook.known_flags.contains(LinkFlags::Up);
+        let up = self.kernel.known_flags.contains(LinkFlags::Up);
         let state = if up { HookState::Master } else { HookState::Fault };
         let is_free = self.hook.lives && !self.hook.running && !self.leaves_at_once(state);
         let is_news = self.hook.last != Some(state);

@@ -7,6 +7,7 @@ use keepwatch::monitor::{
 };
 use keepwatch::wire::rtnl::Address;
 
+use super::hook::Hook;
 use super::kernel::{UP, name};
 use super::lan::Lan;
 use super::retry::{answer_kind, failure_kind};
@@ -30,7 +31,7 @@ impl Simulation<'_> {
         let check = (self.checked + CHECK_FILES).max(self.now + Duration::from_secs(10));
         let checks = deadline.is_some_and(|deadline| deadline <= check);
         assert!(self.reported.is_none() || checks, "p3_files_are_checked");
-        assert!(!self.keepalived.is_forgotten(self.now), "p21_keepalived_is_checked");
+        assert!(!self.keepalived.is_due(self.now), "p21_keepalived_is_checked");
         let gone = self.shows(Trouble::KeepalivedGone);
         assert_eq!(gone, self.keepalived.is_trouble(), "p21_keepalived_is_shown");
         let agent = self.options.has_no_agent || self.agent.acknowledged == self.reported;
@@ -127,7 +128,8 @@ impl Simulation<'_> {
             self.reported = Some(state);
             self.wire.reported = Some(self.now);
             let is_gone = self.namespace_gone.map(|_| Cause::NamespaceGone);
-            self.causes = [is_gone.or(Some(self.hook.cause(state))), self.causes[0]];
+            self.causes =
+                [is_gone.or(Some(Hook::cause(self.kernel.known_flags, state))), self.causes[0]];
             self.forget_claims();
             if state == State::Backup {
                 self.lans.iter_mut().for_each(Lan::announce_anew);

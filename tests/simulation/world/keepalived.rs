@@ -22,7 +22,7 @@ impl PidFile {
 
     /// Asserts that a check is due.
     pub fn check(&mut self, now: Instant) -> Keepalived {
-        assert!(self.wanted && self.due().is_none_or(|due| now >= due), "p21_checks_are_few");
+        assert!(self.is_due(now), "p21_checks_are_few");
         self.checked = Some((now, self.shows));
         match self.shows {
             Keepalived::Gone => self.gone_since = self.gone_since.or(Some(now)),
@@ -31,14 +31,11 @@ impl PidFile {
         self.shows
     }
 
-    fn due(&self) -> Option<Instant> {
-        let period = |found| if found == Keepalived::Gone { 2 } else { 10 };
-        self.checked.map(|(at, found)| at + Duration::from_secs(period(found)))
-    }
-
     /// Whether a check is due that has not been done.
-    pub fn is_forgotten(&self, now: Instant) -> bool {
-        self.wanted && self.due().is_none_or(|due| now >= due)
+    pub fn is_due(&self, now: Instant) -> bool {
+        let period = |found| if found == Keepalived::Gone { 2 } else { 10 };
+        let due = self.checked.map(|(at, found)| at + Duration::from_secs(period(found)));
+        self.wanted && due.is_none_or(|due| now >= due)
     }
 
     pub fn is_trouble(&self) -> bool {
