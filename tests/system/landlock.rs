@@ -20,6 +20,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, getppid};
 
 use crate::privileges::setup_of_nobody;
+use crate::state_file::wait_spare;
 use crate::world::{World, setup};
 
 /// Only the spawned thread is restricted.
@@ -67,6 +68,7 @@ fn conf_dir_recreated() {
     let world = World::with(setup.with(log));
     let _keepwatch = world.setup.start();
     world.agent.wait_acknowledged("backup");
+    wait_spare(&world.setup);
     fs::remove_dir_all(&there).unwrap();
     fs::create_dir(&there).unwrap();
     world.deliver(true);
