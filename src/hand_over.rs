@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 
 use crate::errno::Errno;
-use crate::start::program;
+use crate::start::{program, trust};
 
 /// The socket of `keepwatch-follow@.socket`, which `keepwatch@.service` mounts here for its instance.
 const SOCKET: &str = "/run/keepwatch-follow/socket";
@@ -35,7 +35,10 @@ pub(crate) fn check(instance: &str) -> Result<(), String> {
     let checked = match fs::metadata(&hook) {
         Err(error) => Err(Errno::from(error).to_string()),
         Ok(found) if !found.is_file() || found.mode() & 0o111 == 0 => Err("not executable".into()),
-        Ok(_) => program::check_interpreter(hook.as_ref()),
+        Ok(_) => match trust::find_unsafe(hook.as_ref()) {
+            Some(why) => Err(why),
+            None => program::check_interpreter(hook.as_ref()),
+        },
     };
     checked.map_err(|error| format!("{hook}: {error}"))
 }

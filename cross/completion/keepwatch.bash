@@ -15,7 +15,7 @@ _keepwatch() {
         _filedir -d
         return
         ;;
-    --pid[_-]file | --log[_-]file | --metrics[_-]file | --config[_-]file | --hook | --notify | --notify[_-]* | \
+    --pid[_-]file | --keepalived[_-]pid[_-]file | --log[_-]file | --metrics[_-]file | --config[_-]file | --hook | --notify | --notify[_-]* | \
         --conntrackd[_-]conf)
         _filedir
         return
