@@ -57,6 +57,7 @@ pub struct Daemon<'a> {
     pub(crate) metrics_file: Option<MetricsFile>,
     pub(crate) starter: &'a mut ReadinessNotifier,
     /// Unsafe but working set-ups, a line each.
+    #[expect(clippy::disallowed_types, reason = "they are found at the start")]
     pub(crate) warnings: Vec<String>,
     pub(crate) packets: Option<PacketSocket>,
     pub(crate) namespace: Option<NamespaceWatch>,

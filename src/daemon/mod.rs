@@ -1,5 +1,7 @@
 //! The running daemon: the loop, and the helper processes as it sees them.
 
+#![warn(clippy::disallowed_macros, clippy::disallowed_methods, clippy::disallowed_types)]
+
 mod event_loop;
 mod helpers;
 mod sources;

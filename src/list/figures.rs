@@ -6,10 +6,10 @@ use std::os::unix::fs::MetadataExt;
 use nix::fcntl::OFlag;
 
 use super::process::{Process, identity, read};
+use super::table::show_second;
 use super::{Remarks, Verdict};
 use crate::errno::Errno;
 use crate::options::HOOKS;
-use crate::sys::clock;
 
 /// A metrics file, and the labels of each sample in it.
 pub(super) struct Figures {
@@ -34,7 +34,7 @@ impl Figures {
     /// change writes them.
     pub(super) fn contradict(&self, state: Option<&str>) -> Option<(Verdict, String)> {
         let is_active = self.value("active")? != 0;
-        let written = clock::show_second(&self.written.to_string());
+        let written = show_second(&self.written.to_string());
         let remark = format!("the metrics have another state, of {written}");
         (is_active != (state? != "backup")).then_some((Verdict::Critical, remark))
     }

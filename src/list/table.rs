@@ -1,9 +1,19 @@
 //! The output: a table, blocks or JSON.
 
+use nix::sys::time::TimeSpec;
+
 use super::{HEADINGS, Row};
 use crate::log::{is_shown, printable};
 use crate::start::process;
 use crate::sys::clock;
+
+/// Returns a Unix time as local time, such as `2026-11-20 10:00:00`.
+pub(super) fn show_second(seconds: &str) -> String {
+    let time = TimeSpec::new(seconds.parse().unwrap_or_default(), 0);
+    let mut text = clock::at(time).to_string();
+    text.truncate(19);
+    text
+}
 
 /// Returns a table, or a block for each row if the terminal is too narrow.
 pub(super) fn as_text(rows: &[Row]) -> String {
@@ -11,7 +21,7 @@ pub(super) fn as_text(rows: &[Row]) -> String {
         return "No instance found.\n".into();
     }
     let cell = |(heading, value): (&str, &Option<String>)| match value {
-        Some(time) if heading == "SINCE" => clock::show_second(time),
+        Some(time) if heading == "SINCE" => show_second(time),
         value => printable(value.as_deref().unwrap_or("-")),
     };
     let cells = |(row, _): &Row| HEADINGS.split(',').zip(row).map(cell).collect();

@@ -13,11 +13,11 @@ use super::resync::Resync;
 use super::service_manager::ManagerNotifier;
 use super::split_brain::Detector;
 use super::state_file::StateFile;
-use super::status::MetricsSchedule;
+use super::status::{MetricsSchedule, Troubles};
 use super::vip::Vip;
 use super::{
     Action, Cause, CommandResult, ExitReason, FoundFiles, Input, Instant, LimitedEvent, LogEvent,
-    MonitorConfig, Outcome, State, Status,
+    MonitorConfig, Outcome, State, Status, Trouble,
 };
 use crate::wire::cidr::Cidr;
 use crate::wire::ifname::InterfaceName;
@@ -251,9 +251,33 @@ impl<'a> Monitor<'a> {
             hook_pending: self.hook.as_ref().and_then(|hook| hook.runs.pending()),
             troubles: self.troubles(),
             listens: self.detector.is_some(),
-            claimant: self.claimant(),
+            claimant: self.detector.as_ref().and_then(Detector::claimant),
             counters: self.journal.counters,
         }
+    }
+
+    /// Returns the current troubles, the worst first.
+    pub(super) fn troubles(&self) -> Troubles {
+        let claimant = self.detector.as_ref().and_then(Detector::claimant);
+        let agent_fails = self.outbox.as_ref().is_some_and(|outbox| outbox.states.is_failing());
+        let hook_fails = self.hook.as_ref().is_some_and(|hook| hook.runs.is_failing());
+        let conntrackd_fails = self.conntrack.as_ref().is_some_and(SyncSequence::is_failing);
+        let keepalived_gone = self.keepalived.as_ref().is_some_and(|check| check.is_trouble);
+        [
+            claimant.map(Trouble::SplitBrain),
+            self.state_file.writes.is_failing().then_some(Trouble::StateFileFails),
+            self.state_file.is_shared.then_some(Trouble::StateFileShared),
+            self.state_file.spares.is_failing().then_some(Trouble::SpareFails),
+            self.vip.is_interface_absent().then_some(Trouble::InterfaceAbsent),
+            self.vip.down_cause().map(Trouble::InterfaceDown),
+            self.vip.misplaced().map(|(name, cidr)| Trouble::Misplaced(name, cidr)),
+            self.vip.has_duplicate().then_some(Trouble::DuplicateAddress),
+            keepalived_gone.then_some(Trouble::KeepalivedGone),
+            agent_fails.then_some(Trouble::AgentFails),
+            hook_fails.then_some(Trouble::HookFails),
+            conntrackd_fails.then_some(Trouble::ConntrackdFails),
+            self.log_fails.then_some(Trouble::LogFails),
+        ]
     }
 
     /// Returns whether to log the output of the hook's run that ends now: of each success, and of one failure a minute.

@@ -3,9 +3,7 @@
 //! The file is written at once on request, and when a gauge has changed: the state, a pending state of the agent or the
 //! hook, or a trouble. A new value of a counter is written at most every 15 s.
 
-use super::conntrack::SyncSequence;
 use super::journal::Journal;
-use super::machine::Monitor;
 use super::{Action, Cause, Duration, Failure, HookState, Instant, LimitedEvent, State};
 use crate::errno::Errno;
 use crate::wire::cidr::Cidr;
@@ -194,34 +192,5 @@ impl MetricsSchedule {
             Due::From(time) => Some(time),
             Due::Now => Some(Instant::ZERO),
         }
-    }
-}
-
-impl Monitor<'_> {
-    pub(super) fn claimant(&self) -> Option<Mac> {
-        self.detector.as_ref()?.claimant()
-    }
-
-    /// Returns the current troubles, the worst first.
-    pub(super) fn troubles(&self) -> Troubles {
-        let agent_fails = self.outbox.as_ref().is_some_and(|outbox| outbox.states.is_failing());
-        let hook_fails = self.hook.as_ref().is_some_and(|hook| hook.runs.is_failing());
-        let conntrackd_fails = self.conntrack.as_ref().is_some_and(SyncSequence::is_failing);
-        let keepalived_gone = self.keepalived.as_ref().is_some_and(|check| check.is_trouble);
-        [
-            self.claimant().map(Trouble::SplitBrain),
-            self.state_file.writes.is_failing().then_some(Trouble::StateFileFails),
-            self.state_file.is_shared.then_some(Trouble::StateFileShared),
-            self.state_file.spares.is_failing().then_some(Trouble::SpareFails),
-            self.vip.is_interface_absent().then_some(Trouble::InterfaceAbsent),
-            self.vip.down_cause().map(Trouble::InterfaceDown),
-            self.vip.misplaced().map(|(name, cidr)| Trouble::Misplaced(name, cidr)),
-            self.vip.has_duplicate().then_some(Trouble::DuplicateAddress),
-            keepalived_gone.then_some(Trouble::KeepalivedGone),
-            agent_fails.then_some(Trouble::AgentFails),
-            hook_fails.then_some(Trouble::HookFails),
-            conntrackd_fails.then_some(Trouble::ConntrackdFails),
-            self.log_fails.then_some(Trouble::LogFails),
-        ]
     }
 }

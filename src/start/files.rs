@@ -5,6 +5,7 @@ use std::ffi::CString;
 use std::fs::{self, File};
 use std::hash::BuildHasher;
 use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
@@ -15,9 +16,14 @@ use nix::unistd::{UnlinkatFlags, geteuid, unlinkat};
 
 use crate::errno::Errno;
 use crate::sys::atomic_file::{AtomicFile, create};
-use crate::sys::files::{SAFELY, c_path, is_at, unlink};
+use crate::sys::files::{SAFELY, is_at, unlink};
 use crate::sys::own_file::{Refusal, open};
 use crate::sys::state_file::StateFile;
+
+/// Returns a path that can be used without allocating. `EINVAL` if it contains a NUL.
+pub(crate) fn c_path(path: &Path) -> nix::Result<CString> {
+    CString::new(path.as_os_str().as_bytes()).map_err(|_| NixErrno::EINVAL)
+}
 
 /// Renames a file that could not be opened, such as the file of a predecessor that ran as root.
 pub fn set_aside(path: &Path, refusal: Refusal) -> Result<(), Refusal> {

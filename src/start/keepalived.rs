@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::Path;
 
+use super::files::c_path;
 use crate::errno::Errno;
-use crate::sys::files::c_path;
 use crate::sys::keepalived::KeepalivedFile;
 
 /// The initial PID namespace (`include/linux/proc_ns.h`).

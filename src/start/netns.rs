@@ -9,8 +9,9 @@ use nix::libc;
 use nix::sched::{CloneFlags, setns};
 use nix::sys::stat::{FileStat, fstat, fstatat, lstat, stat};
 
+use super::files::c_path;
 use crate::errno::Errno;
-use crate::sys::files::{c_path, is_same};
+use crate::sys::files::is_same;
 use crate::sys::netns::NamespaceWatch;
 
 /// Directories of named namespaces (`ip-netns(8)`). The second is usually a symlink to the first.

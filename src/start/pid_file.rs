@@ -8,9 +8,9 @@ use nix::fcntl::OFlag;
 use nix::sys::stat::{major, minor};
 use nix::unistd::geteuid;
 
-use super::files;
+use super::files::{self, c_path};
 use crate::errno::Errno;
-use crate::sys::files::{c_path, is_at};
+use crate::sys::files::is_at;
 use crate::sys::own_file::{self, Holder, Refusal};
 use crate::sys::pid_file::PidFile;
 

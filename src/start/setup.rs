@@ -11,7 +11,7 @@ use nix::sys::stat::{FileStat, Mode, umask};
 use nix::unistd::{chdir, geteuid};
 
 use super::confine::confine;
-use super::files::{examine, remove_leftovers, set_aside};
+use super::files::{c_path, examine, remove_leftovers, set_aside};
 use super::program::ConntrackdPath;
 use super::warnings::find_warnings;
 use super::{keepalived, memory, netns, pid_file, privileges};
@@ -31,7 +31,6 @@ use crate::sys::own_file::{self, Refusal};
 use crate::sys::{
     agent::Agent,
     clock::{self, ClockWatch},
-    files::c_path,
     netlink::{Events as RouteEvents, LEAST_LEN, Questions},
     packet::PacketSocket,
     service_manager::ReadinessNotifier,
@@ -322,9 +321,9 @@ fn open_log(config: &Config, has_stderr: bool, is_trial: bool) -> Result<(), Sta
         return open_at("log file", path, examine).map(drop);
     }
     let open = |path: &Path| {
-        LogFile::open(path).or_else(|refusal| {
+        LogFile::open(c_path(path)?).or_else(|refusal| {
             set_aside(path, refusal)?;
-            LogFile::open(path)
+            LogFile::open(c_path(path)?)
         })
     };
     let file = open_at("log file", path, open)?;

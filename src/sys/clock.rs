@@ -91,14 +91,8 @@ pub fn local_time() -> LocalTime {
     at(clock_gettime(ClockId::CLOCK_REALTIME).unwrap_or(TimeSpec::new(0, 0)))
 }
 
-/// Returns a Unix time in seconds as local time, such as `2026-11-20 10:00:00`.
-pub fn show_second(seconds: &str) -> String {
-    let mut text = at(TimeSpec::new(seconds.parse().unwrap_or_default(), 0)).to_string();
-    text.truncate(19);
-    text
-}
-
-fn at(time: TimeSpec) -> LocalTime {
+/// Returns a Unix time as local time, by the same time zone.
+pub fn at(time: TimeSpec) -> LocalTime {
     let seconds = time.tv_sec();
     // SAFETY: all zeroes are a valid `tm`.
     let mut tm = unsafe { zeroed() };

@@ -1,12 +1,10 @@
-//! Paths as C strings, and the identity of files.
+//! The identity of files.
 
-use std::ffi::{CStr, CString};
+use std::ffi::CStr;
 use std::fs::{self, File};
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use nix::errno::Errno as NixErrno;
 use nix::fcntl::{AT_FDCWD, OFlag};
 use nix::sys::stat::{FileStat, fstat, lstat};
 use nix::unistd::{UnlinkatFlags, unlinkat};
@@ -14,11 +12,6 @@ use nix::unistd::{UnlinkatFlags, unlinkat};
 /// Flags to open a file that others may have replaced by a symlink, a FIFO or a terminal.
 pub(crate) const SAFELY: OFlag =
     OFlag::O_NOFOLLOW.union(OFlag::O_NONBLOCK).union(OFlag::O_NOCTTY).union(OFlag::O_CLOEXEC);
-
-/// Returns a path that can be used without allocating. `EINVAL` if it contains a NUL.
-pub(crate) fn c_path(path: &Path) -> nix::Result<CString> {
-    CString::new(path.as_os_str().as_bytes()).map_err(|_| NixErrno::EINVAL)
-}
 
 pub(crate) fn unlink(path: &CStr) -> nix::Result<()> {
     unlinkat(AT_FDCWD, path, UnlinkatFlags::NoRemoveDir)

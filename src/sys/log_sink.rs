@@ -6,12 +6,11 @@ use std::fs::File;
 use std::io::{ErrorKind, Write};
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::net::UnixDatagram;
-use std::path::Path;
 
 use nix::fcntl::OFlag;
 use nix::unistd::{Uid, geteuid};
 
-use super::files::{c_path, is_at};
+use super::files::is_at;
 use super::own_file::{self, Refusal};
 use crate::errno::Errno;
 
@@ -30,10 +29,10 @@ pub struct LogFile {
 
 impl LogFile {
     /// Opens or creates the file, mode 0644: see [`own_file::open`].
-    pub fn open(path: &Path) -> Result<Self, Refusal> {
-        let (name, user) = (c_path(path)?, geteuid());
-        let file = own_file::open(&name, APPEND, user)?;
-        Ok(Self { path: name, file, user, is_cut: false })
+    pub fn open(path: CString) -> Result<Self, Refusal> {
+        let user = geteuid();
+        let file = own_file::open(&path, APPEND, user)?;
+        Ok(Self { path, file, user, is_cut: false })
     }
 
     /// Reopens the path. On an error the old file stays open.
@@ -64,6 +63,7 @@ const LOG_DAEMON: &str = "/dev/log";
 const MAX_KEPT: usize = 16 * 1024;
 
 #[derive(Debug)]
+#[expect(clippy::disallowed_types, reason = "its room is allocated when the socket is opened")]
 pub struct Syslog {
     socket: UnixDatagram,
     /// Lines for which there was no room, each with its LF.
@@ -81,6 +81,7 @@ impl Syslog {
     }
 
     /// Opens a socket. The log daemon need not run yet.
+    #[expect(clippy::disallowed_types, reason = "it runs at the start")]
     pub fn open() -> Result<Self, Errno> {
         let socket = UnixDatagram::unbound()?;
         socket.set_nonblocking(true)?;

@@ -1,5 +1,7 @@
 //! The edge to Linux while the loop runs: file descriptors and system calls, no decisions, no allocation.
 
+#![warn(clippy::disallowed_macros, clippy::disallowed_methods, clippy::disallowed_types)]
+
 pub(crate) mod agent;
 pub(crate) mod atomic_file;
 pub(crate) mod bpf;
