@@ -33,6 +33,7 @@ mod interface;
 mod keepalived;
 mod landlock;
 mod list;
+mod lives;
 mod log;
 mod memory;
 mod metrics;

@@ -134,7 +134,7 @@ impl File {
     }
 
     /// Returns the value of a metric with one sample.
-    fn value(&self, name: &str) -> Option<u64> {
+    pub fn value(&self, name: &str) -> Option<u64> {
         let text = fs::read_to_string(&self.0).ok()?;
         let sample = format!("keepwatch_{name}{{");
         let line = text.lines().find(|line| line.starts_with(&sample)).expect("the metric");
