@@ -129,7 +129,11 @@ pub fn examine_replaced(path: &Path) -> Result<(), Errno> {
     let file = AtomicFile::new(path)?;
     let mut new = create(&file.temporary, OFlag::O_WRONLY)?;
     let written = new.write_all(b"trial");
-    unlink(&file.temporary)?;
+    match unlink(&file.temporary) {
+        // Another daemon that starts may have removed it.
+        Ok(()) | Err(NixErrno::ENOENT) => {}
+        Err(errno) => return Err(errno.into()),
+    }
     if path.symlink_metadata().is_ok_and(|found| found.is_dir()) {
         return Err(NixErrno::EISDIR.into());
     }

@@ -27,6 +27,14 @@ impl AtomicFile {
     /// # Errors
     /// The errno of the step that failed; the old content remains.
     pub fn replace(&self, content: &[u8], access: OFlag) -> Result<File, Errno> {
+        self.replace_once(content, access).or_else(|errno| match NixErrno::from_raw(errno.0) {
+            // A starting daemon has removed the new file before it was locked.
+            NixErrno::ENOENT => self.replace_once(content, access),
+            _ => Err(errno),
+        })
+    }
+
+    fn replace_once(&self, content: &[u8], access: OFlag) -> Result<File, Errno> {
         let mut new = create(&self.temporary, access)?;
         let _ = new.try_lock();
         let rename = || renameat(AT_FDCWD, &*self.temporary, AT_FDCWD, &*self.path);

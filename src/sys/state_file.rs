@@ -64,8 +64,6 @@ impl StateFile {
         let written = replace(OFlag::O_RDWR).or_else(|errno| match NixErrno::from_raw(errno.0) {
             // Landlock allows no reading in a directory that is not the one of the start.
             NixErrno::EACCES => replace(OFlag::O_WRONLY),
-            // A starting daemon has removed the new file before it was locked.
-            NixErrno::ENOENT => replace(OFlag::O_RDWR),
             _ => Err(errno),
         });
         match written.and_then(|file| Written::new(file, Some(word))) {

@@ -1,14 +1,17 @@
 //! Promise 3 at each call of a change of state: what happens to the state file just then.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::process::Command;
 
 use lab::daemon::Running;
 use lab::files::look;
 use lab::namespace::Pids;
-use lab::traced::at_call;
-use nix::libc::{SYS_pread64, SYS_renameat2, SYS_utimensat};
+use lab::traced::{at_call, spawn_up_to};
+use nix::libc::{SYS_pread64, SYS_renameat2, SYS_utimensat, SYS_write};
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 
@@ -113,4 +116,20 @@ fn killed_at_any_moment() {
     assert_eq!(hidden(&world.setup), [living]);
     assert_eq!(neighbour.terminate().unwrap().code(), Some(0));
     assert_eq!(hidden(&world.setup), [] as [&Path; 0]);
+}
+
+/// A start tries whether it can write beside the state file. Another start removes what is not locked.
+#[apply(trial)]
+fn other_start_removes_the_trial() {
+    let world = World::new();
+    let (mut command, full) = (Command::new(&world.setup.program), world.setup.command());
+    // The pid file would be written before.
+    let is_pid_file = |option: &&OsStr| option.as_bytes().starts_with(b"--pid_file");
+    command.args(full.get_args().filter(|option| !is_pid_file(option))).arg("--foreground");
+    let stopped = spawn_up_to(&mut command, SYS_write);
+    let [trial] = &hidden(&world.setup)[..] else { panic!("not the trial's write") };
+    fs::remove_file(trial).unwrap();
+    let daemon = world.setup.attend(stopped.go_on());
+    world.agent.wait_acknowledged("backup");
+    assert_eq!(daemon.terminate().unwrap().code(), Some(0));
 }
