@@ -1,4 +1,4 @@
-# Stands in for OpenWrt's package.mk: `make install TREE=… DL_DIR=… BUILD_DIR=… PROGRAM=…` unpacks the source, if it has the
+# Stands in for OpenWrt's package.mk: `make install TREE=… DL_DIR=… BUILD_DIR=… PROGRAM=… USERS=…` unpacks the source, if it has the
 # right hash, and installs the program that was built from it, with its files. Its scripts become TREE.postinst and
 # TREE.postrm.
 
@@ -9,6 +9,9 @@ define BuildPackage
 $(eval $(Package/$(1)))
 ifneq ($$(DEPENDS),$$(RUST_ARCH_DEPENDS))
   $$(error it depends on $$(DEPENDS))
+endif
+ifneq ($$(USERID),$(USERS))
+  $$(error its users are $$(USERID))
 endif
 install:
 	echo '$(PKG_HASH)  $(DL_DIR)/$(PKG_SOURCE)' | sha256sum --quiet -c
