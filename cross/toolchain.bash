@@ -20,8 +20,14 @@ cross_cargo() { # WAY COMMAND [ARGUMENT...]
     [ -x "$zig_path" ] || die "zig is not installed; run cross/install"
     local flags="-Ctarget-feature=+crt-static$features -Clink-self-contained=no --cfg libc_unstable_musl_v1_2"
     flags+=" -Crelocation-model=$relocation"
-    # rustc links static-pie only for x86_64.
-    [ "$relocation" = static ] || flags+=" -Clink-arg=-pie"
+    if [ "$relocation" = static ]; then
+        # LLVM reads a thread-local variable of another crate from a table. On 64-bit MIPS it finds that table by the
+        # function's address in $t9, which no caller sets in code for a fixed address.
+        flags+=" -Ztls-model=local-exec"
+    else
+        # rustc links static-pie only for x86_64.
+        flags+=" -Clink-arg=-pie"
+    fi
     # Without debugging information cargo strips, and zig then also strips the symbols.
     local std=std,panic_abort unstable=(--config profile.release.strip=false)
     # A relocation takes 24 bytes for each word, or almost none if packed.
