@@ -15,7 +15,8 @@ use crate::hand_over;
 use crate::helper::open_configuration;
 use crate::log::printable;
 use crate::monitor::{
-    Action, Answer, Duration, Input, Keepalived, Monitor, MonitorConfig, Question, State, Tables,
+    Action, Answer, Duration, Input, Keepalived, LogEvent, Monitor, MonitorConfig, Question, State,
+    Tables,
 };
 use crate::options::Config;
 use crate::start::{StartError, files, named, process, service_manager};
@@ -113,7 +114,7 @@ fn program() -> String {
 /// Returns whether the VIP is present, and the state that the daemon would report first.
 fn state(config: &Config, questions: &mut Questions) -> Result<String, Errno> {
     let mut monitor = Monitor::new(MonitorConfig::new(config.interface, config.vip));
-    let mut found = None;
+    let (mut found, mut elsewhere) = (None, String::new());
     let deadline = clock::now() + LIMIT;
     while clock::now() < deadline {
         let now = clock::now();
@@ -127,6 +128,9 @@ fn state(config: &Config, questions: &mut Questions) -> Result<String, Errno> {
                     found = Some(state);
                     monitor.handle(&Input::StateFile(Ok(())), now);
                 }
+                Action::Log(LogEvent::Elsewhere { interface, cidr }) => {
+                    elsewhere = format!(" ({cidr} is on {interface})");
+                }
                 _ => {}
             }
         }
@@ -135,7 +139,8 @@ fn state(config: &Config, questions: &mut Questions) -> Result<String, Errno> {
                 let there = if state == State::Active { "present" } else { "absent" };
                 let word = state.word(config.active_word);
                 let troubles = monitor.status().troubles;
-                return Ok(format!("{there}, would start as {word}{}", list_troubles(&troubles)));
+                let troubles = list_troubles(&troubles);
+                return Ok(format!("{there}, would start as {word}{elsewhere}{troubles}"));
             }
             (_, Some(due)) if due > now => sleep((due - now).into()),
             _ => {}

@@ -3,12 +3,14 @@
 use core::fmt::{self, Display, Formatter};
 use std::path::Path;
 
+use nix::unistd::Uid;
 use signal_hook::low_level::signal_name;
 
 use crate::errno::Errno;
 use crate::helper::COMMAND_TIMEOUT;
 use crate::metrics::Figure;
 use crate::monitor::{AGENT_TIMEOUT, Answer, CommandResult, Failure, Question};
+use crate::sys::own_file::Refusal;
 
 /// Returns a suffix for a line that stands for several occurrences.
 pub(super) fn times(count: u32) -> impl Display {
@@ -21,6 +23,44 @@ pub(super) fn times(count: u32) -> impl Display {
 /// Returns the path of a line's file or socket as a suffix, if any.
 pub(super) fn at(path: Option<&Path>) -> impl Display {
     fmt::from_fn(move |f| path.map_or(Ok(()), |path| write!(f, " at {}", path.display())))
+}
+
+/// A failure that may be the denial of a right.
+pub(crate) trait Denial: Display {
+    fn is_denial(&self) -> bool;
+}
+
+impl Denial for Errno {
+    fn is_denial(&self) -> bool {
+        Errno::is_denial(*self)
+    }
+}
+
+impl Denial for Refusal {
+    fn is_denial(&self) -> bool {
+        matches!(self, Self::Errno(errno) if errno.is_denial())
+    }
+}
+
+impl Denial for Failure {
+    fn is_denial(&self) -> bool {
+        *self == Self::NoPermission
+    }
+}
+
+impl Denial for CommandResult {
+    fn is_denial(&self) -> bool {
+        let (Self::NotStarted(errno) | Self::NotConfigured(errno)) = self else { return false };
+        errno.is_denial()
+    }
+}
+
+/// Returns a failure, with the user who was denied something.
+pub(crate) fn of_user(failure: impl Denial, user: Uid) -> impl Display {
+    fmt::from_fn(move |f| {
+        failure.fmt(f)?;
+        if failure.is_denial() { write!(f, ", as user {user}") } else { Ok(()) }
+    })
 }
 
 /// Returns the counters among metrics, each with a space before it.

@@ -4,7 +4,9 @@
 use core::fmt::{self, Display};
 use std::path::PathBuf;
 
-use super::describe::{at, counters, times};
+use nix::unistd::Uid;
+
+use super::describe::{at, counters, of_user, times};
 use super::{debug, error, info, warning};
 use crate::errno::Errno;
 use crate::metrics::figures;
@@ -27,6 +29,10 @@ pub(crate) struct Names {
     pub(crate) state_file: PathBuf,
     pub(crate) metrics_file: Option<PathBuf>,
     pub(crate) agent_socket: Option<PathBuf>,
+    pub(crate) user: Uid,
+    pub(crate) hook_user: Uid,
+    /// The user who started the daemon, as whom conntrackd runs.
+    pub(crate) starter: Uid,
 }
 
 impl LogEvent {
@@ -53,6 +59,9 @@ impl LogEvent {
             }
             Self::InterfaceMissing => {
                 warning!("watched interface {} not found; waiting", interface);
+            }
+            Self::Elsewhere { interface: place, cidr } => {
+                info!("{} is on {}; --monitor_interface is {}", cidr, place, interface);
             }
             Self::SplitBrain { mac, ifindex } => {
                 let (mac, ip) = (mac_text(Some(mac)), names.vip.address());
@@ -83,6 +92,8 @@ impl LogEvent {
                 }
             }
             Self::CommandFailed { command, end } => {
+                let is_own = matches!(end, CommandResult::NotConfigured(_));
+                let end = of_user(end, if is_own { names.user } else { names.starter });
                 error!("conntrackd {}: {}", command.flag(), end);
             }
             Self::ConntrackdRestarted => {
@@ -109,11 +120,11 @@ impl LimitedEvent {
         let (vip, interface, times) = (names.vip, names.interface, times(count));
         match *self {
             Self::NotWritten { errno } => {
-                let path = at(Some(&names.state_file));
+                let (errno, path) = (of_user(errno, names.user), at(Some(&names.state_file)));
                 warning!("state file not written: {}; retrying{}{}", errno, path, times);
             }
             Self::NotPrepared { errno } => {
-                let path = at(Some(&names.state_file));
+                let (errno, path) = (of_user(errno, names.user), at(Some(&names.state_file)));
                 warning!("no spare state file: {}; retrying{}{}", errno, path, times);
             }
             Self::StateFileShared => {
@@ -124,10 +135,12 @@ impl LimitedEvent {
                 warning!("metrics file not written: in use by another instance{}", times);
             }
             Self::MetricsNotWritten { errno } => {
+                let errno = of_user(errno, names.user);
                 let path = at(names.metrics_file.as_deref());
                 warning!("metrics file not written: {}; retrying{}{}", errno, path, times);
             }
             Self::NotNotified { failure } => {
+                let failure = of_user(failure, names.user);
                 let path = at(names.agent_socket.as_deref());
                 warning!("agent not notified: {}; retrying{}{}", failure, path, times);
             }
@@ -191,6 +204,7 @@ impl LimitedEvent {
                 times
             ),
             Self::HookFailed { state, end, .. } => {
+                let end = of_user(end, names.hook_user);
                 warning!("hook failed for {}: {}; retrying{}", state.word(), end, times);
             }
         }

@@ -20,6 +20,7 @@ use text as encoding;
 
 #[cfg(feature = "defmt")]
 pub(crate) use compact::DisplayArg;
+pub(crate) use describe::of_user;
 pub(crate) use encoding::{debug, error, info, line, warning};
 pub(crate) use messages::Names;
 
@@ -105,9 +106,10 @@ pub fn open(log: Log) {
 pub fn reopen() -> bool {
     flush();
     let reopened = with_logger(|Logger { log, .. }| {
-        let reopened = log.file.as_mut()?.reopen();
-        log.stderr = log.stderr_instead && reopened.is_err();
-        reopened.err()
+        let file = log.file.as_mut()?;
+        let refusal = file.reopen().err().map(|refusal| of_user(refusal, file.user));
+        log.stderr = log.stderr_instead && refusal.is_some();
+        refusal
     });
     if let Some(Some(refusal)) = reopened {
         warning!("log file not reopened: {}; writing to the old one", refusal);

@@ -37,6 +37,8 @@ pub enum LogEvent {
     InterfaceFound { ifindex: u32 },
     /// The watched interface does not exist.
     InterfaceMissing,
+    /// A link-local VIP is on this interface in place of the watched one, which may be right.
+    Elsewhere { interface: InterfaceName, cidr: Cidr },
     /// Another station claims the VIP while this router is active.
     SplitBrain { mac: Mac, ifindex: u32 },
     /// The split brain is over. `lasted` is the time from the first claim to the last sign, `silent` the time since.

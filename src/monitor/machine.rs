@@ -38,6 +38,8 @@ pub struct Monitor<'a> {
     pub(super) ready_pending: bool,
     /// The location of a misplaced VIP, once it has been logged.
     pub(super) logged_location: Option<(InterfaceName, Cidr)>,
+    /// The line about a VIP elsewhere has been logged.
+    pub(super) logged_elsewhere: bool,
     pub(super) down: DownLine,
     /// The log file could not be reopened.
     pub(super) log_fails: bool,
@@ -77,6 +79,7 @@ impl<'a> Monitor<'a> {
             reload_pending: false,
             ready_pending: true,
             logged_location: None,
+            logged_elsewhere: false,
             down: DownLine::None,
             log_fails: false,
             state_file: StateFile::new(seed),

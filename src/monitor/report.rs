@@ -87,6 +87,14 @@ impl Monitor<'_> {
         {
             self.journal.log_limited(LimitedEvent::Misplaced { interface, cidr }, now);
         }
+        // A later backup has once had the VIP, so its interface is right.
+        if !self.logged_elsewhere
+            && self.journal.counters.transitions == 1
+            && let Some((interface, cidr)) = self.vip.elsewhere()
+        {
+            self.logged_elsewhere = true;
+            self.journal.log(LogEvent::Elsewhere { interface, cidr });
+        }
         match (self.vip.down_cause(), self.down) {
             (None, _) => self.down = DownLine::None,
             (Some(cause), DownLine::None) => {

@@ -405,18 +405,29 @@ impl Vip {
     /// Returns a place of the VIP's address that is probably a mistake, if the VIP is missed: the name of its interface and
     /// the address there. keepalived uses /32 or /128 for an address configured without a prefix length.
     ///
-    /// An address on `lo`, or on a link that is down or has no ARP, is right for some load balancers. Each link has
-    /// link-local addresses of its own (RFC 4291 section 2.5.6), as gateways of all links often have the same.
+    /// An address on `lo`, or on a link that is down or has no ARP, is right for some load balancers.
     pub(super) fn misplaced(&self) -> Option<(InterfaceName, Cidr)> {
-        let is_link_local = self.is_link_local();
-        let mistaken = |place: &&Place| {
+        self.find_other(|place| !self.may_be_right(place))
+    }
+
+    /// Returns a place of the VIP's address that may be a mistake or not.
+    pub(super) fn elsewhere(&self) -> Option<(InterfaceName, Cidr)> {
+        self.find_other(|place| self.may_be_right(place))
+    }
+
+    /// Each link has link-local addresses of its own (RFC 4291 section 2.5.6), as gateways of all links often have the same.
+    fn may_be_right(&self, place: &Place) -> bool {
+        self.is_link_local() && self.ifindex() != Some(place.ifindex)
+    }
+
+    fn find_other(&self, is_meant: impl Fn(&Place) -> bool) -> Option<(InterfaceName, Cidr)> {
+        let is_used = |place: &&Place| {
             let up = LinkFlags::Up | LinkFlags::Running;
             let unused = LinkFlags::Loopback | LinkFlags::Noarp;
             let flags = place.link.map_or(LinkFlags::empty(), |(_, flags)| flags);
-            let is_here = self.ifindex() == Some(place.ifindex);
-            (is_here || !is_link_local) && flags.contains(up) && !flags.intersects(unused)
+            flags.contains(up) && !flags.intersects(unused)
         };
-        let place = self.others().find(mistaken)?;
+        let place = self.others().find(|place| is_meant(place) && is_used(place))?;
         place.link.map(|(name, _)| (name, place.cidr))
     }
 

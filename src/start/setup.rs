@@ -8,7 +8,7 @@ use mio::{Events, Poll};
 use nix::fcntl::OFlag;
 use nix::net::if_::{if_indextoname, if_nametoindex};
 use nix::sys::stat::{FileStat, Mode, umask};
-use nix::unistd::{chdir, geteuid};
+use nix::unistd::{Uid, chdir, geteuid};
 
 use super::confine::confine;
 use super::files::{c_path, examine, remove_leftovers, set_aside};
@@ -18,7 +18,7 @@ use super::{keepalived, memory, netns, pid_file, privileges};
 use crate::daemon::{Daemon, SOURCES};
 use crate::errno::Errno;
 use crate::helper::{Conntrackd, Helper, Hook};
-use crate::log::{self, Level, Log, Names, warning};
+use crate::log::{self, Level, Log, Names, of_user, warning};
 use crate::metrics::{MetricsFile, labels};
 use crate::monitor::{
     ActiveWord, Duration, HookRun, HookTiming, Instant, Monitor, MonitorConfig, NamespaceCheck,
@@ -79,6 +79,7 @@ impl<'a> Daemon<'a> {
         tables: &'a mut Tables,
         is_trial: bool,
     ) -> Result<Self, StartError> {
+        let starting_user = geteuid();
         let entered = enter(config)?;
         let program = config.find_conntrackd();
         let conntrackd = program.as_ref().map(|path| fork_conntrackd(config, path)).transpose()?;
@@ -110,7 +111,7 @@ impl<'a> Daemon<'a> {
         let mut monitor = monitor_config(config, starter, namespace.as_ref(), predecessor);
         monitor.announce = config.announce().map(|timing| (timing, tables));
         let daemon = Self {
-            names: names(config),
+            names: names(config, starting_user),
             events: Events::with_capacity(SOURCES),
             poll: Poll::new().map_err(Errno::from).map_err(named("epoll"))?,
             route,
@@ -149,9 +150,8 @@ impl<'a> Daemon<'a> {
 pub(crate) fn named<E: Into<Refusal>>(thing: &str) -> impl FnOnce(E) -> StartError {
     move |error| {
         let refusal = error.into();
-        let user =
-            if refusal.is_denial() { format!(", as user {}", geteuid()) } else { String::new() };
-        StartError { line: format!("{thing}: {refusal}{user}"), lasts: refusal.lasts() }
+        let lasts = refusal.lasts();
+        StartError { line: format!("{thing}: {}", of_user(refusal, geteuid())), lasts }
     }
 }
 
@@ -303,7 +303,7 @@ fn find_predecessor(path: &Path, word: ActiveWord) -> Option<(State, Option<Inst
     Some((state, Some(since).filter(|_| is_set && is_past)))
 }
 
-fn names(config: &Config) -> Names {
+fn names(config: &Config, starter: Uid) -> Names {
     Names {
         router_id: config.router_id.clone(),
         interface: config.interface,
@@ -312,6 +312,9 @@ fn names(config: &Config) -> Names {
         state_file: config.state_file(),
         metrics_file: config.metrics_file.clone(),
         agent_socket: config.agent_socket.clone(),
+        user: geteuid(),
+        hook_user: config.run_hook_as().user.unwrap_or(geteuid()),
+        starter,
     }
 }
 

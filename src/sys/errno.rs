@@ -19,6 +19,13 @@ impl From<std::io::Error> for Errno {
     }
 }
 
+impl Errno {
+    /// Returns whether another user may be allowed what this one is not.
+    pub(crate) fn is_denial(self) -> bool {
+        matches!(NixErrno::from_raw(self.0), NixErrno::EACCES | NixErrno::EPERM)
+    }
+}
+
 impl fmt::Display for Errno {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match NixErrno::from_raw(self.0) {

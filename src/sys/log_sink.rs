@@ -22,7 +22,7 @@ pub struct LogFile {
     path: CString,
     file: File,
     /// The user that the daemon runs as.
-    user: Uid,
+    pub(crate) user: Uid,
     /// The last line is incomplete: the disk was full.
     is_cut: bool,
 }

@@ -63,11 +63,6 @@ impl Refusal {
             Self::Held(_) => false,
         }
     }
-
-    /// Returns whether another user may be allowed what this one is not.
-    pub fn is_denial(&self) -> bool {
-        [NixErrno::EACCES, NixErrno::EPERM].iter().any(|errno| *self == (*errno).into())
-    }
 }
 
 impl<E: Into<Errno>> From<E> for Refusal {

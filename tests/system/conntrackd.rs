@@ -192,7 +192,8 @@ fn configuration_of_the_user() {
     // The starter's groups are not passed on.
     setgroups(&[Gid::from_raw(NOBODY)]).unwrap();
     let keepwatch = setup.start();
-    let line = "conntrackd -n: not started: configuration: Permission denied (EACCES)\n";
+    let line =
+        "conntrackd -n: not started: configuration: Permission denied (EACCES), as user 65534\n";
     keepwatch.wait_log(line, 1);
     keepwatch.wait_log(&line.replace("-n", "-t"), 1);
     assert_eq!(tracked.flags(), "");

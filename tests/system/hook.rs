@@ -272,9 +272,13 @@ fn deleted_and_replaced() {
     for (break_it, mend_it, error) in [
         ("mv hook aside", "mv aside hook", ABSENT),
         ("sed -i.aside '1s/$/\\r/' hook", "mv hook.aside hook", ABSENT),
-        ("mv hook aside; mkdir hook", "rmdir hook; mv aside hook", "Permission denied (EACCES)"),
-        ("chmod 644 hook", "chmod 755 hook", "Permission denied (EACCES)"),
-        ("chmod 757 hook", "chmod 755 hook", "Operation not permitted (EPERM)"),
+        (
+            "mv hook aside; mkdir hook",
+            "rmdir hook; mv aside hook",
+            "Permission denied (EACCES), as user 0",
+        ),
+        ("chmod 644 hook", "chmod 755 hook", "Permission denied (EACCES), as user 0"),
+        ("chmod 757 hook", "chmod 755 hook", "Operation not permitted (EPERM), as user 0"),
     ] {
         let hooked = hooked(setup());
         let run = |script| {

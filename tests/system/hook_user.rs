@@ -153,7 +153,12 @@ fn program_that_the_user_may_not_run() {
     // An owner other than root matters only if root runs it.
     chown(hooked.program(), Some(OTHER_USER), None).unwrap();
     fs::set_permissions(hooked.program(), Permissions::from_mode(0o755)).unwrap();
-    wait_hook_succeeded(&hooked.world.setup.daemonize(), "BACKUP", 1);
+    let keepwatch = hooked.world.setup.daemonize();
+    wait_hook_succeeded(&keepwatch, "BACKUP", 1);
+    fs::set_permissions(hooked.program(), Permissions::from_mode(0o700)).unwrap();
+    hooked.world.deliver(true);
+    let line = "hook failed for MASTER: not started: Permission denied (EACCES), as user 65534; retrying\n";
+    keepwatch.wait_log(line, 1);
 }
 
 /// The hook's user may also open its output by name.

@@ -5,7 +5,7 @@ use libtest_mimic::Trial;
 
 use crate::metrics::world_with;
 use crate::scripted::tracked;
-use crate::world::setup;
+use crate::world::{World, setup};
 
 #[apply(trial)]
 fn rows() -> Vec<Trial> {
@@ -64,4 +64,23 @@ fn check_says_what_is_wrong() {
     let missing = "No such file or directory (ENOENT); would be retried\n";
     assert!(absent.contains(&readable.replace("can be read\n", missing)), "{absent}");
     assert!(absent.contains(&format!("{state}; interface not found\n")), "{absent}");
+}
+
+/// A link-local VIP on another interface may be right, so that is no trouble.
+#[apply(trial)]
+fn link_local_elsewhere_is_said_once() {
+    let vip = "fe80::5/64";
+    let world = World::with(setup().with(format!("--monitor_cidr={vip}")).with("--no-announce"));
+    world.rtnl.add_address("ha0-peer", vip);
+    let (_, report) = world.setup.check();
+    let state = format!("{vip} on ha0: absent, would start as backup ({vip} is on ha0-peer)\n");
+    assert!(report.contains(&state), "{report}");
+    let keepwatch = world.setup.start();
+    keepwatch.wait_log(&format!("{vip} is on ha0-peer; --monitor_interface is ha0\n"), 1);
+    for present in [true, false] {
+        world.rtnl.set_address("ha0", vip, present);
+        world.agent.wait_acknowledged(if present { "master" } else { "backup" });
+    }
+    assert_eq!(world.setup.log().matches("--monitor_interface is").count(), 1);
+    assert!(!keepwatch.status().contains("; "), "{}", keepwatch.status());
 }

@@ -274,7 +274,8 @@ fn capabilities_that_outlast_a_change_of_user() {
     // SAFETY: nothing but a system call.
     unsafe { command.pre_exec(keep) };
     let keepwatch = Killed(command.arg("--foreground").spawn().unwrap());
-    let line = "conntrackd -n: not started: configuration: Permission denied (EACCES)\n";
+    let line =
+        "conntrackd -n: not started: configuration: Permission denied (EACCES), as user 65534\n";
     let files = Watch::new(&setup.conf_dir);
     files.until(line, || setup.log().contains(line).then_some(()));
     drop(keepwatch);

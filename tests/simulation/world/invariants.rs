@@ -201,6 +201,7 @@ impl Simulation<'_> {
                 let has_been = self.kernel.absence_lines <= self.kernel.absences;
                 assert!(has_been, "p9_interface_was_absent");
             }
+            LogEvent::Elsewhere { .. } => panic!("p12_no_vip_here_is_link_local"),
             LogEvent::Synced { .. }
             | LogEvent::CommandFailed { .. }
             | LogEvent::ConntrackdRestarted => self.conntrackd.read_line(note),
