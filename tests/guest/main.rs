@@ -4,6 +4,7 @@
 #![expect(clippy::expect_used, clippy::print_stdout, reason = "a test panics, and prints")]
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -12,8 +13,11 @@ use keepwatch::wire::arp::{self, Operation};
 use lab::agent::Agent;
 use lab::capture::Capture;
 use lab::daemon::{Running, Setup};
+use lab::files::Watch;
 use lab::rtnl::Rtnl;
 use nix::sys::signal::Signal;
+use nix::sys::time::TimeValLike;
+use nix::time::{ClockId, clock_gettime};
 
 /// The VIP of a [`Setup`].
 const VIP: &str = "169.254.0.5/24";
@@ -27,7 +31,8 @@ fn main() {
     for interface in ["ha0", "lan0"] {
         rtnl.add_ethernet(interface);
     }
-    let setup = Setup::new("/keepwatch");
+    let metrics = "/run/keepwatch.prom";
+    let setup = Setup::new("/keepwatch").with(format!("--metrics-file={metrics}"));
     let agent = Agent::start(&setup.state_path);
     let keepwatch = setup.start();
     agent.wait_acknowledged("backup");
@@ -40,6 +45,7 @@ fn main() {
     announcement(&rtnl, &agent);
     thousand_flips(&rtnl, &agent);
     flood(&rtnl, &agent, &keepwatch);
+    clock_is_set(&setup, Path::new(metrics), &rtnl, &agent);
 
     keepwatch.wait_asleep();
     report_memory("afterwards", &keepwatch);
@@ -55,6 +61,7 @@ fn main() {
         .filter(|line| !line.contains("netlink events lost"))
         .collect();
     assert!(complaints.is_empty(), "{complaints:#?}");
+    suspension();
 }
 
 /// Adds and removes the VIP by a script, as on a router.
@@ -131,6 +138,61 @@ fn flood(rtnl: &Rtnl, agent: &Agent, keepwatch: &Running<'_>) {
     assert!(overruns > 0, "{}", keepwatch.status());
     agent.wait_acknowledged(set_vip(rtnl, false));
     println!("flood: {EVENTS} events, {overruns} overrun, the agent knows the last");
+}
+
+/// Asserts that the time of the last change follows the wall clock, as after a boot in 1970.
+fn clock_is_set(setup: &Setup, metrics: &Path, rtnl: &Rtnl, agent: &Agent) {
+    let before = seconds(ClockId::CLOCK_BOOTTIME);
+    agent.wait_acknowledged(set_vip(rtnl, true));
+    agent.wait_acknowledged(set_vip(rtnl, false));
+    let after = seconds(ClockId::CLOCK_BOOTTIME);
+    for date in ["2030-01-01 00:00:00", "1970-01-02 00:00:00", "2029-01-01 00:00:00"] {
+        let status = Command::new("/clock").args(["set", date]).status().expect("to set the clock");
+        assert!(status.success(), "{date}: {status}");
+        let boot = seconds(ClockId::CLOCK_REALTIME) - seconds(ClockId::CLOCK_BOOTTIME);
+        let is_right = |time: i64| (before - 1..=after + 1).contains(&(time - boot));
+        let written = |file: &Path| fs::read_to_string(file).unwrap_or_default();
+        Watch::new(Path::new("/run")).until(date, || {
+            let text = written(metrics);
+            let sample = text
+                .lines()
+                .find(|line| line.starts_with("keepwatch_last_change_timestamp_seconds{"))?;
+            is_right(sample.rsplit_once(' ')?.1.parse().ok()?).then_some(())
+        });
+        let modified = fs::metadata(setup.state_file()).expect("the state file").mtime();
+        assert!(is_right(modified), "{date}: {modified}");
+        let listed = Command::new("/keepwatch").args(["--list", "--json"]).output();
+        let listed = String::from_utf8(listed.expect("a list").stdout).expect("JSON");
+        let since = listed.split("\"since\":").nth(1).and_then(|rest| rest.split(',').next());
+        let since = since.and_then(|since| since.trim().parse().ok());
+        assert!(since.is_some_and(is_right), "{date}: {listed}");
+    }
+    println!("clock: set to 2030, 1970 and 2029, the last change has its time");
+}
+
+/// Asserts that the time asleep counts: what falls due meanwhile is done right after it.
+fn suspension() {
+    const DUE: u32 = 20;
+    let setup = Setup::new("/keepwatch").with(format!("--renotify={DUE}"));
+    let keepwatch = setup.start();
+    keepwatch.wait_log("agent not notified", 1);
+    let agent = Agent::start(&setup.state_path);
+    agent.wait("a notification", |arrivals| arrivals.len() == 1);
+    let began = seconds(ClockId::CLOCK_MONOTONIC);
+    let slept = Command::new("/clock").args(["suspend", "30"]).status().expect("to sleep");
+    if slept.code() == Some(3) {
+        return println!("suspension: not on this machine");
+    }
+    assert!(slept.success(), "{slept}");
+    agent.wait("another one", |arrivals| arrivals.len() == 2);
+    let awake = seconds(ClockId::CLOCK_MONOTONIC) - began;
+    assert!(awake < i64::from(DUE) / 2, "the next notification after {awake} s awake");
+    println!("suspension: 30 s, what was due after {DUE} s was done when awake for {awake} s");
+}
+
+/// Returns the time by a clock in whole seconds.
+fn seconds(clock: ClockId) -> i64 {
+    clock_gettime(clock).expect("a clock").num_seconds()
 }
 
 /// Prints the memory, also by pages, as `VmRSS` is wrong on kernels made for many CPUs.
