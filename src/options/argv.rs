@@ -9,9 +9,7 @@ use argh::{FlagInfo, FlagInfoKind, Optionality};
 
 use super::flags;
 
-/// The options with values that the packages' unit sets: they can be switched off.
 pub(super) const PROBE: &str = "--probe";
-const KEEPALIVED: &str = "--keepalived-pid-file";
 
 type Flag = &'static FlagInfo<'static>;
 
@@ -66,8 +64,8 @@ pub(super) fn read(argv: Vec<OsString>) -> Result<Vec<GivenOption>, String> {
             ParsedName::Off(flag) => (flag, Given::Off),
             ParsedName::Ignored => continue,
         };
-        let is_repeated = flag.optionality == Optionality::Repeating;
-        given.retain(|(other, _)| other.long != flag.long || is_repeated);
+        let is_one_of_many = flag.optionality == Optionality::Repeating && how != Given::Off;
+        given.retain(|(other, _)| other.long != flag.long || is_one_of_many);
         given.push((flag, how));
     }
     Ok(given)
@@ -100,8 +98,6 @@ fn parse_name(name: &str) -> Option<ParsedName> {
     }
     let positive = name.strip_prefix("--no")?;
     find(&["--", positive.strip_prefix('-').unwrap_or(positive)].concat())
-        .filter(|flag| {
-            flag.kind == FlagInfoKind::Switch || [PROBE, KEEPALIVED].contains(&flag.long)
-        })
+        .filter(|flag| flag.optionality != Optionality::Required)
         .map(ParsedName::Off)
 }

@@ -203,7 +203,7 @@ fn defaults_are_those_that_help_gives() {
 
 #[apply(trial)]
 fn same_meaning_in_other_words() {
-    let cases: [(&[&str], &[&str]); 15] = [
+    let cases: [(&[&str], &[&str]); 18] = [
         (&["--log_dir=/a=b_c"], &["--log-dir", "/a=b_c"]),
         (&["--user=7", "--user=0"], &["--user=0"]),
         (&["--router_id", "--debug"], &["--router_id=--debug"]),
@@ -214,6 +214,9 @@ fn same_meaning_in_other_words() {
         (&["--probe=10", "--probe=0"], &[]),
         (&["--no-probe", "--probe=10"], &["--probe=10"]),
         (&["--no-announce", "--announce"], &[]),
+        (&["--metrics-file=/m", "--no-metrics-file"], &[]),
+        (&["--hook=/bin/true", "--no_hook", "--garp_interval=1", "--no-garp_interval"], &[]),
+        (&["--hook-env=A", "--hook-env=B", "--no-hook-env", "--hook-env=C"], &["--hook-env=C"]),
         (&["--probe=10", "--no-detect-split-brain"], &["--no-detect-split-brain"]),
         (&["--no-detect-split-brain", "--probe=10"], &["--probe=10"]),
         (&["--AGENT-root_helper_daemon", "--help"], &[]),
