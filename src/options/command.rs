@@ -4,10 +4,12 @@ use std::ffi::OsString;
 use std::fs;
 use std::iter::Peekable;
 use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
-use super::values::{expected, path};
-use crate::errno::Errno;
+use nix::errno::Errno as NixErrno;
+
+use super::values::{denied, expected, path};
 use crate::helper::{HookCommand, PATH};
 use crate::start::program::{can_be_run, check_interpreter};
 
@@ -24,9 +26,10 @@ pub(super) fn of_state(text: &str) -> Result<HookCommand, String> {
     let name = expected(name.to_str(), "a program whose path is UTF-8")?;
     let program = path(name).map(|path| if path.exists() { path } else { find(name, path) })?;
     let reason = match fs::metadata(&program) {
-        Err(error) => Errno::from(error).to_string(),
+        Err(error) => denied(error),
         Ok(found) if !found.is_file() => "not a regular file".into(),
-        Ok(_) if !can_be_run(&program) => "not executable".into(),
+        Ok(found) if found.mode() & 0o111 == 0 => "not executable".into(),
+        Ok(_) if !can_be_run(&program) => denied(NixErrno::EACCES),
         Ok(_) => match check_interpreter(&program) {
             Ok(()) => {
                 return Ok(HookCommand { program, arguments: words.collect(), is_notify: false });

@@ -1,12 +1,15 @@
 //! Parses the value of each option. An error says what was expected.
 
+use std::fs;
 use std::num::NonZeroU8;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use nix::unistd::{Gid, Uid};
+use nix::unistd::{Gid, Uid, geteuid};
 
+use crate::errno::Errno;
+use crate::log::of_user;
 use crate::monitor::{ActiveWord, Duration, Renotify, State};
 use crate::start::{netns, passwd};
 use crate::wire::cidr::Cidr;
@@ -18,6 +21,11 @@ const MAX_SOCKET_PATH: usize = 107;
 
 pub(super) fn expected<T>(value: Option<T>, what: &str) -> Result<T, String> {
     value.ok_or_else(|| format!("expected {what}"))
+}
+
+/// Returns an error, with this process's user if that was denied something.
+pub(super) fn denied(errno: impl Into<Errno>) -> String {
+    of_user(errno.into(), geteuid()).to_string()
 }
 
 pub(super) fn interface(text: &str) -> Result<InterfaceName, String> {
@@ -65,7 +73,12 @@ pub(super) fn relative_path(text: &str) -> Result<PathBuf, String> {
 }
 
 pub(super) fn directory(text: &str) -> Result<PathBuf, String> {
-    expected(absolute(text).filter(|path| path.is_dir()), "an existing directory")
+    let what = "an existing directory";
+    let path = expected(absolute(text), what)?;
+    match fs::metadata(&path).map_err(Errno::from) {
+        Err(errno) if errno.is_denial() => Err(format!("expected {what}: {}", denied(errno))),
+        found => expected(found.is_ok_and(|found| found.is_dir()).then_some(path), what),
+    }
 }
 
 /// Reads the path of a file that is no existing directory.

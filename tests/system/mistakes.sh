@@ -21,7 +21,8 @@ printf '#! /bin/shh -e\n' >misspelt
 printf '#!/usr/bin/env pyhton3\n' >by-env
 chmod 755 crlf misspelt by-env
 mkdir -p theirs private
-chmod 700 private
+cp /bin/true own
+chmod 700 private own
 cp /bin/true theirs/program
 chown -R 65534:65534 theirs
 eval "$2"

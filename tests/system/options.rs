@@ -129,7 +129,7 @@ fn missing_options() {
 #[apply(trial)]
 fn exit_codes() {
     for (word, expected) in [
-        ("--nouser", "Unrecognized argument: --nouser"),
+        ("--norouter-id", "Unrecognized argument: --norouter-id"),
         ("__debug", "Unrecognized argument: __debug"),
         ("--foreground=yes", "Option takes no value: --foreground=yes"),
         ("--nodebug=1", "Option takes no value: --nodebug=1"),
