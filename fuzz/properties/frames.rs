@@ -1,4 +1,4 @@
-//! Frames: only valid ARP packets and advertisements are claims, and our own frames parse as what they are.
+//! Frames: only valid ARP packets, advertisements and our questions are read, and our own frames parse as what they are.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -39,10 +39,14 @@ fn is_justified(frame: &[u8]) {
             );
             let length = usize::from(u16::from_be_bytes(taken(frame, 18)));
             let message = &frame[54..54 + length];
-            assert_eq!(message[0], 136, "an advertisement");
-            let expected =
-                if message[4] & 0x40 == 0 { ClaimKind::Unasked } else { ClaimKind::Answer };
-            assert_eq!(kind, expected, "the flag S");
+            let label = u32::from_be_bytes(taken(frame, 14)) & 0xf_ffff;
+            let expected = match message[0] {
+                135 if label == ndisc::QUESTION_LABEL => Some(ClaimKind::Probe),
+                136 if message[4] & 0x40 == 0 => Some(ClaimKind::Unasked),
+                136 => Some(ClaimKind::Answer),
+                _ => None,
+            };
+            assert_eq!(Some(kind), expected, "a question of ours, or the flag S");
             let [source, destination] = [taken(frame, 22), taken(frame, 38)].map(Ipv6Addr::from);
             assert!(Icmpv6Packet::new_unchecked(message).verify_checksum(&source, &destination));
             assert_eq!(ip.octets(), taken(message, 8));
@@ -83,8 +87,9 @@ fn ours_are_received(mac: [u8; 6], ip: [u8; 16]) {
     }
     let probe = arp::question(mac, (mac, [0; 4].into()), v4.into());
     assert_eq!(parse_claim(&probe).map(|claim| claim.kind), Some(ClaimKind::Probe));
-    assert_eq!(parse_claim(&ndisc::probe(mac, ip.into())), None);
-    assert_eq!(parse_claim(&ndisc::question(mac, ip.into(), ip.into())), None);
+    let asked = Some(Claim { mac, ip: ip.into(), kind: ClaimKind::Probe });
+    assert_eq!(parse_claim(&ndisc::probe(mac, ip.into())), asked);
+    assert_eq!(parse_claim(&ndisc::question(mac, ip.into(), ip.into())), asked);
     for router in [true, false] {
         // Multicast addresses are never announced, see RFC 4861 section 7.1.2.
         if ip[0] != 0xff {

@@ -11,6 +11,7 @@ use nix::sys::socket::setsockopt;
 use nix::{setsockopt_impl, sockopt_impl};
 
 use crate::errno::Errno;
+use crate::wire::ndisc;
 
 pub type Filter = Vec<sock_filter, 40>;
 
@@ -18,8 +19,8 @@ pub type Filter = Vec<sock_filter, 40>;
 const ACCEPT: u32 = u32::MAX;
 
 /// Returns a filter that accepts only claims of `ip`: ARP packets with that sender address, or neighbour advertisements
-/// from this link with that target. The socket's protocol has selected ARP or IPv6 already. ARP probes for `ip` pass, as
-/// the network may send our own back.
+/// from this link with that target. The socket's protocol has selected ARP or IPv6 already. ARP probes and keepwatch's
+/// solicitations for `ip` pass, as the network may send our own back.
 ///
 /// Frames for other hosts or VLANs have the type [`libc::PACKET_OTHERHOST`] and are rejected.
 pub fn claims_of(ip: IpAddr) -> Filter {
@@ -27,6 +28,9 @@ pub fn claims_of(ip: IpAddr) -> Filter {
     const ARP: [(u32, u32, u32); 2] = [(BPF_W, 14, 0x0001_0800), (BPF_H, 18, 0x0604)];
     // Next header: ICMPv6; hop limit: 255; type: neighbour advertisement; code: 0.
     const ADVERTISEMENT: [(u32, u32, u32); 2] = [(BPF_H, 20, 0x3aff), (BPF_H, 54, 0x8800)];
+    // Version, traffic class and flow label; type: neighbour solicitation; code: 0.
+    const QUESTION: [(u32, u32, u32); 2] =
+        [(BPF_W, 14, 6 << 28 | ndisc::QUESTION_LABEL), (BPF_H, 54, 0x8700)];
     // The kernel's own data of a packet is loaded from negative offsets (`SKF_AD_OFF`, `linux/filter.h`).
     let packet_type = (libc::SKF_AD_OFF + libc::SKF_AD_PKTTYPE).cast_unsigned();
     let is_for_others = jump(BPF_JGT, MAX_FOR_US.into(), 0, 1);
@@ -44,6 +48,7 @@ pub fn claims_of(ip: IpAddr) -> Filter {
         accept(ARP, &[(BPF_H, 20, 1), (BPF_W, 28, 0)], 38);
     } else {
         accept(ADVERTISEMENT, &[], 62);
+        accept(QUESTION, &[], 62);
     }
     program.extend([ret(0)]);
     program

@@ -31,11 +31,11 @@ pub enum ClaimKind {
     Unasked,
     /// The host has it: an answer to a question.
     Answer,
-    /// The host asks who has it, and claims nothing: an ARP probe (RFC 5227 section 1.1).
+    /// The host asks who has it, and claims nothing: an ARP probe (RFC 5227 section 1.1), or a question of keepwatch.
     Probe,
 }
 
-/// Parses the claim or the ARP probe in an Ethernet frame, if it has one.
+/// Parses the claim or the probe in an Ethernet frame, if it has one.
 pub fn parse_claim(frame: &[u8]) -> Option<Claim> {
     arp::parse_claim(frame).or_else(|| ndisc::parse_claim(frame))
 }

@@ -20,6 +20,9 @@ pub const FRAME_LEN: usize = PROBE_LEN + 8;
 /// Shows that a packet has crossed no router (RFC 4861 section 7.1.2).
 const HOP_LIMIT: u8 = 255;
 
+/// The flow label (RFC 6437) of our questions, by which one that the network sends back differs from those of hosts.
+pub const QUESTION_LABEL: u32 = 0x6b77;
+
 /// Returns a multicast in which `mac` claims `ip`, and which overrides the neighbours' caches. `router` is whether the
 /// interface forwards: hosts remove a default router that does not.
 pub fn advertisement(mac: Mac, ip: Ipv6Addr, router: bool) -> [u8; FRAME_LEN] {
@@ -74,6 +77,9 @@ fn multicast<const LEN: usize>(
         hop_limit: HOP_LIMIT,
     }
     .emit(&mut packet);
+    if let NdiscRepr::NeighborSolicit { .. } = repr {
+        packet.set_flow_label(QUESTION_LABEL);
+    }
     let mut message = Icmpv6Packet::new_unchecked(packet.payload_mut());
     repr.emit(&mut message);
     message.fill_checksum(&source, &group);
@@ -81,7 +87,7 @@ fn multicast<const LEN: usize>(
 }
 
 /// Parses the claim in a valid advertisement: its target, for the MAC in its target link-layer address
-/// option or else the sender's. A solicited one is an answer.
+/// option or else the sender's. A solicited one is an answer. A question of keepwatch claims nothing.
 pub fn parse_claim(frame: &[u8]) -> Option<Claim> {
     let frame = EthernetFrame::new_checked(frame).ok()?;
     let packet = Ipv6Packet::new_checked(frame.payload()).ok()?;
@@ -91,15 +97,20 @@ pub fn parse_claim(frame: &[u8]) -> Option<Claim> {
         && packet.next_header() == IpProtocol::Icmpv6
         && packet.hop_limit() == HOP_LIMIT
         && message.verify_checksum(&packet.src_addr(), &packet.dst_addr());
-    let Ok(NdiscRepr::NeighborAdvert { flags, target_addr, lladdr }) = NdiscRepr::parse(&message)
-    else {
-        return None;
+    let (mac, ip, kind) = match NdiscRepr::parse(&message).ok()? {
+        NdiscRepr::NeighborAdvert { flags, target_addr, lladdr } => {
+            let is_answer = flags.contains(NdiscNeighborFlags::SOLICITED);
+            let mac = match lladdr {
+                Some(stated) => stated.as_bytes().try_into().ok()?,
+                None => frame.src_addr().0,
+            };
+            let kind = if is_answer { ClaimKind::Answer } else { ClaimKind::Unasked };
+            (mac, target_addr, kind)
+        }
+        NdiscRepr::NeighborSolicit { target_addr, .. } if packet.flow_label() == QUESTION_LABEL => {
+            (frame.src_addr().0, target_addr, ClaimKind::Probe)
+        }
+        _ => return None,
     };
-    let is_answer = flags.contains(NdiscNeighborFlags::SOLICITED);
-    let kind = if is_answer { ClaimKind::Answer } else { ClaimKind::Unasked };
-    let mac = match lladdr {
-        Some(stated) => stated.as_bytes().try_into().ok()?,
-        None => frame.src_addr().0,
-    };
-    is_valid.then_some(Claim { mac, ip: target_addr.into(), kind })
+    is_valid.then_some(Claim { mac, ip: ip.into(), kind })
 }

@@ -76,11 +76,11 @@ impl Segment {
 }
 
 /// Adds the interface of a VRRP instance, with its virtual MAC and the VIP, in the current namespace.
-fn add_virtual_mac() {
+fn add_virtual_mac(vip: &str) {
     run("ip link add vrrp.5 link ha0 address 00:00:5e:00:01:05 type macvlan mode private");
     let rtnl = Rtnl::new();
     rtnl.up("vrrp.5");
-    rtnl.add_address("vrrp.5", VIP);
+    rtnl.add_address("vrrp.5", vip);
 }
 
 /// A host that has learnt our MAC keeps it while the other master answers us.
@@ -115,19 +115,28 @@ fn third_host_keeps_our_mac() {
 /// A virtual MAC on a port that sends everything back: our own kernel answers our questions.
 #[apply(trial)]
 fn own_frames_come_back() {
-    let mut setup = setup().with("--no-announce").with("--probe=1");
-    setup.interface = "vrrp.5".into();
-    let segment = Segment::new(setup);
-    segment.switch.run(|| run("bridge link set dev ha0-peer hairpin on"));
-    add_virtual_mac();
-    let wire = segment.switch.run(|| Capture::new("ha0-peer"));
-    let keepwatch = segment.start();
-    let questions = wait_questions(&wire, 12);
-    assert!(questions.iter().all(|question| question.source() == OURS));
-    let is_answer = |frame: &Frame| frame.is_arp() && frame.bytes[20..22] == [0, 2];
-    assert!(wire.frames().iter().any(is_answer), "our kernel answers");
-    assert!(keepwatch.status().contains(" claimant=none "));
-    assert!(!segment.world.setup.log().contains("has not answered"));
+    for vip in [VIP, "fd00::5/64"] {
+        let mut setup = setup().with("--no-announce").with("--probe=1");
+        (setup.interface, setup.vip) = ("vrrp.5".into(), vip.into());
+        let segment = Segment::new(setup);
+        segment.switch.run(|| run("bridge link set dev ha0-peer hairpin on"));
+        segment.world.rtnl.add_address("ha0", "fe80::1/64");
+        await_older_than_the_vip();
+        add_virtual_mac(vip);
+        let wire = segment.switch.run(|| Capture::new("ha0-peer"));
+        let keepwatch = segment.start();
+        let is_arp = |frame: &Frame, operation| frame.is_arp() && frame.bytes[21] == operation;
+        let is_icmp = |frame: &Frame, kind| !frame.is_arp() && frame.bytes.get(54) == Some(&kind);
+        let is_question =
+            |frame: &&Frame| (is_arp(frame, 1) || is_icmp(frame, 135)) && frame.source() == OURS;
+        let frames =
+            wire.wait("questions", |frames| frames.iter().filter(is_question).count() >= 12);
+        let is_answer = |frame: &Frame| is_arp(frame, 2) || is_icmp(frame, 136);
+        assert!(frames.iter().any(is_answer), "our kernel answers");
+        assert!(keepwatch.status().contains(" claimant=none "));
+        assert!(!segment.world.setup.log().contains("has not answered"));
+        keepwatch.terminate();
+    }
 }
 
 /// A switch that answers for others drops probes without a sender: every second question is an ordinary request.
@@ -167,7 +176,7 @@ fn switch_learns_our_port_again() {
     let other = segment.host("other", "bridge");
     let add_vip = || {
         set_sysctl("ipv4/conf/ha0/arp_ignore", 1);
-        add_virtual_mac();
+        add_virtual_mac(VIP);
     };
     add_vip();
     let keepwatch = segment.start();

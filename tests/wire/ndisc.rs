@@ -33,11 +33,11 @@ fn emits_for_a_router_and_for_a_host() {
 }
 
 #[test]
-fn probe_claims_nothing() {
+fn probe_claims_nothing_and_has_a_label() {
     #[rustfmt::skip]
     const PROBE: [u8; PROBE_LEN] = [
         0x33, 0x33, 0xff, 0x02, 0x03, 0x05, 0x02, 0x11, 0x22, 0x33, 0x44, 0x55, 0x86, 0xdd,
-        0x60, 0x00, 0x00, 0x00, 0x00, 0x18, 0x3a, 0xff,
+        0x60, 0x00, 0x6b, 0x77, 0x00, 0x18, 0x3a, 0xff,
         0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
         0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0xff, 2, 3, 5,
         0x87, 0x00, 0x76, 0x99, 0x00, 0x00, 0x00, 0x00,
@@ -45,7 +45,11 @@ fn probe_claims_nothing() {
     ];
     let target = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0x102, 0x305);
     assert_fields(&probe(MAC, target), &PROBE, FIELDS);
-    assert_eq!(parse_claim(&PROBE), None);
+    let asked = Claim { mac: MAC, ip: target.into(), kind: ClaimKind::Probe };
+    assert_eq!(parse_claim(&PROBE), Some(asked));
+    let mut of_a_host = PROBE;
+    of_a_host[16..18].fill(0);
+    assert_eq!(parse_claim(&of_a_host), None);
 }
 
 #[test]
@@ -53,7 +57,7 @@ fn question_has_an_address_for_the_answer() {
     #[rustfmt::skip]
     const QUESTION: [u8; FRAME_LEN] = [
         0x33, 0x33, 0xff, 0x02, 0x03, 0x05, 0x02, 0x11, 0x22, 0x33, 0x44, 0x55, 0x86, 0xdd,
-        0x60, 0x00, 0x00, 0x00, 0x00, 0x20, 0x3a, 0xff,
+        0x60, 0x00, 0x6b, 0x77, 0x00, 0x20, 0x3a, 0xff,
         0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1,
         0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0xff, 2, 3, 5,
         0x87, 0x00, 0, 0, 0x00, 0x00, 0x00, 0x00,
@@ -65,7 +69,8 @@ fn question_has_an_address_for_the_answer() {
     let mut frame = question(MAC, from, target);
     frame[56..58].fill(0);
     assert_fields(&frame, &QUESTION, FIELDS);
-    assert_eq!(parse_claim(&question(MAC, from, target)), None);
+    let asked = Claim { mac: MAC, ip: target.into(), kind: ClaimKind::Probe };
+    assert_eq!(parse_claim(&question(MAC, from, target)), Some(asked));
 }
 
 #[test]
