@@ -46,8 +46,8 @@ ATTEMPTS = 5
 class Candidate:
     """A program to measure."""
 
-    def __init__(self, name, program, installed=None):
-        self.name, self.program = name, Path(program).resolve()
+    def __init__(self, name, program, installed=None, more=()):
+        self.name, self.program, self.more = name, Path(program).resolve(), more
         self.installed = Path(installed).resolve() if installed else self.program
         self.slow = name in ("shell", "python")
         # The shell generation reports nothing before an address event.
@@ -62,7 +62,7 @@ class Candidate:
         command = [self.program, "--router_id", router.id, "--namespace", router.namespace]
         command += ["--monitor_interface", "ha0", "--monitor_cidr", VIP, "--conf_dir", router.conf_dir]
         command += ["--state_path", STATE_PATH, "--pid_file", router.directory / "pid", "--log-file", log]
-        return command + (["--foreground", "--active-word", "primary"] if self.name == "keepwatch" else [])
+        return command + (["--foreground", "--active-word", "primary", *self.more] if self.name == "keepwatch" else [])
 
     def needed(self):
         """Returns the files that it needs to run, or none for the Python generation."""
@@ -370,6 +370,7 @@ def main():
     parser.add_argument("--changes", type=int, default=100, help="changes of the VIP in each of them")
     parser.add_argument("--fail-over", type=int, help="as --only fail-over, with this number of routers")
     parser.add_argument("--growth", action="store_true", help="measure only how the cost grows with routers")
+    parser.add_argument("--option", action="append", default=[], help="another option of keepwatch: --option=--no-announce")
     options = parser.parse_args()
     if options.fail_over:
         options.only = "fail-over"
@@ -385,7 +386,7 @@ def main():
         Candidate("floor", options.floor),
         Candidate("floor, same job", options.floor),
         Candidate("floor, prepared", options.floor),
-        Candidate("keepwatch", options.keepwatch),
+        Candidate("keepwatch", options.keepwatch, more=options.option),
     ]
     floor, *_, keepwatch = candidates
     disk = options.disk or options.raw.resolve()

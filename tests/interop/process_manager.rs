@@ -8,9 +8,11 @@ use std::process::Command;
 use std::sync::Arc;
 use std::thread;
 
-use lab::daemon::Setup;
+use keepwatch::wire::arp::{self, Operation};
+use lab::capture::Capture;
+use lab::daemon::{Running, Setup};
 use lab::files::{Directory, write_program};
-use lab::namespace::Pids;
+use lab::namespace::{Netns, Pids};
 use lab::rtnl::Rtnl;
 use lab::trial::table;
 use lab::users::OTHER_USER;
@@ -19,7 +21,7 @@ use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
 
 use crate::agent_server::python;
 use crate::l3_agent::{NAME, cmdline, shipped};
-use crate::world::{VIP, add_interface};
+use crate::world::{NO_AGENT, VIP, add_interface, add_other_station};
 
 #[apply(trial)]
 fn releases() -> Vec<Trial> {
@@ -46,19 +48,39 @@ fn releases() -> Vec<Trial> {
 fn before_2021() {
     add_interface(&Rtnl::new(), "ha0");
     let bin = install("up-to-16");
-    let mut setup = Setup::new(bin.path().join(NAME));
+    let mut setup = setup_of(&bin);
     setup.extra = ["--user=0", "--group=0", "--AGENT-root_helper=sudo"].map(Into::into).into();
-    setup.expect(&[crate::world::NO_AGENT]);
-    let mut command = setup.command();
-    let path = format!("{}:{}", bin.path().display(), std::env::var("PATH").unwrap());
-    let output = command.env("PATH", path).output().unwrap();
-    let keepwatch = setup.adopt(&output);
+    let keepwatch = start(&setup);
     assert_eq!(setup.state(), "backup");
     Rtnl::new().add_address("ha0", VIP);
     keepwatch.wait_state("master");
     assert!(cmdline(keepwatch.pid()).contains(&setup.router));
     assert!(keepwatch.counter("announcements") == 0, "not on the watched interface");
     keepwatch.terminate();
+}
+
+/// Also where keepalived announces the addresses.
+#[apply(trial)]
+fn split_brain_is_named() {
+    for wrapper in ["up-to-16", "17", "18-to-28", "from-29"] {
+        Netns::new().enter();
+        let rtnl = Rtnl::new();
+        add_interface(&rtnl, "ha0");
+        let bin = install(wrapper);
+        let setup = setup_of(&bin);
+        setup.expect(&["split brain: "]);
+        let keepwatch = start(&setup);
+        rtnl.add_address("ha0", VIP);
+        keepwatch.wait("the active state", || setup.state() != "backup");
+        keepwatch.status();
+        let mac = [2, 0, 0, 0, 0, 2];
+        rtnl.set_mac("ha0-peer", mac);
+        let other = add_other_station(&rtnl, VIP);
+        let wire = other.run(|| Capture::new("ha0-peer"));
+        wire.send(&arp::announcement(Operation::Request, mac, [169, 254, 0, 5].into()));
+        keepwatch.wait_log("split brain: 02:00:00:00:00:02 claims 169.254.0.5 on ha0 ", 1);
+        keepwatch.terminate();
+    }
 }
 
 /// The agent's user exchanges a directory for a link to one of root's, while the wrapper starts as root by sudo.
@@ -163,6 +185,20 @@ fn in_private((script, release, wrapper): (&str, &str, &str)) {
     command.arg(python.get_program()).args(python.get_args());
     let output = command.arg(bin.path().join(NAME)).arg(directory.path()).output();
     assert!(output.as_ref().is_ok_and(|output| output.status.success()), "{output:?}");
+}
+
+/// Returns a setup of an installed wrapper, without an agent.
+fn setup_of(bin: &Directory) -> Setup {
+    let setup = Setup::new(bin.path().join(NAME));
+    setup.expect(&[NO_AGENT]);
+    setup
+}
+
+/// Starts a wrapper with itself in PATH.
+fn start(setup: &Setup) -> Running<'_> {
+    let bin = setup.program.parent().unwrap().display();
+    let path = format!("{bin}:{}", std::env::var("PATH").unwrap());
+    setup.adopt(&setup.command().env("PATH", path).output().unwrap())
 }
 
 /// Installs a wrapper that runs the built keepwatch.
