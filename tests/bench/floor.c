@@ -1,20 +1,26 @@
 /* The floor: the smallest program for the work, with the fewest system calls. It trusts every event
    of the interface, checks nothing, and exits at the first failure.
 
-   floor NAMESPACE INTERFACE CONF_DIR SOCKET ROUTER [LOG [prepared]]
+   floor NAMESPACE INTERFACE CONF_DIR SOCKET ROUTER [LOG [prepared | LAN ADDRESSES]]
 
    With LOG it does the same job as keepwatch: it uses the absolute path of the state file, waits by
    poll, and writes a log line. With "prepared" it does before an event all that can be done then: it
-   exchanges the state file with a spare that has the other word, and has a socket. */
+   exchanges the state file with a spare that has the other word, and has a socket. With LAN it then
+   announces this number of addresses of that interface, from 10.0.0.1 on, a round in a loop. */
 #define _GNU_SOURCE
+#include <arpa/inet.h>
 #include <fcntl.h>
+#include <linux/if_packet.h>
 #include <linux/netlink.h>
 #include <linux/rtnetlink.h>
 #include <net/if.h>
+#include <netinet/if_ether.h>
 #include <poll.h>
 #include <sched.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -24,6 +30,12 @@ static const char *router;
 static char *state = "state", *new = "state.new";
 static int log = -1, prepares, connection = -1;
 static const char *spare = "";
+static int packets, addresses;
+static struct sockaddr_ll lan = {.sll_family = AF_PACKET};
+static struct {
+    struct ether_header ethernet;
+    struct ether_arp arp;
+} frame;
 
 static void must(long result) {
     if (result < 0)
@@ -34,6 +46,35 @@ static void write_new(const char *word) {
     int file = open(new, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
     must(write(file, word, strlen(word)));
     close(file);
+}
+
+static void open_lan(const char *name) {
+    struct ifreq request;
+    strncpy(request.ifr_name, name, IFNAMSIZ);
+    must(packets = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, 0));
+    must(setsockopt(packets, SOL_PACKET, PACKET_QDISC_BYPASS, &(int){1}, sizeof(int)));
+    must(ioctl(packets, SIOCGIFHWADDR, &request));
+    lan.sll_ifindex = (int)if_nametoindex(name);
+    memset(frame.ethernet.ether_dhost, 0xff, ETH_ALEN);
+    memcpy(frame.ethernet.ether_shost, request.ifr_hwaddr.sa_data, ETH_ALEN);
+    memcpy(frame.arp.arp_sha, request.ifr_hwaddr.sa_data, ETH_ALEN);
+    frame.ethernet.ether_type = htons(ETHERTYPE_ARP);
+    frame.arp.ea_hdr = (struct arphdr){htons(ARPHRD_ETHER), htons(ETHERTYPE_IP), ETH_ALEN, 4, 0};
+}
+
+static void announce(void) {
+    for (int number = 1; number <= addresses; number++)
+        for (int operation = ARPOP_REQUEST; operation <= ARPOP_REPLY; operation++) {
+            in_addr_t address = htonl(0x0a000000u + (unsigned)number);
+            if (operation == ARPOP_REPLY)
+                memcpy(frame.arp.arp_tha, frame.arp.arp_sha, ETH_ALEN);
+            else
+                memset(frame.arp.arp_tha, 0, ETH_ALEN);
+            memcpy(frame.arp.arp_spa, &address, 4);
+            memcpy(frame.arp.arp_tpa, &address, 4);
+            frame.arp.arp_op = htons((unsigned short)operation);
+            must(sendto(packets, &frame, sizeof frame, 0, (struct sockaddr *)&lan, sizeof lan));
+        }
 }
 
 static void report(const char *word) {
@@ -59,6 +100,8 @@ static void report(const char *word) {
     connection = -1;
     if (log >= 0)
         must(dprintf(log, "router %s is %s\n", router, word));
+    if (!strcmp(word, "primary"))
+        announce();
     if (!prepares)
         return;
     connection = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -71,7 +114,7 @@ int main(int count, char **arguments) {
     char buffer[8192];
     struct sockaddr_nl events = {.nl_family = AF_NETLINK,
                                  .nl_groups = RTMGRP_IPV4_IFADDR | RTMGRP_IPV6_IFADDR};
-    must(count >= 6 && count <= 8 ? 0 : -1);
+    must(count >= 6 && count <= 9 ? 0 : -1);
     prepares = count == 8;
     int namespace = open(arguments[1], O_RDONLY | O_CLOEXEC);
     must(setns(namespace, CLONE_NEWNET));
@@ -84,6 +127,10 @@ int main(int count, char **arguments) {
         must(log = open(arguments[6], O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
     } else {
         must(chdir(arguments[3]));
+    }
+    if (count > 8) {
+        addresses = atoi(arguments[8]);
+        open_lan(arguments[7]);
     }
     unsigned interface = if_nametoindex(arguments[2]);
     int route = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE);

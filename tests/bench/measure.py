@@ -8,6 +8,7 @@ import contextlib
 import copy
 import csv
 import ctypes
+import ipaddress
 import os
 import select
 import shutil
@@ -20,6 +21,8 @@ import time
 from pathlib import Path
 
 import report
+
+import helper
 
 HERE = Path(__file__).parent
 ROOT = Path("/mnt/bench")
@@ -35,7 +38,15 @@ FAIL_OVERS, FAIL_OVER_SHELL = (250, 1000), 100
 # The numbers of routers on one machine whose cost is compared, the seconds of each measurement, and the maximum rate of
 # new namespaces.
 GROWTH, WATCHED, CHURN = (10, 50, 250, 1000, 4000), 5, 20
-# How often their VIPs are added and removed in each run.
+# At most, as each takes minutes.
+GROWTH_RUNS = 3
+# The number of addresses that are announced together, and the numbers whose times are compared.
+ADDRESSES, GROWING_ADDRESSES = 1000, (10, 50, 250, 1000, 4000)
+# Turns of that.
+ANNOUNCEMENTS = 10
+# The numbers of other processes beside conntrackd's helper.
+OTHERS = (0, 2000)
+# How often the VIPs of those that fail over are added and removed in each run.
 TURNS = 2
 # Seconds without a report after which none will follow: keepwatch retries after 5 s at most.
 SILENCE = 6
@@ -53,10 +64,12 @@ class Candidate:
         # The shell generation reports nothing before an address event.
         self.reports_at_start = name != "shell"
 
-    def command(self, router):
+    def command(self, router, addresses=0):
         log = router.directory / "log"
         if self.name.startswith("floor"):
             command = [self.program, f"/run/netns/{router.namespace}", "ha0", router.conf_dir, SOCKET, router.id]
+            if addresses:
+                return command + [log, "lan0", str(addresses)]
             return command + {"floor, same job": [log], "floor, prepared": [log, "prepared"]}.get(self.name, [])
         # Two words for each option, the only style that the shell generation accepts.
         command = [self.program, "--router_id", router.id, "--namespace", router.namespace]
@@ -91,8 +104,7 @@ class Router:
         self.namespace, self.directory = f"qrouter-{self.id}", ROOT / self.id
         self.conf_dir = self.directory / "conf"
         subprocess.run(["ip", "netns", "add", self.namespace], check=True)
-        links = "link add ha0 type veth peer ha0-peer\nlink set ha0 up\nlink set ha0-peer up\n"
-        subprocess.run(["ip", "-n", self.namespace, "-batch", "-"], input=links, text=True, check=True)
+        self.ip("link add ha0 type veth peer ha0-peer", "link set ha0 up", "link set ha0-peer up")
         with open("/proc/self/ns/net") as outside, open(f"/run/netns/{self.namespace}") as inside:
             enter(inside)
             self.socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE)
@@ -107,6 +119,21 @@ class Router:
         self.requests = [
             struct.pack("=IHHII", 16 + len(body), kind, flags, 0, 0) + body for kind, flags in ((21, 0x5), (20, 0x605))
         ]
+
+    def ip(self, *lines):
+        subprocess.run(["ip", "-n", self.namespace, "-batch", "-"], input="\n".join(lines), text=True, check=True)
+
+    @contextlib.contextmanager
+    def lan(self, addresses):
+        """Has an interface with this number of addresses, and no frames of the kernel."""
+        ends = [f"link set {end} addrgenmode none up" for end in ("lan0", "lan0-peer")]
+        first = ipaddress.IPv4Address("10.0.0.1")
+        lines = [f"address add {first + number}/32 dev lan0" for number in range(addresses)]
+        self.ip("link add lan0 type veth peer lan0-peer", *ends, *lines)
+        try:
+            yield
+        finally:
+            self.ip("link delete lan0")
 
     def at(self, directory):
         """Returns this router with another directory."""
@@ -221,8 +248,8 @@ def kill_all():
         time.sleep(0.001)
 
 
-def latency(options, candidate, router, only_changes=False):
-    """Returns the rows that the measuring program prints."""
+def latency(options, candidate, router, **only):
+    """Returns the rows that the measuring program prints. `only` are its numbers that are not as usual."""
     command = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
     command += [options.bench, "--namespace", router.namespace, "--directory", router.directory, "--socket", SOCKET]
     counts = {"starts": 10, "changes": options.changes, "reclaimed": options.changes // 10 or 1}
@@ -230,19 +257,27 @@ def latency(options, candidate, router, only_changes=False):
     if candidate.slow:
         counts = {"starts": 2, "changes": options.changes // 5 or 1, "reclaimed": 2, "loaded": 0}
         command += ["--slow"] + ([] if candidate.reports_at_start else ["--silent"])
-    if only_changes:
-        counts |= {"starts": 1, "reclaimed": 0, "loaded": 0}
+    if only:
+        counts |= {"starts": 1, "reclaimed": 0, "loaded": 0} | only
     for name, count in counts.items():
         command += [f"--{name}", str(count)]
     for file in candidate.needed():
         command += ["--needs", file]
     for attempt in range(ATTEMPTS):
-        done = subprocess.run(command + candidate.command(router), stdout=subprocess.PIPE, text=True, check=False)
+        run = command + candidate.command(router, only.get("addresses"))
+        done = subprocess.run(run, stdout=subprocess.PIPE, text=True, check=False)
         if done.returncode == 0:
             return csv.DictReader(done.stdout.splitlines())
         if not candidate.slow:
             break
     raise RuntimeError(f"{candidate.name} fails")
+
+
+def announcements(options, candidate, router, addresses):
+    """Returns a row for each change of the VIP with this number of addresses to announce."""
+    with router.lan(addresses):
+        rows = latency(options, candidate, router, changes=0, announcements=ANNOUNCEMENTS, addresses=addresses)
+        return [row for row in rows if row["phase"] in ("announced", "amid")]
 
 
 def fail_over(candidate, routers):
@@ -360,22 +395,20 @@ class Table:
 
 
 def main():
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     for name in ("bench", "floor", "keepwatch", "shell", "python", "raw"):
-        parser.add_argument(f"--{name}", type=Path, required=True)
-    parser.add_argument("--output", type=Path, help="directory for results.md and results.svg; docs/benchmarks.md does not change")
-    parser.add_argument("--only", choices=("changes", "memory", "fail-over"), help="measure only this, of keepwatch and the floors")
-    parser.add_argument("--disk", type=Path, help="a directory on a disk's file system; default: target/bench")
-    parser.add_argument("--runs", type=int, default=5, help="turns of each program")
+        parser.add_argument(f"--{name}", type=Path, required=True, help=argparse.SUPPRESS)
+    parser.add_argument("--output", type=Path, default=HERE, help="directory for the files; with another one, docs/benchmarks.md does not change")
+    parser.add_argument("--only", choices=report.PARTS, help="measure only this, of keepwatch and the floors, and print it")
+    parser.add_argument("--disk", type=Path, help="a directory on a disk's file system, instead of target/bench")
+    parser.add_argument("--runs", type=int, default=5, help="turns of each program; of growth at most 3")
     parser.add_argument("--changes", type=int, default=100, help="changes of the VIP in each of them")
     parser.add_argument("--fail-over", type=int, help="as --only fail-over, with this number of routers")
-    parser.add_argument("--growth", action="store_true", help="measure only how the cost grows with routers")
     parser.add_argument("--option", action="append", default=[], help="another option of keepwatch: --option=--no-announce")
     options = parser.parse_args()
     if options.fail_over:
         options.only = "fail-over"
-    if options.output:
-        options.output.mkdir(parents=True, exist_ok=True)
+    options.output.mkdir(parents=True, exist_ok=True)
     load, _, _ = os.getloadavg()
     for directory in ("/mnt", "/run/netns"):
         os.makedirs(directory, exist_ok=True)
@@ -396,18 +429,15 @@ def main():
         routers.extend(Router(number) for number in range(len(routers), count))
         return routers[:count]
 
-    def runs(what):
-        for run in range(1, options.runs + 1):
-            print(f"run {run} of {options.runs}: {what}", file=sys.stderr)
+    def is_wanted(part):
+        return options.only in (None, part)
+
+    def runs(what, most=options.runs):
+        count = min(options.runs, most)
+        for run in range(1, count + 1):
+            print(f"run {run} of {count}: {what}", file=sys.stderr)
             yield run
 
-    if options.growth:
-        table = Table(options.raw, "growth")
-        for count in GROWTH:
-            for run in runs(f"{count} routers"):
-                for candidate in (floor, keepwatch):
-                    table.add(candidate=candidate.name, routers=count, run=run, **growth(candidate, some(count)))
-        return report.publish_growth(options.raw, options.output or HERE, load)
     counts = [options.fail_over] if options.fail_over else FAIL_OVERS
     fail_overs = [(count, (floor, keepwatch)) for count in counts]
     if not options.only:
@@ -415,36 +445,61 @@ def main():
         shell = Candidate("shell", options.shell / script)
         candidates += [shell, Candidate("python", options.python / script, options.python)]
         fail_overs.append((FAIL_OVER_SHELL, (shell,)))
-    if options.only in (None, "changes"):
-        changes = Table(options.raw, "changes")
+    if is_wanted("changes"):
+        table = Table(options.raw, "changes")
         for run in runs("changes of one router"):
             for candidate in candidates:
                 for row in latency(options, candidate, some(1)[0]):
-                    changes.add(candidate=candidate.name, run=run, **row)
-                for row in latency(options, candidate, some(1)[0].at(disk), True):
+                    table.add(candidate=candidate.name, run=run, **row)
+                for row in latency(options, candidate, some(1)[0].at(disk), starts=1):
                     if row["phase"] == "change":
-                        changes.add(candidate=candidate.name, run=run, **row | {"phase": "disk"})
+                        table.add(candidate=candidate.name, run=run, **row | {"phase": "disk"})
         shutil.rmtree(some(1)[0].at(disk).directory)
-    if options.only in (None, "memory"):
-        sizes = Table(options.raw, "sizes")
+    if is_wanted("announcements"):
+        table = Table(options.raw, "announcements")
+        for run in runs(f"announcements of {ADDRESSES} addresses"):
+            for candidate in (floor, keepwatch):
+                for row in announcements(options, candidate, some(1)[0], ADDRESSES):
+                    table.add(candidate=candidate.name, run=run, **row)
+    if is_wanted("memory"):
+        table = Table(options.raw, "memory")
         for candidate in candidates:
             own, needed = candidate.sizes()
             count = FLEET_PYTHON if candidate.name == "python" else FLEET
             print(f"memory of {count} routers: {candidate.name}", file=sys.stderr)
             total = memory(candidate, some(count))
-            sizes.add(candidate=candidate.name, own=own, needed=needed, routers=count, **total)
-    if options.only in (None, "fail-over"):
+            table.add(candidate=candidate.name, own=own, needed=needed, routers=count, **total)
+    if is_wanted("fail-over"):
         table = Table(options.raw, "fail-over")
         for count, those in fail_overs:
             for run in runs(f"{count} routers fail over"):
                 for candidate in those:
                     for row in fail_over(candidate, some(count)):
                         table.add(candidate=candidate.name, routers=count, run=run, **row)
-    if options.only:
+    if is_wanted("conntrackd"):
+        table = Table(options.raw, "conntrackd")
+        for run in runs("commands of conntrackd"):
+            for row in helper.commands(keepwatch.program, some(1)[0].namespace, OTHERS):
+                table.add(candidate=keepwatch.name, run=run, **row)
+            kill_all()
+    if is_wanted("growth"):
+        table = Table(options.raw, "growth-announcements")
+        for count in GROWING_ADDRESSES:
+            for run in runs(f"announcements of {count} addresses", GROWTH_RUNS):
+                for candidate in (floor, keepwatch):
+                    for row in announcements(options, candidate, some(1)[0], count):
+                        table.add(candidate=candidate.name, addresses=count, run=run, **row)
+        table = Table(options.raw, "growth")
+        for count in GROWTH:
+            for run in runs(f"growth: {count} routers", GROWTH_RUNS):
+                for candidate in (floor, keepwatch):
+                    table.add(candidate=candidate.name, routers=count, run=run, **growth(candidate, some(count)))
+        report.publish_growth(options.raw, options.output, load)
+    if options.only in report.FIGURES:
         report.print_only(options.raw, options.only)
-    else:
-        paper = None if options.output else Path("docs/benchmarks.md")
-        report.publish(options.raw, options.output or HERE, paper, load)
+    elif not options.only:
+        paper = Path("docs/benchmarks.md") if options.output == HERE else None
+        report.publish(options.raw, options.output, paper, load)
 
 
 main()

@@ -28,11 +28,18 @@ RATIOS = [
     ("VIP to the agent, ms", "floor, same job", 1.0),
     ("CPU time of a change, ms", "floor, same job", 1.25),
     ("p99 while all cores are busy, ms", "floor", 1.3),
+    ("1,000 addresses: last announced, ms", "floor", 2),
 ]
 # The highest allowed ratio when this many routers fail over.
 FAIL_OVERS = {250: 1.5, 1000: 1.6}
 LIMITS = [
     ("system calls of a change", 20),
+    ("1,000 addresses: first announced, ms", 1),
+    ("1,000 addresses: last announced, ms", 30),
+    ("change amid announcements to the state file, ms", 2),
+    ("change amid announcements to the agent, ms", 2),
+    ("failed command beside 2,000 processes, times a successful one", 1.5),
+    ("its CPU time beside 2,000 processes, times a successful one's", 1.5),
     ("major faults of the first after reclaim", 0),
     ("fail-overs not reported, %", 0),
     ("memory of 250 routers (PSS), MB", 30),
@@ -46,6 +53,8 @@ PAPER = [
     "first after memory was reclaimed, ms",
     "CPU time of a change, ms",
     "start to the first report, ms",
+    "1,000 addresses: first announced, ms",
+    "1,000 addresses: last announced, ms",
     "250 routers fail over, ms",
     "1000 routers fail over, ms",
     "fail-overs not reported, %",
@@ -88,6 +97,32 @@ def figures_of_changes(changes):
         "start to the state file, ms": each("start", "file_ms", "median"),
         "start to the first report, ms": each("start", "agent_ms", "median"),
     }
+
+
+def figures_of_announcements(rows):
+    def median(phase, column):
+        return rows[rows.phase == phase].groupby(["candidate", "run"])[column].median()
+
+    return {
+        "1,000 addresses: first announced, ms": median("announced", "first_ms"),
+        "1,000 addresses: last announced, ms": median("announced", "last_ms"),
+        "change amid announcements to the state file, ms": median("amid", "file_ms"),
+        "change amid announcements to the agent, ms": median("amid", "agent_ms"),
+    }
+
+
+def figures_of_conntrackd(rows):
+    figures = {}
+    for count, beside in rows.groupby("others"):
+        by_code = beside.set_index(["exit_code", "candidate", "run"])
+        succeeded, failed = by_code.loc[0], by_code.loc[1]
+        figures |= {
+            f"command of conntrackd beside {count:,} processes, ms": succeeded.ms,
+            f"its CPU time beside {count:,} processes, ms": succeeded.cpu_ms,
+            f"failed command beside {count:,} processes, times a successful one": failed.ms / succeeded.ms,
+            f"its CPU time beside {count:,} processes, times a successful one's": failed.cpu_ms / succeeded.cpu_ms,
+        }
+    return figures
 
 
 def figures_of_fail_overs(fail_overs):
@@ -188,15 +223,20 @@ def machine():
     return f"{cpu}, {os.cpu_count()} cores, Linux {platform.release().split('-')[0].split('+')[0]}"
 
 
-def print_only(raw, what):
+FIGURES = {
+    "changes": figures_of_changes,
+    "announcements": figures_of_announcements,
+    "conntrackd": figures_of_conntrackd,
+    "fail-over": figures_of_fail_overs,
+    "memory": figures_of_sizes,
+}
+PARTS = [*FIGURES, "growth"]
+
+
+def print_only(raw, part):
     """Prints the figures of one of the files."""
-    figures_of, name = {
-        "changes": (figures_of_changes, "changes"),
-        "memory": (figures_of_sizes, "sizes"),
-        "fail-over": (figures_of_fail_overs, "fail-over"),
-    }[what]
-    rows = pandas.read_csv(raw / f"{name}.csv")
-    figures = figures_of(rows)
+    rows = pandas.read_csv(raw / f"{part}.csv")
+    figures = FIGURES[part](rows)
     print(table(figures, [one for one in NAMES if one in set(rows.candidate)], with_range))
     print(bars(figures))
 
@@ -208,46 +248,59 @@ GROWTH = {
     "idle_cpu_ms": "ms of CPU time of each in a second, at rest",
     "mounts_cpu_ms": "ms of CPU time of each in a second, with 20 new namespaces a second",
 }
+GROWTH_OF_ANNOUNCEMENTS = {
+    "first_ms": "ms to the first announcement",
+    "last_ms": "ms to the last announcement",
+}
 
 
-def publish_growth(raw, output, load):
-    """Writes a table and a picture of how the cost grows with the number of routers."""
-    rows = pandas.read_csv(raw / "growth.csv")
-    medians = rows.groupby(["routers", "candidate"])[list(GROWTH)].median().unstack()
-    lines = ["| routers | " + " | ".join(f"{name}: floor | keepwatch" for name in GROWTH.values()) + " |"]
-    lines.append("| ---: |" + " ---: |" * (2 * len(GROWTH)))
+def growth(rows, by, names, axes):
+    """Returns a table of how figures grow with a number, and draws them."""
+    medians = rows.groupby([by, "candidate"])[list(names)].median().unstack()
+    lines = [f"| {by} | " + " | ".join(f"{name}: floor | keepwatch" for name in names.values()) + " |"]
+    lines.append("| ---: |" + " ---: |" * (2 * len(names)))
     for count, row in medians.iterrows():
-        cells = [number(row[name, one]) for name in GROWTH for one in ("floor", "keepwatch")]
+        cells = [number(row[name, one]) for name in names for one in ("floor", "keepwatch")]
         lines.append(f"| {count:,} | " + " | ".join(cells) + " |")
-    table = "\n".join(lines)
-    lost = rows.groupby("candidate").lost.sum()
-    text = f"""# How the cost grows with the routers of a machine
-
-Written by `tests/bench/run --growth` on {machine()}, with a load average of {load:.2f} when it began;
-medians of {rows.run.max()} runs. [Picture](growth.svg). Not reported: {lost["keepwatch"]} by keepwatch, {lost["floor"]} by
-the floor.
-
-{table}
-"""
-    (output / "growth.md").write_text(text)
-    print(text)
-    drawing, axes = pyplot.subplots(1, len(GROWTH), figsize=(4 * len(GROWTH), 3.5))
-    for axis, (name, label) in zip(axes, GROWTH.items()):
+    for axis, (name, label) in zip(axes, names.items()):
         for one in ("floor", "keepwatch"):
             axis.plot(medians.index, medians[name, one], marker="o", label=NAMES[one])
-        axis.set(xscale="log", xlabel="routers", title="\n".join(textwrap.wrap(label, 32)))
+        axis.set(xscale="log", xlabel=by, title="\n".join(textwrap.wrap(label, 32)))
         # Zero has no place on a logarithmic axis.
         axis.set_yscale("symlog", linthresh=0.01) if medians[name].min().min() <= 0 else axis.set_yscale("log")
         axis.legend()
+    return "\n".join(lines) + "\n"
+
+
+def publish_growth(raw, output, load):
+    """Writes tables and a picture of how the cost grows with the number of routers and of addresses."""
+    rows = pandas.read_csv(raw / "growth.csv")
+    announced = pandas.read_csv(raw / "growth-announcements.csv")
+    count = len(GROWTH) + len(GROWTH_OF_ANNOUNCEMENTS)
+    drawing, axes = pyplot.subplots(1, count, figsize=(4 * count, 3.5))
+    lost = rows.groupby("candidate").lost.sum()
+    text = f"""# How the cost grows
+
+Written by `tests/bench/run` on {machine()}, with a load average of {load:.2f} when it began;
+medians of {rows.run.max()} runs. [Picture](growth.svg). Not reported: {lost["keepwatch"]} by keepwatch, {lost["floor"]} by
+the floor.
+
+## With the routers of a machine
+
+{growth(rows, "routers", GROWTH, axes)}
+## With the addresses that one router announces
+
+{growth(announced[announced.phase == "announced"], "addresses", GROWTH_OF_ANNOUNCEMENTS, axes[len(GROWTH):])}"""
+    (output / "growth.md").write_text(text)
+    print(text)
     drawing.tight_layout()
     drawing.savefig(output / "growth.svg", metadata={"Date": None})
 
 
 def publish(raw, output, paper, load):
-    changes = pandas.read_csv(raw / "changes.csv")
-    figures = figures_of_changes(changes)
-    figures |= figures_of_fail_overs(pandas.read_csv(raw / "fail-over.csv"))
-    figures |= figures_of_sizes(pandas.read_csv(raw / "sizes.csv"))
+    rows = {part: pandas.read_csv(raw / f"{part}.csv") for part in FIGURES}
+    figures = {name: values for part, of in FIGURES.items() for name, values in of(rows[part]).items()}
+    changes = rows["changes"]
     text = f"""# keepwatch beside what it replaces
 
 Written by `tests/bench/run` on {machine()}, with a load average of {load:.2f} when it began;

@@ -40,6 +40,12 @@ pub struct Options {
     /// changes while all cores are busy
     #[argh(option, default = "400")]
     loaded: usize,
+    /// changes of the VIP that announce all `--addresses` of `lan0`, and as many with a change amid the announcements
+    #[argh(option, default = "0")]
+    announcements: usize,
+    /// the number of addresses of `lan0`, whose peer is `lan0-peer`
+    #[argh(option, default = "0")]
+    addresses: usize,
     /// another file of the program, which is dropped from the cache when memory is reclaimed
     #[argh(option)]
     needs: Vec<PathBuf>,
@@ -76,13 +82,14 @@ fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     Netns::named(&options.namespace).enter();
     cores.keep_to_ours()?;
     let mut observer = Observer::new(&options.socket)?;
-    println!("phase,file_ms,agent_ms,cpu_ms,switches,system_calls,major_faults");
+    println!("phase,file_ms,agent_ms,first_ms,last_ms,cpu_ms,switches,system_calls,major_faults");
     for start in 1..=options.starts {
         let mut trial = Trial::start(options, &mut observer, &cores)?;
         if start == options.starts {
             trial.warm_up()?;
             trial.changes(options.changes)?;
             trial.after_reclaim(options.reclaimed)?;
+            trial.announcements(options.announcements)?;
             trial.under_load(options.loaded, &cores)?;
         }
     }

@@ -1,9 +1,10 @@
-//! Watches state files and is the agent, with one thread, one clock and one `poll`.
+//! Watches state files, is the agent and receives frames, with one thread, one clock and one `poll`.
 
 use std::collections::VecDeque;
 use std::error::Error;
-use std::fs;
-use std::io::Write;
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::iter;
 use std::os::fd::AsFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
@@ -11,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use lab::NEWEST_REPLY;
 use lab::agent::read_request;
+use lab::capture;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
@@ -27,6 +29,8 @@ pub enum What {
     StateFile,
     /// The agent has received a request with this state.
     Report(String),
+    /// An interface has received a frame.
+    Frame,
 }
 
 /// How to wait.
@@ -41,6 +45,7 @@ pub enum Wait {
 pub struct Observer {
     listener: UnixListener,
     files: Inotify,
+    frames: Option<File>,
     seen: VecDeque<Seen>,
 }
 
@@ -49,7 +54,7 @@ impl Observer {
         let _ = fs::remove_file(socket);
         let listener = UnixListener::bind(socket)?;
         let files = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC)?;
-        Ok(Self { listener, files, seen: VecDeque::new() })
+        Ok(Self { listener, files, frames: None, seen: VecDeque::new() })
     }
 
     /// Watches the state file in this directory. Programs rename it into place, or write into it and close it.
@@ -57,6 +62,11 @@ impl Observer {
         let events = AddWatchFlags::IN_MOVED_TO | AddWatchFlags::IN_CLOSE_WRITE;
         self.files.add_watch(conf_dir, events)?;
         Ok(())
+    }
+
+    /// Receives the frames of this interface from now on.
+    pub fn watch_frames(&mut self, interface: &str) {
+        self.frames = Some(capture::open(interface).into());
     }
 
     /// Returns the next observation until a deadline.
@@ -82,16 +92,16 @@ impl Observer {
 
     fn poll(&mut self, time: Duration) -> Result<(), Box<dyn Error>> {
         let milliseconds = PollTimeout::try_from(time.as_micros().div_ceil(1000))?;
-        let mut fds = [
-            PollFd::new(self.listener.as_fd(), PollFlags::POLLIN),
-            PollFd::new(self.files.as_fd(), PollFlags::POLLIN),
-        ];
+        // Without frames, another descriptor is there twice.
+        let frames = self.frames.as_ref().map_or(self.files.as_fd(), File::as_fd);
+        let mut fds = [self.listener.as_fd(), self.files.as_fd(), frames]
+            .map(|fd| PollFd::new(fd, PollFlags::POLLIN));
         match poll(&mut fds, milliseconds) {
             Ok(_) | Err(Errno::EINTR) => {}
             Err(errno) => return Err(errno.into()),
         }
         let at = Instant::now();
-        let [calls, files] = fds.map(|fd| fd.any() == Some(true));
+        let [calls, files, frames] = fds.map(|fd| fd.any() == Some(true));
         if calls {
             let (stream, _) = self.listener.accept()?;
             self.seen.extend(receive(stream));
@@ -99,6 +109,13 @@ impl Observer {
         let events = if files { self.files.read_events()? } else { Vec::new() };
         if events.iter().any(|event| event.name.as_deref() == Some("state".as_ref())) {
             self.seen.push_back(Seen { at, what: What::StateFile });
+        }
+        if frames && let Some(socket) = &mut self.frames {
+            // A few at once, to be faster than the program.
+            let received =
+                iter::repeat_with(|| socket.read(&mut [0; 64])).take_while(Result::is_ok);
+            let seen = received.take(16).map(|_| Seen { at, what: What::Frame });
+            self.seen.extend(seen);
         }
         Ok(())
     }

@@ -72,6 +72,8 @@ pub struct Trial<'a> {
     rtnl: Rtnl,
     present: bool,
     wait: Wait,
+    /// The announcements since the VIP was added.
+    frames: Vec<Instant>,
 }
 
 impl<'a> Trial<'a> {
@@ -90,9 +92,10 @@ impl<'a> Trial<'a> {
         let counters = Counters::new(cores.spawn(options)?.id())?;
         let wait = if options.slow { Wait::Sleep } else { Wait::Spin };
         let (rtnl, present) = (Rtnl::new(), false);
-        let mut trial = Self { options, observer, counters, rtnl, present, wait };
+        let frames = Vec::new();
+        let mut trial = Self { options, observer, counters, rtnl, present, wait, frames };
         let (file, agent) = trial.await_both("backup", began, !options.silent)?;
-        print("start", file, agent, None);
+        print("start", [Some(file), agent, None, None], None);
         Ok(trial)
     }
 
@@ -142,6 +145,31 @@ impl<'a> Trial<'a> {
         Ok(())
     }
 
+    /// Measures announcements, and in every second turn the removal of the VIP amid them.
+    pub fn announcements(&mut self, count: usize) -> Result<(), Box<dyn Error>> {
+        if count > 0 {
+            self.observer.watch_frames("lan0-peer");
+        }
+        for turn in 0..2 * count {
+            let is_amid = turn % 2 == 1;
+            self.frames.clear();
+            let up = self.move_vip();
+            let (file, agent) = self.await_both("primary", up, true)?;
+            // A request and a reply for each address.
+            self.await_frames(if is_amid { 1 } else { 2 * self.options.addresses })?;
+            let [first, last] = [self.frames.first(), self.frames.last()].map(|at| Some(*at? - up));
+            let down = self.move_vip();
+            let (file_amid, agent_amid) = self.await_both("backup", down, true)?;
+            if is_amid {
+                print("amid", [Some(file_amid), agent_amid, None, None], None);
+            } else {
+                print("announced", [Some(file), agent, first, last], None);
+            }
+            self.observer.idle(self.pause())?;
+        }
+        Ok(())
+    }
+
     /// Measures changes while all cores are busy.
     pub fn under_load(&mut self, count: usize, cores: &Cores) -> Result<(), Box<dyn Error>> {
         if count == 0 {
@@ -174,7 +202,8 @@ impl<'a> Trial<'a> {
         }
         self.observer.idle(pause)?;
         let now = self.counters.read()?;
-        print(phase, file, agent, Some(std::array::from_fn(|n| now[n] - before[n])));
+        let usage = std::array::from_fn(|n| now[n] - before[n]);
+        print(phase, [Some(file), agent, None, None], Some(usage));
         Ok(())
     }
 
@@ -199,8 +228,21 @@ impl<'a> Trial<'a> {
                 What::StateFile => _ = file.get_or_insert(after),
                 What::Report(state) if state == word => _ = agent.get_or_insert(after),
                 What::Report(_) => {}
+                What::Frame => self.frames.push(seen.at),
             }
         }
+    }
+
+    /// Waits until this number of frames has been seen since the VIP's change.
+    fn await_frames(&mut self, count: usize) -> Result<(), Box<dyn Error>> {
+        while self.frames.len() < count {
+            let seen = self.observer.next(Instant::now() + PATIENCE, self.wait)?;
+            let seen = seen.ok_or("announcements did not arrive")?;
+            if let What::Frame = seen.what {
+                self.frames.push(seen.at);
+            }
+        }
+        Ok(())
     }
 
     /// Returns the pause between changes. A slow program still works for a while after its report.
@@ -218,14 +260,15 @@ impl Drop for Trial<'_> {
     }
 }
 
-fn print(phase: &str, file: Duration, agent: Option<Duration>, usage: Option<Usage>) {
+/// Prints the times of state file, agent, first and last announcement.
+fn print(phase: &str, times: [Option<Duration>; 4], usage: Option<Usage>) {
     let milliseconds = |time: Duration| format!("{:.4}", time.as_secs_f64() * 1e3);
-    let (file, agent) = (milliseconds(file), agent.map_or_else(String::new, milliseconds));
+    let times = times.map(|time| time.map_or_else(String::new, milliseconds));
     let usage = usage.map_or([const { String::new() }; 4], |[cpu, rest @ ..]| {
         let [switches, system_calls, major_faults] = rest.map(|count| count.to_string());
         [format!("{cpu:.4}"), switches, system_calls, major_faults]
     });
-    println!("{phase},{file},{agent},{}", usage.join(","));
+    println!("{phase},{},{}", times.join(","), usage.join(","));
 }
 
 fn word(present: bool) -> &'static str {

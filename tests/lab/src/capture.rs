@@ -66,14 +66,7 @@ pub struct Capture {
 
 impl Capture {
     pub fn new(interface: &str) -> Self {
-        let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-        let socket = socket(AddressFamily::Packet, SockType::Raw, flags, None)
-            .expect("a packet socket to capture with");
-        setsockopt(&socket, sockopt::ReceiveTimestampns, &true).expect("timestamps");
-        // Without root the default size has to do.
-        let _ = setsockopt(&socket, sockopt::RcvBufForce, &(16 << 20));
-        let index = nix::net::if_::if_nametoindex(interface).expect("an interface to capture on");
-        bind(socket.as_raw_fd(), &link_address(index)).expect("to bind the capture");
+        let socket = open(interface);
         let (socket, received) = (Arc::new(socket), Arc::new(Received::default()));
         let (stop, stopped) = UnixStream::pair().expect("a socket pair");
         thread::spawn({
@@ -104,6 +97,19 @@ impl Drop for Capture {
     fn drop(&mut self) {
         let _ = self.stop.shutdown(std::net::Shutdown::Both);
     }
+}
+
+/// Opens a nonblocking socket that receives every frame of an interface, with the kernel's times.
+pub fn open(interface: &str) -> OwnedFd {
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let socket = socket(AddressFamily::Packet, SockType::Raw, flags, None)
+        .expect("a packet socket to capture with");
+    setsockopt(&socket, sockopt::ReceiveTimestampns, &true).expect("timestamps");
+    // Without root the default size has to do.
+    let _ = setsockopt(&socket, sockopt::RcvBufForce, &(16 << 20));
+    let index = nix::net::if_::if_nametoindex(interface).expect("an interface to capture on");
+    bind(socket.as_raw_fd(), &link_address(index)).expect("to bind the capture");
+    socket
 }
 
 fn serve(socket: &OwnedFd, received: &Received<Frame>, stopped: &UnixStream) {
