@@ -169,6 +169,9 @@ impl Daemon<'_> {
             }
         }
         for event in &self.events {
+            if let (Token(AGENT), Some(agent)) = (event.token(), &mut self.agent) {
+                agent.handle_event(event.is_read_closed());
+            }
             if let Some(ready) = ready.get_mut(event.token().0) {
                 *ready = true;
             }

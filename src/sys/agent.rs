@@ -46,6 +46,10 @@ struct Exchange {
     delivered: bool,
     /// Bytes received after the status line.
     rest: usize,
+    /// Everything that came before the last event has been read.
+    is_drained: bool,
+    /// The last event said that the agent sends nothing more.
+    is_closed: bool,
 }
 
 impl Agent {
@@ -86,9 +90,23 @@ impl Agent {
         registry
             .register(&mut stream, token, Interest::READABLE)
             .map_err(|error| Failure::Socket(error.into()))?;
-        let reply = ReplyReader::default();
-        self.exchange = Some(Exchange { agent, stream, reply, delivered: false, rest: 0 });
+        self.exchange = Some(Exchange {
+            agent,
+            stream,
+            reply: ReplyReader::default(),
+            delivered: false,
+            rest: 0,
+            is_drained: false,
+            is_closed: false,
+        });
         Ok(())
+    }
+
+    /// Handles an event of the connection: there is something to read. `is_closed`: the agent sends nothing more.
+    pub fn handle_event(&mut self, is_closed: bool) {
+        if let Some(exchange) = &mut self.exchange {
+            (exchange.is_drained, exchange.is_closed) = (false, is_closed);
+        }
     }
 
     fn socket_id(&self) -> Option<FileId> {
@@ -132,6 +150,7 @@ impl Agent {
 
     /// Reads a reply that has taken too long. Without one, closes the connection, which also removes it from the poll.
     pub fn hang_up(&mut self) -> Outcome {
+        self.handle_event(false);
         self.advance().unwrap_or_else(|| {
             self.exchange = None;
             Outcome::Failed(Failure::TimedOut)
@@ -145,12 +164,20 @@ impl Exchange {
         let failed = |failure| Some(Outcome::Failed(failure));
         let mut buffer = [0; 512];
         loop {
-            let bytes = match self.stream.read(&mut buffer) {
-                Ok(length) => buffer.get(..length)?,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return None,
-                Err(_) if self.delivered => return Some(Outcome::Closed),
-                Err(error) => return failed(failure(error)),
+            let bytes = if self.is_drained && self.is_closed {
+                &[]
+            } else if self.is_drained {
+                return None;
+            } else {
+                match self.stream.read(&mut buffer) {
+                    Ok(length) => buffer.get(..length)?,
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => return None,
+                    Err(_) if self.delivered => return Some(Outcome::Closed),
+                    Err(error) => return failed(failure(error)),
+                }
             };
+            // A short read leaves nothing behind (`epoll(7)`).
+            self.is_drained = bytes.len() < buffer.len();
             if self.delivered {
                 self.rest += bytes.len();
                 if bytes.is_empty() || self.rest > MAX_REST {
