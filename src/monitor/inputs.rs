@@ -127,8 +127,12 @@ impl Monitor<'_> {
                 self.announcer.iter_mut().for_each(Announcer::begin_links);
                 Question::Links
             }
-            Subject::Link(ifindex) => Question::Addresses { only: Some(ifindex) },
+            Subject::Link(ifindex) => {
+                self.announcer.iter_mut().for_each(Announcer::begin_addresses);
+                Question::Addresses { only: Some(ifindex) }
+            }
             Subject::All => {
+                self.announcer.iter_mut().for_each(Announcer::begin_addresses);
                 self.vip.begin(Scope::All);
                 Question::Addresses { only: None }
             }

@@ -72,6 +72,8 @@ pub(super) struct Announcer<'a> {
     again: Option<Again>,
     /// Entries wait for an empty queue.
     has_waiting: bool,
+    /// The number of entries before the current answer about addresses.
+    before_answer: usize,
     /// The links in the current answer that had no room.
     ignored_links: u64,
     /// The number of addresses without room, as last logged.
@@ -107,6 +109,7 @@ impl<'a> Announcer<'a> {
             has_loss: false,
             again: None,
             has_waiting: false,
+            before_answer: 0,
             ignored_links: 0,
             unannounced_logged: 0,
             failing: None,
@@ -249,6 +252,11 @@ impl<'a> Announcer<'a> {
         self.tables.links.begin();
     }
 
+    /// Handles the start of an answer about addresses.
+    pub(super) fn begin_addresses(&mut self) {
+        self.before_answer = self.tables.entries.len();
+    }
+
     /// Handles the end of an answer about all links.
     pub(super) fn end_links(&mut self, answer: Answer, journal: &mut Journal, now: Instant) {
         // Addresses may have waited for their link.
@@ -334,7 +342,9 @@ impl<'a> Announcer<'a> {
         let is_known = |entry: &&mut PendingAnnouncement| {
             entry.address == key && (is_listing || !entry.is_over(now))
         };
-        match entries.iter_mut().find(is_known) {
+        // An answer lists each address once.
+        let searched = if listed { self.before_answer } else { entries.len() };
+        match entries.iter_mut().take(searched).find(is_known) {
             // Its rounds continue, unless duplicate address detection has started again, or has ended.
             Some(known) if known.progress != Progress::Tentative && (listed || !undecided) => {
                 return Ok(());
@@ -342,9 +352,12 @@ impl<'a> Announcer<'a> {
             Some(known) => *known = new,
             None if refreshed && !listed && !undecided => return Ok(()),
             None => {
-                entries.retain(|entry| is_listing || !entry.is_over(now));
+                let pushed = entries.push(new).or_else(|new| {
+                    entries.retain(|entry| is_listing || !entry.is_over(now));
+                    entries.push(new)
+                });
                 // A tentative address without room is counted when it becomes usable.
-                entries.push(new).or(if undecided { Ok(()) } else { Err(TableFull) })?;
+                pushed.or(if undecided { Ok(()) } else { Err(TableFull) })?;
             }
         }
         match progress {

@@ -362,6 +362,7 @@ fn address_that_is_listed_twice_is_announced_once() {
     announcer.handle_link_entry(&Body::NewLink(link(UP, true)));
     announcer.end_links(Answer::Complete, journal, now);
     for answer in [Answer::Interrupted, Answer::Complete] {
+        announcer.begin_addresses();
         announcer.handle_address_entry(&address("10.0.0.1/24"), None, journal, now);
         announcer.end_addresses(answer, now);
         announcer.handle_queue_empty(journal, now);
