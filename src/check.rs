@@ -32,6 +32,8 @@ const LIMIT: Duration = Duration::from_secs(10);
 ///
 /// # Errors
 /// The error that would prevent the daemon's start, or its first state.
+// Not in the frame of `main`, whose pages the daemon keeps.
+#[inline(never)]
 pub fn check(config: &Config, tables: &mut Tables) -> Result<(), StartError> {
     print("program", program());
     print("name", &config.router_id);

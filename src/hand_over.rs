@@ -15,6 +15,8 @@ const SOCKET: &str = "/run/keepwatch-follow/socket";
 ///
 /// # Errors
 /// One line that says why there is no exit code.
+// Not in the frame of `main`, whose pages the daemon keeps.
+#[inline(never)]
 pub fn hand_over(instance: &str, state: &str) -> Result<u8, String> {
     let ask = |mut socket: UnixStream| {
         socket.write_all(state.as_bytes())?;

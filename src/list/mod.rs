@@ -72,6 +72,8 @@ enum Verdict {
 
 /// Prints all instances. Returns the exit code.
 #[must_use]
+// Not in the frame of `main`, whose pages the daemon keeps.
+#[inline(never)]
 pub fn list(json: bool) -> u8 {
     let deadline = Instant::now() + LIMIT;
     let worst = |rows: &[Row]| rows.iter().map(|(_, verdict)| *verdict).max().unwrap_or_default();
