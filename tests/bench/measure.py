@@ -104,7 +104,9 @@ class Router:
         self.namespace, self.directory = f"qrouter-{self.id}", ROOT / self.id
         self.conf_dir = self.directory / "conf"
         subprocess.run(["ip", "netns", "add", self.namespace], check=True)
-        self.ip("link add ha0 type veth peer ha0-peer", "link set ha0 up", "link set ha0-peer up")
+        # The peer is in place of the network, and has no address that would be announced.
+        peer = "link set ha0-peer addrgenmode none up"
+        self.ip("link add ha0 type veth peer ha0-peer", "link set ha0 up", peer)
         with open("/proc/self/ns/net") as outside, open(f"/run/netns/{self.namespace}") as inside:
             enter(inside)
             self.socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE)
