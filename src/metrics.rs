@@ -36,6 +36,8 @@ impl MetricsFile {
 
     /// Writes the current figures, or on an error removes the old ones: a missing file is noticed, and a removal needs
     /// no room. `EEXIST` if the file belongs to a running daemon that was started later.
+    // Its text must not be in the frame of `dispatch`, whose pages each daemon keeps.
+    #[inline(never)]
     pub fn write(&mut self, status: &Status, changed_at: u64) -> Result<(), Errno> {
         if self.written.as_ref().is_some_and(|written| self.file.is_taken(written)) {
             return Err(NixErrno::EEXIST.into());

@@ -130,7 +130,7 @@ impl<'a> Daemon<'a> {
             predecessor,
             starter,
             warnings,
-            monitor: Box::new(Monitor::new(monitor)),
+            monitor: boxed(monitor),
             reads_frames: false,
             log_waits: false,
             full_log: None,
@@ -144,6 +144,12 @@ impl<'a> Daemon<'a> {
         }
         Ok(daemon)
     }
+}
+
+// In the frame of `start`, the core would make the stack of each daemon 8 kB deeper.
+#[inline(never)]
+fn boxed(config: MonitorConfig<'_>) -> Box<Monitor<'_>> {
+    Box::new(Monitor::new(config))
 }
 
 /// Adds the name of a thing to its error, and to a denial the user that was denied.
