@@ -334,10 +334,15 @@ impl Detector {
         self.episode.as_ref()?.only_cache_since()
     }
 
+    /// Returns when to ask: a second after the last question at the earliest, as a claim may have been left unread.
+    fn ask_due(&self) -> Option<Instant> {
+        self.due.map(|due| self.asked.map_or(due, |asked| due.max(asked + SECOND)))
+    }
+
     /// Asks, if that is due, once the lists say how.
     fn ask(&mut self, vip: &Vip, now: Instant) -> Option<Step> {
         let suspected = self.episode.map(|episode| episode.suspected);
-        let is_due = self.due.is_some_and(|due| now >= due);
+        let is_due = self.ask_due().is_some_and(|due| now >= due);
         if (is_due || suspected.is_some())
             && let Some(question) = self.asker.wanted(vip, suspected, now)
         {
@@ -376,7 +381,7 @@ impl Detector {
     pub(super) fn deadline(&self, is_known: bool, has_carrier: bool) -> Option<Instant> {
         let waits_until = self.asker.waits_until();
         let due = [
-            self.due.map(|due| waits_until.map_or(due, |until| due.max(until))),
+            self.ask_due().map(|due| waits_until.map_or(due, |until| due.max(until))),
             self.asked.filter(|_| self.awaits).map(|asked| asked + SECOND),
             self.name_due(),
             self.episode.as_ref().and_then(Episode::quiet_ends),

@@ -338,7 +338,8 @@ impl Simulation<'_> {
     /// Forgets claims, as the VIP has gone. A logged episode must still have its end.
     pub(super) fn forget_claims(&mut self) {
         self.wire.is_over = self.wire.claimant.is_some();
-        self.wire.has_reflected = false;
+        // When the VIP comes back, the first question is due after a second, even if the socket cannot be bound.
+        (self.wire.has_reflected, self.wire.probed) = (false, None);
         if !self.wire.is_over {
             self.wire.signs.clear();
         }
