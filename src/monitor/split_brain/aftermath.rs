@@ -24,7 +24,7 @@ pub(super) struct Aftermath {
     pub(super) switch_is_wrong: bool,
     /// When the VIP was last announced for the sake of a cache.
     refreshed: Option<Instant>,
-    /// Agent and hook have to get the state again, and when they last did.
+    /// Agent and hook have to get the state again, and when they last did. They do so once no other station has the VIP.
     pub(super) deliver_again: bool,
     delivered: Option<Instant>,
 }
@@ -48,7 +48,7 @@ impl Aftermath {
 
     /// Handles a sign of the other station, which has the VIP for now.
     pub(super) fn handle_sign(&mut self) {
-        self.due = None;
+        (self.due, self.deliver_again) = (None, false);
         self.stop |= core::mem::take(&mut self.is_announcing);
     }
 
@@ -58,10 +58,8 @@ impl Aftermath {
         only_cache_since: Option<Instant>,
         now: Instant,
     ) -> Option<Step> {
-        if core::mem::take(&mut self.deliver_again)
-            && self.delivered.is_none_or(|delivered| now >= delivered + REPEATED)
-        {
-            self.delivered = Some(now);
+        if self.deliver_due().is_some_and(|due| now >= due) {
+            (self.deliver_again, self.delivered) = (false, Some(now));
             return Some(Step::DeliverAgain);
         }
         if !self.announces {
@@ -86,6 +84,12 @@ impl Aftermath {
         core::mem::take(&mut self.switch_is_wrong).then_some(Step::AnnounceVip)
     }
 
+    /// Returns when to deliver the state again.
+    fn deliver_due(&self) -> Option<Instant> {
+        let earliest = self.delivered.map_or(Instant::ZERO, |delivered| delivered + REPEATED);
+        self.deliver_again.then_some(earliest)
+    }
+
     /// Returns when to announce the VIP because only a cache may answer.
     fn refresh_due(&self, only_cache_since: Option<Instant>) -> Option<Instant> {
         let earliest = self.refreshed.map(|refreshed| refreshed + REPEATED);
@@ -95,7 +99,10 @@ impl Aftermath {
     }
 
     pub(super) fn deadline(&self, only_cache_since: Option<Instant>) -> Option<Instant> {
-        [self.due, self.refresh_due(only_cache_since)].into_iter().flatten().min()
+        [self.due, self.deliver_due(), self.refresh_due(only_cache_since)]
+            .into_iter()
+            .flatten()
+            .min()
     }
 }
 

@@ -243,14 +243,18 @@ impl Detector {
 
     /// Ends the episode if the VIP has gone, and has the socket follow it.
     fn watch(&mut self, wanted: Option<(u32, Option<u32>)>, now: Instant) -> Option<Action> {
-        if wanted != self.socket.watched {
+        let ifindex = |watched: Option<(u32, _)>| watched.map(|(ifindex, _)| ifindex);
+        if ifindex(wanted) != ifindex(self.socket.watched) {
             if let Some(end) = self.end_episode(Ending::VipRemoved, now) {
                 return Some(end);
             }
-            (self.ended, self.reflects) = (None, false);
+            self.ended = None;
             self.aftermath.cancel();
-            self.asker = Asker::default();
             self.due = wanted.and(self.probe_interval).map(|_| now + SECOND);
+        }
+        if wanted != self.socket.watched {
+            self.reflects = false;
+            self.asker = Asker::default();
         }
         self.socket.next_action(wanted, now)
     }

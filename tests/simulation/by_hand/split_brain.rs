@@ -248,6 +248,19 @@ fn link_below_a_virtual_mac_asks() {
     }
 }
 
+/// Another link asks from then on.
+#[test]
+fn other_mac_of_the_interface_ends_nothing() {
+    let mut lab = with_virtual_mac(true);
+    lab.set_answering(true);
+    lab.claimed(OTHER);
+    lab.pass(Duration::from_secs(3));
+    lab.event(Body::NewLink(Link { parent: Some(LINK), ..link(WATCHED, "ha") }));
+    lab.pass(Duration::from_secs(3));
+    assert_eq!(lab.ends(), []);
+    assert_eq!(lab.probes().last().map(|probe| probe.ifindex), Some(WATCHED));
+}
+
 /// The switch sends our own frames back, and our own kernel answers our questions.
 #[test]
 fn own_frames_that_come_back_are_no_split_brain() {
@@ -343,6 +356,22 @@ fn vip_is_announced_again_after_silence() {
         let expected = (!returns && announce_again).then_some(&6000);
         assert_eq!(frames.first(), expected, "{frames:?}");
     }
+}
+
+/// The other's hook may have moved something since the repetition before.
+#[test]
+fn repetition_that_comes_too_soon_waits() {
+    let mut lab = Lab::active(detecting());
+    let start = lab.now;
+    lab.claimed(OTHER);
+    lab.pass(Duration::from_secs(8));
+    lab.set_answering(true);
+    lab.claimed(OTHER);
+    lab.pass(Duration::from_secs(20));
+    lab.set_answering(false);
+    lab.pass(Duration::from_secs(600));
+    assert_eq!(lab.ends().len(), 1);
+    assert_eq!(lab.notified(start), [4000, 304_000]);
 }
 
 /// The hook runs again, too, but at most once in five minutes.
