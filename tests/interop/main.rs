@@ -18,6 +18,7 @@ mod keepalived;
 mod l3_agent;
 mod neutron;
 mod node;
+mod openvswitch;
 mod placement;
 mod process_manager;
 mod rootwrap;
