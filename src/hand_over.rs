@@ -5,7 +5,10 @@ use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 
+use nix::unistd::geteuid;
+
 use crate::errno::Errno;
+use crate::log::of_user;
 use crate::start::{program, trust};
 
 /// The socket of `keepwatch-follow@.socket`, which `keepwatch@.service` mounts here for its instance.
@@ -35,7 +38,7 @@ pub(crate) fn check(instance: &str) -> Result<(), String> {
     }
     let hook = format!("/etc/keepwatch/{instance}.hook");
     let checked = match fs::metadata(&hook) {
-        Err(error) => Err(Errno::from(error).to_string()),
+        Err(error) => Err(of_user(Errno::from(error), geteuid()).to_string()),
         Ok(found) if !found.is_file() || found.mode() & 0o111 == 0 => Err("not executable".into()),
         Ok(_) => match trust::find_unsafe(hook.as_ref()) {
             Some(why) => Err(why),
@@ -47,5 +50,6 @@ pub(crate) fn check(instance: &str) -> Result<(), String> {
 
 fn no_socket(instance: &str, errno: Errno) -> String {
     let socket = format!("keepwatch-follow@{instance}.socket");
-    format!("{socket} does not listen ({errno}): systemctl enable --now '{socket}'")
+    let why = of_user(errno, geteuid());
+    format!("{socket} does not listen ({why}): systemctl enable --now '{socket}'")
 }
