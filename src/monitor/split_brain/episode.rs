@@ -34,8 +34,11 @@ pub(super) enum Stage {
     Suspected {
         rounds: usize,
     },
-    /// The line about it is due then, if the VIP is still present.
-    Confirmed(Instant),
+    /// The line about it is due then, if the VIP is still present, by a sign of this station.
+    Confirmed {
+        due: Instant,
+        by: Mac,
+    },
     Named,
 }
 
@@ -120,7 +123,7 @@ impl Episode {
             Stage::Suspected { .. } if is_sure && at > second => at + SECOND,
             _ => return,
         };
-        self.stage = Stage::Confirmed(due);
+        self.stage = Stage::Confirmed { due, by: mac };
     }
 
     /// Starts the silence anew: for a while no answer could come.

@@ -132,8 +132,20 @@ impl Detector {
     pub(super) fn handle_list_end(&mut self, question: Question, vip: &Vip, now: Instant) {
         self.asker.handle_list_end(question);
         let is_own = |mac: &Mac| vip.mac() != Some(*mac) && self.asker.is_own(*mac);
-        let suspected = self.episode.as_mut().filter(|episode| episode.is_suspected());
-        let Some(episode) = suspected.filter(|episode| is_own(&episode.claimant)) else { return };
+        let Some(episode) = self.episode.as_mut().filter(|episode| !episode.is_named()) else {
+            return;
+        };
+        // A process that was stopped reads both claims before the list.
+        match episode.stage {
+            Stage::Confirmed { by, .. } if is_own(&by) => {
+                episode.stage = Stage::Suspected { rounds: 0 };
+            }
+            Stage::Confirmed { by, .. } if is_own(&episode.claimant) => episode.claimant = by,
+            _ => {}
+        }
+        if !is_own(&episode.claimant) {
+            return;
+        }
         match episode.other.take().filter(|other| !is_own(other)) {
             Some(other) => episode.claimant = other,
             None => self.drop_episode(now),
@@ -306,7 +318,7 @@ impl Detector {
 
     /// Returns when to log the confirmed episode, if that is pending.
     fn name_due(&self) -> Option<Instant> {
-        let Stage::Confirmed(due) = self.episode?.stage else { return None };
+        let Stage::Confirmed { due, .. } = self.episode?.stage else { return None };
         let oldest = self.logged.front().filter(|_| self.logged.is_full());
         Some(oldest.map_or(due, |logged| due.max(*logged + PERIOD)))
     }
