@@ -9,7 +9,6 @@ use nix::sys::signalfd::SignalFd;
 use signal_hook::consts::{SIGHUP, SIGUSR1, SIGUSR2};
 use signal_hook::low_level::signal_name;
 
-use super::helpers::is_temporary;
 use super::sources::{AGENT, CLOCK, CONNTRACKD, HOOK, MOUNTS, PACKETS, ROUTE, SIGNALS, SOURCES};
 use crate::errno::Errno;
 use crate::helper::Helper;
@@ -239,9 +238,9 @@ impl Daemon<'_> {
             let signal = match signals::next(&self.signals) {
                 Ok(Some(signal)) => signal,
                 Ok(None) => return true,
-                Err(errno) if is_temporary(errno) => return false,
+                Err(errno) if errno.is_temporary() => return false,
                 Err(errno) => {
-                    self.dispatch(&Input::SourceFailed(Source::Signals, errno.into()));
+                    self.dispatch(&Input::SourceFailed(Source::Signals, errno));
                     return true;
                 }
             };

@@ -3,9 +3,8 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
-use nix::errno::Errno as NixErrno;
-
 use super::event_loop::Daemon;
+use crate::errno::Errno;
 use crate::helper::Helper;
 use crate::log::{info, warning};
 use crate::monitor::{HelperKind, HelperNews, Input};
@@ -33,7 +32,7 @@ impl Daemon<'_> {
                         log_run(kind.name(), &report);
                     }
                 }
-                Some(Err(errno)) if is_temporary(errno) => return false,
+                Some(Err(errno)) if Errno::from(errno).is_temporary() => return false,
                 Some(Err(_)) => {
                     match kind {
                         HelperKind::Conntrackd => self.conntrackd = None,
@@ -50,11 +49,6 @@ impl Daemon<'_> {
         log_kill(self.conntrackd.as_ref(), HelperKind::Conntrackd);
         log_kill(self.hook.as_ref(), HelperKind::Hook);
     }
-}
-
-/// Returns whether the same system call may succeed at once: a signal came, or memory was short.
-pub(super) fn is_temporary(errno: NixErrno) -> bool {
-    matches!(errno, NixErrno::EINTR | NixErrno::ENOMEM | NixErrno::ENOBUFS)
 }
 
 fn log_kill<Request>(helper: Option<&Helper<Request>>, kind: HelperKind) {

@@ -22,7 +22,7 @@ use nix::sys::prctl;
 use nix::sys::stat::Mode;
 use nix::unistd::{Gid, Uid, geteuid, setegid, seteuid};
 
-use super::{PATH, Runnable};
+use super::{Failure, PATH, Runnable, in_step};
 use crate::errno::Errno;
 use crate::start::landlock;
 use crate::start::privileges::{self, RunAs};
@@ -76,8 +76,11 @@ pub fn open_configuration(path: &Path, identity: RunAs) -> nix::Result<File> {
 /// occurs nowhere else (conntrackd's `read_config_yy.y`). Leaves the file at its beginning, for a command.
 fn control_socket(mut configuration: &File) -> Option<FileId> {
     let mut text = Vec::new();
-    configuration.take(MAX_CONFIGURATION).read_to_end(&mut text).ok()?;
+    let read = configuration.take(MAX_CONFIGURATION).read_to_end(&mut text);
+    // Never fails for a regular file.
     configuration.rewind().ok()?;
+    // Without its path, conntrackd counts as the same. The command reads the configuration itself, and reports the error.
+    read.ok()?;
     let text = String::from_utf8_lossy(&text);
     let mut words = text.lines().flat_map(|line| {
         // Up to a comment.
@@ -109,9 +112,9 @@ impl Runnable for Conntrackd<'_> {
     const PROCESS: &'static CStr = c"keepwatch-sync";
     const PERIOD: Duration = Duration::ZERO;
 
-    fn prepare(&self) -> Result<(), Errno> {
-        prctl::set_no_new_privs()?;
-        Ok(privileges::limit_to_client(self.identity)?)
+    fn prepare(&self) -> Result<(), Failure<'static>> {
+        prctl::set_no_new_privs().map_err(in_step("no_new_privs"))?;
+        privileges::limit_to_client(self.identity).map_err(in_step("dropping privileges"))
     }
 
     fn limit(_: &SyncRequest) -> Duration {

@@ -8,10 +8,9 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use nix::errno::Errno as NixErrno;
-use nix::fcntl::{AT_FDCWD, AtFlags};
-use nix::unistd::{AccessFlags, faccessat, geteuid};
+use nix::unistd::{AccessFlags, access, geteuid};
 
-use super::{PATH, Runnable};
+use super::{Failure, PATH, Runnable, in_step};
 use crate::errno::Errno;
 use crate::start::privileges::RunAs;
 use crate::start::{passwd, privileges, trust};
@@ -101,15 +100,20 @@ impl Runnable for Hook<'_> {
     const PERIOD: Duration = Duration::from_secs(10);
 
     /// Becomes the hook's user for good, and checks that the hook can be run.
-    fn prepare(&self) -> Result<(), Errno> {
+    fn prepare(&self) -> Result<(), Failure<'static>> {
         let RunAs { user, group } = self.identity;
         let groups =
             group.map_or_else(Vec::new, |group| passwd::groups(user.unwrap_or(geteuid()), group));
-        privileges::become_hook_user(self.identity, &groups)?;
-        self.for_states.into_iter().chain([self.for_all]).flatten().try_for_each(|command| {
+        privileges::become_hook_user(self.identity, &groups)
+            .map_err(in_step("becoming its user"))?;
+        // Its standard input.
+        fs::metadata("/dev/null").map_err(in_step("/dev/null"))?;
+        let check = |command: &HookCommand| {
             check(&command.program)?;
-            Ok(faccessat(AT_FDCWD, &command.program, AccessFlags::X_OK, AtFlags::AT_EACCESS)?)
-        })
+            Ok::<_, Errno>(access(&command.program, AccessFlags::X_OK)?)
+        };
+        let mut commands = self.for_states.into_iter().chain([self.for_all]).flatten();
+        commands.try_for_each(check).map_err(in_step(""))
     }
 
     fn limit(run: &HookRun) -> Duration {

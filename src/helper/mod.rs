@@ -34,6 +34,12 @@ pub use conntrackd::{Conntrackd, open_configuration};
 pub use hook::{Hook, HookCommand};
 use process::{HelperProcess, KILL_GRACE};
 
+/// The step of a helper's start that failed, and its error. The step has no name if the program is at fault.
+type Failure<'a> = (&'a str, Errno);
+
+/// Room for a failure, in bytes.
+const MAX_FAILURE: usize = 64;
+
 /// The `PATH` of the programs.
 pub(crate) const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
@@ -54,7 +60,7 @@ pub trait Runnable {
     const PERIOD: Duration;
 
     /// Drops the privileges that a run does not need, once. After an error the daemon does not start.
-    fn prepare(&self) -> Result<(), Errno>;
+    fn prepare(&self) -> Result<(), Failure<'static>>;
 
     /// Returns how long a program of a request may take.
     fn limit(request: &Self::Request) -> Duration;
@@ -78,18 +84,23 @@ pub struct Helper<Request> {
 }
 
 impl<Request: Serialize> Helper<Request> {
-    /// Forks a process, and waits until it is prepared.
-    pub fn fork(runnable: &mut impl Runnable<Request = Request>) -> Result<Self, Errno> {
+    /// Forks a process, and waits until it is prepared. The error has the name of the step that failed: see [`Failure`].
+    pub fn fork(runnable: &mut impl Runnable<Request = Request>) -> Result<Self, (String, Errno)> {
         let flags = SockFlag::SOCK_CLOEXEC;
-        let (channel, theirs) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags)?;
+        let (channel, theirs) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags)
+            .map_err(in_step("socketpair"))
+            .map_err(owned)?;
         // SAFETY: the process has one thread.
-        if let ForkResult::Child = unsafe { fork() }? {
+        let forked = unsafe { fork() }.map_err(in_step("fork")).map_err(owned)?;
+        if let ForkResult::Child = forked {
             serve(theirs, runnable);
             // SAFETY: ends this process without running any inherited code.
             unsafe { libc::_exit(0) }
         }
         drop(theirs);
-        receive::<Result<(), Errno>>(&channel, &mut [0; 8], MsgFlags::empty())??;
+        let mut buffer = [0; MAX_FAILURE];
+        let prepared = receive::<Result<(), Failure<'_>>>(&channel, &mut buffer, MsgFlags::empty());
+        prepared.map_err(in_step("channel")).flatten().map_err(owned)?;
         Ok(Self { channel, is_busy: false, requests: PhantomData })
     }
 
@@ -98,8 +109,8 @@ impl<Request: Serialize> Helper<Request> {
         let sent = send(&self.channel, request, &mut [0; 8]);
         self.is_busy = sent.is_ok();
         match sent {
-            Err(errno) if errno == NixErrno::EPIPE.into() => Ok(()),
-            sent => sent,
+            Err(NixErrno::EPIPE) => Ok(()),
+            sent => Ok(sent?),
         }
     }
 }
@@ -135,11 +146,23 @@ impl<Request> Drop for Helper<Request> {
     }
 }
 
+fn owned((step, errno): Failure<'_>) -> (String, Errno) {
+    (step.into(), errno)
+}
+
+fn in_step<E: Into<Errno>>(step: &'static str) -> impl FnOnce(E) -> Failure<'static> {
+    move |error| (step, error.into())
+}
+
 /// Sends one datagram, which is encoded in the buffer.
-fn send(channel: &OwnedFd, message: &impl Serialize, buffer: &mut [u8]) -> Result<(), Errno> {
+fn send(channel: &OwnedFd, message: &impl Serialize, buffer: &mut [u8]) -> nix::Result<()> {
     let datagram = postcard::to_slice(message, buffer).map_err(|_| NixErrno::EMSGSIZE)?;
-    socket::send(channel.as_raw_fd(), datagram, MsgFlags::MSG_NOSIGNAL)?;
-    Ok(())
+    socket::send(channel.as_raw_fd(), datagram, MsgFlags::MSG_NOSIGNAL).map(drop)
+}
+
+/// Sends the daemon a report, as it waits for that. If the daemon has exited, the next poll shows it.
+fn report(channel: &OwnedFd, message: &impl Serialize, buffer: &mut [u8]) {
+    while send(channel, message, buffer).is_err_and(|errno| Errno::from(errno).is_temporary()) {}
 }
 
 /// Receives one datagram. `EPIPE`: the other process has exited.
@@ -156,16 +179,20 @@ fn receive<'a, T: Deserialize<'a>>(
 /// Runs in the new process: reports whether it is prepared, and serves requests until the daemon exits.
 fn serve<R: Runnable>(channel: OwnedFd, runnable: &mut R) {
     close_all_but(Some(channel.as_raw_fd()));
-    // Signals to the daemon's group, as from a terminal, must not end the hook's background processes.
+    // Signals to the daemon's group, as from a terminal, must not end the hook's background processes. Of a process that
+    // leads no session, this never fails.
     let _ = setpgid(Pid::from_raw(0), Pid::from_raw(0));
-    // Scripts look for the daemon by its process name.
+    // Scripts look for the daemon by its process name. This never fails.
     let _ = prctl::set_name(R::PROCESS);
-    // Other processes of its user must not trace it.
-    let prepared = runnable.prepare().and_then(|()| Ok(prctl::set_dumpable(false)?));
-    // From here on the hook's user owns new pipes. So the hook can open its output as /dev/stdout, too.
-    let Ok(process) = HelperProcess::new(channel) else { return };
-    let _ = send(&process.channel, &prepared, &mut [0; 8]);
-    if prepared.is_ok() {
+    let prepared = runnable.prepare().and_then(|()| {
+        // Other processes of its user must not trace it.
+        prctl::set_dumpable(false).map_err(in_step("becoming undumpable"))?;
+        // From here on the hook's user owns new pipes. So the hook can open its output as /dev/stdout, too.
+        HelperProcess::new(channel.try_clone().map_err(in_step("dup"))?)
+    });
+    report(&channel, &prepared.as_ref().map(drop), &mut [0; MAX_FAILURE]);
+    drop(channel);
+    if let Ok(process) = prepared {
         process.serve(runnable);
     }
 }

@@ -23,7 +23,8 @@ use nix::sys::stat::Mode;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, getpid, getppid, pipe2, setsid};
 
-use super::{Runnable, receive, send};
+use super::{Failure, Runnable, in_step, receive, report};
+use crate::errno::Errno;
 use crate::start::process::drop_standard_streams;
 use crate::sys::signals;
 use crate::wire::helper::{CommandResult, MAX_OUTPUT, MAX_REPORT, RunReport};
@@ -52,15 +53,16 @@ pub(super) struct HelperProcess {
 
 impl HelperProcess {
     /// Prepares this process, and blocks every signal: the channel reports the daemon's end.
-    pub(super) fn new(channel: OwnedFd) -> nix::Result<Self> {
-        SigSet::all().thread_set_mask()?;
+    pub(super) fn new(channel: OwnedFd) -> Result<Self, Failure<'static>> {
+        SigSet::all().thread_set_mask().map_err(in_step("signal mask"))?;
         // An inherited SIG_IGN would suppress SIGCHLD.
         signals::reset();
-        let children = signals::block_these([Signal::SIGCHLD].into_iter().collect())?;
+        let children = signals::block_these([Signal::SIGCHLD].into_iter().collect());
+        let children = children.map_err(in_step("signalfd"))?;
         // Orphans become children of this process. So it knows without a search that a run has left none.
         let list = File::open("/proc/thread-self/children").ok();
         let list = list.filter(|_| prctl::set_child_subreaper(true).is_ok());
-        let pipe = pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK)?;
+        let pipe = pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK).map_err(in_step("pipe"))?;
         let (reader, writer) = (pipe.0.into(), pipe.1.into());
         Ok(Self { channel, children, list, reader, writer, output: Vec::new(), served: [None; 5] })
     }
@@ -77,6 +79,7 @@ impl HelperProcess {
             if is_requested {
                 match receive(&self.channel, &mut [0; 8], MsgFlags::empty()) {
                     Ok(request) => self.take_turn(runnable, &request),
+                    Err(errno) if Errno::from(errno).is_temporary() => {}
                     Err(_) => return self.discard_rest(),
                 }
             }
@@ -105,7 +108,7 @@ impl HelperProcess {
 
     /// Runs the programs of a request to their ends, and reports the first failure.
     fn run<R: Runnable>(&mut self, runnable: &mut R, request: &R::Request) {
-        let mut report = (CommandResult::Unneeded, 0);
+        let mut result = (CommandResult::Unneeded, 0);
         let mut last = None;
         while let Some(command) = runnable.next(request, last) {
             let started = command.and_then(|command| {
@@ -115,25 +118,24 @@ impl HelperProcess {
                 Ok(program) => self.wait_and_kill(program, R::limit(request)),
                 Err(failure) => (failure, 0),
             };
-            if matches!(report.0, CommandResult::Unneeded | CommandResult::Exited(0)) {
-                report.0 = end;
+            if matches!(result.0, CommandResult::Unneeded | CommandResult::Exited(0)) {
+                result.0 = end;
             }
-            report.1 += killed;
+            result.1 += killed;
             last = Some(end);
             if self.poll(Some(Duration::ZERO)) && self.is_abandoned() {
                 break;
             }
         }
         self.read_output();
-        let (end, killed) = report;
-        let report = RunReport { end, killed, output: &self.output };
-        // If the daemon has exited, the next poll shows it.
-        let _ = send(&self.channel, &report, &mut [0; MAX_REPORT]);
+        let (end, killed) = result;
+        let ended = RunReport { end, killed, output: &self.output };
+        report(&self.channel, &ended, &mut [0; MAX_REPORT]);
         self.output.clear();
     }
 
     fn start(&mut self, mut command: Command) -> io::Result<Pid> {
-        // An earlier program may have made the shared writing end nonblocking.
+        // An earlier program may have made the shared writing end nonblocking. Never fails.
         let _ = fcntl(&self.writer, FcntlArg::F_SETFL(OFlag::empty()));
         command.stdout(self.writer.try_clone()?);
         command.stderr(self.writer.try_clone()?);
@@ -165,6 +167,7 @@ impl HelperProcess {
                 (CommandResult::TimedOut, 0)
             }
         };
+        // One that has not ended yet is reaped before the next request.
         let _ = waitpid(program, Some(WaitPidFlag::WNOHANG));
         (end, killed)
     }
@@ -211,10 +214,13 @@ impl HelperProcess {
 
     /// Returns whether the daemon has exited. Discards a request, which only a compromised daemon sends during a run.
     fn is_abandoned(&self) -> bool {
+        let is_end = |errno| !Errno::from(errno).is_temporary();
         let receive = |flags| recv(self.channel.as_raw_fd(), &mut [0; 8], flags);
         match receive(MsgFlags::MSG_PEEK) {
-            Ok(1..) => receive(MsgFlags::empty()).is_err(),
-            _ => true,
+            Ok(0) => true,
+            // Without the memory for it, it is discarded later.
+            Ok(_) => receive(MsgFlags::empty()).is_err_and(is_end),
+            Err(errno) => is_end(errno),
         }
     }
 
@@ -222,13 +228,15 @@ impl HelperProcess {
     fn poll(&self, limit: Option<Duration>) -> bool {
         let mut fds = [self.channel.as_fd(), self.reader.as_fd(), self.children.as_fd()]
             .map(|fd| PollFd::new(fd, PollFlags::POLLIN));
+        // After an error nothing is readable, and the caller polls again.
         let _ = ppoll(&mut fds, limit.map(Into::into), None);
         // `waitid` shows which child has ended.
         while matches!(signals::next(&self.children), Ok(Some(_))) {}
         fds[0].any() == Some(true)
     }
 
-    /// Reads output, up to the capacity of a pipe, so that endless output does not block the helper.
+    /// Reads output, up to the capacity of a pipe, so that endless output does not block the helper. The error is that the pipe
+    /// is empty.
     fn read_output(&mut self) {
         let _ = (&self.reader).take(PIPE_CAPACITY).read_to_end(&mut self.output);
         self.output.truncate(MAX_OUTPUT);
@@ -238,7 +246,7 @@ impl HelperProcess {
     fn discard_rest(self) {
         let Self { mut reader, channel, writer, .. } = self;
         drop((channel, writer));
-        // Readers of the daemon's output must see its end.
+        // Readers of the daemon's output must see its end. Nobody is left who could be told of an error here.
         let _ = drop_standard_streams();
         signals::reap();
         signals::unblock();
@@ -268,7 +276,7 @@ fn peek(child: Pid) -> Option<CommandResult> {
 /// Kills a session. Returns how many processes it had besides its leader.
 fn kill_session(leader: Pid) -> u32 {
     let mut others = 0_u32;
-    // The leader's group first, at once: no member may act on another's end.
+    // The leader's group first, at once: no member may act on another's end. Whoever has ended needs no signal.
     let _ = killpg(leader, Signal::SIGKILL);
     for (pid, directory) in session_members(leader) {
         others += u32::from(pid != leader);
@@ -284,7 +292,8 @@ fn kill_session(leader: Pid) -> u32 {
     others
 }
 
-/// Returns the processes of a session and their directories in `/proc`: also those that have just been killed.
+/// Returns the processes of a session and their directories in `/proc`: also those that have just been killed. A process that
+/// cannot be read has ended.
 fn session_members(session: Pid) -> impl Iterator<Item = (Pid, File)> {
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     processes.filter_map(move |process| {

@@ -57,7 +57,7 @@ pub(crate) fn limit_to_client(identity: RunAs) -> nix::Result<()> {
     // With this bit, another user would retain root's rights to files (`capabilities(7)`).
     // SAFETY: system calls without pointers.
     unsafe {
-        let bits = libc::prctl(libc::PR_GET_SECUREBITS);
+        let bits = NixErrno::result(libc::prctl(libc::PR_GET_SECUREBITS))?;
         if bits & SECBIT_NO_SETUID_FIXUP != 0 {
             let cleared = bits & !SECBIT_NO_SETUID_FIXUP;
             NixErrno::result(libc::prctl(libc::PR_SET_SECUREBITS, cleared))?;

@@ -207,7 +207,8 @@ fn fork_conntrackd(
         landlock: !config.no_landlock,
         socket: None,
     };
-    Helper::fork(&mut conntrackd).map_err(named("conntrackd helper"))
+    Helper::fork(&mut conntrackd)
+        .map_err(|(step, errno)| named(&format!("conntrackd helper: {step}"))(errno))
 }
 
 fn fork_hook(config: &Config) -> Result<Helper<HookRun>, StartError> {
@@ -233,9 +234,10 @@ fn fork_hook(config: &Config) -> Result<Helper<HookRun>, StartError> {
     let whom = hook.identity.user.map(|user| format!(" (as user {user}, from user {})", geteuid()));
     let whom = whom.unwrap_or_default();
     let names = programs().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ");
-    Helper::fork(&mut hook).map_err(|errno| {
+    Helper::fork(&mut hook).map_err(|(step, errno)| {
         let refusal = Refusal::from(errno);
-        StartError { line: format!("hook{whom} {names}: {refusal}"), lasts: refusal.lasts() }
+        let step = if step.is_empty() { step } else { format!("{step}: ") };
+        StartError { line: format!("hook{whom} {names}: {step}{refusal}"), lasts: refusal.lasts() }
     })
 }
 

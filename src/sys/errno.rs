@@ -24,6 +24,12 @@ impl Errno {
     pub(crate) fn is_denial(self) -> bool {
         matches!(NixErrno::from_raw(self.0), NixErrno::EACCES | NixErrno::EPERM)
     }
+
+    /// Returns whether the same system call may succeed at once: a signal came, or memory was short.
+    pub(crate) fn is_temporary(self) -> bool {
+        use NixErrno::{EINTR, ENOBUFS, ENOMEM};
+        matches!(NixErrno::from_raw(self.0), EINTR | ENOMEM | ENOBUFS)
+    }
 }
 
 impl fmt::Display for Errno {

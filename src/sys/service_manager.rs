@@ -3,7 +3,7 @@
 
 use core::cell::Cell;
 use core::fmt::{Arguments, Write as _};
-use std::io::{ErrorKind, PipeWriter, Write as _};
+use std::io::{PipeWriter, Write as _};
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
 use smoltcp::time::{Duration, Instant};
@@ -39,6 +39,7 @@ impl ReadinessNotifier {
     /// Reports to the starter that the daemon is up.
     pub fn ready(&mut self) {
         if let Self::Parent(pipe) = self {
+            // The pipe has room, and of a starter that has ended no process waits.
             let _ = pipe.write_all(UP.as_bytes());
             *self = Self::Silent;
         }
@@ -47,6 +48,7 @@ impl ReadinessNotifier {
     /// Reports to the starter why the daemon is not up yet.
     pub fn not_yet(&mut self, failure: Arguments<'_>) {
         if let Self::Parent(pipe) = self {
+            // As above; the core logs the failure as well.
             let _ = pipe.write_fmt(failure).and_then(|()| pipe.write_all(b"\n"));
         }
     }
@@ -54,6 +56,7 @@ impl ReadinessNotifier {
     /// Reports the error that ends the daemon: to the starter, which prints it, or on standard error.
     pub fn failed(&mut self, error: &str) {
         if let Self::Parent(pipe) = self {
+            // As above; the starter notices the end.
             let _ = pipe.write_all(error.as_bytes());
         } else {
             print_error(error);
@@ -84,9 +87,10 @@ impl NotifySocket {
             self.is_connected.set(true);
         }
         let mut message = heapless::String::<MAX_LEN>::new();
+        // A longer message is cut.
         let _ = message.write_fmt(assignments);
-        match self.socket.send(message.as_bytes()) {
-            Err(error) if error.kind() == ErrorKind::WouldBlock => Err(error.into()),
+        match self.socket.send(message.as_bytes()).map_err(Errno::from) {
+            Err(errno) if errno == Errno::TRY_AGAIN || errno.is_temporary() => Err(errno),
             // The manager is gone.
             Ok(_) | Err(_) => Ok(()),
         }

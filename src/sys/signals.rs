@@ -32,12 +32,12 @@ pub(crate) fn reset() {
     }
 }
 
-/// Unblocks all signals but SIGUSR2, which logrotate sends to each process of this program, also to a `--list`.
+/// Unblocks all signals but SIGUSR2, which logrotate sends to each process of this program, also to a `--list`. Never fails.
 pub fn unblock_for_report() {
     let _ = SigSet::from_iter([Signal::SIGUSR2]).thread_set_mask();
 }
 
-/// Unblocks all signals.
+/// Unblocks all signals. Never fails.
 pub fn unblock() {
     let _ = SigSet::empty().thread_set_mask();
 }
@@ -61,7 +61,7 @@ pub(crate) fn block_these(mask: SigSet) -> nix::Result<SignalFd> {
 }
 
 /// Reads the number of the next pending signal, if any.
-pub(crate) fn next(signals: &SignalFd) -> nix::Result<Option<i32>> {
+pub(crate) fn next(signals: &SignalFd) -> Result<Option<i32>, Errno> {
     let info = signals.read_signal()?;
     Ok(info.and_then(|info| i32::try_from(info.ssi_signo).ok()))
 }

@@ -300,13 +300,14 @@ fn log_at_its_size_limit() {
 #[apply(trial)]
 fn no_dev_null() {
     let setup = setup();
-    for option in ["--check", "--nodebug"] {
+    let daemon: &[_] = &["--foreground", "--hook=/bin/true"];
+    for (options, what) in [(&["--check"][..], ""), (&[], ""), (daemon, "hook /bin/true: ")] {
         let mut shell = Command::new("unshare");
         shell.args(["--mount", "sh", "-c", "mount -t tmpfs none /dev && exec \"$0\" \"$@\""]);
-        shell.arg(&setup.program).args(setup.command().get_args()).arg(option);
+        shell.arg(&setup.program).args(setup.command().get_args()).args(options);
         let output = shell.output().unwrap();
-        let error = "keepwatch: /dev/null: No such file or directory (ENOENT)\n";
-        assert_eq!(String::from_utf8(output.stderr).unwrap(), error, "{option}");
-        assert_eq!(output.status.code(), Some(1), "{option}");
+        let error = format!("keepwatch: {what}/dev/null: No such file or directory (ENOENT)\n");
+        assert_eq!(String::from_utf8(output.stderr).unwrap(), error, "{options:?}");
+        assert_eq!(output.status.code(), Some(1), "{options:?}");
     }
 }
