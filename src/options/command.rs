@@ -24,7 +24,8 @@ pub(super) fn of_state(text: &str) -> Result<HookCommand, String> {
     let mut words = words.into_iter().map(OsString::from_vec);
     let name = words.next().unwrap_or_default();
     let name = expected(name.to_str(), "a program whose path is UTF-8")?;
-    let program = path(name).map(|path| if path.exists() { path } else { find(name, path) })?;
+    let program =
+        path(name).map(|path| if path.metadata().is_ok() { path } else { find(name, path) })?;
     let reason = match fs::metadata(&program) {
         Err(error) => denied(error),
         Ok(found) if !found.is_file() => "not a regular file".into(),

@@ -48,7 +48,7 @@ fn restrict_files(config: &Config) -> Result<bool, Errno> {
             }
         }
         let above = if found == directory { directory.join("..") } else { found.into() };
-        let is_top = fs::canonicalize(&above).is_ok_and(|path| path == Path::new("/"));
+        let is_top = fs::canonicalize(&above).map_or(true, |path| path == Path::new("/"));
         let stays = found == directory && !is_recreated;
         Ok::<_, Errno>(if is_root && (is_top || stays) { directory.into() } else { above })
     };

@@ -1,6 +1,7 @@
 //! Landlock (`landlock(7)`): denies access to files except by rules, TCP, and other processes' signals and abstract sockets.
 
-use std::io::ErrorKind::{NotADirectory, PermissionDenied};
+use std::fs;
+use std::io::ErrorKind::{NotADirectory, NotFound, PermissionDenied};
 use std::path::{Path, PathBuf};
 
 use ::landlock::{
@@ -43,9 +44,12 @@ fn rule(path: &Path, access: BitFlags<AccessFs>) -> Result<PathBeneath<PathFd>, 
 /// # Errors
 /// If that is unknown: without a rule, the daemon could never write there.
 pub(super) fn exists(path: &Path) -> Result<bool, Errno> {
-    match path.try_exists() {
-        Err(error) if matches!(error.kind(), PermissionDenied | NotADirectory) => Ok(false),
-        found => Ok(found?),
+    // Not `try_exists`, whose `faccessat2(2)` old containers' filters refuse, as if the user lacked the right to know.
+    match fs::metadata(path) {
+        Err(error) if matches!(error.kind(), NotFound | PermissionDenied | NotADirectory) => {
+            Ok(false)
+        }
+        found => Ok(found.map(|_| true)?),
     }
 }
 

@@ -91,7 +91,7 @@ fn check_vip(vip: &Cidr) -> Option<String> {
 
 /// Returns a warning if any user can create the agent's directory, whose owner is trusted as the agent.
 fn check_agent_directory(directory: &Path) -> Option<String> {
-    let above = directory.ancestors().skip(1).find(|above| above.exists())?;
+    let above = directory.ancestors().skip(1).find(|above| above.metadata().is_ok())?;
     let is_sticky = mode(above).contains(Mode::S_ISVTX);
     let is_trusted = |owner| owner == 0 || owner == geteuid().as_raw();
     let is_safe = is_sticky && fs::metadata(directory).is_ok_and(|file| is_trusted(file.uid()));

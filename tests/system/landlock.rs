@@ -20,6 +20,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, getppid};
 
 use crate::privileges::setup_of_nobody;
+use crate::scripted::{hooked, wait_hook_succeeded};
 use crate::state_file::wait_spare;
 use crate::world::{World, setup};
 
@@ -54,6 +55,18 @@ fn kernel_without_landlock() {
         world.set_vip(true);
         keepwatch.wait_state("master");
     }
+}
+
+/// In a container whose filter is older than `faccessat2(2)`, programs can be run, and the files have their rules.
+#[apply(trial)]
+fn filter_without_faccessat2() {
+    let hooked = hooked(setup());
+    let mut command = hooked.world.setup.command();
+    refused_call(&mut command, libc::SYS_faccessat2);
+    let keepwatch = hooked.world.setup.adopt(&command.output().unwrap());
+    hooked.world.deliver(true);
+    assert_eq!(hooked.world.setup.state(), "master");
+    wait_hook_succeeded(&keepwatch, "MASTER", 1);
 }
 
 /// `conf_dir` may be a symlink to the recreated directory.
