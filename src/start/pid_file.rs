@@ -1,11 +1,12 @@
 //! Takes the pid file's lock.
 
 use std::fs::{self, File, TryLockError};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use nix::errno::Errno as NixErrno;
 use nix::fcntl::OFlag;
-use nix::sys::stat::{major, minor};
 use nix::unistd::geteuid;
 
 use super::files::{self, c_path};
@@ -20,6 +21,20 @@ const TRIES: u32 = 16;
 /// Opens or creates the file, locks it, and writes this process's pid: digits, no newline. A trial has the same
 /// errors, changes nothing and returns `None`.
 pub(super) fn lock(path: &Path, is_trial: bool) -> Result<Option<PidFile>, Refusal> {
+    let was_there = is_trial || path.symlink_metadata().is_ok();
+    let locked = open_locked(path, is_trial);
+    // Another instance's file is empty only until it has written its pid.
+    let is_left = || path.symlink_metadata().is_ok_and(|found| found.is_file() && found.len() == 0);
+    match &locked {
+        Ok(_) | Err(Refusal::Held(_)) => {}
+        // This process has created it. A file that stays would be taken over.
+        Err(_) if !was_there && is_left() => drop(fs::remove_file(path)),
+        Err(_) => {}
+    }
+    locked
+}
+
+fn open_locked(path: &Path, is_trial: bool) -> Result<Option<PidFile>, Refusal> {
     let name = c_path(path)?;
     let create = if is_trial { OFlag::empty() } else { OFlag::O_CREAT };
     for _ in 0..TRIES {
@@ -39,7 +54,7 @@ pub(super) fn lock(path: &Path, is_trial: bool) -> Result<Option<PidFile>, Refus
         };
         match (file.try_lock(), refusal) {
             // Another instance may have removed it between open and lock.
-            (Ok(()), _) if is_at(&name, &file) != Ok(true) => {}
+            (Ok(()), _) if matches!(is_at(&name, &file), Ok(false) | Err(NixErrno::ENOENT)) => {}
             (Ok(()), _) if is_trial => return files::examine(path).map(|()| None),
             (Ok(()), Some(refusal)) => files::set_aside(path, refusal)?,
             (Ok(()), None) => {
@@ -56,10 +71,19 @@ pub(super) fn lock(path: &Path, is_trial: bool) -> Result<Option<PidFile>, Refus
     Err(Refusal::Held(Holder::Invisible))
 }
 
-/// Returns the process that holds the lock on a file (`proc_locks(5)`), unless it belongs to another PID namespace.
+/// Returns the process that holds the lock on a file (`proc_locks(5)`), unless it belongs to another PID namespace or cannot be
+/// found out.
 fn find_holder(file: &File) -> Option<Holder> {
-    let found = file.metadata().ok()?;
-    let id = format!("{:02x}:{:02x}:{}", major(found.dev()), minor(found.dev()), found.ino());
+    // The device as the list has it: that of the mount. `stat(2)` has another one on an overlay, and on btrfs.
+    let info = fs::read_to_string(format!("/proc/self/fdinfo/{}", file.as_raw_fd())).ok()?;
+    let mount = info.lines().find_map(|line| line.strip_prefix("mnt_id:"))?.trim();
+    let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
+    let mut mounts = mounts.lines().map(|line| line.split(' '));
+    let device =
+        mounts.find_map(|mut words| (words.next() == Some(mount)).then(|| words.nth(1))?)?;
+    let (major, minor) = device.split_once(':')?;
+    let [major, minor] = [major.parse::<u32>().ok()?, minor.parse().ok()?];
+    let id = format!("{major:02x}:{minor:02x}:{}", file.metadata().ok()?.ino());
     let locks = fs::read_to_string("/proc/locks").ok()?;
     let pid = locks.lines().find_map(|line| {
         // A waiting process has `->` in place of the kind.

@@ -9,6 +9,7 @@ use std::process::{Child, Command, Stdio};
 
 use lab::daemon::Setup;
 use lab::files::{Directory, content, look, read_line};
+use lab::namespace::mount_tmpfs;
 use lab::users::{NOBODY, OTHER_USER, has_others};
 use nix::mount::{MsFlags, mount, umount};
 use nix::sys::signal::{Signal, killpg};
@@ -116,6 +117,21 @@ fn locked_pid_file() {
     lock.0.kill().unwrap();
     lock.0.wait().unwrap();
     assert_held(&format!("process {pid}, which has exited, or by one of its children"));
+}
+
+/// On an overlay of two file systems, `stat(2)` has another device than the list of locks.
+#[apply(trial)]
+fn locked_pid_file_on_an_overlay() {
+    let (setup, other) = (setup(), Directory::new());
+    mount_tmpfs(other.path()).unwrap();
+    let [upper, work] = ["upper", "work"].map(|name| other.sub(name).display().to_string());
+    let lower = setup.directory().display();
+    let layers = format!("lowerdir={lower},upperdir={upper},workdir={work}");
+    let (none, flags) = (None::<&str>, MsFlags::empty());
+    mount(none, setup.directory(), Some("overlay"), flags, Some(&*layers)).unwrap();
+    let lock = Lock::take(&setup.pid_file(), 0);
+    let (_, report) = setup.check();
+    assert!(report.ends_with(&format!(": held by process {} (flock)\n", lock.0.id())), "{report}");
 }
 
 /// `/proc/locks` has no process of another PID namespace.
