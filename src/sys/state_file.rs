@@ -12,6 +12,7 @@
 use core::mem::swap;
 use std::ffi::{CStr, CString};
 use std::fs::{File, TryLockError};
+use std::io::ErrorKind;
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -71,7 +72,7 @@ impl StateFile {
                 self.live = Some(new);
                 Ok(())
             }
-            // A full disk. The spare's own room suffices for either word.
+            // A full disk. The spare's own room suffices for either word. Otherwise the first error is reported.
             Err(errno) => self
                 .usable_spare()
                 .and_then(|(spare, _)| spare.renew(word).ok())
@@ -122,7 +123,7 @@ impl StateFile {
     }
 
     /// Returns the spare, if it is the file at its path, and has no other name. The directory may be another one, or be
-    /// mounted over.
+    /// mounted over. One that cannot be seen is created anew.
     fn usable_spare(&mut self) -> Option<(&mut Written, FileStat)> {
         let found = lstat(&*self.spare_path).ok()?;
         let spare = self.spare.as_mut()?;
@@ -141,10 +142,11 @@ impl StateFile {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Err(NixErrno::EAGAIN.into()),
             // A successor could not tell it from one of a killed daemon.
-            Err(TryLockError::Error(_)) => {
+            Err(TryLockError::Error(error)) if error.kind() == ErrorKind::Unsupported => {
                 self.do_without_spare();
                 return Ok(());
             }
+            Err(TryLockError::Error(error)) => return Err(error.into()),
         }
         self.spare = Some(Written::new(file, None)?);
         self.usable_spare().map(drop).ok_or(NixErrno::ESTALE.into())
@@ -152,6 +154,7 @@ impl StateFile {
 
     fn do_without_spare(&mut self) {
         (self.spare, self.has_no_spare) = (None, true);
+        // The exit or the next start removes what is left.
         let _ = unlink(&self.spare_path);
     }
 
@@ -169,7 +172,7 @@ impl StateFile {
 }
 
 impl Drop for StateFile {
-    /// Removes the spare. Neutron removes the directory right after the end of the daemon.
+    /// Removes the spare, or leaves that to the next start. Neutron removes the directory right after the end of the daemon.
     fn drop(&mut self) {
         let _ = unlink(&self.spare_path);
     }
