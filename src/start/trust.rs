@@ -1,11 +1,14 @@
 //! Trust in paths: finds files and directories that other users can replace or change.
 
 use std::fs::{self, Metadata};
+use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use nix::libc;
 use nix::unistd::geteuid;
+
+use crate::errno::Errno;
 
 /// Returns whether only root and this process's user can replace or change the file at an absolute path.
 pub fn is_safe(path: &Path) -> bool {
@@ -24,8 +27,12 @@ pub(crate) fn find_unsafe(path: &Path) -> Option<String> {
         while let Some(name) = names.next() {
             walked.push(name);
             let because = |why: String| Some(format!("{} {why}", walked.display()));
-            let Ok(file) = fs::symlink_metadata(&walked) else {
-                return because("is missing".into());
+            let file = match fs::symlink_metadata(&walked) {
+                Ok(file) => file,
+                Err(error) if error.kind() == ErrorKind::NotFound => {
+                    return because("is missing".into());
+                }
+                Err(error) => return because(format!("cannot be seen: {}", Errno::from(error))),
             };
             let rest = names.as_path();
             // In a sticky directory such as /tmp, no user can replace another's files.

@@ -124,6 +124,7 @@ impl Agent {
             .map_err(|errno| Failure::Socket(errno.into()))?
             .uid();
         let directory = self.address.path().and_then(Path::parent);
+        // Of an unknown owner no agent is trusted, and the log says so.
         let owner = || Some(fs::metadata(directory?).ok()?.uid());
         let is_own = listener == self.own.as_raw();
         let is_trusted = listener == 0 || is_own || owner() == Some(listener);

@@ -36,10 +36,12 @@ impl AtomicFile {
 
     fn replace_once(&self, content: &[u8], access: OFlag) -> Result<File, Errno> {
         let mut new = create(&self.temporary, access)?;
+        // Without its lock, a starting daemon may take it for one that has ended, and the next write is a new file.
         let _ = new.try_lock();
         let rename = || renameat(AT_FDCWD, &*self.temporary, AT_FDCWD, &*self.path);
         let replaced = new.write_all(content).and_then(|()| Ok(rename()?));
         if replaced.is_err() {
+            // The next write or start removes what is left.
             let _ = unlink(&self.temporary);
         }
         Ok(replaced.map(|()| new)?)
@@ -51,7 +53,7 @@ impl AtomicFile {
         is_at(&self.path, own) == Ok(false) && is_held()
     }
 
-    /// Removes an ended process's file: one that is not locked.
+    /// Removes an ended process's file: one that is not locked. The caller reports that the file could not be written.
     pub fn discard(&self) {
         let is_locked = |file: File| matches!(file.try_lock(), Err(TryLockError::WouldBlock));
         if self.open().is_ok_and(|file| !is_locked(file)) {
@@ -64,7 +66,7 @@ impl AtomicFile {
         open(&*self.path, OFlag::O_WRONLY | SAFELY, Mode::empty()).map(File::from)
     }
 
-    /// Removes the file if it is still this one.
+    /// Removes the file if it is still this one. What cannot be removed shows its age (`keepwatch --list`).
     pub fn remove(&self, file: &File) {
         if is_at(&self.path, file) == Ok(true) {
             let _ = unlink(&self.path);

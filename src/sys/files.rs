@@ -24,7 +24,7 @@ pub(crate) fn is_same(one: &FileStat, other: &FileStat) -> bool {
 /// Device, inode and time of the last change, as inode numbers are reused.
 pub(crate) type FileId = (u64, u64, i64, i64);
 
-/// Returns the identity of the file at the path, if it exists.
+/// Returns the identity of the file at the path. One that cannot be seen counts as missing: it is compared again later.
 pub(crate) fn identity(path: &Path) -> Option<FileId> {
     let found = fs::metadata(path).ok()?;
     Some((found.dev(), found.ino(), found.ctime(), found.ctime_nsec()))

@@ -38,6 +38,7 @@ impl KeepalivedFile {
         }
     }
 
+    /// Returns whether the process in the file runs. None: that cannot be seen, and is no trouble.
     fn examine(&mut self, mut file: &File) -> Option<Keepalived> {
         // Newer releases of keepalived lock it, which also shows in another PID namespace.
         if is_locked(file) {

@@ -44,7 +44,7 @@ impl LogFile {
         Ok(())
     }
 
-    /// Appends complete lines. Lines that cannot be written are lost.
+    /// Appends complete lines. Lines that cannot be written are lost: there is no other place to say so.
     pub fn write(&mut self, lines: &[u8]) {
         if self.is_cut {
             self.is_cut = self.file.write(b"\n").is_err();
@@ -130,7 +130,7 @@ impl Syslog {
         self.is_present = sent.is_ok();
         match sent {
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                // The kernel reports only the room of a peer.
+                // The kernel reports only the room of a peer. Without it, the lines wait for the next one.
                 let _ = self.socket.connect(LOG_DAEMON);
                 return false;
             }

@@ -39,7 +39,7 @@ impl PidFile {
 impl Drop for PidFile {
     /// Removes the file before the lock ends, unless it is another instance's, which Neutron's agent may have started.
     fn drop(&mut self) {
-        // A user without rights to the directory can still empty the file.
+        // A user without rights to the directory can still empty the file. A successor takes over what is left.
         if self.is_own() && unlink(&self.path).is_err() {
             let _ = ftruncate(&self.file, 0);
         }

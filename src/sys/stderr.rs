@@ -25,7 +25,7 @@ pub fn prepare() -> bool {
     if !io::stderr().is_terminal() {
         return true;
     }
-    // A write to the terminal must not stop a background process.
+    // A write to the terminal must not stop a background process. Never fails for this signal.
     // SAFETY: installs no handler.
     let _ = unsafe { signal(Signal::SIGTTOU, SigHandler::SigIgn) };
     let mut options = File::options();
@@ -35,7 +35,7 @@ pub fn prepare() -> bool {
     terminal.is_ok_and(|terminal| TERMINAL.set(terminal).is_ok())
 }
 
-/// Writes complete lines. Drops them if that would block.
+/// Writes complete lines. Drops them if that would block or fails, as there is no other place to say so.
 pub fn write_stderr(lines: &[u8]) {
     if let Some(mut terminal) = TERMINAL.get() {
         let _ = terminal.write(lines);
@@ -52,7 +52,7 @@ pub fn write_stderr(lines: &[u8]) {
     }
 }
 
-/// Prints an error on standard error, for the journal with its severity.
+/// Prints an error on standard error, for the journal with its severity. If that fails, the exit code has to do.
 pub fn print_error(error: &str) {
     let level = if is_journal() { "<3>" } else { "" };
     let _ = writeln!(io::stderr(), "{level}keepwatch: {error}");
