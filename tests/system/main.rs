@@ -24,6 +24,8 @@ mod asking;
 mod attacks;
 mod claims;
 mod conntrackd;
+#[cfg(target_arch = "x86_64")]
+mod faults;
 mod filter;
 mod floods;
 mod helpers;

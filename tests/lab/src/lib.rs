@@ -9,6 +9,8 @@ pub mod agent;
 pub mod capture;
 pub mod daemon;
 pub mod ending;
+#[cfg(target_arch = "x86_64")]
+pub mod faults;
 pub mod files;
 #[cfg(feature = "defmt")]
 pub mod frames;
