@@ -39,6 +39,9 @@ pub fn answer_buffer() -> MutexGuard<'static, Buffer> {
     ANSWER.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+// libc 0.2.191 has the values of other architectures for 64-bit MIPS.
+const _: () = assert!(libc::SOL_SOCKET == 0xffff || !cfg!(target_arch = "mips64"));
+
 /// The multicast groups for watching the VIP.
 const WATCH: [u32; 3] = [libc::RTNLGRP_LINK, libc::RTNLGRP_IPV4_IFADDR, libc::RTNLGRP_IPV6_IFADDR];
 
