@@ -8,7 +8,7 @@ cache=$(realpath -m "${KEEPWATCH_CROSS:-target/cross}")
 
 all=(x86_64 aarch64 armv7 arm mips mipsel mips64 riscv64 i386)
 # Those with a kernel for an emulated machine.
-bootable=(aarch64 armv7 arm mips mipsel riscv64 i386)
+bootable=(aarch64 armv7 arm mips mipsel mips64 riscv64 i386)
 
 # Prints an error and exits.
 die() {
