@@ -14,7 +14,7 @@ use nix::sys::socket::SockType;
 
 use crate::list::table;
 use crate::metrics::world_with;
-use crate::world::{NO_INTERFACE, NOT_LISTENING, World, add_interface, setup, up_quietly};
+use crate::world::{NO_INTERFACE, World, add_interface, setup, up_quietly};
 
 const VIP: Ipv4Addr = Ipv4Addr::new(169, 254, 0, 5);
 const OURS: [u8; 6] = [2, 0, 0, 0, 0, 1];
@@ -174,7 +174,7 @@ fn silent_master_over_ipv6() {
 #[apply(trial)]
 fn interface_recreated() {
     let world = World::new();
-    world.setup.expect(&[NO_INTERFACE, NOT_LISTENING]);
+    world.setup.expect(&[NO_INTERFACE]);
     world.set_vip(true);
     let keepwatch = world.setup.start();
     for n in 3..6 {

@@ -10,7 +10,7 @@ use lab::files::{content, look, write_program};
 use nix::sys::signal::Signal;
 
 use crate::scripted::{HOOK_TIMED_OUT, helper, hooked, install, tracked, wait_hook_succeeded};
-use crate::world::{NO_INTERFACE, NOT_LISTENING, World, setup, word};
+use crate::world::{NO_INTERFACE, World, setup, word};
 
 /// The hook gets exactly these arguments and this environment.
 #[apply(trial)]
@@ -27,7 +27,7 @@ fn first_state_and_each_change() {
     hooked.when("FAULT", exact);
     let world = &hooked.world;
     let failed = "hook failed for MASTER: exit code 1; retrying";
-    world.setup.expect(&[NO_INTERFACE, NOT_LISTENING, failed]);
+    world.setup.expect(&[NO_INTERFACE, failed]);
     let keepwatch = world.setup.start();
     wait_hook_succeeded(&keepwatch, "BACKUP", 1);
     let assert_called = |state: &str, previous: Option<&str>| {

@@ -19,7 +19,7 @@ use crate::list::table;
 use crate::metrics::{File, text, world_with};
 use crate::scripted::{install, tracked};
 use crate::service_manager::Manager;
-use crate::world::{NO_AGENT, NO_INTERFACE, NOT_LISTENING, VIP, add_other_station, setup};
+use crate::world::{NO_AGENT, NO_INTERFACE, VIP, add_other_station, setup};
 
 /// Returns the rows of the table: words, severity, figure, alert and remedy.
 fn rows() -> Vec<[&'static str; 5]> {
@@ -116,7 +116,6 @@ fn over_ipv4(pids: &Pids) -> BTreeSet<&'static str> {
     tracked.world.setup.expect(&[
         NO_AGENT,
         NO_INTERFACE,
-        NOT_LISTENING,
         "hook failed for BACKUP: ",
         "conntrackd -t: exit code 1",
         "; expected 169.254.0.5/24 on ha0",

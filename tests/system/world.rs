@@ -11,8 +11,6 @@ use lab::namespace::Netns;
 use lab::rtnl::Rtnl;
 use nix::mount::{MsFlags, mount};
 
-/// A warning of a master whose interface is removed before the event arrives.
-pub const NOT_LISTENING: &str = "cannot listen for claims of the VIP: No such device (ENODEV)";
 /// A warning of a daemon whose interface a test has removed.
 pub const NO_INTERFACE: &str = "watched interface ha0 not found; waiting";
 /// A warning of a daemon without an agent.
