@@ -81,6 +81,7 @@ fn parse_name(name: &str) -> Option<ParsedName> {
         "-h" => return parse_name("--help"),
         "-v" | "-V" => return parse_name("--version"),
         "--notify" => return parse_name("--hook"),
+        "--no-notify" => return parse_name("--no-hook"),
         _ if !name.starts_with("--") => return None,
         _ => {}
     }

@@ -229,7 +229,7 @@ impl Stage {
                 ("agent", now[0] > before[0] && agent.as_deref() == Some(word(present))),
                 ("hook", now[1] > before[1] && self.hooked().last().unwrap() == hook),
                 ("spare", matches!(&hidden(setup)[..], [path] if marked(path))),
-                ("gauge", self.figure("active") == present.into()),
+                ("gauge", self.figure("active") == u64::from(present)),
                 ("undelivered", self.figure("undelivered") == 0),
                 ("hook pending", self.figure("hook_pending") == 0),
                 ("commands", now[2] >= before[2] + commands),
