@@ -8,11 +8,12 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use nix::errno::Errno as NixErrno;
-use nix::unistd::{AccessFlags, access, geteuid};
+use nix::unistd::geteuid;
 
 use super::{Failure, PATH, Runnable, in_step};
 use crate::errno::Errno;
 use crate::start::privileges::RunAs;
+use crate::start::program::may_execute;
 use crate::start::{passwd, privileges, trust};
 use crate::wire::cidr::Cidr;
 use crate::wire::helper::{CommandResult, HookRun, HookState};
@@ -110,7 +111,7 @@ impl Runnable for Hook<'_> {
         fs::metadata("/dev/null").map_err(in_step("/dev/null"))?;
         let check = |command: &HookCommand| {
             check(&command.program)?;
-            Ok::<_, Errno>(access(&command.program, AccessFlags::X_OK)?)
+            Ok::<_, Errno>(may_execute(&command.program)?)
         };
         let mut commands = self.for_states.into_iter().chain([self.for_all]).flatten();
         commands.try_for_each(check).map_err(in_step(""))

@@ -15,6 +15,7 @@ use std::ffi::CStr;
 use std::marker::PhantomData;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::process::Command;
+use std::thread::sleep;
 use std::time::Duration;
 
 use nix::errno::Errno as NixErrno;
@@ -123,7 +124,7 @@ impl<Request> Helper<Request> {
         if matches!(received, Err(NixErrno::EAGAIN)) {
             return None;
         }
-        self.is_busy = false;
+        self.is_busy &= received.as_ref().is_err_and(|errno| Errno::from(*errno).is_temporary());
         Some(received)
     }
 
@@ -162,7 +163,9 @@ fn send(channel: &OwnedFd, message: &impl Serialize, buffer: &mut [u8]) -> nix::
 
 /// Sends the daemon a report, as it waits for that. If the daemon has exited, the next poll shows it.
 fn report(channel: &OwnedFd, message: &impl Serialize, buffer: &mut [u8]) {
-    while send(channel, message, buffer).is_err_and(|errno| Errno::from(errno).is_temporary()) {}
+    while send(channel, message, buffer).is_err_and(|errno| Errno::from(errno).is_temporary()) {
+        sleep(Duration::from_millis(10));
+    }
 }
 
 /// Receives one datagram. `EPIPE`: the other process has exited.

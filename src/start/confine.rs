@@ -1,6 +1,7 @@
 //! Gives up rights once everything is open.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use ::landlock::{AccessFs, RulesetStatus};
@@ -48,7 +49,8 @@ fn restrict_files(config: &Config) -> Result<bool, Errno> {
             }
         }
         let above = if found == directory { directory.join("..") } else { found.into() };
-        let is_top = fs::canonicalize(&above).map_or(true, |path| path == Path::new("/"));
+        let id = |path: &Path| fs::metadata(path).map(|found| (found.dev(), found.ino()));
+        let is_top = is_root && id(&above)? == id(Path::new("/"))?;
         let stays = found == directory && !is_recreated;
         Ok::<_, Errno>(if is_root && (is_top || stays) { directory.into() } else { above })
     };

@@ -1,6 +1,7 @@
 //! Takes the pid file's lock.
 
 use std::fs::{self, File, TryLockError};
+use std::io::{self, ErrorKind};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -21,14 +22,15 @@ const TRIES: u32 = 16;
 /// Opens or creates the file, locks it, and writes this process's pid: digits, no newline. A trial has the same
 /// errors, changes nothing and returns `None`.
 pub(super) fn lock(path: &Path, is_trial: bool) -> Result<Option<PidFile>, Refusal> {
-    let was_there = is_trial || path.symlink_metadata().is_ok();
+    let is_absent = |error: io::Error| error.kind() == ErrorKind::NotFound;
+    let is_new = !is_trial && path.symlink_metadata().is_err_and(is_absent);
     let locked = open_locked(path, is_trial);
     // Another instance's file is empty only until it has written its pid.
     let is_left = || path.symlink_metadata().is_ok_and(|found| found.is_file() && found.len() == 0);
     match &locked {
         Ok(_) | Err(Refusal::Held(_)) => {}
         // This process has created it. A file that stays would be taken over.
-        Err(_) if !was_there && is_left() => drop(fs::remove_file(path)),
+        Err(_) if is_new && is_left() => drop(fs::remove_file(path)),
         Err(_) => {}
     }
     locked
@@ -52,9 +54,13 @@ fn open_locked(path: &Path, is_trial: bool) -> Result<Option<PidFile>, Refusal> 
                 (file, Some(refusal))
             }
         };
+        let is_there = || match is_at(&name, &file) {
+            Err(NixErrno::ENOENT) => Ok(false),
+            found => found,
+        };
         match (file.try_lock(), refusal) {
             // Another instance may have removed it between open and lock.
-            (Ok(()), _) if matches!(is_at(&name, &file), Ok(false) | Err(NixErrno::ENOENT)) => {}
+            (Ok(()), _) if !is_there()? => {}
             (Ok(()), _) if is_trial => return files::examine(path).map(|()| None),
             (Ok(()), Some(refusal)) => files::set_aside(path, refusal)?,
             (Ok(()), None) => {

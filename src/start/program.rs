@@ -6,7 +6,9 @@ use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use nix::unistd::{AccessFlags, access, geteuid};
+use nix::errno::Errno as NixErrno;
+use nix::fcntl::{AT_FDCWD, AtFlags};
+use nix::unistd::{AccessFlags, access, faccessat, geteuid};
 
 use super::trust;
 use crate::helper::PATH;
@@ -78,8 +80,16 @@ pub(crate) fn check_interpreter(script: &Path) -> Result<(), String> {
     Err(format!("its first line names no program in {PATH}: {}", name.display()))
 }
 
-/// Returns whether this is a file that the process may execute. Its real and its effective user are the same; the call that
-/// asks for the effective one is refused by old containers' filters (`faccessat2(2)`, Linux 5.8).
+/// Returns whether this is a file that the process may execute.
 pub(crate) fn can_be_run(file: &Path) -> bool {
-    file.is_file() && access(file, AccessFlags::X_OK).is_ok()
+    file.is_file() && may_execute(file).is_ok()
+}
+
+/// Checks that this process may execute a file, by its effective user and its capabilities.
+pub(crate) fn may_execute(file: &Path) -> nix::Result<()> {
+    match faccessat(AT_FDCWD, file, AccessFlags::X_OK, AtFlags::AT_EACCESS) {
+        // Old containers' filters refuse `faccessat2(2)`. `access(2)` ignores an ordinary user's capabilities.
+        Err(NixErrno::EPERM) => access(file, AccessFlags::X_OK),
+        checked => checked,
+    }
 }

@@ -211,7 +211,7 @@ impl Stage {
         let hook = if present { "MASTER" } else { "BACKUP" };
         let marked = |path: &_| fs::metadata(path).is_ok_and(|found| found.mtime() == 0);
         let is_search = |((name, call, _), _): Fault| {
-            name == "daemon" && [SYS_access, SYS_stat, SYS_statx].contains(&call)
+            name == "daemon" && [SYS_access, SYS_faccessat2, SYS_stat, SYS_statx].contains(&call)
         };
         let is_trouble = |line: &&str| {
             let is_any = line.starts_with("keepwatch_trouble{");
@@ -322,7 +322,15 @@ impl Stage {
         let is_one = |(name, _): &&(&str, _)| ["starter", "daemon"].contains(name);
         let mut ends = traced.ended.iter().filter(is_one).map(|(_, status)| status);
         let has_failed = ends.clone().any(|end| matches!(end, WaitStatus::Exited(_, 1..)));
-        let was_killed = ends.any(|end| matches!(end, WaitStatus::Signaled(..)));
+        // A panic ends with 101.
+        let has_crashed =
+            ends.any(|end| matches!(end, WaitStatus::Signaled(..) | WaitStatus::Exited(_, 101)));
+        if has_crashed && fault.is_none_or(|(_, error)| error.is_some()) {
+            return wrong("crashed");
+        }
+        if fault.is_none() && !self.is_asked {
+            return wrong("ended early");
+        }
         if let Some((_, Some(error))) = fault.filter(|_| !self.is_asked) {
             // The panic of a helper in the standard library has no place in the log.
             let reasons =
@@ -333,7 +341,7 @@ impl Stage {
             };
             let mut lines = text.lines().filter(is_line);
             let is_said = lines.any(|line| reasons.iter().any(|reason| line.contains(*reason)));
-            if was_killed || !has_failed || !is_said {
+            if !has_failed || !is_said {
                 return wrong("ended without a reason");
             }
         }
@@ -375,7 +383,10 @@ fn faults(kills: bool) {
     let clean = Stage::new().run(None).unwrap_or_else(|problem| panic!("{problem}"));
     let chosen = env::var("FAULTS").ok();
     let (mut cases, mut kinds) = (Vec::<Fault>::new(), HashSet::new());
-    for ((name, call), count) in clean.counts {
+    let mut counts: Vec<_> = clean.counts.into_iter().collect();
+    // The daemon first, as by default a call is tried in one process.
+    counts.sort_by_key(|((name, _), _)| *name != "daemon");
+    for ((name, call), count) in counts {
         let mut rows = ERRORS.iter().filter(|(_, calls)| calls.contains(&call));
         let (errors, _) = rows.next().unwrap_or_else(|| panic!("call {call} has no row"));
         let errors = errors.iter().map(|number| Some(nix::Error::from_raw(*number)));
@@ -396,6 +407,7 @@ fn faults(kills: bool) {
             None => {}
         }
     }
+    assert!(!cases.is_empty(), "FAULTS={chosen:?} selects no place");
     let (next, missed, wrong) = (AtomicUsize::new(0), AtomicUsize::new(0), Mutex::new(Vec::new()));
     let work = || {
         let mut stage = Stage::new();

@@ -53,10 +53,13 @@ fn ipv6() {
 fn live(vip: &str, addresses: [&str; 4]) {
     let number = |name| env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
     let seed = number("SEED").unwrap_or_else(|| fastrand::u64(..));
+    println!("SEED={seed}");
     let (world, metrics) = world_with(setup().with(format!("--monitor_cidr={vip}")));
     add_interface(&world.rtnl, "lan0");
     let keepwatch = world.setup.start();
     world.setup.expect(&[NO_INTERFACE, "; expected ", "the interface is down", "has no carrier"]);
+    // A change between two calls of the daemon.
+    world.setup.expect(&["dump of ", "announcement not sent on "]);
     let (mut random, mut changes) = (Rng::with_seed(seed), vec![]);
     for _ in 0..number("CHANGES").unwrap_or(100) {
         // Some come together, before the daemon sees the first.

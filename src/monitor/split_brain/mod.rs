@@ -267,6 +267,8 @@ impl Detector {
         if wanted != self.socket.watched {
             self.reflects = false;
             self.asker = Asker::default();
+            // What was queued is discarded with the new binding.
+            self.start_anew(now);
         }
         self.socket.next_action(wanted, now)
     }

@@ -145,6 +145,12 @@ pub fn trace(mut command: Command, fault: Option<Fault>, traced: &Mutex<Traced>)
                 if let Some(name) = traced.alive.remove(&pid) {
                     traced.ended.push((name, status));
                 }
+                // Their parents have been killed.
+                if traced.alive.is_empty() {
+                    for pid in early.drain() {
+                        let _ = kill(pid, Signal::SIGKILL);
+                    }
+                }
                 next = None;
             }
             other => panic!("{other:?}"),
