@@ -54,7 +54,7 @@ const ERRORS: &[(&[c_int], &[c_long])] = &[
     (&[ENOMEM], &[SYS_getsockopt, SYS_landlock_add_rule, SYS_mmap, SYS_munmap]),
     (&[ENOMEM, EACCES], &[SYS_execve]),
     (&[ENOMEM, EADDRINUSE], &[SYS_bind]),
-    (&[ENOMEM, EAGAIN], &[SYS_clone, SYS_fork]),
+    (&[ENOMEM, EAGAIN], &[SYS_clone, SYS_clone3, SYS_fork, SYS_vfork]),
     (&[ENOMEM, EDQUOT], &[SYS_keyctl]),
     (&[ENOMEM, ENOSPC], &[SYS_epoll_ctl]),
     (&[ENOMEM, EPERM], &[SYS_faccessat2, SYS_mlockall, SYS_setns]),
@@ -72,7 +72,7 @@ const ERRORS: &[(&[c_int], &[c_long])] = &[
     (&[], &[SYS_getgid, SYS_getpid, SYS_getppid, SYS_gettid, SYS_getuid, SYS_ioctl, SYS_kill]),
     (&[], &[SYS_mprotect, SYS_restart_syscall, SYS_rt_sigaction, SYS_rt_sigprocmask]),
     (&[], &[SYS_rt_sigreturn, SYS_set_robust_list, SYS_sigaltstack, SYS_umask, SYS_uname]),
-    (&[], &[SYS_set_tid_address, SYS_setitimer, SYS_waitid]),
+    (&[], &[SYS_clock_nanosleep, SYS_rseq, SYS_set_tid_address, SYS_setitimer, SYS_waitid]),
 ];
 
 /// The name of the namespace.
