@@ -21,6 +21,7 @@ use super::{
 };
 use crate::wire::cidr::Cidr;
 use crate::wire::ifname::InterfaceName;
+use crate::wire::rtnl::Mac;
 
 /// The state machine: see [`crate::monitor`].
 #[derive(Debug)]
@@ -254,20 +255,24 @@ impl<'a> Monitor<'a> {
             hook_pending: self.hook.as_ref().and_then(|hook| hook.runs.pending()),
             troubles: self.troubles(),
             listens: self.detector.is_some(),
-            claimant: self.detector.as_ref().and_then(Detector::claimant),
+            claimant: self.claimant(),
             counters: self.journal.counters,
         }
     }
 
+    /// Returns the other station of a named split brain.
+    fn claimant(&self) -> Option<Mac> {
+        self.detector.as_ref()?.claimant()
+    }
+
     /// Returns the current troubles, the worst first.
     pub(super) fn troubles(&self) -> Troubles {
-        let claimant = self.detector.as_ref().and_then(Detector::claimant);
         let agent_fails = self.outbox.as_ref().is_some_and(|outbox| outbox.states.is_failing());
         let hook_fails = self.hook.as_ref().is_some_and(|hook| hook.runs.is_failing());
         let conntrackd_fails = self.conntrack.as_ref().is_some_and(SyncSequence::is_failing);
         let keepalived_gone = self.keepalived.as_ref().is_some_and(|check| check.is_trouble);
         [
-            claimant.map(Trouble::SplitBrain),
+            self.claimant().map(Trouble::SplitBrain),
             self.state_file.writes.is_failing().then_some(Trouble::StateFileFails),
             self.state_file.is_shared.then_some(Trouble::StateFileShared),
             self.state_file.spares.is_failing().then_some(Trouble::SpareFails),
