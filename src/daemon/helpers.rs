@@ -4,8 +4,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
 use super::event_loop::Daemon;
-use crate::errno::Errno;
-use crate::helper::Helper;
+use crate::helper::{Helper, is_temporary};
 use crate::log::{info, warning};
 use crate::monitor::{HelperKind, HelperNews, Input};
 use crate::sys::clock;
@@ -32,7 +31,7 @@ impl Daemon<'_> {
                         log_run(kind.name(), &report);
                     }
                 }
-                Some(Err(errno)) if Errno::from(errno).is_temporary() => return false,
+                Some(Err(errno)) if is_temporary(errno) => return false,
                 Some(Err(_)) => {
                     match kind {
                         HelperKind::Conntrackd => self.conntrackd = None,

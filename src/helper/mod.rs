@@ -124,7 +124,7 @@ impl<Request> Helper<Request> {
         if matches!(received, Err(NixErrno::EAGAIN)) {
             return None;
         }
-        self.is_busy &= received.as_ref().is_err_and(|errno| Errno::from(*errno).is_temporary());
+        self.is_busy &= received.as_ref().is_err_and(|errno| is_temporary(*errno));
         Some(received)
     }
 
@@ -155,6 +155,11 @@ fn in_step<E: Into<Errno>>(step: &'static str) -> impl FnOnce(E) -> Failure<'sta
     move |error| (step, error.into())
 }
 
+/// Returns whether a call on the channel may succeed at once: see [`Errno::is_temporary`].
+pub(crate) fn is_temporary(errno: NixErrno) -> bool {
+    Errno::from(errno).is_temporary()
+}
+
 /// Sends one datagram, which is encoded in the buffer.
 fn send(channel: &OwnedFd, message: &impl Serialize, buffer: &mut [u8]) -> nix::Result<()> {
     let datagram = postcard::to_slice(message, buffer).map_err(|_| NixErrno::EMSGSIZE)?;
@@ -163,7 +168,7 @@ fn send(channel: &OwnedFd, message: &impl Serialize, buffer: &mut [u8]) -> nix::
 
 /// Sends the daemon a report, as it waits for that. If the daemon has exited, the next poll shows it.
 fn report(channel: &OwnedFd, message: &impl Serialize, buffer: &mut [u8]) {
-    while send(channel, message, buffer).is_err_and(|errno| Errno::from(errno).is_temporary()) {
+    while send(channel, message, buffer).is_err_and(is_temporary) {
         sleep(Duration::from_millis(10));
     }
 }

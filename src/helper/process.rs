@@ -23,8 +23,7 @@ use nix::sys::stat::Mode;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, getpid, getppid, pipe2, setsid};
 
-use super::{Failure, Runnable, in_step, receive, report};
-use crate::errno::Errno;
+use super::{Failure, Runnable, in_step, is_temporary, receive, report};
 use crate::start::process::drop_standard_streams;
 use crate::sys::signals;
 use crate::wire::helper::{CommandResult, MAX_OUTPUT, MAX_REPORT, RunReport};
@@ -79,7 +78,7 @@ impl HelperProcess {
             if is_requested {
                 match receive(&self.channel, &mut [0; 8], MsgFlags::empty()) {
                     Ok(request) => self.take_turn(runnable, &request),
-                    Err(errno) if Errno::from(errno).is_temporary() => {}
+                    Err(errno) if is_temporary(errno) => {}
                     Err(_) => return self.discard_rest(),
                 }
             }
@@ -214,7 +213,7 @@ impl HelperProcess {
 
     /// Returns whether the daemon has exited. Discards a request, which only a compromised daemon sends during a run.
     fn is_abandoned(&self) -> bool {
-        let is_end = |errno| !Errno::from(errno).is_temporary();
+        let is_end = |errno| !is_temporary(errno);
         let receive = |flags| recv(self.channel.as_raw_fd(), &mut [0; 8], flags);
         match receive(MsgFlags::MSG_PEEK) {
             Ok(0) => true,
@@ -246,7 +245,7 @@ impl HelperProcess {
     fn discard_rest(self) {
         let Self { mut reader, channel, writer, .. } = self;
         drop((channel, writer));
-        // Readers of the daemon's output must see its end. Nobody is left who could be told of an error here.
+        // Readers of the daemon's output must see its end. No process is left to report an error to.
         let _ = drop_standard_streams();
         signals::reap();
         signals::unblock();
@@ -276,7 +275,7 @@ fn peek(child: Pid) -> Option<CommandResult> {
 /// Kills a session. Returns how many processes it had besides its leader.
 fn kill_session(leader: Pid) -> u32 {
     let mut others = 0_u32;
-    // The leader's group first, at once: no member may act on another's end. Whoever has ended needs no signal.
+    // The leader's group first, at once: no member may act on another's end. A process that has ended needs no signal.
     let _ = killpg(leader, Signal::SIGKILL);
     for (pid, directory) in session_members(leader) {
         others += u32::from(pid != leader);
