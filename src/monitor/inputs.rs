@@ -100,7 +100,7 @@ impl Monitor<'_> {
         if let Some(announcer) = announcer
             && announcer.starts_round(now)
         {
-            self.resync.request_links(now);
+            self.resync.request_lists(announcer.wants_links(), now);
         }
         let place = self.vip.unknown_link();
         let link = self.announcer.as_ref().and_then(Announcer::wanted_link);

@@ -136,10 +136,14 @@ impl Resync {
         due.get_or_insert_with(|| backoff.pause(now));
     }
 
-    /// Asks for all links, and then for all addresses, at `due`.
-    pub(super) fn request_links(&mut self, due: Instant) {
-        self.links.due = Some(self.links.due.map_or(due, |known| known.min(due)));
-        self.all.due = Some(self.all.due.map_or(due, |known| known.min(due)));
+    /// Asks for all addresses at `due`, and before for all links, if the announcer `wants_links`.
+    pub(super) fn request_lists(&mut self, wants_links: bool, due: Instant) {
+        let earlier =
+            |want: &mut Want| want.due = Some(want.due.map_or(due, |known| known.min(due)));
+        earlier(&mut self.all);
+        if wants_links {
+            earlier(&mut self.links);
+        }
     }
 
     /// Asks for all links or all addresses at once.
@@ -157,7 +161,7 @@ impl Resync {
     /// Asks for all links, and then for all addresses, after a short wait.
     pub(super) fn request_links_later(&mut self, now: Instant) {
         let due = self.links.backoff.pause(now);
-        self.request_links(due);
+        self.request_lists(true, due);
     }
 
     /// Asks for the addresses of the watched interface, which the kernel has just shown.

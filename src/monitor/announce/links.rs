@@ -96,10 +96,6 @@ impl Links {
         Self(Vec::new())
     }
 
-    pub(super) fn clear(&mut self) {
-        self.0.clear();
-    }
-
     pub(super) fn get(&self, ifindex: u32) -> Option<&AnnounceLink> {
         self.0.iter().find(|link| link.ifindex == ifindex)
     }
@@ -157,6 +153,11 @@ impl Links {
         let is_wanted =
             |link: &&AnnounceLink| link.relist && link.up && watched != Some(link.ifindex);
         self.0.iter().find(is_wanted).map(|link| link.ifindex)
+    }
+
+    /// Lists no link's addresses: nothing is announced, or all are listed.
+    pub(super) fn cancel_relists(&mut self) {
+        self.0.iter_mut().for_each(|link| link.relist = false);
     }
 
     pub(super) fn end_relist(&mut self, ifindex: u32) {

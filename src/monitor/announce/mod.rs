@@ -5,8 +5,8 @@
 //! change (`locktime` in `arp_process`, `net/ipv4/arp.c`), hence the time between rounds.
 //!
 //! Only the active router announces: with a virtual MAC keepalived has addresses on a backup too, and a frame from there
-//! would divert the active router's traffic. So a backup keeps nothing. A router that becomes active lists all links and
-//! addresses, and then follows the events.
+//! would divert the active router's traffic. So a backup keeps no address. A router that becomes active lists all addresses,
+//! and follows the events. It lists all links the first time and after a loss of events; else events have kept them.
 //!
 //! ```text
 //!           an event                                          an entry of an answer
@@ -64,6 +64,8 @@ pub(super) struct Announcer<'a> {
     /// The index of the watched interface.
     watched: Option<u32>,
     tables: &'a mut Tables,
+    /// The table has all links: they have been listed, and every event since has been read, also on a backup.
+    has_links: bool,
     /// What is still to be listed, to announce everything.
     links_missing: bool,
     addresses_missing: bool,
@@ -104,6 +106,7 @@ impl<'a> Announcer<'a> {
             instance: None,
             watched: None,
             tables,
+            has_links: false,
             links_missing: false,
             addresses_missing: false,
             has_loss: false,
@@ -122,7 +125,7 @@ impl<'a> Announcer<'a> {
         }
     }
 
-    /// Handles a change of the state or of the watched interface's MAC. Returns whether to list all links and addresses.
+    /// Handles a change of the state or of the watched interface's MAC. Returns whether to list what is missing.
     pub(super) fn handle_role(&mut self, active: bool, watched: Option<Mac>, now: Instant) -> bool {
         let instance = watched.and_then(virtual_router);
         if replace(&mut self.instance, instance) != instance {
@@ -131,7 +134,8 @@ impl<'a> Announcer<'a> {
         if replace(&mut self.active, active) == active {
             return false;
         }
-        self.tables.clear();
+        self.tables.entries.clear();
+        self.tables.links.cancel_relists();
         self.blocked.clear();
         (self.again, self.next_due) = (None, None);
         (self.links_missing, self.addresses_missing) = (false, false);
@@ -140,7 +144,7 @@ impl<'a> Announcer<'a> {
 
     /// Wants everything listed and announced. Returns `true`.
     fn list(&mut self) -> bool {
-        (self.links_missing, self.addresses_missing) = (true, true);
+        (self.links_missing, self.addresses_missing) = (!self.has_links, true);
         true
     }
 
@@ -159,7 +163,7 @@ impl<'a> Announcer<'a> {
         self.drop_entries(|address| !announces || Some(address.ifindex) == watched);
     }
 
-    /// Returns whether to list all links and addresses, because a round of [`Announcer::announce_again`] is due.
+    /// Returns whether to list what is missing, because a round of [`Announcer::announce_again`] is due.
     pub(super) fn starts_round(&mut self, now: Instant) -> bool {
         if self.is_listing() || self.again.is_none_or(|again| now < again.due) {
             return false;
@@ -180,12 +184,9 @@ impl<'a> Announcer<'a> {
 
     /// Handles an event.
     pub(super) fn handle_event(&mut self, body: &Body, journal: &mut Journal, now: Instant) {
-        if !self.active {
-            return;
-        }
         match body {
             Body::NewAddress(address) => {
-                let is_new = self.announces_changes && !self.has_loss;
+                let is_new = self.active && self.announces_changes && !self.has_loss;
                 if is_new && self.handle_address(address, false, now).is_err() {
                     journal.counters.unannounced += 1;
                 }
@@ -195,15 +196,18 @@ impl<'a> Announcer<'a> {
                 self.drop_entries(|address| *address == key);
             }
             Body::NewLink(link) => {
-                let change = self.tables.links.update(link, self.announces_changes);
-                match change {
+                let relists = self.active && self.announces_changes;
+                match self.tables.links.update(link, relists) {
                     Ok(LinkChange::New) => self.start_waiting(now),
                     Ok(LinkChange::Restart) => self.drop_entries(|key| key.ifindex == link.ifindex),
-                    // The next answer about all links counts them.
-                    Err(TableFull) if journal.counters.ignored_links == 0 => {
-                        count_ignored(1, journal, now);
+                    Ok(LinkChange::Known) => {}
+                    Err(TableFull) => {
+                        self.has_links = false;
+                        // The next answer about all links counts them.
+                        if self.active && journal.counters.ignored_links == 0 {
+                            count_ignored(1, journal, now);
+                        }
                     }
-                    Ok(LinkChange::Known) | Err(TableFull) => {}
                 }
             }
             Body::DelLink(link) => {
@@ -218,11 +222,9 @@ impl<'a> Announcer<'a> {
     /// Handles an entry of an answer about all links.
     pub(super) fn handle_link_entry(&mut self, body: &Body) {
         let Body::NewLink(link) = body else { return };
-        if !self.active {
-            return;
-        }
         // The event of a change may come later, when it is none any more.
-        match self.tables.links.update(link, self.announces_changes && !self.links_missing) {
+        let relists = self.active && self.announces_changes && !self.links_missing;
+        match self.tables.links.update(link, relists) {
             Ok(LinkChange::Restart) => self.drop_entries(|key| key.ifindex == link.ifindex),
             Ok(LinkChange::New | LinkChange::Known) => {}
             Err(TableFull) => self.ignored_links += 1,
@@ -262,7 +264,7 @@ impl<'a> Announcer<'a> {
         // Addresses may have waited for their link.
         self.has_waiting = true;
         if answer == Answer::Complete {
-            self.links_missing = false;
+            (self.links_missing, self.has_links) = (false, self.ignored_links == 0);
             self.tables.links.end();
             count_ignored(self.ignored_links, journal, now);
             self.finish_listing(now);
@@ -286,6 +288,11 @@ impl<'a> Announcer<'a> {
             (again.rounds, again.due) = (again.rounds.saturating_sub(1), now + self.timing.delay);
         }
         self.again.take_if(|again| again.rounds == 0);
+    }
+
+    /// Returns whether all links have to be listed, to announce addresses.
+    pub(super) fn wants_links(&self) -> bool {
+        self.links_missing
     }
 
     /// Returns whether all addresses have to be listed, to announce them.
@@ -391,7 +398,7 @@ impl<'a> Announcer<'a> {
     /// Handles a loss of events. Returns whether to list all links and addresses.
     pub(super) fn handle_loss(&mut self) -> bool {
         self.tables.entries.clear();
-        self.has_loss = true;
+        (self.has_loss, self.has_links) = (true, false);
         self.active && self.announces_changes && self.list()
     }
 

@@ -163,11 +163,6 @@ impl Tables {
     pub const fn new() -> Self {
         Self { links: Links::new(), entries: Vec::new() }
     }
-
-    pub(super) fn clear(&mut self) {
-        self.links.clear();
-        self.entries.clear();
-    }
 }
 
 impl Default for Tables {

@@ -116,15 +116,51 @@ fn listed_address_waits_for_an_empty_queue() {
     }
 }
 
+/// So a takeover lists only addresses, and sends with the MAC that the link has got meanwhile.
 #[test]
-fn backup_keeps_nothing() {
+fn backup_keeps_the_links_by_events_and_no_address() {
     let mut tables = Box::new(Tables::new());
     let mut announcer = announcer(AnnounceTiming::default(), &mut tables);
+    let (journal, now) = (&mut Journal::default(), Instant::ZERO);
     add(&mut announcer, "10.0.0.1/24");
-    announcer.handle_role(false, None, Instant::ZERO);
+    announcer.handle_role(false, None, now);
     add(&mut announcer, "10.0.0.2/24");
-    assert!(announcer.tables.entries.is_empty() && announcer.tables.links.get(3).is_none());
-    assert_eq!(announcer.deadline(), None);
+    assert!(announcer.tables.entries.is_empty());
+    let mac = [2, 0, 0, 0, 0, 9];
+    handle(&mut announcer, &Body::NewLink(Link { mac: Some(mac), ..link(UP, true) }));
+    assert_eq!((announcer.deadline(), announcer.wanted_link()), (None, None));
+
+    assert!(announcer.handle_role(true, None, now) && !announcer.wants_links());
+    announcer.begin_addresses();
+    announcer.handle_address_entry(&address("10.0.0.3/24"), None, journal, now);
+    announcer.end_addresses(Answer::Complete, now);
+    announcer.handle_queue_empty(journal, now);
+    let Some(Action::SendFrame(announcement)) = announcer.next_action(now) else {
+        panic!("nothing is announced")
+    };
+    assert_eq!(announcement.mac, mac);
+}
+
+#[test]
+fn takeover_lists_the_links_after_a_loss_of_events_or_with_a_full_table() {
+    let mut tables = Box::new(Tables::new());
+    let mut announcer = announcer(AnnounceTiming::default(), &mut tables);
+    let takes_over_with_links = |announcer: &mut Announcer<'_>| {
+        announcer.handle_role(false, None, Instant::ZERO);
+        assert!(announcer.handle_role(true, None, Instant::ZERO));
+        !announcer.wants_links()
+    };
+    assert!(takes_over_with_links(&mut announcer));
+    announcer.handle_loss();
+    assert!(!takes_over_with_links(&mut announcer), "an event may be lost");
+    list(&mut announcer, &[]);
+    assert!(takes_over_with_links(&mut announcer));
+    announcer.handle_role(false, None, Instant::ZERO);
+    for ifindex in 4..1100 {
+        handle(&mut announcer, &Body::NewLink(Link { ifindex, ..link(UP, true) }));
+    }
+    handle(&mut announcer, &Body::DelLink(link(UP, true)));
+    assert!(!takes_over_with_links(&mut announcer), "a link had no room");
 }
 
 #[test]
