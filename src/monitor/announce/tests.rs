@@ -161,6 +161,7 @@ fn takeover_lists_the_links_after_a_loss_of_events_or_with_a_full_table() {
     }
     handle(&mut announcer, &Body::DelLink(link(UP, true)));
     assert!(!takes_over_with_links(&mut announcer), "a link had no room");
+    assert!(announcer.tables.links.get(3).is_none(), "its room is free");
 }
 
 #[test]
