@@ -266,6 +266,7 @@ impl Monitor<'_> {
         self.journal.counters.malformed += 1;
         self.journal.log_limited(LimitedEvent::MalformedMessage { ifindex }, now);
         self.resync.handle_datagram();
+        self.announcer.iter_mut().for_each(Announcer::forget_links);
         let is_about_another = ifindex.is_some() && ifindex != self.vip.ifindex();
         if is_about_another && self.vip.ifindex().is_some() {
             return;

@@ -132,6 +132,8 @@ fn dumps_are_few() {
     assert_eq!(gone.dumps, 5, "a new active router lists all links and addresses, once");
     let term = [Step::AddVip, READ, READ, Step::RemoveVip, READ, RETRY];
     assert_eq!(counted(&[&STARTED, &term, &term]).dumps, 6, "later it knows the links");
+    let unread = [Step::MalformedMessage(Some(99)), READ];
+    assert_eq!(counted(&[&STARTED, &term, &unread, &term]).dumps, 7, "perhaps a link's");
     let carrier = Step::ChangeLink(0, LinkChange::Carrier);
     let flap = [Step::AddVip, READ, READ, carrier, carrier, carrier, carrier, READ, RETRY, READ];
     assert_eq!(counted(&[&STARTED, &flap]).dumps, 6, "a link that has come up is listed once");

@@ -395,10 +395,16 @@ impl<'a> Announcer<'a> {
         self.tables.entries.retain(|entry| !which(&entry.address));
     }
 
+    /// Handles that an event about a link may not have been read: the next takeover or round lists all links.
+    pub(super) fn forget_links(&mut self) {
+        self.has_links = false;
+    }
+
     /// Handles a loss of events. Returns whether to list all links and addresses.
     pub(super) fn handle_loss(&mut self) -> bool {
+        self.forget_links();
         self.tables.entries.clear();
-        (self.has_loss, self.has_links) = (true, false);
+        self.has_loss = true;
         self.active && self.announces_changes && self.list()
     }
 
