@@ -135,9 +135,8 @@ fn late_configuration() {
     let tracked = tracked(setup());
     let setup = &tracked.world.setup;
     let configuration = setup.directory().join("own.conf");
-    let mut command = setup.command();
-    command.arg(format!("--conntrackd-conf={}", configuration.display()));
-    let keepwatch = setup.adopt(&command.output().unwrap());
+    let option = format!("--conntrackd-conf={}", configuration.display());
+    let keepwatch = setup.daemonize_with(|command| _ = command.arg(option));
     keepwatch.wait_log("waiting for conntrackd's configuration\n", 1);
     tracked.world.agent.wait_acknowledged("backup");
     assert_eq!(tracked.flags(), "");

@@ -59,9 +59,8 @@ fn switched_off() {
 #[apply(trial)]
 fn refused_by_the_kernel() {
     let world = World::with(setup().with("--no-announce"));
-    let mut command = world.setup.command();
-    without_option(&mut command, SOL_SOCKET, SO_ATTACH_FILTER);
-    let keepwatch = world.setup.adopt(&command.output().unwrap());
+    let refuse = |command: &mut _| without_option(command, SOL_SOCKET, SO_ATTACH_FILTER);
+    let keepwatch = world.setup.daemonize_with(refuse);
     world.rtnl.add_address("ha0-peer", "10.0.0.1/32");
     world.deliver(true);
     world.rtnl.delete("ha0");

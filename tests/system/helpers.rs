@@ -348,8 +348,7 @@ fn hook_inherits_nothing() {
         ls /proc/self/fd >$RECORD/descriptors"
         ),
     );
-    let output = careless(hooked.world.setup.command()).output().unwrap();
-    let keepwatch = hooked.world.setup.adopt(&output);
+    let keepwatch = hooked.world.setup.daemonize_with(careless);
     wait_hook_succeeded(&keepwatch, "BACKUP", 1);
     let mut shell = Command::new("sh");
     shell.args(["-c", describe]).current_dir("/").stdin(Stdio::null());

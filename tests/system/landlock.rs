@@ -48,9 +48,9 @@ fn sockets_and_processes() {
 fn kernel_without_landlock() {
     for refuse in [without_call, refused_call] {
         let world = World::new();
-        let mut command = world.setup.command();
-        refuse(&mut command, libc::SYS_landlock_create_ruleset);
-        let keepwatch = world.setup.adopt(&command.output().unwrap());
+        let keepwatch = world
+            .setup
+            .daemonize_with(|command| refuse(command, libc::SYS_landlock_create_ruleset));
         keepwatch.wait_log("this kernel has no Landlock: access to files is not limited", 1);
         world.set_vip(true);
         keepwatch.wait_state("master");
@@ -61,9 +61,8 @@ fn kernel_without_landlock() {
 #[apply(trial)]
 fn filter_without_faccessat2() {
     let hooked = hooked(setup());
-    let mut command = hooked.world.setup.command();
-    refused_call(&mut command, libc::SYS_faccessat2);
-    let keepwatch = hooked.world.setup.adopt(&command.output().unwrap());
+    let refuse = |command: &mut _| refused_call(command, libc::SYS_faccessat2);
+    let keepwatch = hooked.world.setup.daemonize_with(refuse);
     hooked.world.deliver(true);
     assert_eq!(hooked.world.setup.state(), "master");
     wait_hook_succeeded(&keepwatch, "MASTER", 1);

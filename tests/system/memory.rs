@@ -53,9 +53,8 @@ fn nothing_is_read_from_disk() {
 
     // Without locked memory there are faults, which proves that reclaim works.
     let world = new_world();
-    let mut command = world.setup.command();
-    without_call(&mut command, libc::SYS_mlockall);
-    let keepwatch = world.setup.adopt(&command.output().unwrap());
+    let refuse = |command: &mut _| without_call(command, libc::SYS_mlockall);
+    let keepwatch = world.setup.daemonize_with(refuse);
     keepwatch.wait_log("memory is not locked: Function not implemented (ENOSYS)", 1);
     assert_ne!(faults_after_reclaim(&world, &keepwatch, &program), 0);
 }
@@ -73,17 +72,16 @@ fn limit_without_room_for_the_stack() {
         size.strip_suffix(" kB").unwrap().parse::<u64>().unwrap() * KIB
     };
     for (room, is_locked) in [(512 * KIB, false), (1280 * KIB, true)] {
-        let mut command = world.setup.command();
         let limit = move || {
             // SAFETY: a system call without pointers.
             let dropped = unsafe { libc::prctl(libc::PR_CAPBSET_DROP, CAP_SYS_RESOURCE, 0, 0, 0) };
             Errno::result(dropped)?;
             Ok(setrlimit(Resource::RLIMIT_MEMLOCK, size + room, size + room)?)
         };
+        let _ = fs::remove_file(world.setup.log_file());
         // SAFETY: nothing but system calls.
-        unsafe { command.pre_exec(limit) };
-        let _ = std::fs::remove_file(world.setup.log_file());
-        let keepwatch = world.setup.adopt(&command.output().unwrap());
+        let keepwatch =
+            world.setup.daemonize_with(|command| unsafe { _ = command.pre_exec(limit) });
         keepwatch.wait_log("Wrote", 1);
         assert_eq!(world.setup.log().contains("memory is not locked: "), !is_locked);
         assert_eq!(keepwatch.proc_status("VmLck") != "0 kB", is_locked);

@@ -61,9 +61,8 @@ fn kernel_without_filtered_dumps() {
     world.rtnl.add_address("ha1", VIP);
     world.setup.expect(&["; expected "]);
     for present in [false, true] {
-        let mut command = world.setup.command();
-        without_option(&mut command, SOL_NETLINK, NETLINK_GET_STRICT_CHK);
-        let _keepwatch = world.setup.adopt(&command.output().unwrap());
+        let refuse = |command: &mut _| without_option(command, SOL_NETLINK, NETLINK_GET_STRICT_CHK);
+        let _keepwatch = world.setup.daemonize_with(refuse);
         assert_eq!(world.setup.state(), word(present));
         world.deliver(!present);
     }

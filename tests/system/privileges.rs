@@ -110,9 +110,7 @@ fn user_cannot_fork() {
 #[apply(trial)]
 fn kernel_without_filters() {
     let world = World::new();
-    let mut command = world.setup.command();
-    without_seccomp(&mut command);
-    let keepwatch = world.setup.adopt(&command.output().unwrap());
+    let keepwatch = world.setup.daemonize_with(without_seccomp);
     keepwatch.wait_log("no seccomp filter: this architecture or kernel does not support it", 1);
     world.deliver(true);
 }

@@ -21,7 +21,7 @@ use crate::scripted::{helper, hooked, tracked};
 use crate::world::{Killed, World, setup};
 
 /// Makes the starter ignore SIGCHLD and block every signal, as some do by mistake.
-pub fn careless(mut command: Command) -> Command {
+pub fn careless(command: &mut Command) {
     let make = || {
         // SAFETY: no handler is installed.
         unsafe { signal(Signal::SIGCHLD, SigHandler::SigIgn) }?;
@@ -29,14 +29,12 @@ pub fn careless(mut command: Command) -> Command {
     };
     // SAFETY: nothing but system calls.
     unsafe { command.pre_exec(make) };
-    command
 }
 
 #[apply(trial)]
 fn starter_that_blocks_signals() {
     let world = World::new();
-    let output = careless(world.setup.command()).output().unwrap();
-    let keepwatch = world.setup.adopt(&output);
+    let keepwatch = world.setup.daemonize_with(careless);
     assert_eq!(signals(&keepwatch, "SigBlk"), HANDLED, "blocked for signalfd");
     let ignored = [Signal::SIGPIPE, Signal::SIGCHLD, Signal::SIGXFSZ];
     assert_eq!(signals(&keepwatch, "SigIgn"), ignored);
@@ -158,17 +156,17 @@ fn parent_stops_waiting_for_the_start() {
 #[apply(trial)]
 fn high_descriptors_are_closed() {
     let hooked = hooked(setup());
-    let mut command = hooked.world.setup.command();
     let open = || {
         setrlimit(Resource::RLIMIT_NOFILE, 8192, 8192)?;
         // SAFETY: a system call without pointers.
         nix::errno::Errno::result(unsafe { libc::dup2(0, 5000) })?;
         Ok(())
     };
-    // SAFETY: nothing but system calls.
-    unsafe { command.pre_exec(open) };
-    without_call(&mut command, libc::SYS_close_range);
-    let keepwatch = hooked.world.setup.adopt(&command.output().unwrap());
+    let keepwatch = hooked.world.setup.daemonize_with(|command| {
+        // SAFETY: nothing but system calls.
+        unsafe { command.pre_exec(open) };
+        without_call(command, libc::SYS_close_range);
+    });
     for pid in [keepwatch.pid(), helper(&keepwatch)] {
         assert!(!Path::new(&format!("/proc/{pid}/fd/5000")).is_symlink());
     }
@@ -286,11 +284,9 @@ fn capabilities_that_outlast_a_change_of_user() {
 fn log_at_its_size_limit() {
     let world = World::new();
     fs::write(world.setup.log_file(), vec![b'\n'; 8192]).unwrap();
-    let mut command = world.setup.command();
     let limit = || Ok(setrlimit(Resource::RLIMIT_FSIZE, 4096, 4096)?);
     // SAFETY: nothing but a system call.
-    unsafe { command.pre_exec(limit) };
-    let _keepwatch = world.setup.adopt(&command.output().unwrap());
+    let _keepwatch = world.setup.daemonize_with(|command| unsafe { _ = command.pre_exec(limit) });
     world.deliver(true);
     assert_eq!(world.setup.state(), "master");
     assert_eq!(fs::metadata(world.setup.log_file()).unwrap().len(), 8192);

@@ -172,6 +172,13 @@ impl Setup {
         self.adopt(&self.run())
     }
 
+    /// Does so with a changed command.
+    pub fn daemonize_with(&self, change: impl FnOnce(&mut Command)) -> Running<'_> {
+        let mut command = self.command();
+        change(&mut command);
+        self.adopt(&command.output().expect("to start keepwatch"))
+    }
+
     /// Takes over the daemon that a command has started.
     pub fn adopt(&self, output: &Output) -> Running<'_> {
         assert!(output.status.success(), "{output:?}");
