@@ -11,8 +11,6 @@ use lab::namespace::{Netns, unbind, unbind_elsewhere};
 use lab::old_kernel::without_proc;
 use lab::rtnl::Rtnl;
 use nix::net::if_::if_nametoindex;
-use nix::sys::stat::Mode;
-use nix::unistd::mkfifo;
 
 use crate::world::{Killed, VIP, World, add_interface, setup};
 
@@ -167,25 +165,4 @@ fn other_namespaces_come_and_go() {
     unbind("one_of_many");
     keepwatch.wait_log("network namespace deleted; exiting", 1);
     assert_eq!(keepwatch.wait_exit().unwrap().code(), Some(1));
-}
-
-/// Only a namespace is accepted.
-#[apply(trial)]
-fn no_namespace() {
-    let setup = setup();
-    let (fifo, file) = (setup.directory().join("fifo"), setup.directory().join("file"));
-    mkfifo(&fifo, Mode::S_IRUSR).unwrap();
-    fs::write(&file, "").unwrap();
-    for path in [&fifo, &file, setup.directory()] {
-        for how in ["--foreground", "--check"] {
-            let namespace = format!("--namespace={}", path.display());
-            let output = setup.command().args([&namespace, how]).output().unwrap();
-            assert_eq!(output.status.code(), Some(1), "{namespace} {how}");
-            let printed = String::from_utf8([output.stderr, output.stdout].concat()).unwrap();
-            let is_reason = |line: &str| {
-                line.contains(path.to_str().unwrap()) && line.ends_with("Invalid argument (EINVAL)")
-            };
-            assert!(printed.lines().any(is_reason), "{printed}");
-        }
-    }
 }

@@ -107,26 +107,3 @@ fn conntrackd_is_passed_over() {
     tracked.wait_synced(&tracked.world.setup.start(), "backup");
     assert!(!tracked.world.setup.log().contains("not run"));
 }
-
-/// The daemon does not start, and says why in one line, like `--check`.
-#[apply(trial)]
-fn hook_is_refused() {
-    let (setup, directory) = (setup(), Directory::new());
-    let program = put_program(directory.path(), "program", 0o757);
-    let mut command = setup.command();
-    command.arg(format!("--hook={}", program.display()));
-    let output = command.output().unwrap();
-    assert_eq!(output.status.code(), Some(1), "{output:?}");
-    let path = program.display();
-    let why =
-        format!("{path}: not run: users other than root can replace it: {path} has mode 0757\n");
-    assert_eq!(String::from_utf8(output.stderr).unwrap(), format!("keepwatch: hook {why}"));
-    assert!(!setup.state_file().exists());
-    command.arg("--check");
-    for (mode, verdict) in [(0o757, "not run: users"), (0o755, "can be run\n")] {
-        set_mode(&program, mode);
-        let output = command.output().unwrap();
-        let report = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
-        assert!(report.contains(&format!("{}: {verdict}", program.display())), "{report}");
-    }
-}

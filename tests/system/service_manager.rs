@@ -1,6 +1,5 @@
 //! The datagrams to a service manager (`sd_notify(3)`), in order.
 
-use std::ffi::OsString;
 use std::fs;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
@@ -206,25 +205,4 @@ fn manager_that_never_reads() {
     keepwatch.wait_state("master");
     world.agent.wait_acknowledged("master");
     assert_eq!(keepwatch.terminate().unwrap().code(), Some(0));
-}
-
-#[apply(trial)]
-fn wrong_environment() {
-    let wrong: [(&str, OsString, &str); 3] = [
-        ("NOTIFY_SOCKET", "@".repeat(200).into(), "must be shorter than SUN_LEN"),
-        ("WATCHDOG_USEC", "soon".into(), "expected a positive number"),
-        ("WATCHDOG_PID", "0".into(), "expected a positive number"),
-    ];
-    for (name, value, what) in wrong {
-        let mut setup = setup();
-        let _manager = Manager::new(&mut setup);
-        let mut command = setup.command();
-        let output = command.arg("--foreground").env(name, &value).output().unwrap();
-        let error = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(1), "{error}");
-        let start = format!("keepwatch: {name} {}: ", value.display());
-        assert!(error.starts_with(&start) && error.contains(what), "{error}");
-        assert_eq!(error.lines().count(), 1, "{error}");
-        assert!(!setup.state_file().exists());
-    }
 }

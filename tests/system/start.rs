@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use lab::files::{Watch, await_readable};
 
+use crate::scripted::install;
 use crate::world::{World, mount_hanging, setup, word};
 
 #[apply(trial)]
@@ -127,7 +128,7 @@ fn odd_names_and_addresses_have_a_warning() {
 
 #[apply(trial)]
 fn check_changes_nothing() {
-    let world = World::new();
+    let world = World::with(install(setup()));
     world.set_vip(true);
     let watch = Watch::new(world.setup.directory());
     let (code, report) = world.setup.check();
@@ -136,6 +137,7 @@ fn check_changes_nothing() {
         "name        3c2f5c0e-9f0e-4d43-a3b5-0e1f5d8f9b11\n",
         "VIP         169.254.0.5/24 on ha0: present, would start as master\n",
         "keepalived-state-change: exists\n",
+        "/hook: can be run\n",
     ] {
         assert!(report.contains(fact), "{report}");
     }

@@ -264,15 +264,3 @@ fn mount_over_the_directory_is_followed() {
         assert_eq!(world.setup.state(), word(present));
     }
 }
-
-#[apply(trial)]
-fn unwritable_at_start() {
-    let setup = setup();
-    let none: Option<&str> = None;
-    mount(none, &setup.conf_dir, Some("tmpfs"), MsFlags::MS_RDONLY, none).unwrap();
-    let log = format!("--log-file={}", setup.directory().join("log").display());
-    let output = setup.command().arg(log).output().unwrap();
-    assert_eq!(output.status.code(), Some(1));
-    let error = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(error.ends_with("/conf/state: Read-only file system (EROFS)\n"), "{error}");
-}
