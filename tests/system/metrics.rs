@@ -13,12 +13,11 @@ use keepwatch::wire::ifname::InterfaceName;
 use lab::daemon::Setup;
 use lab::files::{Directory, Watch, content};
 use lab::users::NOBODY;
-use nix::mount::{MsFlags, mount, umount};
+use nix::mount::{MsFlags, mount};
 use nix::sys::signal::Signal;
 use nix::time::{ClockId, clock_gettime, clock_settime};
 
 use crate::privileges::setup_of_nobody;
-use crate::scripted::hooked;
 use crate::world::{NO_AGENT, World, setup};
 
 /// Returns the text for a status in which all counters differ, with each trouble once.
@@ -231,50 +230,6 @@ fn figures_follow_the_state() {
     assert_eq!(file.others(), 0);
 }
 
-#[apply(trial)]
-fn pending_hook() {
-    let setup = setup();
-    let file = File::of(&setup);
-    let hooked = hooked(setup.with(file.option()));
-    hooked.when("BACKUP", "exit 1");
-    hooked.world.setup.expect(&["hook failed for BACKUP: exit code 1; retrying"]);
-    let _keepwatch = hooked.world.setup.start();
-    file.wait("hook_pending", 1);
-    hooked.when("BACKUP", "");
-    file.wait("hook_pending", 0);
-}
-
-#[apply(trial)]
-fn signals_write_the_file() {
-    let (world, file) = world_with(setup());
-    let keepwatch = world.setup.start();
-    file.wait("notifications_total", 1);
-    keepwatch.wait_asleep();
-    for (signal, writes) in [(Signal::SIGUSR1, 1), (Signal::SIGHUP, 2)] {
-        fs::remove_file(&file.0).unwrap();
-        keepwatch.signal(signal);
-        file.wait("state_file_writes_total", writes);
-    }
-}
-
-#[apply(trial)]
-fn unwritable_at_start_is_retried() {
-    let (world, file) = world_with(setup());
-    let none: Option<&str> = None;
-    mount(none, file.directory(), Some("tmpfs"), MsFlags::MS_RDONLY, Some("mode=755")).unwrap();
-    let (_, report) = world.setup.check();
-    let path = file.0.display();
-    let line = format!("metrics     {path}: Read-only file system (EROFS); would be retried\n");
-    assert!(report.contains(&line), "{report}");
-    let keepwatch = world.setup.start();
-    keepwatch.wait_log("metrics file not written: Read-only file system", 1);
-    world.agent.wait_acknowledged("backup");
-    umount(file.directory()).unwrap();
-    // It is retried without a further event.
-    file.wait("active", 0);
-    assert!(file.value("metrics_write_failures_total") > Some(0));
-}
-
 /// Without room the old figures are removed, those of a killed predecessor, too. With room there are new ones.
 #[apply(trial)]
 fn full_disk() {
@@ -290,6 +245,7 @@ fn full_disk() {
     watch.until("no figures of a predecessor", gone);
     fs::remove_file(&ballast).unwrap();
     file.wait("active", 0);
+    assert!(file.value("metrics_write_failures_total") > Some(0));
     let _ = fs::write(&ballast, vec![0; 65536]);
     world.deliver(true);
     watch.until("no old figures", gone);
@@ -350,35 +306,30 @@ fn abandoned_file_is_taken_back() {
 /// Landlock must allow the daemon a directory that does not exist yet.
 #[apply(trial)]
 fn directory_comes_later() {
-    comes_later(setup(), |_| ());
+    comes_later(setup(), 0);
 }
 
 #[apply(trial_with_other_users)]
 fn directory_comes_later_for_nobody() {
-    comes_later(setup_of_nobody(), |directory| chown(directory, Some(NOBODY), None).unwrap());
+    comes_later(setup_of_nobody(), NOBODY);
 }
 
-fn comes_later(setup: Setup, hand_over: impl Fn(&Path)) {
+/// The user of the daemon writes and removes the file.
+fn comes_later(setup: Setup, user: u32) {
     // Outside the directory that the daemon may write to anyway.
     let above = Directory::new();
     let file = File(above.path().join("missing/metrics/m.prom"));
     let world = World::with(setup.with(file.option()));
+    let (_, report) = world.setup.check();
+    let missing = "No such file or directory (ENOENT); would be retried";
+    assert!(report.contains(&format!("metrics     {}: {missing}\n", file.0.display())), "{report}");
     let keepwatch = world.setup.start();
     keepwatch.wait_log("metrics file not written: No such file or directory", 1);
     fs::create_dir_all(file.directory()).unwrap();
-    hand_over(file.directory());
+    chown(file.directory(), Some(user), None).unwrap();
     keepwatch.signal(Signal::SIGUSR1);
     file.wait("active", 0);
-}
-
-#[apply(trial_with_other_users)]
-fn user_writes_and_removes_it() {
-    let (world, file) = world_with(setup_of_nobody());
-    chown(file.directory(), Some(NOBODY), None).unwrap();
-    let keepwatch = world.setup.start();
-    world.set_vip(true);
-    file.wait("active", 1);
-    assert_eq!(fs::metadata(&file.0).unwrap().uid(), NOBODY);
+    assert_eq!(fs::metadata(&file.0).unwrap().uid(), user);
     keepwatch.terminate();
     assert_eq!(file.inode(), None);
 }
