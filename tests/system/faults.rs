@@ -16,11 +16,10 @@ use lab::PATIENCE;
 use lab::capture::Capture;
 use lab::faults::{Fault, Traced, trace};
 use lab::files::{Directory, content, write_program};
-use lab::namespace::{mount_tmpfs, unbind};
+use lab::namespace::{Netns, mount_tmpfs, unbind};
 use lab::users::{NOBODY, has_others};
 #[expect(clippy::wildcard_imports, reason = "a table of errors and calls")]
 use nix::libc::*;
-use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::WaitStatus;
@@ -141,13 +140,10 @@ impl Stage {
 
     /// Gives the namespace its name anew.
     fn bind() {
-        let path = Path::new("/run/netns").join(NAME);
-        if path.exists() {
+        if Path::new("/run/netns").join(NAME).exists() {
             unbind(NAME);
         }
-        File::create(&path).unwrap();
-        let none: Option<&str> = None;
-        mount(Some("/proc/thread-self/ns/net"), &path, none, MsFlags::MS_BIND, none).unwrap();
+        Netns::current().bind(NAME);
     }
 
     fn metrics(&self) -> String {
