@@ -10,7 +10,7 @@ use keepwatch::wire::rtnl::{Address, Body, Link};
 use netlink_packet_route::address::AddressFlags;
 use netlink_packet_route::link::LinkFlags;
 
-use super::{EBUSY, Lab, WATCHED, down, elsewhere, vip};
+use super::{DELIVERED, EBUSY, Lab, WATCHED, down, elsewhere, vip};
 use crate::world::kernel::{UP, link};
 use crate::world::{config, timing};
 
@@ -42,7 +42,7 @@ fn no_conntrackd_command_during_exit() {
         lab.monitor.deadline().is_some_and(|at| at > lab.now && at <= by),
         "no deadline for the exit"
     );
-    lab.feed(&Input::Agent(Outcome::Delivered { by_another: false }));
+    lab.feed(&Input::Agent(DELIVERED));
     assert_eq!(lab.syncs(), 0);
 }
 
@@ -55,7 +55,7 @@ fn failed_source_ends_the_daemon_once_the_agent_has_the_state() {
     lab.feed(&failed);
     lab.event(Body::DelAddress(vip()));
     let exit = Action::Exit(ExitReason::SourceFailed(Source::Poll));
-    let delivered = Input::Agent(Outcome::Delivered { by_another: false });
+    let delivered = Input::Agent(DELIVERED);
     for input in [&failed, &Input::QueueEmpty, &delivered, &Input::Agent(Outcome::Closed)] {
         assert!(!lab.has(&exit), "{input:?}");
         lab.feed(input);
@@ -119,8 +119,7 @@ fn failed_detection_after_a_success_has_a_line_at_once() {
     for (between, lines) in [(failed, 1), (vip(), 2)] {
         let mut lab = Lab::active(config());
         lab.events([failed, between, failed].map(Body::NewAddress).into_iter());
-        let is_meant = |event: &_| matches!(event, LogEvent::Limited(LimitedEvent::DadFailed, _));
-        assert_eq!(lab.lines(is_meant).len(), lines);
+        assert_eq!(lab.limited(|event| matches!(event, LimitedEvent::DadFailed)), lines);
     }
 }
 
@@ -206,28 +205,27 @@ fn cause_of_a_change_is_logged_before_the_exit() {
 fn interface_that_is_down_has_a_line() {
     let mut lab = Lab::active(config());
     lab.event(Body::NewLink(down()));
-    let is_meant =
-        |event: &_| matches!(event, LogEvent::Limited(LimitedEvent::InterfaceDown(_), _));
-    for (millis, lines) in [(0, 0), (999, 0), (1, 1)] {
+    for (millis, expected) in [(0, 0), (999, 0), (1, 1)] {
         lab.now += Duration::from_millis(millis);
         lab.feed(&Input::QueueEmpty);
-        assert_eq!(lab.lines(is_meant).len(), lines, "{}", lab.now);
+        assert_eq!(lines_about_down(&lab), expected, "{}", lab.now);
     }
+}
+
+fn lines_about_down(lab: &Lab<'_>) -> usize {
+    lab.limited(|event| matches!(event, LimitedEvent::InterfaceDown(_)))
 }
 
 #[test]
 fn interface_that_stays_down_has_a_line_after_a_flap() {
     let mut lab = Lab::active(config());
-    let lines = |lab: &Lab<'_>| {
-        lab.lines(|line| matches!(line, LogEvent::Limited(LimitedEvent::InterfaceDown(_), _))).len()
-    };
     for link in [down(), link(WATCHED, "ha"), down()] {
         lab.event(Body::NewLink(link));
         lab.pass(Duration::from_secs(5));
     }
-    assert_eq!(lines(&lab), 1);
+    assert_eq!(lines_about_down(&lab), 1);
     lab.pass(Duration::from_secs(60));
-    assert_eq!(lines(&lab), 2);
+    assert_eq!(lines_about_down(&lab), 2);
 }
 
 /// The agent may have been stopped, too.
@@ -253,7 +251,7 @@ fn exit_follows_delivery_of_the_namespace_end() {
     let mut lab = Lab { addresses: vec![vip()], agent_hangs: true, ..Lab::new(config()) };
     lab.feed(&Input::QueueEmpty);
     lab.feed(&Input::QueueEmpty);
-    let delivered = Input::Agent(Outcome::Delivered { by_another: false });
+    let delivered = Input::Agent(DELIVERED);
     let closed = Input::Agent(Outcome::Closed);
     for input in [&delivered, &closed, &Input::NamespaceGone, &delivered, &closed] {
         assert!(!lab.has(&Action::Exit(ExitReason::NamespaceGone)), "{input:?}");

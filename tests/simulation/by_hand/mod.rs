@@ -21,10 +21,13 @@ use crate::world::kernel::{Kernel, address, link, name};
 const WATCHED: u32 = 5;
 const LINK: u32 = 7;
 const EBUSY: Errno = Errno(16);
+const DELIVERED: Outcome = Outcome::Delivered { by_another: false };
 
 /// A monitor, and a simple kernel that answers on request.
 struct Lab<'a> {
     monitor: Monitor<'a>,
+    /// When the test's own inputs begin.
+    start: Instant,
     now: Instant,
     links: Vec<Link>,
     addresses: Vec<Address>,
@@ -46,6 +49,7 @@ impl<'a> Lab<'a> {
     fn new(config: MonitorConfig<'a>) -> Self {
         Self {
             monitor: Monitor::new(config),
+            start: Instant::ZERO,
             now: Instant::ZERO,
             links: vec![link(WATCHED, "ha"), link(LINK, "lan")],
             addresses: Vec::new(),
@@ -67,42 +71,33 @@ impl<'a> Lab<'a> {
     fn started(mut self) -> Self {
         self.pass(Duration::from_secs(1));
         self.actions.clear();
+        self.start = self.now;
         self
     }
 
     fn feed(&mut self, input: &Input) {
         self.monitor.handle(input, self.now);
         while let Some(action) = self.monitor.next_action(self.now) {
-            match &action {
-                Action::WriteState(_) => {
-                    self.monitor.handle(&Input::StateFile(Ok(())), self.now);
-                }
-                Action::PrepareState { .. } => {
-                    self.monitor.handle(&Input::StatePrepared(Ok(())), self.now);
-                }
+            let results = match &action {
+                Action::WriteState(_) => vec![Input::StateFile(Ok(()))],
+                Action::PrepareState { .. } => vec![Input::StatePrepared(Ok(()))],
                 Action::Ask(question) => self.answer(*question),
-                Action::WriteMetrics => {
-                    self.monitor.handle(&Input::MetricsFile(Ok(())), self.now);
-                }
-                Action::SendFrame(frame) => {
-                    self.monitor.handle(&Input::Sent(frame.address, Ok(())), self.now);
-                }
+                Action::WriteMetrics => vec![Input::MetricsFile(Ok(()))],
+                Action::SendFrame(frame) => vec![Input::Sent(frame.address, Ok(()))],
                 Action::SendProbe(probe) => {
                     let answer =
                         |claim: &Claim| Input::Frame(Some((probe.ifindex, *claim, self.now)));
                     self.frames.extend(self.answers.iter().map(answer));
-                    self.monitor.handle(&Input::Probed(Ok(())), self.now);
+                    vec![Input::Probed(Ok(()))]
                 }
                 Action::Notify(_) if !self.agent_hangs => {
-                    for outcome in [Outcome::Delivered { by_another: false }, Outcome::Closed] {
-                        self.monitor.handle(&Input::Agent(outcome), self.now);
-                    }
+                    [DELIVERED, Outcome::Closed].map(Input::Agent).into()
                 }
-                Action::HangUp => {
-                    let outcome = Outcome::Failed(Failure::TimedOut);
-                    self.monitor.handle(&Input::Agent(outcome), self.now);
-                }
-                _ => {}
+                Action::HangUp => vec![Input::Agent(Outcome::Failed(Failure::TimedOut))],
+                _ => vec![],
+            };
+            for result in results {
+                self.monitor.handle(&result, self.now);
             }
             let is_exit = matches!(action, Action::Exit(_));
             self.actions.push((action, self.now));
@@ -120,8 +115,8 @@ impl<'a> Lab<'a> {
         bodies.for_each(|body| self.event(body));
     }
 
-    /// Answers a question with all that exists.
-    fn answer(&mut self, question: Question) {
+    /// Returns the answer to a question, with all that exists.
+    fn answer(&self, question: Question) -> Vec<Input> {
         let links = self.links.iter().cloned();
         let watched = Some(name("ha"));
         let listed: Vec<_> = match question {
@@ -145,9 +140,7 @@ impl<'a> Lab<'a> {
             () if self.interrupts && is_all => Answer::Interrupted,
             () => Answer::Complete,
         };
-        for input in listed.into_iter().map(Input::Entry).chain([Input::Answered(end)]) {
-            self.monitor.handle(&input, self.now);
-        }
+        listed.into_iter().map(Input::Entry).chain([Input::Answered(end)]).collect()
     }
 
     /// Lets time pass. The queue is empty at each deadline.
@@ -199,12 +192,14 @@ impl<'a> Lab<'a> {
         self.all(|action| line(action).filter(&is_meant))
     }
 
+    /// Returns the number of such lines among those of which one a minute is logged.
+    fn limited(&self, is_meant: impl Fn(&LimitedEvent) -> bool) -> usize {
+        self.lines(|line| matches!(line, LogEvent::Limited(event, _) if is_meant(event))).len()
+    }
+
     /// Returns the number of lines about a misplaced VIP.
     fn misplaced(&self) -> usize {
-        let is_meant = |event: &LogEvent| {
-            matches!(event, LogEvent::Limited(LimitedEvent::Misplaced { .. }, _))
-        };
-        self.lines(is_meant).len()
+        self.limited(|event| matches!(event, LimitedEvent::Misplaced { .. }))
     }
 
     fn syncs(&self) -> usize {

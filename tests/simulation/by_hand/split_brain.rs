@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 
 use keepwatch::monitor::{
-    Action, CommandResult, Duration, Ending, HelperKind, HelperNews, Input, Instant, LimitedEvent,
-    LogEvent, MonitorConfig, Probe, Tables,
+    Action, CommandResult, Duration, Ending, HelperKind, HelperNews, Input, LimitedEvent, LogEvent,
+    MonitorConfig, Probe, Tables,
 };
 use keepwatch::wire::rtnl::{Address, Body, Link, Mac};
 use keepwatch::wire::{Claim, ClaimKind};
@@ -41,29 +41,29 @@ impl Lab<'_> {
         self.answers.extend(answers.then(|| claim(OTHER, ClaimKind::Answer)));
     }
 
-    /// Returns the times since `start` of these actions, in milliseconds.
-    fn times_of(&self, start: Instant, is_meant: impl Fn(&Action) -> bool) -> Vec<u64> {
+    /// Returns the times since the start of these actions, in milliseconds.
+    fn times_of(&self, is_meant: impl Fn(&Action) -> bool) -> Vec<u64> {
         let meant = self.actions.iter().filter(|(action, _)| is_meant(action));
-        meant.map(|(_, at)| (*at - start).total_millis()).collect()
+        meant.map(|(_, at)| (*at - self.start).total_millis()).collect()
     }
 
-    fn asked(&self, start: Instant) -> Vec<u64> {
-        self.times_of(start, |action| matches!(action, Action::SendProbe(_)))
+    fn asked(&self) -> Vec<u64> {
+        self.times_of(|action| matches!(action, Action::SendProbe(_)))
     }
 
-    fn named(&self, start: Instant) -> Vec<u64> {
-        self.times_of(start, |act| matches!(act, Action::Log(LogEvent::SplitBrain { .. })))
+    fn named(&self) -> Vec<u64> {
+        self.times_of(|act| matches!(act, Action::Log(LogEvent::SplitBrain { .. })))
     }
 
-    fn denied(&self, start: Instant) -> Vec<u64> {
-        self.times_of(start, |action| {
+    fn denied(&self) -> Vec<u64> {
+        self.times_of(|action| {
             let Action::Log(LogEvent::Limited(event, _)) = action else { return false };
             matches!(event, LimitedEvent::ClaimUnconfirmed { .. })
         })
     }
 
-    fn notified(&self, start: Instant) -> Vec<u64> {
-        self.times_of(start, |action| matches!(action, Action::Notify(_)))
+    fn notified(&self) -> Vec<u64> {
+        self.times_of(|action| matches!(action, Action::Notify(_)))
     }
 
     /// Returns each end: milliseconds that it lasted, of silence since, and why.
@@ -85,31 +85,29 @@ impl Lab<'_> {
 #[test]
 fn claim_at_a_fail_over_is_no_split_brain() {
     let mut lab = Lab::active(detecting());
-    let start = lab.now;
     lab.claimed(OTHER);
     lab.pass(Duration::from_secs(600));
     let rounds = [1000, 14_000, 47_000, 110_000];
     let expected: Vec<u64> = rounds.iter().flat_map(|at| [*at, at + 1000, at + 2000]).collect();
-    assert_eq!(lab.asked(start), expected);
-    assert_eq!((lab.named(start), lab.denied(start)), (vec![], vec![4000]));
-    assert_eq!(lab.notified(start), [4000], "the other's agent may have moved something");
+    assert_eq!(lab.asked(), expected);
+    assert_eq!((lab.named(), lab.denied()), (vec![], vec![4000]));
+    assert_eq!(lab.notified(), [4000], "the other's agent may have moved something");
 }
 
 #[test]
 fn answer_names_it_and_silence_ends_it() {
     let mut lab = Lab::active(detecting());
-    let start = lab.now;
     lab.set_answering(true);
     lab.claimed(OTHER);
     lab.pass(Duration::from_secs(16));
-    assert_eq!(lab.named(start), [1000]);
+    assert_eq!(lab.named(), [1000]);
     let asked: Vec<u64> = (0..8).map(|n| 1000 + 2000 * n).collect();
-    assert_eq!(lab.asked(start), asked, "every two seconds");
+    assert_eq!(lab.asked(), asked, "every two seconds");
     lab.set_answering(false);
     lab.pass(Duration::from_secs(60));
     assert_eq!(lab.ends(), [(15_000, 7000, Ending::NoLongerAnswers)]);
-    assert_eq!(lab.notified(start), [22_000]);
-    assert_eq!(lab.denied(start), []);
+    assert_eq!(lab.notified(), [22_000]);
+    assert_eq!(lab.denied(), []);
 }
 
 /// Their times are the kernel's. A second later the VIP must still be here.
@@ -118,13 +116,12 @@ fn claim_after_a_second_names_it() {
     for (wait, stamp, expected) in [(1001, 1001, vec![2001]), (1001, 5, vec![]), (999, 999, vec![])]
     {
         let mut lab = Lab::active(detecting());
-        let start = lab.now;
         lab.claimed(OTHER);
         lab.now += millis(wait);
-        let late = (WATCHED, claim(OTHER, ClaimKind::Unasked), start + millis(stamp));
+        let late = (WATCHED, claim(OTHER, ClaimKind::Unasked), lab.start + millis(stamp));
         lab.feed(&Input::Frame(Some(late)));
         lab.pass(millis(1500));
-        assert_eq!(lab.named(start), expected, "{wait} {stamp}");
+        assert_eq!(lab.named(), expected, "{wait} {stamp}");
     }
 }
 
@@ -133,14 +130,13 @@ fn claim_after_a_second_names_it() {
 fn claim_of_a_new_master_names_nothing() {
     for wait in [1100, 4500, 30_000] {
         let mut lab = Lab::active(detecting());
-        let start = lab.now;
         lab.claimed(OTHER);
         lab.pass(millis(wait));
         lab.claimed([2, 0, 0, 0, 0, 10]);
         lab.pass(millis(400));
         lab.event(Body::DelAddress(vip()));
         lab.pass(Duration::from_secs(5));
-        assert_eq!((lab.named(start), lab.ends()), (vec![], vec![]), "{wait}");
+        assert_eq!((lab.named(), lab.ends()), (vec![], vec![]), "{wait}");
     }
 }
 
@@ -148,14 +144,13 @@ fn claim_of_a_new_master_names_nothing() {
 #[test]
 fn station_that_cannot_be_asked() {
     let mut lab = Lab::active(detecting());
-    let start = lab.now;
     for _ in 0..2 {
         lab.claimed(OTHER);
         lab.pass(millis(2000));
     }
     lab.pass(Duration::from_secs(60));
     assert_eq!(lab.ends(), [(2000, 30_000, Ending::NeverAnswered)]);
-    assert_eq!(lab.notified(start), []);
+    assert_eq!(lab.notified(), []);
 }
 
 #[test]
@@ -175,17 +170,16 @@ fn stop_of_the_process_ends_nothing() {
 #[test]
 fn link_without_carrier_asks_nothing() {
     let mut lab = Lab::active(detecting());
-    let start = lab.now;
     lab.set_answering(true);
     lab.claimed(OTHER);
     lab.pass(millis(1500));
-    let at_first = lab.asked(start);
+    let at_first = lab.asked();
     lab.event(Body::NewLink(down()));
     lab.pass(Duration::from_secs(300));
-    assert_eq!((lab.asked(start), lab.ends()), (at_first, vec![]));
+    assert_eq!((lab.asked(), lab.ends()), (at_first, vec![]));
     lab.event(Body::NewLink(link(WATCHED, "ha")));
     lab.pass(Duration::from_secs(10));
-    assert!(lab.asked(start).len() > 4, "{:?}", lab.asked(start));
+    assert!(lab.asked().len() > 4, "{:?}", lab.asked());
     assert_eq!(lab.ends(), []);
 }
 
@@ -212,14 +206,13 @@ fn own_links_are_no_other_stations() {
     for with_other in [false, true] {
         let probe_interval = Some(Duration::from_secs(10));
         let mut lab = Lab::active(MonitorConfig { probe_interval, ..detecting() });
-        let start = lab.now;
         let own: Mac = [2, 0, 0, 0, 0, 77];
         lab.links[1].mac = Some(own);
         lab.answers.push(claim(own, ClaimKind::Answer));
         lab.answers.extend(with_other.then(|| claim(OTHER, ClaimKind::Answer)));
         lab.pass(Duration::from_secs(300));
-        assert_eq!(lab.named(start).len(), usize::from(with_other));
-        assert_eq!(lab.denied(start), []);
+        assert_eq!(lab.named().len(), usize::from(with_other));
+        assert_eq!(lab.denied(), []);
     }
 }
 
@@ -266,7 +259,6 @@ fn other_mac_of_the_interface_ends_nothing() {
 fn own_frames_that_come_back_are_no_split_brain() {
     for with_parent in [true, false] {
         let mut lab = with_virtual_mac(with_parent);
-        let start = lab.now;
         let asker = if with_parent { [2, 0, 0, 0, 0, 77] } else { VIRTUAL_MAC };
         lab.answers.push(claim(VIRTUAL_MAC, ClaimKind::Answer));
         lab.answers.push(claim(asker, ClaimKind::Probe));
@@ -274,15 +266,14 @@ fn own_frames_that_come_back_are_no_split_brain() {
             lab.claimed(VIRTUAL_MAC);
             lab.pass(Duration::from_secs(5));
         }
-        assert_eq!((lab.named(start), lab.denied(start)), (vec![], vec![]));
-        assert_eq!(lab.asked(start), [1000], "known from then on");
+        assert_eq!((lab.named(), lab.denied()), (vec![], vec![]));
+        assert_eq!(lab.asked(), [1000], "known from then on");
     }
     let mut lab = with_virtual_mac(true);
-    let start = lab.now;
     lab.answers.push(claim(VIRTUAL_MAC, ClaimKind::Answer));
     lab.claimed(VIRTUAL_MAC);
     lab.pass(Duration::from_secs(5));
-    assert_eq!(lab.named(start), [1000], "another station has the virtual MAC");
+    assert_eq!(lab.named(), [1000], "another station has the virtual MAC");
 }
 
 /// Every second question is an ordinary request, if there is an address for it that is no VIP.
@@ -344,7 +335,6 @@ fn vip_is_announced_again_after_silence() {
         let detecting = MonitorConfig { detect_split_brain: true, ..announcing(&mut tables) };
         let config = MonitorConfig { announce_again, ..detecting };
         let mut lab = Lab::active(config);
-        let start = lab.now;
         lab.set_answering(true);
         lab.claimed(OTHER);
         lab.pass(millis(1500));
@@ -352,7 +342,7 @@ fn vip_is_announced_again_after_silence() {
         lab.pass(Duration::from_secs(3));
         lab.set_answering(returns);
         lab.pass(Duration::from_secs(20));
-        let frames = lab.times_of(start, |action| matches!(action, Action::SendFrame(_)));
+        let frames = lab.times_of(|action| matches!(action, Action::SendFrame(_)));
         let expected = (!returns && announce_again).then_some(&6000);
         assert_eq!(frames.first(), expected, "{frames:?}");
     }
@@ -362,7 +352,6 @@ fn vip_is_announced_again_after_silence() {
 #[test]
 fn repetition_that_comes_too_soon_waits() {
     let mut lab = Lab::active(detecting());
-    let start = lab.now;
     lab.claimed(OTHER);
     lab.pass(Duration::from_secs(8));
     lab.set_answering(true);
@@ -371,7 +360,7 @@ fn repetition_that_comes_too_soon_waits() {
     lab.set_answering(false);
     lab.pass(Duration::from_secs(600));
     assert_eq!(lab.ends().len(), 1);
-    assert_eq!(lab.notified(start), [4000, 304_000]);
+    assert_eq!(lab.notified(), [4000, 304_000]);
 }
 
 /// The hook runs again, too, but at most once in five minutes.
