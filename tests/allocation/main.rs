@@ -28,7 +28,7 @@ use keepwatch::wire::arp::{self, Operation};
 use lab::agent::{Agent, Behaviour, FullBacklog};
 use lab::capture::Capture;
 use lab::daemon::{Running, Setup, send};
-use lab::files::{Watch, content, write_program};
+use lab::files::{Watch, content, receive, write_program};
 use lab::namespace::{Netns, unbind};
 use lab::rtnl::Rtnl;
 use nix::sys::signal::Signal;
@@ -157,9 +157,7 @@ fn every_event() {
     let mut received = String::new();
     while !["READY=1", "STATUS=", "WATCHDOG=1"].iter().all(|what| received.contains(what)) {
         assert!(received.len() < 4096, "{received}");
-        let mut buffer = [0; 256];
-        let length = manager.recv(&mut buffer).unwrap();
-        received += str::from_utf8(&buffer[..length]).unwrap();
+        received += &receive(&manager);
     }
     assert_ends(keepwatch);
 }

@@ -4,17 +4,12 @@ use std::fs;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
-use keepwatch::wire::arp::{self, Operation};
-use lab::agent::Agent;
-use lab::capture::Capture;
 use lab::daemon::Setup;
-use lab::files::await_readable;
+use lab::files::receive;
 use nix::sys::signal::Signal;
 use nix::time::{ClockId, clock_gettime};
 
-use crate::claims::claim_twice;
-use crate::scripted::hooked;
-use crate::world::{NO_AGENT, World, setup};
+use crate::world::{World, setup};
 
 /// A service manager.
 pub struct Manager(UnixDatagram);
@@ -38,10 +33,7 @@ impl Manager {
 
     /// Returns the next datagram.
     pub fn receive(&self) -> String {
-        await_readable(&self.0, "a datagram");
-        let mut buffer = [0; 256];
-        let length = self.0.recv(&mut buffer).unwrap();
-        String::from_utf8(buffer[..length].into()).unwrap()
+        receive(&self.0)
     }
 
     fn expect(&self, datagrams: &[&str]) {
@@ -129,32 +121,6 @@ fn missing_interface_is_shown() {
     manager.expect(&["STATUS=primary: 169.254.0.5/24 is on ha0"]);
     world.rtnl.rename("ha0", "away");
     manager.wait(&elsewhere);
-}
-
-/// Service manager and status show the same troubles.
-#[apply(trial)]
-fn troubles_are_shown() {
-    let mut hooked = hooked(setup());
-    let manager = Manager::new(&mut hooked.world.setup);
-    hooked.world.agent.stop(true);
-    hooked.when("BACKUP", "exit 1");
-    hooked.world.setup.expect(&[NO_AGENT, "hook failed for BACKUP: ", "split brain: "]);
-    let keepwatch = hooked.world.setup.spawn();
-    manager.expect(&["READY=1"]);
-    let both = format!("{BACKUP}; agent not notified; hook fails");
-    manager.wait(&both);
-    let status = keepwatch.status();
-    assert!(status.starts_with("state=backup undelivered=backup hook_pending=BACKUP"), "{status}");
-    assert!(status.contains("; agent not notified; hook fails\n"), "{status}");
-    hooked.when("BACKUP", "");
-    manager.wait(&format!("{BACKUP}; agent not notified"));
-    hooked.world.agent = Agent::start(&hooked.world.setup.state_path);
-    manager.wait(BACKUP);
-    hooked.world.set_vip(true);
-    manager.wait(MASTER);
-    let claim = arp::announcement(Operation::Reply, [2, 0, 0, 0, 0, 2], [169, 254, 0, 5].into());
-    claim_twice(&Capture::new("ha0-peer"), &claim);
-    manager.wait(&format!("{MASTER}; split brain: 02:00:00:00:00:02 claims the VIP"));
 }
 
 #[apply(trial)]

@@ -19,7 +19,7 @@ mod lines {
     use std::thread;
     use std::time::Duration;
 
-    use lab::files::{await_readable, wait_readable};
+    use lab::files::{receive, wait_readable};
     use lab::trial::table;
     use libtest_mimic::Trial;
     use nix::sys::signal::Signal;
@@ -47,13 +47,6 @@ mod lines {
             thread::spawn(test).join().unwrap();
         };
         table(module_path!(), tests, in_empty_dev).collect()
-    }
-
-    fn receive(log: &UnixDatagram) -> String {
-        await_readable(log, "a line in the system's log");
-        let mut buffer = [0; 1024];
-        let length = log.recv(&mut buffer).unwrap();
-        String::from_utf8(buffer[..length].to_vec()).unwrap()
     }
 
     fn receive_until(log: &UnixDatagram, text: &str) -> Vec<String> {

@@ -5,6 +5,7 @@ use std::fs::{self, Permissions};
 use std::io::Read;
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::thread::sleep;
 use std::time::Duration;
@@ -120,6 +121,14 @@ pub fn read_line(mut pipe: impl Read + AsFd) -> String {
         }
     }
     String::from_utf8_lossy(&text).into_owned()
+}
+
+/// Waits for a datagram of a daemon, and returns it.
+pub fn receive(socket: &UnixDatagram) -> String {
+    await_readable(socket, "a datagram");
+    let mut buffer = [0; 1024];
+    let length = socket.recv(&mut buffer).expect("a datagram");
+    String::from_utf8_lossy(&buffer[..length]).into_owned()
 }
 
 /// A temporary directory, which is removed on drop.
