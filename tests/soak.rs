@@ -27,11 +27,11 @@ use lab::agent::{Agent, Behaviour, FullBacklog};
 use lab::capture::Capture;
 use lab::daemon::{Running, Setup};
 use lab::files::{content, look, write_program};
-use lab::namespace::{Netns, unbind};
+use lab::namespace::{Netns, mount_tmpfs_with, unbind};
 use lab::received::Late;
 use lab::rtnl::Rtnl;
 use lab::users::{NOBODY, OTHER_USER, has_others, run_as};
-use nix::mount::{MsFlags, mount};
+use nix::mount::MsFlags;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -447,8 +447,7 @@ fn setup(number: usize) -> Setup {
         fs::create_dir(directory).unwrap();
     }
     for directory in [&metrics, &setup.conf_dir] {
-        let (none, size): (Option<&str>, _) = (None, format!("size={DISK}"));
-        mount(none, directory, Some("tmpfs"), MsFlags::empty(), Some(size.as_str())).unwrap();
+        mount_tmpfs_with(directory, MsFlags::empty(), &format!("size={DISK}")).unwrap();
     }
     write_program(&programs.join("conntrackd"), "#!/bin/sh\necho \"$3\"\nexit $(($$ % 2))\n");
     write_program(&hooked.join("hook"), &HOOK.replace("DIRECTORY", hooked.to_str().unwrap()));

@@ -15,7 +15,7 @@ use std::thread;
 use lab::agent::Agent;
 use lab::daemon::wait_end;
 use lab::files::{Directory, content};
-use lab::namespace::{Netns, mount_tmpfs};
+use lab::namespace::{Netns, mount_over, mount_tmpfs};
 use lab::rtnl::Rtnl;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
@@ -67,7 +67,7 @@ impl Host {
         let host = Self { release, wrapper, directory, state_path, check_interval };
         host.cover(["/etc", "/opt", "/usr/bin", "/usr/local", "/var/lib"]);
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-        bind(root, Path::new(REPOSITORY));
+        mount_over(Path::new(REPOSITORY), root).unwrap();
         fs::create_dir_all(STATE_PATH).unwrap();
         mount_tmpfs(Path::new(STATE_PATH)).unwrap();
         chown(STATE_PATH, Some(USER), Some(USER)).unwrap();
@@ -348,11 +348,6 @@ pub fn monitors() -> Vec<Process> {
 pub fn starters() -> Vec<Process> {
     let starts = |process: &Process| ["sudo", "neutron-rootwra"].contains(&&*process.name);
     monitors().into_iter().filter(starts).collect()
-}
-
-pub fn bind(from: &Path, to: &Path) {
-    let none: Option<&str> = None;
-    mount(Some(from), to, none, MsFlags::MS_BIND | MsFlags::MS_REC, none).unwrap();
 }
 
 fn append(path: &str, line: &str) {

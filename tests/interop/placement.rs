@@ -7,10 +7,11 @@ use std::process::Command;
 
 use lab::daemon::{send, wait_end};
 use lab::files::{Watch, content};
+use lab::namespace::mount_over;
 use nix::sys::signal::Signal;
 
 use crate::agent_server::PATIENCE;
-use crate::host::{self, Host, PROGRAM, Router, bind, instruction, monitors};
+use crate::host::{self, Host, PROGRAM, Router, instruction, monitors};
 use crate::l3_agent::{L3Agent, NAME, cmdline};
 use crate::rootwrap::{assert_finds, assert_found, assert_is_keepwatch};
 
@@ -175,7 +176,7 @@ fn volumes_of_kolla() {
             } else {
                 let _ = fs::File::options().create_new(true).write(true).open(to);
             }
-            bind(Path::new(from), Path::new(to));
+            mount_over(Path::new(to), Path::new(from)).unwrap();
             count += 1;
         }
         assert_eq!(count, 3);

@@ -9,9 +9,9 @@ use std::thread;
 
 use lab::daemon::{Setup, proc_status, wait_end};
 use lab::files::content;
+use lab::namespace::mount_over;
 use lab::users::{NOBODY, OTHER_USER};
 use nix::libc;
-use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 
 use crate::scripted::{HOOK_TIMED_OUT, Scripted, helper, hooked, wait_hook_succeeded};
@@ -37,8 +37,7 @@ fn add_groups(hooked: &Scripted) {
     let groups = content(Path::new("/etc/group"));
     let more = "keepwatch-one:x:54001:nobody\nkeepwatch-two:x:54002:root,nobody\n";
     fs::write(&file, groups + more + "keepwatch-three:x:54003:nobodys\n").unwrap();
-    let none: Option<&str> = None;
-    mount(Some(&file), "/etc/group", none, MsFlags::MS_BIND, none).unwrap();
+    mount_over(Path::new("/etc/group"), &file).unwrap();
 }
 
 fn assert_identity(hooked: &Scripted, identity: &str) {

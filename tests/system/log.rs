@@ -9,9 +9,10 @@ use std::process::{Command, Stdio};
 
 use lab::agent::Behaviour;
 use lab::files::{look, read_line};
+use lab::namespace::mount_tmpfs_with;
 use lab::trial::table;
 use libtest_mimic::Trial;
-use nix::mount::{MsFlags, mount};
+use nix::mount::MsFlags;
 use nix::sys::signal::Signal;
 use nix::sys::stat::fstat;
 
@@ -108,10 +109,7 @@ fn full_disk() {
     let first = setup();
     let disk = first.directory().join("disk");
     fs::create_dir(&disk).unwrap();
-    let resize = |size: &str, flags| {
-        let none: Option<&str> = None;
-        mount(none, &disk, Some("tmpfs"), flags, Some(size)).unwrap();
-    };
+    let resize = |size: &str, flags| mount_tmpfs_with(&disk, flags, size).unwrap();
     resize("size=8k", MsFlags::empty());
     let log = disk.join("log");
     let world = World::with(first.with(format!("--log-file={}", log.display())));

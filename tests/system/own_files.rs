@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 
 use lab::daemon::Setup;
 use lab::files::{Directory, content, look, read_line};
-use lab::namespace::mount_tmpfs;
+use lab::namespace::{mount_over, mount_tmpfs};
 use lab::users::{NOBODY, OTHER_USER, has_others};
 use nix::mount::{MsFlags, mount, umount};
 use nix::sys::signal::{Signal, killpg};
@@ -235,8 +235,7 @@ fn mounted_log_is_left_alone() {
     for path in [&precious, &setup.log_file()] {
         fs::write(path, "").unwrap();
     }
-    let none: Option<&str> = None;
-    mount(Some(&precious), &setup.log_file(), none, MsFlags::MS_BIND, none).unwrap();
+    mount_over(&setup.log_file(), &precious).unwrap();
     assert_refused(&setup, "log file", &setup.log_file(), &["Device or resource busy (EBUSY)"]);
     assert_eq!(fs::metadata(&precious).unwrap().uid(), 0);
     umount(&setup.log_file()).unwrap();

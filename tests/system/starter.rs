@@ -10,10 +10,11 @@ use std::process::{Child, Command, Output, Stdio};
 
 use lab::daemon::{Running, Setup, children, proc_status, send, wait_end};
 use lab::files::{Watch, look};
+use lab::namespace::mount_tmpfs_with;
 use lab::old_kernel::without_call;
 use lab::users::{NOBODY, has_others};
 use nix::libc;
-use nix::mount::{MsFlags, mount};
+use nix::mount::MsFlags;
 use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::signal::{SigHandler, SigSet, Signal, kill, signal};
 
@@ -89,9 +90,7 @@ fn early_signal_ends_check() {
 
 /// Starts a daemon that cannot write its first state. Returns the parent, which waits for it.
 fn start_on_full_disk(setup: &Setup) -> Child {
-    let none: Option<&str> = None;
-    let size = Some("size=64k");
-    mount(none, &setup.conf_dir, Some("tmpfs"), MsFlags::empty(), size).unwrap();
+    mount_tmpfs_with(&setup.conf_dir, MsFlags::empty(), "size=64k").unwrap();
     let _ = fs::write(setup.conf_dir.join("ballast"), vec![0; 65536]);
     let files = Watch::new(setup.directory());
     let log = setup.directory().join("log");
@@ -133,10 +132,8 @@ fn sighup_to_the_parent_leaves_the_daemon() {
 fn parent_stops_waiting_for_the_start() {
     let setup = setup();
     let parent = start_on_full_disk(&setup);
-    let remount = |flags| {
-        let none: Option<&str> = None;
-        mount(none, &setup.conf_dir, none, MsFlags::MS_REMOUNT | flags, none).unwrap();
-    };
+    let remount =
+        |flags| mount_tmpfs_with(&setup.conf_dir, MsFlags::MS_REMOUNT | flags, "").unwrap();
     remount(MsFlags::MS_RDONLY);
     wait_end(parent.id());
     let output = parent.wait_with_output().unwrap();

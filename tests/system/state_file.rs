@@ -10,8 +10,8 @@ use keepwatch::monitor::FoundStateFile;
 use keepwatch::sys::state_file::StateFile;
 use lab::daemon::{Running, Setup};
 use lab::files::{Watch, content, look};
-use lab::namespace::{Pids, mount_tmpfs};
-use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use lab::namespace::{Pids, mount_tmpfs, mount_tmpfs_with};
+use nix::mount::{MntFlags, MsFlags, umount2};
 use nix::sys::signal::Signal;
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
@@ -215,8 +215,7 @@ fn mode_and_content() {
 fn full_directory() {
     let world = World::new();
     let (setup, log) = (&world.setup, world.setup.directory().join("log"));
-    let (none, size): (Option<&str>, _) = (None, Some("size=64k"));
-    mount(none, &setup.conf_dir, Some("tmpfs"), MsFlags::empty(), size).unwrap();
+    mount_tmpfs_with(&setup.conf_dir, MsFlags::empty(), "size=64k").unwrap();
     let ballast = setup.conf_dir.join("ballast");
     let keepwatch = start(setup, &log);
     world.agent.wait_acknowledged("backup");

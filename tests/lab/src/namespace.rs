@@ -43,18 +43,28 @@ pub fn enter() -> io::Result<()> {
 /// Gives the calling thread and its children a `/dev` that contains only `null`.
 pub fn enter_empty_dev() -> io::Result<()> {
     unshare(CloneFlags::CLONE_NEWNS)?;
-    let (none, keep): (Option<&str>, _) = (None, Path::new("/run/netns/null"));
+    let (null, keep) = (Path::new("/dev/null"), Path::new("/run/netns/null"));
     fs::write(keep, "")?;
-    mount(Some("/dev/null"), keep, none, MsFlags::MS_BIND, none)?;
+    mount_over(keep, null)?;
     mount_tmpfs(Path::new("/dev"))?;
-    fs::write("/dev/null", "")?;
-    Ok(mount(Some(keep), "/dev/null", none, MsFlags::MS_BIND, none)?)
+    fs::write(null, "")?;
+    mount_over(null, keep)
 }
 
 /// Mounts an empty tmpfs over a directory.
 pub fn mount_tmpfs(directory: &Path) -> io::Result<()> {
+    mount_tmpfs_with(directory, MsFlags::empty(), "")
+}
+
+/// Mounts one with flags and with options such as `size=64k`, or changes it.
+pub fn mount_tmpfs_with(directory: &Path, flags: MsFlags, options: &str) -> io::Result<()> {
+    Ok(mount(Some("tmpfs"), directory, Some("tmpfs"), flags, Some(options))?)
+}
+
+/// Mounts a file or a directory over another.
+pub fn mount_over(path: &Path, from: &Path) -> io::Result<()> {
     let none: Option<&str> = None;
-    Ok(mount(Some("tmpfs"), directory, Some("tmpfs"), MsFlags::empty(), none)?)
+    Ok(mount(Some(from), path, none, MsFlags::MS_BIND | MsFlags::MS_REC, none)?)
 }
 
 /// A network namespace.
@@ -99,11 +109,8 @@ impl Netns {
     pub fn bind(&self, name: &str) {
         let path = path(name);
         fs::write(&path, "").expect("a file to bind to");
-        self.run(|| {
-            let none: Option<&str> = None;
-            mount(Some("/proc/thread-self/ns/net"), &path, none, MsFlags::MS_BIND, none)
-                .expect("to bind the namespace");
-        });
+        self.run(|| mount_over(&path, Path::new("/proc/thread-self/ns/net")))
+            .expect("to bind the namespace");
     }
 }
 
