@@ -104,19 +104,21 @@ fn instances_of_every_kind() {
     // Neutron's own monitors are scripts. Up to release 28 their command line is one word with blanks.
     let script = setup.directory().join("neutron-keepalived-state-change");
     write_program(&script, "#!/bin/sh\necho up; read x");
+    let original = |words: &[&str]| {
+        let mut command = Command::new(&script);
+        command.args(words).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut original = Killed(pids.run(|| command.spawn().unwrap()));
+        assert_eq!(read_line(original.0.stdout.as_mut().unwrap()), "up\n");
+        original
+    };
     let _originals = ["--conf_dir=DIR", "--conf_dir DIR --pid_file x", "(python --conf_dir=DIR)"]
         .map(|words| {
             let others = setup.directory().join(format!("of-{}", words.len()));
             fs::create_dir(&others).unwrap();
             fs::write(others.join("state"), "backup").unwrap();
             let words = words.replace("DIR", others.to_str().unwrap());
-            let mut command = Command::new(&script);
-            let words =
-                if words.starts_with('(') { vec![&*words] } else { words.split(' ').collect() };
-            command.args(words).stdin(Stdio::piped()).stdout(Stdio::piped());
-            let mut original = Killed(pids.run(|| command.spawn().unwrap()));
-            assert_eq!(read_line(original.0.stdout.as_mut().unwrap()), "up\n");
-            original
+            let is_one = words.starts_with('(');
+            original(&if is_one { vec![&*words] } else { words.split(' ').collect() })
         });
 
     let (code, rows) = table(&pids);
@@ -131,11 +133,7 @@ fn instances_of_every_kind() {
     assert_eq!(code, Some(0));
 
     // One of Neutron's own that starts later and writes the same state file.
-    let mut command = Command::new(&script);
-    command.arg(format!("--conf_dir={}", setup.conf_dir.display()));
-    command.stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut double = Killed(pids.run(|| command.spawn().unwrap()));
-    assert_eq!(read_line(double.0.stdout.as_mut().unwrap()), "up\n");
+    let double = original(&[&format!("--conf_dir={}", setup.conf_dir.display())]);
     assert_eq!(table(&pids).0, Some(2));
     drop(double);
 

@@ -12,8 +12,9 @@ use keepwatch::options::{CliAction, parse};
 use keepwatch::wire::ifname::InterfaceName;
 use lab::daemon::Setup;
 use lab::files::{Directory, Watch, content};
+use lab::namespace::mount_tmpfs_with;
 use lab::users::NOBODY;
-use nix::mount::{MsFlags, mount};
+use nix::mount::MsFlags;
 use nix::sys::signal::Signal;
 use nix::time::{ClockId, clock_gettime, clock_settime};
 
@@ -211,31 +212,11 @@ fn unix_time() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
 }
 
-#[apply(trial)]
-fn figures_follow_the_state() {
-    let (world, file) = world_with(setup());
-    let _keepwatch = world.setup.start();
-    file.wait("active", 0);
-    assert_eq!(fs::metadata(&file.0).unwrap().mode() & 0o7777, 0o644);
-    let before = unix_time();
-    for present in [true, false, true] {
-        world.deliver(present);
-        file.wait("active", present.into());
-    }
-    let changed = file.value("last_change_timestamp_seconds").unwrap();
-    assert!((before..=unix_time()).contains(&changed), "{changed}");
-    // The agent's answers are written without a further event.
-    file.wait("notifications_total", 4);
-    file.wait("undelivered", 0);
-    assert_eq!(file.others(), 0);
-}
-
 /// Without room the old figures are removed, those of a killed predecessor, too. With room there are new ones.
 #[apply(trial)]
 fn full_disk() {
     let (world, file) = world_with(setup());
-    let (none, size): (Option<&str>, _) = (None, Some("size=64k,mode=755"));
-    mount(none, file.directory(), Some("tmpfs"), MsFlags::empty(), size).unwrap();
+    mount_tmpfs_with(file.directory(), MsFlags::empty(), "size=64k,mode=755").unwrap();
     let watch = Watch::new(file.directory());
     let ballast = file.directory().join("ballast");
     let gone = || file.inode().is_none().then_some(());
@@ -329,7 +310,8 @@ fn comes_later(setup: Setup, user: u32) {
     chown(file.directory(), Some(user), None).unwrap();
     keepwatch.signal(Signal::SIGUSR1);
     file.wait("active", 0);
-    assert_eq!(fs::metadata(&file.0).unwrap().uid(), user);
+    let written = fs::metadata(&file.0).unwrap();
+    assert_eq!((written.uid(), written.mode() & 0o7777), (user, 0o644));
     keepwatch.terminate();
     assert_eq!(file.inode(), None);
 }

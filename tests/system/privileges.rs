@@ -15,10 +15,15 @@ use crate::world::{NO_AGENT, NO_INTERFACE, World, add_interface, setup};
 /// Returns the setup of a daemon that runs as user nobody, who owns its directories.
 pub fn setup_of_nobody() -> Setup {
     let setup = setup().with("--user=nobody").with("--group=nogroup");
-    for directory in [setup.directory(), &setup.conf_dir, &setup.state_path] {
-        chown(directory, Some(NOBODY), Some(NOBODY)).unwrap();
-    }
+    give(&setup, NOBODY, NOBODY);
     setup
+}
+
+/// Gives the directories of a setup to a user.
+pub fn give(setup: &Setup, user: u32, group: u32) {
+    for directory in [setup.directory(), &setup.conf_dir, &setup.state_path] {
+        chown(directory, Some(user), Some(group)).unwrap();
+    }
 }
 
 fn assert_status(keepwatch: &Running<'_>, lines: &[(&str, &str)]) {
@@ -145,9 +150,7 @@ fn names_and_numbers() {
         (&["--user=12345", "--group=54321"], 12345, 54321),
     ] {
         let setup = options.iter().fold(setup(), |setup, option| setup.with(*option));
-        for directory in [setup.directory(), &setup.conf_dir, &setup.state_path] {
-            chown(directory, Some(uid), Some(gid)).unwrap();
-        }
+        give(&setup, uid, gid);
         let [uids, gids] = [uid, gid].map(|id| format!("{id}\t{id}\t{id}\t{id}"));
         setup.expect(&[NO_AGENT, NO_INTERFACE]);
         assert_status(&setup.daemonize(), &[("Uid", &uids), ("Gid", &gids)]);
