@@ -7,6 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use keepwatch::wire::arp;
 use lab::agent::Behaviour;
 use lab::capture::Capture;
+use lab::daemon::send;
 use lab::frames::Decoder;
 use nix::sys::signal::Signal;
 use smoltcp::wire::ArpOperation;
@@ -140,6 +141,19 @@ fn same_as_text() {
     assert_eq!(text, frames);
     assert!(debug.len() > 20, "{debug:#?}");
     assert_eq!(debug, debug_frames);
+}
+
+/// No line of [`everything`] is an error.
+#[apply(trial)]
+fn error() {
+    for log in [Log::Text, Log::Frames] {
+        let world = World::with(log.setup().with("--hook=/bin/true"));
+        let keepwatch = world.setup.start();
+        send(keepwatch.children()[0], Signal::SIGKILL);
+        let line =
+            format!(" ERROR keepwatch [-] {}: hook helper gone; exiting", world.setup.router);
+        keepwatch.wait_log(&line, 1);
+    }
 }
 
 /// The lines of several daemons in one file can be attributed to each, also after a rotation.

@@ -2,12 +2,14 @@
 
 use std::fs;
 use std::io::Write;
+use std::iter;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use lab::agent::Behaviour;
+use lab::daemon::send;
 use lab::files::{look, read_line};
 use lab::namespace::mount_tmpfs_with;
 use lab::trial::table;
@@ -16,6 +18,7 @@ use nix::mount::MsFlags;
 use nix::sys::signal::Signal;
 use nix::sys::stat::fstat;
 
+use crate::scripted::helper;
 use crate::stdio::without_log_file;
 use crate::world::{World, setup};
 
@@ -149,16 +152,31 @@ fn journal() -> (UnixStream, OwnedFd, String) {
 }
 
 fn journal_has_levels() {
-    let world = World::with(setup().with("--router_id=r1"));
+    let mut world = World::with(setup().with("--router_id=r1").with("--hook=/bin/true"));
+    world.agent.stop(true);
     for is_journal in [true, false] {
         let (ours, theirs, stream) = journal();
         let stream = if is_journal { stream } else { "1:2".into() };
         let mut command = without_log_file(&world.setup);
         let child = command.env("JOURNAL_STREAM", stream).stderr(theirs).spawn().unwrap();
-        let _keepwatch = world.setup.attend(child);
-        let line = read_line(&ours);
-        assert_eq!(line.starts_with("<6>r1: "), is_journal, "{line}");
-        assert_eq!(line.contains(" INFO keepwatch [-] r1: "), !is_journal, "{line}");
+        let keepwatch = world.setup.attend(child);
+        for (number, name, text) in [
+            ("<6>", "INFO", "Initial status "),
+            ("<4>", "WARNING", "agent not notified: "),
+            ("<3>", "ERROR", "hook helper gone; "),
+        ] {
+            if name == "ERROR" {
+                send(helper(&keepwatch), Signal::SIGKILL);
+            }
+            let mut lines = iter::repeat_with(|| read_line(&ours));
+            let line = lines.find(|line| line.contains(text)).unwrap();
+            assert_eq!(line.starts_with(&format!("{number}r1: ")), is_journal, "{line}");
+            assert_eq!(
+                line.contains(&format!(" {name} keepwatch [-] r1: ")),
+                !is_journal,
+                "{line}"
+            );
+        }
     }
 }
 
