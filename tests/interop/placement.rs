@@ -193,9 +193,11 @@ fn volumes_of_kolla() {
             .arg("--pid_file=/var/lib/neutron/kolla/external/pids/kolla.monitor.pid")
             .spawn()
             .unwrap();
+        // One that SIGTERM does not end.
+        send(monitor.id(), Signal::SIGSTOP);
         let restart = Path::new(program).with_file_name("restart-monitors");
         let output = Command::new(restart).output().unwrap();
-        monitor.kill().unwrap();
+        wait_end(monitor.id());
         monitor.wait().unwrap();
         let ended = format!("ended 1 processes that watched routers: {}\n", monitor.id());
         let report = String::from_utf8_lossy(&output.stdout);

@@ -59,19 +59,28 @@ fn before_2021() {
     keepwatch.terminate();
 }
 
-/// Also where keepalived announces the addresses.
+/// Also where keepalived announces the addresses, as from 18 on.
 #[apply(trial)]
 fn split_brain_is_named() {
-    for wrapper in ["up-to-16", "17", "18-to-28", "from-29"] {
+    let wrappers = [
+        ("up-to-16", "master", true),
+        ("17", "primary", true),
+        ("18-to-28", "primary", false),
+        ("from-29", "primary", false),
+    ];
+    for (wrapper, active, announces) in wrappers {
         Netns::new().enter();
         let rtnl = Rtnl::new();
-        add_interface(&rtnl, "ha0");
+        for name in ["ha0", "qg0"] {
+            add_interface(&rtnl, name);
+        }
         let bin = install(wrapper);
         let setup = setup_of(&bin);
         setup.expect(&["split brain: "]);
         let keepwatch = start(&setup);
         rtnl.add_address("ha0", VIP);
-        keepwatch.wait("the active state", || setup.state() != "backup");
+        keepwatch.wait("the active state", || setup.state() == active);
+        rtnl.add_address("qg0", "192.0.2.1/24");
         keepwatch.status();
         let mac = [2, 0, 0, 0, 0, 2];
         rtnl.set_mac("ha0-peer", mac);
@@ -79,6 +88,7 @@ fn split_brain_is_named() {
         let wire = other.run(|| Capture::new("ha0-peer"));
         wire.send(&arp::announcement(Operation::Request, mac, [169, 254, 0, 5].into()));
         keepwatch.wait_log("split brain: 02:00:00:00:00:02 claims 169.254.0.5 on ha0 ", 1);
+        assert_eq!(keepwatch.counter("announcements") > 0, announces, "{wrapper}");
         keepwatch.terminate();
     }
 }
@@ -87,6 +97,7 @@ fn split_brain_is_named() {
 #[apply(trial)]
 fn directory_exchanged_for_a_link() {
     const STARTS: usize = 40;
+    const GROUP: u32 = OTHER_USER + 1;
     add_interface(&Rtnl::new(), "ha0");
     let (bin, theirs, of_root) = (install("18-to-28"), Directory::new(), Directory::new());
     let [directory, link] = &["directory", "link"].map(|name| theirs.path().join(name));
@@ -102,7 +113,7 @@ fn directory_exchanged_for_a_link() {
         command.arg(format!("--pid_file={}/{number}.monitor.pid", directory.display()));
         command.args(["--monitor_interface=ha0", &format!("--monitor_cidr={VIP}")]);
         // As by sudo.
-        command.env("SUDO_UID", OTHER_USER.to_string()).env("SUDO_GID", OTHER_USER.to_string());
+        command.env("SUDO_UID", OTHER_USER.to_string()).env("SUDO_GID", GROUP.to_string());
         pids.run(|| command.output().unwrap()).status.success()
     };
     let pids = Pids::new();
@@ -126,7 +137,7 @@ fn directory_exchanged_for_a_link() {
     let made: Vec<_> =
         fs::read_dir(of_root.path()).unwrap().map(|file| file.unwrap().path()).collect();
     assert!(made.is_empty(), "{made:?}");
-    assert_eq!((state.uid(), state.gid()), (OTHER_USER, OTHER_USER));
+    assert_eq!((state.uid(), state.gid()), (OTHER_USER, GROUP));
 }
 
 /// Makes a fault, or mends it.
