@@ -13,5 +13,5 @@ const INITIAL: &str = "pid:[4026531836]";
 /// Prepares the path, and opens nothing yet.
 pub fn watch(path: &Path) -> Result<KeepalivedFile, Errno> {
     let sees_all = fs::read_link("/proc/self/ns/pid").is_ok_and(|here| here == Path::new(INITIAL));
-    Ok(KeepalivedFile { path: c_path(path)?, sees_all, process: None })
+    Ok(KeepalivedFile { path: c_path(path)?, sees_all, process: None, locked: None })
 }

@@ -25,6 +25,8 @@ pub struct KeepalivedFile {
     pub(crate) sees_all: bool,
     /// The process in the file, by its number and the file's time, and its descriptor.
     pub(crate) process: Option<((i32, i64), OwnedFd)>,
+    /// The time of the file that was last seen locked.
+    pub(crate) locked: Option<i64>,
 }
 
 impl KeepalivedFile {
@@ -40,14 +42,17 @@ impl KeepalivedFile {
 
     /// Returns whether the process in the file runs. None: that cannot be seen, and is no trouble.
     fn examine(&mut self, mut file: &File) -> Option<Keepalived> {
+        let written = file.metadata().ok()?.mtime();
         // Newer releases of keepalived lock it, which also shows in another PID namespace.
         if is_locked(file) {
+            self.locked = Some(written);
             return Some(Keepalived::Runs);
+        } else if self.locked == Some(written) {
+            return Some(Keepalived::Gone);
         }
         let mut text = [0; 16];
         let length = file.read(&mut text).ok()?;
         let pid = str::from_utf8(text.get(..length)?).ok()?.trim_end().parse().ok()?;
-        let written = file.metadata().ok()?.mtime();
         if self.process.as_ref().is_none_or(|(known, _)| *known != (pid, written)) {
             // The number in a file of an earlier boot may be another process's.
             let boot = clock::unix_time(Instant::ZERO);

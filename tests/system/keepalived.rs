@@ -38,6 +38,20 @@ fn end(child: &mut Child) {
     waitid(Id::Pid(pid), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT).unwrap();
 }
 
+/// Locks a file for as long as it is open.
+fn lock(file: &Path) -> File {
+    let locked = File::options().write(true).open(file).unwrap();
+    let lock = libc::flock {
+        l_type: libc::F_WRLCK.try_into().unwrap(),
+        l_whence: libc::SEEK_SET.try_into().unwrap(),
+        l_start: 0,
+        l_len: 0,
+        l_pid: 0,
+    };
+    fcntl(&locked, FcntlArg::F_OFD_SETLK(&lock)).unwrap();
+    locked
+}
+
 /// Returns what `--check` says.
 fn shown(setup: &Setup, file: &Path) -> String {
     let (_, report) = setup.check();
@@ -74,15 +88,7 @@ fn what_its_file_shows() {
     File::options().write(true).open(&file).unwrap().set_modified(long_ago).unwrap();
     assert_eq!(shown(), "cannot be seen");
     // Newer keepalived holds a lock, which other namespaces see.
-    let locked = File::options().write(true).open(&file).unwrap();
-    let lock = libc::flock {
-        l_type: libc::F_WRLCK.try_into().unwrap(),
-        l_whence: libc::SEEK_SET.try_into().unwrap(),
-        l_start: 0,
-        l_len: 0,
-        l_pid: 0,
-    };
-    fcntl(&locked, FcntlArg::F_OFD_SETLK(&lock)).unwrap();
+    let _locked = lock(&file);
     assert_eq!(shown(), "runs");
     assert_eq!(Pids::new().run(shown), "runs");
 }
@@ -108,4 +114,19 @@ fn end_of_its_process() {
         keepwatch.wait("keepalived", || !keepwatch.status().contains("keepalived does not run"));
         keepwatch.terminate();
     });
+}
+
+/// An end without the removal of the file is seen by the lock, even if the clock has been set since the start.
+#[apply(trial)]
+fn end_of_its_lock() {
+    let (setup, file) = with_file();
+    let world = World::with(setup.with("--debug"));
+    world.setup.expect(&["keepalived does not run"]);
+    fs::write(&file, "1").unwrap();
+    let locked = lock(&file);
+    locked.set_modified(UNIX_EPOCH + Duration::from_secs(1_000_000_000)).unwrap();
+    let keepwatch = world.setup.start();
+    keepwatch.wait_log("KeepalivedChecked(Runs)", 1);
+    drop(locked);
+    keepwatch.wait_log("keepalived does not run", 1);
 }
