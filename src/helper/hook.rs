@@ -16,7 +16,7 @@ use crate::start::privileges::RunAs;
 use crate::start::program::may_execute;
 use crate::start::{passwd, privileges, trust};
 use crate::wire::cidr::Cidr;
-use crate::wire::helper::{CommandResult, HookRun, HookState};
+use crate::wire::helper::{CommandResult, HOOK_PERIOD, HookRun, HookState};
 use crate::wire::http::RouterId;
 use crate::wire::ifname::InterfaceName;
 
@@ -98,7 +98,7 @@ impl Runnable for Hook<'_> {
     type Request = HookRun;
 
     const PROCESS: &'static CStr = c"keepwatch-hook";
-    const PERIOD: Duration = Duration::from_secs(10);
+    const PERIOD: Duration = Duration::from_secs(HOOK_PERIOD);
 
     /// Becomes the hook's user for good, and checks that the hook can be run.
     fn prepare(&self) -> Result<(), Failure<'static>> {

@@ -57,7 +57,7 @@ pub trait Runnable {
     /// The name of the helper process.
     const PROCESS: &'static CStr;
 
-    /// The time in which it serves five requests at most.
+    /// The time in which it serves [`HOOK_RUNS`](crate::wire::helper::HOOK_RUNS) requests at most.
     const PERIOD: Duration;
 
     /// Drops the privileges that a run does not need, once. After an error the daemon does not start.

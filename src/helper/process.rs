@@ -26,7 +26,7 @@ use nix::unistd::{Pid, getpid, getppid, pipe2, setsid};
 use super::{Failure, Runnable, in_step, is_temporary, receive, report};
 use crate::start::process::drop_standard_streams;
 use crate::sys::signals;
-use crate::wire::helper::{CommandResult, MAX_OUTPUT, MAX_REPORT, RunReport};
+use crate::wire::helper::{CommandResult, HOOK_RUNS, MAX_OUTPUT, MAX_REPORT, RunReport};
 
 /// How long to wait for a killed program, which may be stuck in the kernel.
 pub(super) const KILL_GRACE: Duration = Duration::from_millis(500);
@@ -47,7 +47,7 @@ pub(super) struct HelperProcess {
     /// The output of the program under way, up to [`MAX_OUTPUT`].
     output: Vec<u8>,
     /// When the last requests were served, the oldest first.
-    served: [Option<Instant>; 5],
+    served: [Option<Instant>; HOOK_RUNS],
 }
 
 impl HelperProcess {
@@ -63,7 +63,8 @@ impl HelperProcess {
         let list = list.filter(|_| prctl::set_child_subreaper(true).is_ok());
         let pipe = pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK).map_err(in_step("pipe"))?;
         let (reader, writer) = (pipe.0.into(), pipe.1.into());
-        Ok(Self { channel, children, list, reader, writer, output: Vec::new(), served: [None; 5] })
+        let served = [None; HOOK_RUNS];
+        Ok(Self { channel, children, list, reader, writer, output: Vec::new(), served })
     }
 
     /// Runs programs on request, until the daemon exits.
@@ -85,8 +86,8 @@ impl HelperProcess {
         }
     }
 
-    /// Serves a request, but no more than five in [`Runnable::PERIOD`]. Otherwise code inside the daemon could run root's
-    /// hook without a pause. The newest state has a request of its own later.
+    /// Serves a request, but no more than [`HOOK_RUNS`] in [`Runnable::PERIOD`]. The core keeps to that itself, but code
+    /// inside the daemon could otherwise run root's hook without a pause.
     fn take_turn<R: Runnable>(&mut self, runnable: &mut R, request: &R::Request) {
         let [oldest, ..] = self.served;
         loop {

@@ -8,12 +8,15 @@ use core::mem::take;
 use super::delivery::Delivery;
 use super::journal::Journal;
 use super::{Action, CommandResult, Duration, HookState, Instant, LimitedEvent, LogEvent, State};
+use crate::wire::helper::{HOOK_PERIOD, HOOK_RUNS};
 
 /// The wait after the first failure, which doubles with each: many scripts end with a false test, and each run sends mail.
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 const LONGEST_RETRY: Duration = Duration::from_secs(300);
 /// The most to which the time limit grows after killed runs.
 const LONGEST_LIMIT: Duration = Duration::from_secs(600);
+/// The time in which the helper starts [`HOOK_RUNS`] at most.
+const PERIOD: Duration = Duration::from_secs(HOOK_PERIOD);
 
 /// When the hook is run, and for how long.
 #[derive(Clone, Copy, Debug)]
@@ -39,12 +42,15 @@ pub(super) struct HookSchedule {
     longer: Option<(HookState, Duration)>,
     /// A run is due whatever the state is, once that is known.
     again: bool,
+    /// When the last runs began, the oldest first. The helper would hold back a further run until its state is old.
+    begun: [Option<Instant>; HOOK_RUNS],
 }
 
 impl HookSchedule {
     pub(super) fn new(seed: u32, timing: HookTiming) -> Self {
         let runs = Delivery::new(seed);
-        Self { runs, timing, since: Instant::ZERO, ran_for: None, longer: None, again: false }
+        let (since, begun) = (Instant::ZERO, [None; HOOK_RUNS]);
+        Self { runs, timing, since, ran_for: None, longer: None, again: false, begun }
     }
 
     /// Forces a run for the current state, or for the next one if none is known.
@@ -88,9 +94,10 @@ impl HookSchedule {
         same.map_or(now, |(_, since)| since.min(now))
     }
 
-    /// Handles the request to exit: a pending run is due at once.
+    /// Handles the request to exit: a pending run is due at once, and the exit waits while the helper holds it back.
     pub(super) fn handle_exit(&mut self, now: Instant) {
         self.timing.delay = Duration::ZERO;
+        self.begun = [None; HOOK_RUNS];
         self.runs.hurry(now);
     }
 
@@ -102,8 +109,12 @@ impl HookSchedule {
     }
 
     pub(super) fn next_action(&mut self, now: Instant) -> Option<Action> {
+        self.deadline().filter(|due| now >= *due)?;
         let state = self.runs.begin(now)?;
         self.ran_for = Some(state);
+        self.begun.rotate_left(1);
+        let [.., last] = &mut self.begun;
+        *last = Some(now);
         Some(Action::RunHook(state, self.limit(state)))
     }
 
@@ -149,7 +160,8 @@ impl HookSchedule {
     }
 
     pub(super) fn deadline(&self) -> Option<Instant> {
-        self.runs.deadline()
+        let [oldest, ..] = self.begun;
+        self.runs.deadline().map(|due| oldest.map_or(due, |oldest| due.max(oldest + PERIOD)))
     }
 }
 

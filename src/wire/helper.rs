@@ -17,6 +17,12 @@ pub const MAX_OUTPUT: usize = MAX_LINES * (MAX_LINE + 1) + 1;
 /// The longest datagram: three numbers and the output.
 pub const MAX_REPORT: usize = MAX_OUTPUT + 20;
 
+/// The most runs of the hook that begin within [`HOOK_PERIOD`].
+pub const HOOK_RUNS: usize = 5;
+
+/// In seconds.
+pub const HOOK_PERIOD: u64 = 10;
+
 /// One run of `conntrackd -C FILE` with a flag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SyncCommand {

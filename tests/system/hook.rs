@@ -60,6 +60,24 @@ fn first_state_and_each_change() {
     assert_eq!((keepwatch.counter("hook_runs"), keepwatch.counter("hook_failures")), (4, 1));
 }
 
+/// At most five runs begin in ten seconds. A state that ends before its turn is skipped.
+#[apply(trial)]
+fn state_that_ends_before_its_turn() {
+    let hooked = hooked(setup());
+    let world = &hooked.world;
+    world.setup.expect(&[NO_INTERFACE]);
+    let keepwatch = world.setup.start();
+    wait_hook_succeeded(&keepwatch, "BACKUP", 1);
+    for state in ["MASTER", "BACKUP", "MASTER", "BACKUP"] {
+        world.set_vip(state == "MASTER");
+        wait_hook_succeeded(&keepwatch, state, 1);
+    }
+    world.deliver(true);
+    world.rtnl.delete("ha0");
+    wait_hook_succeeded(&keepwatch, "FAULT", 1);
+    assert!(!hooked.calls()[10..].contains(&"+MASTER".into()), "{:?}", hooked.calls());
+}
+
 /// As in keepalived, the state's own command comes first. Only a command that has failed is run again.
 #[apply(trial)]
 fn commands_of_states() {

@@ -36,6 +36,8 @@ pub struct Hook {
     pub retry: Retry,
     /// No input since then could have changed the state.
     idle: bool,
+    /// When the runs before the exit began.
+    begun: Vec<Instant>,
     /// How many runs may repeat a state that has succeeded.
     again: u32,
     /// A run is due after a reload.
@@ -70,8 +72,16 @@ impl Hook {
                 | Input::Control(Control::Exit(_))
         );
         self.idle &= !kernel.is_settling;
+        if let Input::Control(Control::Exit(_)) = input {
+            self.begun.clear();
+        }
         self.has_been_down |= kernel.absences > 0 || !kernel.known_flags.contains(UP);
         self.has_been_down |= *input == Input::NamespaceGone;
+    }
+
+    /// Returns when the next run may begin: five may in ten seconds.
+    pub fn turn(&self) -> Option<Instant> {
+        self.begun.iter().rev().nth(4).map(|fifth| *fifth + Duration::from_secs(10))
     }
 
     /// Returns the cause of a change, as far as the flags tell.
@@ -94,6 +104,8 @@ impl Hook {
         assert!((LIMIT..=LIMIT * 20 / 3).contains(&limit), "p20_limit_is_bounded");
         assert!(self.lives, "p20_helper_lives");
         assert!(!self.running, "p20_one_run_at_a_time");
+        assert!(self.turn().is_none_or(|turn| now >= turn), "p20_five_runs_in_ten_seconds");
+        self.begun.push(now);
         self.retry.begin();
         if self.last == Some(state) {
             let failed_at = self.failed_at.filter(|_| self.idle && self.again == 0);
@@ -166,7 +178,8 @@ impl Simulation<'_> {
         let state = if up { HookState::Master } else { HookState::Fault };
         let is_free = self.hook.lives && !self.hook.running && !self.leaves_at_once(state);
         let is_news = self.hook.last != Some(state);
-        let waits = self.options.delays_hook && state == HookState::Master;
+        let has_turn = self.hook.turn().is_none_or(|turn| self.now >= turn);
+        let waits = !has_turn || self.options.delays_hook && state == HookState::Master;
         self.hook_is_next = (is_free && is_news && !waits).then_some(state);
     }
 
