@@ -113,12 +113,12 @@ impl Daemon<'_> {
         }
         // The kernel first, so that a signal that follows a change of address finds it handled. Events that are newer than
         // an answer are read only after it.
-        if self.questions.is_open() && !self.read_answer() {
-            unread[ROUTE] = true;
-        } else if ready[ROUTE] {
-            unread[ROUTE] = !self.drain_route(buffer);
-        } else {
-            self.dispatch(&Input::QueueEmpty);
+        if !self.questions.is_open() || self.read_answer() {
+            if ready[ROUTE] {
+                unread[ROUTE] = !self.drain_route(buffer);
+            } else {
+                self.dispatch(&Input::QueueEmpty);
+            }
         }
         if ready[SIGNALS] {
             unread[SIGNALS] = !self.handle_signals();
@@ -142,6 +142,8 @@ impl Daemon<'_> {
         if ready[HOOK] {
             unread[HOOK] = !self.handle_helper(HelperKind::Hook, buffer);
         }
+        // The poll does not report the rest of an answer to a question that any of these has caused.
+        unread[ROUTE] |= self.questions.is_open();
         unread
     }
 

@@ -104,3 +104,15 @@ fn refresh_is_not_reported() {
     keepwatch.terminate();
     assert_eq!(world.agent.arrivals().len(), 2);
 }
+
+/// The kernel's answer has many parts, and nothing else wakes the daemon.
+#[apply(trial)]
+fn many_on_the_watched_interface() {
+    let world = World::with(setup().with("--no-announce"));
+    for n in 0..2000 {
+        world.rtnl.add_address("ha0", &format!("10.0.{}.{}/32", n / 250, n % 250 + 1));
+    }
+    world.set_vip(true);
+    let keepwatch = world.setup.start();
+    keepwatch.wait_state("master");
+}
