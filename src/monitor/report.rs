@@ -79,9 +79,11 @@ impl Monitor<'_> {
     /// Logs a misplaced VIP while this router is backup, and an interface that stays down while it is active.
     pub(super) fn log_troubles(&mut self, now: Instant) -> Option<Action> {
         self.log_change(now);
-        // A line that the limit does not allow yet waits for that, as the trouble may last.
+        // A line that the limit does not allow yet waits for that, as the trouble may last. After a loss of events, the link
+        // of a place is unknown for a moment.
         let location = self.vip.misplaced();
-        if self.misplaced_line_due().is_none_or(|due| now >= due)
+        if self.vip.unknown_link().is_none()
+            && self.misplaced_line_due().is_none_or(|due| now >= due)
             && location != core::mem::replace(&mut self.logged_location, location)
             && let Some((interface, cidr)) = location
         {
@@ -113,7 +115,8 @@ impl Monitor<'_> {
     /// Returns when to log the present location of a misplaced VIP, if the limit does not allow that at any time.
     pub(super) fn misplaced_line_due(&self) -> Option<Instant> {
         let location = self.vip.misplaced();
-        let (interface, cidr) = location.filter(|_| location != self.logged_location)?;
+        let is_news = location != self.logged_location && self.vip.unknown_link().is_none();
+        let (interface, cidr) = location.filter(|_| is_news)?;
         self.journal.next_line(&LimitedEvent::Misplaced { interface, cidr })
     }
 

@@ -358,3 +358,14 @@ fn refused_question_is_repeated() {
     lab.pass(Duration::from_secs(2));
     assert_eq!(lab.written(), [State::Backup]);
 }
+
+/// The link of a misplaced address is asked for again after an overrun, but that is no news.
+#[test]
+fn overrun_repeats_no_line() {
+    let mut lab = Lab { addresses: vec![elsewhere()], ..Lab::new(config()) }.started();
+    lab.pass(Duration::from_secs(120));
+    lab.actions.clear();
+    lab.feed(&Input::Overrun);
+    lab.pass(Duration::from_secs(120));
+    assert_eq!(lab.misplaced(), 0);
+}
