@@ -103,8 +103,8 @@ impl Runnable for Hook<'_> {
     /// Becomes the hook's user for good, and checks that the hook can be run.
     fn prepare(&self) -> Result<(), Failure<'static>> {
         let RunAs { user, group } = self.identity;
-        let groups =
-            group.map_or_else(Vec::new, |group| passwd::groups(user.unwrap_or(geteuid()), group));
+        let groups = group.map(|group| passwd::groups(user.unwrap_or(geteuid()), group));
+        let groups = groups.transpose().map_err(in_step("groups of its user"))?.unwrap_or_default();
         privileges::become_hook_user(self.identity, &groups)
             .map_err(in_step("becoming its user"))?;
         // Its standard input.

@@ -110,11 +110,16 @@ pub(super) fn active_word(text: &str) -> Result<ActiveWord, String> {
 }
 
 pub(super) fn user(text: &str) -> Result<(Uid, Option<Gid>), String> {
-    expected(passwd::user(text), "the name or number of a user")
+    found(passwd::user(text), "the name or number of a user")
 }
 
 pub(super) fn group(text: &str) -> Result<Gid, String> {
-    expected(passwd::group(text), "the name or number of a group")
+    found(passwd::group(text), "the name or number of a group")
+}
+
+/// Returns the result of a search, or its error.
+fn found<T>(result: nix::Result<Option<T>>, what: &str) -> Result<T, String> {
+    expected(result.map_err(|errno| format!("expected {what}: {}", denied(errno)))?, what)
 }
 
 /// Reads the name of an environment variable.

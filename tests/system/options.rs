@@ -3,6 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
@@ -10,6 +11,8 @@ use argh::ArgsInfo;
 use keepwatch::monitor::{Duration, RENOTIFY};
 use keepwatch::options::{CliAction, Config, parse};
 use keepwatch::start::privileges::RunAs;
+use lab::files::Directory;
+use nix::mount::{MsFlags, mount};
 use nix::unistd::{Gid, Uid};
 
 use crate::world::setup;
@@ -213,6 +216,29 @@ fn users_and_groups() {
     assert_eq!(hook(&["--user=7", "--group=8"]), (Some(7), Some(8)));
     assert_eq!(hook(&["--user=123456789", "--group=8", "--hook-user=root"]), (Some(0), Some(0)));
     assert_eq!(hook(&["--hook-user=123456789", "--group=8"]), (Some(123_456_789), Some(8)));
+}
+
+/// A search that fails is not taken for a missing entry.
+#[apply(trial)]
+fn failed_search_for_a_user() {
+    let setup = || setup().with("--hook=/bin/true").with("--group=7");
+    let directory = Directory::new();
+    let [socket, files] = ["socket", "files"].map(|name| directory.path().join(name));
+    let _unreadable = UnixListener::bind(&socket).unwrap();
+    fs::write(&files, "passwd: files\ngroup: files\n").unwrap();
+    for (path, at) in [(&socket, "/etc/passwd"), (&files, "/etc/nsswitch.conf")] {
+        mount(Some(path), at, None::<&str>, MsFlags::MS_BIND, None::<&str>).unwrap();
+    }
+    let errno = "No such device or address (ENXIO)";
+    let user = |user| format!("'{user}': expected the name or number of a user: {errno}\n");
+    for (setup, code, error) in [
+        (setup().with("--user=lp"), 2, user("lp")),
+        (setup().with("--user=7"), 2, user("7")),
+        (setup(), 1, format!(": groups of its user: {errno}\n")),
+    ] {
+        let (found, report) = setup.check();
+        assert!(found == Some(code) && report.ends_with(&error), "{report}");
+    }
 }
 
 /// keepalived's name for the option works, too, and finds programs in the usual directories.
