@@ -161,12 +161,13 @@ impl StateFile {
     /// Returns what is at the path.
     pub fn find(&self) -> FoundStateFile {
         let Some(live) = &self.live else { return FoundStateFile::Intact };
-        let holds = |word| live.holds(word).unwrap_or(true);
+        // `EBADF`: Landlock allowed no reading when it was opened.
+        let holds = |word| live.holds(word).unwrap_or_else(|errno| errno == NixErrno::EBADF.into());
         match lstat(&*self.file.path) {
             Ok(there) if !is_same(&there, &live.id) => FoundStateFile::Foreign,
-            Ok(_) if !live.word.is_none_or(holds) => FoundStateFile::Changed,
-            Err(NixErrno::ENOENT) => FoundStateFile::Changed,
-            _ => FoundStateFile::Intact,
+            Ok(_) if live.word.is_none_or(holds) => FoundStateFile::Intact,
+            // If it cannot be seen, either, the write reports why.
+            _ => FoundStateFile::Changed,
         }
     }
 }

@@ -186,6 +186,25 @@ fn changed_file_is_written_again() {
     }
 }
 
+/// A state file that cannot be seen cannot be read, either: the first check after a report notices that.
+#[apply(trial)]
+fn hidden_state_file() {
+    let world = World::new();
+    let (conf_dir, log) = (&world.setup.conf_dir, world.setup.directory().join("log"));
+    let keepwatch = start(&world.setup, &log);
+    world.agent.wait_acknowledged("backup");
+    let elsewhere = world.setup.directory().join("elsewhere");
+    fs::rename(conf_dir, &elsewhere).unwrap();
+    fs::write(conf_dir, "").unwrap();
+    let logs = |line: &str, times| {
+        keepwatch.wait(line, || world.setup.log_in(&log).matches(line).count() == times);
+    };
+    logs("state file not written: Not a directory (ENOTDIR)", 1);
+    fs::remove_file(conf_dir).unwrap();
+    fs::rename(elsewhere, conf_dir).unwrap();
+    logs("Wrote router", 2);
+}
+
 #[apply(trial)]
 fn mode_and_content() {
     let world = World::new();
