@@ -1,13 +1,13 @@
 # Runs a command of mistakes.txt in a directory of its own: `sh mistakes.sh PROGRAM COMMAND`
 keepwatch() {
-    timeout 60 "$program" "$@"
+    timeout --signal=KILL 60 "$program" "$@"
 }
 watch() {
     keepwatch --router_id=lan --conf_dir=. --monitor_interface=ha0 --monitor_cidr=192.0.2.10/24 --foreground \
         --no-announce "$@"
 }
 as_nobody() {
-    setpriv --reuid=65534 --regid=65534 --clear-groups timeout 60 "$program" --router_id=lan --conf_dir=theirs \
+    setpriv --reuid=65534 --regid=65534 --clear-groups timeout --signal=KILL 60 "$program" --router_id=lan --conf_dir=theirs \
         --monitor_interface=ha0 --monitor_cidr=192.0.2.10/24 --foreground "$@"
 }
 program=$1
