@@ -11,7 +11,7 @@ mod table;
 use core::fmt::Debug;
 use core::mem::take;
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs::{self, File, TryLockError};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -25,7 +25,7 @@ use nix::unistd::geteuid;
 use crate::errno::Errno;
 use crate::log::printable;
 use crate::metrics;
-use crate::start::process::{print, print_error};
+use crate::start::process::{print, print_error, sees_all};
 use crate::start::{netns, passwd};
 use crate::wire::cidr::Cidr;
 use crate::wire::http::RouterId;
@@ -279,7 +279,7 @@ impl Collector {
         let state = directory.as_ref().map_err(|errno| *errno).and_then(read_state);
         if let Ok(directory) = &directory {
             let owner = directory.metadata().ok()?.uid();
-            let writer = state.as_ref().map_or(owner, |(_, writer)| *writer);
+            let writer = state.as_ref().map_or(owner, |(_, writer, _)| *writer);
             if ![0, owner, writer].contains(&process.user) {
                 return None;
             }
@@ -296,18 +296,18 @@ impl Collector {
             let verdict = if is_hidden { Verdict::Unknown } else { Verdict::Critical };
             remarks.push((verdict, format!("{conf_dir}/state: {errno}")));
         });
-        Some(state.map(|(word, _)| word))
+        Some(state.map(|(word, ..)| word))
     }
 
     /// Finds the state files that no process writes, in [`PLACES`] and beside those of instances.
     fn find_stale(&mut self) -> Result<(), &'static str> {
-        let mut count = 0;
+        let (mut count, sees_all) = (0, sees_all());
         for (_, place) in &self.places {
             for entry in fs::read_dir(path_of(place)).into_iter().flatten().flatten() {
                 let name = entry.file_name();
                 let flags = OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW;
                 let Ok(directory) = open_in(place, name.as_ref(), flags) else { continue };
-                let Ok((state, _)) = read_state(&directory) else { continue };
+                let Ok((state, _, file)) = read_state(&directory) else { continue };
                 let Some(id) = identity(directory.metadata()) else { continue };
                 if self.known.insert(format!("state file {id:?}"), String::new()).is_some() {
                     continue;
@@ -317,12 +317,19 @@ impl Collector {
                     return Err("too many stale state files: some are missing");
                 }
                 let path = fs::read_link(path_of(&directory)).unwrap_or_default();
-                let remark = format!("stale: no running process writes {}/state", path.display());
+                // Daemons lock it. Where every process is seen, only others can have the lock.
+                let is_locked = matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock));
+                let (verdict, what) = if is_locked && !sees_all {
+                    (Verdict::Unknown, "an unseen process writes")
+                } else {
+                    (Verdict::Critical, "stale: no running process writes")
+                };
+                let remark = format!("{what} {}/state", path.display());
                 let mut cells = [const { None }; 13];
                 cells[0] = Some(name.to_string_lossy().into());
                 cells[3] = Some(state);
                 cells[12] = Some(remark);
-                found().rows.push((cells, Verdict::Critical));
+                found().rows.push((cells, verdict));
             }
         }
         match self.places.len() {

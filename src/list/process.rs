@@ -204,22 +204,27 @@ pub(super) fn identity(file: io::Result<Metadata>) -> Option<FileId> {
     file.ok().map(|file| (file.dev(), file.ino()))
 }
 
-/// Returns the state in a directory, and the owner of its file.
-pub(super) fn read_state(directory: &File) -> Result<(String, u32), Errno> {
+/// Returns the state in a directory, the owner of its file, and the file.
+pub(super) fn read_state(directory: &File) -> Result<(String, u32, File), Errno> {
     let file = open_in(directory, "state".as_ref(), OFlag::O_NOFOLLOW)?;
     let owner = file.metadata()?.uid();
-    let state = read(&file, owner)?;
+    let file = open_again(&file, owner)?;
+    let state = read_all(&file)?;
     let is_state = matches!(&*state, "master" | "primary" | "backup");
-    if is_state { Ok((state, owner)) } else { Err(NixErrno::EINVAL.into()) }
+    if is_state { Ok((state, owner, file)) } else { Err(NixErrno::EINVAL.into()) }
 }
 
-/// Reads a regular file that a process of this user may have written, without blocking. Refuses files of the kernel, as
-/// reading some of them consumes data.
+/// Reads a regular file that a process of this user may have written.
 pub(super) fn read(file: &File, user: u32) -> Result<String, Errno> {
+    read_all(&open_again(file, user)?)
+}
+
+/// Opens such a file for reading, without blocking. Refuses files of the kernel, as reading some of them consumes data.
+fn open_again(file: &File, user: u32) -> Result<File, Errno> {
     let (found, system) = (file.metadata()?, fstatfs(file)?.filesystem_type());
     let is_theirs = user == 0 || user == found.uid();
     if !found.is_file() || !is_theirs || [PROC_SUPER_MAGIC, SYSFS_MAGIC].contains(&system) {
         return Err(NixErrno::EINVAL.into());
     }
-    read_all(&File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path_of(file))?)
+    Ok(File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path_of(file))?)
 }

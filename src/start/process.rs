@@ -1,10 +1,11 @@
-//! This process's standard streams and descriptors.
+//! This process's standard streams and descriptors, and which other processes it sees.
 
 #![expect(unsafe_code, reason = "close by number, and an ioctl that nix lacks")]
 
 use std::fs::{self, DirEntry, File};
 use std::io::{self, ErrorKind, Write};
 use std::os::fd::RawFd;
+use std::path::Path;
 use std::process;
 
 use nix::libc;
@@ -15,6 +16,14 @@ pub use crate::sys::stderr::print_error;
 
 /// Below this number, all descriptors are closed where `/proc` is missing.
 const MAX_WITHOUT_PROC: RawFd = 65_536;
+
+/// The initial PID namespace (`include/linux/proc_ns.h`).
+const INITIAL_PIDS: &str = "pid:[4026531836]";
+
+/// Returns whether this process sees all processes of the machine.
+pub(crate) fn sees_all() -> bool {
+    fs::read_link("/proc/self/ns/pid").is_ok_and(|here| here == Path::new(INITIAL_PIDS))
+}
 
 /// Prints to standard output. An error ends the process with exit code 1, unless the reader is gone.
 pub fn print(text: &str) {

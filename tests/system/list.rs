@@ -324,6 +324,24 @@ fn more_than_is_searched() {
     }
 }
 
+/// Its file is not stale: it is locked.
+#[apply(trial)]
+fn instance_that_cannot_be_seen() {
+    let (pids, world, mut hidden) = (Pids::new(), World::new(), setup());
+    let _keepwatch = pids.run(|| world.setup.start());
+    hidden.conf_dir = world.setup.directory().join("hidden");
+    fs::create_dir(&hidden.conf_dir).unwrap();
+    hidden.expect(&[NO_AGENT, NO_INTERFACE]);
+    let out_of_sight = hidden.start();
+    let (code, rows) = table(&pids);
+    let remark = format!("an unseen process writes {}/state", hidden.conf_dir.display());
+    assert_eq!((code, rows[1].last()), (Some(3), Some(&remark)));
+    out_of_sight.terminate();
+    let (code, rows) = table(&pids);
+    let remark = format!("stale: no running process writes {}/state", hidden.conf_dir.display());
+    assert_eq!((code, rows[1].last()), (Some(2), Some(&remark)));
+}
+
 /// On a narrow terminal, each instance is a block instead of a row.
 #[apply(trial)]
 fn narrow_terminal() {
