@@ -98,16 +98,6 @@ pub struct Counters {
 /// The least time between two writes if only counters have changed.
 const PERIOD: Duration = Duration::from_secs(15);
 
-/// When to write the metrics file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Due {
-    /// The file is current.
-    Never,
-    /// At the first empty queue from this time on: a hanging disk must not delay other events.
-    From(Instant),
-    Now,
-}
-
 /// Decides when the metrics file is written.
 #[derive(Debug)]
 pub(super) struct MetricsSchedule {
@@ -115,7 +105,11 @@ pub(super) struct MetricsSchedule {
     written: Option<Counters>,
     /// The last status, without its counters.
     gauges: Status,
-    due: Due,
+    /// When to write the file, at the first empty queue from then on: a hanging disk must not delay other events. None: it
+    /// is current.
+    due: Option<Instant>,
+    /// That queue was found.
+    is_next: bool,
     /// The earliest time of a write if only counters have changed.
     not_before: Instant,
 }
@@ -128,14 +122,12 @@ fn worth_a_write(counters: &Counters) -> Counters {
 impl MetricsSchedule {
     pub(super) fn new() -> Self {
         let gauges = Status::default();
-        Self { written: None, gauges, due: Due::Never, not_before: Instant::ZERO }
+        Self { written: None, gauges, due: None, is_next: false, not_before: Instant::ZERO }
     }
 
     /// Requests a write.
     pub(super) fn request(&mut self) {
-        if self.due != Due::Now {
-            self.due = Due::From(Instant::ZERO);
-        }
+        self.due = Some(Instant::ZERO);
     }
 
     /// Schedules a write if the file differs from the status.
@@ -143,8 +135,8 @@ impl MetricsSchedule {
         let gauges = Status { counters: Counters::default(), ..*status };
         if core::mem::replace(&mut self.gauges, gauges) != gauges {
             self.request();
-        } else if self.due == Due::Never && self.written != Some(worth_a_write(&status.counters)) {
-            self.due = Due::From(self.not_before);
+        } else if self.due.is_none() && self.written != Some(worth_a_write(&status.counters)) {
+            self.due = Some(self.not_before);
         }
     }
 
@@ -173,24 +165,18 @@ impl MetricsSchedule {
     }
 
     pub(super) fn handle_queue_empty(&mut self, now: Instant) {
-        if self.deadline().is_some_and(|due| now >= due) {
-            self.due = Due::Now;
-        }
+        self.is_next = self.due.is_some_and(|due| now >= due);
     }
 
     pub(super) fn next_action(&mut self) -> Option<Action> {
-        if self.due != Due::Now {
+        if !core::mem::take(&mut self.is_next) {
             return None;
         }
-        self.due = Due::Never;
+        self.due = None;
         Some(Action::WriteMetrics)
     }
 
     pub(super) fn deadline(&self) -> Option<Instant> {
-        match self.due {
-            Due::Never => None,
-            Due::From(time) => Some(time),
-            Due::Now => Some(Instant::ZERO),
-        }
+        self.due
     }
 }
