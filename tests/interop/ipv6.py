@@ -215,7 +215,9 @@ def reads_as_the_agent(hook, node, directory):
     """Checks that the hook reads no file of root's through a link of the agent's user."""
     secret = directory / "secret"
     node.conf.rename(secret)
-    secret.chmod(0o600)
+    # Root's group may read it.
+    secret.chmod(0o640)
+    os.setgroups([0])
     node.conf.symlink_to(secret)
     os.chown(node.conf.parent, 65534, 65534)
     try:
@@ -333,7 +335,8 @@ def main():
     metrics = directory / "metrics"
     metrics.mkdir()
     os.chown(metrics, 65534, 65534)
-    conf.write_text(f"# A hook.\n--hook={hook}\n--hook-user=root\n--metrics-file={metrics}/{{router}}.prom\n")
+    # The last line has no end.
+    conf.write_text(f"# A hook.\n\n--hook={hook}\n--hook-user=root\n--metrics-file={metrics}/{{router}}.prom")
     refuses(wrapper, conf, directory)
     configure(directory)
     same_as_the_agent(hook, directory)
