@@ -107,6 +107,8 @@ pub struct Questions {
     sequence: u32,
     /// The last answer has not been read to its end.
     is_open: bool,
+    /// It may have a rest in the socket, also if reading it has failed.
+    has_rest: bool,
     /// How it ends, unless the kernel reports an error at the end.
     answer: Answer,
     /// The kernel lists one interface alone, and sets no flag if that changes between two parts (`inet_dump_ifaddr` in
@@ -125,7 +127,8 @@ impl Questions {
         socket.set_non_blocking(true)?;
         let can_filter = socket.set_netlink_get_strict_chk(true).is_ok();
         let (answer, is_alone) = (Answer::Complete, false);
-        Ok(Self { socket, sequence: 0, is_open: false, answer, is_alone, can_filter, parts: 0 })
+        let (is_open, has_rest) = (false, false);
+        Ok(Self { socket, sequence: 0, is_open, has_rest, answer, is_alone, can_filter, parts: 0 })
     }
 
     /// Returns whether the last answer has not been read to its end.
@@ -149,21 +152,23 @@ impl Questions {
             }
             Question::Links => send(&rtnl::request_links(self.sequence)),
         }?;
-        self.is_open = true;
+        (self.is_open, self.has_rest) = (true, true);
         Ok(())
     }
 
     /// Reads what is left of an answer that ended early: the kernel lists once at a time (`EBUSY`).
     fn discard_rest(&mut self) {
         let mut nothing = [0u8; 1];
-        while self.is_open {
-            self.is_open = self.socket.recv_from(&mut &mut nothing[..], libc::MSG_TRUNC).is_ok();
+        while self.has_rest {
+            self.has_rest = self.socket.recv_from(&mut &mut nothing[..], libc::MSG_TRUNC).is_ok();
         }
     }
 
-    /// Reads the next part of the answer into `buffer`. Each message goes to [`Questions::read`].
+    /// Reads the next part of the answer into `buffer`. Each message goes to [`Questions::read`]. An error ends the answer.
     pub fn receive<'a>(&mut self, buffer: &'a mut [u8]) -> Result<Messages<'a>, Errno> {
-        let (length, sender) = self.socket.recv_from(&mut &mut *buffer, libc::MSG_TRUNC)?;
+        let received = self.socket.recv_from(&mut &mut *buffer, libc::MSG_TRUNC);
+        self.is_open = received.is_ok();
+        let (length, sender) = received?;
         // Another process's message is no part of the answer.
         let datagram = buffer.get(..length).filter(|_| sender.port_number() == 0);
         if datagram.is_none() && sender.port_number() == 0 {
@@ -200,7 +205,7 @@ impl Questions {
         if !is_end {
             return Some(Input::Entry(message.body));
         }
-        self.is_open = false;
+        (self.is_open, self.has_rest) = (false, false);
         Some(Input::Answered(self.answer))
     }
 }
