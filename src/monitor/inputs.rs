@@ -103,21 +103,28 @@ impl Monitor<'_> {
             self.resync.request_lists(announcer.wants_links(), now);
         }
         let place = self.vip.unknown_link();
-        let link = self.announcer.as_ref().and_then(Announcer::wanted_link);
+        let link = self.wanted_link();
         let (subject, question) = if let Some(ifindex) = self.resync.take_second() {
             (Subject::Watched, Question::Addresses { only: Some(ifindex) })
         } else {
             let subject = self.resync.next_subject(place, link, self.vip.is_answered(), now)?;
-            (subject, self.begin(subject, now))
+            (subject, self.begin(subject))
         };
-        self.journal.counters.dumps += 1;
+        // A list before each question to other stations is no news.
+        self.journal.counters.dumps += u64::from(!matches!(subject, Subject::Asker(_)));
         self.resync.ask(subject, question);
         Some(Action::Ask(question))
     }
 
+    /// Returns the next link whose addresses have to be listed alone.
+    pub(super) fn wanted_link(&self) -> Option<u32> {
+        let link = self.announcer.as_ref()?.wanted_link();
+        link.filter(|link| self.resync.all_for_link() != Some(*link))
+    }
+
     /// Prepares for the answer about a subject. Returns the question.
-    fn begin(&mut self, subject: Subject, now: Instant) -> Question {
-        let question = match subject {
+    fn begin(&mut self, subject: Subject) -> Question {
+        match subject {
             Subject::Watched => {
                 self.vip.begin(Scope::Watched);
                 Question::Interface
@@ -127,6 +134,7 @@ impl Monitor<'_> {
                 self.announcer.iter_mut().for_each(Announcer::begin_links);
                 Question::Links
             }
+            Subject::Asker(ifindex) => Question::Addresses { only: Some(ifindex) },
             Subject::Link(ifindex) => {
                 self.announcer.iter_mut().for_each(Announcer::begin_addresses);
                 Question::Addresses { only: Some(ifindex) }
@@ -136,18 +144,14 @@ impl Monitor<'_> {
                 self.vip.begin(Scope::All);
                 Question::Addresses { only: None }
             }
-        };
-        if let Some(detector) = self.detector.as_mut().filter(|_| subject.is_everything()) {
-            detector.handle_list_begin(question, now);
         }
-        question
     }
 
     /// Handles an entry of the answer in progress.
     pub(super) fn handle_entry(&mut self, body: &Body, now: Instant) {
         let Some((subject, question)) = self.resync.asked() else { return };
         self.journal.counters.events += 1;
-        if let Some(detector) = self.detector.as_mut().filter(|_| subject.is_everything()) {
+        if let Some(detector) = self.detector.as_mut().filter(|_| subject.is_for_asker()) {
             detector.handle_listed(body, &self.vip);
         }
         match (question, body) {
@@ -168,8 +172,10 @@ impl Monitor<'_> {
                     self.vip.handle_address_entry(address);
                 }
                 if let Some(announcer) = &mut self.announcer
-                    && subject != Subject::Watched
+                    && matches!(subject, Subject::All | Subject::Link(_))
                 {
+                    let is_listing = announcer.wants_addresses();
+                    let only = only.or(self.resync.all_for_link().filter(|_| !is_listing));
                     announcer.handle_address_entry(address, only, &mut self.journal, now);
                 }
             }
@@ -180,13 +186,13 @@ impl Monitor<'_> {
     /// Handles the end of the answer in progress.
     pub(super) fn handle_answered(&mut self, answer: Answer, now: Instant) {
         let Some((subject, question)) = self.resync.end() else { return };
-        // All addresses follow the gap in those of the watched interface.
-        let is_expected = answer == Answer::Interrupted && subject == Subject::Watched;
+        // An answer about one link that comes in parts may always have gaps. All addresses are listed after it.
+        let is_alone = matches!(question, Question::Addresses { only: Some(_) });
+        let is_expected = answer == Answer::Interrupted && is_alone;
         if answer != Answer::Complete && !is_expected {
             self.journal.counters.dump_failures += 1;
             self.journal.log_limited(LimitedEvent::QuestionFailed { question, answer }, now);
-        } else if answer == Answer::Complete
-            && (subject.is_everything() || subject == Subject::Watched)
+        } else if answer == Answer::Complete && (subject.has_places() || subject == Subject::Links)
         {
             self.journal.end_failures(|event| matches!(event, LimitedEvent::QuestionFailed { .. }));
         }
@@ -216,22 +222,27 @@ impl Monitor<'_> {
                     }
                 }
             }
-            (Question::Addresses { only }, _) => {
+            (Question::Addresses { .. }, _) => {
                 if subject.has_places() {
                     self.vip.handle_addresses_answered(answer);
                 }
-                match (&mut self.announcer, subject, only) {
-                    (Some(announcer), Subject::All, _) => announcer.end_addresses(answer, now),
-                    (Some(announcer), Subject::Link(_), Some(ifindex)) => {
-                        announcer.end_link(ifindex, answer);
+                let link = match (&mut self.announcer, subject) {
+                    (Some(announcer), Subject::All) => {
+                        announcer.end_addresses(answer, now);
+                        self.resync.all_for_link()
                     }
-                    _ => {}
+                    (_, Subject::Link(link)) => Some(link),
+                    _ => None,
+                };
+                if let (Some(announcer), Some(link)) = (&mut self.announcer, link) {
+                    announcer.end_link(link, answer);
                 }
             }
         }
-        let is_list = subject.is_everything() && answer == Answer::Complete;
+        // Each entry of a link's addresses is one to ask from.
+        let is_list = subject.is_for_asker() && (answer == Answer::Complete || is_expected);
         if let Some(detector) = self.detector.as_mut().filter(|_| is_list) {
-            detector.handle_list_end(question, &self.vip, now);
+            detector.handle_list_end(question);
         }
         self.resync.retry(subject, answer, now);
     }
@@ -282,6 +293,7 @@ impl Monitor<'_> {
     fn handle_loss(&mut self, now: Instant) {
         self.vip.discard();
         self.resync.handle_loss();
+        self.detector.iter_mut().for_each(Detector::handle_loss);
         self.resync.request_all(now);
         if self.announcer.as_mut().is_some_and(Announcer::handle_loss) {
             self.resync.request_links_later(now);

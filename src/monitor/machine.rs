@@ -216,8 +216,7 @@ impl<'a> Monitor<'a> {
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
         let is_known = self.is_known();
-        let has_single = self.vip.unknown_link().is_some()
-            || self.announcer.as_ref().is_some_and(|a| a.wanted_link().is_some());
+        let has_single = self.vip.unknown_link().is_some() || self.wanted_link().is_some();
         let has_carrier = self.vip.has_carrier();
         let conntrack = self.conntrack.as_ref().filter(|_| !self.exit.is_pending());
         let hook = self.hook.as_ref().filter(|hook| self.exit.allows_hook(hook.runs.newest));

@@ -22,6 +22,9 @@ pub(super) struct Place {
     pub(super) ifindex: u32,
     pub(super) cidr: Cidr,
     pub(super) peer: IpAddr,
+    pub(super) flags: AddressFlags,
+    /// When it was added, as in [`Address`].
+    pub(super) created: u32,
     pub(super) detection: Detection,
     /// The name and the flags of the interface. None: unknown.
     pub(super) link: Option<(InterfaceName, LinkFlags)>,
@@ -38,8 +41,8 @@ pub(super) enum Detection {
 }
 
 impl Detection {
-    pub(super) fn of(address: &Address) -> Self {
-        let has = |flag| address.flags.contains(flag);
+    fn of(flags: AddressFlags) -> Self {
+        let has = |flag| flags.contains(flag);
         if has(AddressFlags::Dadfailed) {
             Self::Failed
         } else if has(AddressFlags::Tentative) && !has(AddressFlags::Optimistic) {
@@ -52,8 +55,9 @@ impl Detection {
 
 impl Place {
     fn of(address: &Address) -> Self {
-        let Address { ifindex, cidr, peer, .. } = *address;
-        Self { ifindex, cidr, peer, detection: Detection::of(address), link: None }
+        let Address { ifindex, cidr, peer, flags, created, .. } = *address;
+        let detection = Detection::of(flags);
+        Self { ifindex, cidr, peer, flags, created, detection, link: None }
     }
 
     fn is_same(&self, other: &Self) -> bool {

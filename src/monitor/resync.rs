@@ -21,7 +21,9 @@ pub(super) enum Subject {
     Place(u32),
     /// All links.
     Links,
-    /// The addresses of this link.
+    /// The addresses of the link that asks other stations for the VIP.
+    Asker(u32),
+    /// The addresses of this link, to announce them.
     Link(u32),
     /// All addresses.
     All,
@@ -33,9 +35,9 @@ impl Subject {
         matches!(self, Self::Watched | Self::All)
     }
 
-    /// Returns whether the answer is about all links or all addresses.
-    pub(super) fn is_everything(self) -> bool {
-        matches!(self, Self::Links | Self::All)
+    /// Returns whether the answer says how to ask other stations.
+    pub(super) fn is_for_asker(self) -> bool {
+        matches!(self, Self::Links | Self::Asker(_))
     }
 }
 
@@ -64,9 +66,12 @@ pub(super) struct Resync {
     asked: Option<(Subject, Question)>,
     /// The index of the watched interface, whose addresses are the next question.
     second: Option<u32>,
-    /// No question about a place or a link's addresses is asked before, as one has failed.
-    not_before: Instant,
-    single: Backoff,
+    /// The link that asks other stations, whose addresses are wanted.
+    asker: Option<u32>,
+    /// The answer about this link's addresses alone had gaps, so that all are listed for them.
+    all_for_link: Option<u32>,
+    /// A question about a place or a link's addresses has failed, and the next one waits until it is due.
+    single: Want,
     /// When the event queue was last read to its end, unless a message has been read since.
     looked: Option<Instant>,
     /// The queue has been read to its end since the last loss of events. Until then the kernel drops all events, and older
@@ -88,8 +93,9 @@ impl Resync {
             links: want(None, seed.rotate_left(16)),
             asked: None,
             second: None,
-            not_before: Instant::ZERO,
-            single: Backoff::new(seed.rotate_left(24)),
+            asker: None,
+            all_for_link: None,
+            single: want(None, seed.rotate_left(24)),
             looked: None,
             is_readable: false,
             queue_len,
@@ -146,10 +152,13 @@ impl Resync {
         }
     }
 
-    /// Asks for all links or all addresses at once.
+    /// Asks for all links, for all addresses, or for those of the link that asks other stations, at once.
     pub(super) fn request(&mut self, question: Question, now: Instant) {
-        let want = if question == Question::Links { &mut self.links } else { &mut self.all };
-        want.due = Some(now);
+        match question {
+            Question::Links => self.links.due = Some(now),
+            Question::Addresses { only: Some(ifindex) } => self.asker = Some(ifindex),
+            _ => self.all.due = Some(now),
+        }
     }
 
     /// Asks for no links: nothing is announced.
@@ -186,12 +195,14 @@ impl Resync {
             return None;
         }
         // Links often change several times in a row.
-        let is_calm = self.looked.is_some() && now >= self.not_before;
+        let is_calm = self.looked.is_some() && self.single.due.is_none_or(|due| now >= due);
         let single = |ifindex: Option<u32>| ifindex.filter(|_| is_calm);
         if self.watched.is_due(now) {
             Some(Subject::Watched)
         } else if self.watched.due.is_some() {
             None
+        } else if let Some(ifindex) = self.asker {
+            Some(Subject::Asker(ifindex))
         } else if let Some(ifindex) = single(place) {
             Some(Subject::Place(ifindex))
         } else if self.links.is_due(now) {
@@ -208,18 +219,29 @@ impl Resync {
         self.all.due.filter(|_| self.links.due.is_none() || self.all_for_state)
     }
 
-    /// Notes that a question is asked.
-    pub(super) fn ask(&mut self, subject: Subject, question: Question) {
-        let want = match subject {
+    fn want(&mut self, subject: Subject) -> Option<&mut Want> {
+        match subject {
             Subject::Watched => Some(&mut self.watched),
             Subject::Links => Some(&mut self.links),
             Subject::All => Some(&mut self.all),
-            Subject::Place(_) | Subject::Link(_) => None,
-        };
-        if let Some(want) = want {
-            want.due = None;
+            Subject::Place(_) | Subject::Link(_) => Some(&mut self.single),
+            Subject::Asker(_) => None,
+        }
+    }
+
+    /// Notes that a question is asked.
+    pub(super) fn ask(&mut self, subject: Subject, question: Question) {
+        match self.want(subject) {
+            Some(want) => want.due = None,
+            // The next question to other stations asks again.
+            None => self.asker = None,
         }
         self.asked = Some((subject, question));
+    }
+
+    /// Returns the link whose addresses are awaited among all.
+    pub(super) fn all_for_link(&self) -> Option<u32> {
+        self.all_for_link
     }
 
     /// Returns the subject and the question in progress.
@@ -235,26 +257,22 @@ impl Resync {
 
     /// Asks for a subject again, unless its answer is complete.
     pub(super) fn retry(&mut self, subject: Subject, answer: Answer, now: Instant) {
-        let (due, backoff) = match subject {
-            Subject::Watched => (&mut self.watched.due, &mut self.watched.backoff),
-            Subject::Links => (&mut self.links.due, &mut self.links.backoff),
-            Subject::All => (&mut self.all.due, &mut self.all.backoff),
-            Subject::Place(_) | Subject::Link(_) => {
-                self.not_before = match answer {
-                    Answer::Complete => now,
-                    Answer::Interrupted => self.single.pause(now),
-                    Answer::Failed(_) => self.single.after_failure(now),
-                };
-                return;
-            }
-        };
-        match answer {
-            Answer::Complete => backoff.reset(),
-            // The state needs all addresses, as the flag of an interruption is never set for one interface alone.
-            Answer::Interrupted if subject == Subject::Watched => {
-                backoff.reset();
+        // The flag of an interruption is never set for one interface alone. An answer about all addresses has it.
+        match (subject, answer) {
+            (Subject::Watched, Answer::Interrupted) => {
                 (self.all.due, self.all_for_state) = (Some(now), true);
             }
+            (Subject::Link(ifindex), Answer::Interrupted) => {
+                self.all_for_link = Some(ifindex);
+                self.request_all(now);
+            }
+            (Subject::All, Answer::Complete) => self.all_for_link = None,
+            _ => {}
+        }
+        let Some(Want { due, backoff }) = self.want(subject) else { return };
+        match answer {
+            Answer::Complete => backoff.reset(),
+            Answer::Interrupted if subject == Subject::Watched => backoff.reset(),
             // The wait does not grow: other links and addresses may change all the time.
             Answer::Interrupted => {
                 backoff.reset();
@@ -286,8 +304,9 @@ impl Resync {
         if self.asked.is_some() {
             return None;
         }
-        let single = has_single.then_some(self.not_before);
-        let others = [self.all_due(), self.links.due, single];
+        let single = has_single.then(|| self.single.due.unwrap_or(Instant::ZERO));
+        let asker = self.asker.map(|_| Instant::ZERO);
+        let others = [self.all_due(), self.links.due, asker, single];
         self.watched.due.or_else(|| others.into_iter().flatten().min())
     }
 }

@@ -226,9 +226,14 @@ impl Vip {
         self.view.interface().is_some_and(|interface| interface.down_cause().is_none())
     }
 
+    /// Returns the place of the VIP itself.
+    pub(super) fn place(&self) -> Option<&Place> {
+        self.places().next()
+    }
+
     /// Returns the key of the VIP, for an announcement.
     pub(super) fn key(&self) -> Option<AddressKey> {
-        let Place { ifindex, cidr, peer, .. } = *self.places().next()?;
+        let Place { ifindex, cidr, peer, .. } = *self.place()?;
         Some(AddressKey::new(ifindex, cidr, peer))
     }
 
@@ -289,7 +294,7 @@ impl Vip {
 
     /// Returns whether the VIP is on the interface, but has failed duplicate address detection.
     pub(super) fn has_duplicate(&self) -> bool {
-        !self.namespace_gone && self.places().next().is_some() && !self.has_vip()
+        !self.namespace_gone && self.place().is_some() && !self.has_vip()
     }
 
     pub(super) fn is_vip(&self, address: &Address) -> bool {

@@ -212,3 +212,20 @@ fn blocked_transmit_queue() {
     keepwatch.wait_counter("announcements", 501 * 6);
     assert_eq!(keepwatch.counter("announcement_failures"), 0);
 }
+
+/// The kernel lists the addresses of one link in several parts, and sets no flag if they have gaps.
+#[apply(trial)]
+fn link_with_many_addresses_is_listed_once() {
+    let (world, capture) = world(&["--garp_master_repeat=1"]);
+    let keepwatch = world.setup.start();
+    keepwatch.wait_log("Notified agent router", 1);
+    for n in 0..1000 {
+        world.rtnl.add_address("lan0", &format!("10.0.{}.{}/32", n / 250, n % 250 + 1));
+    }
+    announcements(&capture, &keepwatch, 2000);
+    world.rtnl.down("lan0");
+    world.rtnl.up("lan0");
+    announcements(&capture, &keepwatch, 4000);
+    keepwatch.wait_asleep();
+    assert_eq!(keepwatch.counter("dump_failures"), 0);
+}

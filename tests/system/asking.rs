@@ -189,3 +189,25 @@ fn switch_learns_our_port_again() {
         table.lines().any(|line| line.starts_with("00:00:5e:00:01:05 dev ha0-peer "))
     });
 }
+
+/// Another host may have the own address by now.
+#[apply(trial)]
+fn deleted_own_address_asks_no_more() {
+    let mut setup = setup().with("--no-announce").with("--probe=1");
+    setup.vip = "192.0.2.10/32".into();
+    let world = World::with(setup);
+    let own = "192.0.2.1/24";
+    world.rtnl.add_address("ha0", own);
+    await_older_than_the_vip();
+    world.rtnl.add_address("ha0", "192.0.2.10/32");
+    let keepwatch = world.setup.start();
+    let asks = |frame: &&Frame, from| frame.is_arp() && frame.bytes[28..32] == [192, 0, 2, from];
+    let wire = Capture::new("ha0-peer");
+    wire.wait("an ordinary request", |frames| frames.iter().any(|frame| asks(&frame, 1)));
+    world.rtnl.delete_address("ha0", own);
+    let wire = Capture::new("ha0-peer");
+    let is_question = |frame: &&Frame| frame.asks_for([192, 0, 2, 10].into());
+    let frames = wire.wait("questions", |frames| frames.iter().filter(is_question).count() >= 6);
+    assert!(!frames.iter().skip(1).any(|frame| asks(&frame, 1)), "{frames:?}");
+    keepwatch.terminate();
+}

@@ -50,7 +50,7 @@ const PERIOD: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub(super) enum Step {
     Do(Action),
-    /// Ask the kernel for all links or all addresses, from which the detector learns how to ask other stations.
+    /// Ask the kernel for all links, or for the addresses of one, from which the detector learns how to ask other stations.
     List(Question),
     /// Announce the VIP and all other addresses.
     AnnounceEverything,
@@ -115,22 +115,33 @@ impl Detector {
 
     /// Handles an event of the kernel.
     pub(super) fn handle_event(&mut self, body: &Body) {
-        self.asker.handle_event(body);
+        match body {
+            Body::NewLink(link) => self.asker.handle_link(link),
+            Body::DelLink(link) => self.asker.handle_link_gone(link.ifindex),
+            _ => {}
+        }
     }
 
-    /// Handles the start of an answer about all addresses or links.
-    pub(super) fn handle_list_begin(&mut self, question: Question, now: Instant) {
-        self.asker.handle_list_begin(question, now);
+    /// Handles a loss of events.
+    pub(super) fn handle_loss(&mut self) {
+        self.asker.handle_loss();
     }
 
-    /// Handles an entry of such an answer.
+    /// Handles an entry of a list that says how to ask.
     pub(super) fn handle_listed(&mut self, body: &Body, vip: &Vip) {
-        self.asker.handle_listed(body, vip);
+        match body {
+            Body::NewAddress(address) => self.asker.handle_address(address, vip),
+            _ => self.handle_event(body),
+        }
     }
 
-    /// Handles the complete end of such an answer. Other links of this host are no other stations.
-    pub(super) fn handle_list_end(&mut self, question: Question, vip: &Vip, now: Instant) {
+    /// Handles the complete end of such a list.
+    pub(super) fn handle_list_end(&mut self, question: Question) {
         self.asker.handle_list_end(question);
+    }
+
+    /// Drops the claims of other links of this host, which are no other stations.
+    fn drop_own_claims(&mut self, vip: &Vip, now: Instant) {
         let is_own = |mac: &Mac| vip.mac() != Some(*mac) && self.asker.is_own(*mac);
         let Some(episode) = self.episode.as_mut().filter(|episode| !episode.is_named()) else {
             return;
@@ -246,6 +257,7 @@ impl Detector {
         if self.awaits && self.asked.is_some_and(|asked| now >= asked + SECOND) {
             self.give_verdict(journal, now);
         }
+        self.drop_own_claims(vip, now);
         (journal.next_action().map(Step::Do))
             .or_else(|| self.name(ifindex, now).map(Step::Do))
             .or_else(|| self.end_if_silent(now).map(Step::Do))
@@ -266,7 +278,7 @@ impl Detector {
         }
         if wanted != self.socket.watched {
             self.reflects = false;
-            self.asker = Asker::default();
+            self.asker.forget_addresses();
             // What was queued is discarded with the new binding.
             self.start_anew(now);
         }
@@ -359,17 +371,16 @@ impl Detector {
 
     /// Asks, if that is due, once the lists say how.
     fn ask(&mut self, vip: &Vip, now: Instant) -> Option<Step> {
-        let suspected = self.episode.map(|episode| episode.suspected);
         let is_due = self.ask_due().is_some_and(|due| now >= due);
-        if (is_due || suspected.is_some())
-            && let Some(question) = self.asker.wanted(vip, suspected, now)
+        if (is_due || self.episode.is_some())
+            && let Some(question) = self.asker.wanted(vip, is_due, now)
         {
             return Some(Step::List(question));
         }
         if !is_due || self.asker.waits_until().is_some_and(|until| now < until) {
             return None;
         }
-        self.asker.give_up();
+        self.asker.forget_addresses();
         let is_ordinary = self.is_ordinary;
         self.is_ordinary = !is_ordinary;
         let Some(episode) = &mut self.episode else {

@@ -208,6 +208,7 @@ fn own_links_are_no_other_stations() {
         let mut lab = Lab::active(MonitorConfig { probe_interval, ..detecting() });
         let own: Mac = [2, 0, 0, 0, 0, 77];
         lab.links[1].mac = Some(own);
+        lab.event(Body::NewLink(lab.links[1].clone()));
         lab.answers.push(claim(own, ClaimKind::Answer));
         lab.answers.extend(with_other.then(|| claim(OTHER, ClaimKind::Answer)));
         lab.pass(Duration::from_secs(300));
@@ -304,6 +305,88 @@ fn own_address_asks() {
         let from: Vec<_> = lab.probes().iter().map(|probe| probe.from).collect();
         assert_eq!(from, [none, expected, none], "{:?}", lab.addresses);
     }
+}
+
+/// The kernel counts hundredths of a second in 32 bits, and after 248 days the highest is set.
+#[test]
+fn own_address_of_a_boot_long_ago_asks() {
+    let mut lab = Lab::new(detecting());
+    let own = "169.254.0.1/24".parse().unwrap();
+    let own = Address { created: 100, ..address(WATCHED, own, AddressFlags::Permanent) };
+    lab.addresses = vec![own, Address { created: 3_000_000_000, ..vip() }];
+    let mut lab = lab.started();
+    lab.claimed(OTHER);
+    lab.pass(Duration::from_secs(4));
+    assert_eq!(lab.probes()[1].from, own.cidr.address());
+}
+
+/// The kernel's filter may drop the events of an own address. Another host may have it after its deletion, and duplicate
+/// address detection may end after the first question.
+#[test]
+fn own_addresses_are_listed_for_each_question() {
+    let cidr = "fd00::5/64".parse().unwrap();
+    let mut lab = Lab::new(MonitorConfig {
+        vip: cidr,
+        probe_interval: Some(Duration::from_secs(10)),
+        ..detecting()
+    });
+    let own = address(WATCHED, "fe80::1/64".parse().unwrap(), AddressFlags::Tentative);
+    let vip = address(WATCHED, cidr, AddressFlags::Permanent);
+    lab.addresses = vec![own, Address { created: 1000, ..vip }];
+    let mut lab = lab.started();
+    let mut asked = Vec::new();
+    for flags in [Some(AddressFlags::Tentative), Some(AddressFlags::Permanent), None] {
+        lab.addresses.truncate(0);
+        lab.addresses.extend(flags.map(|flags| Address { flags, ..own }));
+        lab.addresses.push(Address { created: 1000, ..vip });
+        lab.pass(Duration::from_secs(20));
+        asked.push(lab.probes().len());
+    }
+    assert_eq!(asked, [0, 2, 2]);
+}
+
+/// Its MAC may be another station's from then on.
+#[test]
+fn mac_of_a_deleted_link_is_no_longer_ours() {
+    for is_lost in [false, true] {
+        let mut lab = Lab::active(detecting());
+        let gone = Link { mac: Some(OTHER), ..link(LINK, "lan") };
+        lab.event(Body::NewLink(gone.clone()));
+        lab.links[1] = gone.clone();
+        lab.set_answering(true);
+        lab.claimed(OTHER);
+        lab.pass(Duration::from_secs(5));
+        assert_eq!(lab.named(lab.now), []);
+        lab.links.truncate(1);
+        lab.feed(&if is_lost { Input::Overrun } else { Input::Event(Body::DelLink(gone)) });
+        lab.pass(Duration::from_secs(1));
+        let start = lab.now;
+        lab.claimed(OTHER);
+        lab.pass(Duration::from_secs(5));
+        assert_eq!(lab.named(start).len(), 1, "{is_lost}");
+    }
+}
+
+/// Links that come and go, and whose list is never complete.
+#[test]
+fn storm_of_links_does_not_hold_up_a_question() {
+    let mut lab = Lab::active(detecting());
+    lab.interrupts = true;
+    let start = lab.now;
+    lab.set_answering(true);
+    lab.claimed(OTHER);
+    for _ in 0..30 {
+        lab.event(Body::NewLink(link(LINK, "lan")));
+        lab.pass(millis(100));
+    }
+    assert_eq!(lab.named(start).len(), 1);
+    let before = lab.questions().len();
+    lab.interrupts = false;
+    lab.pass(Duration::from_secs(3));
+    let complete = lab.questions().len();
+    lab.events((0..100).map(|_| Body::NewLink(link(LINK, "lan"))));
+    let during = lab.questions().len() - complete;
+    assert!(during < 3, "{before} {complete} {during}");
 }
 
 /// An answer to the unspecified address would override every host's cache.

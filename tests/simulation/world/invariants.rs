@@ -3,7 +3,7 @@
 use keepwatch::errno::Errno;
 use keepwatch::monitor::{
     Action, AddressKey, Announcement, Cause, CommandResult, Duration, ExitReason, HelperKind,
-    Instant, LimitedEvent, LogEvent, ManagerNotice, State, Trouble,
+    Instant, LimitedEvent, LogEvent, ManagerNotice, Question, State, Trouble,
 };
 use keepwatch::wire::rtnl::Address;
 
@@ -88,7 +88,10 @@ impl Simulation<'_> {
                 Action::CheckFiles | Action::CheckConntrackd | Action::CheckKeepalived
             );
         let is_sign = *action == Action::NotifyManager(ManagerNotice::Alive);
-        let is_probe = matches!(action, Action::SendProbe(_));
+        let is_probe = matches!(
+            action,
+            Action::SendProbe(_) | Action::Ask(Question::Addresses { only: Some(_) })
+        );
         if !is_look && !is_sign && !is_probe {
             self.busy = self.now;
         }

@@ -118,7 +118,8 @@ impl Questions {
         let Input::Answered(answer) = *input else { return None };
         let (_, subject) = self.asked.take()?;
         match (subject, answer) {
-            (None, Answer::Complete) => return None,
+            // Gaps in an answer about one link are expected.
+            (None, Answer::Complete | Answer::Interrupted) => return None,
             (None, _) => {}
             (Some(Subject::Watched), Answer::Interrupted) => {
                 self.retries[Subject::Addresses as usize].be_due(now);
