@@ -42,6 +42,9 @@ const SECOND: Duration = Duration::from_secs(1);
 /// An episode that begins within this time of the end of another continues that one.
 const CONTINUED: Duration = Duration::from_secs(60);
 
+/// A network that has sent a question back may do so for this time: there may have been a loop.
+const REFLECTS: Duration = Duration::from_secs(60);
+
 /// Episodes logged in a [`PERIOD`]. With the ends of these and of an earlier one they make 15 lines.
 const MAX_EPISODES: usize = 7;
 const PERIOD: Duration = Duration::from_secs(60);
@@ -78,8 +81,8 @@ pub(super) struct Detector {
     is_ordinary: bool,
     /// The link has no carrier, so nothing can be asked.
     stands_still: bool,
-    /// The network sends broadcasts back: an answer from our own virtual MAC may be our own.
-    reflects: bool,
+    /// When the network last sent a question back: an answer from our own virtual MAC may be our own.
+    reflected: Option<Instant>,
     episode: Option<Episode>,
     /// The last named episode, and its end.
     ended: Option<(Episode, Instant)>,
@@ -180,8 +183,9 @@ impl Detector {
         let Some(own) = vip.mac().filter(|_| is_ours && claim.ip == vip.ip()) else { return };
         let is_virtual = virtual_router(own).is_some();
         let is_twin = claim.mac == own;
+        let reflects = self.reflected.is_some_and(|at| now < at + REFLECTS);
         let is_foreign =
-            if is_twin { is_virtual && !self.reflects } else { !self.asker.is_own(claim.mac) };
+            if is_twin { is_virtual && !reflects } else { !self.asker.is_own(claim.mac) };
         if claim.kind == ClaimKind::Probe {
             // Another station with this virtual MAC asks at other times.
             let is_returned = self.asked.is_some_and(|asked| at < asked + SECOND / 10);
@@ -196,7 +200,7 @@ impl Detector {
 
     /// Handles the return of our own question, which our own kernel has answered, too.
     fn handle_reflection(&mut self, own: Mac, now: Instant) {
-        self.reflects = true;
+        self.reflected = Some(now);
         if self.episode.is_some_and(|episode| episode.is_suspected() && episode.claimant == own) {
             self.drop_episode(now);
         }
@@ -277,12 +281,15 @@ impl Detector {
             self.due = wanted.and(self.probe_interval).map(|_| now + SECOND);
         }
         if wanted != self.socket.watched {
-            self.reflects = false;
+            self.reflected = None;
             self.asker.forget_addresses();
-            // What was queued is discarded with the new binding.
+        }
+        let action = self.socket.next_action(wanted, now);
+        if let Some(Action::WatchClaims { .. }) = action {
+            // What is queued is discarded.
             self.start_anew(now);
         }
-        self.socket.next_action(wanted, now)
+        action
     }
 
     /// Forgets the question in flight, as no answer could come.
