@@ -7,19 +7,18 @@ use std::path::{Path, PathBuf};
 use ::landlock::{AccessFs, RulesetStatus};
 use nix::unistd::geteuid;
 
+use super::setup::{StartError, named};
 use super::{landlock, memory, privileges, seccomp};
 use crate::errno::Errno;
 use crate::log::{info, warning};
 use crate::options::Config;
 
-/// Locks memory and gives up rights for good. The error names the step that failed, in one line.
-pub(super) fn confine(config: &Config) -> Result<(), String> {
+/// Locks memory and gives up rights for good. The error names the step that failed.
+pub(super) fn confine(config: &Config) -> Result<(), StartError> {
     if let Err(errno) = memory::lock() {
         info!("memory is not locked: {}", errno);
     }
-    if !config.no_landlock
-        && !restrict_files(config).map_err(|errno| format!("Landlock: {errno}"))?
-    {
+    if !config.no_landlock && !restrict_files(config).map_err(named("Landlock"))? {
         // Only an ordinary user's own rights limit what code inside can do to files then.
         if geteuid().is_root() {
             warning!("this kernel has no Landlock: access to files is not limited; use --user");
@@ -27,8 +26,8 @@ pub(super) fn confine(config: &Config) -> Result<(), String> {
             info!("this kernel has no Landlock");
         }
     }
-    privileges::forbid_processes().map_err(|errno| format!("limits: {errno}"))?;
-    if !config.no_seccomp && !seccomp::install().map_err(|errno| format!("seccomp: {errno}"))? {
+    privileges::forbid_processes().map_err(named("limits"))?;
+    if !config.no_seccomp && !seccomp::install().map_err(named("seccomp"))? {
         warning!("no seccomp filter: this architecture or kernel does not support it");
     }
     Ok(())

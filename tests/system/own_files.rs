@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 
 use lab::daemon::Setup;
 use lab::files::{Directory, content, look, read_line};
-use lab::namespace::{mount_over, mount_tmpfs};
+use lab::namespace::{mount_over, mount_tmpfs, mount_tmpfs_with};
 use lab::users::{NOBODY, OTHER_USER, has_others};
 use nix::mount::{MsFlags, mount, umount};
 use nix::sys::signal::{Signal, killpg};
@@ -148,6 +148,15 @@ fn pid_file_locked_in_another_namespace() {
     let error = String::from_utf8(output.stderr).unwrap();
     assert!(error.ends_with(": held by a process that is not visible from here\n"), "{error}");
     assert_eq!(output.status.code(), Some(1));
+}
+
+/// Exit code 78, after which a service manager does not start it again.
+#[apply(trial)]
+fn read_only_file_system() {
+    let setup = setup();
+    mount_tmpfs_with(&setup.conf_dir, MsFlags::MS_RDONLY, "").unwrap();
+    let output = setup.command().arg("--foreground").output().unwrap();
+    assert_eq!(output.status.code(), Some(78), "{output:?}");
 }
 
 #[apply(trial)]
