@@ -39,7 +39,7 @@ fn restrict_files(config: &Config) -> Result<bool, Errno> {
     // ancestor. An ordinary user's own permissions bound these rights. Root gets them only for a missing directory and for
     // `conf_dir`, which is created and deleted with its router, and never for `/`.
     let is_root = geteuid().is_root();
-    let reach = |directory: &Path, is_recreated: bool| {
+    let reach = |directory: &Path, is_recreated: bool, is_narrow: bool| {
         let mut found = directory;
         for path in directory.ancestors() {
             if landlock::exists(path)? {
@@ -49,26 +49,28 @@ fn restrict_files(config: &Config) -> Result<bool, Errno> {
         }
         let above = if found == directory { directory.join("..") } else { found.into() };
         let id = |path: &Path| fs::metadata(path).map(|found| (found.dev(), found.ino()));
-        let is_top = is_root && id(&above)? == id(Path::new("/"))?;
+        let is_top = is_narrow && id(&above)? == id(Path::new("/"))?;
         let stays = found == directory && !is_recreated;
-        Ok::<_, Errno>(if is_root && (is_top || stays) { directory.into() } else { above })
+        Ok::<_, Errno>(if is_narrow && (is_top || stays) { directory.into() } else { above })
     };
     let parent = |path: &Path| path.parent().unwrap_or(path).to_owned();
     let reach_of = |file: &Option<PathBuf>| {
-        file.as_deref().map(|file| reach(&parent(file), false)).transpose()
+        file.as_deref().map(|file| reach(&parent(file), false, is_root)).transpose()
     };
+    // keepalived creates it anew at each start, and sometimes its directory as well. Below `/`, any user may read much.
+    let keepalived = config.keepalived_pid_file.as_deref();
+    let keepalived = keepalived.map(|file| reach(&parent(file), true, true)).transpose()?;
     let append = AccessFs::MakeReg | AccessFs::WriteFile;
     let replace = append | AccessFs::RemoveFile;
     let allowed = [
-        Some((reach(&config.conf_dir, true)?, replace)),
+        Some((reach(&config.conf_dir, true, is_root)?, replace)),
         // The words in the state file and its spare are read back, as other processes may write them. A `conf_dir` that is
         // created anew has no spare.
         Some((config.conf_dir.clone(), AccessFs::ReadFile | AccessFs::Truncate)),
         reach_of(&config.metrics_file)?.map(|directory| (directory, replace)),
         reach_of(&config.log_file)?.map(|directory| (directory, append)),
         config.pid_file.as_deref().map(|file| (parent(file), AccessFs::RemoveFile.into())),
-        // keepalived creates it anew at each start.
-        config.keepalived_pid_file.as_deref().map(|file| (parent(file), AccessFs::ReadFile.into())),
+        keepalived.map(|directory| (directory, AccessFs::ReadFile.into())),
     ];
     let allowed: Vec<_> = allowed.into_iter().flatten().collect();
     let restricted = landlock::deny_all_but(&allowed)?.restrict_self()?;

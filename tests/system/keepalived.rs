@@ -12,6 +12,7 @@ use nix::libc;
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::Pid;
 
+use crate::privileges::setup_of_nobody;
 use crate::world::{Killed, World, setup};
 
 fn with_file() -> (Setup, PathBuf) {
@@ -129,4 +130,28 @@ fn end_of_its_lock() {
     keepwatch.wait_log("KeepalivedChecked(Runs)", 1);
     drop(locked);
     keepwatch.wait_log("keepalived does not run", 1);
+}
+
+/// keepalived may remove its directory at its end, and makes it again.
+#[apply(trial_with_other_users)]
+fn its_directory_is_made_later() {
+    for (setup, exists) in [(setup(), false), (setup(), true), (setup_of_nobody(), true)] {
+        let run = setup.directory().join("run/keepalived");
+        fs::create_dir_all(&run).unwrap();
+        let file = run.join("vrrp.pid");
+        let option = format!("--keepalived-pid-file={}", file.display());
+        let world = World::with(setup.with(option).with("--debug"));
+        if !exists {
+            fs::remove_dir(&run).unwrap();
+        }
+        let keepwatch = world.setup.daemonize();
+        keepwatch.wait_log("KeepalivedChecked(Gone)", 1);
+        if exists {
+            fs::rename(&run, run.with_extension("old")).unwrap();
+        }
+        fs::create_dir(&run).unwrap();
+        let keepalived = sleeping();
+        write_number(&file, &keepalived);
+        keepwatch.wait_log("KeepalivedChecked(Runs)", 1);
+    }
 }
