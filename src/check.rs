@@ -64,8 +64,9 @@ pub fn check(config: &Config, tables: &mut Tables) -> Result<(), StartError> {
     report("pid file", config.pid_file.as_deref(), opened, "can be written");
     report("log file", config.log_file.as_deref(), opened, "can be written");
     let state_file = config.state_file();
-    report("state file", Some(&state_file), files::examine_replaced, "can be written");
-    report("metrics", config.metrics_file.as_deref(), files::examine_replaced, "can be written");
+    let replace = |path: &Path| files::examine_replaced(path, b"trial");
+    report("state file", Some(&state_file), replace, "can be written");
+    report("metrics", config.metrics_file.as_deref(), replace, "can be written");
     if let Some(program) = config.find_conntrackd() {
         let find = |path: &Path| fs::metadata(path).map(drop).map_err(Errno::from);
         report("conntrackd", Some(&program.path), find, "can be run");

@@ -33,10 +33,13 @@ pub fn set_aside(path: &Path, refusal: Refusal) -> Result<(), Refusal> {
     Ok(fs::rename(path, aside)?)
 }
 
-/// Checks whether [`open`] would open or create a file, or would after [`set_aside`]. Changes nothing.
-pub fn examine(path: &Path) -> Result<(), Refusal> {
-    let opened = match open(&c_path(path)?, OFlag::O_WRONLY, geteuid()).map(drop) {
-        Err(Refusal::Errno(Errno::NOT_FOUND)) => examine_replaced(path).map_err(Refusal::from),
+/// Checks whether [`open`] would open a file with these flags or create it, or would after [`set_aside`], and whether this
+/// content could then be written. Changes nothing.
+pub fn examine(path: &Path, flags: OFlag, content: &[u8]) -> Result<(), Refusal> {
+    let opened = match open(&c_path(path)?, flags - OFlag::O_CREAT, geteuid()).map(drop) {
+        Err(Refusal::Errno(Errno::NOT_FOUND)) => {
+            examine_replaced(path, content).map_err(Refusal::from)
+        }
         opened => opened,
     };
     opened.or_else(|refusal| check_directory(path, refusal))
@@ -58,7 +61,7 @@ pub fn check_directory(path: &Path, refusal: Refusal) -> Result<(), Refusal> {
     if mounts.lines().any(|line| line.split(' ').nth(4).map(Path::new) == Some(&path)) {
         return Err(NixErrno::EBUSY.into());
     }
-    Ok(examine_replaced(&path)?)
+    Ok(examine_replaced(&path, b"")?)
 }
 
 impl AtomicFile {
@@ -78,7 +81,7 @@ impl StateFile {
     /// The errno of a trial: `examine_replaced`.
     pub fn new(path: &Path) -> Result<Self, Errno> {
         let full = [NixErrno::ENOSPC, NixErrno::EDQUOT].map(Errno::from);
-        let tried = examine_replaced(path);
+        let tried = examine_replaced(path, b"");
         tried.or_else(|errno| if full.contains(&errno) { Ok(()) } else { Err(errno) })?;
         Ok(Self {
             file: AtomicFile::new(path)?,
@@ -125,10 +128,10 @@ pub fn remove_leftovers(path: &Path) {
 }
 
 /// Checks that a file can be replaced, by writing and removing a temporary one. The file itself stays.
-pub fn examine_replaced(path: &Path) -> Result<(), Errno> {
+pub fn examine_replaced(path: &Path, content: &[u8]) -> Result<(), Errno> {
     let file = AtomicFile::new(path)?;
     let mut new = create(&file.temporary, OFlag::O_WRONLY)?;
-    let written = new.write_all(b"trial");
+    let written = new.write_all(content);
     match unlink(&file.temporary) {
         // Another daemon that starts may have removed it.
         Ok(()) | Err(NixErrno::ENOENT) => {}

@@ -39,11 +39,12 @@ pub(super) fn lock(path: &Path, is_trial: bool) -> Result<Option<PidFile>, Refus
 fn open_locked(path: &Path, is_trial: bool) -> Result<Option<PidFile>, Refusal> {
     let name = c_path(path)?;
     let create = if is_trial { OFlag::empty() } else { OFlag::O_CREAT };
+    let examine = || files::examine(path, OFlag::O_WRONLY, b"a pid");
     for _ in 0..TRIES {
         let (file, refusal) = match own_file::open(&name, OFlag::O_RDWR | create, geteuid()) {
             Ok(file) => (file, None),
             Err(Refusal::Errno(Errno::NOT_FOUND)) if is_trial => {
-                return files::examine(path).map(|()| None);
+                return examine().map(|()| None);
             }
             Err(refusal) => {
                 // A predecessor that runs as root may hold the lock.
@@ -61,7 +62,7 @@ fn open_locked(path: &Path, is_trial: bool) -> Result<Option<PidFile>, Refusal> 
         match (file.try_lock(), refusal) {
             // Another instance may have removed it between open and lock.
             (Ok(()), _) if !is_there()? => {}
-            (Ok(()), _) if is_trial => return files::examine(path).map(|()| None),
+            (Ok(()), _) if is_trial => return examine().map(|()| None),
             (Ok(()), Some(refusal)) => files::set_aside(path, refusal)?,
             (Ok(()), None) => {
                 return Ok(Some(PidFile::write(name, file)?));

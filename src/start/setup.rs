@@ -329,6 +329,7 @@ fn names(config: &Config, starter: Uid) -> Names {
 fn open_log(config: &Config, has_stderr: bool, is_trial: bool) -> Result<(), StartError> {
     let path = config.log_file.as_deref();
     if is_trial {
+        let examine = |path: &Path| examine(path, LogFile::FLAGS, b"");
         return open_at("log file", path, examine).map(drop);
     }
     let open = |path: &Path| {

@@ -14,8 +14,6 @@ use super::files::is_at;
 use super::own_file::{self, Refusal};
 use crate::errno::Errno;
 
-const APPEND: OFlag = OFlag::O_WRONLY.union(OFlag::O_APPEND).union(OFlag::O_CREAT);
-
 /// A log file, which can be reopened after a rotation.
 #[derive(Debug)]
 pub struct LogFile {
@@ -28,16 +26,19 @@ pub struct LogFile {
 }
 
 impl LogFile {
+    /// An append-only file (`chattr +a`) can be opened only with `O_APPEND`.
+    pub(crate) const FLAGS: OFlag = OFlag::O_WRONLY.union(OFlag::O_APPEND).union(OFlag::O_CREAT);
+
     /// Opens or creates the file, mode 0644: see [`own_file::open`].
     pub fn open(path: CString) -> Result<Self, Refusal> {
         let user = geteuid();
-        let file = own_file::open(&path, APPEND, user)?;
+        let file = own_file::open(&path, Self::FLAGS, user)?;
         Ok(Self { path, file, user, is_cut: false })
     }
 
     /// Reopens the path. On an error the old file stays open.
     pub fn reopen(&mut self) -> Result<(), Refusal> {
-        let file = own_file::open(&self.path, APPEND, self.user)?;
+        let file = own_file::open(&self.path, Self::FLAGS, self.user)?;
         // Only the old file ends with a cut line.
         self.is_cut &= is_at(&self.path, &self.file) == Ok(true);
         self.file = file;

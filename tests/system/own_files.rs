@@ -269,6 +269,23 @@ fn files_in_a_directory_of_root() {
     }
 }
 
+/// On a full disk, the start creates a log, which is empty, but no pid file.
+#[apply(trial)]
+fn full_disk_has_room_for_a_log() {
+    let setup = setup();
+    let full = setup.directory().join("full");
+    create_dir(&full).unwrap();
+    mount_tmpfs_with(&full, MsFlags::empty(), "size=4k").unwrap();
+    fs::write(full.join("ballast"), [0; 4096]).unwrap();
+    let setup = setup.with(format!("--log-file={}", full.join("log").display()));
+    let (code, report) = setup.check();
+    assert_eq!(code, Some(0), "{report}");
+    setup.adopt(&setup.run()).terminate();
+    let setup = setup.with(format!("--pid_file={}", full.join("pid").display()));
+    let error = ["No space left on device (ENOSPC)"];
+    assert_refused(&setup, "pid file", &full.join("pid"), &error);
+}
+
 #[apply(trial)]
 fn control_characters_in_paths() {
     let name = "/nowhere\x1b[31m\n/file";
