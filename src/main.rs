@@ -77,7 +77,7 @@ fn main() -> ExitCode {
 
 fn run(config: &Config, tables: &mut Tables) -> ExitCode {
     process::close_all_but(None);
-    if let Some(warning) = start::check_syslog(config) {
+    if let Some(warning) = start::check_log(config) {
         process::print_error(&warning);
     }
     let starter = if config.foreground {

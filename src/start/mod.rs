@@ -20,4 +20,4 @@ mod warnings;
 
 pub use setup::StartError;
 pub(crate) use setup::named;
-pub use warnings::check_syslog;
+pub use warnings::check_log;

@@ -87,7 +87,7 @@ impl<'a> Daemon<'a> {
         let namespace = entered.and_then(|id| netns::watch(config.namespace.as_deref(), id));
         let (route, packets) = open_sockets(config)?;
         // In the background, standard error is /dev/null.
-        let has_stderr = !is_trial && config.foreground && stderr::prepare();
+        let has_stderr = config.foreground && stderr::prepare();
         memory::allow_lock();
         privileges::drop(config.run_as()).map_err(|line| StartError { line, lasts: true })?;
         let lock = |path: &Path| pid_file::lock(path, is_trial);

@@ -13,6 +13,7 @@ use super::program::ConntrackdPath;
 use crate::options::Config;
 use crate::sys::log_sink::Syslog;
 use crate::sys::netns::NamespaceWatch;
+use crate::sys::stderr;
 use crate::wire::cidr::Cidr;
 
 /// Returns the warnings, a line each.
@@ -22,7 +23,7 @@ pub(super) fn find_warnings(
     namespace: Option<&NamespaceWatch>,
 ) -> Vec<String> {
     let mut warnings = Vec::from_iter(conntrackd.and_then(|program| program.refused.clone()));
-    warnings.extend(check_syslog(config));
+    warnings.extend(check_log(config));
     warnings.extend(check_vip(&config.vip));
     let name = config.interface.to_string();
     if let Some((own, _)) =
@@ -63,11 +64,15 @@ fn check_directories(config: &Config) -> Vec<String> {
     warnings
 }
 
-/// Returns a warning if no log daemon takes lines. It must be printed, as it cannot be logged.
+/// Returns a warning if lines would be lost. It must be printed, as it cannot be logged.
 #[must_use]
-pub fn check_syslog(config: &Config) -> Option<String> {
-    let errno = if config.use_syslog { Syslog::check().err()? } else { return None };
-    Some(format!("/dev/log: {errno}; lines are lost while that lasts (--use-syslog)"))
+pub fn check_log(config: &Config) -> Option<String> {
+    if config.use_syslog {
+        let errno = Syslog::check().err()?;
+        return Some(format!("/dev/log: {errno}; lines are lost while that lasts (--use-syslog)"));
+    }
+    let is_lost = config.foreground && config.log_file.is_none() && !stderr::prepare();
+    is_lost.then(|| "standard error: no right to this terminal: lines are lost (--log-file)".into())
 }
 
 /// Returns a warning about an address that no station can have, or that no other station can reach.

@@ -20,9 +20,9 @@ use nix::unistd::write;
 /// A terminal opened anew with `O_NONBLOCK`, which cannot be set on standard error itself, as others share it.
 static TERMINAL: OnceLock<File> = OnceLock::new();
 
-/// Prepares nonblocking writes. Returns `false` if standard error is a terminal that cannot be opened.
+/// Prepares nonblocking writes, once. Returns `false` if standard error is a terminal that cannot be opened.
 pub fn prepare() -> bool {
-    if !io::stderr().is_terminal() {
+    if !io::stderr().is_terminal() || TERMINAL.get().is_some() {
         return true;
     }
     // A write to the terminal must not stop a background process. Never fails for this signal.

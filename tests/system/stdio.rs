@@ -1,19 +1,23 @@
 //! Standard streams that are closed, or that no process reads.
 
 use std::ffi::OsStr;
+use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
 use lab::daemon::Setup;
-use lab::files::{await_readable, wait_readable};
+use lab::files::{await_readable, read_line, wait_readable};
 use lab::trial::table;
+use lab::users::NOBODY;
 use libtest_mimic::Trial;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::pty::openpty;
 
-use crate::world::{Killed, World, word};
+use crate::privileges::setup_of_nobody;
+use crate::world::{Killed, World, copy_program, word};
 
 #[apply(trial)]
 fn streams() -> Vec<Trial> {
@@ -137,4 +141,19 @@ fn terminal_of_another_session() {
         world.set_vip(!present);
     }
     world.setup.running().terminate();
+}
+
+/// A user who may not open the terminal is told so by its descriptor.
+#[apply(trial_with_other_users)]
+fn terminal_of_another_user() {
+    let setup = setup_of_nobody();
+    let program = setup.directory().join("keepwatch");
+    copy_program(&setup, &program);
+    let terminal = openpty(None, None).unwrap();
+    let mut command = Command::new("setsid");
+    command.arg(program).args(without_log_file(&setup).get_args()).arg("--no-announce");
+    command.uid(NOBODY).gid(NOBODY).stderr(terminal.slave);
+    let _keepwatch = Killed(command.spawn().unwrap());
+    let line = read_line(File::from(terminal.master));
+    assert!(line.contains("standard error: no right to this terminal"), "{line}");
 }
