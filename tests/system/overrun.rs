@@ -1,5 +1,6 @@
 //! Promise 8: after an overrun the state is right.
 
+use std::fs;
 use std::thread;
 
 use lab::daemon::Setup;
@@ -109,4 +110,42 @@ fn foreign_sender_is_ignored() {
     keepwatch.wait_log("ignored a netlink message from port", 1);
     assert_eq!(keepwatch.counter("transitions"), 1);
     assert_eq!(keepwatch.counter("foreign"), 1);
+}
+
+/// Returns the port of the socket for questions. That of the socket for events is the process's number.
+fn questions_port(pid: u32) -> u32 {
+    let files = fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten();
+    let links = files.filter_map(|file| fs::read_link(file.path()).ok());
+    let links: Vec<_> = links.map(|link| link.display().to_string()).collect();
+    let sockets = fs::read_to_string("/proc/thread-self/net/netlink").unwrap();
+    let port = sockets.lines().skip(1).find_map(|line| {
+        let words: Vec<_> = line.split_whitespace().collect();
+        let is_its = links.contains(&format!("socket:[{}]", words.last()?));
+        words[2].parse().ok().filter(|port| is_its && *port != pid)
+    });
+    port.unwrap_or_else(|| panic!("{sockets}"))
+}
+
+/// Without room for the kernel's answer, its end never comes. The daemon asks again, and sleeps until then.
+#[apply(trial)]
+fn answer_without_room() {
+    let world = World::with(setup().with("--debug"));
+    world.setup.expect(&["dump of ", "watched interface ha0 not found"]);
+    let keepwatch = world.setup.start();
+    keepwatch.wait_log("Notified agent router", 1);
+    keepwatch.wait_asleep();
+    let port = questions_port(keepwatch.pid());
+    while world.rtnl.send_raw(&[0], port).is_ok() {}
+    keepwatch.signal(Signal::SIGSTOP);
+    // It asks about an interface that appears, and other events wait behind that.
+    world.rtnl.down("ha0");
+    world.rtnl.rename("ha0", "other");
+    world.rtnl.rename("other", "ha0");
+    world.rtnl.up("ha0");
+    world.set_vip(true);
+    keepwatch.signal(Signal::SIGCONT);
+    world.agent.wait_acknowledged("master");
+    keepwatch.wait_asleep();
+    let failed = world.setup.log().matches("Answered(Failed").count();
+    assert!((1..10).contains(&failed), "{failed} failures are handled");
 }

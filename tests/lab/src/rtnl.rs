@@ -40,9 +40,9 @@ impl Rtnl {
         address.port_number()
     }
 
-    /// Sends raw bytes to another port.
+    /// Sends raw bytes to another port. An error if that has no room.
     pub fn send_raw(&self, bytes: &[u8], port: u32) -> io::Result<usize> {
-        self.0.send_to(bytes, &SocketAddr::new(port, 0), 0)
+        self.0.send_to(bytes, &SocketAddr::new(port, 0), nix::libc::MSG_DONTWAIT)
     }
 
     /// Creates a pair of Ethernet interfaces, both down.
