@@ -15,12 +15,11 @@ use crate::hand_over;
 use crate::helper::open_configuration;
 use crate::log::printable;
 use crate::monitor::{
-    Action, Answer, Duration, Input, Keepalived, LogEvent, Monitor, MonitorConfig, Question, State,
-    Tables,
+    Action, Duration, Input, Keepalived, LogEvent, Monitor, MonitorConfig, State, Tables,
 };
 use crate::options::Config;
 use crate::start::{StartError, files, named, process, service_manager};
-use crate::sys::netlink::{self, Questions};
+use crate::sys::netlink::Questions;
 use crate::sys::service_manager::ReadinessNotifier;
 use crate::sys::{clock, signals};
 use crate::trouble::list_troubles;
@@ -125,7 +124,13 @@ fn state(config: &Config, questions: &mut Questions) -> Result<String, Errno> {
         while let Some(action) = monitor.next_action(now) {
             match action {
                 Action::Ask(question) => {
-                    ask(questions, question, config, |input| monitor.handle(&input, now));
+                    let mut end = questions.ask(question, &config.interface);
+                    while end.is_none() {
+                        end = questions.read_part(|entry| monitor.handle(entry, now));
+                    }
+                    if let Some(end) = end {
+                        monitor.handle(&end, now);
+                    }
                 }
                 Action::WriteState(state) => {
                     found = Some(state);
@@ -150,30 +155,6 @@ fn state(config: &Config, questions: &mut Questions) -> Result<String, Errno> {
         }
     }
     Err(NixErrno::ETIMEDOUT.into())
-}
-
-/// Asks the kernel, and passes its whole answer in.
-fn ask(
-    questions: &mut Questions,
-    question: Question,
-    config: &Config,
-    mut pass_in: impl FnMut(Input),
-) {
-    let mut buffer = netlink::answer_buffer();
-    let mut failure = questions.ask(question, &config.interface).err();
-    while failure.is_none() && questions.is_open() {
-        match questions.receive(&mut *buffer) {
-            Ok(part) => {
-                for message in part {
-                    questions.read(message).into_iter().for_each(&mut pass_in);
-                }
-            }
-            Err(errno) => failure = Some(errno),
-        }
-    }
-    if let Some(errno) = failure {
-        pass_in(Input::Answered(Answer::Failed(errno)));
-    }
 }
 
 /// Checks for a socket without connecting, as the agent would take a connection for a notification.

@@ -15,7 +15,7 @@ use crate::helper::Helper;
 use crate::log::{self, Names, debug, info};
 use crate::metrics::MetricsFile;
 use crate::monitor::{
-    Action, Answer, Control, Duration, ExitReason, FoundFiles, HelperKind, HookRun, Input, Instant,
+    Action, Control, Duration, ExitReason, FoundFiles, HelperKind, HookRun, Input, Instant,
     ManagerNotice, Monitor, Outcome, Source, State,
 };
 use crate::sys::{
@@ -217,21 +217,10 @@ impl Daemon<'_> {
 
     /// Reads a part of the kernel's answer, and passes its entries in. Returns its end.
     fn read_part(&mut self) -> Option<Input> {
-        let mut buffer = netlink::answer_buffer();
-        let messages = match self.questions.receive(&mut *buffer) {
-            Ok(messages) => messages,
-            Err(errno) => return Some(Input::Answered(Answer::Failed(errno))),
-        };
-        let mut end = None;
-        for message in messages {
-            match self.questions.read(message) {
-                Some(entry @ Input::Entry(_)) => {
-                    self.pass_in(&entry);
-                }
-                other => end = other.or(end),
-            }
-        }
-        end
+        let Self { questions, monitor, .. } = self;
+        questions.read_part(|entry| {
+            pass_in(monitor, entry);
+        })
     }
 
     /// Reads a bounded number of signals, as they may arrive faster than they are handled. Returns whether none is left.
@@ -259,7 +248,7 @@ impl Daemon<'_> {
 
     /// Passes an input in, then executes actions and passes their results in until none is left.
     pub(super) fn dispatch(&mut self, input: &Input) {
-        let mut now = self.pass_in(input);
+        let mut now = pass_in(&mut self.monitor, input);
         while self.exit_reason.is_none()
             && let Some(action) = self.monitor.next_action(now)
         {
@@ -268,16 +257,8 @@ impl Daemon<'_> {
                 Ok(Some(result)) => result,
                 Err(errno) => Input::Failed(action, errno),
             };
-            now = self.pass_in(&result);
+            now = pass_in(&mut self.monitor, &result);
         }
-    }
-
-    /// Passes an input to the core. Returns its time.
-    fn pass_in(&mut self, input: &Input) -> Instant {
-        let now = clock::now();
-        debug!("{}", format_args!("{input:?}"));
-        self.monitor.handle(input, now);
-        now
     }
 
     /// Executes an action. Returns its result, if it has one now. An error is one that the action has no result for.
@@ -285,11 +266,11 @@ impl Daemon<'_> {
         // Of a feature that is off, the core wants nothing.
         const NONE: Errno = Errno::NO_DEVICE;
         Ok(match *action {
-            Action::Ask(question) => match self.questions.ask(question, &self.names.interface) {
+            Action::Ask(question) => {
+                let failed = self.questions.ask(question, &self.names.interface);
                 // The end often follows the entries in a part of its own.
-                Ok(()) => self.read_part().or_else(|| self.read_part()),
-                Err(errno) => Some(Input::Answered(Answer::Failed(errno))),
-            },
+                failed.or_else(|| self.read_part()).or_else(|| self.read_part())
+            }
             Action::WriteState(state) => Some(self.write_state(state)),
             Action::PrepareState { state, since } => {
                 let changed_at = self.changed_at(since);
@@ -413,4 +394,12 @@ impl Daemon<'_> {
             }
         }))
     }
+}
+
+/// Passes an input to the core. Returns its time.
+fn pass_in(monitor: &mut Monitor<'_>, input: &Input) -> Instant {
+    let now = clock::now();
+    debug!("{}", format_args!("{input:?}"));
+    monitor.handle(input, now);
+    now
 }

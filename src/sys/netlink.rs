@@ -34,11 +34,6 @@ pub fn event_buffer() -> MutexGuard<'static, Buffer> {
     EVENT.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns the buffer for [`Questions::receive`].
-pub fn answer_buffer() -> MutexGuard<'static, Buffer> {
-    ANSWER.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 // libc 0.2.191 has the values of other architectures for 64-bit MIPS.
 const _: () = assert!(libc::SOL_SOCKET == 0xffff || !cfg!(target_arch = "mips64"));
 
@@ -136,8 +131,12 @@ impl Questions {
         self.is_open
     }
 
-    /// Asks a question. `interface` is the watched interface.
-    pub fn ask(&mut self, question: Question, interface: &InterfaceName) -> Result<(), Errno> {
+    /// Asks a question. `interface` is the watched interface. Returns the end of the answer, if it has failed.
+    pub fn ask(&mut self, question: Question, interface: &InterfaceName) -> Option<Input> {
+        self.send(question, interface).err().map(failed)
+    }
+
+    fn send(&mut self, question: Question, interface: &InterfaceName) -> Result<(), Errno> {
         self.discard_rest();
         self.sequence = self.sequence.wrapping_add(1);
         (self.answer, self.parts) = (Answer::Complete, 0);
@@ -164,8 +163,25 @@ impl Questions {
         }
     }
 
-    /// Reads the next part of the answer into `buffer`. Each message goes to [`Questions::read`]. An error ends the answer.
-    pub fn receive<'a>(&mut self, buffer: &'a mut [u8]) -> Result<Messages<'a>, Errno> {
+    /// Reads the next part of the answer, and passes its entries in. Returns its end, if that is in this part.
+    pub fn read_part(&mut self, mut pass_in: impl FnMut(&Input)) -> Option<Input> {
+        let mut buffer = ANSWER.lock().unwrap_or_else(PoisonError::into_inner);
+        let messages = match self.receive(&mut *buffer) {
+            Ok(messages) => messages,
+            Err(errno) => return Some(failed(errno)),
+        };
+        let mut end = None;
+        for message in messages {
+            match self.read(message) {
+                Some(entry @ Input::Entry(_)) => pass_in(&entry),
+                other => end = other.or(end),
+            }
+        }
+        end
+    }
+
+    /// Receives the next part into `buffer`. An error ends the answer.
+    fn receive<'a>(&mut self, buffer: &'a mut [u8]) -> Result<Messages<'a>, Errno> {
         let received = self.socket.recv_from(&mut &mut *buffer, libc::MSG_TRUNC);
         self.is_open = received.is_ok();
         let (length, sender) = received?;
@@ -179,7 +195,7 @@ impl Questions {
     }
 
     /// Returns the input that a message of the answer means: an entry, or the end.
-    pub fn read(&mut self, message: Result<Message, Malformed>) -> Option<Input> {
+    fn read(&mut self, message: Result<Message, Malformed>) -> Option<Input> {
         let Ok(message) = message else {
             self.answer = Answer::Failed(NixErrno::EBADMSG.into());
             return None;
@@ -208,4 +224,8 @@ impl Questions {
         (self.is_open, self.has_rest) = (false, false);
         Some(Input::Answered(self.answer))
     }
+}
+
+fn failed(errno: Errno) -> Input {
+    Input::Answered(Answer::Failed(errno))
 }
