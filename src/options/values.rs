@@ -76,7 +76,9 @@ pub(super) fn directory(text: &str) -> Result<PathBuf, String> {
     let what = "an existing directory";
     let path = expected(absolute(text), what)?;
     match fs::metadata(&path).map_err(Errno::from) {
-        Err(errno) if errno.is_denial() => Err(format!("expected {what}: {}", denied(errno))),
+        Err(errno) if errno != Errno::NOT_FOUND => {
+            Err(format!("expected {what}: {}", denied(errno)))
+        }
         found => expected(found.is_ok_and(|found| found.is_dir()).then_some(path), what),
     }
 }

@@ -329,8 +329,7 @@ impl Stage {
         }
         if let Some((_, Some(error))) = fault.filter(|_| !self.is_asked) {
             // The panic of a helper in the standard library has no place in the log.
-            let reasons =
-                [&format!("({error:?})"), " helper gone; exiting", "Error parsing option"];
+            let reasons = [&format!("({error:?})"), " helper gone; exiting"];
             let is_line = |line: &&str| {
                 let levels = ["keepwatch: ", " WARNING ", " ERROR "];
                 levels.iter().any(|level| line.contains(level))
