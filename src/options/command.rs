@@ -7,11 +7,9 @@ use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
-use nix::errno::Errno as NixErrno;
-
 use super::values::{denied, expected, path};
 use crate::helper::{HookCommand, PATH};
-use crate::start::program::{can_be_run, check_interpreter};
+use crate::start::program::{can_be_run, check_interpreter, try_to_run};
 
 /// Reads the command line of `--hook`.
 pub(super) fn notify(text: &str) -> Result<HookCommand, String> {
@@ -26,12 +24,13 @@ pub(super) fn of_state(text: &str) -> Result<HookCommand, String> {
     let name = expected(name.to_str(), "a program whose path is UTF-8")?;
     let program =
         path(name).map(|path| if path.metadata().is_ok() { path } else { find(name, path) })?;
+    let examine =
+        || try_to_run(&program).map_err(denied).and_then(|()| check_interpreter(&program));
     let reason = match fs::metadata(&program) {
         Err(error) => denied(error),
         Ok(found) if !found.is_file() => "not a regular file".into(),
         Ok(found) if found.mode() & 0o111 == 0 => "not executable".into(),
-        Ok(_) if !can_be_run(&program) => denied(NixErrno::EACCES),
-        Ok(_) => match check_interpreter(&program) {
+        Ok(_) => match examine() {
             Ok(()) => {
                 return Ok(HookCommand { program, arguments: words.collect(), is_notify: false });
             }

@@ -1,7 +1,7 @@
 //! The programs to run: finds conntrackd and checks the hook.
 
 use std::ffi::OsStr;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -11,6 +11,7 @@ use nix::fcntl::{AT_FDCWD, AtFlags};
 use nix::unistd::{AccessFlags, access, faccessat, geteuid};
 
 use super::trust;
+use crate::errno::Errno;
 use crate::helper::PATH;
 use crate::options::Config;
 
@@ -66,9 +67,9 @@ pub(crate) fn check_interpreter(script: &Path) -> Result<(), String> {
     }
     let mut words = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
     let interpreter = Path::new(OsStr::from_bytes(words.next().unwrap_or(&[])));
-    if !can_be_run(interpreter) {
-        return Err(format!("its first line names no program: {}", interpreter.display()));
-    }
+    try_to_run(interpreter).map_err(|errno| {
+        format!("its first line names no program: {}: {errno}", interpreter.display())
+    })?;
     // Of env(1) the program is the next word, unless that is an option or a variable.
     let is_name = |word: &&[u8]| !word.starts_with(b"-") && !word.contains(&b'=');
     let name = words.next().filter(|_| interpreter.ends_with("env")).filter(is_name);
@@ -82,7 +83,13 @@ pub(crate) fn check_interpreter(script: &Path) -> Result<(), String> {
 
 /// Returns whether this is a file that the process may execute.
 pub(crate) fn can_be_run(file: &Path) -> bool {
-    file.is_file() && may_execute(file).is_ok()
+    try_to_run(file).is_ok()
+}
+
+/// Checks that this is a file that the process may execute. `EACCES`: not so, as of `execve(2)`.
+pub(crate) fn try_to_run(file: &Path) -> Result<(), Errno> {
+    let is_file = fs::metadata(file)?.is_file();
+    if is_file { Ok(may_execute(file)?) } else { Err(NixErrno::EACCES.into()) }
 }
 
 /// Checks that this process may execute a file, by its effective user and its capabilities.
