@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 
 use keepwatch::monitor::{
-    Action, CommandResult, Control, Duration, Ending, HelperKind, HelperNews, Input, Instant,
-    LimitedEvent, LogEvent, MonitorConfig, Probe, Tables,
+    Action, CommandResult, Control, Duration, Ending, HelperKind, HelperNews, Input, LimitedEvent,
+    LogEvent, MonitorConfig, Probe, Tables,
 };
 use keepwatch::wire::rtnl::{Address, Body, Link, Mac};
 use keepwatch::wire::{Claim, ClaimKind};
