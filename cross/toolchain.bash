@@ -18,7 +18,7 @@ cross_cargo() { # WAY COMMAND [ARGUMENT...]
     shift 2
     zig_path=$(printf '%s\n' "$cache"/venv/lib/python3*/site-packages/ziglang/zig)
     [ -x "$zig_path" ] || die "zig is not installed; run cross/install"
-    local flags="-Ctarget-feature=+crt-static$features -Clink-self-contained=no --cfg libc_unstable_musl_v1_2"
+    local flags="-Ctarget-feature=+crt-static$features -Clink-self-contained=no"
     flags+=" -Crelocation-model=$relocation"
     if [ "$relocation" = static ]; then
         # LLVM reads a thread-local variable of another crate from a table. On 64-bit MIPS it finds that table by the
@@ -51,7 +51,8 @@ cross_cargo() { # WAY COMMAND [ARGUMENT...]
     [ "$way" != release ] || auditable=(RUSTC_WORKSPACE_WRAPPER=cargo-auditable
         'CARGO_AUDITABLE_ORIG_ARGS={"offline":false,"locked":true,"frozen":false,"config":[]}')
     local linker=${triple//-/_}
-    env "CARGO_TARGET_${linker^^}_LINKER=$PWD/cross/cc" \
+    # zig's musl has 64-bit times on 32-bit machines, which the crate libc has to be told until its next version.
+    env RUST_LIBC_UNSTABLE_MUSL_V1_2_3=1 "CARGO_TARGET_${linker^^}_LINKER=$PWD/cross/cc" \
         "CARGO_TARGET_${linker^^}_RUNNER=$user" \
         ZIG="$zig_path" ZIG_TARGET="$zig" ZIG_CPU="$cpu" PAGE_SIZE="$page_size" LINKER_FLAGS="$linker_flags" \
         ZIG_GLOBAL_CACHE_DIR="$cache/zig" ZIG_LOCAL_CACHE_DIR="$cache/zig" \

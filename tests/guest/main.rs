@@ -19,6 +19,9 @@ use nix::sys::signal::Signal;
 use nix::sys::time::TimeValLike;
 use nix::time::{ClockId, clock_gettime};
 
+// Until 2038 no test sees it, but the kernel's times of frames are lost.
+const _: () = assert!(size_of::<nix::libc::time_t>() == 8, "the crate libc has 32-bit times");
+
 /// The VIP of a [`Setup`].
 const VIP: &str = "169.254.0.5/24";
 /// The number of timed moves of the VIP.
