@@ -33,8 +33,9 @@ pub struct Probe {
 const VIPS_WITHIN: u32 = 100;
 /// The longest time that a question waits for a list.
 const PATIENCE: Duration = Duration::from_millis(500);
-/// The links of this host whose MACs are known.
-const MAX_LINKS: usize = 1024;
+/// The links of this host whose MACs are known: the first ones that the kernel lists, so those of the machine come first. The
+/// table is moved with the monitor at the start, so each link costs every daemon 30 bytes.
+const MAX_LINKS: usize = 256;
 
 /// A list that the kernel gives.
 #[derive(Clone, Copy, Debug, Default)]
