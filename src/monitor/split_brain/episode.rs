@@ -109,6 +109,8 @@ impl Episode {
             self.other = Some(mac);
         }
         self.last = self.last.max(at);
+        // A claim from before the last question leaves that unanswered, but is none of silence.
+        self.quiet_since = self.quiet_since.max(at);
         if is_answer {
             self.answers = true;
         } else {

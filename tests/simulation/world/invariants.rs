@@ -24,6 +24,8 @@ impl Simulation<'_> {
     pub(super) fn nothing_is_forgotten(&self) {
         let deadline = self.monitor.deadline();
         let soon = deadline.is_some_and(|deadline| deadline <= self.now + LONGEST_WAIT);
+        let is_soon =
+            |by: Option<Instant>| by.is_some_and(|by| deadline.is_some_and(|at| at <= by));
         let unread = self.kernel.has_unread();
         assert!(soon || unread || self.reported == Some(self.truth()), "p1_truth_is_reported");
         assert!(soon || self.disk.written == self.reported, "p3_state_file_is_not_forgotten");
@@ -38,10 +40,11 @@ impl Simulation<'_> {
         assert!(soon || agent, "p6_agent_is_not_forgotten");
         let hook = self.hook.is_running() || self.hook_is_done() || self.leave_by.is_some();
         let retries = self.hook.retry.is_pending();
-        assert!(soon || unread || hook || retries, "p20_hook_is_not_forgotten");
+        let waits = is_soon(self.hook.turn().filter(|turn| self.now < *turn));
+        assert!(soon || unread || waits || hook || retries, "p20_hook_is_not_forgotten");
         let is_pending = self.monitor.status().hook_pending.is_some();
         let is_shown = is_pending != self.hook_is_done() || self.leave_by.is_some();
-        assert!(soon || unread || is_shown, "p20_pending_is_shown");
+        assert!(soon || unread || waits || is_shown, "p20_pending_is_shown");
         let goes_on = self.conntrackd.goes_on(deadline, self.now);
         assert!(goes_on || self.leave_by.is_some(), "p13_conntrackd_is_not_forgotten");
         assert!(self.conntrackd.has_its_lines(), "p13_end_has_its_line: {:?}", self.conntrackd);
@@ -50,8 +53,6 @@ impl Simulation<'_> {
         let now = deadline.is_some_and(|deadline| deadline <= self.now);
         let written = self.reported.is_none() || self.metrics.is_expected_no_more();
         assert!(now || written, "p14_metrics_follow_a_report");
-        let is_soon =
-            |by: Option<Instant>| by.is_some_and(|by| deadline.is_some_and(|at| at <= by));
         let looks = deadline.is_some_and(|deadline| deadline <= self.now + Duration::from_secs(1));
         assert!(
             looks

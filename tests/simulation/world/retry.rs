@@ -302,9 +302,10 @@ impl Simulation<'_> {
         assert!(in_time(&self.disk.retry), "p3_state_file_is_retried_in_time");
         assert!(in_time(&self.disk.spare_retry), "p3_spare_is_retried_in_time");
         assert!(in_time(&self.agent.retry), "p6_agent_is_retried_in_time: {:?}", self.agent.retry);
-        // The newest state may be another than the failed run's, and delayed.
-        let delay = timing(self.options.delays_hook).delay;
-        let hook_by = self.hook.retry.by.map(|by| by.max(now + delay));
+        // The newest state may be another than the failed run's, and delayed, and waits for its turn.
+        let earliest = now + timing(self.options.delays_hook).delay;
+        let earliest = self.hook.turn().map_or(earliest, |turn| turn.max(earliest));
+        let hook_by = self.hook.retry.by.map(|by| by.max(earliest));
         let hook = hook_by.is_none_or(|by| now < by && deadline.is_some_and(|at| at <= by));
         let hook = hook || !self.hook.lives || self.leave_by.is_some();
         assert!(hook, "p20_hook_is_retried_in_time: {:?}", self.hook.retry);
