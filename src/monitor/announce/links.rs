@@ -96,6 +96,10 @@ impl Links {
         Self(Vec::new())
     }
 
+    pub(super) fn clear(&mut self) {
+        self.0.clear();
+    }
+
     pub(super) fn get(&self, ifindex: u32) -> Option<&AnnounceLink> {
         self.0.iter().find(|link| link.ifindex == ifindex)
     }

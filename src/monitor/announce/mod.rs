@@ -135,7 +135,11 @@ impl<'a> Announcer<'a> {
             return false;
         }
         self.tables.entries.clear();
-        self.tables.links.cancel_relists();
+        if self.has_links {
+            self.tables.links.cancel_relists();
+        } else {
+            self.tables.links.clear();
+        }
         self.blocked.clear();
         (self.again, self.next_due) = (None, None);
         (self.links_missing, self.addresses_missing) = (false, false);
@@ -184,9 +188,12 @@ impl<'a> Announcer<'a> {
 
     /// Handles an event.
     pub(super) fn handle_event(&mut self, body: &Body, journal: &mut Journal, now: Instant) {
+        if self.has_loss {
+            return;
+        }
         match body {
             Body::NewAddress(address) => {
-                let is_new = self.active && self.announces_changes && !self.has_loss;
+                let is_new = self.active && self.announces_changes;
                 if is_new && self.handle_address(address, false, now).is_err() {
                     journal.counters.unannounced += 1;
                 }
@@ -403,6 +410,7 @@ impl<'a> Announcer<'a> {
     /// Handles a loss of events. Returns whether to list all links and addresses.
     pub(super) fn handle_loss(&mut self) -> bool {
         self.forget_links();
+        self.tables.links.clear();
         self.tables.entries.clear();
         self.has_loss = true;
         self.active && self.announces_changes && self.list()
