@@ -91,6 +91,11 @@ impl Lan {
         self.ifindex == Some(ifindex)
     }
 
+    /// Whether it exists, with this MAC.
+    pub fn has(&self, mac: Mac) -> bool {
+        self.ifindex.is_some() && self.mac == mac
+    }
+
     /// Changes an address. Returns the event.
     pub fn change_address(&mut self, change: AddressChange) -> Option<Body> {
         let ifindex = self.ifindex?;

@@ -250,7 +250,7 @@ impl Simulation<'_> {
         let here =
             self.monitor.status().ifindex == Some(ifindex) && ip == self.kernel.vip().address();
         let received = here && self.reported == Some(State::Active) && kind != ClaimKind::Probe;
-        let is_own = self.lans.iter().any(|lan| lan.mac == mac);
+        let is_own = self.lans.iter().any(|lan| lan.has(mac));
         let is_answer = kind == ClaimKind::Answer;
         let sign = Sign { mac, at, is_answer, is_own, is_twin: mac == self.kernel.mac };
         (received && (is_virtual(mac) || mac != self.kernel.mac)).then_some(sign)
