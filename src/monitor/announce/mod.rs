@@ -348,10 +348,12 @@ impl<'a> Announcer<'a> {
             (false, true) => Progress::Waiting,
             (false, false) => Progress::Announcing,
         };
-        // `again` lists everything for each of its rounds. A new address has its own.
-        let rounds = if listed && self.again.is_some() { 1 } else { self.timing.repeat.get() };
-        let new = PendingAnnouncement::new(key, progress, rounds, now);
         let is_listing = self.is_listing();
+        // `again` lists everything for each of its rounds. A new address has its own, and so has one on a link that has come
+        // up or has another MAC.
+        let is_round = listed && is_listing && self.again.is_some();
+        let rounds = if is_round { 1 } else { self.timing.repeat.get() };
+        let new = PendingAnnouncement::new(key, progress, rounds, now);
         let entries = &mut self.tables.entries;
         let is_known = |entry: &&mut PendingAnnouncement| {
             entry.address == key && (is_listing || !entry.is_over(now))
@@ -361,6 +363,9 @@ impl<'a> Announcer<'a> {
         match entries.iter_mut().take(searched).find(is_known) {
             // Its rounds continue, unless duplicate address detection has started again, or has ended.
             Some(known) if known.progress != Progress::Tentative && (listed || !undecided) => {
+                if listed && !is_listing {
+                    known.rounds = rounds;
+                }
                 return Ok(());
             }
             Some(known) => *known = new,
