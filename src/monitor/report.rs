@@ -144,6 +144,10 @@ impl Monitor<'_> {
                         hook.run_again();
                         hook.post(self.vip.hook_state(), now);
                     }
+                    let notify = self.outbox.as_mut().and_then(|outbox| outbox.next_action(now));
+                    if let Some(action) = notify.or_else(|| self.run_hook(now)) {
+                        return Some(action);
+                    }
                 }
             }
         }

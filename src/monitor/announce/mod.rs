@@ -72,6 +72,8 @@ pub(super) struct Announcer<'a> {
     /// Events have been lost. Until all links are asked for, events that have waited in the queue may be outdated.
     has_loss: bool,
     again: Option<Again>,
+    /// The list is for one of these rounds. Otherwise each address in it gets all of its own.
+    lists_round: bool,
     /// Entries wait for an empty queue.
     has_waiting: bool,
     /// The number of entries before the current answer about addresses.
@@ -111,6 +113,7 @@ impl<'a> Announcer<'a> {
             addresses_missing: false,
             has_loss: false,
             again: None,
+            lists_round: false,
             has_waiting: false,
             before_answer: 0,
             ignored_links: 0,
@@ -149,6 +152,7 @@ impl<'a> Announcer<'a> {
     /// Wants everything listed and announced. Returns `true`.
     fn list(&mut self) -> bool {
         (self.links_missing, self.addresses_missing) = (!self.has_links, true);
+        self.lists_round = false;
         true
     }
 
@@ -173,7 +177,9 @@ impl<'a> Announcer<'a> {
             return false;
         }
         self.tables.entries.retain(|entry| entry.progress != Progress::Done);
-        self.list()
+        self.list();
+        self.lists_round = true;
+        true
     }
 
     fn is_listing(&self) -> bool {
@@ -290,6 +296,7 @@ impl<'a> Announcer<'a> {
         if self.is_listing() {
             return;
         }
+        self.lists_round = false;
         self.tables.entries.retain(|entry| !entry.is_over(now));
         if let Some(again) = self.again.as_mut().filter(|again| now >= again.due) {
             (again.rounds, again.due) = (again.rounds.saturating_sub(1), now + self.timing.delay);
@@ -349,10 +356,7 @@ impl<'a> Announcer<'a> {
             (false, false) => Progress::Announcing,
         };
         let is_listing = self.is_listing();
-        // `again` lists everything for each of its rounds. A new address has its own, and so has one on a link that has come
-        // up or has another MAC.
-        let is_round = listed && is_listing && self.again.is_some();
-        let rounds = if is_round { 1 } else { self.timing.repeat.get() };
+        let rounds = if listed && self.lists_round { 1 } else { self.timing.repeat.get() };
         let new = PendingAnnouncement::new(key, progress, rounds, now);
         let entries = &mut self.tables.entries;
         let is_known = |entry: &&mut PendingAnnouncement| {
@@ -363,6 +367,7 @@ impl<'a> Announcer<'a> {
         match entries.iter_mut().take(searched).find(is_known) {
             // Its rounds continue, unless duplicate address detection has started again, or has ended.
             Some(known) if known.progress != Progress::Tentative && (listed || !undecided) => {
+                // Its link has come up or has another MAC.
                 if listed && !is_listing {
                     known.rounds = rounds;
                 }

@@ -151,7 +151,8 @@ impl Simulation<'_> {
         let is_repeated = self.hook.last == Some(state);
         // A run that has failed is repeated at once as well.
         let fails_early = self.hook.failed_at.is_some_and(|at| self.now < at + WAITS[0]);
-        let is_early = self.hook.succeeded_for.is_some() || fails_early && self.wire.is_unanswered;
+        let is_early =
+            self.hook.succeeded_for.is_some() || fails_early && self.wire.unanswered.is_some();
         if is_repeated && self.hook.again == 0 && is_early {
             self.wire.deliver_again(self.now);
             self.hook.again += 1;

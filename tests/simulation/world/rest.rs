@@ -64,7 +64,7 @@ impl Simulation<'_> {
                 _ if self.exited => return,
                 _ if !quiet => {}
                 None => return,
-                Some(_) if self.only_checks() => return,
+                Some(deadline) if self.now < deadline && self.only_checks() => return,
                 Some(deadline) => self.now = self.now.max(deadline),
             }
         }

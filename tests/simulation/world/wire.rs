@@ -96,8 +96,9 @@ pub struct Wire {
     pub reported: Option<Instant>,
     asked: Vec<Instant>,
     probed: Option<Instant>,
-    /// A station has not answered three questions, so the hook may run again; when it last did.
-    pub is_unanswered: bool,
+    /// When a station had not answered three questions, so the hook may run again, perhaps after another run; and when that
+    /// was for the last time that it did.
+    pub unanswered: Option<Instant>,
     delivered: Option<Instant>,
 }
 
@@ -110,6 +111,8 @@ pub struct Sign {
     is_answer: bool,
     /// It is from a link of this host, and need not count.
     is_own: bool,
+    /// That link was there.
+    is_present: bool,
     /// It had our MAC.
     is_twin: bool,
 }
@@ -153,8 +156,8 @@ impl Wire {
 
     /// Asserts that the hook may run again, as another station's may have moved something.
     pub fn deliver_again(&mut self, now: Instant) {
-        assert!(std::mem::take(&mut self.is_unanswered), "p20_repeated_for_a_reason");
-        let delivered = self.delivered.replace(now);
+        let since = self.unanswered.take().expect("p20_repeated_for_a_reason");
+        let delivered = self.delivered.replace(since);
         let rested = delivered.is_none_or(|delivered| now >= delivered + MINUTE * 5);
         assert!(rested, "p12_repetitions_are_few");
     }
@@ -172,7 +175,7 @@ impl Wire {
     /// Whether the kernel received a sign more than a second after an earlier one. A claim from our own virtual MAC needs
     /// an answer.
     fn is_confirmed(&self) -> bool {
-        let is_sure = |sign: &&Sign| !sign.is_own && (sign.is_answer || !sign.is_twin);
+        let is_sure = |sign: &&Sign| !sign.is_present && (sign.is_answer || !sign.is_twin);
         let is_late = |last: &Sign, first: &Sign| {
             let second = first.at + SECOND;
             last.at > second || last.is_answer && last.at == second
@@ -250,9 +253,11 @@ impl Simulation<'_> {
         let here =
             self.monitor.status().ifindex == Some(ifindex) && ip == self.kernel.vip().address();
         let received = here && self.reported == Some(State::Active) && kind != ClaimKind::Probe;
-        let is_own = self.lans.iter().any(|lan| lan.has(mac));
+        let is_own = self.lans.iter().any(|lan| lan.mac == mac);
+        let is_present = self.lans.iter().any(|lan| lan.has(mac));
         let is_answer = kind == ClaimKind::Answer;
-        let sign = Sign { mac, at, is_answer, is_own, is_twin: mac == self.kernel.mac };
+        let is_twin = mac == self.kernel.mac;
+        let sign = Sign { mac, at, is_answer, is_own, is_present, is_twin };
         (received && (is_virtual(mac) || mac != self.kernel.mac)).then_some(sign)
     }
 
@@ -384,7 +389,9 @@ impl Simulation<'_> {
         assert!(!may_harm || self.wire.claimant.is_none(), "p12_harm_is_not_done_for_long");
         assert!(self.kernel.flags.contains(UP) || self.kernel.has_unread(), "p12_carrier_is_on");
         self.wire.asked.push(self.now);
-        self.wire.is_unanswered |= self.wire.asked.len() >= UNANSWERED;
+        if self.wire.asked.len() >= UNANSWERED {
+            self.wire.unanswered.get_or_insert(self.now);
+        }
         self.answer(ifindex, from);
         Ok(())
     }
