@@ -223,6 +223,7 @@ impl Simulation<'_> {
     fn return_interface(&mut self, with_vip: bool) {
         let vip = self.kernel.has_vip;
         self.kernel.return_interface();
+        self.note_truth();
         self.kernel.set_vip(vip && with_vip);
     }
 }
