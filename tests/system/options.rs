@@ -4,15 +4,17 @@ use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::thread;
 
 use argh::ArgsInfo;
 use keepwatch::monitor::{Duration, RENOTIFY};
 use keepwatch::options::{CliAction, Config, parse};
 use keepwatch::start::privileges::RunAs;
 use lab::files::Directory;
-use nix::mount::{MsFlags, mount};
+use lab::namespace::mount_over;
+use nix::sched::{CloneFlags, unshare};
 use nix::unistd::{Gid, Uid};
 
 use crate::world::setup;
@@ -218,16 +220,21 @@ fn users_and_groups() {
     assert_eq!(hook(&["--hook-user=123456789", "--group=8"]), (Some(123_456_789), Some(8)));
 }
 
-/// A search that fails is not taken for a missing entry.
+/// A search that fails is not taken for a missing entry. A thread of its own gets an `/etc/passwd` of its own.
 #[apply(trial)]
 fn failed_search_for_a_user() {
+    thread::spawn(search_for_a_user).join().unwrap();
+}
+
+fn search_for_a_user() {
+    unshare(CloneFlags::CLONE_NEWNS).unwrap();
     let setup = || setup().with("--hook=/bin/true").with("--group=7");
     let directory = Directory::new();
     let [socket, files] = ["socket", "files"].map(|name| directory.path().join(name));
     let _unreadable = UnixListener::bind(&socket).unwrap();
     fs::write(&files, "passwd: files\ngroup: files\n").unwrap();
     for (path, at) in [(&socket, "/etc/passwd"), (&files, "/etc/nsswitch.conf")] {
-        mount(Some(path), at, None::<&str>, MsFlags::MS_BIND, None::<&str>).unwrap();
+        mount_over(Path::new(at), path).unwrap();
     }
     let errno = "No such device or address (ENXIO)";
     let user = |user| format!("'{user}': expected the name or number of a user: {errno}\n");
