@@ -302,6 +302,8 @@ fn own_address_asks() {
     for (others, vip_flags, expected) in [
         (vec![create(own, 100, permanent)], secondary, own),
         (vec![create(own, 999, permanent)], secondary, own),
+        (vec![create(own, 1, permanent), create(other_vip, 2, permanent)], secondary, own),
+        (vec![create(other_vip, 2, permanent), create(own, 1, permanent)], secondary, own),
         (vec![create(own, 999, permanent)], permanent, none),
         (vec![create(other_vip, 1000, secondary)], permanent, none),
         (vec![create(other_vip, 1001, permanent)], secondary, none),
