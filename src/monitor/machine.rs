@@ -345,7 +345,7 @@ impl<'a> Monitor<'a> {
         metrics.next_action()
     }
 
-    pub(super) fn run_hook(&mut self, now: Instant) -> Option<Action> {
+    fn run_hook(&mut self, now: Instant) -> Option<Action> {
         let hook = self.hook.as_mut()?;
         if self.exit.allows_hook(hook.runs.newest) { hook.next_action(now) } else { None }
     }

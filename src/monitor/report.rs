@@ -144,10 +144,8 @@ impl Monitor<'_> {
                         hook.run_again();
                         hook.post(self.vip.hook_state(), now);
                     }
-                    let notify = self.outbox.as_mut().and_then(|outbox| outbox.next_action(now));
-                    if let Some(action) = notify.or_else(|| self.run_hook(now)) {
-                        return Some(action);
-                    }
+                    // Both come before the detector.
+                    return self.next_action(now);
                 }
             }
         }
