@@ -143,14 +143,17 @@ fn directory_exchanged_for_a_link() {
 /// Makes a fault, or mends it.
 type Act<'a> = &'a dyn Fn();
 
-/// A router's name is in the log, whose lines a shell must not run. The wrapper's own file, and what is above, is root's.
+/// A router's name is in the log, whose lines a shell must not run. The wrapper's own file, and what is above, is root's, and
+/// so are the programs that it runs, whatever PATH has come through sudo.
 #[apply(trial)]
 fn refused_by_the_wrapper() {
     let bin = install("18-to-28");
     let etc = Directory::new();
     let run = |router: &str| {
         let etc = etc.path().display();
-        let script = format!("mount --bind {etc} /etc && exec \"$0\" --router_id=\"$1\" --version");
+        let script = format!(
+            "mount --bind {etc} /etc && PATH=/etc:$PATH && exec \"$0\" --router_id=\"$1\" --version"
+        );
         let mut command = Command::new("unshare");
         command.args(["--mount", "sh", "-c", &script]).arg(bin.path().join(NAME)).arg(router);
         let output = command.output().unwrap();
@@ -158,6 +161,9 @@ fn refused_by_the_wrapper() {
     };
     let passwd = fs::read_to_string("/etc/passwd").unwrap();
     fs::write(etc.path().join("passwd"), passwd).unwrap();
+    for name in ["namei", "grep"] {
+        write_program(&etc.path().join(name), "#!/bin/sh\n: >/etc/was-run\n");
+    }
     assert_eq!(run("r.1:a_b-c"), (Some(0), String::new()));
     for router in ["..", "$(id)", "a;b", "a b", "a\nb", "é", "a/b"] {
         let (code, error) = run(router);
@@ -184,6 +190,18 @@ fn refused_by_the_wrapper() {
         assert!(code == Some(2) && error.contains("must be root's"), "{n}: {error}");
         mend();
         assert_eq!(run("r1"), (Some(0), String::new()), "{n}");
+    }
+    assert!(!etc.path().join("was-run").exists());
+}
+
+/// So the hook runs again.
+#[apply(trial)]
+fn ipv6_that_cannot_be_set_is_a_failure() {
+    let script = "mount --bind /proc/sys /proc/sys && mount -o remount,bind,ro /proc/sys && exec \"$0\" INSTANCE r1 \"$1\" 0";
+    for (state, code) in [("MASTER", 1), ("BACKUP", 0)] {
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "--net", "sh", "-c", script]).arg(shipped("ipv6")).arg(state);
+        assert_eq!(command.output().unwrap().status.code(), Some(code), "{state}");
     }
 }
 
