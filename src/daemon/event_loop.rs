@@ -114,7 +114,8 @@ impl Daemon<'_> {
         // The kernel first, so that a signal that follows a change of address finds it handled. Events that are newer than
         // an answer are read only after it.
         if !self.questions.is_open() || self.read_answer() {
-            if ready[ROUTE] {
+            // What frames have caused may have taken a while: without a look, a backup might send more of it.
+            if ready[ROUTE] || ready[PACKETS] {
                 unread[ROUTE] = !self.drain_route(buffer);
             } else {
                 self.dispatch(&Input::QueueEmpty);

@@ -278,6 +278,7 @@ impl Monitor<'_> {
         self.journal.log_limited(LimitedEvent::MalformedMessage { ifindex }, now);
         self.resync.handle_datagram();
         self.announcer.iter_mut().for_each(Announcer::forget_links);
+        self.detector.iter_mut().for_each(Detector::handle_loss);
         let is_about_another = ifindex.is_some() && ifindex != self.vip.ifindex();
         if is_about_another && self.vip.ifindex().is_some() {
             return;

@@ -245,7 +245,9 @@ fn fork_hook(config: &Config) -> Result<Helper<HookRun>, StartError> {
 fn open_sockets(config: &Config) -> Result<(RouteEvents, Option<PacketSocket>), StartError> {
     let filters = config.no_announce && !config.no_netlink_filter;
     let only = filters.then_some(config.vip.address());
-    let route = RouteEvents::open(config.netlink_rcvbuf, only).map_err(named("netlink socket"))?;
+    let announces = config.announce().is_some();
+    let route = RouteEvents::open(config.netlink_rcvbuf, only, announces)
+        .map_err(named("netlink socket"))?;
     let packets = config.announce().map(|_| PacketSocket::open(config.vip.address()));
     let socket = "packet socket (root or CAP_NET_RAW; not needed with --no-announce alone)";
     Ok((route, packets.transpose().map_err(named(socket))?))

@@ -48,9 +48,13 @@ pub struct Events(Socket);
 
 impl Events {
     /// Opens a socket and subscribes to events. `net.core.rmem_max` limits the `receive_buffer` without `CAP_NET_ADMIN`.
-    /// Only events of address `only` pass, if that is given; a kernel without socket filters passes all. To announce,
-    /// with all events, IPv6 forwarding has to be known.
-    pub fn open(receive_buffer: usize, only: Option<IpAddr>) -> Result<Self, Errno> {
+    /// Of addresses only events of `only` pass, if that is given; a kernel without socket filters passes all. To
+    /// announce, IPv6 forwarding has to be known.
+    pub fn open(
+        receive_buffer: usize,
+        only: Option<IpAddr>,
+        announces: bool,
+    ) -> Result<Self, Errno> {
         let mut socket = Socket::new(NETLINK_ROUTE)?;
         setsockopt(&socket, sockopt::RcvBufForce, &receive_buffer)
             .or_else(|_| setsockopt(&socket, sockopt::RcvBuf, &receive_buffer))?;
@@ -60,7 +64,7 @@ impl Events {
             // Without the filter, other addresses only cost wake-ups.
             let _ = bpf::attach(&socket, &mut bpf::events_of(ip));
         }
-        let forwarding = only.is_none().then_some(libc::RTNLGRP_IPV6_NETCONF);
+        let forwarding = announces.then_some(libc::RTNLGRP_IPV6_NETCONF);
         for group in WATCH.into_iter().chain(forwarding) {
             socket.add_membership(group)?;
         }

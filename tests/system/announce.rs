@@ -107,6 +107,21 @@ fn advertisements_say_whether_the_interface_forwards() {
     }
 }
 
+/// Also where they are sent only after a claim, and other addresses have no events.
+#[apply(trial)]
+fn advertisements_after_a_claim_say_whether_the_interface_forwards() {
+    let (world, capture) = world(&["--garp_master_repeat=1", "--no-announce", "--probe=1"]);
+    let wire = Capture::new("ha0-peer");
+    world.rtnl.add_address("lan0", "fd00::1/64");
+    let keepwatch = world.setup.start();
+    // All links have been listed before it.
+    wire.wait("a question", |frames| frames.iter().any(Frame::is_arp));
+    set_sysctl("ipv6/conf/lan0/forwarding", 1);
+    let vip = Ipv4Addr::new(169, 254, 0, 5);
+    wire.send(&arp::announcement(Operation::Request, [2, 0, 0, 0, 0, 9], vip));
+    assert_eq!(bytes(&announcements(&capture, &keepwatch, 1)), advertisements(true, 1));
+}
+
 #[apply(trial)]
 fn irrelevant_addresses_are_not_announced() {
     let (world, capture) = backup(&["--garp_master_repeat=1"]);

@@ -296,9 +296,10 @@ impl<'a> Announcer<'a> {
         if self.is_listing() {
             return;
         }
-        self.lists_round = false;
         self.tables.entries.retain(|entry| !entry.is_over(now));
-        if let Some(again) = self.again.as_mut().filter(|again| now >= again.due) {
+        if take(&mut self.lists_round)
+            && let Some(again) = &mut self.again
+        {
             (again.rounds, again.due) = (again.rounds.saturating_sub(1), now + self.timing.delay);
         }
         self.again.take_if(|again| again.rounds == 0);
@@ -341,7 +342,7 @@ impl<'a> Announcer<'a> {
         }
         // keepalived announces the addresses of the watched interface.
         let is_keepalived_s = self.watched == Some(ifindex) && self.again.is_none();
-        let only = self.again.and_then(|again| again.only).filter(|_| listed);
+        let only = self.again.and_then(|again| again.only).filter(|_| listed && self.lists_round);
         let is_other = only.is_some_and(|only| only != key);
         let usable = !ip.is_loopback() && !ip.is_multicast() && !ip.is_unspecified();
         let link = self.tables.links.get(ifindex);
@@ -423,7 +424,11 @@ impl<'a> Announcer<'a> {
         self.tables.links.clear();
         self.tables.entries.clear();
         self.has_loss = true;
-        self.active && self.announces_changes && self.list()
+        let was_listing = self.is_listing();
+        let lists_round = self.lists_round && !self.announces_changes;
+        let lists = self.active && (self.announces_changes || was_listing) && self.list();
+        self.lists_round = lists_round;
+        lists
     }
 
     /// Handles an empty queue: every event has been read that may have removed a listed address. Logs the addresses that

@@ -74,6 +74,16 @@ fn frames(announcer: &mut Announcer<'_>) -> std::vec::Vec<(i64, FrameKind)> {
     frames
 }
 
+/// Sends the frames that are due at once.
+fn frames_now(announcer: &mut Announcer<'_>) -> std::vec::Vec<FrameKind> {
+    let mut frames = std::vec::Vec::new();
+    while let Some(Action::SendFrame(announcement)) = announcer.next_action(Instant::ZERO) {
+        frames.push(announcement.kind);
+        announcer.advance(announcement.address, Instant::ZERO);
+    }
+    frames
+}
+
 fn round(ip: &str) -> [FrameKind; 2] {
     let ip = ip.parse().unwrap();
     [FrameKind::ArpRequest(ip), FrameKind::ArpReply(ip)]
@@ -341,8 +351,54 @@ fn on_the_watched_link_announcements_come_only_after_a_split_brain() {
             sent += 1;
         }
         assert_eq!(sent, expected, "round {round}");
+        assert!(!announcer.starts_round(now), "the next round comes later");
     }
     assert_eq!(announcer.deadline(), None);
+}
+
+/// Each list is for its own purpose: what the loss has taken away is announced, and then the VIP.
+#[test]
+fn loss_of_events_beside_a_round_for_one_address() {
+    let there = [address("10.0.0.1/24"), address("10.0.0.2/24")];
+    for round_is_first in [true, false] {
+        let mut tables = Tables::new();
+        let mut announcer = announcer(AnnounceTiming::default(), &mut tables);
+        let begin_round = |announcer: &mut Announcer<'_>| {
+            announcer.announce_again(Some(AddressKey::from(&there[0])), Instant::ZERO);
+            announcer.starts_round(Instant::ZERO)
+        };
+        if round_is_first {
+            assert!(begin_round(&mut announcer));
+        }
+        assert!(announcer.handle_loss(), "everything is listed");
+        if !round_is_first {
+            assert!(!begin_round(&mut announcer), "before the list has ended");
+        }
+        list(&mut announcer, &there);
+        let sent: std::vec::Vec<_> = frames_now(&mut announcer);
+        for address in ["10.0.0.1", "10.0.0.2"] {
+            assert!(round(address).iter().all(|frame| sent.contains(frame)), "{address}: {sent:?}");
+        }
+        assert!(announcer.starts_round(Instant::ZERO));
+    }
+}
+
+/// The loss has taken its links away.
+#[test]
+fn loss_of_events_during_a_round_has_it_listed_again() {
+    let mut tables = Tables::new();
+    let mut announcer = Announcer::new(AnnounceTiming::default(), &mut tables, false);
+    assert!(!announcer.handle_role(true, None, Instant::ZERO), "nothing is announced");
+    assert!(!announcer.handle_loss(), "nothing is announced");
+    announcer.announce_again(None, Instant::ZERO);
+    for round in 0..3 {
+        let now = Instant::from_secs(2 * round);
+        assert!(announcer.starts_round(now), "round {round}");
+        assert!(announcer.handle_loss(), "round {round}");
+        list(&mut announcer, &[address("10.0.0.1/24")]);
+        assert_eq!(frames_now(&mut announcer), self::round("10.0.0.1"), "round {round}");
+    }
+    assert!(!announcer.starts_round(Instant::from_secs(6)));
 }
 
 #[test]
