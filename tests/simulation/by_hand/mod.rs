@@ -33,6 +33,8 @@ struct Lab<'a> {
     addresses: Vec<Address>,
     /// Answers about more than one interface are interrupted.
     interrupts: bool,
+    /// Answers about the addresses of one interface come in parts, so they may have gaps.
+    divides: bool,
     /// The kernel refuses to answer.
     refuses: bool,
     /// A link with the watched name as alternative name.
@@ -54,6 +56,7 @@ impl<'a> Lab<'a> {
             links: vec![link(WATCHED, "ha"), link(LINK, "lan")],
             addresses: Vec::new(),
             interrupts: false,
+            divides: false,
             refuses: false,
             alternative: None,
             agent_hangs: false,
@@ -135,9 +138,10 @@ impl<'a> Lab<'a> {
             }
         };
         let is_all = matches!(question, Question::Links | Question::Addresses { only: None });
+        let is_alone = matches!(question, Question::Addresses { only: Some(_) });
         let end = match () {
             () if self.refuses => Answer::Failed(EBUSY),
-            () if self.interrupts && is_all => Answer::Interrupted,
+            () if self.interrupts && is_all || self.divides && is_alone => Answer::Interrupted,
             () => Answer::Complete,
         };
         listed.into_iter().map(Input::Entry).chain([Input::Answered(end)]).collect()

@@ -143,6 +143,25 @@ fn overrun_among_a_thousand_links_costs_four_questions() {
     assert_eq!(lab.questions(), [interface, own, Question::Links, ALL]);
 }
 
+/// Each time once, as only an answer about all shows what that of a large link has left out.
+#[test]
+fn large_link_that_comes_up_costs_two_questions() {
+    let mut tables = Box::new(Tables::new());
+    let mut lab = Lab { divides: true, ..Lab::active(announcing(&mut tables)) };
+    let own = address(LINK, "10.1.0.1/24".parse().expect("one"), AddressFlags::Permanent);
+    lab.addresses.push(own);
+    for time in ["first", "second"] {
+        lab.actions.clear();
+        for flags in [LinkFlags::Up, lab.links[1].flags] {
+            lab.event(Body::NewLink(Link { flags, ..lab.links[1].clone() }));
+        }
+        lab.pass(Duration::from_secs(60));
+        assert_eq!(lab.questions(), [Question::Addresses { only: Some(LINK) }, ALL], "{time}");
+        let is_own = |action: &Action| matches!(action, Action::SendFrame(frame) if frame.address.ip == own.cidr.address());
+        assert_eq!(lab.all(|action| is_own(action).then_some(())).len(), 6, "{time}");
+    }
+}
+
 /// Before Linux 4.20, the answer for this link lists the addresses of all.
 #[test]
 fn deleted_vip_that_an_old_kernel_lists() {

@@ -219,7 +219,11 @@ fn own_links_are_no_other_stations() {
 
 /// Returns a lab whose watched interface has a virtual MAC, and a link below it if `with_parent`.
 fn with_virtual_mac<'a>(with_parent: bool) -> Lab<'a> {
-    let mut lab = Lab::new(detecting());
+    with_virtual_mac_and(detecting(), with_parent)
+}
+
+fn with_virtual_mac_and(config: MonitorConfig<'_>, with_parent: bool) -> Lab<'_> {
+    let mut lab = Lab::new(config);
     let parent = with_parent.then_some(LINK);
     lab.links[0] = Link { mac: Some(VIRTUAL_MAC), parent, ..link(WATCHED, "ha") };
     lab.links[1].mac = Some([2, 0, 0, 0, 0, 77]);
@@ -286,6 +290,25 @@ fn own_frames_that_come_back_are_no_split_brain() {
     lab.claimed(VIRTUAL_MAC);
     lab.pass(Duration::from_secs(5));
     assert_eq!(lab.named(), [1000], "the network sends nothing back any more");
+}
+
+/// A switch has learnt the virtual MAC from its answer. Nothing else is announced while the other has the VIP.
+#[test]
+fn answer_of_another_with_the_virtual_mac_has_the_vip_announced() {
+    let mut tables = Box::new(Tables::new());
+    let detecting = MonitorConfig { detect_split_brain: true, ..announcing(&mut tables) };
+    let mut lab = with_virtual_mac_and(detecting, true);
+    lab.addresses.push(address(LINK, "10.1.0.1/24".parse().unwrap(), vip().flags));
+    lab.feed(&Input::Overrun);
+    lab.pass(Duration::from_secs(10));
+    lab.actions.clear();
+    lab.answers.push(claim(VIRTUAL_MAC, ClaimKind::Answer));
+    lab.claimed(VIRTUAL_MAC);
+    lab.pass(Duration::from_secs(10));
+    let frame = |act: &_| if let Action::SendFrame(frame) = act { Some(*frame) } else { None };
+    let addresses: Vec<_> = lab.all(frame).iter().map(|frame| frame.address.ip).collect();
+    assert_eq!(addresses, vec![vip().cidr.address(); addresses.len()]);
+    assert!(!addresses.is_empty());
 }
 
 /// Every second question is an ordinary request, if there is an address for it that is no VIP.
@@ -361,9 +384,10 @@ fn own_addresses_are_listed_for_each_question() {
 /// Its MAC may be another station's from then on.
 #[test]
 fn mac_of_a_deleted_link_is_no_longer_ours() {
-    for is_lost in [false, true] {
+    let gone = Link { mac: Some(OTHER), ..link(LINK, "lan") };
+    let unread = Input::MalformedMessage(Some(LINK));
+    for input in [Input::Event(Body::DelLink(gone.clone())), Input::Overrun, unread] {
         let mut lab = Lab::active(detecting());
-        let gone = Link { mac: Some(OTHER), ..link(LINK, "lan") };
         lab.event(Body::NewLink(gone.clone()));
         lab.links[1] = gone.clone();
         lab.set_answering(true);
@@ -371,12 +395,12 @@ fn mac_of_a_deleted_link_is_no_longer_ours() {
         lab.pass(Duration::from_secs(5));
         assert_eq!(lab.named(), []);
         lab.links.truncate(1);
-        lab.feed(&if is_lost { Input::Overrun } else { Input::Event(Body::DelLink(gone)) });
+        lab.feed(&input);
         lab.pass(Duration::from_secs(1));
         lab.start = lab.now;
         lab.claimed(OTHER);
         lab.pass(Duration::from_secs(5));
-        assert_eq!(lab.named().len(), 1, "{is_lost}");
+        assert_eq!(lab.named().len(), 1, "{input:?}");
     }
 }
 
