@@ -162,7 +162,7 @@ fn irrelevant_addresses_are_not_announced() {
 
 /// Adds 4,096 addresses while the VIP flips, which interrupts their rounds. In the end each address has been announced
 /// three times, every flip has been delivered, and memory has not grown.
-#[apply(trial)]
+#[apply(trial_with_other_users)] // Only root can have a large buffer for the frames.
 fn thousands_at_once() {
     let (world, _) = backup(&["--garp_interval=0.0001"]);
     // On a busy machine these events overrun the queue.
@@ -229,7 +229,7 @@ fn blocked_transmit_queue() {
 }
 
 /// The kernel lists the addresses of one link in several parts, and sets no flag if they have gaps.
-#[apply(trial)]
+#[apply(trial_with_other_users)] // Only root can have a large buffer for the frames.
 fn link_with_many_addresses_is_listed_once() {
     let (world, capture) = world(&["--garp_master_repeat=1"]);
     let keepwatch = world.setup.start();

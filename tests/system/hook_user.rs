@@ -124,8 +124,8 @@ fn setuid_child_is_killed() {
     fs::copy("/usr/bin/setpriv", &setpriv).unwrap();
     fs::set_permissions(&setpriv, Permissions::from_mode(0o4755)).unwrap();
     let become_root = format!(
-        "mv $RECORD/BACKUP $RECORD/once
-        {} --reuid=0 --regid=0 --clear-groups sh -c 'echo $(id -ru) $$ >$RECORD/root; exec sleep 1000'",
+        "{} --reuid=0 --regid=0 --clear-groups sh -c \
+            'echo $(id -ru) $$ >$RECORD/root; mv $RECORD/BACKUP $RECORD/once; exec sleep 1000'",
         setpriv.display()
     );
     hooked.when("BACKUP", &become_root);

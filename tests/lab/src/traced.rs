@@ -26,13 +26,8 @@ pub fn spawn_up_to(command: &mut Command, call: c_long) -> Stopped {
         command.pre_exec(|| Ok(ptrace::traceme()?));
     }
     let stopped = Stopped(command.spawn().expect("to start the program"));
-    let pid = stopped.pid();
-    wait(pid);
-    while ptrace::getregs(pid).expect("its registers").orig_rax != call.cast_unsigned() {
-        resume(pid);
-    }
-    // From the entry of the call to its exit.
-    resume(pid);
+    wait(stopped.pid());
+    stopped.go_on_up_to(call);
     stopped
 }
 
@@ -55,6 +50,17 @@ pub fn at_call(pid: Pid, mut is_it: impl FnMut(u64, [u64; 2]) -> bool, then: imp
 }
 
 impl Stopped {
+    /// Lets it go on to the exit of the next such call.
+    pub fn go_on_up_to(&self, call: c_long) {
+        let pid = self.pid();
+        resume(pid);
+        while ptrace::getregs(pid).expect("its registers").orig_rax != call.cast_unsigned() {
+            resume(pid);
+        }
+        // From the entry of the call.
+        resume(pid);
+    }
+
     /// Lets it go on.
     pub fn go_on(self) -> Child {
         ptrace::detach(self.pid(), None).expect("to let it go");

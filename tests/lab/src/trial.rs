@@ -28,7 +28,7 @@ macro_rules! trial {
     };
 }
 
-/// `#[apply(trial_with_other_users)]` makes a trial that is ignored in a user namespace, which has no other users.
+/// `#[apply(trial_with_other_users)]` makes a trial that is ignored in a user namespace, which has no other users and no root.
 #[macro_export]
 macro_rules! trial_with_other_users {
     ($(#[$attribute:meta])* fn $name:ident() $body:block) => {
