@@ -72,12 +72,13 @@ pub fn world(log: Log) -> World {
     world
 }
 
-/// Returns a line without the times in the kernel's events and frames.
+/// Returns a line without the times in the kernel's events and frames, and of a split brain.
 fn without_times(line: &str) -> String {
     let mut rest = line;
     let mut text = String::new();
-    while let Some(at) =
-        ["created: ", "micros: "].iter().find_map(|key| Some(rest.find(key)? + key.len()))
+    while let Some(at) = ["created: ", "micros: ", ", silent for "]
+        .iter()
+        .find_map(|key| Some(rest.find(key)? + key.len()))
     {
         text.push_str(&rest[..at]);
         rest = rest[at..].trim_start_matches(|c: char| c.is_ascii_digit());

@@ -164,7 +164,7 @@ fn irrelevant_addresses_are_not_announced() {
 /// three times, every flip has been delivered, and memory has not grown.
 #[apply(trial_with_other_users)] // Only root can have a large buffer for the frames.
 fn thousands_at_once() {
-    let (world, _) = backup(&["--garp_interval=0.0001"]);
+    let (world, _) = backup(&["--garp_interval=0.0005"]);
     // On a busy machine these events overrun the queue.
     world.setup.expect(&["netlink events lost; resynchronising", "dump of "]);
     let keepwatch = world.setup.start();
