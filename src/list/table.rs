@@ -7,6 +7,9 @@ use crate::log::{is_shown, printable};
 use crate::start::process;
 use crate::sys::clock;
 
+/// The most characters of a cell. Any user may add a row with a longer one, and formatting panics for a width over 65,535.
+const MAX_CELL: usize = 8192;
+
 /// Returns a Unix time as local time, such as `2026-11-20 10:00:00`.
 pub(super) fn show_second(seconds: &str) -> String {
     let time = TimeSpec::new(seconds.parse().unwrap_or_default(), 0);
@@ -22,7 +25,7 @@ pub(super) fn as_text(rows: &[Row]) -> String {
     }
     let cell = |(heading, value): (&str, &Option<String>)| match value {
         Some(time) if heading == "SINCE" => show_second(time),
-        value => printable(value.as_deref().unwrap_or("-")),
+        value => printable(value.as_deref().unwrap_or("-")).chars().take(MAX_CELL).collect(),
     };
     let cells = |(row, _): &Row| HEADINGS.split(',').zip(row).map(cell).collect();
     let rows: Vec<Vec<_>> = rows.iter().map(cells).collect();
@@ -75,4 +78,17 @@ fn escape(text: &str) -> String {
             .fold(String::new(), |text, unit| text + &format!("\\u{unit:04x}")),
     };
     text.chars().map(escape).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{MAX_CELL, as_text};
+    use crate::list::Verdict;
+
+    #[test]
+    fn long_cell_is_cut() {
+        let row = std::array::from_fn(|_| Some("\u{1}".repeat(20_000)));
+        let lines: Vec<_> = as_text(&[(row, Verdict::Ok)]).lines().map(str::len).collect();
+        assert!(lines.len() == 2 && lines[1] < 14 * MAX_CELL, "{lines:?}");
+    }
 }

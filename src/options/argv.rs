@@ -65,7 +65,9 @@ pub(super) fn read(argv: Vec<OsString>) -> Result<Vec<GivenOption>, String> {
             ParsedName::Ignored => continue,
         };
         let is_one_of_many = flag.optionality == Optionality::Repeating && how != Given::Off;
-        given.retain(|(other, _)| other.long != flag.long || is_one_of_many);
+        if !is_one_of_many {
+            given.retain(|(other, _)| other.long != flag.long);
+        }
         given.push((flag, how));
     }
     Ok(given)
