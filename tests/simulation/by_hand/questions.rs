@@ -206,6 +206,15 @@ fn address_that_is_rightly_elsewhere_is_not_misplaced() {
     }
 }
 
+/// Its link is known.
+#[test]
+fn misplaced_address_that_is_refreshed_asks_nothing() {
+    let mut lab = Lab { addresses: vec![elsewhere()], ..Lab::new(config()) }.started();
+    lab.event(Body::NewAddress(elsewhere()));
+    lab.pass(Duration::from_secs(1));
+    assert_eq!(lab.questions(), []);
+}
+
 /// The answer about all addresses says nothing of their links, which are known.
 #[test]
 fn misplaced_address_stays_shown_while_all_are_listed() {
