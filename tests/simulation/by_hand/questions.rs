@@ -251,6 +251,17 @@ fn vip_with_twenty_peers_loses_sixteen() {
     assert_eq!(lab.written(), [State::Backup]);
 }
 
+/// Nothing was left out that might have its room.
+#[test]
+fn vip_with_sixteen_peers_loses_one() {
+    let peers = (1..=16).map(|n| Address { peer: Ipv4Addr::new(10, 9, 0, n).into(), ..vip() });
+    let mut lab = Lab { addresses: peers.collect(), ..Lab::new(config()) }.started();
+    let gone = lab.addresses.remove(0);
+    lab.event(Body::DelAddress(gone));
+    lab.pass(Duration::from_secs(1));
+    assert_eq!((lab.questions(), lab.written()), (vec![], vec![]));
+}
+
 /// Gateways of hundreds of links have the same link-local address.
 #[test]
 fn vip_of_five_hundred_links_is_seen_on_the_watched_one() {
