@@ -24,12 +24,13 @@ pub fn check(cmdline: &[u8]) {
         // That value looks like an option.
         return;
     }
+    // A later option replaces an earlier one, except this.
+    let adds = words.iter().any(|word| word.replace('_', "-").starts_with("--hook-env"));
     let spellings = [
         respelt(&words, |name| name.replace('-', "_")),
         respelt(&words, |name| name.replace('_', "-")),
         split(&words),
-        // A later option replaces an earlier one.
-        [&words[..], &words].concat(),
+        [&words[..], if adds { &[] } else { &words }].concat(),
     ];
     for spelling in spellings {
         let again = parse(spelling.iter().map(OsString::from).collect());
