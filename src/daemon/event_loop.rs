@@ -114,7 +114,7 @@ impl Daemon<'_> {
         // The kernel first, so that a signal that follows a change of address finds it handled. Events that are newer than
         // an answer are read only after it.
         if !self.questions.is_open() || self.read_answer() {
-            // What frames have caused may have taken a while: without a look, a backup might send more of it.
+            // What frames have caused takes time, in which the VIP may have gone: a backup would ask or announce.
             if ready[ROUTE] || ready[PACKETS] {
                 unread[ROUTE] = !self.drain_route(buffer);
             } else {

@@ -146,13 +146,13 @@ impl<'a> Announcer<'a> {
         self.blocked.clear();
         (self.again, self.next_due) = (None, None);
         (self.links_missing, self.addresses_missing) = (false, false);
-        active && self.announces_changes && self.list()
+        active && self.announces_changes && self.list(false)
     }
 
-    /// Wants everything listed and announced. Returns `true`.
-    fn list(&mut self) -> bool {
+    /// Wants everything listed and announced, for a round of [`Announcer::announce_again`] or not. Returns `true`.
+    fn list(&mut self, for_round: bool) -> bool {
         (self.links_missing, self.addresses_missing) = (!self.has_links, true);
-        self.lists_round = false;
+        self.lists_round = for_round;
         true
     }
 
@@ -177,9 +177,7 @@ impl<'a> Announcer<'a> {
             return false;
         }
         self.tables.entries.retain(|entry| entry.progress != Progress::Done);
-        self.list();
-        self.lists_round = true;
-        true
+        self.list(true)
     }
 
     fn is_listing(&self) -> bool {
@@ -424,11 +422,11 @@ impl<'a> Announcer<'a> {
         self.tables.links.clear();
         self.tables.entries.clear();
         self.has_loss = true;
-        let was_listing = self.is_listing();
-        let lists_round = self.lists_round && !self.announces_changes;
-        let lists = self.active && (self.announces_changes || was_listing) && self.list();
-        self.lists_round = lists_round;
-        lists
+        if self.announces_changes {
+            self.active && self.list(false)
+        } else {
+            self.is_listing() && self.list(true)
+        }
     }
 
     /// Handles an empty queue: every event has been read that may have removed a listed address. Logs the addresses that

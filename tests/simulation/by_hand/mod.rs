@@ -5,6 +5,8 @@ mod questions;
 mod split_brain;
 mod two_routers;
 
+use std::net::IpAddr;
+
 use keepwatch::errno::Errno;
 use keepwatch::monitor::{
     Action, AnnounceTiming, Answer, Duration, Failure, HookState, Input, Instant, LimitedEvent,
@@ -172,6 +174,14 @@ impl<'a> Lab<'a> {
 
     fn written(&self) -> Vec<State> {
         self.all(|action| if let Action::WriteState(state) = action { Some(*state) } else { None })
+    }
+
+    /// Returns the address in each frame.
+    fn announced(&self) -> Vec<IpAddr> {
+        self.all(|action| match action {
+            Action::SendFrame(frame) => Some(frame.address.ip),
+            _ => None,
+        })
     }
 
     fn has(&self, wanted: &Action) -> bool {

@@ -305,8 +305,7 @@ fn answer_of_another_with_the_virtual_mac_has_the_vip_announced() {
     lab.answers.push(claim(VIRTUAL_MAC, ClaimKind::Answer));
     lab.claimed(VIRTUAL_MAC);
     lab.pass(Duration::from_secs(10));
-    let frame = |act: &_| if let Action::SendFrame(frame) = act { Some(*frame) } else { None };
-    let addresses: Vec<_> = lab.all(frame).iter().map(|frame| frame.address.ip).collect();
+    let addresses = lab.announced();
     assert_eq!(addresses, vec![vip().cidr.address(); addresses.len()]);
     assert!(!addresses.is_empty());
 }
