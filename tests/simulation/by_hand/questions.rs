@@ -220,9 +220,14 @@ fn misplaced_address_stays_shown_while_all_are_listed() {
     let mut lab = Lab { addresses: vec![elsewhere()], ..Lab::new(config()) };
     lab.pass(Duration::from_secs(1));
     assert_eq!((lab.misplaced(), lab.monitor.deadline()), (1, None));
+    lab.actions.clear();
     lab.feed(&Input::Control(Control::Reload));
     lab.pass(Duration::from_secs(1));
-    assert_eq!((lab.misplaced(), lab.monitor.deadline()), (1, None));
+    let [interface, own] = WATCHED_QUESTIONS;
+    assert_eq!((lab.questions(), lab.monitor.deadline()), (vec![interface, own, ALL], None));
+    assert!(
+        lab.monitor.status().troubles.contains(&Some(Trouble::Misplaced(name("lan"), vip().cidr)))
+    );
 }
 
 /// It may become a mistake.
