@@ -18,6 +18,7 @@ use crate::monitor::{
     Action, Duration, Input, Keepalived, LogEvent, Monitor, MonitorConfig, State, Tables,
 };
 use crate::options::Config;
+use crate::start::program::check_conntrackd;
 use crate::start::{StartError, files, named, process, service_manager};
 use crate::sys::netlink::Questions;
 use crate::sys::service_manager::ReadinessNotifier;
@@ -67,8 +68,7 @@ pub fn check(config: &Config, tables: &mut Tables) -> Result<(), StartError> {
     report("state file", Some(&state_file), replace, "can be written");
     report("metrics", config.metrics_file.as_deref(), replace, "can be written");
     if let Some(program) = config.find_conntrackd() {
-        let find = |path: &Path| fs::metadata(path).map(drop).map_err(Errno::from);
-        report("conntrackd", Some(&program.path), find, "can be run");
+        report("conntrackd", Some(&program.path), check_conntrackd, "can be run");
         let open =
             |path: &Path| open_configuration(path, config.run_as()).map(drop).map_err(Errno::from);
         report("conntrackd", Some(&config.conntrackd_conf()), open, "can be read");
@@ -96,7 +96,9 @@ fn report<E: Display>(
 
 /// Checks root's hook, if the hook hands over to it. Any other was checked with the options.
 fn check_hook(hook: &Path, config: &Config) -> Result<(), String> {
-    if hook.ends_with("hand-over") { hand_over::check(config.router_id.as_str()) } else { Ok(()) }
+    // The unit's instance has its own directory; OPTIONS may give it another router id.
+    let instance = config.conf_dir.file_name().unwrap_or_default().to_string_lossy();
+    if hook.ends_with("hand-over") { hand_over::check(&instance) } else { Ok(()) }
 }
 
 fn print(what: &str, value: impl Display) {

@@ -24,8 +24,8 @@ use nix::unistd::{Gid, Uid, geteuid, setegid, seteuid};
 
 use super::{Failure, PATH, Runnable, in_step};
 use crate::errno::Errno;
-use crate::start::landlock;
 use crate::start::privileges::{self, RunAs};
+use crate::start::{landlock, program};
 use crate::sys::files::{self, FileId, SAFELY};
 use crate::wire::helper::{CommandResult, SyncRequest};
 
@@ -140,6 +140,8 @@ impl Conntrackd<'_> {
             return Err(CommandResult::Exited(u8::from(is_another)));
         };
         self.socket = socket;
+        // It may have been installed, or become replaceable, since the start.
+        program::check_conntrackd(self.program).map_err(CommandResult::NotStarted)?;
         let rules = self.landlock.then(|| self.rules(&configuration)).transpose();
         let mut rules = rules.map_err(CommandResult::NotStarted)?;
         let mut command = Command::new(self.program);

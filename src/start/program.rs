@@ -81,6 +81,12 @@ pub(crate) fn check_interpreter(script: &Path) -> Result<(), String> {
     Err(format!("its first line names no program in {PATH}: {}", name.display()))
 }
 
+/// Checks that conntrackd is there, and that users other than root cannot replace it.
+pub(crate) fn check_conntrackd(program: &Path) -> Result<(), Errno> {
+    fs::metadata(program)?;
+    if trust::is_safe(program) { Ok(()) } else { Err(NixErrno::EPERM.into()) }
+}
+
 /// Returns whether this is a file that the process may execute.
 pub(crate) fn can_be_run(file: &Path) -> bool {
     try_to_run(file).is_ok()

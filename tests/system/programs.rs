@@ -100,6 +100,18 @@ fn conntrackd_is_passed_over() {
     assert_eq!(tracked.flags(), "-t-n");
     keepwatch.wait_log(&format!(": {line}"), 1);
     drop(keepwatch);
+    // Others can replace it from now on.
+    let keepwatch = tracked.world.setup.start();
+    tracked.wait_synced(&keepwatch, "backup");
+    let calls = tracked.calls();
+    set_mode(&tracked.record.join("conntrackd"), 0o757);
+    tracked.world.setup.expect(&["conntrackd -"]);
+    tracked.world.set_vip(true);
+    keepwatch.wait_log("(EPERM)", 4);
+    assert_eq!(tracked.calls(), calls);
+    set_mode(&tracked.record.join("conntrackd"), 0o755);
+    drop(keepwatch);
+    tracked.world.set_vip(false);
     // A file that is not executable is skipped without a line.
     set_mode(&program, 0o644);
     fs::remove_dir_all(&second).unwrap();
