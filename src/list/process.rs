@@ -110,23 +110,27 @@ impl Process {
     /// Returns whether the process is no stranger's: it is the caller's own, or its user owns a directory in one of the
     /// places. Any user may run other instances, or what looks like one.
     pub fn counts(&self, places: &[PathBuf]) -> bool {
-        let namespace = |pid: &dyn Display| identity(fs::metadata(format!("/proc/{pid}/ns/user")));
         let directory = |path: &Path| self.open(path, OFlag::O_DIRECTORY).ok()?.metadata().ok();
         let is_given = |place: &Path| {
             let conf_dir = self.option("--conf-dir").and_then(|path| directory(path.as_ref()));
             let above = directory(place).filter(|above| !is_open(above));
-            let owner = above.map(|above| conf_dir.unwrap_or(above).uid());
-            // In a namespace of their own, users mount what they like.
-            owner == Some(self.user) && namespace(&self.pid) == namespace(&"self")
+            above.map(|above| conf_dir.unwrap_or(above).uid()) == Some(self.user)
         };
         let place = self.place().filter(|place| places.iter().any(|known| known == place));
-        self.is_own() || place.is_some_and(is_given)
+        self.is_own() || self.has_our_users() && place.is_some_and(is_given)
     }
 
-    /// Opens a path, as the process sees it, with `O_PATH`. `EACCES` for a relative path, whose base is unknown.
+    /// Returns whether the process has the caller's user namespace. In one of their own, users mount what they like.
+    fn has_our_users(&self) -> bool {
+        let namespace = |pid: &dyn Display| identity(fs::metadata(format!("/proc/{pid}/ns/user")));
+        namespace(&self.pid) == namespace(&"self")
+    }
+
+    /// Opens a path, as the process sees it, with `O_PATH`. `EACCES` for a relative path, whose base is unknown, and where a
+    /// stranger's file system may never answer, which would keep even a killed `--list` from ending.
     pub fn open(&self, path: impl AsRef<Path>, flags: OFlag) -> Result<File, Errno> {
         let path = path.as_ref();
-        if !path.is_absolute() {
+        if !path.is_absolute() || !self.is_own() && !self.has_our_users() {
             return Err(NixErrno::EACCES.into());
         }
         let flags_of_root = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;

@@ -176,3 +176,17 @@ fn state_that_may_not_be_read() {
     let reason = "keepwatch: /run/keepwatch/given/state: Permission denied (EACCES)\n";
     assert_eq!((code, &*text), (Some(3), reason));
 }
+
+/// In a user namespace of its own a process can mount a file system that never answers: nothing is opened there.
+#[apply(trial_with_other_users)]
+fn instance_in_a_user_namespace() {
+    let (code, text) = list_after(&format!(
+        "install -d -o {OTHER_USER} /run/user /run/user/theirs
+        as_other unshare --user --map-root-user /run/keepwatch-own --foreground --no-announce --router_id=theirs \
+            --monitor_interface=lo --monitor_cidr=fd00::1/64 --conf_dir=/run/user/theirs >/dev/null 2>&1 &
+        until [ -e /run/user/theirs/state ]; do sleep 0.1; done; exec $0 --list"
+    ));
+    let row: Vec<_> = text.lines().nth(1).unwrap().split_whitespace().collect();
+    assert_eq!((code, row[0], row[3]), (Some(0), "theirs", "-"), "{text}");
+    assert!(text.ends_with("/run/user/theirs/state: Permission denied (EACCES)\n"), "{text}");
+}
