@@ -22,6 +22,9 @@ use crate::wire::{arp, ndisc, parse_claim};
 
 /// Room for some dozen claims, in bytes.
 const RECEIVE_BUFFER: usize = 16_384;
+/// Room for some 1,300 frames, in bytes. They occupy it while they are in the rings of network cards, and a card that does
+/// not send must not keep the others waiting. The default holds 277.
+const SEND_BUFFER: usize = 1 << 20;
 /// More frames than fit into the receive buffer.
 const MAX_FRAMES: usize = 64;
 /// Longer than any claim.
@@ -47,6 +50,8 @@ impl PacketSocket {
         let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
         let socket = socket(AddressFamily::Packet, SockType::Raw, flags, None)?;
         setsockopt(&socket, sockopt::RcvBuf, &RECEIVE_BUFFER)?;
+        // Needs CAP_NET_ADMIN; the default is enough for one card.
+        let _ = setsockopt(&socket, sockopt::SndBufForce, &SEND_BUFFER);
         bpf::attach(&socket, &mut bpf::claims_of(vip))?;
         // Fails under qemu-user, where a frame's time is that at which it is read.
         let _ = setsockopt(&socket, sockopt::ReceiveTimestampns, &true);
@@ -73,7 +78,7 @@ impl PacketSocket {
         Ok(())
     }
 
-    /// Sends one frame at once. `ENOBUFS` if the driver has no room for it.
+    /// Sends one frame at once. `EAGAIN` if the network card's ring or the socket's buffer has no room for it.
     pub fn send(&self, announcement: &Announcement) -> Result<(), Errno> {
         let Announcement { address, mac, kind } = *announcement;
         let send = |frame: &[u8]| self.send_frame(address.ifindex, frame);
@@ -105,8 +110,11 @@ impl PacketSocket {
         let send = || sendto(self.socket.as_raw_fd(), frame, &address, MsgFlags::empty());
         // After the bound interface goes down, the next call fails for any interface.
         let retry = |errno| if errno == NixErrno::ENETDOWN { send() } else { Err(errno) };
-        send().or_else(retry)?;
-        Ok(())
+        match send().or_else(retry) {
+            // A full ring, as no queue is before it.
+            Err(NixErrno::ENOBUFS) => Err(NixErrno::EAGAIN.into()),
+            result => Ok(result.map(drop)?),
+        }
     }
 
     /// Receives the next frame or error. Returns `None` if there is neither.
