@@ -94,7 +94,7 @@ impl Daemon<'_> {
                     info!("exiting on {}", name);
                 }
                 self.log_kills();
-                log::flush();
+                log::finish();
                 return reason;
             }
             ready = self.wait(unread);
@@ -324,9 +324,9 @@ impl Daemon<'_> {
                 self.conntrackd.as_mut().ok_or(NONE)?.run(&SyncRequest::Check)?;
                 None
             }
-            Action::RunHook(state, limit) => {
+            Action::RunHook { state, limit, anew } => {
                 let limit = limit.total_millis().try_into().unwrap_or(u32::MAX);
-                self.hook.as_mut().ok_or(NONE)?.run(&HookRun { state, limit })?;
+                self.hook.as_mut().ok_or(NONE)?.run(&HookRun { state, limit, anew })?;
                 None
             }
             Action::CheckFiles => Some(Input::FilesChecked(self.check_files())),

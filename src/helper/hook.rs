@@ -121,7 +121,8 @@ impl Runnable for Hook<'_> {
         Duration::from_millis(run.limit.into())
     }
 
-    /// Builds the next command. A repeated run has the same arguments, and omits commands that have succeeded.
+    /// Builds the next command. A run that repeats a failed one has the same arguments, and omits commands that have
+    /// succeeded.
     fn next(
         &mut self,
         run: &HookRun,
@@ -137,7 +138,7 @@ impl Runnable for Hook<'_> {
                     self.states = [Some(run.state), state];
                     self.rest.clear();
                 }
-                if self.rest.is_empty() {
+                if run.anew || self.rest.is_empty() {
                     self.rest = self.commands(run.state).collect();
                 }
             }

@@ -178,6 +178,10 @@ impl LimitedEvent {
                 let (mac, ip) = (mac_text(Some(mac)), vip.address());
                 info!("{} claimed {} once and has not answered{}", mac, ip, times);
             }
+            Self::NamespaceUnseen { errno } => {
+                let errno = of_user(errno, names.user);
+                warning!("cannot look at the network namespace: {}; retrying{}", errno, times);
+            }
             Self::KeepalivedGone => {
                 warning!("keepalived does not run (--keepalived-pid-file){}", times);
             }

@@ -30,6 +30,7 @@ use std::os::fd::RawFd;
 
 use heapless::Vec;
 
+use crate::monitor::Duration;
 use crate::sys::clock;
 use crate::sys::log_sink::{LogFile, Syslog};
 use crate::sys::stderr::write_stderr;
@@ -39,6 +40,8 @@ use encoding::Frame;
 
 /// The longest line in bytes; a longer one is cut.
 const MAX_LINE: usize = 512;
+/// How long an exit waits for the log daemon.
+const LAST_WAIT: Duration = Duration::from_millis(200);
 /// Size of the buffer for lines, in bytes.
 const BUFFER_SIZE: usize = 2048;
 
@@ -137,10 +140,28 @@ pub fn flush() -> Option<RawFd> {
     if let Some(Some(lost)) = lost {
         warning!("lines lost because /dev/log was full or absent: {}", lost);
     }
+    let lost = with_logger(|logger| {
+        logger.flush();
+        logger.log.file.as_mut()?.take_lost()
+    });
+    if let Some(Some(lost)) = lost {
+        warning!("log file: {} bytes could not be written and are lost", lost);
+    }
     with_logger(|logger| {
         logger.flush();
         logger.log.syslog.as_ref()?.waiting()
     })?
+}
+
+/// Writes all lines before an exit. A log daemon without room, as while a hook's output is logged, has a moment.
+pub fn finish() {
+    let end = clock::now() + LAST_WAIT;
+    while flush().is_some() && clock::now() < end {
+        let left = end - clock::now();
+        with_logger(|logger| {
+            logger.log.syslog.iter().for_each(|syslog| syslog.wait_for_room(left));
+        });
+    }
 }
 
 /// Calls `use_it` with the log. Returns `None` before [`open`], and if a line is logged while another one is written.

@@ -42,6 +42,8 @@ pub(super) struct HookSchedule {
     longer: Option<(HookState, Duration)>,
     /// A run is due whatever the state is, once that is known.
     again: bool,
+    /// The next run is such a one, so it omits nothing that has succeeded.
+    anew: bool,
     /// When the last runs began, the oldest first. The helper would hold back a further run until its state is old.
     begun: [Option<Instant>; HOOK_RUNS],
 }
@@ -50,7 +52,7 @@ impl HookSchedule {
     pub(super) fn new(seed: u32, timing: HookTiming) -> Self {
         let runs = Delivery::new(seed);
         let (since, begun) = (Instant::ZERO, [None; HOOK_RUNS]);
-        Self { runs, timing, since, ran_for: None, longer: None, again: false, begun }
+        Self { runs, timing, since, ran_for: None, longer: None, again: false, anew: false, begun }
     }
 
     /// Forces a run for the current state, or for the next one if none is known.
@@ -71,7 +73,7 @@ impl HookSchedule {
             self.runs.failures = 0;
         }
         if again {
-            self.ran_for = None;
+            (self.ran_for, self.anew) = (None, true);
         }
         if self.ran_for == Some(state) {
             self.runs.post_delivered(state);
@@ -115,7 +117,7 @@ impl HookSchedule {
         self.begun.rotate_left(1);
         let [.., last] = &mut self.begun;
         *last = Some(now);
-        Some(Action::RunHook(state, self.limit(state)))
+        Some(Action::RunHook { state, limit: self.limit(state), anew: take(&mut self.anew) })
     }
 
     /// Returns the time limit of a run.
@@ -202,7 +204,7 @@ mod tests {
         let (mut hook, mut journal, mut now) = (schedule(0, None), Journal::default(), at(0));
         let run = |hook: &mut HookSchedule, state, now| {
             hook.post(Some(state), now);
-            let Some(Action::RunHook(_, limit)) = hook.next_action(now) else { return 0 };
+            let Some(Action::RunHook { limit, .. }) = hook.next_action(now) else { return 0 };
             limit.secs()
         };
         for secs in [90, 180, 360, 600, 600] {
@@ -228,7 +230,8 @@ mod tests {
         hook.post(Some(HookState::Backup), at(8));
         assert_eq!(hook.deadline(), None);
         hook.post(Some(HookState::Fault), at(9));
-        assert_eq!(hook.next_action(at(9)), Some(Action::RunHook(HookState::Fault, LIMIT)));
+        let run = Action::RunHook { state: HookState::Fault, limit: LIMIT, anew: false };
+        assert_eq!(hook.next_action(at(9)), Some(run));
     }
 
     #[test]
@@ -259,6 +262,23 @@ mod tests {
         hook.run_again();
         hook.post(Some(HookState::Master), at(7));
         assert!(hook.next_action(at(7)).is_some());
+    }
+
+    #[test]
+    fn only_a_run_that_is_asked_for_omits_nothing() {
+        let (mut hook, mut journal) = (schedule(0, None), Journal::default());
+        let mut anew = |hook: &mut HookSchedule, now| match hook.next_action(now) {
+            Some(Action::RunHook { anew, .. }) => {
+                hook.handle_end(CommandResult::Exited(1), &mut journal, now);
+                anew
+            }
+            other => panic!("{other:?}"),
+        };
+        hook.post(Some(HookState::Master), at(0));
+        assert!(!anew(&mut hook, at(0)) && !anew(&mut hook, at(1)));
+        hook.run_again();
+        hook.post(Some(HookState::Master), at(2));
+        assert!(anew(&mut hook, at(11)) && !anew(&mut hook, at(30)));
     }
 
     #[test]

@@ -156,8 +156,9 @@ pub enum Action {
     /// Check that conntrackd is the one that the last command reached: [`HelperNews::Ended`], with exit code 1 if it was
     /// restarted since.
     CheckConntrackd,
-    /// Run the hook within a time limit: [`HelperNews::Ended`].
-    RunHook(HookState, Duration),
+    /// Run the hook: [`HelperNews::Ended`].
+    #[expect(missing_docs, reason = "as in `HookRun`")]
+    RunHook { state: HookState, limit: Duration, anew: bool },
     /// Check whether keepalived runs: [`Input::KeepalivedChecked`].
     CheckKeepalived,
     /// Check that the network namespace still exists: [`Input::NamespaceGone`], if not.

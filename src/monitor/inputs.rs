@@ -339,13 +339,16 @@ impl Monitor<'_> {
             Action::Sync(_) | Action::CheckConntrackd => {
                 self.handle_helper(HelperKind::Conntrackd, not_started, now);
             }
-            Action::RunHook(..) => self.handle_helper(HelperKind::Hook, not_started, now),
+            Action::RunHook { .. } => self.handle_helper(HelperKind::Hook, not_started, now),
             Action::WatchClaims { .. } | Action::ReadFrames(_) => {
                 if let Some(detector) = &mut self.detector {
                     detector.handle_socket_failed(action, errno, &mut self.journal, now);
                 }
             }
-            Action::CheckNamespace => self.namespace.handle_failed(now),
+            Action::CheckNamespace => {
+                self.journal.log_limited(LimitedEvent::NamespaceUnseen { errno }, now);
+                self.namespace.handle_failed(now);
+            }
             _ => {}
         }
     }

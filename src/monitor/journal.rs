@@ -95,6 +95,8 @@ pub enum LimitedEvent {
     DadFailed,
     /// A station has claimed the VIP, and has answered no question about it.
     ClaimUnconfirmed { mac: Mac },
+    /// Whether the network namespace was deleted could not be seen; that is tried again.
+    NamespaceUnseen { errno: Errno },
     /// keepalived has not run for ten seconds.
     KeepalivedGone,
     /// Claims cannot be received; that is tried again.

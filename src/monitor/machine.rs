@@ -253,7 +253,7 @@ impl<'a> Monitor<'a> {
             undelivered: self.outbox.as_ref().and_then(|outbox| outbox.states.pending()),
             hook_pending: self.hook.as_ref().and_then(|hook| hook.runs.pending()),
             troubles: self.troubles(),
-            listens: self.detector.is_some(),
+            listens: self.detector.as_ref().is_some_and(|detector| detector.listens(&self.vip)),
             claimant: self.claimant(),
             counters: self.journal.counters,
         }

@@ -4,15 +4,17 @@ use core::mem::take;
 use std::ffi::CString;
 use std::fs::File;
 use std::io::{ErrorKind, Write};
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::os::unix::net::UnixDatagram;
 
 use nix::fcntl::OFlag;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::unistd::{Uid, geteuid};
 
 use super::files::is_at;
 use super::own_file::{self, Refusal};
 use crate::errno::Errno;
+use crate::monitor::Duration;
 
 /// A log file, which can be reopened after a rotation.
 #[derive(Debug)]
@@ -23,6 +25,10 @@ pub struct LogFile {
     pub(crate) user: Uid,
     /// The last line is incomplete: the disk was full.
     is_cut: bool,
+    /// The number of bytes that could not be written, until that is logged.
+    lost: usize,
+    /// Whether the last bytes could.
+    is_written: bool,
 }
 
 impl LogFile {
@@ -33,7 +39,7 @@ impl LogFile {
     pub fn open(path: CString) -> Result<Self, Refusal> {
         let user = geteuid();
         let file = own_file::open(&path, Self::FLAGS, user)?;
-        Ok(Self { path, file, user, is_cut: false })
+        Ok(Self { path, file, user, is_cut: false, lost: 0, is_written: true })
     }
 
     /// Reopens the path. On an error the old file stays open.
@@ -45,14 +51,22 @@ impl LogFile {
         Ok(())
     }
 
-    /// Appends complete lines. Lines that cannot be written are lost: there is no other place to say so.
+    /// Appends complete lines. What cannot be written is lost, and counted.
     pub fn write(&mut self, lines: &[u8]) {
         if self.is_cut {
             self.is_cut = self.file.write(b"\n").is_err();
         }
-        if let Ok(length @ 1..) = self.file.write(lines) {
+        let length = self.file.write(lines).unwrap_or(0);
+        if length > 0 {
             self.is_cut = length < lines.len();
         }
+        self.is_written = length == lines.len();
+        self.lost = self.lost.saturating_add(lines.len() - length);
+    }
+
+    /// Returns the number of lost bytes once that can be logged.
+    pub fn take_lost(&mut self) -> Option<usize> {
+        (self.lost > 0 && self.is_written).then(|| take(&mut self.lost))
     }
 }
 
@@ -122,6 +136,14 @@ impl Syslog {
     /// Returns the socket while lines wait for room. It can be polled for that.
     pub fn waiting(&self) -> Option<RawFd> {
         (!self.kept.is_empty()).then(|| self.socket.as_raw_fd())
+    }
+
+    /// Waits until the log daemon has room, up to a time.
+    pub fn wait_for_room(&self, limit: Duration) {
+        let limit = limit.total_millis().try_into().unwrap_or(PollTimeout::MAX);
+        let mut fds = [PollFd::new(self.socket.as_fd(), PollFlags::POLLOUT)];
+        // After an error the caller tries again, until its time is over.
+        let _ = poll(&mut fds, limit);
     }
 
     /// Returns `false` if the log daemon has no room. A line that cannot be sent for another reason is lost.

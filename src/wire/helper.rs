@@ -92,6 +92,8 @@ pub struct HookRun {
     pub state: HookState,
     /// How long each of its programs may take, in milliseconds.
     pub limit: u32,
+    /// Whether programs run, too, that have succeeded since the state began while another has failed.
+    pub anew: bool,
 }
 
 /// The program that a helper process runs.

@@ -231,8 +231,8 @@ fn endless_runs_of_the_hook() {
     wait_hook_succeeded(&keepwatch, "BACKUP", 1);
     keepwatch.wait_asleep();
     let channel = keepwatch.socket(SockType::SeqPacket);
-    // `HookRun`: MASTER, and a limit of 1000 ms.
-    let master = [0, 0xe8, 0x07];
+    // `HookRun`: MASTER, a limit of 1000 ms, not anew.
+    let master = [0, 0xe8, 0x07, 0];
     let began = Instant::now();
     for _ in 0..300 {
         socket::send(channel.as_raw_fd(), &master, MsgFlags::empty()).unwrap();

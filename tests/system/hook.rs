@@ -105,6 +105,18 @@ fn commands_of_states() {
     assert_eq!((keepwatch.counter("hook_runs"), keepwatch.counter("hook_failures")), (4, 1));
 }
 
+/// A request for a run anew is one for all commands, also while one of them fails.
+#[apply(trial)]
+fn commands_that_have_succeeded_run_anew_at_a_reload() {
+    let hooked = hooked(setup().with("--notify-backup=false"));
+    hooked.world.setup.expect(&["hook failed for BACKUP"]);
+    let keepwatch = hooked.world.setup.start();
+    keepwatch.wait_log("hook failed for BACKUP", 1);
+    hooked.wait_calls(&["+BACKUP", "-BACKUP"]);
+    keepwatch.signal(Signal::SIGHUP);
+    hooked.wait_calls(&["+BACKUP", "-BACKUP"].repeat(2));
+}
+
 /// A state without a command is no run, and nothing is pending.
 #[apply(trial)]
 fn state_without_a_command() {

@@ -97,6 +97,11 @@ impl Detector {
         Self { probe_interval, aftermath, ..Self::default() }
     }
 
+    /// Returns whether claims are heard, as far as is known: not on a link without MACs, nor while the socket fails.
+    pub(super) fn listens(&self, vip: &Vip) -> bool {
+        self.socket.retry_at.is_none() && (vip.ifindex().is_none() || vip.mac().is_some())
+    }
+
     /// Requests a new binding of the socket: the watched interface may be a new one with the same index.
     pub(super) fn handle_interface_change(&mut self) {
         self.socket.may_be_unbound = true;

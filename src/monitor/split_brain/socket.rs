@@ -18,7 +18,7 @@ pub(super) struct Socket {
     frames: u32,
     second_ends: Option<Instant>,
     /// When a failed action is tried again. Until then the socket is neither bound nor read anew.
-    retry_at: Option<Instant>,
+    pub(super) retry_at: Option<Instant>,
 }
 
 impl Socket {

@@ -194,7 +194,7 @@ impl<'a> Lab<'a> {
 
     /// Returns the states of the hook's runs.
     fn runs(&self) -> Vec<HookState> {
-        self.all(|act| if let Action::RunHook(state, _) = act { Some(*state) } else { None })
+        self.all(|act| if let Action::RunHook { state, .. } = act { Some(*state) } else { None })
     }
 
     fn questions(&self) -> Vec<Question> {

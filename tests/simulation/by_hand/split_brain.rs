@@ -10,7 +10,7 @@ use keepwatch::wire::rtnl::{Address, Body, Link, Mac};
 use keepwatch::wire::{Claim, ClaimKind};
 use netlink_packet_route::address::AddressFlags;
 
-use super::{LINK, Lab, WATCHED, announcing, down, vip};
+use super::{EBUSY, LINK, Lab, WATCHED, announcing, down, vip};
 use crate::world::kernel::{MAC, VIRTUAL_MAC, address, link};
 use crate::world::{config, timing};
 
@@ -215,6 +215,22 @@ fn own_links_are_no_other_stations() {
         assert_eq!(lab.named().len(), usize::from(with_other));
         assert_eq!(lab.denied(), []);
     }
+}
+
+/// Nothing is heard on a link without MACs, nor while the socket fails.
+#[test]
+fn where_nobody_listens_that_is_said() {
+    let lab = Lab::active(detecting());
+    assert!(lab.monitor.status().listens);
+    let mut lab = Lab { addresses: vec![vip()], ..Lab::new(detecting()) };
+    lab.links[0].mac = None;
+    assert!(!lab.started().monitor.status().listens);
+    let mut lab = Lab::active(detecting());
+    let bind = Action::WatchClaims { only: Some(WATCHED), rebind: false };
+    lab.feed(&Input::Failed(bind, EBUSY));
+    assert!(!lab.monitor.status().listens);
+    lab.pass(Duration::from_secs(1));
+    assert!(lab.monitor.status().listens);
 }
 
 /// Returns a lab whose watched interface has a virtual MAC, and a link below it if `with_parent`.
@@ -522,6 +538,6 @@ fn hook_runs_again_after_an_unconfirmed_claim() {
         lab.event(Body::NewAddress(vip()));
         lab.pass(Duration::ZERO);
         lab.feed(&ended);
-        lab.actions.retain(|(action, _)| !matches!(action, Action::RunHook(..)));
+        lab.actions.retain(|(action, _)| !matches!(action, Action::RunHook { .. }));
     }
 }

@@ -91,7 +91,7 @@ impl Simulation<'_> {
                 self.conntrackd.run(command, self.now);
             }
             Action::CheckConntrackd => self.conntrackd.check(self.now),
-            Action::RunHook(state, limit) => self.run_hook(state, limit),
+            Action::RunHook { state, limit, .. } => self.run_hook(state, limit),
             Action::CheckFiles => return Some(self.check_files()),
             Action::CheckKeepalived => return Some(self.check_keepalived()),
             Action::CheckNamespace => {
@@ -117,7 +117,7 @@ impl Simulation<'_> {
     fn fail(&mut self, action: &Action) -> bool {
         let result = CommandResult::NotStarted(NO_MEMORY);
         match *action {
-            Action::RunHook(state, limit) => {
+            Action::RunHook { state, limit, .. } => {
                 self.run_hook(state, limit);
                 self.end_hook(result);
             }
@@ -134,6 +134,7 @@ impl Simulation<'_> {
                 self.wire.fail(self.now);
             }
             Action::CheckNamespace => {
+                self.limits.fail(("namespace", 0), self.now);
                 self.metrics.follow(&self.monitor.status());
                 self.check_by = Some(self.now + NAMESPACE_RETRY);
             }

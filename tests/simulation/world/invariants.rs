@@ -298,6 +298,7 @@ impl Simulation<'_> {
                 return self.limits.read_other(("claim", 0), self.now);
             }
             LimitedEvent::NotListening { .. } => ("socket", 0),
+            LimitedEvent::NamespaceUnseen { .. } => ("namespace", 0),
             LimitedEvent::NotProbed { .. } => ("probe", 0),
             LimitedEvent::KeepalivedGone => ("keepalived", 0),
             LimitedEvent::Overrun => ("overrun", 0),
