@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use nix::sys::statfs::{TMPFS_MAGIC, statfs};
+
 use super::files::c_path;
 use super::process::sees_all;
 use crate::errno::Errno;
@@ -9,5 +11,8 @@ use crate::sys::keepalived::KeepalivedFile;
 
 /// Prepares the path, and opens nothing yet.
 pub fn watch(path: &Path) -> Result<KeepalivedFile, Errno> {
-    Ok(KeepalivedFile { path: c_path(path)?, sees_all: sees_all(), process: None, locked: None })
+    let directory = path.ancestors().skip(1).find_map(|directory| statfs(directory).ok());
+    let in_memory = directory.is_some_and(|found| found.filesystem_type() == TMPFS_MAGIC);
+    let (path, sees_all) = (c_path(path)?, sees_all());
+    Ok(KeepalivedFile { path, sees_all, in_memory, process: None, locked: None })
 }

@@ -23,6 +23,8 @@ pub struct KeepalivedFile {
     pub(crate) path: CString,
     /// Whether this process sees all processes of the machine.
     pub(crate) sees_all: bool,
+    /// Whether the file is in memory, and so of this boot, whatever the clock was when it was written.
+    pub(crate) in_memory: bool,
     /// The process in the file, by its number and the file's time, and its descriptor.
     pub(crate) process: Option<((i32, i64), OwnedFd)>,
     /// The time of the file that was last seen locked.
@@ -56,7 +58,7 @@ impl KeepalivedFile {
         if self.process.as_ref().is_none_or(|(known, _)| *known != (pid, written)) {
             // The number in a file of an earlier boot may be another process's.
             let boot = clock::unix_time(Instant::ZERO);
-            u64::try_from(written).ok().filter(|written| *written >= boot)?;
+            u64::try_from(written).ok().filter(|written| self.in_memory || *written >= boot)?;
             self.process = None;
             let descriptor = match open_process(pid) {
                 Err(NixErrno::ESRCH) if self.sees_all => return Some(Keepalived::Gone),

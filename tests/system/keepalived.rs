@@ -6,7 +6,7 @@ use std::process::{Child, Command};
 use std::time::{Duration, UNIX_EPOCH};
 
 use lab::daemon::{Setup, proc_status};
-use lab::namespace::Pids;
+use lab::namespace::{Pids, mount_tmpfs};
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
@@ -88,6 +88,16 @@ fn what_its_file_shows() {
     let long_ago = UNIX_EPOCH + Duration::from_secs(1_000_000_000);
     File::options().write(true).open(&file).unwrap().set_modified(long_ago).unwrap();
     assert_eq!(shown(), "cannot be seen");
+    // In memory it is of this boot, and the clock has been set since.
+    let memory = setup.directory().join("memory");
+    fs::create_dir(&memory).unwrap();
+    mount_tmpfs(&memory).unwrap();
+    let written = memory.join("vrrp.pid");
+    fs::write(&written, format!("{}\n", std::process::id())).unwrap();
+    File::options().write(true).open(&written).unwrap().set_modified(long_ago).unwrap();
+    let in_memory =
+        crate::world::setup().with(format!("--keepalived-pid-file={}", written.display()));
+    assert_eq!(self::shown(&in_memory, &written), "runs");
     // Newer keepalived holds a lock, which other namespaces see.
     let _locked = lock(&file);
     assert_eq!(shown(), "runs");
