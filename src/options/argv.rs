@@ -82,13 +82,14 @@ fn parse_name(name: &str) -> Option<ParsedName> {
         "-d" => return parse_name("--debug"),
         "-h" => return parse_name("--help"),
         "-v" | "-V" => return parse_name("--version"),
-        "--notify" => return parse_name("--hook"),
-        "--no-notify" => return parse_name("--no-hook"),
         _ if !name.starts_with("--") => return None,
         _ => {}
     }
     let name = name.replace('_', "-");
-    let find = |name: &str| flags().iter().find(|flag| flag.long == name);
+    let find = |name: &str| {
+        let name = if name == "--notify" { "--hook" } else { name };
+        flags().iter().find(|flag| flag.long == name)
+    };
     if let Some(flag) = find(&name) {
         return Some(ParsedName::On(flag));
     }

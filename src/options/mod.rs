@@ -82,11 +82,11 @@ pub struct Config {
     #[argh(option, arg_name = "SECONDS", from_str_fn(values::renotify))]
     #[argh(default = "Renotify::from_array(RENOTIFY.map(Duration::from_secs))")]
     pub renotify: Renotify,
-    /// send no gratuitous ARP and no neighbour advertisements
+    /// do not announce addresses that appear, by gratuitous ARP and neighbour advertisements; see --no-reannounce
     #[argh(switch)]
     pub no_announce: bool,
-    /// after a split brain, or a claim of the VIP without an answer, announce nothing again; otherwise that is done even
-    /// with --no-announce, if other stations' claims are listened for
+    /// after a split brain, or a claim of the VIP without an answer, do not announce all addresses again; otherwise that is done
+    /// with --no-announce, too, if --detect-split-brain or --probe is given
     #[argh(switch)]
     pub no_reannounce: bool,
     /// rounds of announcements for an address, 1 to 100 (in keepalived: messages in each of two sets); default: 3

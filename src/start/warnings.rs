@@ -89,6 +89,7 @@ fn check_vip(vip: &Cidr) -> Option<String> {
                 _ => return None,
             }
         }
+        (IpAddr::V4(address), None) if address.is_broadcast() => "the broadcast address",
         _ => return None,
     };
     Some(format!("--monitor_cidr {vip}: {what}"))

@@ -128,7 +128,7 @@ fn defaults_are_those_that_help_gives() {
 
 #[apply(trial)]
 fn same_meaning_in_other_words() {
-    let cases: [(&[&str], &[&str]); 19] = [
+    let cases: [(&[&str], &[&str]); 20] = [
         (&["--log_dir=/a=b_c"], &["--log-dir", "/a=b_c"]),
         (&["--user=7", "--user=0"], &["--user=0"]),
         (&["--router_id", "--debug"], &["--router_id=--debug"]),
@@ -136,6 +136,7 @@ fn same_meaning_in_other_words() {
         (&["--debug", "--no_debug", "--nouse-syslog"], &[]),
         (&["--nodebug", "-d"], &["--debug"]),
         (&["--notify=/bin/true", "--no-notify"], &[]),
+        (&["--notify=/bin/true", "--nonotify"], &[]),
         (&["--probe=10", "--no-probe"], &[]),
         (&["--probe=10", "--probe=0"], &[]),
         (&["--no-probe", "--probe=10"], &["--probe=10"]),

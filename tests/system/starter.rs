@@ -127,6 +127,18 @@ fn sighup_to_the_parent_leaves_the_daemon() {
     daemon.wait_state("backup");
 }
 
+/// logrotate sends it to every process of the program.
+#[apply(trial)]
+fn sigusr2_to_the_parent_ends_nothing() {
+    let setup = setup();
+    let mut parent = start_on_full_disk(&setup);
+    let daemon = setup.running();
+    send(parent.id(), Signal::SIGUSR2);
+    fs::remove_file(setup.conf_dir.join("ballast")).unwrap();
+    daemon.wait_state("backup");
+    assert_eq!(parent.wait().unwrap().code(), Some(0));
+}
+
 /// An agent may wait without a timeout for the end of the process that it has started. That names the last failure.
 #[apply(trial)]
 fn parent_stops_waiting_for_the_start() {
