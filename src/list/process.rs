@@ -117,7 +117,7 @@ impl Process {
             above.map(|above| conf_dir.unwrap_or(above).uid()) == Some(self.user)
         };
         let place = self.place().filter(|place| places.iter().any(|known| known == place));
-        self.is_own() || self.has_our_users() && place.is_some_and(is_given)
+        self.is_own() || place.is_some_and(is_given)
     }
 
     /// Returns whether the process has the caller's user namespace. In one of their own, users mount what they like.
@@ -130,11 +130,15 @@ impl Process {
     /// stranger's file system may never answer, which would keep even a killed `--list` from ending.
     pub fn open(&self, path: impl AsRef<Path>, flags: OFlag) -> Result<File, Errno> {
         let path = path.as_ref();
-        if !path.is_absolute() || !self.is_own() && !self.has_our_users() {
+        if !path.is_absolute() {
             return Err(NixErrno::EACCES.into());
         }
         let flags_of_root = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let root = open(&*format!("/proc/{}/root", self.pid), flags_of_root, Mode::empty())?;
+        // Asked only now: from then on the process can change its root, but not this one.
+        if !self.is_own() && !self.has_our_users() {
+            return Err(NixErrno::EACCES.into());
+        }
         open_in(&root.into(), path, flags)
     }
 
