@@ -25,8 +25,8 @@ pub struct RunAs {
 /// undumpable, so that other processes of its user cannot trace it.
 ///
 /// Root retains `CAP_DAC_OVERRIDE`, without which it cannot use other users' directories and sockets, such as an agent's.
-/// The error names the step that failed, in one line.
-pub(crate) fn drop(identity: RunAs) -> Result<(), String> {
+/// The error has the step that failed.
+pub(crate) fn drop(identity: RunAs) -> Result<(), (&'static str, NixErrno)> {
     if geteuid().is_root() {
         clear_groups(identity).map_err(in_step("clearing groups (CAP_SETGID)"))?;
         drop_bounding_set(0);
@@ -39,8 +39,8 @@ pub(crate) fn drop(identity: RunAs) -> Result<(), String> {
     prctl::set_dumpable(false).map_err(in_step("becoming undumpable"))
 }
 
-fn in_step(step: &str) -> impl FnOnce(NixErrno) -> String {
-    move |errno| format!("{step}: {}", Errno::from(errno))
+fn in_step(step: &'static str) -> impl FnOnce(NixErrno) -> (&'static str, NixErrno) {
+    move |errno| (step, errno)
 }
 
 fn become_user(RunAs { user, group }: RunAs) -> nix::Result<()> {

@@ -5,6 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use mio::{Events, Poll};
+use nix::errno::Errno as NixErrno;
 use nix::fcntl::OFlag;
 use nix::net::if_::{if_indextoname, if_nametoindex};
 use nix::sys::stat::{FileStat, Mode, umask};
@@ -89,7 +90,10 @@ impl<'a> Daemon<'a> {
         // In the background, standard error is /dev/null.
         let has_stderr = config.foreground && stderr::prepare();
         memory::allow_lock();
-        privileges::drop(config.run_as()).map_err(|line| StartError { line, lasts: true })?;
+        privileges::drop(config.run_as()).map_err(|(step, errno)| StartError {
+            line: format!("{step}: {}", Errno::from(errno)),
+            lasts: !matches!(errno, NixErrno::EAGAIN | NixErrno::ENOMEM),
+        })?;
         let lock = |path: &Path| pid_file::lock(path, is_trial);
         let pid_file = open_at("pid file", config.pid_file.as_deref(), lock)?.flatten();
         open_log(config, has_stderr, is_trial)?;

@@ -74,6 +74,9 @@ const ERRORS: &[(&[c_int], &[c_long])] = &[
     (&[], &[SYS_clock_nanosleep, SYS_rseq, SYS_set_tid_address, SYS_setitimer, SYS_waitid]),
 ];
 
+/// Errors that end without an administrator's help.
+const TEMPORARY: &[c_int] = &[EAGAIN, EINTR, EIO, EMFILE, ENOBUFS, ENOMEM, ENOSPC];
+
 /// The name of the namespace.
 const NAME: &str = "stage";
 
@@ -328,6 +331,13 @@ impl Stage {
             return wrong("ended early");
         }
         if let Some((_, Some(error))) = fault.filter(|_| !self.is_asked) {
+            // After 78 no service manager starts it again.
+            let is_final = |(name, status): &(&str, WaitStatus)| {
+                *name == "daemon" && matches!(status, WaitStatus::Exited(_, 78))
+            };
+            if TEMPORARY.contains(&(error as c_int)) && traced.ended.iter().any(is_final) {
+                return wrong("ended for good");
+            }
             // The panic of a helper in the standard library has no place in the log.
             let reasons = [&format!("({error:?})"), " helper gone; exiting"];
             let is_line = |line: &&str| {
