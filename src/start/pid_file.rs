@@ -8,7 +8,8 @@ use std::path::Path;
 
 use nix::errno::Errno as NixErrno;
 use nix::fcntl::OFlag;
-use nix::unistd::geteuid;
+use nix::sys::signal::kill;
+use nix::unistd::{Pid, geteuid};
 
 use super::files::{self, c_path};
 use crate::errno::Errno;
@@ -102,5 +103,7 @@ fn find_holder(file: &File) -> Option<Holder> {
     let pid = pid.parse().ok()?;
     let name = fs::read_to_string(format!("/proc/{pid}/comm"));
     let name = name.ok().and_then(|name| name.trim_end().try_into().ok());
-    Some(name.map_or(Holder::Exited(pid), |name| Holder::Process(pid, name)))
+    // With `hidepid`, as of systemd's ProtectProc=, /proc lacks other users' processes.
+    let has_exited = name.is_none() && kill(Pid::from_raw(pid), None) == Err(NixErrno::ESRCH);
+    Some(if has_exited { Holder::Exited(pid) } else { Holder::Process(pid, name) })
 }

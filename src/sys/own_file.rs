@@ -30,8 +30,8 @@ pub enum Refusal {
 /// The process that holds a lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Holder {
-    /// The process with this pid and name.
-    Process(i32, heapless::String<16>),
+    /// The process with this pid, and its name if that can be seen.
+    Process(i32, Option<heapless::String<16>>),
     /// A process that has exited after this pid took the lock: one of its children has inherited it.
     Exited(i32),
     /// A process of another PID namespace or machine.
@@ -41,7 +41,8 @@ pub enum Holder {
 impl fmt::Display for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Process(pid, name) => write!(f, "process {pid} ({name})"),
+            Self::Process(pid, Some(name)) => write!(f, "process {pid} ({name})"),
+            Self::Process(pid, None) => write!(f, "process {pid}"),
             Self::Exited(pid) => {
                 write!(f, "process {pid}, which has exited, or by one of its children")
             }

@@ -232,9 +232,15 @@ fn pid_file_that_a_predecessor_holds() {
     let setup = setup_of_nobody();
     fs::write(setup.pid_file(), "").unwrap();
     let lock = Lock::take(&setup.pid_file(), 0);
-    let output = setup.run();
-    let expected = format!("held by process {} (flock)\n", lock.0.id());
-    assert!(String::from_utf8(output.stderr).unwrap().ends_with(&expected));
+    let refused = |name: &str| {
+        let error = String::from_utf8(setup.run().stderr).unwrap();
+        let expected = format!("held by process {}{name}\n", lock.0.id());
+        assert!(error.ends_with(&expected), "{error}");
+    };
+    refused(" (flock)");
+    // As of systemd's ProtectProc=.
+    mount(Some("proc"), "/proc", Some("proc"), MsFlags::empty(), Some("hidepid=2")).unwrap();
+    refused("");
 }
 
 #[apply(trial_with_other_users)]
