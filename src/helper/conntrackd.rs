@@ -24,6 +24,7 @@ use nix::unistd::{Gid, Uid, geteuid, setegid, seteuid};
 
 use super::{Failure, PATH, Runnable, in_step};
 use crate::errno::Errno;
+use crate::options::Config;
 use crate::start::privileges::{self, RunAs};
 use crate::start::{landlock, program};
 use crate::sys::files::{self, FileId, SAFELY};
@@ -45,16 +46,11 @@ const ALSO_READABLE: [&str; 5] =
 /// Runs `PROGRAM -C CONFIGURATION FLAG`.
 #[derive(Debug)]
 pub struct Conntrackd<'a> {
+    config: &'a Config,
     /// Its absolute path.
-    pub program: &'a Path,
-    /// Opened for each command, so that it may be created late.
-    pub configuration: PathBuf,
-    /// The daemon's user, with whose rights the configuration is opened.
-    pub identity: RunAs,
-    /// Whether Landlock restricts the commands.
-    pub landlock: bool,
+    program: &'a Path,
     /// The control socket at the last command.
-    pub socket: Option<FileId>,
+    socket: Option<FileId>,
 }
 
 /// Opens the configuration with the rights of `identity`.
@@ -90,7 +86,11 @@ fn control_socket(mut configuration: &File) -> Option<FileId> {
     files::identity(Path::new(words.next()?))
 }
 
-impl Conntrackd<'_> {
+impl<'a> Conntrackd<'a> {
+    pub fn new(config: &'a Config, program: &'a Path) -> Self {
+        Self { config, program, socket: None }
+    }
+
     /// Returns the rules that let a command read certain files and write none.
     fn rules(&self, configuration: &File) -> Result<RulesetCreated, Errno> {
         let read = AccessFs::from_read(landlock::VERSION);
@@ -104,35 +104,10 @@ impl Conntrackd<'_> {
         let paths = paths.chain([self.program.into(), configuration]);
         landlock::deny_all_but(&paths.map(|path| (path, read)).collect::<Vec<_>>())
     }
-}
 
-impl Runnable for Conntrackd<'_> {
-    type Request = SyncRequest;
-
-    const PROCESS: &'static CStr = c"keepwatch-sync";
-    const PERIOD: Duration = Duration::ZERO;
-
-    fn prepare(&self) -> Result<(), Failure<'static>> {
-        prctl::set_no_new_privs().map_err(in_step("no_new_privs"))?;
-        privileges::limit_to_client(self.identity).map_err(in_step("dropping privileges"))
-    }
-
-    fn limit(_: &SyncRequest) -> Duration {
-        COMMAND_TIMEOUT
-    }
-
-    fn next(
-        &mut self,
-        request: &SyncRequest,
-        last: Option<CommandResult>,
-    ) -> Option<Result<Command, CommandResult>> {
-        last.is_none().then(|| self.command(*request))
-    }
-}
-
-impl Conntrackd<'_> {
     fn command(&mut self, request: SyncRequest) -> Result<Command, CommandResult> {
-        let opened = open_configuration(&self.configuration, self.identity);
+        // Opened for each command, so that it may be created late.
+        let opened = open_configuration(&self.config.conntrackd_conf(), self.config.run_as());
         let configuration = opened.map_err(|errno| CommandResult::NotConfigured(errno.into()))?;
         let socket = control_socket(&configuration);
         let SyncRequest::Run(sync) = request else {
@@ -142,7 +117,8 @@ impl Conntrackd<'_> {
         self.socket = socket;
         // It may have been installed, or become replaceable, since the start.
         program::check_conntrackd(self.program).map_err(CommandResult::NotStarted)?;
-        let rules = self.landlock.then(|| self.rules(&configuration)).transpose();
+        let is_limited = !self.config.no_landlock;
+        let rules = is_limited.then(|| self.rules(&configuration)).transpose();
         let mut rules = rules.map_err(CommandResult::NotStarted)?;
         let mut command = Command::new(self.program);
         // The target of /dev/stdin, which some appliances lack.
@@ -155,5 +131,29 @@ impl Conntrackd<'_> {
         // SAFETY: this process has one thread, so the new one may allocate.
         unsafe { command.pre_exec(enforce) };
         Ok(command)
+    }
+}
+
+impl Runnable for Conntrackd<'_> {
+    type Request = SyncRequest;
+
+    const PROCESS: &'static CStr = c"keepwatch-sync";
+    const PERIOD: Duration = Duration::ZERO;
+
+    fn prepare(&self) -> Result<(), Failure<'static>> {
+        prctl::set_no_new_privs().map_err(in_step("no_new_privs"))?;
+        privileges::limit_to_client(self.config.run_as()).map_err(in_step("dropping privileges"))
+    }
+
+    fn limit(_: &SyncRequest) -> Duration {
+        COMMAND_TIMEOUT
+    }
+
+    fn next(
+        &mut self,
+        request: &SyncRequest,
+        last: Option<CommandResult>,
+    ) -> Option<Result<Command, CommandResult>> {
+        last.is_none().then(|| self.command(*request))
     }
 }

@@ -12,13 +12,11 @@ use nix::unistd::geteuid;
 
 use super::{Failure, PATH, Runnable, in_step};
 use crate::errno::Errno;
+use crate::options::Config;
 use crate::start::privileges::RunAs;
 use crate::start::program::may_execute;
 use crate::start::{passwd, privileges, trust};
-use crate::wire::cidr::Cidr;
 use crate::wire::helper::{CommandResult, HOOK_PERIOD, HookRun, HookState};
-use crate::wire::http::RouterId;
-use crate::wire::ifname::InterfaceName;
 
 /// A command line, which no shell interprets.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,23 +30,13 @@ pub struct HookCommand {
 
 #[derive(Debug)]
 pub struct Hook<'a> {
-    /// Run for every state.
-    pub for_all: Option<&'a HookCommand>,
-    /// Run before that for MASTER, BACKUP and FAULT.
-    pub for_states: [Option<&'a HookCommand>; 3],
-    /// The names of variables that it gets from the daemon's environment.
-    pub environment: &'a [String],
-    /// The user that it runs as.
-    pub identity: RunAs,
-    pub router: RouterId,
-    pub interface: InterfaceName,
-    pub vip: Cidr,
+    config: &'a Config,
     /// The states of the last run and of the one before, repeated runs aside.
-    pub states: [Option<HookState>; 2],
+    states: [Option<HookState>; 2],
     /// The commands that have yet to succeed for the state.
-    pub rest: Vec<&'a HookCommand>,
+    rest: Vec<&'a HookCommand>,
     /// The position of the next of them in this run.
-    pub position: usize,
+    position: usize,
 }
 
 /// Checks that a hook is a file, and to run it as root, that only root can replace it.
@@ -61,30 +49,35 @@ fn check(program: &Path) -> Result<(), Errno> {
 }
 
 impl<'a> Hook<'a> {
+    pub fn new(config: &'a Config) -> Self {
+        Self { config, states: [None; 2], rest: Vec::new(), position: 0 }
+    }
+
     /// Returns the commands of a state, in keepalived's order.
     fn commands(&self, state: HookState) -> impl Iterator<Item = &'a HookCommand> + use<'a> {
-        let [master, backup, fault] = self.for_states;
+        let [master, backup, fault] = self.config.hooks_of_states();
         let own = match state {
             HookState::Master => master,
             HookState::Backup => backup,
             HookState::Fault => fault,
         };
-        [own, self.for_all].into_iter().flatten()
+        [own, self.config.hook.as_ref()].into_iter().flatten()
     }
 
     /// Builds a command. keepalived's priority is unknown, and so 0.
     fn command(&self, command: &HookCommand, state: HookState) -> Result<Command, CommandResult> {
+        let Config { router_id, interface, vip, hook_env, .. } = self.config;
         check(&command.program).map_err(CommandResult::NotStarted)?;
         let mut run = Command::new(&command.program);
         run.args(&command.arguments);
         if command.is_notify {
-            run.args(["INSTANCE", self.router.as_str(), state.word(), "0"]);
+            run.args(["INSTANCE", router_id.as_str(), state.word(), "0"]);
         }
         run.env_clear().env("PATH", PATH);
-        run.envs(self.environment.iter().filter_map(|name| Some((name, env::var_os(name)?))));
-        run.env("KEEPWATCH_ROUTER_ID", self.router.as_str());
-        run.env("KEEPWATCH_INTERFACE", self.interface.to_string());
-        run.env("KEEPWATCH_VIP", self.vip.to_string());
+        run.envs(hook_env.iter().filter_map(|name| Some((name, env::var_os(name)?))));
+        run.env("KEEPWATCH_ROUTER_ID", router_id.as_str());
+        run.env("KEEPWATCH_INTERFACE", interface.to_string());
+        run.env("KEEPWATCH_VIP", vip.to_string());
         run.env("KEEPWATCH_STATE", state.word());
         if let [_, Some(previous)] = self.states {
             run.env("KEEPWATCH_PREVIOUS", previous.word());
@@ -102,19 +95,17 @@ impl Runnable for Hook<'_> {
 
     /// Becomes the hook's user for good, and checks that the hook can be run.
     fn prepare(&self) -> Result<(), Failure<'static>> {
-        let RunAs { user, group } = self.identity;
+        let identity @ RunAs { user, group } = self.config.run_hook_as();
         let groups = group.map(|group| passwd::groups(user.unwrap_or(geteuid()), group));
         let groups = groups.transpose().map_err(in_step("groups of its user"))?.unwrap_or_default();
-        privileges::become_hook_user(self.identity, &groups)
-            .map_err(in_step("becoming its user"))?;
+        privileges::become_hook_user(identity, &groups).map_err(in_step("becoming its user"))?;
         // Its standard input.
         fs::metadata("/dev/null").map_err(in_step("/dev/null"))?;
         let check = |command: &HookCommand| {
             check(&command.program)?;
             Ok::<_, Errno>(may_execute(&command.program)?)
         };
-        let mut commands = self.for_states.into_iter().chain([self.for_all]).flatten();
-        commands.try_for_each(check).map_err(in_step(""))
+        self.config.hooks().try_for_each(check).map_err(in_step(""))
     }
 
     fn limit(run: &HookRun) -> Duration {

@@ -204,14 +204,7 @@ fn fork_conntrackd(
     config: &Config,
     program: &ConntrackdPath,
 ) -> Result<Helper<SyncRequest>, StartError> {
-    let mut conntrackd = Conntrackd {
-        program: &program.path,
-        configuration: config.conntrackd_conf(),
-        identity: config.run_as(),
-        landlock: !config.no_landlock,
-        socket: None,
-    };
-    Helper::fork(&mut conntrackd)
+    Helper::fork(&mut Conntrackd::new(config, &program.path))
         .map_err(|(step, errno)| named(&format!("conntrackd helper: {step}"))(errno))
 }
 
@@ -223,22 +216,11 @@ fn fork_hook(config: &Config) -> Result<Helper<HookRun>, StartError> {
             lasts: true,
         })?;
     }
-    let mut hook = Hook {
-        for_all: config.hook.as_ref(),
-        for_states: config.hooks_of_states(),
-        environment: &config.hook_env,
-        identity: config.run_hook_as(),
-        router: config.router_id.clone(),
-        interface: config.interface,
-        vip: config.vip,
-        states: [None; 2],
-        rest: Vec::new(),
-        position: 0,
-    };
-    let whom = hook.identity.user.map(|user| format!(" (as user {user}, from user {})", geteuid()));
+    let user = config.run_hook_as().user;
+    let whom = user.map(|user| format!(" (as user {user}, from user {})", geteuid()));
     let whom = whom.unwrap_or_default();
     let names = programs().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ");
-    Helper::fork(&mut hook).map_err(|(step, errno)| {
+    Helper::fork(&mut Hook::new(config)).map_err(|(step, errno)| {
         let refusal = Refusal::from(errno);
         let step = if step.is_empty() { step } else { format!("{step}: ") };
         StartError { line: format!("hook{whom} {names}: {step}{refusal}"), lasts: refusal.lasts() }
