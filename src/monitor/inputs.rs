@@ -104,78 +104,67 @@ impl Monitor<'_> {
         }
         let place = self.vip.unknown_link();
         let link = self.wanted_link();
-        let (subject, question) = if let Some(ifindex) = self.resync.take_second() {
-            (Subject::Watched, Question::Addresses { only: Some(ifindex) })
-        } else {
-            let subject = self.resync.next_subject(place, link, self.vip.is_answered(), now)?;
-            (subject, self.begin(subject))
-        };
+        let subject = self.resync.next_subject(place, link, self.vip.is_answered(), now)?;
+        self.begin(subject);
         // A list before each question to other stations is no news.
         self.journal.counters.dumps += u64::from(!matches!(subject, Subject::Asker(_)));
-        self.resync.ask(subject, question);
-        Some(Action::Ask(question))
+        self.resync.ask(subject);
+        Some(Action::Ask(subject.question()))
     }
 
     /// Returns the next link whose addresses have to be listed alone.
     pub(super) fn wanted_link(&self) -> Option<u32> {
         let link = self.announcer.as_ref()?.wanted_link();
-        link.filter(|link| self.resync.all_for_link() != Some(*link))
+        link.filter(|link| self.resync.all_for_link != Some(*link))
     }
 
-    /// Prepares for the answer about a subject. Returns the question.
-    fn begin(&mut self, subject: Subject) -> Question {
+    /// Prepares for the answer about a subject.
+    fn begin(&mut self, subject: Subject) {
         match subject {
-            Subject::Watched => {
-                self.vip.begin(Scope::Watched);
-                Question::Interface
-            }
-            Subject::Place(ifindex) => Question::Link(ifindex),
-            Subject::Links => {
-                self.announcer.iter_mut().for_each(Announcer::begin_links);
-                Question::Links
-            }
-            Subject::Asker(ifindex) => Question::Addresses { only: Some(ifindex) },
-            Subject::Link(ifindex) => {
-                self.announcer.iter_mut().for_each(Announcer::begin_addresses);
-                Question::Addresses { only: Some(ifindex) }
-            }
+            Subject::Watched => self.vip.begin(Scope::Watched),
+            Subject::Links => self.announcer.iter_mut().for_each(Announcer::begin_links),
+            Subject::Link(_) => self.announcer.iter_mut().for_each(Announcer::begin_addresses),
             Subject::All => {
                 self.announcer.iter_mut().for_each(Announcer::begin_addresses);
                 self.vip.begin(Scope::All);
-                Question::Addresses { only: None }
             }
+            Subject::WatchedAddresses(_) | Subject::Place(_) | Subject::Asker(_) => {}
         }
     }
 
     /// Handles an entry of the answer in progress.
     pub(super) fn handle_entry(&mut self, body: &Body, now: Instant) {
-        let Some((subject, question)) = self.resync.asked() else { return };
+        let Some(subject) = self.resync.asked else { return };
         self.journal.counters.events += 1;
         if let Some(detector) = self.detector.as_mut().filter(|_| subject.is_for_asker()) {
             detector.handle_listed(body, &self.vip);
         }
-        match (question, body) {
-            (Question::Interface, Body::NewLink(link)) if self.vip.has_name(link.name) => {
+        match (subject, body) {
+            (Subject::Watched, Body::NewLink(link)) if self.vip.has_name(link.name) => {
                 self.vip.handle_link_entry(link);
             }
-            (Question::Interface, Body::NewLink(link)) => {
+            (Subject::Watched, Body::NewLink(link)) => {
                 if let Some(owner) = link.name {
                     self.journal.log_limited(LimitedEvent::AlternativeName { owner }, now);
                 }
             }
-            (Question::Link(_), Body::NewLink(link)) => self.vip.handle_place_link(link),
-            (Question::Links, _) => {
+            (Subject::Place(_), Body::NewLink(link)) => self.vip.handle_place_link(link),
+            (Subject::Links, _) => {
                 self.announcer.iter_mut().for_each(|announcer| announcer.handle_link_entry(body));
             }
-            (Question::Addresses { only }, Body::NewAddress(address)) => {
-                if subject.has_places() {
-                    self.vip.handle_address_entry(address);
+            (Subject::WatchedAddresses(_), Body::NewAddress(address)) => {
+                self.vip.handle_address_entry(address);
+            }
+            (Subject::Link(ifindex), Body::NewAddress(address)) => {
+                if let Some(announcer) = &mut self.announcer {
+                    announcer.handle_address_entry(address, Some(ifindex), &mut self.journal, now);
                 }
-                if let Some(announcer) = &mut self.announcer
-                    && matches!(subject, Subject::All | Subject::Link(_))
-                {
+            }
+            (Subject::All, Body::NewAddress(address)) => {
+                self.vip.handle_address_entry(address);
+                if let Some(announcer) = &mut self.announcer {
                     let is_listing = announcer.wants_addresses();
-                    let only = only.or(self.resync.all_for_link().filter(|_| !is_listing));
+                    let only = self.resync.all_for_link.filter(|_| !is_listing);
                     announcer.handle_address_entry(address, only, &mut self.journal, now);
                 }
             }
@@ -185,7 +174,8 @@ impl Monitor<'_> {
 
     /// Handles the end of the answer in progress.
     pub(super) fn handle_answered(&mut self, answer: Answer, now: Instant) {
-        let Some((subject, question)) = self.resync.end() else { return };
+        let Some(subject) = self.resync.end() else { return };
+        let question = subject.question();
         // An answer about one link that comes in parts may always have gaps. All addresses are listed after it.
         let is_alone = matches!(question, Question::Addresses { only: Some(_) });
         let is_expected = answer == Answer::Interrupted && is_alone;
@@ -197,24 +187,21 @@ impl Monitor<'_> {
             self.journal.end_failures(|event| matches!(event, LimitedEvent::QuestionFailed { .. }));
         }
         let journal = &mut self.journal;
-        match (question, answer) {
-            (Question::Interface | Question::Addresses { .. }, Answer::Failed(_))
-                if subject.has_places() =>
-            {
-                self.vip.discard();
-            }
-            (Question::Interface, _) => {
+        match (subject, answer) {
+            (_, Answer::Failed(_)) if subject.has_places() => self.vip.discard(),
+            (Subject::Watched, _) => {
                 if self.vip.handle_interface_answered() {
-                    self.resync.ask_addresses(self.vip.next_ifindex());
+                    self.resync.second = self.vip.next_ifindex();
                 }
             }
-            (Question::Link(ifindex), Answer::Complete) => {
+            (Subject::WatchedAddresses(_), _) => self.vip.handle_addresses_answered(answer),
+            (Subject::Place(ifindex), Answer::Complete) => {
                 if self.vip.unknown_link() == Some(ifindex) {
                     self.vip.handle_place_link_gone(ifindex);
                 }
             }
-            (Question::Link(_), _) => {}
-            (Question::Links, _) => {
+            (Subject::Place(_) | Subject::Asker(_), _) => {}
+            (Subject::Links, _) => {
                 if let Some(announcer) = &mut self.announcer {
                     announcer.end_links(answer, journal, now);
                     if announcer.wants_addresses() {
@@ -222,20 +209,16 @@ impl Monitor<'_> {
                     }
                 }
             }
-            (Question::Addresses { .. }, _) => {
-                if subject.has_places() {
-                    self.vip.handle_addresses_answered(answer);
-                }
-                let link = match (&mut self.announcer, subject) {
-                    (Some(announcer), Subject::All) => {
-                        announcer.end_addresses(answer, now);
-                        self.resync.all_for_link()
+            (Subject::Link(ifindex), _) => {
+                self.announcer.iter_mut().for_each(|a| a.end_link(ifindex, answer));
+            }
+            (Subject::All, _) => {
+                self.vip.handle_addresses_answered(answer);
+                if let Some(announcer) = &mut self.announcer {
+                    announcer.end_addresses(answer, now);
+                    if let Some(ifindex) = self.resync.all_for_link {
+                        announcer.end_link(ifindex, answer);
                     }
-                    (_, Subject::Link(link)) => Some(link),
-                    _ => None,
-                };
-                if let (Some(announcer), Some(link)) = (&mut self.announcer, link) {
-                    announcer.end_link(link, answer);
                 }
             }
         }
@@ -255,7 +238,7 @@ impl Monitor<'_> {
         let mut settled = None;
         self.update_interface(|vip| settled = vip.settle());
         if let Some((Scope::All, Answer::Complete)) = settled {
-            self.resync.handle_all_settled();
+            self.resync.all_for_state = false;
         }
         if let Some((Scope::Watched, _)) = settled {
             self.detector.iter_mut().for_each(Detector::handle_interface_change);

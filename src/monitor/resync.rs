@@ -15,8 +15,10 @@ const LOOK_LASTS: Duration = Duration::from_micros(500);
 /// A subject of questions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Subject {
-    /// The watched interface, and then its addresses.
+    /// The watched interface.
     Watched,
+    /// The addresses of the watched interface, with this index.
+    WatchedAddresses(u32),
     /// The link of a misplaced address.
     Place(u32),
     /// All links.
@@ -30,9 +32,26 @@ pub(super) enum Subject {
 }
 
 impl Subject {
+    pub(super) fn question(self) -> Question {
+        match self {
+            Self::Watched => Question::Interface,
+            Self::Place(ifindex) => Question::Link(ifindex),
+            Self::Links => Question::Links,
+            Self::WatchedAddresses(ifindex) | Self::Asker(ifindex) | Self::Link(ifindex) => {
+                Question::Addresses { only: Some(ifindex) }
+            }
+            Self::All => Question::Addresses { only: None },
+        }
+    }
+
+    /// Returns whether this is a part of the question about the watched interface.
+    fn is_watched(self) -> bool {
+        matches!(self, Self::Watched | Self::WatchedAddresses(_))
+    }
+
     /// Returns whether the answer shows places of the VIP's address, for a view of its own.
     pub(super) fn has_places(self) -> bool {
-        matches!(self, Self::Watched | Self::All)
+        self.is_watched() || self == Self::All
     }
 
     /// Returns whether the answer says how to ask other stations.
@@ -60,16 +79,16 @@ pub(super) struct Resync {
     watched: Want,
     all: Want,
     /// The state waits for all addresses: the answer about the watched interface alone had gaps.
-    all_for_state: bool,
+    pub(super) all_for_state: bool,
     links: Want,
-    /// The subject and the question in progress.
-    asked: Option<(Subject, Question)>,
-    /// The index of the watched interface, whose addresses are the next question.
-    second: Option<u32>,
+    /// The subject of the question in progress.
+    pub(super) asked: Option<Subject>,
+    /// The index of the watched interface, which the kernel has just shown, and whose addresses are the next question.
+    pub(super) second: Option<u32>,
     /// The link that asks other stations, whose addresses are wanted.
     asker: Option<u32>,
     /// The answer about this link's addresses alone had gaps, so that all are listed for them.
-    all_for_link: Option<u32>,
+    pub(super) all_for_link: Option<u32>,
     /// A question about a place or a link's addresses has failed, and the next one waits until it is due.
     single: Want,
     /// When the event queue was last read to its end, unless a message has been read since.
@@ -173,16 +192,6 @@ impl Resync {
         self.request_lists(true, due);
     }
 
-    /// Asks for the addresses of the watched interface, which the kernel has just shown.
-    pub(super) fn ask_addresses(&mut self, watched: Option<u32>) {
-        self.second = watched;
-    }
-
-    /// Returns that interface, if its question is the next one.
-    pub(super) fn take_second(&mut self) -> Option<u32> {
-        self.second.take()
-    }
-
     /// Returns the subject to ask for, if one is due. `is_answered`: an answer about the state waits for the queue to be read.
     pub(super) fn next_subject(
         &self,
@@ -191,7 +200,9 @@ impl Resync {
         is_answered: bool,
         now: Instant,
     ) -> Option<Subject> {
-        if self.asked.is_some() || !self.is_readable || is_answered {
+        if let Some(ifindex) = self.second {
+            return Some(Subject::WatchedAddresses(ifindex));
+        } else if self.asked.is_some() || !self.is_readable || is_answered {
             return None;
         }
         // Links often change several times in a row.
@@ -221,7 +232,7 @@ impl Resync {
 
     fn want(&mut self, subject: Subject) -> Option<&mut Want> {
         match subject {
-            Subject::Watched => Some(&mut self.watched),
+            Subject::Watched | Subject::WatchedAddresses(_) => Some(&mut self.watched),
             Subject::Links => Some(&mut self.links),
             Subject::All => Some(&mut self.all),
             Subject::Place(_) | Subject::Link(_) => Some(&mut self.single),
@@ -230,27 +241,17 @@ impl Resync {
     }
 
     /// Notes that a question is asked.
-    pub(super) fn ask(&mut self, subject: Subject, question: Question) {
+    pub(super) fn ask(&mut self, subject: Subject) {
         match self.want(subject) {
             Some(want) => want.due = None,
             // The next question to other stations asks again.
             None => self.asker = None,
         }
-        self.asked = Some((subject, question));
+        (self.asked, self.second) = (Some(subject), None);
     }
 
-    /// Returns the link whose addresses are awaited among all.
-    pub(super) fn all_for_link(&self) -> Option<u32> {
-        self.all_for_link
-    }
-
-    /// Returns the subject and the question in progress.
-    pub(super) fn asked(&self) -> Option<(Subject, Question)> {
-        self.asked
-    }
-
-    /// Ends the question in progress. Returns it.
-    pub(super) fn end(&mut self) -> Option<(Subject, Question)> {
+    /// Ends the question in progress. Returns its subject.
+    pub(super) fn end(&mut self) -> Option<Subject> {
         self.datagrams = 0;
         self.asked.take()
     }
@@ -259,7 +260,7 @@ impl Resync {
     pub(super) fn retry(&mut self, subject: Subject, answer: Answer, now: Instant) {
         // The flag of an interruption is never set for one interface alone. An answer about all addresses has it.
         match (subject, answer) {
-            (Subject::Watched, Answer::Interrupted) => {
+            (_, Answer::Interrupted) if subject.is_watched() => {
                 (self.all.due, self.all_for_state) = (Some(now), true);
             }
             (Subject::Link(ifindex), Answer::Interrupted) => {
@@ -272,7 +273,7 @@ impl Resync {
         let Some(Want { due, backoff }) = self.want(subject) else { return };
         match answer {
             Answer::Complete => backoff.reset(),
-            Answer::Interrupted if subject == Subject::Watched => backoff.reset(),
+            Answer::Interrupted if subject.is_watched() => backoff.reset(),
             // The wait does not grow: other links and addresses may change all the time.
             Answer::Interrupted => {
                 backoff.reset();
@@ -282,11 +283,6 @@ impl Resync {
                 due.get_or_insert_with(|| backoff.after_failure(now));
             }
         }
-    }
-
-    /// Notes that a complete answer about all addresses is in use.
-    pub(super) fn handle_all_settled(&mut self) {
-        self.all_for_state = false;
     }
 
     /// Returns whether every event until `now` has been read.
