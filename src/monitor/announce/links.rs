@@ -36,6 +36,8 @@ pub(super) enum LinkChange {
     New,
     /// The link can send no frames, or has come up anew or with another MAC.
     Restart,
+    /// Nothing, as a new link has no room.
+    TableFull,
 }
 
 impl AnnounceLink {
@@ -86,9 +88,6 @@ fn has_use_for_announcements(link: &rtnl::Link) -> bool {
 }
 
 #[derive(Debug)]
-pub(super) struct TableFull;
-
-#[derive(Debug)]
 pub(super) struct Links(Vec<AnnounceLink, MAX_LINKS>);
 
 impl Links {
@@ -110,26 +109,19 @@ impl Links {
 
     /// Handles a new or changed link. `announces`: if it has come up or has another MAC, its addresses are listed. Those of
     /// a new link have an event each.
-    pub(super) fn update(
-        &mut self,
-        link: &rtnl::Link,
-        announces: bool,
-    ) -> Result<LinkChange, TableFull> {
+    pub(super) fn update(&mut self, link: &rtnl::Link, announces: bool) -> LinkChange {
         if !has_use_for_announcements(link) {
             self.remove(link.ifindex);
-            return Ok(LinkChange::Restart);
+            return LinkChange::Restart;
         }
         if let Some(known) = self.get_mut(link.ifindex) {
             let restarts = known.change(link);
             known.relist |= restarts && announces;
             let goes_on = known.up && !restarts;
-            return Ok(if goes_on { LinkChange::Known } else { LinkChange::Restart });
+            return if goes_on { LinkChange::Known } else { LinkChange::Restart };
         }
-        if let Some(new) = AnnounceLink::new(link) {
-            self.0.push(new).map_err(|_| TableFull)?;
-            return Ok(LinkChange::New);
-        }
-        Ok(LinkChange::Known)
+        let Some(new) = AnnounceLink::new(link) else { return LinkChange::Known };
+        if self.0.push(new).is_ok() { LinkChange::New } else { LinkChange::TableFull }
     }
 
     /// Sets whether a link forwards IPv6.

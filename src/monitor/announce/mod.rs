@@ -38,7 +38,7 @@ use super::{Answer, Instant, LimitedEvent};
 use crate::wire::rtnl::{Address, Body, Mac};
 use frames::Blocked;
 use heapless::Vec;
-use links::{LinkChange, TableFull};
+use links::LinkChange;
 use pending::{PendingAnnouncement, Progress, Rank};
 
 /// Links whose queues are full at the same time.
@@ -197,9 +197,8 @@ impl<'a> Announcer<'a> {
         }
         match body {
             Body::NewAddress(address) => {
-                let is_new = self.active && self.announces_changes;
-                if is_new && self.handle_address(address, false, now).is_err() {
-                    journal.counters.unannounced += 1;
+                if self.active && self.announces_changes {
+                    self.handle_address(address, false, journal, now);
                 }
             }
             Body::DelAddress(address) => {
@@ -209,10 +208,10 @@ impl<'a> Announcer<'a> {
             Body::NewLink(link) => {
                 let relists = self.active && self.announces_changes;
                 match self.tables.links.update(link, relists) {
-                    Ok(LinkChange::New) => self.start_waiting(now),
-                    Ok(LinkChange::Restart) => self.drop_entries(|key| key.ifindex == link.ifindex),
-                    Ok(LinkChange::Known) => {}
-                    Err(TableFull) => {
+                    LinkChange::New => self.start_waiting(now),
+                    LinkChange::Restart => self.drop_entries(|key| key.ifindex == link.ifindex),
+                    LinkChange::Known => {}
+                    LinkChange::TableFull => {
                         self.has_links = false;
                         // The next answer about all links counts them.
                         if self.active && journal.counters.ignored_links == 0 {
@@ -236,9 +235,9 @@ impl<'a> Announcer<'a> {
         // The event of a change may come later, when it is none any more.
         let relists = self.active && self.announces_changes && !self.links_missing;
         match self.tables.links.update(link, relists) {
-            Ok(LinkChange::Restart) => self.drop_entries(|key| key.ifindex == link.ifindex),
-            Ok(LinkChange::New | LinkChange::Known) => {}
-            Err(TableFull) => self.ignored_links += 1,
+            LinkChange::Restart => self.drop_entries(|key| key.ifindex == link.ifindex),
+            LinkChange::New | LinkChange::Known => {}
+            LinkChange::TableFull => self.ignored_links += 1,
         }
     }
 
@@ -252,9 +251,8 @@ impl<'a> Announcer<'a> {
     ) {
         let is_wanted = only.map_or(self.addresses_missing, |only| only == address.ifindex);
         // After a loss, links come first.
-        let is_wanted = is_wanted && self.active && !self.has_loss;
-        if is_wanted && self.handle_address(address, true, now).is_err() {
-            journal.counters.unannounced += 1;
+        if is_wanted && self.active && !self.has_loss {
+            self.handle_address(address, true, journal, now);
         }
     }
 
@@ -330,13 +328,13 @@ impl<'a> Announcer<'a> {
         &mut self,
         address: &Address,
         listed: bool,
+        journal: &mut Journal,
         now: Instant,
-    ) -> Result<(), TableFull> {
+    ) {
         let Address { ifindex, cidr, flags, refreshed, .. } = *address;
         let (ip, key) = (cidr.address(), AddressKey::from(address));
         if flags.contains(AddressFlags::Dadfailed) {
-            self.drop_entries(|address| *address == key);
-            return Ok(());
+            return self.drop_entries(|address| *address == key);
         }
         // keepalived announces the addresses of the watched interface.
         let is_keepalived_s = self.watched == Some(ifindex) && self.again.is_none();
@@ -346,7 +344,7 @@ impl<'a> Announcer<'a> {
         let link = self.tables.links.get(ifindex);
         let up = link.map_or(self.links_missing, |link| link.up);
         if is_keepalived_s || is_other || !usable || !up {
-            return Ok(());
+            return;
         }
         let undecided = flags.intersects(AddressFlags::Tentative | AddressFlags::Optimistic);
         let progress = match (undecided, listed) {
@@ -370,17 +368,20 @@ impl<'a> Announcer<'a> {
                 if listed && !is_listing {
                     known.rounds = rounds;
                 }
-                return Ok(());
+                return;
             }
             Some(known) => *known = new,
-            None if refreshed && !listed && !undecided => return Ok(()),
+            None if refreshed && !listed && !undecided => return,
             None => {
                 let pushed = entries.push(new).or_else(|new| {
                     entries.retain(|entry| is_listing || !entry.is_over(now));
                     entries.push(new)
                 });
                 // A tentative address without room is counted when it becomes usable.
-                pushed.or(if undecided { Ok(()) } else { Err(TableFull) })?;
+                if pushed.is_err() && !undecided {
+                    journal.counters.unannounced += 1;
+                    return;
+                }
             }
         }
         match progress {
@@ -388,7 +389,6 @@ impl<'a> Announcer<'a> {
             Progress::Waiting => self.has_waiting = true,
             Progress::Tentative | Progress::Done => {}
         }
-        Ok(())
     }
 
     fn expect_due(&mut self, now: Instant) {
