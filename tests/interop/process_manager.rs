@@ -177,7 +177,9 @@ fn refused_by_the_wrapper() {
     assert_eq!(run("r1"), (Some(0), String::new()));
     let mode = |path: &Path, mode| fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
     let own = |path: &Path, user| lchown(path, Some(user), None).unwrap();
-    let faults: [(Act<'_>, Act<'_>); 5] = [
+    let away = etc.path().join("away");
+    let faults: [(Act<'_>, Act<'_>); 6] = [
+        (&|| fs::rename(&real, &away).unwrap(), &|| fs::rename(&away, &real).unwrap()),
         (&|| own(&directory, OTHER_USER), &|| own(&directory, 0)),
         (&|| mode(&directory, 0o777), &|| mode(&directory, 0o755)),
         (&|| own(&file, OTHER_USER), &|| own(&file, 0)),
