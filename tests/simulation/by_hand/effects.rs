@@ -14,38 +14,6 @@ use super::{DELIVERED, EBUSY, Lab, WATCHED, down, elsewhere, vip};
 use crate::world::kernel::{UP, link};
 use crate::world::{config, timing};
 
-#[test]
-fn synced_is_logged_for_commands_of_its_state() {
-    let mut lab = Lab::new(MonitorConfig { sync_conntrack: true, ..config() }).started();
-    lab.event(Body::NewAddress(vip()));
-    let ended = |status| HelperNews::Ended(CommandResult::Exited(status));
-    // The first command was for the state backup.
-    for status in [0, 1, 1, 1, 1] {
-        lab.feed(&Input::Helper(HelperKind::Conntrackd, ended(status)));
-    }
-    assert_eq!(lab.syncs(), 4, "the commands of the state primary");
-    assert_eq!(lab.lines(|event| matches!(event, LogEvent::Synced { .. })), []);
-}
-
-#[test]
-fn no_conntrackd_command_during_exit() {
-    let mut lab = Lab::new(MonitorConfig { sync_conntrack: true, ..config() }).started();
-    lab.agent_hangs = true;
-    lab.feed(&Input::Control(Control::Exit(15)));
-    lab.event(Body::NewAddress(vip()));
-    lab.feed(&Input::QueueEmpty);
-    let ended = HelperNews::Ended(CommandResult::Exited(0));
-    lab.feed(&Input::Helper(HelperKind::Conntrackd, ended));
-    assert_eq!((lab.written(), lab.syncs()), (vec![State::Active], 0));
-    let by = lab.now + Duration::from_secs(1);
-    assert!(
-        lab.monitor.deadline().is_some_and(|at| at > lab.now && at <= by),
-        "no deadline for the exit"
-    );
-    lab.feed(&Input::Agent(DELIVERED));
-    assert_eq!(lab.syncs(), 0);
-}
-
 /// The loop reports a failed epoll at each turn.
 #[test]
 fn failed_source_ends_the_daemon_once_the_agent_has_the_state() {
@@ -63,27 +31,6 @@ fn failed_source_ends_the_daemon_once_the_agent_has_the_state() {
     assert_eq!(lab.last(), Some(&exit));
     assert_eq!(lab.written().last(), Some(&State::Backup));
     assert_eq!(lab.lines(|event| matches!(event, LogEvent::SourceFailed(..))).len(), 1);
-}
-
-/// With LVS, the address may be on the watched interface and on `lo`.
-#[test]
-fn misplaced_address_has_a_line_a_minute_on_a_backup() {
-    let flap = |lab: &mut Lab| {
-        for _ in 0..300 {
-            lab.event(Body::NewAddress(elsewhere()));
-            lab.pass(Duration::from_millis(5));
-            lab.event(Body::DelAddress(elsewhere()));
-            lab.pass(Duration::from_millis(5));
-        }
-        lab.misplaced()
-    };
-    let mut lab = Lab::active(config());
-    assert_eq!(flap(&mut lab), 0, "while the VIP is present");
-    lab.addresses.clear();
-    lab.event(Body::DelAddress(vip()));
-    assert_eq!(flap(&mut lab), 1);
-    lab.now += Duration::from_secs(60);
-    assert_eq!(flap(&mut lab), 2);
 }
 
 /// The namespace's interfaces and addresses are gone, too.

@@ -37,8 +37,6 @@ struct Lab<'a> {
     interrupts: bool,
     /// Answers about the addresses of one interface come in parts, so they may have gaps.
     divides: bool,
-    /// The kernel refuses to answer.
-    refuses: bool,
     /// A link with the watched name as alternative name.
     alternative: Option<Link>,
     agent_hangs: bool,
@@ -59,7 +57,6 @@ impl<'a> Lab<'a> {
             addresses: Vec::new(),
             interrupts: false,
             divides: false,
-            refuses: false,
             alternative: None,
             agent_hangs: false,
             answers: Vec::new(),
@@ -125,7 +122,6 @@ impl<'a> Lab<'a> {
         let links = self.links.iter().cloned();
         let watched = Some(name("ha"));
         let listed: Vec<_> = match question {
-            _ if self.refuses => Vec::new(),
             Question::Interface => {
                 let named = links.clone().find(|link| link.name == watched);
                 named.or(self.alternative.clone()).map(Body::NewLink).into_iter().collect()
@@ -141,11 +137,8 @@ impl<'a> Lab<'a> {
         };
         let is_all = matches!(question, Question::Links | Question::Addresses { only: None });
         let is_alone = matches!(question, Question::Addresses { only: Some(_) });
-        let end = match () {
-            () if self.refuses => Answer::Failed(EBUSY),
-            () if self.interrupts && is_all || self.divides && is_alone => Answer::Interrupted,
-            () => Answer::Complete,
-        };
+        let has_gaps = self.interrupts && is_all || self.divides && is_alone;
+        let end = if has_gaps { Answer::Interrupted } else { Answer::Complete };
         listed.into_iter().map(Input::Entry).chain([Input::Answered(end)]).collect()
     }
 
@@ -214,10 +207,6 @@ impl<'a> Lab<'a> {
     /// Returns the number of lines about a misplaced VIP.
     fn misplaced(&self) -> usize {
         self.limited(|event| matches!(event, LimitedEvent::Misplaced { .. }))
-    }
-
-    fn syncs(&self) -> usize {
-        self.all(|action| matches!(action, Action::Sync(_)).then_some(())).len()
     }
 }
 

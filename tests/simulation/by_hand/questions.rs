@@ -11,7 +11,7 @@ use keepwatch::wire::rtnl::{Address, Body, Link};
 use netlink_packet_route::address::AddressFlags;
 use netlink_packet_route::link::LinkFlags;
 
-use super::{ALL, EBUSY, LINK, Lab, WATCHED, WATCHED_QUESTIONS, announcing, down, elsewhere, vip};
+use super::{ALL, LINK, Lab, WATCHED, WATCHED_QUESTIONS, announcing, down, elsewhere, vip};
 use crate::world::config;
 use crate::world::kernel::{QUEUE, address, link, name};
 
@@ -25,38 +25,6 @@ fn state_waits_for_no_more_than_the_watched_interface() {
     assert_eq!(lab.questions().last(), Some(&ALL));
 }
 
-#[test]
-fn overrun_does_not_wait_for_a_retry() {
-    let mut lab = Lab::active(config());
-    lab.refuses = true;
-    lab.feed(&Input::Control(Control::Reload));
-    for _ in 0..6 {
-        lab.feed(&Input::QueueEmpty);
-        lab.now = lab.now.max(lab.monitor.deadline().expect("a retry"));
-    }
-    lab.refuses = false;
-    lab.feed(&Input::QueueEmpty);
-    lab.actions.clear();
-    lab.feed(&Input::Overrun);
-    lab.feed(&Input::QueueEmpty);
-    assert_eq!(lab.questions(), WATCHED_QUESTIONS);
-}
-
-/// Until then the kernel drops events, and the older ones that wait would undo the answer.
-#[test]
-fn nothing_is_asked_between_a_loss_and_an_empty_queue() {
-    for input in [Input::Overrun, Input::MalformedMessage(None)] {
-        let mut lab = Lab::active(config());
-        lab.feed(&Input::QueueEmpty);
-        lab.feed(&input);
-        lab.feed(&Input::Control(Control::Reload));
-        lab.event(Body::NewAddress(vip()));
-        assert_eq!(lab.questions(), [], "{input:?}");
-        lab.feed(&Input::QueueEmpty);
-        assert_eq!(lab.questions(), WATCHED_QUESTIONS, "{input:?}");
-    }
-}
-
 /// The answer is of the time before the loss.
 #[test]
 fn loss_takes_away_an_answer() {
@@ -68,27 +36,6 @@ fn loss_takes_away_an_answer() {
     assert_eq!(lab.written(), []);
     lab.feed(&Input::QueueEmpty);
     assert_eq!(lab.written(), [State::Backup]);
-}
-
-/// The answer is newer than the events that wait, and so is its state.
-#[test]
-fn state_never_goes_back_in_time() {
-    for (there, events) in [
-        (vec![vip()], [Body::DelAddress(vip()), Body::NewAddress(vip())]),
-        (vec![], [Body::NewAddress(vip()), Body::DelAddress(vip())]),
-    ] {
-        let is_there = !there.is_empty();
-        let mut lab = Lab { addresses: there, ..Lab::new(config()) }.started();
-        lab.feed(&Input::Control(Control::Reload));
-        lab.feed(&Input::QueueEmpty);
-        lab.actions.clear();
-        lab.events(events.into_iter());
-        lab.feed(&Input::QueueEmpty);
-        let flap = [State::Backup, State::Active];
-        let expected = if is_there { flap } else { [State::Active, State::Backup] };
-        assert_eq!(lab.written()[..2], expected);
-        assert_eq!(lab.monitor.status().state, Some(expected[1]));
-    }
 }
 
 #[test]
@@ -161,21 +108,6 @@ fn large_link_that_comes_up_costs_two_questions() {
     }
 }
 
-/// Before Linux 4.20, the answer for this link lists the addresses of all.
-#[test]
-fn deleted_vip_that_an_old_kernel_lists() {
-    let mut tables = Box::new(Tables::new());
-    let mut lab = Lab::active(announcing(&mut tables));
-    for flags in [LinkFlags::Up, lab.links[1].flags] {
-        lab.event(Body::NewLink(Link { flags, ..lab.links[1].clone() }));
-    }
-    lab.feed(&Input::QueueEmpty);
-    assert_eq!(lab.questions(), [Question::Addresses { only: Some(LINK) }]);
-    lab.event(Body::DelAddress(vip()));
-    lab.pass(Duration::from_secs(10));
-    assert_eq!(lab.written(), [State::Backup]);
-}
-
 /// An answer lists it before its event comes.
 #[test]
 fn address_that_is_deleted_is_not_misplaced() {
@@ -228,17 +160,6 @@ fn misplaced_address_stays_shown_while_all_are_listed() {
     assert!(
         lab.monitor.status().troubles.contains(&Some(Trouble::Misplaced(name("lan"), vip().cidr)))
     );
-}
-
-/// It may become a mistake.
-#[test]
-fn link_that_comes_up_has_a_misplaced_address() {
-    let mut lab = Lab { addresses: vec![elsewhere()], ..Lab::new(config()) };
-    lab.links[1].flags = LinkFlags::empty();
-    let mut lab = lab.started();
-    lab.event(Body::NewLink(link(LINK, "lan")));
-    let misplaced = Trouble::Misplaced(name("lan"), vip().cidr);
-    assert!(lab.monitor.status().troubles.contains(&Some(misplaced)));
 }
 
 #[test]
@@ -387,19 +308,6 @@ fn storm_of_links_delays_no_state() {
         lab.pass(Duration::from_secs(10));
         lab.feed(&Input::Control(Control::Reload));
     }
-}
-
-/// A question that the kernel refuses is asked again, and has a line.
-#[test]
-fn refused_question_is_repeated() {
-    let mut lab = Lab { refuses: true, ..Lab::new(config()) };
-    lab.pass(Duration::from_secs(1));
-    let (question, answer) = (Question::Interface, Answer::Failed(EBUSY));
-    let line = LogEvent::Limited(LimitedEvent::QuestionFailed { question, answer }, 1);
-    assert_eq!(lab.lines(|event| *event == line), [line]);
-    lab.refuses = false;
-    lab.pass(Duration::from_secs(2));
-    assert_eq!(lab.written(), [State::Backup]);
 }
 
 /// The link of a misplaced address is asked for again after an overrun, but that is no news.
