@@ -10,7 +10,7 @@ use keepwatch::wire::rtnl::{Address, Body, Link, Mac};
 use keepwatch::wire::{Claim, ClaimKind};
 use netlink_packet_route::address::AddressFlags;
 
-use super::{EBUSY, LINK, Lab, WATCHED, announcing, down, vip};
+use super::{EBUSY, LINK, Lab, WATCHED, announcing, vip};
 use crate::world::kernel::{MAC, VIRTUAL_MAC, address, link};
 use crate::world::{config, timing};
 
@@ -151,22 +151,6 @@ fn station_that_cannot_be_asked() {
     lab.pass(Duration::from_secs(60));
     assert_eq!(lab.ends(), [(2000, 30_000, Ending::NeverAnswered)]);
     assert_eq!(lab.notified(), []);
-}
-
-#[test]
-fn link_without_carrier_asks_nothing() {
-    let mut lab = Lab::active(detecting());
-    lab.set_answering(true);
-    lab.claimed(OTHER);
-    lab.pass(millis(1500));
-    let at_first = lab.asked();
-    lab.event(Body::NewLink(down()));
-    lab.pass(Duration::from_secs(300));
-    assert_eq!((lab.asked(), lab.ends()), (at_first, vec![]));
-    lab.event(Body::NewLink(link(WATCHED, "ha")));
-    lab.pass(Duration::from_secs(10));
-    assert!(lab.asked().len() > 4, "{:?}", lab.asked());
-    assert_eq!(lab.ends(), []);
 }
 
 #[test]
