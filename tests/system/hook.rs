@@ -282,17 +282,6 @@ fn output_between_runs() {
     assert!(!log.contains("late"), "{log}");
 }
 
-/// A hook whose output is discarded runs to its end.
-#[apply(trial)]
-fn more_output_than_is_logged() {
-    let hooked = hooked(setup());
-    hooked.when("BACKUP", "yes | head -c 4000000");
-    let keepwatch = hooked.world.setup.start();
-    wait_hook_succeeded(&keepwatch, "BACKUP", 1);
-    keepwatch.wait_log(" hook: more output discarded\n", 1);
-    assert!(!hooked.world.setup.log().contains("hook failed"));
-}
-
 const ABSENT: &str =
     "No such file or directory (ENOENT): the program, or the interpreter that its first line names";
 
