@@ -11,8 +11,7 @@ use lab::daemon::{children, proc_status, send, wait_end};
 use lab::files::{content, look, write_program};
 use nix::sys::signal::{Signal, killpg};
 use nix::sys::socket::SockType;
-use nix::sys::stat::Mode;
-use nix::unistd::{Pid, getpgid, mkfifo};
+use nix::unistd::{Pid, getpgid};
 
 use crate::scripted::{Scripted, helper, hooked, install, tracked, wait_hook_succeeded};
 use crate::starter::careless;
@@ -75,16 +74,14 @@ fn many_runs() {
 #[apply(trial)]
 fn output_is_read_after_the_exit() {
     let tracked = tracked(setup());
-    let gate = tracked.record.join("gate");
-    mkfifo(&gate, Mode::S_IRWXU).unwrap();
-    let print = format!("read line <{}; head -c 15000 /dev/zero | tr '\\0' x", gate.display());
-    tracked.when("-t", &print);
+    let mut gate = tracked.gate("gate");
+    tracked.when("-t", "read line <$RECORD/gate; head -c 15000 /dev/zero | tr '\\0' x");
     let keepwatch = tracked.world.setup.start();
     tracked.wait_calls(&["+-t"]);
     let helper = helper(&keepwatch);
     let program = children(helper)[0];
     send(helper, Signal::SIGSTOP);
-    fs::write(gate, "\n").unwrap();
+    gate.write_all(b"\n").unwrap();
     wait_end(program);
     send(helper, Signal::SIGCONT);
     tracked.wait_synced(&keepwatch, "backup");
