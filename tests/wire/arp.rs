@@ -4,8 +4,6 @@ use keepwatch::wire::arp::{FRAME_LEN, Operation, announcement, parse_claim, ques
 use keepwatch::wire::rtnl::Mac;
 use keepwatch::wire::{Claim, ClaimKind};
 
-use crate::assert_fields;
-
 const MAC: Mac = [0x02, 0x11, 0x22, 0x33, 0x44, 0x55];
 const IP: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 
@@ -17,18 +15,13 @@ const REQUEST: [u8; FRAME_LEN] = [
     0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 10, 0, 0, 1,
 ];
 
-/// The Ethernet header, and RFC 826.
-const FIELDS: &str =
-    "destination:6 source:6 ethertype:2 hardware:2 protocol:2 lengths:2 operation:2
-    sender-mac:6 sender-address:4 target-mac:6 target-address:4";
-
 #[test]
 fn emits_and_parses_both_kinds() {
     let mut reply = REQUEST;
     reply[21] = 2;
     reply[32..38].copy_from_slice(&MAC);
     for (operation, frame) in [(Operation::Request, REQUEST), (Operation::Reply, reply)] {
-        assert_fields(&announcement(operation, MAC, IP), &frame, FIELDS);
+        assert_eq!(announcement(operation, MAC, IP), frame);
         assert_eq!(parse_claim(&frame), Some(claim(ClaimKind::Unasked)));
     }
 }
@@ -41,11 +34,11 @@ fn claim(kind: ClaimKind) -> Claim {
 fn probe_claims_nothing() {
     let mut expected = REQUEST;
     expected[28..32].fill(0);
-    assert_fields(&question(MAC, (MAC, Ipv4Addr::UNSPECIFIED), IP), &expected, FIELDS);
+    assert_eq!(question(MAC, (MAC, Ipv4Addr::UNSPECIFIED), IP), expected);
     assert_eq!(parse_claim(&expected), Some(claim(ClaimKind::Probe)));
     // The answer goes to the broadcast address.
     expected[22..28].fill(0xff);
-    assert_fields(&question(MAC, ([0xff; 6], Ipv4Addr::UNSPECIFIED), IP), &expected, FIELDS);
+    assert_eq!(question(MAC, ([0xff; 6], Ipv4Addr::UNSPECIFIED), IP), expected);
     // A reply without a sender says nothing.
     expected[21] = 2;
     assert_eq!(parse_claim(&expected), None);

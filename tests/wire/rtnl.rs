@@ -5,8 +5,6 @@ use keepwatch::wire::rtnl::{
 use netlink_packet_core::{NLMSG_DONE, NLMSG_ERROR, NLMSG_OVERRUN};
 use nix::libc;
 
-use crate::assert_fields;
-
 /// The length of `struct nlmsghdr`.
 const HEADER_LEN: usize = 16;
 
@@ -155,10 +153,9 @@ fn requests_have_the_format_of_the_kernel() {
         bytes[12..16].copy_from_slice(&port.to_ne_bytes());
         bytes
     };
-    let fields = "length:4 type:2 flags:2 sequence:4 port:4 family:4";
-    assert_fields(&request_links(7), &with_port(links, 0), fields);
-    assert_fields(&request_link_named(7, &name), &with_port(link, 0), fields);
+    assert_eq!(request_links(7)[..], with_port(links, 0));
+    assert_eq!(request_link_named(7, &name)[..], with_port(link, 0));
     let link = message(libc::RTM_GETLINK, 5, &ifinfomsg(0, 0, 9, 0), &[]);
-    assert_fields(&request_link(7, 9), &with_port(link, 0), fields);
-    assert_fields(&request_addresses(7, 3), &with_port(addresses, 0), fields);
+    assert_eq!(request_link(7, 9)[..], with_port(link, 0));
+    assert_eq!(request_addresses(7, 3)[..], with_port(addresses, 0));
 }
