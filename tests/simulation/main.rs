@@ -118,14 +118,6 @@ fn new_address_after_a_claim() {
     }
 }
 
-/// With probes: the VIP returns while the socket cannot be bound, and a claim is left unread while a question is sent.
-#[test]
-fn questions_are_a_second_apart() {
-    for script in ["424030002003460a782001781000", "1840300020031000a2122003a206"] {
-        of_hex(script).live();
-    }
-}
-
 /// A minute has more split brains than may be logged.
 #[test]
 fn more_split_brains_than_lines() {
