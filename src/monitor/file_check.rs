@@ -23,7 +23,7 @@ pub struct FoundFiles {
 pub enum FoundStateFile {
     /// This daemon's last file, with its last word.
     Intact,
-    /// This daemon's last file with another content, or no file.
+    /// This daemon's last file with another content, mode or owner, or no file.
     Changed,
     /// Another process's file.
     Foreign,

@@ -18,6 +18,7 @@ use nix::unistd::{Gid, Uid};
 use crate::helper::HookCommand;
 use crate::log::printable;
 use crate::monitor::{ActiveWord, AnnounceTiming, Duration, RENOTIFY, Renotify};
+use crate::start::files::resolve_directory;
 use crate::start::privileges::RunAs;
 use crate::wire::cidr::Cidr;
 use crate::wire::http::RouterId;
@@ -320,10 +321,15 @@ impl Config {
             ("--log-file", &self.log_file),
             ("--metrics-file", &self.metrics_file),
         ];
-        let mut taken = BTreeSet::from([self.state_file()]);
+        let others = [&self.agent_socket, &self.keepalived_pid_file].into_iter().flatten().cloned();
+        let mut taken: BTreeSet<_> = others
+            .chain([self.state_file(), self.conntrackd_conf()])
+            .chain(self.hooks().map(|hook| hook.program.clone()))
+            .map(|file| resolve_directory(&file))
+            .collect();
         for (option, file) in files {
             if let Some(file) = file
-                && !taken.insert(file.clone())
+                && !taken.insert(resolve_directory(file))
             {
                 return Err(format!("{option} {}: expected a file of its own", file.display()));
             }

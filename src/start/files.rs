@@ -7,7 +7,7 @@ use std::hash::BuildHasher;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use nix::errno::Errno as NixErrno;
 use nix::fcntl::OFlag;
@@ -23,6 +23,13 @@ use crate::sys::state_file::StateFile;
 /// Returns a path that can be used without allocating. `EINVAL` if it contains a NUL.
 pub(crate) fn c_path(path: &Path) -> nix::Result<CString> {
     CString::new(path.as_os_str().as_bytes()).map_err(|_| NixErrno::EINVAL)
+}
+
+/// Resolves the symlinks of a file's directory, if that can be seen. The file itself may be missing, or a symlink.
+pub(crate) fn resolve_directory(path: &Path) -> PathBuf {
+    let directory = path.parent().and_then(|parent| fs::canonicalize(parent).ok());
+    let resolved = directory.zip(path.file_name()).map(|(directory, name)| directory.join(name));
+    resolved.unwrap_or_else(|| path.into())
 }
 
 /// Renames a file that could not be opened, such as the file of a predecessor that ran as root.
@@ -55,13 +62,7 @@ pub fn check_directory(path: &Path, refusal: Refusal) -> Result<(), Refusal> {
     if fs::metadata(path.parent().unwrap_or(path))?.uid() != user {
         return Err(Refusal::NotTheirs(user));
     }
-    // A mount point cannot be renamed.
-    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    let path = fs::canonicalize(path).unwrap_or_else(|_| path.into());
-    if mounts.lines().any(|line| line.split(' ').nth(4).map(Path::new) == Some(&path)) {
-        return Err(NixErrno::EBUSY.into());
-    }
-    Ok(examine_replaced(&path, b"")?)
+    Ok(examine_replaced(path, b"")?)
 }
 
 impl AtomicFile {
@@ -139,6 +140,12 @@ pub fn examine_replaced(path: &Path, content: &[u8]) -> Result<(), Errno> {
     }
     if path.symlink_metadata().is_ok_and(|found| found.is_dir()) {
         return Err(NixErrno::EISDIR.into());
+    }
+    // A mount point, such as a file that a container's engine has mounted, can be neither renamed nor replaced.
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let path = resolve_directory(path);
+    if mounts.lines().any(|line| line.split(' ').nth(4).map(Path::new) == Some(&path)) {
+        return Err(NixErrno::EBUSY.into());
     }
     // On a file, `rmdir` checks the right to remove it (`may_delete` in fs/namei.c), then fails with ENOTDIR.
     match unlinkat(nix::fcntl::AT_FDCWD, &*file.path, UnlinkatFlags::RemoveDir) {

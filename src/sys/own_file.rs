@@ -54,11 +54,11 @@ impl fmt::Display for Holder {
 impl Refusal {
     /// Returns whether retries fail until an administrator changes something.
     pub fn lasts(&self) -> bool {
-        use NixErrno::{EACCES, EISDIR, ELOOP, EMLINK, ENAMETOOLONG, ENOTDIR, EPERM, EROFS};
+        use NixErrno::{EACCES, EBUSY, EISDIR, ELOOP, EMLINK, ENAMETOOLONG, ENOTDIR, EPERM, EROFS};
         match self {
             Self::Errno(Errno(errno)) => matches!(
                 NixErrno::from_raw(*errno),
-                EACCES | EISDIR | ELOOP | EMLINK | ENAMETOOLONG | ENOTDIR | EPERM | EROFS
+                EACCES | EBUSY | EISDIR | ELOOP | EMLINK | ENAMETOOLONG | ENOTDIR | EPERM | EROFS
             ),
             Self::NotRegular | Self::Foreign(_) | Self::NotTheirs(_) => true,
             Self::Held(_) => false,

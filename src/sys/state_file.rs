@@ -122,12 +122,12 @@ impl StateFile {
         self.spare.as_mut().map_or(Ok(()), |spare| spare.renew(other))
     }
 
-    /// Returns the spare, if it is the file at its path, and has no other name. The directory may be another one, or be
+    /// Returns the spare, if it is the file at its path, as it was made, and has no other name. The directory may be another one, or be
     /// mounted over. One that cannot be seen is created anew.
     fn usable_spare(&mut self) -> Option<(&mut Written, FileStat)> {
         let found = lstat(&*self.spare_path).ok()?;
         let spare = self.spare.as_mut()?;
-        (is_same(&found, &spare.id) && found.st_nlink == 1).then_some((spare, found))
+        (spare.is(&found) && found.st_nlink == 1).then_some((spare, found))
     }
 
     /// Creates a spare without a word, in place of any file at its path.
@@ -165,7 +165,7 @@ impl StateFile {
         let holds = |word| live.holds(word).unwrap_or_else(|errno| errno == NixErrno::EBADF.into());
         match lstat(&*self.file.path) {
             Ok(there) if !is_same(&there, &live.id) => FoundStateFile::Foreign,
-            Ok(_) if live.word.is_none_or(holds) => FoundStateFile::Intact,
+            Ok(there) if live.is(&there) && live.word.is_none_or(holds) => FoundStateFile::Intact,
             // If it cannot be seen, either, the write reports why.
             _ => FoundStateFile::Changed,
         }
@@ -183,6 +183,13 @@ impl Written {
     fn new(file: File, word: Option<&'static str>) -> Result<Self, Errno> {
         let id = fstat(&file)?;
         Ok(Self { file, id, word })
+    }
+
+    /// Returns whether this is the file that was found, with the mode and the owner that it had, as an exchange would bring
+    /// others back at every second change.
+    fn is(&self, found: &FileStat) -> bool {
+        let rights = |stat: &FileStat| (stat.st_mode, stat.st_uid, stat.st_gid);
+        is_same(&self.id, found) && rights(&self.id) == rights(found)
     }
 
     /// Has the file hold this word, with the mark.

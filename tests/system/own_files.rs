@@ -256,6 +256,19 @@ fn mounted_log_is_left_alone() {
     umount(&setup.log_file()).unwrap();
 }
 
+/// As of a container, whose engine has mounted the file.
+#[apply(trial)]
+fn mounted_state_file_cannot_be_replaced() {
+    let setup = setup();
+    let other = setup.directory().join("other");
+    for path in [&other, &setup.state_file()] {
+        fs::write(path, "").unwrap();
+    }
+    mount_over(&setup.state_file(), &other).unwrap();
+    assert_refused(&setup, "state file", &setup.state_file(), &["Device or resource busy (EBUSY)"]);
+    umount(&setup.state_file()).unwrap();
+}
+
 /// Root creates no file for the user in root's directories, such as `/etc/ld.so.preload`.
 #[apply(trial_with_other_users)]
 fn files_in_a_directory_of_root() {

@@ -1,7 +1,7 @@
 //! Promise 3: the state file is always whole, whatever happens to its directory.
 
-use std::fs;
-use std::os::unix::fs::{MetadataExt, symlink};
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -11,6 +11,7 @@ use keepwatch::sys::state_file::StateFile;
 use lab::daemon::{Running, Setup};
 use lab::files::{Watch, content, look};
 use lab::namespace::{Pids, mount_tmpfs, mount_tmpfs_with};
+use lab::users::NOBODY;
 use nix::mount::{MntFlags, MsFlags, umount2};
 use nix::sys::signal::Signal;
 use nix::sys::stat::Mode;
@@ -99,6 +100,31 @@ fn directory_in_its_place() {
     file.prepare("master", 1).unwrap();
 }
 
+/// No change brings back a mode or an owner that another process has given to the spare.
+#[apply(trial_with_other_users)]
+fn spare_with_other_rights() {
+    let setup = setup();
+    let mut file = StateFile::new(&setup.state_file()).unwrap();
+    file.write("backup").unwrap();
+    for (n, state) in ["master", "backup", "master"].into_iter().enumerate() {
+        file.prepare(state, 1).unwrap();
+        let spare = spare(&setup);
+        match n {
+            0 => fs::set_permissions(&spare, Permissions::from_mode(0o666)).unwrap(),
+            1 => fs::set_permissions(&spare, Permissions::from_mode(0)).unwrap(),
+            _ => chown(&spare, Some(NOBODY), None).unwrap(),
+        }
+        file.write(state).unwrap();
+        let path = setup.state_file();
+        let owner = fs::metadata(&path).unwrap().uid();
+        assert_eq!((&*setup.state(), mode(&path), owner), (state, 0o644, 0));
+    }
+}
+
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).unwrap().mode() & 0o7777
+}
+
 /// A file's time of change is whole seconds.
 #[apply(trial)]
 fn time_of_the_last_change() {
@@ -168,20 +194,22 @@ fn two_daemons_write() {
     assert_eq!(hidden(&world.setup), [] as [&Path; 0]);
 }
 
-/// The agent's word, or no file, in place of the daemon's last file: the first check after a report writes it again.
+/// The agent's word, another mode, or no file, in place of the daemon's last file: the first check after a report writes it
+/// again.
 #[apply(trial)]
 fn changed_file_is_written_again() {
-    for removes in [false, true] {
+    let changes: [fn(&Path); 3] = [
+        |path| fs::remove_file(path).unwrap(),
+        |path| fs::write(path, "master").unwrap(),
+        |path| fs::set_permissions(path, Permissions::from_mode(0o600)).unwrap(),
+    ];
+    for change in changes {
         let world = World::new();
         let daemon = world.setup.start();
         daemon.wait_log("Notified agent router", 1);
-        if removes {
-            fs::remove_file(world.setup.state_file()).unwrap();
-        } else {
-            fs::write(world.setup.state_file(), "master").unwrap();
-        }
+        change(&world.setup.state_file());
         daemon.wait_log("Wrote router", 2);
-        assert_eq!(world.setup.state(), "backup");
+        assert_eq!((&*world.setup.state(), mode(&world.setup.state_file())), ("backup", 0o644));
         assert!(!world.setup.log().contains("another process"), "{}", world.setup.log());
     }
 }
@@ -222,8 +250,7 @@ fn mode_and_content() {
         wait_spare(&world.setup);
         let files = [world.setup.state_file(), world.setup.log_file(), world.setup.pid_file()];
         for path in files.into_iter().chain(hidden(&world.setup)) {
-            let mode = fs::metadata(&path).unwrap().mode() & 0o7777;
-            assert_eq!(format!("{mode:04o}"), "0644", "mode of {}", path.display());
+            assert_eq!(format!("{:04o}", mode(&path)), "0644", "mode of {}", path.display());
             fs::remove_file(path).unwrap();
         }
     }
