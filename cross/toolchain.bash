@@ -19,7 +19,7 @@ cross_cargo() { # WAY COMMAND [ARGUMENT...]
     zig_path=$(printf '%s\n' "$cache"/venv/lib/python3*/site-packages/ziglang/zig)
     [ -x "$zig_path" ] || die "zig is not installed; run cross/install"
     local flags="-Ctarget-feature=+crt-static$features -Clink-self-contained=no"
-    flags+=" -Crelocation-model=$relocation"
+    flags+=" -Crelocation-model=$relocation$codegen"
     if [ "$relocation" = static ]; then
         # LLVM reads a thread-local variable of another crate from a table. On 64-bit MIPS it finds that table by the
         # function's address in $t9, which no caller sets in code for a fixed address.
