@@ -111,7 +111,7 @@ fn spare_with_other_rights() {
         let spare = spare(&setup);
         match n {
             0 => fs::set_permissions(&spare, Permissions::from_mode(0o666)).unwrap(),
-            1 => fs::set_permissions(&spare, Permissions::from_mode(0)).unwrap(),
+            1 => fs::set_permissions(&spare, Permissions::from_mode(0o000)).unwrap(),
             _ => chown(&spare, Some(NOBODY), None).unwrap(),
         }
         file.write(state).unwrap();
