@@ -115,6 +115,15 @@ impl Asker {
         [self.addresses, self.links].into_iter().filter_map(requested).max().map(|at| at + PATIENCE)
     }
 
+    /// Returns whether the MACs of this host's links are known, or have been waited for.
+    pub(super) fn has_links(&self, now: Instant) -> bool {
+        match self.links {
+            List::Missing => false,
+            List::Requested(at) => now >= at + PATIENCE,
+            List::Known => true,
+        }
+    }
+
     /// Forgets what is listed for one question alone. A list that has not come may be requested again.
     pub(super) fn forget_addresses(&mut self) {
         self.addresses = List::Missing;

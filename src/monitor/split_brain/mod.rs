@@ -331,7 +331,8 @@ impl Detector {
 
     /// Logs a confirmed episode, if that is due.
     fn name(&mut self, ifindex: u32, now: Instant) -> Option<Action> {
-        self.name_due().filter(|due| now >= *due)?;
+        // After a stop of the process this is due before the list of this host's links has come.
+        self.name_due().filter(|due| now >= *due && self.asker.has_links(now))?;
         let episode = self.episode.as_mut()?;
         (episode.stage, episode.unasked) = (Stage::Named, now);
         self.due = Some(self.due.map_or(now, |due| due.min(now + INTERVAL)));
@@ -424,7 +425,7 @@ impl Detector {
         let due = [
             self.ask_due().map(|due| waits_until.map_or(due, |until| due.max(until))),
             self.asked.filter(|_| self.awaits).map(|asked| asked + SECOND),
-            self.name_due(),
+            self.name_due().map(|due| waits_until.map_or(due, |until| due.max(until))),
             self.episode.as_ref().and_then(Episode::quiet_ends),
             self.aftermath.deadline(self.only_cache_since()),
         ];
