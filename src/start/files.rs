@@ -138,18 +138,21 @@ pub fn examine_replaced(path: &Path, content: &[u8]) -> Result<(), Errno> {
         Ok(()) | Err(NixErrno::ENOENT) => {}
         Err(errno) => return Err(errno.into()),
     }
-    if path.symlink_metadata().is_ok_and(|found| found.is_dir()) {
-        return Err(NixErrno::EISDIR.into());
-    }
-    // A mount point, such as a file that a container's engine has mounted, can be neither renamed nor replaced.
-    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    let path = resolve_directory(path);
-    if mounts.lines().any(|line| line.split(' ').nth(4).map(Path::new) == Some(&path)) {
-        return Err(NixErrno::EBUSY.into());
+    match path.symlink_metadata() {
+        Ok(found) if found.is_dir() => return Err(NixErrno::EISDIR.into()),
+        Ok(_) if is_mount_point(path) => return Err(NixErrno::EBUSY.into()),
+        _ => {}
     }
     // On a file, `rmdir` checks the right to remove it (`may_delete` in fs/namei.c), then fails with ENOTDIR.
     match unlinkat(nix::fcntl::AT_FDCWD, &*file.path, UnlinkatFlags::RemoveDir) {
         Ok(()) | Err(NixErrno::ENOENT | NixErrno::ENOTDIR) => Ok(written?),
         Err(errno) => Err(errno.into()),
     }
+}
+
+/// Returns whether a file is mounted there, as by a container's engine. It can be neither renamed nor replaced.
+fn is_mount_point(path: &Path) -> bool {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let path = resolve_directory(path);
+    mounts.lines().any(|line| line.split(' ').nth(4).map(Path::new) == Some(&path))
 }

@@ -122,8 +122,8 @@ impl StateFile {
         self.spare.as_mut().map_or(Ok(()), |spare| spare.renew(other))
     }
 
-    /// Returns the spare, if it is the file at its path, as it was made, and has no other name. The directory may be another one, or be
-    /// mounted over. One that cannot be seen is created anew.
+    /// Returns the spare, if it is the file at its path, as it was made, and has no other name. The directory may be another
+    /// one, or be mounted over. One that cannot be seen is created anew.
     fn usable_spare(&mut self) -> Option<(&mut Written, FileStat)> {
         let found = lstat(&*self.spare_path).ok()?;
         let spare = self.spare.as_mut()?;

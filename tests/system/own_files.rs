@@ -243,30 +243,30 @@ fn pid_file_that_a_predecessor_holds() {
     refused("");
 }
 
+/// Asserts that a path is refused over which another file is mounted. Returns that file.
+fn assert_mount_is_refused(setup: &Setup, what: &str, path: &Path) -> PathBuf {
+    let precious = setup.directory().join("precious");
+    for path in [&precious, path] {
+        fs::write(path, "").unwrap();
+    }
+    mount_over(path, &precious).unwrap();
+    assert_refused(setup, what, path, &["Device or resource busy (EBUSY)"]);
+    umount(path).unwrap();
+    precious
+}
+
 #[apply(trial_with_other_users)]
 fn mounted_log_is_left_alone() {
     let setup = setup_of_nobody();
-    let precious = setup.directory().join("precious");
-    for path in [&precious, &setup.log_file()] {
-        fs::write(path, "").unwrap();
-    }
-    mount_over(&setup.log_file(), &precious).unwrap();
-    assert_refused(&setup, "log file", &setup.log_file(), &["Device or resource busy (EBUSY)"]);
-    assert_eq!(fs::metadata(&precious).unwrap().uid(), 0);
-    umount(&setup.log_file()).unwrap();
+    let precious = assert_mount_is_refused(&setup, "log file", &setup.log_file());
+    assert_eq!(fs::metadata(precious).unwrap().uid(), 0);
 }
 
 /// As of a container, whose engine has mounted the file.
 #[apply(trial)]
 fn mounted_state_file_cannot_be_replaced() {
     let setup = setup();
-    let other = setup.directory().join("other");
-    for path in [&other, &setup.state_file()] {
-        fs::write(path, "").unwrap();
-    }
-    mount_over(&setup.state_file(), &other).unwrap();
-    assert_refused(&setup, "state file", &setup.state_file(), &["Device or resource busy (EBUSY)"]);
-    umount(&setup.state_file()).unwrap();
+    assert_mount_is_refused(&setup, "state file", &setup.state_file());
 }
 
 /// Root creates no file for the user in root's directories, such as `/etc/ld.so.preload`.

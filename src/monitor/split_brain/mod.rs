@@ -422,10 +422,11 @@ impl Detector {
     /// Returns the next deadline. Unless the state `is_known` and there is a carrier, no line or question is due.
     pub(super) fn deadline(&self, is_known: bool, has_carrier: bool) -> Option<Instant> {
         let waits_until = self.asker.waits_until();
+        let after_lists = |due: Instant| waits_until.map_or(due, |until| due.max(until));
         let due = [
-            self.ask_due().map(|due| waits_until.map_or(due, |until| due.max(until))),
+            self.ask_due().map(after_lists),
             self.asked.filter(|_| self.awaits).map(|asked| asked + SECOND),
-            self.name_due().map(|due| waits_until.map_or(due, |until| due.max(until))),
+            self.name_due().map(after_lists),
             self.episode.as_ref().and_then(Episode::quiet_ends),
             self.aftermath.deadline(self.only_cache_since()),
         ];
