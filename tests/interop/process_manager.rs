@@ -83,9 +83,12 @@ fn split_brain_is_named() {
         rtnl.add_address("qg0", "192.0.2.1/24");
         keepwatch.status();
         let mac = [2, 0, 0, 0, 0, 2];
-        rtnl.set_mac("ha0-peer", mac);
         let other = add_other_station(&rtnl, VIP);
-        let wire = other.run(|| Capture::new("ha0-peer"));
+        let wire = other.run(|| {
+            // A link of this host has never had this MAC, so that the claim is another station's at once.
+            Rtnl::new().set_mac("ha0-peer", mac);
+            Capture::new("ha0-peer")
+        });
         wire.send(&arp::announcement(Operation::Request, mac, [169, 254, 0, 5].into()));
         keepwatch.wait_log("split brain: 02:00:00:00:00:02 claims 169.254.0.5 on ha0 ", 1);
         assert_eq!(keepwatch.counter("announcements") > 0, announces, "{wrapper}");
