@@ -1,6 +1,7 @@
 """The highly available routers of a cloud: made, compared on both nodes and in the API, and removed."""
 
 import re
+import sys
 import time
 
 from cloud import LOGS, STATE_PATH, run
@@ -146,8 +147,25 @@ class Routers:
 
         advance(f"VIPs on {node.name}", missing)
 
+    def await_keepalived(self, node):
+        """Waits until keepalived runs for every router. An agent under load may never start that of a new one: it waits for
+        news of the router's port. When it starts again, it does."""
+        def missing():
+            running = node.run("sh", "-c", "pgrep -fa '^keepalived ' || true")
+            return [router for router in self.ids if router not in running]
+
+        try:
+            advance(f"keepalived on {node.name}", missing, 60)
+        except TimeoutError:
+            print(f"{node.name}: no keepalived was started for {missing()}", file=sys.stderr, flush=True)
+            node.stop_agent("l3")
+            self.start(node, ["l3"])
+            advance(f"keepalived on {node.name}", missing)
+
     def gather(self):
         """Makes every router active on one node, and returns that node and the other."""
+        for node in self.nodes:
+            self.await_keepalived(node)
         nodes = sorted(self.nodes, key=lambda node: len(self.active(node)))
         moving = self.active(nodes[0])
         self.link(nodes[0], moving, "down")
