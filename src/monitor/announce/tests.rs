@@ -356,6 +356,23 @@ fn on_the_watched_link_announcements_come_only_after_a_split_brain() {
     assert_eq!(announcer.deadline(), None);
 }
 
+/// Only those of the watched interface may be the other station's now, unless nothing else is announced.
+#[test]
+fn end_of_a_round_leaves_what_has_changed_elsewhere() {
+    for (announces, watched, left) in [(true, 4, true), (true, 3, false), (false, 4, false)] {
+        let mut tables = Tables::new();
+        let mut announcer = Announcer::new(AnnounceTiming::default(), &mut tables, announces);
+        announcer.handle_role(true, None, Instant::ZERO);
+        announcer.handle_watched(Some(watched));
+        list(&mut announcer, &[]);
+        announcer.announce_again(None, Instant::ZERO);
+        assert!(announcer.starts_round(Instant::ZERO));
+        list(&mut announcer, &[address("10.0.0.1/24")]);
+        announcer.stop();
+        assert_eq!(!frames(&mut announcer).is_empty(), left, "{announces}, {watched}");
+    }
+}
+
 /// Each list is for its own purpose: what the loss has taken away is announced, and then the VIP.
 #[test]
 fn loss_of_events_beside_a_round_for_one_address() {
