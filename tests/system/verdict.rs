@@ -112,7 +112,8 @@ fn check_agrees_with_start() {
 }
 
 fn assert_same((starter, owned, found, options): &Case) {
-    let (pids, setup) = (Pids::new(), setup());
+    // The daemon ends before its files are removed.
+    let (setup, pids) = (setup(), Pids::new());
     let [program, hook] = ["keepwatch", "hook"].map(|name| setup.directory().join(name));
     copy_program(&setup, &program);
     fs::write(&hook, "#!/bin/sh\n").unwrap();
