@@ -48,6 +48,9 @@ pub struct Setup {
     pub(crate) lines: Lines,
 }
 
+/// Stands for a frame that cannot be decoded.
+pub(crate) const DAMAGED_FRAME: &str = "(damaged frame)\n";
+
 impl Setup {
     /// Watches `ha0` for 169.254.0.5/24.
     ///
@@ -104,15 +107,22 @@ impl Setup {
         content(&self.state_file())
     }
 
-    /// Returns a log as text, decoded if it consists of frames.
-    #[cfg(not(feature = "defmt"))]
+    /// Returns a log as text, decoded if it consists of frames, of which none may be damaged.
     pub fn text(&self, log: Vec<u8>) -> String {
+        let text = self.text_of_damaged(log);
+        assert!(!text.contains(DAMAGED_FRAME), "{text}");
+        text
+    }
+
+    /// Returns a log as text, decoded if it consists of frames, in which a full disk may have cut some.
+    #[cfg(not(feature = "defmt"))]
+    pub fn text_of_damaged(&self, log: Vec<u8>) -> String {
         String::from_utf8(log).expect("a log of text")
     }
 
-    /// Returns a log as text, decoded if it consists of frames.
+    /// Returns a log as text, decoded if it consists of frames, in which a full disk may have cut some.
     #[cfg(feature = "defmt")]
-    pub fn text(&self, log: Vec<u8>) -> String {
+    pub fn text_of_damaged(&self, log: Vec<u8>) -> String {
         let decoder = self.decoder.get_or_init(|| crate::frames::Decoder::of(&self.symbols));
         match decoder {
             Some(decoder) => decoder.text(&log),

@@ -6,6 +6,8 @@ use std::path::Path;
 
 use defmt_decoder::{DecodeError, Frame, Table};
 
+use crate::daemon::DAMAGED_FRAME;
+
 /// The table of a program's log lines.
 #[derive(Debug)]
 pub struct Decoder(Table);
@@ -39,17 +41,16 @@ impl Decoder {
         }
     }
 
-    /// Returns the log as text. There each line, not only the first, has the pid and the router. A damaged frame is a warning,
-    /// which a test must expect.
+    /// Returns the log as text. There each line, not only the first, has the pid and the router. A damaged frame is
+    /// [`DAMAGED_FRAME`].
     pub fn text(&self, log: &[u8]) -> String {
         let mut text = String::new();
         let mut source = None;
         for line in self.lines(log) {
-            let line = line.unwrap_or_else(|| Line {
-                time: String::new(),
-                level: "WARNING",
-                text: "damaged frame".into(),
-            });
+            let Some(line) = line else {
+                text.push_str(DAMAGED_FRAME);
+                continue;
+            };
             if let Some(introduced) = introduction(&line.text) {
                 source = Some(introduced);
                 continue;
