@@ -104,22 +104,22 @@ impl Daemon<'_> {
     /// Handles the sources that are ready. Returns those with more to read.
     fn handle_ready(&mut self, ready: Ready, buffer: &mut [u8]) -> Ready {
         let mut unread = Ready::default();
-        // Answers come before the end of the time for them. The core may stop reading frames.
-        while ready[PACKETS]
-            && self.reads_frames
-            && let Some(input) = self.packets.as_mut().and_then(PacketSocket::receive)
-        {
-            self.dispatch(&input);
-        }
         // The kernel first, so that a signal that follows a change of address finds it handled. Events that are newer than
         // an answer are read only after it.
         if !self.questions.is_open() || self.read_answer() {
+            // Other stations' answers come before the end of the time for them.
+            if ready[PACKETS] {
+                self.handle_frames(buffer);
+            }
             // What frames have caused takes time, in which the VIP may have gone: a backup would ask or announce.
             if ready[ROUTE] || ready[PACKETS] {
-                unread[ROUTE] = !self.drain_route(buffer);
-            } else {
+                unread[ROUTE] = !self.read_events(buffer);
+            }
+            if !unread[ROUTE] {
                 self.dispatch(&Input::QueueEmpty);
             }
+        } else {
+            unread[PACKETS] = ready[PACKETS];
         }
         if ready[SIGNALS] {
             unread[SIGNALS] = !self.handle_signals();
@@ -190,16 +190,24 @@ impl Daemon<'_> {
         Some(if self.log_waits { timeout.min(LOG_BATCH_DELAY) } else { timeout })
     }
 
+    /// Reads frames, and before each the events that precede it: where a link of this host has gone, a claim from its MAC is
+    /// another station's. The core may stop the reading.
+    fn handle_frames(&mut self, buffer: &mut [u8]) {
+        while self.reads_frames
+            && let Some(frame) = self.packets.as_mut().and_then(PacketSocket::receive)
+        {
+            self.read_events(buffer);
+            self.dispatch(&frame);
+        }
+    }
+
     /// Reads netlink datagrams, up to [`DATAGRAMS_PER_TURN`]. Returns whether the queue is empty.
-    fn drain_route(&mut self, buffer: &mut [u8]) -> bool {
+    fn read_events(&mut self, buffer: &mut [u8]) -> bool {
         for _ in 0..DATAGRAMS_PER_TURN {
             if self.questions.is_open() {
                 return false;
             }
-            let Some(inputs) = self.route.receive(buffer) else {
-                self.dispatch(&Input::QueueEmpty);
-                return true;
-            };
+            let Some(inputs) = self.route.receive(buffer) else { return true };
             for input in inputs {
                 self.dispatch(&input);
             }

@@ -24,6 +24,7 @@
 //! - It executes each action at once, and passes its result in before the next poll.
 //! - `now` never goes backwards. It is the time of the last input, and includes time blocked on disk.
 //! - Events, [`Input::Overrun`] included, arrive in the order of the socket. None is read while an answer is open.
+//! - A frame ([`Input::Frame`]) follows the events that precede it, as they say whose MAC it has.
 //! - [`Input::QueueEmpty`] means that a read or poll(2) found the queue of events empty at `now`. It is legal at any such
 //!   time, and due at [`Monitor::deadline`]. Actions that need a current view wait for it: frames, probes, the exit, and
 //!   after an overrun questions, as the kernel then drops all events until the queue is empty.

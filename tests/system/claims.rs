@@ -10,10 +10,12 @@ use lab::daemon::Running;
 use lab::files::{await_readable, content, look};
 use lab::namespace::{Netns, Pids};
 use lab::rtnl::Rtnl;
+use nix::sys::signal::Signal;
 use nix::sys::socket::SockType;
 
 use crate::list::table;
 use crate::metrics::world_with;
+use crate::stalls::stop;
 use crate::world::{NO_INTERFACE, World, add_interface, setup, up_quietly};
 
 const VIP: Ipv4Addr = Ipv4Addr::new(169, 254, 0, 5);
@@ -189,6 +191,29 @@ fn interface_recreated() {
         claim_twice(&wire, &claim);
         keepwatch.wait_log(&format!("split brain: 02:00:00:00:00:0{n}"), 1);
     }
+}
+
+/// A link of this host has a station's MAC, and goes just before that station claims the VIP. The daemon has been told of
+/// both before it reads either.
+#[apply(trial)]
+fn claim_right_behind_the_end_of_an_own_link() {
+    let world = World::new();
+    world.rtnl.add_veth("lan", "lan-peer");
+    world.rtnl.set_mac("lan", THEIRS);
+    world.set_vip(true);
+    let keepwatch = start_listening(&world);
+    let wire = Capture::new("ha0-peer");
+    let claim = arp::announcement(Operation::Request, THEIRS, VIP);
+    wire.send(&claim);
+    // A later claim that counts shows that the first has been read.
+    wire.send(&arp::announcement(Operation::Request, [2, 0, 0, 0, 0, 3], VIP));
+    keepwatch.wait_counter("claims", 1);
+    assert_eq!(keepwatch.counter("claims"), 1, "its own link claims nothing");
+    stop(&keepwatch);
+    world.rtnl.delete("lan");
+    wire.send(&claim);
+    keepwatch.signal(Signal::SIGCONT);
+    keepwatch.wait_counter("claims", 2);
 }
 
 /// Claims in another VLAN, claims sent to another host, and malformed claims do not wake the daemon.

@@ -17,7 +17,7 @@ use crate::world::{World, setup};
 const TOO_LONG: Duration = Duration::from_secs(6);
 
 /// Stops the daemon, and waits until it has stopped.
-fn stop(keepwatch: &Running<'_>) {
+pub fn stop(keepwatch: &Running<'_>) {
     keepwatch.signal(Signal::SIGSTOP);
     wait_for_state(keepwatch, 'T');
 }

@@ -183,7 +183,8 @@ impl Detector {
         self.socket.count(now);
         let Some((ifindex, claim, at)) = claim else { return };
         let is_here =
-            self.socket.watched.is_some_and(|(watched, _)| Some(watched) == vip.ifindex());
+            self.socket.watched.is_some_and(|(watched, _)| Some(watched) == vip.ifindex())
+                && self.socket.since.is_some_and(|since| at >= since);
         let is_ours = is_here && [vip.ifindex(), vip.own_link()].contains(&Some(ifindex));
         let Some(own) = vip.mac().filter(|_| is_ours && claim.ip == vip.ip()) else { return };
         let is_virtual = virtual_router(own).is_some();

@@ -11,6 +11,8 @@ const MAX_FRAMES: u32 = 16;
 pub(super) struct Socket {
     /// The interface that receives claims, while the VIP is present, and the link that asks for it.
     pub(super) watched: Option<(u32, Option<u32>)>,
+    /// When the socket began to receive there. An earlier frame may be read with the events that say so.
+    pub(super) since: Option<Instant>,
     /// The socket may be bound to a deleted interface with the same index.
     pub(super) may_be_unbound: bool,
     reads: bool,
@@ -54,6 +56,7 @@ impl Socket {
             && !rests
         {
             let rebind = core::mem::take(&mut self.may_be_unbound);
+            self.since = Some(now);
             // The link below one with a virtual MAC receives the answers.
             let only = Some(ifindex).filter(|_| own.is_none_or(|own| own == ifindex));
             return Some(Action::WatchClaims { only, rebind });

@@ -46,7 +46,7 @@ impl Simulation<'_> {
             }
             Action::WatchClaims { only, rebind } => {
                 assert!(self.wire.has_rested(self.now), "p12_failed_socket_rests");
-                self.wire.listen(only, rebind, &self.kernel);
+                self.wire.listen(only, rebind, &self.kernel, self.now);
             }
             Action::ReadFrames(reads) => {
                 assert!(
