@@ -15,15 +15,17 @@ pub fn check(bytes: &[u8]) {
     let Some((choice, bytes)) = bytes.split_first() else { return };
     let (state, active) = WORDS[usize::from(*choice) % WORDS.len()];
     let text = String::from_utf8_lossy(bytes);
-    let legal = (1..=64).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic());
+    let is_legal =
+        |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b':' | b'-');
+    let legal = (1..=64).contains(&text.len()) && text.as_bytes().iter().all(is_legal);
     assert_eq!(text.parse::<RouterId>().is_ok(), legal, "{text:?}");
     if legal {
         is_one_request(&text, state.word(active));
     }
-    let printable = bytes.iter().take(64).map(|byte| char::from(b'!' + byte % 94));
-    let printable: String = printable.collect();
-    if !printable.is_empty() {
-        is_one_request(&printable, state.word(active));
+    let made = bytes.iter().copied().filter(is_legal).take(64).map(char::from);
+    let made: String = made.collect();
+    if !made.is_empty() {
+        is_one_request(&made, state.word(active));
     }
 }
 
