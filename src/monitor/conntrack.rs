@@ -28,7 +28,6 @@ pub(super) struct SyncSequence {
     rest: &'static [SyncCommand],
     /// Those of them to repeat: the first that has failed, and all after it.
     failed: Option<&'static [SyncCommand]>,
-    one_succeeded: bool,
     /// The last round has failed, so this one repeats its end.
     repeats: bool,
     running: Option<Running>,
@@ -56,7 +55,6 @@ impl SyncSequence {
             round: &[],
             rest: &[],
             failed: None,
-            one_succeeded: false,
             repeats: false,
             running: None,
             due: None,
@@ -84,7 +82,7 @@ impl SyncSequence {
 
     fn begin_round(&mut self, commands: &'static [SyncCommand], due: Instant) {
         (self.round, self.rest, self.due) = (commands, commands, Some(due));
-        (self.failed, self.one_succeeded) = (None, false);
+        self.failed = None;
     }
 
     pub(super) fn handle_end(&mut self, end: CommandResult, journal: &mut Journal, now: Instant) {
@@ -100,9 +98,7 @@ impl SyncSequence {
                     return;
                 }
                 count(command, end, !self.repeats, journal);
-                if end == CommandResult::Exited(0) {
-                    self.one_succeeded = true;
-                } else {
+                if end != CommandResult::Exited(0) {
                     self.failed.get_or_insert(later);
                 }
                 if is_missing {
@@ -132,9 +128,9 @@ impl SyncSequence {
 
     /// Schedules a check, or after a failure another round.
     fn end_round(&mut self, is_missing: bool, journal: &mut Journal, now: Instant) {
-        let done = self.one_succeeded;
+        let done = self.failed.is_none();
         // Neutron's functional tests have no configuration, and wait for this line.
-        if self.failed.is_none() || (!self.repeats && (done || is_missing)) {
+        if done || (is_missing && !self.repeats) {
             journal.log(LogEvent::Synced { state: self.state, done });
         }
         self.repeats = self.failed.is_some();
@@ -248,7 +244,7 @@ mod tests {
             }
             let is_last = !sync.is_failing();
             let mut lines: std::vec::Vec<_> = lines.iter().copied().map(failed).collect();
-            if !lines.is_empty() || is_last {
+            if is_last {
                 lines.push(synced);
             }
             let logged: std::vec::Vec<_> = core::iter::from_fn(|| journal.next_action()).collect();

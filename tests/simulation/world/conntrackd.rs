@@ -151,8 +151,8 @@ impl Conntrackd {
 
     fn end_round(&mut self, is_missing: bool, now: Instant) {
         let failed = self.results.iter().position(|result| *result != CommandResult::Exited(0));
-        let done = self.results.contains(&CommandResult::Exited(0));
-        if failed.is_none() || (!self.repeats && (done || is_missing)) {
+        let done = failed.is_none();
+        if done || (is_missing && !self.repeats) {
             let state = self.state.expect("a state");
             self.lines.push(LogEvent::Synced { state, done });
         }
