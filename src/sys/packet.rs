@@ -27,8 +27,8 @@ const RECEIVE_BUFFER: usize = 16_384;
 const SEND_BUFFER: usize = 1 << 20;
 /// More frames than fit into the receive buffer.
 const MAX_FRAMES: usize = 64;
-/// Longer than any claim.
-const MAX_FRAME: usize = 128;
+/// The longest Ethernet frame, as an advertisement may have many options, such as a signature (RFC 3971).
+const MAX_FRAME: usize = 1514;
 
 /// Room for the control message with the kernel's time, aligned like its header.
 #[repr(align(8))]

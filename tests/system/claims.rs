@@ -12,6 +12,7 @@ use lab::namespace::{Netns, Pids};
 use lab::rtnl::Rtnl;
 use nix::sys::signal::Signal;
 use nix::sys::socket::SockType;
+use smoltcp::wire::{Icmpv6Packet, Ipv6Packet};
 
 use crate::list::table;
 use crate::metrics::world_with;
@@ -214,6 +215,25 @@ fn claim_right_behind_the_end_of_an_own_link() {
     wire.send(&claim);
     keepwatch.signal(Signal::SIGCONT);
     keepwatch.wait_counter("claims", 2);
+}
+
+/// An advertisement with a signature (RFC 3971 section 5.2) is longer than one without.
+#[apply(trial)]
+fn signed_advertisement() {
+    let world = World::with(setup().with("--monitor_cidr=fd00::5/64"));
+    world.rtnl.add_address("ha0", "fd00::5/64");
+    let keepwatch = start_listening(&world);
+    let mut frame = ndisc::advertisement(THEIRS, "fd00::5".parse().unwrap(), true).to_vec();
+    frame.extend([12, 16]);
+    frame.extend([7; 126]);
+    let packet = &mut frame[14..];
+    let length = u16::try_from(packet.len() - 40).unwrap();
+    let mut packet = Ipv6Packet::new_unchecked(packet);
+    packet.set_payload_len(length);
+    let [from, to] = [packet.src_addr(), packet.dst_addr()];
+    Icmpv6Packet::new_unchecked(packet.payload_mut()).fill_checksum(&from, &to);
+    Capture::new("ha0-peer").send(&frame);
+    keepwatch.wait_counter("claims", 1);
 }
 
 /// Claims in another VLAN, claims sent to another host, and malformed claims do not wake the daemon.
