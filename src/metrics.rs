@@ -16,8 +16,8 @@ use crate::wire::cidr::Cidr;
 use crate::wire::http::RouterId;
 use crate::wire::ifname::InterfaceName;
 
-/// Room for the longest text in bytes: 60 samples with labels of 190 bytes, and what they mean.
-const MAX_LEN: usize = 16 * 1024;
+/// Room for the longest text in bytes: 60 samples with labels of 250 bytes, and what they mean.
+const MAX_LEN: usize = 20 * 1024;
 
 /// The file of `--metrics-file`. Dropping it removes the file, as the figures of an ended daemon are stale.
 #[derive(Debug)]
@@ -67,7 +67,7 @@ impl Drop for MetricsFile {
 
 /// Returns the labels that every sample has.
 pub fn labels(router_id: &RouterId, interface: &InterfaceName, vip: &Cidr) -> std::string::String {
-    let interface = escaped(interface);
+    let (router_id, interface) = (escaped(router_id), escaped(interface));
     format!(r#"router_id="{router_id}",interface="{interface}",vip="{vip}""#)
 }
 

@@ -15,8 +15,9 @@ pub fn check(bytes: &[u8]) {
     let Some((choice, bytes)) = bytes.split_first() else { return };
     let (state, active) = WORDS[usize::from(*choice) % WORDS.len()];
     let text = String::from_utf8_lossy(bytes);
-    let is_legal =
-        |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b':' | b'-');
+    let is_legal = |byte: &u8| {
+        byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b':' | b'-' | b'\\')
+    };
     let legal = (1..=64).contains(&text.len()) && text.as_bytes().iter().all(is_legal);
     assert_eq!(text.parse::<RouterId>().is_ok(), legal, "{text:?}");
     if legal {

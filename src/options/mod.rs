@@ -49,7 +49,7 @@ pub enum CliAction {
 /// notify an agent over HTTP on a Unix socket, and run a hook.
 #[derive(Debug, FromArgs, ArgsInfo)]
 pub struct Config {
-    /// identity sent to the agent, 1 to 64 letters, digits, dots, underscores, colons and hyphens
+    /// identity sent to the agent, 1 to 64 letters, digits, dots, underscores, colons, hyphens and backslashes
     #[argh(option, arg_name = "ID")]
     pub router_id: RouterId,
     /// directory of the state file; it must exist

@@ -13,7 +13,8 @@ const MAX_INTERIM_LEN: usize = 4096;
 const MAX_REQUEST_LEN: usize = 256;
 
 /// The identity sent to the agent: 1 to 64 ASCII letters, digits, `.`, `_`, `:` and `-`, which break neither a header nor a
-/// log line, and mean nothing to a shell to which somebody gives a log line.
+/// log line, and run nothing in a shell to which somebody gives a log line; and `\`, which systemd writes into the names of
+/// instances (`systemd-escape(1)`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RouterId(String<MAX_ROUTER_ID_LEN>);
 
@@ -21,10 +22,10 @@ impl core::str::FromStr for RouterId {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let is_legal = |byte: u8| byte.is_ascii_alphanumeric() || b"._:-".contains(&byte);
+        let is_legal = |byte: u8| byte.is_ascii_alphanumeric() || b"._:-\\".contains(&byte);
         let is_legal = !text.is_empty() && text.bytes().all(is_legal);
         let id = is_legal.then(|| text.try_into().ok()).flatten().map(Self);
-        id.ok_or("expected 1 to 64 ASCII letters, digits, dots, underscores, colons and hyphens")
+        id.ok_or("expected 1 to 64 ASCII letters, digits, dots, underscores, colons, hyphens and backslashes")
     }
 }
 

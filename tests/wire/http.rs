@@ -18,25 +18,17 @@ fn longest_request_fits() {
 
 #[test]
 fn router_id_cannot_break_a_header() {
-    for text in [
-        "",
-        "a b",
-        "a\r\nX: y",
-        "a\n",
-        "a\t",
-        "é",
-        "$(a)",
-        "a/b",
-        "a;",
-        "a\"",
-        "a\\",
-        "\x7f",
-        &"r".repeat(65),
-    ] {
+    let long = "r".repeat(65);
+    for text in
+        ["", "a b", "a\r\nX: y", "a\n", "a\t", "é", "$(a)", "a/b", "a;", "a\"", "\x7f", &long]
+    {
         assert!(text.parse::<RouterId>().is_err(), "{text:?}");
     }
-    let router: RouterId = "qrouter-1:X_y.0".parse().unwrap();
-    assert_eq!((router.as_str(), router.to_string()), ("qrouter-1:X_y.0", router.as_str().into()));
+    let router: RouterId = "qrouter-1:X_y.0\\x2d".parse().unwrap();
+    assert_eq!(
+        (router.as_str(), router.to_string()),
+        ("qrouter-1:X_y.0\\x2d", router.as_str().into())
+    );
 }
 
 /// RFC 9110 section 15.2: a final response follows each interim one.
