@@ -4,6 +4,9 @@
 use keepwatch::monitor::{ActiveWord, State};
 use keepwatch::wire::http::{RouterId, encode};
 
+/// What a router identity may have.
+const LEGAL: &[u8] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._:-\\";
+
 const WORDS: [(State, ActiveWord); 3] = [
     (State::Active, ActiveWord::Master),
     (State::Active, ActiveWord::Primary),
@@ -15,16 +18,13 @@ pub fn check(bytes: &[u8]) {
     let Some((choice, bytes)) = bytes.split_first() else { return };
     let (state, active) = WORDS[usize::from(*choice) % WORDS.len()];
     let text = String::from_utf8_lossy(bytes);
-    let is_legal = |byte: &u8| {
-        byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b':' | b'-' | b'\\')
-    };
-    let legal = (1..=64).contains(&text.len()) && text.as_bytes().iter().all(is_legal);
+    let legal = (1..=64).contains(&text.len()) && text.bytes().all(|byte| LEGAL.contains(&byte));
     assert_eq!(text.parse::<RouterId>().is_ok(), legal, "{text:?}");
     if legal {
         is_one_request(&text, state.word(active));
     }
-    let made = bytes.iter().copied().filter(is_legal).take(64).map(char::from);
-    let made: String = made.collect();
+    let made = bytes.iter().take(64).map(|byte| LEGAL[usize::from(*byte) % LEGAL.len()]);
+    let made: String = made.map(char::from).collect();
     if !made.is_empty() {
         is_one_request(&made, state.word(active));
     }

@@ -22,8 +22,8 @@ impl core::str::FromStr for RouterId {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let is_legal = |byte: u8| byte.is_ascii_alphanumeric() || b"._:-\\".contains(&byte);
-        let is_legal = !text.is_empty() && text.bytes().all(is_legal);
+        let may_have = |byte: u8| byte.is_ascii_alphanumeric() || b"._:-\\".contains(&byte);
+        let is_legal = !text.is_empty() && text.bytes().all(may_have);
         let id = is_legal.then(|| text.try_into().ok()).flatten().map(Self);
         id.ok_or("expected 1 to 64 ASCII letters, digits, dots, underscores, colons, hyphens and backslashes")
     }

@@ -95,7 +95,7 @@ fn instances_of_every_kind() {
     command
         .arg(format!("--conf_dir={}", by_hand.display()))
         .args(["--monitor_interface=\u{1b}\"", "--monitor_cidr=fd00::1/64"]);
-    command.args(["--router_id=hand", "--foreground", "--no-announce"]).stderr(Stdio::null());
+    command.args(["--router_id=by\\hand", "--foreground", "--no-announce"]).stderr(Stdio::null());
     let files = Watch::new(&by_hand);
     let mut killed = Killed(netns.run(|| pids.run(|| command.spawn().unwrap())));
     let state = by_hand.join("state");
@@ -127,7 +127,7 @@ fn instances_of_every_kind() {
     let inode = link.to_str().unwrap().trim_matches(|c: char| !c.is_ascii_digit());
     assert_eq!(lan[..4], ["lan", "ha0", &setup.vip, "master"]);
     assert_eq!(lan[6..11], ["root", env!("CARGO_PKG_VERSION"), inode, "delivered", "delivered"]);
-    assert_eq!(hand[..5], ["hand", "\\x1b\"", "fd00::1/64", "backup", "-"]);
+    assert_eq!(hand[..5], ["by\\hand", "\\x1b\"", "fd00::1/64", "backup", "-"]);
     let shown = r#"n\u{1b}[31m"\u{202e}\u{200b}"#;
     assert_eq!(hand[7..], [env!("CARGO_PKG_VERSION"), shown, "none", "none", "-", "-"]);
     assert_eq!(code, Some(0));
