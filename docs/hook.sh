@@ -6,5 +6,8 @@
 case $3 in
 MASTER) systemctl start haproxy ;;
 BACKUP | FAULT) systemctl stop haproxy ;;
-*) echo 'usage: hook.sh INSTANCE ROUTER MASTER|BACKUP|FAULT PRIORITY' ;;
+*)
+    echo 'usage: hook.sh INSTANCE ROUTER MASTER|BACKUP|FAULT PRIORITY'
+    [ "$1" = --help ] || exit 2
+    ;;
 esac
