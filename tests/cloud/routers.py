@@ -128,9 +128,10 @@ class Routers:
         began = time.monotonic()
         while True:
             took = time.monotonic() - began
-            if not self.wrong():
-                time.sleep(RELAPSE)
             wrong = self.wrong()
+            if not wrong:
+                time.sleep(RELAPSE)
+                wrong = self.wrong()
             if not wrong or took > seconds:
                 return took, wrong
             time.sleep(0.5)

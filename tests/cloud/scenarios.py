@@ -24,11 +24,12 @@ for file in {STATE_PATH}/external/pids/*.monitor.pid*; do
 done
 true
 """
-# Sets the HA link of each router in the arguments down 3 s after the state file says that it is active.
+# Sets the HA link of each router in the arguments down 3 s after the state file says that it is active, or after 4 minutes.
 FLIP = f"""
 for id; do
     (
-        until [ "$(cat "{STATE_PATH}/ha_confs/$id/state")" = primary ]; do sleep 0.1; done
+        tries=2400
+        until [ "$(cat "{STATE_PATH}/ha_confs/$id/state")" = primary ] || [ "$((tries -= 1))" = 0 ]; do sleep 0.1; done
         sleep 3
         ip netns exec "qrouter-$id" sh -c 'ip link set $(ls /sys/class/net | grep ^ha-) down'
     ) &
@@ -64,12 +65,14 @@ def link(routers, active, survivor):
 def flip(routers, active, survivor):
     """HA link down, and on the survivor 3 s after its first report, where haproxy takes 6 s to start"""
     survivor.run("sh", "-c", SLOW)
-    routers.link(active, routers.ids, "down")
-    survivor.run("sh", "-c", FLIP, "flip", *routers.ids)
-    routers.link(active, routers.ids, "up")
-    routers.await_vips(active, routers.ids)
-    routers.link(survivor, routers.ids, "up")
-    survivor.run("rm", "/usr/local/sbin/haproxy")
+    try:
+        routers.link(active, routers.ids, "down")
+        survivor.run("sh", "-c", FLIP, "flip", *routers.ids)
+        routers.link(active, routers.ids, "up")
+        routers.await_vips(active, routers.ids)
+        routers.link(survivor, routers.ids, "up")
+    finally:
+        survivor.run("rm", "/usr/local/sbin/haproxy")
 
 
 def gateway(routers, active, survivor):
