@@ -14,11 +14,11 @@
 //!   a request that timed out long ago. So the state is repeated after an outage, for an hour.
 //! - Neutron's agent handles each report in a thread of its own. After `primary` it sleeps for 2 s and starts haproxy
 //!   before it updates the API. A `backup` that follows meanwhile may be overtaken, or (29) dropped within these 2 s. So a
-//!   state that follows another closely is repeated once.
+//!   state that follows another closely is repeated once, also if a predecessor or a failed request brought that other.
 //! - It batches reports for some seconds, and loses them if it is killed meanwhile. So [`super::file_check`] checks
 //!   that the socket is still the one that answered.
 
-use core::mem::discriminant;
+use core::mem::{discriminant, take};
 
 use super::delivery::Delivery;
 use super::journal::Journal;
@@ -56,20 +56,33 @@ pub(super) struct Outbox {
     /// The deadline of the connection. After a 200 the agent may finish its reply: if the daemon closed the connection,
     /// the agent's write would fail.
     connected_until: Option<Instant>,
-    /// The state and the time of the last 200.
-    answered: Option<(State, Instant)>,
-    /// When to repeat a state that has followed another closely.
+    /// The state in a predecessor's file, and since when, if that is known. None once a state was posted.
+    predecessor: Option<(State, Option<Instant>)>,
+    /// When the newest state was posted.
+    since: Instant,
+    /// The last state that the agent has read, or may have, and when.
+    read: Option<(State, Instant)>,
+    /// The newest state follows another closely.
+    crosses: bool,
+    /// When to repeat a state for that.
     crossing: Option<Instant>,
     outage: Outage,
     renotify: Renotify,
 }
 
 impl Outbox {
-    pub(super) fn new(seed: u32, renotify: Renotify) -> Self {
+    pub(super) fn new(
+        seed: u32,
+        renotify: Renotify,
+        predecessor: Option<(State, Option<Instant>)>,
+    ) -> Self {
         Self {
             states: Delivery::new(seed),
             connected_until: None,
-            answered: None,
+            predecessor,
+            since: Instant::ZERO,
+            read: None,
+            crosses: false,
             crossing: None,
             outage: Outage::None,
             renotify,
@@ -78,6 +91,13 @@ impl Outbox {
 
     /// Queues a state for delivery at once, in place of any older one.
     pub(super) fn post(&mut self, state: State, now: Instant) {
+        // When the predecessor told the agent of its state is unknown.
+        if let Some((before, since)) = self.predecessor.take() {
+            self.crosses = before != state || since.is_none_or(|since| now < since + CROSSING);
+        }
+        if self.states.newest != Some(state) {
+            self.since = now;
+        }
         self.states.post(state, now);
         // Soon after an outage, a new state is repeated as often as the last.
         if let Outage::Over { .. } = self.outage {
@@ -167,10 +187,9 @@ impl Outbox {
     /// Handles a 200. Returns the delivered state, and the number of failed attempts before.
     fn on_delivered(&mut self, now: Instant) -> Option<(State, u32)> {
         let (state, failures) = self.states.succeed()?;
-        if let Some((before, at)) = self.answered.replace((state, now))
-            && before != state
-        {
-            self.crossing = (now < at + CROSSING).then_some(now + CROSSING);
+        self.handle_read(state, now);
+        if take(&mut self.crosses) {
+            self.crossing = Some(now + CROSSING);
         }
         // Otherwise a newer state is delivered next.
         if self.states.pending().is_none() {
@@ -185,6 +204,15 @@ impl Outbox {
         Some((state, failures))
     }
 
+    /// Handles that the agent has read a state, or may have.
+    fn handle_read(&mut self, state: State, now: Instant) {
+        if let Some((before, at)) = self.read.replace((state, now))
+            && before != state
+        {
+            (self.crosses, self.crossing) = (self.since < at + CROSSING, None);
+        }
+    }
+
     fn on_closed(&mut self) {
         self.connected_until.take_if(|_| self.states.in_flight.is_none());
     }
@@ -196,10 +224,14 @@ impl Outbox {
             Failure::BacklogFull => backoff.after_full_backlog(now),
             _ => backoff.after_failure(now),
         });
-        if failed.is_some() && failure.is_outage() {
+        let Some(state) = failed else { return false };
+        if failure.is_outage() {
             self.outage = Outage::Ongoing;
         }
-        failed.is_some()
+        if failure.follows_request() {
+            self.handle_read(state, now);
+        }
+        true
     }
 
     pub(super) fn is_connected(&self) -> bool {
@@ -245,7 +277,7 @@ mod tests {
     #[test]
     fn state_that_follows_another_closely_is_repeated_once() {
         for (after, expected) in [(29, &[(Backup, 29), (Backup, 59)][..]), (30, &[(Backup, 30)])] {
-            let mut outbox = Outbox::new(1, Renotify::new());
+            let mut outbox = Outbox::new(1, Renotify::new(), None);
             outbox.post(Active, Instant::ZERO);
             outbox.begin(Instant::ZERO);
             outbox.on_delivered(Instant::ZERO);
@@ -257,9 +289,65 @@ mod tests {
         }
     }
 
+    /// As a backlog is full for long, or the agent answers with an error.
+    #[test]
+    fn closely_is_when_it_happened_not_when_the_agent_took_it() {
+        for failure in [Failure::BacklogFull, Failure::Status(500)] {
+            let mut outbox = Outbox::new(1, Renotify::new(), None);
+            outbox.post(Active, Instant::ZERO);
+            outbox.begin(Instant::ZERO);
+            outbox.on_delivered(Instant::ZERO);
+            outbox.on_closed();
+            outbox.post(Backup, Instant::from_secs(3));
+            outbox.begin(Instant::from_secs(3));
+            outbox.on_failed(failure, Instant::from_secs(33));
+            let first = outbox.deadline().unwrap().secs();
+            let expected = [(Backup, first), (Backup, first + 30)];
+            assert_eq!(deliver(&mut outbox), expected, "{failure:?}");
+        }
+    }
+
+    /// The agent may have read a request without an answer.
+    #[test]
+    fn state_that_follows_an_unanswered_one_is_repeated_once() {
+        for (failure, repeats) in [(Failure::TimedOut, true), (Failure::Refused, false)] {
+            let mut outbox = Outbox::new(1, Renotify::new(), None);
+            outbox.post(Backup, Instant::ZERO);
+            outbox.begin(Instant::ZERO);
+            outbox.on_delivered(Instant::ZERO);
+            outbox.on_closed();
+            outbox.post(Active, Instant::from_secs(100));
+            outbox.begin(Instant::from_secs(100));
+            outbox.post(Backup, Instant::from_secs(103));
+            outbox.on_failed(failure, Instant::from_secs(105));
+            let expected = [(Backup, 103), (Backup, 133)];
+            let expected = &expected[..=usize::from(repeats)];
+            assert_eq!(deliver(&mut outbox), expected, "{failure:?}");
+        }
+    }
+
+    /// A predecessor may have told the agent of another state just before it ended, or of this one too closely after another.
+    #[test]
+    fn first_state_is_repeated_once_if_it_may_cross_a_predecessors() {
+        let recent = Some(Instant::from_secs(80));
+        for (predecessor, repeats) in [
+            (None, false),
+            (Some((Active, Some(Instant::ZERO))), true),
+            (Some((Backup, recent)), true),
+            (Some((Backup, None)), true),
+            (Some((Backup, Some(Instant::ZERO))), false),
+        ] {
+            let mut outbox = Outbox::new(1, Renotify::new(), predecessor);
+            outbox.post(Backup, Instant::from_secs(100));
+            let expected = [(Backup, 100), (Backup, 130)];
+            let expected = &expected[..=usize::from(repeats)];
+            assert_eq!(deliver(&mut outbox), expected, "{predecessor:?}");
+        }
+    }
+
     #[test]
     fn state_is_delivered_again_out_of_turn() {
-        let mut outbox = Outbox::new(1, Renotify::new());
+        let mut outbox = Outbox::new(1, Renotify::new(), None);
         outbox.deliver_again(Instant::ZERO);
         assert_eq!(outbox.deadline(), None, "no state yet");
         outbox.post(Active, Instant::ZERO);
@@ -290,7 +378,7 @@ mod tests {
             (Failure::Status(500), &again[..1]),
         ] {
             let renotify = RENOTIFY.map(Duration::from_secs).into_iter().collect();
-            let mut outbox = Outbox::new(1, renotify);
+            let mut outbox = Outbox::new(1, renotify, None);
             outbox.post(Active, Instant::ZERO);
             outbox.begin(Instant::ZERO);
             outbox.on_failed(failure, Instant::ZERO);
@@ -305,7 +393,7 @@ mod tests {
     #[test]
     fn state_is_repeated_for_another_socket() {
         let renotify = [Duration::from_secs(100)].into_iter().collect();
-        let (mut outbox, mut journal) = (Outbox::new(1, renotify), Journal::default());
+        let (mut outbox, mut journal) = (Outbox::new(1, renotify, None), Journal::default());
         outbox.handle_replaced(&mut journal, Instant::ZERO);
         outbox.post(Active, Instant::ZERO);
         outbox.handle_replaced(&mut journal, Instant::ZERO);

@@ -1,6 +1,8 @@
 //! The configuration of a monitor.
 
-use super::{AnnounceTiming, Duration, HookTiming, NamespaceCheck, Renotify, Tables};
+use super::{
+    AnnounceTiming, Duration, HookTiming, Instant, NamespaceCheck, Renotify, State, Tables,
+};
 use crate::wire::cidr::Cidr;
 use crate::wire::ifname::InterfaceName;
 
@@ -27,6 +29,8 @@ pub struct MonitorConfig<'a> {
     pub probe_interval: Option<Duration>,
     /// Notify an agent.
     pub notify_agent: bool,
+    /// The state in a predecessor's state file, and since when, if that is known.
+    pub predecessor: Option<(State, Option<Instant>)>,
     /// When to repeat a notification after an outage of the agent.
     pub renotify: Renotify,
     /// Run conntrackd's commands on each transition.
@@ -62,6 +66,7 @@ impl MonitorConfig<'_> {
             detect_split_brain: false,
             probe_interval: None,
             notify_agent: false,
+            predecessor: None,
             renotify: Renotify::new(),
             sync_conntrack: false,
             hook: None,

@@ -25,8 +25,6 @@ pub struct HookTiming {
     pub limit: Duration,
     /// How long a state other than FAULT must have lasted before its run.
     pub delay: Duration,
-    /// The state in a predecessor's file, and since when it has lasted.
-    pub predecessor: Option<(State, Instant)>,
 }
 
 /// Runs the hook until it has succeeded for the newest state.
@@ -34,6 +32,8 @@ pub struct HookTiming {
 pub(super) struct HookSchedule {
     pub(super) runs: Delivery<HookState>,
     timing: HookTiming,
+    /// The state in a predecessor's file, and since when, if that is known.
+    predecessor: Option<(State, Option<Instant>)>,
     /// Since when the newest state has lasted.
     since: Instant,
     /// The state of the last run, unless that has failed. This state needs no other run.
@@ -49,10 +49,22 @@ pub(super) struct HookSchedule {
 }
 
 impl HookSchedule {
-    pub(super) fn new(seed: u32, timing: HookTiming) -> Self {
-        let runs = Delivery::new(seed);
-        let (since, begun) = (Instant::ZERO, [None; HOOK_RUNS]);
-        Self { runs, timing, since, ran_for: None, longer: None, again: false, anew: false, begun }
+    pub(super) fn new(
+        seed: u32,
+        timing: HookTiming,
+        predecessor: Option<(State, Option<Instant>)>,
+    ) -> Self {
+        Self {
+            runs: Delivery::new(seed),
+            timing,
+            predecessor,
+            since: Instant::ZERO,
+            ran_for: None,
+            longer: None,
+            again: false,
+            anew: false,
+            begun: [None; HOOK_RUNS],
+        }
     }
 
     /// Forces a run for the current state, or for the next one if none is known.
@@ -89,11 +101,11 @@ impl HookSchedule {
     }
 
     /// Returns when a state began that is new `now`: the first may be the predecessor's.
-    fn begin_of(&self, state: HookState, now: Instant) -> Instant {
+    fn begin_of(&mut self, state: HookState, now: Instant) -> Instant {
         let word = if state == HookState::Master { State::Active } else { State::Backup };
-        let is_first = self.runs.newest.is_none();
-        let same = self.timing.predecessor.filter(|(last, _)| is_first && *last == word);
-        same.map_or(now, |(_, since)| since.min(now))
+        // Only the first is.
+        let same = self.predecessor.take().filter(|(last, _)| *last == word);
+        same.and_then(|(_, since)| since).map_or(now, |since| since.min(now))
     }
 
     /// Handles the request to exit: a pending run is due at once, and the exit waits while the helper holds it back.
@@ -175,7 +187,8 @@ mod tests {
 
     fn schedule(delay: u64, predecessor: Option<(State, Instant)>) -> HookSchedule {
         let delay = Duration::from_secs(delay);
-        HookSchedule::new(1, HookTiming { limit: LIMIT, delay, predecessor })
+        let predecessor = predecessor.map(|(state, since)| (state, Some(since)));
+        HookSchedule::new(1, HookTiming { limit: LIMIT, delay }, predecessor)
     }
 
     fn at(secs: i64) -> Instant {

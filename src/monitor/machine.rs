@@ -21,7 +21,6 @@ use super::{
 };
 use crate::wire::cidr::Cidr;
 use crate::wire::ifname::InterfaceName;
-use crate::wire::rtnl::Mac;
 
 /// The state machine: see [`crate::monitor`].
 #[derive(Debug)]
@@ -84,9 +83,10 @@ impl<'a> Monitor<'a> {
             down: DownLine::None,
             log_fails: false,
             state_file: StateFile::new(seed),
-            outbox: config.notify_agent.then(|| Outbox::new(seed, config.renotify)),
+            outbox: (config.notify_agent)
+                .then(|| Outbox::new(seed, config.renotify, config.predecessor)),
             conntrack: config.sync_conntrack.then(|| SyncSequence::new(seed)),
-            hook: config.hook.map(|timing| HookSchedule::new(seed, timing)),
+            hook: config.hook.map(|timing| HookSchedule::new(seed, timing, config.predecessor)),
             announcer: (config.announce)
                 .map(|(timing, tables)| Announcer::new(timing, tables, config.announce_changes)),
             detector: config
@@ -254,14 +254,9 @@ impl<'a> Monitor<'a> {
             hook_pending: self.hook.as_ref().and_then(|hook| hook.runs.pending()),
             troubles: self.troubles(),
             listens: self.detector.as_ref().is_some_and(|detector| detector.listens(&self.vip)),
-            claimant: self.claimant(),
+            claimant: self.detector.as_ref().and_then(Detector::claimant),
             counters: self.journal.counters,
         }
-    }
-
-    /// Returns the other station of a named split brain.
-    fn claimant(&self) -> Option<Mac> {
-        self.detector.as_ref()?.claimant()
     }
 
     /// Returns the current troubles, the worst first.
@@ -271,7 +266,7 @@ impl<'a> Monitor<'a> {
         let conntrackd_fails = self.conntrack.as_ref().is_some_and(SyncSequence::is_failing);
         let keepalived_gone = self.keepalived.as_ref().is_some_and(|check| check.is_trouble);
         [
-            self.claimant().map(Trouble::SplitBrain),
+            self.detector.as_ref().and_then(Detector::claimant).map(Trouble::SplitBrain),
             self.state_file.writes.is_failing().then_some(Trouble::StateFileFails),
             self.state_file.is_shared.then_some(Trouble::StateFileShared),
             self.state_file.spares.is_failing().then_some(Trouble::SpareFails),

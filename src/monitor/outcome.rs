@@ -46,6 +46,11 @@ impl Failure {
     pub(super) fn is_outage(self) -> bool {
         matches!(self, Self::NoSocket | Self::Refused | Self::ClosedEarly | Self::TimedOut)
     }
+
+    /// Returns whether the agent may have read the request.
+    pub(super) fn follows_request(self) -> bool {
+        matches!(self, Self::TimedOut | Self::ClosedEarly | Self::Malformed | Self::Status(_))
+    }
 }
 
 /// The result of an attempt.

@@ -229,7 +229,9 @@ fn fork_hook(config: &Config) -> Result<Helper<HookRun>, StartError> {
 
 /// Opens the netlink socket, and the packet socket if the options need it.
 fn open_sockets(config: &Config) -> Result<(RouteEvents, Option<PacketSocket>), StartError> {
-    let filters = config.no_announce && !config.no_netlink_filter;
+    // An address that goes in the pause between two others is not announced.
+    let pauses = config.garp_interval > Duration::ZERO && !config.no_reannounce;
+    let filters = config.no_announce && !pauses && !config.no_netlink_filter;
     let only = filters.then_some(config.vip.address());
     let announces = config.announce().is_some();
     let route = RouteEvents::open(config.netlink_rcvbuf, only, announces)
@@ -260,13 +262,12 @@ fn monitor_config<'a>(
         detect_split_brain: config.detect_split_brain,
         probe_interval: config.probe,
         notify_agent: config.agent_socket.is_some(),
+        predecessor,
         renotify: config.renotify.clone(),
         sync_conntrack: config.enable_conntrackd,
-        hook: config.has_hook().then_some(HookTiming {
-            limit: config.hook_timeout,
-            delay: config.hook_delay,
-            predecessor: predecessor.and_then(|(state, since)| Some((state, since?))),
-        }),
+        hook: config
+            .has_hook()
+            .then_some(HookTiming { limit: config.hook_timeout, delay: config.hook_delay }),
         write_metrics: config.metrics_file.is_some(),
         check_namespace,
         check_files: true,

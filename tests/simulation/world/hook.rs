@@ -15,11 +15,7 @@ const LIMIT: Duration = Duration::from_secs(90);
 const WAITS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(300)];
 
 pub fn timing(delays: bool) -> HookTiming {
-    HookTiming {
-        limit: LIMIT,
-        delay: Duration::from_secs(if delays { 4 } else { 0 }),
-        predecessor: None,
-    }
+    HookTiming { limit: LIMIT, delay: Duration::from_secs(if delays { 4 } else { 0 }) }
 }
 
 #[derive(Debug, Default)]
