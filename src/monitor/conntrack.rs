@@ -30,6 +30,8 @@ pub(super) struct SyncSequence {
     failed: Option<&'static [SyncCommand]>,
     /// The last round has failed, so this one repeats its end.
     repeats: bool,
+    /// The last failure of each command, until it succeeds. One that ends likewise again has no line.
+    logged: heapless::Vec<(SyncCommand, CommandResult), 6>,
     running: Option<Running>,
     /// When to start the rest, or without a rest to check conntrackd.
     due: Option<Instant>,
@@ -56,6 +58,7 @@ impl SyncSequence {
             rest: &[],
             failed: None,
             repeats: false,
+            logged: heapless::Vec::new(),
             running: None,
             due: None,
             backoff: Backoff::of_programs(seed),
@@ -68,6 +71,7 @@ impl SyncSequence {
         use SyncCommand::{Bulk, Commit, Control, Flush, Resync, Timers};
         self.state = state;
         self.repeats = false;
+        self.logged.clear();
         self.unconfigured_since = None;
         self.backoff.reset();
         if let Some(Running::Command(command, _)) = self.running {
@@ -97,9 +101,12 @@ impl SyncSequence {
                 if is_missing && self.waits_for_configuration(journal, now) {
                     return;
                 }
-                count(command, end, !self.repeats, journal);
+                count(command, end, self.is_news(command, end), journal);
+                self.logged.retain(|(known, _)| *known != command);
                 if end != CommandResult::Exited(0) {
                     self.failed.get_or_insert(later);
+                    // There is room for every command.
+                    let _ = self.logged.push((command, end));
                 }
                 if is_missing {
                     self.rest = &[];
@@ -177,9 +184,13 @@ impl SyncSequence {
         self.repeats || self.failed.is_some()
     }
 
+    fn is_news(&self, command: SyncCommand, end: CommandResult) -> bool {
+        !self.logged.contains(&(command, end))
+    }
+
     /// Returns whether to log the output of the run that ends now: not of a failure that repeats.
     pub(super) fn logs_output(&self, end: CommandResult) -> bool {
-        !self.repeats || end == CommandResult::Exited(0)
+        !matches!(self.running, Some(Running::Command(command, _)) if !self.is_news(command, end))
     }
 
     pub(super) fn deadline(&self) -> Option<Instant> {
@@ -220,7 +231,7 @@ mod tests {
         assert_eq!(last, Some(Action::Log(LogEvent::Synced { state: State::Backup, done: false })));
     }
 
-    /// Only from the first that has failed, with one line for each.
+    /// Only from the first that has failed, with a line for each way in which one fails.
     #[test]
     fn failed_commands_are_repeated_until_they_succeed() {
         use SyncCommand::{Bulk, Commit, Flush, Resync};
@@ -232,7 +243,7 @@ mod tests {
         for (commands, lines) in [
             (&[(Commit, 0), (Flush, 1), (Resync, 1), (Bulk, 0)][..], &[Flush, Resync][..]),
             (&[(Flush, 1), (Resync, 0), (Bulk, 0)], &[]),
-            (&[(Flush, 0), (Resync, 1), (Bulk, 1)], &[]),
+            (&[(Flush, 0), (Resync, 1), (Bulk, 1)], &[Resync, Bulk]),
             (&[(Resync, 0), (Bulk, 0)], &[]),
         ] {
             for (command, code) in commands {

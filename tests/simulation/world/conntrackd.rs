@@ -31,6 +31,8 @@ pub struct Conntrackd {
     results: Vec<CommandResult>,
     /// The last round has failed.
     repeats: bool,
+    /// How each command has last failed for this state, unless it has succeeded since.
+    failures: Vec<(SyncCommand, CommandResult)>,
     not_before: Option<Instant>,
     pub retry: Retry,
     /// Since when the commands of the state have had no configuration.
@@ -61,6 +63,7 @@ impl Conntrackd {
         self.states += 1;
         self.state = Some(state);
         (self.retry, self.not_before) = (Retry::default(), None);
+        self.failures.clear();
         self.begin_round(match state {
             State::Active => &ACTIVE,
             State::Backup => &BACKUP,
@@ -128,7 +131,7 @@ impl Conntrackd {
     fn end_command(&mut self, of: SyncCommand, is_current: bool, end: CommandResult, now: Instant) {
         let is_missing = end == CommandResult::NotConfigured(Errno::NOT_FOUND);
         let fails = end != CommandResult::Exited(0);
-        let has_line = if is_current { !self.repeats } else { !is_missing };
+        let has_line = if is_current { !self.failures.contains(&(of, end)) } else { !is_missing };
         let line = (fails && has_line).then_some(LogEvent::CommandFailed { command: of, end });
         if !is_current {
             return self.lines.extend(line);
@@ -143,6 +146,8 @@ impl Conntrackd {
             }
         }
         self.lines.extend(line);
+        self.failures.retain(|(known, _)| *known != of);
+        self.failures.extend(fails.then_some((of, end)));
         self.results.push(end);
         if is_missing || self.results.len() == self.round.len() {
             self.end_round(is_missing, now);
