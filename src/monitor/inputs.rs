@@ -100,7 +100,7 @@ impl Monitor<'_> {
         if let Some(announcer) = announcer
             && announcer.starts_round(now)
         {
-            self.resync.request_lists(announcer.wants_links(), now);
+            self.resync.request_lists(announcer.links_missing, now);
         }
         let place = self.vip.unknown_link();
         let link = self.wanted_link();
@@ -163,7 +163,7 @@ impl Monitor<'_> {
             (Subject::All, Body::NewAddress(address)) => {
                 self.vip.handle_address_entry(address);
                 if let Some(announcer) = &mut self.announcer {
-                    let is_listing = announcer.wants_addresses();
+                    let is_listing = announcer.addresses_missing;
                     let only = self.resync.all_for_link.filter(|_| !is_listing);
                     announcer.handle_address_entry(address, only, &mut self.journal, now);
                 }
@@ -204,7 +204,7 @@ impl Monitor<'_> {
             (Subject::Links, _) => {
                 if let Some(announcer) = &mut self.announcer {
                     announcer.end_links(answer, journal, now);
-                    if announcer.wants_addresses() {
+                    if announcer.addresses_missing {
                         self.resync.request(Question::Addresses { only: None }, now);
                     }
                 }
@@ -332,7 +332,23 @@ impl Monitor<'_> {
                 self.journal.log_limited(LimitedEvent::NamespaceUnseen { errno }, now);
                 self.namespace.handle_failed(now);
             }
-            _ => {}
+            // Only a feature that is off could fail so, and that wants nothing.
+            Action::Ask(_)
+            | Action::SendFrame(_)
+            | Action::SendProbe(_)
+            | Action::WriteState(_)
+            | Action::PrepareState { .. }
+            | Action::WriteMetrics
+            | Action::Notify(_)
+            | Action::HangUp
+            | Action::SignalReady
+            | Action::NotifyManager(_)
+            | Action::Log(_)
+            | Action::LogStatus
+            | Action::ReopenLog
+            | Action::CheckKeepalived
+            | Action::CheckFiles
+            | Action::Exit(_) => {}
         }
     }
 

@@ -23,7 +23,7 @@ impl Monitor<'_> {
         if let Some(announcer) = &mut self.announcer {
             let lists = announcer.handle_role(state == State::Active, self.vip.mac(), now);
             if lists {
-                self.resync.request_lists(announcer.wants_links(), now);
+                self.resync.request_lists(announcer.links_missing, now);
             }
         }
         if state == State::Backup {

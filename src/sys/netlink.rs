@@ -117,6 +117,9 @@ pub struct Questions {
     can_filter: bool,
     /// The parts received, with those of other processes.
     parts: u32,
+    /// The part in which IPv6 and IPv4 began. Before Linux 6.9 each has a part of its own (`rtnl_dump_all` in
+    /// `net/core/rtnetlink.c`).
+    began: [Option<u32>; 2],
 }
 
 impl Questions {
@@ -126,8 +129,17 @@ impl Questions {
         socket.set_non_blocking(true)?;
         let can_filter = socket.set_netlink_get_strict_chk(true).is_ok();
         let (answer, is_alone) = (Answer::Complete, false);
-        let (is_open, has_rest) = (false, false);
-        Ok(Self { socket, sequence: 0, is_open, has_rest, answer, is_alone, can_filter, parts: 0 })
+        Ok(Self {
+            socket,
+            sequence: 0,
+            is_open: false,
+            has_rest: false,
+            answer,
+            is_alone,
+            can_filter,
+            parts: 0,
+            began: [None; 2],
+        })
     }
 
     /// Returns whether the last answer has not been read to its end.
@@ -143,7 +155,7 @@ impl Questions {
     fn send(&mut self, question: Question, interface: &InterfaceName) -> Result<(), Errno> {
         self.discard_rest();
         self.sequence = self.sequence.wrapping_add(1);
-        (self.answer, self.parts) = (Answer::Complete, 0);
+        (self.answer, self.parts, self.began) = (Answer::Complete, 0, [None; 2]);
         self.is_alone =
             self.can_filter && matches!(question, Question::Addresses { only: Some(_) });
         let send = |request: &[u8]| self.socket.send_to(request, &SocketAddr::new(0, 0), 0);
@@ -210,15 +222,22 @@ impl Questions {
         let is_end = match message.body {
             Body::Other => return None,
             // ENODEV: no interface has the name or the index, so it has no addresses.
-            Body::Done(Some(errno)) | Body::Error(errno) if Errno(errno) != Errno::NO_DEVICE => {
+            Body::Done(Some(errno)) if Errno(errno) != Errno::NO_DEVICE => {
                 self.answer = Answer::Failed(Errno(errno));
                 true
             }
-            Body::Done(_) | Body::Error(_) => true,
+            Body::Done(_) => true,
             _ => false,
         };
-        // The end may have a part of its own.
-        let has_gap = message.interrupted || !is_end && self.is_alone && self.parts > 1;
+        let goes_on = match &message.body {
+            Body::NewAddress(address) => {
+                let [of_ipv6, of_ipv4] = &mut self.began;
+                let began = if address.cidr.address().is_ipv4() { of_ipv4 } else { of_ipv6 };
+                *began.get_or_insert(self.parts) < self.parts
+            }
+            _ => false,
+        };
+        let has_gap = message.interrupted || self.is_alone && goes_on;
         if has_gap && self.answer == Answer::Complete {
             self.answer = Answer::Interrupted;
         }
@@ -232,4 +251,34 @@ impl Questions {
 
 fn failed(errno: Errno) -> Input {
     Input::Answered(Answer::Failed(errno))
+}
+
+#[cfg(test)]
+mod tests {
+    use netlink_packet_route::address::AddressFlags;
+
+    use super::*;
+    use crate::wire::cidr::Cidr;
+    use crate::wire::rtnl::Address;
+
+    /// As before Linux 6.9.
+    #[test]
+    fn each_family_may_have_a_part_of_its_own() {
+        for (second, expected) in
+            [("fe80::1/64", Answer::Complete), ("192.0.2.2/24", Answer::Interrupted)]
+        {
+            let mut questions = Questions::open().unwrap();
+            questions.is_alone = true;
+            for (part, cidr) in (1..).zip(["192.0.2.1/24", second]) {
+                let cidr: Cidr = cidr.parse().unwrap();
+                let (peer, flags) = (cidr.address(), AddressFlags::Permanent);
+                let address =
+                    Address { ifindex: 2, cidr, peer, flags, created: 0, refreshed: false };
+                let body = Body::NewAddress(address);
+                questions.parts = part;
+                questions.read(Ok(Message { body, sequence: 0, interrupted: false }));
+            }
+            assert_eq!(questions.answer, expected, "{second}");
+        }
+    }
 }

@@ -60,9 +60,9 @@ fn ends_of_a_dump() {
     let end = |kind, code: i32| bodies(&message(kind, 2, &code.to_ne_bytes(), &[]));
     assert_eq!(end(NLMSG_DONE, 0), [Ok(Body::Done(None))]);
     assert_eq!(end(NLMSG_DONE, -19), [Ok(Body::Done(Some(19)))]);
-    assert_eq!(end(NLMSG_ERROR, -16), [Ok(Body::Error(16))]);
+    assert_eq!(end(NLMSG_ERROR, -16), [Ok(Body::Done(Some(16)))]);
     assert_eq!(end(NLMSG_ERROR, 0), [Ok(Body::Done(None))], "an acknowledgement");
-    assert_eq!(end(NLMSG_ERROR, i32::MIN), [Ok(Body::Error(i32::MAX))]);
+    assert_eq!(end(NLMSG_ERROR, i32::MIN), [Ok(Body::Done(Some(i32::MAX)))]);
     assert_eq!(end(NLMSG_DONE, 5), [Ok(Body::Done(None))], "no errno");
     assert_eq!(end(NLMSG_ERROR, 5), [Err(Malformed(None))]);
     assert_eq!(bodies(&message(NLMSG_DONE, 2, &[], &[])), [Ok(Body::Done(None))]);

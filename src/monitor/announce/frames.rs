@@ -12,7 +12,7 @@ const MAX_BURST: u32 = 32;
 
 /// The waits before a frame is sent again on a link whose queue is full: the first, which doubles, and the longest.
 const FULL_QUEUE: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(100)];
-/// How long to try a frame. Then the next round serves as retry.
+/// How long to try a frame, from when it is due and its link is full. Then the next round serves as retry.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// How late a frame may be for the next ones to make up for it. After a stop of the process none does.
@@ -101,7 +101,8 @@ impl Announcer<'_> {
         journal: &mut Journal,
         now: Instant,
     ) {
-        if self.is_blocked_by(address.ifindex, result, now) {
+        let due = self.tables.entries.get(self.cursor).map_or(now, |entry| entry.due);
+        if self.is_blocked_by(address.ifindex, due, result, now) {
             return;
         }
         let link = self.tables.links.get(address.ifindex);
@@ -120,15 +121,21 @@ impl Announcer<'_> {
     }
 
     /// Handles that the queue of a link may be full: the ring of a network card, or the socket's buffer. Returns whether to
-    /// try the frame again. Other links go on.
-    fn is_blocked_by(&mut self, ifindex: u32, result: Result<(), Errno>, now: Instant) -> bool {
+    /// try the frame, which was due at `due`, again. Other links go on.
+    fn is_blocked_by(
+        &mut self,
+        ifindex: u32,
+        due: Instant,
+        result: Result<(), Errno>,
+        now: Instant,
+    ) -> bool {
         let [first, longest] = FULL_QUEUE;
         let is_full = result == Err(Errno::TRY_AGAIN);
         let Some(known) = self.blocked.iter_mut().find(|blocked| blocked.ifindex == ifindex) else {
             let new = Blocked { ifindex, since: now, until: now + first, wait: first };
             return is_full && self.blocked.push(new).is_ok();
         };
-        if is_full && now < known.since + PATIENCE {
+        if is_full && now < known.since.max(due) + PATIENCE {
             known.wait = (known.wait * 2).min(longest);
             known.until = now + known.wait;
             return true;

@@ -67,8 +67,8 @@ pub(super) struct Announcer<'a> {
     /// The table has all links: they have been listed, and every event since has been read, also on a backup.
     has_links: bool,
     /// What is still to be listed, to announce everything.
-    links_missing: bool,
-    addresses_missing: bool,
+    pub(super) links_missing: bool,
+    pub(super) addresses_missing: bool,
     /// Events have been lost. Until all links are asked for, events that have waited in the queue may be outdated.
     has_loss: bool,
     again: Option<Again>,
@@ -225,7 +225,7 @@ impl<'a> Announcer<'a> {
                 self.drop_entries(|address| address.ifindex == link.ifindex);
             }
             Body::Ipv6Forwarding { ifindex, on } => self.tables.links.set_router(*ifindex, *on),
-            Body::Done(_) | Body::Error(_) | Body::Other => {}
+            Body::Done(_) | Body::Other => {}
         }
     }
 
@@ -299,16 +299,6 @@ impl<'a> Announcer<'a> {
             (again.rounds, again.due) = (again.rounds.saturating_sub(1), now + self.timing.delay);
         }
         self.again.take_if(|again| again.rounds == 0);
-    }
-
-    /// Returns whether all links have to be listed, to announce addresses.
-    pub(super) fn wants_links(&self) -> bool {
-        self.links_missing
-    }
-
-    /// Returns whether all addresses have to be listed, to announce them.
-    pub(super) fn wants_addresses(&self) -> bool {
-        self.addresses_missing
     }
 
     /// Returns the next link whose addresses have to be listed and announced.

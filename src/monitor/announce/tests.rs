@@ -140,7 +140,7 @@ fn backup_keeps_the_links_by_events_and_no_address() {
     handle(&mut announcer, &Body::NewLink(Link { mac: Some(mac), ..link(UP, true) }));
     assert_eq!((announcer.deadline(), announcer.wanted_link()), (None, None));
 
-    assert!(announcer.handle_role(true, None, now) && !announcer.wants_links());
+    assert!(announcer.handle_role(true, None, now) && !announcer.links_missing);
     announcer.begin_addresses();
     announcer.handle_address_entry(&address("10.0.0.3/24"), None, journal, now);
     announcer.end_addresses(Answer::Complete, now);
@@ -158,7 +158,7 @@ fn takeover_lists_the_links_after_a_loss_of_events_or_with_a_full_table() {
     let takes_over_with_links = |announcer: &mut Announcer<'_>| {
         announcer.handle_role(false, None, Instant::ZERO);
         assert!(announcer.handle_role(true, None, Instant::ZERO));
-        !announcer.wants_links()
+        !announcer.links_missing
     };
     assert!(takes_over_with_links(&mut announcer));
     announcer.handle_loss();
@@ -284,6 +284,32 @@ fn frame_waits_while_its_link_has_no_room() {
     assert_eq!((journal.counters.announcements, journal.counters.announcement_failures), (1, 1));
     let last = tries[tries.len() - 1];
     assert!((1000..1200).contains(&last), "{tries:?}");
+}
+
+/// A link that is full for longer than a round takes has its patience in each.
+#[test]
+fn each_round_waits_for_room_anew() {
+    let (mut tables, mut journal) = (Tables::new(), Journal::default());
+    let mut announcer = announcer(AnnounceTiming::default(), &mut tables);
+    for last in 1..=5 {
+        add(&mut announcer, &format!("10.0.0.{last}/24"));
+    }
+    let (mut now, room) = (Instant::ZERO, Instant::from_millis(5400));
+    let mut sent = std::vec::Vec::new();
+    while let Some(due) = announcer.deadline() {
+        now = now.max(due);
+        announcer.handle_queue_empty(&mut journal, now);
+        while let Some(Action::SendFrame(frame)) = announcer.next_action(now) {
+            // The link takes a request and a reply.
+            let is_full = sent.len() >= 2 && now < room;
+            let result = if is_full { Err(Errno::TRY_AGAIN) } else { Ok(()) };
+            announcer.handle_sent(frame.address, result, &mut journal, now);
+            sent.extend(result.is_ok().then_some(frame.address.ip));
+        }
+    }
+    sent.sort();
+    sent.dedup();
+    assert_eq!(sent.len(), 5, "{sent:?}");
 }
 
 #[test]

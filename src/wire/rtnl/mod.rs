@@ -87,11 +87,9 @@ pub enum Body {
         /// Whether it forwards.
         on: bool,
     },
-    /// `NLMSG_DONE`: the end of a dump, with a positive errno if it failed. Or `NLMSG_ERROR` without an error: an
-    /// acknowledgement, which ends the reply to a request for a single link.
+    /// The end of an answer, with a positive errno if the request failed: `NLMSG_DONE` after a dump, or `NLMSG_ERROR`, which
+    /// without an error is an acknowledgement.
     Done(Option<i32>),
-    /// `NLMSG_ERROR`: the request failed with this positive errno.
-    Error(i32),
     /// A message of no interest.
     Other,
 }
@@ -103,8 +101,6 @@ pub struct Message {
     pub body: Body,
     /// Sequence number of the request that caused it, by any process.
     pub sequence: u32,
-    /// Port of the socket that sent the request; 0 if none.
-    pub port: u32,
     /// `NLM_F_DUMP_INTR`: the kernel's tables changed during the dump, which has to be repeated.
     pub interrupted: bool,
 }
@@ -140,7 +136,6 @@ impl<'a> Messages<'a> {
         Ok(Message {
             body: parse_body(kind, payload).ok_or_else(|| Malformed(ifindex(kind, payload)))?,
             sequence: header.sequence_number(),
-            port: header.port_number(),
             interrupted: header.flags() & NLM_F_DUMP_INTR != 0,
         })
     }
@@ -173,8 +168,7 @@ fn parse_body(kind: u16, payload: &[u8]) -> Option<Body> {
         // Kernels before 2.6.33 ended a dump without a result.
         NLMSG_DONE => Body::Done(read_errno(payload).filter(|errno| *errno > 0)),
         NLMSG_ERROR => match read_errno(payload)? {
-            0 => Body::Done(None),
-            errno @ 1.. => Body::Error(errno),
+            errno @ 0.. => Body::Done((errno > 0).then_some(errno)),
             _ => return None,
         },
         NLMSG_OVERRUN => return None,
