@@ -116,6 +116,7 @@ impl LogEvent {
 }
 
 impl LimitedEvent {
+    #[expect(clippy::too_many_lines, reason = "a line for each event")]
     fn log(&self, count: u32, names: &Names) {
         let (vip, interface, times) = (names.vip, names.interface, times(count));
         match *self {
@@ -126,6 +127,10 @@ impl LimitedEvent {
             Self::NotPrepared { errno } => {
                 let (errno, path) = (of_user(errno, names.user), at(Some(&names.state_file)));
                 warning!("no spare state file: {}; retrying{}{}", errno, path, times);
+            }
+            Self::StateFileChanged => {
+                let path = at(Some(&names.state_file));
+                info!("state file was removed or changed; writing it again{}{}", path, times);
             }
             Self::StateFileShared => {
                 let path = at(Some(&names.state_file));
@@ -180,7 +185,7 @@ impl LimitedEvent {
             }
             Self::NamespaceUnseen { errno } => {
                 let errno = of_user(errno, names.user);
-                warning!("cannot look at the network namespace: {}; retrying{}", errno, times);
+                warning!("cannot watch the network namespace: {}; retrying{}", errno, times);
             }
             Self::KeepalivedGone => {
                 warning!("keepalived does not run (--keepalived-pid-file){}", times);
@@ -190,6 +195,13 @@ impl LimitedEvent {
             }
             Self::NotProbed { errno } => {
                 warning!("probe not sent on {}: {}{}", interface, errno, times);
+            }
+            Self::NoSender => {
+                warning!(
+                    "no probe on {}: no MAC and address of its own to ask from{}",
+                    interface,
+                    times
+                );
             }
             Self::NotAnnounced { interface, errno } => {
                 warning!("announcement not sent on {}: {}{}", interface, errno, times);

@@ -23,6 +23,8 @@ pub struct FoundFiles {
 pub enum FoundStateFile {
     /// This daemon's last file, with its last word.
     Intact,
+    /// The same, but another process has removed or replaced the spare.
+    WithoutSpare,
     /// This daemon's last file with another content, mode or owner, or no file.
     Changed,
     /// Another process's file.

@@ -71,6 +71,8 @@ pub enum LimitedEvent {
     NotWritten { errno: Errno },
     /// The spare state file could not be prepared; that is retried.
     NotPrepared { errno: Errno },
+    /// Another process has removed the state file since the last check, or has changed its word or rights.
+    StateFileChanged,
     /// Another process has replaced the state file since the last check.
     StateFileShared,
     /// The metrics file could not be written; the write is retried.
@@ -103,6 +105,8 @@ pub enum LimitedEvent {
     NotListening { errno: Errno },
     /// A probe could not be sent.
     NotProbed { errno: Errno },
+    /// This host has nothing from which a probe would harm nobody.
+    NoSender,
     /// A frame that announces an address could not be sent.
     NotAnnounced { interface: InterfaceName, errno: Errno },
     /// Addresses are not announced, because too many were added at once.
@@ -117,7 +121,7 @@ pub enum LimitedEvent {
 
 /// The least time between two lines of one kind.
 const PERIOD: Duration = Duration::from_secs(60);
-/// Room for every kind of limited event.
+/// Room for more kinds of limited events than fail at a time.
 const MAX_KINDS: usize = 48;
 
 /// More lines than one input can cause. A caller that passes in several before it polls may lose lines.
@@ -172,7 +176,10 @@ impl Journal {
     pub(super) fn log_limited(&mut self, event: LimitedEvent, now: Instant) {
         let same = self.limits.iter_mut().find(|limit| is_same_kind(&limit.event, &event));
         let Some(limit) = same else {
-            // Without room the events of this kind are not limited.
+            if self.limits.is_full() {
+                // The oldest may have a line too early.
+                self.limits.remove(0);
+            }
             let _ = self.limits.push(Limit { event, last: now, unlogged: 0 });
             return self.log(LogEvent::Limited(event, 1));
         };

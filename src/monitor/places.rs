@@ -22,7 +22,6 @@ pub(super) struct Place {
     pub(super) ifindex: u32,
     pub(super) cidr: Cidr,
     pub(super) peer: IpAddr,
-    pub(super) flags: AddressFlags,
     /// When it was added, as in [`Address`].
     pub(super) created: u32,
     pub(super) detection: Detection,
@@ -56,8 +55,7 @@ impl Detection {
 impl Place {
     fn of(address: &Address) -> Self {
         let Address { ifindex, cidr, peer, flags, created, .. } = *address;
-        let detection = Detection::of(flags);
-        Self { ifindex, cidr, peer, flags, created, detection, link: None }
+        Self { ifindex, cidr, peer, created, detection: Detection::of(flags), link: None }
     }
 
     fn is_same(&self, other: &Self) -> bool {

@@ -76,8 +76,14 @@ impl StateFile {
         } else {
             journal.end_failures(|event| *event == LimitedEvent::StateFileShared);
         }
-        if found != FoundStateFile::Intact {
-            self.writes.repeat(now);
+        match found {
+            FoundStateFile::Intact => {}
+            FoundStateFile::WithoutSpare => self.spares.repeat(now),
+            FoundStateFile::Changed => {
+                journal.log_limited(LimitedEvent::StateFileChanged, now);
+                self.writes.repeat(now);
+            }
+            FoundStateFile::Foreign => self.writes.repeat(now),
         }
     }
 

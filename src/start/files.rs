@@ -86,6 +86,7 @@ impl StateFile {
         tried.or_else(|errno| if full.contains(&errno) { Ok(()) } else { Err(errno) })?;
         Ok(Self {
             file: AtomicFile::new(path)?,
+            user: geteuid(),
             spare_path: hidden_path(path)?,
             live: None,
             spare: None,

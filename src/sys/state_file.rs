@@ -17,12 +17,14 @@ use std::os::unix::fs::FileExt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use nix::errno::Errno as NixErrno;
-use nix::fcntl::OFlag;
+use nix::fcntl::{AT_FDCWD, OFlag, renameat};
 use nix::libc;
 use nix::sys::stat::{FileStat, fstat, lstat};
+use nix::unistd::Uid;
 
 use super::atomic_file::{AtomicFile, create};
 use super::files::{is_same, unlink};
+use super::own_file::{self, Refusal};
 use crate::errno::Errno;
 use crate::monitor::FoundStateFile;
 
@@ -33,6 +35,8 @@ const MAX_WORD: usize = 16;
 #[derive(Debug)]
 pub struct StateFile {
     pub(crate) file: AtomicFile,
+    /// The user of this process.
+    pub(crate) user: Uid,
     /// No other process has this name.
     pub(crate) spare_path: CString,
     /// The last file at the path.
@@ -72,11 +76,13 @@ impl StateFile {
                 self.live = Some(new);
                 Ok(())
             }
-            // A full disk. The spare's own room suffices for either word. Otherwise the first error is reported.
+            // A full disk. The room of the spare, or of the file itself, suffices for either word. Otherwise the first error is
+            // reported.
             Err(errno) => self
                 .usable_spare()
                 .and_then(|(spare, _)| spare.renew(word).ok())
                 .and_then(|()| self.exchange(word).ok())
+                .or_else(|| self.rewrite(word).ok())
                 .ok_or(errno),
         }
     }
@@ -101,6 +107,28 @@ impl StateFile {
         Ok(())
     }
 
+    /// Has the present file, or a predecessor's, hold the word. It is away for some microseconds, so that nobody reads half of
+    /// it.
+    fn rewrite(&mut self, word: &'static str) -> Result<(), Refusal> {
+        let there = lstat(&*self.file.path)?;
+        let own = self.live.take_if(|live| live.is(&there));
+        let mut file = own.map_or_else(|| self.open_other(), Ok)?;
+        let rename = |from: &CStr, to: &CStr| renameat(AT_FDCWD, from, AT_FDCWD, to);
+        let away = rename(&self.file.path, &self.spare_path);
+        let renewed = away.map_err(Errno::from).and_then(|()| file.renew(word));
+        let back = away.and_then(|()| rename(&self.spare_path, &self.file.path));
+        self.live = Some(file);
+        back?;
+        Ok(renewed?)
+    }
+
+    /// Opens a file that another daemon has written. `EAGAIN` if that may not have ended yet.
+    fn open_other(&self) -> Result<Written, Refusal> {
+        let file = own_file::open(&self.file.path, OFlag::O_RDWR, self.user)?;
+        file.try_lock().map_err(|_| NixErrno::EAGAIN)?;
+        Ok(Written::new(file, None)?)
+    }
+
     /// Prepares the next change, after a write: gives the live file its time, in seconds since 1970 (0: unknown), and has
     /// the spare hold the other word.
     ///
@@ -122,20 +150,24 @@ impl StateFile {
         self.spare.as_mut().map_or(Ok(()), |spare| spare.renew(other))
     }
 
-    /// Returns the spare, if it is the file at its path, as it was made, and has no other name. The directory may be another
-    /// one, or be mounted over. One that cannot be seen is created anew.
+    /// Returns the spare, if it is the file at its path. The directory may be another one, or be mounted over. One that cannot be
+    /// seen is created anew.
     fn usable_spare(&mut self) -> Option<(&mut Written, FileStat)> {
         let found = lstat(&*self.spare_path).ok()?;
         let spare = self.spare.as_mut()?;
-        (spare.is(&found) && found.st_nlink == 1).then_some((spare, found))
+        spare.is_usable(&found).then_some((spare, found))
     }
 
     /// Creates a spare without a word, in place of any file at its path.
     fn create_spare(&mut self) -> Result<(), Errno> {
         self.spare = None;
         let file = match create(&self.spare_path, OFlag::O_RDWR) {
-            // Only reading is not allowed: without a right to the directory, the state file is not written either.
-            Err(NixErrno::EACCES) => return Ok(()),
+            // Only reading is not allowed: without a right to the directory, the state file is not written either. The file
+            // has been created nevertheless.
+            Err(NixErrno::EACCES) => {
+                self.do_without_spare();
+                return Ok(());
+            }
             created => created?,
         };
         match file.try_lock() {
@@ -165,7 +197,15 @@ impl StateFile {
         let holds = |word| live.holds(word).unwrap_or_else(|errno| errno == NixErrno::EBADF.into());
         match lstat(&*self.file.path) {
             Ok(there) if !is_same(&there, &live.id) => FoundStateFile::Foreign,
-            Ok(there) if live.is(&there) && live.word.is_none_or(holds) => FoundStateFile::Intact,
+            Ok(there) if live.is(&there) && live.word.is_none_or(holds) => {
+                let spare = self.spare.as_ref().zip(lstat(&*self.spare_path).ok());
+                let is_ready = spare.is_some_and(|(spare, found)| spare.is_usable(&found));
+                if is_ready || self.has_no_spare {
+                    FoundStateFile::Intact
+                } else {
+                    FoundStateFile::WithoutSpare
+                }
+            }
             // If it cannot be seen, either, the write reports why.
             _ => FoundStateFile::Changed,
         }
@@ -190,6 +230,11 @@ impl Written {
     fn is(&self, found: &FileStat) -> bool {
         let rights = |stat: &FileStat| (stat.st_mode, stat.st_uid, stat.st_gid);
         is_same(&self.id, found) && rights(&self.id) == rights(found)
+    }
+
+    /// Returns whether this is the file that was found, as it was made, without another name.
+    fn is_usable(&self, found: &FileStat) -> bool {
+        self.is(found) && found.st_nlink == 1
     }
 
     /// Has the file hold this word, with the mark.

@@ -256,7 +256,7 @@ fn mode_and_content() {
     }
 }
 
-/// Each change is written at once. Without a spare, it is written when the directory has room.
+/// Each change is written at once, also without a spare, and by a start that finds another state.
 #[apply(trial)]
 fn full_directory() {
     let world = World::new();
@@ -277,19 +277,25 @@ fn full_directory() {
     world.agent.wait("another notification", |received| received.len() >= 6);
     let text = setup.log_in(&log);
     assert!(!text.contains("not written") && !text.contains("no spare"), "{text}");
-    for present in [true, false] {
-        fs::remove_file(wait_spare(setup)).unwrap();
-        let _ = fs::write(&ballast, vec![0; 65536]);
-        world.deliver(present);
-        assert_ne!(setup.state(), word(present), "the directory was not full");
-        // A retry may be under way.
-        look("no temporary file", || hidden(setup).is_empty());
-        fs::remove_file(&ballast).unwrap();
-        keepwatch.wait_state(word(present));
-    }
+    // Its room is free only once a change has closed it.
+    fs::remove_file(wait_spare(setup)).unwrap();
+    let _ = fs::write(&ballast, vec![0; 65536]);
+    world.deliver(true);
+    assert_eq!(setup.state(), "master");
+    keepwatch.terminate();
+    let _ = fs::write(&ballast, vec![0; 65536]);
+    world.set_vip(false);
+    let keepwatch = start(setup, &log);
+    keepwatch.wait_state("backup");
+    look("no room", || setup.log_in(&log).contains("no spare state file: "));
+    world.set_vip(true);
+    keepwatch.wait_state("master");
+    // With room there is a spare again.
+    fs::remove_file(&ballast).unwrap();
+    wait_spare(setup);
     drop(keepwatch);
     let log = setup.log_in(&log);
-    assert!(log.contains(" WARNING ") && log.contains("state file not written: "), "{log}");
+    assert!(log.contains(" WARNING ") && !log.contains("not written"), "{log}");
 }
 
 /// The running daemon writes into a file system mounted over its directory.

@@ -173,11 +173,10 @@ fn is_usable(address: &Address, vip: IpAddr) -> bool {
         && (ip.is_ipv6() || address.cidr.contains(vip))
 }
 
-/// Returns whether an address was there before those that keepalived added with the VIP. A second IPv4 address in a subnet
-/// is secondary. The numbers begin anew after 497 days, or earlier, but an own address is usually of the boot.
+/// Returns whether an address was there before those that keepalived added with the VIP. The numbers begin anew after 497
+/// days, or earlier, but an own address is usually of the boot.
 fn is_older(own: &Address, vip: &Place) -> bool {
-    let is_second = vip.cidr.address().is_ipv4() && vip.flags.contains(AddressFlags::Secondary);
-    vip.created.saturating_sub(own.created) >= if is_second { 1 } else { VIPS_WITHIN }
+    vip.created.saturating_sub(own.created) >= VIPS_WITHIN
 }
 
 /// Returns the order of preference: link-local addresses first, then the oldest.

@@ -12,7 +12,7 @@
 //! A claim is only a suspicion: at a fail-over two routers may take the VIP, of which one gives it back at once. A second
 //! later the VIP is asked for, three times. A sign is a claim or an answer. One that the kernel received more than a
 //! second after the first claim confirms the suspicion. One law for asking holds in every stage: a question is unanswered
-//! after a second, and counts only if the process ran and the link had a carrier all the while.
+//! after a second, and counts only if the process ran, read all frames, and the link had a carrier all the while.
 //!
 //! Hosts may have learnt the MAC of the other station. After two questions without an answer, everything is announced
 //! again (`aftermath.rs`). The removal of the VIP ends every stage.
@@ -77,8 +77,10 @@ pub(super) struct Detector {
     asked: Option<Instant>,
     /// Its answer is awaited, for a verdict.
     awaits: bool,
-    /// Every second question is an ordinary request, as some networks deliver no others.
+    /// After a question without an answer, the next is an ordinary request, as some networks deliver no others.
     is_ordinary: bool,
+    /// The last periodic question could not be sent, for want of an own address or MAC.
+    has_no_sender: bool,
     /// The link has no carrier, so nothing can be asked.
     stands_still: bool,
     /// When the network last sent a question back: an answer from our own virtual MAC may be our own.
@@ -227,6 +229,7 @@ impl Detector {
         if let Some(episode) = &mut self.episode {
             // A claim from our own virtual MAC may be our own, sent back.
             episode.handle_sign(claim.mac, at, is_answer, is_answer || !is_twin);
+            self.is_ordinary &= !is_answer;
             // A claim that was left unread while another question was sent says nothing about that.
             if is_answer || self.asked.is_none_or(|asked| at >= asked) {
                 episode.start_anew(now);
@@ -272,7 +275,8 @@ impl Detector {
             .or_else(|| self.name(ifindex, now).map(Step::Do))
             .or_else(|| self.end_if_silent(now).map(Step::Do))
             .or_else(|| self.aftermath.next_step(self.only_cache_since(), now))
-            .or_else(|| self.ask(vip, now))
+            .or_else(|| self.ask(vip, journal, now))
+            .or_else(|| journal.next_action().map(Step::Do))
     }
 
     /// Ends the episode if the VIP has gone, and has the socket follow it.
@@ -310,8 +314,8 @@ impl Detector {
     /// Decides about the last question, which has no answer.
     fn give_verdict(&mut self, journal: &mut Journal, now: Instant) {
         let Some((asked, episode)) = self.asked.zip(self.episode.as_mut()) else { return };
-        if now >= asked + SECOND * 2 {
-            // The process was stopped.
+        // The process was stopped, or frames were not read.
+        if now >= asked + SECOND * 2 || !self.socket.has_read_since(asked) {
             return self.start_anew(now);
         }
         self.awaits = false;
@@ -384,7 +388,7 @@ impl Detector {
     }
 
     /// Asks, if that is due, once the lists say how.
-    fn ask(&mut self, vip: &Vip, now: Instant) -> Option<Step> {
+    fn ask(&mut self, vip: &Vip, journal: &mut Journal, now: Instant) -> Option<Step> {
         let is_due = self.ask_due().is_some_and(|due| now >= due);
         if (is_due || self.episode.is_some())
             && let Some(question) = self.asker.wanted(vip, is_due, now)
@@ -400,7 +404,13 @@ impl Detector {
         let Some(episode) = &mut self.episode else {
             self.due = self.probe_interval.map(|interval| now + interval);
             self.asked = Some(now);
-            return self.asker.question(vip, is_ordinary, false).map(send);
+            let question = self.asker.question(vip, is_ordinary, false);
+            let has_no_sender = question.is_none() && vip.mac().is_some();
+            if has_no_sender && !self.has_no_sender {
+                journal.log_limited(LimitedEvent::NoSender, now);
+            }
+            self.has_no_sender = has_no_sender;
+            return question.map(send);
         };
         let is_first_round = episode.stage == Stage::Suspected { rounds: 0 };
         let question = self.asker.question(vip, is_ordinary, is_first_round);

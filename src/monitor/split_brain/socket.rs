@@ -16,6 +16,8 @@ pub(super) struct Socket {
     /// The socket may be bound to a deleted interface with the same index.
     pub(super) may_be_unbound: bool,
     reads: bool,
+    /// When reading last began or ended, as for a flood.
+    turned: Option<Instant>,
     /// The frames since the start of the current second, and its end.
     frames: u32,
     second_ends: Option<Instant>,
@@ -63,10 +65,15 @@ impl Socket {
         }
         let reads = wanted.is_some() && (self.frames < MAX_FRAMES || self.is_second_over(now));
         if reads != self.reads && !(reads && rests) {
-            self.reads = reads;
+            (self.reads, self.turned) = (reads, Some(now));
             return Some(Action::ReadFrames(reads));
         }
         None
+    }
+
+    /// Returns whether frames have been read all the time since then. Otherwise an answer may be unread or lost.
+    pub(super) fn has_read_since(&self, since: Instant) -> bool {
+        self.reads && self.turned.is_none_or(|turned| turned <= since)
     }
 
     /// Returns when reading goes on after a flood, or after a failure.

@@ -291,6 +291,9 @@ impl Simulation<'_> {
                 ("spare", 0)
             }
             LimitedEvent::StateFileShared => ("shared file", 0),
+            LimitedEvent::StateFileChanged => {
+                return self.limits.read_other(("changed file", 0), self.now);
+            }
             LimitedEvent::MetricsNotWritten { .. } => ("metrics", 0),
             LimitedEvent::NotAnnounced { .. } => ("announcement", 0),
             LimitedEvent::ClaimUnconfirmed { mac } => {
@@ -300,6 +303,7 @@ impl Simulation<'_> {
             LimitedEvent::NotListening { .. } => ("socket", 0),
             LimitedEvent::NamespaceUnseen { .. } => ("namespace", 0),
             LimitedEvent::NotProbed { .. } => ("probe", 0),
+            LimitedEvent::NoSender => return self.limits.read_other(("sender", 0), self.now),
             LimitedEvent::KeepalivedGone => ("keepalived", 0),
             LimitedEvent::Overrun => ("overrun", 0),
             LimitedEvent::ForeignSender { .. } => ("foreign", 0),

@@ -91,7 +91,10 @@ impl Disk {
     pub fn find(&self) -> FoundStateFile {
         match self.is_foreign {
             true => FoundStateFile::Foreign,
-            false if self.file == self.written => FoundStateFile::Intact,
+            false if self.file == self.written => {
+                let is_ready = self.spare != Spare::None || self.cannot_exchange;
+                if is_ready { FoundStateFile::Intact } else { FoundStateFile::WithoutSpare }
+            }
             false => FoundStateFile::Changed,
         }
     }
