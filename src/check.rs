@@ -7,13 +7,13 @@ use std::path::Path;
 use std::thread::sleep;
 
 use nix::errno::Errno as NixErrno;
-use nix::unistd::geteuid;
+use nix::unistd::{AccessFlags, access, geteuid};
 
 use crate::daemon::Daemon;
 use crate::errno::Errno;
 use crate::hand_over;
 use crate::helper::open_configuration;
-use crate::log::printable;
+use crate::log::{Denial, of_user, printable};
 use crate::monitor::{
     Action, Duration, Input, Keepalived, LogEvent, Monitor, MonitorConfig, State, Tables,
 };
@@ -81,16 +81,17 @@ pub fn check(config: &Config, tables: &mut Tables) -> Result<(), StartError> {
 }
 
 /// Prints whether a thing works, if its path is configured. A failure would not prevent the start.
-fn report<E: Display>(
+fn report<E: Denial>(
     what: &str,
     path: Option<&Path>,
     examine: impl Fn(&Path) -> Result<(), E>,
     works: &str,
 ) {
     let Some(path) = path else { return };
-    match examine(path) {
-        Ok(()) => print(what, format_args!("{}: {works}", path.display())),
-        Err(error) => print(what, format_args!("{}: {error}; would be retried", path.display())),
+    let shown = path.display();
+    match examine(path).map_err(|error| of_user(error, geteuid())) {
+        Ok(()) => print(what, format_args!("{shown}: {works}")),
+        Err(error) => print(what, format_args!("{shown}: {error}; would be retried")),
     }
 }
 
@@ -159,8 +160,8 @@ fn state(config: &Config, questions: &mut Questions) -> Result<String, Errno> {
     Err(NixErrno::ETIMEDOUT.into())
 }
 
-/// Checks for a socket without connecting, as the agent would take a connection for a notification.
+/// Checks for a socket that this user may connect to, without connecting: the agent would take that for a notification.
 fn find_socket(path: &Path) -> Result<(), Errno> {
     let is_socket = fs::metadata(path)?.file_type().is_socket();
-    if is_socket { Ok(()) } else { Err(NixErrno::ENOTSOCK.into()) }
+    if is_socket { Ok(access(path, AccessFlags::W_OK)?) } else { Err(NixErrno::ENOTSOCK.into()) }
 }

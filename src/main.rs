@@ -1,6 +1,6 @@
 //! The program: command line in, exit code out. The library does the rest.
 
-use std::ffi::OsString;
+use std::env::{args_os, var};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
@@ -32,17 +32,14 @@ static TABLES: Mutex<Tables> = Mutex::new(Tables::new());
 
 fn main() -> ExitCode {
     signals::init();
-    let mut argv = std::env::args_os();
+    let mut argv = args_os();
     let program = argv.next().unwrap_or_default();
     let argv: Vec<_> = argv.collect();
-    // The arguments of a hook: INSTANCE ID STATE 0. Without them it answers --help and --version.
+    // As a hook, with any arguments. Otherwise it answers --help and --version.
     if Path::new(&program).ends_with("hand-over")
-        && argv.first().is_some_and(|word| word == "INSTANCE")
+        && let (Ok(id), Ok(state)) = (var("KEEPWATCH_ROUTER_ID"), var("KEEPWATCH_STATE"))
     {
-        let word =
-            |index| argv.get(index).and_then(|word: &OsString| word.to_str()).unwrap_or_default();
-        return hand_over(word(1), word(2))
-            .map_or_else(|error| fail(&error, FAILURE), ExitCode::from);
+        return hand_over(&id, &state).map_or_else(|error| fail(&error, FAILURE), ExitCode::from);
     }
     if argv.iter().any(|word| word == "--check" || word == "--list") {
         // Parsing the options can already block on a dead mount.

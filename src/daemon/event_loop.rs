@@ -342,10 +342,13 @@ impl Daemon<'_> {
                 Some(Input::KeepalivedChecked(self.keepalived.as_mut().ok_or(NONE)?.check()))
             }
             Action::CheckNamespace => {
-                // Registers first, so that no later change is missed.
-                self.watch_mounts()?;
-                let is_gone = self.namespace.as_ref().ok_or(NONE)?.is_gone()?;
-                is_gone.then_some(Input::NamespaceGone)
+                // Registers first, so that no later change is missed. If that fails, the next look is a retry.
+                let watched = self.watch_mounts();
+                if self.namespace.as_ref().ok_or(NONE)?.is_gone()? {
+                    return Ok(Some(Input::NamespaceGone));
+                }
+                watched?;
+                None
             }
             Action::Exit(reason) => {
                 self.exit_reason = Some(reason);

@@ -36,6 +36,13 @@ impl Denial for Errno {
     }
 }
 
+/// Its text names the user already.
+impl Denial for String {
+    fn is_denial(&self) -> bool {
+        false
+    }
+}
+
 impl Denial for Refusal {
     fn is_denial(&self) -> bool {
         matches!(self, Self::Errno(errno) if errno.is_denial())

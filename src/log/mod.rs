@@ -20,7 +20,7 @@ use text as encoding;
 
 #[cfg(feature = "defmt")]
 pub(crate) use compact::DisplayArg;
-pub(crate) use describe::of_user;
+pub(crate) use describe::{Denial, of_user};
 pub(crate) use encoding::{debug, error, info, line, warning};
 pub(crate) use messages::Names;
 

@@ -111,8 +111,8 @@ pub struct Config {
     /// solicitations while the VIP is present; they imply --detect-split-brain; default: none (0 or --no-probe)
     #[argh(option, arg_name = "SECONDS", from_str_fn(values::whole_seconds))]
     pub probe: Option<Duration>,
-    /// pid file of keepalived's VRRP process, such as /run/vrrp.pid: a trouble is shown after keepalived has not run for
-    /// 10 seconds; default: not checked (--no-keepalived-pid-file)
+    /// pid file of keepalived's VRRP process, such as /run/vrrp.pid, of this PID namespace unless keepalived locks it: a
+    /// trouble is shown after keepalived has not run for 10 seconds; default: not checked (--no-keepalived-pid-file)
     #[argh(option, arg_name = "FILE", from_str_fn(values::file_path))]
     pub keepalived_pid_file: Option<PathBuf>,
     /// run conntrackd's sync commands on each transition; the program is searched for in PATH, /usr/local/sbin,

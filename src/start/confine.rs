@@ -1,6 +1,7 @@
 //! Gives up rights once everything is open.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -49,7 +50,12 @@ fn restrict_files(config: &Config) -> Result<bool, Errno> {
         }
         let above = if found == directory { directory.join("..") } else { found.into() };
         let id = |path: &Path| fs::metadata(path).map(|found| (found.dev(), found.ino()));
-        let is_top = is_narrow && id(&above)? == id(Path::new("/"))?;
+        // What is above a directory that this user may not search cannot be seen, nor is it needed.
+        let is_top = is_narrow
+            && match id(&above) {
+                Err(error) if error.kind() == ErrorKind::PermissionDenied => true,
+                found => found? == id(Path::new("/"))?,
+            };
         let stays = found == directory && !is_recreated;
         Ok::<_, Errno>(if is_narrow && (is_top || stays) { directory.into() } else { above })
     };

@@ -63,6 +63,7 @@ pub(crate) fn limit_to_client(identity: RunAs) -> nix::Result<()> {
             NixErrno::result(libc::prctl(libc::PR_SET_SECUREBITS, cleared))?;
         }
     }
+    leave_session_keyring()?;
     clear_groups(identity)?;
     drop_bounding_set(1 << CAP_DAC_OVERRIDE);
     set_capabilities(1 << CAP_DAC_OVERRIDE | 1 << CAP_SETGID | 1 << CAP_SETUID)
@@ -95,8 +96,8 @@ fn drop_own_capabilities() -> nix::Result<()> {
     put_capabilities(header, [first.map(|set| set & !own), second])
 }
 
-/// Gives this process an empty session keyring. Otherwise another user's hook possesses the keys of root's login session
-/// (`session-keyring(7)`). It counts against root's quota, as an ordinary user's allows only 200 keys.
+/// Gives this process an empty session keyring. Otherwise another user's hook, or conntrackd, possesses the keys of root's
+/// login session (`session-keyring(7)`). It counts against root's quota, as an ordinary user's allows only 200 keys.
 fn leave_session_keyring() -> nix::Result<()> {
     let (join, anonymous) = (libc::KEYCTL_JOIN_SESSION_KEYRING, ptr::null::<u8>());
     // SAFETY: a null pointer asks for a keyring without a name.

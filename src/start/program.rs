@@ -2,12 +2,13 @@
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::io::Read;
+use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno as NixErrno;
-use nix::fcntl::{AT_FDCWD, AtFlags};
+use nix::fcntl::{AT_FDCWD, AtFlags, OFlag};
 use nix::unistd::{AccessFlags, access, faccessat, geteuid};
 
 use super::trust;
@@ -38,7 +39,7 @@ impl Config {
         let mut refused = None;
         for directory in std::env::split_paths(&path).chain(system) {
             let file = directory.join("conntrackd");
-            if file.is_absolute() && can_be_run(&file) {
+            if file.is_absolute() && try_to_run(&file).is_ok() {
                 let Some(why) = trust::find_unsafe(&file) else {
                     return Some(ConntrackdPath { path: file, refused });
                 };
@@ -59,37 +60,47 @@ impl Config {
 /// Returns why the kernel cannot execute a script, if its first line names no program (`fs/binfmt_script.c`).
 pub(crate) fn check_interpreter(script: &Path) -> Result<(), String> {
     let mut head = [0; 256];
-    let length = File::open(script).and_then(|mut script| script.read(&mut head)).unwrap_or(0);
+    let length = read_head(script, &mut head).unwrap_or(0);
     let line = head.get(..length).unwrap_or(&[]).split(|byte| *byte == b'\n').next();
     let Some(line) = line.and_then(|line| line.strip_prefix(b"#!")) else { return Ok(()) };
     if line.ends_with(b"\r") {
         return Err("its first line ends with CR LF, as on Windows; expected LF".into());
     }
-    let mut words = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
-    let interpreter = Path::new(OsStr::from_bytes(words.next().unwrap_or(&[])));
+    let line = line.trim_ascii();
+    let end = line.iter().position(u8::is_ascii_whitespace).unwrap_or(line.len());
+    let (interpreter, argument) = line.split_at(end);
+    let interpreter = Path::new(OsStr::from_bytes(interpreter));
     try_to_run(interpreter).map_err(|errno| {
         format!("its first line names no program: {}: {errno}", interpreter.display())
     })?;
-    // Of env(1) the program is the next word, unless that is an option or a variable.
-    let is_name = |word: &&[u8]| !word.starts_with(b"-") && !word.contains(&b'=');
-    let name = words.next().filter(|_| interpreter.ends_with("env")).filter(is_name);
+    // Of env(1) the program is all that follows, unless that is an option or a variable.
+    let argument = argument.trim_ascii();
+    let is_name = |name: &&[u8]| {
+        interpreter.ends_with("env")
+            && !name.is_empty()
+            && !name.starts_with(b"-")
+            && !name.contains(&b'=')
+    };
+    let name = Some(argument).filter(is_name);
     let name = Path::new(OsStr::from_bytes(name.unwrap_or(b"/")));
-    let is_found = |place: &str| can_be_run(&Path::new(place).join(name));
+    let is_found = |place: &str| try_to_run(&Path::new(place).join(name)).is_ok();
     if name.is_absolute() || PATH.split(':').any(is_found) {
         return Ok(());
     }
     Err(format!("its first line names no program in {PATH}: {}", name.display()))
 }
 
+/// Reads the beginning of a regular file. Never waits for its owner, as for another end of a FIFO, or a lease.
+pub(crate) fn read_head(path: &Path, head: &mut [u8]) -> io::Result<usize> {
+    let flags = (OFlag::O_NONBLOCK | OFlag::O_NOCTTY).bits();
+    let mut file = File::options().read(true).custom_flags(flags).open(path)?;
+    if file.metadata()?.is_file() { file.read(head) } else { Ok(0) }
+}
+
 /// Checks that conntrackd is there, and that users other than root cannot replace it.
 pub(crate) fn check_conntrackd(program: &Path) -> Result<(), Errno> {
     fs::metadata(program)?;
     if trust::is_safe(program) { Ok(()) } else { Err(NixErrno::EPERM.into()) }
-}
-
-/// Returns whether this is a file that the process may execute.
-pub(crate) fn can_be_run(file: &Path) -> bool {
-    try_to_run(file).is_ok()
 }
 
 /// Checks that this is a file that the process may execute. `EACCES`: not so, as of `execve(2)`.

@@ -5,14 +5,19 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use nix::errno::Errno as NixErrno;
+use nix::fcntl::{OFlag, open};
 use nix::net::if_::if_nametoindex;
 use nix::sys::stat::Mode;
 use nix::unistd::geteuid;
 
 use super::program::ConntrackdPath;
+use crate::log::of_user;
 use crate::options::Config;
+use crate::sys::files::SAFELY;
 use crate::sys::log_sink::Syslog;
 use crate::sys::netns::NamespaceWatch;
+use crate::sys::own_file::Refusal;
 use crate::sys::stderr;
 use crate::wire::cidr::Cidr;
 
@@ -34,6 +39,7 @@ pub(super) fn find_warnings(
     warnings.extend(check_directories(config));
     let agent = config.agent_socket.as_deref().and_then(Path::parent);
     warnings.extend(agent.and_then(check_agent_directory));
+    warnings.extend(config.keepalived_pid_file.as_deref().and_then(check_keepalived));
     if let Some(Err(errno)) = namespace.map(NamespaceWatch::is_gone) {
         let problem = format!("user {} cannot look at the network namespace: {errno}", geteuid());
         warnings.push(format!("{problem}; its deletion will go unnoticed"));
@@ -68,8 +74,8 @@ fn check_directories(config: &Config) -> Vec<String> {
 #[must_use]
 pub fn check_log(config: &Config) -> Option<String> {
     if config.use_syslog {
-        let errno = Syslog::check().err()?;
-        return Some(format!("/dev/log: {errno}; lines are lost while that lasts (--use-syslog)"));
+        let why = of_user(Syslog::check().err()?, geteuid());
+        return Some(format!("/dev/log: {why}; lines are lost while that lasts (--use-syslog)"));
     }
     let is_lost = config.foreground && config.log_file.is_none() && !stderr::prepare();
     is_lost.then(|| "standard error: no right to this terminal: lines are lost (--log-file)".into())
@@ -90,9 +96,28 @@ fn check_vip(vip: &Cidr) -> Option<String> {
             }
         }
         (IpAddr::V4(address), None) if address.is_broadcast() => "the broadcast address",
+        // RFC 4291 section 2.6.1, but of two addresses each is a host's (RFC 6164).
+        (IpAddr::V6(address), _) if vip.prefix_len() <= 126 => {
+            let host_bits = 128 - u32::from(vip.prefix_len());
+            let mask = u128::MAX.checked_shr(128 - host_bits).unwrap_or(0);
+            if u128::from(address) & mask != 0 {
+                return None;
+            }
+            "the anycast address of the network's routers, which each of them answers for"
+        }
         _ => return None,
     };
     Some(format!("--monitor_cidr {vip}: {what}"))
+}
+
+/// Returns a warning if keepalived's pid file cannot be read. Without one, keepalived does not run.
+fn check_keepalived(path: &Path) -> Option<String> {
+    let flags = OFlag::O_RDONLY | SAFELY;
+    let errno =
+        open(path, flags, Mode::empty()).err().filter(|errno| *errno != NixErrno::ENOENT)?;
+    let why = of_user(Refusal::from(errno), geteuid());
+    let path = path.display();
+    Some(format!("--keepalived-pid-file {path}: {why}; keepalived is not watched meanwhile"))
 }
 
 /// Returns a warning if any user can create the agent's directory, whose owner is trusted as the agent.

@@ -73,8 +73,9 @@ impl KeepalivedFile {
     }
 }
 
+/// Returns whether a process that may write the file has locked it. Any user who may read it can hold a read lock.
 fn is_locked(file: &File) -> bool {
-    let (kind, whence) = (libc::F_WRLCK, libc::SEEK_SET);
+    let (kind, whence) = (libc::F_RDLCK, libc::SEEK_SET);
     let (Ok(l_type), Ok(l_whence)) = (kind.try_into(), whence.try_into()) else { return false };
     // SAFETY: all zeroes are a valid `flock`.
     let mut lock = libc::flock { l_type, l_whence, ..unsafe { std::mem::zeroed() } };

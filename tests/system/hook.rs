@@ -60,6 +60,18 @@ fn first_state_and_each_change() {
     assert_eq!((keepwatch.counter("hook_runs"), keepwatch.counter("hook_failures")), (4, 1));
 }
 
+/// As by keepalived, by shells, and by glibc.
+#[apply(trial)]
+fn text_without_an_interpreter() {
+    let setup = setup();
+    let [program, called] = ["text", "called"].map(|name| setup.directory().join(name));
+    write_program(&program, &format!("echo \"$1 $4\" >{}\n", called.display()));
+    let world = World::with(setup.with(format!("--hook={} first", program.display())));
+    let keepwatch = world.setup.start();
+    wait_hook_succeeded(&keepwatch, "BACKUP", 1);
+    assert_eq!(content(&called), "first BACKUP\n");
+}
+
 /// At most five runs begin in ten seconds. A state that ends before its turn is skipped.
 #[apply(trial)]
 fn state_that_ends_before_its_turn() {

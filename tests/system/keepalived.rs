@@ -1,6 +1,7 @@
 //! Whether keepalived runs, by its pid file. tests/interop has a real keepalived.
 
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::{Duration, UNIX_EPOCH};
@@ -40,10 +41,10 @@ fn end(child: &mut Child) {
 }
 
 /// Locks a file for as long as it is open.
-fn lock(file: &Path) -> File {
-    let locked = File::options().write(true).open(file).unwrap();
+fn lock(file: &Path, kind: libc::c_int) -> File {
+    let locked = File::options().read(true).write(true).open(file).unwrap();
     let lock = libc::flock {
-        l_type: libc::F_WRLCK.try_into().unwrap(),
+        l_type: kind.try_into().unwrap(),
         l_whence: libc::SEEK_SET.try_into().unwrap(),
         l_start: 0,
         l_len: 0,
@@ -76,6 +77,10 @@ fn what_its_file_shows() {
     let sees_all = fs::read_link("/proc/self/ns/pid").unwrap() == Path::new("pid:[4026531836]");
     let gone = if sees_all { "does not run" } else { "cannot be seen" };
     assert_eq!(shown(), gone);
+    // Any user who may read it can lock it so.
+    let reader = lock(&file, libc::F_RDLCK);
+    assert_eq!(shown(), gone);
+    drop(reader);
     // In another PID namespace the number means nothing.
     assert_eq!(Pids::new().run(shown), "cannot be seen");
     for content in ["", "keepalived", "-1\n", "123456789012345678901\n"] {
@@ -99,7 +104,7 @@ fn what_its_file_shows() {
         crate::world::setup().with(format!("--keepalived-pid-file={}", written.display()));
     assert_eq!(self::shown(&in_memory, &written), "runs");
     // Newer keepalived holds a lock, which other namespaces see.
-    let _locked = lock(&file);
+    let _locked = lock(&file, libc::F_WRLCK);
     assert_eq!(shown(), "runs");
     assert_eq!(Pids::new().run(shown), "runs");
 }
@@ -134,12 +139,31 @@ fn end_of_its_lock() {
     let world = World::with(setup.with("--debug"));
     world.setup.expect(&["keepalived does not run"]);
     fs::write(&file, "1").unwrap();
-    let locked = lock(&file);
+    let locked = lock(&file, libc::F_WRLCK);
     locked.set_modified(UNIX_EPOCH + Duration::from_secs(1_000_000_000)).unwrap();
     let keepwatch = world.setup.start();
     keepwatch.wait_log("KeepalivedChecked(Runs)", 1);
     drop(locked);
     keepwatch.wait_log("keepalived does not run", 1);
+}
+
+/// The start goes on, with a line.
+#[apply(trial_with_other_users)]
+fn pid_file_that_cannot_be_read() {
+    for (setup, why) in [(setup_of_nobody(), "(EACCES), as user 65534"), (setup(), "(ELOOP)")] {
+        let run = setup.directory().join("run");
+        fs::create_dir(&run).unwrap();
+        fs::set_permissions(&run, Permissions::from_mode(0o700)).unwrap();
+        let file = run.join("vrrp.pid");
+        symlink("elsewhere", &file).unwrap();
+        let world = World::with(setup.with(format!("--keepalived-pid-file={}", file.display())));
+        world.setup.expect(&["keepalived is not watched meanwhile"]);
+        let line = format!("{why}; keepalived is not watched meanwhile");
+        assert!(world.setup.check().1.contains(&line));
+        let keepwatch = world.setup.start();
+        keepwatch.wait_log(&line, 1);
+        keepwatch.wait_state("backup");
+    }
 }
 
 /// keepalived may remove its directory at its end, and makes it again.

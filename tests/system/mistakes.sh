@@ -19,7 +19,8 @@ chmod 777 open
 printf '#!/bin/sh\r\nexit 0\r\n' >crlf
 printf '#! /bin/shh -e\n' >misspelt
 printf '#!/usr/bin/env pyhton3\n' >by-env
-chmod 755 crlf misspelt by-env
+printf '#!/usr/bin/env sh -e\n' >by-env-with-argument
+chmod 755 crlf misspelt by-env by-env-with-argument
 mkdir -p theirs private
 cp /bin/true own
 chmod 700 private own

@@ -1,6 +1,7 @@
 //! Promises 1, 2 and 19: the start misses no event, and always reports the first state, in the exact words.
 
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;
 use std::os::unix::process::ExitStatusExt;
 use std::thread;
@@ -8,6 +9,7 @@ use std::time::Duration;
 
 use lab::files::{Watch, await_readable};
 
+use crate::privileges::setup_of_nobody;
 use crate::scripted::install;
 use crate::world::{World, mount_hanging, setup, word};
 
@@ -115,7 +117,12 @@ fn odd_names_and_addresses_have_a_warning() {
         ("--monitor_cidr=192.0.2.1/24", None),
         ("--monitor_cidr=192.0.2.0/31", None),
         ("--monitor_cidr=192.0.2.255/32", None),
-        ("--monitor_cidr=fd00::/64", None),
+        (
+            "--monitor_cidr=fd00::/64",
+            Some("fd00::/64: the anycast address of the network's routers"),
+        ),
+        ("--monitor_cidr=fd00::1/64", None),
+        ("--monitor_cidr=fd00::/127", None),
     ];
     for (option, warning) in cases {
         let (code, report) = setup().with(option).check();
@@ -124,6 +131,17 @@ fn odd_names_and_addresses_have_a_warning() {
         assert_eq!(warnings.len(), usize::from(warning.is_some()), "{report}");
         assert!(warning.is_none_or(|warning| report.contains(warning)), "{report}");
     }
+}
+
+#[apply(trial_with_other_users)]
+fn check_names_the_user_who_is_denied() {
+    let world = World::with(setup_of_nobody());
+    let socket = world.setup.state_path.join("keepalived-state-change");
+    fs::set_permissions(&socket, Permissions::from_mode(0o600)).unwrap();
+    let (code, report) = world.setup.check();
+    let line =
+        "keepalived-state-change: Permission denied (EACCES), as user 65534; would be retried\n";
+    assert!(code == Some(0) && report.contains(line), "{report}");
 }
 
 #[apply(trial)]
