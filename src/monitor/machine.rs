@@ -222,8 +222,9 @@ impl<'a> Monitor<'a> {
         let hook = self.hook.as_ref().filter(|hook| self.exit.allows_hook(hook.runs.newest));
         let timers = [
             self.resync.deadline(has_single),
-            // The answer waits for the queue to be read.
+            // The answer about the state, and listed addresses to announce, wait for the queue to be read.
             self.vip.is_answered().then_some(Instant::ZERO),
+            self.announcer.as_ref().is_some_and(|a| a.has_waiting).then_some(Instant::ZERO),
             self.state_file.deadline(),
             self.outbox.as_ref().and_then(Outbox::deadline),
             conntrack.and_then(SyncSequence::deadline),

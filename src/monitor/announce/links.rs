@@ -55,11 +55,11 @@ impl AnnounceLink {
         })
     }
 
-    /// Returns whether the state of the VRRP instance `ours` decides about this link. A link with the virtual MAC of
-    /// another instance depends on the state of that, which is unknown.
-    pub(super) fn belongs_to(&self, ours: Option<u8>) -> bool {
+    /// Returns whether the state of the VRRP instance `ours`, or of one without a virtual MAC, decides about this link. A link
+    /// with the virtual MAC of another instance depends on the state of that, which is unknown.
+    pub(super) fn belongs_to(&self, ours: Option<[u8; 2]>) -> bool {
         let theirs = virtual_router(self.mac);
-        ours.is_none() || theirs.is_none() || ours == theirs
+        theirs.is_none() || ours == theirs
     }
 
     /// Handles a change. Returns whether to announce the addresses, because the link has come up or has another MAC.

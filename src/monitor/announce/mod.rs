@@ -60,7 +60,7 @@ pub(super) struct Announcer<'a> {
     announces_changes: bool,
     active: bool,
     /// The VRRP instance of the watched interface, if that has a virtual MAC.
-    instance: Option<u8>,
+    instance: Option<[u8; 2]>,
     /// The index of the watched interface.
     watched: Option<u32>,
     tables: &'a mut Tables,
@@ -75,7 +75,7 @@ pub(super) struct Announcer<'a> {
     /// The list is for one of these rounds. Otherwise each address in it gets all of its own.
     lists_round: bool,
     /// Entries wait for an empty queue.
-    has_waiting: bool,
+    pub(super) has_waiting: bool,
     /// The number of entries before the current answer about addresses.
     before_answer: usize,
     /// The links in the current answer that had no room.

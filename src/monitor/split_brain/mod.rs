@@ -450,10 +450,11 @@ fn send(question: Probe) -> Step {
     Step::Do(Action::SendProbe(question))
 }
 
-/// Returns the VRRP instance of a virtual MAC for IPv4 or IPv6 (RFC 9568 section 7.3), which moves with the master.
-pub(super) fn virtual_router(mac: Mac) -> Option<u8> {
+/// Returns the VRRP instance of a virtual MAC (RFC 9568 section 7.3), which moves with the master: 1 for IPv4 or 2 for IPv6,
+/// and its number.
+pub(super) fn virtual_router(mac: Mac) -> Option<[u8; 2]> {
     match mac {
-        [0, 0, 0x5e, 0, 1 | 2, instance] => Some(instance),
+        [0, 0, 0x5e, 0, family @ (1 | 2), instance] => Some([family, instance]),
         _ => None,
     }
 }

@@ -9,6 +9,7 @@ use keepwatch::monitor::{
 use keepwatch::wire::rtnl::{Address, Body, Link, Mac};
 use keepwatch::wire::{Claim, ClaimKind};
 use netlink_packet_route::address::AddressFlags;
+use netlink_packet_route::link::LinkFlags;
 
 use super::{EBUSY, LINK, Lab, WATCHED, announcing, vip};
 use crate::world::kernel::{MAC, VIRTUAL_MAC, address, link};
@@ -548,4 +549,19 @@ fn hook_runs_again_after_an_unconfirmed_claim() {
         lab.feed(&ended);
         lab.actions.retain(|(action, _)| !matches!(action, Action::RunHook { .. }));
     }
+}
+
+/// Otherwise the daemon would sleep until any other deadline.
+#[test]
+fn link_that_comes_up_again_is_announced_at_once() {
+    let mut tables = Tables::new();
+    let mut lab = Lab::active(announcing(&mut tables));
+    lab.addresses.push(address(LINK, "10.0.0.1/24".parse().unwrap(), vip().flags));
+    for body in [Link { flags: LinkFlags::Up, ..link(LINK, "lan") }, link(LINK, "lan")] {
+        lab.event(Body::NewLink(body));
+        lab.feed(&Input::QueueEmpty);
+    }
+    assert!(lab.monitor.deadline() <= Some(lab.now), "{:?}", lab.monitor.deadline());
+    lab.feed(&Input::QueueEmpty);
+    assert_eq!(lab.announced()[0], IpAddr::from([10, 0, 0, 1]));
 }

@@ -234,9 +234,9 @@ fn lan_address(ifindex: u32, (ip, prefix_len): Configured, flags: AddressFlags) 
     address(ifindex, Cidr::new(ip, prefix_len).expect("an address"), flags)
 }
 
-/// Whether a MAC is ordinary, or virtual without contradicting the watched interface's VRRP instance.
+/// Whether a MAC is ordinary, or that of the watched interface's VRRP instance.
 pub fn is_ours(mac: Mac, watched: Mac) -> bool {
-    !is_virtual(mac) || !is_virtual(watched) || mac[5] == watched[5]
+    !is_virtual(mac) || mac == watched
 }
 
 /// Whether a MAC belongs to a VRRP instance.
