@@ -34,6 +34,11 @@ impl MetricsFile {
         Ok(Self { file: AtomicFile::new(path)?, labels, written: None })
     }
 
+    /// Removes a killed predecessor's figures, which would stay for as long as a start fails.
+    pub fn discard(&self) {
+        self.file.discard();
+    }
+
     /// Writes the current figures, or on an error removes the old ones: a missing file is noticed, and a removal needs
     /// no room. `EEXIST` if the file belongs to a running daemon that was started later.
     // Its text must not be in the frame of `dispatch`, whose pages each daemon keeps.

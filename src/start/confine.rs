@@ -1,11 +1,11 @@
 //! Gives up rights once everything is open.
 
 use std::fs;
-use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use ::landlock::{AccessFs, RulesetStatus};
+use nix::errno::Errno as NixErrno;
 use nix::unistd::geteuid;
 
 use super::setup::{StartError, named};
@@ -50,10 +50,11 @@ fn restrict_files(config: &Config) -> Result<bool, Errno> {
         }
         let above = if found == directory { directory.join("..") } else { found.into() };
         let id = |path: &Path| fs::metadata(path).map(|found| (found.dev(), found.ino()));
-        // What is above a directory that this user may not search cannot be seen, nor is it needed.
+        // What is above a directory that this user may not search, or that is none, cannot be seen, nor is it needed.
+        let unseen = [NixErrno::EACCES, NixErrno::ENOTDIR, NixErrno::ELOOP].map(Errno::from);
         let is_top = is_narrow
-            && match id(&above) {
-                Err(error) if error.kind() == ErrorKind::PermissionDenied => true,
+            && match id(&above).map_err(Errno::from) {
+                Err(errno) if unseen.contains(&errno) => true,
                 found => found? == id(Path::new("/"))?,
             };
         let stays = found == directory && !is_recreated;

@@ -129,6 +129,16 @@ pub fn remove_leftovers(path: &Path) {
     }
 }
 
+/// Refuses a device, a FIFO or a socket: a file that is renamed over `/dev/null` would take it from the whole machine.
+pub(super) fn refuse_special(path: &Path) -> Result<(), Refusal> {
+    match path.symlink_metadata().map(|found| found.file_type()) {
+        Ok(kind) if !kind.is_file() && !kind.is_symlink() && !kind.is_dir() => {
+            Err(Refusal::NotRegular)
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Checks that a file can be replaced, by writing and removing a temporary one. The file itself stays.
 pub fn examine_replaced(path: &Path, content: &[u8]) -> Result<(), Errno> {
     let file = AtomicFile::new(path)?;

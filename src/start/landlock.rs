@@ -49,6 +49,7 @@ pub(super) fn exists(path: &Path) -> Result<bool, Errno> {
         Err(error) if matches!(error.kind(), NotFound | PermissionDenied | NotADirectory) => {
             Ok(false)
         }
+        Err(error) if error.raw_os_error() == Some(NixErrno::ELOOP as i32) => Ok(false),
         found => Ok(found.map(|_| true)?),
     }
 }

@@ -12,7 +12,7 @@ use nix::sys::stat::{FileStat, Mode, umask};
 use nix::unistd::{Uid, chdir, geteuid};
 
 use super::confine::confine;
-use super::files::{c_path, examine, remove_leftovers, set_aside};
+use super::files::{c_path, examine, refuse_special, remove_leftovers, set_aside};
 use super::program::ConntrackdPath;
 use super::warnings::find_warnings;
 use super::{keepalived, memory, netns, pid_file, privileges};
@@ -104,8 +104,11 @@ impl<'a> Daemon<'a> {
         written.filter(|_| !is_trial).for_each(remove_leftovers);
         let state_file = StateFile::new(&path).map_err(at("state file", &path))?;
         let metrics_file = open_at("metrics file", config.metrics_file.as_deref(), |path| {
-            MetricsFile::new(path, labels(&config.router_id, &config.interface, &config.vip))
+            refuse_special(path)?;
+            let labels = labels(&config.router_id, &config.interface, &config.vip);
+            MetricsFile::new(path, labels).map_err(Refusal::from)
         })?;
+        metrics_file.iter().filter(|_| !is_trial).for_each(MetricsFile::discard);
         let keepalived = open_at(
             "keepalived's pid file",
             config.keepalived_pid_file.as_deref(),
@@ -229,11 +232,11 @@ fn fork_hook(config: &Config) -> Result<Helper<HookRun>, StartError> {
 
 /// Opens the netlink socket, and the packet socket if the options need it.
 fn open_sockets(config: &Config) -> Result<(RouteEvents, Option<PacketSocket>), StartError> {
-    // An address that goes in the pause between two others is not announced.
-    let pauses = config.garp_interval > Duration::ZERO && !config.no_reannounce;
+    let announces = config.announce().is_some();
+    // An address that goes in the pause between two others is not announced after a split brain.
+    let pauses = announces && config.garp_interval > Duration::ZERO && !config.no_reannounce;
     let filters = config.no_announce && !pauses && !config.no_netlink_filter;
     let only = filters.then_some(config.vip.address());
-    let announces = config.announce().is_some();
     let route = RouteEvents::open(config.netlink_rcvbuf, only, announces)
         .map_err(named("netlink socket"))?;
     let packets = config.announce().map(|_| PacketSocket::open(config.vip.address()));

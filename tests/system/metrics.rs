@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::os::unix::fs::{MetadataExt, chown};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, chown};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -16,7 +16,9 @@ use lab::namespace::mount_tmpfs_with;
 use lab::users::NOBODY;
 use nix::mount::MsFlags;
 use nix::sys::signal::Signal;
+use nix::sys::stat::Mode;
 use nix::time::{ClockId, clock_gettime, clock_settime};
+use nix::unistd::mkfifo;
 
 use crate::privileges::setup_of_nobody;
 use crate::world::{NO_AGENT, World, setup};
@@ -224,6 +226,7 @@ fn full_disk() {
     let _ = fs::write(&ballast, vec![0; 65536]);
     let keepwatch = world.setup.start();
     watch.until("no figures of a predecessor", gone);
+    keepwatch.wait_log("metrics file not written: No space left on device", 1);
     fs::remove_file(&ballast).unwrap();
     file.wait("active", 0);
     assert!(file.value("metrics_write_failures_total") > Some(0));
@@ -233,6 +236,18 @@ fn full_disk() {
     fs::remove_file(&ballast).unwrap();
     file.wait("active", 1);
     keepwatch.wait_log("metrics file not written: No space left on device", 1);
+}
+
+/// A device there, such as `/dev/null`, would be taken from the whole machine.
+#[apply(trial)]
+fn special_file_is_refused() {
+    let (world, file) = world_with(setup());
+    mkfifo(&file.0, Mode::S_IRWXU).unwrap();
+    let line = format!("metrics file {}: not a regular file", file.0.display());
+    assert!(world.setup.check().1.contains(&line));
+    let output = world.setup.command().output().unwrap();
+    assert!(String::from_utf8_lossy(&output.stderr).contains(&line));
+    assert!(!output.status.success() && file.0.symlink_metadata().unwrap().file_type().is_fifo());
 }
 
 /// Neutron's agent starts a successor while the predecessor is still exiting.
