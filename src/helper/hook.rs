@@ -14,7 +14,7 @@ use super::{Failure, PATH, Runnable, in_step};
 use crate::errno::Errno;
 use crate::options::Config;
 use crate::start::privileges::RunAs;
-use crate::start::program::may_execute;
+use crate::start::program::{may_execute, read_head};
 use crate::start::{passwd, privileges, trust};
 use crate::wire::helper::{CommandResult, HOOK_PERIOD, HookRun, HookState};
 
@@ -48,6 +48,13 @@ fn check(program: &Path) -> Result<(), Errno> {
     if is_safe { Ok(()) } else { Err(NixErrno::EPERM.into()) }
 }
 
+/// Returns whether this is a text without `#!`, which shells run themselves, and so does keepalived.
+fn lacks_interpreter(program: &Path) -> bool {
+    let mut head = [0; 4];
+    let length = read_head(program, &mut head).unwrap_or(0);
+    length > 0 && head != *b"\x7fELF" && !head.starts_with(b"#!")
+}
+
 impl<'a> Hook<'a> {
     pub fn new(config: &'a Config) -> Self {
         Self { config, states: [None; 2], rest: Vec::new(), position: 0 }
@@ -68,7 +75,13 @@ impl<'a> Hook<'a> {
     fn command(&self, command: &HookCommand, state: HookState) -> Result<Command, CommandResult> {
         let Config { router_id, interface, vip, hook_env, .. } = self.config;
         check(&command.program).map_err(CommandResult::NotStarted)?;
-        let mut run = Command::new(&command.program);
+        let mut run = if lacks_interpreter(&command.program) {
+            let mut shell = Command::new("/bin/sh");
+            shell.arg(&command.program);
+            shell
+        } else {
+            Command::new(&command.program)
+        };
         run.args(&command.arguments);
         if command.is_notify {
             run.args(["INSTANCE", router_id.as_str(), state.word(), "0"]);

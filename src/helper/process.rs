@@ -7,7 +7,7 @@ use std::fs::{self, File};
 use std::io::{self, PipeReader, PipeWriter, Read, Seek};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::ptr;
 use std::time::{Duration, Instant};
 
@@ -25,7 +25,6 @@ use nix::unistd::{Pid, getpid, getppid, pipe2, setsid};
 
 use super::{Failure, Runnable, in_step, is_temporary, receive, report};
 use crate::start::process::drop_standard_streams;
-use crate::start::program::read_head;
 use crate::sys::signals;
 use crate::wire::helper::{CommandResult, HOOK_RUNS, MAX_OUTPUT, MAX_REPORT, RunReport};
 
@@ -135,17 +134,7 @@ impl HelperProcess {
         self.output.clear();
     }
 
-    /// Starts a program. A text without `#!` is run by the shell, as by shells themselves, glibc and keepalived.
     fn start(&mut self, mut command: Command) -> io::Result<Pid> {
-        self.execute(&mut command).or_else(|error| match by_shell(&command) {
-            Some(mut shell) if error.raw_os_error() == Some(libc::ENOEXEC) => {
-                self.execute(&mut shell)
-            }
-            _ => Err(error),
-        })
-    }
-
-    fn execute(&mut self, command: &mut Command) -> io::Result<Pid> {
         // An earlier program may have made the shared writing end nonblocking. Never fails.
         let _ = fcntl(&self.writer, FcntlArg::F_SETFL(OFlag::empty()));
         command.stdout(self.writer.try_clone()?);
@@ -264,17 +253,6 @@ impl HelperProcess {
         let _ = fcntl(&reader, FcntlArg::F_SETFL(OFlag::empty()));
         let _ = io::copy(&mut reader, &mut io::sink());
     }
-}
-
-/// Returns the command of a text, as the shell runs it. None: it is a program for some processor, or cannot be read.
-fn by_shell(command: &Command) -> Option<Command> {
-    let mut head = [0; 4];
-    read_head(command.get_program().as_ref(), &mut head).ok().filter(|_| head != *b"\x7fELF")?;
-    let mut shell = Command::new("/bin/sh");
-    shell.arg(command.get_program()).args(command.get_args()).env_clear();
-    shell.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
-    shell.stdin(Stdio::null());
-    Some(shell)
 }
 
 /// Returns how a child has ended, if so, without reaping it. nix does not know the numbers of real-time signals.
