@@ -107,26 +107,41 @@ impl StateFile {
         Ok(())
     }
 
-    /// Has the present file, or a predecessor's, hold the word. It is away for some microseconds, so that nobody reads half of
-    /// it.
+    /// Has the present file, or a predecessor's, hold the word.
     fn rewrite(&mut self, word: &'static str) -> Result<(), Refusal> {
         let there = lstat(&*self.file.path)?;
         let own = self.live.take_if(|live| live.is(&there));
         let mut file = own.map_or_else(|| self.open_other(), Ok)?;
-        let rename = |from: &CStr, to: &CStr| renameat(AT_FDCWD, from, AT_FDCWD, to);
-        let away = rename(&self.file.path, &self.spare_path);
-        let renewed = away.map_err(Errno::from).and_then(|()| file.renew(word));
-        let back = away.and_then(|()| rename(&self.spare_path, &self.file.path));
+        // One that cannot be read stays where it is.
+        let renewed = file.holds(word).and_then(|_| self.renew_away(&mut file, word));
         self.live = Some(file);
-        back?;
         Ok(renewed?)
+    }
+
+    /// Renews the file under the spare's name, so that nobody reads half a word: for some microseconds there is none. A daemon
+    /// that is killed then leaves none.
+    fn renew_away(&self, file: &mut Written, word: &'static str) -> Result<(), Errno> {
+        let rename = |from: &CStr, to: &CStr| renameat(AT_FDCWD, from, AT_FDCWD, to);
+        let modified = file.file.metadata()?.modified()?;
+        rename(&self.file.path, &self.spare_path)?;
+        let renewed = file.renew(word);
+        if renewed.is_err() {
+            // A reader has the old word.
+            let _ = file.file.set_modified(modified);
+        }
+        rename(&self.spare_path, &self.file.path)?;
+        renewed
     }
 
     /// Opens a file that another daemon has written. `EAGAIN` if that may not have ended yet.
     fn open_other(&self) -> Result<Written, Refusal> {
         let file = own_file::open(&self.file.path, OFlag::O_RDWR, self.user)?;
         file.try_lock().map_err(|_| NixErrno::EAGAIN)?;
-        Ok(Written::new(file, None)?)
+        let other = Written::new(file, None)?;
+        // Other rights would stay for good.
+        let has_rights =
+            (other.id.st_mode & 0o7777, other.id.st_uid) == (0o644, self.user.as_raw());
+        if has_rights { Ok(other) } else { Err(NixErrno::EPERM.into()) }
     }
 
     /// Prepares the next change, after a write: gives the live file its time, in seconds since 1970 (0: unknown), and has

@@ -121,7 +121,7 @@ fn one_claim_is_no_split_brain() {
     }
     keepwatch.wait_log("02:00:00:00:00:02 claimed 169.254.0.5 once and has not answered\n", 1);
     // Frames that are read later make an answer to the first question uncertain.
-    assert!(wait_questions(&wire, 3).len() >= 3);
+    assert!((3..=6).contains(&wait_questions(&wire, 3).len()));
     assert_eq!(keepwatch.counter("claims"), 40);
     keepwatch.wait_counter("notifications", 2);
     assert!(!world.setup.log().contains("split brain"), "{}", world.setup.log());
