@@ -12,6 +12,7 @@ use core::fmt::Debug;
 use core::mem::take;
 use std::collections::BTreeMap;
 use std::fs::{self, File, TryLockError};
+use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -88,9 +89,7 @@ pub fn list(json: bool) -> u8 {
         }
     }
     print(&if json { as_json(&rows) } else { as_text(&rows) });
-    if !geteuid().is_root() {
-        missing = missing.or(Some("not root: instances of other users are missing or incomplete"));
-    }
+    missing = missing.or_else(limits);
     if let Some(missing) = missing {
         print_error(missing);
         return Verdict::Unknown as u8;
@@ -99,6 +98,18 @@ pub fn list(json: bool) -> u8 {
         print_error(&printable(cells.last().and_then(Option::as_deref).unwrap_or_default()));
     }
     worst(&rows) as u8
+}
+
+/// Returns why this process does not see all of every instance, if so. Root in a container may lack the right to look into
+/// processes that have more capabilities.
+fn limits() -> Option<&'static str> {
+    if !geteuid().is_root() {
+        return Some("not root: instances of other users are missing or incomplete");
+    }
+    let denied = |error: io::Error| error.kind() == ErrorKind::PermissionDenied;
+    fs::read_link("/proc/1/root")
+        .is_err_and(denied)
+        .then_some("no right to look into processes (CAP_SYS_PTRACE): instances are incomplete")
 }
 
 #[derive(Default)]
@@ -171,7 +182,7 @@ impl Collector {
             found().rows.extend(row);
         }
         // Only root sees every process that may write one.
-        let result = if geteuid().is_root() { self.find_stale() } else { Ok(()) };
+        let result = if limits().is_none() { self.find_stale() } else { Ok(()) };
         found().result = Some(result);
         for process in &strangers {
             let row = self.examine(process, false).map(|(cells, _)| (cells, Verdict::Ok));
@@ -227,6 +238,9 @@ impl Collector {
         let option = |name| process.option(name);
         let conf_dir = option("--conf-dir").filter(|_| option("--check").is_none())?;
         let mut remarks = Remarks::new();
+        if process.is_stopped {
+            remarks.push((Verdict::Critical, "stopped: its state may be old".into()));
+        }
         let state = self.find_state(process, conf_dir, &mut remarks, counts)?;
         let router: RouterId = option("--router-id")?.parse().ok()?;
         let interface = InterfaceName::new(option("--monitor-interface")?.as_bytes())?;

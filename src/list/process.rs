@@ -44,6 +44,8 @@ pub(super) struct Process {
     pub user: u32,
     /// Whether the program's file has been replaced since.
     pub is_replaced: bool,
+    /// Whether it is stopped, as by SIGSTOP or a debugger.
+    pub is_stopped: bool,
     /// All options; only `--conf-dir` of the original.
     options: Vec<(&'static str, String)>,
 }
@@ -94,7 +96,8 @@ impl Process {
             return None;
         }
         let user = user.parse().ok()?;
-        Some(Self { pid, user, is_replaced: replaced == Some(true), options })
+        let is_stopped = field("State:\t")?.starts_with(['T', 't']);
+        Some(Self { pid, user, is_replaced: replaced == Some(true), is_stopped, options })
     }
 
     /// Returns the directory that contains `--conf-dir`.

@@ -203,7 +203,8 @@ fn conflicting_instances() {
     assert_eq!(code, Some(2));
 }
 
-/// As on a full disk: the state file is right, the figures are old or missing.
+/// As on a full disk: the state file is right, the figures are old or missing. The daemon is stopped meanwhile, which is
+/// shown, too.
 #[apply(trial)]
 fn old_or_missing_metrics() {
     let pids = Pids::new();
@@ -213,19 +214,22 @@ fn old_or_missing_metrics() {
     keepwatch.signal(Signal::SIGSTOP);
     let remark = || {
         let (code, rows) = table(&pids);
-        (code, rows[0].last().unwrap().clone())
+        assert_eq!(code, Some(2));
+        rows[0].last().unwrap().clone()
     };
-    assert_eq!(remark(), (Some(0), "-".into()));
+    let stopped = "stopped: its state may be old";
+    assert_eq!(remark(), stopped);
     let text = content(&metrics.0);
     let (before, active) = text.split_once("keepwatch_active{").unwrap();
     let active = active.replacen("} 0", "} 1", 1);
     fs::write(&metrics.0, format!("{before}keepwatch_active{{{active}")).unwrap();
-    let (code, differs) = remark();
-    assert!(differs.starts_with("the metrics have another state, of 20"), "{differs}");
-    assert_eq!(code, Some(2));
+    let differs = remark();
+    let expected = format!("{stopped}; the metrics have another state, of 20");
+    assert!(differs.starts_with(&expected), "{differs}");
     fs::remove_file(&metrics.0).unwrap();
     let missing = "No such file or directory (ENOENT)";
-    assert_eq!(remark(), (Some(1), format!("no metrics: {}: {missing}", metrics.0.display())));
+    let missing = format!("no metrics: {}: {missing}", metrics.0.display());
+    assert_eq!(remark(), format!("{stopped}; {missing}"));
     keepwatch.signal(Signal::SIGCONT);
 }
 
