@@ -67,7 +67,22 @@ fn main() {
         })
         .collect();
     assert!(complaints.is_empty(), "{complaints:#?}");
+    both_families(&rtnl);
     suspension();
+}
+
+/// Before Linux 6.9 the kernel lists each family in a part of its own. That is no gap, so the state waits for no other list.
+fn both_families(rtnl: &Rtnl) {
+    let setup = Setup::new("/keepwatch").with("--debug");
+    let agent = Agent::start(&setup.state_path);
+    for address in ["192.0.2.1/24", "fd00::1/64"] {
+        rtnl.add_address("ha0", address);
+    }
+    let keepwatch = setup.start();
+    agent.wait_acknowledged("backup");
+    keepwatch.wait_log("Answered(Complete)", 2);
+    assert!(!setup.log().contains("Answered(Interrupted)"), "{}", setup.log());
+    println!("listed: IPv4 and IPv6 of one interface without a gap");
 }
 
 /// Adds and removes the VIP by a script, as on a router.
