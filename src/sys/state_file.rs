@@ -57,7 +57,7 @@ pub(crate) struct Written {
 
 impl StateFile {
     /// Writes the word, so that a reader finds the old one or the new one. Exchanges the files if the spare has the word, and
-    /// writes a new file otherwise.
+    /// writes a new file otherwise. Without room for that, the file itself is renewed, and away for some microseconds.
     ///
     /// # Errors
     /// The errno of the last step; the old word remains.
