@@ -292,7 +292,7 @@ impl Simulation<'_> {
             }
             LimitedEvent::StateFileShared => ("shared file", 0),
             LimitedEvent::StateFileChanged => {
-                return self.limits.read_other(("changed file", 0), self.now);
+                return assert!(std::mem::take(&mut self.disk.was_changed), "p3_it_was_changed");
             }
             LimitedEvent::MetricsNotWritten { .. } => ("metrics", 0),
             LimitedEvent::NotAnnounced { .. } => ("announcement", 0),

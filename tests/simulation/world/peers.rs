@@ -30,6 +30,8 @@ pub struct Disk {
     pub is_foreign: bool,
     /// The file was another process's at the last check.
     pub was_foreign: bool,
+    /// A check has found it changed, and no line has said so yet.
+    pub was_changed: bool,
     pub log_fails: bool,
     pub retry: Retry,
 }

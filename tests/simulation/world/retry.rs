@@ -246,6 +246,7 @@ impl Simulation<'_> {
             Input::StatePrepared(result) => limits.end_or_fail("spare", result, now),
             Input::FilesChecked(found) if !found.pid_file_lost && !self.disk.fails => {
                 self.disk.was_foreign = found.state_file == FoundStateFile::Foreign;
+                self.disk.was_changed |= found.state_file == FoundStateFile::Changed;
                 if self.disk.was_foreign {
                     limits.fail(("shared file", 0), now);
                 } else {
