@@ -565,3 +565,17 @@ fn link_that_comes_up_again_is_announced_at_once() {
     lab.feed(&Input::QueueEmpty);
     assert_eq!(lab.announced()[0], IpAddr::from([10, 0, 0, 1]));
 }
+
+/// As a macvlan whose parent is in another namespace. A link without a MAC hears nothing, either.
+#[test]
+fn probe_that_can_ask_nobody_has_one_line() {
+    for (mac, probes, lines) in [(Some(MAC), 31, 0), (Some(VIRTUAL_MAC), 0, 1), (None, 0, 0)] {
+        let probe_interval = Some(Duration::from_secs(10));
+        let mut lab = Lab::new(MonitorConfig { probe_interval, ..detecting() });
+        lab.links[0].mac = mac;
+        lab.addresses.push(vip());
+        lab.pass(Duration::from_secs(305));
+        let has_line = |event: &LimitedEvent| matches!(event, LimitedEvent::NoSender);
+        assert_eq!((lab.probes().len(), lab.limited(has_line)), (probes, lines), "{mac:?}");
+    }
+}
