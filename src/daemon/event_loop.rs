@@ -16,7 +16,7 @@ use crate::log::{self, Names, debug, info};
 use crate::metrics::MetricsFile;
 use crate::monitor::{
     Action, Control, Duration, ExitReason, FoundFiles, HelperKind, HookRun, Input, Instant,
-    ManagerNotice, Monitor, Outcome, Source, State,
+    ManagerNotice, Monitor, Outcome, Predecessor, Source, State,
 };
 use crate::sys::{
     agent::Agent,
@@ -65,8 +65,8 @@ pub struct Daemon<'a> {
     pub(crate) hook: Option<Helper<HookRun>>,
     /// Removed and unlocked after the helpers above have ended: fields are dropped in order.
     pub(crate) pid_file: Option<PidFile>,
-    /// The state in a predecessor's state file, and since when, if that is known. None after another state.
-    pub(crate) predecessor: Option<(State, Option<Instant>)>,
+    /// None after another state.
+    pub(crate) predecessor: Option<Predecessor>,
     /// Too large for the stack.
     pub(crate) monitor: Box<Monitor<'a>>,
     /// Whether frames are read; otherwise the kernel drops them once its buffer is full.

@@ -22,7 +22,9 @@ use core::mem::{discriminant, take};
 
 use super::delivery::Delivery;
 use super::journal::Journal;
-use super::{Action, Duration, Failure, Instant, LimitedEvent, LogEvent, Outcome, State};
+use super::{
+    Action, Duration, Failure, Instant, LimitedEvent, LogEvent, Outcome, Predecessor, State,
+};
 
 /// The longest time from connecting to the agent to the end of its reply.
 pub const AGENT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -56,8 +58,8 @@ pub(super) struct Outbox {
     /// The deadline of the connection. After a 200 the agent may finish its reply: if the daemon closed the connection,
     /// the agent's write would fail.
     connected_until: Option<Instant>,
-    /// The state in a predecessor's file, and since when, if that is known. None once a state was posted.
-    predecessor: Option<(State, Option<Instant>)>,
+    /// None once a state was posted.
+    predecessor: Option<Predecessor>,
     /// When the newest state was posted.
     since: Instant,
     /// The last state that the agent has read, or may have, and when.
@@ -71,11 +73,7 @@ pub(super) struct Outbox {
 }
 
 impl Outbox {
-    pub(super) fn new(
-        seed: u32,
-        renotify: Renotify,
-        predecessor: Option<(State, Option<Instant>)>,
-    ) -> Self {
+    pub(super) fn new(seed: u32, renotify: Renotify, predecessor: Option<Predecessor>) -> Self {
         Self {
             states: Delivery::new(seed),
             connected_until: None,
@@ -273,15 +271,21 @@ mod tests {
         deliveries
     }
 
+    /// Returns an outbox that never renotifies, and has delivered a state.
+    fn delivered(state: State) -> Outbox {
+        let mut outbox = Outbox::new(1, Renotify::new(), None);
+        outbox.post(state, Instant::ZERO);
+        outbox.begin(Instant::ZERO);
+        outbox.on_delivered(Instant::ZERO);
+        outbox.on_closed();
+        outbox
+    }
+
     /// The agent's threads may have overtaken each other. Another state much later has nothing to cross.
     #[test]
     fn state_that_follows_another_closely_is_repeated_once() {
         for (after, expected) in [(29, &[(Backup, 29), (Backup, 59)][..]), (30, &[(Backup, 30)])] {
-            let mut outbox = Outbox::new(1, Renotify::new(), None);
-            outbox.post(Active, Instant::ZERO);
-            outbox.begin(Instant::ZERO);
-            outbox.on_delivered(Instant::ZERO);
-            outbox.on_closed();
+            let mut outbox = delivered(Active);
             outbox.post(Backup, Instant::from_secs(after));
             assert_eq!(deliver(&mut outbox), expected, "after {after} s");
             outbox.post(Backup, Instant::from_secs(60));
@@ -293,11 +297,7 @@ mod tests {
     #[test]
     fn closely_is_when_it_happened_not_when_the_agent_took_it() {
         for failure in [Failure::BacklogFull, Failure::Status(500)] {
-            let mut outbox = Outbox::new(1, Renotify::new(), None);
-            outbox.post(Active, Instant::ZERO);
-            outbox.begin(Instant::ZERO);
-            outbox.on_delivered(Instant::ZERO);
-            outbox.on_closed();
+            let mut outbox = delivered(Active);
             outbox.post(Backup, Instant::from_secs(3));
             outbox.begin(Instant::from_secs(3));
             outbox.on_failed(failure, Instant::from_secs(33));
@@ -311,11 +311,7 @@ mod tests {
     #[test]
     fn state_that_follows_an_unanswered_one_is_repeated_once() {
         for (failure, repeats) in [(Failure::TimedOut, true), (Failure::Refused, false)] {
-            let mut outbox = Outbox::new(1, Renotify::new(), None);
-            outbox.post(Backup, Instant::ZERO);
-            outbox.begin(Instant::ZERO);
-            outbox.on_delivered(Instant::ZERO);
-            outbox.on_closed();
+            let mut outbox = delivered(Backup);
             outbox.post(Active, Instant::from_secs(100));
             outbox.begin(Instant::from_secs(100));
             outbox.post(Backup, Instant::from_secs(103));

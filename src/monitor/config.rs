@@ -6,6 +6,9 @@ use super::{
 use crate::wire::cidr::Cidr;
 use crate::wire::ifname::InterfaceName;
 
+/// The state in a predecessor's state file, and since when, if that is known.
+pub type Predecessor = (State, Option<Instant>);
+
 /// What to watch, and which features are on.
 #[derive(Debug)]
 pub struct MonitorConfig<'a> {
@@ -29,8 +32,8 @@ pub struct MonitorConfig<'a> {
     pub probe_interval: Option<Duration>,
     /// Notify an agent.
     pub notify_agent: bool,
-    /// The state in a predecessor's state file, and since when, if that is known.
-    pub predecessor: Option<(State, Option<Instant>)>,
+    /// What a predecessor has left.
+    pub predecessor: Option<Predecessor>,
     /// When to repeat a notification after an outage of the agent.
     pub renotify: Renotify,
     /// Run conntrackd's commands on each transition.

@@ -190,7 +190,10 @@ impl SyncSequence {
 
     /// Returns whether to log the output of the run that ends now: not of a failure that repeats.
     pub(super) fn logs_output(&self, end: CommandResult) -> bool {
-        !matches!(self.running, Some(Running::Command(command, _)) if !self.is_news(command, end))
+        match self.running {
+            Some(Running::Command(command, _)) => self.is_news(command, end),
+            _ => true,
+        }
     }
 
     pub(super) fn deadline(&self) -> Option<Instant> {

@@ -7,7 +7,9 @@ use core::mem::take;
 
 use super::delivery::Delivery;
 use super::journal::Journal;
-use super::{Action, CommandResult, Duration, HookState, Instant, LimitedEvent, LogEvent, State};
+use super::{
+    Action, CommandResult, Duration, HookState, Instant, LimitedEvent, LogEvent, Predecessor, State,
+};
 use crate::wire::helper::{HOOK_PERIOD, HOOK_RUNS};
 
 /// The wait after the first failure, which doubles with each: many scripts end with a false test, and each run sends mail.
@@ -32,8 +34,8 @@ pub struct HookTiming {
 pub(super) struct HookSchedule {
     pub(super) runs: Delivery<HookState>,
     timing: HookTiming,
-    /// The state in a predecessor's file, and since when, if that is known.
-    predecessor: Option<(State, Option<Instant>)>,
+    /// None once a state was posted.
+    predecessor: Option<Predecessor>,
     /// Since when the newest state has lasted.
     since: Instant,
     /// The state of the last run, unless that has failed. This state needs no other run.
@@ -49,11 +51,7 @@ pub(super) struct HookSchedule {
 }
 
 impl HookSchedule {
-    pub(super) fn new(
-        seed: u32,
-        timing: HookTiming,
-        predecessor: Option<(State, Option<Instant>)>,
-    ) -> Self {
+    pub(super) fn new(seed: u32, timing: HookTiming, predecessor: Option<Predecessor>) -> Self {
         Self {
             runs: Delivery::new(seed),
             timing,

@@ -73,7 +73,7 @@ mod vip;
 
 pub use agent::{AGENT_TIMEOUT, RENOTIFY, Renotify};
 pub use announce::{AddressKey, AnnounceTiming, Announcement, FrameKind, Tables};
-pub use config::MonitorConfig;
+pub use config::{MonitorConfig, Predecessor};
 pub use file_check::{FoundFiles, FoundStateFile};
 pub use hook::HookTiming;
 pub use input_action::{Action, Control, ExitReason, HelperNews, Input, Source};

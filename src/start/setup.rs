@@ -22,7 +22,7 @@ use crate::helper::{Conntrackd, Helper, Hook};
 use crate::log::{self, Level, Log, Names, of_user, warning};
 use crate::metrics::{MetricsFile, labels};
 use crate::monitor::{
-    ActiveWord, Duration, HookRun, HookTiming, Instant, Monitor, MonitorConfig, NamespaceCheck,
+    ActiveWord, Duration, HookRun, HookTiming, Monitor, MonitorConfig, NamespaceCheck, Predecessor,
     State, Tables,
 };
 use crate::options::Config;
@@ -248,7 +248,7 @@ fn monitor_config<'a>(
     config: &Config,
     starter: &ReadinessNotifier,
     namespace: Option<&NamespaceWatch>,
-    predecessor: Option<(State, Option<Instant>)>,
+    predecessor: Option<Predecessor>,
 ) -> MonitorConfig<'a> {
     let check_namespace = match namespace.map(NamespaceWatch::fd) {
         None => NamespaceCheck::Never,
@@ -285,7 +285,7 @@ fn monitor_config<'a>(
 
 /// Returns the state in a predecessor's file, and the moment of its last change, if that is known. A daemon sets a time
 /// without a fraction. A later write, as by Neutron's agent, leaves a fraction, or the time of the inode's change.
-fn find_predecessor(path: &Path, word: ActiveWord) -> Option<(State, Option<Instant>)> {
+fn find_predecessor(path: &Path, word: ActiveWord) -> Option<Predecessor> {
     let file = own_file::open(&c_path(path).ok()?, OFlag::O_RDONLY, geteuid()).ok()?;
     let found = file.metadata().ok()?;
     let (modified, changed) =

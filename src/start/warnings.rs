@@ -97,12 +97,10 @@ fn check_vip(vip: &Cidr) -> Option<String> {
         }
         (IpAddr::V4(address), None) if address.is_broadcast() => "the broadcast address",
         // RFC 4291 section 2.6.1, but of two addresses each is a host's (RFC 6164).
-        (IpAddr::V6(address), _) if vip.prefix_len() <= 126 => {
-            let host_bits = 128 - u32::from(vip.prefix_len());
-            let mask = u128::MAX.checked_shr(128 - host_bits).unwrap_or(0);
-            if u128::from(address) & mask != 0 {
-                return None;
-            }
+        (IpAddr::V6(address), _)
+            if vip.prefix_len() <= 126
+                && u128::from(address) & (u128::MAX >> vip.prefix_len()) == 0 =>
+        {
             "the anycast address of the network's routers, which each of them answers for"
         }
         _ => return None,

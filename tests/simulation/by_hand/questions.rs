@@ -1,6 +1,6 @@
 //! What is asked, when, and what an answer changes.
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use keepwatch::monitor::{
     Action, Answer, Control, Duration, Input, LimitedEvent, LogEvent, MonitorConfig, Question,
@@ -107,6 +107,21 @@ fn large_link_that_comes_up_costs_two_questions() {
         assert_eq!(lab.questions(), [Question::Addresses { only: Some(LINK) }, ALL], "{time}");
         assert_eq!(lab.announced(), [own.cidr.address(); 8], "{time}");
     }
+}
+
+/// Otherwise the daemon would sleep until any other deadline.
+#[test]
+fn link_that_comes_up_again_is_announced_at_once() {
+    let mut tables = Tables::new();
+    let mut lab = Lab::active(announcing(&mut tables));
+    lab.addresses.push(address(LINK, "10.0.0.1/24".parse().unwrap(), vip().flags));
+    for body in [Link { flags: LinkFlags::Up, ..link(LINK, "lan") }, link(LINK, "lan")] {
+        lab.event(Body::NewLink(body));
+        lab.feed(&Input::QueueEmpty);
+    }
+    assert!(lab.monitor.deadline() <= Some(lab.now), "{:?}", lab.monitor.deadline());
+    lab.feed(&Input::QueueEmpty);
+    assert_eq!(lab.announced()[0], IpAddr::from([10, 0, 0, 1]));
 }
 
 /// An answer lists it before its event comes.
