@@ -53,7 +53,10 @@ impl Monitor<'_> {
         if let Some(announcer) = &mut self.announcer {
             announcer.handle_event(body, &mut self.journal, now);
         }
-        self.detector.iter_mut().for_each(|detector| detector.handle_event(body));
+        // After a loss, the end of a link that an event shows may be among what is lost. All links are listed then.
+        if let Some(detector) = self.detector.as_mut().filter(|_| self.resync.is_readable) {
+            detector.handle_event(body);
+        }
         // The queue may never be empty in a storm.
         self.settle(now);
     }

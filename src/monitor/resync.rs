@@ -95,7 +95,7 @@ pub(super) struct Resync {
     looked: Option<Instant>,
     /// The queue has been read to its end since the last loss of events. Until then the kernel drops all events, and older
     /// ones wait in the queue (`netlink_overrun` in `net/netlink/af_netlink.c`).
-    is_readable: bool,
+    pub(super) is_readable: bool,
     /// The number of datagrams for which the queue has room, and of those read since the last answer.
     queue_len: usize,
     datagrams: usize,

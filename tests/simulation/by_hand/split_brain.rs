@@ -187,6 +187,18 @@ fn own_links_are_no_other_stations() {
     }
 }
 
+/// An event that waited when the queue was full may be about a link whose end is lost.
+#[test]
+fn link_before_a_loss_of_events_may_be_gone() {
+    let mut lab = Lab::active(detecting());
+    lab.feed(&Input::Overrun);
+    lab.event(Body::NewLink(Link { mac: Some(OTHER), ..link(LINK + 1, "gone") }));
+    lab.set_answering(true);
+    lab.claimed(OTHER);
+    lab.pass(Duration::from_secs(3));
+    assert_eq!(lab.named().len(), 1);
+}
+
 /// Nothing is heard on a link without MACs, nor while the socket fails.
 #[test]
 fn where_nobody_listens_that_is_said() {
