@@ -44,7 +44,7 @@ pub fn check(config: &Config, tables: &mut Tables) -> Result<(), StartError> {
         // A daemon's standard streams.
         process::open_null()?;
     }
-    let mut daemon = Daemon::start(config, &mut starter, tables, true)?;
+    let (mut daemon, warnings) = Daemon::start(config, &mut starter, tables, true)?;
     signals::unblock_for_report();
     let opened = |_: &Path| Ok::<_, Errno>(());
     report("namespace", config.namespace.as_deref(), opened, "entered");
@@ -74,7 +74,7 @@ pub fn check(config: &Config, tables: &mut Tables) -> Result<(), StartError> {
         report("conntrackd", Some(&config.conntrackd_conf()), open, "can be read");
     }
     report("agent", config.agent_socket.as_deref(), find_socket, "exists");
-    for warning in &daemon.warnings {
+    for warning in warnings {
         print("warning", warning);
     }
     Ok(())

@@ -89,7 +89,7 @@ fn run(config: &Config, tables: &mut Tables) -> ExitCode {
         Err(error) => return fail(&error, FAILURE),
     };
     let daemon = Daemon::start(config, &mut starter, tables, false);
-    match daemon.map(|mut daemon| daemon.run()) {
+    match daemon.map(|(mut daemon, _)| daemon.run()) {
         Ok(ExitReason::Signal(_)) => ExitCode::SUCCESS,
         Ok(_) => FAILURE.into(),
         Err(error) => {

@@ -6,6 +6,7 @@ use std::os::fd::RawFd;
 
 use mio::{Events, Poll, Token};
 use nix::sys::signalfd::SignalFd;
+use nix::sys::timerfd::TimerFd;
 use signal_hook::consts::{SIGHUP, SIGUSR1, SIGUSR2};
 use signal_hook::low_level::signal_name;
 
@@ -20,7 +21,7 @@ use crate::monitor::{
 };
 use crate::sys::{
     agent::Agent,
-    clock::{self, ClockWatch},
+    clock,
     keepalived::KeepalivedFile,
     netlink::{self, Events as RouteEvents, Questions},
     netns::NamespaceWatch,
@@ -44,20 +45,18 @@ const LOG_BATCH_DELAY: Duration = Duration::from_millis(10);
 /// The running daemon: see [`Daemon::start`] and [`Daemon::run`].
 #[derive(Debug)]
 pub struct Daemon<'a> {
-    pub(crate) names: Names,
+    pub(crate) names: Names<'a>,
     pub(crate) poll: Poll,
     pub(crate) events: Events,
     pub(crate) route: RouteEvents,
     pub(crate) questions: Questions,
     pub(crate) signals: SignalFd,
-    pub(crate) clock: ClockWatch,
+    /// Becomes readable when the wall clock is set.
+    pub(crate) clock: TimerFd,
     pub(crate) agent: Option<Agent>,
     pub(crate) state_file: StateFile,
     pub(crate) metrics_file: Option<MetricsFile>,
     pub(crate) starter: &'a mut ReadinessNotifier,
-    /// Unsafe but working set-ups, a line each.
-    #[expect(clippy::disallowed_types, reason = "they are found at the start")]
-    pub(crate) warnings: Vec<String>,
     pub(crate) packets: Option<PacketSocket>,
     pub(crate) namespace: Option<NamespaceWatch>,
     pub(crate) keepalived: Option<KeepalivedFile>,
@@ -134,7 +133,8 @@ impl Daemon<'_> {
             self.dispatch(&Input::MountsChanged);
         }
         if ready[CLOCK] {
-            self.clock.rearm();
+            // Fails with ECANCELED, which re-arms it.
+            let _ = self.clock.wait();
             self.dispatch(&Input::ClockSet);
         }
         if ready[CONNTRACKD] {
@@ -276,14 +276,14 @@ impl Daemon<'_> {
         const NONE: Errno = Errno::NO_DEVICE;
         Ok(match *action {
             Action::Ask(question) => {
-                let failed = self.questions.ask(question, &self.names.interface);
+                let failed = self.questions.ask(question, &self.names.config.interface);
                 // The end often follows the entries in a part of its own.
                 failed.or_else(|| self.read_part()).or_else(|| self.read_part())
             }
             Action::WriteState(state) => Some(self.write_state(state)),
             Action::PrepareState { state, since } => {
                 let changed_at = self.changed_at(since);
-                let other = state.other().word(self.names.active_word);
+                let other = state.other().word(self.names.config.active_word);
                 Some(Input::StatePrepared(self.state_file.prepare(other, changed_at)))
             }
             Action::WriteMetrics => {
@@ -359,7 +359,7 @@ impl Daemon<'_> {
 
     fn write_state(&mut self, state: State) -> Input {
         self.predecessor.take_if(|(before, _)| *before != state);
-        let written = self.state_file.write(state.word(self.names.active_word));
+        let written = self.state_file.write(state.word(self.names.config.active_word));
         if let Err(errno) = written {
             let path = self.names.state_file.display();
             self.starter.not_yet(format_args!("state file {path}: {errno}"));
@@ -375,9 +375,9 @@ impl Daemon<'_> {
     }
 
     fn notify(&mut self, state: State) -> Option<Input> {
-        let word = state.word(self.names.active_word);
+        let word = state.word(self.names.config.active_word);
         // Never fails: the buffer has room for every word.
-        let request = http::encode(&self.names.router_id, word).ok()?;
+        let request = http::encode(&self.names.config.router_id, word).ok()?;
         let sent = self.agent.as_mut()?.notify(&request, self.poll.registry(), Token(AGENT));
         sent.err().map(|failure| Input::Agent(Outcome::Failed(failure)))
     }

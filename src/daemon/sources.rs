@@ -1,7 +1,7 @@
 //! The descriptors that the poll reports on.
 
 use std::io::{self, ErrorKind};
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 
 use mio::unix::SourceFd;
 use mio::{Interest, Token};
@@ -31,7 +31,7 @@ impl Daemon<'_> {
     pub(crate) fn register(&self) -> Result<(), Errno> {
         self.watch(self.route.fd().as_raw_fd(), ROUTE, Some(Interest::READABLE))?;
         self.watch(self.signals.as_raw_fd(), SIGNALS, Some(Interest::READABLE))?;
-        self.watch(self.clock.fd(), CLOCK, Some(Interest::READABLE))?;
+        self.watch(self.clock.as_fd().as_raw_fd(), CLOCK, Some(Interest::READABLE))?;
         let conntrackd = self.conntrackd.as_ref().map(Helper::fd).zip(Some(CONNTRACKD));
         let hook = self.hook.as_ref().map(Helper::fd).zip(Some(HOOK));
         for (fd, source) in conntrackd.into_iter().chain(hook) {

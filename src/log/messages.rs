@@ -14,32 +14,25 @@ use crate::monitor::{
     ActiveWord, Cause, CommandResult, Ending, HookState, LimitedEvent, LogEvent, State, Status,
     Trouble,
 };
+use crate::options::Config;
 use crate::trouble::{list_troubles, mac_text};
-use crate::wire::cidr::Cidr;
-use crate::wire::http::RouterId;
-use crate::wire::ifname::InterfaceName;
 
-/// The names in log lines.
+/// The names in log lines: options, and what would later take an allocation or a system call.
 #[derive(Debug)]
-pub(crate) struct Names {
-    pub(crate) router_id: RouterId,
-    pub(crate) interface: InterfaceName,
-    pub(crate) vip: Cidr,
-    pub(crate) active_word: ActiveWord,
+pub(crate) struct Names<'a> {
+    pub(crate) config: &'a Config,
     pub(crate) state_file: PathBuf,
-    pub(crate) metrics_file: Option<PathBuf>,
-    pub(crate) agent_socket: Option<PathBuf>,
     pub(crate) user: Uid,
-    pub(crate) hook_user: Uid,
     /// The user who started the daemon, as whom conntrackd runs.
     pub(crate) starter: Uid,
 }
 
 impl LogEvent {
     /// Logs the event with these names.
-    pub(crate) fn log(&self, names: &Names) {
-        let (router, interface) = (names.router_id.as_str(), names.interface);
-        let word = |state: State| state.word(names.active_word);
+    pub(crate) fn log(&self, names: &Names<'_>) {
+        let Config { router_id, interface, vip, active_word, .. } = names.config;
+        let router = router_id.as_str();
+        let word = |state: State| state.word(*active_word);
         match *self {
             Self::Limited(event, count) => event.log(count, names),
             Self::Initial(state) => info!("Initial status of router {} is {}", router, word(state)),
@@ -64,7 +57,7 @@ impl LogEvent {
                 info!("{} is on {}; --monitor_interface is {}", cidr, place, interface);
             }
             Self::SplitBrain { mac, ifindex } => {
-                let (mac, ip) = (mac_text(Some(mac)), names.vip.address());
+                let (mac, ip) = (mac_text(Some(mac)), vip.address());
                 warning!("split brain: {} claims {} on {} (index {})", mac, ip, interface, ifindex);
             }
             Self::SplitBrainOver { mac, claims, lasted, silent, ending } => {
@@ -117,8 +110,8 @@ impl LogEvent {
 
 impl LimitedEvent {
     #[expect(clippy::too_many_lines, reason = "a line for each event")]
-    fn log(&self, count: u32, names: &Names) {
-        let (vip, interface, times) = (names.vip, names.interface, times(count));
+    fn log(&self, count: u32, names: &Names<'_>) {
+        let (vip, interface, times) = (names.config.vip, names.config.interface, times(count));
         match *self {
             Self::NotWritten { errno } => {
                 let (errno, path) = (of_user(errno, names.user), at(Some(&names.state_file)));
@@ -141,12 +134,12 @@ impl LimitedEvent {
             }
             Self::MetricsNotWritten { errno } => {
                 let errno = of_user(errno, names.user);
-                let path = at(names.metrics_file.as_deref());
+                let path = at(names.config.metrics_file.as_deref());
                 warning!("metrics file not written: {}; retrying{}{}", errno, path, times);
             }
             Self::NotNotified { failure } => {
                 let failure = of_user(failure, names.user);
-                let path = at(names.agent_socket.as_deref());
+                let path = at(names.config.agent_socket.as_deref());
                 warning!("agent not notified: {}; retrying{}{}", failure, path, times);
             }
             Self::AlternativeName { owner } => warning!(
@@ -220,25 +213,26 @@ impl LimitedEvent {
                 times
             ),
             Self::HookFailed { state, end, .. } => {
-                let end = of_user(end, names.hook_user);
+                let hook_user = names.config.run_hook_as().user.unwrap_or(names.user);
+                let end = of_user(end, hook_user);
                 warning!("hook failed for {}: {}; retrying{}", state.word(), end, times);
             }
         }
     }
 }
 
-impl Names {
+impl Names<'_> {
     /// Returns the state and the troubles in one line.
     pub(crate) fn summary(&self, status: &Status) -> impl Display + use<> {
-        let (vip, interface) = (self.vip, self.interface);
-        let word = status.state.map_or("unknown", |state| state.word(self.active_word));
+        let Config { vip, interface, active_word, .. } = *self.config;
+        let word = status.state.map_or("unknown", |state| state.word(active_word));
         let verb = if status.state == Some(State::Active) { "is on" } else { "is not on" };
         let troubles = list_troubles(&status.troubles);
         fmt::from_fn(move |f| write!(f, "{word}: {vip} {verb} {interface}{troubles}"))
     }
 
     fn log_change(&self, cause: Cause) {
-        let (vip, interface) = (self.vip, self.interface);
+        let Config { vip, interface, .. } = self.config;
         let reason = match cause {
             Cause::AddressAdded => return info!("{} is on {}: address added", vip, interface),
             Cause::AddressRemoved => "address removed",
@@ -252,8 +246,8 @@ impl Names {
     }
 
     pub(crate) fn log_status(&self, status: &Status) {
-        let word =
-            |state: Option<State>| state.map_or("none", |state| state.word(self.active_word));
+        let active_word = self.config.active_word;
+        let word = |state: Option<State>| state.map_or("none", |state| state.word(active_word));
         info!(
             "status: state={} undelivered={} hook_pending={} ifindex={} claimant={} notification_failures={}{}",
             word(status.state),

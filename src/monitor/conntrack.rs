@@ -111,9 +111,7 @@ impl SyncSequence {
                 if is_missing {
                     self.rest = &[];
                 } else {
-                    journal.end_failures(|event| {
-                        matches!(event, LimitedEvent::ConntrackdUnconfigured)
-                    });
+                    journal.end_failures(|event| *event == LimitedEvent::ConntrackdUnconfigured);
                 }
                 if self.rest.is_empty() {
                     self.end_round(is_missing, journal, now);

@@ -50,9 +50,7 @@ impl Exit {
     }
 
     pub(super) fn handle_queue_empty(&mut self) {
-        if let Some(pending) = &mut self.0 {
-            pending.queue_read = true;
-        }
+        self.0.iter_mut().for_each(|pending| pending.queue_read = true);
     }
 
     pub(super) fn is_pending(&self) -> bool {

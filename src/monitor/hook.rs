@@ -5,6 +5,8 @@
 
 use core::mem::take;
 
+use heapless::HistoryBuf;
+
 use super::delivery::Delivery;
 use super::journal::Journal;
 use super::{
@@ -46,8 +48,8 @@ pub(super) struct HookSchedule {
     again: bool,
     /// The next run is such a one, so it omits nothing that has succeeded.
     anew: bool,
-    /// When the last runs began, the oldest first. The helper would hold back a further run until its state is old.
-    begun: [Option<Instant>; HOOK_RUNS],
+    /// When the last runs began. The helper would hold back a further run until its state is old.
+    begun: HistoryBuf<Instant, HOOK_RUNS>,
 }
 
 impl HookSchedule {
@@ -61,7 +63,7 @@ impl HookSchedule {
             longer: None,
             again: false,
             anew: false,
-            begun: [None; HOOK_RUNS],
+            begun: HistoryBuf::new(),
         }
     }
 
@@ -109,7 +111,7 @@ impl HookSchedule {
     /// Handles the request to exit: a pending run is due at once, and the exit waits while the helper holds it back.
     pub(super) fn handle_exit(&mut self, now: Instant) {
         self.timing.delay = Duration::ZERO;
-        self.begun = [None; HOOK_RUNS];
+        self.begun.clear();
         self.runs.hurry(now);
     }
 
@@ -124,9 +126,7 @@ impl HookSchedule {
         self.deadline().filter(|due| now >= *due)?;
         let state = self.runs.begin(now)?;
         self.ran_for = Some(state);
-        self.begun.rotate_left(1);
-        let [.., last] = &mut self.begun;
-        *last = Some(now);
+        self.begun.write(now);
         Some(Action::RunHook { state, limit: self.limit(state), anew: take(&mut self.anew) })
     }
 
@@ -172,8 +172,8 @@ impl HookSchedule {
     }
 
     pub(super) fn deadline(&self) -> Option<Instant> {
-        let [oldest, ..] = self.begun;
-        self.runs.deadline().map(|due| oldest.map_or(due, |oldest| due.max(oldest + PERIOD)))
+        let oldest = self.begun.oldest().filter(|_| self.begun.is_full());
+        self.runs.deadline().map(|due| oldest.map_or(due, |oldest| due.max(*oldest + PERIOD)))
     }
 }
 

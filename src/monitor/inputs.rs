@@ -20,15 +20,9 @@ impl Monitor<'_> {
         }
         self.settle(now);
         self.exit.handle_queue_empty();
-        if let Some(manager) = &mut self.manager {
-            manager.handle_queue_empty(now);
-        }
-        if let Some(announcer) = &mut self.announcer {
-            announcer.handle_queue_empty(&mut self.journal, now);
-        }
-        if let Some(metrics) = &mut self.metrics {
-            metrics.handle_queue_empty(now);
-        }
+        self.manager.iter_mut().for_each(|manager| manager.handle_queue_empty(now));
+        self.announcer.iter_mut().for_each(|a| a.handle_queue_empty(&mut self.journal, now));
+        self.metrics.iter_mut().for_each(|metrics| metrics.handle_queue_empty(now));
     }
 
     pub(super) fn handle_event(&mut self, body: &Body, now: Instant) {
@@ -50,9 +44,7 @@ impl Monitor<'_> {
             }
             _ => {}
         }
-        if let Some(announcer) = &mut self.announcer {
-            announcer.handle_event(body, &mut self.journal, now);
-        }
+        self.announcer.iter_mut().for_each(|a| a.handle_event(body, &mut self.journal, now));
         // After a loss, the end of a link that an event shows may be among what is lost. All links are listed then.
         if let Some(detector) = self.detector.as_mut().filter(|_| self.resync.is_readable) {
             detector.handle_event(body);
@@ -83,13 +75,9 @@ impl Monitor<'_> {
         if presence(&self.vip) == before {
             return false;
         }
-        if let Some(detector) = &mut self.detector {
-            detector.handle_interface_change();
-        }
-        if let Some(announcer) = &mut self.announcer {
-            announcer.handle_watched(self.vip.ifindex());
-        }
         let found = self.vip.ifindex();
+        self.detector.iter_mut().for_each(Detector::handle_interface_change);
+        self.announcer.iter_mut().for_each(|announcer| announcer.handle_watched(found));
         self.journal.log(match found {
             Some(ifindex) => LogEvent::InterfaceFound { ifindex },
             None => LogEvent::InterfaceMissing,
@@ -99,8 +87,7 @@ impl Monitor<'_> {
 
     /// Returns the next question, if one is due.
     pub(super) fn ask(&mut self, now: Instant) -> Option<Action> {
-        let announcer = self.announcer.as_mut();
-        if let Some(announcer) = announcer
+        if let Some(announcer) = &mut self.announcer
             && announcer.starts_round(now)
         {
             self.resync.request_lists(announcer.links_missing, now);
@@ -265,12 +252,11 @@ impl Monitor<'_> {
         self.resync.handle_datagram();
         self.announcer.iter_mut().for_each(Announcer::forget_links);
         self.detector.iter_mut().for_each(Detector::handle_loss);
-        let is_about_another = ifindex.is_some() && ifindex != self.vip.ifindex();
-        if is_about_another && self.vip.ifindex().is_some() {
-            return;
-        }
-        if !is_about_another {
-            self.handle_loss(now);
+        match (ifindex, self.vip.ifindex()) {
+            (Some(ifindex), Some(watched)) if ifindex != watched => return,
+            // It may be about the interface that is missed.
+            (Some(_), None) => {}
+            _ => self.handle_loss(now),
         }
         self.resync.request_watched_later(now);
     }
@@ -359,14 +345,10 @@ impl Monitor<'_> {
         let journal = &mut self.journal;
         match (news, helper) {
             (HelperNews::Ended(end), HelperKind::Conntrackd) => {
-                if let Some(conntrack) = &mut self.conntrack {
-                    conntrack.handle_end(end, journal, now);
-                }
+                self.conntrack.iter_mut().for_each(|sync| sync.handle_end(end, journal, now));
             }
             (HelperNews::Ended(end), HelperKind::Hook) => {
-                if let Some(hook) = &mut self.hook {
-                    hook.handle_end(end, journal, now);
-                }
+                self.hook.iter_mut().for_each(|hook| hook.handle_end(end, journal, now));
             }
             (HelperNews::Gone, _) => {
                 let is_first = match helper {

@@ -36,17 +36,15 @@ impl KeepalivedCheck {
     }
 
     pub(super) fn handle_check(&mut self, found: Keepalived, journal: &mut Journal, now: Instant) {
-        if found == Keepalived::Gone {
-            let since = *self.gone_since.get_or_insert(now);
-            self.due = now + PERIOD_IF_GONE;
-            self.is_trouble = now >= since + GRACE;
-        } else {
+        if found != Keepalived::Gone {
             *self = Self::new(now + PERIOD);
+            return journal.end_failures(|event| *event == LimitedEvent::KeepalivedGone);
         }
+        let since = *self.gone_since.get_or_insert(now);
+        self.due = now + PERIOD_IF_GONE;
+        self.is_trouble = now >= since + GRACE;
         if self.is_trouble {
             journal.log_limited(LimitedEvent::KeepalivedGone, now);
-        } else if found != Keepalived::Gone {
-            journal.end_failures(|event| *event == LimitedEvent::KeepalivedGone);
         }
     }
 

@@ -120,9 +120,7 @@ impl<'a> Monitor<'a> {
                 self.state_file.handle_preparation(*result, journal, now);
             }
             Input::MetricsFile(result) => {
-                if let Some(metrics) = &mut self.metrics {
-                    metrics.handle_write(*result, journal, now);
-                }
+                self.metrics.iter_mut().for_each(|m| m.handle_write(*result, journal, now));
             }
             Input::Agent(outcome) => {
                 if let Some(outbox) = &mut self.outbox {
@@ -134,9 +132,7 @@ impl<'a> Monitor<'a> {
             }
             Input::FilesChecked(found) => self.handle_files(*found, now),
             Input::ManagerNotified(result) => {
-                if let Some(manager) = &mut self.manager {
-                    manager.handle_sent(result.is_ok(), now);
-                }
+                self.manager.iter_mut().for_each(|m| m.handle_sent(result.is_ok(), now));
             }
             Input::LogReopened { succeeded } => self.log_fails = !succeeded,
             Input::Control(control) => self.handle_control(*control, now),
@@ -146,9 +142,7 @@ impl<'a> Monitor<'a> {
                 }
             }
             Input::Probed(result) => {
-                if let Some(detector) = &mut self.detector {
-                    detector.handle_probed(result.is_ok());
-                }
+                self.detector.iter_mut().for_each(|d| d.handle_probed(result.is_ok()));
                 if let Err(errno) = *result {
                     journal.log_limited(LimitedEvent::NotProbed { errno }, now);
                 } else {
@@ -162,9 +156,7 @@ impl<'a> Monitor<'a> {
             }
             Input::Helper(helper, news) => self.handle_helper(*helper, *news, now),
             Input::KeepalivedChecked(found) => {
-                if let Some(keepalived) = &mut self.keepalived {
-                    keepalived.handle_check(*found, journal, now);
-                }
+                self.keepalived.iter_mut().for_each(|k| k.handle_check(*found, journal, now));
             }
             Input::ClockSet => {
                 // The state file has the time of the last change.

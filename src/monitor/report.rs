@@ -20,11 +20,10 @@ impl Monitor<'_> {
             hook.post(self.vip.hook_state(), now);
         }
         let Some(state) = self.vip.state() else { return };
-        if let Some(announcer) = &mut self.announcer {
-            let lists = announcer.handle_role(state == State::Active, self.vip.mac(), now);
-            if lists {
-                self.resync.request_lists(announcer.links_missing, now);
-            }
+        if let Some(announcer) = &mut self.announcer
+            && announcer.handle_role(state == State::Active, self.vip.mac(), now)
+        {
+            self.resync.request_lists(announcer.links_missing, now);
         }
         if state == State::Backup {
             self.resync.cancel_links();
@@ -34,9 +33,7 @@ impl Monitor<'_> {
         if !is_new && !again {
             return;
         }
-        if again {
-            self.reload_pending = false;
-        }
+        self.reload_pending &= !again;
         self.state_file.writes.post(state, now);
         self.file_check.restart(now);
         if let Some(outbox) = &mut self.outbox {
@@ -50,9 +47,7 @@ impl Monitor<'_> {
         }
         self.reported = Some((state, now));
         self.journal.counters.transitions += 1;
-        if let Some(conntrack) = &mut self.conntrack {
-            conntrack.post(state);
-        }
+        self.conntrack.iter_mut().for_each(|conntrack| conntrack.post(state));
         if last.is_none() {
             return self.journal.log(LogEvent::Initial(state));
         }

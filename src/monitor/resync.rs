@@ -271,17 +271,14 @@ impl Resync {
             _ => {}
         }
         let Some(Want { due, backoff }) = self.want(subject) else { return };
-        match answer {
-            Answer::Complete => backoff.reset(),
-            Answer::Interrupted if subject.is_watched() => backoff.reset(),
-            // The wait does not grow: other links and addresses may change all the time.
-            Answer::Interrupted => {
-                backoff.reset();
-                due.get_or_insert_with(|| backoff.pause(now));
-            }
-            Answer::Failed(_) => {
-                due.get_or_insert_with(|| backoff.after_failure(now));
-            }
+        if let Answer::Failed(_) = answer {
+            due.get_or_insert_with(|| backoff.after_failure(now));
+            return;
+        }
+        backoff.reset();
+        // The wait does not grow: other links and addresses may change all the time.
+        if answer == Answer::Interrupted && !subject.is_watched() {
+            due.get_or_insert_with(|| backoff.pause(now));
         }
     }
 

@@ -367,7 +367,6 @@ impl Vip {
     pub(super) fn settle(&mut self) -> Option<(Scope, Answer)> {
         let Next { view, scope, answer } = self.next.take_if(|next| next.answer.is_some())?;
         let answer = answer?;
-        let is_complete = answer == Answer::Complete;
         let before = self.view.places.clone();
         match scope {
             Scope::Watched => {
@@ -385,7 +384,7 @@ impl Vip {
                 }
             }
             Scope::All => {
-                if is_complete {
+                if answer == Answer::Complete {
                     self.view.places = Places::default();
                     if let Presence::Present(interface) = &mut self.view.presence {
                         interface.is_listed = true;

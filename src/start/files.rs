@@ -12,11 +12,14 @@ use std::path::{Path, PathBuf};
 use nix::errno::Errno as NixErrno;
 use nix::fcntl::OFlag;
 use nix::sys::stat::Mode;
+use nix::sys::statfs::{TMPFS_MAGIC, statfs};
 use nix::unistd::{UnlinkatFlags, geteuid, unlinkat};
 
+use super::process::sees_all;
 use crate::errno::Errno;
 use crate::sys::atomic_file::{AtomicFile, create};
 use crate::sys::files::{SAFELY, is_at, unlink};
+use crate::sys::keepalived::KeepalivedFile;
 use crate::sys::own_file::{Refusal, open};
 use crate::sys::state_file::StateFile;
 
@@ -92,6 +95,16 @@ impl StateFile {
             spare: None,
             has_no_spare: false,
         })
+    }
+}
+
+impl KeepalivedFile {
+    /// Prepares the path, and opens nothing yet.
+    pub fn new(path: &Path) -> Result<Self, Errno> {
+        let directory = path.ancestors().skip(1).find_map(|directory| statfs(directory).ok());
+        let in_memory = directory.is_some_and(|found| found.filesystem_type() == TMPFS_MAGIC);
+        let (path, sees_all) = (c_path(path)?, sees_all());
+        Ok(Self { path, sees_all, in_memory, process: None, locked: None })
     }
 }
 

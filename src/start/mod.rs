@@ -3,7 +3,6 @@
 mod confine;
 pub mod daemonize;
 pub(crate) mod files;
-pub(crate) mod keepalived;
 pub mod landlock;
 mod memory;
 pub(crate) mod netns;

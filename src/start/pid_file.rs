@@ -14,7 +14,7 @@ use nix::unistd::{Pid, geteuid};
 use super::files::{self, c_path};
 use crate::errno::Errno;
 use crate::sys::files::is_at;
-use crate::sys::own_file::{self, Holder, Refusal};
+use crate::sys::own_file::{self, Refusal};
 use crate::sys::pid_file::PidFile;
 
 /// Attempts while other processes replace, lock or unlock the file.
@@ -76,12 +76,13 @@ fn open_locked(path: &Path, is_trial: bool) -> Result<Option<PidFile>, Refusal> 
             (Err(TryLockError::Error(error)), _) => return Err(error.into()),
         }
     }
-    Err(Refusal::Held(Holder::Invisible))
+    // Of another PID namespace or machine.
+    Err(Refusal::Held("a process that is not visible from here".into()))
 }
 
-/// Returns the process that holds the lock on a file (`proc_locks(5)`), unless it belongs to another PID namespace or cannot be
-/// found out.
-fn find_holder(file: &File) -> Option<Holder> {
+/// Returns a text with the process that holds the lock on a file (`proc_locks(5)`), unless it belongs to another PID namespace
+/// or cannot be found out.
+fn find_holder(file: &File) -> Option<Box<str>> {
     // The device as the list has it: that of the mount. `stat(2)` has another one on an overlay, and on btrfs.
     let info = fs::read_to_string(format!("/proc/self/fdinfo/{}", file.as_raw_fd())).ok()?;
     let mount = info.lines().find_map(|line| line.strip_prefix("mnt_id:"))?.trim();
@@ -101,9 +102,14 @@ fn find_holder(file: &File) -> Option<Holder> {
         }
     })?;
     let pid = pid.parse().ok()?;
-    let name = fs::read_to_string(format!("/proc/{pid}/comm"));
-    let name = name.ok().and_then(|name| name.trim_end().try_into().ok());
-    // With `hidepid`, as of systemd's ProtectProc=, /proc lacks other users' processes.
-    let has_exited = name.is_none() && kill(Pid::from_raw(pid), None) == Err(NixErrno::ESRCH);
-    Some(if has_exited { Holder::Exited(pid) } else { Holder::Process(pid, name) })
+    let more = match fs::read_to_string(format!("/proc/{pid}/comm")) {
+        Ok(name) => format!(" ({})", name.trim_end()),
+        // One of its children has inherited the lock.
+        Err(_) if kill(Pid::from_raw(pid), None) == Err(NixErrno::ESRCH) => {
+            ", which has exited, or by one of its children".into()
+        }
+        // With `hidepid`, as of systemd's ProtectProc=, /proc lacks other users' processes.
+        Err(_) => String::new(),
+    };
+    Some(format!("process {pid}{more}").into())
 }

@@ -9,13 +9,13 @@ use nix::errno::Errno as NixErrno;
 use nix::fcntl::OFlag;
 use nix::net::if_::{if_indextoname, if_nametoindex};
 use nix::sys::stat::{FileStat, Mode, umask};
-use nix::unistd::{Uid, chdir, geteuid};
+use nix::unistd::{chdir, geteuid};
 
 use super::confine::confine;
 use super::files::{c_path, examine, refuse_special, remove_leftovers, set_aside};
 use super::program::ConntrackdPath;
 use super::warnings::find_warnings;
-use super::{keepalived, memory, netns, pid_file, privileges};
+use super::{memory, netns, pid_file, privileges};
 use crate::daemon::{Daemon, SOURCES};
 use crate::errno::Errno;
 use crate::helper::{Conntrackd, Helper, Hook};
@@ -26,12 +26,13 @@ use crate::monitor::{
     State, Tables,
 };
 use crate::options::Config;
+use crate::sys::keepalived::KeepalivedFile;
 use crate::sys::log_sink::{LogFile, Syslog};
 use crate::sys::netns::NamespaceWatch;
 use crate::sys::own_file::{self, Refusal};
 use crate::sys::{
     agent::Agent,
-    clock::{self, ClockWatch},
+    clock,
     netlink::{Events as RouteEvents, LEAST_LEN, Questions},
     packet::PacketSocket,
     service_manager::ReadinessNotifier,
@@ -70,7 +71,8 @@ impl<'a> Daemon<'a> {
     ///    must not write to the log.
     /// 5. Last, all rights that the loop does not need are given up for good.
     ///
-    /// Nothing is reported yet when this returns. A trial, for `--check`, has the same errors and leaves no file behind.
+    /// Nothing is reported to the starter yet. Returns the warnings, too, a line each. A trial, for `--check`, has the same
+    /// errors and leaves no file behind.
     ///
     /// # Errors
     /// The step that failed.
@@ -79,7 +81,7 @@ impl<'a> Daemon<'a> {
         starter: &'a mut ReadinessNotifier,
         tables: &'a mut Tables,
         is_trial: bool,
-    ) -> Result<Self, StartError> {
+    ) -> Result<(Self, Vec<String>), StartError> {
         let starting_user = geteuid();
         let entered = enter(config)?;
         let program = config.find_conntrackd();
@@ -112,18 +114,18 @@ impl<'a> Daemon<'a> {
         let keepalived = open_at(
             "keepalived's pid file",
             config.keepalived_pid_file.as_deref(),
-            keepalived::watch,
+            KeepalivedFile::new,
         )?;
         let agent = open_at("agent socket", config.agent_socket.as_deref(), Agent::new)?;
         let mut monitor = monitor_config(config, starter, namespace.as_ref(), predecessor);
         monitor.announce = config.announce().map(|timing| (timing, tables));
         let daemon = Self {
-            names: names(config, starting_user),
+            names: Names { config, state_file: path, user: geteuid(), starter: starting_user },
             events: Events::with_capacity(SOURCES),
             poll: Poll::new().map_err(Errno::from).map_err(named("epoll"))?,
             route,
             questions: Questions::open().map_err(named("netlink socket"))?,
-            clock: ClockWatch::new().map_err(named("timerfd"))?,
+            clock: clock::watch().map_err(named("timerfd"))?,
             signals: signals::block().map_err(named("signalfd"))?,
             packets,
             namespace,
@@ -136,7 +138,6 @@ impl<'a> Daemon<'a> {
             pid_file,
             predecessor,
             starter,
-            warnings,
             monitor: boxed(monitor),
             reads_frames: false,
             log_waits: false,
@@ -146,10 +147,12 @@ impl<'a> Daemon<'a> {
         daemon.register().map_err(named("epoll"))?;
         if !is_trial {
             clock::allow_late_timers();
-            daemon.warnings.iter().for_each(|line| warning!("{}", line));
+            for line in &warnings {
+                warning!("{}", line);
+            }
             confine(config)?;
         }
-        Ok(daemon)
+        Ok((daemon, warnings))
     }
 }
 
@@ -301,21 +304,6 @@ fn find_predecessor(path: &Path, word: ActiveWord) -> Option<Predecessor> {
     let is_set = modified.1 == 0 && modified.0 > 0 && modified != changed;
     let is_past = since <= clock::now() + Duration::from_secs(1);
     Some((state, Some(since).filter(|_| is_set && is_past)))
-}
-
-fn names(config: &Config, starter: Uid) -> Names {
-    Names {
-        router_id: config.router_id.clone(),
-        interface: config.interface,
-        vip: config.vip,
-        active_word: config.active_word,
-        state_file: config.state_file(),
-        metrics_file: config.metrics_file.clone(),
-        agent_socket: config.agent_socket.clone(),
-        user: geteuid(),
-        hook_user: config.run_hook_as().user.unwrap_or(geteuid()),
-        starter,
-    }
 }
 
 fn open_log(config: &Config, has_stderr: bool, is_trial: bool) -> Result<(), StartError> {

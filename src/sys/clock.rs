@@ -4,7 +4,6 @@
 
 use core::fmt;
 use core::mem::zeroed;
-use std::os::fd::{AsFd, AsRawFd, RawFd};
 
 use nix::libc;
 use nix::sys::prctl;
@@ -51,33 +50,16 @@ pub fn moment_of(unix_micros: i64, now: Instant) -> Instant {
     Instant::from_micros(now.total_micros().saturating_sub(age))
 }
 
-/// Notices when the wall clock is set (`TFD_TIMER_CANCEL_ON_SET` of `timerfd_create(2)`).
-#[derive(Debug)]
-pub struct ClockWatch(TimerFd);
-
-impl ClockWatch {
-    pub fn new() -> Result<Self, Errno> {
-        let flags = TimerFlags::TFD_NONBLOCK | TimerFlags::TFD_CLOEXEC;
-        let timer = TimerFd::new(TimerfdClockId::CLOCK_REALTIME, flags)?;
-        // The largest time of 32 bits, with or without sign as the C library has it.
-        let last =
-            if cfg!(target_pointer_width = "32") { i32::MAX.into() } else { u32::MAX.into() };
-        let never = Expiration::OneShot(TimeSpec::seconds(last));
-        let flags =
-            TimerSetTimeFlags::TFD_TIMER_ABSTIME | TimerSetTimeFlags::TFD_TIMER_CANCEL_ON_SET;
-        timer.set(never, flags)?;
-        Ok(Self(timer))
-    }
-
-    pub fn fd(&self) -> RawFd {
-        self.0.as_fd().as_raw_fd()
-    }
-
-    /// Waits for the next time.
-    pub fn rearm(&self) {
-        // Fails with ECANCELED, which re-arms it.
-        let _ = self.0.wait();
-    }
+/// Opens a timer that notices when the wall clock is set (`TFD_TIMER_CANCEL_ON_SET` of `timerfd_create(2)`).
+pub fn watch() -> Result<TimerFd, Errno> {
+    let flags = TimerFlags::TFD_NONBLOCK | TimerFlags::TFD_CLOEXEC;
+    let timer = TimerFd::new(TimerfdClockId::CLOCK_REALTIME, flags)?;
+    // The largest time of 32 bits, with or without sign as the C library has it.
+    let last = if cfg!(target_pointer_width = "32") { i32::MAX.into() } else { u32::MAX.into() };
+    let never = Expiration::OneShot(TimeSpec::seconds(last));
+    let flags = TimerSetTimeFlags::TFD_TIMER_ABSTIME | TimerSetTimeFlags::TFD_TIMER_CANCEL_ON_SET;
+    timer.set(never, flags)?;
+    Ok(timer)
 }
 
 #[derive(Clone, Copy)]

@@ -23,32 +23,8 @@ pub enum Refusal {
     Foreign(u32),
     /// This user, who does not own the directory, can neither open nor create it.
     NotTheirs(u32),
-    /// It is locked by another process.
-    Held(Holder),
-}
-
-/// The process that holds a lock.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Holder {
-    /// The process with this pid, and its name if that can be seen.
-    Process(i32, Option<heapless::String<16>>),
-    /// A process that has exited after this pid took the lock: one of its children has inherited it.
-    Exited(i32),
-    /// A process of another PID namespace or machine.
-    Invisible,
-}
-
-impl fmt::Display for Holder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Process(pid, Some(name)) => write!(f, "process {pid} ({name})"),
-            Self::Process(pid, None) => write!(f, "process {pid}"),
-            Self::Exited(pid) => {
-                write!(f, "process {pid}, which has exited, or by one of its children")
-            }
-            Self::Invisible => f.write_str("a process that is not visible from here"),
-        }
-    }
+    /// It is locked by another process, which this text names. Only the start returns it, as that allocates.
+    Held(Box<str>),
 }
 
 impl Refusal {

@@ -4,6 +4,8 @@ use core::fmt;
 use core::net::IpAddr;
 use core::str::FromStr;
 
+use smoltcp::wire::IpCidr;
+
 /// An address on an interface with its prefix length: host bits are kept, and to the kernel `10.0.0.1/24` and
 /// `10.0.0.1/32` are two addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,13 +27,8 @@ impl Cidr {
 
     /// Returns whether another address is in this one's subnet.
     pub fn contains(&self, other: IpAddr) -> bool {
-        let bits = |ip: IpAddr| match ip {
-            IpAddr::V4(ip) => u128::from(ip.to_bits()) << 96,
-            IpAddr::V6(ip) => ip.to_bits(),
-        };
-        let differing = bits(self.address) ^ bits(other);
-        self.address.is_ipv4() == other.is_ipv4()
-            && differing.leading_zeros() >= self.prefix_len.into()
+        // Does not panic, as `new` has checked the length.
+        IpCidr::new(self.address.into(), self.prefix_len).contains_addr(&other.into())
     }
 
     /// Returns the prefix length in bits.

@@ -22,7 +22,8 @@ pub fn main() -> ExitCode {
     close_all_but(None);
     let mut starter = service_manager::from_environment().expect("no service manager");
     let mut tables = TABLES.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut daemon = Daemon::start(&config, &mut starter, &mut tables, false).expect("to start");
+    let daemon = Daemon::start(&config, &mut starter, &mut tables, false);
+    let (mut daemon, _) = daemon.expect("to start");
     forbid(true);
     let ending = daemon.run();
     forbid(false);

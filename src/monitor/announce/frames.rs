@@ -55,13 +55,15 @@ impl Announcer<'_> {
         None
     }
 
+    /// Returns when a frame is due: not before its link is tried again.
+    fn due(&self, entry: &PendingAnnouncement) -> Instant {
+        let blocked = self.blocked.iter().find(|blocked| blocked.ifindex == entry.address.ifindex);
+        blocked.map_or(entry.due, |blocked| blocked.until.max(entry.due))
+    }
+
     fn schedule(&mut self, now: Instant) {
-        let blocked = |ifindex| self.blocked.iter().find(|blocked| blocked.ifindex == ifindex);
-        let due = |entry: &PendingAnnouncement| {
-            let until = blocked(entry.address.ifindex).map(|blocked| blocked.until);
-            until.map_or(entry.due, |until| until.max(entry.due))
-        };
         let announcing = |entry: &&PendingAnnouncement| entry.progress == Progress::Announcing;
+        let due = |entry| self.due(entry);
         self.next_due = self.tables.entries.iter().filter(announcing).map(due).min();
         self.rank = Rank::default();
         if !self.is_listing() {
@@ -71,16 +73,12 @@ impl Announcer<'_> {
     }
 
     fn find_due(&mut self, now: Instant) -> Option<usize> {
-        let (entries, blocked) = (&self.tables.entries, &self.blocked);
-        let is_blocked = |entry: &PendingAnnouncement| {
-            blocked.iter().any(|b| b.ifindex == entry.address.ifindex && now < b.until)
-        };
+        let entries = &self.tables.entries;
         let is_due = |index: &usize, rank| {
             entries.get(*index).is_some_and(|entry| {
                 entry.progress == Progress::Announcing
                     && entry.rank() == rank
-                    && entry.due <= now
-                    && !is_blocked(entry)
+                    && self.due(entry) <= now
             })
         };
         for rank in Rank::ALL.into_iter().filter(|rank| *rank >= self.rank) {

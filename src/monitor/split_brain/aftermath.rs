@@ -62,9 +62,6 @@ impl Aftermath {
             (self.deliver_again, self.delivered) = (false, Some(now));
             return Some(Step::DeliverAgain);
         }
-        if !self.announces {
-            return None;
-        }
         if self.due.take_if(|due| now >= *due).is_some() {
             let [shortest, longest] = BETWEEN;
             let doubled = |(last, wait): (Instant, Duration)| {
@@ -81,7 +78,8 @@ impl Aftermath {
             self.refreshed = Some(now);
             return Some(Step::AnnounceVip);
         }
-        core::mem::take(&mut self.switch_is_wrong).then_some(Step::AnnounceVip)
+        let is_wrong = core::mem::take(&mut self.switch_is_wrong);
+        (is_wrong && self.announces).then_some(Step::AnnounceVip)
     }
 
     /// Returns when to deliver the state again.
@@ -92,10 +90,8 @@ impl Aftermath {
 
     /// Returns when to announce the VIP because only a cache may answer.
     fn refresh_due(&self, only_cache_since: Option<Instant>) -> Option<Instant> {
-        let earliest = self.refreshed.map(|refreshed| refreshed + REPEATED);
-        only_cache_since
-            .filter(|_| self.announces)
-            .map(|since| earliest.map_or(since, |earliest| earliest.max(since)))
+        let since = only_cache_since.filter(|_| self.announces)?;
+        Some(self.refreshed.map_or(since, |refreshed| since.max(refreshed + REPEATED)))
     }
 
     pub(super) fn deadline(&self, only_cache_since: Option<Instant>) -> Option<Instant> {

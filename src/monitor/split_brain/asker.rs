@@ -141,10 +141,9 @@ impl Asker {
         let asks = |(link, mac): &&(u32, Mac)| Some(*link) == below && is_own(*mac);
         let (ifindex, own_mac) = *self.own.iter().find(asks).unwrap_or(&(ifindex, mac));
         let is_own = is_own(own_mac);
-        let unspecified: IpAddr = if vip.ip().is_ipv4() {
-            Ipv4Addr::UNSPECIFIED.into()
-        } else {
-            Ipv6Addr::UNSPECIFIED.into()
+        let unspecified: IpAddr = match vip.ip() {
+            IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+            IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
         };
         // A switch would learn from a virtual MAC, and hosts its address.
         let from = self.from.map(|own| own.cidr.address());

@@ -22,7 +22,7 @@ mod asker;
 mod episode;
 mod socket;
 
-use heapless::Deque;
+use heapless::HistoryBuf;
 
 use super::journal::Journal;
 use super::vip::Vip;
@@ -89,7 +89,7 @@ pub(super) struct Detector {
     /// The last named episode, and its end.
     ended: Option<(Episode, Instant)>,
     /// When the last episodes were logged.
-    logged: Deque<Instant, MAX_EPISODES>,
+    logged: HistoryBuf<Instant, MAX_EPISODES>,
     aftermath: Aftermath,
 }
 
@@ -341,17 +341,14 @@ impl Detector {
         let episode = self.episode.as_mut()?;
         (episode.stage, episode.unasked) = (Stage::Named, now);
         self.due = Some(self.due.map_or(now, |due| due.min(now + INTERVAL)));
-        if self.logged.is_full() {
-            self.logged.pop_front();
-        }
-        let _ = self.logged.push_back(now);
+        self.logged.write(now);
         Some(Action::Log(LogEvent::SplitBrain { mac: episode.claimant, ifindex }))
     }
 
     /// Returns when to log the confirmed episode, if that is pending.
     fn name_due(&self) -> Option<Instant> {
         let Stage::Confirmed { due, .. } = self.episode?.stage else { return None };
-        let oldest = self.logged.front().filter(|_| self.logged.is_full());
+        let oldest = self.logged.oldest().filter(|_| self.logged.is_full());
         Some(oldest.map_or(due, |logged| due.max(*logged + PERIOD)))
     }
 
