@@ -19,7 +19,7 @@ const FIRST_RETRY: Duration = Duration::from_secs(1);
 const LONGEST_RETRY: Duration = Duration::from_secs(300);
 /// The most to which the time limit grows after killed runs.
 const LONGEST_LIMIT: Duration = Duration::from_secs(600);
-/// The time in which the helper starts [`HOOK_RUNS`] at most.
+/// The time in which the helper starts [`HOOK_RUNS`] at most, the last of which is kept for an exit.
 const PERIOD: Duration = Duration::from_secs(HOOK_PERIOD);
 
 /// When the hook is run, and for how long.
@@ -49,7 +49,7 @@ pub(super) struct HookSchedule {
     /// The next run is such a one, so it omits nothing that has succeeded.
     anew: bool,
     /// When the last runs began. The helper would hold back a further run until its state is old.
-    begun: HistoryBuf<Instant, HOOK_RUNS>,
+    begun: HistoryBuf<Instant, { HOOK_RUNS - 1 }>,
 }
 
 impl HookSchedule {
@@ -108,7 +108,7 @@ impl HookSchedule {
         same.and_then(|(_, since)| since).map_or(now, |since| since.min(now))
     }
 
-    /// Handles the request to exit: a pending run is due at once, and the exit waits while the helper holds it back.
+    /// Handles the request to exit: a pending run is due at once.
     pub(super) fn handle_exit(&mut self, now: Instant) {
         self.timing.delay = Duration::ZERO;
         self.begun.clear();

@@ -388,7 +388,9 @@ impl Monitor<'_> {
         if let Some(manager) = self.manager.as_mut().filter(|_| is_first) {
             manager.handle_exit_begun();
         }
-        if let (Some(hook), ExitReason::Signal(_)) = (&mut self.hook, reason) {
+        if let (Some(hook), ExitReason::Signal(_) | ExitReason::NamespaceGone) =
+            (&mut self.hook, reason)
+        {
             hook.handle_exit(now);
         }
     }

@@ -72,7 +72,7 @@ fn text_without_an_interpreter() {
     assert_eq!(content(&called), "first BACKUP\n");
 }
 
-/// At most five runs begin in ten seconds. A state that ends before its turn is skipped.
+/// At most four runs and that of an exit begin in ten seconds. A state that ends before its turn is skipped.
 #[apply(trial)]
 fn state_that_ends_before_its_turn() {
     let hooked = hooked(setup());
@@ -80,14 +80,14 @@ fn state_that_ends_before_its_turn() {
     world.setup.expect(&[NO_INTERFACE]);
     let keepwatch = world.setup.start();
     wait_hook_succeeded(&keepwatch, "BACKUP", 1);
-    for state in ["MASTER", "BACKUP", "MASTER", "BACKUP"] {
+    for state in ["MASTER", "BACKUP", "MASTER"] {
         world.set_vip(state == "MASTER");
         wait_hook_succeeded(&keepwatch, state, 1);
     }
-    world.deliver(true);
+    world.deliver(false);
     world.rtnl.delete("ha0");
     wait_hook_succeeded(&keepwatch, "FAULT", 1);
-    assert!(!hooked.calls()[10..].contains(&"+MASTER".into()), "{:?}", hooked.calls());
+    assert_eq!(hooked.calls()[8..], ["+FAULT", "-FAULT"]);
 }
 
 /// As in keepalived, the state's own command comes first. Only a command that has failed is run again.
@@ -177,6 +177,35 @@ fn exit_waits_for_the_run_for_backup() {
     assert_eq!(hooked.calls(), ["+MASTER", "-MASTER", "+BACKUP", "-BACKUP"]);
     let log = hooked.world.setup.log();
     assert!(!log.contains("killed") && log.contains("hook succeeded for BACKUP"), "{log}");
+}
+
+/// The exit's run is kept back from a burst of runs before.
+#[apply(trial)]
+fn exit_after_a_burst_of_runs() {
+    for first in [true, false] {
+        let hooked = hooked(setup());
+        let states = |vip| if vip { "MASTER" } else { "BACKUP" };
+        if first {
+            hooked.world.set_vip(true);
+        }
+        let keepwatch = hooked.world.setup.start();
+        wait_hook_succeeded(&keepwatch, states(first), 1);
+        for vip in [!first, first, !first] {
+            hooked.world.set_vip(vip);
+            wait_hook_succeeded(&keepwatch, states(vip), 1);
+        }
+        hooked.world.deliver(first);
+        // A fifth run may begin.
+        keepwatch.wait_asleep();
+        if first {
+            hooked.world.deliver(false);
+        }
+        keepwatch.signal(Signal::SIGTERM);
+        assert_eq!(keepwatch.wait_exit().unwrap().code(), Some(0));
+        assert_eq!(hooked.calls().last().unwrap(), "-BACKUP");
+        let log = hooked.world.setup.log();
+        assert!(!log.contains("killed"), "{log}");
+    }
 }
 
 /// A delayed run begins at the exit, or if the predecessor's state has lasted long enough.
