@@ -62,7 +62,7 @@ pub struct Monitor<'a> {
 pub(super) enum DownLine {
     None,
     Due(Instant),
-    Logged,
+    Logged(Cause),
 }
 
 impl<'a> Monitor<'a> {

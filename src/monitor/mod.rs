@@ -70,6 +70,7 @@ mod split_brain;
 mod state_file;
 mod status;
 mod vip;
+mod vrrp;
 
 pub use agent::{AGENT_TIMEOUT, RENOTIFY, Renotify};
 pub use announce::{AddressKey, AnnounceTiming, Announcement, FrameKind, Tables};

@@ -63,6 +63,12 @@ impl Place {
             other.cidr.address().is_ipv6() || (self.cidr, self.peer) == (other.cidr, other.peer);
         self.ifindex == other.ifindex && is_same_address
     }
+
+    /// Returns how much it is needed: the VIP itself most, and then what is beside it.
+    fn rank(&self, watched: Option<u32>, vip: Cidr) -> (bool, bool) {
+        let is_watched = watched == Some(self.ifindex);
+        (is_watched && self.cidr == vip, is_watched)
+    }
 }
 
 /// The places that are known. The caller passes in only addresses equal to the VIP's.
@@ -86,33 +92,38 @@ impl Places {
         self.list.iter_mut().filter(move |place| place.ifindex == ifindex)
     }
 
-    /// Adds or updates the place of an address. Without room, the watched interface's places come first.
-    pub(super) fn add(&mut self, address: &Address, watched: Option<u32>) {
-        self.insert(Place::of(address), watched);
+    /// Adds or updates the place of an address. Without room, the VIP itself comes first, and then the watched interface.
+    pub(super) fn add(&mut self, address: &Address, watched: Option<u32>, vip: Cidr) {
+        self.insert(Place::of(address), watched, vip);
     }
 
-    fn insert(&mut self, new: Place, watched: Option<u32>) {
+    fn insert(&mut self, new: Place, watched: Option<u32>, vip: Cidr) {
         if let Some(known) = self.list.iter_mut().find(|known| known.is_same(&new)) {
             let link = known.link.take();
             *known = Place { link: new.link.or(link), ..new };
             return;
         }
-        let is_watched = watched == Some(new.ifindex);
         let Err(new) = self.list.push(new) else { return };
         self.overflowed = true;
-        let other = self.list.iter_mut().find(|place| watched != Some(place.ifindex));
-        if let Some(other) = other.filter(|_| is_watched) {
-            *other = new;
+        let rank = |place: &Place| place.rank(watched, vip);
+        let least = self.list.iter_mut().min_by_key(|place| rank(place));
+        if let Some(least) = least.filter(|least| rank(least) < rank(&new)) {
+            *least = new;
         }
     }
 
     /// Adds the places of another set that are on this interface, or all.
-    pub(super) fn extend(&mut self, others: Self, only: Option<u32>, watched: Option<u32>) {
+    pub(super) fn extend(
+        &mut self,
+        others: Self,
+        only: Option<u32>,
+        watched: Option<u32>,
+        vip: Cidr,
+    ) {
         self.overflowed |= others.overflowed;
-        for place in
-            others.list.into_iter().filter(|place| only.is_none_or(|only| only == place.ifindex))
-        {
-            self.insert(place, watched);
+        let is_meant = |place: &Place| only.is_none_or(|only| only == place.ifindex);
+        for place in others.list.into_iter().filter(is_meant) {
+            self.insert(place, watched, vip);
         }
     }
 
@@ -127,9 +138,10 @@ impl Places {
         }
     }
 
-    /// Returns whether every place on the watched interface had room.
-    pub(super) fn has_all_of(&self, watched: u32) -> bool {
-        !self.overflowed || self.list.iter().any(|place| place.ifindex != watched)
+    /// Returns whether the VIP itself had room.
+    pub(super) fn had_room_for(&self, watched: u32, vip: Cidr) -> bool {
+        let is_vip = |place: &Place| place.ifindex == watched && place.cidr == vip;
+        !self.overflowed || !self.list.iter().all(is_vip)
     }
 
     /// Removes the place of an address. Returns whether places that had no room may take its room.

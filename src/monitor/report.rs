@@ -21,7 +21,7 @@ impl Monitor<'_> {
         }
         let Some(state) = self.vip.state() else { return };
         if let Some(announcer) = &mut self.announcer
-            && announcer.handle_role(state == State::Active, self.vip.mac(), now)
+            && announcer.handle_role(state == State::Active, self.vip.instance(), now)
         {
             self.resync.request_lists(announcer.links_missing, now);
         }
@@ -94,15 +94,16 @@ impl Monitor<'_> {
         }
         match (self.vip.down_cause(), self.down) {
             (None, _) => self.down = DownLine::None,
-            (Some(cause), DownLine::None) => {
+            (Some(cause), DownLine::Due(due)) if now >= due => {
+                self.down = DownLine::Logged(cause);
+                self.journal.log_limited(LimitedEvent::InterfaceDown(cause), now);
+            }
+            (Some(_), DownLine::Due(_)) => {}
+            (Some(cause), DownLine::Logged(logged)) if cause == logged => {}
+            (Some(cause), _) => {
                 let next_line = self.journal.next_line(&LimitedEvent::InterfaceDown(cause));
                 self.down = DownLine::Due(next_line.unwrap_or(now).max(now + DELETION_DELAY));
             }
-            (Some(cause), DownLine::Due(due)) if now >= due => {
-                self.down = DownLine::Logged;
-                self.journal.log_limited(LimitedEvent::InterfaceDown(cause), now);
-            }
-            (Some(_), DownLine::Due(_) | DownLine::Logged) => {}
         }
         self.journal.next_action()
     }

@@ -28,7 +28,7 @@ use netlink_packet_route::link::LinkFlags;
 
 use super::interface::{Interface, Presence};
 use super::places::{Detection, Place, Places};
-use super::split_brain::virtual_router;
+use super::vrrp::{Instance, virtual_router};
 use super::{AddressKey, Answer, HookState, State};
 use crate::wire::cidr::Cidr;
 use crate::wire::ifname::InterfaceName;
@@ -137,9 +137,8 @@ impl Vip {
             Presence::Absent => Some(State::Backup),
             Presence::Present(_) if self.has_vip() => Some(State::Active),
             Presence::Present(interface) => {
-                let is_certain =
-                    interface.is_listed && self.view.places.has_all_of(interface.ifindex);
-                is_certain.then_some(State::Backup)
+                let had_room = self.view.places.had_room_for(interface.ifindex, self.cidr);
+                (interface.is_listed && had_room).then_some(State::Backup)
             }
         }
     }
@@ -217,8 +216,14 @@ impl Vip {
     /// Returns the index of the link with a MAC of its own that sends for the watched interface: the one below, if that
     /// has a virtual MAC.
     pub(super) fn own_link(&self) -> Option<u32> {
-        let Interface { ifindex, mac, parent, .. } = self.view.interface()?;
-        if mac.and_then(virtual_router).is_some() { *parent } else { Some(*ifindex) }
+        self.instance().map_or_else(|| self.ifindex(), |instance| instance.parent)
+    }
+
+    /// Returns the VRRP instance of the watched interface, if that has a virtual MAC.
+    pub(super) fn instance(&self) -> Option<Instance> {
+        let interface = self.view.interface()?;
+        let router = virtual_router(interface.mac?)?;
+        Some(Instance { router, parent: interface.parent })
     }
 
     /// Returns whether a frame can leave the watched interface.
@@ -276,8 +281,10 @@ impl Vip {
     /// Handles the event of a new or changed address.
     pub(super) fn handle_address(&mut self, address: &Address) {
         if address.cidr.address() == self.ip() {
-            let watched = self.ifindex();
-            self.views().for_each(|view| view.places.add(address, view.ifindex().or(watched)));
+            let (watched, vip) = (self.ifindex(), self.cidr);
+            for view in self.views() {
+                view.places.add(address, view.ifindex().or(watched), vip);
+            }
         }
     }
 
@@ -333,7 +340,7 @@ impl Vip {
         if address.cidr.address() == self.cidr.address()
             && let Some(Next { view, .. }) = &mut self.next
         {
-            view.places.add(address, view.ifindex().or(self.view.ifindex()));
+            view.places.add(address, view.ifindex().or(self.view.ifindex()), self.cidr);
         }
     }
 
@@ -380,7 +387,7 @@ impl Vip {
                         self.view.places.remove_link(interface.ifindex);
                     }
                     interface.is_listed |= was_listed;
-                    self.view.places.extend(view.places, ifindex, ifindex);
+                    self.view.places.extend(view.places, ifindex, ifindex, self.cidr);
                 }
             }
             Scope::All => {
@@ -391,7 +398,7 @@ impl Vip {
                     }
                 }
                 let watched = self.view.ifindex();
-                self.view.places.extend(view.places, None, watched);
+                self.view.places.extend(view.places, None, watched, self.cidr);
             }
         }
         self.view.places.keep_links(&before);

@@ -44,7 +44,9 @@ impl Announcer<'_> {
                     entries.swap_remove(index);
                 }
                 // It waits until the MAC of the watched interface or of the link changes.
-                Some(link) if !link.belongs_to(self.instance) => entry.progress = Progress::Waiting,
+                Some(link) if !link.belongs_to(self.watched, self.instance) => {
+                    entry.progress = Progress::Waiting;
+                }
                 Some(link) => {
                     self.burst += 1;
                     return Some(Action::SendFrame(entry.frame(link)));

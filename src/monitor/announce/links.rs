@@ -3,7 +3,7 @@
 use heapless::Vec;
 use netlink_packet_route::link::LinkFlags;
 
-use crate::monitor::split_brain::virtual_router;
+use crate::monitor::vrrp::{Instance, virtual_router};
 use crate::wire::ifname::InterfaceName;
 use crate::wire::rtnl::{self, Mac};
 
@@ -15,6 +15,8 @@ pub(super) struct AnnounceLink {
     pub(super) ifindex: u32,
     pub(super) name: InterfaceName,
     pub(super) mac: Mac,
+    /// The link below, in the same namespace.
+    parent: Option<u32>,
     /// It can send frames.
     pub(super) up: bool,
     /// It forwards IPv6.
@@ -47,6 +49,7 @@ impl AnnounceLink {
             ifindex: link.ifindex,
             name: link.name?,
             mac: link.mac?,
+            parent: link.parent,
             up: is_up(link),
             router: link.ipv6_forwarding.unwrap_or(false),
             carrier_changes: link.carrier_changes.unwrap_or(0),
@@ -55,11 +58,13 @@ impl AnnounceLink {
         })
     }
 
-    /// Returns whether the state of the VRRP instance `ours`, or of one without a virtual MAC, decides about this link. A link
-    /// with the virtual MAC of another instance depends on the state of that, which is unknown.
-    pub(super) fn belongs_to(&self, ours: Option<[u8; 2]>) -> bool {
-        let theirs = virtual_router(self.mac);
-        theirs.is_none() || ours == theirs
+    /// Returns whether the state decides about this link. A link with the virtual MAC of another VRRP instance than that of
+    /// the `watched` one depends on the state of that, which is unknown.
+    pub(super) fn belongs_to(&self, watched: Option<u32>, ours: Option<Instance>) -> bool {
+        let Some(router) = virtual_router(self.mac) else { return true };
+        let is_same =
+            self.parent.is_some() && ours == Some(Instance { router, parent: self.parent });
+        is_same || watched == Some(self.ifindex)
     }
 
     /// Handles a change. Returns whether to announce the addresses, because the link has come up or has another MAC.
@@ -70,6 +75,7 @@ impl AnnounceLink {
         let up = is_up(link);
         let is_new = up && (!self.up || blinked || mac != self.mac);
         (self.mac, self.carrier_changes, self.up) = (mac, carrier_changes, up);
+        self.parent = link.parent.or(self.parent);
         self.name = link.name.unwrap_or(self.name);
         self.router = link.ipv6_forwarding.unwrap_or(self.router);
         self.seen = true;

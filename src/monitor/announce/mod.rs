@@ -33,9 +33,9 @@ use core::mem::{replace, take};
 use netlink_packet_route::address::AddressFlags;
 
 use super::journal::Journal;
-use super::split_brain::virtual_router;
+use super::vrrp::Instance;
 use super::{Answer, Instant, LimitedEvent};
-use crate::wire::rtnl::{Address, Body, Mac};
+use crate::wire::rtnl::{Address, Body};
 use frames::Blocked;
 use heapless::Vec;
 use links::LinkChange;
@@ -59,8 +59,8 @@ pub(super) struct Announcer<'a> {
     /// Announce addresses when they appear, and all when the router becomes active.
     announces_changes: bool,
     active: bool,
-    /// The VRRP instance of the watched interface, if that has a virtual MAC.
-    instance: Option<[u8; 2]>,
+    /// That of the watched interface.
+    instance: Option<Instance>,
     /// The index of the watched interface.
     watched: Option<u32>,
     tables: &'a mut Tables,
@@ -128,9 +128,13 @@ impl<'a> Announcer<'a> {
         }
     }
 
-    /// Handles a change of the state or of the watched interface's MAC. Returns whether to list what is missing.
-    pub(super) fn handle_role(&mut self, active: bool, watched: Option<Mac>, now: Instant) -> bool {
-        let instance = watched.and_then(virtual_router);
+    /// Handles a change of the state or of the watched interface's VRRP instance. Returns whether to list what is missing.
+    pub(super) fn handle_role(
+        &mut self,
+        active: bool,
+        instance: Option<Instance>,
+        now: Instant,
+    ) -> bool {
         if replace(&mut self.instance, instance) != instance {
             self.start_waiting(now);
         }
@@ -167,6 +171,9 @@ impl<'a> Announcer<'a> {
     /// Ends that, as the other station has the VIP.
     pub(super) fn stop(&mut self) {
         self.again = None;
+        if take(&mut self.lists_round) {
+            (self.links_missing, self.addresses_missing) = (false, false);
+        }
         let (announces, watched) = (self.announces_changes, self.watched);
         self.drop_entries(|address| !announces || Some(address.ifindex) == watched);
     }

@@ -399,6 +399,50 @@ fn end_of_a_round_leaves_what_has_changed_elsewhere() {
     }
 }
 
+/// Its list had gaps, and is asked for again.
+#[test]
+fn end_of_a_round_ends_its_list() {
+    let mut tables = Tables::new();
+    let mut announcer = Announcer::new(AnnounceTiming::default(), &mut tables, false);
+    announcer.handle_role(true, None, Instant::ZERO);
+    list(&mut announcer, &[]);
+    announcer.announce_again(None, Instant::ZERO);
+    assert!(announcer.starts_round(Instant::ZERO));
+    announcer.end_addresses(Answer::Interrupted, Instant::ZERO);
+    announcer.stop();
+    list(&mut announcer, &[address("10.0.0.1/24")]);
+    assert_eq!(frames(&mut announcer), []);
+}
+
+/// Each segment has its own instances, with the same numbers.
+#[test]
+fn virtual_mac_is_announced_by_its_own_instance() {
+    let router = [1, 5];
+    for (watched, (ours, theirs), is_sent) in [
+        (4, (Some(7), Some(7)), true),
+        (4, (Some(7), Some(8)), false),
+        // The links below are in other namespaces.
+        (4, (None, None), false),
+        (3, (None, None), true),
+    ] {
+        let mut tables = Tables::new();
+        let mut announcer = announcer(AnnounceTiming::default(), &mut tables);
+        announcer.watched = Some(watched);
+        announcer.handle_role(true, Some(Instance { router, parent: ours }), Instant::ZERO);
+        let mac = Some([0, 0, 0x5e, 0, 1, 5]);
+        let link = Link { mac, parent: theirs, ..link(UP, true) };
+        handle(&mut announcer, &Body::NewLink(link));
+        // keepalived announces the watched interface's otherwise.
+        announcer.announce_again(None, Instant::ZERO);
+        add(&mut announcer, "10.0.0.1/24");
+        assert_eq!(
+            !frames_now(&mut announcer).is_empty(),
+            is_sent,
+            "{watched} {ours:?} {theirs:?}"
+        );
+    }
+}
+
 /// Each list is for its own purpose: what the loss has taken away is announced, and then the VIP.
 #[test]
 fn loss_of_events_beside_a_round_for_one_address() {

@@ -9,9 +9,9 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use heapless::Vec;
 use netlink_packet_route::address::AddressFlags;
 
-use super::virtual_router;
 use crate::monitor::places::Place;
 use crate::monitor::vip::Vip;
+use crate::monitor::vrrp::virtual_router;
 use crate::monitor::{Duration, Instant, Question};
 use crate::wire::rtnl::{Address, Link, Mac};
 

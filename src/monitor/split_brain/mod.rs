@@ -26,6 +26,7 @@ use heapless::HistoryBuf;
 
 use super::journal::Journal;
 use super::vip::Vip;
+use super::vrrp::virtual_router;
 use super::{Action, Duration, Instant, LimitedEvent, LogEvent, Question};
 use crate::errno::Errno;
 use crate::wire::rtnl::{Body, Mac};
@@ -445,24 +446,4 @@ impl Detector {
 
 fn send(question: Probe) -> Step {
     Step::Do(Action::SendProbe(question))
-}
-
-/// Returns the VRRP instance of a virtual MAC (RFC 9568 section 7.3), which moves with the master: 1 for IPv4 or 2 for IPv6,
-/// and its number.
-pub(super) fn virtual_router(mac: Mac) -> Option<[u8; 2]> {
-    match mac {
-        [0, 0, 0x5e, 0, family @ (1 | 2), instance] => Some([family, instance]),
-        _ => None,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn similar_macs_are_not_virtual() {
-        let similar = [[0, 0, 0x5e, 0, 3, 1], [0, 0, 0x5e, 1, 1, 1], [2, 0, 0x5e, 0, 1, 1]];
-        assert_eq!(similar.map(virtual_router), [None; 3]);
-    }
 }

@@ -175,6 +175,24 @@ fn interface_that_stays_down_has_a_line_after_a_flap() {
     assert_eq!(lines_about_down(&lab), 2);
 }
 
+/// It may be set up, and then have no carrier.
+#[test]
+fn line_about_an_interface_that_is_down_names_the_present_cause() {
+    let without_carrier = Link { flags: LinkFlags::Up, ..link(WATCHED, "ha") };
+    let mut lab = Lab::active(config());
+    for link in [down(), without_carrier] {
+        lab.event(Body::NewLink(link));
+        lab.pass(Duration::from_secs(90));
+    }
+    let named =
+        lab.lines(|line| matches!(line, LogEvent::Limited(LimitedEvent::InterfaceDown(_), _)));
+    let expected = [Cause::InterfaceDown, Cause::CarrierLost];
+    assert_eq!(
+        named,
+        expected.map(|cause| LogEvent::Limited(LimitedEvent::InterfaceDown(cause), 1))
+    );
+}
+
 /// The agent may have been stopped, too.
 #[test]
 fn repetitions_keep_their_distance_after_a_stop_of_the_process() {

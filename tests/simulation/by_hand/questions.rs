@@ -203,6 +203,24 @@ fn vip_with_sixteen_peers_loses_one() {
     assert_eq!((lab.questions(), lab.written()), (vec![], vec![]));
 }
 
+/// The address is also the local one of many point-to-point peers.
+#[test]
+fn vip_comes_and_goes_beside_forty_peers() {
+    let beside = "169.254.0.5/32".parse().expect("an address");
+    let beside = address(WATCHED, beside, AddressFlags::Permanent);
+    let peers = (0..40).map(|n| Address { peer: Ipv4Addr::new(10, 9, 0, n).into(), ..beside });
+    let mut lab = Lab { addresses: peers.collect(), ..Lab::new(config()) };
+    lab.pass(Duration::from_secs(1));
+    lab.event(Body::NewAddress(vip()));
+    lab.event(Body::DelAddress(vip()));
+    assert_eq!(lab.written(), [State::Backup, State::Active, State::Backup]);
+    lab.addresses.push(vip());
+    lab.event(Body::NewAddress(vip()));
+    lab.feed(&Input::Control(Control::Reload));
+    lab.pass(Duration::from_secs(1));
+    assert_eq!(lab.written().last(), Some(&State::Active));
+}
+
 /// Gateways of hundreds of links have the same link-local address.
 #[test]
 fn vip_of_five_hundred_links_is_seen_on_the_watched_one() {

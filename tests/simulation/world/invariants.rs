@@ -174,12 +174,7 @@ impl Simulation<'_> {
         if let Some(lan) = self.lans.iter_mut().find(|lan| lan.is(ifindex)) {
             // A burst relies on the last look.
             let is_unread = self.kernel.has_unread();
-            let mac = self.kernel.mac;
-            return if is_unread {
-                lan.note_frame(announcement)
-            } else {
-                lan.send(announcement, mac)
-            };
+            return if is_unread { lan.note_frame(announcement) } else { lan.send(announcement) };
         }
         // The watched interface may have been renamed.
         let is_there = |address: &Address| AddressKey::from(address) == announcement.address;

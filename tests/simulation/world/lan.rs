@@ -191,7 +191,7 @@ impl Lan {
     }
 
     /// Asserts that a frame is right, as all events have been read. Returns its result.
-    pub fn send(&mut self, announcement: &Announcement, watched: Mac) -> Result<(), Errno> {
+    pub fn send(&mut self, announcement: &Announcement) -> Result<(), Errno> {
         let Announcement { address, mac, kind } = *announcement;
         let (ip, is_router) = match kind {
             FrameKind::ArpRequest(ip) | FrameKind::ArpReply(ip) => (ip.into(), self.router),
@@ -199,7 +199,7 @@ impl Lan {
         };
         assert_eq!(ip, address.ip, "p11_frame_is_of_its_address");
         assert!(self.up, "p11_link_is_up");
-        assert!(is_ours(mac, watched), "p11_no_other_instance");
+        assert!(!is_virtual(mac), "p11_no_other_instance");
         assert_eq!(
             (mac, is_router),
             (self.mac, self.router),
@@ -211,8 +211,8 @@ impl Lan {
     }
 
     /// Asserts that every usable address has had its three rounds.
-    pub fn is_announced(&self, watched: Mac) {
-        if !self.up || !is_ours(self.mac, watched) {
+    pub fn is_announced(&self) {
+        if !self.up || is_virtual(self.mac) {
             return;
         }
         for ((ip, prefix_len), Entry { flags, frames }) in &self.addresses {
@@ -234,12 +234,7 @@ fn lan_address(ifindex: u32, (ip, prefix_len): Configured, flags: AddressFlags) 
     address(ifindex, Cidr::new(ip, prefix_len).expect("an address"), flags)
 }
 
-/// Whether a MAC is ordinary, or that of the watched interface's VRRP instance.
-pub fn is_ours(mac: Mac, watched: Mac) -> bool {
-    !is_virtual(mac) || mac == watched
-}
-
-/// Whether a MAC belongs to a VRRP instance.
+/// Whether a MAC belongs to a VRRP instance. No link here is of the watched one's: that would share its link below.
 pub fn is_virtual(mac: Mac) -> bool {
     mac[..4] == [0, 0, 0x5e, 0]
 }

@@ -276,7 +276,7 @@ impl<'a> Simulation<'a> {
         );
         assert!(self.metrics.has(&self.monitor.status()), "p14_metrics_are_true");
         if self.options.announces && truth == State::Active {
-            self.lans.iter().for_each(|lan| lan.is_announced(self.kernel.mac));
+            self.lans.iter().for_each(Lan::is_announced);
         }
         if self.options.detects_split_brain && truth == State::Active {
             assert_eq!(self.wire.listening, self.kernel.ifindex, "p12_listens_where_the_vip_is");
