@@ -386,6 +386,7 @@ impl Daemon<'_> {
         FoundFiles {
             pid_file_lost: self.pid_file.as_ref().is_some_and(|pid_file| !pid_file.is_own()),
             agent_replaced: self.agent.as_ref().is_some_and(Agent::is_replaced),
+            log_moved: log::has_moved(),
             state_file: self.state_file.find(),
         }
     }

@@ -104,6 +104,11 @@ pub fn open(log: Log) {
     encoding::write_banner();
 }
 
+/// Returns whether the log file has been renamed or removed.
+pub fn has_moved() -> bool {
+    with_logger(|logger| logger.log.file.as_ref().is_some_and(LogFile::has_moved)) == Some(true)
+}
+
 /// Reopens the log file, which may have been rotated. If that fails, the old one is kept, and a line says why. Returns
 /// whether it succeeded.
 pub fn reopen() -> bool {

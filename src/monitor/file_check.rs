@@ -1,4 +1,4 @@
-//! When to check that the agent's socket, the pid file and the state file are still this daemon's.
+//! When to check that the agent's socket, the pid file, the state file and the log are still this daemon's.
 
 use super::{Action, Duration, Instant};
 
@@ -14,6 +14,8 @@ pub struct FoundFiles {
     pub pid_file_lost: bool,
     /// The socket at the agent's path is not the one that answered the last request with 200.
     pub agent_replaced: bool,
+    /// The log file has been renamed or removed.
+    pub log_moved: bool,
     /// The state file.
     pub state_file: FoundStateFile,
 }

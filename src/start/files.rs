@@ -35,9 +35,8 @@ pub(crate) fn resolve_directory(path: &Path) -> PathBuf {
     resolved.unwrap_or_else(|| path.into())
 }
 
-/// Renames a file that could not be opened, such as the file of a predecessor that ran as root.
-pub fn set_aside(path: &Path, refusal: Refusal) -> Result<(), Refusal> {
-    check_directory(path, refusal)?;
+/// Renames a file that could not be opened, such as the file of a predecessor that ran as root: see [`check_directory`].
+pub fn set_aside(path: &Path) -> Result<(), Refusal> {
     let mut aside = path.as_os_str().to_owned();
     aside.push(".predecessor");
     Ok(fs::rename(path, aside)?)

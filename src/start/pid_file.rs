@@ -64,7 +64,10 @@ fn open_locked(path: &Path, is_trial: bool) -> Result<Option<PidFile>, Refusal> 
             // Another instance may have removed it between open and lock.
             (Ok(()), _) if !is_there()? => {}
             (Ok(()), _) if is_trial => return examine().map(|()| None),
-            (Ok(()), Some(refusal)) => files::set_aside(path, refusal)?,
+            (Ok(()), Some(refusal)) => {
+                files::check_directory(path, refusal)?;
+                files::set_aside(path)?;
+            }
             (Ok(()), None) => {
                 return Ok(Some(PidFile::write(name, file)?));
             }

@@ -12,7 +12,7 @@ use nix::sys::stat::{FileStat, Mode, umask};
 use nix::unistd::{chdir, geteuid};
 
 use super::confine::confine;
-use super::files::{c_path, examine, refuse_special, remove_leftovers, set_aside};
+use super::files::{c_path, check_directory, examine, refuse_special, remove_leftovers, set_aside};
 use super::program::ConntrackdPath;
 use super::warnings::find_warnings;
 use super::{memory, netns, pid_file, privileges};
@@ -313,9 +313,11 @@ fn open_log(config: &Config, has_stderr: bool, is_trial: bool) -> Result<(), Sta
         return open_at("log file", path, examine).map(drop);
     }
     let open = |path: &Path| {
-        LogFile::open(c_path(path)?).or_else(|refusal| {
-            set_aside(path, refusal)?;
-            LogFile::open(c_path(path)?)
+        let open = || LogFile::open(c_path(path)?);
+        open().or_else(|refusal| {
+            check_directory(path, refusal)?;
+            // Another instance with this log may have set it aside meanwhile.
+            open().or_else(|_| set_aside(path).and_then(|()| open()))
         })
     };
     let file = open_at("log file", path, open)?;

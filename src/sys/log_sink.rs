@@ -42,11 +42,16 @@ impl LogFile {
         Ok(Self { path, file, user, is_cut: false, lost: 0, is_written: true })
     }
 
+    /// Returns whether the path is not this file, as after a rotation.
+    pub fn has_moved(&self) -> bool {
+        is_at(&self.path, &self.file) != Ok(true)
+    }
+
     /// Reopens the path. On an error the old file stays open.
     pub fn reopen(&mut self) -> Result<(), Refusal> {
         let file = own_file::open(&self.path, Self::FLAGS, self.user)?;
         // Only the old file ends with a cut line.
-        self.is_cut &= is_at(&self.path, &self.file) == Ok(true);
+        self.is_cut &= !self.has_moved();
         self.file = file;
         Ok(())
     }

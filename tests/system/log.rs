@@ -106,6 +106,22 @@ fn hanging_agent_delays_no_line() {
     assert!(!world.setup.log().contains("timed out"), "{}", world.setup.log());
 }
 
+/// Nobody signals the daemon.
+#[apply(trial)]
+fn renamed_log_file() {
+    let world = World::new();
+    let keepwatch = world.setup.start();
+    world.agent.wait_acknowledged("backup");
+    let log = world.setup.log_file();
+    let earlier = log.with_extension("1");
+    fs::rename(&log, &earlier).unwrap();
+    look("the log to be opened again", || log.exists());
+    world.deliver(true);
+    keepwatch.wait_asleep();
+    let [earlier, now] = [earlier, log].map(|log| world.setup.log_in(&log));
+    assert!(!earlier.contains("master") && now.contains("master"), "{earlier}\n{now}");
+}
+
 /// On a full disk a line is cut, and the next one still begins a new line. No empty pid file is left behind.
 #[apply(trial)]
 fn full_disk() {
