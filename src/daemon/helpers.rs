@@ -1,11 +1,12 @@
 //! Reports of the helper processes that run programs.
 
 use std::ffi::OsStr;
+use std::iter;
 use std::os::unix::ffi::OsStrExt;
 
 use super::event_loop::Daemon;
 use crate::helper::{Helper, is_temporary};
-use crate::log::{info, warning};
+use crate::log::{info, shown_len, warning};
 use crate::monitor::{HelperKind, HelperNews, Input};
 use crate::sys::clock;
 use crate::wire::helper::{MAX_LINE, MAX_LINES, RunReport};
@@ -56,8 +57,34 @@ fn log_kill<Request>(helper: Option<&Helper<Request>>, kind: HelperKind) {
     }
 }
 
+/// Cuts a line of output into pieces that fit a line of the log, also with their control characters escaped.
+fn pieces(mut line: &[u8]) -> impl Iterator<Item = &[u8]> {
+    iter::from_fn(move || {
+        let (piece, rest) = line.split_at(first_piece(line));
+        line = rest;
+        (!piece.is_empty()).then_some(piece)
+    })
+}
+
+/// Returns the length of the first piece: of the text of [`MAX_LINE`] bytes, or a bit less.
+fn first_piece(line: &[u8]) -> usize {
+    let (mut length, mut shown) = (0, 0);
+    for chunk in line.utf8_chunks() {
+        let invalid = (chunk.invalid().len(), char::REPLACEMENT_CHARACTER.len_utf8());
+        let valid = chunk.valid().chars().map(|c| (c.len_utf8(), shown_len(c)));
+        for (bytes, more) in valid.chain([invalid]) {
+            shown += more;
+            if shown > MAX_LINE {
+                return length;
+            }
+            length += bytes;
+        }
+    }
+    length
+}
+
 fn log_run(name: &str, report: &RunReport<'_>) {
-    let pieces = report.output.split(|byte| *byte == b'\n').flat_map(|line| line.chunks(MAX_LINE));
+    let pieces = report.output.split(|byte| *byte == b'\n').flat_map(pieces);
     for (number, line) in pieces.enumerate() {
         if number == MAX_LINES {
             warning!("{}: more output discarded", name);

@@ -32,7 +32,7 @@ use heapless::Vec;
 
 use crate::monitor::Duration;
 use crate::sys::clock;
-use crate::sys::log_sink::{LogFile, Syslog};
+use crate::sys::log_sink::{Gaps, LogFile, Syslog};
 use crate::sys::stderr::write_stderr;
 use crate::wire::http::RouterId;
 #[cfg(feature = "defmt")]
@@ -83,6 +83,7 @@ struct Logger {
     #[cfg(feature = "defmt")]
     frame: Frame,
     buffer: Vec<u8, BUFFER_SIZE>,
+    stderr: Gaps,
 }
 
 thread_local! {
@@ -100,6 +101,7 @@ pub fn open(log: Log) {
         #[cfg(feature = "defmt")]
         frame: Frame::new(),
         buffer: Vec::new(),
+        stderr: Gaps::default(),
     }));
     encoding::write_banner();
 }
@@ -139,6 +141,11 @@ pub(crate) fn is_shown(c: char) -> bool {
     matches!(c, '\'' | '"' | '\\') || c.escape_debug().len() == 1
 }
 
+/// Returns the number of bytes that a character takes in a line.
+pub(crate) fn shown_len(c: char) -> usize {
+    if is_shown(c) { c.len_utf8() } else { c.escape_default().len() }
+}
+
 /// Writes the lines that are buffered or kept. Returns the socket of the log daemon while that has no room.
 pub fn flush() -> Option<RawFd> {
     let lost = with_logger(|logger| logger.log.syslog.as_mut()?.send_kept());
@@ -147,10 +154,12 @@ pub fn flush() -> Option<RawFd> {
     }
     let lost = with_logger(|logger| {
         logger.flush();
-        logger.log.file.as_mut()?.take_lost()
+        [logger.log.file.as_mut().and_then(LogFile::take_lost), logger.stderr.take_lost()]
     });
-    if let Some(Some(lost)) = lost {
-        warning!("log file: {} bytes could not be written and are lost", lost);
+    for (name, lost) in ["log file", "standard error"].into_iter().zip(lost.into_iter().flatten()) {
+        if let Some(lost) = lost {
+            warning!("{}: {} bytes could not be written and are lost", name, lost);
+        }
     }
     with_logger(|logger| {
         logger.flush();
@@ -191,7 +200,7 @@ impl Logger {
             file.write(&self.buffer);
         }
         if self.log.stderr {
-            write_stderr(&self.buffer);
+            self.stderr.write(&self.buffer, write_stderr);
         }
         self.buffer.clear();
     }

@@ -23,12 +23,38 @@ pub struct LogFile {
     file: File,
     /// The user that the daemon runs as.
     pub(crate) user: Uid,
-    /// The last line is incomplete: the disk was full.
+    gaps: Gaps,
+}
+
+/// What could not be written to a file, or to standard error.
+#[derive(Debug, Default)]
+pub struct Gaps {
+    /// The last line is incomplete.
     is_cut: bool,
-    /// The number of bytes that could not be written, until that is logged.
+    /// The number of lost bytes, until that is logged.
     lost: usize,
-    /// Whether the last bytes could.
-    is_written: bool,
+    /// The last bytes are lost, too.
+    lasts: bool,
+}
+
+impl Gaps {
+    /// Writes complete lines by `write`, which returns the number of bytes written. The rest is lost, and counted.
+    pub fn write(&mut self, lines: &[u8], mut write: impl FnMut(&[u8]) -> usize) {
+        if self.is_cut {
+            self.is_cut = write(b"\n") == 0;
+        }
+        let length = write(lines);
+        if length > 0 {
+            self.is_cut = length < lines.len();
+        }
+        self.lasts = length < lines.len();
+        self.lost = self.lost.saturating_add(lines.len() - length);
+    }
+
+    /// Returns the number of lost bytes once that can be logged.
+    pub fn take_lost(&mut self) -> Option<usize> {
+        (self.lost > 0 && !self.lasts).then(|| take(&mut self.lost))
+    }
 }
 
 impl LogFile {
@@ -39,7 +65,7 @@ impl LogFile {
     pub fn open(path: CString) -> Result<Self, Refusal> {
         let user = geteuid();
         let file = own_file::open(&path, Self::FLAGS, user)?;
-        Ok(Self { path, file, user, is_cut: false, lost: 0, is_written: true })
+        Ok(Self { path, file, user, gaps: Gaps::default() })
     }
 
     /// Returns whether the path is not this file, as after a rotation.
@@ -51,27 +77,20 @@ impl LogFile {
     pub fn reopen(&mut self) -> Result<(), Refusal> {
         let file = own_file::open(&self.path, Self::FLAGS, self.user)?;
         // Only the old file ends with a cut line.
-        self.is_cut &= !self.has_moved();
+        self.gaps.is_cut &= !self.has_moved();
         self.file = file;
         Ok(())
     }
 
-    /// Appends complete lines. What cannot be written is lost, and counted.
+    /// Appends complete lines.
     pub fn write(&mut self, lines: &[u8]) {
-        if self.is_cut {
-            self.is_cut = self.file.write(b"\n").is_err();
-        }
-        let length = self.file.write(lines).unwrap_or(0);
-        if length > 0 {
-            self.is_cut = length < lines.len();
-        }
-        self.is_written = length == lines.len();
-        self.lost = self.lost.saturating_add(lines.len() - length);
+        let file = &mut self.file;
+        self.gaps.write(lines, |bytes| file.write(bytes).unwrap_or(0));
     }
 
-    /// Returns the number of lost bytes once that can be logged.
+    /// See [`Gaps::take_lost`].
     pub fn take_lost(&mut self) -> Option<usize> {
-        (self.lost > 0 && self.is_written).then(|| take(&mut self.lost))
+        self.gaps.take_lost()
     }
 }
 

@@ -35,21 +35,20 @@ pub fn prepare() -> bool {
     terminal.is_ok_and(|terminal| TERMINAL.set(terminal).is_ok())
 }
 
-/// Writes complete lines. Drops them if that would block or fails, as there is no other place to say so.
-pub fn write_stderr(lines: &[u8]) {
+/// Writes what has room. Returns the number of bytes: none after an error, as there is no other place to say so.
+pub fn write_stderr(bytes: &[u8]) -> usize {
     if let Some(mut terminal) = TERMINAL.get() {
-        let _ = terminal.write(lines);
-        return;
+        return terminal.write(bytes).unwrap_or(0);
     }
     let stderr = io::stderr();
     let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
-    if send(stderr.as_raw_fd(), lines, flags) != Err(NixErrno::ENOTSOCK) {
-        return;
+    let sent = send(stderr.as_raw_fd(), bytes, flags);
+    if sent != Err(NixErrno::ENOTSOCK) {
+        return sent.unwrap_or(0);
     }
     // A pipe with any room has 4096 bytes, more than one call writes.
-    if poll(&mut [PollFd::new(stderr.as_fd(), PollFlags::POLLOUT)], PollTimeout::ZERO) == Ok(1) {
-        let _ = write(&stderr, lines);
-    }
+    let room = poll(&mut [PollFd::new(stderr.as_fd(), PollFlags::POLLOUT)], PollTimeout::ZERO);
+    if room == Ok(1) { write(&stderr, bytes).unwrap_or(0) } else { 0 }
 }
 
 /// Prints an error on standard error, for the journal with its severity. If that fails, the exit code has to do.

@@ -115,7 +115,8 @@ fn restarted() {
 fn output() {
     let tracked = tracked(setup());
     let lines = r#"printf "can't\ntwo \033[31m\r\n\377\nin "; sleep 0.1; printf 'pieces\nno end'"#;
-    tracked.when("-t", lines);
+    let escapes = r"printf %100s | tr ' ' '\033'; echo the reason";
+    tracked.when("-t", &format!("{escapes}; {lines}"));
     tracked.world.setup.expect(&["conntrackd: more output discarded"]);
     // Escaped, it is too long for a line.
     tracked.when("-n", r#"yes "$(printf '\033')" | tr -d '\n' | head -c 100000"#);
@@ -125,6 +126,8 @@ fn output() {
         let line = format!("conntrackd: {line}");
         keepwatch.wait_log(&line, 1);
     }
+    // With its escapes it takes more than one line.
+    keepwatch.wait_log("the reason\n", 1);
     let log = tracked.world.setup.log();
     assert!(log.lines().all(|line| line.len() < 512 && !line.contains('\x1b')), "{log}");
 }

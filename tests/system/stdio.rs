@@ -9,12 +9,13 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
 use lab::daemon::Setup;
-use lab::files::{await_readable, read_line, wait_readable};
+use lab::files::{await_readable, look, read_line, wait_readable};
 use lab::trial::table;
 use lab::users::NOBODY;
 use libtest_mimic::Trial;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::pty::openpty;
+use nix::sys::signal::Signal;
 
 use crate::privileges::setup_of_nobody;
 use crate::world::{Killed, World, copy_program, word};
@@ -118,11 +119,21 @@ fn assert_never_blocks(stream: Stream) {
     a_thousand_flips(&world);
     let flags = OFlag::from_bits_retain(fcntl(&shared, FcntlArg::F_GETFL).unwrap());
     assert!(!flags.contains(OFlag::O_NONBLOCK), "other processes share this stream");
-    drop(keepwatch);
-    let log = read_now(&ours);
+    let mut log = read_now(&ours);
     assert!(!log.is_empty());
-    #[cfg(not(feature = "defmt"))]
-    assert!(String::from_utf8_lossy(&log).contains(" DEBUG "));
+    keepwatch.signal(Signal::SIGUSR1);
+    if cfg!(feature = "defmt") {
+        return;
+    }
+    let lost = b" bytes could not be written and are lost";
+    look("how much was lost", || {
+        log.extend(read_now(&ours));
+        log.windows(lost.len()).any(|window| window == lost)
+    });
+    let log = String::from_utf8(log).unwrap();
+    assert!(log.contains(" DEBUG ") && log.contains(" standard error: "));
+    // A cut line does not run into the next one.
+    assert!(log.lines().all(|line| line.matches(" keepwatch [-] ").count() <= 1), "{log}");
 }
 
 /// The daemon runs in the background of a session whose terminal stops background processes that write to it.
