@@ -24,22 +24,18 @@ pub(super) fn of_state(text: &str) -> Result<HookCommand, String> {
     let name = expected(name.to_str(), "a program whose path is UTF-8")?;
     let program =
         path(name).map(|path| if path.metadata().is_ok() { path } else { find(name, path) })?;
-    let examine =
-        || try_to_run(&program).map_err(denied).and_then(|()| check_interpreter(&program));
-    let reason = match fs::metadata(&program) {
-        Err(error) => denied(error),
-        Ok(found) if !found.is_file() => "not a regular file".into(),
-        Ok(found) if found.mode() & 0o111 == 0 => "not executable".into(),
-        Ok(_) => match examine() {
-            Ok(()) => {
-                return Ok(HookCommand { program, arguments: words.collect(), is_notify: false });
-            }
-            Err(reason) => reason,
-        },
+    let examined = match fs::metadata(&program) {
+        Err(error) => Err(denied(error)),
+        Ok(found) if !found.is_file() => Err("not a regular file".into()),
+        Ok(found) if found.mode() & 0o111 == 0 => Err("not executable".into()),
+        Ok(_) => try_to_run(&program).map_err(denied).and_then(|()| check_interpreter(&program)),
     };
-    // The value need not show which word is the program.
-    let program = if name == text { String::new() } else { format!("{name}: ") };
-    Err(format!("expected an existing program that may be run: {program}{reason}"))
+    examined.map_err(|reason| {
+        // The value need not show which word is the program.
+        let program = if name == text { String::new() } else { format!("{name}: ") };
+        format!("expected an existing program that may be run: {program}{reason}")
+    })?;
+    Ok(HookCommand { program, arguments: words.collect(), is_notify: false })
 }
 
 /// Searches for a program without a directory in the `PATH` that the hook gets, as keepalived does.

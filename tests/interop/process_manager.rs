@@ -5,8 +5,6 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, lchown, symlink};
 use std::path::Path;
 use std::process::Command;
-use std::sync::Arc;
-use std::thread;
 
 use keepwatch::wire::arp::{self, Operation};
 use lab::capture::Capture;
@@ -21,7 +19,7 @@ use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
 
 use crate::agent_server::python;
 use crate::l3_agent::{NAME, cmdline, shipped};
-use crate::world::{NO_AGENT, VIP, add_interface, add_other_station};
+use crate::world::{NO_AGENT, VIP, add_interface, add_other_station, while_repeating};
 
 #[apply(trial)]
 fn releases() -> Vec<Trial> {
@@ -123,16 +121,10 @@ fn directory_exchanged_for_a_link() {
     // Undisturbed, it starts.
     assert!(start(&pids, STARTS));
     let state = fs::metadata(directory.join("state")).unwrap();
-    thread::scope(|scope| {
-        // Dropped also by a panic.
-        let running = Arc::new(());
-        let still = Arc::downgrade(&running);
-        scope.spawn(move || {
-            while still.strong_count() > 0 {
-                renameat2(AT_FDCWD, directory, AT_FDCWD, link, RenameFlags::RENAME_EXCHANGE)
-                    .unwrap();
-            }
-        });
+    let exchange = || {
+        renameat2(AT_FDCWD, directory, AT_FDCWD, link, RenameFlags::RENAME_EXCHANGE).unwrap();
+    };
+    while_repeating(exchange, || {
         for number in 0..STARTS {
             start(&pids, number);
         }

@@ -78,12 +78,16 @@ const CLAIM: Step =
 
 // The following lives are too unlikely to occur by chance.
 
+/// Returns a life with the default options that begins with these steps.
+fn life(steps: &[Step]) -> Life {
+    Life { options: Options::decode([0; 2]), steps: steps.to_vec() }
+}
+
 /// An interface returns with its old index, and the events of that arrive or are lost.
 #[test]
 fn claims_on_a_returned_interface() {
     for lost in [0, 7] {
-        let mut life = Life::decode(&[]);
-        life.steps.extend([Step::CreateInterface, Step::AddVip, READ, READ, READ]);
+        let mut life = life(&[Step::CreateInterface, Step::AddVip, READ, READ, READ]);
         life.steps.extend(vec![Step::WirelessEvent; lost]);
         life.steps.extend([Step::ReturnInterface { with_vip: true }, READ, READ, READ]);
         life.steps.push(CLAIM);
@@ -94,8 +98,7 @@ fn claims_on_a_returned_interface() {
 /// SIGTERM comes while the daemon waits for the agent before it leaves the pid file to another, after an event.
 #[test]
 fn signal_after_the_pid_file_is_lost() {
-    let mut life = Life::decode(&[]);
-    life.steps.extend([Step::CreateInterface, Step::AddVip, Step::Read(2)]);
+    let mut life = life(&[Step::CreateInterface, Step::AddVip, Step::Read(2)]);
     // The agent takes the request after that, and the file is checked.
     for secs in [6, 5] {
         life.steps.extend([Step::Stall(Duration::from_secs(secs)), Step::Read(1)]);
@@ -110,8 +113,7 @@ fn signal_after_the_pid_file_is_lost() {
 #[test]
 fn new_address_after_a_claim() {
     for secs in 0..70 {
-        let mut life = Life::decode(&[]);
-        life.steps.extend([Step::CreateInterface, Step::AddVip, READ, READ, CLAIM]);
+        let mut life = life(&[Step::CreateInterface, Step::AddVip, READ, READ, CLAIM]);
         life.steps.push(Step::Wait(Duration::from_secs(secs)));
         life.steps.push(Step::ChangeAddress(0, AddressChange::of(([10, 0, 0, 1].into(), 24))));
         life.live();
@@ -121,8 +123,7 @@ fn new_address_after_a_claim() {
 /// A minute has more split brains than may be logged.
 #[test]
 fn more_split_brains_than_lines() {
-    let mut life = Life::decode(&[]);
-    life.steps.extend([Step::CreateInterface, READ, READ, READ]);
+    let mut life = life(&[Step::CreateInterface, READ, READ, READ]);
     for _ in 0..9 {
         let confirmation = Step::Wait(Duration::from_secs(1));
         let split_brain = [Step::AddVip, READ, CLAIM, confirmation];
@@ -177,8 +178,7 @@ fn cause_is_that_of_the_newest_event() {
         Step::SetFlags(UP),
     ];
     for reads in 0..12 {
-        let mut life = Life::decode(&[]);
-        life.steps.extend([Step::CreateInterface, Step::AddVip]);
+        let mut life = life(&[Step::CreateInterface, Step::AddVip]);
         life.steps.extend([Step::Read(1); 12].iter().take(reads));
         life.steps.extend(flap);
         life.steps.extend([READ, READ, READ, Step::RemoveVip]);

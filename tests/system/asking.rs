@@ -9,7 +9,7 @@ use lab::files::look;
 use lab::namespace::Netns;
 use lab::rtnl::Rtnl;
 
-use crate::claims::{await_older_than_the_vip, wait_questions};
+use crate::claims::{await_older_than_the_vip, probing, wait_questions};
 use crate::world::{VIP, World, set_sysctl, setup};
 
 /// The MAC of `ha0`.
@@ -86,8 +86,7 @@ fn add_virtual_mac(vip: &str) {
 /// A host that has learnt our MAC keeps it while the other master answers us.
 #[apply(trial)]
 fn third_host_keeps_our_mac() {
-    let mut setup = setup().with("--no-announce").with("--probe=1");
-    setup.vip = "fd00::5/64".into();
+    let setup = probing("fd00::5/64");
     setup.expect(&["split brain: "]);
     let segment = Segment::new(setup);
     let host = segment.host("host", "bridge");
@@ -116,8 +115,8 @@ fn third_host_keeps_our_mac() {
 #[apply(trial)]
 fn own_frames_come_back() {
     for vip in [VIP, "fd00::5/64"] {
-        let mut setup = setup().with("--no-announce").with("--probe=1");
-        (setup.interface, setup.vip) = ("vrrp.5".into(), vip.into());
+        let mut setup = probing(vip);
+        setup.interface = "vrrp.5".into();
         let segment = Segment::new(setup);
         segment.switch.run(|| run("bridge link set dev ha0-peer hairpin on"));
         segment.world.rtnl.add_address("ha0", "fe80::1/64");
@@ -142,9 +141,7 @@ fn own_frames_come_back() {
 /// A switch that answers for others drops probes without a sender: every second question is an ordinary request.
 #[apply(trial)]
 fn question_arrives_behind_a_suppressing_switch() {
-    let mut setup = setup().with("--no-announce").with("--probe=1");
-    setup.vip = "192.0.2.10/24".into();
-    let segment = Segment::new(setup);
+    let segment = Segment::new(probing("192.0.2.10/24"));
     segment.world.rtnl.add_address("ha0", "192.0.2.1/24");
     await_older_than_the_vip();
     segment.switch.run(|| {
@@ -193,9 +190,7 @@ fn switch_learns_our_port_again() {
 /// Another host may have the own address by now.
 #[apply(trial)]
 fn deleted_own_address_asks_no_more() {
-    let mut setup = setup().with("--no-announce").with("--probe=1");
-    setup.vip = "192.0.2.10/32".into();
-    let world = World::with(setup);
+    let world = World::with(probing("192.0.2.10/32"));
     let own = "192.0.2.1/24";
     world.rtnl.add_address("ha0", own);
     await_older_than_the_vip();

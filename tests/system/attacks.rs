@@ -5,7 +5,6 @@ use std::fs::{self, Permissions};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Instant;
 
 use lab::daemon::{Running, Setup, children, proc_status, send};
@@ -171,11 +170,9 @@ fn reused_number_is_not_killed() {
         if (!$child) { setpgrp; exec "sleep", "1000" }
         POSIX::setsid(); open(F, ">", "$RECORD/pid"); print F "$child\n"; close F; sleep while 1'"#;
     hooked.when("BACKUP", script);
-    let mut command = Command::new("unshare");
-    command.args(["--pid", "--fork", "--kill-child", "--mount-proc"]);
-    let keepwatch = hooked.world.setup.command();
-    command.arg(keepwatch.get_program()).args(keepwatch.get_args()).arg("--foreground");
-    let shell = Killed(command.spawn().unwrap());
+    let unshare = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"];
+    let mut command = hooked.world.setup.command_behind(&unshare);
+    let shell = Killed(command.arg("--foreground").spawn().unwrap());
     let number = hooked.wait_pid("pid");
     let keepwatch = children(shell.0.id())[0];
     let helper = children(keepwatch)[0];

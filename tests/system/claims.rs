@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use keepwatch::wire::arp::{self, Operation};
 use keepwatch::wire::ndisc;
 use lab::capture::{Capture, Frame};
-use lab::daemon::Running;
+use lab::daemon::{Running, Setup};
 use lab::files::{await_readable, content, look};
 use lab::namespace::{Netns, Pids};
 use lab::rtnl::Rtnl;
@@ -22,6 +22,11 @@ use crate::world::{NO_INTERFACE, World, add_interface, setup, up_quietly};
 const VIP: Ipv4Addr = Ipv4Addr::new(169, 254, 0, 5);
 const OURS: [u8; 6] = [2, 0, 0, 0, 0, 1];
 const THEIRS: [u8; 6] = [2, 0, 0, 0, 0, 2];
+
+/// Returns the setup of a daemon that announces nothing, and asks every second who has this VIP.
+pub fn probing(vip: &str) -> Setup {
+    setup().with("--no-announce").with("--probe=1").with(format!("--monitor_cidr={vip}"))
+}
 
 fn start_listening(world: &World) -> Running<'_> {
     let keepwatch = world.setup.start();
@@ -129,9 +134,7 @@ fn one_claim_is_no_split_brain() {
 
 /// Asserts that questions find a station that has the VIP and is otherwise silent. Our own kernel does not answer them.
 fn assert_silent_master_is_found(vip: &str, question: &[u8]) {
-    let mut setup = setup().with("--probe=1").with("--no-announce");
-    setup.vip = vip.into();
-    let world = World::with(setup);
+    let world = World::with(probing(vip));
     world.rtnl.set_mac("ha0", OURS);
     world.rtnl.add_address("ha0", "fe80::1/64");
     await_older_than_the_vip();

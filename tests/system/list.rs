@@ -8,8 +8,6 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::Arc;
-use std::thread;
 
 use lab::daemon::{Running, Setup, send};
 use lab::files::{Directory, Watch, content, look, read_line, write_program};
@@ -24,7 +22,7 @@ use nix::unistd::{Uid, setuid};
 use crate::metrics::world_with;
 use crate::scripted::{hooked, install, wait_hook_succeeded};
 use crate::starter::limit_descriptors;
-use crate::world::{Killed, NO_AGENT, NO_INTERFACE, World, mount_hanging, setup};
+use crate::world::{Killed, NO_AGENT, NO_INTERFACE, World, mount_hanging, setup, while_repeating};
 
 /// Runs a command as this user, with the `/proc` of its PID namespace.
 pub fn among(mut command: Command, user: u32) -> Command {
@@ -282,17 +280,8 @@ fn while_files_are_renamed<R>(run: impl FnOnce() -> R) -> R {
     let directory = Directory::new();
     let [first, second] = &["a", "b"].map(|name| directory.path().join(name));
     fs::write(first, "").unwrap();
-    thread::scope(|scope| {
-        // Dropped also by a panic.
-        let running = Arc::new(());
-        let still = Arc::downgrade(&running);
-        scope.spawn(move || {
-            while still.strong_count() > 0 {
-                fs::rename(first, second).and_then(|()| fs::rename(second, first)).unwrap();
-            }
-        });
-        run()
-    })
+    let rename = || fs::rename(first, second).and_then(|()| fs::rename(second, first)).unwrap();
+    while_repeating(rename, run)
 }
 
 /// Without a word about what is not searched, an incomplete list would look complete.

@@ -141,10 +141,8 @@ fn locked_pid_file_on_an_overlay() {
 fn pid_file_locked_in_another_namespace() {
     let setup = setup();
     let _lock = Lock::take(&setup.pid_file(), 0);
-    let keepwatch = setup.command();
-    let mut command = Command::new("unshare");
-    command.args(["--pid", "--fork", "--mount-proc"]).arg(keepwatch.get_program());
-    let output = command.args(keepwatch.get_args()).output().unwrap();
+    let mut command = setup.command_behind(&["unshare", "--pid", "--fork", "--mount-proc"]);
+    let output = command.output().unwrap();
     let error = String::from_utf8(output.stderr).unwrap();
     assert!(error.ends_with(": held by a process that is not visible from here\n"), "{error}");
     assert_eq!(output.status.code(), Some(1));

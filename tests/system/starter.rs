@@ -211,11 +211,9 @@ fn least_descriptors() {
 
 /// Starts as root that has only these capabilities and the two that the daemon needs.
 fn start_with(world: &World, setpriv: &[&str], capabilities: &str, options: &[&str]) -> Output {
-    let command = world.setup.command();
-    let mut limited = Command::new("setpriv");
-    limited.args(setpriv).arg("--inh-caps=-all");
-    limited.arg(format!("--bounding-set=-all,+net_admin,+net_raw{capabilities}"));
-    limited.arg(command.get_program()).args(command.get_args()).args(options).output().unwrap()
+    let set = format!("--bounding-set=-all,+net_admin,+net_raw{capabilities}");
+    let words = [&["setpriv"], setpriv, &["--inh-caps=-all", &set]].concat();
+    world.setup.command_behind(&words).args(options).output().unwrap()
 }
 
 fn assert_user_is_refused(output: &Output) {
@@ -250,10 +248,9 @@ fn root_with_few_capabilities() {
 #[apply(trial)]
 fn process_1_reaps_orphans() {
     let world = World::new();
-    let mut command = Command::new("unshare");
-    command.args(["--pid", "--fork", "--kill-child", "--mount-proc"]).arg(&world.setup.program);
-    command.args(world.setup.command().get_args()).arg("--foreground");
-    let shell = Killed(command.spawn().unwrap());
+    let unshare = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"];
+    let mut command = world.setup.command_behind(&unshare);
+    let shell = Killed(command.arg("--foreground").spawn().unwrap());
     world.agent.wait_acknowledged("backup");
     let keepwatch = children(shell.0.id())[0];
     let mut inside = Command::new("nsenter");

@@ -3,8 +3,6 @@
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
 
 use keepwatch::monitor::FoundStateFile;
 use keepwatch::sys::state_file::StateFile;
@@ -17,7 +15,7 @@ use nix::sys::signal::Signal;
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 
-use crate::world::{World, setup, word};
+use crate::world::{World, setup, while_repeating, word};
 
 /// Returns the hidden files: a spare, and during a write a temporary file.
 pub fn hidden(setup: &Setup) -> Vec<PathBuf> {
@@ -162,24 +160,15 @@ fn two_daemons_write() {
         }
     };
     wait_written(1);
-    let done = AtomicBool::new(false);
-    thread::scope(|scope| {
-        let reader = scope.spawn(|| {
-            while !done.load(Ordering::Relaxed) {
-                let state = world.setup.state();
-                assert!(["master", "backup"].contains(&state.as_str()), "{state:?}");
-            }
-        });
-        let driver = scope.spawn(|| {
-            for flip in 0..2000 {
-                world.set_vip(flip % 2 == 0);
-            }
-            wait_written(2001);
-        });
-        let driver = driver.join();
-        done.store(true, Ordering::Relaxed);
-        reader.join().unwrap();
-        driver.unwrap();
+    let assert_whole = || {
+        let state = world.setup.state();
+        assert!(["master", "backup"].contains(&state.as_str()), "{state:?}");
+    };
+    while_repeating(assert_whole, || {
+        for flip in 0..2000 {
+            world.set_vip(flip % 2 == 0);
+        }
+        wait_written(2001);
     });
     let line = "another process writes the state file";
     let is_in = |log: &PathBuf| world.setup.log_in(log).contains(line);
@@ -238,14 +227,9 @@ fn mode_and_content() {
     let world = World::new();
     // The starter's umask does not matter.
     for umask in ["0", "077"] {
-        let command = world.setup.command();
-        let output = std::process::Command::new("sh")
-            .args(["-c", &format!("umask {umask}; exec \"$0\" \"$@\"")])
-            .arg(command.get_program())
-            .args(command.get_args())
-            .output()
-            .unwrap();
-        let _keepwatch = world.setup.adopt(&output);
+        let script = format!("umask {umask}; exec \"$0\" \"$@\"");
+        let mut command = world.setup.command_behind(&["sh", "-c", &script]);
+        let _keepwatch = world.setup.adopt(&command.output().unwrap());
         assert_eq!(world.setup.state(), "backup");
         wait_spare(&world.setup);
         let files = [world.setup.state_file(), world.setup.log_file(), world.setup.pid_file()];

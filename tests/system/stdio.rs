@@ -50,10 +50,8 @@ fn streams_closed() {
     let world = World::new();
     let (setup, agent) = (&world.setup, &world.agent);
     for foreground in [true, false] {
-        let mut command = Command::new("sh");
-        command.args(["-c", "exec \"$0\" \"$@\" <&- >&- 2>&-"]).arg(setup.command().get_program());
-        command.args(setup.command().get_args()).args(foreground.then_some("--foreground"));
-        let mut child = command.spawn().unwrap();
+        let mut command = setup.command_behind(&["sh", "-c", "exec \"$0\" \"$@\" <&- >&- 2>&-"]);
+        let mut child = command.args(foreground.then_some("--foreground")).spawn().unwrap();
         agent.wait_acknowledged("backup");
         if !foreground {
             assert!(child.wait().unwrap().success());

@@ -4,6 +4,8 @@ use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::process::{Child, Command};
+use std::sync::Arc;
+use std::thread;
 
 use lab::agent::Agent;
 use lab::daemon::Setup;
@@ -112,6 +114,21 @@ pub fn mount_hanging(directory: &Path) -> File {
     let flags = MsFlags::MS_NODEV | MsFlags::MS_NOSUID;
     mount(Some("gone"), directory, Some("fuse"), flags, Some(&*options)).unwrap();
     server
+}
+
+/// Repeats an act in a thread of its own while another function runs.
+pub fn while_repeating<T>(act: impl Fn() + Send, run: impl FnOnce() -> T) -> T {
+    thread::scope(|scope| {
+        // Dropped also by a panic.
+        let running = Arc::new(());
+        let still = Arc::downgrade(&running);
+        scope.spawn(move || {
+            while still.strong_count() > 0 {
+                act();
+            }
+        });
+        run()
+    })
 }
 
 /// Sets a number under `/proc/sys/net` in the current namespace.

@@ -147,6 +147,13 @@ impl Setup {
         command
     }
 
+    /// Returns the command behind words that have it run, such as `unshare --pid --fork`.
+    pub fn command_behind(&self, words: &[&str]) -> Command {
+        let (mut command, own) = (Command::new(words[0]), self.command());
+        command.args(&words[1..]).arg(own.get_program()).args(own.get_args());
+        command
+    }
+
     /// Runs the command to its end.
     pub fn run(&self) -> Output {
         self.command().output().expect("to start keepwatch")

@@ -41,6 +41,12 @@ impl Lab<'_> {
         self.answers.extend(answers.then(|| claim(OTHER, ClaimKind::Answer)));
     }
 
+    /// The other station claims the VIP, and answers questions from now on.
+    fn contested(&mut self) {
+        self.set_answering(true);
+        self.claimed(OTHER);
+    }
+
     /// Returns the times since the start of these actions, in milliseconds.
     fn times_of(&self, is_meant: impl Fn(&Action) -> bool) -> Vec<u64> {
         let meant = self.actions.iter().filter(|(action, _)| is_meant(action));
@@ -97,8 +103,7 @@ fn claim_at_a_fail_over_is_no_split_brain() {
 #[test]
 fn answer_names_it_and_silence_ends_it() {
     let mut lab = Lab::active(detecting());
-    lab.set_answering(true);
-    lab.claimed(OTHER);
+    lab.contested();
     lab.pass(Duration::from_secs(16));
     assert_eq!(lab.named(), [1000]);
     let asked: Vec<u64> = (0..8).map(|n| 1000 + 2000 * n).collect();
@@ -158,8 +163,7 @@ fn episode_continues_the_one_before() {
     for (rest, lasted) in [(50, 60_000), (90, 1000)] {
         let mut lab = Lab::active(detecting());
         for _ in 0..2 {
-            lab.set_answering(true);
-            lab.claimed(OTHER);
+            lab.contested();
             lab.pass(millis(1500));
             lab.set_answering(false);
             lab.pass(millis(8500 + rest * 1000 - 1000));
@@ -193,8 +197,7 @@ fn link_before_a_loss_of_events_may_be_gone() {
     let mut lab = Lab::active(detecting());
     lab.feed(&Input::Overrun);
     lab.event(Body::NewLink(Link { mac: Some(OTHER), ..link(LINK + 1, "gone") }));
-    lab.set_answering(true);
-    lab.claimed(OTHER);
+    lab.contested();
     lab.pass(Duration::from_secs(3));
     assert_eq!(lab.named().len(), 1);
 }
@@ -248,8 +251,7 @@ fn link_below_a_virtual_mac_asks() {
 #[test]
 fn other_mac_of_the_interface_ends_nothing() {
     let mut lab = with_virtual_mac(true);
-    lab.set_answering(true);
-    lab.claimed(OTHER);
+    lab.contested();
     lab.pass(Duration::from_secs(3));
     lab.event(Body::NewLink(Link { parent: Some(LINK), ..link(WATCHED, "ha") }));
     lab.pass(Duration::from_secs(3));
@@ -349,8 +351,7 @@ fn with_older_address(created: u32) -> Lab<'static> {
 #[test]
 fn question_that_is_answered_has_no_sender() {
     let mut lab = with_older_address(1000);
-    lab.answers.push(claim(OTHER, ClaimKind::Answer));
-    lab.claimed(OTHER);
+    lab.contested();
     lab.pass(Duration::from_secs(20));
     assert!(lab.probes().len() > 5);
     assert!(lab.probes().iter().all(|probe| probe.from.is_unspecified()), "{:?}", lab.probes());
@@ -360,8 +361,7 @@ fn question_that_is_answered_has_no_sender() {
 #[test]
 fn silence_in_a_flood_ends_no_split_brain() {
     let mut lab = Lab::active(detecting());
-    lab.answers.push(claim(OTHER, ClaimKind::Answer));
-    lab.claimed(OTHER);
+    lab.contested();
     lab.pass(Duration::from_secs(3));
     assert!(lab.monitor.status().claimant.is_some());
     lab.answers.clear();
@@ -419,8 +419,7 @@ fn mac_of_a_deleted_link_is_no_longer_ours() {
         let mut lab = Lab::active(detecting());
         lab.event(Body::NewLink(gone.clone()));
         lab.links[1] = gone.clone();
-        lab.set_answering(true);
-        lab.claimed(OTHER);
+        lab.contested();
         lab.pass(Duration::from_secs(5));
         assert_eq!(lab.named(), []);
         lab.links.truncate(1);
@@ -439,8 +438,7 @@ fn storm_of_links_does_not_hold_up_a_question() {
     let mut lab = Lab::active(detecting());
     lab.interrupts = true;
     lab.start = lab.now;
-    lab.set_answering(true);
-    lab.claimed(OTHER);
+    lab.contested();
     for _ in 0..30 {
         lab.event(Body::NewLink(link(LINK, "lan")));
         lab.pass(millis(100));
@@ -460,8 +458,7 @@ fn storm_of_links_does_not_hold_up_a_question() {
 fn question_in_flight_at_a_reload_or_a_stop_is_none() {
     for is_reload in [true, false] {
         let mut lab = Lab::active(detecting());
-        lab.set_answering(true);
-        lab.claimed(OTHER);
+        lab.contested();
         lab.pass(Duration::from_secs(6));
         for _ in 0..8 {
             let asked = lab.probes().len();
@@ -513,8 +510,7 @@ fn vip_is_announced_again_after_silence() {
         let detecting = MonitorConfig { detect_split_brain: true, ..announcing(&mut tables) };
         let config = MonitorConfig { announce_again, ..detecting };
         let mut lab = Lab::active(config);
-        lab.set_answering(true);
-        lab.claimed(OTHER);
+        lab.contested();
         lab.pass(millis(1500));
         lab.set_answering(false);
         lab.pass(Duration::from_secs(3));
@@ -532,8 +528,7 @@ fn repetition_that_comes_too_soon_waits() {
     let mut lab = Lab::active(detecting());
     lab.claimed(OTHER);
     lab.pass(Duration::from_secs(8));
-    lab.set_answering(true);
-    lab.claimed(OTHER);
+    lab.contested();
     lab.pass(Duration::from_secs(20));
     lab.set_answering(false);
     lab.pass(Duration::from_secs(600));
