@@ -1,7 +1,7 @@
 //! The log: every line goes through the macros here.
 //!
 //! Lines are buffered and written together before the loop goes to sleep, so that a transition costs one
-//! write. Nothing allocates, nothing blocks, and control characters from outside are escaped.
+//! write. Nothing allocates, nothing waits but for a disk, and control characters from outside are escaped.
 //!
 //! Lines are text or, with feature `defmt`, frames. Log statements use their common syntax: `{}`, and arguments
 //! behind the text.
