@@ -3,6 +3,7 @@
 #![expect(unsafe_code, reason = "pre_exec, and system calls that nix lacks")]
 
 use core::mem::zeroed;
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, PipeReader, PipeWriter, Read, Seek};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -21,7 +22,7 @@ use nix::sys::signalfd::SignalFd;
 use nix::sys::socket::{MsgFlags, recv};
 use nix::sys::stat::Mode;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
-use nix::unistd::{Pid, getpid, getppid, pipe2, setsid};
+use nix::unistd::{Pid, getpid, getppid, getsid, pipe2, setsid};
 
 use super::{Failure, Runnable, in_step, is_temporary, receive, report};
 use crate::start::process::drop_standard_streams;
@@ -159,11 +160,10 @@ impl HelperProcess {
         let (end, killed) = match self.wait(program, limit) {
             Some(end @ CommandResult::Exited(0)) => (end, 0),
             // Its pid remains the session's until it is reaped.
-            Some(failure) if self.has_others(program) => (failure, kill_session(program)),
+            Some(failure) if self.has_others(program) => (failure, self.kill_session(program)),
             Some(failure) => (failure, 0),
             None => {
-                kill_session(program);
-                self.wait_killed(program);
+                self.kill_session(program);
                 (CommandResult::TimedOut, 0)
             }
         };
@@ -187,29 +187,51 @@ impl HelperProcess {
         }
     }
 
-    /// Reaps the children other than a program that have ended. Returns whether some have not, or the kernel has no list.
+    /// Returns whether children other than a program still run, or the kernel has no list of them.
     fn has_others(&self, program: Pid) -> bool {
-        let Some(mut list) = self.list.as_ref() else { return true };
-        let mut text = String::new();
-        if list.rewind().and_then(|()| list.read_to_string(&mut text)).is_err() {
-            return true;
-        }
-        let others = text.split_whitespace().filter_map(|pid| pid.parse().ok().map(Pid::from_raw));
-        let is_alive = |pid| waitpid(pid, Some(WaitPidFlag::WNOHANG)) == Ok(WaitStatus::StillAlive);
-        others.filter(|pid| *pid != program && is_alive(*pid)).count() > 0
+        self.others(program).is_none_or(|others| !others.is_empty())
     }
 
-    /// Waits until a killed program has ended, for at most [`KILL_GRACE`].
-    fn wait_killed(&self, program: Pid) {
+    /// Returns the children other than a program that still run, and reaps the rest. `None`: the kernel has no list.
+    fn others(&self, program: Pid) -> Option<Vec<Pid>> {
+        let (mut list, mut text) = (self.list.as_ref()?, String::new());
+        list.rewind().and_then(|()| list.read_to_string(&mut text)).ok()?;
+        let others = text.split_whitespace().filter_map(|pid| pid.parse().ok().map(Pid::from_raw));
+        let is_alive =
+            |pid: &Pid| waitpid(*pid, Some(WaitPidFlag::WNOHANG)) == Ok(WaitStatus::StillAlive);
+        Some(others.filter(|pid| *pid != program && is_alive(pid)).collect())
+    }
+
+    /// Kills a session, and waits until it has ended, for at most [`KILL_GRACE`]. Returns how many processes it had besides its
+    /// leader.
+    fn kill_session(&self, leader: Pid) -> u32 {
+        // The leader's group first, at once: no member may act on another's end. A process that has ended needs no signal.
+        let _ = killpg(leader, Signal::SIGKILL);
+        let mut killed = kill_members(leader);
+        // /proc may hide those of other users (`hidepid` of `proc(5)`). Without its parent, each is a child of this process.
         let deadline = Instant::now() + KILL_GRACE;
-        while peek(program).is_none() {
-            let left = deadline.saturating_duration_since(Instant::now());
-            let mut children = [PollFd::new(self.children.as_fd(), PollFlags::POLLIN)];
-            if ppoll(&mut children, Some(left.into()), None) != Ok(1) {
-                break;
+        loop {
+            let mut left = self.others(leader).unwrap_or_default();
+            left.retain(|pid| getsid(Some(*pid)) == Ok(leader));
+            for pid in &left {
+                let _ = kill(*pid, Signal::SIGKILL);
             }
-            while matches!(signals::next(&self.children), Ok(Some(_))) {}
+            killed.extend(&left);
+            let has_ended = peek(leader).is_some() && left.is_empty();
+            if has_ended || !self.wait_child(deadline) {
+                killed.remove(&leader);
+                return killed.len().try_into().unwrap_or(u32::MAX);
+            }
         }
+    }
+
+    /// Waits until a child has ended. Returns `false` at the deadline.
+    fn wait_child(&self, deadline: Instant) -> bool {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let mut children = [PollFd::new(self.children.as_fd(), PollFlags::POLLIN)];
+        let has_ended = ppoll(&mut children, Some(left.into()), None) == Ok(1);
+        while matches!(signals::next(&self.children), Ok(Some(_))) {}
+        has_ended
     }
 
     /// Returns whether the daemon has exited. Discards a request, which only a compromised daemon sends during a run.
@@ -273,13 +295,11 @@ fn peek(child: Pid) -> Option<CommandResult> {
     })
 }
 
-/// Kills a session. Returns how many processes it had besides its leader.
-fn kill_session(leader: Pid) -> u32 {
-    let mut others = 0_u32;
-    // The leader's group first, at once: no member may act on another's end. A process that has ended needs no signal.
-    let _ = killpg(leader, Signal::SIGKILL);
-    for (pid, directory) in session_members(leader) {
-        others += u32::from(pid != leader);
+/// Kills the processes of a session that /proc shows. Returns them.
+fn kill_members(session: Pid) -> BTreeSet<Pid> {
+    let mut killed = BTreeSet::new();
+    for (pid, directory) in session_members(session) {
+        killed.insert(pid);
         // Linux 5.1. The pid may be another process's by now.
         let (call, fd, none) =
             (libc::SYS_pidfd_send_signal, directory.as_raw_fd(), ptr::null::<u8>());
@@ -289,7 +309,7 @@ fn kill_session(leader: Pid) -> u32 {
             let _ = kill(pid, Signal::SIGKILL);
         }
     }
-    others
+    killed
 }
 
 /// Returns the processes of a session and their directories in `/proc`: also those that have just been killed. A process that

@@ -12,6 +12,7 @@ use lab::files::content;
 use lab::namespace::mount_over;
 use lab::users::{NOBODY, OTHER_USER};
 use nix::libc;
+use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 
 use crate::scripted::{HOOK_TIMED_OUT, Scripted, helper, hooked, wait_hook_succeeded};
@@ -119,12 +120,23 @@ fn keys_of_roots_session() {
 /// A child that has become root by a setuid program is killed, too.
 #[apply(trial_with_other_users)]
 fn setuid_child_is_killed() {
+    assert_killed("");
+}
+
+/// Also outside of the program's process group, where /proc hides it.
+#[apply(trial_with_other_users)]
+fn hidden_child_is_killed() {
+    mount(Some("proc"), "/proc", Some("proc"), MsFlags::empty(), Some("hidepid=2")).unwrap();
+    assert_killed("timeout 1000 ");
+}
+
+fn assert_killed(prefix: &str) {
     let hooked = identified(setup().with("--hook-user=nobody").with("--hook-timeout=0.5"));
     let setpriv = hooked.world.setup.directory().join("setpriv");
     fs::copy("/usr/bin/setpriv", &setpriv).unwrap();
     fs::set_permissions(&setpriv, Permissions::from_mode(0o4755)).unwrap();
     let become_root = format!(
-        "{} --reuid=0 --regid=0 --clear-groups sh -c \
+        "{prefix}{} --reuid=0 --regid=0 --clear-groups sh -c \
             'echo $(id -ru) $$ >$RECORD/root; mv $RECORD/BACKUP $RECORD/once; exec sleep 1000'",
         setpriv.display()
     );
