@@ -23,6 +23,7 @@ def main():
         return
     if word not in PLACE or rest:
         sys.exit(USAGE)
-    if sys.prefix == sys.base_prefix:
+    # virtualenv sets the latter before version 20.
+    if sys.prefix == sys.base_prefix and not hasattr(sys, "real_prefix"):
         sys.exit("keepwatch-neutron: this is no virtual environment; use deb or rpm for the system")
     os.execv("/bin/sh", ["sh", os.path.join(HERE, "place"), PLACE[word], sys.prefix])

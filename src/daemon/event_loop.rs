@@ -13,7 +13,7 @@ use signal_hook::low_level::signal_name;
 use super::sources::{AGENT, CLOCK, CONNTRACKD, HOOK, MOUNTS, PACKETS, ROUTE, SIGNALS, SOURCES};
 use crate::errno::Errno;
 use crate::helper::Helper;
-use crate::log::{self, Names, debug, info};
+use crate::log::{self, Names, debug, info, warning};
 use crate::metrics::MetricsFile;
 use crate::monitor::{
     Action, Control, Duration, ExitReason, FoundFiles, HelperKind, HookRun, Input, Instant,
@@ -351,6 +351,10 @@ impl Daemon<'_> {
                 None
             }
             Action::Exit(reason) => {
+                if let Some(state) = self.monitor.status().undelivered {
+                    let word = state.word(self.names.config.active_word);
+                    warning!("agent not notified of {} before the exit", word);
+                }
                 self.exit_reason = Some(reason);
                 None
             }
@@ -386,7 +390,7 @@ impl Daemon<'_> {
         FoundFiles {
             pid_file_lost: self.pid_file.as_ref().is_some_and(|pid_file| !pid_file.is_own()),
             agent_replaced: self.agent.as_ref().is_some_and(Agent::is_replaced),
-            log_moved: log::has_moved(),
+            log_renamed: log::was_renamed(),
             state_file: self.state_file.find(),
         }
     }

@@ -1,8 +1,9 @@
 //! The hook: its command lines, environment and user.
 
 use std::env;
-use std::ffi::{CStr, OsString};
+use std::ffi::{CStr, OsStr, OsString};
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -48,11 +49,16 @@ fn check(program: &Path) -> Result<(), Errno> {
     if is_safe { Ok(()) } else { Err(NixErrno::EPERM.into()) }
 }
 
-/// Returns whether this is a text without `#!`, which shells run themselves, and so does keepalived.
-fn lacks_interpreter(program: &Path) -> bool {
+/// Returns the first bytes of a script, which its interpreter reads, not the kernel.
+fn head_of_script(program: &Path) -> Option<[u8; 4]> {
     let mut head = [0; 4];
     let length = read_head(program, &mut head).unwrap_or(0);
-    length > 0 && head != *b"\x7fELF" && !head.starts_with(b"#!")
+    Some(head).filter(|head| length > 0 && head != b"\x7fELF")
+}
+
+/// Returns whether this is a text without `#!`, which shells run themselves, and so does keepalived.
+fn lacks_interpreter(program: &Path) -> bool {
+    head_of_script(program).is_some_and(|head| !head.starts_with(b"#!"))
 }
 
 impl<'a> Hook<'a> {
@@ -89,7 +95,7 @@ impl<'a> Hook<'a> {
         run.env_clear().env("PATH", PATH);
         run.envs(hook_env.iter().filter_map(|name| Some((name, env::var_os(name)?))));
         run.env("KEEPWATCH_ROUTER_ID", router_id.as_str());
-        run.env("KEEPWATCH_INTERFACE", interface.to_string());
+        run.env("KEEPWATCH_INTERFACE", OsStr::from_bytes(interface.as_bytes()));
         run.env("KEEPWATCH_VIP", vip.to_string());
         run.env("KEEPWATCH_STATE", state.word());
         if let [_, Some(previous)] = self.states {
@@ -111,6 +117,8 @@ impl Runnable for Hook<'_> {
         let identity @ RunAs { user, group } = self.config.run_hook_as();
         let groups = group.map(|group| passwd::groups(user.unwrap_or(geteuid()), group));
         let groups = groups.transpose().map_err(in_step("groups of its user"))?.unwrap_or_default();
+        let programs = self.config.hooks().map(|command| &*command.program);
+        let scripts: Vec<_> = programs.filter(|path| head_of_script(path).is_some()).collect();
         privileges::become_hook_user(identity, &groups).map_err(in_step("becoming its user"))?;
         // Its standard input.
         fs::metadata("/dev/null").map_err(in_step("/dev/null"))?;
@@ -118,7 +126,9 @@ impl Runnable for Hook<'_> {
             check(&command.program)?;
             Ok::<_, Errno>(may_execute(&command.program)?)
         };
-        self.config.hooks().try_for_each(check).map_err(in_step(""))
+        self.config.hooks().try_for_each(check).map_err(in_step(""))?;
+        let read = |script: &&Path| read_head(script, &mut [0]).map(drop);
+        scripts.iter().try_for_each(read).map_err(in_step(""))
     }
 
     fn limit(run: &HookRun) -> Duration {

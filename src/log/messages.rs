@@ -45,7 +45,7 @@ impl LogEvent {
                 info!("agent notified after {} failed attempts", failures);
             }
             Self::AgentReplaced => {
-                info!("agent's socket was replaced since its reply; notifying it again");
+                info!("agent's socket was replaced or changed since its reply; notifying it again");
             }
             Self::InterfaceFound { ifindex } => {
                 info!("watched interface {} has index {}", interface, ifindex);

@@ -107,8 +107,8 @@ pub fn open(log: Log) {
 }
 
 /// Returns whether the log file has been renamed or removed.
-pub fn has_moved() -> bool {
-    with_logger(|logger| logger.log.file.as_ref().is_some_and(LogFile::has_moved)) == Some(true)
+pub fn was_renamed() -> bool {
+    with_logger(|logger| logger.log.file.as_ref().is_some_and(LogFile::was_renamed)) == Some(true)
 }
 
 /// Reopens the log file, which may have been rotated. If that fails, the old one is kept, and a line says why. Returns
@@ -152,19 +152,29 @@ pub fn flush() -> Option<RawFd> {
     if let Some(Some(lost)) = lost {
         warning!("lines lost because /dev/log was full or absent: {}", lost);
     }
-    let lost = with_logger(|logger| {
-        logger.flush();
-        [logger.log.file.as_mut().and_then(LogFile::take_lost), logger.stderr.take_lost()]
-    });
-    for (name, lost) in ["log file", "standard error"].into_iter().zip(lost.into_iter().flatten()) {
-        if let Some(lost) = lost {
-            warning!("{}: {} bytes could not be written and are lost", name, lost);
-        }
-    }
+    log_gaps("log file", |logger| logger.log.file.as_mut().map(|file| &mut file.gaps));
+    log_gaps("standard error", |logger| Some(&mut logger.stderr));
     with_logger(|logger| {
         logger.flush();
         logger.log.syslog.as_ref()?.waiting()
     })?
+}
+
+/// Logs how much a destination has lost, once it has room.
+fn log_gaps(name: &str, gaps: impl Fn(&mut Logger) -> Option<&mut Gaps>) {
+    let lost = with_logger(|logger| {
+        logger.flush();
+        gaps(logger)?.lost()
+    });
+    if let Some(Some(lost)) = lost {
+        warning!("{}: {} bytes could not be written and are lost", name, lost);
+        with_logger(|logger| {
+            logger.flush();
+            if let Some(gaps) = gaps(logger) {
+                gaps.handle_logged(lost);
+            }
+        });
+    }
 }
 
 /// Writes all lines before an exit. A log daemon without room, as while a hook's output is logged, has a moment.

@@ -15,7 +15,7 @@ pub struct FoundFiles {
     /// The socket at the agent's path is not the one that answered the last request with 200.
     pub agent_replaced: bool,
     /// The log file has been renamed or removed.
-    pub log_moved: bool,
+    pub log_renamed: bool,
     /// The state file.
     pub state_file: FoundStateFile,
 }

@@ -19,7 +19,7 @@ const FIRST_RETRY: Duration = Duration::from_secs(1);
 const LONGEST_RETRY: Duration = Duration::from_secs(300);
 /// The most to which the time limit grows after killed runs.
 const LONGEST_LIMIT: Duration = Duration::from_secs(600);
-/// The time in which the helper starts [`HOOK_RUNS`] at most, the last of which is kept for an exit.
+/// The time in which the helper starts [`HOOK_RUNS`] at most, of which the core leaves one for the exit.
 const PERIOD: Duration = Duration::from_secs(HOOK_PERIOD);
 
 /// When the hook is run, and for how long.

@@ -174,7 +174,11 @@ impl Monitor<'_> {
             self.journal.log_limited(LimitedEvent::QuestionFailed { question, answer }, now);
         } else if answer == Answer::Complete && (subject.has_places() || subject == Subject::Links)
         {
-            self.journal.end_failures(|event| matches!(event, LimitedEvent::QuestionFailed { .. }));
+            // In a storm of changes, complete and interrupted answers follow each other.
+            let is_over = |answer: &Answer| matches!(answer, Answer::Failed(_));
+            self.journal.end_failures(|event| {
+                matches!(event, LimitedEvent::QuestionFailed { answer, .. } if is_over(answer))
+            });
         }
         let journal = &mut self.journal;
         match (subject, answer) {

@@ -43,7 +43,7 @@ pub enum LogEvent {
     SplitBrain { mac: Mac, ifindex: u32 },
     /// The split brain is over. `lasted` is the time from the first claim to the last sign, `silent` the time since.
     SplitBrainOver { mac: Mac, claims: u32, lasted: Duration, silent: Duration, ending: Ending },
-    /// All commands for a state have ended. `done`: at least one has succeeded.
+    /// A round of commands has ended. `done`: none has failed. Otherwise the configuration is missing.
     Synced { state: State, done: bool },
     /// A command of conntrackd failed; the next ones still run.
     CommandFailed { command: SyncCommand, end: CommandResult },

@@ -294,7 +294,7 @@ impl<'a> Monitor<'a> {
             return self.handle_exit(ExitReason::Superseded, now);
         }
         self.state_file.handle_check(found.state_file, &mut self.journal, now);
-        if found.log_moved {
+        if found.log_renamed {
             self.journal.post(Action::ReopenLog);
         }
         if let Some(outbox) = self.outbox.as_mut().filter(|_| found.agent_replaced) {

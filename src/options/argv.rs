@@ -52,7 +52,9 @@ pub(super) fn read(argv: Vec<OsString>) -> Result<Vec<GivenOption>, String> {
             (Some(_), false) => return Err(format!("Option takes no value: {word}")),
             // As with getopt_long(3), any next word is the value.
             (None, true) => {
-                Some(words.next().ok_or_else(|| format!("No value given for option: {word}"))??)
+                let value =
+                    words.next().ok_or_else(|| format!("No value given for option: {word}"));
+                Some(value?.map_err(|error| format!("{word}: {error}"))?)
             }
             (inline, _) => inline,
         };

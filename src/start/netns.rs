@@ -9,7 +9,7 @@ use nix::libc;
 use nix::sched::{CloneFlags, setns};
 use nix::sys::stat::{FileStat, fstat, fstatat, lstat, stat};
 
-use super::files::c_path;
+use super::files::{c_path, mount_points};
 use crate::errno::Errno;
 use crate::sys::files::is_same;
 use crate::sys::netns::NamespaceWatch;
@@ -41,10 +41,12 @@ pub fn present() -> Option<FileStat> {
 
 /// Watches the namespace of this process by its `given` path, else by its name. Returns `None` without either.
 pub(super) fn watch(given: Option<&Path>, file: FileStat) -> Option<NamespaceWatch> {
-    // `/proc/PID/ns/net` is a link without a path.
-    let mount = given.and_then(|path| fs::canonicalize(path).ok());
+    let is_here = |path: &PathBuf| stat(path).is_ok_and(|found| is_same(&found, &file));
+    // `/proc/PID/ns/net` is a link without a path, and `/proc/PID/root` leads into another mount namespace.
+    let path = given.and_then(|path| fs::canonicalize(path).ok()).filter(is_here);
     let find_name = || named().find_map(|(found, path)| is_same(&found, &file).then_some(path));
-    if let Some(path) = mount.or_else(find_name) {
+    let find_mount = || mount_points().into_iter().map(PathBuf::from).find(is_here);
+    if let Some(path) = path.or_else(find_name).or_else(find_mount) {
         let mounts = File::open("/proc/self/mountinfo").ok();
         return Some(NamespaceWatch { directory: None, path: c_path(&path).ok()?, file, mounts });
     }

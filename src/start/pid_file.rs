@@ -79,8 +79,8 @@ fn open_locked(path: &Path, is_trial: bool) -> Result<Option<PidFile>, Refusal> 
             (Err(TryLockError::Error(error)), _) => return Err(error.into()),
         }
     }
-    // Of another PID namespace or machine.
-    Err(Refusal::Held("a process that is not visible from here".into()))
+    // Of another PID namespace or machine, or a child of one of this namespace that has exited.
+    Err(Refusal::Held("a process that cannot be found from here".into()))
 }
 
 /// Returns a text with the process that holds the lock on a file (`proc_locks(5)`), unless it belongs to another PID namespace

@@ -27,8 +27,11 @@ pub struct RunAs {
 /// Root retains `CAP_DAC_OVERRIDE`, without which it cannot use other users' directories and sockets, such as an agent's.
 /// The error has the step that failed.
 pub(crate) fn drop(identity: RunAs) -> Result<(), (&'static str, NixErrno)> {
-    if geteuid().is_root() {
+    // Another user must not keep the starter's groups.
+    if geteuid().is_root() || identity.user.is_some_and(|user| user != geteuid()) {
         clear_groups(identity).map_err(in_step("clearing groups (CAP_SETGID)"))?;
+    }
+    if geteuid().is_root() {
         drop_bounding_set(0);
     }
     let step = "becoming the user and group (CAP_SETUID, CAP_SETGID)";

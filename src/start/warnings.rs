@@ -1,7 +1,7 @@
 //! Warnings at the start about unsafe but working set-ups.
 
 use core::net::IpAddr;
-use std::fs;
+use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -42,7 +42,7 @@ pub(super) fn find_warnings(
     warnings.extend(config.keepalived_pid_file.as_deref().and_then(check_keepalived));
     if let Some(Err(errno)) = namespace.map(NamespaceWatch::is_gone) {
         let problem = format!("user {} cannot look at the network namespace: {errno}", geteuid());
-        warnings.push(format!("{problem}; its deletion will go unnoticed"));
+        warnings.push(format!("{problem}; its deletion may go unnoticed"));
     }
     warnings
 }
@@ -111,9 +111,14 @@ fn check_vip(vip: &Cidr) -> Option<String> {
 /// Returns a warning if keepalived's pid file cannot be read. Without one, keepalived does not run.
 fn check_keepalived(path: &Path) -> Option<String> {
     let flags = OFlag::O_RDONLY | SAFELY;
-    let errno =
-        open(path, flags, Mode::empty()).err().filter(|errno| *errno != NixErrno::ENOENT)?;
-    let why = of_user(Refusal::from(errno), geteuid());
+    let opened = open(path, flags, Mode::empty()).map(File::from);
+    let refusal = match opened {
+        Err(NixErrno::ENOENT) => return None,
+        Err(errno) => Refusal::from(errno),
+        Ok(file) if file.metadata().is_ok_and(|found| found.is_file()) => return None,
+        Ok(_) => Refusal::NotRegular,
+    };
+    let why = of_user(refusal, geteuid());
     let path = path.display();
     Some(format!("--keepalived-pid-file {path}: {why}; keepalived is not watched meanwhile"))
 }

@@ -9,9 +9,10 @@ use std::os::unix::net::UnixDatagram;
 
 use nix::fcntl::OFlag;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::stat::{FileStat, stat};
 use nix::unistd::{Uid, geteuid};
 
-use super::files::is_at;
+use super::files::{is_at, is_same};
 use super::own_file::{self, Refusal};
 use crate::errno::Errno;
 use crate::monitor::Duration;
@@ -23,7 +24,9 @@ pub struct LogFile {
     file: File,
     /// The user that the daemon runs as.
     pub(crate) user: Uid,
-    gaps: Gaps,
+    /// Its directory, and what that is.
+    directory: (CString, FileStat),
+    pub(crate) gaps: Gaps,
 }
 
 /// What could not be written to a file, or to standard error.
@@ -52,8 +55,13 @@ impl Gaps {
     }
 
     /// Returns the number of lost bytes once that can be logged.
-    pub fn take_lost(&mut self) -> Option<usize> {
-        (self.lost > 0 && !self.lasts).then(|| take(&mut self.lost))
+    pub fn lost(&self) -> Option<usize> {
+        Some(self.lost).filter(|lost| *lost > 0 && !self.lasts)
+    }
+
+    /// Handles that this number has been written, unless that was lost, too.
+    pub fn handle_logged(&mut self, lost: usize) {
+        self.lost -= if self.lasts { 0 } else { lost };
     }
 }
 
@@ -61,21 +69,32 @@ impl LogFile {
     /// An append-only file (`chattr +a`) can be opened only with `O_APPEND`.
     pub(crate) const FLAGS: OFlag = OFlag::O_WRONLY.union(OFlag::O_APPEND).union(OFlag::O_CREAT);
 
-    /// Opens or creates the file, mode 0644: see [`own_file::open`].
-    pub fn open(path: CString) -> Result<Self, Refusal> {
+    /// Opens or creates the file in its directory, mode 0644: see [`own_file::open`].
+    pub fn open(path: CString, directory: CString) -> Result<Self, Refusal> {
         let user = geteuid();
         let file = own_file::open(&path, Self::FLAGS, user)?;
-        Ok(Self { path, file, user, gaps: Gaps::default() })
+        let found = stat(&*directory)?;
+        Ok(Self { path, file, user, directory: (directory, found), gaps: Gaps::default() })
     }
 
-    /// Returns whether the path is not this file, as after a rotation.
+    /// Returns whether the path is not this file.
     pub fn has_moved(&self) -> bool {
         is_at(&self.path, &self.file) != Ok(true)
     }
 
+    /// Returns whether the file was renamed within its directory, as by a rotation, or removed. In place of the directory another
+    /// user may have put a link, through which root must create no file without a signal.
+    pub fn was_renamed(&self) -> bool {
+        let (path, known) = &self.directory;
+        self.has_moved() && stat(&**path).is_ok_and(|found| is_same(&found, known))
+    }
+
     /// Reopens the path. On an error the old file stays open.
     pub fn reopen(&mut self) -> Result<(), Refusal> {
+        let (directory, known) = &mut self.directory;
+        let found = stat(&**directory)?;
         let file = own_file::open(&self.path, Self::FLAGS, self.user)?;
+        *known = found;
         // Only the old file ends with a cut line.
         self.gaps.is_cut &= !self.has_moved();
         self.file = file;
@@ -86,11 +105,6 @@ impl LogFile {
     pub fn write(&mut self, lines: &[u8]) {
         let file = &mut self.file;
         self.gaps.write(lines, |bytes| file.write(bytes).unwrap_or(0));
-    }
-
-    /// See [`Gaps::take_lost`].
-    pub fn take_lost(&mut self) -> Option<usize> {
-        self.gaps.take_lost()
     }
 }
 

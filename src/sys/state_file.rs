@@ -138,9 +138,9 @@ impl StateFile {
         let file = own_file::open(&self.file.path, OFlag::O_RDWR, self.user)?;
         file.try_lock().map_err(|_| NixErrno::EAGAIN)?;
         let other = Written::new(file, None)?;
-        // Other rights would stay for good.
+        // Other rights would stay for good. A default ACL of the directory may have taken some away.
         let has_rights =
-            (other.id.st_mode & 0o7777, other.id.st_uid) == (0o644, self.user.as_raw());
+            other.id.st_mode & 0o7777 & !0o644 == 0 && other.id.st_uid == self.user.as_raw();
         if has_rights { Ok(other) } else { Err(NixErrno::EPERM.into()) }
     }
 

@@ -17,8 +17,8 @@ pub const MAX_OUTPUT: usize = MAX_LINES * (MAX_LINE + 1) + 1;
 /// The longest datagram: three numbers and the output.
 pub const MAX_REPORT: usize = MAX_OUTPUT + 20;
 
-/// The most runs of the hook that begin within [`HOOK_PERIOD`].
-pub const HOOK_RUNS: usize = 5;
+/// The most runs of the hook that begin within [`HOOK_PERIOD`]: five, and that of an exit.
+pub const HOOK_RUNS: usize = 6;
 
 /// In seconds.
 pub const HOOK_PERIOD: u64 = 10;

@@ -72,7 +72,7 @@ fn text_without_an_interpreter() {
     assert_eq!(content(&called), "first BACKUP\n");
 }
 
-/// At most four runs and that of an exit begin in ten seconds. A state that ends before its turn is skipped.
+/// At most five runs and that of an exit begin in ten seconds. A state that ends before its turn is skipped.
 #[apply(trial)]
 fn state_that_ends_before_its_turn() {
     let hooked = hooked(setup());
@@ -80,14 +80,14 @@ fn state_that_ends_before_its_turn() {
     world.setup.expect(&[NO_INTERFACE]);
     let keepwatch = world.setup.start();
     wait_hook_succeeded(&keepwatch, "BACKUP", 1);
-    for state in ["MASTER", "BACKUP", "MASTER"] {
+    for state in ["MASTER", "BACKUP", "MASTER", "BACKUP"] {
         world.set_vip(state == "MASTER");
         wait_hook_succeeded(&keepwatch, state, 1);
     }
-    world.deliver(false);
+    world.deliver(true);
     world.rtnl.delete("ha0");
     wait_hook_succeeded(&keepwatch, "FAULT", 1);
-    assert_eq!(hooked.calls()[8..], ["+FAULT", "-FAULT"]);
+    assert_eq!(hooked.calls()[10..], ["+FAULT", "-FAULT"]);
 }
 
 /// As in keepalived, the state's own command comes first. Only a command that has failed is run again.
@@ -190,14 +190,14 @@ fn exit_after_a_burst_of_runs() {
         }
         let keepwatch = hooked.world.setup.start();
         wait_hook_succeeded(&keepwatch, states(first), 1);
-        for vip in [!first, first, !first] {
+        for vip in [!first, first, !first, first] {
             hooked.world.set_vip(vip);
             wait_hook_succeeded(&keepwatch, states(vip), 1);
         }
-        hooked.world.deliver(first);
-        // A fifth run may begin.
+        hooked.world.deliver(!first);
+        // A sixth run would begin at once.
         keepwatch.wait_asleep();
-        if first {
+        if !first {
             hooked.world.deliver(false);
         }
         keepwatch.signal(Signal::SIGTERM);

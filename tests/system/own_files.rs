@@ -144,7 +144,7 @@ fn pid_file_locked_in_another_namespace() {
     let mut command = setup.command_behind(&["unshare", "--pid", "--fork", "--mount-proc"]);
     let output = command.output().unwrap();
     let error = String::from_utf8(output.stderr).unwrap();
-    assert!(error.ends_with(": held by a process that is not visible from here\n"), "{error}");
+    assert!(error.ends_with(": held by a process that cannot be found from here\n"), "{error}");
     assert_eq!(output.status.code(), Some(1));
 }
 

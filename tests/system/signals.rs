@@ -6,6 +6,7 @@ use std::os::unix::fs::MetadataExt;
 #[cfg(not(feature = "defmt"))]
 use std::process::Stdio;
 
+use lab::agent::Behaviour;
 use lab::files::content;
 #[cfg(not(feature = "defmt"))]
 use lab::files::read_line;
@@ -27,6 +28,21 @@ fn exits_on_sigterm_and_sigint() {
         assert_eq!(world.setup.state(), "master", "the state file stays as it is");
         assert!(world.setup.log().contains(&format!("exiting on {signal}")));
     }
+}
+
+/// Nobody repeats the request after it.
+#[apply(trial)]
+fn exit_names_the_state_that_the_agent_lacks() {
+    let world = World::new();
+    let keepwatch = world.setup.start();
+    world.agent.wait_acknowledged("backup");
+    world.agent.behave(Behaviour::Hang);
+    world.set_vip(true);
+    keepwatch.wait_log("Wrote router", 2);
+    keepwatch.signal(Signal::SIGTERM);
+    assert_eq!(keepwatch.wait_exit().unwrap().code(), Some(0));
+    let log = world.setup.log();
+    assert!(log.contains("agent not notified of master before the exit\n"), "{log}");
 }
 
 #[apply(trial)]

@@ -40,7 +40,7 @@ use socket::Socket;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// An episode that begins within this time of the end of another continues that one.
+/// An episode that begins within this time of the end of another by the same station continues that one.
 const CONTINUED: Duration = Duration::from_secs(60);
 
 /// A network that has sent a question back may do so for this time: there may have been a loop.
@@ -221,6 +221,7 @@ impl Detector {
             let mut new = Episode::new(claim.mac, at);
             if let Some((earlier, end)) = self.ended
                 && now < end + CONTINUED
+                && (earlier.claimant == claim.mac || earlier.other == Some(claim.mac))
             {
                 (new.began, new.claims) = (earlier.began, earlier.claims);
             }

@@ -174,6 +174,21 @@ fn episode_continues_the_one_before() {
     }
 }
 
+/// Each has its own times and claims.
+#[test]
+fn episode_of_another_station_begins_anew() {
+    let mut lab = Lab::active(detecting());
+    let third: Mac = [2, 0, 0, 0, 0, 3];
+    for station in [OTHER, third] {
+        lab.answers = vec![claim(station, ClaimKind::Answer)];
+        lab.claimed(station);
+        lab.pass(millis(1500));
+        lab.answers.clear();
+        lab.pass(Duration::from_secs(20));
+    }
+    assert_eq!(lab.ends().iter().map(|(lasted, ..)| *lasted).collect::<Vec<_>>(), [1000, 1000]);
+}
+
 /// Another interface of this host on the segment answers, too.
 #[test]
 fn own_links_are_no_other_stations() {

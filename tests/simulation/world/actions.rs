@@ -176,7 +176,7 @@ impl Simulation<'_> {
         Input::FilesChecked(FoundFiles {
             pid_file_lost: self.pid_file_is_lost,
             agent_replaced: self.agent.is_replaced(),
-            log_moved: false,
+            log_renamed: false,
             state_file: self.disk.find(),
         })
     }

@@ -75,9 +75,9 @@ impl Hook {
         self.has_been_down |= *input == Input::NamespaceGone;
     }
 
-    /// Returns when the next run may begin: four may in ten seconds, and that of an exit.
+    /// Returns when the next run may begin: five may in ten seconds, and that of an exit.
     pub fn turn(&self) -> Option<Instant> {
-        self.begun.iter().rev().nth(3).map(|fourth| *fourth + Duration::from_secs(10))
+        self.begun.iter().rev().nth(4).map(|fifth| *fifth + Duration::from_secs(10))
     }
 
     /// Returns the cause of a change, as far as the flags tell.
@@ -100,7 +100,7 @@ impl Hook {
         assert!((LIMIT..=LIMIT * 20 / 3).contains(&limit), "p20_limit_is_bounded");
         assert!(self.lives, "p20_helper_lives");
         assert!(!self.running, "p20_one_run_at_a_time");
-        assert!(self.turn().is_none_or(|turn| now >= turn), "p20_four_runs_in_ten_seconds");
+        assert!(self.turn().is_none_or(|turn| now >= turn), "p20_five_runs_in_ten_seconds");
         self.begun.push(now);
         self.retry.begin();
         if self.last == Some(state) {

@@ -206,6 +206,11 @@ impl Limits {
         self.kinds.retain(|(of, _), _| *of != name);
     }
 
+    /// Notes a success, after which the next failure of this kind alone has a line at once.
+    fn end_one(&mut self, kind: Kind) {
+        self.kinds.retain(|of, _| *of != kind);
+    }
+
     fn end_or_fail(&mut self, name: &'static str, result: Result<(), Errno>, now: Instant) {
         if result.is_ok() { self.end(name) } else { self.fail((name, 0), now) }
     }
@@ -238,7 +243,8 @@ impl Simulation<'_> {
         let (now, limits, questions) = (self.now, &mut self.limits, &mut self.questions);
         match questions.note(input, now) {
             None => {}
-            Some(Answer::Complete) => limits.end("dump"),
+            // Interrupted answers follow complete ones in a storm.
+            Some(Answer::Complete) => limits.end_one(answer_kind(Answer::Failed(Errno(0)))),
             Some(answer) => limits.fail(answer_kind(answer), now),
         }
         match *input {
