@@ -156,11 +156,14 @@ fn assert_killed(prefix: &str) {
 #[apply(trial_with_other_users)]
 fn program_that_the_user_may_not_run() {
     let hooked = identified(setup().with("--hook-user=nobody"));
-    fs::set_permissions(hooked.program(), Permissions::from_mode(0o700)).unwrap();
-    let output = hooked.world.setup.run();
-    assert_eq!(output.status.code(), Some(1), "{output:?}");
-    let error = String::from_utf8(output.stderr).unwrap();
-    assert!(error.ends_with("/hook: Permission denied (EACCES)\n"), "{error}");
+    // The interpreter of a script reads it.
+    for mode in [0o700, 0o711] {
+        fs::set_permissions(hooked.program(), Permissions::from_mode(mode)).unwrap();
+        let output = hooked.world.setup.run();
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert!(error.ends_with("/hook: Permission denied (EACCES)\n"), "{error}");
+    }
     // An owner other than root matters only if root runs it.
     chown(hooked.program(), Some(OTHER_USER), None).unwrap();
     fs::set_permissions(hooked.program(), Permissions::from_mode(0o755)).unwrap();

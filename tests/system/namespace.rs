@@ -2,14 +2,17 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
+use std::path::Path;
 use std::process::Command;
-use std::time::Instant;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use lab::ending::Watched;
-use lab::files::look;
+use lab::files::{content, look};
 use lab::namespace::{Netns, unbind, unbind_elsewhere};
 use lab::old_kernel::without_proc;
 use lab::rtnl::Rtnl;
+use nix::mount::{MntFlags, umount2};
 use nix::net::if_::if_nametoindex;
 
 use crate::world::{Killed, VIP, World, add_interface, setup};
@@ -89,17 +92,37 @@ fn deleted_by_its_name() {
     }
 }
 
-/// The namespace is given by a file elsewhere, or by a symlink to it.
+/// The namespace is given by a file elsewhere, or by a symlink to it, or the daemon inherits it.
 #[apply(trial)]
 fn deleted_by_other_paths() {
     let directory = lab::files::Directory::new();
     let [name, link] = ["name", "link"].map(|file| directory.path().join(file));
     symlink(&name, &link).unwrap();
-    for path in [&name, &link] {
+    for given in [Some(&name), Some(&link), None] {
         let mut inside = Inside::new(name.to_str().unwrap());
-        let daemon = inside.spawn(path.to_str());
+        let mut command = inside.command(given.and_then(|path| path.to_str()));
+        let daemon = Killed(inside.netns().run(|| command.spawn().unwrap()));
         inside.delete_under(daemon, unbind);
     }
+}
+
+/// Only another mount namespace has the namespace at this path; here it is another one, and no deletion.
+#[apply(trial)]
+fn path_through_another_mount_namespace() {
+    let inside = Inside::new("through");
+    let mut idle = Command::new("unshare");
+    let process = Killed(idle.args(["--mount", "sleep", "1000"]).spawn().unwrap());
+    let name = format!("/proc/{}/comm", process.0.id());
+    look("its mounts", || content(Path::new(&name)) == "sleep\n");
+    // Without the file, it would be gone there, too.
+    umount2("/run/netns/through", MntFlags::MNT_DETACH).unwrap();
+    Netns::new().bind("through");
+    let path = format!("/proc/{}/root/run/netns/through", process.0.id());
+    let mut daemon = inside.spawn(Some(&path));
+    inside.world.agent.wait_acknowledged("master");
+    sleep(Duration::from_secs(1));
+    assert_eq!(daemon.0.try_wait().unwrap(), None);
+    unbind("through");
 }
 
 /// A namespace without a name lives as long as a process in it, which may stay a zombie.
