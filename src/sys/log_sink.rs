@@ -201,3 +201,25 @@ impl Syslog {
         true
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn number_of_lost_bytes_is_not_lost() {
+        let mut gaps = Gaps::default();
+        let (all, none) = (|bytes: &[u8]| bytes.len(), |_: &[u8]| 0);
+        gaps.write(b"line\n", none);
+        assert_eq!(gaps.lost(), None);
+        gaps.write(b"line\n", all);
+        assert_eq!(gaps.lost(), Some(5));
+        gaps.write(b"5 are lost\n", none);
+        gaps.handle_logged(5);
+        gaps.write(b"line\n", all);
+        assert_eq!(gaps.lost(), Some(16));
+        gaps.write(b"16 are lost\n", all);
+        gaps.handle_logged(16);
+        assert_eq!(gaps.lost(), None);
+    }
+}
