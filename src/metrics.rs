@@ -13,7 +13,6 @@ use crate::errno::Errno;
 use crate::monitor::{Failure, State, Status, Trouble};
 use crate::sys::atomic_file::AtomicFile;
 use crate::wire::cidr::Cidr;
-use crate::wire::http::RouterId;
 use crate::wire::ifname::InterfaceName;
 
 /// Room for the longest text in bytes: 60 samples with labels of 250 bytes, and what they mean.
@@ -71,7 +70,7 @@ impl Drop for MetricsFile {
 }
 
 /// Returns the labels that every sample has.
-pub fn labels(router_id: &RouterId, interface: &InterfaceName, vip: &Cidr) -> std::string::String {
+pub fn labels(router_id: &str, interface: &InterfaceName, vip: &Cidr) -> std::string::String {
     let (router_id, interface) = (escaped(router_id), escaped(interface));
     format!(r#"router_id="{router_id}",interface="{interface}",vip="{vip}""#)
 }

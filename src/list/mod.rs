@@ -29,7 +29,6 @@ use crate::metrics;
 use crate::start::process::{print, print_error, sees_all};
 use crate::start::{netns, passwd};
 use crate::wire::cidr::Cidr;
-use crate::wire::http::RouterId;
 use crate::wire::ifname::InterfaceName;
 use figures::Figures;
 use process::{FileId, Process, identity, is_open, open_in, path_of, read_state};
@@ -242,7 +241,8 @@ impl Collector {
             remarks.push((Verdict::Critical, "stopped: its state may be old".into()));
         }
         let state = self.find_state(process, conf_dir, &mut remarks, counts)?;
-        let router: RouterId = option("--router-id")?.parse().ok()?;
+        // 1.0.0 took more characters.
+        let router = option("--router-id")?;
         let interface = InterfaceName::new(option("--monitor-interface")?.as_bytes())?;
         let vip: Cidr = option("--monitor-cidr")?.parse().ok()?;
         let netns = identity(fs::metadata(format!("/proc/{pid}/ns/net")));
@@ -253,7 +253,7 @@ impl Collector {
         let name = |id: FileId| {
             self.known.get(&format!("netns {id:?}")).cloned().unwrap_or(id.1.to_string())
         };
-        let mut figures = Figures::new(metrics::labels(&router, &interface, &vip));
+        let mut figures = Figures::new(metrics::labels(router, &interface, &vip));
         if let Some(path) = option("--metrics-file")
             && let Err(errno @ Errno::NOT_FOUND) = figures.read(process, path)
         {

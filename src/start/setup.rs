@@ -107,7 +107,7 @@ impl<'a> Daemon<'a> {
         let state_file = StateFile::new(&path).map_err(at("state file", &path))?;
         let metrics_file = open_at("metrics file", config.metrics_file.as_deref(), |path| {
             refuse_special(path)?;
-            let labels = labels(&config.router_id, &config.interface, &config.vip);
+            let labels = labels(config.router_id.as_str(), &config.interface, &config.vip);
             MetricsFile::new(path, labels).map_err(Refusal::from)
         })?;
         metrics_file.iter().filter(|_| !is_trial).for_each(MetricsFile::discard);

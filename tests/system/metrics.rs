@@ -88,7 +88,7 @@ pub fn text(router_id: &str, vip: &str) -> String {
         claimant,
         counters,
     };
-    let labels = labels(&config.router_id, &config.interface, &config.vip);
+    let labels = labels(config.router_id.as_str(), &config.interface, &config.vip);
     let mut text = String::new();
     render(&mut text, &status, 1_700_000_000, &labels).unwrap();
     text

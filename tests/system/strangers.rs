@@ -86,6 +86,25 @@ fn instances_of_another_user() {
     assert_eq!((code, rows.len(), &*rows[0][0]), (Some(2), 2, &*world.setup.router));
 }
 
+/// It was started by 1.0.0, which took more characters.
+#[apply(trial)]
+fn router_id_that_would_be_refused() {
+    let (pids, world) = (Pids::new(), World::new());
+    fs::write(world.setup.state_file(), "backup").unwrap();
+    let mut command = Command::new(&world.setup.program);
+    command.args(["--router_id=lan/a", "--monitor_interface=ha1", "--monitor_cidr=192.0.2.1"]);
+    command.arg(format!("--conf_dir={}", world.setup.conf_dir.display()));
+    let _stopped = pids.run(|| {
+        // Before it reads its options.
+        let stopped = lab::traced::spawn_up_to(&mut command, nix::libc::SYS_sigaltstack);
+        kill(stopped.pid(), Signal::SIGSTOP).unwrap();
+        Killed(stopped.go_on())
+    });
+    let (_, rows) = table(&pids);
+    let [instance] = &rows[..] else { panic!("{rows:?}") };
+    assert_eq!([&*instance[0], &instance[3]], ["lan/a", "backup"]);
+}
+
 /// Runs `--list` as root after a script, in a PID namespace with a `/run` of its own, where `/run/keepwatch-own` is the program and
 /// `as_other` runs a command as another user. Returns the exit code and standard output.
 fn list_after(script: &str) -> (Option<i32>, String) {
