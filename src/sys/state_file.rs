@@ -14,7 +14,7 @@ use std::ffi::{CStr, CString};
 use std::fs::{File, TryLockError};
 use std::io::ErrorKind;
 use std::os::unix::fs::FileExt;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, UNIX_EPOCH};
 
 use nix::errno::Errno as NixErrno;
 use nix::fcntl::{AT_FDCWD, OFlag, renameat};
@@ -23,6 +23,7 @@ use nix::sys::stat::{FileStat, fstat, lstat};
 use nix::unistd::Uid;
 
 use super::atomic_file::{AtomicFile, create};
+use super::clock;
 use super::files::{is_same, unlink};
 use super::own_file::{self, Refusal};
 use crate::errno::Errno;
@@ -152,8 +153,9 @@ impl StateFile {
     pub fn prepare(&mut self, other: &'static str, since: u64) -> Result<(), Errno> {
         if let Some(live) = &self.live {
             // Only a time that is known has no fraction: see `find_predecessor`.
-            let known = (since > 0).then(|| UNIX_EPOCH + Duration::from_secs(since));
-            live.file.set_modified(known.unwrap_or_else(SystemTime::now))?;
+            let known = (since > 0).then(|| Duration::from_secs(since));
+            let unknown = || Duration::new(clock::unix_time(clock::now()), 500_000_000);
+            live.file.set_modified(UNIX_EPOCH + known.unwrap_or_else(unknown))?;
         }
         if self.has_no_spare {
             return Ok(());
