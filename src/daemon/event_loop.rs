@@ -351,7 +351,7 @@ impl Daemon<'_> {
                 None
             }
             Action::Exit(reason) => {
-                if let Some(state) = self.monitor.status().undelivered {
+                if let Some(state) = self.monitor.unknown_to_agent() {
                     let word = state.word(self.names.config.active_word);
                     warning!("agent not notified of {} before the exit", word);
                 }

@@ -106,7 +106,7 @@ pub fn open(log: Log) {
     encoding::write_banner();
 }
 
-/// Returns whether the log file has been renamed or removed.
+/// Returns whether the log file has been renamed or removed, unless root must not follow it.
 pub fn was_renamed() -> bool {
     with_logger(|logger| logger.log.file.as_ref().is_some_and(LogFile::was_renamed)) == Some(true)
 }

@@ -64,6 +64,8 @@ pub(super) struct Outbox {
     since: Instant,
     /// The last state that the agent has read, or may have, and when.
     read: Option<(State, Instant)>,
+    /// The state of the last 200.
+    acknowledged: Option<State>,
     /// The newest state follows another closely.
     crosses: bool,
     /// When to repeat a state for that.
@@ -80,6 +82,7 @@ impl Outbox {
             predecessor,
             since: Instant::ZERO,
             read: None,
+            acknowledged: None,
             crosses: false,
             crossing: None,
             outage: Outage::None,
@@ -101,6 +104,11 @@ impl Outbox {
         if let Outage::Over { .. } = self.outage {
             self.outage = Outage::Ongoing;
         }
+    }
+
+    /// Returns the newest state, if the agent has never acknowledged it.
+    pub(super) fn unknown(&self) -> Option<State> {
+        self.states.newest.filter(|newest| self.acknowledged != Some(*newest))
     }
 
     /// Delivers the newest state once more, out of turn. A request in flight may have come too early, and a retry is not
@@ -186,6 +194,7 @@ impl Outbox {
     fn on_delivered(&mut self, now: Instant) -> Option<(State, u32)> {
         let (state, failures) = self.states.succeed()?;
         self.handle_read(state, now);
+        self.acknowledged = Some(state);
         if take(&mut self.crosses) {
             self.crossing = Some(now + CROSSING);
         }

@@ -252,6 +252,12 @@ impl<'a> Monitor<'a> {
         }
     }
 
+    /// Returns the state, if the agent does not know it.
+    #[must_use]
+    pub fn unknown_to_agent(&self) -> Option<State> {
+        self.outbox.as_ref()?.unknown()
+    }
+
     /// Returns the current troubles, the worst first.
     pub(super) fn troubles(&self) -> Troubles {
         let agent_fails = self.outbox.as_ref().is_some_and(|outbox| outbox.states.is_failing());

@@ -173,16 +173,11 @@ pub fn examine_replaced(path: &Path, content: &[u8]) -> Result<(), Errno> {
     }
 }
 
-/// Returns whether a file is mounted there, as by a container's engine. It can be neither renamed nor replaced.
+/// Returns whether a file is mounted there, as by a container's engine. It can be neither renamed nor replaced. Mount points
+/// have blanks and the like escaped (`proc_pid_mountinfo(5)`).
 fn is_mount_point(path: &Path) -> bool {
     let path = resolve_directory(path).to_string_lossy().replace('\\', "\\134");
     let path = path.replace(' ', "\\040").replace('\t', "\\011").replace('\n', "\\012");
-    mount_points().contains(&path)
-}
-
-/// Returns the mount points of this mount namespace, with blanks and the like escaped (`proc_pid_mountinfo(5)`), or none
-/// without `/proc`.
-pub(super) fn mount_points() -> Vec<String> {
-    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    mounts.lines().filter_map(|line| Some(line.split(' ').nth(4)?.into())).collect()
+    let mounts = fs::read("/proc/self/mountinfo").unwrap_or_default();
+    String::from_utf8_lossy(&mounts).lines().any(|line| line.split(' ').nth(4) == Some(&path))
 }

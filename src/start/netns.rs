@@ -1,6 +1,7 @@
 //! Network namespaces: enters one, and finds the path by which its deletion shows.
 
 use std::fs::{self, File};
+use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -9,7 +10,7 @@ use nix::libc;
 use nix::sched::{CloneFlags, setns};
 use nix::sys::stat::{FileStat, fstat, fstatat, lstat, stat};
 
-use super::files::{c_path, mount_points};
+use super::files::c_path;
 use crate::errno::Errno;
 use crate::sys::files::is_same;
 use crate::sys::netns::NamespaceWatch;
@@ -45,25 +46,31 @@ pub(super) fn watch(given: Option<&Path>, file: FileStat) -> Option<NamespaceWat
     // `/proc/PID/ns/net` is a link without a path, and `/proc/PID/root` leads into another mount namespace.
     let path = given.and_then(|path| fs::canonicalize(path).ok()).filter(is_here);
     let find_name = || named().find_map(|(found, path)| is_same(&found, &file).then_some(path));
-    let find_mount = || mount_points().into_iter().map(PathBuf::from).find(is_here);
-    if let Some(path) = path.or_else(find_name).or_else(find_mount) {
+    if let Some(path) = path.or_else(find_name) {
         let mounts = File::open("/proc/self/mountinfo").ok();
         return Some(NamespaceWatch { directory: None, path: c_path(&path).ok()?, file, mounts });
     }
     let given = given?;
     let target = fs::read_link(given).ok().filter(|target| target.is_absolute());
     let path = target.as_deref().unwrap_or(given);
-    let path_alone =
-        || Some(NamespaceWatch { directory: None, path: c_path(path).ok()?, file, mounts: None });
+    // Later, without its rights, root may not be able to pass `/proc/PID/root`.
+    let path_alone = || {
+        let directory = path.parent().and_then(|directory| open_place(directory).ok());
+        let name = path.file_name().filter(|_| directory.is_some()).map_or(path, Path::new);
+        Some(NamespaceWatch { directory, path: c_path(name).ok()?, file, mounts: None })
+    };
     watch_process(path).or_else(path_alone)
+}
+
+/// Opens a directory to look at what is in it.
+fn open_place(directory: &Path) -> io::Result<File> {
+    File::options().read(true).custom_flags(libc::O_PATH | libc::O_DIRECTORY).open(directory)
 }
 
 /// Watches `/proc/PID/net/dev`, another file in each namespace, as `/proc/PID/ns/net` needs the right to trace PID.
 fn watch_process(path: &Path) -> Option<NamespaceWatch> {
     let process = path.to_str()?.strip_suffix("/ns/net")?;
-    let flags = libc::O_PATH | libc::O_DIRECTORY;
-    let directory = File::options().read(true).custom_flags(flags).open(format!("{process}/net"));
-    let (directory, path) = (directory.ok()?, c"dev");
+    let (directory, path) = (open_place(format!("{process}/net").as_ref()).ok()?, c"dev");
     let file = fstatat(&directory, path, AtFlags::empty()).ok()?;
     Some(NamespaceWatch { directory: Some(directory), path: path.into(), file, mounts: None })
 }

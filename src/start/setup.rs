@@ -313,7 +313,7 @@ fn open_log(config: &Config, has_stderr: bool, is_trial: bool) -> Result<(), Sta
         return open_at("log file", path, examine).map(drop);
     }
     let open = |path: &Path| {
-        let open = || LogFile::open(c_path(path)?, c_path(path.parent().unwrap_or(path))?);
+        let open = || LogFile::open(c_path(path)?);
         open().or_else(|refusal| {
             check_directory(path, refusal)?;
             // Another instance with this log may have set it aside meanwhile.

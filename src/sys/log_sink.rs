@@ -9,10 +9,9 @@ use std::os::unix::net::UnixDatagram;
 
 use nix::fcntl::OFlag;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::stat::{FileStat, stat};
 use nix::unistd::{Uid, geteuid};
 
-use super::files::{is_at, is_same};
+use super::files::is_at;
 use super::own_file::{self, Refusal};
 use crate::errno::Errno;
 use crate::monitor::Duration;
@@ -24,8 +23,6 @@ pub struct LogFile {
     file: File,
     /// The user that the daemon runs as.
     pub(crate) user: Uid,
-    /// Its directory, and what that is.
-    directory: (CString, FileStat),
     pub(crate) gaps: Gaps,
 }
 
@@ -69,12 +66,11 @@ impl LogFile {
     /// An append-only file (`chattr +a`) can be opened only with `O_APPEND`.
     pub(crate) const FLAGS: OFlag = OFlag::O_WRONLY.union(OFlag::O_APPEND).union(OFlag::O_CREAT);
 
-    /// Opens or creates the file in its directory, mode 0644: see [`own_file::open`].
-    pub fn open(path: CString, directory: CString) -> Result<Self, Refusal> {
+    /// Opens or creates the file, mode 0644: see [`own_file::open`].
+    pub fn open(path: CString) -> Result<Self, Refusal> {
         let user = geteuid();
         let file = own_file::open(&path, Self::FLAGS, user)?;
-        let found = stat(&*directory)?;
-        Ok(Self { path, file, user, directory: (directory, found), gaps: Gaps::default() })
+        Ok(Self { path, file, user, gaps: Gaps::default() })
     }
 
     /// Returns whether the path is not this file.
@@ -82,19 +78,15 @@ impl LogFile {
         is_at(&self.path, &self.file) != Ok(true)
     }
 
-    /// Returns whether the file was renamed within its directory, as by a rotation, or removed. In place of the directory another
-    /// user may have put a link, through which root must create no file without a signal.
+    /// Returns whether the file was renamed, as by a rotation, or removed. Not for root: another user may have put a link in
+    /// place of its directory, through which root must create no file without a signal.
     pub fn was_renamed(&self) -> bool {
-        let (path, known) = &self.directory;
-        self.has_moved() && stat(&**path).is_ok_and(|found| is_same(&found, known))
+        !self.user.is_root() && self.has_moved()
     }
 
     /// Reopens the path. On an error the old file stays open.
     pub fn reopen(&mut self) -> Result<(), Refusal> {
-        let (directory, known) = &mut self.directory;
-        let found = stat(&**directory)?;
         let file = own_file::open(&self.path, Self::FLAGS, self.user)?;
-        *known = found;
         // Only the old file ends with a cut line.
         self.gaps.is_cut &= !self.has_moved();
         self.file = file;

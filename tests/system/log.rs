@@ -4,7 +4,6 @@ use std::fs;
 use std::io::Write;
 use std::iter;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -19,6 +18,7 @@ use nix::mount::MsFlags;
 use nix::sys::signal::Signal;
 use nix::sys::stat::fstat;
 
+use crate::privileges::setup_of_nobody;
 use crate::scripted::helper;
 use crate::stdio::without_log_file;
 use crate::world::{World, setup};
@@ -107,10 +107,10 @@ fn hanging_agent_delays_no_line() {
     assert!(!world.setup.log().contains("timed out"), "{}", world.setup.log());
 }
 
-/// Nobody signals the daemon.
-#[apply(trial)]
+/// Nobody signals the daemon. Root waits for a signal.
+#[apply(trial_with_other_users)]
 fn renamed_log_file() {
-    let world = World::new();
+    let world = World::with(setup_of_nobody());
     let keepwatch = world.setup.start();
     world.agent.wait_acknowledged("backup");
     let log = world.setup.log_file();
@@ -121,30 +121,6 @@ fn renamed_log_file() {
     keepwatch.wait_asleep();
     let [earlier, now] = [earlier, log].map(|log| world.setup.log_in(&log));
     assert!(!earlier.contains("master") && now.contains("master"), "{earlier}\n{now}");
-}
-
-/// Another user may have put the link there, so that root creates a file elsewhere.
-#[apply(trial)]
-fn link_in_place_of_the_directory() {
-    let setup = setup();
-    let [first, away, elsewhere] =
-        ["first", "away", "elsewhere"].map(|name| setup.directory().join(name));
-    for directory in [&first, &elsewhere] {
-        fs::create_dir(directory).unwrap();
-    }
-    let world = World::with(setup.with(format!("--log-file={}", first.join("log").display())));
-    let keepwatch = world.setup.start();
-    world.agent.wait_acknowledged("backup");
-    keepwatch.wait_asleep();
-    fs::rename(&first, &away).unwrap();
-    symlink(&elsewhere, &first).unwrap();
-    // The same look finds both.
-    fs::remove_file(world.setup.state_file()).unwrap();
-    look("the state file", || world.setup.state_file().exists());
-    keepwatch.wait_asleep();
-    assert!(!elsewhere.join("log").exists());
-    let log = world.setup.log_in(&away.join("log"));
-    assert!(log.contains("state file was removed") && !log.contains("not reopened"), "{log}");
 }
 
 /// On a full disk a line is cut, and the next one still begins a new line. No empty pid file is left behind.

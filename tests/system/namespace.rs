@@ -92,16 +92,15 @@ fn deleted_by_its_name() {
     }
 }
 
-/// The namespace is given by a file elsewhere, or by a symlink to it, or the daemon inherits it.
+/// The namespace is given by a file elsewhere, or by a symlink to it.
 #[apply(trial)]
 fn deleted_by_other_paths() {
     let directory = lab::files::Directory::new();
     let [name, link] = ["name", "link"].map(|file| directory.path().join(file));
     symlink(&name, &link).unwrap();
-    for given in [Some(&name), Some(&link), None] {
+    for path in [&name, &link] {
         let mut inside = Inside::new(name.to_str().unwrap());
-        let mut command = inside.command(given.and_then(|path| path.to_str()));
-        let daemon = Killed(inside.netns().run(|| command.spawn().unwrap()));
+        let daemon = inside.spawn(path.to_str());
         inside.delete_under(daemon, unbind);
     }
 }
@@ -109,7 +108,7 @@ fn deleted_by_other_paths() {
 /// Only another mount namespace has the namespace at this path; here it is another one, and no deletion.
 #[apply(trial)]
 fn path_through_another_mount_namespace() {
-    let inside = Inside::new("through");
+    let mut inside = Inside::new("through");
     let mut idle = Command::new("unshare");
     let process = Killed(idle.args(["--mount", "sleep", "1000"]).spawn().unwrap());
     let name = format!("/proc/{}/comm", process.0.id());
@@ -122,6 +121,13 @@ fn path_through_another_mount_namespace() {
     inside.world.agent.wait_acknowledged("master");
     sleep(Duration::from_secs(1));
     assert_eq!(daemon.0.try_wait().unwrap(), None);
+    let target = format!("--target={}", process.0.id());
+    inside.delete_under(daemon, |_| {
+        let mut umount = Command::new("nsenter");
+        umount.args([&*target, "--mount", "umount", "/run/netns/through"]);
+        assert!(umount.status().unwrap().success());
+    });
+    assert!(!inside.world.setup.log().contains("cannot watch"));
     unbind("through");
 }
 

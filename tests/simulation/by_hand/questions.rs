@@ -344,7 +344,6 @@ fn storm_of_links_delays_no_state() {
     }
 }
 
-/// The link of a misplaced address is asked for again after an overrun, but that is no news.
 /// Addresses change all the time, and the queue is too short for that.
 #[test]
 fn interrupted_answers_have_a_line_a_minute() {
@@ -356,6 +355,7 @@ fn interrupted_answers_have_a_line_a_minute() {
     assert_eq!(lab.limited(|event| matches!(event, LimitedEvent::QuestionFailed { .. })), 1);
 }
 
+/// The link of a misplaced address is asked for again after an overrun, but that is no news.
 #[test]
 fn overrun_repeats_no_line() {
     let mut lab = Lab { addresses: vec![elsewhere()], ..Lab::new(config()) }.started();
