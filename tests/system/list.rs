@@ -210,6 +210,7 @@ fn old_or_missing_metrics() {
     let keepwatch = pids.run(|| world.setup.start());
     metrics.wait("notifications_total", 1);
     keepwatch.signal(Signal::SIGSTOP);
+    look("it to stop", || keepwatch.proc_status("State").starts_with('T'));
     let remark = || {
         let (code, rows) = table(&pids);
         assert_eq!(code, Some(2));

@@ -96,7 +96,7 @@ fn router_id_that_would_be_refused() {
     command.arg(format!("--conf_dir={}", world.setup.conf_dir.display()));
     let _stopped = pids.run(|| {
         // Before it reads its options.
-        let stopped = lab::traced::spawn_up_to(&mut command, nix::libc::SYS_sigaltstack);
+        let stopped = lab::traced::spawn_up_to(&mut command, nix::libc::SYS_set_tid_address);
         kill(stopped.pid(), Signal::SIGSTOP).unwrap();
         Killed(stopped.go_on())
     });
