@@ -175,9 +175,8 @@ impl Monitor<'_> {
         } else if answer == Answer::Complete && (subject.has_places() || subject == Subject::Links)
         {
             // In a storm of changes, complete and interrupted answers follow each other.
-            let is_over = |answer: &Answer| matches!(answer, Answer::Failed(_));
             self.journal.end_failures(|event| {
-                matches!(event, LimitedEvent::QuestionFailed { answer, .. } if is_over(answer))
+                matches!(event, LimitedEvent::QuestionFailed { answer: Answer::Failed(_), .. })
             });
         }
         let journal = &mut self.journal;

@@ -64,10 +64,13 @@ impl Place {
         self.ifindex == other.ifindex && is_same_address
     }
 
+    fn is_vip(&self, watched: Option<u32>, vip: Cidr) -> bool {
+        watched == Some(self.ifindex) && self.cidr == vip
+    }
+
     /// Returns how much it is needed: the VIP itself most, and then what is beside it.
     fn rank(&self, watched: Option<u32>, vip: Cidr) -> (bool, bool) {
-        let is_watched = watched == Some(self.ifindex);
-        (is_watched && self.cidr == vip, is_watched)
+        (self.is_vip(watched, vip), watched == Some(self.ifindex))
     }
 }
 
@@ -140,8 +143,7 @@ impl Places {
 
     /// Returns whether the VIP itself had room.
     pub(super) fn had_room_for(&self, watched: u32, vip: Cidr) -> bool {
-        let is_vip = |place: &Place| place.ifindex == watched && place.cidr == vip;
-        !self.overflowed || !self.list.iter().all(is_vip)
+        !self.overflowed || !self.list.iter().all(|place| place.is_vip(Some(watched), vip))
     }
 
     /// Removes the place of an address. Returns whether places that had no room may take its room.

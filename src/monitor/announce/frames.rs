@@ -65,8 +65,8 @@ impl Announcer<'_> {
 
     fn schedule(&mut self, now: Instant) {
         let announcing = |entry: &&PendingAnnouncement| entry.progress == Progress::Announcing;
-        let due = |entry| self.due(entry);
-        self.next_due = self.tables.entries.iter().filter(announcing).map(due).min();
+        let entries = self.tables.entries.iter().filter(announcing);
+        self.next_due = entries.map(|entry| self.due(entry)).min();
         self.rank = Rank::default();
         if !self.is_listing() {
             self.tables.entries.retain(|entry| !entry.is_over(now));

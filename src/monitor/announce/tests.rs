@@ -427,7 +427,7 @@ fn virtual_mac_is_announced_by_its_own_instance() {
     ] {
         let mut tables = Tables::new();
         let mut announcer = announcer(AnnounceTiming::default(), &mut tables);
-        announcer.watched = Some(watched);
+        announcer.handle_watched(Some(watched));
         announcer.handle_role(true, Some(Instance { router, parent: ours }), Instant::ZERO);
         let mac = Some([0, 0, 0x5e, 0, 1, 5]);
         let link = Link { mac, parent: theirs, ..link(UP, true) };
