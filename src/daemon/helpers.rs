@@ -9,7 +9,7 @@ use crate::helper::{Helper, is_temporary};
 use crate::log::{info, shown_len, warning};
 use crate::monitor::{HelperKind, HelperNews, Input};
 use crate::sys::clock;
-use crate::wire::helper::{MAX_LINE, MAX_LINES, RunReport};
+use crate::wire::helper::{MAX_LINE, MAX_LINES, MAX_OUTPUT, RunReport};
 
 impl Daemon<'_> {
     /// Handles the reports of runs, and the end of a helper. Returns whether nothing is left to read.
@@ -84,13 +84,12 @@ fn first_piece(line: &[u8]) -> usize {
 }
 
 fn log_run(name: &str, report: &RunReport<'_>) {
-    let pieces = report.output.split(|byte| *byte == b'\n').flat_map(pieces);
-    for (number, line) in pieces.enumerate() {
-        if number == MAX_LINES {
-            warning!("{}: more output discarded", name);
-            break;
-        }
+    let mut pieces = report.output.split(|byte| *byte == b'\n').flat_map(pieces);
+    for line in pieces.by_ref().take(MAX_LINES) {
         info!("{}: {}", name, OsStr::from_bytes(line).display());
+    }
+    if pieces.next().is_some() || report.output.len() == MAX_OUTPUT {
+        warning!("{}: more output discarded", name);
     }
     if report.killed > 0 {
         warning!("{}: processes of the failed run killed: {}", name, report.killed);

@@ -200,10 +200,13 @@ impl LimitedEvent {
                 warning!("announcement not sent on {}: {}{}", interface, errno, times);
             }
             Self::TooManyAddresses { total } => {
-                error!("announcement table full: {} addresses not announced", total);
+                error!("announcement table full: {} addresses not announced so far", total);
             }
             Self::TooManyLinks { ignored } => {
-                error!("interface table full: addresses of {} interfaces not announced", ignored);
+                error!(
+                    "interface table full: addresses of {} interfaces not announced so far",
+                    ignored
+                );
             }
             Self::ConntrackdUnconfigured => info!("waiting for conntrackd's configuration"),
             Self::HookFailed { state, end: CommandResult::TimedOut, limit } => warning!(

@@ -64,7 +64,7 @@ pub(super) struct Outbox {
     since: Instant,
     /// The last state that the agent has read, or may have, and when.
     read: Option<(State, Instant)>,
-    /// The state of the last 200.
+    /// The state of the last 200, since which the agent was sent no other, and was not replaced.
     acknowledged: Option<State>,
     /// The newest state follows another closely.
     crosses: bool,
@@ -106,7 +106,7 @@ impl Outbox {
         }
     }
 
-    /// Returns the newest state, if the agent has never acknowledged it.
+    /// Returns the newest state, if the agent has not acknowledged it as the last one.
     pub(super) fn unknown(&self) -> Option<State> {
         self.states.newest.filter(|newest| self.acknowledged != Some(*newest))
     }
@@ -123,6 +123,7 @@ impl Outbox {
         if self.states.newest.is_some() && self.states.pending().is_none() {
             journal.log(LogEvent::AgentReplaced);
             self.outage = Outage::Ongoing;
+            self.acknowledged = None;
             self.deliver_again(now);
         }
     }
@@ -170,6 +171,7 @@ impl Outbox {
             self.states.repeat(now);
         }
         let state = self.states.begin(now)?;
+        self.acknowledged.take_if(|known| *known != state);
         self.connected_until = Some(now + AGENT_TIMEOUT);
         Some(state)
     }
@@ -288,6 +290,22 @@ mod tests {
         outbox.on_delivered(Instant::ZERO);
         outbox.on_closed();
         outbox
+    }
+
+    /// It may have read the other state, or be another agent.
+    #[test]
+    fn agent_that_does_not_answer_does_not_know_the_state() {
+        let mut there_and_back = delivered(Active);
+        there_and_back.post(Backup, Instant::from_secs(1));
+        there_and_back.begin(Instant::from_secs(1));
+        there_and_back.post(Active, Instant::from_secs(2));
+        let mut replaced = delivered(Active);
+        replaced.handle_replaced(&mut Journal::default(), Instant::from_secs(1));
+        for mut outbox in [there_and_back, replaced] {
+            assert_eq!(outbox.unknown(), Some(Active));
+            deliver(&mut outbox);
+            assert_eq!(outbox.unknown(), None);
+        }
     }
 
     /// The agent's threads may have overtaken each other. Another state much later has nothing to cross.

@@ -111,7 +111,7 @@ impl StateFile {
     /// Has the present file, or a predecessor's, hold the word.
     fn rewrite(&mut self, word: &'static str) -> Result<(), Refusal> {
         let there = lstat(&*self.file.path)?;
-        let own = self.live.take_if(|live| live.is(&there));
+        let own = self.live.take_if(|live| is_same(&live.id, &there));
         let mut file = own.map_or_else(|| self.open_other(), Ok)?;
         // One that cannot be read stays where it is.
         let renewed = file.holds(word).and_then(|_| self.renew_away(&mut file, word));
@@ -164,7 +164,14 @@ impl StateFile {
             // A starting daemon may remove the first one before it is locked.
             self.create_spare().or_else(|_| self.create_spare())?;
         }
-        self.spare.as_mut().map_or(Ok(()), |spare| spare.renew(other))
+        let Some(spare) = &mut self.spare else { return Ok(()) };
+        let is_new = spare.word.is_none();
+        spare.renew(other)?;
+        // A predecessor's file that was renewed on a full disk may have another mode: the next look finds that as a change.
+        if let Some(live) = self.live.as_mut().filter(|_| is_new) {
+            live.id.st_mode = spare.id.st_mode;
+        }
+        Ok(())
     }
 
     /// Returns the spare, if it is the file at its path. The directory may be another one, or be mounted over. One that cannot be

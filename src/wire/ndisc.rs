@@ -87,7 +87,8 @@ fn multicast<const LEN: usize>(
 }
 
 /// Parses the claim in a valid advertisement: its target, for the MAC in its target link-layer address
-/// option or else the sender's. A solicited one is an answer. A question of keepwatch claims nothing.
+/// option or else the sender's. A solicited one is an answer. A question of keepwatch claims nothing, nor does an
+/// advertisement of a proxy, which yields to that of whoever has the address (RFC 4861 section 7.2.8).
 pub fn parse_claim(frame: &[u8]) -> Option<Claim> {
     let frame = EthernetFrame::new_checked(frame).ok()?;
     let packet = Ipv6Packet::new_checked(frame.payload()).ok()?;
@@ -98,7 +99,9 @@ pub fn parse_claim(frame: &[u8]) -> Option<Claim> {
         && packet.hop_limit() == HOP_LIMIT
         && message.verify_checksum(&packet.src_addr(), &packet.dst_addr());
     let (mac, ip, kind) = match NdiscRepr::parse(&message).ok()? {
-        NdiscRepr::NeighborAdvert { flags, target_addr, lladdr } => {
+        NdiscRepr::NeighborAdvert { flags, target_addr, lladdr }
+            if flags.contains(NdiscNeighborFlags::OVERRIDE) =>
+        {
             let is_answer = flags.contains(NdiscNeighborFlags::SOLICITED);
             let mac = match lladdr {
                 Some(stated) => stated.as_bytes().try_into().ok()?,

@@ -138,6 +138,23 @@ fn own_frames_come_back() {
     }
 }
 
+/// The line about the missing address asks for one.
+#[apply(trial)]
+fn address_that_is_added_after_the_vip_asks() {
+    let setup = probing("fd00::5/64");
+    setup.expect(&["no probe on ha0: no MAC and address of its own to ask from"]);
+    let segment = Segment::new(setup);
+    segment.world.rtnl.add_address("ha0", "fd00::5/64");
+    let wire = segment.switch.run(|| Capture::new("ha0-peer"));
+    let keepwatch = segment.start();
+    keepwatch.wait_log("no probe on ha0: ", 1);
+    await_older_than_the_vip();
+    segment.world.rtnl.add_address("ha0", "fe80::1/64");
+    let own: Ipv6Addr = "fe80::1".parse().unwrap();
+    let asks = |frame: &Frame| frame.bytes.get(22..38) == Some(&own.octets()[..]);
+    wire.wait("a question from the address", |frames| frames.iter().any(asks));
+}
+
 /// A switch that answers for others drops probes without a sender: every second question is an ordinary request.
 #[apply(trial)]
 fn question_arrives_behind_a_suppressing_switch() {

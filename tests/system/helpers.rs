@@ -63,9 +63,9 @@ fn many_runs() {
             tracked.wait_synced(&keepwatch, "backup");
         }
     };
-    run(50);
+    run(20);
     let before = holds();
-    run(150);
+    run(30);
     assert_eq!(holds(), before);
     assert!(children(helper).is_empty());
 }

@@ -269,14 +269,20 @@ fn full_directory() {
     keepwatch.terminate();
     let _ = fs::write(&ballast, vec![0; 65536]);
     world.set_vip(false);
+    fs::set_permissions(setup.state_file(), Permissions::from_mode(0o600)).unwrap();
     let keepwatch = start(setup, &log);
     keepwatch.wait_state("backup");
     look("no room", || setup.log_in(&log).contains("no spare state file: "));
     world.set_vip(true);
     keepwatch.wait_state("master");
-    // With room there is a spare again.
+    assert_eq!(mode(&setup.state_file()), 0o600);
+    // With room there is a spare again, and no file has other rights.
     fs::remove_file(&ballast).unwrap();
     wait_spare(setup);
+    look("a file with the right mode", || mode(&setup.state_file()) == 0o644);
+    world.deliver(false);
+    wait_spare(setup);
+    assert_eq!(mode(&setup.state_file()), 0o644);
     drop(keepwatch);
     let log = setup.log_in(&log);
     assert!(log.contains(" WARNING ") && !log.contains("not written"), "{log}");

@@ -67,15 +67,17 @@ fn question_has_an_address_for_the_answer() {
     assert_eq!(parse_claim(&question(MAC, from, target)), Some(asked));
 }
 
+/// A proxy's advertisement does not override, and so claims nothing.
 #[test]
 fn solicited_advertisement_is_an_answer() {
-    let kinds = [(0x60, ClaimKind::Answer), (0x20, ClaimKind::Unasked)];
+    let kinds = [(0x60, Some(ClaimKind::Answer)), (0x20, Some(ClaimKind::Unasked)), (0x40, None)];
     for (flags, kind) in kinds {
         let mut frame = ADVERTISEMENT;
         frame[58] = flags;
         let source = frame[22..38].try_into().map(<[u8; 16]>::into).unwrap();
         let group = frame[38..54].try_into().map(<[u8; 16]>::into).unwrap();
         Icmpv6Packet::new_unchecked(&mut frame[54..]).fill_checksum(&source, &group);
-        assert_eq!(parse_claim(&frame), Some(Claim { mac: MAC, ip: IP.into(), kind }));
+        let claim = kind.map(|kind| Claim { mac: MAC, ip: IP.into(), kind });
+        assert_eq!(parse_claim(&frame), claim);
     }
 }

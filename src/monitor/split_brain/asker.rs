@@ -83,7 +83,7 @@ impl Asker {
     pub(super) fn handle_address(&mut self, address: &Address, vip: &Vip) {
         if Some(address.ifindex) == vip.own_link()
             && is_usable(address, vip.ip())
-            && vip.place().is_some_and(|vip| is_older(address, vip))
+            && vip.place().is_some_and(|vip| is_apart(address, vip))
             && self.from.is_none_or(|best| rank(address) < rank(&best))
         {
             self.from = Some(*address);
@@ -172,13 +172,13 @@ fn is_usable(address: &Address, vip: IpAddr) -> bool {
         && (ip.is_ipv6() || address.cidr.contains(vip))
 }
 
-/// Returns whether an address was there before those that keepalived added with the VIP. The numbers begin anew after 497
-/// days, or earlier, but an own address is usually of the boot.
-fn is_older(own: &Address, vip: &Place) -> bool {
-    vip.created.saturating_sub(own.created) >= VIPS_WITHIN
+/// Returns whether keepalived did not add this address with the VIP. Which came first cannot be told: the times begin anew
+/// after 497 days, on 32 bits after two to five (`cstamp_delta` in the kernel's net/ipv4/devinet.c).
+fn is_apart(own: &Address, vip: &Place) -> bool {
+    vip.created.abs_diff(own.created) >= VIPS_WITHIN
 }
 
-/// Returns the order of preference: link-local addresses first, then the oldest.
+/// Returns the order of preference: link-local addresses first, then the smallest stamp.
 fn rank(address: &Address) -> (bool, u32) {
     let is_local = matches!(address.cidr.address(), IpAddr::V6(ip) if ip.is_unicast_link_local());
     (!is_local, address.created)

@@ -404,7 +404,7 @@ impl Detector {
             self.due = self.probe_interval.map(|interval| now + interval);
             self.asked = Some(now);
             let question = self.asker.question(vip, is_ordinary, false);
-            let has_no_sender = question.is_none() && vip.mac().is_some();
+            let has_no_sender = question.is_none();
             if has_no_sender && !self.has_no_sender {
                 journal.log_limited(LimitedEvent::NoSender, now);
             }

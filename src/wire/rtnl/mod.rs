@@ -41,7 +41,8 @@ pub struct Address {
     pub peer: IpAddr,
     /// `IFA_FLAGS`.
     pub flags: AddressFlags,
-    /// When it was added, in hundredths of a second since the boot, modulo 2^32.
+    /// When it was added, in hundredths of a second since the boot. It begins anew after 497 days, on 32 bits after two to
+    /// five.
     pub created: u32,
     /// It was changed after it was added, for instance by a refreshed lifetime.
     pub refreshed: bool,

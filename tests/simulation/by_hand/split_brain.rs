@@ -572,10 +572,10 @@ fn hook_runs_again_after_an_unconfirmed_claim() {
     }
 }
 
-/// As a macvlan whose parent is in another namespace. A link without a MAC hears nothing, either.
+/// As a macvlan whose parent is in another namespace, or a tunnel, which has no MAC.
 #[test]
 fn probe_that_can_ask_nobody_has_one_line() {
-    for (mac, probes, lines) in [(Some(MAC), 31, 0), (Some(VIRTUAL_MAC), 0, 1), (None, 0, 0)] {
+    for (mac, probes, lines) in [(Some(MAC), 31, 0), (Some(VIRTUAL_MAC), 0, 1), (None, 0, 1)] {
         let probe_interval = Some(Duration::from_secs(10));
         let mut lab = Lab::new(MonitorConfig { probe_interval, ..detecting() });
         lab.links[0].mac = mac;
