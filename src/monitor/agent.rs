@@ -120,10 +120,10 @@ impl Outbox {
     /// Delivers the state again, because the socket at the agent's path is not the one that answered. The agent may have
     /// ended before it processed the state.
     pub(super) fn handle_replaced(&mut self, journal: &mut Journal, now: Instant) {
+        self.acknowledged = None;
         if self.states.newest.is_some() && self.states.pending().is_none() {
             journal.log(LogEvent::AgentReplaced);
             self.outage = Outage::Ongoing;
-            self.acknowledged = None;
             self.deliver_again(now);
         }
     }
@@ -239,6 +239,9 @@ impl Outbox {
         }
         if failure.follows_request() {
             self.handle_read(state, now);
+        } else if failure.is_outage() {
+            // Who acknowledged it has ended.
+            self.acknowledged = None;
         }
         true
     }
@@ -299,9 +302,14 @@ mod tests {
         there_and_back.post(Backup, Instant::from_secs(1));
         there_and_back.begin(Instant::from_secs(1));
         there_and_back.post(Active, Instant::from_secs(2));
+        there_and_back.on_failed(Failure::TimedOut, Instant::from_secs(6));
         let mut replaced = delivered(Active);
         replaced.handle_replaced(&mut Journal::default(), Instant::from_secs(1));
-        for mut outbox in [there_and_back, replaced] {
+        let mut ended = delivered(Active);
+        ended.deliver_again(Instant::from_secs(1));
+        ended.begin(Instant::from_secs(1));
+        ended.on_failed(Failure::Refused, Instant::from_secs(1));
+        for mut outbox in [there_and_back, replaced, ended] {
             assert_eq!(outbox.unknown(), Some(Active));
             deliver(&mut outbox);
             assert_eq!(outbox.unknown(), None);
