@@ -270,7 +270,8 @@ impl Daemon<'_> {
         }
     }
 
-    /// Executes an action. Returns its result, if it has one now. An error is one that the action has no result for.
+    /// Executes an action. Returns its result, if that is known now. Returns an error for an action whose failure has
+    /// no input of its own.
     fn execute(&mut self, action: &Action) -> Result<Option<Input>, Errno> {
         // Of a feature that is off, the core wants nothing.
         const NONE: Errno = Errno::NO_DEVICE;

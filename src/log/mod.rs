@@ -1,7 +1,8 @@
 //! The log: every line goes through the macros here.
 //!
-//! Lines are buffered and written together before the loop goes to sleep, so that a transition costs one
-//! write. Nothing allocates, nothing waits but for a disk, and control characters from outside are escaped.
+//! Lines are buffered and written together before the loop goes to sleep, so that a transition costs one write. Logging
+//! allocates nothing, and waits only for a disk; an exit also waits for the log daemon. Control characters from outside
+//! are escaped.
 //!
 //! Lines are text or, with feature `defmt`, frames. Log statements use their common syntax: `{}`, and arguments
 //! behind the text.

@@ -29,7 +29,7 @@ impl Backoff {
         Self::between_waits([FIRST, LONGEST], seed)
     }
 
-    /// Returns a backoff between runs of a program.
+    /// Returns a backoff between rounds of conntrackd's commands.
     pub(super) fn of_programs(seed: u32) -> Self {
         Self::between_waits(OF_PROGRAMS, seed)
     }

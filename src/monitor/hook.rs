@@ -44,9 +44,9 @@ pub(super) struct HookSchedule {
     ran_for: Option<HookState>,
     /// The state of a run that was killed, and the time limit of the next.
     longer: Option<(HookState, Duration)>,
-    /// A run is due whatever the state is, once that is known.
+    /// A run is forced, once the state is known: see [`Self::run_again`].
     again: bool,
-    /// The next run is such a one, so it omits nothing that has succeeded.
+    /// The next run is a forced one: it repeats programs that have succeeded.
     anew: bool,
     /// When the last runs began. The helper would hold back a further run until its state is old.
     begun: HistoryBuf<Instant, { HOOK_RUNS - 1 }>,
@@ -103,7 +103,7 @@ impl HookSchedule {
     /// Returns when a state began that is new `now`: the first may be the predecessor's.
     fn begin_of(&mut self, state: HookState, now: Instant) -> Instant {
         let word = if state == HookState::Master { State::Active } else { State::Backup };
-        // Only the first is.
+        // Only the first state can be the predecessor's.
         let same = self.predecessor.take().filter(|(last, _)| *last == word);
         same.and_then(|(_, since)| since).map_or(now, |since| since.min(now))
     }

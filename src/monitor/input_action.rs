@@ -69,7 +69,7 @@ pub enum Input {
 /// A report about a helper process, which runs programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HelperNews {
-    /// The running program ended.
+    /// The run under way ended.
     Ended(CommandResult),
     /// The helper process is gone, and with it the running program, if any.
     Gone,

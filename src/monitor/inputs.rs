@@ -257,7 +257,7 @@ impl Monitor<'_> {
         self.detector.iter_mut().for_each(Detector::handle_loss);
         match (ifindex, self.vip.ifindex()) {
             (Some(ifindex), Some(watched)) if ifindex != watched => return,
-            // It may be about the interface that is missed.
+            // The watched interface is absent, and the message may be about it.
             (Some(_), None) => {}
             _ => self.handle_loss(now),
         }

@@ -141,7 +141,8 @@ impl Places {
         }
     }
 
-    /// Returns whether the VIP itself had room.
+    /// Returns whether no place of the VIP itself can be missing: it would have taken the room of any other place that
+    /// is left.
     pub(super) fn had_room_for(&self, watched: u32, vip: Cidr) -> bool {
         !self.overflowed || !self.list.iter().all(|place| place.is_vip(Some(watched), vip))
     }

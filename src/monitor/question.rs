@@ -21,9 +21,10 @@ pub enum Question {
 /// The end of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// There was nothing but the entries.
+    /// The entries are all that there was.
     Complete,
-    /// The kernel's tables changed meanwhile: entries may be missing.
+    /// Entries may be missing: the kernel's tables changed meanwhile, or may have, as one interface was listed in
+    /// several parts.
     Interrupted,
     /// The question could not be sent, or the kernel refused it.
     Failed(Errno),

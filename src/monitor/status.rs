@@ -108,7 +108,7 @@ pub(super) struct MetricsSchedule {
     /// When to write the file, at the first empty queue from then on: a hanging disk must not delay other events. None: it
     /// is current.
     due: Option<Instant>,
-    /// That queue was found.
+    /// The queue was found empty when the write was due: write now.
     is_next: bool,
     /// The earliest time of a write if only counters have changed.
     not_before: Instant,

@@ -182,7 +182,7 @@ impl Vip {
         })
     }
 
-    /// Returns whether an answer decides the state that has not been put in use yet.
+    /// Returns whether an answer about the watched interface, on which the state depends, is missing or not in use yet.
     pub(super) fn is_awaited(&self) -> bool {
         self.next.as_ref().is_some_and(|next| next.scope == Scope::Watched)
     }
@@ -405,7 +405,7 @@ impl Vip {
         Some((scope, answer))
     }
 
-    /// Returns the places of the VIP's address apart from the VIP itself, if that is missed.
+    /// Returns the other places of the VIP's address while this router is backup. None once the namespace is gone.
     fn others(&self) -> impl Iterator<Item = &Place> {
         let is_backup = self.state() == Some(State::Backup) && !self.namespace_gone;
         let watched = self.ifindex();
@@ -413,15 +413,15 @@ impl Vip {
         self.view.places.iter().filter(move |place| is_backup && is_other(place))
     }
 
-    /// Returns a place of the VIP's address that is probably a mistake, if the VIP is missed: the name of its interface and
-    /// the address there. keepalived uses /32 or /128 for an address configured without a prefix length.
+    /// Returns a place of the VIP's address that is probably a mistake, while this router is backup: the name of its
+    /// interface and the address there. keepalived uses /32 or /128 for an address configured without a prefix length.
     ///
     /// An address on `lo`, or on a link that is down or has no ARP, is right for some load balancers.
     pub(super) fn misplaced(&self) -> Option<(InterfaceName, Cidr)> {
         self.find_other(|place| !self.may_be_right(place))
     }
 
-    /// Returns a place of the VIP's address that may be a mistake or not.
+    /// Returns a place of a link-local VIP's address on another interface, which may be right.
     pub(super) fn elsewhere(&self) -> Option<(InterfaceName, Cidr)> {
         self.find_other(|place| self.may_be_right(place))
     }

@@ -59,6 +59,7 @@ pub(super) fn read(argv: Vec<OsString>) -> Result<Vec<GivenOption>, String> {
             (inline, _) => inline,
         };
         let (flag, how) = match parsed {
+            // As --no-probe.
             ParsedName::On(flag) if flag.long == PROBE && value.as_deref() == Some("0") => {
                 (flag, Given::Off)
             }

@@ -145,6 +145,7 @@ pub(super) fn delay(text: &str) -> Result<Duration, String> {
     expected(seconds(text, 100_000), "seconds from 0.1 to 3600")
 }
 
+/// Reads whole seconds. 0 does not come here: argv.rs takes it for --no-probe.
 pub(super) fn whole_seconds(text: &str) -> Result<Duration, String> {
     expected(number(text, 1..=3600).map(Duration::from_secs), "a number of seconds from 0 to 3600")
 }

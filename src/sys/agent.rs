@@ -53,7 +53,8 @@ struct Exchange {
 }
 
 impl Agent {
-    /// Stores the path and the present user; the socket need not exist. `ENAMETOOLONG` beyond 107 bytes.
+    /// Stores the path and this process's user, and makes the first socket; the agent's need not exist. `ENAMETOOLONG`
+    /// beyond 107 bytes, or the errno of `socket(2)`.
     pub fn new(path: &Path) -> Result<Self, Errno> {
         Ok(Self {
             address: UnixAddr::new(path)?,

@@ -53,7 +53,8 @@ impl AtomicFile {
         is_at(&self.path, own) == Ok(false) && is_held()
     }
 
-    /// Removes an ended process's file: one that is not locked. The caller reports that the file could not be written.
+    /// Removes the file of a process that has ended: one that is not locked. If it cannot be removed, the next write
+    /// replaces it, or fails and reports that.
     pub fn discard(&self) {
         let is_locked = |file: File| matches!(file.try_lock(), Err(TryLockError::WouldBlock));
         if self.open().is_ok_and(|file| !is_locked(file)) {

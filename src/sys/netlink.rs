@@ -106,7 +106,7 @@ pub struct Questions {
     sequence: u32,
     /// The last answer has not been read to its end.
     is_open: bool,
-    /// It may have a rest in the socket, also if reading it has failed.
+    /// The socket may still hold parts of the last answer, as after a failed read.
     has_rest: bool,
     /// How it ends, unless the kernel reports an error at the end.
     answer: Answer,

@@ -1,4 +1,5 @@
-//! The pid file and the log, which are opened as the user that the daemon runs as: root creates no file for that user.
+//! Files that are opened as the user that the daemon runs as: the pid file, the log, and the state file of a
+//! predecessor. Root creates no file for that user.
 
 use std::ffi::CStr;
 use std::fmt;

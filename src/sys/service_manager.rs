@@ -39,7 +39,7 @@ impl ReadinessNotifier {
     /// Reports to the starter that the daemon is up.
     pub fn ready(&mut self) {
         if let Self::Parent(pipe) = self {
-            // The pipe has room, and of a starter that has ended no process waits.
+            // The pipe has room. An error means that the starter has ended, so no process waits.
             let _ = pipe.write_all(UP.as_bytes());
             *self = Self::Silent;
         }

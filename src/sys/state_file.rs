@@ -108,7 +108,7 @@ impl StateFile {
         Ok(())
     }
 
-    /// Has the present file, or a predecessor's, hold the word.
+    /// Writes the word into the present file, or into a predecessor's.
     fn rewrite(&mut self, word: &'static str) -> Result<(), Refusal> {
         let there = lstat(&*self.file.path)?;
         let own = self.live.take_if(|live| is_same(&live.id, &there));
@@ -261,7 +261,7 @@ impl Written {
         self.is(found) && found.st_nlink == 1
     }
 
-    /// Has the file hold this word, with the mark.
+    /// Writes the word, unless the file holds it, and sets the mark.
     fn renew(&mut self, word: &'static str) -> Result<(), Errno> {
         self.word = None;
         self.file.set_modified(UNIX_EPOCH)?;

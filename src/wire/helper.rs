@@ -20,7 +20,7 @@ pub const MAX_REPORT: usize = MAX_OUTPUT + 20;
 /// The most runs of the hook that begin within [`HOOK_PERIOD`]: five, and that of an exit.
 pub const HOOK_RUNS: usize = 6;
 
-/// In seconds.
+/// The time for [`HOOK_RUNS`], in seconds.
 pub const HOOK_PERIOD: u64 = 10;
 
 /// One run of `conntrackd -C FILE` with a flag.
@@ -135,7 +135,7 @@ pub enum CommandResult {
 /// A helper process's report of a run.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct RunReport<'a> {
-    /// How the program ended.
+    /// The end of the first program that failed, otherwise of the last.
     pub end: CommandResult,
     /// The number of processes that were killed in the session of a failed run.
     pub killed: u32,

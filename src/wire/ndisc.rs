@@ -20,7 +20,8 @@ pub const FRAME_LEN: usize = PROBE_LEN + 8;
 /// Shows that a packet has crossed no router (RFC 4861 section 7.1.2).
 const HOP_LIMIT: u8 = 255;
 
-/// The flow label (RFC 6437) of our questions, by which one that the network sends back differs from those of hosts.
+/// The flow label (RFC 6437) of our questions, by which one that the network sends back differs from those of hosts. It
+/// is "kw" in ASCII.
 pub const QUESTION_LABEL: u32 = 0x6b77;
 
 /// Returns a multicast in which `mac` claims `ip`, and which overrides the neighbours' caches. `router` is whether the

@@ -59,7 +59,7 @@ pub(super) struct Announcer<'a> {
     /// Announce addresses when they appear, and all when the router becomes active.
     announces_changes: bool,
     active: bool,
-    /// That of the watched interface.
+    /// The VRRP instance of the watched interface.
     instance: Option<Instance>,
     /// The index of the watched interface.
     watched: Option<u32>,
@@ -72,7 +72,7 @@ pub(super) struct Announcer<'a> {
     /// Events have been lost. Until all links are asked for, events that have waited in the queue may be outdated.
     has_loss: bool,
     again: Option<Again>,
-    /// The list is for one of these rounds. Otherwise each address in it gets all of its own.
+    /// The list in progress is for a round of `again`. Otherwise each listed address gets `timing.repeat` rounds.
     lists_round: bool,
     /// Entries wait for an empty queue.
     pub(super) has_waiting: bool,
@@ -168,7 +168,7 @@ impl<'a> Announcer<'a> {
         }
     }
 
-    /// Ends that, as the other station has the VIP.
+    /// Cancels [`Announcer::announce_again`], as the other station has the VIP.
     pub(super) fn stop(&mut self) {
         self.again = None;
         if take(&mut self.lists_round) {

@@ -109,7 +109,7 @@ impl Episode {
             self.other = Some(mac);
         }
         self.last = self.last.max(at);
-        // A claim from before the last question leaves that unanswered, but is none of silence.
+        // A claim received before the last probe is no answer to it, but the station was not silent.
         self.quiet_since = self.quiet_since.max(at);
         if is_answer {
             self.answers = true;

@@ -48,8 +48,8 @@ pub struct Address {
     pub refreshed: bool,
 }
 
-/// A link, as the kernel calls an interface. A field that is `None` is not in the message and has not changed: a
-/// wireless event (`IFLA_WIRELESS`) has only the name and the flags.
+/// A link, as the kernel calls an interface. A field that is `None` is not in the message and has not changed, unless
+/// its own comment says otherwise: a wireless event (`IFLA_WIRELESS`) has only the name and the flags.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Link {
     /// Index of the interface; never 0.
@@ -62,7 +62,7 @@ pub struct Link {
     pub ethernet: bool,
     /// Its address, if it is an Ethernet.
     pub mac: Option<Mac>,
-    /// Index of the link below it (`IFLA_LINK`), in the same namespace.
+    /// Index of the link below it (`IFLA_LINK`). None: also a link in another namespace.
     pub parent: Option<u32>,
     /// The number of carrier changes (`IFLA_CARRIER_CHANGES`).
     pub carrier_changes: Option<u32>,
