@@ -149,8 +149,7 @@ fn state(config: &Config, questions: &mut Questions) -> Result<String, Errno> {
             (Some(state), None) => {
                 let there = if state == State::Active { "present" } else { "absent" };
                 let word = state.word(config.active_word);
-                let troubles = monitor.status().troubles;
-                let troubles = list_troubles(&troubles);
+                let troubles = list_troubles(&monitor.status().troubles);
                 return Ok(format!("{there}, would start as {word}{elsewhere}{troubles}"));
             }
             (_, Some(due)) if due > now => sleep((due - now).into()),

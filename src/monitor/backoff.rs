@@ -4,8 +4,8 @@ use super::{Duration, Instant};
 
 const FIRST: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(5);
-/// The same for programs: a run costs more than an attempt to connect.
-const OF_PROGRAMS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(300)];
+/// The first and the longest wait between runs of programs, each of which costs more than an attempt to connect.
+pub(super) const OF_PROGRAMS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(300)];
 /// The bounds of the mean wait after the backlog was full.
 const WHEN_FULL: [Duration; 2] = [Duration::from_millis(12), Duration::from_millis(30)];
 

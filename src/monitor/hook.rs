@@ -7,6 +7,7 @@ use core::mem::take;
 
 use heapless::HistoryBuf;
 
+use super::backoff::OF_PROGRAMS;
 use super::delivery::Delivery;
 use super::journal::Journal;
 use super::{
@@ -14,9 +15,10 @@ use super::{
 };
 use crate::wire::helper::{HOOK_PERIOD, HOOK_RUNS};
 
-/// The wait after the first failure, which doubles with each: many scripts end with a false test, and each run sends mail.
-const FIRST_RETRY: Duration = Duration::from_secs(1);
-const LONGEST_RETRY: Duration = Duration::from_secs(300);
+/// The wait after the first failure, which doubles with each: a script that ends with a false test fails at every run,
+/// and each run may send mail.
+const FIRST_RETRY: Duration = OF_PROGRAMS[0];
+const LONGEST_RETRY: Duration = OF_PROGRAMS[1];
 /// The most to which the time limit grows after killed runs.
 const LONGEST_LIMIT: Duration = Duration::from_secs(600);
 /// The time in which the helper starts [`HOOK_RUNS`] at most, of which the core leaves one for the exit.

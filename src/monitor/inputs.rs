@@ -30,8 +30,11 @@ impl Monitor<'_> {
         self.journal.counters.events += 1;
         match body {
             Body::NewAddress(address) => self.handle_address(address, now),
-            Body::DelAddress(address) if self.vip.handle_address_gone(address) => {
-                self.resync.request_all(now);
+            Body::DelAddress(address) => {
+                let may_have_room = self.vip.handle_address_gone(address);
+                if may_have_room {
+                    self.resync.request_all(now);
+                }
             }
             Body::NewLink(link) => {
                 let is_new = self.update_interface(|vip| vip.handle_link(link));

@@ -102,10 +102,9 @@ pub enum State {
 }
 
 /// The word for [`State::Active`] in the state file and for the agent.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ActiveWord {
     /// `master`, the word of the first generation of Neutron's monitor.
-    #[default]
     Master,
     /// `primary`, the word of the later generations.
     Primary,

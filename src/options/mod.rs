@@ -96,11 +96,11 @@ pub struct Config {
     pub garp_master_repeat: NonZeroU8,
     /// seconds between two rounds of an address, 0.1 to 3600 (in keepalived: between two sets, 0 for a single
     /// set); default: 2
-    #[argh(option, arg_name = "SECONDS", default = "Duration::from_secs(2)")]
+    #[argh(option, arg_name = "SECONDS", default = "AnnounceTiming::default().delay")]
     #[argh(from_str_fn(values::delay))]
     pub garp_master_delay: Duration,
     /// mean seconds between the announcements of two addresses, 0 to 3600, for switches that throttle them; default: 0
-    #[argh(option, arg_name = "SECONDS", default = "Duration::ZERO")]
+    #[argh(option, arg_name = "SECONDS", default = "AnnounceTiming::default().interval")]
     #[argh(from_str_fn(values::interval))]
     pub garp_interval: Duration,
     /// listen for other stations that claim the VIP, even with --no-announce; a later
@@ -316,6 +316,11 @@ impl Config {
             return Err(missing("--enable_conntrackd, as --conntrackd-conf is given"));
         }
         self.log_file = self.find_log_file().and_then(|file| std::path::absolute(file).ok());
+        self.check_paths()
+    }
+
+    /// Refuses a file that the daemon writes if another option names it, too.
+    fn check_paths(&self) -> Result<(), String> {
         let files = [
             ("--pid_file", &self.pid_file),
             ("--log-file", &self.log_file),

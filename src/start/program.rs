@@ -75,14 +75,11 @@ pub(crate) fn check_interpreter(script: &Path) -> Result<(), String> {
     })?;
     // Of env(1) the program is all that follows, unless that is an option or a variable.
     let argument = argument.trim_ascii();
-    let is_name = |name: &&[u8]| {
-        interpreter.ends_with("env")
-            && !name.is_empty()
-            && !name.starts_with(b"-")
-            && !name.contains(&b'=')
-    };
-    let name = Some(argument).filter(is_name);
-    let name = Path::new(OsStr::from_bytes(name.unwrap_or(b"/")));
+    let is_name = !argument.is_empty() && !argument.starts_with(b"-") && !argument.contains(&b'=');
+    if !interpreter.ends_with("env") || !is_name {
+        return Ok(());
+    }
+    let name = Path::new(OsStr::from_bytes(argument));
     let is_found = |place: &str| try_to_run(&Path::new(place).join(name)).is_ok();
     if name.is_absolute() || PATH.split(':').any(is_found) {
         return Ok(());

@@ -105,12 +105,7 @@ impl<'a> Daemon<'a> {
         let written = Some(&*path).into_iter().chain(config.metrics_file.as_deref());
         written.filter(|_| !is_trial).for_each(remove_leftovers);
         let state_file = StateFile::new(&path).map_err(at("state file", &path))?;
-        let metrics_file = open_at("metrics file", config.metrics_file.as_deref(), |path| {
-            refuse_special(path)?;
-            let labels = labels(config.router_id.as_str(), &config.interface, &config.vip);
-            MetricsFile::new(path, labels).map_err(Refusal::from)
-        })?;
-        metrics_file.iter().filter(|_| !is_trial).for_each(MetricsFile::discard);
+        let metrics_file = open_metrics(config, is_trial)?;
         let keepalived = open_at(
             "keepalived's pid file",
             config.keepalived_pid_file.as_deref(),
@@ -242,7 +237,7 @@ fn open_sockets(config: &Config) -> Result<(RouteEvents, Option<PacketSocket>), 
     let only = filters.then_some(config.vip.address());
     let route = RouteEvents::open(config.netlink_rcvbuf, only, announces)
         .map_err(named("netlink socket"))?;
-    let packets = config.announce().map(|_| PacketSocket::open(config.vip.address()));
+    let packets = announces.then(|| PacketSocket::open(config.vip.address()));
     let socket = "packet socket (root or CAP_NET_RAW; not needed with --no-announce alone)";
     Ok((route, packets.transpose().map_err(named(socket))?))
 }
@@ -304,6 +299,17 @@ fn find_predecessor(path: &Path, word: ActiveWord) -> Option<Predecessor> {
     let is_set = modified.1 == 0 && modified.0 > 0 && modified != changed;
     let is_past = since <= clock::now() + Duration::from_secs(1);
     Some((state, Some(since).filter(|_| is_set && is_past)))
+}
+
+/// Prepares the metrics file. Without a trial, a killed predecessor's is removed.
+fn open_metrics(config: &Config, is_trial: bool) -> Result<Option<MetricsFile>, StartError> {
+    let file = open_at("metrics file", config.metrics_file.as_deref(), |path| {
+        refuse_special(path)?;
+        let labels = labels(config.router_id.as_str(), &config.interface, &config.vip);
+        MetricsFile::new(path, labels).map_err(Refusal::from)
+    })?;
+    file.iter().filter(|_| !is_trial).for_each(MetricsFile::discard);
+    Ok(file)
 }
 
 fn open_log(config: &Config, has_stderr: bool, is_trial: bool) -> Result<(), StartError> {

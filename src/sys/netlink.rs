@@ -128,14 +128,13 @@ impl Questions {
         socket.bind_auto()?;
         socket.set_non_blocking(true)?;
         let can_filter = socket.set_netlink_get_strict_chk(true).is_ok();
-        let (answer, is_alone) = (Answer::Complete, false);
         Ok(Self {
             socket,
             sequence: 0,
             is_open: false,
             has_rest: false,
-            answer,
-            is_alone,
+            answer: Answer::Complete,
+            is_alone: false,
             can_filter,
             parts: 0,
             began: [None; 2],

@@ -38,7 +38,7 @@ struct Control([u8; cmsg_space::<TimeSpec>()]);
 pub struct PacketSocket {
     socket: OwnedFd,
     vip: IpAddr,
-    /// The index of the interface that it is bound to, 0 for all. None: not bound.
+    /// The index of the interface that it is bound to, 0 for all. None: not known to be bound.
     bound_to: Option<u32>,
     /// When no frame was left to receive: a later frame is younger, however the wall clock is set.
     emptied: Instant,

@@ -150,14 +150,17 @@ impl<'a> Announcer<'a> {
         self.blocked.clear();
         (self.again, self.next_due) = (None, None);
         (self.links_missing, self.addresses_missing) = (false, false);
-        active && self.announces_changes && self.list(false)
+        let lists = active && self.announces_changes;
+        if lists {
+            self.list(false);
+        }
+        lists
     }
 
-    /// Wants everything listed and announced, for a round of [`Announcer::announce_again`] or not. Returns `true`.
-    fn list(&mut self, for_round: bool) -> bool {
+    /// Wants everything listed and announced, for a round of [`Announcer::announce_again`] or not.
+    fn list(&mut self, for_round: bool) {
         (self.links_missing, self.addresses_missing) = (!self.has_links, true);
         self.lists_round = for_round;
-        true
     }
 
     /// Announces everything again, or only one address, because another station has claimed the VIP.
@@ -184,7 +187,8 @@ impl<'a> Announcer<'a> {
             return false;
         }
         self.tables.entries.retain(|entry| entry.progress != Progress::Done);
-        self.list(true)
+        self.list(true);
+        true
     }
 
     fn is_listing(&self) -> bool {
@@ -328,19 +332,12 @@ impl<'a> Announcer<'a> {
         journal: &mut Journal,
         now: Instant,
     ) {
-        let Address { ifindex, cidr, flags, refreshed, .. } = *address;
-        let (ip, key) = (cidr.address(), AddressKey::from(address));
+        let Address { flags, refreshed, .. } = *address;
+        let key = AddressKey::from(address);
         if flags.contains(AddressFlags::Dadfailed) {
             return self.drop_entries(|address| *address == key);
         }
-        // keepalived announces the addresses of the watched interface.
-        let is_keepalived_s = self.watched == Some(ifindex) && self.again.is_none();
-        let only = self.again.and_then(|again| again.only).filter(|_| listed && self.lists_round);
-        let is_other = only.is_some_and(|only| only != key);
-        let usable = !ip.is_loopback() && !ip.is_multicast() && !ip.is_unspecified();
-        let link = self.tables.links.get(ifindex);
-        let up = link.map_or(self.links_missing, |link| link.up);
-        if is_keepalived_s || is_other || !usable || !up {
+        if !self.may_announce(key, listed) {
             return;
         }
         let undecided = flags.intersects(AddressFlags::Tentative | AddressFlags::Optimistic);
@@ -388,6 +385,18 @@ impl<'a> Announcer<'a> {
         }
     }
 
+    /// Returns whether an address is this announcer's, and its link can send frames.
+    fn may_announce(&self, key: AddressKey, listed: bool) -> bool {
+        let AddressKey { ifindex, ip, .. } = key;
+        // keepalived announces the addresses of the watched interface.
+        let is_keepalived_s = self.watched == Some(ifindex) && self.again.is_none();
+        let only = self.again.and_then(|again| again.only).filter(|_| listed && self.lists_round);
+        let is_other = only.is_some_and(|only| only != key);
+        let usable = !ip.is_loopback() && !ip.is_multicast() && !ip.is_unspecified();
+        let up = self.tables.links.get(ifindex).map_or(self.links_missing, |link| link.up);
+        !is_keepalived_s && !is_other && usable && up
+    }
+
     fn expect_due(&mut self, now: Instant) {
         self.next_due = Some(self.next_due.map_or(now, |due| due.min(now)));
         self.rank = Rank::default();
@@ -419,11 +428,11 @@ impl<'a> Announcer<'a> {
         self.tables.links.clear();
         self.tables.entries.clear();
         self.has_loss = true;
-        if self.announces_changes {
-            self.active && self.list(false)
-        } else {
-            self.is_listing() && self.list(true)
+        let lists = if self.announces_changes { self.active } else { self.is_listing() };
+        if lists {
+            self.list(!self.announces_changes);
         }
+        lists
     }
 
     /// Handles an empty queue: every event has been read that may have removed a listed address. Logs the addresses that
