@@ -20,7 +20,7 @@ use crate::monitor::{
 use crate::options::Config;
 use crate::start::program::check_conntrackd;
 use crate::start::{StartError, files, named, process, service_manager};
-use crate::sys::netlink::Questions;
+use crate::sys::netlink::QuestionSocket;
 use crate::sys::service_manager::ReadinessNotifier;
 use crate::sys::{clock, signals};
 use crate::trouble::list_troubles;
@@ -45,7 +45,7 @@ pub fn check(config: &Config, tables: &mut Tables) -> Result<(), StartError> {
         process::open_null()?;
     }
     let (mut daemon, warnings) = Daemon::start(config, &mut starter, tables, true)?;
-    signals::unblock_for_report();
+    signals::unblock_all_but_usr2();
     let opened = |_: &Path| Ok::<_, Errno>(());
     report("namespace", config.namespace.as_deref(), opened, "entered");
     let state = state(config, &mut daemon.questions).map_err(named("netlink socket"))?;
@@ -117,7 +117,7 @@ fn program() -> String {
 }
 
 /// Returns whether the VIP is present, and the state that the daemon would report first.
-fn state(config: &Config, questions: &mut Questions) -> Result<String, Errno> {
+fn state(config: &Config, questions: &mut QuestionSocket) -> Result<String, Errno> {
     let mut monitor = Monitor::new(MonitorConfig::new(config.interface, config.vip));
     let (mut found, mut elsewhere) = (None, String::new());
     let deadline = clock::now() + LIMIT;

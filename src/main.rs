@@ -43,13 +43,13 @@ fn main() -> ExitCode {
     }
     if argv.iter().any(|word| word == "--check" || word == "--list") {
         // Parsing the options can already block on a dead mount.
-        signals::unblock_for_report();
+        signals::unblock_all_but_usr2();
         alarm::set(CHECK_LIMIT);
     }
     let command = options::parse(argv);
     let mut tables = TABLES.lock().unwrap_or_else(PoisonError::into_inner);
     if !matches!(command, Ok(CliAction::Run(_))) {
-        signals::unblock_for_report();
+        signals::unblock_all_but_usr2();
     }
     match command {
         Ok(CliAction::Run(config)) => {

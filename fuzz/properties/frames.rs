@@ -42,7 +42,7 @@ fn is_justified(frame: &[u8]) {
             let label = u32::from_be_bytes(taken(frame, 14)) & 0xf_ffff;
             let expected = match message[0] {
                 135 if label == ndisc::QUESTION_LABEL => Some(ClaimKind::Probe),
-                136 if message[4] & 0x40 == 0 => Some(ClaimKind::Unasked),
+                136 if message[4] & 0x40 == 0 => Some(ClaimKind::Unsolicited),
                 136 => Some(ClaimKind::Answer),
                 _ => None,
             };
@@ -79,7 +79,7 @@ fn ours_are_received(mac: [u8; 6], ip: [u8; 16]) {
     let v4: [u8; 4] = taken(&ip, 0);
     for operation in [Operation::Request, Operation::Reply] {
         let frame = arp::announcement(operation, mac, v4.into());
-        let unasked = Claim { mac, ip: v4.into(), kind: ClaimKind::Unasked };
+        let unasked = Claim { mac, ip: v4.into(), kind: ClaimKind::Unsolicited };
         let unspecified = Claim { kind: ClaimKind::Probe, ..unasked };
         let is_request = operation == Operation::Request;
         let expected = if v4 == [0; 4] { is_request.then_some(unspecified) } else { Some(unasked) };
@@ -96,7 +96,7 @@ fn ours_are_received(mac: [u8; 6], ip: [u8; 16]) {
             let frame = ndisc::advertisement(mac, ip.into(), router);
             assert_eq!(
                 parse_claim(&frame),
-                Some(Claim { mac, ip: ip.into(), kind: ClaimKind::Unasked })
+                Some(Claim { mac, ip: ip.into(), kind: ClaimKind::Unsolicited })
             );
         }
     }

@@ -9,7 +9,7 @@ use crate::helper::{Helper, is_temporary};
 use crate::log::{info, shown_len, warning};
 use crate::monitor::{HelperKind, HelperNews, Input};
 use crate::sys::clock;
-use crate::wire::helper::{MAX_LINE, MAX_LINES, MAX_OUTPUT, RunReport};
+use crate::wire::helper::{MAX_LINES, MAX_OUTPUT, MAX_PIECE, RunReport};
 
 impl Daemon<'_> {
     /// Handles the reports of runs, and the end of a helper. Returns whether nothing is left to read.
@@ -66,7 +66,7 @@ fn pieces(mut line: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// Returns the length of the first piece: of the text of [`MAX_LINE`] bytes, or a bit less.
+/// Returns the length of the first piece: of the text of [`MAX_PIECE`] bytes, or a bit less.
 fn first_piece(line: &[u8]) -> usize {
     let (mut length, mut shown) = (0, 0);
     for chunk in line.utf8_chunks() {
@@ -74,7 +74,7 @@ fn first_piece(line: &[u8]) -> usize {
         let valid = chunk.valid().chars().map(|c| (c.len_utf8(), shown_len(c)));
         for (bytes, more) in valid.chain([invalid]) {
             shown += more;
-            if shown > MAX_LINE {
+            if shown > MAX_PIECE {
                 return length;
             }
             length += bytes;

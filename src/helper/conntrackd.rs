@@ -22,7 +22,7 @@ use nix::sys::prctl;
 use nix::sys::stat::Mode;
 use nix::unistd::{Gid, Uid, geteuid, setegid, seteuid};
 
-use super::{Failure, PATH, Runnable, in_step};
+use super::{FailedStep, PATH, Runnable, in_step};
 use crate::errno::Errno;
 use crate::options::Config;
 use crate::start::privileges::{self, RunAs};
@@ -140,7 +140,7 @@ impl Runnable for Conntrackd<'_> {
     const PROCESS: &'static CStr = c"keepwatch-sync";
     const PERIOD: Duration = Duration::ZERO;
 
-    fn prepare(&self) -> Result<(), Failure<'static>> {
+    fn prepare(&self) -> Result<(), FailedStep<'static>> {
         prctl::set_no_new_privs().map_err(in_step("no_new_privs"))?;
         privileges::limit_to_client(self.config.run_as()).map_err(in_step("dropping privileges"))
     }

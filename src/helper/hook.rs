@@ -11,7 +11,7 @@ use std::time::Duration;
 use nix::errno::Errno as NixErrno;
 use nix::unistd::geteuid;
 
-use super::{Failure, PATH, Runnable, in_step};
+use super::{FailedStep, PATH, Runnable, in_step};
 use crate::errno::Errno;
 use crate::options::Config;
 use crate::start::privileges::RunAs;
@@ -113,7 +113,7 @@ impl Runnable for Hook<'_> {
     const PERIOD: Duration = Duration::from_secs(HOOK_PERIOD);
 
     /// Becomes the hook's user for good, and checks that the hook can be run.
-    fn prepare(&self) -> Result<(), Failure<'static>> {
+    fn prepare(&self) -> Result<(), FailedStep<'static>> {
         let identity @ RunAs { user, group } = self.config.run_hook_as();
         let groups = group.map(|group| passwd::groups(user.unwrap_or(geteuid()), group));
         let groups = groups.transpose().map_err(in_step("groups of its user"))?.unwrap_or_default();

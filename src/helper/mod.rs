@@ -36,7 +36,7 @@ pub use hook::{Hook, HookCommand};
 use process::{HelperProcess, KILL_GRACE};
 
 /// The step of a helper's start that failed, and its error. The step has no name if the program is at fault.
-type Failure<'a> = (&'a str, Errno);
+type FailedStep<'a> = (&'a str, Errno);
 
 /// Room for a failure, in bytes.
 const MAX_FAILURE: usize = 64;
@@ -61,7 +61,7 @@ pub trait Runnable {
     const PERIOD: Duration;
 
     /// Drops the privileges that a run does not need, once. After an error the daemon does not start.
-    fn prepare(&self) -> Result<(), Failure<'static>>;
+    fn prepare(&self) -> Result<(), FailedStep<'static>>;
 
     /// Returns how long a program of a request may take.
     fn limit(request: &Self::Request) -> Duration;
@@ -85,7 +85,8 @@ pub struct Helper<Request> {
 }
 
 impl<Request: Serialize> Helper<Request> {
-    /// Forks a process, and waits until it is prepared. The error has the name of the step that failed: see [`Failure`].
+    /// Forks a process, and waits until it is prepared. The error has the name of the step that failed: see
+    /// [`FailedStep`].
     pub fn fork(runnable: &mut impl Runnable<Request = Request>) -> Result<Self, (String, Errno)> {
         let flags = SockFlag::SOCK_CLOEXEC;
         let (channel, theirs) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags)
@@ -100,7 +101,8 @@ impl<Request: Serialize> Helper<Request> {
         }
         drop(theirs);
         let mut buffer = [0; MAX_FAILURE];
-        let prepared = receive::<Result<(), Failure<'_>>>(&channel, &mut buffer, MsgFlags::empty());
+        let prepared =
+            receive::<Result<(), FailedStep<'_>>>(&channel, &mut buffer, MsgFlags::empty());
         prepared.map_err(in_step("channel")).flatten().map_err(owned)?;
         Ok(Self { channel, is_busy: false, requests: PhantomData })
     }
@@ -147,11 +149,11 @@ impl<Request> Drop for Helper<Request> {
     }
 }
 
-fn owned((step, errno): Failure<'_>) -> (String, Errno) {
+fn owned((step, errno): FailedStep<'_>) -> (String, Errno) {
     (step.into(), errno)
 }
 
-fn in_step<E: Into<Errno>>(step: &'static str) -> impl FnOnce(E) -> Failure<'static> {
+fn in_step<E: Into<Errno>>(step: &'static str) -> impl FnOnce(E) -> FailedStep<'static> {
     move |error| (step, error.into())
 }
 

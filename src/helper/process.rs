@@ -24,7 +24,7 @@ use nix::sys::stat::Mode;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, getpid, getppid, getsid, pipe2, setsid};
 
-use super::{Failure, Runnable, in_step, is_temporary, receive, report};
+use super::{FailedStep, Runnable, in_step, is_temporary, receive, report};
 use crate::start::process::drop_standard_streams;
 use crate::sys::signals;
 use crate::wire::helper::{CommandResult, HOOK_RUNS, MAX_OUTPUT, MAX_REPORT, RunReport};
@@ -53,7 +53,7 @@ pub(super) struct HelperProcess {
 
 impl HelperProcess {
     /// Prepares this process, and blocks every signal: the channel reports the daemon's end.
-    pub(super) fn new(channel: OwnedFd) -> Result<Self, Failure<'static>> {
+    pub(super) fn new(channel: OwnedFd) -> Result<Self, FailedStep<'static>> {
         SigSet::all().thread_set_mask().map_err(in_step("signal mask"))?;
         // An inherited SIG_IGN would suppress SIGCHLD.
         signals::reset();

@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt;
 
 use nix::fcntl::OFlag;
 
-use super::process::{Process, identity, read};
+use super::process::{Process, inode, read};
 use super::table::show_second;
 use super::{Remarks, Verdict};
 use crate::errno::Errno;
@@ -69,7 +69,7 @@ impl Figures {
         let label = self.further_labels("build_info").next();
         let written = label.and_then(|label| label.strip_prefix("version=\"")?.strip_suffix('"'));
         let own = || {
-            let program = |pid: &str| identity(fs::metadata(format!("/proc/{pid}/exe")));
+            let program = |pid: &str| inode(fs::metadata(format!("/proc/{pid}/exe")));
             let is_own = program(&process.pid.to_string()) == program("self");
             is_own.then_some(env!("CARGO_PKG_VERSION"))
         };

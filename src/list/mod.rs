@@ -31,7 +31,7 @@ use crate::start::{netns, passwd};
 use crate::wire::cidr::Cidr;
 use crate::wire::ifname::InterfaceName;
 use figures::Figures;
-use process::{FileId, Process, identity, is_open, open_in, path_of, read_state};
+use process::{Inode, Process, inode, is_open, open_in, path_of, read_state};
 use table::{as_json, as_text};
 
 /// Where the packages, `OpenWrt`, Neutron and Kolla's Neutron create a directory for each instance.
@@ -155,7 +155,7 @@ struct Collector {
     /// The first pid that claims a thing, and the names of network namespaces.
     known: BTreeMap<String, String>,
     /// The directories that contain those of instances.
-    places: Vec<(FileId, File)>,
+    places: Vec<(Inode, File)>,
 }
 
 impl Collector {
@@ -245,12 +245,12 @@ impl Collector {
         let router = option("--router-id")?;
         let interface = InterfaceName::new(option("--monitor-interface")?.as_bytes())?;
         let vip: Cidr = option("--monitor-cidr")?.parse().ok()?;
-        let netns = identity(fs::metadata(format!("/proc/{pid}/ns/net")));
+        let netns = inode(fs::metadata(format!("/proc/{pid}/ns/net")));
         if let Some(netns) = netns.filter(|_| counts) {
             let watched = (netns, interface.to_string(), vip.address());
             self.claim("VIP", watched, pid, &mut remarks);
         }
-        let name = |id: FileId| {
+        let name = |id: Inode| {
             self.known.get(&format!("netns {id:?}")).cloned().unwrap_or(id.1.to_string())
         };
         let mut figures = Figures::new(metrics::labels(router, &interface, &vip));
@@ -298,7 +298,7 @@ impl Collector {
                 return None;
             }
             if counts {
-                self.claim("state file", identity(directory.metadata())?, process.pid, remarks);
+                self.claim("state file", inode(directory.metadata())?, process.pid, remarks);
             }
         }
         // Not `..`, which the kernel does not open while any user renames files.
@@ -322,7 +322,7 @@ impl Collector {
                 let flags = OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW;
                 let Ok(directory) = open_in(place, name.as_ref(), flags) else { continue };
                 let Ok((state, _, file)) = read_state(&directory) else { continue };
-                let Some(id) = identity(directory.metadata()) else { continue };
+                let Some(id) = inode(directory.metadata()) else { continue };
                 if self.known.insert(format!("state file {id:?}"), String::new()).is_some() {
                     continue;
                 }

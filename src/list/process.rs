@@ -23,7 +23,7 @@ use crate::options;
 const MAX_READ: u64 = 1 << 16;
 
 /// Device and inode, which identify a file under any path.
-pub(super) type FileId = (u64, u64);
+pub(super) type Inode = (u64, u64);
 
 /// The original, under whose name Neutron also starts this program. The kernel cuts a process's name at 15 bytes.
 const ORIGINAL: &str = "neutron-keepalived-state-change";
@@ -125,7 +125,7 @@ impl Process {
 
     /// Returns whether the process has the caller's user namespace. In one of their own, users mount what they like.
     fn has_our_users(&self) -> bool {
-        let namespace = |pid: &dyn Display| identity(fs::metadata(format!("/proc/{pid}/ns/user")));
+        let namespace = |pid: &dyn Display| inode(fs::metadata(format!("/proc/{pid}/ns/user")));
         namespace(&self.pid) == namespace(&"self")
     }
 
@@ -211,7 +211,7 @@ pub(super) fn path_of(file: &File) -> String {
     format!("/proc/self/fd/{}", file.as_raw_fd())
 }
 
-pub(super) fn identity(file: io::Result<Metadata>) -> Option<FileId> {
+pub(super) fn inode(file: io::Result<Metadata>) -> Option<Inode> {
     file.ok().map(|file| (file.dev(), file.ino()))
 }
 

@@ -134,7 +134,7 @@ impl Outbox {
                 if by_another {
                     self.outage = Outage::Ongoing;
                 }
-                let Some((state, failures)) = self.on_delivered(now) else { return };
+                let Some((state, failures)) = self.handle_delivered(now) else { return };
                 journal.counters.notifications += 1;
                 journal.log(LogEvent::Notified(state));
                 if failures > 0 {
@@ -142,9 +142,9 @@ impl Outbox {
                     journal.end_failures(|event| matches!(event, LimitedEvent::NotNotified { .. }));
                 }
             }
-            Outcome::Closed => self.on_closed(),
+            Outcome::Closed => self.handle_closed(),
             Outcome::Failed(failure) => {
-                if !self.on_failed(failure, now) {
+                if !self.handle_failed(failure, now) {
                     return;
                 }
                 let counts = journal.counters.notification_failures.iter_mut();
@@ -193,7 +193,7 @@ impl Outbox {
     }
 
     /// Handles a 200. Returns the delivered state, and the number of failed attempts before.
-    fn on_delivered(&mut self, now: Instant) -> Option<(State, u32)> {
+    fn handle_delivered(&mut self, now: Instant) -> Option<(State, u32)> {
         let (state, failures) = self.states.succeed()?;
         self.handle_read(state, now);
         self.acknowledged = Some(state);
@@ -222,12 +222,12 @@ impl Outbox {
         }
     }
 
-    fn on_closed(&mut self) {
+    fn handle_closed(&mut self) {
         self.connected_until.take_if(|_| self.states.in_flight.is_none());
     }
 
     /// Handles a failure, which closes the connection. Returns whether it ended an attempt: not after a 200.
-    fn on_failed(&mut self, failure: Failure, now: Instant) -> bool {
+    fn handle_failed(&mut self, failure: Failure, now: Instant) -> bool {
         self.connected_until = None;
         let failed = self.states.fail(|backoff| match failure {
             Failure::BacklogFull => backoff.after_full_backlog(now),
@@ -278,8 +278,8 @@ mod tests {
         let mut deliveries = std::vec![];
         while let Some(now) = outbox.deadline() {
             let state = outbox.begin(now).expect("due at its deadline");
-            outbox.on_delivered(now).unwrap();
-            outbox.on_closed();
+            outbox.handle_delivered(now).unwrap();
+            outbox.handle_closed();
             deliveries.push((state, now.secs()));
         }
         deliveries
@@ -290,8 +290,8 @@ mod tests {
         let mut outbox = Outbox::new(1, Renotify::new(), None);
         outbox.post(state, Instant::ZERO);
         outbox.begin(Instant::ZERO);
-        outbox.on_delivered(Instant::ZERO);
-        outbox.on_closed();
+        outbox.handle_delivered(Instant::ZERO);
+        outbox.handle_closed();
         outbox
     }
 
@@ -302,13 +302,13 @@ mod tests {
         there_and_back.post(Backup, Instant::from_secs(1));
         there_and_back.begin(Instant::from_secs(1));
         there_and_back.post(Active, Instant::from_secs(2));
-        there_and_back.on_failed(Failure::TimedOut, Instant::from_secs(6));
+        there_and_back.handle_failed(Failure::TimedOut, Instant::from_secs(6));
         let mut replaced = delivered(Active);
         replaced.handle_replaced(&mut Journal::default(), Instant::from_secs(1));
         let mut ended = delivered(Active);
         ended.deliver_again(Instant::from_secs(1));
         ended.begin(Instant::from_secs(1));
-        ended.on_failed(Failure::Refused, Instant::from_secs(1));
+        ended.handle_failed(Failure::Refused, Instant::from_secs(1));
         for mut outbox in [there_and_back, replaced, ended] {
             assert_eq!(outbox.unknown(), Some(Active));
             deliver(&mut outbox);
@@ -335,7 +335,7 @@ mod tests {
             let mut outbox = delivered(Active);
             outbox.post(Backup, Instant::from_secs(3));
             outbox.begin(Instant::from_secs(3));
-            outbox.on_failed(failure, Instant::from_secs(33));
+            outbox.handle_failed(failure, Instant::from_secs(33));
             let first = outbox.deadline().unwrap().secs();
             let expected = [(Backup, first), (Backup, first + 30)];
             assert_eq!(deliver(&mut outbox), expected, "{failure:?}");
@@ -350,7 +350,7 @@ mod tests {
             outbox.post(Active, Instant::from_secs(100));
             outbox.begin(Instant::from_secs(100));
             outbox.post(Backup, Instant::from_secs(103));
-            outbox.on_failed(failure, Instant::from_secs(105));
+            outbox.handle_failed(failure, Instant::from_secs(105));
             let expected = [(Backup, 103), (Backup, 133)];
             let expected = &expected[..=usize::from(repeats)];
             assert_eq!(deliver(&mut outbox), expected, "{failure:?}");
@@ -383,14 +383,14 @@ mod tests {
         assert_eq!(outbox.deadline(), None, "no state yet");
         outbox.post(Active, Instant::ZERO);
         outbox.begin(Instant::ZERO);
-        outbox.on_failed(Failure::Refused, Instant::ZERO);
+        outbox.handle_failed(Failure::Refused, Instant::ZERO);
         let retry = outbox.deadline();
         outbox.deliver_again(Instant::ZERO);
         assert_eq!(outbox.deadline(), retry, "retries keep their distance");
         outbox.begin(Instant::from_secs(1));
         outbox.deliver_again(Instant::from_secs(1));
-        outbox.on_delivered(Instant::from_secs(2));
-        outbox.on_closed();
+        outbox.handle_delivered(Instant::from_secs(2));
+        outbox.handle_closed();
         assert_eq!(deliver(&mut outbox), [(Active, 1)], "after the one in flight");
         outbox.deliver_again(Instant::from_secs(3));
         assert_eq!(deliver(&mut outbox), [(Active, 3)]);
@@ -412,7 +412,7 @@ mod tests {
             let mut outbox = Outbox::new(1, renotify, None);
             outbox.post(Active, Instant::ZERO);
             outbox.begin(Instant::ZERO);
-            outbox.on_failed(failure, Instant::ZERO);
+            outbox.handle_failed(failure, Instant::ZERO);
             let soon = outbox.deadline() <= Some(Instant::from_millis(18));
             assert_eq!(soon, failure == Failure::BacklogFull, "{failure:?}");
             assert_eq!(deliver(&mut outbox), expected, "{failure:?}");

@@ -98,7 +98,7 @@ impl SyncSequence {
             Some(Running::Outdated(_)) if is_missing => {}
             Some(Running::Outdated(command)) => count(command, end, true, journal),
             Some(Running::Command(command, later)) => {
-                if is_missing && self.waits_for_configuration(journal, now) {
+                if is_missing && self.wait_for_configuration(journal, now) {
                     return;
                 }
                 count(command, end, self.is_news(command, end), journal);
@@ -121,7 +121,7 @@ impl SyncSequence {
     }
 
     /// Retries all commands of the round, unless the configuration has been missing for too long. Returns whether it does.
-    fn waits_for_configuration(&mut self, journal: &mut Journal, now: Instant) -> bool {
+    fn wait_for_configuration(&mut self, journal: &mut Journal, now: Instant) -> bool {
         let since = *self.unconfigured_since.get_or_insert(now);
         let waits = now < since + CONFIGURATION_TIMEOUT;
         if waits {

@@ -83,7 +83,7 @@ impl HookSchedule {
             return;
         }
         if is_new {
-            self.since = self.begin_of(state, now);
+            self.since = self.take_begin(state, now);
             self.runs.failures = 0;
         }
         if again {
@@ -103,7 +103,7 @@ impl HookSchedule {
     }
 
     /// Returns when a state began that is new `now`: the first may be the predecessor's.
-    fn begin_of(&mut self, state: HookState, now: Instant) -> Instant {
+    fn take_begin(&mut self, state: HookState, now: Instant) -> Instant {
         let word = if state == HookState::Master { State::Active } else { State::Backup };
         // Only the first state can be the predecessor's.
         let same = self.predecessor.take().filter(|(last, _)| *last == word);

@@ -91,7 +91,7 @@ impl Monitor<'_> {
     /// Returns the next question, if one is due.
     pub(super) fn ask(&mut self, now: Instant) -> Option<Action> {
         if let Some(announcer) = &mut self.announcer
-            && announcer.starts_round(now)
+            && announcer.start_round(now)
         {
             self.resync.request_lists(announcer.links_missing, now);
         }
@@ -187,7 +187,7 @@ impl Monitor<'_> {
             (_, Answer::Failed(_)) if subject.has_places() => self.vip.discard(),
             (Subject::Watched, _) => {
                 if self.vip.handle_interface_answered() {
-                    self.resync.second = self.vip.next_ifindex();
+                    self.resync.then_addresses_of = self.vip.next_ifindex();
                 }
             }
             (Subject::WatchedAddresses(_), _) => self.vip.handle_addresses_answered(answer),

@@ -14,7 +14,8 @@
 //!
 //! There are four kinds of method:
 //!
-//! - handlers (`handle_*`, `post`, and `begin_*` and `end_*` of an answer) take an event and update the state;
+//! - handlers (`handle_*`; between features also `post`, `request_*`, `*_again`, `begin_*` and `end_*`) take an event and
+//!   update the state;
 //! - `next_action` polls a feature for its next action, and marks it as started;
 //! - `deadline` returns when to poll again;
 //! - getters change nothing.

@@ -10,7 +10,7 @@ use super::backoff::Backoff;
 use super::{Answer, Duration, Instant, Question};
 
 /// How long actions may rely on an empty queue: events are read again at least this often.
-const LOOK_LASTS: Duration = Duration::from_micros(500);
+const EMPTY_LASTS: Duration = Duration::from_micros(500);
 
 /// A subject of questions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,7 +84,7 @@ pub(super) struct Resync {
     /// The subject of the question in progress.
     pub(super) asked: Option<Subject>,
     /// The index of the watched interface, which the kernel has just shown, and whose addresses are the next question.
-    pub(super) second: Option<u32>,
+    pub(super) then_addresses_of: Option<u32>,
     /// The link that asks other stations, whose addresses are wanted.
     asker: Option<u32>,
     /// The answer about this link's addresses alone had gaps, so that all are listed for them.
@@ -92,7 +92,7 @@ pub(super) struct Resync {
     /// A question about a place or a link's addresses has failed, and the next one waits until it is due.
     single: Want,
     /// When the event queue was last read to its end, unless a message has been read since.
-    looked: Option<Instant>,
+    emptied: Option<Instant>,
     /// The queue has been read to its end since the last loss of events. Until then the kernel drops all events, and older
     /// ones wait in the queue (`netlink_overrun` in `net/netlink/af_netlink.c`).
     pub(super) is_readable: bool,
@@ -111,11 +111,11 @@ impl Resync {
             all_for_state: false,
             links: want(None, seed.rotate_left(16)),
             asked: None,
-            second: None,
+            then_addresses_of: None,
             asker: None,
             all_for_link: None,
             single: want(None, seed.rotate_left(24)),
-            looked: None,
+            emptied: None,
             is_readable: false,
             queue_len,
             datagrams: 0,
@@ -124,24 +124,24 @@ impl Resync {
 
     /// Returns whether that is the first empty queue since a loss of events.
     pub(super) fn handle_queue_empty(&mut self, now: Instant) -> bool {
-        self.looked = Some(now);
+        self.emptied = Some(now);
         !core::mem::replace(&mut self.is_readable, true)
     }
 
     /// Notes that a datagram was read, and that the queue may have more.
     pub(super) fn handle_datagram(&mut self) {
-        self.looked = None;
+        self.emptied = None;
         self.datagrams = self.datagrams.saturating_add(1);
     }
 
     /// Notes a loss of events.
     pub(super) fn handle_loss(&mut self) {
-        (self.looked, self.is_readable, self.second) = (None, false, None);
+        (self.emptied, self.is_readable, self.then_addresses_of) = (None, false, None);
     }
 
     /// Returns whether every event has been read that was queued before the last answer.
     pub(super) fn has_caught_up(&self) -> bool {
-        self.is_readable && (self.looked.is_some() || self.datagrams >= self.queue_len)
+        self.is_readable && (self.emptied.is_some() || self.datagrams >= self.queue_len)
     }
 
     /// Asks for the watched interface at once.
@@ -200,13 +200,13 @@ impl Resync {
         is_answered: bool,
         now: Instant,
     ) -> Option<Subject> {
-        if let Some(ifindex) = self.second {
+        if let Some(ifindex) = self.then_addresses_of {
             return Some(Subject::WatchedAddresses(ifindex));
         } else if self.asked.is_some() || !self.is_readable || is_answered {
             return None;
         }
         // Links often change several times in a row.
-        let is_calm = self.looked.is_some() && self.single.due.is_none_or(|due| now >= due);
+        let is_calm = self.emptied.is_some() && self.single.due.is_none_or(|due| now >= due);
         let single = |ifindex: Option<u32>| ifindex.filter(|_| is_calm);
         if self.watched.is_due(now) {
             Some(Subject::Watched)
@@ -247,7 +247,7 @@ impl Resync {
             // The next question to other stations asks again.
             None => self.asker = None,
         }
-        (self.asked, self.second) = (Some(subject), None);
+        (self.asked, self.then_addresses_of) = (Some(subject), None);
     }
 
     /// Ends the question in progress. Returns its subject.
@@ -284,7 +284,7 @@ impl Resync {
 
     /// Returns whether every event until `now` has been read.
     pub(super) fn is_current(&self, now: Instant) -> bool {
-        self.looked.is_some_and(|looked| now <= looked + LOOK_LASTS)
+        self.emptied.is_some_and(|emptied| now <= emptied + EMPTY_LASTS)
     }
 
     /// Returns whether no question that decides the state is pending.

@@ -24,9 +24,9 @@ pub enum ManagerNotice {
 #[derive(Debug)]
 pub(super) struct ManagerNotifier {
     reloading: Option<Instant>,
-    is_ready: bool,
-    is_stopping: bool,
-    is_alive: bool,
+    ready_pending: bool,
+    stopping_pending: bool,
+    alive_pending: bool,
     /// The last status sent.
     shown: Option<(State, Troubles)>,
     /// The current status, or the one in flight.
@@ -46,9 +46,9 @@ impl ManagerNotifier {
     pub(super) fn new(watchdog: Option<Duration>, seed: u32) -> Self {
         Self {
             reloading: None,
-            is_ready: false,
-            is_stopping: false,
-            is_alive: false,
+            ready_pending: false,
+            stopping_pending: false,
+            alive_pending: false,
             shown: None,
             current: None,
             in_flight: None,
@@ -61,21 +61,21 @@ impl ManagerNotifier {
 
     /// Handles the completion of the start or of a reload.
     pub(super) fn handle_ready(&mut self) {
-        self.is_ready = true;
+        self.ready_pending = true;
     }
 
     pub(super) fn handle_reload(&mut self, now: Instant) {
         // A pending `Ready` would announce the end of the reload too early.
-        (self.reloading, self.is_ready) = (Some(now), false);
+        (self.reloading, self.ready_pending) = (Some(now), false);
     }
 
     pub(super) fn handle_exit_begun(&mut self) {
-        self.is_stopping = true;
+        self.stopping_pending = true;
     }
 
     /// Queues a keep-alive, if one is due: the loop has read all events.
     pub(super) fn handle_queue_empty(&mut self, now: Instant) {
-        self.is_alive |= self.alive_due.take_if(|due| now >= *due).is_some();
+        self.alive_pending |= self.alive_due.take_if(|due| now >= *due).is_some();
     }
 
     /// Handles the result of an attempt to send a notice.
@@ -89,16 +89,16 @@ impl ManagerNotifier {
         match notice {
             ManagerNotice::Reloading(_) => self.reloading = None,
             ManagerNotice::Ready => {
-                self.is_ready = false;
+                self.ready_pending = false;
                 // The watchdog of the service manager starts now.
-                if !self.is_alive {
+                if !self.alive_pending {
                     self.alive_due = self.alive_due.or(self.watchdog.map(|period| now + period));
                 }
             }
-            ManagerNotice::Stopping => self.is_stopping = false,
+            ManagerNotice::Stopping => self.stopping_pending = false,
             ManagerNotice::Status => self.shown = self.current,
             ManagerNotice::Alive => {
-                self.is_alive = false;
+                self.alive_pending = false;
                 self.alive_due = self.watchdog.map(|period| now + period);
             }
         }
@@ -118,10 +118,10 @@ impl ManagerNotifier {
         let is_new = status.is_some() && status != self.shown;
         self.current = status;
         self.in_flight = (self.reloading.map(ManagerNotice::Reloading))
-            .or(self.is_ready.then_some(ManagerNotice::Ready))
-            .or(self.is_stopping.then_some(ManagerNotice::Stopping))
+            .or(self.ready_pending.then_some(ManagerNotice::Ready))
+            .or(self.stopping_pending.then_some(ManagerNotice::Stopping))
             .or(is_new.then_some(ManagerNotice::Status))
-            .or(self.is_alive.then_some(ManagerNotice::Alive));
+            .or(self.alive_pending.then_some(ManagerNotice::Alive));
         self.in_flight.map(Action::NotifyManager)
     }
 

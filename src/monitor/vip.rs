@@ -28,7 +28,7 @@ use netlink_packet_route::link::LinkFlags;
 
 use super::interface::{Interface, Presence};
 use super::places::{Detection, Place, Places};
-use super::vrrp::{Instance, virtual_router};
+use super::vrrp::{Instance, virtual_router_id};
 use super::{AddressKey, Answer, HookState, State};
 use crate::wire::cidr::Cidr;
 use crate::wire::ifname::InterfaceName;
@@ -222,8 +222,8 @@ impl Vip {
     /// Returns the VRRP instance of the watched interface, if that has a virtual MAC.
     pub(super) fn instance(&self) -> Option<Instance> {
         let interface = self.view.interface()?;
-        let router = virtual_router(interface.mac?)?;
-        Some(Instance { router, parent: interface.parent })
+        let vrid = virtual_router_id(interface.mac?)?;
+        Some(Instance { vrid, parent: interface.parent })
     }
 
     /// Returns whether a frame can leave the watched interface.

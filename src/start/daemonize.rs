@@ -86,7 +86,7 @@ fn read_from_daemon(mut pipe: PipeReader, group: Pid) -> Result<(String, bool), 
         // SAFETY: both calls are safe in a handler (`signal-safety(7)`).
         unsafe { register(signal as i32, pass_on) }?;
     }
-    signals::unblock_for_report();
+    signals::unblock_all_but_usr2();
     let (mut text, limit) = (Vec::new(), Instant::now() + START_LIMIT);
     loop {
         let left = limit.saturating_duration_since(Instant::now());

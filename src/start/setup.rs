@@ -33,7 +33,7 @@ use crate::sys::own_file::{self, Refusal};
 use crate::sys::{
     agent::Agent,
     clock,
-    netlink::{Events as RouteEvents, LEAST_LEN, Questions},
+    netlink::{EventSocket, LEAST_LEN, QuestionSocket},
     packet::PacketSocket,
     service_manager::ReadinessNotifier,
     signals,
@@ -97,21 +97,21 @@ impl<'a> Daemon<'a> {
             lasts: !matches!(errno, NixErrno::EAGAIN | NixErrno::ENOMEM),
         })?;
         let lock = |path: &Path| pid_file::lock(path, is_trial);
-        let pid_file = open_at("pid file", config.pid_file.as_deref(), lock)?.flatten();
+        let pid_file = open_if_given("pid file", config.pid_file.as_deref(), lock)?.flatten();
         open_log(config, has_stderr, is_trial)?;
         let warnings = find_warnings(config, program.as_ref(), namespace.as_ref());
         let path = config.state_file();
         let predecessor = find_predecessor(&path, config.active_word);
         let written = Some(&*path).into_iter().chain(config.metrics_file.as_deref());
         written.filter(|_| !is_trial).for_each(remove_leftovers);
-        let state_file = StateFile::new(&path).map_err(at("state file", &path))?;
+        let state_file = StateFile::new(&path).map_err(named_at("state file", &path))?;
         let metrics_file = open_metrics(config, is_trial)?;
-        let keepalived = open_at(
+        let keepalived = open_if_given(
             "keepalived's pid file",
             config.keepalived_pid_file.as_deref(),
             KeepalivedFile::new,
         )?;
-        let agent = open_at("agent socket", config.agent_socket.as_deref(), Agent::new)?;
+        let agent = open_if_given("agent socket", config.agent_socket.as_deref(), Agent::new)?;
         let mut monitor = monitor_config(config, starter, namespace.as_ref(), predecessor);
         monitor.announce = config.announce().map(|timing| (timing, tables));
         let daemon = Self {
@@ -119,7 +119,7 @@ impl<'a> Daemon<'a> {
             events: Events::with_capacity(SOURCES),
             poll: Poll::new().map_err(Errno::from).map_err(named("epoll"))?,
             route,
-            questions: Questions::open().map_err(named("netlink socket"))?,
+            questions: QuestionSocket::open().map_err(named("netlink socket"))?,
             clock: clock::watch().map_err(named("timerfd"))?,
             signals: signals::block().map_err(named("signalfd"))?,
             packets,
@@ -167,17 +167,17 @@ pub(crate) fn named<E: Into<Refusal>>(thing: &str) -> impl FnOnce(E) -> StartErr
 }
 
 /// Adds the name and the path of a thing to its error.
-fn at<E: Into<Refusal>>(thing: &str, path: &Path) -> impl FnOnce(E) -> StartError {
+fn named_at<E: Into<Refusal>>(thing: &str, path: &Path) -> impl FnOnce(E) -> StartError {
     move |error| named(&format!("{thing} {}", path.display()))(error)
 }
 
 /// Opens a thing, if its path is configured.
-fn open_at<T, E: Into<Refusal>>(
+fn open_if_given<T, E: Into<Refusal>>(
     thing: &str,
     path: Option<&Path>,
     open: impl FnOnce(&Path) -> Result<T, E>,
 ) -> Result<Option<T>, StartError> {
-    path.map(|path| open(path).map_err(at(thing, path))).transpose()
+    path.map(|path| open(path).map_err(named_at(thing, path))).transpose()
 }
 
 /// Sets working directory and umask, and enters the namespace. Returns its identity.
@@ -186,7 +186,7 @@ fn enter(config: &Config) -> Result<Option<FileStat>, StartError> {
     chdir("/").map_err(Errno::from).map_err(named("/"))?;
     // Files get their modes where they are created.
     umask(Mode::S_IWGRP | Mode::S_IWOTH);
-    let given = open_at("namespace", config.namespace.as_deref(), netns::enter)?;
+    let given = open_if_given("namespace", config.namespace.as_deref(), netns::enter)?;
     check_own_name(&config.interface)
         .map_err(|expected| format!("--monitor_interface {}: {expected}", config.interface))?;
     Ok(given.or_else(netns::present))
@@ -229,13 +229,13 @@ fn fork_hook(config: &Config) -> Result<Helper<HookRun>, StartError> {
 }
 
 /// Opens the netlink socket, and the packet socket if the options need it.
-fn open_sockets(config: &Config) -> Result<(RouteEvents, Option<PacketSocket>), StartError> {
+fn open_sockets(config: &Config) -> Result<(EventSocket, Option<PacketSocket>), StartError> {
     let announces = config.announce().is_some();
     // An address that goes in the pause between two others is not announced after a split brain.
     let pauses = announces && config.garp_interval > Duration::ZERO && !config.no_reannounce;
     let filters = config.no_announce && !pauses && !config.no_netlink_filter;
     let only = filters.then_some(config.vip.address());
-    let route = RouteEvents::open(config.netlink_rcvbuf, only, announces)
+    let route = EventSocket::open(config.netlink_rcvbuf, only, announces)
         .map_err(named("netlink socket"))?;
     let packets = announces.then(|| PacketSocket::open(config.vip.address()));
     let socket = "packet socket (root or CAP_NET_RAW; not needed with --no-announce alone)";
@@ -303,7 +303,7 @@ fn find_predecessor(path: &Path, word: ActiveWord) -> Option<Predecessor> {
 
 /// Prepares the metrics file. Without a trial, a killed predecessor's is removed.
 fn open_metrics(config: &Config, is_trial: bool) -> Result<Option<MetricsFile>, StartError> {
-    let file = open_at("metrics file", config.metrics_file.as_deref(), |path| {
+    let file = open_if_given("metrics file", config.metrics_file.as_deref(), |path| {
         refuse_special(path)?;
         let labels = labels(config.router_id.as_str(), &config.interface, &config.vip);
         MetricsFile::new(path, labels).map_err(Refusal::from)
@@ -316,7 +316,7 @@ fn open_log(config: &Config, has_stderr: bool, is_trial: bool) -> Result<(), Sta
     let path = config.log_file.as_deref();
     if is_trial {
         let examine = |path: &Path| examine(path, LogFile::FLAGS, b"");
-        return open_at("log file", path, examine).map(drop);
+        return open_if_given("log file", path, examine).map(drop);
     }
     let open = |path: &Path| {
         let open = || LogFile::open(c_path(path)?);
@@ -326,7 +326,7 @@ fn open_log(config: &Config, has_stderr: bool, is_trial: bool) -> Result<(), Sta
             open().or_else(|_| set_aside(path).and_then(|()| open()))
         })
     };
-    let file = open_at("log file", path, open)?;
+    let file = open_if_given("log file", path, open)?;
     let syslog =
         config.use_syslog.then(Syslog::open).transpose().map_err(named("syslog socket"))?;
     let stderr = has_stderr && file.is_none() && syslog.is_none();

@@ -29,7 +29,7 @@ type Buffer = [u8; BUFFER_LEN];
 static EVENT: Mutex<Buffer> = Mutex::new([0; BUFFER_LEN]);
 static ANSWER: Mutex<Buffer> = Mutex::new([0; BUFFER_LEN]);
 
-/// Returns the buffer for [`Events::receive`].
+/// Returns the buffer for [`EventSocket::receive`].
 pub fn event_buffer() -> MutexGuard<'static, Buffer> {
     EVENT.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -44,9 +44,9 @@ const WATCH: [u32; 3] = [libc::RTNLGRP_LINK, libc::RTNLGRP_IPV4_IFADDR, libc::RT
 pub const LEAST_LEN: usize = 512;
 
 #[derive(Debug)]
-pub struct Events(Socket);
+pub struct EventSocket(Socket);
 
-impl Events {
+impl EventSocket {
     /// Opens a socket and subscribes to events. `net.core.rmem_max` limits the `receive_buffer` without `CAP_NET_ADMIN`.
     /// Of addresses only events of `only` pass, if that is given; a kernel without socket filters passes all. To
     /// announce, IPv6 forwarding has to be known.
@@ -100,7 +100,7 @@ impl Events {
 
 /// Asks the kernel one question at a time.
 #[derive(Debug)]
-pub struct Questions {
+pub struct QuestionSocket {
     socket: Socket,
     /// The sequence number of the last question. Answers repeat it.
     sequence: u32,
@@ -122,7 +122,7 @@ pub struct Questions {
     began: [Option<u32>; 2],
 }
 
-impl Questions {
+impl QuestionSocket {
     pub fn open() -> Result<Self, Errno> {
         let mut socket = Socket::new(NETLINK_ROUTE)?;
         socket.bind_auto()?;
@@ -266,7 +266,7 @@ mod tests {
         for (second, expected) in
             [("fe80::1/64", Answer::Complete), ("192.0.2.2/24", Answer::Interrupted)]
         {
-            let mut questions = Questions::open().unwrap();
+            let mut questions = QuestionSocket::open().unwrap();
             questions.is_alone = true;
             for (part, cidr) in (1..).zip(["192.0.2.1/24", second]) {
                 let cidr: Cidr = cidr.parse().unwrap();

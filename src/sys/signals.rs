@@ -34,7 +34,7 @@ pub(crate) fn reset() {
 
 /// Unblocks all signals but SIGUSR2, which logrotate sends to each process of this program, also to a `--list` or a starter.
 /// Never fails.
-pub fn unblock_for_report() {
+pub fn unblock_all_but_usr2() {
     let _ = SigSet::from_iter([Signal::SIGUSR2]).thread_set_mask();
 }
 

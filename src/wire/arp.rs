@@ -84,7 +84,7 @@ pub fn parse_claim(frame: &[u8]) -> Option<Claim> {
         }
         _ if claimed.is_unspecified() => return None,
         Operation::Reply if target != claimed => (sender, claimed, ClaimKind::Answer),
-        _ => (sender, claimed, ClaimKind::Unasked),
+        _ => (sender, claimed, ClaimKind::Unsolicited),
     };
     Some(Claim { mac: mac.0, ip: ip.into(), kind })
 }

@@ -8,11 +8,11 @@ use crate::errno::Errno;
 /// The most lines that are logged of a run's output.
 pub const MAX_LINES: usize = 64;
 
-/// The most bytes of a logged line; a longer one is logged in pieces.
-pub const MAX_LINE: usize = 240;
+/// The most bytes of a piece: a longer line of output is logged in pieces, a line each.
+pub const MAX_PIECE: usize = 240;
 
 /// The most bytes of output that are reported: these lines, and a byte that shows that more was printed.
-pub const MAX_OUTPUT: usize = MAX_LINES * (MAX_LINE + 1) + 1;
+pub const MAX_OUTPUT: usize = MAX_LINES * (MAX_PIECE + 1) + 1;
 
 /// The longest datagram: three numbers and the output.
 pub const MAX_REPORT: usize = MAX_OUTPUT + 20;

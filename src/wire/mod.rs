@@ -27,11 +27,11 @@ pub struct Claim {
 /// What a frame says about its address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClaimKind {
-    /// The host has it, which nobody asked.
-    Unasked,
-    /// The host has it: an answer to a question.
+    /// The host has it: gratuitous ARP, or an unsolicited advertisement.
+    Unsolicited,
+    /// The host has it: the answer to a solicitation or an ARP request.
     Answer,
-    /// The host asks who has it, and claims nothing: an ARP probe (RFC 5227 section 1.1), or a question of keepwatch.
+    /// The host asks who has it, and claims nothing: an ARP probe (RFC 5227 section 1.1), or a probe of keepwatch.
     Probe,
 }
 

@@ -108,7 +108,7 @@ pub fn parse_claim(frame: &[u8]) -> Option<Claim> {
                 Some(stated) => stated.as_bytes().try_into().ok()?,
                 None => frame.src_addr().0,
             };
-            let kind = if is_answer { ClaimKind::Answer } else { ClaimKind::Unasked };
+            let kind = if is_answer { ClaimKind::Answer } else { ClaimKind::Unsolicited };
             (mac, target_addr, kind)
         }
         NdiscRepr::NeighborSolicit { target_addr, .. } if packet.flow_label() == QUESTION_LABEL => {

@@ -22,7 +22,7 @@ fn emits_and_parses_both_kinds() {
     reply[32..38].copy_from_slice(&MAC);
     for (operation, frame) in [(Operation::Request, REQUEST), (Operation::Reply, reply)] {
         assert_eq!(announcement(operation, MAC, IP), frame);
-        assert_eq!(parse_claim(&frame), Some(claim(ClaimKind::Unasked)));
+        assert_eq!(parse_claim(&frame), Some(claim(ClaimKind::Unsolicited)));
     }
 }
 
@@ -48,7 +48,7 @@ fn probe_claims_nothing() {
 fn answer_is_for_the_asker() {
     let own = Ipv4Addr::new(10, 0, 0, 9);
     let mut frame = question([2; 6], ([2; 6], own), IP);
-    let asked = Claim { mac: [2; 6], ip: own.into(), kind: ClaimKind::Unasked };
+    let asked = Claim { mac: [2; 6], ip: own.into(), kind: ClaimKind::Unsolicited };
     assert_eq!(parse_claim(&frame), Some(asked), "a request claims its sender's address");
     frame[21] = 2;
     frame[22..28].copy_from_slice(&MAC);

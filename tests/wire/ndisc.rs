@@ -70,7 +70,8 @@ fn question_has_an_address_for_the_answer() {
 /// A proxy's advertisement does not override, and so claims nothing.
 #[test]
 fn solicited_advertisement_is_an_answer() {
-    let kinds = [(0x60, Some(ClaimKind::Answer)), (0x20, Some(ClaimKind::Unasked)), (0x40, None)];
+    let kinds =
+        [(0x60, Some(ClaimKind::Answer)), (0x20, Some(ClaimKind::Unsolicited)), (0x40, None)];
     for (flags, kind) in kinds {
         let mut frame = ADVERTISEMENT;
         frame[58] = flags;

@@ -102,7 +102,7 @@ impl Announcer<'_> {
         now: Instant,
     ) {
         let due = self.tables.entries.get(self.cursor).map_or(now, |entry| entry.due);
-        if self.is_blocked_by(address.ifindex, due, result, now) {
+        if self.handle_full_queue(address.ifindex, due, result, now) {
             return;
         }
         let link = self.tables.links.get(address.ifindex);
@@ -122,7 +122,7 @@ impl Announcer<'_> {
 
     /// Handles that the queue of a link may be full: the ring of a network card, or the socket's buffer. Returns whether to
     /// try the frame, which was due at `due`, again. Other links go on.
-    fn is_blocked_by(
+    fn handle_full_queue(
         &mut self,
         ifindex: u32,
         due: Instant,

@@ -3,7 +3,7 @@
 use heapless::Vec;
 use netlink_packet_route::link::LinkFlags;
 
-use crate::monitor::vrrp::{Instance, virtual_router};
+use crate::monitor::vrrp::{Instance, virtual_router_id};
 use crate::wire::ifname::InterfaceName;
 use crate::wire::rtnl::{self, Mac};
 
@@ -61,9 +61,8 @@ impl AnnounceLink {
     /// Returns whether the state decides about this link. A link with the virtual MAC of another VRRP instance than that of
     /// the `watched` one depends on the state of that, which is unknown.
     pub(super) fn belongs_to(&self, watched: Option<u32>, ours: Option<Instance>) -> bool {
-        let Some(router) = virtual_router(self.mac) else { return true };
-        let is_same =
-            self.parent.is_some() && ours == Some(Instance { router, parent: self.parent });
+        let Some(vrid) = virtual_router_id(self.mac) else { return true };
+        let is_same = self.parent.is_some() && ours == Some(Instance { vrid, parent: self.parent });
         is_same || watched == Some(self.ifindex)
     }
 

@@ -181,8 +181,8 @@ impl<'a> Announcer<'a> {
         self.drop_entries(|address| !announces || Some(address.ifindex) == watched);
     }
 
-    /// Returns whether to list what is missing, because a round of [`Announcer::announce_again`] is due.
-    pub(super) fn starts_round(&mut self, now: Instant) -> bool {
+    /// Starts a round of [`Announcer::announce_again`], if one is due. Returns whether to list what is missing.
+    pub(super) fn start_round(&mut self, now: Instant) -> bool {
         if self.is_listing() || self.again.is_none_or(|again| now < again.due) {
             return false;
         }

@@ -360,7 +360,7 @@ fn on_the_watched_link_announcements_come_only_after_a_split_brain() {
     announcer.announce_again(None, Instant::ZERO);
     for (round, expected) in [2, 4, 0, 0].into_iter().enumerate() {
         let now = Instant::from_secs(2 * i64::try_from(round).unwrap());
-        assert_eq!(announcer.starts_round(now), round < 3);
+        assert_eq!(announcer.start_round(now), round < 3);
         let there = [address("10.0.0.1/24"), address("10.0.0.2/24")];
         let journal = &mut Journal::default();
         announcer.begin_links();
@@ -377,7 +377,7 @@ fn on_the_watched_link_announcements_come_only_after_a_split_brain() {
             sent += 1;
         }
         assert_eq!(sent, expected, "round {round}");
-        assert!(!announcer.starts_round(now), "the next round comes later");
+        assert!(!announcer.start_round(now), "the next round comes later");
     }
     assert_eq!(announcer.deadline(), None);
 }
@@ -392,7 +392,7 @@ fn end_of_a_round_leaves_what_has_changed_elsewhere() {
         announcer.handle_watched(Some(watched));
         list(&mut announcer, &[]);
         announcer.announce_again(None, Instant::ZERO);
-        assert!(announcer.starts_round(Instant::ZERO));
+        assert!(announcer.start_round(Instant::ZERO));
         list(&mut announcer, &[address("10.0.0.1/24")]);
         announcer.stop();
         assert_eq!(!frames(&mut announcer).is_empty(), left, "{announces}, {watched}");
@@ -407,7 +407,7 @@ fn end_of_a_round_ends_its_list() {
     announcer.handle_role(true, None, Instant::ZERO);
     list(&mut announcer, &[]);
     announcer.announce_again(None, Instant::ZERO);
-    assert!(announcer.starts_round(Instant::ZERO));
+    assert!(announcer.start_round(Instant::ZERO));
     announcer.end_addresses(Answer::Interrupted, Instant::ZERO);
     announcer.stop();
     list(&mut announcer, &[address("10.0.0.1/24")]);
@@ -417,7 +417,7 @@ fn end_of_a_round_ends_its_list() {
 /// Each segment has its own instances, with the same numbers.
 #[test]
 fn virtual_mac_is_announced_by_its_own_instance() {
-    let router = [1, 5];
+    let vrid = [1, 5];
     for (watched, (ours, theirs), is_sent) in [
         (4, (Some(7), Some(7)), true),
         (4, (Some(7), Some(8)), false),
@@ -428,7 +428,7 @@ fn virtual_mac_is_announced_by_its_own_instance() {
         let mut tables = Tables::new();
         let mut announcer = announcer(AnnounceTiming::default(), &mut tables);
         announcer.handle_watched(Some(watched));
-        announcer.handle_role(true, Some(Instance { router, parent: ours }), Instant::ZERO);
+        announcer.handle_role(true, Some(Instance { vrid, parent: ours }), Instant::ZERO);
         let mac = Some([0, 0, 0x5e, 0, 1, 5]);
         let link = Link { mac, parent: theirs, ..link(UP, true) };
         handle(&mut announcer, &Body::NewLink(link));
@@ -452,7 +452,7 @@ fn loss_of_events_beside_a_round_for_one_address() {
         let mut announcer = announcer(AnnounceTiming::default(), &mut tables);
         let begin_round = |announcer: &mut Announcer<'_>| {
             announcer.announce_again(Some(AddressKey::from(&there[0])), Instant::ZERO);
-            announcer.starts_round(Instant::ZERO)
+            announcer.start_round(Instant::ZERO)
         };
         if round_is_first {
             assert!(begin_round(&mut announcer));
@@ -466,7 +466,7 @@ fn loss_of_events_beside_a_round_for_one_address() {
         for address in ["10.0.0.1", "10.0.0.2"] {
             assert!(round(address).iter().all(|frame| sent.contains(frame)), "{address}: {sent:?}");
         }
-        assert!(announcer.starts_round(Instant::ZERO));
+        assert!(announcer.start_round(Instant::ZERO));
     }
 }
 
@@ -480,12 +480,12 @@ fn loss_of_events_during_a_round_has_it_listed_again() {
     announcer.announce_again(None, Instant::ZERO);
     for round in 0..3 {
         let now = Instant::from_secs(2 * round);
-        assert!(announcer.starts_round(now), "round {round}");
+        assert!(announcer.start_round(now), "round {round}");
         assert!(announcer.handle_loss(), "round {round}");
         list(&mut announcer, &[address("10.0.0.1/24")]);
         assert_eq!(frames_now(&mut announcer), self::round("10.0.0.1"), "round {round}");
     }
-    assert!(!announcer.starts_round(Instant::from_secs(6)));
+    assert!(!announcer.start_round(Instant::from_secs(6)));
 }
 
 #[test]

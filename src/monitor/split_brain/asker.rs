@@ -11,7 +11,7 @@ use netlink_packet_route::address::AddressFlags;
 
 use crate::monitor::places::Place;
 use crate::monitor::vip::Vip;
-use crate::monitor::vrrp::virtual_router;
+use crate::monitor::vrrp::virtual_router_id;
 use crate::monitor::{Duration, Instant, Question};
 use crate::wire::rtnl::{Address, Link, Mac};
 
@@ -99,7 +99,7 @@ impl Asker {
     }
 
     /// Returns what to list before the next question, which may be due, if anything.
-    pub(super) fn wanted(&mut self, vip: &Vip, is_due: bool, now: Instant) -> Option<Question> {
+    pub(super) fn next_list(&mut self, vip: &Vip, is_due: bool, now: Instant) -> Option<Question> {
         if let List::Missing = self.links {
             self.links = List::Requested(now);
             return Some(Question::Links);
@@ -136,7 +136,7 @@ impl Asker {
     /// question would harm others, unless it `may_harm`.
     pub(super) fn question(&self, vip: &Vip, ordinary: bool, may_harm: bool) -> Option<Probe> {
         let (ifindex, mac) = (vip.ifindex()?, vip.mac()?);
-        let is_own = |mac| virtual_router(mac).is_none();
+        let is_own = |mac| virtual_router_id(mac).is_none();
         let below = vip.own_link().filter(|below| *below != ifindex);
         let asks = |(link, mac): &&(u32, Mac)| Some(*link) == below && is_own(*mac);
         let (ifindex, own_mac) = *self.own.iter().find(asks).unwrap_or(&(ifindex, mac));

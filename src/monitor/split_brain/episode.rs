@@ -31,15 +31,11 @@ pub enum Ending {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
     /// This number of rounds has had no answer.
-    Suspected {
-        rounds: usize,
-    },
+    Suspected { rounds: usize },
     /// The line about it is due then, if the VIP is still present, by a sign of this station.
-    Confirmed {
-        due: Instant,
-        by: Mac,
-    },
-    Named,
+    Confirmed { due: Instant, by: Mac },
+    /// Its line has been logged.
+    Logged,
 }
 
 /// What follows from a question without an answer.
@@ -67,7 +63,7 @@ pub(super) struct Episode {
     /// The last sign.
     pub(super) last: Instant,
     /// The last claim that is no answer, or the line about the begin.
-    pub(super) unasked: Instant,
+    pub(super) unsolicited: Instant,
     /// The last sign, or the end of a time in which none could come: a stop of the process, or a lost carrier.
     pub(super) quiet_since: Instant,
     /// The station answers questions, as far as these can be sent.
@@ -87,7 +83,7 @@ impl Episode {
             began: at,
             suspected: at,
             last: at,
-            unasked: at,
+            unsolicited: at,
             quiet_since: at,
             answers: false,
             unanswered: 0,
@@ -98,8 +94,8 @@ impl Episode {
         matches!(self.stage, Stage::Suspected { .. })
     }
 
-    pub(super) fn is_named(&self) -> bool {
-        self.stage == Stage::Named
+    pub(super) fn is_logged(&self) -> bool {
+        self.stage == Stage::Logged
     }
 
     /// Handles a claim or an answer, received by the kernel `at` this time. Only one that `is_sure` confirms a suspicion.
@@ -114,13 +110,13 @@ impl Episode {
         if is_answer {
             self.answers = true;
         } else {
-            self.unasked = at;
+            self.unsolicited = at;
         }
         // A question comes a second after the first claim. A claim may be that of a new master, to which this router gives
         // way just now.
         let second = self.suspected + SECOND;
         let due = match self.stage {
-            Stage::Named => return,
+            Stage::Logged => return,
             _ if is_answer && at >= second => at,
             Stage::Suspected { .. } if is_sure && at > second => at + SECOND,
             _ => return,
@@ -150,9 +146,9 @@ impl Episode {
         Verdict { ask_at, is_silent: false, is_unconfirmed: is_first }
     }
 
-    /// Returns how a named episode has ended, if it has.
-    pub(super) fn ending(&mut self, now: Instant) -> Option<Ending> {
-        if !self.is_named() {
+    /// Returns how a logged episode has ended, if it has.
+    pub(super) fn check_end(&mut self, now: Instant) -> Option<Ending> {
+        if !self.is_logged() {
             return None;
         }
         if self.answers {
@@ -169,11 +165,11 @@ impl Episode {
 
     /// Returns when the episode ends if the station, which answers no question, claims nothing before.
     pub(super) fn quiet_ends(&self) -> Option<Instant> {
-        (self.is_named() && !self.answers).then_some(self.quiet_since + QUIET)
+        (self.is_logged() && !self.answers).then_some(self.quiet_since + QUIET)
     }
 
     /// Returns from when on only a cache may answer.
     pub(super) fn only_cache_since(&self) -> Option<Instant> {
-        (self.is_named() && self.answers).then_some(self.unasked + QUIET)
+        (self.is_logged() && self.answers).then_some(self.unsolicited + QUIET)
     }
 }

@@ -2,9 +2,9 @@
 //!
 //! ```text
 //!                 a claim              a sign after a second            its line
-//!      ┌──────┐ ───────────▶ ┌───────────┐ ─────────▶ ┌───────────┐ ────────────▶ ┌───────┐
-//!      │ None │              │ Suspected │            │ Confirmed │               │ Named │
-//!      └──────┘ ◀─────────── └───────────┘            └───────────┘               └───────┘
+//!      ┌──────┐ ───────────▶ ┌───────────┐ ─────────▶ ┌───────────┐ ────────────▶ ┌────────┐
+//!      │ None │              │ Suspected │            │ Confirmed │               │ Logged │
+//!      └──────┘ ◀─────────── └───────────┘            └───────────┘               └────────┘
 //!          ▲     no answer                                            silence         │
 //!          └──────────────────────────────────────────────────────────────────────────┘
 //! ```
@@ -26,7 +26,7 @@ use heapless::HistoryBuf;
 
 use super::journal::Journal;
 use super::vip::Vip;
-use super::vrrp::virtual_router;
+use super::vrrp::virtual_router_id;
 use super::{Action, Duration, Instant, LimitedEvent, LogEvent, Question};
 use crate::errno::Errno;
 use crate::wire::rtnl::{Body, Mac};
@@ -87,7 +87,7 @@ pub(super) struct Detector {
     /// When the network last sent a question back: an answer from our own virtual MAC may be our own.
     reflected: Option<Instant>,
     episode: Option<Episode>,
-    /// The last named episode, and its end.
+    /// The last logged episode, and its end.
     ended: Option<(Episode, Instant)>,
     /// When the last episodes were logged.
     logged: HistoryBuf<Instant, MAX_EPISODES>,
@@ -154,7 +154,7 @@ impl Detector {
     /// Drops the claims of other links of this host, which are no other stations.
     fn drop_own_claims(&mut self, vip: &Vip, now: Instant) {
         let is_own = |mac: &Mac| vip.mac() != Some(*mac) && self.asker.is_own(*mac);
-        let Some(episode) = self.episode.as_mut().filter(|episode| !episode.is_named()) else {
+        let Some(episode) = self.episode.as_mut().filter(|episode| !episode.is_logged()) else {
             return;
         };
         // A process that was stopped reads both claims before the list.
@@ -190,7 +190,7 @@ impl Detector {
                 && self.socket.since.is_some_and(|since| at >= since);
         let is_ours = is_here && [vip.ifindex(), vip.own_link()].contains(&Some(ifindex));
         let Some(own) = vip.mac().filter(|_| is_ours && claim.ip == vip.ip()) else { return };
-        let is_virtual = virtual_router(own).is_some();
+        let is_virtual = virtual_router_id(own).is_some();
         let is_twin = claim.mac == own;
         let reflects = self.reflected.is_some_and(|at| now < at + REFLECTS);
         let is_foreign =
@@ -244,7 +244,7 @@ impl Detector {
 
     /// Returns the first station of the current episode, once that has been logged.
     pub(super) fn claimant(&self) -> Option<Mac> {
-        self.episode.filter(Episode::is_named).map(|episode| episode.claimant)
+        self.episode.filter(Episode::is_logged).map(|episode| episode.claimant)
     }
 
     /// Returns what is next. `is_active`: the VIP is present. Questions are sent, and verdicts given, only if the state
@@ -274,7 +274,7 @@ impl Detector {
         }
         self.drop_own_claims(vip, now);
         (journal.next_action().map(Step::Do))
-            .or_else(|| self.name(ifindex, now).map(Step::Do))
+            .or_else(|| self.log_confirmed(ifindex, now).map(Step::Do))
             .or_else(|| self.end_if_silent(now).map(Step::Do))
             .or_else(|| self.aftermath.next_step(self.only_cache_since(), now))
             .or_else(|| self.ask(vip, journal, now))
@@ -337,25 +337,25 @@ impl Detector {
     }
 
     /// Logs a confirmed episode, if that is due.
-    fn name(&mut self, ifindex: u32, now: Instant) -> Option<Action> {
+    fn log_confirmed(&mut self, ifindex: u32, now: Instant) -> Option<Action> {
         // After a stop of the process this is due before the list of this host's links has come.
-        self.name_due().filter(|due| now >= *due && self.asker.has_links(now))?;
+        self.line_due().filter(|due| now >= *due && self.asker.has_links(now))?;
         let episode = self.episode.as_mut()?;
-        (episode.stage, episode.unasked) = (Stage::Named, now);
+        (episode.stage, episode.unsolicited) = (Stage::Logged, now);
         self.due = Some(self.due.map_or(now, |due| due.min(now + INTERVAL)));
         self.logged.write(now);
         Some(Action::Log(LogEvent::SplitBrain { mac: episode.claimant, ifindex }))
     }
 
     /// Returns when to log the confirmed episode, if that is pending.
-    fn name_due(&self) -> Option<Instant> {
+    fn line_due(&self) -> Option<Instant> {
         let Stage::Confirmed { due, .. } = self.episode?.stage else { return None };
         let oldest = self.logged.oldest().filter(|_| self.logged.is_full());
         Some(oldest.map_or(due, |logged| due.max(*logged + PERIOD)))
     }
 
     fn end_if_silent(&mut self, now: Instant) -> Option<Action> {
-        let ending = self.episode.as_mut()?.ending(now)?;
+        let ending = self.episode.as_mut()?.check_end(now)?;
         self.aftermath.deliver_again |= ending == Ending::NoLongerAnswers;
         self.end_episode(ending, now)
     }
@@ -365,7 +365,7 @@ impl Detector {
         let episode = self.episode?;
         self.drop_episode(now);
         let Episode { claimant: mac, claims, began, last, .. } = episode;
-        episode.is_named().then(|| {
+        episode.is_logged().then(|| {
             self.ended = Some((episode, now));
             let (lasted, silent) = (last - began, now - last);
             Action::Log(LogEvent::SplitBrainOver { mac, claims, lasted, silent, ending })
@@ -390,7 +390,7 @@ impl Detector {
     fn ask(&mut self, vip: &Vip, journal: &mut Journal, now: Instant) -> Option<Step> {
         let is_due = self.ask_due().is_some_and(|due| now >= due);
         if (is_due || self.episode.is_some())
-            && let Some(question) = self.asker.wanted(vip, is_due, now)
+            && let Some(question) = self.asker.next_list(vip, is_due, now)
         {
             return Some(Step::List(question));
         }
@@ -436,7 +436,7 @@ impl Detector {
         let due = [
             self.ask_due().map(after_lists),
             self.asked.filter(|_| self.awaits).map(|asked| asked + SECOND),
-            self.name_due().map(after_lists),
+            self.line_due().map(after_lists),
             self.episode.as_ref().and_then(Episode::quiet_ends),
             self.aftermath.deadline(self.only_cache_since()),
         ];

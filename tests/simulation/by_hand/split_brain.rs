@@ -31,7 +31,7 @@ fn millis(millis: u64) -> Duration {
 impl Lab<'_> {
     /// Receives a claim of the other station.
     fn claimed(&mut self, mac: Mac) {
-        let frame = (WATCHED, claim(mac, ClaimKind::Unasked), self.now);
+        let frame = (WATCHED, claim(mac, ClaimKind::Unsolicited), self.now);
         self.feed(&Input::Frame(Some(frame)));
     }
 
@@ -123,7 +123,7 @@ fn claim_after_a_second_names_it() {
         let mut lab = Lab::active(detecting());
         lab.claimed(OTHER);
         lab.now += millis(wait);
-        let late = (WATCHED, claim(OTHER, ClaimKind::Unasked), lab.start + millis(stamp));
+        let late = (WATCHED, claim(OTHER, ClaimKind::Unsolicited), lab.start + millis(stamp));
         lab.feed(&Input::Frame(Some(late)));
         lab.pass(millis(1500));
         assert_eq!(lab.named(), expected, "{wait} {stamp}");
@@ -509,7 +509,7 @@ fn ipv6_asks_from_an_own_address_or_hardly_at_all() {
         let own = address(WATCHED, "fe80::1/64".parse().unwrap(), AddressFlags::Permanent);
         lab.addresses.extend(with_own.then_some(own));
         let mut lab = lab.started();
-        let frame = Claim { mac: OTHER, ip: cidr.address(), kind: ClaimKind::Unasked };
+        let frame = Claim { mac: OTHER, ip: cidr.address(), kind: ClaimKind::Unsolicited };
         lab.feed(&Input::Frame(Some((WATCHED, frame, lab.now))));
         lab.pass(Duration::from_secs(300));
         let expected = Probe { ifindex: WATCHED, mac: MAC, from, answer_to: MAC };

@@ -29,7 +29,7 @@ fn deliver(
             }
             Action::SendFrame(_) => {
                 announced += 1;
-                to.frames.push(frame(claim(mac, ClaimKind::Unasked)));
+                to.frames.push(frame(claim(mac, ClaimKind::Unsolicited)));
             }
             _ => {}
         }
@@ -49,8 +49,11 @@ fn routers_that_cannot_ask_each_other_announce_seldom() {
             random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
             (random >> 16) % 100 < percent_lost
         };
-        let claim =
-            Claim { mac: [2, 0, 0, 0, 9, 2], ip: vip().cidr.address(), kind: ClaimKind::Unasked };
+        let claim = Claim {
+            mac: [2, 0, 0, 0, 9, 2],
+            ip: vip().cidr.address(),
+            kind: ClaimKind::Unsolicited,
+        };
         one.frames.push(Input::Frame(Some((WATCHED, claim, one.now))));
         let (mut frames, mut named) = ([0; 2], false);
         for _ in 0..36_000 {

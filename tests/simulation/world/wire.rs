@@ -212,7 +212,7 @@ impl Simulation<'_> {
             self.kernel.vip().address()
         };
         let claim = |mac| {
-            Input::Frame(Some((ifindex, Claim { mac, ip, kind: ClaimKind::Unasked }, self.now)))
+            Input::Frame(Some((ifindex, Claim { mac, ip, kind: ClaimKind::Unsolicited }, self.now)))
         };
         self.wire.is_contested ^= claims.by == Station::Silent;
         self.wire.reflects ^= claims.by == Station::Hairpin;
