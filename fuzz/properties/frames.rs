@@ -1,4 +1,4 @@
-//! Frames: only valid ARP packets, advertisements and our questions are read, and our own frames parse as what they are.
+//! Frames: only valid ARP packets, advertisements and our probes are read, and our own frames parse as what they are.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -41,12 +41,12 @@ fn is_justified(frame: &[u8]) {
             let message = &frame[54..54 + length];
             let label = u32::from_be_bytes(taken(frame, 14)) & 0xf_ffff;
             let expected = match message[0] {
-                135 if label == ndisc::QUESTION_LABEL => Some(ClaimKind::Probe),
+                135 if label == ndisc::PROBE_LABEL => Some(ClaimKind::Probe),
                 136 if message[4] & 0x40 == 0 => Some(ClaimKind::Unsolicited),
                 136 => Some(ClaimKind::Answer),
                 _ => None,
             };
-            assert_eq!(Some(kind), expected, "a question of ours, or the flag S");
+            assert_eq!(Some(kind), expected, "a probe of ours, or the flag S");
             let [source, destination] = [taken(frame, 22), taken(frame, 38)].map(Ipv6Addr::from);
             assert!(Icmpv6Packet::new_unchecked(message).verify_checksum(&source, &destination));
             assert_eq!(ip.octets(), taken(message, 8));
@@ -85,11 +85,11 @@ fn ours_are_received(mac: [u8; 6], ip: [u8; 16]) {
         let expected = if v4 == [0; 4] { is_request.then_some(unspecified) } else { Some(unasked) };
         assert_eq!(parse_claim(&frame), expected);
     }
-    let probe = arp::question(mac, (mac, [0; 4].into()), v4.into());
+    let probe = arp::probe_from(mac, (mac, [0; 4].into()), v4.into());
     assert_eq!(parse_claim(&probe).map(|claim| claim.kind), Some(ClaimKind::Probe));
     let asked = Some(Claim { mac, ip: ip.into(), kind: ClaimKind::Probe });
     assert_eq!(parse_claim(&ndisc::probe(mac, ip.into())), asked);
-    assert_eq!(parse_claim(&ndisc::question(mac, ip.into(), ip.into())), asked);
+    assert_eq!(parse_claim(&ndisc::probe_from(mac, ip.into(), ip.into())), asked);
     for router in [true, false] {
         // Multicast addresses are never announced, see RFC 4861 section 7.1.2.
         if ip[0] != 0xff {

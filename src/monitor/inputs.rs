@@ -99,8 +99,8 @@ impl Monitor<'_> {
         let link = self.wanted_link();
         let subject = self.resync.next_subject(place, link, self.vip.is_answered(), now)?;
         self.begin(subject);
-        // A list before each question to other stations is no news.
-        self.journal.counters.dumps += u64::from(!matches!(subject, Subject::Asker(_)));
+        // A list before each probe is no news.
+        self.journal.counters.dumps += u64::from(!matches!(subject, Subject::Prober(_)));
         self.resync.ask(subject);
         Some(Action::Ask(subject.question()))
     }
@@ -121,7 +121,7 @@ impl Monitor<'_> {
                 self.announcer.iter_mut().for_each(Announcer::begin_addresses);
                 self.vip.begin(Scope::All);
             }
-            Subject::WatchedAddresses(_) | Subject::Place(_) | Subject::Asker(_) => {}
+            Subject::WatchedAddresses(_) | Subject::Place(_) | Subject::Prober(_) => {}
         }
     }
 
@@ -129,7 +129,7 @@ impl Monitor<'_> {
     pub(super) fn handle_entry(&mut self, body: &Body, now: Instant) {
         let Some(subject) = self.resync.asked else { return };
         self.journal.counters.events += 1;
-        if let Some(detector) = self.detector.as_mut().filter(|_| subject.is_for_asker()) {
+        if let Some(detector) = self.detector.as_mut().filter(|_| subject.is_for_prober()) {
             detector.handle_listed(body, &self.vip);
         }
         match (subject, body) {
@@ -196,7 +196,7 @@ impl Monitor<'_> {
                     self.vip.handle_place_link_gone(ifindex);
                 }
             }
-            (Subject::Place(_) | Subject::Asker(_), _) => {}
+            (Subject::Place(_) | Subject::Prober(_), _) => {}
             (Subject::Links, _) => {
                 if let Some(announcer) = &mut self.announcer {
                     announcer.end_links(answer, journal, now);
@@ -219,7 +219,7 @@ impl Monitor<'_> {
             }
         }
         // Each entry of a link's addresses is one to ask from.
-        let is_list = subject.is_for_asker() && (answer == Answer::Complete || is_expected);
+        let is_list = subject.is_for_prober() && (answer == Answer::Complete || is_expected);
         if let Some(detector) = self.detector.as_mut().filter(|_| is_list) {
             detector.handle_list_end(question);
         }

@@ -24,7 +24,7 @@ pub(super) enum Subject {
     /// All links.
     Links,
     /// The addresses of the link that asks other stations for the VIP.
-    Asker(u32),
+    Prober(u32),
     /// The addresses of this link, to announce them.
     Link(u32),
     /// All addresses.
@@ -37,7 +37,7 @@ impl Subject {
             Self::Watched => Question::Interface,
             Self::Place(ifindex) => Question::Link(ifindex),
             Self::Links => Question::Links,
-            Self::WatchedAddresses(ifindex) | Self::Asker(ifindex) | Self::Link(ifindex) => {
+            Self::WatchedAddresses(ifindex) | Self::Prober(ifindex) | Self::Link(ifindex) => {
                 Question::Addresses { only: Some(ifindex) }
             }
             Self::All => Question::Addresses { only: None },
@@ -54,9 +54,9 @@ impl Subject {
         self.is_watched() || self == Self::All
     }
 
-    /// Returns whether the answer says how to ask other stations.
-    pub(super) fn is_for_asker(self) -> bool {
-        matches!(self, Self::Links | Self::Asker(_))
+    /// Returns whether the answer says how to probe.
+    pub(super) fn is_for_prober(self) -> bool {
+        matches!(self, Self::Links | Self::Prober(_))
     }
 }
 
@@ -86,7 +86,7 @@ pub(super) struct Resync {
     /// The index of the watched interface, which the kernel has just shown, and whose addresses are the next question.
     pub(super) then_addresses_of: Option<u32>,
     /// The link that asks other stations, whose addresses are wanted.
-    asker: Option<u32>,
+    prober: Option<u32>,
     /// The answer about this link's addresses alone had gaps, so that all are listed for them.
     pub(super) all_for_link: Option<u32>,
     /// A question about a place or a link's addresses has failed, and the next one waits until it is due.
@@ -112,7 +112,7 @@ impl Resync {
             links: want(None, seed.rotate_left(16)),
             asked: None,
             then_addresses_of: None,
-            asker: None,
+            prober: None,
             all_for_link: None,
             single: want(None, seed.rotate_left(24)),
             emptied: None,
@@ -175,7 +175,7 @@ impl Resync {
     pub(super) fn request(&mut self, question: Question, now: Instant) {
         match question {
             Question::Links => self.links.due = Some(now),
-            Question::Addresses { only: Some(ifindex) } => self.asker = Some(ifindex),
+            Question::Addresses { only: Some(ifindex) } => self.prober = Some(ifindex),
             _ => self.all.due = Some(now),
         }
     }
@@ -212,8 +212,8 @@ impl Resync {
             Some(Subject::Watched)
         } else if self.watched.due.is_some() {
             None
-        } else if let Some(ifindex) = self.asker {
-            Some(Subject::Asker(ifindex))
+        } else if let Some(ifindex) = self.prober {
+            Some(Subject::Prober(ifindex))
         } else if let Some(ifindex) = single(place) {
             Some(Subject::Place(ifindex))
         } else if self.links.is_due(now) {
@@ -236,7 +236,7 @@ impl Resync {
             Subject::Links => Some(&mut self.links),
             Subject::All => Some(&mut self.all),
             Subject::Place(_) | Subject::Link(_) => Some(&mut self.single),
-            Subject::Asker(_) => None,
+            Subject::Prober(_) => None,
         }
     }
 
@@ -244,8 +244,8 @@ impl Resync {
     pub(super) fn ask(&mut self, subject: Subject) {
         match self.want(subject) {
             Some(want) => want.due = None,
-            // The next question to other stations asks again.
-            None => self.asker = None,
+            // The next probe asks again.
+            None => self.prober = None,
         }
         (self.asked, self.then_addresses_of) = (Some(subject), None);
     }
@@ -298,8 +298,8 @@ impl Resync {
             return None;
         }
         let single = has_single.then(|| self.single.due.unwrap_or(Instant::ZERO));
-        let asker = self.asker.map(|_| Instant::ZERO);
-        let others = [self.all_due(), self.links.due, asker, single];
+        let prober = self.prober.map(|_| Instant::ZERO);
+        let others = [self.all_due(), self.links.due, prober, single];
         self.watched.due.or_else(|| others.into_iter().flatten().min())
     }
 }

@@ -29,8 +29,8 @@ pub fn claims_of(ip: IpAddr) -> Filter {
     // Next header: ICMPv6; hop limit: 255; type: neighbour advertisement; code: 0.
     const ADVERTISEMENT: [(u32, u32, u32); 2] = [(BPF_H, 20, 0x3aff), (BPF_H, 54, 0x8800)];
     // Version, traffic class and flow label; type: neighbour solicitation; code: 0.
-    const QUESTION: [(u32, u32, u32); 2] =
-        [(BPF_W, 14, 6 << 28 | ndisc::QUESTION_LABEL), (BPF_H, 54, 0x8700)];
+    const PROBE: [(u32, u32, u32); 2] =
+        [(BPF_W, 14, 6 << 28 | ndisc::PROBE_LABEL), (BPF_H, 54, 0x8700)];
     // The kernel's own data of a packet is loaded from negative offsets (`SKF_AD_OFF`, `linux/filter.h`).
     let packet_type = (libc::SKF_AD_OFF + libc::SKF_AD_PKTTYPE).cast_unsigned();
     let is_for_others = jump(BPF_JGT, MAX_FOR_US.into(), 0, 1);
@@ -48,7 +48,7 @@ pub fn claims_of(ip: IpAddr) -> Filter {
         accept(ARP, &[(BPF_H, 20, 1), (BPF_W, 28, 0)], 38);
     } else {
         accept(ADVERTISEMENT, &[], 62);
-        accept(QUESTION, &[], 62);
+        accept(PROBE, &[], 62);
     }
     program.extend([ret(0)]);
     program

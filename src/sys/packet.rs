@@ -95,10 +95,10 @@ impl PacketSocket {
         let Probe { ifindex, mac, from, answer_to } = *probe;
         match (self.vip, from) {
             (IpAddr::V4(ip), IpAddr::V4(from)) => {
-                self.send_frame(ifindex, &arp::question(mac, (answer_to, from), ip))
+                self.send_frame(ifindex, &arp::probe_from(mac, (answer_to, from), ip))
             }
             (IpAddr::V6(ip), IpAddr::V6(from)) if !from.is_unspecified() => {
-                self.send_frame(ifindex, &ndisc::question(mac, from, ip))
+                self.send_frame(ifindex, &ndisc::probe_from(mac, from, ip))
             }
             (IpAddr::V6(ip), IpAddr::V6(_)) => self.send_frame(ifindex, &ndisc::probe(mac, ip)),
             _ => Err(NixErrno::EAFNOSUPPORT.into()),

@@ -29,7 +29,7 @@ pub fn announcement(operation: Operation, mac: Mac, ip: Ipv4Addr) -> [u8; FRAME_
 /// Returns a request: `mac` asks who has `ip`. The answer goes to the MAC in `from`.
 ///
 /// With the unspecified address in `from` it is a probe (RFC 5227 section 1.1), which changes no host's cache.
-pub fn question(mac: Mac, from: (Mac, Ipv4Addr), ip: Ipv4Addr) -> [u8; FRAME_LEN] {
+pub fn probe_from(mac: Mac, from: (Mac, Ipv4Addr), ip: Ipv4Addr) -> [u8; FRAME_LEN] {
     broadcast(mac, Operation::Request, from, (UNKNOWN, ip))
 }
 

@@ -20,9 +20,9 @@ pub const FRAME_LEN: usize = PROBE_LEN + 8;
 /// Shows that a packet has crossed no router (RFC 4861 section 7.1.2).
 const HOP_LIMIT: u8 = 255;
 
-/// The flow label (RFC 6437) of our questions, by which one that the network sends back differs from those of hosts. It
+/// The flow label (RFC 6437) of our probes, by which one that the network sends back differs from those of hosts. It
 /// is "kw" in ASCII.
-pub const QUESTION_LABEL: u32 = 0x6b77;
+pub const PROBE_LABEL: u32 = 0x6b77;
 
 /// Returns a multicast in which `mac` claims `ip`, and which overrides the neighbours' caches. `router` is whether the
 /// interface forwards: hosts remove a default router that does not.
@@ -34,7 +34,7 @@ pub fn advertisement(mac: Mac, ip: Ipv6Addr, router: bool) -> [u8; FRAME_LEN] {
 }
 
 /// Returns a multicast in which `mac` asks who has `ip`. The answer goes to `from` alone (RFC 4861 section 7.2.4).
-pub fn question(mac: Mac, from: Ipv6Addr, ip: Ipv6Addr) -> [u8; FRAME_LEN] {
+pub fn probe_from(mac: Mac, from: Ipv6Addr, ip: Ipv6Addr) -> [u8; FRAME_LEN] {
     let repr =
         NdiscRepr::NeighborSolicit { target_addr: ip, lladdr: Some(EthernetAddress(mac).into()) };
     multicast(mac, from, solicited_node(ip), repr)
@@ -79,7 +79,7 @@ fn multicast<const LEN: usize>(
     }
     .emit(&mut packet);
     if let NdiscRepr::NeighborSolicit { .. } = repr {
-        packet.set_flow_label(QUESTION_LABEL);
+        packet.set_flow_label(PROBE_LABEL);
     }
     let mut message = Icmpv6Packet::new_unchecked(packet.payload_mut());
     repr.emit(&mut message);
@@ -88,7 +88,7 @@ fn multicast<const LEN: usize>(
 }
 
 /// Parses the claim in a valid advertisement: its target, for the MAC in its target link-layer address
-/// option or else the sender's. A solicited one is an answer. A question of keepwatch claims nothing, nor does an
+/// option or else the sender's. A solicited one is an answer. A probe of keepwatch claims nothing, nor does an
 /// advertisement of a proxy, which yields to that of whoever has the address (RFC 4861 section 7.2.8).
 pub fn parse_claim(frame: &[u8]) -> Option<Claim> {
     let frame = EthernetFrame::new_checked(frame).ok()?;
@@ -111,7 +111,7 @@ pub fn parse_claim(frame: &[u8]) -> Option<Claim> {
             let kind = if is_answer { ClaimKind::Answer } else { ClaimKind::Unsolicited };
             (mac, target_addr, kind)
         }
-        NdiscRepr::NeighborSolicit { target_addr, .. } if packet.flow_label() == QUESTION_LABEL => {
+        NdiscRepr::NeighborSolicit { target_addr, .. } if packet.flow_label() == PROBE_LABEL => {
             (frame.src_addr().0, target_addr, ClaimKind::Probe)
         }
         _ => return None,

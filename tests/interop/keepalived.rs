@@ -132,10 +132,10 @@ fn fail_over(interval: &'static str, further_vips: u8, rounds: u32) -> u64 {
         let (master, keepwatch) = (&nodes[number], &keepwatches[number]);
         master.agent.wait_acknowledged("primary");
         let wire = master.wire();
-        let is_question = |frame: &&Frame| {
+        let is_probe = |frame: &&Frame| {
             frame.asks_for([169, 254, 0, 5].into()) && frame.bytes[28..32] == [0; 4]
         };
-        wire.wait("questions", |frames| frames.iter().filter(is_question).count() >= 2);
+        wire.wait("probes", |frames| frames.iter().filter(is_probe).count() >= 2);
         let earlier = replace(&mut claims[number], keepwatch.counter("claims"));
         contested += u64::from(claims[number] > earlier);
         for node in &nodes {

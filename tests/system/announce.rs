@@ -115,7 +115,7 @@ fn advertisements_after_a_claim_say_whether_the_interface_forwards() {
     world.rtnl.add_address("lan0", "fd00::1/64");
     let keepwatch = world.setup.start();
     // All links have been listed before it.
-    wire.wait("a question", |frames| frames.iter().any(Frame::is_arp));
+    wire.wait("a probe", |frames| frames.iter().any(Frame::is_arp));
     set_sysctl("ipv6/conf/lan0/forwarding", 1);
     let vip = Ipv4Addr::new(169, 254, 0, 5);
     wire.send(&arp::announcement(Operation::Request, [2, 0, 0, 0, 0, 9], vip));

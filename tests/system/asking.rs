@@ -9,7 +9,7 @@ use lab::files::look;
 use lab::namespace::Netns;
 use lab::rtnl::Rtnl;
 
-use crate::claims::{await_older_than_the_vip, probing, wait_questions};
+use crate::claims::{await_older_than_the_vip, probing, wait_probes};
 use crate::world::{VIP, World, set_sysctl, setup};
 
 /// The MAC of `ha0`.
@@ -107,11 +107,11 @@ fn third_host_keeps_our_mac() {
     let keepwatch = segment.start();
     keepwatch.wait_log("split brain: ", 1);
     let is_solicitation = |frame: &&Frame| frame.bytes.get(54) == Some(&135);
-    wire.wait("more questions", |frames| frames.iter().filter(is_solicitation).count() >= 4);
+    wire.wait("more probes", |frames| frames.iter().filter(is_solicitation).count() >= 4);
     assert!(learnt().contains(OURS_TEXT), "{}", learnt());
 }
 
-/// A virtual MAC on a port that sends everything back: our own kernel answers our questions.
+/// A virtual MAC on a port that sends everything back: our own kernel answers our probes.
 #[apply(trial)]
 fn own_frames_come_back() {
     for vip in [VIP, "fd00::5/64"] {
@@ -126,10 +126,9 @@ fn own_frames_come_back() {
         let keepwatch = segment.start();
         let is_arp = |frame: &Frame, operation| frame.is_arp() && frame.bytes[21] == operation;
         let is_icmp = |frame: &Frame, kind| !frame.is_arp() && frame.bytes.get(54) == Some(&kind);
-        let is_question =
+        let is_probe =
             |frame: &&Frame| (is_arp(frame, 1) || is_icmp(frame, 135)) && frame.source() == OURS;
-        let frames =
-            wire.wait("questions", |frames| frames.iter().filter(is_question).count() >= 12);
+        let frames = wire.wait("probes", |frames| frames.iter().filter(is_probe).count() >= 12);
         let is_answer = |frame: &Frame| is_arp(frame, 2) || is_icmp(frame, 136);
         assert!(frames.iter().any(is_answer), "our kernel answers");
         assert!(keepwatch.status().contains(" claimant=none "));
@@ -152,12 +151,12 @@ fn address_that_is_added_after_the_vip_asks() {
     segment.world.rtnl.add_address("ha0", "fe80::1/64");
     let own: Ipv6Addr = "fe80::1".parse().unwrap();
     let asks = |frame: &Frame| frame.bytes.get(22..38) == Some(&own.octets()[..]);
-    wire.wait("a question from the address", |frames| frames.iter().any(asks));
+    wire.wait("a probe from the address", |frames| frames.iter().any(asks));
 }
 
-/// A switch that answers for others drops probes without a sender: every second question is an ordinary request.
+/// A switch that answers for others drops probes without a sender: every second probe is an ordinary request.
 #[apply(trial)]
-fn question_arrives_behind_a_suppressing_switch() {
+fn probe_arrives_behind_a_suppressing_switch() {
     let segment = Segment::new(probing("192.0.2.10/24"));
     segment.world.rtnl.add_address("ha0", "192.0.2.1/24");
     await_older_than_the_vip();
@@ -197,7 +196,7 @@ fn switch_learns_our_port_again() {
     other.run(add_vip);
     let wire = other.run(|| Capture::new("ha0"));
     keepwatch.wait_log("split brain: 00:00:5e:00:01:05 ", 1);
-    wait_questions(&wire, 3);
+    wait_probes(&wire, 3);
     look("the switch to have learnt our port", || {
         let table = segment.switch.run(|| run("bridge fdb show br bridge"));
         table.lines().any(|line| line.starts_with("00:00:5e:00:01:05 dev ha0-peer "))
@@ -218,8 +217,8 @@ fn deleted_own_address_asks_no_more() {
     wire.wait("an ordinary request", |frames| frames.iter().any(|frame| asks(&frame, 1)));
     world.rtnl.delete_address("ha0", own);
     let wire = Capture::new("ha0-peer");
-    let is_question = |frame: &&Frame| frame.asks_for([192, 0, 2, 10].into());
-    let frames = wire.wait("questions", |frames| frames.iter().filter(is_question).count() >= 6);
+    let is_probe = |frame: &&Frame| frame.asks_for([192, 0, 2, 10].into());
+    let frames = wire.wait("probes", |frames| frames.iter().filter(is_probe).count() >= 6);
     assert!(!frames.iter().skip(1).any(|frame| asks(&frame, 1)), "{frames:?}");
     keepwatch.terminate();
 }

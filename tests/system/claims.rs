@@ -42,22 +42,21 @@ fn wait_listening(keepwatch: &Running<'_>) {
 }
 
 /// Whether a frame asks for the VIP, as a probe or as an ordinary request.
-pub fn is_question(frame: &Frame) -> bool {
+pub fn is_probe(frame: &Frame) -> bool {
     frame.asks_for(VIP) && frame.bytes[28..32] != VIP.octets()
 }
 
-/// Waits for this number of questions about the VIP.
-pub fn wait_questions(wire: &Capture, questions: usize) -> Vec<Frame> {
-    let frames = wire.wait("questions", |frames| {
-        frames.iter().filter(|frame| is_question(frame)).count() >= questions
-    });
-    frames.into_iter().filter(is_question).collect()
+/// Waits for this number of probes about the VIP.
+pub fn wait_probes(wire: &Capture, probes: usize) -> Vec<Frame> {
+    let frames = wire
+        .wait("probes", |frames| frames.iter().filter(|frame| is_probe(frame)).count() >= probes);
+    frames.into_iter().filter(is_probe).collect()
 }
 
-/// Claims the VIP, and again once our question shows that a second has passed.
+/// Claims the VIP, and again once our probe shows that a second has passed.
 pub fn claim_twice(wire: &Capture, claim: &[u8]) {
     wire.send(claim);
-    wait_questions(wire, 1);
+    wait_probes(wire, 1);
     wire.send(claim);
 }
 
@@ -79,11 +78,11 @@ fn split_brain_begins_and_ends() {
     // Not claims: our own frame, another address, a probe.
     wire.send(&claim(Operation::Request, OURS));
     wire.send(&arp::announcement(Operation::Request, THEIRS, [169, 254, 0, 6].into()));
-    wire.send(&arp::question(THEIRS, (THEIRS, Ipv4Addr::UNSPECIFIED), VIP));
+    wire.send(&arp::probe_from(THEIRS, (THEIRS, Ipv4Addr::UNSPECIFIED), VIP));
     let third = [2, 0, 0, 0, 0, 3];
     wire.send(&claim(Operation::Request, third));
-    let question = wait_questions(&wire, 1).remove(0);
-    assert_eq!(question.bytes, arp::question(OURS, (OURS, Ipv4Addr::UNSPECIFIED), VIP));
+    let probe = wait_probes(&wire, 1).remove(0);
+    assert_eq!(probe.bytes, arp::probe_from(OURS, (OURS, Ipv4Addr::UNSPECIFIED), VIP));
     assert!(keepwatch.status().contains(" claimant=none "), "a claim is a suspicion");
     wire.send(&claim(Operation::Reply, THEIRS));
     let index = world.rtnl.ifindex("ha0");
@@ -125,15 +124,15 @@ fn one_claim_is_no_split_brain() {
         wire.send(&arp::announcement(Operation::Request, THEIRS, VIP));
     }
     keepwatch.wait_log("02:00:00:00:00:02 claimed 169.254.0.5 once and has not answered\n", 1);
-    // Frames that are read later make an answer to the first question uncertain.
-    assert!((3..=6).contains(&wait_questions(&wire, 3).len()));
+    // Frames that are read later make an answer to the first probe uncertain.
+    assert!((3..=6).contains(&wait_probes(&wire, 3).len()));
     assert_eq!(keepwatch.counter("claims"), 40);
     keepwatch.wait_counter("notifications", 2);
     assert!(!world.setup.log().contains("split brain"), "{}", world.setup.log());
 }
 
-/// Asserts that questions find a station that has the VIP and is otherwise silent. Our own kernel does not answer them.
-fn assert_silent_master_is_found(vip: &str, question: &[u8]) {
+/// Asserts that probes find a station that has the VIP and is otherwise silent. Our own kernel does not answer them.
+fn assert_silent_master_is_found(vip: &str, probe: &[u8]) {
     let world = World::with(probing(vip));
     world.rtnl.set_mac("ha0", OURS);
     world.rtnl.add_address("ha0", "fe80::1/64");
@@ -148,8 +147,8 @@ fn assert_silent_master_is_found(vip: &str, question: &[u8]) {
     });
     world.rtnl.add_address("ha0", vip);
     let keepwatch = start_listening(&world);
-    let is_this = |frame: &&Frame| frame.bytes == question;
-    wire.wait("two questions", |frames| frames.iter().filter(is_this).count() >= 2);
+    let is_this = |frame: &&Frame| frame.bytes == probe;
+    wire.wait("two probes", |frames| frames.iter().filter(is_this).count() >= 2);
     assert_eq!(keepwatch.counter("claims"), 0);
     other.run(|| rtnl.add_address("ha0-peer", vip));
     keepwatch.wait_log("split brain: 02:00:00:00:00:02 claims ", 1);
@@ -168,14 +167,14 @@ pub fn await_older_than_the_vip() {
 
 #[apply(trial)]
 fn silent_master() {
-    let question = arp::question(OURS, (OURS, Ipv4Addr::UNSPECIFIED), VIP);
-    assert_silent_master_is_found("169.254.0.5/24", &question);
+    let probe = arp::probe_from(OURS, (OURS, Ipv4Addr::UNSPECIFIED), VIP);
+    assert_silent_master_is_found("169.254.0.5/24", &probe);
 }
 
 #[apply(trial)]
 fn silent_master_over_ipv6() {
     let [own, vip] = ["fe80::1", "fd00::5"].map(|ip| ip.parse().unwrap());
-    assert_silent_master_is_found("fd00::5/64", &ndisc::question(OURS, own, vip));
+    assert_silent_master_is_found("fd00::5/64", &ndisc::probe_from(OURS, own, vip));
 }
 
 #[apply(trial)]

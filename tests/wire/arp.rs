@@ -1,6 +1,6 @@
 use core::net::Ipv4Addr;
 
-use keepwatch::wire::arp::{FRAME_LEN, Operation, announcement, parse_claim, question};
+use keepwatch::wire::arp::{FRAME_LEN, Operation, announcement, parse_claim, probe_from};
 use keepwatch::wire::rtnl::Mac;
 use keepwatch::wire::{Claim, ClaimKind};
 
@@ -34,20 +34,20 @@ fn claim(kind: ClaimKind) -> Claim {
 fn probe_claims_nothing() {
     let mut expected = REQUEST;
     expected[28..32].fill(0);
-    assert_eq!(question(MAC, (MAC, Ipv4Addr::UNSPECIFIED), IP), expected);
+    assert_eq!(probe_from(MAC, (MAC, Ipv4Addr::UNSPECIFIED), IP), expected);
     assert_eq!(parse_claim(&expected), Some(claim(ClaimKind::Probe)));
     // The answer goes to the broadcast address.
     expected[22..28].fill(0xff);
-    assert_eq!(question(MAC, ([0xff; 6], Ipv4Addr::UNSPECIFIED), IP), expected);
+    assert_eq!(probe_from(MAC, ([0xff; 6], Ipv4Addr::UNSPECIFIED), IP), expected);
     // A reply without a sender says nothing.
     expected[21] = 2;
     assert_eq!(parse_claim(&expected), None);
 }
 
 #[test]
-fn answer_is_for_the_asker() {
+fn answer_is_for_the_prober() {
     let own = Ipv4Addr::new(10, 0, 0, 9);
-    let mut frame = question([2; 6], ([2; 6], own), IP);
+    let mut frame = probe_from([2; 6], ([2; 6], own), IP);
     let asked = Claim { mac: [2; 6], ip: own.into(), kind: ClaimKind::Unsolicited };
     assert_eq!(parse_claim(&frame), Some(asked), "a request claims its sender's address");
     frame[21] = 2;

@@ -1,6 +1,6 @@
 use core::net::Ipv6Addr;
 
-use keepwatch::wire::ndisc::{FRAME_LEN, PROBE_LEN, advertisement, parse_claim, probe, question};
+use keepwatch::wire::ndisc::{FRAME_LEN, PROBE_LEN, advertisement, parse_claim, probe, probe_from};
 use keepwatch::wire::rtnl::Mac;
 use keepwatch::wire::{Claim, ClaimKind};
 use smoltcp::wire::Icmpv6Packet;
@@ -47,9 +47,9 @@ fn probe_claims_nothing_and_has_a_label() {
 }
 
 #[test]
-fn question_has_an_address_for_the_answer() {
+fn probe_has_an_address_for_the_answer() {
     #[rustfmt::skip]
-    const QUESTION: [u8; FRAME_LEN] = [
+    const PROBE_FROM: [u8; FRAME_LEN] = [
         0x33, 0x33, 0xff, 0x02, 0x03, 0x05, 0x02, 0x11, 0x22, 0x33, 0x44, 0x55, 0x86, 0xdd,
         0x60, 0x00, 0x6b, 0x77, 0x00, 0x20, 0x3a, 0xff,
         0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1,
@@ -60,11 +60,11 @@ fn question_has_an_address_for_the_answer() {
     ];
     let target = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0x102, 0x305);
     let from = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1);
-    let mut frame = question(MAC, from, target);
+    let mut frame = probe_from(MAC, from, target);
     frame[56..58].fill(0);
-    assert_eq!(frame, QUESTION);
+    assert_eq!(frame, PROBE_FROM);
     let asked = Claim { mac: MAC, ip: target.into(), kind: ClaimKind::Probe };
-    assert_eq!(parse_claim(&question(MAC, from, target)), Some(asked));
+    assert_eq!(parse_claim(&probe_from(MAC, from, target)), Some(asked));
 }
 
 /// A proxy's advertisement does not override, and so claims nothing.

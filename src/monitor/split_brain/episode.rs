@@ -4,16 +4,16 @@ use super::SECOND;
 use crate::monitor::{Duration, Instant};
 use crate::wire::rtnl::Mac;
 
-/// The questions in a row for a verdict.
+/// The probes in a row for a verdict.
 const ROUND: u8 = 3;
-/// The questions without an answer after which everything is announced again.
+/// The probes without an answer after which everything is announced again.
 const SILENT: u8 = 2;
 /// The waits after a round without an answer until the next round.
 const LATER: [Duration; 3] =
     [Duration::from_secs(10), Duration::from_secs(30), Duration::from_secs(60)];
-/// The time between two questions while a split brain lasts.
+/// The time between two probes while a split brain lasts.
 pub(super) const INTERVAL: Duration = Duration::from_secs(2);
-/// A split brain with a station that answers no question ends after this time without a claim. Answers without a claim
+/// A split brain with a station that answers no probe ends after this time without a claim. Answers without a claim
 /// for so long may be those of a cache.
 pub(super) const QUIET: Duration = Duration::from_secs(30);
 
@@ -22,7 +22,7 @@ pub(super) const QUIET: Duration = Duration::from_secs(30);
 pub enum Ending {
     /// The station had answered, and does so no longer.
     NoLongerAnswers,
-    /// The station has claimed nothing for a while, and has answered no question.
+    /// The station has claimed nothing for a while, and has answered no probe.
     NeverAnswered,
     /// The VIP was removed from this router.
     VipRemoved,
@@ -38,12 +38,12 @@ pub(super) enum Stage {
     Logged,
 }
 
-/// What follows from a question without an answer.
+/// What follows from a probe without an answer.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Verdict {
-    /// When to ask next. None: the suspicion is over.
-    pub(super) ask_at: Option<Instant>,
-    /// The last two questions had no answer: other stations may have to learn our MAC.
+    /// When to probe next. None: the suspicion is over.
+    pub(super) probe_at: Option<Instant>,
+    /// The last two probes had no answer: other stations may have to learn our MAC.
     pub(super) is_silent: bool,
     /// The first round had no answer.
     pub(super) is_unconfirmed: bool,
@@ -66,9 +66,9 @@ pub(super) struct Episode {
     pub(super) unsolicited: Instant,
     /// The last sign, or the end of a time in which none could come: a stop of the process, or a lost carrier.
     pub(super) quiet_since: Instant,
-    /// The station answers questions, as far as these can be sent.
+    /// The station answers probes, as far as these can be sent.
     pub(super) answers: bool,
-    /// The questions in a row without a sign.
+    /// The probes in a row without a sign.
     unanswered: u8,
 }
 
@@ -112,7 +112,7 @@ impl Episode {
         } else {
             self.unsolicited = at;
         }
-        // A question comes a second after the first claim. A claim may be that of a new master, to which this router gives
+        // A probe comes a second after the first claim. A claim may be that of a new master, to which this router gives
         // way just now.
         let second = self.suspected + SECOND;
         let due = match self.stage {
@@ -129,21 +129,21 @@ impl Episode {
         (self.quiet_since, self.unanswered) = (now, 0);
     }
 
-    /// Handles a question, sent at `asked`, without an answer.
-    pub(super) fn handle_silence(&mut self, asked: Instant, now: Instant) -> Verdict {
+    /// Handles a probe, sent at `probed`, without an answer.
+    pub(super) fn handle_silence(&mut self, probed: Instant, now: Instant) -> Verdict {
         self.unanswered = self.unanswered.saturating_add(1);
         let is_silent = self.unanswered == SILENT;
         let Stage::Suspected { rounds } = &mut self.stage else {
-            return Verdict { ask_at: Some(asked + INTERVAL), is_silent, ..Verdict::default() };
+            return Verdict { probe_at: Some(probed + INTERVAL), is_silent, ..Verdict::default() };
         };
         let is_first = *rounds == 0;
         if self.unanswered < ROUND {
-            let (ask_at, is_silent) = (Some(now), is_silent && is_first);
-            return Verdict { ask_at, is_silent, is_unconfirmed: false };
+            let (probe_at, is_silent) = (Some(now), is_silent && is_first);
+            return Verdict { probe_at, is_silent, is_unconfirmed: false };
         }
-        let ask_at = LATER.get(*rounds).map(|wait| now + *wait);
+        let probe_at = LATER.get(*rounds).map(|wait| now + *wait);
         (self.unanswered, *rounds) = (0, *rounds + 1);
-        Verdict { ask_at, is_silent: false, is_unconfirmed: is_first }
+        Verdict { probe_at, is_silent: false, is_unconfirmed: is_first }
     }
 
     /// Returns how a logged episode has ended, if it has.
@@ -163,7 +163,7 @@ impl Episode {
         Some(Ending::NeverAnswered)
     }
 
-    /// Returns when the episode ends if the station, which answers no question, claims nothing before.
+    /// Returns when the episode ends if the station, which answers no probe, claims nothing before.
     pub(super) fn quiet_ends(&self) -> Option<Instant> {
         (self.is_logged() && !self.answers).then_some(self.quiet_since + QUIET)
     }

@@ -10,16 +10,16 @@
 //! ```
 //!
 //! A claim is only a suspicion: at a fail-over two routers may take the VIP, of which one gives it back at once. A second
-//! later the VIP is asked for, three times. A sign is a claim or an answer. One that the kernel received more than a
-//! second after the first claim confirms the suspicion. One law for asking holds in every stage: a question is unanswered
+//! later three probes ask for the VIP. A sign is a claim or an answer. One that the kernel received more than a
+//! second after the first claim confirms the suspicion. One law for probes holds in every stage: a probe is unanswered
 //! after a second, and counts only if the process ran, read all frames, and the link had a carrier all the while.
 //!
-//! Hosts may have learnt the MAC of the other station. After two questions without an answer, everything is announced
+//! Hosts may have learnt the MAC of the other station. After two probes without an answer, everything is announced
 //! again (`aftermath.rs`). The removal of the VIP ends every stage.
 
 mod aftermath;
-mod asker;
 mod episode;
+mod prober;
 mod socket;
 
 use heapless::HistoryBuf;
@@ -32,10 +32,10 @@ use crate::errno::Errno;
 use crate::wire::rtnl::{Body, Mac};
 use crate::wire::{Claim, ClaimKind};
 use aftermath::Aftermath;
-use asker::Asker;
-pub use asker::Probe;
 pub use episode::Ending;
 use episode::{Episode, INTERVAL, Stage};
+pub use prober::Probe;
+use prober::Prober;
 use socket::Socket;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -43,7 +43,7 @@ const SECOND: Duration = Duration::from_secs(1);
 /// An episode that begins within this time of the end of another by the same station continues that one.
 const CONTINUED: Duration = Duration::from_secs(60);
 
-/// A network that has sent a question back may do so for this time: there may have been a loop.
+/// A network that has sent a probe back may do so for this time: there may have been a loop.
 const REFLECTS: Duration = Duration::from_secs(60);
 
 /// Episodes logged in a [`PERIOD`]. With the ends of these and of an earlier one they make 15 lines.
@@ -54,7 +54,7 @@ const PERIOD: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub(super) enum Step {
     Do(Action),
-    /// Ask the kernel for all links, or for the addresses of one, from which the detector learns how to ask other stations.
+    /// Ask the kernel for all links, or for the addresses of one, from which the detector learns how to probe.
     List(Question),
     /// Announce the VIP and all other addresses.
     AnnounceEverything,
@@ -68,23 +68,23 @@ pub(super) enum Step {
 /// Detects a split brain.
 #[derive(Debug, Default)]
 pub(super) struct Detector {
-    /// The time between questions without a suspicion, if any are sent.
+    /// The time between probes without a suspicion, if any are sent.
     probe_interval: Option<Duration>,
-    asker: Asker,
+    prober: Prober,
     socket: Socket,
-    /// When the next question is due.
+    /// When the next probe is due.
     due: Option<Instant>,
-    /// When the last question was sent.
-    asked: Option<Instant>,
+    /// When the last probe was sent.
+    probed: Option<Instant>,
     /// Its answer is awaited, for a verdict.
     awaits: bool,
-    /// After a question without an answer, the next is an ordinary request, as some networks deliver no others.
+    /// After a probe without an answer, the next is an ordinary request, as some networks deliver no others.
     is_ordinary: bool,
-    /// The last periodic question could not be sent, for want of an own address or MAC.
+    /// The last periodic probe could not be sent, for want of an own address or MAC.
     has_no_sender: bool,
-    /// The link has no carrier, so nothing can be asked.
+    /// The link has no carrier, so no probe can be sent.
     stands_still: bool,
-    /// When the network last sent a question back: an answer from our own virtual MAC may be our own.
+    /// When the network last sent a probe back: an answer from our own virtual MAC may be our own.
     reflected: Option<Instant>,
     episode: Option<Episode>,
     /// The last logged episode, and its end.
@@ -127,33 +127,33 @@ impl Detector {
     /// Handles an event of the kernel.
     pub(super) fn handle_event(&mut self, body: &Body) {
         match body {
-            Body::NewLink(link) => self.asker.handle_link(link),
-            Body::DelLink(link) => self.asker.handle_link_gone(link.ifindex),
+            Body::NewLink(link) => self.prober.handle_link(link),
+            Body::DelLink(link) => self.prober.handle_link_gone(link.ifindex),
             _ => {}
         }
     }
 
     /// Handles a loss of events.
     pub(super) fn handle_loss(&mut self) {
-        self.asker.handle_loss();
+        self.prober.handle_loss();
     }
 
-    /// Handles an entry of a list that says how to ask.
+    /// Handles an entry of a list that says how to probe.
     pub(super) fn handle_listed(&mut self, body: &Body, vip: &Vip) {
         match body {
-            Body::NewAddress(address) => self.asker.handle_address(address, vip),
+            Body::NewAddress(address) => self.prober.handle_address(address, vip),
             _ => self.handle_event(body),
         }
     }
 
     /// Handles the complete end of such a list.
     pub(super) fn handle_list_end(&mut self, question: Question) {
-        self.asker.handle_list_end(question);
+        self.prober.handle_list_end(question);
     }
 
     /// Drops the claims of other links of this host, which are no other stations.
     fn drop_own_claims(&mut self, vip: &Vip, now: Instant) {
-        let is_own = |mac: &Mac| vip.mac() != Some(*mac) && self.asker.is_own(*mac);
+        let is_own = |mac: &Mac| vip.mac() != Some(*mac) && self.prober.is_own(*mac);
         let Some(episode) = self.episode.as_mut().filter(|episode| !episode.is_logged()) else {
             return;
         };
@@ -194,10 +194,10 @@ impl Detector {
         let is_twin = claim.mac == own;
         let reflects = self.reflected.is_some_and(|at| now < at + REFLECTS);
         let is_foreign =
-            if is_twin { is_virtual && !reflects } else { !self.asker.is_own(claim.mac) };
+            if is_twin { is_virtual && !reflects } else { !self.prober.is_own(claim.mac) };
         if claim.kind == ClaimKind::Probe {
             // Another station with this virtual MAC asks at other times.
-            let is_returned = self.asked.is_some_and(|asked| at < asked + SECOND / 10);
+            let is_returned = self.probed.is_some_and(|probed| at < probed + SECOND / 10);
             if is_virtual && is_returned && (is_twin || !is_foreign) {
                 self.handle_reflection(own, now);
             }
@@ -207,7 +207,7 @@ impl Detector {
         }
     }
 
-    /// Handles the return of our own question, which our own kernel has answered, too.
+    /// Handles the return of our own probe, which our own kernel has answered, too.
     fn handle_reflection(&mut self, own: Mac, now: Instant) {
         self.reflected = Some(now);
         if self.episode.is_some_and(|episode| episode.is_suspected() && episode.claimant == own) {
@@ -232,8 +232,8 @@ impl Detector {
             // A claim from our own virtual MAC may be our own, sent back.
             episode.handle_sign(claim.mac, at, is_answer, is_answer || !is_twin);
             self.is_ordinary &= !is_answer;
-            // A claim that was left unread while another question was sent says nothing about that.
-            if is_answer || self.asked.is_none_or(|asked| at >= asked) {
+            // A claim that was left unread while another probe was sent says nothing about that.
+            if is_answer || self.probed.is_none_or(|probed| at >= probed) {
                 episode.start_anew(now);
                 self.awaits = false;
                 self.aftermath.handle_sign();
@@ -247,7 +247,7 @@ impl Detector {
         self.episode.filter(Episode::is_logged).map(|episode| episode.claimant)
     }
 
-    /// Returns what is next. `is_active`: the VIP is present. Questions are sent, and verdicts given, only if the state
+    /// Returns what is next. `is_active`: the VIP is present. Probes are sent, and verdicts given, only if the state
     /// `is_current`: the VIP is still present.
     pub(super) fn next_step(
         &mut self,
@@ -269,7 +269,7 @@ impl Detector {
         if stood_still {
             self.start_anew(now);
         }
-        if self.awaits && self.asked.is_some_and(|asked| now >= asked + SECOND) {
+        if self.awaits && self.probed.is_some_and(|probed| now >= probed + SECOND) {
             self.give_verdict(journal, now);
         }
         self.drop_own_claims(vip, now);
@@ -277,7 +277,7 @@ impl Detector {
             .or_else(|| self.log_confirmed(ifindex, now).map(Step::Do))
             .or_else(|| self.end_if_silent(now).map(Step::Do))
             .or_else(|| self.aftermath.next_step(self.only_cache_since(), now))
-            .or_else(|| self.ask(vip, journal, now))
+            .or_else(|| self.probe(vip, journal, now))
             .or_else(|| journal.next_action().map(Step::Do))
     }
 
@@ -294,7 +294,7 @@ impl Detector {
         }
         if wanted != self.socket.watched {
             self.reflected = None;
-            self.asker.forget_addresses();
+            self.prober.forget_addresses();
         }
         let action = self.socket.next_action(wanted, now);
         if let Some(Action::WatchClaims { .. }) = action {
@@ -304,7 +304,7 @@ impl Detector {
         action
     }
 
-    /// Forgets the question in flight, as no answer could come.
+    /// Forgets the probe in flight, as no answer could come.
     fn start_anew(&mut self, now: Instant) {
         self.awaits = false;
         if let Some(episode) = &mut self.episode {
@@ -313,15 +313,15 @@ impl Detector {
         }
     }
 
-    /// Decides about the last question, which has no answer.
+    /// Decides about the last probe, which has no answer.
     fn give_verdict(&mut self, journal: &mut Journal, now: Instant) {
-        let Some((asked, episode)) = self.asked.zip(self.episode.as_mut()) else { return };
+        let Some((probed, episode)) = self.probed.zip(self.episode.as_mut()) else { return };
         // The process was stopped, or frames were not read.
-        if now >= asked + SECOND * 2 || !self.socket.has_read_since(asked) {
+        if now >= probed + SECOND * 2 || !self.socket.has_read_since(probed) {
             return self.start_anew(now);
         }
         self.awaits = false;
-        let verdict = episode.handle_silence(asked, now);
+        let verdict = episode.handle_silence(probed, now);
         if verdict.is_silent {
             self.aftermath.schedule(now);
         }
@@ -330,8 +330,8 @@ impl Detector {
             let mac = episode.claimant;
             journal.log_limited(LimitedEvent::ClaimUnconfirmed { mac }, now);
         }
-        self.due = verdict.ask_at;
-        if verdict.ask_at.is_none() {
+        self.due = verdict.probe_at;
+        if verdict.probe_at.is_none() {
             self.drop_episode(now);
         }
     }
@@ -339,7 +339,7 @@ impl Detector {
     /// Logs a confirmed episode, if that is due.
     fn log_confirmed(&mut self, ifindex: u32, now: Instant) -> Option<Action> {
         // After a stop of the process this is due before the list of this host's links has come.
-        self.line_due().filter(|due| now >= *due && self.asker.has_links(now))?;
+        self.line_due().filter(|due| now >= *due && self.prober.has_links(now))?;
         let episode = self.episode.as_mut()?;
         (episode.stage, episode.unsolicited) = (Stage::Logged, now);
         self.due = Some(self.due.map_or(now, |due| due.min(now + INTERVAL)));
@@ -381,61 +381,61 @@ impl Detector {
         self.episode.as_ref()?.only_cache_since()
     }
 
-    /// Returns when to ask: a second after the last question at the earliest, as a claim may have been left unread.
-    fn ask_due(&self) -> Option<Instant> {
-        self.due.map(|due| self.asked.map_or(due, |asked| due.max(asked + SECOND)))
+    /// Returns when to probe: a second after the last probe at the earliest, as a claim may have been left unread.
+    fn probe_due(&self) -> Option<Instant> {
+        self.due.map(|due| self.probed.map_or(due, |probed| due.max(probed + SECOND)))
     }
 
-    /// Asks, if that is due, once the lists say how.
-    fn ask(&mut self, vip: &Vip, journal: &mut Journal, now: Instant) -> Option<Step> {
-        let is_due = self.ask_due().is_some_and(|due| now >= due);
+    /// Sends a probe, if that is due, once the lists say how.
+    fn probe(&mut self, vip: &Vip, journal: &mut Journal, now: Instant) -> Option<Step> {
+        let is_due = self.probe_due().is_some_and(|due| now >= due);
         if (is_due || self.episode.is_some())
-            && let Some(question) = self.asker.next_list(vip, is_due, now)
+            && let Some(question) = self.prober.next_list(vip, is_due, now)
         {
             return Some(Step::List(question));
         }
-        if !is_due || self.asker.waits_until().is_some_and(|until| now < until) {
+        if !is_due || self.prober.waits_until().is_some_and(|until| now < until) {
             return None;
         }
-        self.asker.forget_addresses();
+        self.prober.forget_addresses();
         let is_ordinary = self.is_ordinary;
         self.is_ordinary = !is_ordinary;
         let Some(episode) = &mut self.episode else {
             self.due = self.probe_interval.map(|interval| now + interval);
-            self.asked = Some(now);
-            let question = self.asker.question(vip, is_ordinary, false);
-            let has_no_sender = question.is_none();
+            self.probed = Some(now);
+            let probe = self.prober.probe(vip, is_ordinary, false);
+            let has_no_sender = probe.is_none();
             if has_no_sender && !self.has_no_sender {
                 journal.log_limited(LimitedEvent::NoSender, now);
             }
             self.has_no_sender = has_no_sender;
-            return question.map(send);
+            return probe.map(send);
         };
         let is_first_round = episode.stage == Stage::Suspected { rounds: 0 };
-        let question = self.asker.question(vip, is_ordinary, is_first_round);
-        (self.asked, self.awaits, self.due) = (Some(now), question.is_some(), Some(now + INTERVAL));
-        if question.is_none() {
+        let probe = self.prober.probe(vip, is_ordinary, is_first_round);
+        (self.probed, self.awaits, self.due) = (Some(now), probe.is_some(), Some(now + INTERVAL));
+        if probe.is_none() {
             // Silence means nothing from now on.
             episode.answers = false;
             if episode.is_suspected() {
                 self.end_episode(Ending::NeverAnswered, now);
             }
         }
-        question.map(send)
+        probe.map(send)
     }
 
-    /// Handles the result of sending a question. One that has not left is none.
+    /// Handles the result of sending a probe. One that has not left is none.
     pub(super) fn handle_probed(&mut self, is_sent: bool) {
         self.awaits &= is_sent;
     }
 
-    /// Returns the next deadline. Unless the state `is_known` and there is a carrier, no line or question is due.
+    /// Returns the next deadline. Unless the state `is_known` and there is a carrier, no line or probe is due.
     pub(super) fn deadline(&self, is_known: bool, has_carrier: bool) -> Option<Instant> {
-        let waits_until = self.asker.waits_until();
+        let waits_until = self.prober.waits_until();
         let after_lists = |due: Instant| waits_until.map_or(due, |until| due.max(until));
         let due = [
-            self.ask_due().map(after_lists),
-            self.asked.filter(|_| self.awaits).map(|asked| asked + SECOND),
+            self.probe_due().map(after_lists),
+            self.probed.filter(|_| self.awaits).map(|probed| probed + SECOND),
             self.line_due().map(after_lists),
             self.episode.as_ref().and_then(Episode::quiet_ends),
             self.aftermath.deadline(self.only_cache_since()),
@@ -445,6 +445,6 @@ impl Detector {
     }
 }
 
-fn send(question: Probe) -> Step {
-    Step::Do(Action::SendProbe(question))
+fn send(probe: Probe) -> Step {
+    Step::Do(Action::SendProbe(probe))
 }

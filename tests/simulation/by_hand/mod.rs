@@ -40,7 +40,7 @@ struct Lab<'a> {
     /// A link with the watched name as alternative name.
     alternative: Option<Link>,
     agent_hangs: bool,
-    /// What other stations answer to a question, and the frames not read yet.
+    /// What other stations answer to a probe, and the frames not read yet.
     answers: Vec<Claim>,
     frames: Vec<Input>,
     /// All actions so far, and their times.

@@ -35,13 +35,13 @@ impl Lab<'_> {
         self.feed(&Input::Frame(Some(frame)));
     }
 
-    /// The other station begins or ends to answer questions.
+    /// The other station begins or ends to answer probes.
     fn set_answering(&mut self, answers: bool) {
         self.answers.clear();
         self.answers.extend(answers.then(|| claim(OTHER, ClaimKind::Answer)));
     }
 
-    /// The other station claims the VIP, and answers questions from now on.
+    /// The other station claims the VIP, and answers probes from now on.
     fn contested(&mut self) {
         self.set_answering(true);
         self.claimed(OTHER);
@@ -53,7 +53,7 @@ impl Lab<'_> {
         meant.map(|(_, at)| (*at - self.start).total_millis()).collect()
     }
 
-    fn asked(&self) -> Vec<u64> {
+    fn probed(&self) -> Vec<u64> {
         self.times_of(|action| matches!(action, Action::SendProbe(_)))
     }
 
@@ -95,7 +95,7 @@ fn claim_at_a_fail_over_is_no_split_brain() {
     lab.pass(Duration::from_secs(600));
     let rounds = [1000, 14_000, 47_000, 110_000];
     let expected: Vec<u64> = rounds.iter().flat_map(|at| [*at, at + 1000, at + 2000]).collect();
-    assert_eq!(lab.asked(), expected);
+    assert_eq!(lab.probed(), expected);
     assert_eq!((lab.named(), lab.denied()), (vec![], vec![4000]));
     assert_eq!(lab.notified(), [4000], "the other's agent may have moved something");
 }
@@ -107,7 +107,7 @@ fn answer_names_it_and_silence_ends_it() {
     lab.pass(Duration::from_secs(16));
     assert_eq!(lab.named(), [1000]);
     let asked: Vec<u64> = (0..8).map(|n| 1000 + 2000 * n).collect();
-    assert_eq!(lab.asked(), asked, "every two seconds");
+    assert_eq!(lab.probed(), asked, "every two seconds");
     lab.set_answering(false);
     lab.pass(Duration::from_secs(60));
     assert_eq!(lab.ends(), [(15_000, 7000, Ending::NoLongerAnswers)]);
@@ -145,7 +145,7 @@ fn claim_of_a_new_master_names_nothing() {
     }
 }
 
-/// It may drop questions. Each side of a partition would see that, so agent and hook are not told again.
+/// It may drop probes. Each side of a partition would see that, so agent and hook are not told again.
 #[test]
 fn station_that_cannot_be_asked() {
     let mut lab = Lab::active(detecting());
@@ -274,20 +274,20 @@ fn other_mac_of_the_interface_ends_nothing() {
     assert_eq!(lab.probes().last().map(|probe| probe.ifindex), Some(WATCHED));
 }
 
-/// The switch sends our own frames back, and our own kernel answers our questions.
+/// The switch sends our own frames back, and our own kernel answers our probes.
 #[test]
 fn own_frames_that_come_back_are_no_split_brain() {
     for with_parent in [true, false] {
         let mut lab = with_virtual_mac(with_parent);
-        let asker = if with_parent { [2, 0, 0, 0, 0, 77] } else { VIRTUAL_MAC };
+        let prober = if with_parent { [2, 0, 0, 0, 0, 77] } else { VIRTUAL_MAC };
         lab.answers.push(claim(VIRTUAL_MAC, ClaimKind::Answer));
-        lab.answers.push(claim(asker, ClaimKind::Probe));
+        lab.answers.push(claim(prober, ClaimKind::Probe));
         for _ in 0..3 {
             lab.claimed(VIRTUAL_MAC);
             lab.pass(Duration::from_secs(5));
         }
         assert_eq!((lab.named(), lab.denied()), (vec![], vec![]));
-        assert_eq!(lab.asked(), [1000], "known from then on");
+        assert_eq!(lab.probed(), [1000], "known from then on");
     }
     let mut lab = with_virtual_mac(true);
     lab.answers.push(claim(VIRTUAL_MAC, ClaimKind::Answer));
@@ -325,7 +325,7 @@ fn answer_of_another_with_the_virtual_mac_has_the_vip_announced() {
     assert!(!addresses.is_empty());
 }
 
-/// After a question without an answer, the next is an ordinary request, if there is an address for it that is no VIP.
+/// After a probe without an answer, the next is an ordinary request, if there is an address for it that is no VIP.
 #[test]
 fn own_address_asks() {
     let (own, other_vip) = ([169, 254, 0, 1].into(), [169, 254, 0, 6].into());
@@ -364,7 +364,7 @@ fn with_older_address(created: u32) -> Lab<'static> {
 
 /// An older address may be another VIP, which the other station has, too: an ordinary request would move its traffic.
 #[test]
-fn question_that_is_answered_has_no_sender() {
+fn probe_that_is_answered_has_no_sender() {
     let mut lab = with_older_address(1000);
     lab.contested();
     lab.pass(Duration::from_secs(20));
@@ -401,9 +401,9 @@ fn own_address_of_a_boot_long_ago_asks() {
 }
 
 /// The kernel's filter may drop the events of an own address. Another host may have it after its deletion, and duplicate
-/// address detection may end after the first question.
+/// address detection may end after the first probe.
 #[test]
-fn own_addresses_are_listed_for_each_question() {
+fn own_addresses_are_listed_for_each_probe() {
     let cidr = "fd00::5/64".parse().unwrap();
     let mut lab = Lab::new(MonitorConfig {
         vip: cidr,
@@ -449,7 +449,7 @@ fn mac_of_a_deleted_link_is_no_longer_ours() {
 
 /// Links that come and go, and whose list is never complete.
 #[test]
-fn storm_of_links_does_not_hold_up_a_question() {
+fn storm_of_links_does_not_hold_up_a_probe() {
     let mut lab = Lab::active(detecting());
     lab.interrupts = true;
     lab.start = lab.now;
@@ -470,7 +470,7 @@ fn storm_of_links_does_not_hold_up_a_question() {
 
 /// The answer is discarded with the old binding, or the process was stopped when it came.
 #[test]
-fn question_in_flight_at_a_reload_or_a_stop_is_none() {
+fn probe_in_flight_at_a_reload_or_a_stop_is_none() {
     for is_reload in [true, false] {
         let mut lab = Lab::active(detecting());
         lab.contested();
@@ -478,7 +478,7 @@ fn question_in_flight_at_a_reload_or_a_stop_is_none() {
         for _ in 0..8 {
             let asked = lab.probes().len();
             while lab.probes().len() == asked {
-                lab.now = lab.now.max(lab.monitor.deadline().expect("a question"));
+                lab.now = lab.now.max(lab.monitor.deadline().expect("a probe"));
                 lab.feed(&Input::QueueEmpty);
             }
             if is_reload {
@@ -517,7 +517,7 @@ fn ipv6_asks_from_an_own_address_or_hardly_at_all() {
     }
 }
 
-/// After two questions without an answer, unless a sign comes in between, or that is switched off.
+/// After two probes without an answer, unless a sign comes in between, or that is switched off.
 #[test]
 fn vip_is_announced_again_after_silence() {
     for (returns, announce_again) in [(false, true), (true, true), (false, false)] {

@@ -16,11 +16,11 @@ const OTHER_MAC: Mac = [2, 0, 0, 0, 0, 2];
 
 /// The interval of probes.
 pub const PROBE_INTERVAL: Duration = Duration::from_secs(15);
-/// The longest time between two questions during a suspicion.
+/// The longest time between two probes during a suspicion.
 pub const SUSPICION: Duration = Duration::from_secs(60);
 /// The time without claims that ends an episode with a station that answers nothing.
 const QUIET: Duration = Duration::from_secs(30);
-/// The questions in a row without an answer that end one with a station that answers.
+/// The probes in a row without an answer that end one with a station that answers.
 const UNANSWERED: usize = 3;
 
 /// The number of frames in a full socket.
@@ -54,7 +54,7 @@ pub enum Station {
     Virtual,
     /// The first of our other links.
     FirstLink,
-    /// A station that gets or loses the VIP, and claims it only in answer to a question.
+    /// A station that gets or loses the VIP, and claims it only in answer to a probe.
     Silent,
     /// None: the network begins or ends to send our own broadcasts back.
     Hairpin,
@@ -80,11 +80,11 @@ pub struct Wire {
     second_ends: Option<Instant>,
     /// A failed action of the socket is repeated until then.
     pub retry_by: Option<Instant>,
-    /// Another station has the VIP, and answers questions.
+    /// Another station has the VIP, and answers probes.
     pub is_contested: bool,
     /// The network sends our broadcasts back.
     reflects: bool,
-    /// It has sent a question back since the VIP is here.
+    /// It has sent a probe back since the VIP is here.
     has_reflected: bool,
     /// The counted claims since the VIP is here.
     signs: Vec<Sign>,
@@ -93,13 +93,13 @@ pub struct Wire {
     pub claimant: Option<Mac>,
     /// The episode is over, as the VIP was removed.
     pub is_over: bool,
-    /// The times of the lines, of the last report, and of the questions since the last sign.
+    /// The times of the lines, of the last report, and of the probes since the last sign.
     lines: Vec<Instant>,
     pub reported: Option<Instant>,
-    asked: Vec<Instant>,
+    probes_since_sign: Vec<Instant>,
     probed: Option<Instant>,
-    /// When a station had not answered three questions, so the hook may run again, perhaps after another run; and when that
-    /// was for the last time that it did.
+    /// When a station had not answered three probes, so the hook may run again, perhaps after another run; and when
+    /// that was for the last time that it did.
     pub unanswered: Option<Instant>,
     delivered: Option<Instant>,
 }
@@ -280,9 +280,11 @@ impl Simulation<'_> {
         } else {
             let sign = foreign.expect("p12_only_foreign_claims_count");
             self.wire.signs.push(sign);
-            // A claim that was left unread does not answer a later question.
-            if sign.is_answer || self.wire.asked.last().is_none_or(|asked| sign.at >= *asked) {
-                self.wire.asked.clear();
+            // A claim that was left unread does not answer a later probe.
+            if sign.is_answer
+                || self.wire.probes_since_sign.last().is_none_or(|last| sign.at >= *last)
+            {
+                self.wire.probes_since_sign.clear();
             }
             self.wire.counted += 1;
             assert_eq!(claims, self.wire.counted, "p12_claims_are_counted");
@@ -327,8 +329,8 @@ impl Simulation<'_> {
             Ending::VipRemoved => {}
             Ending::NoLongerAnswers => {
                 assert!(is_answered, "p12_station_had_answered");
-                assert!(wire.asked.len() >= UNANSWERED, "p12_station_was_asked");
-                let last = wire.asked.last().expect("a question");
+                assert!(wire.probes_since_sign.len() >= UNANSWERED, "p12_station_was_asked");
+                let last = wire.probes_since_sign.last().expect("a probe");
                 assert!(self.now >= *last + SECOND, "p12_answer_was_awaited");
             }
             Ending::NeverAnswered => assert!(self.now >= last + QUIET, "p12_episode_is_over"),
@@ -346,14 +348,17 @@ impl Simulation<'_> {
         wire.note_line(now);
         assert_eq!(wire.claimant, None, "p12_split_brain_is_not_denied");
         assert!(wire.signs.iter().any(|sign| sign.mac == mac), "p12_station_has_claimed");
-        assert!(wire.asked.len() >= UNANSWERED, "p12_station_was_asked");
-        assert!(wire.asked.last().is_some_and(|last| now >= *last + SECOND), "p12_time_to_answer");
+        assert!(wire.probes_since_sign.len() >= UNANSWERED, "p12_station_was_asked");
+        assert!(
+            wire.probes_since_sign.last().is_some_and(|last| now >= *last + SECOND),
+            "p12_time_to_answer"
+        );
     }
 
     /// Forgets claims, as the VIP has gone. A logged episode must still have its end.
     pub(super) fn forget_claims(&mut self) {
         self.wire.is_over = self.wire.claimant.is_some();
-        // When the VIP comes back, the first question is due after a second, even if the socket cannot be bound.
+        // When the VIP comes back, the first probe is due after a second, even if the socket cannot be bound.
         (self.wire.has_reflected, self.wire.probed) = (false, None);
         if !self.wire.is_over {
             self.wire.signs.clear();
@@ -368,7 +373,7 @@ impl Simulation<'_> {
         assert!(is_there, "p11_frame_is_of_an_address_there");
     }
 
-    /// Asserts that a question is due and harms nobody. The station that has the VIP answers.
+    /// Asserts that a probe is due and harms nobody. The station that has the VIP answers.
     pub(super) fn probe(&mut self, probe: Probe) -> Result<(), Errno> {
         let is_wanted = self.options.probes || !self.wire.signs.is_empty();
         assert!(is_wanted && self.reported == Some(State::Active), "p12_probes_are_wanted");
@@ -395,15 +400,15 @@ impl Simulation<'_> {
         let may_harm = from.is_ipv6() && from.is_unspecified();
         assert!(!may_harm || self.wire.claimant.is_none(), "p12_harm_is_not_done_for_long");
         assert!(self.kernel.flags.contains(UP) || self.kernel.has_unread(), "p12_carrier_is_on");
-        self.wire.asked.push(self.now);
-        if self.wire.asked.len() >= UNANSWERED {
+        self.wire.probes_since_sign.push(self.now);
+        if self.wire.probes_since_sign.len() >= UNANSWERED {
             self.wire.unanswered.get_or_insert(self.now);
         }
         self.answer(ifindex, from);
         Ok(())
     }
 
-    /// Delivers the answers to a question: our own comes back with the question.
+    /// Delivers the answers to a probe: our own comes back with the probe.
     fn answer(&mut self, ifindex: u32, from: IpAddr) {
         let (ip, now) = (self.kernel.vip().address(), self.now);
         let frame = |mac, kind| Input::Frame(Some((ifindex, Claim { mac, ip, kind }, now)));

@@ -1,6 +1,6 @@
-//! The station as which this host asks for the VIP, so that asking harms nobody.
+//! The station as which this host probes for the VIP, so that no probe harms others.
 //!
-//! A question from an address and a MAC of this host's own changes no cache and no switch: the answer is a unicast. The
+//! A probe from an address and a MAC of this host's own changes no cache and no switch: the answer is a unicast. The
 //! virtual MAC of a VRRP instance is not its own, so the link below it asks. Other VIPs of keepalived are not its own
 //! addresses either: they are as old as the VIP. Lists of addresses and links say what to use.
 
@@ -15,7 +15,7 @@ use crate::monitor::vrrp::virtual_router_id;
 use crate::monitor::{Duration, Instant, Question};
 use crate::wire::rtnl::{Address, Link, Mac};
 
-/// A question about the VIP.
+/// A frame that asks other stations who has the VIP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Probe {
     /// The index of the interface that sends it.
@@ -31,10 +31,10 @@ pub struct Probe {
 
 /// keepalived adds all VIPs of an instance within this time, in hundredths of a second.
 const VIPS_WITHIN: u32 = 100;
-/// The longest time that a question waits for a list.
+/// The longest time that a probe waits for a list.
 const PATIENCE: Duration = Duration::from_millis(500);
-/// The links of this host whose MACs are known: the first ones that the kernel lists, so those of the machine come first. The
-/// table is moved with the monitor at the start, so each link costs every daemon 30 bytes.
+/// The links of this host whose MACs are known: the first ones that the kernel lists, so those of the machine come
+/// first. The table is moved with the monitor at the start, so each link costs every daemon 30 bytes.
 const MAX_LINKS: usize = 256;
 
 /// A list that the kernel gives.
@@ -48,8 +48,8 @@ enum List {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Asker {
-    /// The addresses of the link that asks are listed for each question: the kernel's filter may drop their events.
+pub(super) struct Prober {
+    /// The addresses of the link that asks are listed for each probe: the kernel's filter may drop their events.
     addresses: List,
     /// The best of them to ask from.
     from: Option<Address>,
@@ -59,7 +59,7 @@ pub(super) struct Asker {
     own: Vec<(u32, Mac), MAX_LINKS>,
 }
 
-impl Asker {
+impl Prober {
     /// Handles a new or changed link, by an event or listed.
     pub(super) fn handle_link(&mut self, link: &Link) {
         let Some(mac) = link.mac else { return };
@@ -98,7 +98,7 @@ impl Asker {
         }
     }
 
-    /// Returns what to list before the next question, which may be due, if anything.
+    /// Returns what to list before the next probe, which may be due, if anything.
     pub(super) fn next_list(&mut self, vip: &Vip, is_due: bool, now: Instant) -> Option<Question> {
         if let List::Missing = self.links {
             self.links = List::Requested(now);
@@ -109,7 +109,7 @@ impl Asker {
         Some(Question::Addresses { only: Some(only) })
     }
 
-    /// Returns when to ask although a list is missing. None: at any time.
+    /// Returns when to probe although a list is missing. None: at any time.
     pub(super) fn waits_until(&self) -> Option<Instant> {
         let requested = |list| if let List::Requested(at) = list { Some(at) } else { None };
         [self.addresses, self.links].into_iter().filter_map(requested).max().map(|at| at + PATIENCE)
@@ -124,7 +124,7 @@ impl Asker {
         }
     }
 
-    /// Forgets what is listed for one question alone. A list that has not come may be requested again.
+    /// Forgets what is listed for one probe alone. A list that has not come may be requested again.
     pub(super) fn forget_addresses(&mut self) {
         self.addresses = List::Missing;
         if let List::Requested(_) = self.links {
@@ -132,9 +132,9 @@ impl Asker {
         }
     }
 
-    /// Returns the question to send: the `ordinary` one comes from an address even in IPv4. None: without an address a
-    /// question would harm others, unless it `may_harm`.
-    pub(super) fn question(&self, vip: &Vip, ordinary: bool, may_harm: bool) -> Option<Probe> {
+    /// Returns the probe to send: the `ordinary` one comes from an address even in IPv4. None: without an address a
+    /// probe would harm others, unless it `may_harm`.
+    pub(super) fn probe(&self, vip: &Vip, ordinary: bool, may_harm: bool) -> Option<Probe> {
         let (ifindex, mac) = (vip.ifindex()?, vip.mac()?);
         let is_own = |mac| virtual_router_id(mac).is_none();
         let below = vip.own_link().filter(|below| *below != ifindex);
@@ -172,8 +172,8 @@ fn is_usable(address: &Address, vip: IpAddr) -> bool {
         && (ip.is_ipv6() || address.cidr.contains(vip))
 }
 
-/// Returns whether keepalived did not add this address with the VIP. Which came first cannot be told: the times begin anew
-/// after 497 days, on 32 bits after two to five (`cstamp_delta` in the kernel's net/ipv4/devinet.c).
+/// Returns whether keepalived did not add this address with the VIP. Which came first cannot be told: the times begin
+/// anew after 497 days, on 32 bits after two to five (`cstamp_delta` in the kernel's net/ipv4/devinet.c).
 fn is_apart(own: &Address, vip: &Place) -> bool {
     vip.created.abs_diff(own.created) >= VIPS_WITHIN
 }
