@@ -3,6 +3,7 @@
 #![warn(clippy::disallowed_macros, clippy::disallowed_methods, clippy::disallowed_types)]
 
 mod event_loop;
+mod execute;
 mod helpers;
 mod sources;
 

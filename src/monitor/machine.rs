@@ -16,8 +16,8 @@ use super::state_file::StateFile;
 use super::status::{MetricsSchedule, Troubles};
 use super::vip::Vip;
 use super::{
-    Action, Cause, CommandResult, ExitReason, FoundFiles, Input, Instant, LimitedEvent, LogEvent,
-    MonitorConfig, Outcome, State, Status, Trouble,
+    Action, Cause, CommandResult, ExitReason, Input, Instant, MonitorConfig, Outcome, State,
+    Status, Trouble,
 };
 use crate::wire::cidr::Cidr;
 use crate::wire::ifname::InterfaceName;
@@ -142,12 +142,7 @@ impl<'a> Monitor<'a> {
                 }
             }
             Input::Probed(result) => {
-                self.detector.iter_mut().for_each(|d| d.handle_probed(result.is_ok()));
-                if let Err(errno) = *result {
-                    journal.log_limited(LimitedEvent::NotProbed { errno }, now);
-                } else {
-                    journal.end_failures(|event| matches!(event, LimitedEvent::NotProbed { .. }));
-                }
+                self.detector.iter_mut().for_each(|d| d.handle_probed(*result, journal, now));
             }
             Input::Frame(claim) => {
                 if let Some(detector) = &mut self.detector {
@@ -291,21 +286,6 @@ impl<'a> Monitor<'a> {
     #[must_use]
     pub fn logs_sync_output(&self, end: CommandResult) -> bool {
         self.conntrack.as_ref().is_some_and(|sync| sync.logs_output(end))
-    }
-
-    /// Handles what a check of the files found. Without its pid file, the daemon may have a successor, and only exits.
-    fn handle_files(&mut self, found: FoundFiles, now: Instant) {
-        if found.pid_file_lost {
-            self.journal.log(LogEvent::Superseded);
-            return self.handle_exit(ExitReason::Superseded, now);
-        }
-        self.state_file.handle_check(found.state_file, &mut self.journal, now);
-        if found.log_renamed {
-            self.journal.post(Action::ReopenLog);
-        }
-        if let Some(outbox) = self.outbox.as_mut().filter(|_| found.agent_replaced) {
-            outbox.handle_replaced(&mut self.journal, now);
-        }
     }
 
     /// Returns whether the state was known when the queue was last empty: no answer that decides it is pending.

@@ -424,9 +424,18 @@ impl Detector {
         probe.map(send)
     }
 
-    /// Handles the result of sending a probe. One that has not left is none.
-    pub(super) fn handle_probed(&mut self, is_sent: bool) {
-        self.awaits &= is_sent;
+    /// Handles the result of sending a probe. One that has not left awaits no answer.
+    pub(super) fn handle_probed(
+        &mut self,
+        result: Result<(), Errno>,
+        journal: &mut Journal,
+        now: Instant,
+    ) {
+        self.awaits &= result.is_ok();
+        match result {
+            Ok(()) => journal.end_failures(|event| matches!(event, LimitedEvent::NotProbed { .. })),
+            Err(errno) => journal.log_limited(LimitedEvent::NotProbed { errno }, now),
+        }
     }
 
     /// Returns the next deadline. Unless the state `is_known` and there is a carrier, no line or probe is due.
