@@ -79,10 +79,11 @@ fn ours_are_received(mac: [u8; 6], ip: [u8; 16]) {
     let v4: [u8; 4] = taken(&ip, 0);
     for operation in [Operation::Request, Operation::Reply] {
         let frame = arp::announcement(operation, mac, v4.into());
-        let unasked = Claim { mac, ip: v4.into(), kind: ClaimKind::Unsolicited };
-        let unspecified = Claim { kind: ClaimKind::Probe, ..unasked };
+        let unsolicited = Claim { mac, ip: v4.into(), kind: ClaimKind::Unsolicited };
+        let unspecified = Claim { kind: ClaimKind::Probe, ..unsolicited };
         let is_request = operation == Operation::Request;
-        let expected = if v4 == [0; 4] { is_request.then_some(unspecified) } else { Some(unasked) };
+        let expected =
+            if v4 == [0; 4] { is_request.then_some(unspecified) } else { Some(unsolicited) };
         assert_eq!(parse_claim(&frame), expected);
     }
     let probe = arp::probe_from(mac, (mac, [0; 4].into()), v4.into());
