@@ -341,3 +341,13 @@ fn open_log(config: &Config, has_stderr: bool, is_trial: bool) -> Result<(), Sta
     });
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn deleted_namespace_is_noticed_within_10_s() {
+        assert!(CHECK_NAMESPACE <= Duration::from_secs(10));
+    }
+}

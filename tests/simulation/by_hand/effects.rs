@@ -128,9 +128,8 @@ fn cause_of_a_change() {
         let mut lab = Lab::active(config());
         lab.events(events.into_iter());
         let causes = |lab: &Lab| lab.lines(|event| matches!(event, LogEvent::Changed(_)));
-        for at in [0, 999, 1000] {
-            lab.now += Duration::from_millis(if at == 1000 { 1 } else { at });
-            lab.feed(&Input::QueueEmpty);
+        for (at, time) in [(0, 0), (999, 999), (1000, 1)] {
+            lab.pass(Duration::from_millis(time));
             let expected = if at >= millis { vec![LogEvent::Changed(cause)] } else { vec![] };
             assert_eq!(causes(&lab), expected, "{cause:?} after {at} ms");
         }

@@ -12,7 +12,7 @@ use super::kernel::{UP, name};
 use super::lan::Lan;
 use super::retry::{answer_kind, failure_kind};
 use super::wire::{PROBE_INTERVAL, SUSPICION};
-use super::{SIGTERM, Simulation};
+use super::{CHECK, SIGTERM, Simulation};
 
 /// The longest wait for a retry.
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
@@ -33,7 +33,9 @@ impl Simulation<'_> {
         let check = (self.checked + CHECK_FILES).max(self.now + Duration::from_secs(10));
         let checks = deadline.is_some_and(|deadline| deadline <= check);
         assert!(self.reported.is_none() || checks, "p3_files_are_checked");
-        assert!(!self.keepalived.is_due(self.now), "p21_keepalived_is_checked");
+        let due = self.keepalived.due();
+        let checks = due.is_none_or(|due| self.now < due && is_soon(Some(due)));
+        assert!(checks, "p21_keepalived_is_checked");
         let gone = self.shows(Trouble::KeepalivedGone);
         assert_eq!(gone, self.keepalived.is_trouble(), "p21_keepalived_is_shown");
         let agent = self.options.has_no_agent || self.agent.acknowledged == self.reported;
@@ -53,14 +55,13 @@ impl Simulation<'_> {
         let now = deadline.is_some_and(|deadline| deadline <= self.now);
         let written = self.reported.is_none() || self.metrics.is_expected_no_more();
         assert!(now || written, "p14_metrics_follow_a_report");
-        let looks = deadline.is_some_and(|deadline| deadline <= self.now + Duration::from_secs(1));
-        assert!(
-            looks
-                || is_soon(self.check_by)
-                || !self.mounts_changed
-                || self.namespace_gone.is_some(),
-            "p10_namespace_is_looked_for"
-        );
+        let look_by = if self.options.mounts_are_hidden {
+            Some(self.looked.unwrap_or(self.now) + CHECK)
+        } else {
+            self.mounts_changed.then_some(self.now + Duration::from_secs(1))
+        };
+        let looks = look_by.is_none() || is_soon(look_by) || is_soon(self.check_by);
+        assert!(looks || self.namespace_gone.is_some(), "p10_namespace_is_looked_for");
         let listens = self.wire.listening.is_some() && self.reported == Some(State::Active);
         let bound = self.wire.is_bound_to(&self.kernel);
         let reads = self.wire.goes_on(deadline, self.now);

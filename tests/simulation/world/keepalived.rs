@@ -22,7 +22,7 @@ impl PidFile {
 
     /// Asserts that a check is due.
     pub fn check(&mut self, now: Instant) -> Keepalived {
-        assert!(self.is_due(now), "p21_checks_are_few");
+        assert!(self.due().is_some_and(|due| now >= due), "p21_checks_are_few");
         self.checked = Some((now, self.shows));
         match self.shows {
             Keepalived::Gone => self.gone_since = self.gone_since.or(Some(now)),
@@ -31,11 +31,11 @@ impl PidFile {
         self.shows
     }
 
-    /// Whether a check is due that has not been done.
-    pub fn is_due(&self, now: Instant) -> bool {
+    /// Returns when the next check is due.
+    pub fn due(&self) -> Option<Instant> {
         let period = |found| if found == Keepalived::Gone { 2 } else { 10 };
         let due = self.checked.map(|(at, found)| at + Duration::from_secs(period(found)));
-        self.wanted && due.is_none_or(|due| now >= due)
+        self.wanted.then_some(due.unwrap_or(Instant::ZERO))
     }
 
     pub fn is_trouble(&self) -> bool {
