@@ -6,15 +6,14 @@ use std::fs::{self, File, Permissions};
 use std::io::Write;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::os::unix::process::CommandExt;
-use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
 
 use lab::agent::Agent;
 use lab::daemon::wait_end;
 use lab::files::{Directory, content};
+use lab::log::in_thread;
 use lab::namespace::{Netns, mount_over, mount_tmpfs};
 use lab::rtnl::Rtnl;
 use nix::mount::{MsFlags, mount};
@@ -46,7 +45,7 @@ pub fn run(release: &'static str, wrapper: &'static str, test: impl FnOnce(&Host
             .expect("to share mounts");
         test(&Host::new(release, wrapper));
     };
-    thread::scope(|scope| scope.spawn(run).join().unwrap_or_else(|panic| resume_unwind(panic)));
+    in_thread(run);
 }
 
 pub struct Host {

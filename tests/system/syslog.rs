@@ -16,10 +16,10 @@ fn is_refused() {
 #[cfg(not(feature = "defmt"))]
 mod lines {
     use std::os::unix::net::{UnixDatagram, UnixListener};
-    use std::thread;
     use std::time::Duration;
 
     use lab::files::{receive, wait_readable};
+    use lab::log::in_thread;
     use lab::trial::table;
     use libtest_mimic::Trial;
     use nix::sys::signal::Signal;
@@ -38,13 +38,12 @@ mod lines {
             ("more_than_is_kept", more_than_is_kept),
         ];
         let in_empty_dev = |test: fn()| {
-            let test = move || {
+            in_thread(|| {
                 lab::namespace::enter_empty_dev().unwrap();
                 // As on OpenWrt.
                 set_sysctl("unix/max_dgram_qlen", 10);
                 test();
-            };
-            thread::spawn(test).join().unwrap();
+            });
         };
         table(module_path!(), tests, in_empty_dev).collect()
     }

@@ -3,9 +3,10 @@
 use std::cell::RefCell;
 use std::collections::{BTreeSet, HashSet};
 use std::mem::take;
+use std::panic::resume_unwind;
 use std::path::Path;
 use std::sync::Mutex;
-use std::thread::panicking;
+use std::thread::{self, panicking};
 
 use nix::sys::signal::Signal;
 
@@ -79,6 +80,15 @@ impl Setup {
         let lines = log.split_inclusive('\n').filter(is_unexpected).map(String::from);
         UNEXPECTED.with_borrow_mut(|all| all.extend(lines));
     }
+}
+
+/// Runs a function in a thread of its own. The unexpected lines of its daemons are the caller's.
+pub fn in_thread<T: Send>(f: impl FnOnce() -> T + Send) -> T {
+    let run = || (f(), UNEXPECTED.with_borrow_mut(take));
+    let ended = thread::scope(|scope| scope.spawn(run).join());
+    let (result, lines) = ended.unwrap_or_else(|panic| resume_unwind(panic));
+    UNEXPECTED.with_borrow_mut(|all| all.extend(lines));
+    result
 }
 
 /// Takes the unexpected lines of this thread's daemons.

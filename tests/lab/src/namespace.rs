@@ -14,6 +14,7 @@ use nix::sched::{CloneFlags, setns, unshare};
 use nix::unistd::{getegid, geteuid};
 
 use crate::files::read_line;
+use crate::log::in_thread;
 
 /// Moves the process into new network and mount namespaces with an empty `/run/netns`. Without root, or if `LAB` is
 /// `userns`, also into a new user namespace.
@@ -151,12 +152,9 @@ impl Pids {
     pub fn run<T: Send>(&self, f: impl FnOnce() -> T + Send) -> T {
         let path = format!("/proc/{}/ns/pid_for_children", self.0.id());
         let namespace = fs::File::open(path).expect("a PID namespace");
-        thread::scope(|scope| {
-            let run = scope.spawn(|| {
-                setns(namespace, CloneFlags::CLONE_NEWPID).expect("to enter the PID namespace");
-                f()
-            });
-            run.join().expect("a thread of the PID namespace")
+        in_thread(|| {
+            setns(namespace, CloneFlags::CLONE_NEWPID).expect("to enter the PID namespace");
+            f()
         })
     }
 }
