@@ -46,7 +46,7 @@ fn main() {
     by_script(&agent, &keepwatch);
     latency(&rtnl, &agent);
     announcement(&rtnl, &agent);
-    thousand_flips(&rtnl, &agent);
+    thousand_flips(&rtnl, &agent, &keepwatch);
     flood(&rtnl, &agent, &keepwatch);
     clock_is_set(&setup, Path::new(metrics), &rtnl, &agent);
 
@@ -132,13 +132,16 @@ fn announcement(rtnl: &Rtnl, agent: &Agent) {
     println!("announced: {} bytes captured at the other end", expected.len());
 }
 
-fn thousand_flips(rtnl: &Rtnl, agent: &Agent) {
-    let mut word = "";
-    for n in 1..=1000 {
-        word = set_vip(rtnl, n % 2 == 1);
+fn thousand_flips(rtnl: &Rtnl, agent: &Agent, keepwatch: &Running<'_>) {
+    // An odd number, so that the last state is not the first.
+    for n in 1..=1001 {
+        set_vip(rtnl, n % 2 == 1);
     }
-    agent.wait_acknowledged(word);
-    println!("flips: 1000, the agent knows the last");
+    // The agent may have acknowledged an earlier `master`.
+    keepwatch.wait_asleep();
+    agent.assert_last_state("master");
+    agent.wait_acknowledged(set_vip(rtnl, false));
+    println!("flips: 1001, the agent knows the last");
 }
 
 /// Sends events to a stopped daemon, with the VIP's among the lost ones.
