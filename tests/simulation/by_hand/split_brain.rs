@@ -447,6 +447,23 @@ fn mac_of_a_deleted_link_is_no_longer_ours() {
     }
 }
 
+/// A claim that came before a probe is read behind it.
+#[test]
+fn probes_are_a_second_apart() {
+    let probe_interval = Some(Duration::from_secs(10));
+    let mut lab = Lab::active(MonitorConfig { probe_interval, ..detecting() });
+    while lab.probes().is_empty() {
+        lab.pass(millis(100));
+    }
+    let before = lab.now - millis(900);
+    let frame = (WATCHED, claim(OTHER, ClaimKind::Unsolicited), before);
+    lab.feed(&Input::Frame(Some(frame)));
+    for (time, probes) in [(800, 1), (300, 2)] {
+        lab.pass(millis(time));
+        assert_eq!(lab.probes().len(), probes);
+    }
+}
+
 /// Links that come and go, and whose list is never complete.
 #[test]
 fn storm_of_links_does_not_hold_up_a_probe() {
