@@ -305,6 +305,14 @@ fn own_frames_that_come_back_are_no_split_brain() {
     lab.claimed(VIRTUAL_MAC);
     lab.pass(Duration::from_secs(5));
     assert_eq!(lab.named(), [1000], "the network sends nothing back any more");
+    let mut lab = with_virtual_mac(true);
+    lab.claimed(VIRTUAL_MAC);
+    lab.pass(millis(1500));
+    for kind in [ClaimKind::Probe, ClaimKind::Answer] {
+        lab.feed(&Input::Frame(Some((WATCHED, claim(VIRTUAL_MAC, kind), lab.now))));
+    }
+    lab.pass(Duration::from_secs(1));
+    assert_eq!(lab.named().len(), 1, "the other station probes at other times");
 }
 
 /// A switch has learnt the virtual MAC from its answer. Nothing else is announced while the other has the VIP.
