@@ -240,7 +240,7 @@ impl Outbox {
         if failure.follows_request() {
             self.handle_read(state, now);
         } else if failure.is_outage() {
-            // Who acknowledged it has ended.
+            // The agent that acknowledged it has ended.
             self.acknowledged = None;
         }
         true

@@ -165,10 +165,11 @@ impl StateFile {
             self.create_spare().or_else(|_| self.create_spare())?;
         }
         let Some(spare) = &mut self.spare else { return Ok(()) };
-        let is_new = spare.word.is_none();
+        let was_blank = spare.word.is_none();
         spare.renew(other)?;
-        // A predecessor's file that was renewed on a full disk may have another mode: the next look finds that as a change.
-        if let Some(live) = self.live.as_mut().filter(|_| is_new) {
+        // A predecessor's file that was renewed on a full disk may have another mode than a new file: the next look finds that
+        // as a change.
+        if let Some(live) = self.live.as_mut().filter(|_| was_blank) {
             live.id.st_mode = spare.id.st_mode;
         }
         Ok(())

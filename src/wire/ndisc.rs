@@ -89,7 +89,7 @@ fn multicast<const LEN: usize>(
 
 /// Parses the claim in a valid advertisement: its target, for the MAC in its target link-layer address
 /// option or else the sender's. A solicited one is an answer. A probe of keepwatch claims nothing, nor does an
-/// advertisement of a proxy, which yields to that of whoever has the address (RFC 4861 section 7.2.8).
+/// advertisement of a proxy, which yields to that of the host with the address (RFC 4861 section 7.2.8).
 pub fn parse_claim(frame: &[u8]) -> Option<Claim> {
     let frame = EthernetFrame::new_checked(frame).ok()?;
     let packet = Ipv6Packet::new_checked(frame.payload()).ok()?;

@@ -172,8 +172,8 @@ fn is_usable(address: &Address, vip: IpAddr) -> bool {
         && (ip.is_ipv6() || address.cidr.contains(vip))
 }
 
-/// Returns whether keepalived did not add this address with the VIP. Which came first cannot be told: the times begin
-/// anew after 497 days, on 32 bits after two to five (`cstamp_delta` in the kernel's net/ipv4/devinet.c).
+/// Returns whether keepalived did not add this address with the VIP. Which came first the times do not show, as they begin
+/// anew.
 fn is_apart(own: &Address, vip: &Place) -> bool {
     vip.created.abs_diff(own.created) >= VIPS_WITHIN
 }

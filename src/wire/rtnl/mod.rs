@@ -41,8 +41,8 @@ pub struct Address {
     pub peer: IpAddr,
     /// `IFA_FLAGS`.
     pub flags: AddressFlags,
-    /// When it was added, in hundredths of a second since the boot. It begins anew after 497 days, on 32 bits after two to
-    /// five.
+    /// When it was added, in hundredths of a second since the boot. That begins anew after 497 days, on 32 bits after two to
+    /// five (`cstamp_delta` in `net/ipv4/devinet.c`).
     pub created: u32,
     /// It was changed after it was added, for instance by a refreshed lifetime.
     pub refreshed: bool,

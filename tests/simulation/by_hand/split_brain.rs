@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 
 use keepwatch::monitor::{
-    Action, CommandResult, Control, Duration, Ending, HelperKind, HelperNews, Input, LimitedEvent,
-    LogEvent, MonitorConfig, Probe, Tables,
+    Action, CommandResult, Control, Duration, Ending, HelperKind, HelperNews, Input, Instant,
+    LimitedEvent, LogEvent, MonitorConfig, Probe, Tables,
 };
 use keepwatch::wire::rtnl::{Address, Body, Link, Mac};
 use keepwatch::wire::{Claim, ClaimKind};
@@ -29,10 +29,14 @@ fn millis(millis: u64) -> Duration {
 }
 
 impl Lab<'_> {
+    /// Reads a frame that the kernel received `at` this time.
+    fn received(&mut self, claim: Claim, at: Instant) {
+        self.feed(&Input::Frame(Some((WATCHED, claim, at))));
+    }
+
     /// Receives a claim of the other station.
     fn claimed(&mut self, mac: Mac) {
-        let frame = (WATCHED, claim(mac, ClaimKind::Unsolicited), self.now);
-        self.feed(&Input::Frame(Some(frame)));
+        self.received(claim(mac, ClaimKind::Unsolicited), self.now);
     }
 
     /// The other station begins or ends to answer probes.
@@ -123,8 +127,7 @@ fn claim_after_a_second_names_it() {
         let mut lab = Lab::active(detecting());
         lab.claimed(OTHER);
         lab.now += millis(wait);
-        let late = (WATCHED, claim(OTHER, ClaimKind::Unsolicited), lab.start + millis(stamp));
-        lab.feed(&Input::Frame(Some(late)));
+        lab.received(claim(OTHER, ClaimKind::Unsolicited), lab.start + millis(stamp));
         lab.pass(millis(1500));
         assert_eq!(lab.named(), expected, "{wait} {stamp}");
     }
@@ -309,7 +312,7 @@ fn own_frames_that_come_back_are_no_split_brain() {
     lab.claimed(VIRTUAL_MAC);
     lab.pass(millis(1500));
     for kind in [ClaimKind::Probe, ClaimKind::Answer] {
-        lab.feed(&Input::Frame(Some((WATCHED, claim(VIRTUAL_MAC, kind), lab.now))));
+        lab.received(claim(VIRTUAL_MAC, kind), lab.now);
     }
     lab.pass(Duration::from_secs(1));
     assert_eq!(lab.named().len(), 1, "the other station probes at other times");
@@ -463,9 +466,7 @@ fn probes_are_a_second_apart() {
     while lab.probes().is_empty() {
         lab.pass(millis(100));
     }
-    let before = lab.now - millis(900);
-    let frame = (WATCHED, claim(OTHER, ClaimKind::Unsolicited), before);
-    lab.feed(&Input::Frame(Some(frame)));
+    lab.received(claim(OTHER, ClaimKind::Unsolicited), lab.now - millis(900));
     for (time, probes) in [(800, 1), (300, 2)] {
         lab.pass(millis(time));
         assert_eq!(lab.probes().len(), probes);
@@ -535,7 +536,7 @@ fn ipv6_asks_from_an_own_address_or_hardly_at_all() {
         lab.addresses.extend(with_own.then_some(own));
         let mut lab = lab.started();
         let frame = Claim { mac: OTHER, ip: cidr.address(), kind: ClaimKind::Unsolicited };
-        lab.feed(&Input::Frame(Some((WATCHED, frame, lab.now))));
+        lab.received(frame, lab.now);
         lab.pass(Duration::from_secs(300));
         let expected = Probe { ifindex: WATCHED, mac: MAC, from, answer_to: MAC };
         assert_eq!(lab.probes(), vec![expected; asked]);

@@ -60,7 +60,7 @@ impl Simulation<'_> {
         } else {
             self.mounts_changed.then_some(self.now + Duration::from_secs(1))
         };
-        let looks = look_by.is_none() || is_soon(look_by) || is_soon(self.check_by);
+        let looks = look_by.is_none() || [look_by, self.check_by].into_iter().any(is_soon);
         assert!(looks || self.namespace_gone.is_some(), "p10_namespace_is_looked_for");
         let listens = self.wire.listening.is_some() && self.reported == Some(State::Active);
         let bound = self.wire.is_bound_to(&self.kernel);
