@@ -98,9 +98,9 @@ pub struct Wire {
     pub reported: Option<Instant>,
     probes_since_sign: Vec<Instant>,
     probed: Option<Instant>,
-    /// When a station had not answered three probes, so the hook may run again, perhaps after another run; and when
-    /// that was for the last time that it did.
-    pub unanswered: Option<Instant>,
+    /// When a station had not answered three probes, so the hook may run again, perhaps after another run, and when
+    /// another one had not meanwhile; and when that was for the last time that it did.
+    pub unanswered: Option<(Instant, Instant)>,
     delivered: Option<Instant>,
 }
 
@@ -159,7 +159,8 @@ impl Wire {
 
     /// Asserts that the hook may run again, as another station's may have moved something.
     pub fn deliver_again(&mut self, now: Instant) {
-        let since = self.unanswered.take().expect("p20_repeated_for_a_reason");
+        let (since, last) = self.unanswered.take().expect("p20_repeated_for_a_reason");
+        self.unanswered = (last > since).then_some((last, last));
         let delivered = self.delivered.replace(since);
         let rested = delivered.is_none_or(|delivered| now >= delivered + MINUTE * 5);
         assert!(rested, "p12_repetitions_are_few");
@@ -401,8 +402,13 @@ impl Simulation<'_> {
         assert!(!may_harm || self.wire.claimant.is_none(), "p12_harm_is_not_done_for_long");
         assert!(self.kernel.flags.contains(UP) || self.kernel.has_unread(), "p12_carrier_is_on");
         self.wire.probes_since_sign.push(self.now);
-        if self.wire.probes_since_sign.len() >= UNANSWERED {
-            self.wire.unanswered.get_or_insert(self.now);
+        let count = self.wire.probes_since_sign.len();
+        if count >= UNANSWERED {
+            let (_, last) = self.wire.unanswered.get_or_insert((self.now, self.now));
+            // Later rounds are those of the same suspicion.
+            if count == UNANSWERED {
+                *last = self.now;
+            }
         }
         self.answer(ifindex, from);
         Ok(())
