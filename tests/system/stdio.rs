@@ -114,6 +114,7 @@ fn assert_never_blocks(stream: Stream) {
     let shared = theirs.try_clone().unwrap();
     let mut command = without_log_file(&world.setup);
     let keepwatch = world.setup.attend(command.arg("--debug").stderr(theirs).spawn().unwrap());
+    world.agent.wait_acknowledged("backup");
     a_thousand_flips(&world);
     let flags = OFlag::from_bits_retain(fcntl(&shared, FcntlArg::F_GETFL).unwrap());
     assert!(!flags.contains(OFlag::O_NONBLOCK), "other processes share this stream");
