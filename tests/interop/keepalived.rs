@@ -150,8 +150,8 @@ fn fail_over(interval: &'static str, further_vips: u8, rounds: u32) -> u64 {
     contested
 }
 
-/// Asserts that at each split brain that a node's log names, two nodes had had the VIP for half a second. On a busy machine a
-/// keepalived with many addresses gives way late.
+/// Asserts that two nodes had had the VIP for half a second at each split brain that a node's log names. On a busy machine
+/// a keepalived with many addresses gives way late.
 fn assert_split_brains_are_real(node: &Node, nodes: &[Node]) {
     node.setup.expect(&["split brain: "]);
     let log = node.setup.log();
