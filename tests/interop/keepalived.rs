@@ -155,7 +155,7 @@ fn fail_over(interval: &'static str, further_vips: u8, rounds: u32) -> u64 {
 fn assert_split_brains_are_real(node: &Node, nodes: &[Node]) {
     node.setup.expect(&["split brain: "]);
     let log = node.setup.log();
-    for line in log.lines().filter(|line| line.contains(" WARNING keepwatch [-] ")) {
+    for line in log.lines().filter(|line| line.contains(": split brain: ")) {
         let named = seconds(line);
         let is_old = |node: &&Node| vip_since(node, named).is_some_and(|since| named - since > 0.5);
         assert!(nodes.iter().filter(is_old).count() >= 2, "{log}");
