@@ -142,7 +142,9 @@ fn fail_over(interval: &'static str, further_vips: u8, rounds: u32) -> u64 {
         master.agent.wait_acknowledged("primary");
         let earlier = replace(&mut claims[number], keepwatch.counter("claims"));
         contested += u64::from(claims[number] > earlier);
-        nodes.iter().for_each(|node| assert_split_brains_are_real(node, &nodes));
+        for node in &nodes {
+            assert_split_brains_are_real(node, &nodes);
+        }
         master.stop_keepalived();
         master.agent.wait_acknowledged("backup");
         master.start_keepalived();
