@@ -68,9 +68,7 @@ impl Announcer<'_> {
         let entries = self.tables.entries.iter().filter(announcing);
         self.next_due = entries.map(|entry| self.due(entry)).min();
         self.rank = Rank::default();
-        if !self.is_listing() {
-            self.tables.entries.retain(|entry| !entry.is_over(now));
-        }
+        self.forget_done(now);
         self.blocked.retain(|blocked| now < blocked.until + PATIENCE);
     }
 

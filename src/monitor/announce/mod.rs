@@ -195,6 +195,18 @@ impl<'a> Announcer<'a> {
         self.links_missing || self.addresses_missing
     }
 
+    /// Drops what has been announced, unless an answer to come may list it again.
+    fn forget_done(&mut self, now: Instant) {
+        if !self.may_list_again() {
+            self.tables.entries.retain(|entry| !entry.is_over(now));
+        }
+    }
+
+    /// Returns whether the addresses of a link, or all, have not yet been listed without gaps.
+    fn may_list_again(&self) -> bool {
+        self.is_listing() || self.wanted_link().is_some()
+    }
+
     /// Handles a new watched interface, whose addresses keepalived announces itself.
     pub(super) fn handle_watched(&mut self, watched: Option<u32>) {
         self.watched = watched;
@@ -303,7 +315,7 @@ impl<'a> Announcer<'a> {
         if self.is_listing() {
             return;
         }
-        self.tables.entries.retain(|entry| !entry.is_over(now));
+        self.forget_done(now);
         if take(&mut self.lists_round)
             && let Some(again) = &mut self.again
         {
@@ -346,12 +358,12 @@ impl<'a> Announcer<'a> {
             (false, true) => Progress::Waiting,
             (false, false) => Progress::Announcing,
         };
-        let is_listing = self.is_listing();
+        let (is_listing, may_list_again) = (self.is_listing(), self.may_list_again());
         let rounds = if listed && self.lists_round { 1 } else { self.timing.repeat.get() };
         let new = PendingAnnouncement::new(key, progress, rounds, now);
         let entries = &mut self.tables.entries;
         let is_known = |entry: &&mut PendingAnnouncement| {
-            entry.address == key && (is_listing || !entry.is_over(now))
+            entry.address == key && (may_list_again || !entry.is_over(now))
         };
         // An answer lists each address once.
         let searched = if listed { self.before_answer } else { entries.len() };
@@ -368,7 +380,7 @@ impl<'a> Announcer<'a> {
             None if refreshed && !listed && !undecided => return,
             None => {
                 let pushed = entries.push(new).or_else(|new| {
-                    entries.retain(|entry| is_listing || !entry.is_over(now));
+                    entries.retain(|entry| may_list_again || !entry.is_over(now));
                     entries.push(new)
                 });
                 // A tentative address without room is counted when it becomes usable.

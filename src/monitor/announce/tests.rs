@@ -552,6 +552,29 @@ fn address_that_is_listed_twice_is_announced_once() {
     assert!(announcer.tables.entries.iter().all(|entry| entry.progress == Progress::Done));
 }
 
+/// The addresses of a link that has come up are listed alone, and if they come in parts, again with all others.
+#[test]
+fn address_of_a_link_that_is_listed_twice_is_announced_once() {
+    let mut tables = Tables::new();
+    let timing = AnnounceTiming { delay: Duration::ZERO, ..AnnounceTiming::default() };
+    let mut announcer = announcer(timing, &mut tables);
+    handle(&mut announcer, &Body::NewLink(link(LinkFlags::empty(), true)));
+    handle(&mut announcer, &Body::NewLink(link(UP, true)));
+    let (journal, now, mut sent) = (&mut Journal::default(), Instant::ZERO, 0);
+    for answer in [Answer::Interrupted, Answer::Complete] {
+        // Other answers end meanwhile.
+        announcer.end_addresses(Answer::Complete, now);
+        announcer.begin_addresses();
+        announcer.handle_address_entry(&address("10.0.0.1/24"), Some(3), journal, now);
+        announcer.end_link(3, answer);
+        announcer.handle_queue_empty(journal, now);
+        sent += frames(&mut announcer).len();
+    }
+    assert_eq!(sent, 6);
+    announcer.end_addresses(Answer::Complete, now);
+    assert!(announcer.tables.entries.is_empty(), "it is forgotten after the last list");
+}
+
 #[test]
 fn links_without_use_for_announcements_get_none() {
     let mut tables = Tables::new();
