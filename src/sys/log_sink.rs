@@ -43,7 +43,8 @@ impl Gaps {
         if self.is_cut {
             self.is_cut = write(b"\n") == 0;
         }
-        let length = write(lines);
+        // No line runs into a cut one.
+        let length = if self.is_cut { 0 } else { write(lines) };
         if length > 0 {
             self.is_cut = length < lines.len();
         }
@@ -197,6 +198,23 @@ impl Syslog {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// There may be room for the line that was none for the end of the one before.
+    #[test]
+    fn cut_line_does_not_run_into_the_next_one() {
+        let (mut gaps, mut written) = (Gaps::default(), heapless::Vec::<u8, 16>::new());
+        gaps.write(b"first\n", |line| line.len() - 1);
+        for has_room in [false, true] {
+            gaps.write(b"next\n", |bytes| {
+                let fits = has_room || bytes != b"\n";
+                let bytes = if fits { bytes } else { b"" };
+                written.extend_from_slice(bytes).unwrap();
+                bytes.len()
+            });
+        }
+        assert_eq!(written, b"\nnext\n");
+        assert_eq!(gaps.lost(), Some(6));
+    }
 
     #[test]
     fn number_of_lost_bytes_is_not_lost() {
