@@ -236,6 +236,8 @@ fn link_with_many_addresses_is_listed_once() {
     let (world, capture) = world(&["--garp_master_repeat=1"]);
     let keepwatch = world.setup.start();
     keepwatch.wait_log("Notified agent router", 1);
+    // A change would interrupt its list of all addresses.
+    keepwatch.wait_asleep();
     for n in 0..1000 {
         world.rtnl.add_address("lan0", &format!("10.0.{}.{}/32", n / 250, n % 250 + 1));
     }
