@@ -30,10 +30,12 @@ fn spare(setup: &Setup) -> PathBuf {
     spares.remove(0)
 }
 
-/// Waits until the spare is ready: it has its mark.
+/// Waits until the spare is ready: it has a word and its mark. A new one is marked before it has a word, too.
 pub fn wait_spare(setup: &Setup) -> PathBuf {
-    let marked = |path: &PathBuf| fs::metadata(path).is_ok_and(|found| found.mtime() == 0);
-    look("a spare", || matches!(&hidden(setup)[..], [path] if marked(path)));
+    let ready = |path: &PathBuf| {
+        fs::metadata(path).is_ok_and(|found| found.mtime() == 0 && found.len() > 0)
+    };
+    look("a spare", || matches!(&hidden(setup)[..], [path] if ready(path)));
     spare(setup)
 }
 
