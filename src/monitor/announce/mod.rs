@@ -17,7 +17,7 @@
 //!  └───────────┘               └────────────┘ ───────────────────▶ └─────────┘     MAC of another VRRP instance
 //!                                    │ no round is left
 //!                                    ▼
-//!                                  Done, for a while: neither a second event nor an answer shows it as new
+//!                                  Done, for a while and until the lists have ended: no event or answer shows it as new
 //! ```
 //!
 //! An address that is gone, or whose link is gone or down, is removed from any state.
@@ -380,8 +380,8 @@ impl<'a> Announcer<'a> {
             None if refreshed && !listed && !undecided => return,
             None => {
                 let pushed = entries.push(new).or_else(|new| {
-                    entries.retain(|entry| may_list_again || !entry.is_over(now));
-                    entries.push(new)
+                    self.forget_done(now);
+                    self.tables.entries.push(new)
                 });
                 // A tentative address without room is counted when it becomes usable.
                 if pushed.is_err() && !undecided {
