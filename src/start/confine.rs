@@ -69,11 +69,13 @@ fn restrict_files(config: &Config) -> Result<bool, Errno> {
     let keepalived = keepalived.map(|file| reach(&parent(file), true, true)).transpose()?;
     let append = AccessFs::MakeReg | AccessFs::WriteFile;
     let replace = append | AccessFs::RemoveFile;
+    let in_place =
+        AccessFs::ReadFile | AccessFs::Truncate | AccessFs::MakeDir | AccessFs::RemoveDir;
     let allowed = [
         Some((reach(&config.conf_dir, true, is_root)?, replace)),
-        // The words in the state file and its spare are read back, as other processes may write them. A `conf_dir` that is
-        // created anew has no spare.
-        Some((config.conf_dir.clone(), AccessFs::ReadFile | AccessFs::Truncate)),
+        // The words in the state file and its spare are read back, as other processes may write them. A directory in the state
+        // file's place is exchanged with the spare. A `conf_dir` that is created anew has no spare.
+        Some((config.conf_dir.clone(), in_place)),
         reach_of(&config.metrics_file)?.map(|directory| (directory, replace)),
         reach_of(&config.log_file)?.map(|directory| (directory, append)),
         config.pid_file.as_deref().map(|file| (parent(file), AccessFs::RemoveFile.into())),

@@ -88,7 +88,8 @@ impl StateFile {
         }
     }
 
-    /// Exchanges state file and spare, if the spare has the word, and no other process has touched it.
+    /// Exchanges state file and spare, if the spare has the word, and no other process has touched it. The spare replaces what
+    /// cannot be exchanged: nothing, or with Landlock anything but a regular file or a directory.
     fn exchange(&mut self, word: &'static str) -> Result<(), Errno> {
         let is_ready = self.usable_spare().is_some_and(|(spare, found)| {
             let mark = (found.st_mtime, found.st_mtime_nsec);
@@ -99,12 +100,17 @@ impl StateFile {
         if !is_ready {
             return Err(NixErrno::ESTALE.into());
         }
-        let exchanged = exchange(&self.spare_path, &self.file.path);
-        if let Err(NixErrno::EINVAL | NixErrno::ENOSYS | NixErrno::EOPNOTSUPP) = exchanged {
-            self.do_without_spare();
+        match exchange(&self.spare_path, &self.file.path) {
+            Ok(()) => swap(&mut self.live, &mut self.spare),
+            Err(errno @ (NixErrno::EINVAL | NixErrno::ENOSYS | NixErrno::EOPNOTSUPP)) => {
+                self.do_without_spare();
+                return Err(errno.into());
+            }
+            Err(_) => {
+                rename(&self.spare_path, &self.file.path)?;
+                self.live = self.spare.take();
+            }
         }
-        exchanged?;
-        swap(&mut self.live, &mut self.spare);
         Ok(())
     }
 
@@ -122,7 +128,6 @@ impl StateFile {
     /// Renews the file under the spare's name, so that nobody reads half a word: for some microseconds there is none. A daemon
     /// that is killed then leaves none.
     fn renew_away(&self, file: &mut Written, word: &'static str) -> Result<(), Errno> {
-        let rename = |from: &CStr, to: &CStr| renameat(AT_FDCWD, from, AT_FDCWD, to);
         let modified = file.file.metadata()?.modified()?;
         rename(&self.file.path, &self.spare_path)?;
         let renewed = file.renew(word);
@@ -283,6 +288,10 @@ impl Written {
         let length = self.file.read_at(&mut content, 0)?;
         Ok(content.get(..length) == Some(word.as_bytes()))
     }
+}
+
+fn rename(from: &CStr, to: &CStr) -> nix::Result<()> {
+    renameat(AT_FDCWD, from, AT_FDCWD, to)
 }
 
 /// Exchanges two files of the same file system.

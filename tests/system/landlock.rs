@@ -87,6 +87,20 @@ fn conf_dir_recreated() {
     assert_eq!(content(&there.join("state")), "master");
 }
 
+/// It is exchanged with the spare, as without Landlock.
+#[apply(trial)]
+fn directory_in_place_of_the_state_file() {
+    let world = World::new();
+    world.setup.expect(&["no spare state file: "]);
+    let _keepwatch = world.setup.start();
+    world.agent.wait_acknowledged("backup");
+    wait_spare(&world.setup);
+    fs::remove_file(world.setup.state_file()).unwrap();
+    fs::create_dir(world.setup.state_file()).unwrap();
+    world.deliver(true);
+    assert_eq!(world.setup.state(), "master");
+}
+
 /// Only without root: to reopen a recreated directory, root would need rights to its parent.
 #[apply(trial_with_other_users)]
 fn log_directory_recreated() {

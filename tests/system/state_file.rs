@@ -258,9 +258,21 @@ fn full_directory() {
         assert_eq!(setup.state(), word(present));
         wait_spare(setup);
     }
+    // The spare takes the place of what another process has made of the state file.
+    for (present, is_symlink) in [(true, false), (false, true)] {
+        fs::remove_file(setup.state_file()).unwrap();
+        if is_symlink {
+            symlink(&ballast, setup.state_file()).unwrap();
+        }
+        let _ = fs::write(&ballast, vec![0; 65536]);
+        world.deliver(present);
+        let metadata = fs::symlink_metadata(setup.state_file()).unwrap();
+        assert!(metadata.is_file() && setup.state() == word(present), "{is_symlink}");
+        wait_spare(setup);
+    }
     // The state is reported again, and the spare has the other word.
     keepwatch.signal(Signal::SIGHUP);
-    world.agent.wait("another notification", |received| received.len() >= 6);
+    world.agent.wait("another notification", |received| received.len() >= 8);
     let text = setup.log_in(&log);
     assert!(!text.contains("not written") && !text.contains("no spare"), "{text}");
     // Its room is free only once a change has closed it.

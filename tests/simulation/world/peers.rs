@@ -42,15 +42,16 @@ impl Disk {
         self.retry.begin();
         let is_ready = self.spare == Spare::Holds(state) && !self.cannot_exchange;
         let exchanges = is_ready || !self.works && self.spare != Spare::None;
-        self.fails = !self.works && (!exchanges || self.cannot_exchange || self.file.is_none());
+        self.fails = !self.works && (!exchanges || self.cannot_exchange);
         if self.fails {
             self.retry.fail(now);
             return Err(Errno(28));
         }
         self.retry.reset();
         if exchanges {
-            // What was the state file is the spare now. Another process's has to go.
-            self.spare = if self.is_foreign { Spare::None } else { Spare::Touched };
+            // What was the state file is the spare now, if there was one. Another process's has to go.
+            let is_own = self.file.is_some() && !self.is_foreign;
+            self.spare = if is_own { Spare::Touched } else { Spare::None };
         }
         (self.file, self.written, self.is_foreign) = (Some(state), Some(state), false);
         self.is_unprepared = true;
