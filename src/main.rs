@@ -68,7 +68,7 @@ fn main() -> ExitCode {
             process::print(&text);
             ExitCode::SUCCESS
         }
-        Err(error) => fail(&error, USAGE),
+        Err(error) => fail(&error, if options::may_pass() { FAILURE } else { USAGE }),
     }
 }
 

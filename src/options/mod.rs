@@ -24,6 +24,8 @@ use crate::wire::cidr::Cidr;
 use crate::wire::http::RouterId;
 use crate::wire::ifname::InterfaceName;
 use argv::{Given, GivenOption};
+pub(crate) use values::denied;
+pub use values::may_pass;
 
 /// The options with a command of the hook.
 pub(crate) const HOOKS: [&str; 4] =

@@ -5,7 +5,9 @@ use std::num::NonZeroU8;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use nix::errno::Errno as NixErrno;
 use nix::unistd::{Gid, Uid, geteuid};
 
 use crate::errno::Errno;
@@ -19,13 +21,26 @@ const AGENT_SOCKET: &str = "keepalived-state-change";
 /// The longest path of a Unix socket: `sun_path` less its NUL.
 const MAX_SOCKET_PATH: usize = 107;
 
+/// See [`may_pass`]. `argh` passes on only the text of an error.
+static MAY_PASS: AtomicBool = AtomicBool::new(false);
+
 pub(super) fn expected<T>(value: Option<T>, what: &str) -> Result<T, String> {
     value.ok_or_else(|| format!("expected {what}"))
 }
 
 /// Returns an error, with this process's user if that was denied something.
-pub(super) fn denied(errno: impl Into<Errno>) -> String {
-    of_user(errno.into(), geteuid()).to_string()
+pub(crate) fn denied(errno: impl Into<Errno>) -> String {
+    use NixErrno::{EAGAIN, EINTR, EIO, EMFILE, ENFILE, ENOMEM, ESTALE};
+    let errno = errno.into();
+    if let EAGAIN | EINTR | EIO | EMFILE | ENFILE | ENOMEM | ESTALE = NixErrno::from_raw(errno.0) {
+        MAY_PASS.store(true, Ordering::Relaxed);
+    }
+    of_user(errno, geteuid()).to_string()
+}
+
+/// Returns whether an error may pass without an administrator, so that a service manager should try again.
+pub fn may_pass() -> bool {
+    MAY_PASS.load(Ordering::Relaxed)
 }
 
 pub(super) fn interface(text: &str) -> Result<InterfaceName, String> {

@@ -14,7 +14,7 @@ use nix::unistd::{AccessFlags, access, faccessat, geteuid};
 use super::trust;
 use crate::errno::Errno;
 use crate::helper::PATH;
-use crate::options::Config;
+use crate::options::{Config, denied};
 
 const REFUSED: &str = "not run: users other than root can replace it";
 
@@ -71,7 +71,7 @@ pub(crate) fn check_interpreter(script: &Path) -> Result<(), String> {
     let (interpreter, argument) = line.split_at(end);
     let interpreter = Path::new(OsStr::from_bytes(interpreter));
     try_to_run(interpreter).map_err(|errno| {
-        format!("its first line names no program: {}: {errno}", interpreter.display())
+        format!("its first line names no program: {}: {}", interpreter.display(), denied(errno))
     })?;
     // Of env(1) the program is all that follows, unless that is an option or a variable.
     let argument = argument.trim_ascii();

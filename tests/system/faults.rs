@@ -331,9 +331,10 @@ impl Stage {
             return wrong("ended early");
         }
         if let Some((_, Some(error))) = fault.filter(|_| !self.is_asked) {
-            // After 78 no service manager starts it again.
+            // After these no service manager starts it again.
             let is_final = |(name, status): &(&str, WaitStatus)| {
-                *name == "daemon" && matches!(status, WaitStatus::Exited(_, 78))
+                ["starter", "daemon"].contains(name)
+                    && matches!(status, WaitStatus::Exited(_, 2 | 78))
             };
             if TEMPORARY.contains(&(error as c_int)) && traced.ended.iter().any(is_final) {
                 return wrong("ended for good");
