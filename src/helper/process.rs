@@ -270,6 +270,8 @@ impl HelperProcess {
         drop((channel, writer));
         // Readers of the daemon's output must see its end. No process is left to report an error to.
         let _ = drop_standard_streams();
+        // One that was sent to every process of this program may be pending since long ago.
+        signals::discard_pending();
         signals::reap();
         signals::unblock();
         let _ = fcntl(&reader, FcntlArg::F_SETFL(OFlag::empty()));

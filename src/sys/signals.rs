@@ -32,6 +32,15 @@ pub(crate) fn reset() {
     }
 }
 
+/// Discards the pending signals, except real-time ones, and resets all dispositions.
+pub(crate) fn discard_pending() {
+    for signal in 1..32 {
+        // SAFETY: installs no handler. A signal that is ignored is no longer pending (`do_sigaction` in `kernel/signal.c`).
+        unsafe { libc::signal(signal, libc::SIG_IGN) };
+    }
+    reset();
+}
+
 /// Unblocks all signals but SIGUSR2, which logrotate sends to each process of this program, also to a `--list` or a starter.
 /// Never fails.
 pub fn unblock_all_but_usr2() {

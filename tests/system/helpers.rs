@@ -9,7 +9,7 @@ use std::thread;
 
 use lab::daemon::{children, proc_status, send, wait_end};
 use lab::files::{content, look, write_program};
-use nix::sys::signal::{Signal, killpg};
+use nix::sys::signal::{Signal, kill, killpg};
 use nix::sys::socket::SockType;
 use nix::unistd::{Pid, getpgid};
 
@@ -251,6 +251,8 @@ fn background_jobs_go_on() {
         wait_hook_succeeded(&keepwatch, if present { "MASTER" } else { "BACKUP" }, 1);
     }
     let helper = helper(&keepwatch);
+    // As by pkill, which finds the helper as well.
+    kill(Pid::from_raw(helper.cast_signed()), Signal::SIGHUP).unwrap();
     // A terminal sends SIGINT to the process group.
     let daemon = Pid::from_raw(keepwatch.pid().cast_signed());
     killpg(getpgid(Some(daemon)).unwrap(), Signal::SIGINT).unwrap();
