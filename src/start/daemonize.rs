@@ -54,12 +54,13 @@ pub fn daemonize(report: impl FnOnce(&str)) -> Result<Option<ReadinessNotifier>,
     match last {
         UP => Ok(None),
         "" if has_ended => Err("the daemon exited before it was ready".into()),
-        "" => {
+        error if has_ended => Err(error.into()),
+        // What there is of a line that is not at its end yet does not count.
+        _ => {
             let failure = failures.lines().next_back().unwrap_or("the first state is not known");
             report(&format!("not up yet, still trying: {failure}"));
             Ok(None)
         }
-        error => Err(error.into()),
     }
 }
 
