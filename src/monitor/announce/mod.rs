@@ -370,8 +370,8 @@ impl<'a> Announcer<'a> {
         match entries.iter_mut().take(searched).find(is_known) {
             // Its rounds continue, unless duplicate address detection has started again, or has ended.
             Some(known) if known.progress != Progress::Tentative && (listed || !undecided) => {
-                // Its link has come up or has another MAC.
-                if listed && !is_listing {
+                // Its link has come up or has another MAC. It may be listed twice.
+                if listed && !is_listing && !known.is_later {
                     known.rounds = rounds;
                 }
                 return;
