@@ -149,9 +149,18 @@ fn run_ends_with_the_daemon() {
     }
 }
 
-/// A successor must not run its hook at the same time.
+/// A successor must not run its hook at the same time. The daemon waits for less than a second, which may be over on a busy
+/// machine.
 #[apply(trial)]
 fn lock_is_held_until_the_run_has_ended() {
+    assert!(
+        (0..5).find_map(|_| holds_lock_until_the_run_has_ended()).expect("a daemon that waits"),
+        "the lock was released during the run"
+    );
+}
+
+/// Returns `None` if the daemon no longer waited when its helper went on.
+fn holds_lock_until_the_run_has_ended() -> Option<bool> {
     let hooked = hooked(setup());
     hooked.when("MASTER", "echo $$ >$RECORD/pid; exec sleep 1000");
     hooked.world.set_vip(true);
@@ -179,8 +188,11 @@ fn lock_is_held_until_the_run_has_ended() {
         let stat = content(Path::new(&format!("/proc/{daemon}/stat")));
         stat.is_empty() || stat.contains(") Z ") || stat.contains(") S ")
     });
-    send(helper, Signal::SIGCONT);
-    assert!(is_over.join().unwrap(), "the lock was released during the run");
+    let is_waiting = content(Path::new(&format!("/proc/{daemon}/stat"))).contains(") S ");
+    if is_waiting {
+        send(helper, Signal::SIGCONT);
+    }
+    is_waiting.then(|| is_over.join().unwrap())
 }
 
 /// A daemon under an attacker's control may send a request during a run.
