@@ -12,7 +12,6 @@ use core::fmt::Debug;
 use core::mem::take;
 use std::collections::BTreeMap;
 use std::fs::{self, File, TryLockError};
-use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -100,14 +99,13 @@ pub fn list(json: bool) -> u8 {
 }
 
 /// Returns why this process does not see all of every instance, if so. Root in a container may lack the right to look into
-/// processes that have more capabilities.
+/// processes that have more capabilities, or to see them (`hidepid`).
 fn limits() -> Option<&'static str> {
     if !geteuid().is_root() {
         return Some("not root: instances of other users are missing or incomplete");
     }
-    let denied = |error: io::Error| error.kind() == ErrorKind::PermissionDenied;
     fs::read_link("/proc/1/root")
-        .is_err_and(denied)
+        .is_err()
         .then_some("no right to look into processes (CAP_SYS_PTRACE): instances are incomplete")
 }
 
@@ -260,7 +258,8 @@ impl Collector {
             remarks.push((Verdict::Warning, format!("no metrics: {path}: {errno}")));
         }
         remarks.extend(figures.contradict(state.as_deref().ok()));
-        let [since, version, agent, hook, split_brain] = figures.show(process, &mut remarks);
+        let [since, version, agent, hook, split_brain] =
+            figures.show(process, counts, &mut remarks);
         let words: Vec<_> =
             remarks.iter().map(|(_, text)| &**text).filter(|text| !text.is_empty()).collect();
         let cells = [

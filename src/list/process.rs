@@ -35,6 +35,9 @@ const INTERPRETERS: [&str; 5] = ["bash", "busybox", "dash", "ksh", "sh"];
 /// The most attempts to open a path with `..`, which a rename of any file or a mount on the machine makes fail.
 const MAX_ATTEMPTS: u32 = 64;
 
+/// The most words in another user's command line, as reading many long ones takes long.
+const MAX_WORDS: usize = 256;
+
 /// The helper processes. They have the command line of their daemon, and outlive it while a hook has background jobs.
 const HELPERS: [&CStr; 2] = [Conntrackd::PROCESS, Hook::PROCESS];
 
@@ -80,6 +83,16 @@ impl Process {
         {
             return None;
         }
+        let mut users = field("Uid:\t")?.split('\t').take(3);
+        let user = users.next()?;
+        // A setuid program is root's, but any user writes its command line.
+        if users.any(|other| other != user) {
+            return None;
+        }
+        let user = user.parse().ok()?;
+        if !is_own(user) && line.split('\0').count() > MAX_WORDS {
+            return None;
+        }
         let options = if is_original {
             // Up to release 28 its command line is one word with blanks.
             let (_, rest) = line.split_once("--conf_dir")?;
@@ -89,13 +102,6 @@ impl Process {
             let words = line.strip_suffix('\0')?.split('\0').skip(1);
             options::given(&words.map(OsString::from).collect::<Vec<_>>())
         };
-        let mut users = field("Uid:\t")?.split('\t').take(3);
-        let user = users.next()?;
-        // A setuid program is root's, but any user writes its command line.
-        if users.any(|other| other != user) {
-            return None;
-        }
-        let user = user.parse().ok()?;
         let is_stopped = field("State:\t")?.starts_with(['T', 't']);
         Some(Self { pid, user, is_replaced: replaced == Some(true), is_stopped, options })
     }
@@ -107,17 +113,29 @@ impl Process {
 
     /// Returns whether the process is root's or the caller's.
     pub fn is_own(&self) -> bool {
-        self.user == 0 || self.user == geteuid().as_raw()
+        is_own(self.user)
     }
 
     /// Returns whether the process is no stranger's: it is the caller's own, or its user owns a directory in one of the
-    /// places. Any user may run other instances, or what looks like one.
+    /// places, or the state file in one to which not every user can write. Any user may run other instances, or what looks
+    /// like one.
     pub fn counts(&self, places: &[PathBuf]) -> bool {
-        let directory = |path: &Path| self.open(path, OFlag::O_DIRECTORY).ok()?.metadata().ok();
+        let open = |path: &Path| {
+            let directory = self.open(path, OFlag::O_DIRECTORY).ok()?;
+            Some((directory.metadata().ok()?, directory))
+        };
         let is_given = |place: &Path| {
-            let conf_dir = self.option("--conf-dir").and_then(|path| directory(path.as_ref()));
-            let above = directory(place).filter(|above| !is_open(above));
-            above.map(|above| conf_dir.unwrap_or(above).uid()) == Some(self.user)
+            let Some((above, _)) = open(place).filter(|(above, _)| !is_open(above)) else {
+                return false;
+            };
+            match self.option("--conf-dir").and_then(|path| open(path.as_ref())) {
+                Some((found, _)) if is_open(&found) => found.uid() == self.user,
+                Some((found, directory)) => {
+                    let writer = || read_state(&directory).map(|(_, writer, _)| writer);
+                    found.uid() == self.user || writer() == Ok(self.user)
+                }
+                None => above.uid() == self.user,
+            }
         };
         let place = self.place().filter(|place| places.iter().any(|known| known == place));
         self.is_own() || place.is_some_and(is_given)
@@ -148,6 +166,11 @@ impl Process {
     pub fn option(&self, name: &str) -> Option<&str> {
         self.options.iter().find(|(known, _)| *known == name).map(|(_, value)| &**value)
     }
+}
+
+/// Returns whether a user is root or the caller.
+fn is_own(user: u32) -> bool {
+    user == 0 || user == geteuid().as_raw()
 }
 
 /// Returns whether the program's file was replaced after the start. `None`: the process runs another program.

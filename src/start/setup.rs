@@ -25,7 +25,7 @@ use crate::monitor::{
     ActiveWord, Duration, HookRun, HookTiming, Monitor, MonitorConfig, NamespaceCheck, Predecessor,
     State, Tables,
 };
-use crate::options::Config;
+use crate::options::{self, Config};
 use crate::sys::keepalived::KeepalivedFile;
 use crate::sys::log_sink::{LogFile, Syslog};
 use crate::sys::netns::NamespaceWatch;
@@ -214,7 +214,7 @@ fn fork_hook(config: &Config) -> Result<Helper<HookRun>, StartError> {
     for path in programs() {
         config.check_hook(path).map_err(|refused| StartError {
             line: format!("hook {}: {refused}", path.display()),
-            lasts: true,
+            lasts: !options::may_pass(),
         })?;
     }
     let user = config.run_hook_as().user;

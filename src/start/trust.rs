@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use nix::libc;
 use nix::unistd::geteuid;
 
-use crate::errno::Errno;
+use crate::options::denied;
 
 /// Returns whether only root and this process's user can replace or change the file at an absolute path.
 pub fn is_safe(path: &Path) -> bool {
@@ -32,7 +32,7 @@ pub(crate) fn find_unsafe(path: &Path) -> Option<String> {
                 Err(error) if error.kind() == ErrorKind::NotFound => {
                     return because("is missing".into());
                 }
-                Err(error) => return because(format!("cannot be seen: {}", Errno::from(error))),
+                Err(error) => return because(format!("cannot be seen: {}", denied(error))),
             };
             let rest = names.as_path();
             // In a sticky directory such as /tmp, no user can replace another's files.

@@ -3,6 +3,7 @@
 #![cfg(target_arch = "x86_64")]
 
 use std::fs;
+use std::iter::repeat_with;
 use std::os::unix::fs::{MetadataExt, chown, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -166,6 +167,56 @@ fn claims_of_strangers() {
         ("theirs", "12345", "-", Some(2)),
         "{text}"
     );
+}
+
+/// In root's directory, which a group may write to, the user of an instance owns only the state file.
+#[apply(trial_with_other_users)]
+fn directory_of_root() {
+    let (code, text) = list_after(&format!(
+        "install -d -g {OTHER_USER} -m 775 /run/keepwatch/lan
+        as_other /run/keepwatch-own --foreground --no-announce --router_id=lan --conf_dir=/run/keepwatch/lan \
+            --monitor_interface=lo --monitor_cidr=fd00::1/64 >/dev/null 2>&1 &
+        until [ -e /run/keepwatch/lan/state ]; do sleep 0.1; done; exec $0 --list 2>&1"
+    ));
+    assert_eq!((code, text.lines().count()), (Some(0), 2), "{text}");
+}
+
+/// A process that is not shown is not one that has ended.
+#[apply(trial_with_other_users)]
+fn processes_that_are_hidden() {
+    let (code, text) = list_after(
+        "mount -t proc -o hidepid=ptraceable proc /proc
+        install -d /run/keepwatch/lan
+        /run/keepwatch-own --foreground --no-announce --router_id=lan --conf_dir=/run/keepwatch/lan \
+            --monitor_interface=lo --monitor_cidr=fd00::1/64 >/dev/null 2>&1 &
+        until [ -e /run/keepwatch/lan/state ]; do sleep 0.1; done
+        exec setpriv --bounding-set=-sys_ptrace $0 --list 2>&1",
+    );
+    let line =
+        "keepwatch: no right to look into processes (CAP_SYS_PTRACE): instances are incomplete\n";
+    assert!(code == Some(3) && text.ends_with(line) && !text.contains("stale"), "{code:?} {text}");
+}
+
+/// Another user's long command lines take no time.
+#[apply(trial_with_other_users)]
+fn long_command_lines() {
+    let (pids, world) = (Pids::new(), World::new());
+    let _keepwatch = pids.run(|| world.setup.start());
+    world.agent.wait_acknowledged("backup");
+    let program = world.setup.directory().join("keepwatch-long");
+    copy_program(&world.setup, &program);
+    let _stopped: Vec<_> = pids.run(|| {
+        let start = || {
+            let mut command = Command::new(&program);
+            command.args(["--hook-env="; 2600]).args(["-d"; 10_000]).uid(OTHER_USER);
+            let stopped = lab::traced::spawn_up_to(&mut command, nix::libc::SYS_set_tid_address);
+            kill(stopped.pid(), Signal::SIGSTOP).unwrap();
+            Killed(stopped.go_on())
+        };
+        repeat_with(start).take(20).collect()
+    });
+    let (code, rows) = table(&pids);
+    assert_eq!((code, rows.len()), (Some(0), 1), "{rows:?}");
 }
 
 /// Many imitations neither fill the list of directories, nor does a rename of any file.
