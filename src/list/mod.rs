@@ -30,7 +30,7 @@ use crate::start::{netns, passwd};
 use crate::wire::cidr::Cidr;
 use crate::wire::ifname::InterfaceName;
 use figures::Figures;
-use process::{Inode, Process, inode, is_open, open_in, path_of, read_state};
+use process::{Inode, Process, inode, is_open, open_in, path_of, read_state, writer};
 use table::{as_json, as_text};
 
 /// Where the packages, `OpenWrt`, Neutron and Kolla's Neutron create a directory for each instance.
@@ -292,7 +292,7 @@ impl Collector {
         let state = directory.as_ref().map_err(|errno| *errno).and_then(read_state);
         if let Ok(directory) = &directory {
             let owner = directory.metadata().ok()?.uid();
-            let writer = state.as_ref().map_or(owner, |(_, writer, _)| *writer);
+            let writer = writer(directory).unwrap_or(owner);
             if ![0, owner, writer].contains(&process.user) {
                 return None;
             }
@@ -309,7 +309,7 @@ impl Collector {
             let verdict = if is_hidden { Verdict::Unknown } else { Verdict::Critical };
             remarks.push((verdict, format!("{conf_dir}/state: {errno}")));
         });
-        Some(state.map(|(word, ..)| word))
+        Some(state.map(|(word, _)| word))
     }
 
     /// Finds the state files that no process writes, in [`PLACES`] and beside those of instances.
@@ -320,7 +320,7 @@ impl Collector {
                 let name = entry.file_name();
                 let flags = OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW;
                 let Ok(directory) = open_in(place, name.as_ref(), flags) else { continue };
-                let Ok((state, _, file)) = read_state(&directory) else { continue };
+                let Ok((state, file)) = read_state(&directory) else { continue };
                 let Some(id) = inode(directory.metadata()) else { continue };
                 if self.known.insert(format!("state file {id:?}"), String::new()).is_some() {
                     continue;

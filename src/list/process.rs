@@ -131,8 +131,7 @@ impl Process {
             match self.option("--conf-dir").and_then(|path| open(path.as_ref())) {
                 Some((found, _)) if is_open(&found) => found.uid() == self.user,
                 Some((found, directory)) => {
-                    let writer = || read_state(&directory).map(|(_, writer, _)| writer);
-                    found.uid() == self.user || writer() == Ok(self.user)
+                    found.uid() == self.user || writer(&directory) == Some(self.user)
                 }
                 None => above.uid() == self.user,
             }
@@ -238,14 +237,19 @@ pub(super) fn inode(file: io::Result<Metadata>) -> Option<Inode> {
     file.ok().map(|file| (file.dev(), file.ino()))
 }
 
-/// Returns the state in a directory, the owner of its file, and the file.
-pub(super) fn read_state(directory: &File) -> Result<(String, u32, File), Errno> {
+/// Returns the owner of the state file in a directory, whatever it contains.
+pub(super) fn writer(directory: &File) -> Option<u32> {
+    Some(open_in(directory, "state".as_ref(), OFlag::O_NOFOLLOW).ok()?.metadata().ok()?.uid())
+}
+
+/// Returns the state in a directory, and its file.
+pub(super) fn read_state(directory: &File) -> Result<(String, File), Errno> {
     let file = open_in(directory, "state".as_ref(), OFlag::O_NOFOLLOW)?;
     let owner = file.metadata()?.uid();
     let file = open_again(&file, owner)?;
     let state = read_all(&file)?;
     let is_state = matches!(&*state, "master" | "primary" | "backup");
-    if is_state { Ok((state, owner, file)) } else { Err(NixErrno::EINVAL.into()) }
+    if is_state { Ok((state, file)) } else { Err(NixErrno::EINVAL.into()) }
 }
 
 /// Reads a regular file that a process of this user may have written.

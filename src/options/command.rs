@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use super::values::{denied, expected, path};
 use crate::helper::{HookCommand, PATH};
-use crate::start::program::{check_interpreter, try_to_run};
+use crate::start::program::{can_run, check_interpreter, try_to_run};
 
 /// Reads the command line of `--hook`.
 pub(super) fn notify(text: &str) -> Result<HookCommand, String> {
@@ -42,7 +42,7 @@ pub(super) fn of_state(text: &str) -> Result<HookCommand, String> {
 fn find(name: &str, path: PathBuf) -> PathBuf {
     let mut files = std::env::split_paths(PATH).map(|directory| directory.join(name));
     let is_name = !name.contains('/');
-    files.find(|file| is_name && try_to_run(file).is_ok()).unwrap_or(path)
+    files.find(|file| is_name && can_run(file)).unwrap_or(path)
 }
 
 /// Splits a line at white space outside of quotes. A backslash makes the next character part of a word, or begins an

@@ -80,7 +80,7 @@ pub(crate) fn check_interpreter(script: &Path) -> Result<(), String> {
         return Ok(());
     }
     let name = Path::new(OsStr::from_bytes(argument));
-    let is_found = |place: &str| try_to_run(&Path::new(place).join(name)).is_ok();
+    let is_found = |place: &str| can_run(&Path::new(place).join(name));
     if name.is_absolute() || PATH.split(':').any(is_found) {
         return Ok(());
     }
@@ -104,6 +104,11 @@ pub(crate) fn check_conntrackd(program: &Path) -> Result<(), Errno> {
 pub(crate) fn try_to_run(file: &Path) -> Result<(), Errno> {
     let is_file = fs::metadata(file)?.is_file();
     if is_file { Ok(may_execute(file)?) } else { Err(NixErrno::EACCES.into()) }
+}
+
+/// Returns whether a search finds a program here. A failure that may pass is remembered.
+pub(crate) fn can_run(file: &Path) -> bool {
+    try_to_run(file).map_err(denied).is_ok()
 }
 
 /// Checks that this process may execute a file, by its effective user and its capabilities.

@@ -46,8 +46,9 @@ pub(crate) fn find_unsafe(path: &Path) -> Option<String> {
                 return because(format!("has mode {:04o}", file.mode() & 0o7777));
             }
             if file.is_symlink() {
-                let Ok(target) = fs::read_link(&walked) else {
-                    return because("cannot be read".into());
+                let target = match fs::read_link(&walked) {
+                    Ok(target) => target,
+                    Err(error) => return because(format!("cannot be read: {}", denied(error))),
                 };
                 walked.pop();
                 path = walked.join(target).join(rest);

@@ -176,9 +176,11 @@ fn directory_of_root() {
         "install -d -g {OTHER_USER} -m 775 /run/keepwatch/lan
         as_other /run/keepwatch-own --foreground --no-announce --router_id=lan --conf_dir=/run/keepwatch/lan \
             --monitor_interface=lo --monitor_cidr=fd00::1/64 >/dev/null 2>&1 &
-        until [ -e /run/keepwatch/lan/state ]; do sleep 0.1; done; exec $0 --list 2>&1"
+        until [ -e /run/keepwatch/lan/state ]; do sleep 0.1; done; $0 --list 2>&1 && pkill -STOP -x keepwatch-own
+        printf x >/run/keepwatch/lan/state; exec $0 --list 2>&1"
     ));
-    assert_eq!((code, text.lines().count()), (Some(0), 2), "{text}");
+    assert_eq!((code, text.lines().count()), (Some(2), 4), "{text}");
+    assert!(text.ends_with("/run/keepwatch/lan/state: Invalid argument (EINVAL)\n"), "{text}");
 }
 
 /// A process that is not shown is not one that has ended.
@@ -208,7 +210,7 @@ fn long_command_lines() {
     let _stopped: Vec<_> = pids.run(|| {
         let start = || {
             let mut command = Command::new(&program);
-            command.args(["--hook-env="; 2600]).args(["-d"; 10_000]).uid(OTHER_USER);
+            command.args(vec!["--hook-env="; 2600]).args(vec!["-d"; 10_000]).uid(OTHER_USER);
             let stopped = lab::traced::spawn_up_to(&mut command, nix::libc::SYS_set_tid_address);
             kill(stopped.pid(), Signal::SIGSTOP).unwrap();
             Killed(stopped.go_on())
