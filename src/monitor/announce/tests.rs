@@ -575,6 +575,25 @@ fn address_of_a_link_that_is_listed_twice_is_announced_once() {
     assert!(announcer.tables.entries.is_empty(), "it is forgotten after the last list");
 }
 
+/// The list of a round after a split brain gives each address one; a link that has come up gives its own all.
+#[test]
+fn link_that_comes_up_amid_a_round_gets_all_of_its_own() {
+    let mut tables = Tables::new();
+    let mut announcer = announcer(AnnounceTiming::default(), &mut tables);
+    announcer.announce_again(None, Instant::ZERO);
+    assert!(announcer.start_round(Instant::ZERO));
+    for flags in [LinkFlags::empty(), UP] {
+        handle(&mut announcer, &Body::NewLink(link(flags, true)));
+    }
+    let address = address("10.0.0.1/24");
+    list(&mut announcer, &[address]);
+    announcer.begin_addresses();
+    announcer.handle_address_entry(&address, Some(3), &mut Journal::default(), Instant::ZERO);
+    announcer.end_link(3, Answer::Complete);
+    announcer.stop();
+    assert_eq!(frames(&mut announcer).len(), 6);
+}
+
 #[test]
 fn links_without_use_for_announcements_get_none() {
     let mut tables = Tables::new();
