@@ -79,7 +79,7 @@ impl Figures {
             is_own.then_some(env!("CARGO_PKG_VERSION"))
         };
         // A stranger's file system may never answer.
-        let version = written.or_else(|| if counts { own() } else { None }).map(String::from);
+        let version = written.or_else(|| counts.then(own)?).map(String::from);
         [since.map(|since| since.to_string()), version, agent, hook, split_brain]
     }
 

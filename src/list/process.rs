@@ -128,13 +128,9 @@ impl Process {
             let Some((above, _)) = open(place).filter(|(above, _)| !is_open(above)) else {
                 return false;
             };
-            match self.option("--conf-dir").and_then(|path| open(path.as_ref())) {
-                Some((found, _)) if is_open(&found) => found.uid() == self.user,
-                Some((found, directory)) => {
-                    found.uid() == self.user || writer(&directory) == Some(self.user)
-                }
-                None => above.uid() == self.user,
-            }
+            let conf_dir = self.option("--conf-dir").and_then(|path| open(path.as_ref()));
+            let Some((found, directory)) = conf_dir else { return above.uid() == self.user };
+            found.uid() == self.user || (!is_open(&found) && writer(&directory) == Some(self.user))
         };
         let place = self.place().filter(|place| places.iter().any(|known| known == place));
         self.is_own() || place.is_some_and(is_given)
@@ -239,13 +235,19 @@ pub(super) fn inode(file: io::Result<Metadata>) -> Option<Inode> {
 
 /// Returns the owner of the state file in a directory, whatever it contains.
 pub(super) fn writer(directory: &File) -> Option<u32> {
-    Some(open_in(directory, "state".as_ref(), OFlag::O_NOFOLLOW).ok()?.metadata().ok()?.uid())
+    open_state(directory).ok().map(|(_, owner)| owner)
+}
+
+/// Opens the state file in a directory with `O_PATH`. Also returns its owner.
+fn open_state(directory: &File) -> Result<(File, u32), Errno> {
+    let file = open_in(directory, "state".as_ref(), OFlag::O_NOFOLLOW)?;
+    let owner = file.metadata()?.uid();
+    Ok((file, owner))
 }
 
 /// Returns the state in a directory, and its file.
 pub(super) fn read_state(directory: &File) -> Result<(String, File), Errno> {
-    let file = open_in(directory, "state".as_ref(), OFlag::O_NOFOLLOW)?;
-    let owner = file.metadata()?.uid();
+    let (file, owner) = open_state(directory)?;
     let file = open_again(&file, owner)?;
     let state = read_all(&file)?;
     let is_state = matches!(&*state, "master" | "primary" | "backup");

@@ -7,7 +7,6 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use nix::errno::Errno as NixErrno;
 use nix::unistd::{Gid, Uid, geteuid};
 
 use crate::errno::Errno;
@@ -30,9 +29,8 @@ pub(super) fn expected<T>(value: Option<T>, what: &str) -> Result<T, String> {
 
 /// Returns an error, with this process's user if that was denied something.
 pub(crate) fn denied(errno: impl Into<Errno>) -> String {
-    use NixErrno::{EAGAIN, EINTR, EIO, EMFILE, ENFILE, ENOMEM, ESTALE};
     let errno = errno.into();
-    if let EAGAIN | EINTR | EIO | EMFILE | ENFILE | ENOMEM | ESTALE = NixErrno::from_raw(errno.0) {
+    if errno.may_pass() {
         MAY_PASS.store(true, Ordering::Relaxed);
     }
     of_user(errno, geteuid()).to_string()

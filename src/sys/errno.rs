@@ -30,6 +30,15 @@ impl Errno {
         use NixErrno::{EINTR, ENOBUFS, ENOMEM};
         matches!(NixErrno::from_raw(self.0), EINTR | ENOMEM | ENOBUFS)
     }
+
+    /// Returns whether a later start may succeed without an administrator: something was short, or a disk failed.
+    pub(crate) fn may_pass(self) -> bool {
+        use NixErrno::{EAGAIN, EINTR, EIO, EMFILE, ENFILE, ENOMEM, ESTALE};
+        matches!(
+            NixErrno::from_raw(self.0),
+            EAGAIN | EINTR | EIO | EMFILE | ENFILE | ENOMEM | ESTALE
+        )
+    }
 }
 
 impl fmt::Display for Errno {

@@ -26,19 +26,21 @@ pub fn init() {
 
 /// Gives every signal except real-time ones its default disposition. Does not unblock them, as one may be pending.
 pub(crate) fn reset() {
-    for signal in 1..32 {
-        // SAFETY: installs no handler. Fails for SIGKILL and SIGSTOP, which cannot be changed.
-        unsafe { libc::signal(signal, libc::SIG_DFL) };
-    }
+    set_all(libc::SIG_DFL);
 }
 
 /// Discards the pending signals, except real-time ones, and resets all dispositions.
 pub(crate) fn discard_pending() {
-    for signal in 1..32 {
-        // SAFETY: installs no handler. A signal that is ignored is no longer pending (`do_sigaction` in `kernel/signal.c`).
-        unsafe { libc::signal(signal, libc::SIG_IGN) };
-    }
+    // A signal that is ignored is no longer pending (`do_sigaction` in `kernel/signal.c`).
+    set_all(libc::SIG_IGN);
     reset();
+}
+
+fn set_all(disposition: libc::sighandler_t) {
+    for signal in 1..32 {
+        // SAFETY: installs no handler. Fails for SIGKILL and SIGSTOP, which cannot be changed.
+        unsafe { libc::signal(signal, disposition) };
+    }
 }
 
 /// Unblocks all signals but SIGUSR2, which logrotate sends to each process of this program, also to a `--list` or a starter.

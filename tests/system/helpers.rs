@@ -9,7 +9,7 @@ use std::thread;
 
 use lab::daemon::{children, proc_status, send, wait_end};
 use lab::files::{content, look, write_program};
-use nix::sys::signal::{Signal, kill, killpg};
+use nix::sys::signal::{Signal, killpg};
 use nix::sys::socket::SockType;
 use nix::unistd::{Pid, getpgid};
 
@@ -184,11 +184,12 @@ fn holds_lock_until_the_run_has_ended() -> Option<bool> {
     send(helper, Signal::SIGSTOP);
     keepwatch.signal(Signal::SIGTERM);
     keepwatch.wait_log("exiting on SIGTERM", 1);
+    let stat = || content(Path::new(&format!("/proc/{daemon}/stat")));
     look("the daemon to end or wait only for the helper", || {
-        let stat = content(Path::new(&format!("/proc/{daemon}/stat")));
+        let stat = stat();
         stat.is_empty() || stat.contains(") Z ") || stat.contains(") S ")
     });
-    let is_waiting = content(Path::new(&format!("/proc/{daemon}/stat"))).contains(") S ");
+    let is_waiting = stat().contains(") S ");
     if is_waiting {
         send(helper, Signal::SIGCONT);
     }
@@ -264,7 +265,7 @@ fn background_jobs_go_on() {
     }
     let helper = helper(&keepwatch);
     // As by pkill, which finds the helper as well.
-    kill(Pid::from_raw(helper.cast_signed()), Signal::SIGHUP).unwrap();
+    send(helper, Signal::SIGHUP);
     // A terminal sends SIGINT to the process group.
     let daemon = Pid::from_raw(keepwatch.pid().cast_signed());
     killpg(getpgid(Some(daemon)).unwrap(), Signal::SIGINT).unwrap();

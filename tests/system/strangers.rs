@@ -116,6 +116,13 @@ fn list_after(script: &str) -> (Option<i32>, String) {
         # PID WORD: waits until a process has this word in its command line.
         starts() {{ until tr '\\0' '\\n' </proc/$1/cmdline | grep -qe \"$2\"; do sleep 0.1; done; }}
         dead() {{ mkdir -p $1 && printf backup >$1/state; }}
+        # NAME [COMMAND...]: starts an instance in /run/keepwatch by the command, and waits for its state.
+        watch() {{
+            name=$1; shift
+            \"$@\" /run/keepwatch-own --foreground --no-announce --router_id=$name --conf_dir=/run/keepwatch/$name \
+                --monitor_interface=lo --monitor_cidr=fd00::1/64 >/dev/null 2>&1 &
+            until [ -e /run/keepwatch/$name/state ]; do sleep 0.1; done
+        }}
         {script}"
     );
     let mut command = Command::new("bash");
@@ -173,10 +180,8 @@ fn claims_of_strangers() {
 #[apply(trial_with_other_users)]
 fn directory_of_root() {
     let (code, text) = list_after(&format!(
-        "install -d -g {OTHER_USER} -m 775 /run/keepwatch/lan
-        as_other /run/keepwatch-own --foreground --no-announce --router_id=lan --conf_dir=/run/keepwatch/lan \
-            --monitor_interface=lo --monitor_cidr=fd00::1/64 >/dev/null 2>&1 &
-        until [ -e /run/keepwatch/lan/state ]; do sleep 0.1; done; $0 --list 2>&1 && pkill -STOP -x keepwatch-own
+        "install -d -g {OTHER_USER} -m 775 /run/keepwatch/lan; watch lan as_other
+        $0 --list 2>&1 && pkill -STOP -x keepwatch-own
         printf x >/run/keepwatch/lan/state; exec $0 --list 2>&1"
     ));
     assert_eq!((code, text.lines().count()), (Some(2), 4), "{text}");
@@ -187,11 +192,7 @@ fn directory_of_root() {
 #[apply(trial_with_other_users)]
 fn processes_that_are_hidden() {
     let (code, text) = list_after(
-        "mount -t proc -o hidepid=ptraceable proc /proc
-        install -d /run/keepwatch/lan
-        /run/keepwatch-own --foreground --no-announce --router_id=lan --conf_dir=/run/keepwatch/lan \
-            --monitor_interface=lo --monitor_cidr=fd00::1/64 >/dev/null 2>&1 &
-        until [ -e /run/keepwatch/lan/state ]; do sleep 0.1; done
+        "mount -t proc -o hidepid=ptraceable proc /proc; mkdir /run/keepwatch/lan; watch lan
         exec setpriv --bounding-set=-sys_ptrace $0 --list 2>&1",
     );
     let line =
@@ -239,10 +240,7 @@ fn many_strangers() {
 #[apply(trial_with_other_users)]
 fn state_that_may_not_be_read() {
     let (code, text) = list_after(&format!(
-        "install -d -o {OTHER_USER} -m 700 /run/keepwatch/given
-        as_other /run/keepwatch-own --foreground --no-announce --router_id=given --conf_dir=/run/keepwatch/given \\
-            --monitor_interface=lo --monitor_cidr=fd00::1/64 >/dev/null 2>&1 &
-        until [ -e /run/keepwatch/given/state ]; do sleep 0.1; done
+        "install -d -o {OTHER_USER} -m 700 /run/keepwatch/given; watch given as_other
         exec setpriv --bounding-set=-dac_override,-dac_read_search $0 --list 2>&1 >/dev/null"
     ));
     let reason = "keepwatch: /run/keepwatch/given/state: Permission denied (EACCES)\n";
