@@ -365,6 +365,7 @@ mod tests {
             (None, false),
             (Some((Active, Some(Instant::ZERO))), true),
             (Some((Backup, recent)), true),
+            (Some((Backup, Some(Instant::from_secs(70)))), false),
             (Some((Backup, None)), true),
             (Some((Backup, Some(Instant::ZERO))), false),
         ] {
