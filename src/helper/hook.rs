@@ -49,11 +49,11 @@ fn check(program: &Path) -> Result<(), Errno> {
     if is_safe { Ok(()) } else { Err(NixErrno::EPERM.into()) }
 }
 
-/// Returns the first bytes of a script, which its interpreter reads, not the kernel.
+/// Returns the first bytes of a script, which its interpreter reads, not the kernel. An empty file is a script, too.
 fn head_of_script(program: &Path) -> Option<[u8; 4]> {
     let mut head = [0; 4];
-    let length = read_head(program, &mut head).unwrap_or(0);
-    Some(head).filter(|head| length > 0 && head != b"\x7fELF")
+    read_head(program, &mut head).ok()?;
+    Some(head).filter(|head| head != b"\x7fELF")
 }
 
 /// Returns whether this is a text without `#!`, which shells run themselves, and so does keepalived.

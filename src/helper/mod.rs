@@ -22,14 +22,18 @@ use nix::errno::Errno as NixErrno;
 use nix::libc;
 use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::prctl;
-use nix::sys::socket::{self, AddressFamily, MsgFlags, SockFlag, SockType, recv, socketpair};
+use nix::sys::socket::sockopt::SndBuf;
+use nix::sys::socket::{
+    self, AddressFamily, MsgFlags, Shutdown, SockFlag, SockType, recv, setsockopt, shutdown,
+    socketpair,
+};
 use nix::unistd::{ForkResult, Pid, fork, setpgid};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::errno::Errno;
 use crate::start::process::close_all_but;
-use crate::wire::helper::{CommandResult, RunReport};
+use crate::wire::helper::{CommandResult, MAX_REPORT, RunReport};
 pub(crate) use conntrackd::COMMAND_TIMEOUT;
 pub use conntrackd::{Conntrackd, open_configuration};
 pub use hook::{Hook, HookCommand};
@@ -92,6 +96,8 @@ impl<Request: Serialize> Helper<Request> {
         let (channel, theirs) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags)
             .map_err(in_step("socketpair"))
             .map_err(owned)?;
+        // The system's default may be less than a report, the most may be, too: see `report`.
+        let _ = setsockopt(&theirs, SndBuf, &MAX_REPORT);
         // SAFETY: the process has one thread.
         let forked = unsafe { fork() }.map_err(in_step("fork")).map_err(owned)?;
         if let ForkResult::Child = forked {
@@ -168,10 +174,17 @@ fn send(channel: &OwnedFd, message: &impl Serialize, buffer: &mut [u8]) -> nix::
     socket::send(channel.as_raw_fd(), datagram, MsgFlags::MSG_NOSIGNAL).map(drop)
 }
 
-/// Sends the daemon a report, as it waits for that. If the daemon has exited, the next poll shows it.
+/// Sends the daemon a report, as it waits for that. If that cannot be sent, or the daemon has exited, ends the channel: to
+/// each process the other one is gone then.
 fn report(channel: &OwnedFd, message: &impl Serialize, buffer: &mut [u8]) {
-    while send(channel, message, buffer).is_err_and(is_temporary) {
+    let mut sent = send(channel, message, buffer);
+    while sent.is_err_and(is_temporary) {
         sleep(Duration::from_millis(10));
+        sent = send(channel, message, buffer);
+    }
+    if sent.is_err() {
+        // Of a connected socket, this never fails.
+        let _ = shutdown(channel.as_raw_fd(), Shutdown::Both);
     }
 }
 

@@ -1,7 +1,5 @@
 //! Landlock (`landlock(7)`): denies access to files except by rules, TCP, and other processes' signals and abstract sockets.
 
-use std::fs;
-use std::io::ErrorKind::{NotADirectory, NotFound, PermissionDenied};
 use std::path::{Path, PathBuf};
 
 use ::landlock::{
@@ -9,6 +7,7 @@ use ::landlock::{
     RulesetCreated, RulesetCreatedAttr, RulesetError, Scope, path_beneath_rules,
 };
 use nix::errno::Errno as NixErrno;
+use nix::sys::stat::stat;
 
 use crate::errno::Errno;
 
@@ -44,12 +43,11 @@ fn rule(path: &Path, access: BitFlags<AccessFs>) -> Result<PathBeneath<PathFd>, 
 /// # Errors
 /// If that is unknown: without a rule, the daemon could never write there.
 pub(super) fn exists(path: &Path) -> Result<bool, Errno> {
+    use NixErrno::{EACCES, ELOOP, ENAMETOOLONG, ENOENT, ENOTCONN, ENOTDIR, ESTALE};
     // Not `try_exists`, whose `faccessat2(2)` old containers' filters refuse, as if the user lacked the right to know.
-    match fs::metadata(path) {
-        Err(error) if matches!(error.kind(), NotFound | PermissionDenied | NotADirectory) => {
-            Ok(false)
-        }
-        Err(error) if error.raw_os_error() == Some(NixErrno::ELOOP as i32) => Ok(false),
+    match stat(path) {
+        // ENOTCONN and ESTALE: of a mount whose server is gone.
+        Err(EACCES | ELOOP | ENAMETOOLONG | ENOENT | ENOTCONN | ENOTDIR | ESTALE) => Ok(false),
         found => Ok(found.map(|_| true)?),
     }
 }

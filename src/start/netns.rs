@@ -40,26 +40,47 @@ pub fn present() -> Option<FileStat> {
     stat("/proc/self/ns/net").ok()
 }
 
+/// The most links in a row that the kernel follows (`path_resolution(7)`).
+const MAX_LINKS: u32 = 40;
+
 /// Watches the namespace of this process by its `given` path, else by its name. Returns `None` without either.
 pub(super) fn watch(given: Option<&Path>, file: FileStat) -> Option<NamespaceWatch> {
     let is_here = |path: &PathBuf| stat(path).is_ok_and(|found| is_same(&found, &file));
     // `/proc/PID/ns/net` is a link without a path, and `/proc/PID/root` leads into another mount namespace.
     let path = given.and_then(|path| fs::canonicalize(path).ok()).filter(is_here);
-    let find_name = || named().find_map(|(found, path)| is_same(&found, &file).then_some(path));
+    let target = given.filter(|_| path.is_none()).map(resolve);
+    if let Some(watch) = target.as_deref().and_then(watch_process) {
+        return Some(watch);
+    }
+    let find_name = || {
+        let mut names = named().filter(|(found, _)| is_same(found, &file)).map(|(_, path)| path);
+        let first = names.next()?;
+        // The namespace outlives one of several names, and the host's any.
+        let is_only = names.all(|other| other.file_name() == first.file_name());
+        let is_host = stat("/proc/1/ns/net").is_ok_and(|host| is_same(&host, &file));
+        (is_only && !is_host).then_some(first)
+    };
     if let Some(path) = path.or_else(find_name) {
         let mounts = File::open("/proc/self/mountinfo").ok();
         return Some(NamespaceWatch { directory: None, path: c_path(&path).ok()?, file, mounts });
     }
-    let given = given?;
-    let target = fs::read_link(given).ok().filter(|target| target.is_absolute());
-    let path = target.as_deref().unwrap_or(given);
+    let path = target.as_deref()?;
     // Later, without its rights, root may not be able to pass `/proc/PID/root`.
-    let path_alone = || {
-        let directory = path.parent().and_then(|directory| open_place(directory).ok());
-        let name = path.file_name().filter(|_| directory.is_some()).map_or(path, Path::new);
-        Some(NamespaceWatch { directory, path: c_path(name).ok()?, file, mounts: None })
-    };
-    watch_process(path).or_else(path_alone)
+    let directory = path.parent().and_then(|directory| open_place(directory).ok());
+    let name = path.file_name().filter(|_| directory.is_some()).map_or(path, Path::new);
+    Some(NamespaceWatch { directory, path: c_path(name).ok()?, file, mounts: None })
+}
+
+/// Follows links up to `/proc/PID/ns/net`, which is a link, too.
+fn resolve(given: &Path) -> PathBuf {
+    let mut path = given.to_owned();
+    for _ in 0..MAX_LINKS {
+        match fs::read_link(&path) {
+            Ok(target) if !path.ends_with("ns/net") => path = path.with_file_name(target),
+            _ => break,
+        }
+    }
+    path
 }
 
 /// Opens a directory to look at what is in it.

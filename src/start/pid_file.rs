@@ -1,14 +1,15 @@
 //! Takes the pid file's lock.
 
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, File, Permissions, TryLockError};
 use std::io::{self, ErrorKind};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
 use nix::errno::Errno as NixErrno;
 use nix::fcntl::OFlag;
 use nix::sys::signal::kill;
+use nix::sys::stat::{major, minor};
 use nix::unistd::{Pid, geteuid};
 
 use super::files::{self, c_path};
@@ -69,6 +70,11 @@ fn open_locked(path: &Path, is_trial: bool) -> Result<Option<PidFile>, Refusal> 
                 files::set_aside(path)?;
             }
             (Ok(()), None) => {
+                let found = file.metadata()?;
+                if found.mode() & 0o022 != 0 && found.uid() == geteuid().as_raw() {
+                    // Whoever may write the pid chooses whom the agent kills. Some file systems know no modes.
+                    let _ = file.set_permissions(Permissions::from_mode(found.mode() & !0o022));
+                }
                 return Ok(Some(PidFile::write(name, file)?));
             }
             (Err(TryLockError::WouldBlock), _) => {
@@ -83,10 +89,9 @@ fn open_locked(path: &Path, is_trial: bool) -> Result<Option<PidFile>, Refusal> 
     Err(Refusal::Held("a process that cannot be found from here".into()))
 }
 
-/// Returns a text with the process that holds the lock on a file (`proc_locks(5)`), unless it belongs to another PID namespace
-/// or cannot be found out.
-fn find_holder(file: &File) -> Option<Box<str>> {
-    // The device as the list has it: that of the mount. `stat(2)` has another one on an overlay, and on btrfs.
+/// Returns the device of a file as the list of locks has it: that of the mount. `stat(2)` has another one on an overlay, and
+/// on btrfs. Before Linux 5.14, only root may read `fdinfo` after a change of user.
+fn mount_device(file: &File) -> Option<(u64, u64)> {
     let info = fs::read_to_string(format!("/proc/self/fdinfo/{}", file.as_raw_fd())).ok()?;
     let mount = info.lines().find_map(|line| line.strip_prefix("mnt_id:"))?.trim();
     let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
@@ -94,8 +99,16 @@ fn find_holder(file: &File) -> Option<Box<str>> {
     let device =
         mounts.find_map(|mut words| (words.next() == Some(mount)).then(|| words.nth(1))?)?;
     let (major, minor) = device.split_once(':')?;
-    let [major, minor] = [major.parse::<u32>().ok()?, minor.parse().ok()?];
-    let id = format!("{major:02x}:{minor:02x}:{}", file.metadata().ok()?.ino());
+    Some((major.parse().ok()?, minor.parse().ok()?))
+}
+
+/// Returns a text with the process that holds the lock on a file (`proc_locks(5)`), unless it belongs to another PID namespace
+/// or cannot be found out.
+fn find_holder(file: &File) -> Option<Box<str>> {
+    let found = file.metadata().ok()?;
+    let device = (major(found.dev()), minor(found.dev()));
+    let (major, minor) = mount_device(file).unwrap_or(device);
+    let id = format!("{major:02x}:{minor:02x}:{}", found.ino());
     let locks = fs::read_to_string("/proc/locks").ok()?;
     let pid = locks.lines().find_map(|line| {
         // A waiting process has `->` in place of the kind.

@@ -6,7 +6,7 @@ use lab::rtnl::{Address, Rtnl};
 use netlink_packet_route::address::AddressFlags;
 
 use crate::scripted::{hooked, wait_hook_succeeded};
-use crate::world::{World, add_other_station, set_sysctl, setup};
+use crate::world::{VIP, World, add_other_station, set_sysctl, setup};
 
 /// Returns the flags of the VIP in `/proc/net/if_inet6`.
 fn vip_flags(addresses: &str) -> AddressFlags {
@@ -56,6 +56,23 @@ fn ipv6_that_outlasts_a_down_interface() {
         wait_hook_succeeded(&keepwatch, "MASTER", 1);
         let addresses = content(&hooked.record.join("addresses"));
         assert!(!vip_flags(&addresses).contains(AddressFlags::Tentative), "{addresses}");
+    }
+}
+
+/// The kernel may have an IPv4 address twice, with another peer.
+#[apply(trial)]
+fn vip_stays_when_its_twin_is_removed() {
+    for peer in ["0.0.0.0", "169.254.9.9"] {
+        let world = World::new();
+        let keepwatch = world.setup.start();
+        world.deliver(true);
+        let twin = Address { peer: Some(peer.parse().unwrap()), ..Address::new(VIP) };
+        let events = keepwatch.counter("events");
+        world.rtnl.add("ha0", twin);
+        world.rtnl.remove("ha0", twin);
+        keepwatch.wait_counter("events", events + 2);
+        keepwatch.wait_asleep();
+        assert_eq!(world.setup.state(), "master", "{peer}");
     }
 }
 

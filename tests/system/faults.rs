@@ -39,7 +39,7 @@ const ERRORS: &[(&[c_int], &[c_long])] = &[
     (&[EINTR, ENOMEM], &[SYS_poll, SYS_ppoll, SYS_recvfrom, SYS_recvmsg]),
     (&[EINTR, EAGAIN, EACCES], &[SYS_connect]),
     (&[EINTR, EINVAL], &[SYS_epoll_pwait, SYS_epoll_wait]),
-    (&[EINTR, ENOBUFS], &[SYS_sendto]),
+    (&[EINTR, EMSGSIZE, ENOBUFS], &[SYS_sendto]),
     (&[EINTR, ENOLCK], &[SYS_flock]),
     (&[EINTR, ENOSYS], &[SYS_getrandom]),
     (&[EIO], &[SYS_getdents64, SYS_readlink]),

@@ -138,11 +138,43 @@ fn namespace_ends_with_its_process() {
     let mut idle = Command::new("sleep");
     let mut process = Killed(inside.netns().run(|| idle.arg("1000").spawn().unwrap()));
     let path = format!("/proc/{}/ns/net", process.0.id());
-    symlink(&path, "/run/netns/process").unwrap();
+    symlink(format!("../../{path}"), "/run/netns/process").unwrap();
+    symlink("process", "/run/netns/link").unwrap();
     unbind("namespace_ends_with_its_process");
-    let daemon = inside.spawn(Some("process"));
+    let daemon = inside.spawn(Some("link"));
     inside.delete_under(daemon, |_| process.0.kill().unwrap());
     fs::remove_file("/run/netns/process").unwrap();
+    fs::remove_file("/run/netns/link").unwrap();
+}
+
+/// The namespace outlives one of its names, which is not the one that was given.
+#[apply(trial)]
+fn one_of_several_names_goes() {
+    for name in ["first", "second"] {
+        let inside = Inside::new("first");
+        inside.netns().bind("second");
+        let mut command = inside.command(None);
+        let mut daemon = Killed(inside.netns().run(|| command.spawn().unwrap()));
+        inside.world.agent.wait_acknowledged("master");
+        unbind(name);
+        sleep(Duration::from_secs(2));
+        assert_eq!(daemon.0.try_wait().unwrap(), None, "without {name}");
+        ["first", "second"].into_iter().filter(|other| *other != name).for_each(unbind);
+    }
+}
+
+/// A name that the namespace has for a while, as by `ip netns attach`, was not given.
+#[apply(trial)]
+fn name_comes_and_goes_beside_the_process() {
+    let mut inside = Inside::new("name_comes_and_goes");
+    let mut idle = Command::new("sleep");
+    let mut process = Killed(inside.netns().run(|| idle.arg("1000").spawn().unwrap()));
+    let mut daemon = inside.spawn(Some(&format!("/proc/{}/ns/net", process.0.id())));
+    inside.world.agent.wait_acknowledged("master");
+    unbind("name_comes_and_goes");
+    sleep(Duration::from_secs(2));
+    assert_eq!(daemon.0.try_wait().unwrap(), None);
+    inside.delete_under(daemon, |_| process.0.kill().unwrap());
 }
 
 /// Without `/proc` there are no events of mounts, so the daemon polls.

@@ -15,7 +15,7 @@ use proptest::test_runner::{Config, TestRunner};
 use crate::world::{copy_program, setup};
 
 /// Options to choose from. With most of them alone, the daemon starts.
-const OPTIONS: [&str; 14] = [
+const OPTIONS: [&str; 16] = [
     "--detect-split-brain",
     "--enable_conntrackd",
     "--namespace=nowhere",
@@ -28,6 +28,8 @@ const OPTIONS: [&str; 14] = [
     "--hook=HOOK --hook-user=nobody",
     "--hook=HOOK --hook-user=12345",
     "--metrics-file=/nowhere/metrics",
+    "--metrics-file=/LONG/metrics",
+    "--keepalived-pid-file=/LONG/pid",
     "--log-file=/nowhere/log",
     "--foreground=no",
 ];
@@ -129,6 +131,7 @@ fn assert_same((starter, owned, found, options): &Case) {
         let mut command = std::process::Command::new(&program);
         command.args(setup.command().get_args()).arg(format!("--pid_file={}", pid_file.display()));
         let options = options.join(" ").replace("HOOK", hook.to_str().unwrap());
+        let options = options.replace("LONG", &"a".repeat(300));
         command.arg("--no-announce").args(options.split_whitespace()).args(words);
         command.uid(*starter).gid(*starter);
         let output = pids.run(|| command.output().unwrap());

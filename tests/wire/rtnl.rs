@@ -1,3 +1,5 @@
+use std::net::IpAddr;
+
 use keepwatch::wire::ifname::InterfaceName;
 use keepwatch::wire::rtnl::{
     Body, Malformed, Messages, request_addresses, request_link, request_link_named, request_links,
@@ -113,6 +115,40 @@ fn hostile_lengths_and_values_are_malformed() {
     assert_eq!(bodies(&nothing), [Err(Malformed(None))], "no interface has index 0");
     let name = message(libc::RTM_NEWLINK, 0, &ifinfomsg(0, 1, 3, 0), &[(3, b"a/b\0")]);
     assert_eq!(bodies(&name), [about]);
+}
+
+/// The kernel leaves the attribute out, as its value is 0.
+#[test]
+fn peer_of_zeros_is_one() {
+    let fixed = ifaddrmsg(INET, 24, 0, 3);
+    for (attributes, expected) in [(&[(2, &VIP[..])][..], [0; 4]), (&[(1, &VIP), (2, &VIP)], VIP)] {
+        let bodies = bodies(&message(libc::RTM_NEWADDR, 0, &fixed, attributes));
+        let [Ok(Body::NewAddress(address))] = bodies[..] else { panic!("{bodies:?}") };
+        assert_eq!(address.peer, IpAddr::from(expected));
+    }
+}
+
+#[test]
+fn new_address_may_have_been_updated() {
+    let ll = [0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
+    for (family, ip, created, updated, expected) in [
+        (INET, &VIP[..], 1000, 1000, false),
+        (INET, &VIP, 1000, 1001, true),
+        // After a second router advertisement, amid duplicate address detection.
+        (INET6, &ll, 1000, 1500, false),
+        (INET6, &ll, 1000, 1501, true),
+        // Temporary addresses.
+        (INET6, &ll, 200_000, 0, false),
+        (INET6, &ll, u32::MAX, 499, false),
+        (INET6, &ll, 200_001, 0, true),
+    ] {
+        let times = [0, 0, created, updated].map(u32::to_ne_bytes).concat();
+        let attributes = [(1, ip), (2, ip), (6, &times)];
+        let bodies =
+            bodies(&message(libc::RTM_NEWADDR, 0, &ifaddrmsg(family, 24, 0, 3), &attributes));
+        let [Ok(Body::NewAddress(address))] = bodies[..] else { panic!("{bodies:?}") };
+        assert_eq!((address.created, address.refreshed), (created, expected), "{updated}");
+    }
 }
 
 #[test]

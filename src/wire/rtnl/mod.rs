@@ -6,7 +6,8 @@
 
 mod uapi;
 
-use core::net::IpAddr;
+use core::net::{IpAddr, Ipv4Addr};
+use core::ops::RangeInclusive;
 
 use netlink_packet_core::{
     Emitable, NLM_F_ACK, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REQUEST, NLMSG_DONE, NLMSG_ERROR,
@@ -37,7 +38,7 @@ pub struct Address {
     /// The interface's own address (`IFA_LOCAL`, or `IFA_ADDRESS` where there is no peer).
     pub cidr: Cidr,
     /// `IFA_ADDRESS`: the peer's address, or the same as `cidr`. IPv4 allows one local address
-    /// several times on an interface, with different peers.
+    /// several times on an interface, with different peers, of which 0.0.0.0 is one.
     pub peer: IpAddr,
     /// `IFA_FLAGS`.
     pub flags: AddressFlags,
@@ -182,6 +183,11 @@ fn read_errno(payload: &[u8]) -> Option<i32> {
     payload.first_chunk().map(|code| i32::from_ne_bytes(*code).saturating_neg())
 }
 
+/// How much later than it was added a new IPv6 address may have been updated, in hundredths of a second. Router
+/// advertisements update one whose duplicate address detection goes on, of which no event came before. A temporary address
+/// begins with the time of the one that it was made from (`net/ipv6/addrconf.c`), which the last advertisement updated.
+const NEW: RangeInclusive<i32> = -200_000..=500;
+
 /// Parses `struct ifaddrmsg` and its attributes.
 fn parse_address(payload: &[u8], body: fn(Address) -> Body) -> Option<Body> {
     let attributes = payload.get(ADDRESS_HEADER_LEN..)?;
@@ -204,14 +210,20 @@ fn parse_address(payload: &[u8], body: fn(Address) -> Body) -> Option<Body> {
         }
     }
     let own = own.or(peer)?;
+    let [created, updated] = times;
+    let later = updated.wrapping_sub(created).cast_signed();
+    let (no_peer, refreshed) = match own {
+        IpAddr::V4(_) => (Ipv4Addr::UNSPECIFIED.into(), later != 0),
+        IpAddr::V6(_) => (own, !NEW.contains(&later)),
+    };
     Some(body(Address {
         ifindex: header.index,
         cidr: Cidr::new(own, header.prefix_len)?,
-        peer: peer.unwrap_or(own),
+        peer: peer.unwrap_or(no_peer),
         // The header holds the lower eight only.
         flags: AddressFlags::from_bits_retain(flags.unwrap_or(header.flags.bits().into())),
-        created: times[0],
-        refreshed: times[0] != times[1],
+        created,
+        refreshed,
     }))
 }
 
