@@ -70,6 +70,18 @@ fn failed_detection_after_a_success_has_a_line_at_once() {
     }
 }
 
+/// An event of another address is none of the VIP.
+#[test]
+fn failed_detection_has_no_line_for_other_addresses() {
+    let failed = Address { flags: AddressFlags::Dadfailed, ..vip() };
+    let other = Address { cidr: "10.9.9.9/24".parse().unwrap(), ..vip() };
+    let mut lab = Lab::active(config());
+    lab.event(Body::NewAddress(failed));
+    lab.pass(Duration::from_secs(100));
+    lab.events([other, elsewhere()].map(Body::NewAddress).into_iter());
+    assert_eq!(lab.limited(|event| matches!(event, LimitedEvent::DadFailed)), 1);
+}
+
 /// Even if the state is unknown during the reload, and then that of the last run.
 #[test]
 fn hook_runs_again_after_a_reload_during_detection() {

@@ -252,6 +252,33 @@ fn vip_is_asked_for_when_its_interface_comes_up() {
     }
 }
 
+/// What was listed without a gap is known from then on, as events say what changes.
+#[test]
+fn interface_that_was_listed_stays_known() {
+    let vip = address(WATCHED, "fd00::5/64".parse().unwrap(), AddressFlags::Permanent);
+    let config = MonitorConfig::new(name("ha"), vip.cidr);
+    let mut lab = Lab { addresses: vec![vip], ..Lab::new(config) }.started();
+    (lab.divides, lab.interrupts) = (true, true);
+    lab.events([down(), link(WATCHED, "ha")].map(Body::NewLink).into_iter());
+    lab.feed(&Input::QueueEmpty);
+    lab.feed(&Input::QueueEmpty);
+    lab.event(Body::DelAddress(vip));
+    assert_eq!(lab.written(), [State::Backup]);
+}
+
+/// Its predecessor's addresses say nothing.
+#[test]
+fn other_interface_of_the_name_is_unknown() {
+    let mut lab = Lab::active(config());
+    lab.links = vec![link(LINK, "ha")];
+    (lab.divides, lab.interrupts) = (true, true);
+    lab.event(Body::NewLink(link(LINK, "ha")));
+    lab.feed(&Input::QueueEmpty);
+    lab.feed(&Input::QueueEmpty);
+    assert!(lab.questions().contains(&Question::Addresses { only: Some(LINK) }));
+    assert_eq!(lab.written(), []);
+}
+
 #[test]
 fn alternative_name_has_a_line() {
     let alternative = Some(link(WATCHED, "eth0"));
