@@ -22,10 +22,7 @@ impl Daemon<'_> {
             match received {
                 None => return true,
                 Some(Ok(report)) => {
-                    let is_logged = match kind {
-                        HelperKind::Conntrackd => self.monitor.logs_sync_output(report.end),
-                        HelperKind::Hook => self.monitor.logs_hook_output(report.end, clock::now()),
-                    };
+                    let is_logged = self.monitor.logs_output(kind, report.end, clock::now());
                     // The line about a failure comes first, as the log may not have room for all.
                     self.dispatch(&Input::Helper(kind, HelperNews::Ended(report.end)));
                     if is_logged {

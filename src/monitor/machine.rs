@@ -16,8 +16,8 @@ use super::state_file::StateFile;
 use super::status::{MetricsSchedule, Troubles};
 use super::vip::Vip;
 use super::{
-    Action, Cause, CommandResult, ExitReason, Input, Instant, MonitorConfig, Outcome, State,
-    Status, Trouble,
+    Action, Cause, CommandResult, ExitReason, HelperKind, Input, Instant, MonitorConfig, Outcome,
+    State, Status, Trouble,
 };
 use crate::wire::cidr::Cidr;
 use crate::wire::ifname::InterfaceName;
@@ -276,16 +276,16 @@ impl<'a> Monitor<'a> {
         ]
     }
 
-    /// Returns whether to log the output of the hook's run that ends now: of each success, and of one failure a minute.
+    /// Returns whether to log the output of a helper's run that ends now. Of the hook's runs, that is each success, and one
+    /// failure a minute.
     #[must_use]
-    pub fn logs_hook_output(&self, end: CommandResult, now: Instant) -> bool {
-        self.hook.as_ref().is_some_and(|hook| hook.logs_output(end, &self.journal, now))
-    }
-
-    /// Returns whether to log the output of conntrackd's command that ends now.
-    #[must_use]
-    pub fn logs_sync_output(&self, end: CommandResult) -> bool {
-        self.conntrack.as_ref().is_some_and(|sync| sync.logs_output(end))
+    pub fn logs_output(&self, helper: HelperKind, end: CommandResult, now: Instant) -> bool {
+        match helper {
+            HelperKind::Conntrackd => self.conntrack.as_ref().is_some_and(|c| c.logs_output(end)),
+            HelperKind::Hook => {
+                self.hook.as_ref().is_some_and(|hook| hook.logs_output(end, &self.journal, now))
+            }
+        }
     }
 
     /// Returns whether the state was known when the queue was last empty: no answer that decides it is pending.

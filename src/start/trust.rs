@@ -1,6 +1,6 @@
 //! Trust in paths: finds files and directories that other users can replace or change.
 
-use std::fs::{self, Metadata};
+use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -37,7 +37,10 @@ pub(crate) fn find_unsafe(path: &Path) -> Option<String> {
             let rest = names.as_path();
             // In a sticky directory such as /tmp, no user can replace another's files.
             let is_sticky = file.mode() & libc::S_ISVTX != 0 && rest.components().next().is_some();
-            let is_closed = file.is_symlink() || is_sticky || !writable_by_others(&file);
+            // With an access control list, the group's permission covers all entries (`acl(5)`), so not even root's group is
+            // trusted.
+            let is_writable = file.mode() & (libc::S_IWGRP | libc::S_IWOTH) != 0;
+            let is_closed = file.is_symlink() || is_sticky || !is_writable;
             if !walked.is_absolute() {
                 return because("is relative".into());
             } else if !users.contains(&file.uid()) {
@@ -58,10 +61,4 @@ pub(crate) fn find_unsafe(path: &Path) -> Option<String> {
         return (!path.is_absolute()).then(|| "the path is empty".into());
     }
     Some("too many symlinks".into())
-}
-
-/// Returns whether other users than the owner may write. With an access control list, the group's permission covers all
-/// entries (`acl(5)`), so not even root's group is trusted.
-fn writable_by_others(file: &Metadata) -> bool {
-    file.mode() & (libc::S_IWGRP | libc::S_IWOTH) != 0
 }

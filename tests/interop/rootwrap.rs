@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use lab::daemon::{send, wait_end};
+use lab::daemon::{proc_status, send, wait_end};
 use lab::files::content;
 use lab::trial::table;
 use libtest_mimic::Trial;
@@ -61,9 +61,8 @@ pub fn assert_finds(host: &Host, release: &str, router: &Router, program: &str) 
 pub fn assert_is_keepwatch(pid: u32) {
     let program = fs::read_link(format!("/proc/{pid}/exe")).unwrap();
     assert_eq!(program, Path::new(PROGRAM), "{}", cmdline(pid));
-    let status = content(Path::new(&format!("/proc/{pid}/status")));
     for ids in ["Uid", "Gid"] {
-        assert!(status.contains(&format!("{ids}:\t{USER}\t{USER}\t{USER}\t{USER}\n")), "{status}");
+        assert_eq!(proc_status(pid, ids), [&*USER.to_string(); 4].join("\t"), "{ids}");
     }
 }
 

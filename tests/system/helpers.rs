@@ -50,9 +50,7 @@ fn many_runs() {
         keepwatch.wait_asleep();
         [keepwatch.pid(), helper].map(|pid| {
             let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count();
-            let status = content(Path::new(&format!("/proc/{pid}/status")));
-            let memory = status.lines().find(|line| line.starts_with("VmData:"));
-            (descriptors, memory.map(String::from))
+            (descriptors, proc_status(pid, "VmData"))
         })
     };
     let run = |rounds| {

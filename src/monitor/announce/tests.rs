@@ -32,17 +32,21 @@ fn announcer(timing: AnnounceTiming, tables: &mut Tables) -> Announcer<'_> {
     announcer
 }
 
-/// Lists link 3, and all addresses.
 fn list(announcer: &mut Announcer<'_>, addresses: &[Address]) {
+    list_at(announcer, addresses, Instant::ZERO);
+}
+
+/// Lists link 3, and all addresses.
+fn list_at(announcer: &mut Announcer<'_>, addresses: &[Address], now: Instant) {
     let journal = &mut Journal::default();
     announcer.begin_links();
     announcer.handle_link_entry(&Body::NewLink(link(UP, true)));
-    announcer.end_links(Answer::Complete, journal, Instant::ZERO);
+    announcer.end_links(Answer::Complete, journal, now);
     for address in addresses {
-        announcer.handle_address_entry(address, None, journal, Instant::ZERO);
+        announcer.handle_address_entry(address, None, journal, now);
     }
-    announcer.end_addresses(Answer::Complete, Instant::ZERO);
-    announcer.handle_queue_empty(journal, Instant::ZERO);
+    announcer.end_addresses(Answer::Complete, now);
+    announcer.handle_queue_empty(journal, now);
 }
 
 /// Handles an event.
@@ -66,20 +70,17 @@ fn frames(announcer: &mut Announcer<'_>) -> std::vec::Vec<(i64, FrameKind)> {
     while let Some(deadline) = announcer.deadline() {
         now = now.max(deadline);
         announcer.handle_queue_empty(&mut Journal::default(), now);
-        while let Some(Action::SendFrame(announcement)) = announcer.next_action(now) {
-            frames.push((now.total_millis(), announcement.kind));
-            announcer.advance(announcement.address, now);
-        }
+        frames.extend(frames_at(announcer, now).into_iter().map(|kind| (now.total_millis(), kind)));
     }
     frames
 }
 
-/// Sends the frames that are due at once.
-fn frames_now(announcer: &mut Announcer<'_>) -> std::vec::Vec<FrameKind> {
+/// Sends the frames that are due.
+fn frames_at(announcer: &mut Announcer<'_>, now: Instant) -> std::vec::Vec<FrameKind> {
     let mut frames = std::vec::Vec::new();
-    while let Some(Action::SendFrame(announcement)) = announcer.next_action(Instant::ZERO) {
+    while let Some(Action::SendFrame(announcement)) = announcer.next_action(now) {
         frames.push(announcement.kind);
-        announcer.advance(announcement.address, Instant::ZERO);
+        announcer.advance(announcement.address, now);
     }
     frames
 }
@@ -244,12 +245,7 @@ fn burst_ends_with_a_look_at_the_events() {
     let mut announcer = announcer(AnnounceTiming::default(), &mut tables);
     (0..100).for_each(|n| add(&mut announcer, &format!("fd00::{n}/64")));
     for _ in 0..2 {
-        let mut sent = 0;
-        while let Some(Action::SendFrame(announcement)) = announcer.next_action(Instant::ZERO) {
-            announcer.advance(announcement.address, Instant::ZERO);
-            sent += 1;
-        }
-        assert_eq!(sent, 32);
+        assert_eq!(frames_at(&mut announcer, Instant::ZERO).len(), 32);
         announcer.handle_queue_empty(&mut Journal::default(), Instant::ZERO);
     }
 }
@@ -362,21 +358,8 @@ fn on_the_watched_link_announcements_come_only_after_a_split_brain() {
         let now = Instant::from_secs(2 * i64::try_from(round).unwrap());
         assert_eq!(announcer.start_round(now), round < 3);
         let there = [address("10.0.0.1/24"), address("10.0.0.2/24")];
-        let journal = &mut Journal::default();
-        announcer.begin_links();
-        announcer.handle_link_entry(&Body::NewLink(link(UP, true)));
-        announcer.end_links(Answer::Complete, journal, now);
-        for address in there.iter().take(expected / 2) {
-            announcer.handle_address_entry(address, None, journal, now);
-        }
-        announcer.end_addresses(Answer::Complete, now);
-        announcer.handle_queue_empty(journal, now);
-        let mut sent = 0;
-        while let Some(Action::SendFrame(announcement)) = announcer.next_action(now) {
-            announcer.advance(announcement.address, now);
-            sent += 1;
-        }
-        assert_eq!(sent, expected, "round {round}");
+        list_at(&mut announcer, &there[..expected / 2], now);
+        assert_eq!(frames_at(&mut announcer, now).len(), expected, "round {round}");
         assert!(!announcer.start_round(now), "the next round comes later");
     }
     assert_eq!(announcer.deadline(), None);
@@ -436,7 +419,7 @@ fn virtual_mac_is_announced_by_its_own_instance() {
         announcer.announce_again(None, Instant::ZERO);
         add(&mut announcer, "10.0.0.1/24");
         assert_eq!(
-            !frames_now(&mut announcer).is_empty(),
+            !frames_at(&mut announcer, Instant::ZERO).is_empty(),
             is_sent,
             "{watched} {ours:?} {theirs:?}"
         );
@@ -462,7 +445,7 @@ fn loss_of_events_beside_a_round_for_one_address() {
             assert!(!begin_round(&mut announcer), "before the list has ended");
         }
         list(&mut announcer, &there);
-        let sent: std::vec::Vec<_> = frames_now(&mut announcer);
+        let sent: std::vec::Vec<_> = frames_at(&mut announcer, Instant::ZERO);
         for address in ["10.0.0.1", "10.0.0.2"] {
             assert!(round(address).iter().all(|frame| sent.contains(frame)), "{address}: {sent:?}");
         }
@@ -483,7 +466,11 @@ fn loss_of_events_during_a_round_has_it_listed_again() {
         assert!(announcer.start_round(now), "round {round}");
         assert!(announcer.handle_loss(), "round {round}");
         list(&mut announcer, &[address("10.0.0.1/24")]);
-        assert_eq!(frames_now(&mut announcer), self::round("10.0.0.1"), "round {round}");
+        assert_eq!(
+            frames_at(&mut announcer, Instant::ZERO),
+            self::round("10.0.0.1"),
+            "round {round}"
+        );
     }
     assert!(!announcer.start_round(Instant::from_secs(6)));
 }
@@ -521,12 +508,7 @@ fn second_event_of_a_change_is_no_new_address() {
         let now = Instant::from_secs(seconds);
         let event = Body::NewAddress(address("10.0.0.1/24"));
         announcer.handle_event(&event, &mut Journal::default(), now);
-        let mut sent = 0;
-        while let Some(Action::SendFrame(announcement)) = announcer.next_action(now) {
-            announcer.advance(announcement.address, now);
-            sent += 1;
-        }
-        assert_eq!(sent, expected, "after {seconds} s");
+        assert_eq!(frames_at(&mut announcer, now).len(), expected, "after {seconds} s");
     }
 }
 

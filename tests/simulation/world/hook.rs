@@ -211,7 +211,7 @@ impl Simulation<'_> {
         } else if self.hook.running {
             self.limits.end("hook");
         }
-        self.hook.prints = fails && self.monitor.logs_hook_output(result, self.now);
+        self.hook.prints = fails && self.monitor.logs_output(HelperKind::Hook, result, self.now);
         self.hook.end(result, self.now);
     }
 
