@@ -295,7 +295,9 @@ fn link_local_vip_of_another_link_is_not_misplaced() {
     let [vip, host] = ["fe80::5/64", "fe80::5/128"].map(|text| text.parse().expect("an address"));
     let config = MonitorConfig::new(name("ha"), vip);
     let there = address(LINK, vip, AddressFlags::Permanent);
-    let mut lab = Lab { addresses: vec![there], ..Lab::new(config) }.started();
+    let mut lab = Lab { addresses: vec![there], ..Lab::new(config) };
+    lab.pass(Duration::from_secs(1));
+    assert!(lab.has(&Action::Log(LogEvent::Elsewhere { interface: name("lan"), cidr: vip })));
     assert_eq!(lab.monitor.status().troubles, Troubles::default(), "listed");
     lab.event(Body::NewAddress(there));
     assert_eq!(lab.monitor.status().troubles, Troubles::default(), "an event");
