@@ -339,8 +339,9 @@ impl Stage {
             if TEMPORARY.contains(&(error as c_int)) && traced.ended.iter().any(is_final) {
                 return wrong("ended for good");
             }
-            // The panic of a helper in the standard library has no place in the log.
-            let reasons = [&format!("({error:?})"), " helper gone; exiting"];
+            // The panic of a helper in the standard library has no place in the log, nor has a report that cannot be sent.
+            let named = format!("({error:?})");
+            let reasons = [&named, " helper gone; exiting", ": channel: Broken pipe"];
             let is_line = |line: &&str| {
                 let levels = ["keepwatch: ", " WARNING ", " ERROR "];
                 levels.iter().any(|level| line.contains(level))
