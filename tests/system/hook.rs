@@ -70,6 +70,10 @@ fn text_without_an_interpreter() {
     let keepwatch = world.setup.start();
     wait_hook_succeeded(&keepwatch, "BACKUP", 1);
     assert_eq!(content(&called), "first BACKUP\n");
+    // Nothing to do.
+    write_program(&program, "");
+    world.set_vip(true);
+    wait_hook_succeeded(&keepwatch, "MASTER", 1);
 }
 
 /// At most five runs and that of an exit begin in ten seconds. A state that ends before its turn is skipped.
