@@ -212,6 +212,20 @@ mod tests {
         assert_eq!(hook.deadline(), Some(now + FIRST_RETRY));
     }
 
+    /// The helper would hold the sixth back until its state is old.
+    #[test]
+    fn five_runs_begin_in_ten_seconds() {
+        use HookState::{Backup, Master};
+        let (mut hook, mut journal) = (schedule(0, None), Journal::default());
+        for (secs, state) in (0..).zip([Master, Backup, Master, Backup, Master]) {
+            hook.post(Some(state), at(secs));
+            assert!(hook.next_action(at(secs)).is_some());
+            hook.handle_end(CommandResult::Exited(0), &mut journal, at(secs));
+        }
+        hook.post(Some(Backup), at(5));
+        assert_eq!(hook.deadline(), Some(at(10)));
+    }
+
     #[test]
     fn time_limit_doubles_after_a_killed_run_of_the_state() {
         let (mut hook, mut journal, mut now) = (schedule(0, None), Journal::default(), at(0));

@@ -576,6 +576,56 @@ fn link_that_comes_up_amid_a_round_gets_all_of_its_own() {
     assert_eq!(frames(&mut announcer).len(), 6);
 }
 
+/// The event about its carrier may come later, when it tells nothing new.
+#[test]
+fn link_that_is_listed_anew_has_its_addresses_listed() {
+    for (active, announces_changes, links_missing, wanted) in [
+        (true, true, false, Some(3)),
+        (false, true, false, None),
+        (true, false, false, None),
+        (true, true, true, None),
+    ] {
+        let mut tables = Tables::new();
+        let mut announcer = announcer(AnnounceTiming::default(), &mut tables);
+        (announcer.active, announcer.announces_changes) = (active, announces_changes);
+        announcer.links_missing = links_missing;
+        announcer.begin_links();
+        let flapped = Link { carrier_changes: Some(2), ..link(UP, true) };
+        announcer.handle_link_entry(&Body::NewLink(flapped));
+        assert_eq!(announcer.tables.links.relisted(None), wanted, "{active} {announces_changes}");
+    }
+}
+
+#[test]
+fn new_watched_interface_has_none() {
+    let mut tables = Tables::new();
+    let mut announcer = announcer(AnnounceTiming::default(), &mut tables);
+    add(&mut announcer, "10.0.0.1/24");
+    for (watched, is_announced) in [(4, true), (3, false)] {
+        announcer.handle_watched(Some(watched));
+        assert_eq!(!announcer.tables.entries.is_empty(), is_announced, "{watched}");
+    }
+}
+
+/// Nor one from before a loss of events.
+#[test]
+fn answer_with_gaps_is_not_the_last() {
+    let mut tables = Tables::new();
+    let mut announcer = Announcer::new(AnnounceTiming::default(), &mut tables, true);
+    announcer.handle_role(true, None, Instant::ZERO);
+    announcer.begin_links();
+    announcer.end_links(Answer::Complete, &mut Journal::default(), Instant::ZERO);
+    for (has_loss, answer, is_listing) in [
+        (false, Answer::Interrupted, true),
+        (true, Answer::Complete, true),
+        (false, Answer::Complete, false),
+    ] {
+        announcer.has_loss = has_loss;
+        announcer.end_addresses(answer, Instant::ZERO);
+        assert_eq!(announcer.is_listing(), is_listing, "{has_loss} {answer:?}");
+    }
+}
+
 #[test]
 fn links_without_use_for_announcements_get_none() {
     let mut tables = Tables::new();
