@@ -246,5 +246,6 @@ fn words_and_numbers_are_stable() {
     assert_eq!([SyncCommand::Commit, SyncCommand::Bulk].map(SyncCommand::flag), ["-c", "-B"]);
     let helpers = [HelperKind::Conntrackd, HelperKind::Hook].map(HelperKind::name);
     assert_eq!(helpers, ["conntrackd", "hook"]);
+    assert_eq!([Source::Poll, Source::Signals].map(Source::name), ["epoll", "signalfd"]);
     assert_eq!((MAX_OUTPUT, MAX_REPORT), (15_425, 15_445));
 }
