@@ -117,6 +117,19 @@ fn hostile_lengths_and_values_are_malformed() {
     assert_eq!(bodies(&name), [about]);
 }
 
+/// Its index is one of another namespace.
+#[test]
+fn parent_elsewhere_is_none() {
+    let [parent, netns] = [7_u32, 0].map(u32::to_ne_bytes);
+    for (attributes, expected) in
+        [(&[(5, &parent[..])][..], Some(7)), (&[(5, &parent), (37, &netns)], None)]
+    {
+        let bodies = bodies(&message(libc::RTM_NEWLINK, 0, &ifinfomsg(0, 1, 3, 1), attributes));
+        let [Ok(Body::NewLink(link))] = &bodies[..] else { panic!("{bodies:?}") };
+        assert_eq!(link.parent, expected);
+    }
+}
+
 /// The kernel leaves the attribute out, as its value is 0.
 #[test]
 fn peer_of_zeros_is_one() {

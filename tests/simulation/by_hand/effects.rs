@@ -21,6 +21,8 @@ fn failed_source_ends_the_daemon_once_the_agent_has_the_state() {
     lab.agent_hangs = true;
     let failed = Input::SourceFailed(Source::Poll, EBUSY);
     lab.feed(&failed);
+    let lines = |lab: &Lab<'_>| lab.lines(|line| matches!(line, LogEvent::SourceFailed(..))).len();
+    assert_eq!(lines(&lab), 1);
     lab.event(Body::DelAddress(vip()));
     let exit = Action::Exit(ExitReason::SourceFailed(Source::Poll));
     let delivered = Input::Agent(DELIVERED);
@@ -30,7 +32,7 @@ fn failed_source_ends_the_daemon_once_the_agent_has_the_state() {
     }
     assert_eq!(lab.last(), Some(&exit));
     assert_eq!(lab.written().last(), Some(&State::Backup));
-    assert_eq!(lab.lines(|event| matches!(event, LogEvent::SourceFailed(..))).len(), 1);
+    assert_eq!(lines(&lab), 1);
 }
 
 /// The namespace's interfaces and addresses are gone, too.

@@ -319,6 +319,11 @@ fn malformed_message_about_another_link_changes_nothing() {
         lab.pass(Duration::from_secs(10));
         assert_eq!((lab.questions(), lab.written()), (questions.to_vec(), vec![]), "{about:?}");
     }
+    // It may be about the watched interface, but tells nothing of others.
+    let mut lab = Lab { links: vec![], ..Lab::new(config()) }.started();
+    lab.feed(&Input::MalformedMessage(Some(LINK)));
+    lab.pass(Duration::from_secs(10));
+    assert_eq!(lab.questions(), [interface]);
 }
 
 #[test]
