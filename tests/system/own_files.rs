@@ -325,13 +325,14 @@ fn control_characters_in_paths() {
 /// Whoever may write the pid chooses whom the agent kills.
 #[apply(trial)]
 fn others_may_not_write_the_pid() {
-    let setup = setup();
     for (before, after) in [(0o666, 0o644), (0o600, 0o600)] {
-        fs::write(setup.pid_file(), "1").unwrap();
-        fs::set_permissions(setup.pid_file(), Permissions::from_mode(before)).unwrap();
-        let keepwatch = setup.start();
-        assert_eq!(content(&setup.pid_file()), keepwatch.pid().to_string());
-        let mode = setup.pid_file().metadata().unwrap().mode() & 0o777;
+        let world = World::new();
+        let path = world.setup.pid_file();
+        fs::write(&path, "1").unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(before)).unwrap();
+        let keepwatch = world.setup.start();
+        assert_eq!(content(&path), keepwatch.pid().to_string());
+        let mode = path.metadata().unwrap().mode() & 0o777;
         assert_eq!(mode, after, "from {before:o}");
     }
 }
