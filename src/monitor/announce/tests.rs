@@ -597,6 +597,20 @@ fn link_that_is_listed_anew_has_its_addresses_listed() {
 }
 
 #[test]
+fn address_of_an_unknown_link_waits_for_the_list_of_links() {
+    for links_missing in [true, false] {
+        let mut tables = Tables::new();
+        let mut announcer = announcer(AnnounceTiming::default(), &mut tables);
+        let address = Address { ifindex: 4, ..address("10.0.0.1/24") };
+        announcer.links_missing = true;
+        handle(&mut announcer, &Body::NewAddress(address));
+        announcer.links_missing = links_missing;
+        assert_eq!(frames_at(&mut announcer, Instant::ZERO), []);
+        assert_eq!(!announcer.tables.entries.is_empty(), links_missing);
+    }
+}
+
+#[test]
 fn new_watched_interface_has_none() {
     let mut tables = Tables::new();
     let mut announcer = announcer(AnnounceTiming::default(), &mut tables);

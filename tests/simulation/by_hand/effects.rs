@@ -238,6 +238,38 @@ fn exit_follows_delivery_of_the_namespace_end() {
     assert_eq!(lab.last(), Some(&Action::Exit(ExitReason::NamespaceGone)));
 }
 
+#[test]
+fn state_is_unknown_to_an_agent_that_does_not_answer() {
+    for hangs in [false, true] {
+        let config = MonitorConfig { notify_agent: true, ..config() };
+        let mut lab = Lab { addresses: vec![vip()], agent_hangs: hangs, ..Lab::new(config) };
+        lab.pass(Duration::from_secs(1));
+        assert_eq!(lab.monitor.unknown_to_agent(), hangs.then_some(State::Active));
+    }
+}
+
+/// A failure that repeats itself does so without its output.
+#[test]
+fn output_of_conntrackd_is_logged_once() {
+    let helper = HelperKind::Conntrackd;
+    for syncs in [true, false] {
+        let config = MonitorConfig { sync_conntrack: syncs, ..config() };
+        let mut lab = Lab { addresses: vec![vip()], ..Lab::new(config) };
+        lab.pass(Duration::from_secs(1));
+        let (end, mut logged) = (CommandResult::Exited(1), vec![]);
+        for _ in 0..2 {
+            // All commands of the state fail, and are repeated.
+            for _ in 0..4 {
+                logged.push(lab.monitor.logs_output(helper, end, lab.now));
+                lab.feed(&Input::Helper(helper, HelperNews::Ended(end)));
+            }
+            lab.pass(Duration::from_secs(60));
+        }
+        let expected = if syncs { [[true; 4], [false; 4]] } else { [[false; 4]; 2] };
+        assert_eq!(logged, expected.concat());
+    }
+}
+
 /// Other programs rely on them.
 #[test]
 fn words_and_numbers_are_stable() {
