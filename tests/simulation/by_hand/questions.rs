@@ -238,6 +238,13 @@ fn vip_of_five_hundred_links_is_seen_on_the_watched_one() {
     lab.event(Body::DelAddress(there(WATCHED)));
     lab.event(Body::NewAddress(there(WATCHED)));
     assert_eq!(lab.written(), [State::Active, State::Backup, State::Active]);
+    // With a wrong prefix length there, it comes before those of other links.
+    let host = address(WATCHED, "fe80::1/128".parse().unwrap(), AddressFlags::Permanent);
+    let addresses = (100..600).map(there).chain([host]).collect();
+    let mut lab = Lab { addresses, ..Lab::new(MonitorConfig::new(name("ha"), vip)) };
+    lab.pass(Duration::from_secs(1));
+    let troubles = lab.monitor.status().troubles;
+    assert!(troubles.contains(&Some(Trouble::Misplaced(name("ha"), host.cidr))), "{troubles:?}");
 }
 
 /// An IPv6 address that the kernel has kept.
