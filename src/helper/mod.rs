@@ -96,7 +96,7 @@ impl<Request: Serialize> Helper<Request> {
         let (channel, theirs) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags)
             .map_err(in_step("socketpair"))
             .map_err(owned)?;
-        // The system's default may be less than a report, the most may be, too: see `report`.
+        // The system's default may have no room for a report (`net.core.wmem_default`). If its limit has none: see `report`.
         let _ = setsockopt(&theirs, SndBuf, &MAX_REPORT);
         // SAFETY: the process has one thread.
         let forked = unsafe { fork() }.map_err(in_step("fork")).map_err(owned)?;
