@@ -105,7 +105,7 @@ fn compare_address(address: &Address, right_kind: bool, payload: &[u8]) {
     let [created, updated] = times.map_or([0; 2], |info| [8, 12].map(|at| word(info, at)));
     let later = updated.wrapping_sub(created).cast_signed();
     let is_new =
-        if address.peer.is_ipv4() { later == 0 } else { later >= -200_000 && later <= 500 };
+        if address.peer.is_ipv4() { later == 0 } else { (-200_000..=500).contains(&later) };
     assert_eq!((address.created, address.refreshed), (created, !is_new));
 }
 
