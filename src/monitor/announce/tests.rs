@@ -282,6 +282,51 @@ fn frame_waits_while_its_link_has_no_room() {
     assert!((1000..1200).contains(&last), "{tries:?}");
 }
 
+/// Each link has a queue of its own, whose waits begin anew once it has taken a frame.
+#[test]
+fn room_in_a_queue_is_that_of_its_link() {
+    let (mut tables, mut journal) = (Tables::new(), Journal::default());
+    let mut announcer = announcer(AnnounceTiming::default(), &mut tables);
+    let addresses = [3, 4].map(|ifindex| Address { ifindex, ..address("10.0.0.1/24") });
+    let keys = addresses.each_ref().map(AddressKey::from);
+    for key in keys {
+        announcer.handle_sent(key, Err(Errno::TRY_AGAIN), &mut journal, Instant::ZERO);
+    }
+    for (key, left) in keys.into_iter().zip([1, 0]) {
+        assert_eq!(announcer.blocked.len(), left + 1);
+        announcer.handle_sent(key, Ok(()), &mut journal, Instant::from_millis(3));
+        assert_eq!(announcer.blocked.len(), left);
+    }
+}
+
+#[test]
+fn another_round_is_due_once_nothing_is_listed() {
+    let mut tables = Tables::new();
+    let mut announcer = announcer(AnnounceTiming::default(), &mut tables);
+    assert!(frames(&mut announcer).is_empty());
+    let now = Instant::from_secs(5);
+    announcer.announce_again(None, now);
+    assert_eq!(announcer.deadline(), Some(now));
+    announcer.addresses_missing = true;
+    assert_eq!(announcer.deadline(), None);
+}
+
+/// What was known of links may be outdated at the next takeover.
+#[test]
+fn backup_wants_no_link() {
+    let flapped = Link { carrier_changes: Some(2), ..link(UP, true) };
+    for has_links in [true, false] {
+        let mut tables = Tables::new();
+        let mut announcer = announcer(AnnounceTiming::default(), &mut tables);
+        handle(&mut announcer, &Body::NewLink(flapped.clone()));
+        assert_eq!(announcer.tables.links.relisted(None), Some(3));
+        announcer.has_links = has_links;
+        announcer.handle_role(false, None, Instant::ZERO);
+        assert_eq!(announcer.tables.links.relisted(None), None);
+        assert_eq!(announcer.tables.links.get(3).is_some(), has_links);
+    }
+}
+
 /// A link that is full for longer than a round takes has its patience in each.
 #[test]
 fn each_round_waits_for_room_anew() {

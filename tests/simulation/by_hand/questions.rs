@@ -90,6 +90,21 @@ fn overrun_among_a_thousand_links_costs_four_questions() {
     assert_eq!(lab.questions(), [interface, own, Question::Links, ALL]);
 }
 
+/// The answer about all has an address that the divided one about the link has left out.
+#[test]
+fn address_that_an_answer_has_left_out_is_announced() {
+    let mut tables = Tables::new();
+    let mut lab = Lab::active(announcing(&mut tables));
+    lab.divides = true;
+    for body in [Link { flags: LinkFlags::Up, ..link(LINK, "lan") }, link(LINK, "lan")] {
+        lab.event(Body::NewLink(body));
+        lab.feed(&Input::QueueEmpty);
+    }
+    lab.addresses.push(address(LINK, "10.0.0.1/24".parse().unwrap(), vip().flags));
+    lab.pass(Duration::from_secs(10));
+    assert!(lab.announced().contains(&IpAddr::from([10, 0, 0, 1])), "{:?}", lab.questions());
+}
+
 /// Each time once, as only an answer about all shows what that of a large link has left out. Its first round does not wait
 /// for the second answer.
 #[test]
@@ -195,6 +210,18 @@ fn vip_with_twenty_peers_loses_sixteen() {
     lab.events(gone.into_iter().map(Body::DelAddress));
     lab.pass(Duration::from_secs(1));
     assert_eq!(lab.written(), [State::Backup]);
+}
+
+/// The first is named, as it was before.
+#[test]
+fn vip_on_seventeen_other_links_keeps_its_first_place() {
+    let there = |ifindex| Address { ifindex, ..vip() };
+    let addresses = [LINK].into_iter().chain(100..116).map(there).collect();
+    let mut lab = Lab { addresses, ..Lab::new(config()) };
+    lab.pass(Duration::from_secs(60));
+    let troubles = lab.monitor.status().troubles;
+    let misplaced = Trouble::Misplaced(name("lan"), vip().cidr);
+    assert!(troubles.contains(&Some(misplaced)), "{troubles:?}");
 }
 
 /// Nothing was left out that might have its room.
