@@ -23,6 +23,9 @@ use crate::sys::keepalived::KeepalivedFile;
 use crate::sys::own_file::{Refusal, open};
 use crate::sys::state_file::StateFile;
 
+/// The most symlinks that the kernel follows in a path (`path_resolution(7)`).
+pub(super) const MAX_SYMLINKS: u32 = 40;
+
 /// Returns a path that can be used without allocating. `EINVAL` if it contains a NUL.
 pub(crate) fn c_path(path: &Path) -> nix::Result<CString> {
     CString::new(path.as_os_str().as_bytes()).map_err(|_| NixErrno::EINVAL)

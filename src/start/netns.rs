@@ -10,7 +10,7 @@ use nix::libc;
 use nix::sched::{CloneFlags, setns};
 use nix::sys::stat::{FileStat, fstat, fstatat, lstat, stat};
 
-use super::files::c_path;
+use super::files::{MAX_SYMLINKS, c_path};
 use crate::errno::Errno;
 use crate::sys::files::is_same;
 use crate::sys::netns::NamespaceWatch;
@@ -39,9 +39,6 @@ pub fn enter(path: &Path) -> Result<FileStat, Errno> {
 pub fn present() -> Option<FileStat> {
     stat("/proc/self/ns/net").ok()
 }
-
-/// The most links in a row that the kernel follows (`path_resolution(7)`).
-const MAX_LINKS: u32 = 40;
 
 /// Watches the namespace of this process by its `given` path, else by its name. Returns `None` without either.
 pub(super) fn watch(given: Option<&Path>, file: FileStat) -> Option<NamespaceWatch> {
@@ -74,7 +71,7 @@ pub(super) fn watch(given: Option<&Path>, file: FileStat) -> Option<NamespaceWat
 /// Follows links up to `/proc/PID/ns/net`, which is a link, too.
 fn resolve(given: &Path) -> PathBuf {
     let mut path = given.to_owned();
-    for _ in 0..MAX_LINKS {
+    for _ in 0..MAX_SYMLINKS {
         match fs::read_link(&path) {
             Ok(target) if !path.ends_with("ns/net") => path = path.with_file_name(target),
             _ => break,

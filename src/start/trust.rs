@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use nix::libc;
 use nix::unistd::geteuid;
 
+use super::files::MAX_SYMLINKS;
 use crate::options::denied;
 
 /// Returns whether only root and this process's user can replace or change the file at an absolute path.
@@ -21,8 +22,7 @@ pub(crate) fn find_unsafe(path: &Path) -> Option<String> {
     let top = fs::symlink_metadata("/").map_or(0, |top| top.uid());
     let users = [0, geteuid().as_raw(), top];
     let mut path = path.to_owned();
-    // The kernel follows as many symlinks.
-    'links: for _ in 0..40 {
+    'links: for _ in 0..MAX_SYMLINKS {
         let (mut walked, mut names) = (PathBuf::new(), path.components());
         while let Some(name) = names.next() {
             walked.push(name);

@@ -241,8 +241,7 @@ fn exit_follows_delivery_of_the_namespace_end() {
 #[test]
 fn state_is_unknown_to_an_agent_that_does_not_answer() {
     for hangs in [false, true] {
-        let config = MonitorConfig { notify_agent: true, ..config() };
-        let mut lab = Lab { addresses: vec![vip()], agent_hangs: hangs, ..Lab::new(config) };
+        let mut lab = Lab { addresses: vec![vip()], agent_hangs: hangs, ..Lab::new(config()) };
         lab.pass(Duration::from_secs(1));
         assert_eq!(lab.monitor.unknown_to_agent(), hangs.then_some(State::Active));
     }

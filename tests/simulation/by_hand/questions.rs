@@ -90,16 +90,21 @@ fn overrun_among_a_thousand_links_costs_four_questions() {
     assert_eq!(lab.questions(), [interface, own, Question::Links, ALL]);
 }
 
+/// The other link loses its carrier, and gets it back.
+fn regain_carrier(lab: &mut Lab<'_>) {
+    for body in [Link { flags: LinkFlags::Up, ..link(LINK, "lan") }, link(LINK, "lan")] {
+        lab.event(Body::NewLink(body));
+        lab.feed(&Input::QueueEmpty);
+    }
+}
+
 /// The answer about all has an address that the divided one about the link has left out.
 #[test]
 fn address_that_an_answer_has_left_out_is_announced() {
     let mut tables = Tables::new();
     let mut lab = Lab::active(announcing(&mut tables));
     lab.divides = true;
-    for body in [Link { flags: LinkFlags::Up, ..link(LINK, "lan") }, link(LINK, "lan")] {
-        lab.event(Body::NewLink(body));
-        lab.feed(&Input::QueueEmpty);
-    }
+    regain_carrier(&mut lab);
     lab.addresses.push(address(LINK, "10.0.0.1/24".parse().unwrap(), vip().flags));
     lab.pass(Duration::from_secs(10));
     assert!(lab.announced().contains(&IpAddr::from([10, 0, 0, 1])), "{:?}", lab.questions());
@@ -130,10 +135,7 @@ fn link_that_comes_up_again_is_announced_at_once() {
     let mut tables = Tables::new();
     let mut lab = Lab::active(announcing(&mut tables));
     lab.addresses.push(address(LINK, "10.0.0.1/24".parse().unwrap(), vip().flags));
-    for body in [Link { flags: LinkFlags::Up, ..link(LINK, "lan") }, link(LINK, "lan")] {
-        lab.event(Body::NewLink(body));
-        lab.feed(&Input::QueueEmpty);
-    }
+    regain_carrier(&mut lab);
     assert!(lab.monitor.deadline().is_some_and(|due| due <= lab.now));
     lab.feed(&Input::QueueEmpty);
     assert_eq!(lab.announced()[0], IpAddr::from([10, 0, 0, 1]));

@@ -17,6 +17,8 @@ use crate::world::{config, timing};
 
 const ENOBUFS: Errno = Errno(105);
 const OTHER: Mac = [2, 0, 0, 0, 0, 9];
+/// Of another link of this host.
+const OWN: Mac = [2, 0, 0, 0, 0, 77];
 
 fn detecting<'a>() -> MonitorConfig<'a> {
     MonitorConfig { detect_split_brain: true, ..config() }
@@ -202,10 +204,9 @@ fn own_links_are_no_other_stations() {
     for with_other in [false, true] {
         let probe_interval = Some(Duration::from_secs(10));
         let mut lab = Lab::active(MonitorConfig { probe_interval, ..detecting() });
-        let own: Mac = [2, 0, 0, 0, 0, 77];
-        lab.links[1].mac = Some(own);
+        lab.links[1].mac = Some(OWN);
         lab.event(Body::NewLink(lab.links[1].clone()));
-        lab.answers.push(claim(own, ClaimKind::Answer));
+        lab.answers.push(claim(OWN, ClaimKind::Answer));
         lab.answers.extend(with_other.then(|| claim(OTHER, ClaimKind::Answer)));
         lab.pass(Duration::from_secs(300));
         assert_eq!(lab.named().len(), usize::from(with_other));
@@ -271,10 +272,10 @@ fn vip_is_announced_where_only_a_cache_may_answer() {
 /// The list of this host's links may come after claims, some of them its own. None: the links are known now.
 #[test]
 fn own_claims_are_known_late() {
-    let (own, own_too, third) = ([2, 0, 0, 0, 0, 77], [2, 0, 0, 0, 0, 78], [2, 0, 0, 0, 0, 3]);
+    let (own_too, third) = ([2, 0, 0, 0, 0, 78], [2, 0, 0, 0, 0, 3]);
     let claims: [&[(u64, Option<Mac>)]; 3] = [
-        &[(0, Some(own)), (500, Some(OTHER)), (1400, None), (1500, Some(OTHER))],
-        &[(0, Some(own)), (1200, Some(OTHER)), (1300, Some(own_too)), (1400, None)],
+        &[(0, Some(OWN)), (500, Some(OTHER)), (1400, None), (1500, Some(OTHER))],
+        &[(0, Some(OWN)), (1200, Some(OTHER)), (1300, Some(own_too)), (1400, None)],
         &[(0, Some(OTHER)), (1200, Some(third)), (1400, None)],
     ];
     for claims in claims {
@@ -282,7 +283,7 @@ fn own_claims_are_known_late() {
         for (at, mac) in claims {
             lab.pass(lab.start + millis(*at) - lab.now);
             let Some(mac) = mac else {
-                for (ifindex, mac) in [(LINK, own), (LINK + 1, own_too)] {
+                for (ifindex, mac) in [(LINK, OWN), (LINK + 1, own_too)] {
                     lab.event(Body::NewLink(Link { mac: Some(mac), ..link(ifindex, "own") }));
                 }
                 continue;
@@ -334,7 +335,7 @@ fn with_virtual_mac_and(config: MonitorConfig<'_>, with_parent: bool) -> Lab<'_>
     let mut lab = Lab::new(config);
     let parent = with_parent.then_some(LINK);
     lab.links[0] = Link { mac: Some(VIRTUAL_MAC), parent, ..link(WATCHED, "ha") };
-    lab.links[1].mac = Some([2, 0, 0, 0, 0, 77]);
+    lab.links[1].mac = Some(OWN);
     lab.addresses = vec![Address { created: 1000, ..vip() }];
     lab.started()
 }
@@ -342,9 +343,8 @@ fn with_virtual_mac_and(config: MonitorConfig<'_>, with_parent: bool) -> Lab<'_>
 #[test]
 fn link_below_a_virtual_mac_asks() {
     let unspecified: IpAddr = [0, 0, 0, 0].into();
-    let below = [2, 0, 0, 0, 0, 77];
     for (with_parent, ifindex, mac, answer_to) in
-        [(true, LINK, below, below), (false, WATCHED, VIRTUAL_MAC, [0xff; 6])]
+        [(true, LINK, OWN, OWN), (false, WATCHED, VIRTUAL_MAC, [0xff; 6])]
     {
         let mut lab = with_virtual_mac(with_parent);
         lab.claimed(OTHER);
@@ -371,7 +371,7 @@ fn other_mac_of_the_interface_ends_nothing() {
 fn own_frames_that_come_back_are_no_split_brain() {
     for with_parent in [true, false] {
         let mut lab = with_virtual_mac(with_parent);
-        let prober = if with_parent { [2, 0, 0, 0, 0, 77] } else { VIRTUAL_MAC };
+        let prober = if with_parent { OWN } else { VIRTUAL_MAC };
         lab.answers.push(claim(VIRTUAL_MAC, ClaimKind::Answer));
         lab.answers.push(claim(prober, ClaimKind::Probe));
         for _ in 0..3 {
@@ -389,7 +389,7 @@ fn own_frames_that_come_back_are_no_split_brain() {
     // Of a loop that did not last.
     let mut lab = with_virtual_mac(true);
     lab.claimed(VIRTUAL_MAC);
-    lab.answers.push(claim([2, 0, 0, 0, 0, 77], ClaimKind::Probe));
+    lab.answers.push(claim(OWN, ClaimKind::Probe));
     lab.pass(Duration::from_secs(61));
     assert_eq!(lab.named(), []);
     lab.start = lab.now;
@@ -413,7 +413,7 @@ fn own_frames_that_come_back_hide_no_split_brain() {
     let mut lab = with_virtual_mac(true);
     lab.contested();
     // The last is read first.
-    lab.answers.push(claim([2, 0, 0, 0, 0, 77], ClaimKind::Probe));
+    lab.answers.push(claim(OWN, ClaimKind::Probe));
     lab.pass(Duration::from_secs(5));
     assert_eq!(lab.named(), [1000]);
 }
