@@ -21,8 +21,8 @@ impl Daemon<'_> {
         Ok(match *action {
             Action::Ask(question) => {
                 let failed = self.questions.ask(question, &self.names.config.interface);
-                // The end often follows the entries in a part of its own.
-                failed.or_else(|| self.read_part()).or_else(|| self.read_part())
+                // Of few addresses: the entries and the end of each family may have parts of their own.
+                failed.or_else(|| (0..4).find_map(|_| self.read_part()))
             }
             Action::WriteState(state) => Some(self.write_state(state)),
             Action::PrepareState { state, since } => {

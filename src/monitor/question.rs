@@ -30,8 +30,7 @@ pub enum Question {
 pub enum Answer {
     /// The entries are all that there was.
     Complete,
-    /// Entries may be missing: the kernel's tables changed meanwhile, or may have, as one interface was listed in
-    /// several parts.
+    /// Entries may be missing: the kernel's tables changed meanwhile, or may have, as one interface has many addresses.
     Interrupted,
     /// The question could not be sent, or the kernel refused it.
     Failed(Errno),
@@ -119,7 +118,7 @@ impl Monitor<'_> {
     pub(super) fn handle_answered(&mut self, answer: Answer, now: Instant) {
         let Some(subject) = self.resync.end() else { return };
         let question = subject.question();
-        // An answer about one link that comes in parts may always have gaps. All addresses are listed after it.
+        // An answer about one link with many addresses may always have gaps. All addresses are listed after it.
         let is_alone = matches!(question, Question::Addresses { only: Some(_) });
         let is_expected = answer == Answer::Interrupted && is_alone;
         if answer != Answer::Complete && !is_expected {

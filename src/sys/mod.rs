@@ -10,7 +10,7 @@ mod errno;
 pub(crate) mod files;
 pub(crate) mod keepalived;
 pub(crate) mod log_sink;
-pub(crate) mod netlink;
+pub mod netlink;
 pub(crate) mod netns;
 pub(crate) mod own_file;
 pub(crate) mod packet;

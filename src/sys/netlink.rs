@@ -8,6 +8,7 @@ use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use netlink_packet_route::AddressFamily::{Inet, Inet6};
 use netlink_sys::protocols::NETLINK_ROUTE;
 use netlink_sys::{Socket, SocketAddr};
 use nix::errno::Errno as NixErrno;
@@ -24,6 +25,11 @@ use crate::wire::rtnl::{self, Body, Malformed, Message, Messages};
 const BUFFER_LEN: usize = 131_072;
 
 type Buffer = [u8; BUFFER_LEN];
+
+/// What any kernel puts into one part of an answer, in bytes: a page has room for it (`NLMSG_GOODSIZE` in
+/// `include/linux/netlink.h`). It does not tell whether a longer part ended for want of room, and an address that had none
+/// may have no place in the next part, as that of another was taken.
+const ONE_PART: usize = 3_000;
 
 // In .bss, not on the stack, where zeroing would touch all of it.
 static EVENT: Mutex<Buffer> = Mutex::new([0; BUFFER_LEN]);
@@ -43,6 +49,7 @@ const WATCH: [u32; 3] = [libc::RTNLGRP_LINK, libc::RTNLGRP_IPV4_IFADDR, libc::RT
 /// The least memory that a datagram takes in the receive buffer, in bytes: an event takes about 800.
 pub const LEAST_LEN: usize = 512;
 
+/// Receives the kernel's events.
 #[derive(Debug)]
 pub struct EventSocket(Socket);
 
@@ -50,6 +57,9 @@ impl EventSocket {
     /// Opens a socket and subscribes to events. `net.core.rmem_max` limits the `receive_buffer` without `CAP_NET_ADMIN`.
     /// Of addresses only events of `only` pass, if that is given; a kernel without socket filters passes all. To
     /// announce, IPv6 forwarding has to be known.
+    ///
+    /// # Errors
+    /// The errno of the step that failed.
     pub fn open(
         receive_buffer: usize,
         only: Option<IpAddr>,
@@ -93,6 +103,7 @@ impl EventSocket {
         Some(Messages::new(datagram).map(input).chain(other))
     }
 
+    /// Returns the descriptor, for the poll.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
@@ -110,19 +121,23 @@ pub struct QuestionSocket {
     has_rest: bool,
     /// How it ends, unless the kernel reports an error at the end.
     answer: Answer,
-    /// The kernel lists one interface alone, and sets no flag if that changes between two parts (`inet_dump_ifaddr` in
-    /// `net/ipv4/devinet.c`).
+    /// The kernel lists the addresses of one interface alone, and sets no flag if these change between two parts
+    /// (`inet_dump_ifaddr` in `net/ipv4/devinet.c`).
     is_alone: bool,
+    /// The interface whose IPv6 addresses are listed after its IPv4 addresses, 0 for all. Of both families at once, the kernel
+    /// forgets a change where the second begins (`rtnl_dump_all` in `net/core/rtnetlink.c`).
+    ipv6_is_next: Option<u32>,
     /// The kernel lists one interface alone if it is asked to: Linux 4.20.
     can_filter: bool,
-    /// The parts received, with those of other processes.
-    parts: u32,
-    /// The part in which IPv6 and IPv4 began. Before Linux 6.9 each has a part of its own (`rtnl_dump_all` in
-    /// `net/core/rtnetlink.c`).
-    began: [Option<u32>; 2],
+    /// The length of the parts received of this family, in bytes.
+    length: usize,
 }
 
 impl QuestionSocket {
+    /// Opens a socket, which joins no group.
+    ///
+    /// # Errors
+    /// The errno of the step that failed.
     pub fn open() -> Result<Self, Errno> {
         let mut socket = Socket::new(NETLINK_ROUTE)?;
         socket.bind_auto()?;
@@ -135,9 +150,9 @@ impl QuestionSocket {
             has_rest: false,
             answer: Answer::Complete,
             is_alone: false,
+            ipv6_is_next: None,
             can_filter,
-            parts: 0,
-            began: [None; 2],
+            length: 0,
         })
     }
 
@@ -154,19 +169,27 @@ impl QuestionSocket {
     fn send(&mut self, question: Question, interface: &InterfaceName) -> Result<(), Errno> {
         self.discard_rest();
         self.sequence = self.sequence.wrapping_add(1);
-        (self.answer, self.parts, self.began) = (Answer::Complete, 0, [None; 2]);
-        self.is_alone =
-            self.can_filter && matches!(question, Question::Addresses { only: Some(_) });
-        let send = |request: &[u8]| self.socket.send_to(request, &SocketAddr::new(0, 0), 0);
+        (self.answer, self.is_alone, self.ipv6_is_next) = (Answer::Complete, false, None);
         match question {
-            Question::Interface => send(&rtnl::request_link_named(self.sequence, interface)),
-            Question::Link(ifindex) => send(&rtnl::request_link(self.sequence, ifindex)),
-            Question::Addresses { only } => {
-                send(&rtnl::request_addresses(self.sequence, only.unwrap_or(0)))
+            Question::Interface => {
+                self.send_request(&rtnl::request_link_named(self.sequence, interface))
             }
-            Question::Links => send(&rtnl::request_links(self.sequence)),
-        }?;
-        (self.is_open, self.has_rest) = (true, true);
+            Question::Link(ifindex) => {
+                self.send_request(&rtnl::request_link(self.sequence, ifindex))
+            }
+            Question::Addresses { only } => {
+                self.is_alone = self.can_filter && only.is_some();
+                let ifindex = only.unwrap_or(0);
+                self.ipv6_is_next = Some(ifindex);
+                self.send_request(&rtnl::request_addresses(self.sequence, Inet, ifindex))
+            }
+            Question::Links => self.send_request(&rtnl::request_links(self.sequence)),
+        }
+    }
+
+    fn send_request(&mut self, request: &[u8]) -> Result<(), Errno> {
+        self.socket.send_to(request, &SocketAddr::new(0, 0), 0)?;
+        (self.is_open, self.has_rest, self.length) = (true, true, 0);
         Ok(())
     }
 
@@ -205,7 +228,7 @@ impl QuestionSocket {
         if datagram.is_none() && sender.port_number() == 0 {
             self.answer = Answer::Failed(NixErrno::EMSGSIZE.into());
         }
-        self.parts += 1;
+        self.length += datagram.map_or(0, <[u8]>::len);
         Ok(Messages::new(datagram.unwrap_or_default()))
     }
 
@@ -228,20 +251,20 @@ impl QuestionSocket {
             Body::Done(_) => true,
             _ => false,
         };
-        let goes_on = match &message.body {
-            Body::NewAddress(address) => {
-                let [of_ipv6, of_ipv4] = &mut self.began;
-                let began = if address.cidr.address().is_ipv4() { of_ipv4 } else { of_ipv6 };
-                *began.get_or_insert(self.parts) < self.parts
-            }
-            _ => false,
-        };
-        let has_gap = message.interrupted || self.is_alone && goes_on;
-        if has_gap && self.answer == Answer::Complete {
+        let may_have_gap = self.is_alone && self.length > ONE_PART;
+        if (message.interrupted || may_have_gap) && self.answer == Answer::Complete {
             self.answer = Answer::Interrupted;
         }
         if !is_end {
             return Some(Input::Entry(message.body));
+        }
+        let has_failed = matches!(self.answer, Answer::Failed(_));
+        if let Some(ifindex) = self.ipv6_is_next.take().filter(|_| !has_failed) {
+            let request = rtnl::request_addresses(self.sequence, Inet6, ifindex);
+            match self.send_request(&request) {
+                Ok(()) => return None,
+                Err(errno) => self.answer = Answer::Failed(errno),
+            }
         }
         (self.is_open, self.has_rest) = (false, false);
         Some(Input::Answered(self.answer))
@@ -250,34 +273,4 @@ impl QuestionSocket {
 
 fn failed(errno: Errno) -> Input {
     Input::Answered(Answer::Failed(errno))
-}
-
-#[cfg(test)]
-mod tests {
-    use netlink_packet_route::address::AddressFlags;
-
-    use super::*;
-    use crate::wire::cidr::Cidr;
-    use crate::wire::rtnl::Address;
-
-    /// As before Linux 6.9.
-    #[test]
-    fn each_family_may_have_a_part_of_its_own() {
-        for (second, expected) in
-            [("fe80::1/64", Answer::Complete), ("192.0.2.2/24", Answer::Interrupted)]
-        {
-            let mut questions = QuestionSocket::open().unwrap();
-            questions.is_alone = true;
-            for (part, cidr) in (1..).zip(["192.0.2.1/24", second]) {
-                let cidr: Cidr = cidr.parse().unwrap();
-                let (peer, flags) = (cidr.address(), AddressFlags::Permanent);
-                let address =
-                    Address { ifindex: 2, cidr, peer, flags, created: 0, refreshed: false };
-                let body = Body::NewAddress(address);
-                questions.parts = part;
-                questions.read(Ok(Message { body, sequence: 0, interrupted: false }));
-            }
-            assert_eq!(questions.answer, expected, "{second}");
-        }
-    }
 }

@@ -1,7 +1,12 @@
 //! Promise 7: which address events count as the VIP being added or removed.
 
+use keepwatch::monitor::{Answer, Input, Question};
+use keepwatch::sys::netlink::QuestionSocket;
+use keepwatch::wire::ifname::InterfaceName;
+use keepwatch::wire::rtnl::Body;
 use lab::daemon::Running;
 use lab::files::content;
+use lab::namespace::Netns;
 use lab::rtnl::{Address, Rtnl};
 use netlink_packet_route::address::AddressFlags;
 
@@ -120,6 +125,62 @@ fn refresh_is_not_reported() {
     assert!(keepwatch.counter("events") >= events + 4);
     keepwatch.terminate();
     assert_eq!(world.agent.arrivals().len(), 2);
+}
+
+/// One of the first is deleted while a single one is still to be listed, which moves into the place before.
+#[apply(trial)]
+fn answer_that_lacks_an_address_is_not_complete() {
+    let interface = InterfaceName::new(b"ha0").unwrap();
+    let begin = |question| {
+        let mut questions = QuestionSocket::open().unwrap();
+        // From the first part that is received the kernel knows how much room there is.
+        for question in [Question::Links, question] {
+            while questions.is_open() {
+                questions.read_part(|_| {});
+            }
+            assert_eq!(questions.ask(question, &interface), None);
+        }
+        questions
+    };
+    // Reads the parts up to one with addresses, or to the end.
+    let read = |questions: &mut QuestionSocket, to_end: bool| {
+        let (mut addresses, mut end) = (Vec::new(), None);
+        while end.is_none() && (to_end || addresses.is_empty()) {
+            end = questions.read_part(|entry| match entry {
+                Input::Entry(Body::NewAddress(address)) => addresses.push(address.cidr.to_string()),
+                other => panic!("{other:?}"),
+            });
+        }
+        (addresses, end)
+    };
+    let cidrs: [fn(u8, u8) -> String; 2] = [
+        |high, low| format!("10.0.{high}.{low}/32"),
+        |high, low| format!("fd00::{high}:{low}/128"),
+    ];
+    for (cidr, is_alone) in cidrs.into_iter().flat_map(|cidr| [(cidr, true), (cidr, false)]) {
+        Netns::new().run(|| {
+            let rtnl = Rtnl::new();
+            rtnl.add_veth("ha0", "ha1");
+            let only = Some(rtnl.ifindex("ha0")).filter(|_| is_alone);
+            let question = Question::Addresses { only };
+            (0..6).for_each(|high| {
+                (1..101).for_each(|low| rtnl.add_address("ha0", &cidr(high, low)));
+            });
+            let mut questions = begin(question);
+            let (first, _) = read(&mut questions, false);
+            let (others, _) = read(&mut questions, true);
+            others.iter().skip(1).for_each(|other| rtnl.delete_address("ha0", other));
+            let mut questions = begin(question);
+            if cidr(0, 0).starts_with('f') {
+                // There is no IPv4 address.
+                assert_eq!(questions.read_part(|_| {}), None);
+            }
+            // The kernel has prepared the first part, and prepares the next one when that is received.
+            rtnl.delete_address("ha0", &first[0]);
+            let end = Input::Answered(Answer::Interrupted);
+            assert_eq!(read(&mut questions, true), (first, Some(end)), "{question:?}");
+        });
+    }
 }
 
 /// The kernel's answer has many parts, and nothing else wakes the daemon.

@@ -5,6 +5,7 @@ use keepwatch::wire::rtnl::{
     Body, Malformed, Messages, request_addresses, request_link, request_link_named, request_links,
 };
 use netlink_packet_core::{NLMSG_DONE, NLMSG_ERROR, NLMSG_OVERRUN};
+use netlink_packet_route::AddressFamily;
 use nix::libc;
 
 /// The length of `struct nlmsghdr`.
@@ -196,7 +197,7 @@ fn requests_have_the_format_of_the_kernel() {
     let links = message(libc::RTM_GETLINK, 0x301, &any, &[(29, &mask)]);
     let name = InterfaceName::new(b"ha0").unwrap();
     let link = message(libc::RTM_GETLINK, 5, &any, &[(3, b"ha0\0\0\0\0\0\0\0\0\0\0\0\0\0")]);
-    let addresses = message(libc::RTM_GETADDR, 0x301, &ifaddrmsg(0, 0, 0, 3), &[]);
+    let addresses = message(libc::RTM_GETADDR, 0x301, &ifaddrmsg(10, 0, 0, 3), &[]);
     // The kernel's port is 0.
     let with_port = |mut bytes: Vec<u8>, port: u32| {
         bytes[12..16].copy_from_slice(&port.to_ne_bytes());
@@ -206,5 +207,5 @@ fn requests_have_the_format_of_the_kernel() {
     assert_eq!(request_link_named(7, &name)[..], with_port(link, 0));
     let link = message(libc::RTM_GETLINK, 5, &ifinfomsg(0, 0, 9, 0), &[]);
     assert_eq!(request_link(7, 9)[..], with_port(link, 0));
-    assert_eq!(request_addresses(7, 3)[..], with_port(addresses, 0));
+    assert_eq!(request_addresses(7, AddressFamily::Inet6, 3)[..], with_port(addresses, 0));
 }

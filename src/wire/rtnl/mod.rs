@@ -332,12 +332,12 @@ pub fn request_link_named(sequence: u32, name: &InterfaceName) -> [u8; 52] {
     encode_request(uapi::RTM_GETLINK, NLM_F_ACK, sequence, &payload)
 }
 
-/// Returns a request to dump the addresses of one interface, or of all with index 0.
+/// Returns a request to dump the addresses of a family of one interface, or of all with index 0.
 ///
 /// The kernel ignores the index on a socket without `NETLINK_GET_STRICT_CHK`.
-pub fn request_addresses(sequence: u32, ifindex: u32) -> [u8; 24] {
+pub fn request_addresses(sequence: u32, family: AddressFamily, ifindex: u32) -> [u8; 24] {
     // struct ifaddrmsg
-    let payload = [&[0; 4], &ifindex.to_ne_bytes()[..]];
+    let payload = [&[family.into(), 0, 0, 0], &ifindex.to_ne_bytes()[..]];
     encode_request(uapi::RTM_GETADDR, NLM_F_DUMP, sequence, &payload)
 }
 
