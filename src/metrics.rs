@@ -12,6 +12,7 @@ use nix::fcntl::OFlag;
 use crate::errno::Errno;
 use crate::monitor::{Failure, State, Status, Trouble};
 use crate::sys::atomic_file::AtomicFile;
+use crate::sys::files::is_at;
 use crate::wire::cidr::Cidr;
 use crate::wire::ifname::InterfaceName;
 
@@ -57,6 +58,12 @@ impl MetricsFile {
         }
         self.written = Some(replaced?);
         Ok(())
+    }
+
+    /// Returns whether the file was written, and has been removed since.
+    pub fn was_removed(&self) -> bool {
+        let found = |own| is_at(&self.file.path, own);
+        self.written.as_ref().is_some_and(|own| found(own) == Err(NixErrno::ENOENT))
     }
 }
 

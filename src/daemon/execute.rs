@@ -6,6 +6,7 @@ use super::event_loop::Daemon;
 use super::sources::AGENT;
 use crate::errno::Errno;
 use crate::log::{self, warning};
+use crate::metrics::MetricsFile;
 use crate::monitor::{Action, FoundFiles, HookRun, Input, Instant, ManagerNotice, Outcome, State};
 use crate::sys::agent::Agent;
 use crate::sys::clock;
@@ -135,6 +136,7 @@ impl Daemon<'_> {
             pid_file_lost: self.pid_file.as_ref().is_some_and(|pid_file| !pid_file.is_own()),
             agent_replaced: self.agent.as_ref().is_some_and(Agent::is_replaced),
             log_renamed: log::was_renamed(),
+            metrics_removed: self.metrics_file.as_ref().is_some_and(MetricsFile::was_removed),
             state_file: self.state_file.find(),
         }
     }

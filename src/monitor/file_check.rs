@@ -1,4 +1,4 @@
-//! When to check that the agent's socket, the pid file, the state file and the log are still this daemon's.
+//! When to check that the agent's socket and the files of this daemon are still its own.
 
 use super::{Action, Duration, Instant};
 
@@ -16,6 +16,8 @@ pub struct FoundFiles {
     pub agent_replaced: bool,
     /// The log file has been renamed or removed.
     pub log_renamed: bool,
+    /// Another process has removed the metrics file.
+    pub metrics_removed: bool,
     /// The state file.
     pub state_file: FoundStateFile,
 }

@@ -163,6 +163,9 @@ impl Monitor<'_> {
         if found.log_renamed {
             self.journal.post(Action::ReopenLog);
         }
+        if let Some(metrics) = self.metrics.as_mut().filter(|_| found.metrics_removed) {
+            metrics.request();
+        }
         if let Some(outbox) = self.outbox.as_mut().filter(|_| found.agent_replaced) {
             outbox.handle_replaced(&mut self.journal, now);
         }

@@ -47,9 +47,13 @@ impl AtomicFile {
         Ok(replaced.map(|()| new)?)
     }
 
-    /// Returns whether another process has replaced the file by one that it has locked, or that cannot be opened.
+    /// Returns whether another process has replaced the file by one that it has locked, or that this one may not read.
     pub fn is_taken(&self, own: &File) -> bool {
-        let is_held = || self.open().map_or(true, |file| file.try_lock().is_err());
+        let is_held = || match self.open() {
+            Ok(file) => file.try_lock().is_err(),
+            // What cannot be opened otherwise is no metrics file, and no daemon holds it.
+            Err(errno) => errno == NixErrno::EACCES,
+        };
         is_at(&self.path, own) == Ok(false) && is_held()
     }
 
@@ -62,9 +66,10 @@ impl AtomicFile {
         }
     }
 
-    /// Opens the file at the path to see whether it is locked.
+    /// Opens the file at the path to see whether it is locked. Only NFS asks for the right to write then.
     fn open(&self) -> nix::Result<File> {
-        open(&*self.path, OFlag::O_WRONLY | SAFELY, Mode::empty()).map(File::from)
+        let open = |access| open(&*self.path, access | SAFELY, Mode::empty()).map(File::from);
+        open(OFlag::O_WRONLY).or_else(|_| open(OFlag::O_RDONLY))
     }
 
     /// Removes the file if it is still this one. What cannot be removed shows its age (`keepwatch --list`).

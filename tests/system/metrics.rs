@@ -238,6 +238,30 @@ fn full_disk() {
     keepwatch.wait_log("metrics file not written: No space left on device", 1);
 }
 
+/// By a second daemon that was started with the same path, for instance, and has ended.
+#[apply(trial)]
+fn file_that_another_process_removes() {
+    let (world, file) = world_with(setup());
+    let _keepwatch = world.setup.start();
+    file.wait("notifications_total", 1);
+    fs::remove_file(&file.0).unwrap();
+    file.wait("notifications_total", 1);
+}
+
+/// As `sed -i` and a backup do. It is not taken for a file of another instance.
+#[apply(trial_with_other_users)]
+fn file_that_root_replaces() {
+    let (world, file) = world_with(setup_of_nobody());
+    chown(file.directory(), Some(NOBODY), None).unwrap();
+    let _keepwatch = world.setup.start();
+    file.wait("notifications_total", 1);
+    let copy = file.directory().join("copy");
+    fs::copy(&file.0, &copy).unwrap();
+    fs::rename(&copy, &file.0).unwrap();
+    world.deliver(true);
+    file.wait("active", 1);
+}
+
 /// A device there, such as `/dev/null`, would be taken from the whole machine.
 #[apply(trial)]
 fn special_file_is_refused() {

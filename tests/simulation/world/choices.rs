@@ -57,7 +57,7 @@ pub static CHOICES: LazyLock<Vec<Vec<Step>>> = LazyLock::new(|| {
         (2, vec![Step::MalformedMessage(None)]),
         (2, vec![Step::SetEgress(2, Ok(())), egress_fails(1), egress_fails(2)]),
         (2, [true, false].map(Step::ManagerTakes).to_vec()),
-        (1, vec![Step::FailVip, Step::TakeAlternativeName, Step::SetClock]),
+        (1, vec![Step::FailVip, Step::TakeAlternativeName, Step::SetClock, Step::RemoveMetrics]),
         (
             2,
             [Keepalived::Gone, Keepalived::Runs, Keepalived::Unknown]

@@ -13,6 +13,8 @@ pub struct MetricsFile {
     pub failure: Option<Errno>,
     /// How long the next write takes.
     pub hangs: Duration,
+    /// Another process has removed the file, and the core does not know that yet.
+    pub is_removed: bool,
     /// The number of extra writes allowed by reloads.
     pub reloads: u32,
     /// A report or a request must be written at once.
@@ -34,6 +36,13 @@ impl MetricsFile {
     /// Expects a write after the current report or request.
     pub fn expect(&mut self) {
         self.expected = true;
+    }
+
+    /// Tells whether the file has been removed, and then expects a write.
+    pub fn check(&mut self) -> bool {
+        let was_removed = self.is_removed && self.content.is_some();
+        self.expected |= was_removed;
+        was_removed
     }
 
     /// Expects a write if anything but a counter has changed.
@@ -81,6 +90,7 @@ impl MetricsFile {
 
     pub fn write(&mut self, status: &Status, now: Instant) -> Result<(), Errno> {
         self.written = Some(now);
+        self.is_removed = false;
         let content = self.content.replace(*status);
         match self.failure {
             None => return Ok(()),

@@ -100,6 +100,8 @@ pub enum Step {
         for_metrics: Option<Errno>,
         hangs_for_metrics: Duration,
     },
+    /// Another process removes the metrics file.
+    RemoveMetrics,
     /// Sets how long the next write of the state hangs.
     DiskHangs(Duration),
     AgentReplies(Reply),
@@ -187,6 +189,7 @@ impl Simulation<'_> {
                 (self.disk.works, self.metrics.failure) = (works, for_metrics);
                 self.metrics.hangs = hangs_for_metrics.into();
             }
+            Step::RemoveMetrics => self.metrics.is_removed = true,
             Step::DiskHangs(duration) => self.disk.hangs = duration.into(),
             Step::AgentReplies(reply) => self.agent_replies(reply),
             Step::AgentRepliesUnread(reply) => self.agent.reply_unread(reply),
