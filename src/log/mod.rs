@@ -137,9 +137,11 @@ pub fn printable(text: &str) -> String {
     text.chars().map(escape).collect()
 }
 
-/// Returns whether a terminal shows a character. `escape_debug` has the tables of Unicode.
+/// Returns whether a terminal shows a character. `escape_debug` has the tables of Unicode, in which fillers of Hangul and
+/// the blank of Braille are letters and symbols.
 pub(crate) fn is_shown(c: char) -> bool {
-    matches!(c, '\'' | '"' | '\\') || c.escape_debug().len() == 1
+    let is_blank = matches!(c, '\u{115f}' | '\u{1160}' | '\u{2800}' | '\u{3164}' | '\u{ffa0}');
+    !is_blank && (matches!(c, '\'' | '"' | '\\') || c.escape_debug().len() == 1)
 }
 
 /// Returns the number of bytes that a character takes in a line.
@@ -210,7 +212,10 @@ impl Logger {
         if let Some(file) = &mut self.log.file {
             file.write(&self.buffer);
         }
-        if self.log.stderr {
+        // Beside a file, the journal has each line already, with its level, which the file's lines lack.
+        let is_in_journal =
+            cfg!(not(feature = "defmt")) && self.log.journal && self.log.file.is_some();
+        if self.log.stderr && !is_in_journal {
             self.stderr.write(&self.buffer, write_stderr);
         }
         self.buffer.clear();

@@ -4,6 +4,7 @@ use core::fmt::{self, Write};
 
 use super::{Level, Line, Logger, MAX_LINE, with_logger};
 use crate::sys::clock::{self, LocalTime};
+use crate::sys::stderr::write_stderr;
 
 macro_rules! error { ($($line:tt)+) => { $crate::log::line($crate::log::Level::Error, format_args!($($line)+)) } }
 macro_rules! warning { ($($line:tt)+) => { $crate::log::line($crate::log::Level::Warning, format_args!($($line)+)) } }
@@ -40,15 +41,19 @@ impl Logger {
             syslog.send(line.as_str().as_bytes());
             line = Line::default();
         }
-        if self.log.journal {
+        if self.log.journal && self.log.stderr {
             let _ = write!(line, "<{severity}>{router}: {text}");
-        } else if self.log.file.is_some() || self.log.stderr {
+            if self.log.file.is_none() {
+                return self.enqueue(line.end().as_bytes());
+            }
+            self.stderr.write(line.end().as_bytes(), write_stderr);
+            line = Line::default();
+        }
+        if self.log.file.is_some() || self.log.stderr {
             // The default format of oslo.log outside a request.
             let _ = write!(line, "{now} {pid} {name} keepwatch [-] {router}: {text}");
-        } else {
-            return;
+            self.enqueue(line.end().as_bytes());
         }
-        self.enqueue(line.end().as_bytes());
     }
 }
 

@@ -335,7 +335,7 @@ fn open_log(config: &Config, has_stderr: bool, is_trial: bool) -> Result<(), Sta
         level: if config.debug { Level::Debug } else { Level::Info },
         stderr,
         stderr_instead: has_stderr,
-        journal: stderr && stderr::is_journal(),
+        journal: stderr::is_journal(),
         file,
         syslog,
     });

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 
 use lab::agent::Behaviour;
 use lab::daemon::send;
-use lab::files::{look, read_line};
+use lab::files::{content, look, read_line};
 use lab::namespace::mount_tmpfs_with;
 use lab::trial::table;
 use libtest_mimic::Trial;
@@ -30,8 +30,9 @@ const FIRST_LINE: &str =
 /// Only for a log of text: frames contain their level, and the journal could not read them.
 #[apply(trial)]
 fn in_the_journal() -> Vec<Trial> {
-    let tests: [(&str, fn()); 2] = [
+    let tests: [(&str, fn()); 3] = [
         ("journal_has_levels", journal_has_levels),
+        ("journal_has_levels_beside_a_log_file", journal_has_levels_beside_a_log_file),
         ("failed_start_is_an_error", failed_start_is_an_error),
     ];
     let tests = table(module_path!(), tests, |test| test());
@@ -196,6 +197,35 @@ fn journal_has_levels() {
                 "{line}"
             );
         }
+    }
+}
+
+/// The lines come to the journal while the log file cannot be reopened.
+fn journal_has_levels_beside_a_log_file() {
+    let world = World::with(setup().with("--router_id=r1"));
+    let (ours, theirs, stream) = journal();
+    let mut command = world.setup.command();
+    command.arg("--foreground").env("JOURNAL_STREAM", stream).stderr(theirs);
+    let keepwatch = world.setup.attend(command.spawn().unwrap());
+    keepwatch.wait_log("Notified agent router", 1);
+    let log = world.setup.log_file();
+    let before = log.with_extension("1");
+    fs::rename(&log, &before).unwrap();
+    fs::create_dir(&log).unwrap();
+    keepwatch.signal(Signal::SIGUSR2);
+    let line = read_line(&ours);
+    assert!(line.starts_with("<4>r1: log file not reopened: Is a directory (EISDIR); "), "{line}");
+    keepwatch.signal(Signal::SIGUSR1);
+    let line = read_line(&ours);
+    assert!(line.starts_with("<6>r1: status: "), "{line}");
+    fs::remove_dir(&log).unwrap();
+    keepwatch.signal(Signal::SIGUSR2);
+    keepwatch.wait("another log", || log.exists());
+    for line in [
+        "WARNING keepwatch [-] r1: log file not reopened: ",
+        "INFO keepwatch [-] r1: status: state",
+    ] {
+        assert_eq!(content(&before).matches(line).count(), 1, "{line}");
     }
 }
 
