@@ -62,7 +62,8 @@ pub fn check(config: &Config, tables: &mut Tables) -> Result<(), StartError> {
         report("hook", Some(&hook.program), |hook| check_hook(hook, config), "can be run");
     }
     report("pid file", config.pid_file.as_deref(), opened, "can be written");
-    report("log file", config.log_file.as_deref(), opened, "can be written");
+    let append = |path: &Path| files::examine_room(path, b"trial");
+    report("log file", config.log_file.as_deref(), append, "can be written");
     let state_file = config.state_file();
     let replace = |path: &Path| files::examine_replaced(path, b"trial");
     report("state file", Some(&state_file), replace, "can be written");
@@ -103,7 +104,7 @@ fn check_hook(hook: &Path, config: &Config) -> Result<(), String> {
 }
 
 fn print(what: &str, value: impl Display) {
-    process::print(&format!("{what:<11} {}\n", printable(&value.to_string())));
+    process::print(&format!("{what:<11} {}\n", printable(&value.to_string())), 1);
 }
 
 /// Returns the program's own path, with symlinks resolved, and its user.

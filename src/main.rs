@@ -65,7 +65,7 @@ fn main() -> ExitCode {
         },
         Ok(CliAction::List(json)) => list::list(json).into(),
         Ok(CliAction::Print(text)) => {
-            process::print(&text);
+            process::print(&text, FAILURE);
             ExitCode::SUCCESS
         }
         Err(error) => fail(&error, if options::may_pass() { FAILURE } else { USAGE }),

@@ -30,6 +30,11 @@ impl Figures {
         Ok(())
     }
 
+    /// Returns whether the file has no sample of this instance.
+    pub(super) fn are_foreign(&self) -> bool {
+        !self.text.contains(&format!("{{{}", self.labels))
+    }
+
     /// Returns a remark if the state file has another state. Old figures cannot be told by their age alone, as only a
     /// change writes them.
     pub(super) fn contradict(&self, state: Option<&str>) -> Option<(Verdict, String)> {

@@ -25,12 +25,13 @@ use nix::unistd::geteuid;
 use crate::errno::Errno;
 use crate::log::printable;
 use crate::metrics;
+use crate::start::files::path_of;
 use crate::start::process::{print, print_error, sees_all};
 use crate::start::{netns, passwd};
 use crate::wire::cidr::Cidr;
 use crate::wire::ifname::InterfaceName;
 use figures::Figures;
-use process::{Inode, Process, inode, is_open, open_in, path_of, read_state, writer};
+use process::{Inode, Process, inode, is_open, open_in, read_state, writer};
 use table::{as_json, as_text};
 
 /// Where the packages, `OpenWrt`, Neutron and Kolla's Neutron create a directory for each instance.
@@ -86,7 +87,7 @@ pub fn list(json: bool) -> u8 {
             rows = again.0;
         }
     }
-    print(&if json { as_json(&rows) } else { as_text(&rows) });
+    print(&if json { as_json(&rows) } else { as_text(&rows) }, Verdict::Unknown as u8);
     missing = missing.or_else(limits);
     if let Some(missing) = missing {
         print_error(missing);
@@ -165,24 +166,36 @@ impl Collector {
                 return;
             }
         };
-        let chosen = processes.iter().filter(|process| process.is_own()).filter_map(Process::place);
-        let places: Vec<_> =
-            PLACES.iter().map(PathBuf::from).chain(chosen.map(Into::into)).collect();
+        // Any of these may keep `--list` waiting until its limit, so each is read after those that are to be trusted more.
+        let (own, others): (Vec<_>, Vec<_>) = processes.into_iter().partition(Process::is_own);
+        let (others, confined): (Vec<_>, Vec<_>) =
+            others.into_iter().partition(Process::has_our_users);
+        let with_options =
+            |processes: Vec<Process>| processes.into_iter().filter_map(Process::with_options);
+        let own: Vec<_> = with_options(own).collect();
+        let chosen = own.iter().filter_map(Process::place).map(Into::into);
+        let places: Vec<_> = PLACES.iter().map(PathBuf::from).chain(chosen).collect();
+        self.examine_all(own);
         let (ours, strangers): (Vec<_>, Vec<_>) =
-            processes.into_iter().partition(|process| process.counts(&places));
-        // Neutron's own first: they have no row for a remark, so an instance must find the thing claimed.
-        let is_original = |process: &Process| process.option("--router-id").is_none();
-        let (originals, others): (Vec<_>, Vec<_>) = ours.into_iter().partition(is_original);
-        for process in originals.iter().chain(&others) {
-            // Not while holding the lock, as this may hang.
-            let row = self.examine(process, true);
-            found().rows.extend(row);
-        }
+            with_options(others).partition(|process| process.counts(&places));
+        self.examine_all(ours);
         // Only root sees every process that may write one.
         let result = if limits().is_none() { self.find_stale() } else { Ok(()) };
         found().result = Some(result);
-        for process in &strangers {
-            let row = self.examine(process, false).map(|(cells, _)| (cells, Verdict::Ok));
+        for process in strangers.into_iter().chain(with_options(confined)) {
+            let row = self.examine(&process, false).map(|(cells, _)| (cells, Verdict::Ok));
+            found().rows.extend(row);
+        }
+    }
+
+    /// Adds the rows of instances that count.
+    fn examine_all(&mut self, processes: Vec<Process>) {
+        // Neutron's own first: they have no row for a remark, so an instance must find the thing claimed.
+        let is_original = |process: &Process| process.option("--router-id").is_none();
+        let (originals, others): (Vec<_>, Vec<_>) = processes.into_iter().partition(is_original);
+        for process in originals.iter().chain(&others) {
+            // Not while holding the lock, as this may hang.
+            let row = self.examine(process, true);
             found().rows.extend(row);
         }
     }
@@ -202,7 +215,7 @@ impl Collector {
         let mut processes = Vec::new();
         for entry in fs::read_dir("/proc").map_err(|_| unreadable)?.flatten() {
             let pid = entry.file_name().to_str().and_then(|name| name.parse().ok());
-            processes.extend(pid.map(Process::read).transpose().map_err(|_| unreadable)?.flatten());
+            processes.extend(pid.map(Process::find).transpose().map_err(|_| unreadable)?.flatten());
         }
         Ok(processes)
     }
@@ -252,10 +265,14 @@ impl Collector {
             self.known.get(&format!("netns {id:?}")).cloned().unwrap_or(id.1.to_string())
         };
         let mut figures = Figures::new(metrics::labels(router, &interface, &vip));
-        if let Some(path) = option("--metrics-file")
-            && let Err(errno @ Errno::NOT_FOUND) = figures.read(process, path)
-        {
-            remarks.push((Verdict::Warning, format!("no metrics: {path}: {errno}")));
+        if let Some(path) = option("--metrics-file") {
+            let problem = match figures.read(process, path) {
+                Ok(()) if figures.are_foreign() => Some("another instance's".into()),
+                Err(errno) if !is_hidden(errno) => Some(errno.to_string()),
+                _ => None,
+            };
+            let remark = |problem| (Verdict::Warning, format!("no metrics: {path}: {problem}"));
+            remarks.extend(problem.map(remark));
         }
         remarks.extend(figures.contradict(state.as_deref().ok()));
         let [since, version, agent, hook, split_brain] =
@@ -305,8 +322,7 @@ impl Collector {
             self.add_place(process.open(place, OFlag::O_DIRECTORY));
         }
         let state = state.inspect_err(|errno| {
-            let is_hidden = [NixErrno::EACCES, NixErrno::EAGAIN].map(Errno::from).contains(errno);
-            let verdict = if is_hidden { Verdict::Unknown } else { Verdict::Critical };
+            let verdict = if is_hidden(*errno) { Verdict::Unknown } else { Verdict::Critical };
             remarks.push((verdict, format!("{conf_dir}/state: {errno}")));
         });
         Some(state.map(|(word, _)| word))
@@ -350,4 +366,9 @@ impl Collector {
             _ => Ok(()),
         }
     }
+}
+
+/// Returns whether the caller may not see a file.
+fn is_hidden(errno: Errno) -> bool {
+    [NixErrno::EACCES, NixErrno::EAGAIN].map(Errno::from).contains(&errno)
 }

@@ -4,20 +4,19 @@ use core::fmt::Display;
 use std::ffi::{CStr, OsString};
 use std::fs::{self, File, Metadata};
 use std::io::{self, ErrorKind, Read};
-use std::os::fd::AsRawFd;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno as NixErrno;
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, open, openat, openat2};
 use nix::libc;
 use nix::sys::stat::Mode;
-use nix::sys::statfs::{PROC_SUPER_MAGIC, SYSFS_MAGIC, fstatfs};
 use nix::unistd::geteuid;
 
 use crate::errno::Errno;
 use crate::helper::{Conntrackd, Hook, Runnable};
 use crate::options;
+use crate::start::files::open_again;
 
 /// The most bytes read of a file.
 const MAX_READ: u64 = 1 << 16;
@@ -49,17 +48,18 @@ pub(super) struct Process {
     pub is_replaced: bool,
     /// Whether it is stopped, as by SIGSTOP or a debugger.
     pub is_stopped: bool,
-    /// All options; only `--conf-dir` of the original.
+    is_original: bool,
+    parent: u32,
+    /// All options, once they have been read; only `--conf-dir` of the original.
     options: Vec<(&'static str, String)>,
 }
 
 impl Process {
-    /// Reads a process. `None`: it has ended, is another program, a setuid program or a helper, or a starting daemon, whose
-    /// parent is listed instead.
+    /// Finds a process. `None`: it has ended, is another program, a setuid program or a helper.
     ///
     /// # Errors
     /// If this process has no free descriptor, or the machine no memory.
-    pub fn read(pid: u32) -> Result<Option<Self>, Errno> {
+    pub fn find(pid: u32) -> Result<Option<Self>, Errno> {
         let exhausted = [NixErrno::EMFILE, NixErrno::ENFILE, NixErrno::ENOMEM].map(Errno::from);
         match read_proc(pid, "status") {
             Ok(status) => Ok(Self::parse(pid, &status)),
@@ -78,22 +78,34 @@ impl Process {
         {
             return None;
         }
-        let line = read_proc(pid, "cmdline").ok()?;
-        if read_proc(field("PPid:\t")?.parse().ok()?, "cmdline").is_ok_and(|parent| parent == line)
-        {
-            return None;
-        }
         let mut users = field("Uid:\t")?.split('\t').take(3);
         let user = users.next()?;
         // A setuid program is root's, but any user writes its command line.
         if users.any(|other| other != user) {
             return None;
         }
-        let user = user.parse().ok()?;
-        if !is_own(user) && line.split('\0').count() > MAX_WORDS {
+        Some(Self {
+            pid,
+            user: user.parse().ok()?,
+            is_replaced: replaced == Some(true),
+            is_stopped: field("State:\t")?.starts_with(['T', 't']),
+            is_original,
+            parent: field("PPid:\t")?.parse().ok()?,
+            options: Vec::new(),
+        })
+    }
+
+    /// Reads the options. `None`: the process has ended, or is a starting daemon, whose parent is listed instead.
+    ///
+    /// A process whose memory is a file of a file system that never answers keeps the reader waiting.
+    pub fn with_options(mut self) -> Option<Self> {
+        let line = read_proc(self.pid, "cmdline").ok()?;
+        if read_proc(self.parent, "cmdline").is_ok_and(|parent| parent == line)
+            || !self.is_own() && line.split('\0').count() > MAX_WORDS
+        {
             return None;
         }
-        let options = if is_original {
+        self.options = if self.is_original {
             // Up to release 28 its command line is one word with blanks.
             let (_, rest) = line.split_once("--conf_dir")?;
             let rest = rest.trim_start_matches(['=', '\0', ' ']);
@@ -102,8 +114,7 @@ impl Process {
             let words = line.strip_suffix('\0')?.split('\0').skip(1);
             options::given(&words.map(OsString::from).collect::<Vec<_>>())
         };
-        let is_stopped = field("State:\t")?.starts_with(['T', 't']);
-        Some(Self { pid, user, is_replaced: replaced == Some(true), is_stopped, options })
+        Some(self)
     }
 
     /// Returns the directory that contains `--conf-dir`.
@@ -137,7 +148,7 @@ impl Process {
     }
 
     /// Returns whether the process has the caller's user namespace. In one of their own, users mount what they like.
-    fn has_our_users(&self) -> bool {
+    pub fn has_our_users(&self) -> bool {
         let namespace = |pid: &dyn Display| inode(fs::metadata(format!("/proc/{pid}/ns/user")));
         namespace(&self.pid) == namespace(&"self")
     }
@@ -224,11 +235,6 @@ pub(super) fn is_open(directory: &Metadata) -> bool {
     directory.mode() & libc::S_IWOTH != 0
 }
 
-/// Returns the path by which an open file can be opened again.
-pub(super) fn path_of(file: &File) -> String {
-    format!("/proc/self/fd/{}", file.as_raw_fd())
-}
-
 pub(super) fn inode(file: io::Result<Metadata>) -> Option<Inode> {
     file.ok().map(|file| (file.dev(), file.ino()))
 }
@@ -248,7 +254,7 @@ fn open_state(directory: &File) -> Result<(File, u32), Errno> {
 /// Returns the state in a directory, and its file.
 pub(super) fn read_state(directory: &File) -> Result<(String, File), Errno> {
     let (file, owner) = open_state(directory)?;
-    let file = open_again(&file, owner)?;
+    let file = open_theirs(&file, owner)?;
     let state = read_all(&file)?;
     let is_state = matches!(&*state, "master" | "primary" | "backup");
     if is_state { Ok((state, file)) } else { Err(NixErrno::EINVAL.into()) }
@@ -256,15 +262,10 @@ pub(super) fn read_state(directory: &File) -> Result<(String, File), Errno> {
 
 /// Reads a regular file that a process of this user may have written.
 pub(super) fn read(file: &File, user: u32) -> Result<String, Errno> {
-    read_all(&open_again(file, user)?)
+    read_all(&open_theirs(file, user)?)
 }
 
-/// Opens such a file for reading, without blocking. Refuses files of the kernel, as reading some of them consumes data.
-fn open_again(file: &File, user: u32) -> Result<File, Errno> {
-    let (found, system) = (file.metadata()?, fstatfs(file)?.filesystem_type());
-    let is_theirs = user == 0 || user == found.uid();
-    if !found.is_file() || !is_theirs || [PROC_SUPER_MAGIC, SYSFS_MAGIC].contains(&system) {
-        return Err(NixErrno::EINVAL.into());
-    }
-    Ok(File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path_of(file))?)
+fn open_theirs(file: &File, user: u32) -> Result<File, Errno> {
+    let is_theirs = user == 0 || user == file.metadata()?.uid();
+    if is_theirs { open_again(file) } else { Err(NixErrno::EINVAL.into()) }
 }

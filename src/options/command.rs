@@ -22,8 +22,9 @@ pub(super) fn of_state(text: &str) -> Result<HookCommand, String> {
     let mut words = words.into_iter().map(OsString::from_vec);
     let name = words.next().unwrap_or_default();
     let name = expected(name.to_str(), "a program whose path is UTF-8")?;
-    let program =
-        path(name).map(|path| if path.metadata().is_ok() { path } else { find(name, path) })?;
+    let here = path(name);
+    let exists = here.as_ref().is_ok_and(|path| path.metadata().is_ok());
+    let program = if exists { here } else { find(name).map_or(here, Ok) }?;
     let examined = match fs::metadata(&program) {
         Err(error) => Err(denied(error)),
         Ok(found) if !found.is_file() => Err("not a regular file".into()),
@@ -39,10 +40,9 @@ pub(super) fn of_state(text: &str) -> Result<HookCommand, String> {
 }
 
 /// Searches for a program without a directory in the `PATH` that the hook gets, as keepalived does.
-fn find(name: &str, path: PathBuf) -> PathBuf {
+fn find(name: &str) -> Option<PathBuf> {
     let mut files = std::env::split_paths(PATH).map(|directory| directory.join(name));
-    let is_name = !name.contains('/');
-    files.find(|file| is_name && can_run(file)).unwrap_or(path)
+    files.find(|file| !name.contains('/') && can_run(file))
 }
 
 /// Splits a line at white space outside of quotes. A backslash makes the next character part of a word, or begins an

@@ -64,7 +64,8 @@ pub(super) fn vip(text: &str) -> Result<Cidr, String> {
     expected(is_possible.then_some(vip), "a unicast address")
 }
 
-/// Returns an absolute path, as the daemon changes its directory. `None` if it has a NUL, which would cut it.
+/// Returns an absolute path, as the daemon changes its directory. `None` if it has a NUL, which would cut it, or if it is
+/// relative to a deleted directory.
 fn absolute(text: &str) -> Option<PathBuf> {
     std::path::absolute(text).ok().filter(|_| !text.contains('\0'))
 }
@@ -75,14 +76,18 @@ pub(super) fn path(text: &str) -> Result<PathBuf, String> {
 
 /// Reads the path of a file. If it is that of an existing directory, opening it fails.
 pub(super) fn file_path(text: &str) -> Result<PathBuf, String> {
-    let is_directory = ["/", "/."].iter().any(|end| text.ends_with(end));
-    let path = path(text)?;
-    expected((!is_directory).then_some(path), "a file")
+    path(text).and_then(|path| expected(Some(path).filter(|_| !names_directory(text)), "a file"))
+}
+
+fn names_directory(text: &str) -> bool {
+    ["/", "/."].iter().any(|end| text.ends_with(end))
 }
 
 /// Reads the path of a file, which may be relative to `--log-dir`.
 pub(super) fn relative_path(text: &str) -> Result<PathBuf, String> {
-    file_path(text).map(|_| text.into())
+    let is_path = !text.is_empty() && !text.contains('\0');
+    let path = expected(Some(PathBuf::from(text)).filter(|_| is_path), "a path")?;
+    expected(Some(path).filter(|_| !names_directory(text)), "a file")
 }
 
 pub(super) fn directory(text: &str) -> Result<PathBuf, String> {
@@ -105,7 +110,7 @@ pub(super) fn namespace(text: &str) -> Result<PathBuf, String> {
     let is_name = !text.contains('/') && !matches!(text, "" | "." | "..");
     let is_path = text.starts_with('/');
     expected(
-        absolute(text).filter(|_| is_name || is_path).map(|_| netns::path(text)),
+        Some(netns::path(text)).filter(|_| (is_name || is_path) && !text.contains('\0')),
         "the name of a network namespace or an absolute path",
     )
 }

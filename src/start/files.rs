@@ -5,14 +5,15 @@ use std::ffi::CString;
 use std::fs::{self, File};
 use std::hash::BuildHasher;
 use std::io::Write;
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno as NixErrno;
 use nix::fcntl::OFlag;
 use nix::sys::stat::Mode;
-use nix::sys::statfs::{TMPFS_MAGIC, statfs};
+use nix::sys::statfs::{PROC_SUPER_MAGIC, SYSFS_MAGIC, TMPFS_MAGIC, fstatfs, statfs};
 use nix::unistd::{UnlinkatFlags, geteuid, unlinkat};
 
 use super::process::sees_all;
@@ -29,6 +30,21 @@ pub(super) const MAX_SYMLINKS: u32 = 40;
 /// Returns a path that can be used without allocating. `EINVAL` if it contains a NUL.
 pub(crate) fn c_path(path: &Path) -> nix::Result<CString> {
     CString::new(path.as_os_str().as_bytes()).map_err(|_| NixErrno::EINVAL)
+}
+
+/// Opens a file that was opened with `O_PATH` for reading, without blocking. `EINVAL` if it is not a regular file, or one of
+/// the kernel's: to open or read some of these has an effect.
+pub(crate) fn open_again(file: &File) -> Result<File, Errno> {
+    let (found, system) = (file.metadata()?, fstatfs(file)?.filesystem_type());
+    if !found.is_file() || [PROC_SUPER_MAGIC, SYSFS_MAGIC].contains(&system) {
+        return Err(NixErrno::EINVAL.into());
+    }
+    Ok(File::options().read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path_of(file))?)
+}
+
+/// Returns the path by which an open file can be opened again.
+pub(crate) fn path_of(file: &File) -> String {
+    format!("/proc/self/fd/{}", file.as_raw_fd())
 }
 
 /// Resolves the symlinks of a file's directory, if that can be seen. The file itself may be missing, or a symlink.
@@ -48,11 +64,13 @@ pub fn set_aside(path: &Path) -> Result<(), Refusal> {
 /// Checks whether [`open`] would open a file with these flags or create it, or would after [`set_aside`], and whether this
 /// content could then be written. Changes nothing.
 pub fn examine(path: &Path, flags: OFlag, content: &[u8]) -> Result<(), Refusal> {
-    let opened = match open(&c_path(path)?, flags - OFlag::O_CREAT, geteuid()).map(drop) {
+    let opened = match open(&c_path(path)?, flags - OFlag::O_CREAT, geteuid()) {
         Err(Refusal::Errno(Errno::NOT_FOUND)) => {
             examine_replaced(path, content).map_err(Refusal::from)
         }
-        opened => opened,
+        // A daemon that has ended may have left it.
+        Ok(file) if file.metadata()?.len() == 0 => Ok(examine_room(path, content)?),
+        opened => opened.map(drop),
     };
     opened.or_else(|refusal| check_directory(path, refusal))
 }
@@ -86,9 +104,8 @@ impl StateFile {
     /// # Errors
     /// The errno of a trial: `examine_replaced`.
     pub fn new(path: &Path) -> Result<Self, Errno> {
-        let full = [NixErrno::ENOSPC, NixErrno::EDQUOT].map(Errno::from);
         let tried = examine_replaced(path, b"");
-        tried.or_else(|errno| if full.contains(&errno) { Ok(()) } else { Err(errno) })?;
+        tried.or_else(|errno| if is_full(errno) { Ok(()) } else { Err(errno) })?;
         Ok(Self {
             file: AtomicFile::new(path)?,
             user: geteuid(),
@@ -174,6 +191,16 @@ pub fn examine_replaced(path: &Path, content: &[u8]) -> Result<(), Errno> {
         Ok(()) | Err(NixErrno::ENOENT | NixErrno::ENOTDIR) => Ok(written?),
         Err(errno) => Err(errno.into()),
     }
+}
+
+/// Checks that the disk has room for another file like this one. Changes nothing.
+pub fn examine_room(path: &Path, content: &[u8]) -> Result<(), Errno> {
+    let tried = examine_replaced(path, content);
+    tried.or_else(|errno| if is_full(errno) { Err(errno) } else { Ok(()) })
+}
+
+fn is_full(errno: Errno) -> bool {
+    [NixErrno::ENOSPC, NixErrno::EDQUOT].map(Errno::from).contains(&errno)
 }
 
 /// Returns whether a file is mounted there, as by a container's engine. It can be neither renamed nor replaced. Mount points

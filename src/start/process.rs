@@ -25,14 +25,14 @@ pub(crate) fn sees_all() -> bool {
     fs::read_link("/proc/self/ns/pid").is_ok_and(|here| here == Path::new(INITIAL_PIDS))
 }
 
-/// Prints to standard output. An error ends the process with exit code 1, unless the reader is gone.
-pub fn print(text: &str) {
+/// Prints to standard output. An error ends the process with this exit code, unless the reader is gone.
+pub fn print(text: &str, failure: u8) {
     let printed = io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush());
     if let Err(error) = printed
         && error.kind() != ErrorKind::BrokenPipe
     {
         print_error(&format!("standard output: {}", Errno::from(error)));
-        process::exit(1);
+        process::exit(failure.into());
     }
 }
 

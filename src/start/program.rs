@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::io::{self, Read};
+use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -11,6 +11,7 @@ use nix::errno::Errno as NixErrno;
 use nix::fcntl::{AT_FDCWD, AtFlags, OFlag};
 use nix::unistd::{AccessFlags, access, faccessat, geteuid};
 
+use super::files::open_again;
 use super::trust;
 use crate::errno::Errno;
 use crate::helper::PATH;
@@ -73,8 +74,11 @@ pub(crate) fn check_interpreter(script: &Path) -> Result<(), String> {
     try_to_run(interpreter).map_err(|errno| {
         format!("its first line names no program: {}: {}", interpreter.display(), denied(errno))
     })?;
-    // Of env(1) the program is all that follows, unless that is an option or a variable.
+    // Of env(1) the program is all that follows, and with -S the first word, unless that is an option or a variable.
     let argument = argument.trim_ascii();
+    let words =
+        argument.strip_prefix(b"-S").map(|words| words.trim_ascii().split(u8::is_ascii_whitespace));
+    let argument = words.and_then(|mut words| words.next()).unwrap_or(argument);
     let is_name = !argument.is_empty() && !argument.starts_with(b"-") && !argument.contains(&b'=');
     if !interpreter.ends_with("env") || !is_name {
         return Ok(());
@@ -87,11 +91,11 @@ pub(crate) fn check_interpreter(script: &Path) -> Result<(), String> {
     Err(format!("its first line names no program in {PATH}: {}", name.display()))
 }
 
-/// Reads the beginning of a regular file. Never waits for its owner, as for another end of a FIFO, or a lease.
-pub(crate) fn read_head(path: &Path, head: &mut [u8]) -> io::Result<usize> {
-    let flags = (OFlag::O_NONBLOCK | OFlag::O_NOCTTY).bits();
-    let mut file = File::options().read(true).custom_flags(flags).open(path)?;
-    if file.metadata()?.is_file() { file.read(head) } else { Ok(0) }
+/// Reads the beginning of a regular file. Never waits for its owner, as for another end of a FIFO, or a lease. Root opens
+/// nothing else by a path of which the hook's user may own a part: to open a watchdog's device starts it.
+pub(crate) fn read_head(path: &Path, head: &mut [u8]) -> Result<usize, Errno> {
+    let file = File::options().read(true).custom_flags(OFlag::O_PATH.bits()).open(path)?;
+    Ok(open_again(&file)?.read(head)?)
 }
 
 /// Checks that conntrackd is there, and that users other than root cannot replace it.

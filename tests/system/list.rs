@@ -17,7 +17,8 @@ use nix::mount::{MsFlags, mount};
 use nix::pty::{Winsize, openpty};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::signal::Signal;
-use nix::unistd::{Uid, setuid};
+use nix::sys::stat::Mode;
+use nix::unistd::{Uid, mkfifo, setuid};
 
 use crate::metrics::world_with;
 use crate::scripted::{hooked, install, wait_hook_succeeded};
@@ -225,10 +226,13 @@ fn old_or_missing_metrics() {
     let differs = remark();
     let expected = format!("{stopped}; the metrics have another state, of 20");
     assert!(differs.starts_with(&expected), "{differs}");
+    fs::write(&metrics.0, text.replace("router_id=\"", "router_id=\"another")).unwrap();
+    let missing = |why: &str| format!("{stopped}; no metrics: {}: {why}", metrics.0.display());
+    assert_eq!(remark(), missing("another instance's"));
     fs::remove_file(&metrics.0).unwrap();
-    let missing = "No such file or directory (ENOENT)";
-    let missing = format!("no metrics: {}: {missing}", metrics.0.display());
-    assert_eq!(remark(), format!("{stopped}; {missing}"));
+    assert_eq!(remark(), missing("No such file or directory (ENOENT)"));
+    mkfifo(&metrics.0, Mode::S_IRWXU).unwrap();
+    assert_eq!(remark(), missing("Invalid argument (EINVAL)"));
     keepwatch.signal(Signal::SIGCONT);
 }
 

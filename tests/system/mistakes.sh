@@ -20,7 +20,8 @@ printf '#!/bin/sh\r\nexit 0\r\n' >crlf
 printf '#! /bin/shh -e\n' >misspelt
 printf '#!/usr/bin/env pyhton3\n' >by-env
 printf '#!/usr/bin/env sh -e\n' >by-env-with-argument
-chmod 755 crlf misspelt by-env by-env-with-argument
+printf '#!/usr/bin/env -S pyhton3 -u\n' >by-env-with-words
+chmod 755 crlf misspelt by-env*
 mkdir -p theirs private
 cp /bin/true own
 chmod 700 private own

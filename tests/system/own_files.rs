@@ -296,11 +296,16 @@ fn full_disk_has_room_for_a_log() {
     fs::write(full.join("ballast"), [0; 4096]).unwrap();
     let setup = setup.with(format!("--log-file={}", full.join("log").display()));
     let (code, report) = setup.check();
-    assert_eq!(code, Some(0), "{report}");
+    let error = "No space left on device (ENOSPC)";
+    let line = format!("{}: {error}; would be retried\n", full.join("log").display());
+    assert!(code == Some(0) && report.contains(&line), "{report}");
     setup.adopt(&setup.run()).terminate();
-    let setup = setup.with(format!("--pid_file={}", full.join("pid").display()));
-    let error = ["No space left on device (ENOSPC)"];
-    assert_refused(&setup, "pid file", &full.join("pid"), &error);
+    let pid_file = full.join("pid");
+    let setup = setup.with(format!("--pid_file={}", pid_file.display()));
+    assert_refused(&setup, "pid file", &pid_file, &[error]);
+    // One that a daemon has left is empty.
+    fs::write(&pid_file, "").unwrap();
+    assert_refused(&setup, "pid file", &pid_file, &[error]);
 }
 
 #[apply(trial)]

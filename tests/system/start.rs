@@ -92,6 +92,19 @@ fn relative_paths() {
     assert_eq!(cwd.as_os_str(), "/");
 }
 
+/// Nothing there is needed.
+#[apply(trial)]
+fn deleted_working_directory() {
+    let setup = setup();
+    let script = "mkdir gone && cd gone && rmdir ../gone && exec \"$0\" \"$@\"";
+    let mut command = setup.command_behind(&["sh", "-c", script]);
+    command.current_dir(setup.directory());
+    command.args(["--namespace=none", "--hook=true", "--log-dir=/tmp", "--log-file=log"]);
+    let output = command.output().unwrap();
+    let error = "keepwatch: namespace /run/netns/none: No such file or directory (ENOENT)\n";
+    assert_eq!(String::from_utf8_lossy(&output.stderr), error);
+}
+
 /// On a file system whose server does not answer, system calls about files never return. A daemon with the word `--check` as
 /// a value, which was started before, continues.
 #[apply(trial)]

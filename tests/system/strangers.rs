@@ -76,7 +76,10 @@ fn instances_of_another_user() {
         let [_, stale, instance] = &rows[..] else { panic!("{rows:?}") };
         assert_eq!([&*instance[0], &instance[3], &instance[6]], ["r1", "backup", "12345"]);
         assert_eq!(instance[11], split_brain);
-        assert_eq!(instance[12], "program was replaced: restart the instance");
+        let replaced = "program was replaced: restart the instance";
+        let refused = format!("no metrics: {}: Invalid argument (EINVAL); ", metrics.display());
+        assert_eq!(instance[12].strip_prefix(&refused).is_some(), split_brain == "-");
+        assert!(instance[12].ends_with(replaced), "{}", instance[12]);
         let remark = format!("stale: no running process writes {}/state", dead.display());
         assert_eq!([&*stale[0], &stale[12]], ["dead", &remark]);
         assert_eq!(code, Some(2));
