@@ -20,7 +20,7 @@ use nix::sys::prctl;
 use nix::sys::signal::{SigSet, Signal, kill, killpg};
 use nix::sys::signalfd::SignalFd;
 use nix::sys::socket::{MsgFlags, recv};
-use nix::sys::stat::Mode;
+use nix::sys::stat::{Mode, fchmod};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, getpid, getppid, getsid, pipe2, setsid};
 
@@ -63,6 +63,8 @@ impl HelperProcess {
         let list = File::open("/proc/thread-self/children").ok();
         let list = list.filter(|_| prctl::set_child_subreaper(true).is_ok());
         let pipe = pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK).map_err(in_step("pipe"))?;
+        // A hook may run a part of itself as another user, who opens it as /dev/stdout.
+        fchmod(&pipe.1, Mode::from_bits_truncate(0o622)).map_err(in_step("pipe"))?;
         let (reader, writer) = (pipe.0.into(), pipe.1.into());
         let served = [None; HOOK_RUNS];
         Ok(Self { channel, children, list, reader, writer, output: Vec::new(), served })

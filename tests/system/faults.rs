@@ -42,7 +42,7 @@ const ERRORS: &[(&[c_int], &[c_long])] = &[
     (&[EINTR, EMSGSIZE, ENOBUFS], &[SYS_sendto]),
     (&[EINTR, ENOLCK], &[SYS_flock]),
     (&[EINTR, ENOSYS], &[SYS_getrandom]),
-    (&[EIO], &[SYS_getdents64, SYS_readlink]),
+    (&[EIO], &[SYS_fstatfs, SYS_getdents64, SYS_readlink]),
     (&[EIO, EACCES], &[SYS_chdir]),
     (&[EIO, ENOMEM], &[SYS_access, SYS_fstat, SYS_lstat, SYS_newfstatat, SYS_stat, SYS_statx]),
     (&[EIO, ENOSPC], &[SYS_renameat, SYS_renameat2]),
@@ -63,7 +63,7 @@ const ERRORS: &[(&[c_int], &[c_long])] = &[
     (&[EPERM], &[SYS_setresgid, SYS_setsid]),
     (&[EPERM, EAGAIN], &[SYS_setresuid]),
     (&[EPERM, EINVAL], &[SYS_prctl]),
-    (&[EPERM, EROFS], &[SYS_utimensat]),
+    (&[EPERM, EROFS], &[SYS_fchmod, SYS_utimensat]),
     (&[EINVAL], &[SYS_lseek, SYS_timerfd_settime]),
     (&[E2BIG], &[SYS_landlock_restrict_self]),
     // Calls that fail only if they are wrong.
