@@ -42,7 +42,7 @@ pub(crate) fn check(instance: &str) -> Result<(), String> {
         Ok(found) if !found.is_file() || found.mode() & 0o111 == 0 => Err("not executable".into()),
         Ok(_) => match trust::find_unsafe(hook.as_ref()) {
             Some(why) => Err(why),
-            None => program::check_interpreter(hook.as_ref()),
+            None => program::check_interpreter(hook.as_ref()).map_err(|(why, _)| why),
         },
     };
     checked.map_err(|error| format!("{hook}: {error}"))

@@ -60,10 +60,10 @@ impl MetricsFile {
         Ok(())
     }
 
-    /// Returns whether the file was written, and has been removed since.
-    pub fn was_removed(&self) -> bool {
-        let found = |own| is_at(&self.file.path, own);
-        self.written.as_ref().is_some_and(|own| found(own) == Err(NixErrno::ENOENT))
+    /// Returns whether another process has removed the file, or replaced it by one that no instance has.
+    pub fn is_lost(&self) -> bool {
+        let is_lost = |own| is_at(&self.file.path, own) != Ok(true) && !self.file.is_taken(own);
+        self.written.as_ref().is_some_and(is_lost)
     }
 }
 

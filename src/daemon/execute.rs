@@ -136,7 +136,7 @@ impl Daemon<'_> {
             pid_file_lost: self.pid_file.as_ref().is_some_and(|pid_file| !pid_file.is_own()),
             agent_replaced: self.agent.as_ref().is_some_and(Agent::is_replaced),
             log_renamed: log::was_renamed(),
-            metrics_removed: self.metrics_file.as_ref().is_some_and(MetricsFile::was_removed),
+            metrics_lost: self.metrics_file.as_ref().is_some_and(MetricsFile::is_lost),
             state_file: self.state_file.find(),
         }
     }

@@ -15,7 +15,7 @@ use super::{FailedStep, PATH, Runnable, in_step};
 use crate::errno::Errno;
 use crate::options::Config;
 use crate::start::privileges::RunAs;
-use crate::start::program::{may_execute, read_head};
+use crate::start::program::{check_interpreter, may_execute, read_head};
 use crate::start::{passwd, privileges, trust};
 use crate::wire::helper::{CommandResult, HOOK_PERIOD, HookRun, HookState};
 
@@ -122,11 +122,12 @@ impl Runnable for Hook<'_> {
         privileges::become_hook_user(identity, &groups).map_err(in_step("becoming its user"))?;
         // Its standard input.
         fs::metadata("/dev/null").map_err(in_step("/dev/null"))?;
-        let check = |command: &HookCommand| {
-            check(&command.program)?;
-            Ok::<_, Errno>(may_execute(&command.program)?)
+        let check = |HookCommand { program, .. }: &HookCommand| {
+            check(program).map_err(in_step(""))?;
+            may_execute(program).map_err(in_step(""))?;
+            check_interpreter(program).map_err(|(_, errno)| ("interpreter", errno))
         };
-        self.config.hooks().try_for_each(check).map_err(in_step(""))?;
+        self.config.hooks().try_for_each(check)?;
         let read = |script: &&Path| read_head(script, &mut [0]).map(drop);
         scripts.iter().try_for_each(read).map_err(in_step(""))
     }

@@ -25,13 +25,12 @@ use nix::unistd::geteuid;
 use crate::errno::Errno;
 use crate::log::printable;
 use crate::metrics;
-use crate::start::files::path_of;
 use crate::start::process::{print, print_error, sees_all};
 use crate::start::{netns, passwd};
 use crate::wire::cidr::Cidr;
 use crate::wire::ifname::InterfaceName;
 use figures::Figures;
-use process::{Inode, Process, inode, is_open, open_in, read_state, writer};
+use process::{Inode, Process, inode, is_open, open_in, path_of, read_state, writer};
 use table::{as_json, as_text};
 
 /// Where the packages, `OpenWrt`, Neutron and Kolla's Neutron create a directory for each instance.
@@ -166,19 +165,23 @@ impl Collector {
                 return;
             }
         };
-        // Any of these may keep `--list` waiting until its limit, so each is read after those that are to be trusted more.
-        let (own, others): (Vec<_>, Vec<_>) = processes.into_iter().partition(Process::is_own);
-        let (others, confined): (Vec<_>, Vec<_>) =
-            others.into_iter().partition(Process::has_our_users);
         let with_options =
             |processes: Vec<Process>| processes.into_iter().filter_map(Process::with_options);
-        let own: Vec<_> = with_options(own).collect();
-        let chosen = own.iter().filter_map(Process::place).map(Into::into);
+        let (own, others): (Vec<_>, Vec<_>) = processes.into_iter().partition(Process::is_own);
+        let mut ours: Vec<_> = with_options(own).collect();
+        if !others.is_empty() {
+            // In case that the options of another user's process can never be read.
+            Self { known: self.known.clone(), ..Self::default() }.examine_all(&ours);
+        }
+        let chosen = ours.iter().filter_map(Process::place).map(Into::into);
         let places: Vec<_> = PLACES.iter().map(PathBuf::from).chain(chosen).collect();
-        self.examine_all(own);
-        let (ours, strangers): (Vec<_>, Vec<_>) =
+        let (others, confined): (Vec<_>, Vec<_>) =
+            others.into_iter().partition(Process::has_our_users);
+        let (more, strangers): (Vec<_>, Vec<_>) =
             with_options(others).partition(|process| process.counts(&places));
-        self.examine_all(ours);
+        ours.extend(more);
+        found().rows.clear();
+        self.examine_all(&ours);
         // Only root sees every process that may write one.
         let result = if limits().is_none() { self.find_stale() } else { Ok(()) };
         found().result = Some(result);
@@ -189,11 +192,11 @@ impl Collector {
     }
 
     /// Adds the rows of instances that count.
-    fn examine_all(&mut self, processes: Vec<Process>) {
+    fn examine_all(&mut self, processes: &[Process]) {
         // Neutron's own first: they have no row for a remark, so an instance must find the thing claimed.
-        let is_original = |process: &Process| process.option("--router-id").is_none();
-        let (originals, others): (Vec<_>, Vec<_>) = processes.into_iter().partition(is_original);
-        for process in originals.iter().chain(&others) {
+        let is_original = |process: &&Process| process.option("--router-id").is_none();
+        let (originals, others): (Vec<_>, Vec<_>) = processes.iter().partition(is_original);
+        for process in originals.into_iter().chain(others) {
             // Not while holding the lock, as this may hang.
             let row = self.examine(process, true);
             found().rows.extend(row);

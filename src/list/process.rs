@@ -4,19 +4,20 @@ use core::fmt::Display;
 use std::ffi::{CStr, OsString};
 use std::fs::{self, File, Metadata};
 use std::io::{self, ErrorKind, Read};
-use std::os::unix::fs::MetadataExt;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno as NixErrno;
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, open, openat, openat2};
 use nix::libc;
 use nix::sys::stat::Mode;
+use nix::sys::statfs::{PROC_SUPER_MAGIC, SYSFS_MAGIC, fstatfs};
 use nix::unistd::geteuid;
 
 use crate::errno::Errno;
 use crate::helper::{Conntrackd, Hook, Runnable};
 use crate::options;
-use crate::start::files::open_again;
 
 /// The most bytes read of a file.
 const MAX_READ: u64 = 1 << 16;
@@ -100,9 +101,11 @@ impl Process {
     /// A process whose memory is a file of a file system that never answers keeps the reader waiting.
     pub fn with_options(mut self) -> Option<Self> {
         let line = read_proc(self.pid, "cmdline").ok()?;
-        if read_proc(self.parent, "cmdline").is_ok_and(|parent| parent == line)
-            || !self.is_own() && line.split('\0').count() > MAX_WORDS
-        {
+        let is_starting = Self::find(self.parent).ok()?.is_some_and(|parent| {
+            let is_same = |parent: String| parent == line;
+            parent.user == self.user && read_proc(parent.pid, "cmdline").is_ok_and(is_same)
+        });
+        if is_starting || !self.is_own() && line.split('\0').count() > MAX_WORDS {
             return None;
         }
         self.options = if self.is_original {
@@ -127,9 +130,8 @@ impl Process {
         is_own(self.user)
     }
 
-    /// Returns whether the process is no stranger's: it is the caller's own, or its user owns a directory in one of the
-    /// places, or the state file in one to which not every user can write. Any user may run other instances, or what looks
-    /// like one.
+    /// Returns whether another user's process is no stranger's: its user owns a directory in one of the places, or the state
+    /// file in one to which not every user can write. Any user may run other instances, or what looks like one.
     pub fn counts(&self, places: &[PathBuf]) -> bool {
         let open = |path: &Path| {
             let directory = self.open(path, OFlag::O_DIRECTORY).ok()?;
@@ -144,7 +146,7 @@ impl Process {
             found.uid() == self.user || (!is_open(&found) && writer(&directory) == Some(self.user))
         };
         let place = self.place().filter(|place| places.iter().any(|known| known == place));
-        self.is_own() || place.is_some_and(is_given)
+        place.is_some_and(is_given)
     }
 
     /// Returns whether the process has the caller's user namespace. In one of their own, users mount what they like.
@@ -239,6 +241,11 @@ pub(super) fn inode(file: io::Result<Metadata>) -> Option<Inode> {
     file.ok().map(|file| (file.dev(), file.ino()))
 }
 
+/// Returns the path by which an open file can be opened again.
+pub(super) fn path_of(file: &File) -> String {
+    format!("/proc/self/fd/{}", file.as_raw_fd())
+}
+
 /// Returns the owner of the state file in a directory, whatever it contains.
 pub(super) fn writer(directory: &File) -> Option<u32> {
     open_state(directory).ok().map(|(_, owner)| owner)
@@ -254,7 +261,7 @@ fn open_state(directory: &File) -> Result<(File, u32), Errno> {
 /// Returns the state in a directory, and its file.
 pub(super) fn read_state(directory: &File) -> Result<(String, File), Errno> {
     let (file, owner) = open_state(directory)?;
-    let file = open_theirs(&file, owner)?;
+    let file = open_again(&file, owner)?;
     let state = read_all(&file)?;
     let is_state = matches!(&*state, "master" | "primary" | "backup");
     if is_state { Ok((state, file)) } else { Err(NixErrno::EINVAL.into()) }
@@ -262,10 +269,17 @@ pub(super) fn read_state(directory: &File) -> Result<(String, File), Errno> {
 
 /// Reads a regular file that a process of this user may have written.
 pub(super) fn read(file: &File, user: u32) -> Result<String, Errno> {
-    read_all(&open_theirs(file, user)?)
+    read_all(&open_again(file, user)?)
 }
 
-fn open_theirs(file: &File, user: u32) -> Result<File, Errno> {
-    let is_theirs = user == 0 || user == file.metadata()?.uid();
-    if is_theirs { open_again(file) } else { Err(NixErrno::EINVAL.into()) }
+/// Opens such a file for reading, without blocking. Refuses files of the kernel, as reading some of them consumes data.
+fn open_again(file: &File, user: u32) -> Result<File, Errno> {
+    let (found, system) = (file.metadata()?, fstatfs(file)?.filesystem_type());
+    let is_theirs = user == 0 || user == found.uid();
+    if !is_theirs {
+        return Err(NixErrno::EPERM.into());
+    } else if !found.is_file() || [PROC_SUPER_MAGIC, SYSFS_MAGIC].contains(&system) {
+        return Err(NixErrno::EINVAL.into());
+    }
+    Ok(File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path_of(file))?)
 }

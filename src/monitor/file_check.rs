@@ -16,8 +16,8 @@ pub struct FoundFiles {
     pub agent_replaced: bool,
     /// The log file has been renamed or removed.
     pub log_renamed: bool,
-    /// Another process has removed the metrics file.
-    pub metrics_removed: bool,
+    /// Another process has removed the metrics file, or replaced it by one that no instance has.
+    pub metrics_lost: bool,
     /// The state file.
     pub state_file: FoundStateFile,
 }

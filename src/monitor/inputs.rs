@@ -163,7 +163,7 @@ impl Monitor<'_> {
         if found.log_renamed {
             self.journal.post(Action::ReopenLog);
         }
-        if let Some(metrics) = self.metrics.as_mut().filter(|_| found.metrics_removed) {
+        if let Some(metrics) = self.metrics.as_mut().filter(|_| found.metrics_lost) {
             metrics.request();
         }
         if let Some(outbox) = self.outbox.as_mut().filter(|_| found.agent_replaced) {

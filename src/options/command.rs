@@ -29,7 +29,9 @@ pub(super) fn of_state(text: &str) -> Result<HookCommand, String> {
         Err(error) => Err(denied(error)),
         Ok(found) if !found.is_file() => Err("not a regular file".into()),
         Ok(found) if found.mode() & 0o111 == 0 => Err("not executable".into()),
-        Ok(_) => try_to_run(&program).map_err(denied).and_then(|()| check_interpreter(&program)),
+        Ok(_) => try_to_run(&program)
+            .map_err(denied)
+            .and_then(|()| check_interpreter(&program).map_err(|(why, _)| why)),
     };
     examined.map_err(|reason| {
         // The value need not show which word is the program.

@@ -317,7 +317,13 @@ impl Config {
         if self.conntrackd_conf.is_some() && !self.enable_conntrackd {
             return Err(missing("--enable_conntrackd, as --conntrackd-conf is given"));
         }
-        self.log_file = self.find_log_file().and_then(|file| std::path::absolute(file).ok());
+        self.log_file =
+            self.find_log_file().map(std::path::absolute).transpose().map_err(|error| {
+                format!(
+                    "--log-file: expected an absolute path, without a working directory: {}",
+                    denied(error)
+                )
+            })?;
         self.check_paths()
     }
 

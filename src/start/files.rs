@@ -5,15 +5,14 @@ use std::ffi::CString;
 use std::fs::{self, File};
 use std::hash::BuildHasher;
 use std::io::Write;
-use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno as NixErrno;
 use nix::fcntl::OFlag;
 use nix::sys::stat::Mode;
-use nix::sys::statfs::{PROC_SUPER_MAGIC, SYSFS_MAGIC, TMPFS_MAGIC, fstatfs, statfs};
+use nix::sys::statfs::{TMPFS_MAGIC, statfs};
 use nix::unistd::{UnlinkatFlags, geteuid, unlinkat};
 
 use super::process::sees_all;
@@ -30,21 +29,6 @@ pub(super) const MAX_SYMLINKS: u32 = 40;
 /// Returns a path that can be used without allocating. `EINVAL` if it contains a NUL.
 pub(crate) fn c_path(path: &Path) -> nix::Result<CString> {
     CString::new(path.as_os_str().as_bytes()).map_err(|_| NixErrno::EINVAL)
-}
-
-/// Opens a file that was opened with `O_PATH` for reading, without blocking. `EINVAL` if it is not a regular file, or one of
-/// the kernel's: to open or read some of these has an effect.
-pub(crate) fn open_again(file: &File) -> Result<File, Errno> {
-    let (found, system) = (file.metadata()?, fstatfs(file)?.filesystem_type());
-    if !found.is_file() || [PROC_SUPER_MAGIC, SYSFS_MAGIC].contains(&system) {
-        return Err(NixErrno::EINVAL.into());
-    }
-    Ok(File::options().read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path_of(file))?)
-}
-
-/// Returns the path by which an open file can be opened again.
-pub(crate) fn path_of(file: &File) -> String {
-    format!("/proc/self/fd/{}", file.as_raw_fd())
 }
 
 /// Resolves the symlinks of a file's directory, if that can be seen. The file itself may be missing, or a symlink.
@@ -68,9 +52,8 @@ pub fn examine(path: &Path, flags: OFlag, content: &[u8]) -> Result<(), Refusal>
         Err(Refusal::Errno(Errno::NOT_FOUND)) => {
             examine_replaced(path, content).map_err(Refusal::from)
         }
-        // A daemon that has ended may have left it.
-        Ok(file) if file.metadata()?.len() == 0 => Ok(examine_room(path, content)?),
-        opened => opened.map(drop),
+        Ok(_) => Ok(examine_room(path, content)?),
+        Err(refusal) => Err(refusal),
     };
     opened.or_else(|refusal| check_directory(path, refusal))
 }
@@ -193,8 +176,11 @@ pub fn examine_replaced(path: &Path, content: &[u8]) -> Result<(), Errno> {
     }
 }
 
-/// Checks that the disk has room for another file like this one. Changes nothing.
+/// Checks that the disk has room for this content, if the file has none yet. Changes nothing.
 pub fn examine_room(path: &Path, content: &[u8]) -> Result<(), Errno> {
+    if fs::metadata(path).is_ok_and(|found| found.len() > 0) {
+        return Ok(());
+    }
     let tried = examine_replaced(path, content);
     tried.or_else(|errno| if is_full(errno) { Err(errno) } else { Ok(()) })
 }

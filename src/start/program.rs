@@ -11,7 +11,6 @@ use nix::errno::Errno as NixErrno;
 use nix::fcntl::{AT_FDCWD, AtFlags, OFlag};
 use nix::unistd::{AccessFlags, access, faccessat, geteuid};
 
-use super::files::open_again;
 use super::trust;
 use crate::errno::Errno;
 use crate::helper::PATH;
@@ -58,28 +57,33 @@ impl Config {
     }
 }
 
-/// Returns why the kernel cannot execute a script, if its first line names no program (`fs/binfmt_script.c`).
-pub(crate) fn check_interpreter(script: &Path) -> Result<(), String> {
+/// Returns why the kernel cannot execute a script, if its first line names no program (`fs/binfmt_script.c`). One that cannot
+/// be read is no script here.
+pub(crate) fn check_interpreter(script: &Path) -> Result<(), (String, Errno)> {
     let mut head = [0; 256];
     let length = read_head(script, &mut head).unwrap_or(0);
     let line = head.get(..length).unwrap_or(&[]).split(|byte| *byte == b'\n').next();
     let Some(line) = line.and_then(|line| line.strip_prefix(b"#!")) else { return Ok(()) };
     if line.ends_with(b"\r") {
-        return Err("its first line ends with CR LF, as on Windows; expected LF".into());
+        let why = "its first line ends with CR LF, as on Windows; expected LF";
+        return Err((why.into(), Errno::NOT_FOUND));
     }
     let line = line.trim_ascii();
     let end = line.iter().position(u8::is_ascii_whitespace).unwrap_or(line.len());
     let (interpreter, argument) = line.split_at(end);
     let interpreter = Path::new(OsStr::from_bytes(interpreter));
     try_to_run(interpreter).map_err(|errno| {
-        format!("its first line names no program: {}: {}", interpreter.display(), denied(errno))
+        let interpreter = interpreter.display();
+        (format!("its first line names no program: {interpreter}: {}", denied(errno)), errno)
     })?;
-    // Of env(1) the program is all that follows, and with -S the first word, unless that is an option or a variable.
+    // Of env(1) the program is all that follows, and with -S the first word, unless that is an option or a variable, or quoted.
     let argument = argument.trim_ascii();
     let words =
         argument.strip_prefix(b"-S").map(|words| words.trim_ascii().split(u8::is_ascii_whitespace));
     let argument = words.and_then(|mut words| words.next()).unwrap_or(argument);
-    let is_name = !argument.is_empty() && !argument.starts_with(b"-") && !argument.contains(&b'=');
+    let is_name = !argument.is_empty()
+        && !argument.starts_with(b"-")
+        && !argument.iter().any(|byte| br#"='"$\"#.contains(byte));
     if !interpreter.ends_with("env") || !is_name {
         return Ok(());
     }
@@ -88,14 +92,21 @@ pub(crate) fn check_interpreter(script: &Path) -> Result<(), String> {
     if name.is_absolute() || PATH.split(':').any(is_found) {
         return Ok(());
     }
-    Err(format!("its first line names no program in {PATH}: {}", name.display()))
+    Err((
+        format!("its first line names no program in {PATH}: {}", name.display()),
+        Errno::NOT_FOUND,
+    ))
 }
 
-/// Reads the beginning of a regular file. Never waits for its owner, as for another end of a FIFO, or a lease. Root opens
-/// nothing else by a path of which the hook's user may own a part: to open a watchdog's device starts it.
+/// Reads the beginning of a regular file. Never waits for its owner, as for another end of a FIFO, or a lease. `EPERM`: root
+/// opens no file that another user can replace, as to open a device may have an effect.
 pub(crate) fn read_head(path: &Path, head: &mut [u8]) -> Result<usize, Errno> {
-    let file = File::options().read(true).custom_flags(OFlag::O_PATH.bits()).open(path)?;
-    Ok(open_again(&file)?.read(head)?)
+    if geteuid().is_root() && !trust::is_safe(path) {
+        return Err(NixErrno::EPERM.into());
+    }
+    let flags = (OFlag::O_NONBLOCK | OFlag::O_NOCTTY).bits();
+    let mut file = File::options().read(true).custom_flags(flags).open(path)?;
+    Ok(if file.metadata()?.is_file() { file.read(head)? } else { 0 })
 }
 
 /// Checks that conntrackd is there, and that users other than root cannot replace it.

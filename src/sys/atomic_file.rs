@@ -51,7 +51,7 @@ impl AtomicFile {
     pub fn is_taken(&self, own: &File) -> bool {
         let is_held = || match self.open() {
             Ok(file) => file.try_lock().is_err(),
-            // What cannot be opened otherwise is no metrics file, and no daemon holds it.
+            // No daemon holds what is no regular file.
             Err(errno) => errno == NixErrno::EACCES,
         };
         is_at(&self.path, own) == Ok(false) && is_held()
@@ -69,7 +69,10 @@ impl AtomicFile {
     /// Opens the file at the path to see whether it is locked. Only NFS asks for the right to write then.
     fn open(&self) -> nix::Result<File> {
         let open = |access| open(&*self.path, access | SAFELY, Mode::empty()).map(File::from);
-        open(OFlag::O_WRONLY).or_else(|_| open(OFlag::O_RDONLY))
+        match open(OFlag::O_WRONLY) {
+            Err(NixErrno::EACCES) => open(OFlag::O_RDONLY),
+            opened => opened,
+        }
     }
 
     /// Removes the file if it is still this one. What cannot be removed shows its age (`keepwatch --list`).

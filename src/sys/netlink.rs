@@ -251,6 +251,12 @@ impl QuestionSocket {
             Body::Done(_) => true,
             _ => false,
         };
+        // A kernel without IPv6 lists all families again (`rtnl_get_link` in `net/core/rtnetlink.c`).
+        if let Body::NewAddress(address) = &message.body
+            && address.cidr.address().is_ipv4() == self.ipv6_is_next.is_none()
+        {
+            return None;
+        }
         let may_have_gap = self.is_alone && self.length > ONE_PART;
         if (message.interrupted || may_have_gap) && self.answer == Answer::Complete {
             self.answer = Answer::Interrupted;
@@ -273,4 +279,27 @@ impl QuestionSocket {
 
 fn failed(errno: Errno) -> Input {
     Input::Answered(Answer::Failed(errno))
+}
+
+#[cfg(test)]
+mod tests {
+    use netlink_packet_route::address::AddressFlags;
+
+    use super::*;
+    use crate::wire::cidr::Cidr;
+    use crate::wire::rtnl::Address;
+
+    #[test]
+    fn kernel_without_ipv6_lists_each_address_once() {
+        let mut questions = QuestionSocket::open().unwrap();
+        let cidr: Cidr = "192.0.2.1/24".parse().unwrap();
+        let (peer, flags) = (cidr.address(), AddressFlags::Permanent);
+        let address = Address { ifindex: 2, cidr, peer, flags, created: 0, refreshed: false };
+        let body = Body::NewAddress(address);
+        for ipv6_is_next in [Some(0), None] {
+            questions.ipv6_is_next = ipv6_is_next;
+            let message = Message { body: body.clone(), sequence: 0, interrupted: false };
+            assert_eq!(questions.read(Ok(message)).is_some(), ipv6_is_next.is_some());
+        }
+    }
 }

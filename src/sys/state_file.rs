@@ -142,7 +142,8 @@ impl StateFile {
     /// Opens a file that another daemon has written. `EAGAIN` if that may not have ended yet.
     fn open_other(&self) -> Result<Written, Refusal> {
         let file = own_file::open(&self.file.path, OFlag::O_RDWR, self.user)?;
-        file.try_lock().map_err(|_| NixErrno::EAGAIN)?;
+        // Whoever may read the file can share its lock, but a daemon has it alone.
+        file.try_lock().or_else(|_| file.try_lock_shared()).map_err(|_| NixErrno::EAGAIN)?;
         let other = Written::new(file, None)?;
         // Other rights would stay for good. A default ACL of the directory may have taken some away.
         let has_rights =

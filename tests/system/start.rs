@@ -96,13 +96,20 @@ fn relative_paths() {
 #[apply(trial)]
 fn deleted_working_directory() {
     let setup = setup();
-    let script = "mkdir gone && cd gone && rmdir ../gone && exec \"$0\" \"$@\"";
-    let mut command = setup.command_behind(&["sh", "-c", script]);
-    command.current_dir(setup.directory());
-    command.args(["--namespace=none", "--hook=true", "--log-dir=/tmp", "--log-file=log"]);
-    let output = command.output().unwrap();
-    let error = "keepwatch: namespace /run/netns/none: No such file or directory (ENOENT)\n";
-    assert_eq!(String::from_utf8_lossy(&output.stderr), error);
+    let start = |options: &[&str]| {
+        let script = "mkdir gone && cd gone && rmdir ../gone && exec \"$0\" \"$@\"";
+        let mut command = setup.command_behind(&["sh", "-c", script]);
+        command.current_dir(setup.directory()).args(options);
+        String::from_utf8(command.output().unwrap().stderr).unwrap()
+    };
+    let missing = "No such file or directory (ENOENT)";
+    let [log, others] = ["--log-file=log", "--log-dir=/tmp"];
+    assert_eq!(
+        start(&[log, others, "--namespace=none", "--hook=true"]),
+        format!("keepwatch: namespace /run/netns/none: {missing}\n")
+    );
+    let error = "expected an absolute path, without a working directory";
+    assert_eq!(start(&[log]), format!("keepwatch: --log-file: {error}: {missing}\n"));
 }
 
 /// On a file system whose server does not answer, system calls about files never return. A daemon with the word `--check` as

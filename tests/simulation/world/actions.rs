@@ -177,7 +177,7 @@ impl Simulation<'_> {
             pid_file_lost: self.pid_file_is_lost,
             agent_replaced: self.agent.is_replaced(),
             log_renamed: false,
-            metrics_removed: self.metrics.check(),
+            metrics_lost: self.metrics.check(),
             state_file: self.disk.find(),
         })
     }
