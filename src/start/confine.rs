@@ -76,8 +76,9 @@ fn restrict_files(config: &Config) -> Result<bool, Errno> {
         // The words in the state file and its spare are read back, as other processes may write them. A directory in the state
         // file's place is exchanged with the spare. A `conf_dir` that is created anew has no spare.
         Some((config.conf_dir.clone(), in_place)),
+        reach_of(&config.metrics_file)?.map(|directory| (directory, replace)),
         // Another process may have replaced the metrics file, and may have it locked.
-        reach_of(&config.metrics_file)?.map(|directory| (directory, replace | AccessFs::ReadFile)),
+        config.metrics_file.as_deref().map(|file| (parent(file), AccessFs::ReadFile.into())),
         reach_of(&config.log_file)?.map(|directory| (directory, append)),
         config.pid_file.as_deref().map(|file| (parent(file), AccessFs::RemoveFile.into())),
         keepalived.map(|directory| (directory, AccessFs::ReadFile.into())),
