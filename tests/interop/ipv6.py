@@ -38,6 +38,17 @@ HOST, WORLD = "fd00:1::2/64", "fd00:2::2/64"
 MACS = {"qr": "fa:16:3e:00:00:01", "qg": "fa:16:3e:00:00:02"}
 # Every way to write the option, in turn.
 CONF_DIR = itertools.cycle([["--conf_dir={}"], ["--conf-dir={}"], ["--conf_dir", "{}"], ["--conf-dir", "{}"]])
+# A daemon and its helper, which runs the hook as root.
+KEEPWATCH = """
+import os, subprocess, sys
+name, hook, state = sys.argv[1:4]
+helper = os.fork()
+if helper == 0:
+    os._exit(subprocess.run(["ip", "netns", "exec", name, hook, "INSTANCE", "router", state, "0"]).returncode)
+os.setresgid(65534, 65534, 65534)
+os.setresuid(65534, 65534, 65534)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(helper, 0)[1]))
+"""
 UPSTREAM = {
     "IPv4 gateway": ["192.0.2.1"],
     "IPv6 gateway": ["192.0.2.1", WORLD.split("/")[0]],
@@ -153,10 +164,9 @@ class Node:
         return in_namespace(self.name, "sysctl", *keys)
 
     def call_hook(self, hook, state):
-        """Runs the hook like a keepwatch with this command line."""
-        script = 'ip netns exec "$0" "$1" INSTANCE router "$2" 0; exit $?'
+        """Runs the hook like a keepwatch with this command line, which runs as the agent's user."""
         option = [word.format(self.conf.parent) for word in next(CONF_DIR)]
-        run("sh", "-c", script, self.name, hook, state, *option)
+        run(sys.executable, "-c", KEEPWATCH, self.name, hook, state, *option)
 
 
 def refuses(wrapper, conf, directory):
@@ -193,6 +203,10 @@ def refuses(wrapper, conf, directory):
 
 def same_as_the_agent(hook, directory):
     """Checks that hook and agent have equal settings in every state, with every kind of gateway, in both orders."""
+    os.chmod(directory, 0o755)
+    # Process 1 is in this namespace, as on a host.
+    assert "not a router's" in run(hook, "INSTANCE", "router", "MASTER", "0")
+    assert pathlib.Path("/proc/sys/net/ipv6/conf/all/forwarding").read_text() == "0\n"
     for number, (kind, gateways) in enumerate({"no gateway": None, **UPSTREAM}.items()):
         nodes = [Node(10 + 2 * number + which, directory, gateways) for which in (0, 1)]
         for node in nodes:
