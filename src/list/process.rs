@@ -237,13 +237,13 @@ pub(super) fn is_open(directory: &Metadata) -> bool {
     directory.mode() & libc::S_IWOTH != 0
 }
 
-pub(super) fn inode(file: io::Result<Metadata>) -> Option<Inode> {
-    file.ok().map(|file| (file.dev(), file.ino()))
-}
-
 /// Returns the path by which an open file can be opened again.
 pub(super) fn path_of(file: &File) -> String {
     format!("/proc/self/fd/{}", file.as_raw_fd())
+}
+
+pub(super) fn inode(file: io::Result<Metadata>) -> Option<Inode> {
+    file.ok().map(|file| (file.dev(), file.ino()))
 }
 
 /// Returns the owner of the state file in a directory, whatever it contains.

@@ -76,18 +76,15 @@ pub(super) fn path(text: &str) -> Result<PathBuf, String> {
 
 /// Reads the path of a file. If it is that of an existing directory, opening it fails.
 pub(super) fn file_path(text: &str) -> Result<PathBuf, String> {
-    path(text).and_then(|path| expected(Some(path).filter(|_| !names_directory(text)), "a file"))
-}
-
-fn names_directory(text: &str) -> bool {
-    ["/", "/."].iter().any(|end| text.ends_with(end))
+    relative_path(text).and_then(|_| path(text))
 }
 
 /// Reads the path of a file, which may be relative to `--log-dir`.
 pub(super) fn relative_path(text: &str) -> Result<PathBuf, String> {
     let is_path = !text.is_empty() && !text.contains('\0');
-    let path = expected(Some(PathBuf::from(text)).filter(|_| is_path), "a path")?;
-    expected(Some(path).filter(|_| !names_directory(text)), "a file")
+    expected(is_path.then_some(()), "a path")?;
+    let is_directory = ["/", "/."].iter().any(|end| text.ends_with(end));
+    expected((!is_directory).then(|| text.into()), "a file")
 }
 
 pub(super) fn directory(text: &str) -> Result<PathBuf, String> {

@@ -49,10 +49,10 @@ pub fn set_aside(path: &Path) -> Result<(), Refusal> {
 /// content could then be written. Changes nothing.
 pub fn examine(path: &Path, flags: OFlag, content: &[u8]) -> Result<(), Refusal> {
     let opened = match open(&c_path(path)?, flags - OFlag::O_CREAT, geteuid()) {
+        Ok(_) => examine_room(path, content).map_err(Refusal::from),
         Err(Refusal::Errno(Errno::NOT_FOUND)) => {
             examine_replaced(path, content).map_err(Refusal::from)
         }
-        Ok(_) => Ok(examine_room(path, content)?),
         Err(refusal) => Err(refusal),
     };
     opened.or_else(|refusal| check_directory(path, refusal))

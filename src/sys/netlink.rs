@@ -170,20 +170,19 @@ impl QuestionSocket {
         self.discard_rest();
         self.sequence = self.sequence.wrapping_add(1);
         (self.answer, self.is_alone, self.ipv6_is_next) = (Answer::Complete, false, None);
+        let sequence = self.sequence;
         match question {
             Question::Interface => {
-                self.send_request(&rtnl::request_link_named(self.sequence, interface))
+                self.send_request(&rtnl::request_link_named(sequence, interface))
             }
-            Question::Link(ifindex) => {
-                self.send_request(&rtnl::request_link(self.sequence, ifindex))
-            }
+            Question::Link(ifindex) => self.send_request(&rtnl::request_link(sequence, ifindex)),
             Question::Addresses { only } => {
                 self.is_alone = self.can_filter && only.is_some();
                 let ifindex = only.unwrap_or(0);
                 self.ipv6_is_next = Some(ifindex);
-                self.send_request(&rtnl::request_addresses(self.sequence, Inet, ifindex))
+                self.send_request(&rtnl::request_addresses(sequence, Inet, ifindex))
             }
-            Question::Links => self.send_request(&rtnl::request_links(self.sequence)),
+            Question::Links => self.send_request(&rtnl::request_links(sequence)),
         }
     }
 

@@ -203,7 +203,6 @@ def refuses(wrapper, conf, directory):
 
 def same_as_the_agent(hook, directory):
     """Checks that hook and agent have equal settings in every state, with every kind of gateway, in both orders."""
-    os.chmod(directory, 0o755)
     # Process 1 is in this namespace, as on a host.
     assert "not a router's" in run(hook, "INSTANCE", "router", "MASTER", "0")
     assert pathlib.Path("/proc/sys/net/ipv6/conf/all/forwarding").read_text() == "0\n"
@@ -301,7 +300,6 @@ def fail_over(wrapper, directory):
             "--user=nobody",
             "--group=nogroup",
         ]
-        os.chmod(directory, 0o755)
         os.chown(node.conf.parent, 65534, 65534)
         run(wrapper, *options)
     def start(node):
@@ -346,6 +344,7 @@ def main():
         place.mkdir(exist_ok=True)
         run("mount", "-t", "tmpfs", "tmpfs", place)
     conf = pathlib.Path("/etc/keepwatch/neutron.conf")
+    directory.chmod(0o755)
     metrics = directory / "metrics"
     metrics.mkdir()
     os.chown(metrics, 65534, 65534)

@@ -131,6 +131,13 @@ impl File {
         self.0.parent().unwrap()
     }
 
+    /// Renames a copy over it, as `sed -i` does.
+    fn replace_by_copy(&self) {
+        let copy = self.directory().join("copy");
+        fs::copy(&self.0, &copy).unwrap();
+        fs::rename(&copy, &self.0).unwrap();
+    }
+
     pub fn option(&self) -> String {
         format!("--metrics-file={}", self.0.display())
     }
@@ -248,16 +255,14 @@ fn file_that_another_process_removes() {
     file.wait("notifications_total", 1);
 }
 
-/// As `sed -i` and a backup do. It is not taken for a file of another instance.
+/// It is not taken for a file of another instance.
 #[apply(trial_with_other_users)]
 fn file_that_root_replaces() {
     let (world, file) = world_with(setup_of_nobody());
     chown(file.directory(), Some(NOBODY), None).unwrap();
     let _keepwatch = world.setup.start();
     file.wait("notifications_total", 1);
-    let copy = file.directory().join("copy");
-    fs::copy(&file.0, &copy).unwrap();
-    fs::rename(&copy, &file.0).unwrap();
+    file.replace_by_copy();
     world.deliver(true);
     file.wait("active", 1);
 }
@@ -312,10 +317,7 @@ fn abandoned_file_is_taken_back() {
     second.wait_exit();
     world.deliver(true);
     file.wait("active", 1);
-    // `sed -i` renames a copy.
-    let edited = file.directory().join("edited");
-    fs::copy(&file.0, &edited).unwrap();
-    fs::rename(&edited, &file.0).unwrap();
+    file.replace_by_copy();
     world.deliver(false);
     file.wait("active", 0);
     assert!(!world.setup.log().contains("replaced by another"));
