@@ -177,7 +177,8 @@ impl Simulation<'_> {
             pid_file_lost: self.pid_file_is_lost,
             agent_replaced: self.agent.is_replaced(),
             log_renamed: false,
-            metrics_lost: self.metrics.check(),
+            // Without its pid file the daemon only exits.
+            metrics_lost: !self.pid_file_is_lost && self.metrics.check(),
             state_file: self.disk.find(),
         })
     }
