@@ -300,6 +300,50 @@ fn room_in_a_queue_is_that_of_its_link() {
 }
 
 #[test]
+fn link_without_room_for_a_second_costs_a_round() {
+    for (at, failures) in [(999, 0), (1000, 1)] {
+        let (mut tables, mut journal) = (Tables::new(), Journal::default());
+        let mut announcer = announcer(AnnounceTiming::default(), &mut tables);
+        add(&mut announcer, "fd00::1/64");
+        let key = AddressKey::from(&address("fd00::1/64"));
+        for now in [0, at].map(Instant::from_millis) {
+            announcer.handle_sent(key, Err(Errno::TRY_AGAIN), &mut journal, now);
+        }
+        assert_eq!(journal.counters.announcement_failures, failures, "{at}");
+    }
+}
+
+/// A second after it should have been tried again, a queue may have emptied and filled meanwhile.
+#[test]
+fn queue_without_room_is_known_for_a_second() {
+    for (at, known) in [(1000, 1), (1001, 0)] {
+        let (mut tables, mut journal) = (Tables::new(), Journal::default());
+        let mut announcer = announcer(AnnounceTiming::default(), &mut tables);
+        add(&mut announcer, "fd00::1/64");
+        let other = Address { ifindex: 4, ..address("fd00::1/64") };
+        let full = Err(Errno::TRY_AGAIN);
+        announcer.handle_sent(AddressKey::from(&other), full, &mut journal, Instant::ZERO);
+        let now = Instant::from_millis(at);
+        announcer.handle_queue_empty(&mut journal, now);
+        assert_eq!(frames_at(&mut announcer, now).len(), 1);
+        assert_eq!(announcer.blocked.len(), known, "{at}");
+    }
+}
+
+#[test]
+fn frame_that_is_a_tenth_of_a_second_late_delays_no_other() {
+    for (late, base) in [(100, 0), (101, 101)] {
+        let mut tables = Tables::new();
+        let mut announcer = announcer(AnnounceTiming::default(), &mut tables);
+        add(&mut announcer, "fd00::1/64");
+        let key = AddressKey::from(&address("fd00::1/64"));
+        announcer.advance(key, Instant::from_millis(late));
+        let expected = Instant::from_millis(base) + announcer.timing.interval;
+        assert_eq!(announcer.not_before, expected, "{late}");
+    }
+}
+
+#[test]
 fn another_round_is_due_once_nothing_is_listed() {
     let mut tables = Tables::new();
     let mut announcer = announcer(AnnounceTiming::default(), &mut tables);

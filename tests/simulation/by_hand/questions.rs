@@ -293,6 +293,19 @@ fn vip_is_asked_for_when_its_interface_comes_up() {
     }
 }
 
+/// The list of its addresses may have left out the VIP, so all are asked for, though nothing else is to be known.
+#[test]
+fn large_interface_that_comes_up_is_not_believed_alone() {
+    let vip = address(WATCHED, "fd00::5/64".parse().unwrap(), AddressFlags::Permanent);
+    let config = MonitorConfig::new(name("ha"), vip.cidr);
+    let mut lab = Lab { divides: true, addresses: vec![vip], ..Lab::new(config) }.started();
+    lab.addresses.clear();
+    lab.events([down(), link(WATCHED, "ha")].map(Body::NewLink).into_iter());
+    lab.pass(Duration::from_secs(1));
+    let [interface, own] = WATCHED_QUESTIONS;
+    assert_eq!((lab.questions(), lab.written()), (vec![interface, own, ALL], vec![State::Backup]));
+}
+
 /// What was listed without a gap is known from then on, as events say what changes.
 #[test]
 fn interface_that_was_listed_stays_known() {
