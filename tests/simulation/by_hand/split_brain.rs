@@ -525,28 +525,6 @@ fn own_address_of_a_boot_long_ago_asks() {
     assert_eq!(lab.probes()[1].from, IpAddr::from([169, 254, 0, 1]));
 }
 
-/// A reload asks for the watched interface when a probe is due. What that lists says nothing of the link that asks.
-#[test]
-fn probe_waits_for_the_addresses_of_its_own_link() {
-    let cidr = "fd00::5/64".parse().unwrap();
-    let mut lab = Lab::new(MonitorConfig { vip: cidr, ..detecting() });
-    lab.links[0] = Link { mac: Some(VIRTUAL_MAC), parent: Some(LINK), ..link(WATCHED, "ha") };
-    lab.links[1].mac = Some(OWN);
-    let vip = address(WATCHED, cidr, AddressFlags::Permanent);
-    let own = address(LINK, "fe80::1/64".parse().unwrap(), AddressFlags::Permanent);
-    lab.addresses = vec![Address { created: 1000, ..vip }, own];
-    let mut lab = lab.started();
-    let frame = Claim { mac: OTHER, ip: cidr.address(), kind: ClaimKind::Unsolicited };
-    lab.received(frame, lab.now);
-    lab.pass(millis(999));
-    assert_eq!(lab.probes(), []);
-    lab.now += millis(1);
-    lab.feed(&Input::Control(Control::Reload));
-    lab.pass(millis(500));
-    let expected = Probe { ifindex: LINK, mac: OWN, from: own.cidr.address(), answer_to: OWN };
-    assert_eq!(lab.probes(), [expected], "{:?}", lab.actions);
-}
-
 /// The kernel's filter may drop the events of an own address. Another host may have it after its deletion, and duplicate
 /// address detection may end after the first probe.
 #[test]
