@@ -102,16 +102,17 @@ fn deleted_working_directory() {
         command.current_dir(setup.directory()).args(options);
         let output = String::from_utf8(command.output().unwrap().stderr).unwrap();
         // The shell that starts an emulator needs such a directory, and says so.
-        output.lines().filter(|line| !line.starts_with("sh: 0: getcwd()")).collect::<String>()
+        let lines = output.split_inclusive('\n');
+        lines.filter(|line| !line.starts_with("sh: 0: getcwd()")).collect::<String>()
     };
     let missing = "No such file or directory (ENOENT)";
     let [log, others] = ["--log-file=log", "--log-dir=/tmp"];
     assert_eq!(
         start(&[log, others, "--namespace=none", "--hook=true"]),
-        format!("keepwatch: namespace /run/netns/none: {missing}")
+        format!("keepwatch: namespace /run/netns/none: {missing}\n")
     );
     let error = "expected an absolute path, without a working directory";
-    assert_eq!(start(&[log]), format!("keepwatch: --log-file: {error}: {missing}"));
+    assert_eq!(start(&[log]), format!("keepwatch: --log-file: {error}: {missing}\n"));
 }
 
 /// On a file system whose server does not answer, system calls about files never return. A daemon with the word `--check` as

@@ -293,7 +293,7 @@ fn vip_is_asked_for_when_its_interface_comes_up() {
     }
 }
 
-/// The list of its addresses may have left out the VIP, so all are asked for, though nothing else is to be known.
+/// The list of its own addresses may have left out the VIP, so the next question is about all addresses.
 #[test]
 fn large_interface_that_comes_up_is_not_believed_alone() {
     let vip = address(WATCHED, "fd00::5/64".parse().unwrap(), AddressFlags::Permanent);

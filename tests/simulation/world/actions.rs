@@ -178,7 +178,7 @@ impl Simulation<'_> {
             agent_replaced: self.agent.is_replaced(),
             log_renamed: false,
             // Without its pid file the daemon only exits.
-            metrics_lost: !self.pid_file_is_lost && self.metrics.check(),
+            metrics_lost: self.metrics.check(!self.pid_file_is_lost),
             state_file: self.disk.find(),
         })
     }

@@ -38,10 +38,10 @@ impl MetricsFile {
         self.expected = true;
     }
 
-    /// Tells whether the file has been removed, and then expects a write.
-    pub fn check(&mut self) -> bool {
+    /// Tells whether the file has been removed, and then expects a write of a daemon that `stays`.
+    pub fn check(&mut self, stays: bool) -> bool {
         let was_removed = self.is_removed && self.content.is_some();
-        self.expected |= was_removed;
+        self.expected |= was_removed && stays;
         was_removed
     }
 
