@@ -250,18 +250,19 @@ impl Vip {
     /// Handles an event of a link. The kernel starts the detection of IPv6 addresses again that it has kept while the link
     /// was down (`keep_addr_on_down`), and only its end has an event (`addrconf_permanent_addr` in `net/ipv6/addrconf.c`).
     pub(super) fn handle_link(&mut self, link: &Link) {
-        let name = self.name;
-        if let Some(next) = &mut self.next {
-            next.view.handle_link(link, &name);
-        }
-        if self.view.handle_link(link, &name) && self.cidr.address().is_ipv6() {
-            for place in self.view.places.on_mut(link.ifindex) {
-                if place.detection == Detection::Passed {
-                    place.detection = Detection::Running;
-                    self.detection_restarts = true;
+        let (name, is_ipv6) = (self.name, self.cidr.address().is_ipv6());
+        let mut restarts = false;
+        for view in self.views() {
+            if view.handle_link(link, &name) && is_ipv6 {
+                for place in view.places.on_mut(link.ifindex) {
+                    if place.detection == Detection::Passed {
+                        place.detection = Detection::Running;
+                        restarts = true;
+                    }
                 }
             }
         }
+        self.detection_restarts |= restarts;
     }
 
     /// Returns whether the watched interface has to be asked for, as the detection of the VIP may have started again.

@@ -11,7 +11,7 @@ use netlink_packet_route::address::AddressFlags;
 use netlink_packet_route::link::LinkFlags;
 
 use super::{DELIVERED, EBUSY, Lab, WATCHED, down, elsewhere, vip};
-use crate::world::kernel::{UP, link};
+use crate::world::kernel::{UP, address, link};
 use crate::world::{config, timing};
 
 /// The loop reports a failed epoll at each turn.
@@ -116,6 +116,29 @@ fn hook_waits_for_the_end_of_detection() {
         lab.pass(Duration::from_secs(1));
         assert_eq!(lab.runs(), states, "{flags:?}");
     }
+}
+
+/// The kernel has begun it since an answer in which it had ended.
+#[test]
+fn hook_waits_for_detection_that_has_begun_again() {
+    let vip = "fd00::5/64".parse().unwrap();
+    let there = |flags| address(WATCHED, vip, flags);
+    let [tentative, permanent] = [AddressFlags::Tentative, AddressFlags::Permanent].map(there);
+    let config = MonitorConfig { hook: Some(timing(false)), vip, ..config() };
+    let mut lab = Lab { addresses: vec![permanent], ..Lab::new(config) }.started();
+    let ended = Input::Helper(HelperKind::Hook, HelperNews::Ended(CommandResult::Exited(0)));
+    lab.feed(&ended);
+    lab.feed(&Input::Control(Control::Reload));
+    lab.addresses = vec![tentative];
+    lab.event(Body::NewLink(down()));
+    lab.feed(&ended);
+    lab.event(Body::NewLink(link(WATCHED, "ha")));
+    lab.pass(Duration::from_secs(1));
+    assert_eq!(lab.runs(), [HookState::Fault]);
+    lab.addresses = vec![permanent];
+    lab.event(Body::NewAddress(permanent));
+    lab.pass(Duration::from_secs(1));
+    assert_eq!(lab.runs(), [HookState::Fault, HookState::Master]);
 }
 
 /// Beside an agent the end of the delivery has them written.
