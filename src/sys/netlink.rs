@@ -3,9 +3,9 @@
 //! The kernel answers a question within `send` and `recv`, so no answer waits in the poll, and no overrun of the events
 //! takes one away.
 
-use std::io::ErrorKind;
+use std::io::IoSliceMut;
 use std::net::IpAddr;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use netlink_packet_route::AddressFamily::{Inet, Inet6};
@@ -13,7 +13,7 @@ use netlink_sys::protocols::NETLINK_ROUTE;
 use netlink_sys::{Socket, SocketAddr};
 use nix::errno::Errno as NixErrno;
 use nix::libc;
-use nix::sys::socket::{setsockopt, sockopt};
+use nix::sys::socket::{MsgFlags, NetlinkAddr, recvmsg, setsockopt, sockopt};
 
 use super::bpf;
 use crate::errno::Errno;
@@ -48,6 +48,20 @@ const WATCH: [u32; 3] = [libc::RTNLGRP_LINK, libc::RTNLGRP_IPV4_IFADDR, libc::RT
 
 /// The least memory that a datagram takes in the receive buffer, in bytes: an event takes about 800.
 pub const LEAST_LEN: usize = 512;
+
+/// The kernel's port.
+const KERNEL: u32 = 0;
+
+/// Receives a datagram. Returns its length, which may exceed the buffer's, and the sender's port.
+// `Socket::recv_from` passes the length of the address in 64 bits (netlink-sys 0.9.0). So on a big-endian machine the
+// kernel writes none, and each sender would be the kernel.
+fn receive(socket: &Socket, buffer: &mut [u8]) -> nix::Result<(usize, u32)> {
+    let mut parts = [IoSliceMut::new(buffer)];
+    let received =
+        recvmsg::<NetlinkAddr>(socket.as_raw_fd(), &mut parts, None, MsgFlags::MSG_TRUNC)?;
+    let sender = received.address.ok_or(NixErrno::EBADMSG)?;
+    Ok((received.bytes, sender.pid()))
+}
 
 /// Receives the kernel's events.
 #[derive(Debug)]
@@ -86,13 +100,13 @@ impl EventSocket {
         &self,
         buffer: &'a mut [u8],
     ) -> Option<impl Iterator<Item = Input> + use<'a>> {
-        let (datagram, other) = match self.0.recv_from(&mut &mut *buffer, libc::MSG_TRUNC) {
-            Ok((length, sender)) => match (sender.port_number(), buffer.get(..length)) {
-                (0, Some(datagram)) => (datagram, None),
-                (0, None) => (&[][..], Some(Input::MalformedMessage(None))),
-                (port, _) => (&[][..], Some(Input::ForeignSender(port))),
+        let (datagram, other) = match receive(&self.0, buffer) {
+            Ok((length, KERNEL)) => match buffer.get(..length) {
+                Some(datagram) => (datagram, None),
+                None => (&[][..], Some(Input::MalformedMessage(None))),
             },
-            Err(error) if error.kind() == ErrorKind::WouldBlock => return None,
+            Ok((_, port)) => (&[][..], Some(Input::ForeignSender(port))),
+            Err(NixErrno::EAGAIN) => return None,
             // ENOBUFS. Any other error may have lost events, too.
             Err(_) => (&[][..], Some(Input::Overrun)),
         };
@@ -194,9 +208,8 @@ impl QuestionSocket {
 
     /// Reads what is left of an answer that ended early: the kernel lists once at a time (`EBUSY`).
     fn discard_rest(&mut self) {
-        let mut nothing = [0u8; 1];
         while self.has_rest {
-            self.has_rest = self.socket.recv_from(&mut &mut nothing[..], libc::MSG_TRUNC).is_ok();
+            self.has_rest = receive(&self.socket, &mut [0]).is_ok();
         }
     }
 
@@ -219,12 +232,12 @@ impl QuestionSocket {
 
     /// Receives the next part into `buffer`. An error ends the answer.
     fn receive<'a>(&mut self, buffer: &'a mut [u8]) -> Result<Messages<'a>, Errno> {
-        let received = self.socket.recv_from(&mut &mut *buffer, libc::MSG_TRUNC);
+        let received = receive(&self.socket, buffer);
         self.is_open = received.is_ok();
         let (length, sender) = received?;
         // Another process's message is no part of the answer.
-        let datagram = buffer.get(..length).filter(|_| sender.port_number() == 0);
-        if datagram.is_none() && sender.port_number() == 0 {
+        let datagram = buffer.get(..length).filter(|_| sender == KERNEL);
+        if datagram.is_none() && sender == KERNEL {
             self.answer = Answer::Failed(NixErrno::EMSGSIZE.into());
         }
         self.length += datagram.map_or(0, <[u8]>::len);

@@ -48,6 +48,7 @@ fn main() {
     announcement(&rtnl, &agent);
     thousand_flips(&rtnl, &agent, &keepwatch);
     flood(&rtnl, &agent, &keepwatch);
+    foreign_sender(&rtnl, &keepwatch);
     clock_is_set(&setup, Path::new(metrics), &rtnl, &agent);
 
     keepwatch.wait_asleep();
@@ -63,9 +64,14 @@ fn main() {
         .filter(|line| line.contains(" WARNING ") || line.contains(" ERROR "))
         // Addresses may change while all are listed, and a small router's kernel has no Landlock.
         .filter(|line| {
-            !["netlink events lost", "addresses failed: interrupted by a change", "no Landlock"]
-                .iter()
-                .any(|known| line.contains(known))
+            ![
+                "netlink events lost",
+                "addresses failed: interrupted by a change",
+                "ignored a netlink message from port",
+                "no Landlock",
+            ]
+            .iter()
+            .any(|known| line.contains(known))
         })
         .collect();
     assert!(complaints.is_empty(), "{complaints:#?}");
@@ -164,6 +170,14 @@ fn flood(rtnl: &Rtnl, agent: &Agent, keepwatch: &Running<'_>) {
     assert!(overruns > 0, "{}", keepwatch.status());
     agent.wait_acknowledged(set_vip(rtnl, false));
     println!("flood: {EVENTS} events, {overruns} overrun, the agent knows the last");
+}
+
+/// Asserts that only the kernel is believed.
+fn foreign_sender(rtnl: &Rtnl, keepwatch: &Running<'_>) {
+    rtnl.forge_address("ha0", [169, 254, 0, 5], 24, keepwatch.pid());
+    keepwatch.wait_log("ignored a netlink message from port", 1);
+    assert_eq!(keepwatch.counter("foreign"), 1);
+    println!("foreign sender: ignored");
 }
 
 /// Asserts that the time of the last change follows the wall clock, as after a boot in 1970.

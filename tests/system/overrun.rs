@@ -97,18 +97,7 @@ fn burst_starves_neither_signals_nor_the_agent() {
 fn foreign_sender_is_ignored() {
     let world = World::new();
     let keepwatch = world.setup.start();
-    // RTM_NEWADDR with the VIP
-    let forged = [
-        &32_u32.to_ne_bytes()[..],
-        &20_u16.to_ne_bytes(),
-        &[0; 10],
-        &[2, 24, 0, 0],
-        &world.rtnl.ifindex("ha0").to_ne_bytes(),
-        &8_u16.to_ne_bytes(),
-        &2_u16.to_ne_bytes(),
-        &[169, 254, 0, 5],
-    ];
-    world.rtnl.send_raw(&forged.concat(), keepwatch.pid()).expect("to send to the daemon's port");
+    world.rtnl.forge_address("ha0", [169, 254, 0, 5], 24, keepwatch.pid());
     keepwatch.wait_log("ignored a netlink message from port", 1);
     assert_eq!(keepwatch.counter("transitions"), 1);
     assert_eq!(keepwatch.counter("foreign"), 1);

@@ -45,6 +45,21 @@ impl Rtnl {
         self.0.send_to(bytes, &SocketAddr::new(port, 0), nix::libc::MSG_DONTWAIT)
     }
 
+    /// Sends another port what the kernel sends when an interface has a new address (`RTM_NEWADDR`).
+    pub fn forge_address(&self, interface: &str, address: [u8; 4], prefix_len: u8, port: u32) {
+        let message = [
+            &32_u32.to_ne_bytes()[..],
+            &20_u16.to_ne_bytes(),
+            &[0; 10],
+            &[2, prefix_len, 0, 0],
+            &self.ifindex(interface).to_ne_bytes(),
+            &8_u16.to_ne_bytes(),
+            &2_u16.to_ne_bytes(),
+            &address,
+        ];
+        self.send_raw(&message.concat(), port).expect("to send to the port");
+    }
+
     /// Creates a pair of Ethernet interfaces, both down.
     pub fn add_veth(&self, name: &str, peer: &str) {
         self.add_veth_at(0, name, peer);
