@@ -1,5 +1,7 @@
 //! One episode: from the first claim to the end of the suspicion or of the split brain.
 
+use core::mem::replace;
+
 use super::SECOND;
 use crate::monitor::{Duration, Instant};
 use crate::wire::rtnl::Mac;
@@ -32,8 +34,8 @@ pub enum Ending {
 pub(super) enum Stage {
     /// This number of rounds has had no answer.
     Suspected { rounds: usize },
-    /// The line about it is due then, if the VIP is still present, by a sign of this station.
-    Confirmed { due: Instant, by: Mac },
+    /// The line about it is due then, if the VIP is still present.
+    Confirmed { due: Instant },
     /// Its line has been logged.
     Logged,
 }
@@ -52,7 +54,7 @@ pub(super) struct Verdict {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Episode {
     pub(super) stage: Stage,
-    /// The first station, and another one of the same moment.
+    /// The first station, until the sign of another one confirms the suspicion: the first may have given way.
     pub(super) claimant: Mac,
     pub(super) other: Option<Mac>,
     pub(super) claims: u32,
@@ -121,7 +123,10 @@ impl Episode {
             Stage::Suspected { .. } if is_sure && at > second => at + SECOND,
             _ => return,
         };
-        self.stage = Stage::Confirmed { due, by: mac };
+        self.stage = Stage::Confirmed { due };
+        if mac != self.claimant {
+            self.other = Some(replace(&mut self.claimant, mac));
+        }
     }
 
     /// Starts the silence anew: for a while no answer could come.

@@ -157,16 +157,12 @@ impl Detector {
         let Some(episode) = self.episode.as_mut().filter(|episode| !episode.is_logged()) else {
             return;
         };
-        // A process that was stopped reads both claims before the list.
-        match episode.stage {
-            Stage::Confirmed { by, .. } if is_own(&by) => {
-                episode.stage = Stage::Suspected { rounds: 0 };
-            }
-            Stage::Confirmed { by, .. } if is_own(&episode.claimant) => episode.claimant = by,
-            _ => {}
-        }
         if !is_own(&episode.claimant) {
             return;
+        }
+        // A process that was stopped reads both claims before the list.
+        if let Stage::Confirmed { .. } = episode.stage {
+            episode.stage = Stage::Suspected { rounds: 0 };
         }
         match episode.other.take().filter(|other| !is_own(other)) {
             Some(other) => episode.claimant = other,
@@ -242,7 +238,7 @@ impl Detector {
         self.aftermath.switch_is_wrong |= is_twin && is_answer;
     }
 
-    /// Returns the first station of the current episode, once that has been logged.
+    /// Returns the station of the current episode, once that has been logged.
     pub(super) fn claimant(&self) -> Option<Mac> {
         self.episode.filter(Episode::is_logged).map(|episode| episode.claimant)
     }
@@ -349,7 +345,7 @@ impl Detector {
 
     /// Returns when to log the confirmed episode, if that is pending.
     fn line_due(&self) -> Option<Instant> {
-        let Stage::Confirmed { due, .. } = self.episode?.stage else { return None };
+        let Stage::Confirmed { due } = self.episode?.stage else { return None };
         let oldest = self.logged.oldest().filter(|_| self.logged.is_full());
         Some(oldest.map_or(due, |logged| due.max(*logged + PERIOD)))
     }

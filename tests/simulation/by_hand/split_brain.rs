@@ -273,10 +273,12 @@ fn vip_is_announced_where_only_a_cache_may_answer() {
 #[test]
 fn own_claims_are_known_late() {
     let (own_too, third) = ([2, 0, 0, 0, 0, 78], [2, 0, 0, 0, 0, 3]);
-    let claims: [&[(u64, Option<Mac>)]; 3] = [
+    let claims: [&[(u64, Option<Mac>)]; 4] = [
         &[(0, Some(OWN)), (500, Some(OTHER)), (1400, None), (1500, Some(OTHER))],
         &[(0, Some(OWN)), (1200, Some(OTHER)), (1300, Some(own_too)), (1400, None)],
-        &[(0, Some(OTHER)), (1200, Some(third)), (1400, None)],
+        &[(0, Some(OTHER)), (1200, Some(OWN)), (1400, None), (1500, Some(OTHER))],
+        // The first station has given way.
+        &[(0, Some(third)), (1200, Some(OTHER)), (1400, None)],
     ];
     for claims in claims {
         let mut lab = Lab::active(detecting());

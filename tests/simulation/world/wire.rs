@@ -89,7 +89,7 @@ pub struct Wire {
     /// The counted claims since the VIP is here.
     signs: Vec<Sign>,
     counted: u64,
-    /// The first claimant of the logged episode.
+    /// The claimant of the logged episode.
     pub claimant: Option<Mac>,
     /// The episode is over, as the VIP was removed.
     pub is_over: bool,
@@ -176,16 +176,16 @@ impl Wire {
         assert_eq!(self.claimant, None, "p12_episodes_are_over");
     }
 
-    /// Whether the kernel received a sign more than a second after an earlier one. A claim from our own virtual MAC needs
-    /// an answer.
-    fn is_confirmed(&self) -> bool {
+    /// Whether the kernel received a sign of this station more than a second after an earlier one of any. A claim from our
+    /// own virtual MAC needs an answer.
+    fn is_confirmed_by(&self, mac: Mac) -> bool {
         let is_sure = |sign: &&Sign| !sign.is_present && (sign.is_answer || !sign.is_twin);
         let is_late = |last: &Sign, first: &Sign| {
             let second = first.at + SECOND;
             last.at > second || last.is_answer && last.at == second
         };
         let is_later = |last: &Sign| self.signs.iter().any(|first| is_late(last, first));
-        self.signs.iter().filter(is_sure).any(is_later)
+        self.signs.iter().filter(|sign| sign.mac == mac).filter(is_sure).any(is_later)
     }
 
     fn note_read(&mut self, now: Instant) {
@@ -297,8 +297,7 @@ impl Simulation<'_> {
         let (now, wire) = (self.now, &mut self.wire);
         wire.note_line(now);
         assert_eq!(wire.claimant.replace(claimant), None, "p12_episode_begins_once");
-        let is_known = wire.signs.iter().any(|sign| sign.mac == claimant);
-        assert!(is_known && wire.is_confirmed(), "p12_claim_is_confirmed");
+        assert!(wire.is_confirmed_by(claimant), "p12_claim_is_confirmed");
         assert_eq!(Some(ifindex), self.kernel.ifindex, "p12_split_brain_is_on_the_interface");
         assert_eq!(self.truth(), State::Active, "p12_vip_is_still_here");
         // The next line needs another turn.
