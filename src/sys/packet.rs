@@ -71,11 +71,20 @@ impl PacketSocket {
         if rebind || self.bound_to != Some(ifindex) {
             self.bound_to = None;
             let protocol = if self.vip.is_ipv4() { libc::ETH_P_ARP } else { libc::ETH_P_IPV6 };
-            bind(self.socket.as_raw_fd(), &link_address(ifindex, protocol)?)?;
+            if rebind && only.is_none() {
+                // The kernel takes a socket whose interface was deleted for one that is bound to all interfaces, so only
+                // another protocol has it bound again (`packet_do_bind`).
+                self.bind(ifindex, libc::ETH_P_LOOP)?;
+            }
+            self.bind(ifindex, protocol)?;
             self.bound_to = Some(ifindex);
         }
         (0..MAX_FRAMES).map_while(|_| self.receive()).for_each(drop);
         Ok(())
+    }
+
+    fn bind(&self, ifindex: u32, protocol: libc::c_int) -> Result<(), Errno> {
+        Ok(bind(self.socket.as_raw_fd(), &link_address(ifindex, protocol)?)?)
     }
 
     /// Sends one frame at once. `EAGAIN` if the network card's ring or the socket's buffer has no room for it.

@@ -203,6 +203,26 @@ fn switch_learns_our_port_again() {
     });
 }
 
+/// The interface is replaced by one with a virtual MAC, whose answers the link below it receives.
+#[apply(trial)]
+fn interface_gets_a_virtual_mac() {
+    let mut setup = probing(VIP);
+    setup.interface = "vrrp.5".into();
+    setup.expect(&["watched interface vrrp.5 not found", "split brain: "]);
+    let segment = Segment::new(setup);
+    run("ip link add vrrp.5 link ha0 type macvlan mode private");
+    segment.world.rtnl.up("vrrp.5");
+    segment.world.rtnl.add_address("vrrp.5", VIP);
+    let keepwatch = segment.start();
+    run("ip link delete vrrp.5");
+    keepwatch.wait_state("backup");
+    add_virtual_mac(VIP);
+    keepwatch.wait_state("master");
+    let other = segment.host("other", "bridge");
+    other.run(|| Rtnl::new().add_address("ha0", VIP));
+    keepwatch.wait_log("split brain: ", 1);
+}
+
 /// Another host may have the own address by now.
 #[apply(trial)]
 fn deleted_own_address_asks_no_more() {
