@@ -39,8 +39,8 @@ impl MetricsFile {
         self.file.discard();
     }
 
-    /// Writes the current figures, or on an error removes the old ones: a missing file is noticed, and a removal needs
-    /// no room. `EEXIST` if the file belongs to a running daemon that was started later.
+    /// Writes the current figures, or on an error removes the old ones, as a missing file is noticed. `EEXIST` if the file
+    /// belongs to a running daemon that was started later.
     // Its text must not be in the frame of `dispatch`, whose pages each daemon keeps.
     #[inline(never)]
     pub fn write(&mut self, status: &Status, changed_at: u64) -> Result<(), Errno> {
@@ -49,13 +49,20 @@ impl MetricsFile {
         }
         let mut text = String::<MAX_LEN>::new();
         render(&mut text, status, changed_at, &self.labels).map_err(|_| NixErrno::EMSGSIZE)?;
-        let replaced = self.file.replace(text.as_bytes(), OFlag::O_WRONLY);
-        if replaced.is_err() {
+        let replace = || self.file.replace(text.as_bytes(), OFlag::O_WRONLY);
+        let replaced = replace().or_else(|errno| {
             match &self.written {
                 Some(written) => self.file.remove(written),
                 None => self.file.discard(),
             }
-        }
+            let is_full =
+                matches!(NixErrno::from_raw(errno.0), NixErrno::ENOSPC | NixErrno::EDQUOT);
+            match &self.written {
+                // The old file stays open, but the new one needs its room.
+                Some(written) if is_full && written.set_len(0).is_ok() => replace(),
+                _ => Err(errno),
+            }
+        });
         self.written = Some(replaced?);
         Ok(())
     }

@@ -77,8 +77,11 @@ fn restrict_files(config: &Config) -> Result<bool, Errno> {
         // file's place is exchanged with the spare. A `conf_dir` that is created anew has no spare.
         Some((config.conf_dir.clone(), in_place)),
         reach_of(&config.metrics_file)?.map(|directory| (directory, replace)),
-        // Another process may have replaced the metrics file, and may have it locked.
-        config.metrics_file.as_deref().map(|file| (parent(file), AccessFs::ReadFile.into())),
+        // Another process may have replaced the metrics file, and may have it locked. The old one makes room for a new one.
+        config
+            .metrics_file
+            .as_deref()
+            .map(|file| (parent(file), AccessFs::ReadFile | AccessFs::Truncate)),
         reach_of(&config.log_file)?.map(|directory| (directory, append)),
         config.pid_file.as_deref().map(|file| (parent(file), AccessFs::RemoveFile.into())),
         keepalived.map(|directory| (directory, AccessFs::ReadFile.into())),

@@ -221,11 +221,12 @@ fn unix_time() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
 }
 
-/// Without room the old figures are removed, those of a killed predecessor, too. With room there are new ones.
+/// Without room for another file the old figures are removed, those of a killed predecessor, too, and the new ones take
+/// their room. Without an inode they cannot.
 #[apply(trial)]
 fn full_disk() {
     let (world, file) = world_with(setup());
-    mount_tmpfs_with(file.directory(), MsFlags::empty(), "size=64k,mode=755").unwrap();
+    mount_tmpfs_with(file.directory(), MsFlags::empty(), "size=64k,nr_inodes=16,mode=755").unwrap();
     let watch = Watch::new(file.directory());
     let ballast = file.directory().join("ballast");
     let gone = || file.inode().is_none().then_some(());
@@ -239,10 +240,14 @@ fn full_disk() {
     assert!(file.value("metrics_write_failures_total") > Some(0));
     let _ = fs::write(&ballast, vec![0; 65536]);
     world.deliver(true);
-    watch.until("no old figures", gone);
-    fs::remove_file(&ballast).unwrap();
     file.wait("active", 1);
+    let names = (0..16).map(|n| file.directory().join(n.to_string()));
+    let files: Vec<_> = names.take_while(|name| fs::write(name, "").is_ok()).collect();
+    world.deliver(false);
     keepwatch.wait_log("metrics file not written: No space left on device", 1);
+    watch.until("no old figures", gone);
+    files.iter().for_each(|file| fs::remove_file(file).unwrap());
+    file.wait("active", 0);
 }
 
 /// By a second daemon that was started with the same path, for instance, and has ended.
