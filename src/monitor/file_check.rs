@@ -41,15 +41,18 @@ pub(super) struct FileCheck {
     due: Option<Instant>,
     /// The number of checks since the last report.
     checks: usize,
+    /// The last check, or the first report.
+    last: Option<Instant>,
 }
 
 impl FileCheck {
     /// Returns a schedule that begins with the first report, if it `is_on`.
     pub(super) fn new(is_on: bool) -> Self {
-        Self { is_on, due: None, checks: 0 }
+        Self { is_on, due: None, checks: 0, last: None }
     }
 
-    /// Begins anew, after a report or its delivery.
+    /// Begins anew, after a report or its delivery. Reports of a VIP that comes and goes all the time put off no check for
+    /// more than the longest pause.
     pub(super) fn restart(&mut self, now: Instant) {
         self.checks = 0;
         self.schedule(now);
@@ -57,13 +60,15 @@ impl FileCheck {
 
     fn schedule(&mut self, now: Instant) {
         let seconds = PAUSES.get(self.checks).copied().unwrap_or(LAST_PAUSE);
-        self.due = self.is_on.then_some(now + Duration::from_secs(seconds));
+        let latest = *self.last.get_or_insert(now) + Duration::from_secs(LAST_PAUSE);
+        self.due = self.is_on.then_some(latest.min(now + Duration::from_secs(seconds)));
     }
 
     /// Returns the check that is due, if any. A late one delays the rest.
     pub(super) fn next_action(&mut self, now: Instant) -> Option<Action> {
         self.due.filter(|due| now >= *due)?;
         self.checks = self.checks.saturating_add(1);
+        self.last = Some(now);
         self.schedule(now);
         Some(Action::CheckFiles)
     }
@@ -92,5 +97,17 @@ mod tests {
         let late = Instant::from_secs(9000);
         assert!(check.next_action(late).is_some() && check.next_action(late).is_none());
         assert_eq!(check.deadline(), Some(Instant::from_secs(9600)));
+    }
+
+    #[test]
+    fn reports_do_not_put_off_the_checks_for_good() {
+        let mut check = FileCheck::new(true);
+        let mut checked = std::vec![];
+        for second in (0..2000).step_by(7) {
+            let now = Instant::from_secs(second);
+            checked.extend(check.next_action(now).map(|_| second));
+            check.restart(now);
+        }
+        assert_eq!(checked, [602, 1204, 1806]);
     }
 }
