@@ -94,7 +94,7 @@ pub(crate) fn become_hook_user(identity: RunAs, groups: &[Gid]) -> nix::Result<(
 /// Drops the capabilities that a daemon needs whose starter is not root. Programs inherit the starter's others, such as
 /// those of systemd's `AmbientCapabilities=`.
 fn drop_own_capabilities() -> nix::Result<()> {
-    let own = 1 << CAP_NET_RAW | 1 << CAP_SETGID | 1 << CAP_SETUID;
+    let own = 1 << CAP_NET_RAW | 1 << CAP_SETGID | 1 << CAP_SETUID | 1 << CAP_SYS_ADMIN;
     let (header, [first, second]) = capabilities()?;
     put_capabilities(header, [first.map(|set| set & !own), second])
 }
@@ -122,6 +122,7 @@ const CAP_KILL: u32 = 5;
 const CAP_SETGID: u32 = 6;
 const CAP_SETUID: u32 = 7;
 const CAP_NET_RAW: u32 = 13;
+const CAP_SYS_ADMIN: u32 = 21;
 const LINUX_CAPABILITY_VERSION_3: u32 = 0x2008_0522;
 // include/uapi/linux/securebits.h
 const SECBIT_NO_SETUID_FIXUP: libc::c_int = 1 << 2;

@@ -71,6 +71,21 @@ fn user_of_the_hook() {
     }
 }
 
+/// A starter that is not root gives the daemon the capabilities that it needs.
+#[apply(trial_with_other_users)]
+fn capabilities_of_the_starter() {
+    let hooked = identified(setup());
+    let setup = &hooked.world.setup;
+    chown(setup.directory(), Some(NOBODY), None).unwrap();
+    let needed = "+net_raw,+setgid,+setuid,+sys_admin";
+    let [inherited, ambient] = ["inh", "ambient"].map(|set| format!("--{set}-caps={needed}"));
+    let user = ["--reuid=65534", "--regid=65534", "--clear-groups"];
+    let setpriv = [&["setpriv"][..], &user, &[&inherited, &ambient]].concat();
+    let keepwatch = setup.adopt(&setup.command_behind(&setpriv).output().unwrap());
+    wait_hook_succeeded(&keepwatch, "BACKUP", 1);
+    assert_identity(&hooked, "65534 65534 65534\n");
+}
+
 #[apply(trial_with_other_users)]
 fn user_of_the_daemon() {
     for (group, identity) in [("", "65534 65534 65534\n"), ("54321", "65534 54321 54321\n")] {
