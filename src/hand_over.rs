@@ -8,6 +8,7 @@ use std::os::unix::net::UnixStream;
 use nix::unistd::geteuid;
 
 use crate::errno::Errno;
+use crate::helper::PATH;
 use crate::log::of_user;
 use crate::start::{program, trust};
 
@@ -42,7 +43,9 @@ pub(crate) fn check(instance: &str) -> Result<(), String> {
         Ok(found) if !found.is_file() || found.mode() & 0o111 == 0 => Err("not executable".into()),
         Ok(_) => match trust::find_unsafe(hook.as_ref()) {
             Some(why) => Err(why),
-            None => program::check_interpreter(hook.as_ref()).map_err(|(why, _)| why),
+            None => {
+                program::check_interpreter(hook.as_ref(), PATH.as_ref()).map_err(|(why, _)| why)
+            }
         },
     };
     checked.map_err(|error| format!("{hook}: {error}"))

@@ -11,7 +11,7 @@ use std::time::Duration;
 use nix::errno::Errno as NixErrno;
 use nix::unistd::geteuid;
 
-use super::{FailedStep, PATH, Runnable, in_step};
+use super::{FailedStep, Runnable, in_step};
 use crate::errno::Errno;
 use crate::options::Config;
 use crate::start::privileges::RunAs;
@@ -92,7 +92,7 @@ impl<'a> Hook<'a> {
         if command.is_notify {
             run.args(["INSTANCE", router_id.as_str(), state.word(), "0"]);
         }
-        run.env_clear().env("PATH", PATH);
+        run.env_clear().env("PATH", self.config.hook_path());
         run.envs(hook_env.iter().filter_map(|name| Some((name, env::var_os(name)?))));
         run.env("KEEPWATCH_ROUTER_ID", router_id.as_str());
         run.env("KEEPWATCH_INTERFACE", OsStr::from_bytes(interface.as_bytes()));
@@ -122,10 +122,11 @@ impl Runnable for Hook<'_> {
         privileges::become_hook_user(identity, &groups).map_err(in_step("becoming its user"))?;
         // Its standard input.
         fs::metadata("/dev/null").map_err(in_step("/dev/null"))?;
+        let path = self.config.hook_path();
         let check = |HookCommand { program, .. }: &HookCommand| {
             check(program).map_err(in_step(""))?;
             may_execute(program).map_err(in_step(""))?;
-            check_interpreter(program).map_err(|(_, errno)| ("interpreter", errno))
+            check_interpreter(program, &path).map_err(|(_, errno)| ("interpreter", errno))
         };
         self.config.hooks().try_for_each(check)?;
         let read = |script: &&Path| read_head(script, &mut [0]).map(drop);

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use super::values::{denied, expected, path};
 use crate::helper::{HookCommand, PATH};
-use crate::start::program::{can_run, check_interpreter, try_to_run};
+use crate::start::program::{can_run, try_to_run};
 
 /// Reads the command line of `--hook`.
 pub(super) fn notify(text: &str) -> Result<HookCommand, String> {
@@ -29,9 +29,7 @@ pub(super) fn of_state(text: &str) -> Result<HookCommand, String> {
         Err(error) => Err(denied(error)),
         Ok(found) if !found.is_file() => Err("not a regular file".into()),
         Ok(found) if found.mode() & 0o111 == 0 => Err("not executable".into()),
-        Ok(_) => try_to_run(&program)
-            .map_err(denied)
-            .and_then(|()| check_interpreter(&program).map_err(|(why, _)| why)),
+        Ok(_) => try_to_run(&program).map_err(denied),
     };
     examined.map_err(|reason| {
         // The value need not show which word is the program.
@@ -41,7 +39,7 @@ pub(super) fn of_state(text: &str) -> Result<HookCommand, String> {
     Ok(HookCommand { program, arguments: words.collect(), is_notify: false })
 }
 
-/// Searches for a program without a directory in the `PATH` that the hook gets, as keepalived does.
+/// Searches for a program without a directory in the usual directories, as keepalived does.
 fn find(name: &str) -> Option<PathBuf> {
     let mut files = std::env::split_paths(PATH).map(|directory| directory.join(name));
     files.find(|file| !name.contains('/') && can_run(file))

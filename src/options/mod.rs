@@ -7,6 +7,7 @@ mod help;
 mod values;
 
 use std::collections::BTreeSet;
+use std::env;
 use std::ffi::OsString;
 use std::iter::once;
 use std::num::NonZeroU8;
@@ -15,11 +16,12 @@ use std::path::PathBuf;
 use argh::{ArgsInfo, FlagInfo, FromArgs, Optionality};
 use nix::unistd::{Gid, Uid};
 
-use crate::helper::HookCommand;
+use crate::helper::{HookCommand, PATH};
 use crate::log::printable;
 use crate::monitor::{ActiveWord, AnnounceTiming, Duration, RENOTIFY, Renotify};
 use crate::start::files::resolve_directory;
 use crate::start::privileges::RunAs;
+use crate::start::program::check_interpreter;
 use crate::wire::cidr::Cidr;
 use crate::wire::http::RouterId;
 use crate::wire::ifname::InterfaceName;
@@ -324,7 +326,22 @@ impl Config {
                     denied(error)
                 )
             })?;
+        self.check_interpreters()?;
         self.check_paths()
+    }
+
+    /// Refuses a hook whose first line names no program.
+    fn check_interpreters(&self) -> Result<(), String> {
+        let path = self.hook_path();
+        let [master, backup, fault] = self.hooks_of_states();
+        for (option, hook) in HOOKS.into_iter().zip([self.hook.as_ref(), master, backup, fault]) {
+            let Some(HookCommand { program, .. }) = hook else { continue };
+            check_interpreter(program, &path).map_err(|(why, _)| {
+                let program = program.display();
+                format!("{option} {program}: expected an existing program that may be run: {why}")
+            })?;
+        }
+        Ok(())
     }
 
     /// Refuses a file that the daemon writes if another option names it, too.
@@ -397,6 +414,13 @@ impl Config {
     /// Returns whether there is a hook.
     pub fn has_hook(&self) -> bool {
         self.hooks().next().is_some()
+    }
+
+    /// Returns the `PATH` of the hook.
+    pub(crate) fn hook_path(&self) -> OsString {
+        let is_own = self.hook_env.iter().any(|name| name == "PATH");
+        let own = is_own.then(|| env::var_os("PATH")).flatten();
+        own.unwrap_or_else(|| PATH.into())
     }
 
     /// Returns the path of the state file.

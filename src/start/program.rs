@@ -13,7 +13,6 @@ use nix::unistd::{AccessFlags, access, faccessat, geteuid};
 
 use super::trust;
 use crate::errno::Errno;
-use crate::helper::PATH;
 use crate::options::{Config, denied};
 
 const REFUSED: &str = "not run: users other than root can replace it";
@@ -57,9 +56,9 @@ impl Config {
     }
 }
 
-/// Returns why the kernel cannot execute a script, if its first line names no program (`fs/binfmt_script.c`). One that cannot
-/// be read is no script here.
-pub(crate) fn check_interpreter(script: &Path) -> Result<(), (String, Errno)> {
+/// Returns why the kernel cannot execute a script, if its first line names no program (`fs/binfmt_script.c`), or has env(1)
+/// run one that is not in `path`. One that cannot be read is no script here.
+pub(crate) fn check_interpreter(script: &Path, path: &OsStr) -> Result<(), (String, Errno)> {
     let mut head = [0; 256];
     let length = read_head(script, &mut head).unwrap_or(0);
     let line = head.get(..length).unwrap_or(&[]).split(|byte| *byte == b'\n').next();
@@ -88,14 +87,12 @@ pub(crate) fn check_interpreter(script: &Path) -> Result<(), (String, Errno)> {
         return Ok(());
     }
     let name = Path::new(OsStr::from_bytes(argument));
-    let is_found = |place: &str| can_run(&Path::new(place).join(name));
-    if name.is_absolute() || PATH.split(':').any(is_found) {
+    let is_found = |place: PathBuf| can_run(&place.join(name));
+    if name.is_absolute() || std::env::split_paths(path).any(is_found) {
         return Ok(());
     }
-    Err((
-        format!("its first line names no program in {PATH}: {}", name.display()),
-        Errno::NOT_FOUND,
-    ))
+    let (path, name) = (path.display(), name.display());
+    Err((format!("its first line names no program in {path}: {name}"), Errno::NOT_FOUND))
 }
 
 /// Reads the beginning of a regular file. Never waits for its owner, as for another end of a FIFO, or a lease. `EPERM`: root

@@ -1,7 +1,9 @@
 //! Promises 4 and 20: the hook runs for each state, one run after another, until it succeeds, and delays nothing else.
 
+use std::env;
 use std::fs::{self, File};
 use std::io::Write;
+use std::os::unix::fs::symlink;
 use std::process::Command;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -158,6 +160,20 @@ fn variables_of_the_daemon() {
     let keepwatch = hooked.world.setup.start();
     wait_hook_succeeded(&keepwatch, "BACKUP", 1);
     assert_eq!(content(&hooked.record.join("variables")), "a b,unset,unset\n");
+}
+
+/// An interpreter may be anywhere in the `PATH` that the hook gets.
+#[apply(trial)]
+fn path_of_the_daemon() {
+    let mut setup = setup().with("--hook-env=PATH");
+    let own = setup.directory().join("own-sh");
+    symlink("/bin/sh", &own).unwrap();
+    let script = setup.directory().join("hook");
+    write_program(&script, "#!/usr/bin/env own-sh\nexit 0\n");
+    let path = format!("{}:{}", setup.directory().display(), env::var("PATH").unwrap());
+    setup.environment.push(("PATH".into(), path.into()));
+    let world = World::with(setup.with(format!("--hook={}", script.display())));
+    wait_hook_succeeded(&world.setup.start(), "BACKUP", 1);
 }
 
 /// At a reboot keepalived removes the VIP, and then SIGTERM comes. Another program that waits for the daemon's end need not

@@ -246,7 +246,9 @@ fn full_disk() {
     world.deliver(false);
     keepwatch.wait_log("metrics file not written: No space left on device", 1);
     watch.until("no old figures", gone);
-    files.iter().for_each(|file| fs::remove_file(file).unwrap());
+    for file in files {
+        fs::remove_file(file).unwrap();
+    }
     file.wait("active", 0);
 }
 
