@@ -97,14 +97,8 @@ pub fn render(text: &mut dyn Write, status: &Status, changed_at: u64, labels: &s
     let version = env!("CARGO_PKG_VERSION");
     write_header(text, "build_info", "The version, with the value 1.")?;
     writeln!(text, "keepwatch_build_info{{{labels},version=\"{version}\"}} 1")?;
-    // "no" and 0 would claim more than is known.
-    let is_known = |name: &str| match name {
-        "split_brain" | "claims_total" => status.listens,
-        "last_change_timestamp_seconds" => changed_at > 0,
-        _ => true,
-    };
     for (name, help, value) in figures(status, changed_at) {
-        if !is_known(name) {
+        if !is_known(name, status, changed_at) {
             continue;
         }
         write_header(text, name, help)?;
@@ -122,6 +116,15 @@ pub fn render(text: &mut dyn Write, status: &Status, changed_at: u64, labels: &s
         writeln!(text, "keepwatch_trouble{{{labels}}} 1")?;
     }
     Ok(())
+}
+
+/// Returns whether the value of a figure is known: "no" and 0 would claim more.
+pub(crate) fn is_known(name: &str, status: &Status, changed_at: u64) -> bool {
+    match name {
+        "split_brain" | "claims_total" => status.listens,
+        "last_change_timestamp_seconds" => changed_at > 0,
+        _ => true,
+    }
 }
 
 /// Escapes the value of a label.

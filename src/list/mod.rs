@@ -56,17 +56,28 @@ const HEADINGS: &str =
 /// An instance, or a stale state file: a cell for each heading, and the verdict.
 type Row = ([Option<String>; 13], Verdict);
 
-/// The exit code of a Nagios plugin, the most important last.
+/// The verdict of a Nagios plugin, the most important last: what is unknown for good must not hide what is wrong.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 enum Verdict {
     #[default]
     Ok,
     /// A delivery is pending, or a remark is a warning.
     Warning,
-    /// An instance is dead, contradicts another, or has a critical trouble.
-    Critical,
     /// Instances may be missing, or a file cannot be read.
     Unknown,
+    /// An instance is dead, contradicts another, or has a critical trouble.
+    Critical,
+}
+
+impl Verdict {
+    fn exit_code(self) -> u8 {
+        match self {
+            Self::Ok => 0,
+            Self::Warning => 1,
+            Self::Critical => 2,
+            Self::Unknown => 3,
+        }
+    }
 }
 
 /// Prints all instances. Returns the exit code.
@@ -76,7 +87,7 @@ enum Verdict {
 pub fn list(json: bool) -> u8 {
     let deadline = Instant::now() + LIMIT;
     let worst = |rows: &[Row]| rows.iter().map(|(_, verdict)| *verdict).max().unwrap_or_default();
-    let (mut rows, mut missing) = gather(deadline);
+    let (mut rows, missing) = gather(deadline);
     if missing.is_none() && worst(&rows) > Verdict::Ok {
         // An instance may just start or end.
         sleep(Duration::from_secs(1));
@@ -86,16 +97,15 @@ pub fn list(json: bool) -> u8 {
             rows = again.0;
         }
     }
-    print(&if json { as_json(&rows) } else { as_text(&rows) }, Verdict::Unknown as u8);
-    missing = missing.or_else(limits);
-    if let Some(missing) = missing {
+    print(&if json { as_json(&rows) } else { as_text(&rows) }, Verdict::Unknown.exit_code());
+    if let Some(missing) = missing.or_else(limits) {
         print_error(missing);
-        return Verdict::Unknown as u8;
+        return worst(&rows).max(Verdict::Unknown).exit_code();
     }
     for (cells, _) in rows.iter().filter(|(_, verdict)| *verdict == Verdict::Unknown) {
         print_error(&printable(cells.last().and_then(Option::as_deref).unwrap_or_default()));
     }
-    worst(&rows) as u8
+    worst(&rows).exit_code()
 }
 
 /// Returns why this process does not see all of every instance, if so. Root in a container may lack the right to look into

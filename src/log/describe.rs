@@ -8,8 +8,8 @@ use signal_hook::low_level::signal_name;
 
 use crate::errno::Errno;
 use crate::helper::COMMAND_TIMEOUT;
-use crate::metrics::Figure;
-use crate::monitor::{AGENT_TIMEOUT, Answer, CommandResult, Failure, Question};
+use crate::metrics::{Figure, is_known};
+use crate::monitor::{AGENT_TIMEOUT, Answer, CommandResult, Failure, Question, Status};
 use crate::sys::own_file::Refusal;
 
 /// Returns a suffix for a line that stands for several occurrences.
@@ -70,13 +70,16 @@ pub(crate) fn of_user(failure: impl Denial, user: Uid) -> impl Display {
     })
 }
 
-/// Returns the counters among metrics, each with a space before it.
-pub(super) fn counters(figures: &[Figure]) -> impl Display {
+/// Returns the known counters among metrics, each with a space before it.
+pub(super) fn counters(figures: &[Figure], status: &Status) -> impl Display {
     fmt::from_fn(|f| {
-        figures.iter().try_for_each(|(name, _, value)| match name.strip_suffix("_total") {
-            Some(name) => write!(f, " {name}={value}"),
-            None => Ok(()),
-        })
+        let known = figures.iter().filter(|(name, ..)| is_known(name, status, 0));
+        for (name, _, value) in known {
+            if let Some(name) = name.strip_suffix("_total") {
+                write!(f, " {name}={value}")?;
+            }
+        }
+        Ok(())
     })
 }
 

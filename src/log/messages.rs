@@ -251,18 +251,22 @@ impl Names<'_> {
     pub(crate) fn log_status(&self, status: &Status) {
         let active_word = self.config.active_word;
         let word = |state: Option<State>| state.map_or("none", |state| state.word(active_word));
+        let claimant = fmt::from_fn(|f| match status.claimant {
+            None if !status.listens => f.write_str("-"),
+            claimant => mac_text(claimant).fmt(f),
+        });
         info!(
             "status: state={} undelivered={} hook_pending={} ifindex={} claimant={} notification_failures={}{}",
             word(status.state),
             word(status.undelivered),
             status.hook_pending.map_or("none", HookState::word),
             status.ifindex.unwrap_or(0),
-            mac_text(status.claimant),
+            claimant,
             status.counters.notification_failures.iter().sum::<u64>(),
             list_troubles(&status.troubles)
         );
         for figures in figures(status, 0).chunks(6) {
-            info!("status:{}", counters(figures));
+            info!("status:{}", counters(figures, status));
         }
     }
 }

@@ -289,7 +289,9 @@ fn frames_for_others() {
 #[apply(trial)]
 fn nobody_listens() {
     let pids = Pids::new();
-    for (option, cell, samples) in [("--debug", "-", 0), ("--detect-split-brain", "no", 2)] {
+    for (option, cell, samples, claimant) in
+        [("--debug", "-", 0, "-"), ("--detect-split-brain", "no", 2, "none")]
+    {
         let (world, figures) = world_with(setup().with("--no-announce").with(option));
         world.set_vip(true);
         let keepwatch = pids.run(|| world.setup.start());
@@ -303,6 +305,9 @@ fn nobody_listens() {
         assert_eq!(text.lines().filter(of_others).count(), samples, "{text}");
         let (code, rows) = table(&pids);
         assert_eq!((code, &*rows[0][11]), (Some(0), cell), "{rows:?}");
+        let status = keepwatch.status();
+        assert!(status.contains(&format!(" claimant={claimant} ")), "{status}");
+        assert_eq!(status.contains(" claims="), samples > 0, "{status}");
         keepwatch.terminate();
     }
 }
