@@ -65,10 +65,11 @@ impl PacketSocket {
     /// Receives claims of the VIP on one interface from now on, or on all, and discards earlier ones. `ENODEV` if it is
     /// gone.
     ///
-    /// `rebind` after the interface was deleted, at which the kernel unbinds the socket. Unbinding blocks for 10 ms.
+    /// `rebind` after the interface was deleted, at which the kernel unbinds a socket of this interface alone. Unbinding
+    /// blocks for 10 ms.
     pub fn listen(&mut self, only: Option<u32>, rebind: bool) -> Result<(), Errno> {
         let ifindex = only.unwrap_or(0);
-        if rebind || self.bound_to != Some(ifindex) {
+        if rebind && only.is_some() || self.bound_to != Some(ifindex) {
             self.bound_to = None;
             let protocol = if self.vip.is_ipv4() { libc::ETH_P_ARP } else { libc::ETH_P_IPV6 };
             if rebind && only.is_none() {
