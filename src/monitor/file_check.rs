@@ -51,30 +51,31 @@ impl FileCheck {
         Self { is_on, due: None, checks: 0, last: None }
     }
 
-    /// Begins anew, after a report or its delivery. Reports of a VIP that comes and goes all the time put off no check for
-    /// more than the longest pause.
+    /// Begins anew, after a report or its delivery.
     pub(super) fn restart(&mut self, now: Instant) {
         self.checks = 0;
+        self.last.get_or_insert(now);
         self.schedule(now);
     }
 
     fn schedule(&mut self, now: Instant) {
         let seconds = PAUSES.get(self.checks).copied().unwrap_or(LAST_PAUSE);
-        let latest = *self.last.get_or_insert(now) + Duration::from_secs(LAST_PAUSE);
-        self.due = self.is_on.then_some(latest.min(now + Duration::from_secs(seconds)));
+        self.due = self.is_on.then_some(now + Duration::from_secs(seconds));
     }
 
     /// Returns the check that is due, if any. A late one delays the rest.
     pub(super) fn next_action(&mut self, now: Instant) -> Option<Action> {
-        self.due.filter(|due| now >= *due)?;
-        self.checks = self.checks.saturating_add(1);
+        self.deadline().filter(|deadline| now >= *deadline)?;
         self.last = Some(now);
+        self.checks += usize::from(self.due.is_some_and(|due| now >= due));
         self.schedule(now);
         Some(Action::CheckFiles)
     }
 
+    /// Reports of a VIP that comes and goes all the time do not put off a check for good.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        self.due
+        let latest = self.last? + Duration::from_secs(LAST_PAUSE + PAUSES[0]);
+        self.due.map(|due| due.min(latest))
     }
 }
 
@@ -108,6 +109,23 @@ mod tests {
             checked.extend(check.next_action(now).map(|_| second));
             check.restart(now);
         }
-        assert_eq!(checked, [602, 1204, 1806]);
+        assert_eq!(checked, [616, 1232, 1848]);
+    }
+
+    #[test]
+    fn check_that_was_put_off_takes_no_place_behind_a_report() {
+        let mut check = FileCheck::new(true);
+        for (reports, checks) in [
+            (&[0][..], &[10, 30, 120, 600][..]),
+            (&[1195], &[1205, 1225, 1315, 1795]),
+            (&[2390, 2399], &[2405, 2415, 2435]),
+        ] {
+            reports.iter().for_each(|second| check.restart(Instant::from_secs(*second)));
+            for second in checks {
+                let now = Instant::from_secs(*second);
+                assert_eq!(check.deadline(), Some(now));
+                assert!(check.next_action(now).is_some());
+            }
+        }
     }
 }
