@@ -120,7 +120,9 @@ mod tests {
             (&[1195], &[1205, 1225, 1315, 1795]),
             (&[2390, 2399], &[2405, 2415, 2435]),
         ] {
-            reports.iter().for_each(|second| check.restart(Instant::from_secs(*second)));
+            for second in reports {
+                check.restart(Instant::from_secs(*second));
+            }
             for second in checks {
                 let now = Instant::from_secs(*second);
                 assert_eq!(check.deadline(), Some(now));
