@@ -130,6 +130,9 @@ impl Simulation<'_> {
                 self.conntrackd.fail_check(self.now);
             }
             Action::WatchClaims { .. } | Action::ReadFrames(true) => {
+                if let Action::WatchClaims { only, .. } = action {
+                    self.wire.turn_to(*only);
+                }
                 self.limits.fail(("socket", 0), self.now);
                 self.wire.fail(self.now);
             }

@@ -1,6 +1,7 @@
 //! The segment of the watched interface: claims of the VIP, and the socket that receives them.
 
 use std::collections::VecDeque;
+use std::mem::replace;
 use std::net::{IpAddr, Ipv4Addr};
 
 use keepwatch::errno::Errno;
@@ -62,7 +63,8 @@ pub enum Station {
 
 #[derive(Debug, Default)]
 pub struct Wire {
-    /// The interface of the core's last `WatchClaims`.
+    /// The interface of the core's last `WatchClaims`, and of the last that did not fail.
+    turned_to: Option<u32>,
     pub listening: Option<u32>,
     /// When that was: frames from before are not heard.
     since: Option<Instant>,
@@ -120,6 +122,13 @@ pub struct Sign {
 }
 
 impl Wire {
+    /// Notes where the core wants to listen, even if that fails: it asks on another interface without a rest.
+    pub fn turn_to(&mut self, only: Option<u32>) {
+        if replace(&mut self.turned_to, only) != only {
+            self.probed = None;
+        }
+    }
+
     pub fn listen(&mut self, only: Option<u32>, rebind: bool, kernel: &Kernel, now: Instant) {
         let ifindex = only.expect("p12_only_the_link_below_a_virtual_mac_asks");
         if rebind || self.bound_to != Some(ifindex) {
@@ -127,6 +136,7 @@ impl Wire {
             self.bound_to = there.then_some(ifindex);
             self.bound = there.then_some(kernel.instance).or(self.bound);
         }
+        self.turned_to = only;
         self.queue.clear();
         self.since = Some(now);
         (self.probed, self.retry_by) = (None, None);
