@@ -91,7 +91,7 @@ impl Places {
         self.list.iter().filter(move |place| place.ifindex == ifindex)
     }
 
-    pub(super) fn on_mut(&mut self, ifindex: u32) -> impl Iterator<Item = &mut Place> {
+    fn on_mut(&mut self, ifindex: u32) -> impl Iterator<Item = &mut Place> {
         self.list.iter_mut().filter(move |place| place.ifindex == ifindex)
     }
 
@@ -156,6 +156,16 @@ impl Places {
 
     pub(super) fn remove_link(&mut self, ifindex: u32) {
         self.list.retain(|place| place.ifindex != ifindex);
+    }
+
+    /// Lets duplicate address detection run again on a link. Returns whether it had passed for any address there.
+    pub(super) fn restart_detection(&mut self, ifindex: u32) -> bool {
+        let has_passed = |place: &&mut Place| place.detection == Detection::Passed;
+        let mut restarts = false;
+        for place in self.on_mut(ifindex).filter(has_passed) {
+            (place.detection, restarts) = (Detection::Running, true);
+        }
+        restarts
     }
 
     /// Keeps the name and flags of a link that has places.

@@ -254,12 +254,7 @@ impl Vip {
         let mut restarts = false;
         for view in self.views() {
             if view.handle_link(link, &name) && is_ipv6 {
-                for place in view.places.on_mut(link.ifindex) {
-                    if place.detection == Detection::Passed {
-                        place.detection = Detection::Running;
-                        restarts = true;
-                    }
-                }
+                restarts |= view.places.restart_detection(link.ifindex);
             }
         }
         self.detection_restarts |= restarts;
