@@ -51,17 +51,14 @@ impl MetricsFile {
         render(&mut text, status, changed_at, &self.labels).map_err(|_| NixErrno::EMSGSIZE)?;
         let replace = || self.file.replace(text.as_bytes(), OFlag::O_WRONLY);
         let replaced = replace().or_else(|errno| {
-            match &self.written {
-                Some(written) => self.file.remove(written),
-                None => self.file.discard(),
-            }
-            let is_full =
-                matches!(NixErrno::from_raw(errno.0), NixErrno::ENOSPC | NixErrno::EDQUOT);
-            match &self.written {
-                // The old file stays open, but the new one needs its room.
-                Some(written) if is_full && written.set_len(0).is_ok() => replace(),
-                _ => Err(errno),
-            }
+            let Some(written) = &self.written else {
+                self.file.discard();
+                return Err(errno);
+            };
+            self.file.remove(written);
+            // It stays open, but on a full disk the new one needs its room.
+            let is_full = [NixErrno::ENOSPC, NixErrno::EDQUOT].map(Errno::from).contains(&errno);
+            if is_full && written.set_len(0).is_ok() { replace() } else { Err(errno) }
         });
         self.written = Some(replaced?);
         Ok(())

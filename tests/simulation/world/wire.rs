@@ -63,8 +63,9 @@ pub enum Station {
 
 #[derive(Debug, Default)]
 pub struct Wire {
-    /// The interface of the core's last `WatchClaims`, and of the last that did not fail.
+    /// The interface of the core's last `WatchClaims`.
     turned_to: Option<u32>,
+    /// The interface of the last that did not fail.
     pub listening: Option<u32>,
     /// When that was: frames from before are not heard.
     since: Option<Instant>,
