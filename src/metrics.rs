@@ -12,7 +12,7 @@ use nix::fcntl::OFlag;
 use crate::errno::Errno;
 use crate::monitor::{Failure, State, Status, Trouble};
 use crate::sys::atomic_file::AtomicFile;
-use crate::sys::files::is_at;
+use crate::sys::files::{is_at, is_full};
 use crate::wire::cidr::Cidr;
 use crate::wire::ifname::InterfaceName;
 
@@ -57,8 +57,7 @@ impl MetricsFile {
             };
             self.file.remove(written);
             // It stays open, but on a full disk the new one needs its room.
-            let is_full = [NixErrno::ENOSPC, NixErrno::EDQUOT].map(Errno::from).contains(&errno);
-            if is_full && written.set_len(0).is_ok() { replace() } else { Err(errno) }
+            if is_full(errno) && written.set_len(0).is_ok() { replace() } else { Err(errno) }
         });
         self.written = Some(replaced?);
         Ok(())

@@ -18,7 +18,7 @@ use nix::unistd::{UnlinkatFlags, geteuid, unlinkat};
 use super::process::sees_all;
 use crate::errno::Errno;
 use crate::sys::atomic_file::{AtomicFile, create};
-use crate::sys::files::{SAFELY, is_at, unlink};
+use crate::sys::files::{SAFELY, is_at, is_full, unlink};
 use crate::sys::keepalived::KeepalivedFile;
 use crate::sys::own_file::{Refusal, open};
 use crate::sys::state_file::StateFile;
@@ -183,10 +183,6 @@ pub fn examine_room(path: &Path, content: &[u8]) -> Result<(), Errno> {
     }
     let tried = examine_replaced(path, content);
     tried.or_else(|errno| if is_full(errno) { Err(errno) } else { Ok(()) })
-}
-
-fn is_full(errno: Errno) -> bool {
-    [NixErrno::ENOSPC, NixErrno::EDQUOT].map(Errno::from).contains(&errno)
 }
 
 /// Returns whether a file is mounted there, as by a container's engine. It can be neither renamed nor replaced. Mount points

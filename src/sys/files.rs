@@ -1,13 +1,16 @@
-//! The identity of files.
+//! The identity of files, and flags and errors that several writers share.
 
 use std::ffi::CStr;
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use nix::errno::Errno as NixErrno;
 use nix::fcntl::{AT_FDCWD, OFlag};
 use nix::sys::stat::{FileStat, fstat, lstat};
 use nix::unistd::{UnlinkatFlags, unlinkat};
+
+use crate::errno::Errno;
 
 /// Flags to open a file that others may have replaced by a symlink, a FIFO or a terminal.
 pub(crate) const SAFELY: OFlag =
@@ -34,4 +37,9 @@ pub(crate) fn identity(path: &Path) -> Option<FileId> {
 pub(crate) fn is_at(path: &CStr, file: &File) -> nix::Result<bool> {
     let there = lstat(path)?;
     Ok(is_same(&fstat(file)?, &there))
+}
+
+/// Returns whether a write failed as the disk, or the user's part of it, is full.
+pub(crate) fn is_full(errno: Errno) -> bool {
+    [NixErrno::ENOSPC, NixErrno::EDQUOT].map(Errno::from).contains(&errno)
 }
