@@ -236,11 +236,15 @@ fn full_disk() {
     watch.until("no figures of a predecessor", gone);
     keepwatch.wait_log("metrics file not written: No space left on device", 1);
     fs::remove_file(&ballast).unwrap();
+    // Writes the figures at once.
+    keepwatch.signal(Signal::SIGUSR1);
     file.wait("active", 0);
     assert!(file.value("metrics_write_failures_total") > Some(0));
     let _ = fs::write(&ballast, vec![0; 65536]);
     world.deliver(true);
     file.wait("active", 1);
+    // A write takes one inode more for a moment, which would be free again.
+    keepwatch.wait_asleep();
     let names = (0..16).map(|n| file.directory().join(n.to_string()));
     let files: Vec<_> = names.take_while(|name| fs::write(name, "").is_ok()).collect();
     world.deliver(false);
@@ -249,6 +253,7 @@ fn full_disk() {
     for file in files {
         fs::remove_file(file).unwrap();
     }
+    keepwatch.signal(Signal::SIGUSR1);
     file.wait("active", 0);
 }
 
